@@ -1,0 +1,38 @@
+# One file of entry points. Everything runs in .venv, which is made on first use from nothing but Python and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.synced
+UV_VERSION := 0.13.8
+
+.PHONY: demo test lint unit bench soak clean
+
+$(STAMP): pyproject.toml uv.lock
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/uv --version 2>/dev/null | grep -q " $(UV_VERSION)" || $(BIN)/python -m pip install --quiet uv==$(UV_VERSION)
+	@UV_PROJECT_ENVIRONMENT=$(VENV) $(BIN)/uv sync --quiet --frozen --inexact
+	@touch $@
+
+demo: $(STAMP)
+	@$(BIN)/karpenter demo
+
+lint: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: lint
+	$(BIN)/pytest -m "not soak"
+
+unit: $(STAMP)
+	$(BIN)/pytest -m "not soak and not cluster"
+
+soak: $(STAMP)
+	$(BIN)/pytest -m soak
+
+bench: $(STAMP)
+	$(BIN)/python -m bench
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,121 @@
+"""The kinds the product speaks, and their way to and from JSON.
+
+A ``Kind`` ties a struct to its place in the API. Structs carry no ``apiVersion`` or ``kind`` themselves: lists from an
+API server leave them out, and on the way back ``encode`` writes them. ``decode`` is forgiving about explicit nulls
+(API-020) and about nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Generic, TypeVar
+
+import msgspec
+
+from karpenter.api import core, karpenter, kwok
+from karpenter.api.meta import Wire
+
+T = TypeVar("T", bound=Wire)
+
+
+@dataclass(frozen=True)
+class Kind(Generic[T]):
+    """A kind of object: where the API serves it and which struct holds it."""
+
+    group: str
+    version: str
+    plural: str
+    name: str
+    namespaced: bool
+    type: type[T]
+
+    @property
+    def api_version(self) -> str:
+        """``v1`` or ``group/version``."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """URL path of the collection, an object or a subresource of it."""
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        scope = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
+        tail = f"/{name}" if name else ""
+        return f"{root}{scope}/{self.plural}{tail}" + (f"/{subresource}" if subresource else "")
+
+    @cached_property
+    def _decoder(self) -> msgspec.json.Decoder[T]:
+        return msgspec.json.Decoder(self.type)
+
+    @cached_property
+    def _head(self) -> bytes:
+        return f'{{"apiVersion":"{self.api_version}","kind":"{self.name}"'.encode()
+
+    def decode(self, data: bytes | msgspec.Raw) -> T:
+        """Decode one object.
+
+        Raises ``msgspec.ValidationError`` naming the path of what does not fit, ``msgspec.DecodeError`` for broken JSON.
+        """
+        try:
+            return self._decoder.decode(data)
+        except msgspec.ValidationError:
+            return msgspec.convert(without_nulls(msgspec.json.decode(data)), self.type)
+
+    def encode(self, obj: T) -> bytes:
+        """JSON of one object, with ``apiVersion`` and ``kind``."""
+        body = msgspec.json.encode(obj)
+        return self._head + (b"," if len(body) > 2 else b"") + body[1:]
+
+
+def without_nulls(value: object) -> object:
+    """A copy of decoded JSON without null-valued object members; nulls inside lists stay (API-020)."""
+    if isinstance(value, dict):
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [without_nulls(item) for item in value]
+    return value
+
+
+POD = Kind("", "v1", "pods", "Pod", True, core.Pod)
+NODE = Kind("", "v1", "nodes", "Node", False, core.Node)
+NAMESPACE = Kind("", "v1", "namespaces", "Namespace", False, core.Namespace)
+CONFIG_MAP = Kind("", "v1", "configmaps", "ConfigMap", True, core.ConfigMap)
+EVENT = Kind("", "v1", "events", "Event", True, core.Event)
+DAEMON_SET = Kind("apps", "v1", "daemonsets", "DaemonSet", True, core.DaemonSet)
+DEPLOYMENT = Kind("apps", "v1", "deployments", "Deployment", True, core.Deployment)
+REPLICA_SET = Kind("apps", "v1", "replicasets", "ReplicaSet", True, core.ReplicaSet)
+POD_DISRUPTION_BUDGET = Kind(
+    "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, core.PodDisruptionBudget
+)
+LEASE = Kind("coordination.k8s.io", "v1", "leases", "Lease", True, core.Lease)
+CUSTOM_RESOURCE_DEFINITION = Kind(
+    "apiextensions.k8s.io",
+    "v1",
+    "customresourcedefinitions",
+    "CustomResourceDefinition",
+    False,
+    core.CustomResourceDefinition,
+)
+NODE_POOL = Kind("karpenter.sh", "v1", "nodepools", "NodePool", False, karpenter.NodePool)
+NODE_CLAIM = Kind("karpenter.sh", "v1", "nodeclaims", "NodeClaim", False, karpenter.NodeClaim)
+KWOK_NODE_CLASS = Kind("karpenter.kwok.sh", "v1alpha1", "kwoknodeclasses", "KWOKNodeClass", False, kwok.KWOKNodeClass)
+
+#: Every kind, by (apiVersion, kind).
+KINDS: dict[tuple[str, str], Kind[Wire]] = {
+    (kind.api_version, kind.name): kind  # type: ignore[misc]
+    for kind in (
+        POD,
+        NODE,
+        NAMESPACE,
+        CONFIG_MAP,
+        EVENT,
+        DAEMON_SET,
+        DEPLOYMENT,
+        REPLICA_SET,
+        POD_DISRUPTION_BUDGET,
+        LEASE,
+        CUSTOM_RESOURCE_DEFINITION,
+        NODE_POOL,
+        NODE_CLAIM,
+        KWOK_NODE_CLASS,
+    )
+}

@@ -1,0 +1,30 @@
+"""KWOKNodeClass (``karpenter.kwok.sh/v1alpha1``): the node class of the simulated provider (API-380)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from karpenter.api.karpenter import DURATION
+from karpenter.api.meta import Condition, ObjectMeta, Wire
+
+
+class KWOKNodeClassSpec(Wire, frozen=True, kw_only=True):
+    """How simulated machines behave."""
+
+    node_registration_delay: Annotated[str, Meta(pattern=DURATION)] | None = None
+
+
+class KWOKNodeClassStatus(Wire, frozen=True, kw_only=True):
+    """Always Ready unless somebody writes otherwise (OPS-250)."""
+
+    conditions: tuple[Condition, ...] = ()
+
+
+class KWOKNodeClass(Wire, frozen=True, kw_only=True):
+    """Node class of simulated machines."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: KWOKNodeClassSpec = KWOKNodeClassSpec()
+    status: KWOKNodeClassStatus = KWOKNodeClassStatus()

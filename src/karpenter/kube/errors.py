@@ -1,0 +1,81 @@
+"""What can go wrong between us and an API server.
+
+KubeError
+├── NotFound          the object (or the kind) does not exist
+├── AlreadyExists     an object of that name does
+├── Conflict          it changed since it was read, or a precondition failed: read again
+├── Gone              the watch or list point is too old: list again
+├── Invalid           the server rejects the content: do not retry unchanged
+├── Unauthorized      credentials missing, wrong or expired
+├── Forbidden         credentials lack a permission
+├── TooManyRequests   asked too often, or an eviction is not possible now: wait ``retry_after_seconds``
+└── Unavailable       no usable answer (connection, time-out, 5xx): retry with back-off
+"""
+
+from __future__ import annotations
+
+
+class KubeError(Exception):
+    """An API call failed. ``status`` is the HTTP status (0 when there was none), ``reason`` the API's machine word."""
+
+    def __init__(self, message: str, *, status: int = 0, reason: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+
+
+class NotFound(KubeError):
+    """The object or its kind does not exist."""
+
+
+class AlreadyExists(KubeError):
+    """An object of that name exists."""
+
+
+class Conflict(KubeError):
+    """The object changed since it was read, or a precondition failed."""
+
+
+class Gone(KubeError):
+    """The resource version is too old to continue from."""
+
+
+class Invalid(KubeError):
+    """The server rejects the content of the request."""
+
+
+class Unauthorized(KubeError):
+    """The credentials are missing, wrong or expired."""
+
+
+class Forbidden(KubeError):
+    """The credentials lack a permission."""
+
+
+class TooManyRequests(KubeError):
+    """Asked too often, or a disruption budget forbids the eviction now."""
+
+    def __init__(self, message: str, *, retry_after_seconds: float = 1.0, reason: str = "TooManyRequests") -> None:
+        super().__init__(message, status=429, reason=reason)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class Unavailable(KubeError):
+    """No usable answer: connection, time-out or a server error."""
+
+
+def from_status(status: int, reason: str, message: str, *, retry_after_seconds: float | None = None) -> KubeError:
+    """The error for an HTTP status and the ``reason`` of the API's Status object."""
+    if status == 429:
+        return TooManyRequests(message, retry_after_seconds=retry_after_seconds or 1.0)
+    by_status: dict[int, type[KubeError]] = {
+        400: Invalid,
+        401: Unauthorized,
+        403: Forbidden,
+        404: NotFound,
+        409: AlreadyExists if reason == "AlreadyExists" else Conflict,
+        410: Gone,
+        422: Invalid,
+    }
+    kind = by_status.get(status, Unavailable if status >= 500 or status == 0 else KubeError)
+    return kind(message, status=status, reason=reason)

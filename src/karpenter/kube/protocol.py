@@ -1,0 +1,128 @@
+"""What the rest of the house may ask of an API server, in three parts so that a function asks only for what it uses."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Generic, Protocol, TypeVar
+
+from karpenter.api.kinds import Kind
+from karpenter.api.meta import Wire
+
+T = TypeVar("T", bound=Wire)
+
+Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
+JsonObject = Mapping[str, Json]
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """An object that did not decode: which one and why. The rest of its list is unaffected."""
+
+    kind: str
+    namespace: str
+    name: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listing(Generic[T]):
+    """A consistent list and the point in time (``resource_version``) a watch can continue from."""
+
+    items: tuple[T, ...]
+    resource_version: str
+    rejected: tuple[Rejected, ...] = ()
+
+
+class EventType(StrEnum):
+    """Kinds of watch events."""
+
+    ADDED = "ADDED"
+    MODIFIED = "MODIFIED"
+    DELETED = "DELETED"
+    BOOKMARK = "BOOKMARK"
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEvent(Generic[T]):
+    """One change. ``object`` is None for a bookmark and for an object that did not decode (then ``rejected`` says why)."""
+
+    type: EventType
+    resource_version: str
+    object: T | None = None
+    rejected: Rejected | None = None
+
+
+class Reader(Protocol):
+    """Reading and watching. All methods raise ``errors.KubeError``."""
+
+    async def get(self, kind: Kind[T], name: str, namespace: str = "") -> T:
+        """One object; ``NotFound`` if it does not exist."""
+
+    async def list(
+        self, kind: Kind[T], namespace: str = "", *, label_selector: str = "", field_selector: str = ""
+    ) -> Listing[T]:
+        """All objects, paged underneath; an object that does not decode is reported in ``rejected``."""
+
+    def watch(
+        self,
+        kind: Kind[T],
+        resource_version: str,
+        namespace: str = "",
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+    ) -> AsyncIterator[WatchEvent[T]]:
+        """Changes after ``resource_version``, in order, bookmarks included.
+
+        Ends silently when the server closes the stream (call again with the last version seen); raises ``Gone`` when the
+        version is too old.
+        """
+
+
+class Writer(Protocol):
+    """Creating, changing and deleting. All methods raise ``errors.KubeError``."""
+
+    async def create(self, kind: Kind[T], obj: T) -> T:
+        """Store a new object, in the namespace its metadata names; ``AlreadyExists`` if the name is taken."""
+
+    async def patch(
+        self,
+        kind: Kind[T],
+        name: str,
+        patch: JsonObject,
+        namespace: str = "",
+        *,
+        subresource: str = "",
+        resource_version: str = "",
+    ) -> T:
+        """JSON merge patch of the object or one of its subresources (``status``).
+
+        With ``resource_version`` the patch applies only to that version, else ``Conflict``.
+        """
+
+    async def delete(
+        self,
+        kind: Kind[T],
+        name: str,
+        namespace: str = "",
+        *,
+        uid: str = "",
+        grace_period_seconds: int | None = None,
+    ) -> None:
+        """Delete; finalizers and grace period may keep the object a while. ``uid`` is a precondition (``Conflict``)."""
+
+
+class Subresources(Protocol):
+    """The two verbs of pods that are neither read nor write. Both raise ``errors.KubeError``."""
+
+    async def evict(self, name: str, namespace: str, *, uid: str = "") -> None:
+        """Ask for a graceful eviction; ``TooManyRequests`` when a disruption budget forbids it now."""
+
+    async def bind(self, name: str, namespace: str, node: str) -> None:
+        """Bind a pod to a node, as a scheduler does."""
+
+
+class Kube(Reader, Writer, Subresources, Protocol):
+    """All three parts."""

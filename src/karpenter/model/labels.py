@@ -1,0 +1,88 @@
+"""Label, annotation, taint and finalizer names, and which of them users may touch (API §§10-11)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from karpenter.api.core import Taint
+
+GROUP = "karpenter.sh"
+AWS_GROUP = "karpenter.k8s.aws"
+KWOK_GROUP = "karpenter.kwok.sh"
+
+NODE_POOL = "karpenter.sh/nodepool"
+CAPACITY_TYPE = "karpenter.sh/capacity-type"
+REGISTERED = "karpenter.sh/registered"
+INITIALIZED = "karpenter.sh/initialized"
+DO_NOT_SYNC_TAINTS = "karpenter.sh/do-not-sync-taints"
+ZONE = "topology.kubernetes.io/zone"
+REGION = "topology.kubernetes.io/region"
+INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+WINDOWS_BUILD = "node.kubernetes.io/windows-build"
+ARCH = "kubernetes.io/arch"
+OS = "kubernetes.io/os"
+HOSTNAME = "kubernetes.io/hostname"
+EXCLUDE_FROM_LOAD_BALANCERS = "node.kubernetes.io/exclude-from-external-load-balancers"
+
+SPOT = "spot"
+ON_DEMAND = "on-demand"
+RESERVED = "reserved"
+
+DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
+NODE_POOL_HASH = "karpenter.sh/nodepool-hash"
+NODE_POOL_HASH_VERSION = "karpenter.sh/nodepool-hash-version"
+TERMINATION_TIMESTAMP = "karpenter.sh/nodeclaim-termination-timestamp"
+MIN_VALUES_RELAXED = "karpenter.sh/nodeclaim-min-values-relaxed"
+
+TERMINATION_FINALIZER = "karpenter.sh/termination"
+
+UNREGISTERED_TAINT = Taint(key="karpenter.sh/unregistered", effect="NoExecute")
+DISRUPTED_TAINT = Taint(key="karpenter.sh/disrupted", effect="NoSchedule")
+NOT_READY_TAINT = "node.kubernetes.io/not-ready"
+
+#: Old or provider spellings and the key they stand for (API-425, SCH-143).
+ALIASES = {
+    "failure-domain.beta.kubernetes.io/zone": ZONE,
+    "failure-domain.beta.kubernetes.io/region": REGION,
+    "beta.kubernetes.io/arch": ARCH,
+    "beta.kubernetes.io/os": OS,
+    "beta.kubernetes.io/instance-type": INSTANCE_TYPE,
+    "topology.ebs.csi.aws.com/zone": ZONE,
+}
+
+_AWS_INSTANCE = (
+    "hypervisor encryption-in-transit-supported category capability-flex family generation size local-nvme cpu "
+    "cpu-manufacturer cpu-sustained-clock-speed-mhz memory ebs-bandwidth network-bandwidth gpu-name gpu-manufacturer "
+    "gpu-count gpu-memory accelerator-name accelerator-manufacturer accelerator-count tenancy"
+)
+_AWS_OTHER = (
+    "nitro-sandbox capacity-reservation-id capacity-reservation-type capacity-reservation-interruptible "
+    "placement-group-id placement-group-partition"
+)
+
+#: Labels a pod may ask for without any NodePool defining them (SCH-168).
+CORE_WELL_KNOWN = frozenset({NODE_POOL, ZONE, REGION, INSTANCE_TYPE, ARCH, OS, CAPACITY_TYPE, WINDOWS_BUILD})
+AWS_WELL_KNOWN = frozenset(
+    {f"{AWS_GROUP}/instance-{name}" for name in _AWS_INSTANCE.split()}
+    | {f"{AWS_GROUP}/{name}" for name in _AWS_OTHER.split()}
+    | {"topology.k8s.aws/zone-id"}
+)
+KWOK_WELL_KNOWN = frozenset(f"{KWOK_GROUP}/instance-{name}" for name in ("size", "family", "cpu", "memory"))
+
+#: Keys that exist only inside the simulation and are never written to a NodeClaim (SCH-120).
+SIMULATION_ONLY = frozenset({REGISTERED, INITIALIZED})
+
+_RESTRICTED_DOMAINS = (GROUP, AWS_GROUP, KWOK_GROUP)
+
+
+def normalise(key: str) -> str:
+    """The stable spelling of a label key."""
+    return ALIASES.get(key, key)
+
+
+def is_restricted(key: str, well_known: Iterable[str]) -> bool:
+    """Whether users may not select or set this key (API-430): our own domains and the host name, unless well known."""
+    if key in well_known:
+        return False
+    domain = key.partition("/")[0] if "/" in key else ""
+    return key == HOSTNAME or any(domain == own or domain.endswith("." + own) for own in _RESTRICTED_DOMAINS)

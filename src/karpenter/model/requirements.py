@@ -1,0 +1,306 @@
+"""The requirement algebra: every operator is a set or the complement of one, with bounds (SCH-140 ff.).
+
+A requirement says which values a label may have. Intersection does all the work: a NodePool's requirements, a pod's
+selector, a type's labels and an offering's zone are the same kind of thing, and "can these live together" is one question.
+Sets of requirements hold one requirement per key; a key that is absent is unconstrained on the asking side and undefined
+on the offering side, which is why compatibility (`compatible`) is not symmetric.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from karpenter.api.karpenter import NodeSelectorRequirementWithMinValues
+from karpenter.model import labels
+
+_LARGEST = 2**63 - 1
+_SHOWN_VALUES = 5
+
+
+class Op(StrEnum):
+    """Operators as manifests write them."""
+
+    IN = "In"
+    NOT_IN = "NotIn"
+    EXISTS = "Exists"
+    DOES_NOT_EXIST = "DoesNotExist"
+    GT = "Gt"
+    LT = "Lt"
+    GTE = "Gte"
+    LTE = "Lte"
+
+
+_NEGATIVE = frozenset({Op.NOT_IN, Op.DOES_NOT_EXIST})
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """Which values one label may have.
+
+    ``complement`` False: a value in ``values``. True: a value not in ``values`` and, when bounds are set, an integer
+    between ``gte`` and ``lte`` inclusive. ``min_values`` asks for that many different values among instance types.
+    """
+
+    key: str
+    complement: bool
+    values: frozenset[str] = frozenset()
+    gte: int | None = None
+    lte: int | None = None
+    min_values: int | None = None
+
+    @property
+    def operator(self) -> Op:
+        """The plain operator this form reads as (SCH-141)."""
+        if self.complement:
+            return Op.NOT_IN if self.values else Op.EXISTS
+        return Op.IN if self.values else Op.DOES_NOT_EXIST
+
+    def allows(self, value: str) -> bool:
+        """Whether a label with this value satisfies the requirement (SCH-142)."""
+        return (value in self.values) != self.complement and _within(value, self.gte, self.lte)
+
+    def intersect(self, other: Requirement) -> Requirement:
+        """What satisfies both (SCH-145, SCH-146). Both must be about the same key."""
+        gte = _tighter(self.gte, other.gte, max)
+        lte = _tighter(self.lte, other.lte, min)
+        min_values = _tighter(self.min_values, other.min_values, max)
+        if gte is not None and lte is not None and gte > lte:
+            return Requirement(self.key, False, min_values=min_values)
+        complement = self.complement and other.complement
+        if complement:
+            values = self.values | other.values
+        elif self.complement:
+            values = other.values - self.values
+        elif other.complement:
+            values = self.values - other.values
+        else:
+            values = self.values & other.values
+        if gte is not None or lte is not None:
+            values = frozenset(value for value in values if _within(value, gte, lte))
+        if not complement:
+            gte = lte = None
+        return Requirement(self.key, complement, values, gte, lte, min_values)
+
+    def has_intersection(self, other: Requirement) -> bool:
+        """Whether some value satisfies both, without building the result (SCH-148)."""
+        gte = _tighter(self.gte, other.gte, max)
+        lte = _tighter(self.lte, other.lte, min)
+        if gte is not None and lte is not None and gte > lte:
+            return False
+        if self.complement and other.complement:
+            return True
+        if self.complement:
+            return any(value not in self.values and _within(value, gte, lte) for value in other.values)
+        if other.complement:
+            return any(value not in other.values and _within(value, gte, lte) for value in self.values)
+        return any(value in other.values and _within(value, gte, lte) for value in self.values)
+
+    def __str__(self) -> str:
+        parts = [f"{self.key} {self.operator}"]
+        if self.values:
+            shown = sorted(self.values)
+            rest = len(shown) - _SHOWN_VALUES
+            listed = " ".join(shown[:_SHOWN_VALUES]) + (f" and {rest} others" if rest > 0 else "")
+            parts.append(f"[{listed}]")
+        if self.gte is not None:
+            parts.append(f">={self.gte}")
+        if self.lte is not None:
+            parts.append(f"<={self.lte}")
+        if self.min_values is not None:
+            parts.append(f"minValues {self.min_values}")
+        return " ".join(parts)
+
+
+def _tighter(left: int | None, right: int | None, choose: Callable[[int, int], int]) -> int | None:
+    if left is None or right is None:
+        return right if left is None else left
+    return choose(left, right)
+
+
+def _within(value: str, gte: int | None, lte: int | None) -> bool:
+    if gte is None and lte is None:
+        return True
+    number = as_integer(value)
+    return number is not None and (gte is None or number >= gte) and (lte is None or number <= lte)
+
+
+def as_integer(value: str) -> int | None:
+    """The integer a label value spells, or None. Plain ASCII digits with an optional sign, as Go reads them."""
+    digits = value[1:] if value[:1] in ("-", "+") else value
+    return int(value) if digits.isascii() and digits.isdigit() else None
+
+
+def requirement(key: str, operator: str, values: Iterable[str] = (), min_values: int | None = None) -> Requirement:
+    """Build a requirement from its manifest form; the key's alias is resolved (SCH-140, SCH-143).
+
+    Bounds expect exactly one integer; anything else matches nothing (validation reports it). An integer range below zero is
+    empty, since label integers start at zero (SCH-140 Beyond).
+    """
+    key = labels.normalise(key)
+    given = tuple(values)
+    if operator == Op.IN:
+        return Requirement(key, False, frozenset(given), min_values=min_values)
+    if operator == Op.NOT_IN:
+        return Requirement(key, True, frozenset(given), min_values=min_values)
+    if operator == Op.EXISTS:
+        return Requirement(key, True, min_values=min_values)
+    if operator == Op.DOES_NOT_EXIST:
+        return Requirement(key, False, min_values=min_values)
+    bound = as_integer(given[0]) if len(given) == 1 else None
+    if bound is None:
+        return Requirement(key, False, min_values=min_values)
+    if operator in (Op.GT, Op.GTE):
+        gte = bound + 1 if operator == Op.GT else bound
+        return Requirement(key, gte <= _LARGEST, gte=gte if gte <= _LARGEST else None, min_values=min_values)
+    lte = bound - 1 if operator == Op.LT else bound
+    return Requirement(key, lte >= 0, lte=lte if lte >= 0 else None, min_values=min_values)
+
+
+class Requirements(Mapping[str, Requirement]):
+    """An immutable set of requirements, one per key (SCH-147). Hashable, so results can be cached by it."""
+
+    __slots__ = ("_by_key", "_hash")
+
+    def __init__(self, requirements: Iterable[Requirement] = ()) -> None:
+        by_key: dict[str, Requirement] = {}
+        for item in requirements:
+            known = by_key.get(item.key)
+            by_key[item.key] = item if known is None else known.intersect(item)
+        self._by_key = by_key
+        self._hash: int | None = None
+
+    def __getitem__(self, key: str) -> Requirement:
+        return self._by_key[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_key)
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._by_key
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = hash(frozenset(self._by_key.values()))
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Requirements) and self._by_key == other._by_key
+
+    def __repr__(self) -> str:
+        return f"Requirements({self})"
+
+    def __str__(self) -> str:
+        return ", ".join(sorted(str(item) for key, item in self._by_key.items() if key != labels.HOSTNAME))
+
+    def of(self, key: str) -> Requirement:
+        """The requirement for a key; an absent key reads as Exists (SCH-147)."""
+        return self._by_key.get(key) or Requirement(key, True)
+
+    def intersect(self, other: Requirements) -> Requirements:
+        """Both sets at once: per key the intersection, other keys as they are."""
+        if not other:
+            return self
+        if not self:
+            return other
+        return Requirements((*self._by_key.values(), *other._by_key.values()))
+
+    def without(self, keys: Iterable[str]) -> Requirements:
+        """The same set lacking some keys."""
+        dropped = frozenset(keys)
+        return Requirements(item for key, item in self._by_key.items() if key not in dropped)
+
+
+def from_labels(values: Mapping[str, str]) -> Requirements:
+    """Labels as requirements: each ``In`` its one value (API-409)."""
+    return Requirements(Requirement(labels.normalise(key), False, frozenset((value,))) for key, value in values.items())
+
+
+def from_wire(items: Iterable[NodeSelectorRequirementWithMinValues]) -> Requirements:
+    """Requirements of a NodePool or NodeClaim."""
+    return Requirements(requirement(item.key, item.operator, item.values, item.min_values) for item in items)
+
+
+def to_wire(requirements: Requirements) -> tuple[NodeSelectorRequirementWithMinValues, ...]:
+    """Manifest form, sorted by key. Bounds become Gte and Lte (SCH-170); exclusions beside bounds are kept (its Beyond)."""
+    return tuple(entry for key in sorted(requirements) for entry in _wire_entries(requirements[key]))
+
+
+def _wire_entries(item: Requirement) -> Iterator[NodeSelectorRequirementWithMinValues]:
+    bounded = item.gte is not None or item.lte is not None
+    if item.gte is not None:
+        yield _wire(item, Op.GTE, (str(item.gte),))
+    if item.lte is not None:
+        yield _wire(item, Op.LTE, (str(item.lte),))
+    if not bounded or item.values:
+        yield _wire(item, item.operator, tuple(sorted(item.values)))
+
+
+def _wire(item: Requirement, operator: Op, values: tuple[str, ...]) -> NodeSelectorRequirementWithMinValues:
+    return NodeSelectorRequirementWithMinValues(
+        key=item.key, operator=operator.value, values=values, min_values=item.min_values
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Undefined:
+    """The asking side wants a label the offering side does not define."""
+
+    asked: Requirement
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """Both sides constrain a label and no value satisfies both."""
+
+    asked: Requirement
+    offered: Requirement
+
+
+Incompatibility = Undefined | Mismatch
+
+
+def intersects(left: Requirements, right: Requirements) -> bool:
+    """Whether every key present on both sides has a common value (SCH-165)."""
+    return not _mismatches(left, right, stop_at_first=True)
+
+
+def _mismatches(left: Requirements, right: Requirements, *, stop_at_first: bool) -> list[Mismatch]:
+    found: list[Mismatch] = []
+    for key, asked in right.items():
+        if key in left:
+            offered = left[key]
+            if not offered.has_intersection(asked) and not (
+                offered.operator in _NEGATIVE and asked.operator in _NEGATIVE
+            ):
+                found.append(Mismatch(asked, offered))
+                if stop_at_first:
+                    break
+    return found
+
+
+def compatible(left: Requirements, right: Requirements, allowed_undefined: frozenset[str]) -> bool:
+    """Whether what ``left`` offers can satisfy what ``right`` asks (SCH-166).
+
+    ``allowed_undefined`` holds the keys ``left`` may leave undefined; the empty set makes the relation strict.
+    """
+    return not any(_undefined(left, right, allowed_undefined)) and intersects(left, right)
+
+
+def _undefined(left: Requirements, right: Requirements, allowed: frozenset[str]) -> Iterator[Requirement]:
+    for key, asked in right.items():
+        if key not in left and key not in allowed and asked.operator not in _NEGATIVE:
+            yield asked
+
+
+def incompatibilities(
+    left: Requirements, right: Requirements, allowed_undefined: frozenset[str]
+) -> tuple[Incompatibility, ...]:
+    """Why ``compatible`` says no, sorted by key; empty when it says yes."""
+    undefined = [Undefined(asked) for asked in _undefined(left, right, allowed_undefined)]
+    mismatched = _mismatches(left, right, stop_at_first=False)
+    return tuple(sorted((*undefined, *mismatched), key=lambda found: found.asked.key))

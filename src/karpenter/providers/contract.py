@@ -1,0 +1,120 @@
+"""The contract between the controllers and a cloud (OPS-210 ff.): nine methods and five ways to fail.
+
+ProviderError                 anything else: retried with back-off
+├── InstanceNotFound          the instance is completely gone
+├── InsufficientCapacity      what was asked for cannot be had now: give the claim up, plan again
+├── NodeClassNotReady         the class is missing or not ready
+└── LaunchFailed              refused with a reason the user should read
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from karpenter.api.karpenter import NodeClaim, NodePool
+from karpenter.api.kinds import Kind
+from karpenter.api.meta import Wire
+from karpenter.catalog.types import InstanceType
+from karpenter.model.resources import Resources
+
+
+class ProviderError(Exception):
+    """A call to the cloud failed."""
+
+
+class InstanceNotFound(ProviderError):
+    """The instance does not exist any more (OPS-225)."""
+
+    def __str__(self) -> str:
+        return "nodeclaim not found, " + super().__str__()
+
+
+class InsufficientCapacity(ProviderError):
+    """The cloud has none of the requested machines now (OPS-226)."""
+
+    def __str__(self) -> str:
+        return "insufficient capacity, " + super().__str__()
+
+
+class NodeClassNotReady(ProviderError):
+    """The node class is not usable (OPS-227)."""
+
+    def __str__(self) -> str:
+        return "NodeClassRef not ready, " + super().__str__()
+
+
+class LaunchFailed(ProviderError):
+    """The cloud refused the launch (OPS-228). ``reason`` becomes the reason of the claim's Launched condition."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return "creating nodeclaim, " + super().__str__()
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A machine as the cloud reports it.
+
+    ``claim_name`` is the NodeClaim it was bought for; ``labels`` are those resolved at launch (type, zone, capacity type
+    and the type's own labels).
+    """
+
+    provider_id: str
+    claim_name: str
+    labels: dict[str, str]
+    capacity: Resources
+    allocatable: Resources
+    created_at: datetime
+    annotations: dict[str, str] = field(default_factory=dict)
+    image_id: str = ""
+    terminating: bool = False
+
+
+@dataclass(frozen=True)
+class RepairPolicy:
+    """A node condition that marks a machine as broken once it has lasted ``toleration``."""
+
+    condition_type: str
+    condition_status: str
+    toleration: timedelta
+
+
+class CloudProvider(Protocol):
+    """What a cloud must be able to do. All methods raise ``ProviderError`` and nothing else for cloud faults."""
+
+    async def create(self, claim: NodeClaim) -> Instance:
+        """Buy one machine for the claim; calling again for the same claim (name and uid) returns the same machine."""
+
+    async def delete(self, provider_id: str) -> None:
+        """Ask for the machine to go; ``InstanceNotFound`` once it is completely gone. Called until then."""
+
+    async def get(self, provider_id: str) -> Instance:
+        """One machine; ``InstanceNotFound`` when it is gone."""
+
+    async def list(self) -> tuple[Instance, ...]:
+        """All machines of this cluster, those already terminating marked as such."""
+
+    async def instance_types(self, pool: NodePool) -> tuple[InstanceType, ...]:
+        """Everything the pool's class could use, also types without an available offering.
+
+        Returns the identical tuple while nothing changed, so that callers can cache by identity.
+        """
+
+    async def drift_reason(self, claim: NodeClaim) -> str:
+        """Why the machine no longer matches its class; empty when it does."""
+
+    def repair_policies(self) -> tuple[RepairPolicy, ...]:
+        """Node conditions that mean broken; empty means no node repair."""
+
+    @property
+    def name(self) -> str:
+        """Short name, the metric label ``provider``."""
+
+    @property
+    def node_class_kinds(self) -> tuple[Kind[Wire], ...]:
+        """Kinds of node classes this provider serves; claims and pools of other classes are left alone."""

@@ -1,0 +1,109 @@
+"""Label selectors: the structured form objects carry and the text form command lines and list calls use.
+
+Both say the same thing in the end: a conjunction of small tests on a label mapping. The rule that surprises people is
+kept in one place: a negative test (``NotIn``, ``!=``) holds for an object that lacks the label altogether.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from karpenter.api.meta import LabelSelector, LabelSelectorRequirement
+
+Labels = Mapping[str, str]
+#: A compiled selector.
+Predicate = Callable[[Labels], bool]
+
+_KEY = r"[A-Za-z0-9][-A-Za-z0-9_./]*"
+_VALUE = r"[-A-Za-z0-9_.]*"
+_TERM = re.compile(
+    rf"\s*(?:!\s*(?P<absent>{_KEY})"
+    rf"|(?P<key>{_KEY})(?:\s*(?P<compare>==|=|!=)\s*(?P<value>{_VALUE})"
+    rf"|\s+(?P<member>in|notin)\s*\((?P<values>[^()]*)\))?)\s*",
+    re.ASCII,
+)
+_LISTED = re.compile(_VALUE, re.ASCII)
+
+
+class SelectorError(ValueError):
+    """A text that is not a label selector. ``text`` is what was given."""
+
+    def __init__(self, text: str, rest: str) -> None:
+        super().__init__(
+            f"{text!r} is not a label selector: cannot read {rest!r} "
+            "(write terms such as a=b, a!=b, a in (b,c), a notin (b,c), a or !a, separated by commas)"
+        )
+        self.text = text
+
+
+def matches(selector: LabelSelector | None, labels: Labels) -> bool:
+    """Whether the labels satisfy the selector. An absent selector matches nothing, an empty one everything.
+
+    An operator nobody knows matches nothing, so that a selector from a newer API never catches too much.
+    """
+    if selector is None:
+        return False
+    for key, value in selector.match_labels.items():
+        if labels.get(key) != value:
+            return False
+    return all(_holds(expression, labels) for expression in selector.match_expressions)
+
+
+def _holds(expression: LabelSelectorRequirement, labels: Labels) -> bool:
+    value = labels.get(expression.key)
+    match expression.operator:
+        case "In":
+            return value is not None and value in expression.values
+        case "NotIn":
+            return value is None or value not in expression.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case _:
+            return False
+
+
+def parse(text: str) -> Predicate:
+    """Compile a selector text such as ``a=b,c!=d,e in (x,y),!f,g``; empty text matches everything.
+
+    Raises ``SelectorError``.
+    """
+    tests: list[Predicate] = []
+    position = 0
+    while text[position:].strip():
+        found = _TERM.match(text, position)
+        ended = found is not None and (found.end() == len(text) or text[found.end()] == ",")
+        if found is None or not ended:
+            raise SelectorError(text, text[position:].strip())
+        tests.append(_test(text, found))
+        position = found.end() + 1
+        if position == len(text):
+            raise SelectorError(text, ",")
+    return lambda labels: all(test(labels) for test in tests)
+
+
+def _test(text: str, found: re.Match[str]) -> Predicate:
+    absent, key = found["absent"], found["key"]
+    if absent is not None:
+        return lambda labels: absent not in labels
+    if found["compare"] is not None:
+        value = found["value"]
+        if found["compare"] == "!=":
+            return lambda labels: labels.get(key) != value
+        return lambda labels: labels.get(key) == value
+    if found["member"] is not None:
+        values = _values(text, found["values"])
+        if found["member"] == "notin":
+            return lambda labels: labels.get(key) not in values
+        return lambda labels: labels.get(key) in values
+    return lambda labels: key in labels
+
+
+def _values(text: str, listed: str) -> frozenset[str]:
+    values = [value.strip() for value in listed.split(",")]
+    for value in values:
+        if _LISTED.fullmatch(value) is None:
+            raise SelectorError(text, value)
+    return frozenset(values)

@@ -1,0 +1,322 @@
+"""A real control plane for tests: etcd and kube-apiserver, with kube-scheduler and kube-controller-manager on request.
+
+Everything listens on loopback ports chosen at run time and keeps its data in a temporary folder. Nothing outlives the test
+run: the processes die with their parent even when it is killed (Linux), and are stopped at exit everywhere else. Start
+a ``ControlPlane`` from the main thread: "parent" means the thread that started them.
+
+Users: ``admin`` may do everything; ``karpenter`` and ``nobody`` may do nothing until a test binds a role to them
+(RBAC is on). Pods need no service account here.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from controlplane import binaries
+
+if TYPE_CHECKING:
+    from karpenter.kube.client import KubeClient
+
+Json = dict[str, object]
+
+ADMIN = "admin"
+#: User name to groups.
+USERS: Mapping[str, str] = {ADMIN: "system:masters", "karpenter": "", "nobody": ""}
+
+_START_SECONDS = 60.0
+_POLL_SECONDS = 0.02
+_CONTROLLERS = (
+    "deployment-controller",
+    "replicaset-controller",
+    "daemonset-controller",
+    "statefulset-controller",
+    "job-controller",
+    "disruption-controller",
+    "namespace-controller",
+    "garbage-collector-controller",
+    "pod-garbage-collector-controller",
+)
+_CLIENT_SPEED = ("--kube-api-qps=500", "--kube-api-burst=1000", "--leader-elect=false", "--secure-port=0")
+
+
+class NotReady(Exception):
+    """The control plane did not come up; the message holds the end of the log."""
+
+
+class ApiError(Exception):
+    """The API server refused a harness request."""
+
+    def __init__(self, status: int, body: str) -> None:
+        super().__init__(f"HTTP {status}: {body}")
+        self.status = status
+
+
+@dataclass
+class ControlPlane:
+    """One running control plane; use as a context manager or call ``start`` and ``stop``."""
+
+    scheduler: bool = False
+    controllers: bool = False
+    folder: Path = field(init=False)
+    server: str = field(init=False, default="")
+    tokens: dict[str, str] = field(init=False, default_factory=lambda: {user: secrets.token_hex(16) for user in USERS})
+    _processes: list[subprocess.Popen[bytes]] = field(init=False, default_factory=list)
+
+    def __enter__(self) -> ControlPlane:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start everything and wait until it serves. Raises ``NotReady`` or ``binaries.BuildFailed``."""
+        found = binaries.folder()
+        self.folder = Path(tempfile.mkdtemp(prefix="karpenter-controlplane-"))
+        atexit.register(self.stop)
+        try:
+            etcd = self._start_etcd(found)
+            self._start_api_server(found, etcd)
+            self._await(self._is_serving, binaries.API_SERVER)
+            self._start_clients(found)
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Stop everything and remove its data; harmless when repeated."""
+        atexit.unregister(self.stop)
+        for process in reversed(self._processes):
+            _end(process)
+        self._processes.clear()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    @property
+    def kubeconfig(self) -> str:
+        """Path of the administrator's kubeconfig."""
+        return self.kubeconfig_of(ADMIN)
+
+    def kubeconfig_of(self, user: str) -> str:
+        """Path of the kubeconfig of one of ``USERS``."""
+        path = self.folder / f"{user}.kubeconfig"
+        if not path.exists():
+            path.write_text(json.dumps(self._kubeconfig(self.tokens[user])))
+        return str(path)
+
+    def client(self, user: str = ADMIN) -> KubeClient:
+        """A new client of the product, to be closed by the caller (``async with``)."""
+        from karpenter.kube import config
+
+        return config.connect(config.load(self.kubeconfig_of(user)))
+
+    def request(self, method: str, path: str, body: Json | None = None, content: str = "application/json") -> Json:
+        """One call as administrator, outside the product. Raises ``ApiError``."""
+        request = urllib.request.Request(self.server + path, method=method)
+        request.add_header("Authorization", f"Bearer {self.tokens[ADMIN]}")
+        request.add_header("Content-Type", content)
+        data = None if body is None else json.dumps(body).encode()
+        trust = ssl.create_default_context(cafile=str(self._certificate))
+        try:
+            with urllib.request.urlopen(request, data, timeout=30, context=trust) as response:
+                return _as_object(response.read())
+        except urllib.error.HTTPError as error:
+            with error:
+                raise ApiError(error.code, error.read().decode()) from None
+
+    def apply(self, *manifests: Mapping[str, object]) -> None:
+        """Server-side apply manifests of any kind, in order; CRDs are waited for until the server serves them."""
+        for manifest in manifests:
+            path = self._path(manifest)
+            body = dict(manifest)
+            self.request("PATCH", f"{path}?fieldManager=tests&force=true", body, "application/apply-patch+yaml")
+            if manifest["kind"] == "CustomResourceDefinition":
+                self._await(lambda path=path, body=body: self._serves(path, body), binaries.API_SERVER)
+
+    @property
+    def _certificate(self) -> Path:
+        return self.folder / "certificates" / "apiserver.crt"
+
+    def _start_etcd(self, found: Path) -> str:
+        client, peer = (f"http://127.0.0.1:{_free_port()}" for _ in range(2))
+        self._spawn(
+            found / binaries.ETCD,
+            f"--data-dir={self.folder / 'etcd'}",
+            f"--listen-client-urls={client}",
+            f"--advertise-client-urls={client}",
+            f"--listen-peer-urls={peer}",
+            f"--initial-advertise-peer-urls={peer}",
+            f"--initial-cluster=default={peer}",
+            "--unsafe-no-fsync",
+            "--log-level=warn",
+        )
+        return client
+
+    def _start_api_server(self, found: Path, etcd: str) -> None:
+        tokens = self.folder / "tokens.csv"
+        tokens.write_text("".join(f'{self.tokens[user]},{user},{user},"{USERS[user]}"\n' for user in USERS))
+        key = self.folder / "service-account.key"
+        key.write_text(_signing_key())
+        port = _free_port()
+        self.server = f"https://127.0.0.1:{port}"
+        self._spawn(
+            found / binaries.API_SERVER,
+            f"--etcd-servers={etcd}",
+            "--bind-address=127.0.0.1",
+            "--advertise-address=127.0.0.1",
+            f"--secure-port={port}",
+            f"--cert-dir={self._certificate.parent}",
+            "--authorization-mode=RBAC",
+            f"--token-auth-file={tokens}",
+            "--service-cluster-ip-range=10.0.0.0/16",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={key}",
+            f"--service-account-signing-key-file={key}",
+            "--disable-admission-plugins=ServiceAccount",
+            "--endpoint-reconciler-type=none",
+            "--allow-privileged=true",
+            "--profiling=false",
+        )
+
+    def _start_clients(self, found: Path) -> None:
+        kubeconfig = f"--kubeconfig={self.kubeconfig}"
+        if self.scheduler:
+            self._spawn(found / binaries.SCHEDULER, kubeconfig, *_CLIENT_SPEED)
+        if self.controllers:
+            wanted = f"--controllers={','.join(_CONTROLLERS)}"
+            self._spawn(found / binaries.CONTROLLER_MANAGER, kubeconfig, wanted, *_CLIENT_SPEED)
+
+    def _spawn(self, binary: Path, *arguments: str) -> None:
+        if not binary.is_file():
+            raise NotReady(f"{binary} is missing; the test needs it (see KUBEBUILDER_ASSETS)")
+        with (self.folder / f"{binary.name}.log").open("wb") as log:
+            process = subprocess.Popen(
+                [binary, *arguments],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                preexec_fn=_die_with_parent(),
+            )
+        self._processes.append(process)
+
+    def _await(self, condition: Callable[[], bool], name: str) -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        while not condition():
+            ended = [process for process in self._processes if process.poll() is not None]
+            if ended or time.monotonic() > deadline:
+                failed = Path(str(ended[0].args[0])).name if ended else name  # type: ignore[index]
+                raise NotReady(f"{failed} is not ready:\n{self.log(failed)[-3000:]}")
+            time.sleep(_POLL_SECONDS)
+
+    def log(self, name: str) -> str:
+        """What one of the processes has written."""
+        return (self.folder / f"{name}.log").read_text(errors="replace")
+
+    def _is_serving(self) -> bool:
+        try:
+            self.request("GET", "/readyz?exclude=poststarthook/apiservice-registration-controller")
+            self.request("GET", "/api/v1/namespaces/default")
+        except (ApiError, OSError):
+            return False
+        return True
+
+    def _serves(self, path: str, crd: Json) -> bool:
+        try:
+            found = self.request("GET", path)
+            spec: Json = crd["spec"]  # type: ignore[assignment]
+            plural = spec["names"]["plural"]  # type: ignore[index]
+            established = any(
+                condition["type"] == "Established" and condition["status"] == "True"
+                for condition in found["status"]["conditions"]  # type: ignore[index]
+            )
+            for version in spec["versions"]:  # type: ignore[attr-defined]
+                self.request("GET", f"/apis/{spec['group']}/{version['name']}/{plural}?limit=1")
+        except (ApiError, KeyError):
+            return False
+        return established
+
+    def _path(self, manifest: Mapping[str, object]) -> str:
+        version, kind = str(manifest["apiVersion"]), manifest["kind"]
+        root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+        resources: list[Json] = self.request("GET", root)["resources"]  # type: ignore[assignment]
+        found = next((item for item in resources if item["kind"] == kind and "/" not in str(item["name"])), None)
+        if found is None:
+            raise LookupError(f"the API server has no {kind} in {version}")
+        metadata: Json = manifest["metadata"]  # type: ignore[assignment]
+        scope = f"/namespaces/{metadata.get('namespace', 'default')}" if found["namespaced"] else ""
+        return f"{root}{scope}/{found['name']}/{metadata['name']}"
+
+    def _kubeconfig(self, token: str) -> Json:
+        authority = b64encode(self._certificate.read_bytes()).decode()
+        return {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "tests",
+            "contexts": [{"name": "tests", "context": {"cluster": "tests", "user": "tests"}}],
+            "clusters": [
+                {"name": "tests", "cluster": {"server": self.server, "certificate-authority-data": authority}}
+            ],
+            "users": [{"name": "tests", "user": {"token": token}}],
+        }
+
+
+def _as_object(body: bytes) -> Json:
+    """JSON of an answer; plain text such as a health check's counts as no fields."""
+    return json.loads(body) if body.startswith(b"{") else {}
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill at once: there is no data worth a graceful end."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _die_with_parent() -> Callable[[], None] | None:
+    if sys.platform != "linux":
+        return None
+    prctl = ctypes.CDLL(None, use_errno=True).prctl  # resolved here: between fork and exec only the call is safe
+    parent, set_parent_death_signal = os.getpid(), 1
+
+    def arrange() -> None:
+        prctl(set_parent_death_signal, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return arrange
+
+
+def _signing_key() -> str:
+    """A fresh P-256 private key in PEM (SEC 1). The public half is left out: whoever reads it derives it."""
+    order = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+    scalar = (secrets.randbelow(order - 1) + 1).to_bytes(32, "big")
+    curve = bytes.fromhex("a00a06082a8648ce3d030107")
+    body = b"\x02\x01\x01" + b"\x04\x20" + scalar + curve
+    encoded = b64encode(b"\x30" + bytes([len(body)]) + body).decode()
+    return f"-----BEGIN EC PRIVATE KEY-----\n{encoded}\n-----END EC PRIVATE KEY-----\n"

@@ -51,12 +51,15 @@ class ObjectMeta(Wire, frozen=True, kw_only=True):
 
 
 class Condition(Wire, frozen=True, kw_only=True):
-    """One status condition (API-600 ff.)."""
+    """One status condition (API-600 ff.).
+
+    An empty message is written all the same (a default made by a factory always is): schemas installed by others require it.
+    """
 
     type: str
     status: str
     reason: str = ""
-    message: str = ""
+    message: str = msgspec.field(default_factory=str)
     last_transition_time: datetime | None = None
     observed_generation: int = 0
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from karpenter.api import domains
 from karpenter.api.core import Taint
 
-GROUP = "karpenter.sh"
-AWS_GROUP = "karpenter.k8s.aws"
-KWOK_GROUP = "karpenter.kwok.sh"
+GROUP = domains.CORE
+AWS_GROUP = domains.AWS
+KWOK_GROUP = domains.KWOK
 
 NODE_POOL = "karpenter.sh/nodepool"
 CAPACITY_TYPE = "karpenter.sh/capacity-type"
@@ -50,24 +51,10 @@ ALIASES = {
     "topology.ebs.csi.aws.com/zone": ZONE,
 }
 
-_AWS_INSTANCE = (
-    "hypervisor encryption-in-transit-supported category capability-flex family generation size local-nvme cpu "
-    "cpu-manufacturer cpu-sustained-clock-speed-mhz memory ebs-bandwidth network-bandwidth gpu-name gpu-manufacturer "
-    "gpu-count gpu-memory accelerator-name accelerator-manufacturer accelerator-count tenancy"
-)
-_AWS_OTHER = (
-    "nitro-sandbox capacity-reservation-id capacity-reservation-type capacity-reservation-interruptible "
-    "placement-group-id placement-group-partition"
-)
-
 #: Labels a pod may ask for without any NodePool defining them (SCH-168).
 CORE_WELL_KNOWN = frozenset({NODE_POOL, ZONE, REGION, INSTANCE_TYPE, ARCH, OS, CAPACITY_TYPE, WINDOWS_BUILD})
-AWS_WELL_KNOWN = frozenset(
-    {f"{AWS_GROUP}/instance-{name}" for name in _AWS_INSTANCE.split()}
-    | {f"{AWS_GROUP}/{name}" for name in _AWS_OTHER.split()}
-    | {"topology.k8s.aws/zone-id"}
-)
-KWOK_WELL_KNOWN = frozenset(f"{KWOK_GROUP}/instance-{name}" for name in ("size", "family", "cpu", "memory"))
+AWS_WELL_KNOWN = domains.AWS_KEYS | {"topology.k8s.aws/zone-id"}
+KWOK_WELL_KNOWN = domains.KWOK_KEYS
 
 #: Keys that exist only inside the simulation and are never written to a NodeClaim (SCH-120).
 SIMULATION_ONLY = frozenset({REGISTERED, INITIALIZED})

@@ -1,0 +1,280 @@
+"""Custom resource definitions, generated from the structs that decode the objects (API-001 ff.).
+
+One source: the struct's annotations give types, patterns, ranges and defaults, its docstring the description, ``api.rules``
+what needs more than one field. The schema refuses nothing users could store before (API-033 and the compatibility rule that
+admission never gets stricter), and whatever it lets in, the structs decode.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import TypeVar, cast
+
+import msgspec
+import yaml
+from msgspec import inspect
+
+from karpenter.api import karpenter, kinds, rules
+from karpenter.api.kinds import Kind
+from karpenter.api.meta import Condition, ObjectMeta, Wire
+
+Json = dict[str, object]
+T = TypeVar("T", bound=Wire)
+
+#: API-027. The API server searches, so the pattern is anchored; what passes and is no quantity is found at runtime.
+QUANTITY = (
+    r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
+    r"(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
+)
+_CONDITION_TYPE = (
+    r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$"
+)
+_CONDITION_REASON = r"^([A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?)?$"
+
+_REFERENCE = re.compile(r"\s*\([A-Z]+-[0-9][^)]*\)")
+_QUOTED = re.compile("``(.*?)``")
+
+_ATOMIC_LIST: Json = {"x-kubernetes-list-type": "atomic"}
+_CONDITIONS: Json = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
+_SCALE: Json = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.nodes"}
+
+#: What a schema says beyond the struct, by struct and wire name of the field (API-025, API-607).
+_EXTRA: Mapping[tuple[type[Wire], str], Json] = {
+    (karpenter.NodeClaimTemplateSpec, "requirements"): _ATOMIC_LIST,
+    (karpenter.NodeClaimTemplateSpec, "taints"): _ATOMIC_LIST,
+    (karpenter.NodeClaimTemplateSpec, "startupTaints"): _ATOMIC_LIST,
+    (karpenter.NodeClaimSpec, "requirements"): _ATOMIC_LIST,
+    (karpenter.NodeClaimSpec, "taints"): _ATOMIC_LIST,
+    (karpenter.NodeClaimSpec, "startupTaints"): _ATOMIC_LIST,
+    (karpenter.NodeSelectorRequirementWithMinValues, "values"): _ATOMIC_LIST,
+    (karpenter.Disruption, "budgets"): _ATOMIC_LIST,
+    (karpenter.Budget, "reasons"): {"x-kubernetes-list-type": "set"},
+    (karpenter.NodeClaimTemplateMeta, "labels"): {"x-kubernetes-map-type": "atomic"},
+    (karpenter.NodePoolSpec, "weight"): {"format": "int32"},
+    (Condition, "type"): {"maxLength": 316, "pattern": _CONDITION_TYPE},
+    (Condition, "status"): {"enum": ["True", "False", "Unknown"]},
+    (Condition, "reason"): {"maxLength": 1024, "pattern": _CONDITION_REASON},
+    (Condition, "message"): {"maxLength": 32768},
+    (Condition, "observedGeneration"): {"minimum": 0},
+}
+#: Required on the wire although the struct can do without (API-115).
+_REQUIRED_TOO: Mapping[type[Wire], tuple[str, ...]] = {Condition: ("lastTransitionTime",)}
+#: An empty text here is refused by a rule with a message of its own, so the schema itself says nothing.
+_OWN_MESSAGE = frozenset({(karpenter.NodeClassReference, name) for name in ("group", "kind", "name")})
+
+
+def _column(name: str, path: str, type_: str = "string", priority: int = 0) -> Json:
+    column: Json = {"jsonPath": path, "name": name, "type": type_}
+    return column | {"priority": priority} if priority else column
+
+
+def _label(key: str) -> str:
+    return ".metadata.labels." + key.replace(".", r"\.")
+
+
+_READY = _column("Ready", '.status.conditions[?(@.type=="Ready")].status')
+_AGE = _column("Age", ".metadata.creationTimestamp", "date")
+_POOL_COLUMNS = (
+    _column("NodeClass", ".spec.template.spec.nodeClassRef.name"),
+    _column("Nodes", ".status.nodes"),
+    _READY,
+    _AGE,
+    _column("Weight", ".spec.weight", "integer", 1),
+    _column("CPU", ".status.resources.cpu", priority=1),
+    _column("Memory", ".status.resources.memory", priority=1),
+)
+_CLAIM_COLUMNS = (
+    _column("Type", _label("node.kubernetes.io/instance-type")),
+    _column("Capacity", _label("karpenter.sh/capacity-type")),
+    _column("Zone", _label("topology.kubernetes.io/zone")),
+    _column("Node", ".status.nodeName"),
+    _READY,
+    _AGE,
+    _column("ImageID", ".status.imageID", priority=1),
+    _column("ID", ".status.providerID", priority=1),
+    _column("NodePool", _label("karpenter.sh/nodepool"), priority=1),
+    _column("NodeClass", ".spec.nodeClassRef.name", priority=1),
+    _column("Drifted", '.status.conditions[?(@.type=="Drifted")].status', priority=1),
+)
+
+
+def crds() -> tuple[Json, ...]:
+    """The CRDs of NodePool, NodeClaim and KWOKNodeClass, ready for an API server."""
+    return (
+        _definition(kinds.NODE_POOL, (), _POOL_COLUMNS, {"scale": _SCALE}),
+        _definition(kinds.NODE_CLAIM, (), _CLAIM_COLUMNS, {}),
+        _definition(kinds.KWOK_NODE_CLASS, ("kwoknc", "kwokncs"), (_READY, _AGE), {}),
+    )
+
+
+def to_yaml() -> str:
+    """The same as a stream of YAML documents."""
+    return yaml.dump_all(crds(), Dumper=_Plain, sort_keys=False, width=120)
+
+
+class _Plain(yaml.SafeDumper):
+    """Writes every value where it stands: anchors would be legal, but nobody expects them in a CRD."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+def _definition(kind: Kind[T], short_names: tuple[str, ...], columns: tuple[Json, ...], subresources: Json) -> Json:
+    names: Json = {
+        "categories": ["karpenter"],
+        "kind": kind.name,
+        "listKind": f"{kind.name}List",
+        "plural": kind.plural,
+        "singular": kind.name.lower(),
+    }
+    if short_names:
+        names["shortNames"] = list(short_names)
+    version: Json = {
+        "name": kind.version,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": copy.deepcopy(schema(kind.type))},
+        "subresources": {"status": {}, **subresources},
+        "additionalPrinterColumns": list(columns),
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{kind.plural}.{kind.group}"},
+        "spec": {
+            "group": kind.group,
+            "names": names,
+            "scope": "Namespaced" if kind.namespaced else "Cluster",
+            "versions": [version],
+        },
+    }
+
+
+@cache
+def schema(type_: type[Wire]) -> Json:
+    """The structural schema of a kind's struct, ``apiVersion`` and ``kind`` included. Not to be modified."""
+    found = _object(cast(inspect.StructType, inspect.type_info(type_)))
+    properties = cast(Json, found["properties"])
+    found["properties"] = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, **properties}
+    return found
+
+
+def _object(info: inspect.StructType) -> Json:
+    """Schema of a struct. Metadata is the API server's own affair and stays open."""
+    if info.cls is ObjectMeta:
+        return {"type": "object"}
+    owner = cast(type[Wire], info.cls)
+    found: Json = {"description": _description(owner), "type": "object"}
+    found["properties"] = {field.encode_name: _property(owner, field) for field in info.fields}
+    required = [field.encode_name for field in info.fields if field.required]
+    required += _REQUIRED_TOO.get(owner, ())
+    return found | {"required": required} if required else found
+
+
+def _description(type_: type[Wire]) -> str:
+    """The struct's docstring for users: field names as they are written, without references to our own documents."""
+    text = _REFERENCE.sub("", type_.__doc__ or "")
+    return " ".join(_QUOTED.sub(lambda found: _camel(found[1]), text).split())
+
+
+def _camel(name: str) -> str:
+    head, *rest = name.split("_")
+    return head + "".join(part.title() for part in rest)
+
+
+def _property(owner: type[Wire], field: inspect.Field) -> Json:
+    place = (owner, field.encode_name)
+    found = _of(field.type) | _EXTRA.get(place, {})
+    if place in _OWN_MESSAGE:
+        found.pop("minLength", None)
+    default = _default(field)
+    if default is not None:
+        found["default"] = default
+    if place in rules.BY_FIELD:
+        found["x-kubernetes-validations"] = [rule.as_json() for rule in rules.BY_FIELD[place]]
+    return found
+
+
+def _default(field: inspect.Field) -> object:
+    """What the server fills in for an absent field; None where it leaves the field out. Zero values are not written."""
+    value = field.default
+    if value is msgspec.NODEFAULT or value is None or value in ("", 0, False, ()):
+        return None
+    filled = _explicit(value)
+    return filled or None
+
+
+def _explicit(value: object) -> object:
+    """A default as JSON with its own defaults spelled out, which plain encoding would leave away."""
+    if isinstance(value, msgspec.Struct):
+        fields = {field.encode_name: _explicit(getattr(value, field.name)) for field in msgspec.structs.fields(value)}
+        return {name: item for name, item in fields.items() if item not in (None, "", 0, {}, [])}
+    if isinstance(value, tuple):
+        return [_explicit(item) for item in value]
+    if isinstance(value, Mapping):
+        return dict(value)
+    return value
+
+
+def _of(type_: inspect.Type) -> Json:
+    if isinstance(type_, inspect.UnionType):
+        return _union(type_)
+    for known, build in _BUILDERS.items():
+        if isinstance(type_, known):
+            return build(type_)
+    raise TypeError(f"no schema for {type_}")
+
+
+def _union(type_: inspect.UnionType) -> Json:
+    """An optional value, or a quantity: the only unions on the wire."""
+    given = [item for item in type_.types if not isinstance(item, inspect.NoneType)]
+    if len(given) == 1:
+        return _of(given[0])
+    return {
+        "anyOf": [{"type": "integer"}, {"type": "string"}],
+        "pattern": QUANTITY,
+        "x-kubernetes-int-or-string": True,
+    }
+
+
+def _text(type_: inspect.StrType) -> Json:
+    limits = {"minLength": type_.min_length, "maxLength": type_.max_length, "pattern": type_.pattern}
+    return {"type": "string", **_given(limits)}
+
+
+def _number(type_: inspect.IntType) -> Json:
+    return {"type": "integer", "format": "int64", **_given({"minimum": type_.ge, "maximum": type_.le})}
+
+
+def _list(type_: inspect.VarTupleType) -> Json:
+    limits = {"minItems": type_.min_length, "maxItems": type_.max_length}
+    return {"type": "array", "items": _of(type_.item_type), **_given(limits)} | _keyed(type_.item_type)
+
+
+def _keyed(item: inspect.Type) -> Json:
+    is_condition = isinstance(item, inspect.StructType) and item.cls is Condition
+    return _CONDITIONS if is_condition else {}
+
+
+def _map(type_: inspect.DictType) -> Json:
+    limits = {"minProperties": type_.min_length, "maxProperties": type_.max_length}
+    return {"type": "object", "additionalProperties": _of(type_.value_type), **_given(limits)}
+
+
+def _given(limits: Mapping[str, object]) -> Json:
+    return {name: limit for name, limit in limits.items() if limit is not None}
+
+
+_BUILDERS: Mapping[type[inspect.Type], Callable[..., Json]] = {
+    inspect.StructType: _object,
+    inspect.StrType: _text,
+    inspect.IntType: _number,
+    inspect.BoolType: lambda _: {"type": "boolean"},
+    inspect.DateTimeType: lambda _: {"type": "string", "format": "date-time"},
+    inspect.LiteralType: lambda type_: {"type": "string", "enum": sorted(type_.values)},
+    inspect.VarTupleType: _list,
+    inspect.DictType: _map,
+}

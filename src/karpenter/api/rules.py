@@ -1,0 +1,117 @@
+"""Admission rules that need more than one field, as rule expressions of the API server (API-035).
+
+Each is attached to a struct or to one of its fields; ``api.crds`` writes them into the schema. ``model.validation`` says the same
+as functions, and a test feeds both with one table. Bounds on sizes elsewhere in the schema keep the estimated cost of
+the expressions within what an API server accepts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from karpenter.api import domains, karpenter
+from karpenter.api.meta import Wire
+
+HOSTNAME = "kubernetes.io/hostname"
+NODE_POOL = f"{domains.CORE}/nodepool"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """An expression that must hold, and what to tell the user when it does not."""
+
+    expression: str
+    message: str
+
+    def as_json(self) -> dict[str, str]:
+        """The entry of ``x-kubernetes-validations``."""
+        return {"rule": self.expression, "message": self.message}
+
+
+def _domain_rule(key: str, domain: str) -> str:
+    admitted = ", ".join(f'"{name}"' for name in sorted(domains.ADMITTED[domain]))
+    pattern = domain.replace(".", "[.]")
+    return f"{key} in [{admitted}] || !{key}.matches('^([^/]*[.])?{pattern}(/|$)')"
+
+
+_RESTRICTED_KEYS = (
+    *(Rule(_domain_rule("self", domain), f'label domain "{domain}" is restricted') for domain in domains.ADMITTED),
+    Rule(f'self != "{HOSTNAME}"', f'label "{HOSTNAME}" is restricted'),
+)
+_RESTRICTED_LABELS = (
+    *(
+        Rule(f"self.all(x, {_domain_rule('x', domain)})", f'label domain "{domain}" is restricted')
+        for domain in domains.ADMITTED
+    ),
+    Rule(f'self.all(x, x != "{HOSTNAME}")', f'label "{HOSTNAME}" is restricted'),
+    Rule(f'self.all(x, x != "{NODE_POOL}")', f'label "{NODE_POOL}" is restricted'),
+)
+
+_REQUIREMENTS = (
+    Rule(
+        "self.all(x, x.operator != 'In' || (has(x.values) && x.values.size() > 0))",
+        "requirements with operator 'In' must have a value defined",
+    ),
+    Rule(
+        # A text that is no number makes the expression fail, which refuses as well (API-024); testing it first costs too much.
+        "self.all(x, !(x.operator in ['Gt', 'Lt', 'Gte', 'Lte']) "
+        "|| (has(x.values) && x.values.size() == 1 && int(x.values[0]) >= 0))",
+        "requirements with operator 'Gt', 'Lt', 'Gte' or 'Lte' must have a single positive integer value",
+    ),
+    Rule(
+        "self.all(x, x.operator != 'In' || !has(x.minValues) || (has(x.values) && x.values.size() >= x.minValues))",
+        "requirements with 'minValues' must have at least that many values specified in the 'values' field",
+    ),
+)
+_POOL_REQUIREMENTS = (
+    *_REQUIREMENTS,
+    Rule(f'self.all(x, x.key != "{NODE_POOL}")', f'label "{NODE_POOL}" is restricted'),
+)
+
+
+def _not_empty(name: str) -> tuple[Rule, ...]:
+    return (Rule("self != ''", f"{name} may not be empty"),)
+
+
+_POOL_SPEC = (
+    Rule(
+        "has(self.replicas) == has(oldSelf.replicas)",
+        "cannot switch between static and dynamic: replicas may be neither added nor removed",
+    ),
+    Rule(
+        "!has(self.replicas) || !has(self.limits) || self.limits.size() == 0 "
+        "|| (self.limits.size() == 1 && 'nodes' in self.limits)",
+        "only limits.nodes is supported on static NodePools (those with replicas)",
+    ),
+    Rule(
+        "!has(self.replicas) || !has(self.weight)",
+        "weight is not supported on static NodePools (those with replicas)",
+    ),
+)
+_POOL_NODE_CLASS = (
+    Rule("self.group == oldSelf.group", "nodeClassRef.group is immutable"),
+    Rule("self.kind == oldSelf.kind", "nodeClassRef.kind is immutable"),
+)
+_BUDGETS = (
+    Rule(
+        "self.all(x, has(x.schedule) == has(x.duration))",
+        "schedule and duration must be set together or not at all",
+    ),
+)
+_CLAIM_SPEC = (Rule("self == oldSelf", "spec is immutable"),)
+
+#: Rules by struct and wire name of the field they are written on.
+BY_FIELD: Mapping[tuple[type[Wire], str], tuple[Rule, ...]] = {
+    (karpenter.NodePool, "spec"): _POOL_SPEC,
+    (karpenter.NodeClaimTemplateMeta, "labels"): _RESTRICTED_LABELS,
+    (karpenter.NodeClaimTemplateSpec, "requirements"): _POOL_REQUIREMENTS,
+    (karpenter.NodeClaimTemplateSpec, "nodeClassRef"): _POOL_NODE_CLASS,
+    (karpenter.NodeClaimSpec, "requirements"): _REQUIREMENTS,
+    (karpenter.NodeClaim, "spec"): _CLAIM_SPEC,
+    (karpenter.NodeSelectorRequirementWithMinValues, "key"): _RESTRICTED_KEYS,
+    (karpenter.NodeClassReference, "group"): _not_empty("group"),
+    (karpenter.NodeClassReference, "kind"): _not_empty("kind"),
+    (karpenter.NodeClassReference, "name"): _not_empty("name"),
+    (karpenter.Disruption, "budgets"): _BUDGETS,
+}

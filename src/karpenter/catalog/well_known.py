@@ -1,0 +1,65 @@
+"""What every source of instance types shares: complete requirements and the labels derived from name and capacity.
+
+A type must say something about every well-known label, if only that it lacks it (SCH-116): a pod that asks for a GPU name
+is refused by a type without GPU instead of being taken for undefined. Requirements repeat a lot between types, so single
+ones are shared; a thousand types with fifty labels each would otherwise be fifty thousand objects.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+
+from karpenter.catalog.types import InstanceType
+from karpenter.model import labels
+from karpenter.model.requirements import Requirement, Requirements
+
+#: Well-known labels that describe a machine. The pool is not among them: it belongs to the claim, not to the type.
+MACHINE_LABELS = (labels.CORE_WELL_KNOWN | labels.AWS_WELL_KNOWN | labels.KWOK_WELL_KNOWN) - {labels.NODE_POOL}
+
+_KWOK_SIZE = f"{labels.KWOK_GROUP}/instance-size"
+_KWOK_FAMILY = f"{labels.KWOK_GROUP}/instance-family"
+_KWOK_CPU = f"{labels.KWOK_GROUP}/instance-cpu"
+_KWOK_MEMORY = f"{labels.KWOK_GROUP}/instance-memory"
+_SIZED_NAME = re.compile(r"\w+\.(nano|micro|small|medium|large|metal|[0-9]*xlarge)", re.ASCII)
+
+
+@lru_cache(maxsize=65536)
+def among(key: str, *values: str) -> Requirement:
+    """The label has one of these values; equal requirements are one object."""
+    return Requirement(key, False, frozenset(values))
+
+
+@lru_cache(maxsize=4096)
+def absent(key: str) -> Requirement:
+    """The type lacks this label."""
+    return Requirement(key, False)
+
+
+def complete(known: Mapping[str, Requirement], well_known: Iterable[str] = MACHINE_LABELS) -> Requirements:
+    """Requirements of a type: what is known, and DoesNotExist for every other well-known label (SCH-116)."""
+    missing = (absent(key) for key in sorted(well_known) if key not in known)
+    return Requirements((*known.values(), *missing))
+
+
+def derived_labels(name: str, cpu: str, memory: str) -> dict[str, str]:
+    """The ``karpenter.kwok.sh`` labels of a type, from its name and two quantities (OPS-254)."""
+    sized = _SIZED_NAME.fullmatch(name)
+    family, separator, _ = re.sub("-", ".", name).partition(".")
+    return {
+        _KWOK_SIZE: sized.group(1) if sized else cpu,
+        _KWOK_FAMILY: family if separator else name[:1],
+        _KWOK_CPU: cpu,
+        _KWOK_MEMORY: memory,
+    }
+
+
+def keys(types: Iterable[InstanceType]) -> frozenset[str]:
+    """Every label key that some type or offering speaks of: the well-known labels of this catalogue (OPS-254)."""
+    return frozenset(
+        key
+        for instance_type in types
+        for requirements in (instance_type.requirements, *(item.requirements for item in instance_type.offerings))
+        for key in requirements
+    )

@@ -62,8 +62,6 @@ _EXTRA: Mapping[tuple[type[Wire], str], Json] = {
 }
 #: Required on the wire although the struct can do without (API-115).
 _REQUIRED_TOO: Mapping[type[Wire], tuple[str, ...]] = {Condition: ("lastTransitionTime",)}
-#: An empty text here is refused by a rule with a message of its own, so the schema itself says nothing.
-_OWN_MESSAGE = frozenset({(karpenter.NodeClassReference, name) for name in ("group", "kind", "name")})
 
 
 def _column(name: str, path: str, type_: str = "string", priority: int = 0) -> Json:
@@ -188,8 +186,6 @@ def _camel(name: str) -> str:
 def _property(owner: type[Wire], field: inspect.Field) -> Json:
     place = (owner, field.encode_name)
     found = _of(field.type) | _EXTRA.get(place, {})
-    if place in _OWN_MESSAGE:
-        found.pop("minLength", None)
     default = _default(field)
     if default is not None:
         found["default"] = default

@@ -42,11 +42,11 @@ class NodeSelectorRequirementWithMinValues(Wire, frozen=True, kw_only=True):
 
 
 class NodeClassReference(Wire, frozen=True, kw_only=True):
-    """Which node class describes the machines."""
+    """Which node class describes the machines. None of the three may be empty."""
 
-    group: Annotated[str, Meta(min_length=1, pattern=r"^[^/]*$")]
-    kind: Annotated[str, Meta(min_length=1)]
-    name: Annotated[str, Meta(min_length=1)]
+    group: Annotated[str, Meta(pattern=r"^[^/]*$")]
+    kind: str
+    name: str
 
 
 class PoolTaint(Wire, frozen=True, kw_only=True):

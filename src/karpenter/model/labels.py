@@ -55,6 +55,8 @@ ALIASES = {
 CORE_WELL_KNOWN = frozenset({NODE_POOL, ZONE, REGION, INSTANCE_TYPE, ARCH, OS, CAPACITY_TYPE, WINDOWS_BUILD})
 AWS_WELL_KNOWN = domains.AWS_KEYS | {"topology.k8s.aws/zone-id"}
 KWOK_WELL_KNOWN = domains.KWOK_KEYS
+#: The well-known labels of all providers together.
+WELL_KNOWN = CORE_WELL_KNOWN | AWS_WELL_KNOWN | KWOK_WELL_KNOWN
 
 #: Keys that exist only inside the simulation and are never written to a NodeClaim (SCH-120).
 SIMULATION_ONLY = frozenset({REGISTERED, INITIALIZED})

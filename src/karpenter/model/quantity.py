@@ -24,6 +24,7 @@ _GRAMMAR = re.compile(
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _LARGEST_EXPONENT = 64
+_LONGEST_TEXT = 256
 _DECIMAL_SUFFIXES = ((10**18, "E"), (10**15, "P"), (10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k"))
 
 
@@ -39,7 +40,7 @@ class QuantityError(ValueError):
 
 @lru_cache(maxsize=65536)
 def _milli_of_text(text: str) -> int:
-    match = _GRAMMAR.fullmatch(text)
+    match = _GRAMMAR.fullmatch(text) if len(text) <= _LONGEST_TEXT else None
     if match is None:
         raise QuantityError(text)
     sign, digits, binary, decimal, exponent = match.groups()

@@ -16,6 +16,7 @@ from karpenter.api.karpenter import NodeSelectorRequirementWithMinValues
 from karpenter.model import labels
 
 _LARGEST = 2**63 - 1
+_LONGEST_INTEGER = len(str(_LARGEST))
 _SHOWN_VALUES = 5
 
 
@@ -127,9 +128,13 @@ def _within(value: str, gte: int | None, lte: int | None) -> bool:
 
 
 def as_integer(value: str) -> int | None:
-    """The integer a label value spells, or None. Plain ASCII digits with an optional sign, as Go reads them."""
+    """The 64-bit integer a label value spells, or None. Plain ASCII digits with an optional sign, as Go reads them."""
     digits = value[1:] if value[:1] in ("-", "+") else value
-    return int(value) if digits.isascii() and digits.isdigit() else None
+    if not (digits.isascii() and digits.isdigit()) or len(digits.lstrip("0")) > _LONGEST_INTEGER:
+        return None
+    magnitude = int(digits.lstrip("0") or "0")
+    number = -magnitude if value[0] == "-" else magnitude
+    return number if -_LARGEST - 1 <= number <= _LARGEST else None
 
 
 def requirement(key: str, operator: str, values: Iterable[str] = (), min_values: int | None = None) -> Requirement:

@@ -1,0 +1,89 @@
+"""Where objects carry quantities, and which of those are none.
+
+Wire quantities stay as they came until somebody computes with them; an object with a broken one is found here, at the edge, so
+that arithmetic further in never meets it and one bad object never stops the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from karpenter.api.core import (
+    Container,
+    ContainerStatus,
+    DaemonSet,
+    Node,
+    Pod,
+    PodSpec,
+    PodStatus,
+    ResourceRequirements,
+)
+from karpenter.api.karpenter import NodeClaim, NodePool
+from karpenter.api.meta import WireResources
+from karpenter.model import quantity, schema
+from karpenter.model.schema import Finding
+
+_Place = tuple[str, WireResources]
+
+
+def check_quantities(obj: Pod | Node | NodePool | NodeClaim | DaemonSet) -> tuple[Finding, ...]:
+    """Each quantity of the object that cannot be read, by its path; empty when all can."""
+    return tuple(finding for path, resources in _places(obj) for finding in _broken(path, resources))
+
+
+def _broken(path: str, resources: WireResources) -> Iterator[Finding]:
+    for name, value in resources.items():
+        try:
+            quantity.milli(value)
+        except quantity.QuantityError as error:
+            yield Finding(schema.at(path, name), "quantity", str(error))
+
+
+def _places(obj: Pod | Node | NodePool | NodeClaim | DaemonSet) -> Iterator[_Place]:
+    match obj:
+        case Pod(spec=spec, status=status):
+            yield from _pod_spec(spec, "spec")
+            yield from _pod_status(status)
+        case DaemonSet():
+            yield from _pod_spec(obj.spec.template.spec, "spec.template.spec")
+        case Node():
+            yield "status.capacity", obj.status.capacity
+            yield "status.allocatable", obj.status.allocatable
+        case NodePool():
+            yield "spec.limits", obj.spec.limits
+            yield "status.resources", obj.status.resources
+        case NodeClaim():
+            yield "spec.resources.requests", obj.spec.resources.requests
+            yield "status.capacity", obj.status.capacity
+            yield "status.allocatable", obj.status.allocatable
+
+
+def _pod_spec(spec: PodSpec, path: str) -> Iterator[_Place]:
+    yield from _containers(spec.containers, f"{path}.containers")
+    yield from _containers(spec.init_containers, f"{path}.initContainers")
+    yield from _requirements(spec.resources, f"{path}.resources")
+    yield f"{path}.overhead", spec.overhead
+
+
+def _pod_status(status: PodStatus) -> Iterator[_Place]:
+    yield from _statuses(status.container_statuses, "status.containerStatuses")
+    yield from _statuses(status.init_container_statuses, "status.initContainerStatuses")
+    yield from _requirements(status.resources, "status.resources")
+    yield "status.allocatedResources", status.allocated_resources
+
+
+def _containers(containers: Iterable[Container], path: str) -> Iterator[_Place]:
+    for index, container in enumerate(containers):
+        yield from _requirements(container.resources, f"{path}[{index}].resources")
+
+
+def _statuses(statuses: Iterable[ContainerStatus], path: str) -> Iterator[_Place]:
+    for index, status in enumerate(statuses):
+        yield from _requirements(status.resources, f"{path}[{index}].resources")
+        yield f"{path}[{index}].allocatedResources", status.allocated_resources
+
+
+def _requirements(resources: ResourceRequirements | None, path: str) -> Iterator[_Place]:
+    if resources is not None:
+        yield f"{path}.requests", resources.requests
+        yield f"{path}.limits", resources.limits

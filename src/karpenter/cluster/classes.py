@@ -1,0 +1,103 @@
+"""Pods that scheduling cannot tell apart form one class; all deciding is done per class, never per pod (SCH-900.1).
+
+Two pods are of one class when everything the decision reads of them is equal: requests, node selector and affinity,
+tolerations, ports, volumes, device claims and constraints. The key is the encoded form of exactly those fields, which costs a few
+microseconds, so a thousand replicas are parsed once. Classes live as long as a pod of theirs does.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from karpenter.api.core import Affinity, NodeSelectorTerm, Pod, PodSpec
+from karpenter.model import labels, pods
+from karpenter.model.requirements import Op, Requirement, Requirements, requirement
+from karpenter.model.resources import Resources
+
+_encoder = msgspec.json.Encoder(order="deterministic")
+
+
+class PodClass:
+    """What all pods of the class have in common. Compared by identity: equal keys give the same object."""
+
+    def __init__(self, key: bytes, exemplar: Pod) -> None:
+        self.key = key
+        self.spec: PodSpec = exemplar.spec
+        #: Effective requests of one pod, ``pods: 1`` included.
+        self.requests: Resources = pods.requests(exemplar)
+
+    @cached_property
+    def selector(self) -> Requirements:
+        """The node selector as requirements."""
+        return Requirements(requirement(key, Op.IN, (value,)) for key, value in self.spec.node_selector.items())
+
+    @cached_property
+    def alternatives(self) -> tuple[Requirements, ...]:
+        """What nodes must offer: node selector and each required affinity term; one of them must hold."""
+        terms = required_terms(self.spec.affinity)
+        return tuple(self.selector.intersect(of_term(term)) for term in terms) if terms else (self.selector,)
+
+    @cached_property
+    def preferences(self) -> tuple[Requirements, ...]:
+        """Preferred node affinity, heaviest first; equal weights in the order written (SCH-160)."""
+        affinity = self.spec.affinity.node_affinity if self.spec.affinity else None
+        terms = sorted(affinity.preferred, key=lambda term: -term.weight) if affinity else []
+        return tuple(of_term(term.preference) for term in terms)
+
+
+class PodClasses:
+    """The classes in use, by key."""
+
+    def __init__(self) -> None:
+        self._by_key: WeakValueDictionary[bytes, PodClass] = WeakValueDictionary()
+
+    def of(self, pod: Pod) -> PodClass:
+        """The class of a pod. Raises ``quantity.QuantityError`` when its requests do not parse."""
+        key = _key(pod)
+        known = self._by_key.get(key)
+        if known is None:
+            known = self._by_key[key] = PodClass(key, pod)
+        return known
+
+
+def _key(pod: Pod) -> bytes:
+    spec, status = pod.spec, pod.status
+    seen = (
+        spec.containers,
+        spec.init_containers,
+        spec.node_selector,
+        spec.tolerations,
+        spec.affinity,
+        spec.topology_spread_constraints,
+        spec.resources,
+        spec.overhead,
+        spec.volumes,
+        spec.resource_claims,
+        spec.priority,
+    )
+    if not (
+        status.container_statuses or status.init_container_statuses or status.resources or status.allocated_resources
+    ):
+        return _encoder.encode(seen)
+    resizing = [condition for condition in status.conditions if condition.type == "PodResizePending"]
+    held = (status.container_statuses, status.init_container_statuses, status.resources, status.allocated_resources)
+    return _encoder.encode((seen, held, [(condition.type, condition.reason) for condition in resizing]))
+
+
+def required_terms(affinity: Affinity | None) -> tuple[NodeSelectorTerm, ...]:
+    """Required node-affinity terms, of which one must hold."""
+    node_affinity = affinity.node_affinity if affinity else None
+    return node_affinity.required.node_selector_terms if node_affinity and node_affinity.required else ()
+
+
+def of_term(term: NodeSelectorTerm) -> Requirements:
+    """The expressions of one node selector term, intersected per key."""
+    return Requirements(requirement(entry.key, entry.operator, entry.values) for entry in term.match_expressions)
+
+
+def hostname_requirement(name: str) -> Requirement:
+    """The requirement that pins to one host."""
+    return Requirement(labels.HOSTNAME, False, frozenset((name,)))

@@ -1,0 +1,152 @@
+"""One machine as decisions see it: a Node, its NodeClaim, or both merged by the rules of SCH-080 ff."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from karpenter.api.core import Node, Pod, Taint
+from karpenter.api.karpenter import NodeClaim
+from karpenter.api.meta import Condition
+from karpenter.cluster.classes import hostname_requirement
+from karpenter.model import conditions, labels, taints
+from karpenter.model import resources as res
+from karpenter.model.requirements import Requirements, from_labels, from_wire
+from karpenter.model.resources import Resources
+
+
+@dataclass(frozen=True)
+class NodeView:
+    """A machine that exists or has been asked for.
+
+    ``offers`` is what it promises to pods: its labels, or, before launch, the claim's requirements (then several values per key
+    are still open and ``launched`` is False). ``allocatable`` is empty before launch; ``requested`` sums bound, unfinished pods,
+    ``daemon_requested`` the part of it that DaemonSets own.
+    """
+
+    name: str
+    hostname: str
+    provider_id: str
+    pool: str
+    offers: Requirements
+    taints: tuple[Taint, ...]
+    capacity: Resources
+    allocatable: Resources
+    requested: Resources
+    daemon_requested: Resources
+    pods: tuple[Pod, ...]
+    launched: bool
+    registered: bool
+    initialized: bool
+    leaving: bool
+    node: Node | None
+    claim: NodeClaim | None
+
+    @property
+    def managed(self) -> bool:
+        """Whether a NodeClaim of ours stands behind it."""
+        return self.claim is not None
+
+    @property
+    def ready(self) -> bool:
+        """Whether the Node reports Ready."""
+        return self.node is not None and is_true(self.node.status.conditions, "Ready")
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What bound, unfinished pods of one node request."""
+
+    requested: Resources
+    daemon_requested: Resources
+    pods: tuple[Pod, ...]
+
+
+NO_USAGE = Usage({}, {}, ())
+
+
+def is_true(found: tuple[Condition, ...], kind: str) -> bool:
+    """Whether a condition of this type is True."""
+    return conditions.is_true(found, kind)
+
+
+def view(node: Node | None, claim: NodeClaim | None, usage: Usage, *, marked: bool) -> NodeView:
+    """Merge a Node and its NodeClaim (at least one given). ``marked``: a disruption of ours has chosen it (SCH-086).
+
+    Raises ``quantity.QuantityError`` when a resource of either does not parse.
+    """
+    registered = claim is None or _has(node, labels.REGISTERED)
+    initialized = claim is None or _has(node, labels.INITIALIZED)
+    from_node = node is not None and registered
+    name, values = _identity(node, claim, from_node=from_node)
+    launched = node is not None or (claim is not None and bool(claim.status.provider_id))
+    return NodeView(
+        name=name,
+        hostname=values.get(labels.HOSTNAME) or name,
+        provider_id=(node.spec.provider_id if node else "") or (claim.status.provider_id if claim else ""),
+        pool=values.get(labels.NODE_POOL, ""),
+        offers=_offers(values, claim, values.get(labels.HOSTNAME) or name, launched=launched),
+        taints=_taints(node, claim, registered=registered, initialized=initialized),
+        capacity=_amounts(node, claim, "capacity", initialized=initialized),
+        allocatable=_amounts(node, claim, "allocatable", initialized=initialized),
+        requested=usage.requested,
+        daemon_requested=usage.daemon_requested,
+        pods=usage.pods,
+        launched=launched,
+        registered=registered and node is not None,
+        initialized=initialized and node is not None,
+        leaving=marked or _leaving(node, claim),
+        node=node,
+        claim=claim,
+    )
+
+
+def _has(node: Node | None, label: str) -> bool:
+    return node is not None and node.metadata.labels.get(label) == "true"
+
+
+def _identity(node: Node | None, claim: NodeClaim | None, *, from_node: bool) -> tuple[str, Mapping[str, str]]:
+    """Name and labels (SCH-081, SCH-082): the claim's until the Node is registered, then the Node's."""
+    if node is not None and (from_node or claim is None):
+        return node.metadata.name, node.metadata.labels
+    assert claim is not None
+    return claim.metadata.name, claim.metadata.labels
+
+
+def _offers(values: Mapping[str, str], claim: NodeClaim | None, hostname: str, *, launched: bool) -> Requirements:
+    own = from_labels({key: value for key, value in values.items() if key != labels.HOSTNAME})
+    host = Requirements((hostname_requirement(hostname),))
+    if launched or claim is None:
+        return own.intersect(host)
+    return own.intersect(from_wire(claim.spec.requirements)).intersect(host)
+
+
+def _taints(node: Node | None, claim: NodeClaim | None, *, registered: bool, initialized: bool) -> tuple[Taint, ...]:
+    """Taints pods must tolerate (SCH-084): while a managed node starts, those that will go by themselves do not count."""
+    if claim is None:
+        return node.spec.taints if node else ()
+    found = node.spec.taints if node is not None and registered else tuple(t.as_taint() for t in claim.spec.taints)
+    if initialized:
+        return found
+    startup = [taint.as_taint() for taint in claim.spec.startup_taints]
+    return tuple(
+        taint
+        for taint in found
+        if not taints.is_ephemeral(taint) and not any(taints.same(taint, expected) for expected in startup)
+    )
+
+
+def _amounts(node: Node | None, claim: NodeClaim | None, field: str, *, initialized: bool) -> Resources:
+    """Capacity or allocatable (SCH-087, SCH-088): until initialised, what the Node lacks or reports as 0 is the claim's."""
+    own = res.parse(getattr(node.status, field)) if node else {}
+    if claim is None or initialized:
+        return own
+    planned = res.parse(getattr(claim.status, field))
+    return {**own, **{name: amount for name, amount in planned.items() if not own.get(name)}}
+
+
+def _leaving(node: Node | None, claim: NodeClaim | None) -> bool:
+    """Whether the machine is on its way out by itself (SCH-086)."""
+    if claim is not None:
+        return claim.metadata.deletion_timestamp is not None or is_true(claim.status.conditions, "InstanceTerminating")
+    return node is not None and node.metadata.deletion_timestamp is not None

@@ -1,0 +1,54 @@
+"""The immutable picture decisions are made on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from karpenter.api.core import Pod, PodDisruptionBudget, PodSpec
+from karpenter.api.karpenter import NodePool
+from karpenter.cluster.classes import PodClass
+from karpenter.cluster.nodes import NodeView
+from karpenter.model.resources import Resources
+
+#: Namespace and name of a pod.
+PodKey = tuple[str, str]
+
+
+def pod_key(pod: Pod) -> PodKey:
+    """Namespace and name."""
+    return (pod.metadata.namespace, pod.metadata.name)
+
+
+@dataclass(frozen=True)
+class PodGroup:
+    """Pods of one class that wait for a place, oldest first, ties by uid."""
+
+    pod_class: PodClass
+    pods: tuple[Pod, ...]
+
+
+@dataclass(frozen=True)
+class Daemon:
+    """One DaemonSet's pod as it will run on every node that takes it (SCH-210)."""
+
+    name: str
+    spec: PodSpec
+    requests: Resources
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Everything a decision reads.
+
+    ``groups`` are the pods waiting for a machine; ``planned`` says on which view (by name) the last pass placed a pod (by
+    uid), so that an unchanged plan stays the same plan; ``repelling`` are bound pods with required anti-affinity.
+    """
+
+    groups: tuple[PodGroup, ...] = ()
+    nodes: tuple[NodeView, ...] = ()
+    pools: tuple[NodePool, ...] = ()
+    daemons: tuple[Daemon, ...] = ()
+    budgets: tuple[PodDisruptionBudget, ...] = ()
+    repelling: tuple[tuple[Pod, str], ...] = ()
+    planned: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,342 @@
+"""The incremental cache: every watched event is folded in once, every snapshot only collects what is already summed up.
+
+Objects are kept by reference (the informers' own), never copied. What events maintain:
+
+* per node the sum of what its bound pods request, in all and for DaemonSets;
+* the waiting pods, by class;
+* the newest pod of every DaemonSet, bound pods with required anti-affinity;
+* one cached `NodeView` per machine, thrown away when one of its parts changes.
+
+Machines are keyed by provider ID where there is one, so that a Node and its NodeClaim meet whichever comes first (SCH-072).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
+
+import msgspec
+
+from karpenter.api.core import DaemonSet, Node, Pod, PodDisruptionBudget
+from karpenter.api.karpenter import NodeClaim, NodePool
+from karpenter.cluster.classes import PodClass, PodClasses
+from karpenter.cluster.nodes import NO_USAGE, NodeView, Usage, view
+from karpenter.cluster.snapshot import Daemon, PodGroup, PodKey, Snapshot, pod_key
+from karpenter.model import labels, pods
+from karpenter.model import resources as res
+from karpenter.model.quantity import QuantityError
+
+_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+
+#: Told about an object that cannot be used: kind, ``namespace/name``, why.
+Complaint = Callable[[str, str, str], None]
+
+
+class ClusterState:
+    """What is known of the cluster now. Not thread-safe: everything runs on one event loop."""
+
+    def __init__(self, complain: Complaint = lambda _kind, _name, _why: None) -> None:
+        self._complain = complain
+        self._classes = PodClasses()
+        self._pods: dict[PodKey, Pod] = {}
+        self._class_of: dict[PodKey, PodClass] = {}
+        self._waiting: dict[PodClass, dict[PodKey, Pod]] = {}
+        self._bound: dict[str, dict[PodKey, Pod]] = {}
+        self._usage: dict[str, Usage] = {}
+        self._repelling: dict[PodKey, Pod] = {}
+        self._nodes: dict[str, Node] = {}
+        self._claims: dict[str, NodeClaim] = {}
+        self._node_of_provider: dict[str, str] = {}
+        self._claim_of_provider: dict[str, str] = {}
+        self._views: dict[str, NodeView] = {}
+        self._pools: dict[str, NodePool] = {}
+        self._daemon_sets: dict[PodKey, DaemonSet] = {}
+        self._daemon_pods: dict[PodKey, dict[PodKey, Pod]] = {}
+        self._budgets: dict[PodKey, PodDisruptionBudget] = {}
+        self._marked: set[str] = set()
+        self._nominated_until: dict[str, datetime] = {}
+        #: Pod uid to the view (node or claim name) the latest pass placed it on.
+        self.planned: dict[str, str] = {}
+
+    # -- events -----------------------------------------------------------------------------------------------------
+
+    def set_pod(self, pod: Pod) -> None:
+        """A pod appeared or changed."""
+        key = pod_key(pod)
+        self.remove_pod(key)
+        try:
+            pod_class = self._classes.of(pod)
+        except (QuantityError, ValueError) as error:
+            self._complain("Pod", "/".join(key), str(error))
+            return
+        self._pods[key] = pod
+        self._class_of[key] = pod_class
+        self._track_daemon_pod(key, pod)
+        if pod.spec.node_name and not pods.is_finished(pod):
+            self._bound.setdefault(pod.spec.node_name, {})[key] = pod
+            self._drop_usage(pod.spec.node_name)
+            if pod.spec.affinity is not None and pod.spec.affinity.pod_anti_affinity is not None:
+                self._repelling[key] = pod
+        elif pods.is_provisionable(pod):
+            self._waiting.setdefault(pod_class, {})[key] = pod
+
+    def remove_pod(self, key: PodKey) -> None:
+        """A pod is gone."""
+        pod = self._pods.pop(key, None)
+        if pod is None:
+            return
+        pod_class = self._class_of.pop(key)
+        waiting = self._waiting.get(pod_class)
+        if waiting is not None:
+            waiting.pop(key, None)
+            if not waiting:
+                del self._waiting[pod_class]
+        self._repelling.pop(key, None)
+        bound = self._bound.get(pod.spec.node_name)
+        if bound is not None and bound.pop(key, None) is not None:
+            self._drop_usage(pod.spec.node_name)
+            if not bound:
+                del self._bound[pod.spec.node_name]
+        for siblings in self._daemon_pods.values() if pods.is_daemon(pod) else ():
+            siblings.pop(key, None)
+
+    def _track_daemon_pod(self, key: PodKey, pod: Pod) -> None:
+        for owner in pod.metadata.owner_references:
+            if owner.kind == "DaemonSet" and owner.api_version == "apps/v1":
+                self._daemon_pods.setdefault((key[0], owner.name), {})[key] = pod
+
+    def set_node(self, node: Node) -> None:
+        """A Node appeared or changed."""
+        name = node.metadata.name
+        self._forget_node(name)
+        self._nodes[name] = node
+        if node.spec.provider_id:
+            self._node_of_provider[node.spec.provider_id] = name
+        self._drop_view_of_node(node)
+
+    def remove_node(self, name: str) -> None:
+        """A Node is gone."""
+        self._forget_node(name)
+
+    def _forget_node(self, name: str) -> None:
+        old = self._nodes.pop(name, None)
+        if old is not None:
+            if self._node_of_provider.get(old.spec.provider_id) == name:
+                del self._node_of_provider[old.spec.provider_id]
+            self._drop_view_of_node(old)
+
+    def set_claim(self, claim: NodeClaim) -> None:
+        """A NodeClaim appeared or changed; its creator calls this too, so that the next pass sees it (SCH-073)."""
+        name = claim.metadata.name
+        self._forget_claim(name)
+        self._claims[name] = claim
+        if claim.status.provider_id:
+            self._claim_of_provider[claim.status.provider_id] = name
+        self._drop_view_of_claim(claim)
+
+    def remove_claim(self, name: str) -> None:
+        """A NodeClaim is gone, and with it every mark on it."""
+        self._forget_claim(name)
+        self._marked.discard(name)
+        self._nominated_until.pop(name, None)
+
+    def _forget_claim(self, name: str) -> None:
+        old = self._claims.pop(name, None)
+        if old is not None:
+            if self._claim_of_provider.get(old.status.provider_id) == name:
+                del self._claim_of_provider[old.status.provider_id]
+            self._drop_view_of_claim(old)
+
+    def set_pool(self, pool: NodePool) -> None:
+        """A NodePool appeared or changed."""
+        self._pools[pool.metadata.name] = pool
+
+    def remove_pool(self, name: str) -> None:
+        """A NodePool is gone."""
+        self._pools.pop(name, None)
+
+    def set_daemon_set(self, daemon_set: DaemonSet) -> None:
+        """A DaemonSet appeared or changed."""
+        self._daemon_sets[(daemon_set.metadata.namespace, daemon_set.metadata.name)] = daemon_set
+
+    def remove_daemon_set(self, key: PodKey) -> None:
+        """A DaemonSet is gone."""
+        self._daemon_sets.pop(key, None)
+        self._daemon_pods.pop(key, None)
+
+    def set_budget(self, budget: PodDisruptionBudget) -> None:
+        """A PodDisruptionBudget appeared or changed."""
+        self._budgets[(budget.metadata.namespace, budget.metadata.name)] = budget
+
+    def remove_budget(self, key: PodKey) -> None:
+        """A PodDisruptionBudget is gone."""
+        self._budgets.pop(key, None)
+
+    # -- marks our own actions leave --------------------------------------------------------------------------------
+
+    def mark(self, claim_name: str) -> None:
+        """A disruption has chosen the machine: it gives no capacity any more (OPS-113)."""
+        self._marked.add(claim_name)
+        self._drop_view_of_claim_name(claim_name)
+
+    def unmark(self, claim_name: str) -> None:
+        """The disruption was called off."""
+        self._marked.discard(claim_name)
+        self._drop_view_of_claim_name(claim_name)
+
+    def nominate(self, claim_name: str, until: datetime) -> None:
+        """Pods are expected on the machine until then; it is not disrupted before (SCH-640)."""
+        self._nominated_until[claim_name] = max(until, self._nominated_until.get(claim_name, until))
+
+    def is_nominated(self, claim_name: str, now: datetime) -> bool:
+        """Whether pods are still expected on the machine."""
+        return self._nominated_until.get(claim_name, now) > now
+
+    # -- look-ups -----------------------------------------------------------------------------------------------------
+
+    def pod(self, key: PodKey) -> Pod | None:
+        """A pod by namespace and name."""
+        return self._pods.get(key)
+
+    def pods_on(self, node_name: str) -> tuple[Pod, ...]:
+        """Bound, unfinished pods of a node."""
+        return tuple(self._bound.get(node_name, {}).values())
+
+    def claims(self) -> tuple[NodeClaim, ...]:
+        """All NodeClaims, by name."""
+        return tuple(self._claims[name] for name in sorted(self._claims))
+
+    def claim(self, name: str) -> NodeClaim | None:
+        """A NodeClaim by name."""
+        return self._claims.get(name)
+
+    def claim_of(self, provider_id: str) -> NodeClaim | None:
+        """The NodeClaim of an instance."""
+        return self._claims.get(self._claim_of_provider.get(provider_id, ""))
+
+    def node(self, name: str) -> Node | None:
+        """A Node by name."""
+        return self._nodes.get(name)
+
+    def nodes_of(self, provider_id: str) -> tuple[Node, ...]:
+        """Nodes with this provider ID: normally one."""
+        if not provider_id or provider_id not in self._node_of_provider:
+            return ()
+        found = self._nodes[self._node_of_provider[provider_id]]
+        others = (n for n in self._nodes.values() if n.spec.provider_id == provider_id and n is not found)
+        return (found, *others)
+
+    def pools(self) -> tuple[NodePool, ...]:
+        """All NodePools, by name."""
+        return tuple(self._pools[name] for name in sorted(self._pools))
+
+    def pool(self, name: str) -> NodePool | None:
+        """A NodePool by name."""
+        return self._pools.get(name)
+
+    def waiting_pods(self) -> Iterator[Pod]:
+        """Pods waiting for a machine."""
+        for group in self._waiting.values():
+            yield from group.values()
+
+    # -- snapshot -----------------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        """The current state, immutable. Costs the number of machines and waiting pods, plus rebuilding what changed."""
+        return Snapshot(
+            groups=tuple(self._groups()),
+            nodes=self.views(),
+            pools=self.pools(),
+            daemons=self.daemons(),
+            budgets=tuple(self._budgets.values()),
+            repelling=tuple((pod, pod.spec.node_name) for pod in self._repelling.values()),
+            planned=dict(self.planned),
+        )
+
+    def _groups(self) -> Iterable[PodGroup]:
+        for pod_class, waiting in self._waiting.items():
+            yield PodGroup(pod_class, tuple(sorted(waiting.values(), key=_age)))
+
+    def views(self) -> tuple[NodeView, ...]:
+        """One view per machine, by name."""
+        for name, claim in self._claims.items():
+            key = claim.status.provider_id or f"claim/{name}"
+            if key not in self._views:
+                self._build_view(key, self._nodes.get(self._node_of_provider.get(claim.status.provider_id, "")), claim)
+        for name, node in self._nodes.items():
+            key = node.spec.provider_id or f"node/{name}"
+            if key not in self._views and not self._awaits_its_claim(node):
+                self._build_view(key, node, self.claim_of(node.spec.provider_id))
+        return tuple(sorted(self._views.values(), key=lambda item: item.name))
+
+    @staticmethod
+    def _awaits_its_claim(node: Node) -> bool:
+        """A managed Node that cannot be told from a foreign one yet is left out for now (SCH-072)."""
+        found = node.metadata.labels
+        if labels.NODE_POOL not in found:
+            return False
+        return not node.spec.provider_id or (labels.INSTANCE_TYPE not in found and labels.INITIALIZED not in found)
+
+    def _build_view(self, key: str, node: Node | None, claim: NodeClaim | None) -> None:
+        marked = claim is not None and claim.metadata.name in self._marked
+        usage = self._usage_of(node.metadata.name) if node is not None else NO_USAGE
+        try:
+            self._views[key] = view(node, claim, usage, marked=marked)
+        except QuantityError as error:
+            broken = claim.metadata.name if claim else node.metadata.name if node else key
+            self._complain("NodeClaim" if claim else "Node", broken, str(error))
+
+    def _usage_of(self, node_name: str) -> Usage:
+        known = self._usage.get(node_name)
+        if known is None:
+            bound = self._bound.get(node_name, {})
+            known = self._usage[node_name] = Usage(
+                requested=res.add(*(self._class_of[key].requests for key in bound)),
+                daemon_requested=res.add(
+                    *(self._class_of[key].requests for key in bound if pods.is_daemon(bound[key]))
+                ),
+                pods=tuple(bound.values()),
+            )
+        return known
+
+    def daemons(self) -> tuple[Daemon, ...]:
+        """One representative pod per DaemonSet (SCH-210), by name."""
+        return tuple(self._daemon(key, self._daemon_sets[key]) for key in sorted(self._daemon_sets))
+
+    def _daemon(self, key: PodKey, daemon_set: DaemonSet) -> Daemon:
+        template = daemon_set.spec.template.spec
+        running = self._daemon_pods.get(key)
+        if not running:
+            return Daemon("/".join(key), template, pods.template_requests(template))
+        newest_key = max(running, key=lambda pod: (_created(running[pod]), pod))
+        newest = running[newest_key]
+        # The DaemonSet controller pins a running pod to its host; what the next node must offer is in the template.
+        spec = msgspec.structs.replace(newest.spec, affinity=template.affinity)
+        return Daemon("/".join(key), spec, self._class_of[newest_key].requests)
+
+    # -- invalidation -------------------------------------------------------------------------------------------------
+
+    def _drop_usage(self, node_name: str) -> None:
+        self._usage.pop(node_name, None)
+        node = self._nodes.get(node_name)
+        if node is not None:
+            self._views.pop(node.spec.provider_id or f"node/{node_name}", None)
+
+    def _drop_view_of_node(self, node: Node) -> None:
+        self._views.pop(node.spec.provider_id or f"node/{node.metadata.name}", None)
+
+    def _drop_view_of_claim(self, claim: NodeClaim) -> None:
+        self._views.pop(claim.status.provider_id or f"claim/{claim.metadata.name}", None)
+
+    def _drop_view_of_claim_name(self, name: str) -> None:
+        claim = self._claims.get(name)
+        if claim is not None:
+            self._drop_view_of_claim(claim)
+
+
+def _created(pod: Pod) -> datetime:
+    return pod.metadata.creation_timestamp or _LONG_AGO
+
+
+def _age(pod: Pod) -> tuple[datetime, str, str, str]:
+    return (_created(pod), pod.metadata.uid, pod.metadata.namespace, pod.metadata.name)

@@ -1,0 +1,77 @@
+"""What a provisioning decision says: machines to buy, pods for machines that exist, pods left waiting and why.
+
+A plan is a frozen value. Pods appear as objects: whoever carries the plan out needs their uid, whoever shows it their name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from karpenter.api.core import Pod
+from karpenter.api.karpenter import NodeClaim
+from karpenter.catalog.types import Offering
+from karpenter.decide.reasons import Reason
+
+
+@dataclass(frozen=True)
+class PlannedClaim:
+    """A machine to buy: the NodeClaim to create, the pods it is for, and what it would cost now.
+
+    ``instance_types`` are the names that hold its pods, cheapest first; ``cheapest`` is the offering of the first of them.
+    """
+
+    claim: NodeClaim
+    node_pool: str
+    instance_types: tuple[str, ...]
+    cheapest: Offering
+    pods: tuple[Pod, ...]
+
+    @property
+    def name(self) -> str:
+        """Name of the NodeClaim, derived from what it is for."""
+        return self.claim.metadata.name
+
+    @property
+    def price_per_hour(self) -> float:
+        """USD per hour of the cheapest offering."""
+        return self.cheapest.price_per_hour
+
+
+@dataclass(frozen=True)
+class PlacedPods:
+    """Pods that fit on a machine that exists or is on its way."""
+
+    node: str
+    pods: tuple[Pod, ...]
+
+
+@dataclass(frozen=True)
+class UnplacedPod:
+    """A pod that stays waiting, with one reason per NodePool tried (or one about the pod itself)."""
+
+    pod: Pod
+    reasons: tuple[Reason, ...]
+
+
+@dataclass(frozen=True)
+class SkippedPool:
+    """A NodePool that took no part, and why."""
+
+    node_pool: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The outcome of one provisioning decision. ``packing`` names the way of packing that won."""
+
+    claims: tuple[PlannedClaim, ...] = ()
+    existing: tuple[PlacedPods, ...] = ()
+    unplaced: tuple[UnplacedPod, ...] = ()
+    skipped_pools: tuple[SkippedPool, ...] = ()
+    packing: str = ""
+
+    @property
+    def price_per_hour(self) -> float:
+        """USD per hour of all machines to buy, each at its cheapest offering."""
+        return sum(claim.price_per_hour for claim in self.claims)

@@ -1,0 +1,202 @@
+"""Which waiting pods a plan is made for, and which it cannot serve (SCH §3).
+
+A constraint that is not supported yet never gets lost: the pod stays waiting and the reason names the constraint.
+Preferences are different: the first thing relaxation would do is to drop them, so they bar nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+
+from karpenter.api.core import (
+    NodeSelectorTerm,
+    Pod,
+    PodAffinity,
+    PodAffinityTerm,
+    PodDisruptionBudget,
+    PodSpec,
+    Volume,
+)
+from karpenter.cluster.classes import PodClass, PodClasses, required_terms
+from karpenter.cluster.nodes import NodeView
+from karpenter.cluster.snapshot import PodGroup, Snapshot
+from karpenter.decide.reasons import Category, Reason
+from karpenter.model import labels, pods, selectors
+from karpenter.model.pod_requirements import complaints
+from karpenter.model.requirements import Op, Requirement
+
+_ZONAL_VOLUMES = ("aws_elastic_block_store", "gce_persistent_disk", "azure_disk", "cinder")
+
+
+def awaits_preemption(pod: Pod, nodes: Mapping[str, NodeView]) -> bool:
+    """Whether the scheduler is making room for the pod on a node (SCH-040c).
+
+    The same field carries our own nominations, which never exclude a pod; preemption shows by its victims, pods of lower
+    priority on their way out of the nominated node.
+    """
+    node = nodes.get(pod.status.nominated_node_name)
+    if node is None or node.leaving:
+        return False
+    priority = pod.spec.priority or 0
+    return any(
+        victim.metadata.deletion_timestamp is not None and (victim.spec.priority or 0) < priority
+        for victim in node.pods
+    )
+
+
+def objections(pod_class: PodClass, well_known: frozenset[str]) -> tuple[Reason, ...]:
+    """Why no plan can be made for pods of this class; empty when one can."""
+    found = (
+        *_invalid(pod_class, well_known),
+        *(Reason(category, detail=text) for category, text in _unsupported(pod_class.spec)),
+    )
+    return tuple(found)
+
+
+def _invalid(pod_class: PodClass, well_known: frozenset[str]) -> Iterator[Reason]:
+    """SCH-050 to SCH-053, per alternative: a pod with one good OR-term uses the good one (§3 Beyond)."""
+    if pod_class.selector or pod_class.spec.affinity:
+        opted_out = Requirement(labels.NODE_POOL, False)
+        first = pod_class.alternatives[0]
+        if labels.NODE_POOL in first and first[labels.NODE_POOL] == opted_out:
+            text = (
+                "configured to not run on a Karpenter provisioned node (requirement=karpenter.sh/nodepool DoesNotExist)"
+            )
+            yield Reason(Category.POD, detail=text)
+            return
+    errors = [*_selector_errors(pod_class.spec, well_known), *_affinity_errors(pod_class.spec, well_known)]
+    if errors:
+        yield Reason(Category.POD, detail="; ".join(errors))
+
+
+def is_opt_out(reason: Reason) -> bool:
+    """Whether the pod said itself that it wants none of our nodes: no event for that (SCH-051)."""
+    return reason.category is Category.POD and reason.detail.startswith("configured to not run")
+
+
+def _selector_errors(spec: PodSpec, well_known: frozenset[str]) -> list[str]:
+    return [
+        text
+        for key, value in sorted(spec.node_selector.items())
+        for text in complaints(key, Op.IN, (value,), well_known)
+    ]
+
+
+def _affinity_errors(spec: PodSpec, well_known: frozenset[str]) -> list[str]:
+    """Errors of the required terms, unless some term has none."""
+    per_term = [term_errors(term, well_known) for term in required_terms(spec.affinity)]
+    return [] if not all(per_term) else [text for errors in per_term for text in errors]
+
+
+def term_errors(term: NodeSelectorTerm, well_known: frozenset[str]) -> list[str]:
+    """Why a required node-affinity term cannot be used; empty when it can."""
+    errors = ["node selector term with matchFields is not supported"] if term.match_fields else []
+    for entry in term.match_expressions:
+        errors += complaints(entry.key, entry.operator, entry.values, well_known)
+    return errors
+
+
+def _unsupported(spec: PodSpec) -> Iterator[tuple[Category, str]]:
+    for constraint in spec.topology_spread_constraints:
+        if constraint.when_unsatisfiable != "ScheduleAnyway":
+            yield Category.TOPOLOGY, f"topology spread over {constraint.topology_key} is not supported yet"
+    affinity = spec.affinity
+    if affinity is not None:
+        yield from _pod_affinity(affinity.pod_affinity, "pod affinity")
+        yield from _pod_affinity(affinity.pod_anti_affinity, "pod anti-affinity")
+    for volume in spec.volumes:
+        yield from _volume(volume)
+    for container in spec.containers:
+        for port in container.ports:
+            if port.host_port:
+                yield Category.HOST_PORT, f"host port {port.host_port} is not supported yet"
+    if spec.resource_claims:
+        yield (
+            Category.DEVICE,
+            "pod has Dynamic Resource Allocation requirements, not yet supported by Karpenter "
+            f"(claims {', '.join(claim.name for claim in spec.resource_claims)})",
+        )
+
+
+def _pod_affinity(affinity: PodAffinity | None, what: str) -> Iterator[tuple[Category, str]]:
+    for term in affinity.required if affinity else ():
+        yield Category.TOPOLOGY, f"required {what} by {term.topology_key} is not supported yet"
+
+
+def _volume(volume: Volume) -> Iterator[tuple[Category, str]]:
+    if volume.persistent_volume_claim is not None:
+        name = volume.persistent_volume_claim.claim_name
+        yield Category.VOLUME, f"persistent volume claim {name} is not supported yet"
+    elif volume.ephemeral is not None:
+        yield Category.VOLUME, f"ephemeral volume {volume.name} is not supported yet"
+    elif any(getattr(volume, field) is not None for field in _ZONAL_VOLUMES):
+        yield Category.VOLUME, f"volume {volume.name} of an in-tree plug-in is not supported yet"
+
+
+# -- pods that must leave their node ------------------------------------------------------------------------------------
+
+
+def leaving_groups(snapshot: Snapshot, now: datetime) -> tuple[PodGroup, ...]:
+    """Pods of machines on their way out that will need another place (SCH-060)."""
+    classes = PodClasses()
+    groups: dict[PodClass, list[Pod]] = {}
+    for view in snapshot.nodes:
+        if view.leaving and view.node is not None:
+            for pod in view.pods:
+                if pods.is_reschedulable(pod, now) and not _fully_blocked(pod, snapshot.budgets, now):
+                    groups.setdefault(classes.of(pod), []).append(pod)
+    return tuple(PodGroup(pod_class, tuple(found)) for pod_class, found in groups.items())
+
+
+def _fully_blocked(pod: Pod, budgets: Iterable[PodDisruptionBudget], now: datetime) -> bool:
+    """Whether disruption budgets can never let the pod go (SCH-062)."""
+    if not pods.is_active(pod) or pods.tolerates_disruption(pod) or pods.is_protected(pod, now):
+        return False
+    matching = [
+        budget
+        for budget in budgets
+        if budget.metadata.namespace == pod.metadata.namespace
+        and selectors.matches(budget.spec.selector, pod.metadata.labels)
+    ]
+    if len(matching) != 1:
+        return len(matching) > 1
+    spec = matching[0].spec
+    unready = any(c.type == "Ready" and c.status == "False" for c in pod.status.conditions)
+    if spec.unhealthy_pod_eviction_policy == "AlwaysAllow" and unready:
+        return False
+    return spec.max_unavailable in (0, "0", "0%") or spec.min_available == "100%"
+
+
+# -- bound pods that keep others away -------------------------------------------------------------------------------------
+
+
+def repelled_from(pod: Pod, snapshot: Snapshot) -> tuple[frozenset[str], tuple[Reason, ...]]:
+    """Nodes the pod may not join because of bound pods' required anti-affinity, and reasons that bar it altogether.
+
+    A term over host names closes one node. A wider term would close whole domains, which topology support will decide; until then
+    the pod waits with that reason rather than being sent where the scheduler refuses it.
+    """
+    closed: set[str] = set()
+    reasons: list[Reason] = []
+    for other, node in snapshot.repelling:
+        affinity = other.spec.affinity.pod_anti_affinity if other.spec.affinity else None
+        for term in affinity.required if affinity else ():
+            if _selects(term, other, pod):
+                if term.topology_key == labels.HOSTNAME:
+                    closed.add(node)
+                else:
+                    name = f"{other.metadata.namespace}/{other.metadata.name}"
+                    text = f"anti-affinity of pod {name} by {term.topology_key} is not supported yet"
+                    reasons.append(Reason(Category.TOPOLOGY, detail=text))
+    return frozenset(closed), tuple(reasons[:1])
+
+
+def _selects(term: PodAffinityTerm, owner: Pod, pod: Pod) -> bool:
+    namespaces = term.namespaces or ((owner.metadata.namespace,) if term.namespace_selector is None else ())
+    everywhere = (
+        term.namespace_selector is not None
+    )  # its labels are not watched yet: taken as matching every namespace
+    return (everywhere or pod.metadata.namespace in namespaces) and selectors.matches(
+        term.label_selector, pod.metadata.labels
+    )

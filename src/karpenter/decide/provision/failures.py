@@ -1,0 +1,89 @@
+"""Why nothing new can be bought for a class, pool by pool (SCH §13): the same checks as placing, asked for their answers.
+
+Fit is judged without offerings here, so that "too large" and "sold out" are told apart (SCH-331 Beyond).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from karpenter.catalog.index import TypeSet
+from karpenter.cluster.classes import PodClass
+from karpenter.decide.provision.templates import Template
+from karpenter.decide.provision.variants import Variant
+from karpenter.decide.reasons import Category, Reason
+from karpenter.model import resources as res
+from karpenter.model import taints
+from karpenter.model.requirements import compatible, incompatibilities
+
+
+def why_not(
+    pod_class: PodClass, variant: Variant, templates: Sequence[Template], limits: Mapping[str, Mapping[str, int]]
+) -> tuple[Reason, ...]:
+    """One reason per template, in the order they are tried. ``limits``: what is left of each limited pool's limits."""
+    return tuple(_why_not(pod_class, variant, template, limits.get(template.name)) for template in templates)
+
+
+def _why_not(pod_class: PodClass, variant: Variant, template: Template, left: Mapping[str, int] | None) -> Reason:
+    types = template.types
+    if left is not None:
+        if left.get(res.NODES, res.ONE) < res.ONE:
+            return Reason(Category.LIMITS, template.name, detail="node limits have been exhausted for nodepool")
+        types &= template.index.within({name: amount for name, amount in left.items() if name != res.NODES})
+        if not types:
+            return Reason(
+                Category.LIMITS, template.name, detail="all available instance types exceed limits for nodepool"
+            )
+    untolerated = taints.untolerated(template.taints, variant.tolerations)
+    if untolerated:
+        return Reason(Category.TAINT, template.name, taints=untolerated)
+    if not compatible(template.requirements, variant.requirements, template.index.well_known):
+        found = incompatibilities(template.requirements, variant.requirements, template.index.well_known)
+        return Reason(Category.REQUIREMENTS, template.name, incompatible=found)
+    return _type_reason(pod_class, variant, template, types)
+
+
+def _type_reason(pod_class: PodClass, variant: Variant, template: Template, types: TypeSet) -> Reason:
+    index = template.index
+    requirements = template.requirements.intersect(variant.requirements)
+    matching = types & index.matching(requirements)
+    holding = types & template.holding(pod_class.requests)
+    offered = types & index.buyable(requirements)
+    overheads = [group.overhead for group in template.daemons if group.types & types and group.overhead]
+    return Reason(
+        _row(matching, holding, offered),
+        template.name,
+        requirements=requirements,
+        requests=pod_class.requests,
+        least_daemon_requests=res.minimum(overheads),
+        most_daemon_requests=res.maximum(overheads),
+        considered=types.bit_count(),
+        matching=matching.bit_count(),
+        holding=holding.bit_count(),
+        offered=offered.bit_count(),
+    )
+
+
+def _row(matching: TypeSet, holding: TypeSet, offered: TypeSet) -> Category:
+    """The row of SCH-334 that describes which of the three sets are empty, alone and together."""
+    empty = (not matching, not holding, not offered)
+    rows = {
+        (True, True, True): Category.TYPES_NOTHING,
+        (True, True, False): Category.TYPES_REQUIREMENTS_RESOURCES,
+        (True, False, True): Category.TYPES_REQUIREMENTS_OFFERING,
+        (False, True, True): Category.TYPES_RESOURCES_OFFERING,
+        (True, False, False): Category.TYPES_REQUIREMENTS,
+        (False, True, False): Category.TYPES_RESOURCES,
+        (False, False, True): Category.TYPES_OFFERING,
+    }
+    if empty in rows:
+        return rows[empty]
+    if matching & holding & offered:
+        return Category.MIN_VALUES
+    if matching & holding:
+        return Category.TYPES_NOT_ALL_OFFERING
+    if holding & offered:
+        return Category.TYPES_NOT_ALL_REQUIREMENTS
+    if matching & offered:
+        return Category.TYPES_NOT_ALL_RESOURCES
+    return Category.TYPES_NEVER_TOGETHER

@@ -1,0 +1,156 @@
+"""From a filled claim to the NodeClaim object (SCH §22). Names are derived from what the claim is for, so that creating it twice
+is creating it once."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterator, Sequence
+
+from karpenter.api.core import Pod
+from karpenter.api.karpenter import ClaimResources, NodeClaim, NodeClaimSpec
+from karpenter.api.meta import ObjectMeta, OwnerReference
+from karpenter.decide.plan import PlannedClaim
+from karpenter.decide.provision.packing import Claim, Demand
+from karpenter.decide.provision.templates import labels_of
+from karpenter.model import hashing, labels
+from karpenter.model import resources as res
+from karpenter.model.requirements import Op, Requirement, Requirements, to_wire
+
+#: Instance types kept on a claim (SCH-617).
+KEPT_TYPES = 600
+_NAME_PART = 52
+_LARGEST_LABEL_INTEGER = 2**31 - 1
+
+
+def planned_claims(
+    claims: Sequence[Claim], demands: Sequence[Demand], taken_names: Collection[str]
+) -> tuple[PlannedClaim, ...]:
+    """The claims of a packing as objects, each with its own pods. ``taken_names`` belong to claims that are leaving."""
+    next_pod = [0] * len(demands)
+    planned = []
+    for claim in claims:
+        pods: list[Pod] = []
+        for position, count in claim.contents:
+            start = next_pod[position]
+            pods += demands[position].pods[start : start + count]
+            next_pod[position] = start + count
+        planned.append(_planned(claim, tuple(pods), taken_names))
+    return tuple(planned)
+
+
+def _planned(claim: Claim, pods: tuple[Pod, ...], taken_names: Collection[str]) -> PlannedClaim:
+    index = claim.template.index
+    prices = claim.prices
+    kept = prices.cheapest_first(claim.types)[:KEPT_TYPES]
+    names = tuple(index.types[position].name for position in kept)
+    name = _name(claim.template.name, pods, taken_names)
+    return PlannedClaim(
+        claim=_object(claim, name, kept),
+        node_pool=claim.template.name,
+        instance_types=names,
+        cheapest=prices.offering[kept[0]],
+        pods=pods,
+    )
+
+
+def _name(pool: str, pods: tuple[Pod, ...], taken_names: Collection[str]) -> str:
+    """``<pool>-<digest of its pods>``; a name still worn by a leaving claim is passed over."""
+    identities = sorted(pod.metadata.uid or f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in pods)
+    attempt = 0
+    while True:
+        digest = hashlib.sha256("\n".join([pool, str(attempt), *identities]).encode()).hexdigest()
+        name = f"{pool[:_NAME_PART].rstrip('-.')}-{digest[:10]}"
+        if name not in taken_names:
+            return name
+        attempt += 1
+
+
+def _object(claim: Claim, name: str, kept: Sequence[int]) -> NodeClaim:
+    template = claim.template
+    pool, spec = template.pool, template.pool.spec.template.spec
+    requirements = _final_requirements(claim, kept)
+    overhead = template.least_overhead(claim.types)
+    return NodeClaim(
+        metadata=ObjectMeta(
+            name=name,
+            labels={**labels_of(pool), **dict(_custom_labels(claim, name))},
+            annotations={
+                **pool.spec.template.metadata.annotations,
+                labels.NODE_POOL_HASH: hashing.node_pool_hash(pool),
+                labels.NODE_POOL_HASH_VERSION: hashing.NODE_POOL_HASH_VERSION,
+                labels.MIN_VALUES_RELAXED: "true" if claim.min_values_relaxed else "false",
+            },
+            finalizers=(labels.TERMINATION_FINALIZER,),
+            owner_references=(
+                OwnerReference(
+                    api_version="karpenter.sh/v1",
+                    kind="NodePool",
+                    name=pool.metadata.name,
+                    uid=pool.metadata.uid,
+                    block_owner_deletion=True,
+                ),
+            ),
+        ),
+        spec=NodeClaimSpec(
+            requirements=to_wire(requirements),
+            node_class_ref=spec.node_class_ref,
+            resources=ClaimResources(requests=res.to_wire(res.add(claim.requests, overhead))),
+            taints=spec.taints,
+            startup_taints=spec.startup_taints,
+            expire_after=spec.expire_after,
+            termination_grace_period=spec.termination_grace_period,
+        ),
+    )
+
+
+def _final_requirements(claim: Claim, kept: Sequence[int]) -> Requirements:
+    """SCH-620: without what only the simulation needs, with the kept types and the capacity types they can be bought in."""
+    index = claim.template.index
+    names = frozenset(index.types[position].name for position in kept)
+    fewest = claim.requirements[labels.INSTANCE_TYPE].min_values if labels.INSTANCE_TYPE in claim.requirements else None
+    own = claim.requirements.without({*labels.SIMULATION_ONLY, labels.HOSTNAME, labels.INSTANCE_TYPE})
+    result = own.intersect(Requirements((Requirement(labels.INSTANCE_TYPE, False, names, min_values=fewest),)))
+    sold = frozenset(_capacity_types(claim, kept))
+    if not sold:
+        return result
+    least = result.of(labels.CAPACITY_TYPE).min_values
+    capacity_type = Requirement(labels.CAPACITY_TYPE, False, sold, min_values=least)
+    return result.without((labels.CAPACITY_TYPE,)).intersect(Requirements((capacity_type,)))
+
+
+def _capacity_types(claim: Claim, kept: Sequence[int]) -> Iterator[str]:
+    """Capacity types of the available offerings the claim accepts, over the kept types."""
+    wanted = claim.requirements.of(labels.CAPACITY_TYPE)
+    index = claim.template.index
+    for capacity_type in (labels.ON_DEMAND, labels.RESERVED, labels.SPOT):
+        if wanted.allows(capacity_type):
+            only = Requirements((Requirement(labels.CAPACITY_TYPE, False, frozenset((capacity_type,))),))
+            buyable = index.buyable(claim.requirements.intersect(only))
+            if any(buyable >> position & 1 for position in kept):
+                yield capacity_type
+
+
+def _custom_labels(claim: Claim, name: str) -> Iterator[tuple[str, str]]:
+    """One concrete value per custom label the pool defines (SCH-622, its Beyond: none for keys only a pod mentions)."""
+    template = claim.template
+    for key in sorted(template.requirements):
+        if key in template.index.well_known or key == labels.HOSTNAME or key in labels.SIMULATION_ONLY:
+            continue
+        item = claim.requirements[key]
+        if item.operator is Op.IN:
+            yield key, min(item.values)
+        elif item.complement:
+            yield key, _drawn(item, name)
+
+
+def _drawn(item: Requirement, name: str) -> str:
+    """A value for an open label: drawn per claim, as users isolate workloads by it, yet the same for the same claim (SCH-863)."""
+    low = item.gte if item.gte is not None else 0
+    high = item.lte if item.lte is not None else max(low, _LARGEST_LABEL_INTEGER)
+    seed = int.from_bytes(hashlib.sha256(f"{name}/{item.key}".encode()).digest()[:8], "big")
+    span = high - low + 1
+    for step in range(min(span, len(item.values) + 1)):
+        value = str(low + (seed + step) % span)
+        if value not in item.values:
+            return value
+    return str(low)

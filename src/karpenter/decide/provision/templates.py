@@ -1,0 +1,184 @@
+"""The claim each NodePool would start from, with the instance types it may use and what DaemonSets take of them (SCH §5, §8)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from karpenter.api.core import PodSpec, Taint, Toleration
+from karpenter.api.karpenter import NodePool
+from karpenter.catalog.index import TypeIndex, TypeSet
+from karpenter.cluster.classes import of_term, required_terms
+from karpenter.cluster.nodes import is_true
+from karpenter.cluster.snapshot import Daemon
+from karpenter.decide.plan import SkippedPool
+from karpenter.model import labels, taints
+from karpenter.model import resources as res
+from karpenter.model.requirements import Op, Requirement, Requirements, compatible, from_labels, from_wire, requirement
+from karpenter.model.resources import Resources
+
+#: The toleration relaxation adds last (SCH-250f); DaemonSets are always given it (SCH-213).
+TOLERATE_PREFERENCES = Toleration(operator="Exists", effect="PreferNoSchedule")
+
+#: Why a pool drops out when its own requirements leave nothing (SCH-653).
+NO_COMPATIBLE_TYPES = "NodePool requirements filtered out all compatible available instance types"
+
+
+@dataclass(frozen=True)
+class DaemonGroup:
+    """Types on which the same DaemonSets run, and what those request together (SCH-215)."""
+
+    types: TypeSet
+    overhead: Resources
+
+
+@dataclass(frozen=True, eq=False)
+class Template:
+    """What a new claim of a pool starts from. ``types`` survive the pool's own requirements (SCH-122)."""
+
+    pool: NodePool
+    index: TypeIndex
+    requirements: Requirements
+    taints: tuple[Taint, ...]
+    types: TypeSet
+    daemons: tuple[DaemonGroup, ...]
+
+    @property
+    def name(self) -> str:
+        """Name of the NodePool."""
+        return self.pool.metadata.name
+
+    @property
+    def weight(self) -> int:
+        """Preference of the NodePool; higher goes first."""
+        return self.pool.spec.weight or 0
+
+    def holding(self, requests: Resources) -> TypeSet:
+        """Types that hold the requests beside their DaemonSets (SCH-216)."""
+        found = 0
+        for group in self.daemons:
+            needed = res.add(requests, group.overhead) if group.overhead else requests
+            found |= group.types & self.index.holding(needed)
+        return found
+
+    def least_overhead(self, types: TypeSet) -> dict[str, int]:
+        """What DaemonSets need at least on any of these types (SCH-217; a group without daemons needs nothing)."""
+        return res.minimum(group.overhead for group in self.daemons if group.types & types)
+
+    def overhead_of(self, position: int) -> Resources:
+        """What DaemonSets take on one type."""
+        return next((group.overhead for group in self.daemons if group.types >> position & 1), {})
+
+
+def labels_of(pool: NodePool) -> dict[str, str]:
+    """Labels every claim of the pool gets (SCH-120): the template's, the pool's name and its node class."""
+    reference = pool.spec.template.spec.node_class_ref
+    return {
+        **pool.spec.template.metadata.labels,
+        labels.NODE_POOL: pool.metadata.name,
+        f"{reference.group}/{reference.kind.lower()}": reference.name,
+    }
+
+
+def requirements_of(pool: NodePool) -> Requirements:
+    """The pool's requirements with its labels and the two that only DaemonSets look at (SCH-120)."""
+    simulated = (requirement(key, Op.IN, ("true",)) for key in sorted(labels.SIMULATION_ONLY))
+    own = Requirements((*from_wire(pool.spec.template.spec.requirements).values(), *simulated))
+    return own.intersect(from_labels(labels_of(pool)))
+
+
+def usable(
+    pools: Iterable[NodePool], indexes: Mapping[str, TypeIndex], daemons: tuple[Daemon, ...], *, min_values: bool
+) -> tuple[tuple[Template, ...], tuple[SkippedPool, ...]]:
+    """Templates in the order pools are tried, and the pools left out with the reason (SCH-110 to SCH-122).
+
+    Order: weight descending, then name descending. ``min_values`` False keeps pools whose minValues cannot be met.
+    """
+    found: list[Template] = []
+    skipped: list[SkippedPool] = []
+    for pool in sorted(pools, key=lambda p: (p.spec.weight or 0, p.metadata.name), reverse=True):
+        reason = _unusable(pool, indexes)
+        if not reason:
+            template = _template(pool, indexes[pool.metadata.name], daemons)
+            if min_values and template.types and not template.index.diverse(template.requirements, template.types):
+                reason = f"{NO_COMPATIBLE_TYPES} due to minValues incompatibility"
+            elif template.types:
+                found.append(template)
+            else:
+                reason = NO_COMPATIBLE_TYPES
+        if reason:
+            skipped.append(SkippedPool(pool.metadata.name, reason))
+    return tuple(found), tuple(skipped)
+
+
+def _unusable(pool: NodePool, indexes: Mapping[str, TypeIndex]) -> str:
+    if pool.spec.replicas is not None:
+        return "static NodePools (spec.replicas) are not supported yet"
+    if pool.metadata.deletion_timestamp is not None:
+        return "NodePool is being deleted"
+    if not is_true(pool.status.conditions, "Ready"):
+        return "NodePool is not ready"
+    index = indexes.get(pool.metadata.name)
+    if index is None:
+        return "instance types could not be resolved"
+    return "" if index.types else "no resolved instance types found"
+
+
+def _template(pool: NodePool, index: TypeIndex, daemons: tuple[Daemon, ...]) -> Template:
+    requirements = requirements_of(pool)
+    own_taints = tuple(taint.as_taint() for taint in pool.spec.template.spec.taints)
+    types = index.matching(requirements) & index.buyable(requirements)
+    running = [
+        (daemon.requests, types & _types_running(daemon.spec, requirements, own_taints, index)) for daemon in daemons
+    ]
+    return Template(pool, index, requirements, own_taints, types, _grouped(types, running))
+
+
+def runs_on(spec: PodSpec, node_taints: tuple[Taint, ...]) -> bool:
+    """Whether a DaemonSet pod tolerates the taints, soft ones always (SCH-213)."""
+    return not taints.untolerated(node_taints, (*spec.tolerations, TOLERATE_PREFERENCES))
+
+
+def terms_of(spec: PodSpec) -> list[Requirements]:
+    """Node selector with each required affinity term: the alternatives a DaemonSet pod accepts."""
+    selector = Requirements(requirement(key, Op.IN, (value,)) for key, value in spec.node_selector.items())
+    terms = required_terms(spec.affinity)
+    return [selector.intersect(of_term(term)) for term in terms] or [selector]
+
+
+def _types_running(
+    spec: PodSpec, requirements: Requirements, own_taints: tuple[Taint, ...], index: TypeIndex
+) -> TypeSet:
+    """Types of the pool on which the DaemonSet runs: all terms count, for every type (SCH-213 Beyond)."""
+    if not runs_on(spec, own_taints):
+        return 0
+    found = 0
+    for term in terms_of(spec):
+        if compatible(requirements, term, index.well_known):
+            found |= index.matching(term)
+    return found
+
+
+def _grouped(types: TypeSet, running: Iterable[tuple[Resources, TypeSet]]) -> tuple[DaemonGroup, ...]:
+    groups: list[DaemonGroup] = [DaemonGroup(types, {})]
+    for requests, on in running:
+        split: list[DaemonGroup] = []
+        for group in groups:
+            if group.types & on:
+                split.append(DaemonGroup(group.types & on, res.add(group.overhead, requests)))
+            if group.types & ~on:
+                split.append(DaemonGroup(group.types & ~on, group.overhead))
+        groups = split
+    return tuple(groups)
+
+
+def relaxed_min_values(requirements: Requirements, index: TypeIndex, types: TypeSet) -> Requirements:
+    """The requirements with every ``minValues`` lowered to what the types offer (SCH-364, BestEffort)."""
+    return Requirements(_reachable(item, index, types) for item in requirements.values())
+
+
+def _reachable(item: Requirement, index: TypeIndex, types: TypeSet) -> Requirement:
+    if item.min_values is None:
+        return item
+    reached = index.values(item.key, types, item.min_values)
+    return Requirement(item.key, item.complement, item.values, item.gte, item.lte, max(1, reached))

@@ -1,0 +1,60 @@
+"""Why a pod was not placed, as data: a category, the pool it concerns and the facts. ``explain`` makes sentences of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from karpenter.api.core import Taint
+from karpenter.model.requirements import Incompatibility, Requirements
+from karpenter.model.resources import Resources
+
+
+class Category(StrEnum):
+    """What stood in the way (SCH-860; the ``types-`` ones are the rows of SCH-334)."""
+
+    POD = "pod"
+    TOPOLOGY = "topology"
+    VOLUME = "volume"
+    HOST_PORT = "host-port"
+    DEVICE = "device"
+    NO_POOL = "no-pool"
+    NO_TYPES = "no-types"
+    LIMITS = "limits"
+    TAINT = "taint"
+    REQUIREMENTS = "requirements"
+    MIN_VALUES = "min-values"
+    TYPES_NOTHING = "types-nothing"
+    TYPES_REQUIREMENTS_RESOURCES = "types-requirements-or-resources"
+    TYPES_REQUIREMENTS_OFFERING = "types-requirements-or-offering"
+    TYPES_RESOURCES_OFFERING = "types-resources-or-offering"
+    TYPES_REQUIREMENTS = "types-requirements"
+    TYPES_RESOURCES = "types-resources"
+    TYPES_OFFERING = "types-offering"
+    TYPES_NOT_ALL_OFFERING = "types-offering-of-fitting"
+    TYPES_NOT_ALL_REQUIREMENTS = "types-requirements-of-fitting"
+    TYPES_NOT_ALL_RESOURCES = "types-resources-of-matching"
+    TYPES_NEVER_TOGETHER = "types-never-together"
+
+
+@dataclass(frozen=True)
+class Reason:
+    """One obstacle. Fields that do not belong to the category are empty.
+
+    ``detail`` names what the category alone does not (an unsupported constraint, a limit). ``considered`` and the three counts
+    are instance types: how many were looked at, and how many met the requirements, had enough resources, had an offering.
+    """
+
+    category: Category
+    node_pool: str = ""
+    detail: str = ""
+    taints: tuple[Taint, ...] = ()
+    incompatible: tuple[Incompatibility, ...] = ()
+    requirements: Requirements = field(default_factory=Requirements)
+    requests: Resources = field(default_factory=dict)
+    least_daemon_requests: Resources = field(default_factory=dict)
+    most_daemon_requests: Resources = field(default_factory=dict)
+    considered: int = 0
+    matching: int = 0
+    holding: int = 0
+    offered: int = 0

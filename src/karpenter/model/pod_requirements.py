@@ -1,0 +1,44 @@
+"""What makes a pod's own node requirement unusable (SCH-055).
+
+Pods are written by anybody, so nothing here raises: every complaint is a sentence, and a pod with one is left waiting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from karpenter.model import labels
+from karpenter.model.requirements import Op, as_integer
+from karpenter.model.validation import CLOSED_VALUES, is_qualified_name
+
+_NUMERIC = frozenset({Op.GT, Op.LT, Op.GTE, Op.LTE})
+_OPERATORS = frozenset(Op)
+
+
+def complaints(key: str, operator: str, values: Iterable[str], well_known: frozenset[str]) -> tuple[str, ...]:
+    """Why this requirement of a pod is refused; empty when it is fine. Aliases of keys are resolved first."""
+    return tuple(_complaints(labels.normalise(key), operator, tuple(values), well_known))
+
+
+def _complaints(key: str, operator: str, values: tuple[str, ...], well_known: frozenset[str]) -> Iterator[str]:
+    if operator not in _OPERATORS:
+        yield f"key {key} has an unsupported operator {operator}"
+        return
+    if labels.is_restricted(key, well_known):
+        yield f"label {key} is restricted; specify a well known label or a custom label that does not use a restricted domain"
+    if not is_qualified_name(key):
+        yield f"key {key!r} is not a qualified name"
+    for value in values:
+        if value and (len(value) > 63 or "/" in value or not is_qualified_name(value)):
+            yield f"invalid value {value!r} for key {key}"
+    yield from _of_operator(key, operator, values)
+
+
+def _of_operator(key: str, operator: str, values: tuple[str, ...]) -> Iterator[str]:
+    if operator == Op.IN and not values:
+        yield f"key {key} with operator In must have a value"
+    known = CLOSED_VALUES.get(key)
+    if operator == Op.IN and values and known is not None and not known.intersection(values):
+        yield f"no valid values found in [{' '.join(values)}] for {key}, expected one of [{' '.join(sorted(known))}]"
+    if operator in _NUMERIC and (len(values) != 1 or (as_integer(values[0]) or -1) < 0) and values != ("0",):
+        yield f"key {key} with operator {operator} must have a single positive integer value"

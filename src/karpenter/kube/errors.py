@@ -14,6 +14,9 @@ KubeError
 
 from __future__ import annotations
 
+#: ``reason`` of a ``NotFound`` that is about the kind, not the object: its CustomResourceDefinition is not installed.
+KIND_NOT_SERVED = "KindNotServed"
+
 
 class KubeError(Exception):
     """An API call failed. ``status`` is the HTTP status (0 when there was none), ``reason`` the API's machine word."""
@@ -61,7 +64,12 @@ class TooManyRequests(KubeError):
 
 
 class Unavailable(KubeError):
-    """No usable answer: connection, time-out or a server error."""
+    """No usable answer: connection, time-out or a server error.
+
+    ``retry_after_seconds`` is what the server asked for, 0 when it named nothing.
+    """
+
+    retry_after_seconds = 0.0
 
 
 def from_status(status: int, reason: str, message: str, *, retry_after_seconds: float | None = None) -> KubeError:
@@ -78,4 +86,7 @@ def from_status(status: int, reason: str, message: str, *, retry_after_seconds: 
         422: Invalid,
     }
     kind = by_status.get(status, Unavailable if status >= 500 or status == 0 else KubeError)
-    return kind(message, status=status, reason=reason)
+    error = kind(message, status=status, reason=reason)
+    if isinstance(error, Unavailable):
+        error.retry_after_seconds = retry_after_seconds or 0.0
+    return error

@@ -1,0 +1,51 @@
+"""One line for people about a failed API call: what happened, where, and how to mend it."""
+
+from __future__ import annotations
+
+import re
+
+from karpenter.kube import errors
+
+_FORBIDDEN = re.compile(
+    r'User "(?P<user>[^"]*)" cannot (?P<verb>\S+) resource "(?P<resource>[^"]*)" in API group "(?P<group>[^"]*)"'
+    r'(?: in the namespace "(?P<namespace>[^"]*)")?'
+)
+
+
+def explain(error: Exception, server: str) -> str:
+    """The line for an error that came from (or on the way to) the API server at ``server``."""
+    match error:
+        case errors.Unavailable(status=0):
+            return _unreachable(str(error), server)
+        case errors.Unauthorized():
+            return f"{server} does not accept the credentials ({error}): log in again or renew the kubeconfig's user"
+        case errors.Forbidden():
+            return _forbidden(str(error), server)
+        case errors.NotFound(reason=errors.KIND_NOT_SERVED):
+            return f"{server}: {error}; install the CustomResourceDefinitions first"
+        case errors.TooManyRequests():
+            return f"{server} asks for a pause of {error.retry_after_seconds:g} s ({error}): try again later"
+        case errors.KubeError():
+            return f"{server} answered: {error}"
+    return str(error)
+
+
+def _unreachable(cause: str, server: str) -> str:
+    if "CERTIFICATE_VERIFY_FAILED" in cause:
+        return f"the certificate of {server} is not trusted ({cause}): check the kubeconfig's certificate-authority"
+    return (
+        f"cannot reach the API server at {server} ({cause}): is it running, is the kubeconfig's context the right one?"
+    )
+
+
+def _forbidden(message: str, server: str) -> str:
+    found = _FORBIDDEN.search(message)
+    if found is None:
+        return f"{server} forbids it: {message}"
+    resource = found["resource"] + (f".{found['group']}" if found["group"] else "")
+    where, role = ("", "ClusterRole") if found["namespace"] is None else (f" in namespace {found['namespace']}", "Role")
+    return (
+        f"{found['user']} may not {found['verb']} {resource}{where} at {server}: "
+        f"grant it with a {role} (apiGroups [{found['group']!r}], resources [{found['resource']!r}], "
+        f"verbs [{found['verb']!r}])"
+    )

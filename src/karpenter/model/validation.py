@@ -288,7 +288,7 @@ def _requirement(
 
 def _closed_values(item: NodeSelectorRequirementWithMinValues, key: str, path: str) -> Iterator[Finding]:
     valid = CLOSED_VALUES.get(key)
-    if valid is None or item.operator != Op.IN:
+    if valid is None or item.operator != "In":
         return
     usable = valid.intersection(item.values)
     if not usable:

@@ -247,7 +247,7 @@ class ControlPlane:
             plural = spec["names"]["plural"]  # type: ignore[index]
             established = any(
                 condition["type"] == "Established" and condition["status"] == "True"
-                for condition in found["status"]["conditions"]  # type: ignore[index]
+                for condition in found["status"]["conditions"] or ()  # type: ignore[index]
             )
             for version in spec["versions"]:  # type: ignore[attr-defined]
                 self.request("GET", f"/apis/{spec['group']}/{version['name']}/{plural}?limit=1")

@@ -1,0 +1,87 @@
+"""What the server knows of each kind beyond its place in the API: subresources, generation, names for the command line.
+
+Most of it follows from the struct (a kind whose struct has ``status`` has a status subresource); the tables below hold only
+what does not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from karpenter.api.kinds import Kind
+from karpenter.api.meta import Wire
+
+_STATUS_WITHOUT_FIELD = {"Namespace", "DaemonSet", "CustomResourceDefinition"}
+_WITHOUT_GENERATION = {"Node", "Namespace", "ConfigMap", "Event", "Lease"}
+_SCALABLE = {"Deployment", "ReplicaSet", "StatefulSet", "NodePool"}
+_SHORT_NAMES = {
+    "Pod": ("po",),
+    "Node": ("no",),
+    "Namespace": ("ns",),
+    "ConfigMap": ("cm",),
+    "Event": ("ev",),
+    "DaemonSet": ("ds",),
+    "Deployment": ("deploy",),
+    "ReplicaSet": ("rs",),
+    "StatefulSet": ("sts",),
+    "PodDisruptionBudget": ("pdb",),
+    "PersistentVolumeClaim": ("pvc",),
+    "PersistentVolume": ("pv",),
+    "StorageClass": ("sc",),
+    "PriorityClass": ("pc",),
+    "CustomResourceDefinition": ("crd", "crds"),
+    "NodeOverlay": ("overlays",),
+    "CapacityBuffer": ("cb",),
+    "EC2NodeClass": ("ec2nc", "ec2ncs"),
+    "KWOKNodeClass": ("kwoknc", "kwokncs"),
+}
+_CATEGORIES = {"autoscaling.x-k8s.io": ("autoscaling",)}
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A kind as the server serves it."""
+
+    kind: Kind[Wire]
+    #: Has a ``status`` subresource, so that neither path writes the other's part.
+    status: bool
+    #: Counts changes outside metadata and status in ``metadata.generation``.
+    generation: bool
+    #: Served from a CustomResourceDefinition on a real cluster, and checked against its struct here.
+    custom: bool
+
+    @property
+    def name(self) -> str:
+        """``plural.group`` as error messages name the resource."""
+        return f"{self.kind.plural}.{self.kind.group}" if self.kind.group else self.kind.plural
+
+    @property
+    def scalable(self) -> bool:
+        """Has a ``scale`` subresource."""
+        return self.kind.name in _SCALABLE
+
+    @property
+    def short_names(self) -> tuple[str, ...]:
+        """Abbreviations of the command line (API-001 ff.)."""
+        return _SHORT_NAMES.get(self.kind.name, ())
+
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """Groups of kinds the command line can ask for at once (API-001 ff.)."""
+        if not self.custom:
+            return ("all",) if self.kind.name in {"Pod", "DaemonSet", "Deployment", "ReplicaSet"} else ()
+        return _CATEGORIES.get(self.kind.group, ("karpenter",))
+
+
+def _is_custom(kind: Kind[Wire]) -> bool:
+    return "karpenter" in kind.group or kind.group == "autoscaling.x-k8s.io"
+
+
+def describe(kind: Kind[Wire]) -> Resource:
+    """What is known of ``kind``."""
+    return Resource(
+        kind=kind,
+        status="status" in kind.type.__struct_fields__ or kind.name in _STATUS_WITHOUT_FIELD,
+        generation=kind.name not in _WITHOUT_GENERATION,
+        custom=_is_custom(kind),
+    )

@@ -1,0 +1,208 @@
+"""Objects as JSON bytes under one counter of versions, and the bounded log of their changes.
+
+An entry is immutable: a write puts a new entry in its place, so lists, watchers and the log share bytes without copying. Each
+resource has its own log; a watcher is no more than a position in it. When the log is cut, a position before the cut is ``Gone``,
+exactly as on a real server whose watch cache moved on.
+
+Costs: a write is one decode and one encode of the object and wakes the watchers of its resource; a watcher pays for the changes
+it reads and for nothing else. The typed form of an object is decoded at most once, however many readers ask.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from karpenter.api.kinds import Kind
+from karpenter.api.meta import Wire
+from karpenter.kube.errors import Gone
+from karpenter.kube.memory.resources import Resource
+from karpenter.kube.protocol import EventType, Rejected
+
+JsonDict = dict[str, Any]
+_NO_LABELS: Mapping[str, str] = {}
+
+
+class Entry:
+    """One version of one object."""
+
+    __slots__ = (
+        "_typed",
+        "data",
+        "labels",
+        "name",
+        "namespace",
+        "node_name",
+        "owners",
+        "phase",
+        "resource",
+        "uid",
+        "version",
+    )
+
+    def __init__(self, resource: Resource, body: JsonDict, version: int) -> None:
+        meta = body["metadata"]
+        self.resource = resource
+        self.namespace: str = meta.get("namespace", "")
+        self.name: str = meta["name"]
+        self.uid: str = meta["uid"]
+        self.version = version
+        self.data = msgspec.json.encode(body)
+        self.labels: Mapping[str, str] = meta.get("labels") or _NO_LABELS
+        self.node_name: str = (body.get("spec") or {}).get("nodeName") or "" if resource.kind.name == "Pod" else ""
+        self.phase: str = (body.get("status") or {}).get("phase") or "" if resource.status else ""
+        self.owners: tuple[str, ...] = tuple(owner["uid"] for owner in meta.get("ownerReferences") or ())
+        self._typed: Wire | Rejected | None = None
+
+    def decoded(self) -> JsonDict:
+        """A fresh decoded copy, free to change."""
+        body: JsonDict = msgspec.json.decode(self.data)
+        return body
+
+    def typed(self, kind: Kind[Wire]) -> Wire | Rejected:
+        """The object as ``kind``'s struct, or why it does not decode."""
+        if kind.type is not self.resource.kind.type:
+            return self._decode(kind)
+        if self._typed is None:
+            self._typed = self._decode(kind)
+        return self._typed
+
+    def _decode(self, kind: Kind[Wire]) -> Wire | Rejected:
+        try:
+            return kind.decode(self.data)
+        except msgspec.DecodeError as error:
+            return Rejected(kind.name, self.namespace, self.name, str(error))
+
+    def at(self, version: int) -> Entry:
+        """The same content under another version, as a deletion reports it."""
+        body = self.decoded()
+        body["metadata"]["resourceVersion"] = str(version)
+        return Entry(self.resource, body, version)
+
+
+class Change:
+    """One line of a log: what an object became, and what it was before."""
+
+    __slots__ = ("_left", "entry", "previous", "type", "version")
+
+    def __init__(self, type_: EventType, entry: Entry, previous: Entry | None) -> None:
+        self.type = type_
+        self.entry = entry
+        self.previous = previous
+        self.version = entry.version
+        self._left: Entry | None = None
+
+    def left(self) -> Entry:
+        """What a watcher sees whose selector the object has just left: the old content under the new version."""
+        if self._left is None:
+            self._left = (self.previous or self.entry).at(self.version)
+        return self._left
+
+
+@dataclass(slots=True)
+class Log:
+    """The latest changes of one resource, oldest first."""
+
+    limit: int
+    #: Changes up to and including this version are forgotten.
+    horizon: int = 0
+    changes: list[Change] = field(default_factory=list)
+    #: How many changes were cut off before ``changes[0]``.
+    cut: int = 0
+    _waiting: list[asyncio.Future[None]] = field(default_factory=list)
+
+    def append(self, change: Change) -> None:
+        """Add a change and wake whoever waits. Twice the limit is kept at most, so that cutting costs nothing on average."""
+        self.changes.append(change)
+        if len(self.changes) >= 2 * self.limit:
+            self.forget(len(self.changes) - self.limit)
+        self.wake()
+
+    def forget(self, count: int) -> None:
+        """Cut off the ``count`` oldest changes."""
+        if count > 0:
+            self.horizon = self.changes[count - 1].version
+            del self.changes[:count]
+            self.cut += count
+
+    def position(self, version: int) -> int:
+        """Where reading the changes after ``version`` starts. Raises ``Gone`` when some of them are forgotten."""
+        if version < self.horizon:
+            raise too_old(version, self.horizon)
+        low, high = 0, len(self.changes)
+        while low < high:
+            middle = (low + high) // 2
+            if self.changes[middle].version <= version:
+                low = middle + 1
+            else:
+                high = middle
+        return self.cut + low
+
+    @property
+    def end(self) -> int:
+        """The position after the latest change."""
+        return self.cut + len(self.changes)
+
+    def at(self, position: int) -> Change:
+        """The change at ``position`` (before ``end``). Raises ``Gone`` when it is forgotten."""
+        if position < self.cut:
+            raise too_old(self.horizon - 1, self.horizon)
+        return self.changes[position - self.cut]
+
+    def wake(self) -> None:
+        """Let everybody who waits look again."""
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    async def changed(self) -> None:
+        """Return after the next ``wake``."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        try:
+            await future
+        finally:
+            if future in self._waiting:
+                self._waiting.remove(future)
+
+
+def too_old(version: int, horizon: int) -> Gone:
+    """The error for a version the log does not reach back to."""
+    return Gone(f"too old resource version: {version} ({horizon})", status=410, reason="Expired")
+
+
+@dataclass(slots=True)
+class Table:
+    """All objects of one resource, by namespace and name, and the log of their changes."""
+
+    resource: Resource
+    log: Log
+    spaces: dict[str, dict[str, Entry]] = field(default_factory=dict)
+
+    def get(self, namespace: str, name: str) -> Entry | None:
+        """The current entry, if the object exists."""
+        return self.spaces.get(namespace, {}).get(name)
+
+    def put(self, entry: Entry) -> None:
+        """Make ``entry`` the current version of its object."""
+        self.spaces.setdefault(entry.namespace, {})[entry.name] = entry
+
+    def drop(self, entry: Entry) -> None:
+        """Forget the object."""
+        space = self.spaces[entry.namespace]
+        del space[entry.name]
+        if not space:
+            del self.spaces[entry.namespace]
+
+    def entries(self, namespace: str = "") -> Iterator[Entry]:
+        """All current entries, of one namespace or of all, in the order of the keys' insertion."""
+        if namespace or not self.resource.kind.namespaced:
+            yield from self.spaces.get(namespace if self.resource.kind.namespaced else "", {}).values()
+        else:
+            for space in self.spaces.values():
+                yield from space.values()

@@ -1,0 +1,185 @@
+"""Lists, selectors and watches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from contract_words import Backend, config_map, pod, pool, take
+
+from karpenter.api.kinds import CONFIG_MAP, NODE_POOL, POD, Kind
+from karpenter.api.meta import ObjectMeta, Wire
+from karpenter.kube.errors import Gone, Invalid
+from karpenter.kube.protocol import Kube
+
+
+class _NumberedMap(Wire, frozen=True, kw_only=True):
+    """A ConfigMap whose reader insists on numbers."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    binary_data: Mapping[str, str] = {}
+    immutable: bool = False
+    data: Mapping[str, int] = {}
+
+
+NUMBERED = Kind("", "v1", "configmaps", "ConfigMap", True, _NumberedMap)
+
+
+async def _names(kube: Kube, namespace: str, **selectors: str) -> list[str]:
+    listing = await kube.list(CONFIG_MAP, namespace, **selectors)
+    return [item.metadata.name for item in listing.items if item.metadata.name.startswith("cm-")]
+
+
+@pytest.mark.parametrize(
+    ("selector", "expected"),
+    [
+        ("", ["cm-a", "cm-b", "cm-c"]),
+        ("tier=web", ["cm-a"]),
+        ("tier!=web", ["cm-b", "cm-c"]),
+        ("tier in (web,db)", ["cm-a", "cm-b"]),
+        ("tier notin (web)", ["cm-b", "cm-c"]),
+        ("tier", ["cm-a", "cm-b"]),
+        ("!tier", ["cm-c"]),
+        ("tier,size=big", ["cm-b"]),
+    ],
+)
+async def test_label_selectors(kube: Kube, namespace: str, selector: str, expected: list[str]) -> None:
+    for name, labels in {"cm-a": {"tier": "web"}, "cm-b": {"tier": "db", "size": "big"}, "cm-c": {}}.items():
+        await kube.create(CONFIG_MAP, config_map(name, namespace, labels=labels))
+    assert await _names(kube, namespace, label_selector=selector) == expected
+
+
+async def test_field_selectors_of_names(kube: Kube, namespace: str) -> None:
+    for name in ("cm-a", "cm-b"):
+        await kube.create(CONFIG_MAP, config_map(name, namespace))
+    assert await _names(kube, namespace, field_selector="metadata.name=cm-b") == ["cm-b"]
+    assert await _names(kube, namespace, field_selector="metadata.name!=cm-b") == ["cm-a"]
+    assert await _names(kube, "", field_selector=f"metadata.namespace={namespace}") == ["cm-a", "cm-b"]
+
+
+async def test_field_selectors_of_pods(kube: Kube, namespace: str) -> None:
+    for name in ("bound", "free"):
+        await kube.create(POD, pod(name, namespace))
+    await kube.bind("bound", namespace, "node-1")
+
+    async def names(selector: str) -> list[str]:
+        return [item.metadata.name for item in (await kube.list(POD, namespace, field_selector=selector)).items]
+
+    assert await names("spec.nodeName=node-1") == ["bound"]
+    assert await names("spec.nodeName=") == ["free"]
+    assert await names("status.phase=Pending,spec.nodeName!=node-1") == ["free"]
+
+
+@pytest.mark.parametrize("selector", [{"field_selector": "spec.color=red"}, {"label_selector": "a=b=c"}])
+async def test_a_selector_that_cannot_be_read_is_refused(kube: Kube, selector: dict[str, str]) -> None:
+    with pytest.raises(Invalid):
+        await kube.list(POD, **selector)
+
+
+async def test_a_list_is_limited_to_its_namespace(kube: Kube, namespace: str) -> None:
+    await kube.create(CONFIG_MAP, config_map("cm-a", namespace))
+    await kube.create(CONFIG_MAP, config_map(f"cm-{namespace}", "default"))
+    assert await _names(kube, namespace) == ["cm-a"]
+    assert {"cm-a", f"cm-{namespace}"} <= set(await _names(kube, ""))
+    await kube.delete(CONFIG_MAP, f"cm-{namespace}", "default")
+
+
+async def test_a_bad_object_is_reported_and_hides_no_other(kube: Kube, namespace: str) -> None:
+    """One object that does not decode must not break the list of its kind (API-028)."""
+    await kube.create(CONFIG_MAP, config_map("cm-good", namespace))
+    await kube.patch(CONFIG_MAP, "cm-good", {"data": None}, namespace)
+    await kube.create(CONFIG_MAP, config_map("cm-bad", namespace))
+    selector = "metadata.name!=kube-root-ca.crt"
+    listing = await kube.list(NUMBERED, namespace, field_selector=selector)
+    assert [item.metadata.name for item in listing.items] == ["cm-good"]
+    assert [(bad.kind, bad.namespace, bad.name) for bad in listing.rejected] == [("ConfigMap", namespace, "cm-bad")]
+    assert "data" in listing.rejected[0].error
+    with pytest.raises(Invalid):
+        await kube.get(NUMBERED, "cm-bad", namespace)
+
+
+async def test_a_bad_object_in_a_watch_is_reported_in_its_place(kube: Kube, namespace: str) -> None:
+    start = (await kube.list(CONFIG_MAP, namespace)).resource_version
+    made = await kube.create(CONFIG_MAP, config_map("cm-bad", namespace))
+    selector = "metadata.name=cm-bad"
+    [event] = await take(kube.watch(NUMBERED, start, namespace, field_selector=selector), 1)
+    assert event.object is None
+    assert event.rejected is not None
+    assert event.rejected.name == "cm-bad"
+    assert event.resource_version == made.metadata.resource_version
+
+
+async def _life(kube: Kube, namespace: str) -> str:
+    """Creates, changes and deletes; answers the version before."""
+    start = (await kube.list(CONFIG_MAP, namespace)).resource_version
+    await kube.create(CONFIG_MAP, config_map("cm-a", namespace))
+    await kube.patch(CONFIG_MAP, "cm-a", {"data": {"a": "2"}}, namespace)
+    await kube.delete(CONFIG_MAP, "cm-a", namespace)
+    await kube.create(CONFIG_MAP, config_map("cm-b", namespace))
+    return start
+
+
+async def test_a_watch_shows_every_change_in_order(kube: Kube, namespace: str) -> None:
+    start = await _life(kube, namespace)
+    events = await take(kube.watch(CONFIG_MAP, start, namespace, label_selector="!kube"), 4)
+    assert [(event.type, event.object.metadata.name) for event in events if event.object] == [
+        ("ADDED", "cm-a"),
+        ("MODIFIED", "cm-a"),
+        ("DELETED", "cm-a"),
+        ("ADDED", "cm-b"),
+    ]
+    assert len({event.resource_version for event in events}) == 4
+
+
+async def test_a_watch_resumes_after_the_last_version_seen(kube: Kube, namespace: str) -> None:
+    start = await _life(kube, namespace)
+    first = await take(kube.watch(CONFIG_MAP, start, namespace), 2)
+    rest = await take(kube.watch(CONFIG_MAP, first[-1].resource_version, namespace), 2)
+    assert [event.type for event in rest] == ["DELETED", "ADDED"]
+
+
+async def test_the_last_word_on_a_deleted_object_carries_the_version_of_its_deletion(
+    kube: Kube, namespace: str
+) -> None:
+    start = await _life(kube, namespace)
+    events = await take(kube.watch(CONFIG_MAP, start, namespace), 3)
+    deleted, before = events[2], events[1]
+    assert deleted.object is not None
+    assert deleted.object.metadata.resource_version == deleted.resource_version != before.resource_version
+    assert deleted.object.data == {"a": "2"}
+
+
+async def test_entering_a_selector_is_added_and_leaving_it_is_deleted(kube: Kube, namespace: str) -> None:
+    start = (await kube.list(CONFIG_MAP, namespace)).resource_version
+    await kube.create(CONFIG_MAP, config_map("cm-a", namespace))
+    for value in ("in", "still-in", None):
+        await kube.patch(CONFIG_MAP, "cm-a", {"metadata": {"labels": {"watched": value}}}, namespace)
+    last = await kube.create(CONFIG_MAP, config_map("cm-b", namespace, labels={"watched": "in"}))
+    events = await take(kube.watch(CONFIG_MAP, start, namespace, label_selector="watched"), 4)
+    assert [event.type for event in events] == ["ADDED", "MODIFIED", "DELETED", "ADDED"]
+    assert events[2].object.metadata.labels == {"watched": "still-in"}
+    assert events[3].resource_version == last.metadata.resource_version
+
+
+async def test_a_watch_of_pods_on_a_node_sees_them_come(kube: Kube, namespace: str) -> None:
+    start = (await kube.list(POD, namespace)).resource_version
+    await kube.create(POD, pod("one", namespace))
+    await kube.bind("one", namespace, "node-1")
+    [event] = await take(kube.watch(POD, start, namespace, field_selector="spec.nodeName=node-1"), 1)
+    assert event.type == "ADDED"
+
+
+async def test_a_version_too_old_to_continue_from_is_gone(backend: Backend, unique: str) -> None:
+    await backend.kube.create(NODE_POOL, pool(unique))
+    backend.forget()
+    with pytest.raises(Gone):
+        await take(backend.kube.watch(NODE_POOL, "1"), 1)
+
+
+async def test_a_current_version_survives_the_loss_of_history(backend: Backend, unique: str) -> None:
+    await backend.kube.create(NODE_POOL, pool(unique))
+    backend.forget()
+    now = (await backend.kube.list(NODE_POOL)).resource_version
+    await backend.kube.patch(NODE_POOL, unique, {"metadata": {"labels": {"a": "b"}}})
+    [event] = await take(backend.kube.watch(NODE_POOL, now, field_selector=f"metadata.name={unique}"), 1)
+    assert event.type == "MODIFIED"

@@ -1,0 +1,398 @@
+"""What an informer promises its users, against a scripted reader and in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from karpenter.api.core import Pod, PodSpec
+from karpenter.api.kinds import POD, Kind
+from karpenter.api.meta import ObjectMeta
+from karpenter.kube import errors
+from karpenter.kube.informer import Informer, Scope
+from karpenter.kube.protocol import EventType, Listing, Rejected, WatchEvent
+from karpenter.sim import time as virtual
+
+ADDED, MODIFIED, DELETED = EventType.ADDED, EventType.MODIFIED, EventType.DELETED
+
+Script = Iterable[WatchEvent[Pod] | errors.KubeError | float]
+
+
+def pod(name: str, version: str = "1", *, uid: str = "", node: str = "") -> Pod:
+    meta = ObjectMeta(name=name, namespace="ns", uid=uid or f"uid-{name}", resource_version=version)
+    return Pod(metadata=meta, spec=PodSpec(node_name=node))
+
+
+def listing(*pods: Pod, version: str = "10", rejected: tuple[Rejected, ...] = ()) -> Listing[Pod]:
+    return Listing(pods, version, rejected)
+
+
+def event(kind: EventType, obj: Pod) -> WatchEvent[Pod]:
+    return WatchEvent(kind, obj.metadata.resource_version, obj)
+
+
+def bookmark(version: str) -> WatchEvent[Pod]:
+    return WatchEvent(EventType.BOOKMARK, version)
+
+
+def unreadable(name: str) -> Rejected:
+    return Rejected("Pod", "ns", name, "broken")
+
+
+@dataclass
+class ScriptedReader:
+    """Answers lists and watches from a script: a number waits, an error is raised, an event is yielded.
+
+    When the watches run out, the last one stays open for ever.
+    """
+
+    lists: list[Listing[Pod] | errors.KubeError]
+    watches: list[Script] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
+    scopes: list[tuple[str, str, str]] = field(default_factory=list)
+    open_streams: int = 0
+
+    async def get(self, kind: Kind[Pod], name: str, namespace: str = "") -> Pod:
+        raise NotImplementedError
+
+    async def list(
+        self, kind: Kind[Pod], namespace: str = "", *, label_selector: str = "", field_selector: str = ""
+    ) -> Listing[Pod]:
+        self._note("list")
+        self.scopes.append((namespace, label_selector, field_selector))
+        answer = self.lists.pop(0)
+        if isinstance(answer, errors.KubeError):
+            raise answer
+        return answer
+
+    async def watch(
+        self,
+        kind: Kind[Pod],
+        resource_version: str,
+        namespace: str = "",
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+    ) -> AsyncIterator[WatchEvent[Pod]]:
+        self._note(f"watch {resource_version}")
+        self.scopes.append((namespace, label_selector, field_selector))
+        self.open_streams += 1
+        try:
+            if not self.watches:
+                await asyncio.Event().wait()
+            for step in self.watches.pop(0):
+                if isinstance(step, errors.KubeError):
+                    raise step
+                if isinstance(step, WatchEvent):
+                    yield step
+                else:
+                    await asyncio.sleep(step)
+        finally:
+            self.open_streams -= 1
+
+    def _note(self, what: str) -> None:
+        self.asked.append(what)
+        self.times.append(asyncio.get_running_loop().time())
+
+
+@dataclass
+class Watched:
+    """An informer that ran, what it told its handler, and the reader it asked."""
+
+    informer: Informer[Pod]
+    reader: ScriptedReader
+    told: list[tuple[Pod | None, Pod | None]]
+    rejected: list[Rejected]
+
+    @property
+    def names(self) -> list[str]:
+        return [obj.metadata.name for obj in self.informer]
+
+
+def watched(
+    lists: list[Listing[Pod] | errors.KubeError], *watches: Script, seconds: float = 1000, jitter: float = 0.0
+) -> Watched:
+    """Run an informer for some virtual seconds over a script."""
+    reader = ScriptedReader(lists, list(watches))
+    rejected: list[Rejected] = []
+    told: list[tuple[Pod | None, Pod | None]] = []
+
+    async def main(_: object) -> Informer[Pod]:
+        informer = Informer(
+            reader,
+            POD,
+            indexes={"node": lambda obj: [obj.spec.node_name] if obj.spec.node_name else []},
+            on_rejected=rejected.append,
+            jitter=lambda: jitter,
+        )
+        informer.subscribe(lambda old, new: told.append((old, new)))
+        await cancelled_after(seconds, informer.run)
+        return informer
+
+    return Watched(in_virtual_time(main), reader, told, rejected)
+
+
+def in_virtual_time(main: Callable[[object], Awaitable[Informer[Pod]]]) -> Informer[Pod]:
+    return virtual.run(main, datetime(2026, 1, 1, tzinfo=UTC))  # type: ignore[arg-type]
+
+
+async def cancelled_after(seconds: float, run: Callable[[], Awaitable[None]]) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await run()
+
+
+def test_the_first_list_is_told_as_additions() -> None:
+    a, b = pod("a"), pod("b")
+    seen = watched([listing(a, b)])
+    assert seen.told == [(None, a), (None, b)]
+    assert seen.names == ["a", "b"]
+    assert seen.informer.synced
+    assert seen.reader.asked == ["list", "watch 10"]
+
+
+def test_it_is_not_synced_before_the_first_list_is_in() -> None:
+    seen = watched([errors.Unavailable("away")] * 100, seconds=60)
+    assert not seen.informer.synced
+    assert isinstance(seen.informer.fault, errors.Unavailable)
+
+
+def test_waiting_for_sync_ends_once_the_handlers_know_the_list() -> None:
+    reader = ScriptedReader([listing(pod("a"))])
+    told: list[Pod | None] = []
+
+    async def main(_: object) -> Informer[Pod]:
+        informer = Informer(reader, POD)
+        informer.subscribe(lambda old, new: told.append(new))
+        running = asyncio.create_task(informer.run())
+        await informer.wait_synced()
+        assert len(told) == 1
+        running.cancel()
+        return informer
+
+    in_virtual_time(main)
+
+
+def test_changes_are_told_with_what_was_before() -> None:
+    old, new, fresh = pod("a", "1"), pod("a", "11"), pod("b", "12")
+    seen = watched([listing(old)], [event(MODIFIED, new), event(ADDED, fresh), event(DELETED, pod("a", "13"))])
+    assert seen.told == [(None, old), (old, new), (None, fresh), (new, None)]
+    assert seen.names == ["b"]
+
+
+def test_a_version_already_known_is_not_told_again() -> None:
+    seen = watched([listing(pod("a", "5"))], [event(ADDED, pod("a", "5")), event(MODIFIED, pod("a", "5"))])
+    assert len(seen.told) == 1
+
+
+def test_the_deletion_of_an_unknown_object_is_nothing() -> None:
+    seen = watched([listing()], [event(DELETED, pod("a", "11"))])
+    assert seen.told == []
+
+
+def test_a_stream_that_ends_is_continued_from_the_last_version() -> None:
+    seen = watched([listing()], [event(ADDED, pod("a", "11"))], [bookmark("20")], [event(ADDED, pod("b", "21"))])
+    assert seen.reader.asked == ["list", "watch 10", "watch 11", "watch 20", "watch 21"]
+    assert seen.names == ["a", "b"]
+
+
+def test_a_stream_that_breaks_is_continued_from_the_last_version() -> None:
+    seen = watched([listing()], [event(ADDED, pod("a", "11")), errors.Unavailable("stalled")], [bookmark("12")])
+    assert seen.reader.asked == ["list", "watch 10", "watch 11", "watch 12"]
+    assert len(seen.told) == 1
+
+
+def test_a_fault_is_shown_until_there_is_news_again() -> None:
+    broken = watched([listing()], [errors.Unavailable("away")])
+    assert isinstance(broken.informer.fault, errors.Unavailable)
+    mended = watched([listing()], [errors.Unavailable("away")], [bookmark("11")])
+    assert mended.informer.fault is None
+
+
+def test_a_quiet_stream_that_lasts_ends_a_fault() -> None:
+    seen = watched([listing()], [errors.Unavailable("away")], [300.0])
+    assert seen.informer.fault is None
+
+
+def test_a_healthy_stream_is_followed_by_the_next_without_a_pause() -> None:
+    seen = watched([listing()], [300.0], [300.0])
+    assert seen.reader.times == [0, 0, 300, 600]
+
+
+def test_a_version_too_old_lists_again_and_tells_only_the_differences() -> None:
+    same, changed, lost = pod("same", "1"), pod("changed", "2"), pod("lost", "3")
+    after, fresh = pod("changed", "22"), pod("fresh", "23")
+    seen = watched([listing(same, changed, lost), listing(same, after, fresh, version="30")], [errors.Gone("too old")])
+    assert seen.told[3:] == [(lost, None), (changed, after), (None, fresh)]
+    assert seen.reader.asked == ["list", "watch 10", "list", "watch 30"]
+
+
+def test_an_object_deleted_and_made_anew_in_a_gap_is_told_as_both() -> None:
+    before, after = pod("a", "1", uid="one"), pod("a", "20", uid="two")
+    seen = watched([listing(before), listing(after, version="30")], [errors.Gone("too old")])
+    assert seen.told == [(None, before), (before, None), (None, after)]
+
+
+def test_attempts_are_spaced_by_one_second_doubling_to_thirty() -> None:
+    seen = watched([errors.Unavailable("away")] * 100, seconds=100)
+    gaps = [after - before for before, after in zip(seen.reader.times, seen.reader.times[1:], strict=False)]
+    assert gaps == [1, 2, 4, 8, 16, 30, 30]
+
+
+def test_attempts_after_news_begin_at_one_second_again() -> None:
+    away = [errors.Unavailable("away")]
+    seen = watched([listing()], away, away, [bookmark("11"), errors.Unavailable("away")], away)
+    gaps = [after - before for before, after in zip(seen.reader.times[1:], seen.reader.times[2:], strict=False)]
+    assert gaps == [1, 2, 1, 2]
+
+
+@pytest.mark.parametrize(("jitter", "expected"), [(0.0, 1.0), (1.0, 0.5)])
+def test_jitter_shortens_a_pause_by_at_most_half(jitter: float, expected: float) -> None:
+    seen = watched([errors.Unavailable("away"), listing()], jitter=jitter)
+    assert seen.reader.times[1] == expected
+
+
+def test_a_permission_lost_during_a_watch_is_waited_out() -> None:
+    seen = watched([listing(pod("a")), listing(pod("a"))], [errors.Forbidden("no")], seconds=0.5)
+    assert isinstance(seen.informer.fault, errors.Forbidden)
+    assert seen.names == ["a"]
+
+
+def test_rejected_objects_are_reported_and_the_others_kept() -> None:
+    seen = watched(
+        [listing(pod("a"), rejected=(unreadable("bad"),))],
+        [WatchEvent(ADDED, "11", None, unreadable("worse")), event(ADDED, pod("b", "12"))],
+    )
+    assert [rejected.name for rejected in seen.rejected] == ["bad", "worse"]
+    assert seen.names == ["a", "b"]
+    assert seen.reader.asked[-1] == "watch 12"
+
+
+def test_an_object_that_becomes_unreadable_keeps_its_last_good_state() -> None:
+    known = pod("a", "1")
+    seen = watched(
+        [listing(known), listing(version="30", rejected=(unreadable("a"),))],
+        [WatchEvent(MODIFIED, "11", None, unreadable("a")), errors.Gone("too old")],
+    )
+    assert seen.informer.get("a", "ns") is known
+    assert seen.told == [(None, known)]
+
+
+def test_an_unreadable_object_can_still_be_deleted() -> None:
+    known = pod("a", "1")
+    seen = watched([listing(known)], [WatchEvent(DELETED, "11", None, unreadable("a"))])
+    assert seen.told == [(None, known), (known, None)]
+
+
+def test_indexes_follow_every_change() -> None:
+    before = listing(pod("a", "1", node="n1"), pod("b", "2", node="n1"), pod("c", "3"))
+    seen = watched([before], [event(MODIFIED, pod("a", "11", node="n2")), event(DELETED, pod("b", "12"))])
+    assert seen.informer.by_index("node", "n1") == ()
+    assert [obj.metadata.name for obj in seen.informer.by_index("node", "n2")] == ["a"]
+
+
+def test_a_late_handler_is_told_what_is_already_here() -> None:
+    seen = watched([listing(pod("a"), pod("b"))])
+    late: list[Pod | None] = []
+    seen.informer.subscribe(lambda old, new: late.append(new))
+    assert late == list(seen.informer)
+
+
+def test_handlers_find_the_store_in_agreement_with_what_they_are_told() -> None:
+    reader = ScriptedReader(
+        [listing(pod("a", "1"))], [[event(MODIFIED, pod("a", "11")), event(DELETED, pod("a", "12"))]]
+    )
+    agreed: list[bool] = []
+
+    async def main(_: object) -> Informer[Pod]:
+        informer = Informer(reader, POD)
+        informer.subscribe(lambda old, new: agreed.append(informer.get("a", "ns") is new))
+        await cancelled_after(10, informer.run)
+        return informer
+
+    in_virtual_time(main)
+    assert agreed == [True, True, True]
+
+
+def test_a_handler_that_raises_ends_the_run() -> None:
+    reader = ScriptedReader([listing(pod("a"))])
+
+    async def main(_: object) -> Informer[Pod]:
+        informer = Informer(reader, POD)
+        informer.subscribe(lambda old, new: 1 / 0)  # type: ignore[arg-type,return-value]
+        await informer.run()
+        return informer
+
+    with pytest.raises(ZeroDivisionError):
+        in_virtual_time(main)
+
+
+def test_cancelling_closes_the_stream() -> None:
+    assert watched([listing()], [bookmark("11"), 1000.0], seconds=5).reader.open_streams == 0
+
+
+def test_only_the_given_scope_is_asked_for() -> None:
+    reader = ScriptedReader([listing()])
+
+    async def main(_: object) -> Informer[Pod]:
+        informer = Informer(reader, POD, Scope("ns", "app=web", "spec.nodeName=n"))
+        await cancelled_after(5, informer.run)
+        return informer
+
+    in_virtual_time(main)
+    assert reader.scopes == [("ns", "app=web", "spec.nodeName=n")] * 2
+
+
+_NAMES = st.sampled_from("abcd")
+_STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), _NAMES),
+        st.tuples(st.just("delete"), _NAMES),
+        st.tuples(st.sampled_from(["break", "end", "gap"]), st.just("")),
+    ),
+    max_size=30,
+)
+
+
+@given(_STEPS)
+def test_what_handlers_are_told_always_adds_up_to_the_server_state(steps: list[tuple[str, str]]) -> None:
+    """Whatever happens to the stream, replaying the differences gives the server's state, each step starting from the last."""
+    server: dict[str, Pod] = {}
+    lists: list[Listing[Pod] | errors.KubeError] = [listing(version="0")]
+    watches: list[list[WatchEvent[Pod] | errors.KubeError | float]] = [[]]
+    for number, (step, name) in enumerate(steps, start=1):
+        if step == "put":
+            change = MODIFIED if name in server else ADDED
+            server[name] = pod(
+                name, str(number), uid=f"{name}-{number}" if change is ADDED else server[name].metadata.uid
+            )
+            watches[-1].append(event(change, server[name]))
+        elif step == "delete" and name in server:
+            watches[-1].append(WatchEvent(DELETED, str(number), server.pop(name)))
+        elif step in ("break", "end"):
+            watches[-1].extend([errors.Unavailable("away")] if step == "break" else [])
+            watches.append([])
+        elif step == "gap":
+            # The stream is lost together with what it had to say: the list has to make up for it.
+            watches[-1] = [errors.Gone("too old")]
+            lists.append(listing(*server.values(), version=str(number)))
+            watches.append([])
+    seen = watched(lists, *watches)
+    replayed: dict[str, Pod] = {}
+    for old, new in seen.told:
+        known = (old or new).metadata.name  # type: ignore[union-attr]
+        assert replayed.get(known) == old
+        assert old != new
+        if new is None:
+            del replayed[known]
+        else:
+            replayed[known] = new
+    assert replayed == server == {obj.metadata.name: obj for obj in seen.informer}

@@ -1,0 +1,297 @@
+"""What every provider must do, as checks that can be run against any of them (OPS-210 ff., OPS-225 ff.).
+
+A ``Stage`` sets the scene for one provider: a cloud with a usable node class in which claims can be made, exhausted,
+broken, and time can pass. Every check gets a fresh stage, plays one scene and raises ``AssertionError`` with a sentence when
+the provider breaks the contract. Checks use only ``CloudProvider``, so what passes here can be put behind the controllers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol
+
+from karpenter.api.karpenter import NodeClaim, NodePool, NodeSelectorRequirementWithMinValues
+from karpenter.model import labels, requirements
+from karpenter.model import resources as res
+from karpenter.providers.contract import (
+    CloudProvider,
+    Instance,
+    InstanceNotFound,
+    InsufficientCapacity,
+    NodeClassNotReady,
+    ProviderError,
+)
+
+#: A claim's requirements: label key to allowed values.
+Wishes = Mapping[str, tuple[str, ...]]
+
+
+class Stage(Protocol):
+    """A cloud of the provider under test, of its own for every check."""
+
+    @property
+    def pool(self) -> NodePool:
+        """A pool of a ready class."""
+
+    async def provider(self) -> CloudProvider:
+        """A newly started provider on this cloud; what earlier ones bought is still there."""
+
+    async def claim(self, name: str, wishes: Wishes, requests: Mapping[str, str]) -> NodeClaim:
+        """A stored claim of the pool. Each call makes a claim of its own, also under a name used before."""
+
+    async def exhaust(self, wishes: Wishes) -> None:
+        """From now on the cloud has none of these machines, whatever the provider believes."""
+
+    async def break_class(self) -> None:
+        """Make the pool's class not ready."""
+
+    async def remove_class(self) -> None:
+        """Delete the pool's class."""
+
+    async def settle(self) -> None:
+        """Let pass whatever time the cloud needs to finish what it was told."""
+
+
+Check = Callable[[Stage], Awaitable[None]]
+
+_SMALL = {"cpu": "100m", "memory": "128Mi", "pods": "1"}
+
+
+def _expect(holds: bool, sentence: str) -> None:
+    if not holds:
+        raise AssertionError(sentence)
+
+
+async def _expect_error(call: Awaitable[object], kind: type[ProviderError], sentence: str) -> None:
+    try:
+        await call
+    except ProviderError as error:
+        _expect(type(error) is kind, f"{sentence}: expected {kind.__name__}, got {error!r}")
+    else:
+        raise AssertionError(f"{sentence}: expected {kind.__name__}, got an answer")
+
+
+def _wire(wishes: Wishes) -> tuple[NodeSelectorRequirementWithMinValues, ...]:
+    return tuple(
+        NodeSelectorRequirementWithMinValues(key=key, operator="In", values=item) for key, item in wishes.items()
+    )
+
+
+async def create_returns_a_complete_machine(stage: Stage) -> None:
+    """OPS-210: provider ID, capacity, allocatable and resolved labels are filled in."""
+    provider = await stage.provider()
+    claim = await stage.claim("one", {}, _SMALL)
+    bought = await provider.create(claim)
+    _expect(bool(bought.provider_id), "a machine has a provider ID")
+    _expect(bought.claim_name == claim.metadata.name, "a machine names its claim")
+    for key in (labels.INSTANCE_TYPE, labels.ZONE, labels.CAPACITY_TYPE, labels.ARCH, labels.OS):
+        _expect(bool(bought.labels.get(key)), f"label {key} is settled by the launch")
+    _expect(res.fits(bought.allocatable, bought.capacity), "allocatable does not exceed capacity")
+
+
+async def create_is_idempotent(stage: Stage) -> None:
+    """OPS-211: the same claim never buys twice, not even from a provider that was started in between."""
+    claim = await stage.claim("one", {}, _SMALL)
+    first = await (await stage.provider()).create(claim)
+    restarted = await stage.provider()
+    second = await restarted.create(claim)
+    _expect(first.provider_id == second.provider_id, "a repeated create returns the same machine")
+    _expect(len(await restarted.list()) == 1, "a repeated create buys nothing")
+
+
+async def create_is_idempotent_when_nothing_is_left(stage: Stage) -> None:
+    """OPS-211: a machine that was bought is found again although the cloud has no more of its kind."""
+    claim = await stage.claim("one", {}, _SMALL)
+    first = await (await stage.provider()).create(claim)
+    await stage.exhaust({})
+    second = await (await stage.provider()).create(claim)
+    _expect(first.provider_id == second.provider_id, "a repeated create returns the same machine")
+
+
+async def a_namesake_gets_its_own_machine(stage: Stage) -> None:
+    """OPS-211: name and uid make a claim; another claim of that name is another claim."""
+    provider = await stage.provider()
+    first = await provider.create(await stage.claim("one", {}, _SMALL))
+    second = await provider.create(await stage.claim("one", {}, _SMALL))
+    _expect(first.provider_id != second.provider_id, "claims with different uids do not share a machine")
+
+
+async def requests_fit(stage: Stage) -> None:
+    """OPS-210: the machine holds what the claim's pods request."""
+    requests = {"cpu": "7", "memory": "20Gi", "pods": "12"}
+    bought = await (await stage.provider()).create(await stage.claim("one", {}, requests))
+    _expect(res.fits(res.parse(requests), bought.allocatable), "the requests fit the machine")
+
+
+async def requests_beyond_all_types_are_refused(stage: Stage) -> None:
+    """OPS-226: nothing can hold the requests, so there is no capacity for them."""
+    provider = await stage.provider()
+    claim = await stage.claim("one", {}, {"cpu": "1000000"})
+    await _expect_error(provider.create(claim), InsufficientCapacity, "requests no type can hold")
+    _expect(await provider.list() == (), "a refused launch leaves no machine")
+
+
+async def requirements_are_respected(stage: Stage) -> None:
+    """OPS-210: whichever label is required, the machine has one of the values."""
+    provider = await stage.provider()
+    for number, (zone, kind) in enumerate(sorted(await _places(provider, stage))):
+        wishes = {labels.ZONE: (zone,), labels.CAPACITY_TYPE: (kind,)}
+        bought = await provider.create(await stage.claim(f"claim-{number}", wishes, _SMALL))
+        satisfied = requirements.compatible(
+            requirements.from_labels(bought.labels), requirements.from_wire(_wire(wishes)), frozenset()
+        )
+        _expect(satisfied, f"a claim for {kind} in {zone} gets that, not {bought.labels}")
+
+
+async def _places(provider: CloudProvider, stage: Stage) -> set[tuple[str, str]]:
+    types = await provider.instance_types(stage.pool)
+    return {
+        (item.zone, item.capacity_type) for instance_type in types for item in instance_type.offerings if item.available
+    }
+
+
+async def unknown_types_are_refused(stage: Stage) -> None:
+    """OPS-226: a type the cloud does not have."""
+    claim = await stage.claim("one", {labels.INSTANCE_TYPE: ("no.such",)}, _SMALL)
+    await _expect_error((await stage.provider()).create(claim), InsufficientCapacity, "a type that does not exist")
+
+
+async def exhausted_capacity_is_reported_and_remembered(stage: Stage) -> None:
+    """OPS-226, OPS-215: the claim fails as insufficient capacity, and the offerings stay listed as unavailable."""
+    provider = await stage.provider()
+    before = await provider.instance_types(stage.pool)
+    spot = {labels.CAPACITY_TYPE: (labels.SPOT,)}
+    await stage.exhaust(spot)
+    claim = await stage.claim("one", spot, _SMALL)
+    await _expect_error(provider.create(claim), InsufficientCapacity, "a claim for what is exhausted")
+    after = await provider.instance_types(stage.pool)
+    _expect({item.name for item in before} == {item.name for item in after}, "types without capacity are still listed")
+    gone = [
+        item for kind in after for item in kind.offerings if item.capacity_type == labels.SPOT and not item.available
+    ]
+    _expect(bool(gone), "what was refused is marked unavailable")
+
+
+async def another_offering_is_bought_when_one_is_exhausted(stage: Stage) -> None:
+    """OPS-210: the claim leaves a choice, so the launch takes another."""
+    provider = await stage.provider()
+    first = await provider.create(await stage.claim("one", {}, _SMALL))
+    await stage.exhaust({labels.CAPACITY_TYPE: (first.labels[labels.CAPACITY_TYPE],)})
+    second = await provider.create(await stage.claim("two", {}, _SMALL))
+    _expect(
+        second.labels[labels.CAPACITY_TYPE] != first.labels[labels.CAPACITY_TYPE], "the other capacity type is bought"
+    )
+
+
+async def a_missing_class_is_insufficient_capacity(stage: Stage) -> None:
+    """OPS-017."""
+    provider = await stage.provider()
+    claim = await stage.claim("one", {}, _SMALL)
+    await stage.remove_class()
+    await _expect_error(provider.create(claim), InsufficientCapacity, "a class that does not exist")
+
+
+async def a_class_that_is_not_ready_is_reported(stage: Stage) -> None:
+    """OPS-227."""
+    provider = await stage.provider()
+    claim = await stage.claim("one", {}, _SMALL)
+    await stage.break_class()
+    await _expect_error(provider.create(claim), NodeClassNotReady, "a class that is not ready")
+
+
+async def delete_is_repeated_until_the_machine_is_gone(stage: Stage) -> None:
+    """OPS-212, OPS-213, OPS-214: terminating is listed as such, gone is not found, by every call."""
+    provider = await stage.provider()
+    bought = await provider.create(await stage.claim("one", {}, _SMALL))
+    await provider.delete(bought.provider_id)
+    _expect(await _is_ending(provider, bought), "a deleted machine is listed as terminating, or not at all")
+    await stage.settle()
+    await _expect_error(provider.delete(bought.provider_id), InstanceNotFound, "delete of a machine that is gone")
+    await _expect_error(provider.get(bought.provider_id), InstanceNotFound, "get of a machine that is gone")
+    _expect(await provider.list() == (), "a machine that is gone is not listed")
+
+
+async def _is_ending(provider: CloudProvider, bought: Instance) -> bool:
+    return all(item.terminating for item in await provider.list() if item.provider_id == bought.provider_id)
+
+
+async def unknown_machines_are_not_found(stage: Stage) -> None:
+    """OPS-212, OPS-213, OPS-225: also for provider IDs of another cloud."""
+    provider = await stage.provider()
+    for provider_id in ("", "other://machine", (await _stranger(stage))):
+        await _expect_error(provider.get(provider_id), InstanceNotFound, f"get of {provider_id!r}")
+        await _expect_error(provider.delete(provider_id), InstanceNotFound, f"delete of {provider_id!r}")
+
+
+async def _stranger(stage: Stage) -> str:
+    """The provider ID of a machine that existed once."""
+    provider = await stage.provider()
+    bought = await provider.create(await stage.claim("stranger", {}, _SMALL))
+    await provider.delete(bought.provider_id)
+    await stage.settle()
+    return bought.provider_id
+
+
+async def a_restarted_provider_sees_the_same_machines(stage: Stage) -> None:
+    """OPS-211, OPS-214: the cloud is the memory, not the process."""
+    provider = await stage.provider()
+    bought = [await provider.create(await stage.claim(name, {}, _SMALL)) for name in ("one", "two")]
+    restarted = await stage.provider()
+    seen = {item.provider_id: item for item in await restarted.list()}
+    _expect(seen.keys() == {item.provider_id for item in bought}, "all machines are listed after a restart")
+    for item in bought:
+        again = await restarted.get(item.provider_id)
+        _expect(again.claim_name == item.claim_name, "a machine keeps its claim over a restart")
+        _expect(again.labels == item.labels, "a machine keeps its labels over a restart")
+
+
+async def instance_types_are_identical_while_nothing_changes(stage: Stage) -> None:
+    """OPS-215: callers cache by identity."""
+    provider = await stage.provider()
+    first = await provider.instance_types(stage.pool)
+    await provider.create(await stage.claim("one", {}, _SMALL))
+    _expect(await provider.instance_types(stage.pool) is first, "the same tuple is returned while nothing changed")
+
+
+async def instance_types_are_well_formed(stage: Stage) -> None:
+    """OPS-235, OPS-236: names are unique and every offering names one zone and one capacity type."""
+    types = await (await stage.provider()).instance_types(stage.pool)
+    _expect(len({item.name for item in types}) == len(types), "names of types are unique")
+    for item in types:
+        _expect(item.requirements[labels.INSTANCE_TYPE].values == {item.name}, "a type's label is its name")
+        places = [(offering.zone, offering.capacity_type) for offering in item.offerings]
+        _expect(all(zone and kind for zone, kind in places), "an offering names zone and capacity type")
+        _expect(all(offering.price_per_hour >= 0 for offering in item.offerings), "prices are not negative")
+
+
+async def the_provider_introduces_itself(stage: Stage) -> None:
+    """OPS-217 to OPS-219: a name, at least one class kind, and tolerations that are not negative."""
+    provider = await stage.provider()
+    _expect(bool(provider.name), "a provider has a name")
+    _expect(len(provider.node_class_kinds) > 0, "a provider serves a class")
+    _expect(
+        all(policy.toleration.total_seconds() > 0 for policy in provider.repair_policies()),
+        "a broken machine is given time to recover",
+    )
+
+
+CHECKS: tuple[Check, ...] = (
+    create_returns_a_complete_machine,
+    create_is_idempotent,
+    create_is_idempotent_when_nothing_is_left,
+    a_namesake_gets_its_own_machine,
+    requests_fit,
+    requests_beyond_all_types_are_refused,
+    requirements_are_respected,
+    unknown_types_are_refused,
+    exhausted_capacity_is_reported_and_remembered,
+    another_offering_is_bought_when_one_is_exhausted,
+    a_missing_class_is_insufficient_capacity,
+    a_class_that_is_not_ready_is_reported,
+    delete_is_repeated_until_the_machine_is_gone,
+    unknown_machines_are_not_found,
+    a_restarted_provider_sees_the_same_machines,
+    instance_types_are_identical_while_nothing_changes,
+    instance_types_are_well_formed,
+    the_provider_introduces_itself,
+)

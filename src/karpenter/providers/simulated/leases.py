@@ -1,0 +1,71 @@
+"""Heartbeats of simulated machines: one lease per Node, as kubelets keep them, all renewed by one loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from karpenter.api.core import Lease, LeaseSpec, Node
+from karpenter.api.kinds import LEASE, NODE
+from karpenter.api.meta import ObjectMeta, OwnerReference
+from karpenter.kube.errors import AlreadyExists, KubeError, NotFound
+from karpenter.kube.protocol import Kube
+from karpenter.model.clock import Clock
+from karpenter.providers.simulated.kubelet import micro_timestamp
+
+NAMESPACE = "kube-node-lease"
+_IN_FLIGHT = 8
+_DURATION_SECONDS = 40
+
+
+class Leases:
+    """Renews the leases of nodes. A cluster without the namespace has no use for them; a fault is waited out."""
+
+    def __init__(self, kube: Kube, clock: Clock) -> None:
+        self._kube = kube
+        self._clock = clock
+
+    async def renew(self, nodes: Iterable[Node]) -> None:
+        """Renew, or create, the lease of every node; never raises ``KubeError``."""
+        waiting = iter(tuple(nodes))
+
+        async def work() -> None:
+            for node in waiting:
+                await self._renew(node)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(_IN_FLIGHT):
+                group.create_task(work())
+
+    async def _renew(self, node: Node) -> None:
+        name, now = node.metadata.name, micro_timestamp(self._clock.now())
+        try:
+            await self._kube.patch(LEASE, name, {"spec": {"renewTime": now}}, NAMESPACE)
+        except NotFound:
+            await self._create(node, now)
+        except KubeError:
+            return
+
+    async def _create(self, node: Node, now: str) -> None:
+        owner = OwnerReference(
+            api_version=NODE.api_version, kind=NODE.name, name=node.metadata.name, uid=node.metadata.uid
+        )
+        lease = Lease(
+            metadata=ObjectMeta(name=node.metadata.name, namespace=NAMESPACE, owner_references=(owner,)),
+            spec=LeaseSpec(
+                holder_identity=node.metadata.name, lease_duration_seconds=_DURATION_SECONDS, renew_time=now
+            ),
+        )
+        try:
+            await self._kube.create(LEASE, lease)
+        except (AlreadyExists, NotFound):
+            return
+        except KubeError:
+            return
+
+    async def remove(self, name: str) -> None:
+        """Remove the lease of a machine that is gone. Raises ``KubeError``."""
+        try:
+            await self._kube.delete(LEASE, name, NAMESPACE)
+        except NotFound:
+            return

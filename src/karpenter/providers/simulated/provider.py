@@ -1,0 +1,228 @@
+"""The simulated cloud (OPS-250 ff.): machines that cost nothing, behave like bought ones and can be made to misbehave.
+
+It buys by the same rules as a real one: the cheapest available offering that satisfies the claim and holds its pods. The
+machines are entries in the API server (``instances``); ``machines`` plays what would run on them. Beyond the original: the
+Node reports the type's full capacity (OPS-265), machines whose claim vanished are ended (OPS-266), a type without a fitting
+offering is skipped (OPS-267), and trouble can be scripted (OPS-269).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from karpenter.api.karpenter import NodeClaim, NodePool
+from karpenter.api.kinds import KWOK_NODE_CLASS, NODE_CLAIM, Kind
+from karpenter.api.kwok import KWOKNodeClass
+from karpenter.api.meta import Wire
+from karpenter.catalog.types import InstanceType, Offering
+from karpenter.kube.errors import KubeError, NotFound
+from karpenter.kube.protocol import Kube
+from karpenter.model import conditions, durations, labels
+from karpenter.model import resources as res
+from karpenter.model.clock import Clock
+from karpenter.providers.contract import (
+    Instance,
+    InstanceNotFound,
+    InsufficientCapacity,
+    LaunchFailed,
+    NodeClassNotReady,
+    ProviderError,
+    RepairPolicy,
+)
+from karpenter.providers.simulated import launch
+from karpenter.providers.simulated.faults import Faults, Launch, Script
+from karpenter.providers.simulated.instances import Record, Store, name_for, name_of
+
+#: How long an offering that could not be had counts as unavailable.
+UNAVAILABLE_FOR = timedelta(minutes=3)
+#: Machines younger than this are left alone by the collector: their claim may not be visible yet.
+GARBAGE_AGE = timedelta(seconds=30)
+_REPAIR_AFTER = timedelta(minutes=10)
+
+#: Type name, zone, capacity type.
+_OfferingKey = tuple[str, str, str]
+
+
+class SimulatedProvider:
+    """A cloud without machines. Implements ``CloudProvider``."""
+
+    def __init__(self, kube: Kube, clock: Clock, types: tuple[InstanceType, ...], faults: Faults | None = None) -> None:
+        self._kube = kube
+        self._clock = clock
+        self._store = Store(kube)
+        self._script = Script(faults or Faults())
+        self._types = types
+        self._by_name = {instance_type.name: instance_type for instance_type in types}
+        self._unavailable: dict[_OfferingKey, datetime] = {}
+        self._shown: tuple[frozenset[_OfferingKey], tuple[InstanceType, ...]] = (frozenset(), types)
+
+    def play(self, faults: Faults) -> None:
+        """Follow another script from now on; what was decided for machines already bought stays."""
+        self._script = Script(faults)
+
+    @property
+    def name(self) -> str:
+        """The name users know from metrics."""
+        return "kwok"
+
+    @property
+    def node_class_kinds(self) -> tuple[Kind[Wire], ...]:
+        """KWOKNodeClass only."""
+        return (KWOK_NODE_CLASS,)  # type: ignore[return-value]
+
+    def repair_policies(self) -> tuple[RepairPolicy, ...]:
+        """A node that is not ready for ten minutes is broken (OPS-217)."""
+        return tuple(RepairPolicy("Ready", status, _REPAIR_AFTER) for status in (conditions.FALSE, conditions.UNKNOWN))
+
+    async def drift_reason(self, claim: NodeClaim) -> str:
+        """Simulated machines never drift (OPS-260)."""
+        return ""
+
+    async def instance_types(self, pool: NodePool) -> tuple[InstanceType, ...]:
+        """The catalogue; offerings that could not be had lately are there, marked unavailable."""
+        lacking = self._lacking()
+        if lacking != self._shown[0]:
+            self._shown = (lacking, tuple(_without(item, lacking) for item in self._types) if lacking else self._types)
+        return self._shown[1]
+
+    async def create(self, claim: NodeClaim) -> Instance:
+        """Buy the cheapest machine that satisfies the claim, or find the one bought before (OPS-210, OPS-211, OPS-256)."""
+        known = await self._bought(claim)
+        if known is not None:
+            return known.instance()
+        node_class = await self._usable_class(claim)
+        choice = self._choose(claim)
+        record = await self._store.create(self._record(claim, node_class, choice))
+        if record.claim_uid != claim.metadata.uid:
+            raise ProviderError(
+                f"machine {record.node_name} belongs to another claim, {record.claim_uid}; it must go first"
+            )
+        return record.instance()
+
+    async def delete(self, provider_id: str) -> None:
+        """End the machine; ``InstanceNotFound`` once it is gone (OPS-212)."""
+        await self._store.end(await self._store.get(name_of(provider_id)), self._clock.now())
+
+    async def get(self, provider_id: str) -> Instance:
+        """One machine (OPS-213)."""
+        return (await self._store.get(name_of(provider_id))).instance()
+
+    async def list(self) -> tuple[Instance, ...]:
+        """All machines, sorted by name (OPS-214)."""
+        return tuple(record.instance() for record in await self._store.all())
+
+    async def collect_garbage(self) -> tuple[str, ...]:
+        """End machines whose claim is gone (OPS-266); returns their provider IDs. To be called now and then."""
+        # Machines are listed before claims: a claim created in between then has no machine in the list.
+        records = await self._store.all()
+        try:
+            claims = (await self._kube.list(NODE_CLAIM)).items
+        except KubeError as error:
+            raise ProviderError(f"listing claims, {error}") from error
+        owners = {claim.metadata.uid for claim in claims}
+        now = self._clock.now()
+        orphans = [
+            record
+            for record in records
+            if record.claim_uid not in owners and not record.terminating and now - record.created_at > GARBAGE_AGE
+        ]
+        return tuple([record.provider_id for record in orphans if await self._ended(record, now)])
+
+    async def _ended(self, record: Record, now: datetime) -> bool:
+        try:
+            await self._store.end(record, now)
+        except InstanceNotFound:
+            return False
+        return True
+
+    async def _bought(self, claim: NodeClaim) -> Record | None:
+        try:
+            record = await self._store.get(name_for(claim))
+        except InstanceNotFound:
+            return None
+        return record if record.claim_uid == claim.metadata.uid else None
+
+    async def _usable_class(self, claim: NodeClaim) -> KWOKNodeClass:
+        name = claim.spec.node_class_ref.name
+        try:
+            node_class = await self._kube.get(KWOK_NODE_CLASS, name)
+        except NotFound as error:
+            raise InsufficientCapacity(f"KWOKNodeClass {name} does not exist") from error
+        except KubeError as error:
+            raise ProviderError(f"reading KWOKNodeClass {name}, {error}") from error
+        if node_class.metadata.deletion_timestamp is not None:
+            raise InsufficientCapacity(f"KWOKNodeClass {name} is being deleted")
+        if conditions.is_false(node_class.status.conditions, "Ready"):
+            raise NodeClassNotReady(f"KWOKNodeClass {name} has condition Ready False")
+        return node_class
+
+    def _choose(self, claim: NodeClaim) -> launch.Choice:
+        lacking = self._lacking()
+        found = launch.market(
+            self._by_name, claim, lambda item, offering: offering.available and _key(item, offering) not in lacking
+        )
+        for choice in found.choices:
+            wanted = _launch(claim, choice)
+            refusal = self._script.refusal(wanted)
+            if refusal is not None:
+                raise LaunchFailed(refusal.reason, refusal.message)
+            if not self._script.has_none(wanted):
+                return choice
+            found.refusals[launch.Refusal.UNAVAILABLE] += 1
+            self._unavailable[_key(choice.instance_type, choice.offering)] = self._clock.now() + UNAVAILABLE_FOR
+        raise InsufficientCapacity(str(found))
+
+    def _lacking(self) -> frozenset[_OfferingKey]:
+        now = self._clock.now()
+        for key in [key for key, until in self._unavailable.items() if until <= now]:
+            del self._unavailable[key]
+        return frozenset(self._unavailable)
+
+    def _record(self, claim: NodeClaim, node_class: KWOKNodeClass, choice: launch.Choice) -> Record:
+        wanted = _launch(claim, choice)
+        return Record(
+            node_name=name_for(claim),
+            claim_name=claim.metadata.name,
+            claim_uid=claim.metadata.uid,
+            instance_type=wanted.instance_type,
+            zone=wanted.zone,
+            capacity_type=wanted.capacity_type,
+            price_per_hour=choice.offering.price_per_hour,
+            created_at=self._clock.now(),
+            labels=launch.resolved_labels(claim, choice),
+            node_labels=launch.node_labels(claim, choice),
+            taints=tuple(taint.as_taint() for taint in (*claim.spec.taints, *claim.spec.startup_taints)),
+            capacity=res.to_wire(choice.instance_type.capacity),
+            allocatable=res.to_wire(choice.instance_type.allocatable),
+            fate=self._script.fate(wanted, _registration_delay(node_class)),
+        )
+
+
+def _registration_delay(node_class: KWOKNodeClass) -> timedelta:
+    text = node_class.spec.node_registration_delay
+    try:
+        return durations.parse(text) if text else timedelta()
+    except durations.DurationError as error:
+        raise NodeClassNotReady(
+            f"KWOKNodeClass {node_class.metadata.name}, spec.nodeRegistrationDelay: {error}"
+        ) from error
+
+
+def _launch(claim: NodeClaim, choice: launch.Choice) -> Launch:
+    pool = claim.metadata.labels.get(labels.NODE_POOL, "")
+    return Launch(pool, choice.instance_type.name, choice.offering.zone, choice.offering.capacity_type)
+
+
+def _key(instance_type: InstanceType, offering: Offering) -> _OfferingKey:
+    return instance_type.name, offering.zone, offering.capacity_type
+
+
+def _without(instance_type: InstanceType, lacking: frozenset[_OfferingKey]) -> InstanceType:
+    if not any(_key(instance_type, offering) in lacking for offering in instance_type.offerings):
+        return instance_type
+    offerings = (
+        replace(offering, available=False) if _key(instance_type, offering) in lacking else offering
+        for offering in instance_type.offerings
+    )
+    return replace(instance_type, offerings=tuple(offerings))

@@ -1,0 +1,167 @@
+"""A small world for the simulated provider: an API server in memory, a class, a few types, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from karpenter.api.core import Container, Node, Pod, PodSpec, ResourceRequirements
+from karpenter.api.karpenter import (
+    ClaimResources,
+    NodeClaim,
+    NodeClaimSpec,
+    NodeClaimTemplate,
+    NodeClaimTemplateSpec,
+    NodeClassReference,
+    NodePool,
+    NodePoolSpec,
+    NodeSelectorRequirementWithMinValues,
+    PoolTaint,
+)
+from karpenter.api.kinds import KWOK_NODE_CLASS, NODE, NODE_CLAIM, POD
+from karpenter.api.kwok import KWOKNodeClass, KWOKNodeClassSpec
+from karpenter.api.meta import ObjectMeta
+from karpenter.catalog import file
+from karpenter.catalog.types import InstanceType
+from karpenter.kube.errors import NotFound
+from karpenter.kube.memory import MemoryKube, MemoryServer
+from karpenter.model import labels
+from karpenter.providers.simulated import Faults, Machines, SimulatedProvider, Timing
+from karpenter.providers.simulated.faults import InsufficientCapacityRule
+from karpenter.sim import time as virtual
+from karpenter.sim.time import LoopClock
+
+START = datetime(2026, 1, 5, 9, tzinfo=UTC)
+CLASS = NodeClassReference(group="karpenter.kwok.sh", kind="KWOKNodeClass", name="default")
+SMALL = {"cpu": "100m", "memory": "128Mi", "pods": "1"}
+ZONES = ("zone-a", "zone-b")
+
+#: Nothing in most scenes watches heartbeats.
+QUIET = Timing(lease_renewal=None)
+
+Wishes = Mapping[str, tuple[str, ...]]
+
+
+def _described(cpu: int, price: float) -> str:
+    offerings = ",".join(
+        f'{{"price": {price * factor:.4f}, "requirements": ['
+        f'{{"key": "{labels.ZONE}", "operator": "In", "values": ["{zone}"]}},'
+        f'{{"key": "{labels.CAPACITY_TYPE}", "operator": "In", "values": ["{kind}"]}}]}}'
+        for zone in ZONES
+        for kind, factor in (("spot", 0.4), ("on-demand", 1.0))
+    )
+    return (
+        f'{{"name": "m-{cpu}x", "architecture": "amd64", "operatingSystems": ["linux"], "offerings": [{offerings}],'
+        f'"resources": {{"cpu": "{cpu}", "memory": "{4 * cpu}Gi"}}, "overhead": {{"cpu": "100m", "memory": "10Mi"}}}}'
+    )
+
+
+def types() -> tuple[InstanceType, ...]:
+    return file.loads(f"[{','.join(_described(cpu, 0.05 * cpu) for cpu in (2, 4, 16))}]".encode())
+
+
+def claim_spec(wishes: Wishes, requests: Mapping[str, str], taints: tuple[PoolTaint, ...] = ()) -> NodeClaimSpec:
+    asked = tuple(
+        NodeSelectorRequirementWithMinValues(key=key, operator="In", values=values) for key, values in wishes.items()
+    )
+    return NodeClaimSpec(
+        requirements=asked, node_class_ref=CLASS, resources=ClaimResources(requests=requests), taints=taints
+    )
+
+
+@dataclass
+class World:
+    """What a test acts in and looks at."""
+
+    clock: LoopClock
+    kube: MemoryKube
+    faults: Faults = field(default_factory=Faults)
+    providers: list[SimulatedProvider] = field(default_factory=list)
+    timing: Timing = QUIET
+    machines: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Start the stand-in for machines, as a new process would."""
+        self.machines = asyncio.create_task(Machines(self.kube, self.clock, self.timing).run())
+
+    async def stop(self) -> None:
+        """Stop it; raises what it failed with."""
+        running, self.machines = self.machines, None
+        if running is not None:
+            running.cancel()
+            with suppress(asyncio.CancelledError):
+                await running
+
+    @property
+    def pool(self) -> NodePool:
+        template = NodeClaimTemplate(spec=NodeClaimTemplateSpec(requirements=(), node_class_ref=CLASS))
+        return NodePool(metadata=ObjectMeta(name="default"), spec=NodePoolSpec(template=template))
+
+    async def provider(self) -> SimulatedProvider:
+        self.providers.append(SimulatedProvider(self.kube, self.clock, types(), self.faults))
+        return self.providers[-1]
+
+    async def claim(self, name: str, wishes: Wishes, requests: Mapping[str, str]) -> NodeClaim:
+        with suppress(NotFound):
+            await self.kube.delete(NODE_CLAIM, name)
+        metadata = ObjectMeta(name=name, labels={labels.NODE_POOL: "default"})
+        return await self.kube.create(NODE_CLAIM, NodeClaim(metadata=metadata, spec=claim_spec(wishes, requests)))
+
+    async def exhaust(self, wishes: Wishes) -> None:
+        keys = (labels.INSTANCE_TYPE, labels.ZONE, labels.CAPACITY_TYPE)
+        rules = tuple(
+            InsufficientCapacityRule(instance_type=name, zone=zone, capacity_type=kind)
+            for name, zone, kind in itertools.product(*(wishes.get(key, ("*",)) for key in keys))
+        )
+        self.play(Faults(insufficient_capacity=rules))
+
+    def play(self, faults: Faults) -> None:
+        self.faults = faults
+        for provider in self.providers:
+            provider.play(faults)
+
+    async def break_class(self) -> None:
+        unready = {"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "Broken"}]}}
+        await self.kube.patch(KWOK_NODE_CLASS, CLASS.name, unready, subresource="status")
+
+    async def remove_class(self) -> None:
+        await self.kube.delete(KWOK_NODE_CLASS, CLASS.name)
+
+    async def settle(self) -> None:
+        await asyncio.sleep(60)
+
+    async def node(self) -> Node:
+        """The only Node."""
+        (found,) = (await self.kube.list(NODE)).items
+        return found
+
+    async def pod(self, name: str, node: str, annotations: Mapping[str, str] = {}) -> None:
+        """A pod, created and bound."""
+        container = Container(name="main", resources=ResourceRequirements(requests={"cpu": "100m"}))
+        metadata = ObjectMeta(name=name, namespace="default", annotations=annotations)
+        await self.kube.create(POD, Pod(metadata=metadata, spec=PodSpec(containers=(container,))))
+        await self.kube.bind(name, "default", node)
+
+
+Scene = Callable[[World], Awaitable[None]]
+
+
+def play(scene: Scene, *, timing: Timing = QUIET, delay: str | None = None) -> None:
+    """Play a scene in a fresh world with running machines, in virtual time."""
+
+    async def main(clock: LoopClock) -> None:
+        kube = MemoryKube(MemoryServer(clock))
+        spec = KWOKNodeClassSpec(node_registration_delay=delay)
+        await kube.create(KWOK_NODE_CLASS, KWOKNodeClass(metadata=ObjectMeta(name=CLASS.name), spec=spec))
+        world = World(clock, kube, timing=timing)
+        world.start()
+        try:
+            await scene(world)
+        finally:
+            await world.stop()
+
+    virtual.run(main, START)

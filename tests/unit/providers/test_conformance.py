@@ -1,0 +1,14 @@
+"""The simulated provider keeps the contract."""
+
+from __future__ import annotations
+
+import pytest
+from simulated_world import play
+
+from karpenter.providers import conformance
+
+
+@pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
+def test_the_simulated_provider_conforms(check: conformance.Check) -> None:
+    """OPS-210 ff.; each check names its own rules."""
+    play(check)

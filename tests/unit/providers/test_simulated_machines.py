@@ -1,0 +1,314 @@
+"""The stand-in for machines and kubelets, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import UTC, timedelta
+
+import pytest
+from simulated_world import SMALL, START, World, play
+
+from karpenter.api.core import Pod
+from karpenter.api.kinds import CONFIG_MAP, LEASE, NODE, NODE_CLAIM, POD
+from karpenter.kube.errors import Conflict, NotFound, Unavailable
+from karpenter.model import conditions
+from karpenter.providers.contract import Instance
+from karpenter.providers.simulated import Faults, Timing, faults
+
+DEADLINE_SECONDS = 600
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> float:
+    """Wait for a condition; answers how many seconds it took."""
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    while not await condition():
+        assert loop.time() < start + DEADLINE_SECONDS, "waited ten minutes in vain"
+        await asyncio.sleep(0.5)
+    return loop.time() - start
+
+
+async def launched(world: World) -> tuple[Instance, str]:
+    """A machine whose Node is up: the machine and the Node's name."""
+    provider = await world.provider()
+    found = await provider.create(await world.claim("one", {}, SMALL))
+    await until(lambda: is_up(world))
+    return found, found.provider_id.removeprefix("kwok://")
+
+
+async def is_up(world: World) -> bool:
+    nodes = (await world.kube.list(NODE)).items
+    return bool(nodes) and all(
+        conditions.is_true(node.status.conditions, "Ready")
+        and not any(taint.key == "node.kubernetes.io/not-ready" for taint in node.spec.taints)
+        for node in nodes
+    )
+
+
+async def exists(world: World, name: str) -> bool:
+    with suppress(NotFound):
+        await world.kube.get(NODE, name)
+        return True
+    return False
+
+
+async def pod(world: World, name: str) -> Pod | None:
+    with suppress(NotFound):
+        return await world.kube.get(POD, name, "default")
+    return None
+
+
+def phase_is(world: World, name: str, phase: str) -> Callable[[], Awaitable[bool]]:
+    async def holds() -> bool:
+        found = await pod(world, name)
+        return found is not None and found.status.phase == phase
+
+    return holds
+
+
+def pod_is_gone(world: World, name: str) -> Callable[[], Awaitable[bool]]:
+    async def holds() -> bool:
+        return await pod(world, name) is None
+
+    return holds
+
+
+def test_a_node_appears_after_the_registration_delay() -> None:
+    """OPS-257, API-380."""
+
+    async def scene(world: World) -> None:
+        provider = await world.provider()
+        await provider.create(await world.claim("one", {}, SMALL))
+        await asyncio.sleep(89)
+        assert (await world.kube.list(NODE)).items == ()
+        await asyncio.sleep(2)
+        node = await world.node()
+        assert [(taint.key, taint.effect) for taint in node.spec.taints] == [("karpenter.sh/unregistered", "NoExecute")]
+        assert conditions.is_true(node.status.conditions, "Ready")
+
+    play(scene, delay="1m30s")
+
+
+def test_bound_pods_run_and_are_ready() -> None:
+    async def scene(world: World) -> None:
+        _, node = await launched(world)
+        await world.pod("web", node)
+        await until(phase_is(world, "web", "Running"))
+        found = await pod(world, "web")
+        assert found is not None
+        assert found.status.start_time is not None
+        assert found.status.start_time.astimezone(UTC) > START
+        holds = {item.type for item in found.status.conditions if item.status == "True"}
+        assert holds == {"PodScheduled", "Initialized", "Ready", "ContainersReady"}
+
+    play(scene)
+
+
+def test_pods_of_other_nodes_are_left_alone() -> None:
+    async def scene(world: World) -> None:
+        await launched(world)
+        await world.pod("web", "kwok-somebody-elses")
+        await asyncio.sleep(60)
+        found = await pod(world, "web")
+        assert found is not None
+        assert found.status.phase == "Pending"
+
+    play(scene)
+
+
+def test_a_pod_with_a_run_time_succeeds() -> None:
+    async def scene(world: World) -> None:
+        _, node = await launched(world)
+        await world.pod("job", node, {"karpenter.kwok.sh/run-seconds": "90"})
+        await until(phase_is(world, "job", "Running"))
+        took = await until(phase_is(world, "job", "Succeeded"))
+        assert 88 < took < 92
+
+    play(scene)
+
+
+@pytest.mark.parametrize(("grace", "expected"), [(30, 2.0), (1, 1.0), (0, 0.0)])
+def test_a_deleted_pod_stops_within_its_grace_period(grace: int, expected: float) -> None:
+    async def scene(world: World) -> None:
+        _, node = await launched(world)
+        await world.pod("web", node)
+        await until(phase_is(world, "web", "Running"))
+        await world.kube.delete(POD, "web", "default", grace_period_seconds=grace)
+        assert abs(await until(pod_is_gone(world, "web")) - expected) <= 1
+
+    play(scene)
+
+
+def test_a_machine_told_to_go_takes_its_node_pods_and_lease_along() -> None:
+    """OPS-212: not ready first, then gone."""
+
+    async def scene(world: World) -> None:
+        found, node = await launched(world)
+        await world.pod("web", node)
+        await until(phase_is(world, "web", "Running"))
+        await asyncio.sleep(10)
+        assert [item.metadata.name for item in (await world.kube.list(LEASE, "kube-node-lease")).items] == [node]
+        await world.providers[0].delete(found.provider_id)
+        await asyncio.sleep(1)
+        assert not conditions.is_true((await world.node()).status.conditions, "Ready")
+        await asyncio.sleep(10)
+        assert not await exists(world, node)
+        assert await pod(world, "web") is None
+        assert (await world.kube.list(CONFIG_MAP, "kube-system")).items == ()
+        assert (await world.kube.list(LEASE, "kube-node-lease")).items == ()
+
+    play(scene, timing=Timing())
+
+
+def test_a_finalizer_on_the_node_does_not_keep_the_machine() -> None:
+    """OPS-212: the instance goes, the Node is up to whoever holds it."""
+
+    async def scene(world: World) -> None:
+        found, node = await launched(world)
+        await world.kube.patch(NODE, node, {"metadata": {"finalizers": ["karpenter.sh/termination"]}})
+        await world.providers[0].delete(found.provider_id)
+        await world.settle()
+        assert await world.providers[0].list() == ()
+        assert (await world.node()).metadata.deletion_timestamp is not None
+
+    play(scene)
+
+
+def test_heartbeats_are_renewed() -> None:
+    async def scene(world: World) -> None:
+        _, node = await launched(world)
+        await asyncio.sleep(15)
+        first = (await world.kube.get(LEASE, node, "kube-node-lease")).spec.renew_time
+        await asyncio.sleep(15)
+        second = (await world.kube.get(LEASE, node, "kube-node-lease")).spec.renew_time
+        assert first is not None
+        assert second is not None
+        assert second > first
+
+    play(scene, timing=Timing(lease_renewal=timedelta(seconds=10)))
+
+
+def test_a_machine_that_never_registers_stays_without_a_node() -> None:
+    """OPS-269."""
+
+    async def scene(world: World) -> None:
+        world.play(Faults(registration=(faults.RegistrationRule(never=True),)))
+        provider = await world.provider()
+        await provider.create(await world.claim("one", {}, SMALL))
+        await asyncio.sleep(3600)
+        assert (await world.kube.list(NODE)).items == ()
+        assert len(await provider.list()) == 1
+
+    play(scene)
+
+
+def test_a_lost_machine_is_gone_without_warning() -> None:
+    """OPS-269."""
+
+    async def scene(world: World) -> None:
+        world.play(Faults(lost=(faults.LostRule(after="10m"),)))
+        _, node = await launched(world)
+        await asyncio.sleep(590)
+        assert await exists(world, node)
+        await asyncio.sleep(30)
+        assert not await exists(world, node)
+        assert await world.providers[0].list() == ()
+        assert await world.kube.get(NODE_CLAIM, "one")
+
+    play(scene)
+
+
+def test_an_interruption_gives_the_claim_up_and_takes_the_machine_after_the_notice() -> None:
+    """OPS-269."""
+
+    async def scene(world: World) -> None:
+        world.play(Faults(interruptions=(faults.InterruptionRule(after="5m", notice="2m"),)))
+        _, node = await launched(world)
+        await world.kube.patch(NODE_CLAIM, "one", {"metadata": {"finalizers": ["karpenter.sh/termination"]}})
+        await asyncio.sleep(310)
+        assert (await world.kube.get(NODE_CLAIM, "one")).metadata.deletion_timestamp is not None
+        assert await exists(world, node)
+        await asyncio.sleep(120)
+        assert not await exists(world, node)
+
+    play(scene)
+
+
+def test_an_unhealthy_node_is_not_ready_until_it_recovers() -> None:
+    """OPS-261."""
+
+    async def scene(world: World) -> None:
+        _, node = await launched(world)
+        await world.kube.patch(NODE, node, {"metadata": {"labels": {"kwok.x-k8s.io/stage": "unhealthy"}}})
+        await asyncio.sleep(1)
+        assert conditions.is_false((await world.node()).status.conditions, "Ready")
+        await world.kube.patch(NODE, node, {"metadata": {"labels": {"kwok.x-k8s.io/stage": None}}})
+        await asyncio.sleep(1)
+        assert conditions.is_true((await world.node()).status.conditions, "Ready")
+
+    play(scene)
+
+
+def test_conditions_of_others_survive() -> None:
+    async def scene(world: World) -> None:
+        _, node = await launched(world)
+        other = {"type": "NetworkingReady", "status": "True"}
+        await world.kube.patch(NODE, node, {"status": {"conditions": [other]}}, subresource="status")
+        await asyncio.sleep(1)
+        found = (await world.node()).status.conditions
+        assert [(item.type, item.status) for item in found] == [("NetworkingReady", "True"), ("Ready", "True")]
+
+    play(scene)
+
+
+def test_a_machine_removed_from_the_books_leaves_nothing() -> None:
+    async def scene(world: World) -> None:
+        _, node = await launched(world)
+        await world.kube.delete(CONFIG_MAP, node, "kube-system")
+        await asyncio.sleep(5)
+        assert not await exists(world, node)
+
+    play(scene)
+
+
+def test_faults_of_the_api_server_only_delay() -> None:
+    async def scene(world: World) -> None:
+        server = world.kube.server
+        server.fail_next(Unavailable("down"), verb="create", plural="nodes", times=3)
+        server.fail_next(Conflict("changed"), verb="patch", plural="nodes", times=2)
+        _, node = await launched(world)
+        server.fail_next(Unavailable("down"), verb="patch", plural="pods", times=2)
+        await world.pod("web", node)
+        await until(phase_is(world, "web", "Running"))
+
+    play(scene)
+
+
+def test_a_restart_goes_on_where_it_was() -> None:
+    """Boot, start of a pod and shutdown each survive a stop in their middle."""
+
+    async def scene(world: World) -> None:
+        provider = await world.provider()
+        found = await provider.create(await world.claim("one", {}, SMALL))
+        await asyncio.sleep(20)
+        await world.stop()
+        await asyncio.sleep(60)
+        assert (await world.kube.list(NODE)).items == ()
+        world.start()
+        await until(lambda: is_up(world))
+        node = found.provider_id.removeprefix("kwok://")
+        await world.stop()
+        await world.pod("web", node)
+        world.start()
+        await until(phase_is(world, "web", "Running"))
+        await world.stop()
+        await provider.delete(found.provider_id)
+        await asyncio.sleep(60)
+        world.start()
+        await asyncio.sleep(1)
+        assert not await exists(world, node)
+        assert await provider.list() == ()
+
+    play(scene, delay="30s")

@@ -1,0 +1,260 @@
+"""What the simulated provider adds to the contract."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+
+import msgspec
+import pytest
+from simulated_world import CLASS, SMALL, World, claim_spec, play, types
+
+from karpenter.api.karpenter import NodeClaim, PoolTaint
+from karpenter.api.kinds import CONFIG_MAP, KWOK_NODE_CLASS, NODE_CLAIM
+from karpenter.api.meta import ObjectMeta
+from karpenter.kube.errors import Unavailable
+from karpenter.model import labels
+from karpenter.providers.contract import InsufficientCapacity, LaunchFailed, NodeClassNotReady, ProviderError
+from karpenter.providers.simulated import Faults, SimulatedProvider, faults, launch
+
+SPOT = {labels.CAPACITY_TYPE: ("spot",)}
+ON_DEMAND = {labels.CAPACITY_TYPE: ("on-demand",)}
+
+
+def claim(wishes: dict[str, tuple[str, ...]], requests: dict[str, str]) -> NodeClaim:
+    return NodeClaim(metadata=ObjectMeta(name="one", uid="u"), spec=claim_spec(wishes, requests))
+
+
+def bought(wishes: dict[str, tuple[str, ...]], requests: dict[str, str]) -> tuple[str, str, str]:
+    by_name = {item.name: item for item in types()}
+    choice = launch.market(by_name, claim(wishes, requests), lambda item, offering: True).choices[0]
+    return choice.instance_type.name, choice.offering.zone, choice.offering.capacity_type
+
+
+def test_the_cheapest_fitting_offering_is_bought_and_ties_go_by_name_then_zone() -> None:
+    """OPS-256, OPS-267."""
+    assert bought({}, SMALL) == ("m-2x", "zone-a", "spot")
+    assert bought(ON_DEMAND, SMALL) == ("m-2x", "zone-a", "on-demand")
+    assert bought({labels.ZONE: ("zone-b",)}, SMALL) == ("m-2x", "zone-b", "spot")
+    assert bought({}, {"cpu": "2"}) == ("m-4x", "zone-a", "spot")  # overhead leaves 1.9 cores of two
+    assert bought({labels.INSTANCE_TYPE: ("m-16x", "m-4x")}, SMALL) == ("m-4x", "zone-a", "spot")
+
+
+def test_why_nothing_is_left_is_counted_per_reason() -> None:
+    """OPS-226, OPS-267."""
+    found = launch.market(
+        {item.name: item for item in types()}, claim(SPOT, {"cpu": "8"}), lambda item, offering: False
+    )
+    assert found.choices == []
+    assert found.refusals == {
+        launch.Refusal.INCOMPATIBLE: 6,
+        launch.Refusal.TOO_SMALL: 4,
+        launch.Refusal.UNAVAILABLE: 2,
+    }
+    assert "2 not available now" in str(found)
+
+
+def test_a_label_the_types_lack_refuses_and_a_custom_label_does_not() -> None:
+    by_name = {item.name: item for item in types()}
+
+    def count(wishes: dict[str, tuple[str, ...]]) -> int:
+        return len(launch.market(by_name, claim(wishes, SMALL), lambda item, offering: True).choices)
+
+    assert count({"karpenter.k8s.aws/instance-gpu-name": ("t4",)}) == 0
+    assert count({"example.com/team": ("blue",)}) == 12
+    assert count({labels.NODE_POOL: ("default",)}) == 12
+
+
+def test_the_machine_and_its_node_carry_what_users_know() -> None:
+    """OPS-258, OPS-259, OPS-265."""
+
+    async def scene(world: World) -> None:
+        provider = await world.provider()
+        one = await world.claim("web-abc12", ON_DEMAND, SMALL)
+        found = await provider.create(one)
+        await asyncio.sleep(5)
+        node = await world.node()
+        assert found.provider_id == f"kwok://{node.metadata.name}" == node.spec.provider_id
+        assert (
+            node.metadata.labels.items()
+            >= {
+                labels.NODE_POOL: "default",
+                labels.INSTANCE_TYPE: "m-2x",
+                labels.ZONE: "zone-a",
+                labels.CAPACITY_TYPE: "on-demand",
+                labels.ARCH: "amd64",
+                labels.OS: "linux",
+                labels.HOSTNAME: "web-abc12",
+                "karpenter.kwok.sh/instance-family": "m",
+                "kwok.x-k8s.io/node": "fake",
+                "kwok-partition": "a",
+                "eks-node-viewer/instance-price": "0.100000",
+            }.items()
+        )
+        assert node.metadata.annotations["kwok.x-k8s.io/node"] == "fake"
+        assert node.status.capacity == {"cpu": "2", "memory": "8Gi", "pods": "110"}
+        assert node.status.allocatable == {"cpu": "1900m", "memory": "8182Mi", "pods": "110"}
+
+    play(scene)
+
+
+def test_a_machine_registers_with_the_claims_taints() -> None:
+    async def scene(world: World) -> None:
+        provider = await world.provider()
+        taints = (PoolTaint(key="team", value="blue", effect="NoSchedule"),)
+        spec = msgspec.structs.replace(claim_spec({}, SMALL, taints), startup_taints=(taints[0],))
+        one = await world.kube.create(NODE_CLAIM, NodeClaim(metadata=ObjectMeta(name="one"), spec=spec))
+        await provider.create(one)
+        await asyncio.sleep(5)
+        keys = [taint.key for taint in (await world.node()).spec.taints]
+        assert keys == ["karpenter.sh/unregistered", "team", "team"]
+
+    play(scene)
+
+
+def test_refused_offerings_count_as_unavailable_for_three_minutes() -> None:
+    """OPS-014."""
+
+    async def scene(world: World) -> None:
+        provider = await world.provider()
+        before = await provider.instance_types(world.pool)
+        await world.exhaust(SPOT)
+        found = await provider.create(await world.claim("one", {}, SMALL))
+        assert found.labels[labels.CAPACITY_TYPE] == "on-demand"
+        during = await provider.instance_types(world.pool)
+        assert during is await provider.instance_types(world.pool)
+        lacking = [
+            (item.name, offering.zone, offering.capacity_type)
+            for item in during
+            for offering in item.offerings
+            if not offering.available
+        ]
+        assert ("m-2x", "zone-a", "spot") in lacking
+        assert {kind for _, _, kind in lacking} == {"spot"}
+        await asyncio.sleep(timedelta(minutes=3).total_seconds())
+        assert await provider.instance_types(world.pool) is before
+
+    play(scene)
+
+
+def test_a_rule_with_a_count_is_used_up() -> None:
+    """OPS-269."""
+
+    async def scene(world: World) -> None:
+        rule = faults.LaunchErrorRule(reason="UnauthorizedOperation", message="not allowed", count=1)
+        world.play(Faults(launch_errors=(rule,)))
+        provider = await world.provider()
+        one = await world.claim("one", {}, SMALL)
+        with pytest.raises(LaunchFailed, match="creating nodeclaim, not allowed") as caught:
+            await provider.create(one)
+        assert caught.value.reason == "UnauthorizedOperation"
+        assert (await provider.create(one)).claim_name == "one"
+
+    play(scene)
+
+
+def test_machines_whose_claim_vanished_are_ended() -> None:
+    """OPS-266."""
+
+    async def scene(world: World) -> None:
+        provider = await world.provider()
+        kept = await provider.create(await world.claim("kept", {}, SMALL))
+        lost = await provider.create(await world.claim("lost", {}, SMALL))
+        await world.kube.delete(NODE_CLAIM, "lost")
+        assert await provider.collect_garbage() == ()  # too young: its claim may not be visible yet
+        await asyncio.sleep(31)
+        assert await provider.collect_garbage() == (lost.provider_id,)
+        assert await provider.collect_garbage() == ()
+        await world.settle()
+        assert [item.provider_id for item in await provider.list()] == [kept.provider_id]
+        assert (await world.node()).spec.provider_id == kept.provider_id
+
+    play(scene)
+
+
+def test_api_faults_are_provider_errors() -> None:
+    """OPS-230."""
+
+    async def scene(world: World) -> None:
+        provider = await world.provider()
+        one = await world.claim("one", {}, SMALL)
+        world.kube.server.fail_next(Unavailable("down"), verb="create", plural="configmaps")
+        with pytest.raises(ProviderError, match=r"storing simulated machine .*down"):
+            await provider.create(one)
+        world.kube.server.fail_next(Unavailable("down"), verb="list", plural="configmaps")
+        with pytest.raises(ProviderError, match="listing simulated machines, down"):
+            await provider.list()
+
+    play(scene)
+
+
+def test_requests_that_are_no_quantities_are_reported() -> None:
+    with pytest.raises(ProviderError, match="claim one asks for 'much' is not a quantity"):
+        launch.market({}, claim({}, {"cpu": "much"}), lambda item, offering: True)
+
+
+def test_a_class_with_a_delay_nobody_can_read_is_not_ready() -> None:
+    async def scene(world: World) -> None:
+        provider = await world.provider()
+        one = await world.claim("one", {}, SMALL)
+        with pytest.raises(NodeClassNotReady, match="nodeRegistrationDelay"):
+            await provider.create(one)
+
+    play(scene, delay="9999999999999h")
+
+
+def test_a_class_being_deleted_is_insufficient_capacity() -> None:
+    """OPS-017."""
+
+    async def scene(world: World) -> None:
+        provider = await world.provider()
+        one = await world.claim("one", {}, SMALL)
+        await world.kube.patch(KWOK_NODE_CLASS, CLASS.name, {"metadata": {"finalizers": ["example.com/hold"]}})
+        await world.remove_class()
+        with pytest.raises(InsufficientCapacity, match="being deleted"):
+            await provider.create(one)
+
+    play(scene)
+
+
+def test_an_offering_the_catalogue_lacks_is_not_bought() -> None:
+    """Settled: ``available`` of the file is honoured."""
+
+    async def scene(world: World) -> None:
+        nothing = tuple(
+            replace(item, offerings=tuple(replace(offering, available=False) for offering in item.offerings))
+            for item in types()
+        )
+        provider = SimulatedProvider(world.kube, world.clock, nothing)
+        with pytest.raises(InsufficientCapacity, match="12 not available now"):
+            await provider.create(await world.claim("one", {}, SMALL))
+        assert (await world.kube.list(CONFIG_MAP, "kube-system")).items == ()
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"lost: [{after: soon}]", r"faults.yaml: \$.lost\[0\].after: 'soon' is not a duration"),
+        (b"lost: [{count: 1}]", r"faults.yaml: .*required field `after` - at `\$.lost\[0\]`"),
+        (b"losses: []", "faults.yaml: .*unknown field `losses`"),
+        (b"launchErrors: [{count: 0}]", r"faults.yaml: Expected `int` >= 1 - at `\$.launchErrors\[0\].count`"),
+        (b"{", "faults.yaml: "),
+    ],
+)
+def test_a_mistake_in_a_script_is_one_line_with_its_place(content: bytes, message: str) -> None:
+    """OPS-269."""
+    with pytest.raises(faults.FaultsError, match=message) as caught:
+        faults.loads(content, "faults.yaml")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_script_reads_as_documented() -> None:
+    """OPS-269: the example of the module, in its own words."""
+    example = (faults.__doc__ or "").partition("process.\n")[2]
+    script = faults.loads(example.encode())
+    assert script.insufficient_capacity[0].count == 3
+    assert script.interruptions[0].notice == "2m"
+    assert [rule.never for rule in script.registration] == [False, True]

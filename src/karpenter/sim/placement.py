@@ -43,6 +43,8 @@ from karpenter.sim.mirror import Key, key_of
 _HARD = frozenset({"NoSchedule", "NoExecute"})
 _ABSENT_PASSES = frozenset({requirements.Op.NOT_IN, requirements.Op.DOES_NOT_EXIST})
 _FULL_SCORE = 100
+# The two classes every cluster has; others come with the number filled in by admission.
+_CLASS_PRIORITY = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
 # What kube-scheduler assumes, for scoring only, of a pod that requests nothing: 100m and 200 MiB.
 _ASSUMED = {res.CPU: 100, res.MEMORY: 200 * 2**20 * 1000}
 
@@ -108,7 +110,7 @@ def ask(pod: Pod) -> Ask:
         affinity.pod_affinity if affinity is not None else None,
         affinity.pod_anti_affinity if affinity is not None else None,
     )
-    priority = spec.priority or 0
+    priority = spec.priority if spec.priority is not None else _CLASS_PRIORITY.get(spec.priority_class_name, 0)
     identity = (pod.metadata.namespace, pod.metadata.labels, pod.status.nominated_node_name, priority)
     signature = msgspec.json.encode((identity, requests, ports, around)) + template
     return Ask(pod, requests, ports, priority, template, signature, any(around))

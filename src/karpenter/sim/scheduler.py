@@ -5,7 +5,9 @@ waiting: highest priority first, then oldest, then by name. A refused pod gets t
 reason ``Unschedulable`` once and is tried again when the board has changed for it, at the earliest after a back-off of 1 s
 that doubles up to 10 s. A gated pod gets reason ``SchedulingGated``. Nothing else is written.
 
-Binding takes no time of its own: at one virtual instant as many pods are bound as fit.
+Binding takes no time of its own: at one virtual instant as many pods are bound as fit. That instant comes a tenth of a
+second after the change, which gives the DaemonSet controller its chance to have pods for a new node in the queue: with
+nobody to preempt for them here, they would otherwise find the node full.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from karpenter.sim.placement import Ask, Board, Placed, ask
 SCHEDULER_NAME = "default-scheduler"
 FIRST_BACK_OFF = timedelta(seconds=1)
 LONGEST_BACK_OFF = timedelta(seconds=10)
+REACTION_SECONDS = 0.1
 
 _UNSCHEDULABLE = "Unschedulable"
 _GATED = "SchedulingGated"
@@ -74,6 +77,7 @@ class Scheduler:
             for mirror in mirrors:
                 await mirror.synced.wait()
             while True:
+                await asyncio.sleep(REACTION_SECONDS)
                 self._wake.clear()
                 await self._mark_gated()
                 await self._try_all()

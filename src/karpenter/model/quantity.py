@@ -32,8 +32,9 @@ class QuantityError(ValueError):
     """A text that is not a quantity. ``text`` is what was given."""
 
     def __init__(self, text: object) -> None:
+        shown = repr(text) if len(repr(text)) <= _LONGEST_TEXT else repr(text)[:_LONGEST_TEXT] + "…"
         super().__init__(
-            f"{text!r} is not a quantity (expected a number with an optional suffix, such as 500m, 2 or 4Gi)"
+            f"{shown} is not a quantity (expected a number with an optional suffix, such as 500m, 2 or 4Gi)"
         )
         self.text = text
 

@@ -1,0 +1,35 @@
+"""The CRDs as data; what an API server makes of them is tested with a real one."""
+
+from __future__ import annotations
+
+import yaml
+
+from karpenter.api import crds
+
+
+def test_the_yaml_says_the_same_without_anchors() -> None:
+    text = crds.to_yaml()
+    assert tuple(yaml.safe_load_all(text)) == crds.crds()
+    assert "&id" not in text
+
+
+def test_changing_a_result_does_not_change_the_next() -> None:
+    first = crds.crds()
+    first[0]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"].clear()  # type: ignore[index]
+    assert "spec" in crds.to_yaml().split("---")[0]
+    assert crds.crds() != first
+
+
+def test_descriptions_use_the_names_users_write_and_no_private_references() -> None:
+    text = " ".join(crds.to_yaml().split())
+    assert "asking for minValues different values among the types." in text
+    assert "API-" not in text
+    assert "``" not in text
+
+
+def test_pools_and_claims_are_cluster_wide_in_one_category() -> None:
+    """API-001, API-002, API-006"""
+    names = {crd["metadata"]["name"]: crd["spec"] for crd in crds.crds()}  # type: ignore[index]
+    assert set(names) == {"nodepools.karpenter.sh", "nodeclaims.karpenter.sh", "kwoknodeclasses.karpenter.kwok.sh"}
+    assert {spec["scope"] for spec in names.values()} == {"Cluster"}
+    assert all(spec["names"]["categories"] == ["karpenter"] for spec in names.values())

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from karpenter.model import durations
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds", "canonical"),
+    [
+        ("48h", 172800, "48h0m0s"),
+        ("90s", 90, "1m30s"),
+        ("1h1h", 7200, "2h0m0s"),
+        ("1h30m", 5400, "1h30m0s"),
+        ("500ms", 0.5, "500ms"),
+        ("1.5h", 5400, "1h30m0s"),
+        (".5s", 0.5, "500ms"),
+        ("1500ms", 1.5, "1.5s"),
+        ("1500us", 0.0015, "1.5ms"),
+        ("7µs", 7e-6, "7µs"),
+        ("7μs", 7e-6, "7µs"),
+        ("0s", 0, "0s"),
+        ("0", 0, "0s"),
+        ("-5m", -300, "-5m0s"),
+        ("+5m", 300, "5m0s"),
+        ("2562047h", 2562047 * 3600, "2562047h0m0s"),
+    ],
+)
+def test_durations_are_read_and_written_as_go_does(text: str, seconds: float, canonical: str) -> None:
+    """API-028, API-029"""
+    assert durations.parse(text) == timedelta(seconds=seconds)
+    assert durations.text(durations.parse(text)) == canonical
+
+
+def test_the_shortest_positive_duration_stays_positive() -> None:
+    assert durations.parse("1ns") > timedelta(0) > durations.parse("-1ns")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1", "1d", "h", "1 h", "1h ", "Never", "never", ".s", "1..5s", "-", "٣s", "2562048h", "9" * 5000 + "h"]
+)
+def test_what_is_no_duration_is_refused_by_name(text: str) -> None:
+    with pytest.raises(durations.DurationError) as error:
+        durations.parse(text)
+    assert error.value.text == text
+    assert len(str(error.value)) < 500
+
+
+def test_never_means_no_duration() -> None:
+    """API-029"""
+    assert durations.parse_or_never("Never") is None
+    assert durations.parse_or_never("1m") == timedelta(minutes=1)

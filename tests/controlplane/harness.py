@@ -197,6 +197,15 @@ class ControlPlane:
             "--profiling=false",
         )
 
+    def restart_api_server(self) -> None:
+        """Kill kube-apiserver and start it again on the same port: connections break and its memory of old versions is gone."""
+        (running,) = (process for process in self._processes if _command(process)[0].endswith(binaries.API_SERVER))
+        binary, *arguments = _command(running)
+        _end(running)
+        self._processes.remove(running)
+        self._spawn(Path(binary), *arguments)
+        self._await(self._is_serving, binaries.API_SERVER)
+
     def _start_clients(self, found: Path) -> None:
         kubeconfig = f"--kubeconfig={self.kubeconfig}"
         if self.scheduler:
@@ -208,7 +217,7 @@ class ControlPlane:
     def _spawn(self, binary: Path, *arguments: str) -> None:
         if not binary.is_file():
             raise NotReady(f"{binary} is missing; the test needs it (see KUBEBUILDER_ASSETS)")
-        with (self.folder / f"{binary.name}.log").open("wb") as log:
+        with (self.folder / f"{binary.name}.log").open("ab") as log:
             process = subprocess.Popen(
                 [binary, *arguments],
                 stdout=log,
@@ -224,7 +233,7 @@ class ControlPlane:
         while not condition():
             ended = [process for process in self._processes if process.poll() is not None]
             if ended or time.monotonic() > deadline:
-                failed = Path(str(ended[0].args[0])).name if ended else name  # type: ignore[index]
+                failed = Path(_command(ended[0])[0]).name if ended else name
                 raise NotReady(f"{failed} is not ready:\n{self.log(failed)[-3000:]}")
             time.sleep(_POLL_SECONDS)
 
@@ -289,6 +298,10 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def _command(process: subprocess.Popen[bytes]) -> list[str]:
+    return [str(part) for part in process.args]  # type: ignore[union-attr]
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -15,8 +15,9 @@ import msgspec
 
 from karpenter.api.core import Namespace, Pod, PodAffinity, PodAffinityTerm, TopologySpreadConstraint
 from karpenter.api.meta import LabelSelector, LabelSelectorRequirement
+from karpenter.kube.informer import Key
 from karpenter.model import selectors
-from karpenter.sim.mirror import Key, key_of
+from karpenter.sim.following import key_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,9 @@ from karpenter.api.core import Pod, PodTemplateSpec, ReplicaSet
 from karpenter.api.kinds import Kind
 from karpenter.api.meta import ObjectMeta, OwnerReference, Wire
 from karpenter.kube.errors import AlreadyExists, KubeError, NotFound
+from karpenter.kube.informer import Key
 from karpenter.kube.protocol import Reader, Writer
-from karpenter.sim.mirror import Key, key_of
+from karpenter.sim.following import key_of
 
 T = TypeVar("T", Pod, ReplicaSet)
 W = TypeVar("W", bound=Wire)

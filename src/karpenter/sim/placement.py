@@ -33,12 +33,13 @@ from karpenter.api.core import (
     PodSpec,
     TopologySpreadConstraint,
 )
+from karpenter.kube.informer import Key
 from karpenter.model import pods, requirements, taints
 from karpenter.model import resources as res
 from karpenter.model.resources import Resources
 from karpenter.sim import domains
 from karpenter.sim.domains import Census
-from karpenter.sim.mirror import Key, key_of
+from karpenter.sim.following import key_of
 
 _HARD = frozenset({"NoSchedule", "NoExecute"})
 _ABSENT_PASSES = frozenset({requirements.Op.NOT_IN, requirements.Op.DOES_NOT_EXIST})

@@ -15,7 +15,8 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 
 from karpenter.api.core import Pod
-from karpenter.sim.mirror import Key, key_of
+from karpenter.kube.informer import Key
+from karpenter.sim.following import key_of
 
 _NANO = 10**9
 _MICROSECOND = timedelta(microseconds=1)

@@ -23,11 +23,12 @@ from karpenter.api import kinds
 from karpenter.api.core import Namespace, Node, Pod
 from karpenter.api.meta import Condition
 from karpenter.kube.errors import KubeError
+from karpenter.kube.informer import Informer, Key
 from karpenter.kube.protocol import Reader, Subresources, Writer
 from karpenter.model import pods
 from karpenter.model.clock import Clock
 from karpenter.model.quantity import QuantityError
-from karpenter.sim.mirror import Key, Mirror, key_of
+from karpenter.sim.following import following, key_of
 from karpenter.sim.placement import Ask, Board, Placed, ask
 
 SCHEDULER_NAME = "default-scheduler"
@@ -64,18 +65,18 @@ class Scheduler:
         self._binding: set[Key] = set()
         self._gated: dict[Key, Pod] = {}
         self._wake = asyncio.Event()
-        self._nodes: Mirror[Node] = Mirror(kube, kinds.NODE, self._on_node)
-        self._namespaces: Mirror[Namespace] = Mirror(kube, kinds.NAMESPACE, self._on_namespace)
-        self._pods: Mirror[Pod] = Mirror(kube, kinds.POD, self._on_pod)
+        self._nodes: Informer[Node] = following(kube, kinds.NODE, self._on_node)
+        self._namespaces: Informer[Namespace] = following(kube, kinds.NAMESPACE, self._on_namespace)
+        self._pods: Informer[Pod] = following(kube, kinds.POD, self._on_pod)
 
     async def run(self) -> None:
         """Schedule until cancelled."""
-        mirrors = (self._nodes, self._namespaces, self._pods)
+        informers = (self._nodes, self._namespaces, self._pods)
         async with asyncio.TaskGroup() as group:
-            for mirror in mirrors:
-                group.create_task(mirror.run(), name=f"scheduler watches {type(mirror).__name__}")
-            for mirror in mirrors:
-                await mirror.synced.wait()
+            for informer in informers:
+                group.create_task(informer.run(), name=f"scheduler watches {informer.kind.plural}")
+            for informer in informers:
+                await informer.wait_synced()
             while True:
                 await asyncio.sleep(REACTION_SECONDS)
                 self._wake.clear()
@@ -178,7 +179,7 @@ class Scheduler:
         del self._waiting[key]
         self._board.put(waiting.ask, node)
         try:
-            await self._kube.bind(key[1], key[0], node)
+            await self._kube.bind(key.name, key.namespace, node)
         except KubeError:
             # The pod or its node has changed or gone: what the server has now decides what happens next.
             self._binding.discard(key)
@@ -188,7 +189,7 @@ class Scheduler:
             self._binding.discard(key)
 
     def _retry_after_failed_bind(self, key: Key, waiting: _Waiting) -> None:
-        current = self._pods.items.get(key)
+        current = self._pods.get(key.name, key.namespace)
         if current is None:
             return
         self._on_pod(None, current)

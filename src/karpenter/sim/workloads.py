@@ -27,10 +27,11 @@ from karpenter.api.core import DaemonSet, Deployment, Node, Pod, PodTemplateSpec
 from karpenter.api.kinds import Kind
 from karpenter.api.meta import LabelSelector, ObjectMeta
 from karpenter.kube.errors import KubeError, NotFound
+from karpenter.kube.informer import Informer, Key
 from karpenter.kube.protocol import JsonObject
 from karpenter.model import pods
 from karpenter.sim import daemons
-from karpenter.sim.mirror import Key, Mirror, key_of
+from karpenter.sim.following import following, key_of
 from karpenter.sim.ownership import (
     Offspring,
     PodMaker,
@@ -61,11 +62,11 @@ class Workloads:
         self._sets: Offspring[ReplicaSet] = Offspring(kube, kinds.REPLICA_SET, _owner)
         self._children: Offspring[Pod] = Offspring(kube, kinds.POD, _pod_owner)
         self._maker = PodMaker(self._children)
-        self._nodes: Mirror[Node] = Mirror(kube, kinds.NODE, self._on_node)
-        self._pods: Mirror[Pod] = Mirror(kube, kinds.POD, self._on_pod)
-        self._replica_sets: Mirror[ReplicaSet] = Mirror(kube, kinds.REPLICA_SET, self._on_replica_set)
-        self._deployments: Mirror[Deployment] = Mirror(kube, kinds.DEPLOYMENT, self._on_deployment)
-        self._daemon_sets: Mirror[DaemonSet] = Mirror(kube, kinds.DAEMON_SET, self._on_daemon_set)
+        self._nodes: Informer[Node] = following(kube, kinds.NODE, self._on_node)
+        self._pods: Informer[Pod] = following(kube, kinds.POD, self._on_pod)
+        self._replica_sets: Informer[ReplicaSet] = following(kube, kinds.REPLICA_SET, self._on_replica_set)
+        self._deployments: Informer[Deployment] = following(kube, kinds.DEPLOYMENT, self._on_deployment)
+        self._daemon_sets: Informer[DaemonSet] = following(kube, kinds.DAEMON_SET, self._on_daemon_set)
         self._attend: dict[str, Callable[[Key, str], Coroutine[object, object, None]]] = {
             _NODE: self._attend_node,
             _DEPLOYMENT: self._attend_deployment,
@@ -75,12 +76,12 @@ class Workloads:
 
     async def run(self) -> None:
         """Keep workloads as they are declared, until cancelled."""
-        mirrors = (self._nodes, self._pods, self._replica_sets, self._deployments, self._daemon_sets)
+        informers = (self._nodes, self._pods, self._replica_sets, self._deployments, self._daemon_sets)
         async with asyncio.TaskGroup() as group:
-            for mirror in mirrors:
-                group.create_task(mirror.run())
-            for mirror in mirrors:
-                await mirror.synced.wait()
+            for informer in informers:
+                group.create_task(informer.run())
+            for informer in informers:
+                await informer.wait_synced()
             while True:
                 await self._wake.wait()
                 self._wake.clear()
@@ -105,9 +106,9 @@ class Workloads:
             return
         name = known.metadata.name
         if after is None:
-            self._mark(_NODE, ("", name))
-        for key in self._daemon_sets.items:
-            self._mark(_DAEMON_SET, key, name)
+            self._mark(_NODE, Key("", name))
+        for daemon_set in self._daemon_sets:
+            self._mark(_DAEMON_SET, key_of(daemon_set.metadata), name)
 
     def _on_pod(self, before: Pod | None, after: Pod | None) -> None:
         self._children.see(before, after)
@@ -116,9 +117,9 @@ class Workloads:
         if known is None or owner is None:
             return
         if owner.kind == _DAEMON_SET:
-            self._mark(_DAEMON_SET, (known.metadata.namespace, owner.name), daemons.intended_node(known))
+            self._mark(_DAEMON_SET, Key(known.metadata.namespace, owner.name), daemons.intended_node(known))
         elif owner.kind == _REPLICA_SET:
-            self._mark(_REPLICA_SET, (known.metadata.namespace, owner.name))
+            self._mark(_REPLICA_SET, Key(known.metadata.namespace, owner.name))
 
     def _on_replica_set(self, before: ReplicaSet | None, after: ReplicaSet | None) -> None:
         self._sets.see(before, after)
@@ -128,7 +129,7 @@ class Workloads:
             self._report.forget(known.metadata.uid)
         owner = controller_of(known.metadata)
         if owner is not None and owner.kind == _DEPLOYMENT:
-            self._mark(_DEPLOYMENT, (known.metadata.namespace, owner.name))
+            self._mark(_DEPLOYMENT, Key(known.metadata.namespace, owner.name))
         self._mark(_REPLICA_SET, key_of(known.metadata))
 
     def _on_deployment(self, before: Deployment | None, after: Deployment | None) -> None:
@@ -141,14 +142,14 @@ class Workloads:
     def _on_daemon_set(self, before: DaemonSet | None, after: DaemonSet | None) -> None:
         if after is None or (before is not None and before.spec == after.spec):
             return
-        for _, name in self._nodes.items:
-            self._mark(_DAEMON_SET, key_of(after.metadata), name)
+        for node in self._nodes:
+            self._mark(_DAEMON_SET, key_of(after.metadata), node.metadata.name)
 
     async def _attend_node(self, key: Key, _: str) -> None:
         """Remove pods bound to a node that is gone: no kubelet will ever end them."""
-        if key in self._nodes.items:
+        if self._nodes.get(key.name) is not None:
             return
-        lost = [pod for pod in self._pods.items.values() if pod.spec.node_name == key[1]]
+        lost = [pod for pod in self._pods if pod.spec.node_name == key.name]
         for pod in lost:
             metadata = pod.metadata
             try:
@@ -159,11 +160,11 @@ class Workloads:
                 continue
 
     async def _attend_deployment(self, key: Key, _: str) -> None:
-        deployment = self._deployments.items.get(key)
+        deployment = self._deployments.get(key.name, key.namespace)
         if deployment is None or deployment.metadata.deletion_timestamp is not None:
             return
         uid = deployment.metadata.uid
-        name = f"{key[1]}-{template_hash(deployment.spec.template)}"
+        name = f"{key.name}-{template_hash(deployment.spec.template)}"
         sets = self._sets.of(uid)
         new = next((each for each in sets if each.metadata.name == name), None)
         old = [each for each in sets if each.metadata.name != name]
@@ -184,7 +185,7 @@ class Workloads:
             await self._kube.patch(kinds.REPLICA_SET, metadata.name, patch, metadata.namespace)
 
     async def _attend_replica_set(self, key: Key, _: str) -> None:
-        replica_set = self._replica_sets.items.get(key)
+        replica_set = self._replica_sets.get(key.name, key.namespace)
         if replica_set is None or replica_set.metadata.deletion_timestamp is not None:
             return
         uid = replica_set.metadata.uid
@@ -192,18 +193,18 @@ class Workloads:
         wanted = _wanted(replica_set.spec)
         reference = reference_to(kinds.REPLICA_SET, replica_set.metadata)
         for _number in range(wanted - len(alive) - self._children.expected(uid)):
-            await self._maker.make(uid, replica_set.spec.template, reference, key[0])
+            await self._maker.make(uid, replica_set.spec.template, reference, key.namespace)
         for pod in sorted(alive, key=_first_to_go)[: max(0, len(alive) - wanted)]:
             await self._children.delete(uid, pod)
         await self._report.replica_set(replica_set, alive)
 
     async def _attend_daemon_set(self, key: Key, node_name: str) -> None:
-        daemon_set = self._daemon_sets.items.get(key)
+        daemon_set = self._daemon_sets.get(key.name, key.namespace)
         if daemon_set is None or daemon_set.metadata.deletion_timestamp is not None:
             return
         owner = f"{daemon_set.metadata.uid}/{node_name}"
         here = self._children.of(owner)
-        node = self._nodes.items.get(("", node_name))
+        node = self._nodes.get(node_name)
         revision = template_hash(daemon_set.spec.template)
         stays = node is not None and daemons.stays_on(daemon_set, node)
         fresh = [pod for pod in here if stays and pods.is_active(pod) and _revision_of(pod) == revision]
@@ -213,7 +214,7 @@ class Workloads:
         if node is None or fresh or self._children.expected(owner) or not daemons.starts_on(daemon_set, node):
             return
         template = _labelled(daemons.template_for(daemon_set, node_name), REVISION_HASH, revision)
-        await self._maker.make(owner, template, reference_to(kinds.DAEMON_SET, daemon_set.metadata), key[0])
+        await self._maker.make(owner, template, reference_to(kinds.DAEMON_SET, daemon_set.metadata), key.namespace)
 
 
 @dataclass(frozen=True, slots=True)

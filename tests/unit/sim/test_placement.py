@@ -23,6 +23,7 @@ from karpenter.api.core import (
     WeightedPodAffinityTerm,
 )
 from karpenter.api.meta import LabelSelector, ObjectMeta
+from karpenter.kube.informer import Key
 from karpenter.sim.placement import Board, Placed, Refusal, Refused, ask
 
 WEB = LabelSelector(match_labels={"app": "web"})
@@ -109,7 +110,7 @@ def test_a_node_takes_or_refuses_a_pod(one: Node, item: Pod, expected: str | Ref
 def test_pods_on_a_node_use_it_up_and_give_it_back() -> None:
     on = board(node("n", "2"), n=pod("first", "1500m"))
     assert where(on, pod("second")) is Refusal.RESOURCES
-    on.drop(("default", "first"))
+    on.drop(Key("default", "first"))
     assert where(on, pod("second")) == "n"
 
 
@@ -265,7 +266,7 @@ class TestPodAffinity:
         on = board(node("a"), a=pod("hermit", spec=apart(BY_HOST)))
         assert where(on, web("one")) is Refusal.ANTI_AFFINITY
         assert where(on, pod("stranger")) == "a"
-        on.drop(("default", "hermit"))
+        on.drop(Key("default", "hermit"))
         assert where(on, web("one")) == "a"
 
     def test_other_namespaces_count_only_when_selected(self) -> None:

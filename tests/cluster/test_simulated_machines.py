@@ -1,0 +1,123 @@
+"""The stand-in for machines against a real API server, scheduler and workload controllers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import timedelta
+
+from controlplane.harness import ControlPlane
+from karpenter.api import crds
+from karpenter.api.karpenter import ClaimResources, NodeClaim, NodeClaimSpec, NodeClassReference
+from karpenter.api.kinds import KWOK_NODE_CLASS, LEASE, NODE, NODE_CLAIM, POD
+from karpenter.api.kwok import KWOKNodeClass
+from karpenter.api.meta import ObjectMeta
+from karpenter.catalog import ec2
+from karpenter.kube.errors import NotFound
+from karpenter.kube.protocol import Kube
+from karpenter.model import conditions
+from karpenter.model.clock import SystemClock
+from karpenter.providers.simulated import Machines, SimulatedProvider, Timing
+
+NAME = "simulated-machines"
+QUICK = Timing(shutdown=timedelta(seconds=1), lease_renewal=timedelta(seconds=1))
+_DEADLINE_SECONDS = 60
+
+
+async def until(condition: Callable[[], Awaitable[bool]], what: str) -> None:
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + _DEADLINE_SECONDS
+    while not await condition():
+        assert loop.time() < deadline, f"waited a minute for {what}"
+        await asyncio.sleep(0.1)
+
+
+def workload(kind: str, **spec: object) -> dict[str, object]:
+    annotations = {"karpenter.kwok.sh/run-seconds": "1"} if kind == "Job" else {}
+    template = {
+        "metadata": {"labels": {"app": f"{NAME}-{kind.lower()}"}, "annotations": annotations},
+        "spec": {
+            "nodeSelector": {"kubernetes.io/hostname": NAME},
+            "containers": [{"name": "main", "image": "none", "resources": {"requests": {"cpu": "100m"}}}],
+            **({"restartPolicy": "Never"} if kind == "Job" else {}),
+        },
+    }
+    return {
+        "apiVersion": "batch/v1" if kind == "Job" else "apps/v1",
+        "kind": kind,
+        "metadata": {"name": NAME, "namespace": "default"},
+        "spec": {"template": template, **spec},
+    }
+
+
+async def phases(kube: Kube, kind: str) -> list[str]:
+    found = await kube.list(POD, "default", label_selector=f"app={NAME}-{kind.lower()}")
+    return [pod.status.phase for pod in found.items]
+
+
+async def is_gone(kube: Kube, node: str) -> bool:
+    with suppress(NotFound):
+        await kube.get(NODE, node)
+        return False
+    return True
+
+
+async def test_a_simulated_machine_lives_and_ends_on_a_real_cluster(working_control_plane: ControlPlane) -> None:
+    """OPS-250 to OPS-266: what we write is accepted, the scheduler uses the Node, controllers see their pods run and end."""
+    working_control_plane.apply(*crds.crds())
+    async with working_control_plane.client() as kube:
+        await kube.create(KWOK_NODE_CLASS, KWOKNodeClass(metadata=ObjectMeta(name=NAME)))
+        reference = NodeClassReference(group="karpenter.kwok.sh", kind="KWOKNodeClass", name=NAME)
+        resources = ClaimResources(requests={"cpu": "1", "memory": "1Gi"})
+        spec = NodeClaimSpec(requirements=(), node_class_ref=reference, resources=resources)
+        claim = await kube.create(NODE_CLAIM, NodeClaim(metadata=ObjectMeta(name=NAME), spec=spec))
+        provider = SimulatedProvider(kube, SystemClock(), ec2.types())
+        machines = asyncio.create_task(Machines(kube, SystemClock(), QUICK).run())
+        try:
+            await _play(kube, provider, claim, working_control_plane)
+        finally:
+            machines.cancel()
+            with suppress(asyncio.CancelledError):
+                await machines
+
+
+async def _play(kube: Kube, provider: SimulatedProvider, claim: NodeClaim, control_plane: ControlPlane) -> None:
+    bought = await provider.create(claim)
+    name = bought.provider_id.removeprefix("kwok://")
+
+    async def is_up() -> bool:
+        with suppress(NotFound):
+            node = await kube.get(NODE, name)
+            taints = [taint.key for taint in node.spec.taints]
+            return conditions.is_true(node.status.conditions, "Ready") and taints == ["karpenter.sh/unregistered"]
+        return False
+
+    async def are(kind: str, expected: list[str]) -> bool:
+        return await phases(kube, kind) == expected
+
+    await until(is_up, "the Node to be ready")
+    await kube.patch(NODE, name, {"spec": {"taints": []}})
+    labels = {"app": f"{NAME}-deployment"}
+    control_plane.apply(workload("Deployment", replicas=3, selector={"matchLabels": labels}), workload("Job"))
+    await until(lambda: are("Deployment", ["Running"] * 3), "the Deployment to run")
+    await until(lambda: are("Job", ["Succeeded"]), "the Job to succeed")
+
+    async def has_heartbeat() -> bool:
+        with suppress(NotFound):
+            return (await kube.get(LEASE, name, "kube-node-lease")).spec.renew_time is not None
+        return False
+
+    await until(has_heartbeat, "the first heartbeat")
+
+    async def job_is_complete() -> bool:
+        job = control_plane.request("GET", f"/apis/batch/v1/namespaces/default/jobs/{NAME}")
+        status = job["status"]
+        return isinstance(status, dict) and status.get("succeeded") == 1
+
+    await until(job_is_complete, "the Job to be complete")
+    control_plane.apply(workload("Deployment", replicas=0, selector={"matchLabels": labels}))
+    await until(lambda: are("Deployment", []), "the pods to stop")
+    await provider.delete(bought.provider_id)
+    await until(lambda: is_gone(kube, name), "the Node to go")
+    assert await provider.list() == ()

@@ -147,16 +147,20 @@ class PersistentVolumeClaimSource(Wire, frozen=True, kw_only=True):
     claim_name: str
 
 
+class VolumeSource(Wire, frozen=True, kw_only=True):
+    """A volume source of which only the presence matters."""
+
+
 class Volume(Wire, frozen=True, kw_only=True):
     """A pod volume; sources that do not influence where the pod may run are not decoded."""
 
     name: str = ""
     persistent_volume_claim: PersistentVolumeClaimSource | None = None
-    ephemeral: msgspec.Raw | None = None
-    aws_elastic_block_store: msgspec.Raw | None = None
-    gce_persistent_disk: msgspec.Raw | None = None
-    azure_disk: msgspec.Raw | None = None
-    cinder: msgspec.Raw | None = None
+    ephemeral: VolumeSource | None = None
+    aws_elastic_block_store: VolumeSource | None = None
+    gce_persistent_disk: VolumeSource | None = None
+    azure_disk: VolumeSource | None = None
+    cinder: VolumeSource | None = None
 
 
 class PodResourceClaim(Wire, frozen=True, kw_only=True):

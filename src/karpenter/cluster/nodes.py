@@ -43,6 +43,11 @@ class NodeView:
     claim: NodeClaim | None
 
     @property
+    def key(self) -> str:
+        """What stays the same from claim to node: the NodeClaim's name, or the Node's where there is no claim."""
+        return self.claim.metadata.name if self.claim is not None else self.name
+
+    @property
     def managed(self) -> bool:
         """Whether a NodeClaim of ours stands behind it."""
         return self.claim is not None

@@ -41,7 +41,7 @@ class Daemon:
 class Snapshot:
     """Everything a decision reads.
 
-    ``groups`` are the pods waiting for a machine; ``planned`` says on which view (by name) the last pass placed a pod (by
+    ``groups`` are the pods waiting for a machine; ``planned`` says on which view (by key) the last pass placed a pod (by
     uid), so that an unchanged plan stays the same plan; ``repelling`` are bound pods with required anti-affinity.
     """
 

@@ -55,7 +55,7 @@ class ClusterState:
         self._budgets: dict[PodKey, PodDisruptionBudget] = {}
         self._marked: set[str] = set()
         self._nominated_until: dict[str, datetime] = {}
-        #: Pod uid to the view (node or claim name) the latest pass placed it on.
+        #: Pod uid to the key of the view the latest pass placed it on.
         self.planned: dict[str, str] = {}
 
     # -- events -----------------------------------------------------------------------------------------------------

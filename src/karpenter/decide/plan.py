@@ -39,8 +39,9 @@ class PlannedClaim:
 
 @dataclass(frozen=True)
 class PlacedPods:
-    """Pods that fit on a machine that exists or is on its way."""
+    """Pods that fit on a machine that exists or is on its way. ``key`` names it for good, ``node`` as users know it now."""
 
+    key: str
     node: str
     pods: tuple[Pod, ...]
 

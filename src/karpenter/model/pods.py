@@ -184,10 +184,13 @@ def needs_draining(pod: Pod, now: datetime) -> bool:
     return not (is_finished(pod) or is_static(pod) or tolerates_disruption(pod) or is_stuck_terminating(pod, now))
 
 
+def needs_a_place(pod: Pod) -> bool:
+    """Whether the pod keeps its node from being empty (DIS-007): it, or its successor, will have to run somewhere."""
+    if is_daemon(pod) or is_static(pod) or is_finished(pod):
+        return False
+    return pod.metadata.deletion_timestamp is None or is_stateful(pod)
+
+
 def is_reschedulable(pod: Pod, now: datetime) -> bool:
     """Whether the pod will need another place when its node goes (SCH-060, without disruption budgets)."""
-    if is_daemon(pod) or is_static(pod):
-        return False
-    if not is_active(pod):
-        return is_stateful(pod) and pod.metadata.deletion_timestamp is not None and not is_finished(pod)
-    return not is_protected(pod, now)
+    return needs_a_place(pod) and not (is_active(pod) and is_protected(pod, now))

@@ -1,1 +1,8 @@
-"""To be described."""
+"""Reasons made readable: the one place where a category with its facts becomes a sentence.
+
+Decisions never build text; events, JSON and tables all get theirs here, so the same cause always reads the same.
+"""
+
+from karpenter.decide.explain.messages import message, pod_message
+
+__all__ = ["message", "pod_message"]

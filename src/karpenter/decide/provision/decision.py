@@ -104,7 +104,7 @@ class _Decision:
             self._report_left(packing)
             taken = {view.name for view in self._snapshot.nodes if view.leaving}
             claims = planned_claims(packing.claims, self._demands, taken)
-        existing = tuple(PlacedPods(m.view.name, tuple(m.pods)) for m in self._machines if m.pods)
+        existing = tuple(PlacedPods(m.view.key, m.view.name, tuple(m.pods)) for m in self._machines if m.pods)
         return Plan(
             claims=claims,
             existing=existing,
@@ -149,23 +149,23 @@ class _Decision:
 
     def _kept_in_place(self, waiting: Iterable[_Waiting]) -> list[_Waiting]:
         """Pods the last pass planned on a machine stay planned there while it holds them; the rest is returned."""
-        machine_of = {machine.view.name: machine for machine in self._machines}
+        machine_of = {machine.view.key: machine for machine in self._machines}
+        node_of = {m.view.node.metadata.name: m.view.key for m in self._machines if m.view.node is not None}
         left: list[_Waiting] = []
         for item in waiting:
             hinted: dict[str, list[Pod]] = defaultdict(list)
             for pod in item.pods:
-                hinted[self._hint(pod, machine_of)].append(pod)
+                hinted[self._hint(pod, machine_of, node_of)].append(pod)
             rest = hinted.pop("", [])
             for name in sorted(hinted):
                 rest += self._pour(item, hinted[name], (machine_of[name],))
             left.append(_Waiting(item.pod_class, tuple(rest), item.closed))
         return [item for item in left if item.pods]
 
-    def _hint(self, pod: Pod, machine_of: Mapping[str, Machine]) -> str:
-        for name in (self._snapshot.planned.get(pod.metadata.uid, ""), pod.status.nominated_node_name):
-            if name in machine_of:
-                return name
-        return ""
+    def _hint(self, pod: Pod, machine_of: Mapping[str, Machine], node_of: Mapping[str, str]) -> str:
+        """Key of the machine the pod was planned on, else of the one it is nominated to; empty when neither exists."""
+        planned = self._snapshot.planned.get(pod.metadata.uid, "")
+        return planned if planned in machine_of else node_of.get(pod.status.nominated_node_name, "")
 
     def _pour(self, item: _Waiting, pods: Sequence[Pod], into: Sequence[Machine]) -> list[Pod]:
         rest = list(pods)

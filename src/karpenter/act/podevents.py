@@ -1,0 +1,61 @@
+"""``status.lastPodEventTime``: when pods last came to or left a node (DIS-330, OPS §1.13)."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from karpenter.act.finalise import rfc3339
+from karpenter.act.world import World
+from karpenter.api.core import Pod
+from karpenter.api.kinds import NODE_CLAIM
+from karpenter.kube.errors import NotFound
+from karpenter.model import pods
+
+#: At most one write per claim in this time (DIS-032).
+QUIET = timedelta(seconds=10)
+
+
+def is_event(old: Pod | None, new: Pod | None) -> bool:
+    """Whether the change means a pod came to its node or left it.
+
+    A pod merely seen for the first time is none: after a restart everything is (DIS §13 Beyond).
+    """
+    if old is None or new is None or not new.spec.node_name or pods.is_daemon(new):
+        return False
+    bound = not old.spec.node_name
+    finished = pods.is_finished(new) and not pods.is_finished(old)
+    leaving = new.metadata.deletion_timestamp is not None and old.metadata.deletion_timestamp is None
+    return bound or finished or leaving
+
+
+class PodEvents:
+    """Collects pod events per claim and writes them."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._latest: dict[str, datetime] = {}
+
+    def notice(self, pod: Pod) -> str:
+        """A pod came to or left its node; the name of the claim to look at, empty when there is none."""
+        node = self._world.state.node(pod.spec.node_name)
+        claim = self._world.state.claim_of(node.spec.provider_id) if node is not None else None
+        if claim is None:
+            return ""
+        self._latest[claim.metadata.name] = self._world.clock.now()
+        return claim.metadata.name
+
+    async def look(self, name: str) -> float | None:
+        """Write the latest event of one claim, unless the stored one is young enough."""
+        at = self._latest.pop(name, None)
+        claim = self._world.state.claim(name)
+        if at is None or claim is None:
+            return None
+        stored = claim.status.last_pod_event_time
+        if stored is not None and at - stored < QUIET:
+            return None
+        try:
+            patch = {"status": {"lastPodEventTime": rfc3339(at)}}
+            await self._world.kube.patch(NODE_CLAIM, name, patch, subresource="status")
+        except NotFound:
+            return None
+        return None

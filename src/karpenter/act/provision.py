@@ -1,0 +1,141 @@
+"""Carrying out a provisioning plan: create its claims, say what is expected, remember who is meant for which machine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+import structlog
+
+from karpenter.act.events import NORMAL, WARNING, Happening, about_pod, about_pool, shortened
+from karpenter.act.nominate import Nominator
+from karpenter.act.world import World
+from karpenter.api.core import Pod
+from karpenter.api.kinds import NODE_CLAIM
+from karpenter.cluster.snapshot import pod_key
+from karpenter.decide.explain import pod_message
+from karpenter.decide.plan import PlacedPods, Plan, PlannedClaim, UnplacedPod
+from karpenter.decide.provision.eligible import is_opt_out
+from karpenter.decide.provision.templates import NO_COMPATIBLE_TYPES
+from karpenter.decide.reasons import Category
+from karpenter.kube.errors import AlreadyExists, KubeError
+
+_FAILED_SILENCE = timedelta(minutes=5)
+_AT_ONCE = 64
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a plan's claims: how many were created (or existed already) and what failed."""
+
+    created: int
+    failures: tuple[KubeError, ...]
+
+
+class Executor:
+    """Carries plans out. ``nomination_window`` is how long planned pods are expected on a machine (SCH-640)."""
+
+    def __init__(self, world: World, nominator: Nominator, nomination_window: timedelta) -> None:
+        self._world = world
+        self._nominator = nominator
+        self._window = nomination_window
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def carry_out(self, plan: Plan, decision_seconds: float) -> Outcome:
+        """Create the plan's claims and publish what it says. A failed claim costs its pods this pass, nothing else."""
+        self._log_plan(plan, decision_seconds)
+        self._assign(plan)
+        self._say(plan)
+        results = await asyncio.gather(*(self._create(planned) for planned in plan.claims))
+        failures = tuple(result for result in results if result is not None)
+        await self._nominator.withdraw_stale()
+        return Outcome(len(results) - len(failures), failures)
+
+    def _log_plan(self, plan: Plan, seconds: float) -> None:
+        if not plan.claims:
+            return
+        pods = [_name(pod) for claim in plan.claims for pod in claim.pods]
+        _log.info("found provisionable pod(s)", Pods=shortened(pods), duration=f"{seconds * 1000:.3f}ms")
+        _log.info("computed new nodeclaim(s) to fit pod(s)", nodeclaims=len(plan.claims), pods=len(pods))
+        if plan.existing:
+            reused = sum(len(placed.pods) for placed in plan.existing)
+            _log.info("computed unready node(s) will fit pod(s)", nodes=len(plan.existing), pods=reused)
+
+    def _assign(self, plan: Plan) -> None:
+        assigned: dict[str, Sequence[Pod]] = {placed.key: placed.pods for placed in plan.existing}
+        assigned.update({claim.name: claim.pods for claim in plan.claims})
+        self._world.state.planned = {pod.metadata.uid: key for key, pods in assigned.items() for pod in pods}
+        self._nominator.assign(assigned)
+
+    def _say(self, plan: Plan) -> None:
+        until = self._world.clock.now() + self._window
+        for placed in plan.existing:
+            self._world.state.nominate(placed.key, until)
+            self._world.events.publish(*(self._nominated(pod, placed) for pod in placed.pods))
+        for unplaced in plan.unplaced:
+            self._say_unplaced(unplaced)
+        for skipped in plan.skipped_pools:
+            pool = self._world.state.pool(skipped.node_pool)
+            if pool is not None and skipped.reason.startswith(NO_COMPATIBLE_TYPES):
+                reason, silence = "NoCompatibleInstanceTypes", timedelta(minutes=1)
+                about = about_pool(pool.metadata)
+                self._world.events.publish(Happening(about, WARNING, reason, skipped.reason, (), silence))
+
+    def _nominated(self, pod: Pod, placed: PlacedPods) -> Happening:
+        claim = self._world.state.claim(placed.key)
+        parts = [f"nodeclaim/{placed.key}"] if claim is not None else []
+        node = claim.status.node_name if claim is not None else placed.node
+        if node:
+            parts.append(f"node/{node}")
+        return Happening(about_pod(pod), NORMAL, "Nominated", f"Pod should schedule on: {', '.join(parts)}")
+
+    def _say_unplaced(self, unplaced: UnplacedPod) -> None:
+        pod = unplaced.pod
+        reference = {"namespace": pod.metadata.namespace, "name": pod.metadata.name}
+        text = pod_message(unplaced.reasons)
+        if any(is_opt_out(reason) for reason in unplaced.reasons):
+            _log.debug("ignoring pod", Pod=reference, error=text)
+            return
+        if any(reason.category is Category.DEVICE for reason in unplaced.reasons):
+            _log.info(
+                "skipping pod with Dynamic Resource Allocation requirements, not yet supported by Karpenter",
+                Pod=reference,
+            )
+        elif any(reason.category is Category.POD for reason in unplaced.reasons):
+            _log.debug("ignoring pod", Pod=reference, error=text)
+        else:
+            _log.error("could not schedule pod", Pod=reference, error=text)
+        message = f"Failed to schedule pod, {text}"
+        happening = Happening(about_pod(pod), WARNING, "FailedScheduling", message, (text,), _FAILED_SILENCE)
+        self._world.events.publish(happening)
+
+    async def _create(self, planned: PlannedClaim) -> KubeError | None:
+        """Create one claim under its derived name; one that exists already is the same claim."""
+        async with self._slots:
+            try:
+                claim = await self._world.kube.create(NODE_CLAIM, planned.claim)
+            except AlreadyExists:
+                return None
+            except KubeError as error:
+                _log.error("creating nodeclaim failed", NodePool={"name": planned.node_pool}, error=str(error))
+                return error
+        if self._world.state.claim(planned.name) is None:
+            self._world.state.set_claim(claim)
+        self._world.state.nominate(planned.name, self._world.clock.now() + self._window)
+        _log.info(
+            "created nodeclaim",
+            NodePool={"name": planned.node_pool},
+            NodeClaim={"name": planned.name},
+            requests=dict(planned.claim.spec.resources.requests),
+            **{"instance-types": shortened(planned.instance_types)},
+        )
+        text = f"Pod should schedule on: nodeclaim/{planned.name}"
+        self._world.events.publish(*(Happening(about_pod(pod), NORMAL, "Nominated", text) for pod in planned.pods))
+        return None
+
+
+def _name(pod: Pod) -> str:
+    return "/".join(pod_key(pod))

@@ -1,0 +1,34 @@
+"""What every action needs: the API server, the cloud, the picture of the cluster, the clock and the event recorder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from karpenter.act.events import Recorder
+from karpenter.api.karpenter import NodeClaim, NodeClassReference, NodePool
+from karpenter.cluster import ClusterState
+from karpenter.kube.protocol import Kube
+from karpenter.model.clock import Clock
+from karpenter.providers.contract import CloudProvider
+
+
+@dataclass(frozen=True)
+class World:
+    """Handed to every action; holds no state of its own."""
+
+    kube: Kube
+    provider: CloudProvider
+    state: ClusterState
+    clock: Clock
+    events: Recorder
+
+    def serves(self, reference: NodeClassReference) -> bool:
+        """Whether the running provider supports this node class (OPS-002)."""
+        return any(
+            kind.group == reference.group and kind.name == reference.kind for kind in self.provider.node_class_kinds
+        )
+
+    def manages(self, obj: NodeClaim | NodePool) -> bool:
+        """Whether a claim or pool is ours to act on."""
+        reference = obj.spec.node_class_ref if isinstance(obj, NodeClaim) else obj.spec.template.spec.node_class_ref
+        return self.serves(reference)

@@ -1,14 +1,15 @@
 """The provisioning decision: from a snapshot to a plan (SCH §2).
 
 In order: who waits, who can be served, which pools take part; then class by class what existing machines hold, what is left
-becomes demand for new ones; the demand is packed in several ways and the cheapest packing becomes the plan.
+becomes demand for new ones; the demand is packed in several ways and the cheapest packing becomes the plan. Pods for which limits
+run out on the way take the next step of their ladder: existing machines again, then a second packing under what is left.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
@@ -22,7 +23,7 @@ from karpenter.decide.provision import eligible, templates
 from karpenter.decide.provision.existing import Machine, machines, pour
 from karpenter.decide.provision.failures import why_not
 from karpenter.decide.provision.finalise import planned_claims
-from karpenter.decide.provision.packing import Demand, Option, Packer, Packing, largest_capacity
+from karpenter.decide.provision.packing import Demand, Option, Packer, Packing, affordable, largest_capacity
 from karpenter.decide.provision.templates import Template
 from karpenter.decide.provision.variants import Ladder, PreferencePolicy, Variant
 from karpenter.decide.reasons import Category, Reason
@@ -55,6 +56,15 @@ class _Waiting:
     closed: frozenset[str] = frozenset()
 
 
+@dataclass(frozen=True, eq=False)
+class _Standing:
+    """A demand and where its class stands on the ladder: the step to try when this one fails."""
+
+    demand: Demand
+    waiting: _Waiting
+    next_step: int
+
+
 def provision(
     snapshot: Snapshot,
     indexes: Mapping[str, TypeIndex],
@@ -81,7 +91,9 @@ class _Decision:
         )
         by_name = {template.name: template for template in self._templates}
         self._machines = machines(snapshot.nodes, by_name, snapshot.daemons)
-        self._limits = {t.name: left for t in self._templates if (left := _left_of_limits(t, snapshot.nodes))}
+        self._limits: Mapping[str, Mapping[str, int]] = {
+            t.name: left for t in self._templates if (left := _left_of_limits(t, snapshot.nodes))
+        }
         self._well_known = labels.WELL_KNOWN.union(*(index.well_known for index in indexes.values()))
         soft_taints = any(
             taint.effect == "PreferNoSchedule"
@@ -92,26 +104,30 @@ class _Decision:
         )
         self._ladder = Ladder(options.preferences, soft_taints, self._well_known)
         self._unplaced: list[UnplacedPod] = []
-        self._demands: list[Demand] = []
 
     def plan(self) -> Plan:
         waiting = self._kept_in_place(self._served(self._waiting()))
-        for item in sorted(waiting, key=_order):
-            self._settle(item)
-        packing = self._packed()
-        claims: tuple[PlannedClaim, ...] = ()
-        if packing is not None:
-            self._report_left(packing)
-            taken = {view.name for view in self._snapshot.nodes if view.leaving}
-            claims = planned_claims(packing.claims, self._demands, taken)
+        standing = self._settled((item, 0) for item in sorted(waiting, key=_order))
+        claims: list[PlannedClaim] = []
+        packings: list[Packing] = []
+        while standing:
+            packing = self._packed(standing)
+            packings.append(packing)
+            claims += self._planned(packing, standing)
+            self._limits = packing.remaining
+            standing = self._settled(_stuck(packing, standing))
         existing = tuple(PlacedPods(m.view.key, m.view.name, tuple(m.pods)) for m in self._machines if m.pods)
         return Plan(
-            claims=claims,
+            claims=tuple(claims),
             existing=existing,
             unplaced=tuple(sorted(self._unplaced, key=lambda u: (u.pod.metadata.namespace, u.pod.metadata.name))),
             skipped_pools=self._skipped,
-            packing=packing.name if packing else "",
+            packing=packings[0].name if packings else "",
         )
+
+    def _planned(self, packing: Packing, standing: Sequence[_Standing]) -> Iterable[PlannedClaim]:
+        taken = {view.name for view in self._snapshot.nodes if view.leaving}
+        return planned_claims(packing.claims, [item.demand for item in standing], taken)
 
     # -- who waits ------------------------------------------------------------------------------------------------------
 
@@ -177,47 +193,47 @@ class _Decision:
 
     # -- one class ------------------------------------------------------------------------------------------------------
 
-    def _settle(self, item: _Waiting) -> None:
+    def _settled(self, waiting: Iterable[tuple[_Waiting, int]]) -> list[_Standing]:
+        """What existing machines leave of the classes, each from its step of the ladder on."""
+        return [standing for item, step in waiting if (standing := self._settle(item, step)) is not None]
+
+    def _settle(self, item: _Waiting, first_step: int) -> _Standing | None:
         """Existing machines first, variant by variant; what is left becomes demand, or is unplaced with the reasons."""
         rest = list(item.pods)
         variants = self._ladder.of(item.pod_class)
-        for step, variant in enumerate(variants):
-            rest = pour(item.pod_class, variant, rest, self._machines, item.closed)
+        for step in range(first_step, len(variants)):
+            rest = pour(item.pod_class, variants[step], rest, self._machines, item.closed)
             if not rest:
-                return
-            options = self._options_for(item.pod_class, variants[step:])
-            if options and options[0].variant is variant:
-                self._demands.append(Demand(item.pod_class, tuple(rest), options))
-                return
-        reasons = self._reasons(item.pod_class, variants[-1], self._limits)
+                return None
+            options = self._options_for(item.pod_class, variants[step])
+            if options:
+                return _Standing(Demand(item.pod_class, tuple(rest), options), item, step + 1)
+        reasons = self._reasons(item.pod_class, variants[-1])
         self._unplaced += [UnplacedPod(pod, reasons) for pod in rest]
+        return None
 
-    def _options_for(self, pod_class: PodClass, variants: Sequence[Variant]) -> tuple[Option, ...]:
-        found: list[Option] = []
-        for variant in variants:
-            for template in self._templates:
-                types = self._types_for(pod_class, variant, template)
-                if types:
-                    found.append(Option(variant, template, types))
-        return tuple(found)
+    def _options_for(self, pod_class: PodClass, variant: Variant) -> tuple[Option, ...]:
+        found = (Option(variant, t, self._types_for(pod_class, variant, t)) for t in self._templates)
+        return tuple(option for option in found if option.types and (not self._strict or option.diverse(option.types)))
 
     def _types_for(self, pod_class: PodClass, variant: Variant, template: Template) -> int:
+        """Types of a pool that could each hold one pod of the class, within what its limits leave."""
         index = template.index
         if template.taints and taints.untolerated(template.taints, variant.tolerations):
             return 0
         if not compatible(template.requirements, variant.requirements, index.well_known):
             return 0
         types = template.types & template.holding(pod_class.requests)
-        requirements = template.requirements
-        if variant.requirements:
-            requirements = requirements.intersect(variant.requirements)
+        if template.name in self._limits:
+            types &= affordable(template, self._limits[template.name])
+        if types and variant.requirements:
+            requirements = template.requirements.intersect(variant.requirements)
             types &= index.matching(requirements) & index.buyable(requirements)
-        return types if not self._strict or index.diverse(requirements, types) else 0
+            types &= index.matching(variant.requirements)
+        return types
 
-    def _reasons(
-        self, pod_class: PodClass, variant: Variant, limits: Mapping[str, Mapping[str, int]]
-    ) -> tuple[Reason, ...]:
-        found = why_not(pod_class, variant, self._templates, limits)
+    def _reasons(self, pod_class: PodClass, variant: Variant) -> tuple[Reason, ...]:
+        found = why_not(pod_class, variant, self._templates, self._limits)
         if found:
             return found
         return tuple(_no_template(skipped) for skipped in self._skipped) or (
@@ -226,25 +242,16 @@ class _Decision:
 
     # -- all demand together --------------------------------------------------------------------------------------------
 
-    def _packed(self) -> Packing | None:
-        if not self._demands:
-            return None
-        packer = Packer(self._demands, self._limits, relax_min_values=not self._strict)
+    def _packed(self, standing: Sequence[_Standing]) -> Packing:
+        packer = Packer([item.demand for item in standing], self._limits, relax_min_values=not self._strict)
         return min((packer.value(), packer.largest()), key=lambda packing: packing.badness)
 
-    def _report_left(self, packing: Packing) -> None:
-        """Pods for which limits ran out on the way: their reasons are judged on what the plan leaves of the limits."""
-        spent = {name: dict(left) for name, left in self._limits.items()}
-        for claim in packing.claims:
-            left = spent.get(claim.template.name)
-            if left is not None:
-                most = largest_capacity(claim.template, claim.types)
-                for name in left:
-                    left[name] -= res.ONE if name == res.NODES else most.get(name, 0)
-        for position, count in packing.left.items():
-            demand = self._demands[position]
-            reasons = self._reasons(demand.pod_class, demand.options[-1].variant, spent)
-            self._unplaced += [UnplacedPod(pod, reasons) for pod in demand.pods[len(demand.pods) - count :]]
+
+def _stuck(packing: Packing, standing: Sequence[_Standing]) -> Iterator[tuple[_Waiting, int]]:
+    """Pods for which limits ran out, at the next step of their ladder."""
+    for position, count in packing.left.items():
+        item = standing[position]
+        yield replace(item.waiting, pods=item.demand.pods[len(item.demand.pods) - count :]), item.next_step
 
 
 def _order(item: _Waiting) -> tuple[int, int, str, str]:

@@ -8,14 +8,15 @@ number of different machines, not of pods.
 * ``value``: for every type worth considering, fill it and ask what its pods would be worth bought one by one; the type with
   the most worth per dollar is taken. Worth considering are types no other type beats on price and on every resource.
 
-Weight order is law: a class only joins claims of pools as heavy as the heaviest that can take it; among equals price decides.
-Limits are reserved as claims close (SCH-384), a node counting as one (its Beyond).
+Weight order is law: a class only joins claims of pools as heavy as the heaviest that can take it within what limits leave; among
+equals price decides. Limits are reserved as claims close (SCH-384), a node counting as one (its Beyond).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from karpenter.api.core import Pod
 from karpenter.catalog.index import Prices, TypeSet, members
@@ -41,10 +42,19 @@ class Option:
     template: Template
     types: TypeSet
 
+    @cached_property
+    def requirements(self) -> Requirements:
+        """The pool's requirements with those of the pods."""
+        return self.template.requirements.intersect(self.variant.requirements)
+
+    def diverse(self, types: TypeSet) -> bool:
+        """Whether these types offer the pool's minValues."""
+        return self.template.index.diverse(self.requirements, types)
+
 
 @dataclass(frozen=True, eq=False)
 class Demand:
-    """Pods of one class that need new machines. ``options`` in legal preference order, never empty."""
+    """Pods of one class that need new machines. ``options`` are of one variant, in the order of pools, never empty."""
 
     pod_class: PodClass
     pods: tuple[Pod, ...]
@@ -54,13 +64,6 @@ class Demand:
     def requests(self) -> Resources:
         """Requests of one pod."""
         return self.pod_class.requests
-
-    def joining(self, template: Template) -> Option | None:
-        """How the class may join a claim of this template: only of the heaviest pools it has, in its first variant."""
-        first = self.options[0]
-        if template.weight != first.template.weight:
-            return None
-        return next((o for o in self.options if o.template is template and o.variant is first.variant), None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,12 +91,16 @@ class Claim:
 
 @dataclass(frozen=True)
 class Packing:
-    """The outcome of one packing. ``left`` counts pods by demand position for which nothing could be bought any more."""
+    """The outcome of one packing. ``left`` counts pods by demand position for which limits leave nothing to buy.
+
+    ``remaining`` is what the claims leave of each limited pool's limits.
+    """
 
     name: str
     claims: tuple[Claim, ...]
     left: Mapping[int, int]
     prices: float
+    remaining: Mapping[str, Mapping[str, int]]
 
     @property
     def badness(self) -> tuple[int, float, int]:
@@ -101,30 +108,72 @@ class Packing:
         return (sum(self.left.values()), round(self.prices, 9), len(self.claims))
 
 
-@dataclass
-class _Limits:
-    """What is left of each pool's limits; pools without limits are absent."""
+class _Run:
+    """One packing under way: pods left by demand, what is left of limits, and the options those still allow."""
 
-    remaining: dict[str, dict[str, int]]
+    def __init__(
+        self, demands: Sequence[Demand], limits: Mapping[str, Mapping[str, int]], *, relax_min_values: bool
+    ) -> None:
+        self.left = [len(demand.pods) for demand in demands]
+        self.limits = {pool: dict(amounts) for pool, amounts in limits.items()}
+        self._relax = relax_min_values
+        self._demands = demands
+        templates = {option.template.name: option.template for demand in demands for option in demand.options}
+        self._limited = {name: template for name, template in templates.items() if name in self.limits}
+        self._within = {name: affordable(template, limits[name]) for name, template in self._limited.items()}
+        self._allowed = [self._heaviest(demand) for demand in demands]
 
-    def affordable(self, template: Template, types: TypeSet) -> TypeSet:
-        left = self.remaining.get(template.name)
-        if left is None:
-            return types
-        if left.get(res.NODES, res.ONE) < res.ONE:
-            return 0
-        return types & template.index.within({name: amount for name, amount in left.items() if name != res.NODES})
+    def allowed(self, position: int) -> tuple[tuple[Option, TypeSet], ...]:
+        """Options of the heaviest pools the class can still be bought from, with their affordable types."""
+        return self._allowed[position]
 
-    def reserve(self, claim: Claim) -> None:
-        left = self.remaining.get(claim.template.name)
-        if left is not None:
-            most = largest_capacity(claim.template, claim.types)
-            for name in left:
-                left[name] -= res.ONE if name == res.NODES else most.get(name, 0)
+    def joining(self, position: int, template: Template) -> Option | None:
+        """How the class may join a claim of this template, if it may."""
+        return next((option for option, _ in self._allowed[position] if option.template is template), None)
+
+    def is_limited(self, template: Template) -> bool:
+        """Whether the pool has limits."""
+        return template.name in self.limits
+
+    def take(self, claim: Claim) -> None:
+        """Commit a claim: its pods wait no longer, its limits are spent."""
+        for position, count in claim.contents:
+            self.left[position] -= count
+        name = claim.template.name
+        if name in self.limits:
+            spend(self.limits[name], claim)
+            within = affordable(claim.template, self.limits[name])
+            if within != self._within[name]:
+                self._within[name] = within
+                self._allowed = [self._heaviest(demand) for demand in self._demands]
+
+    def _heaviest(self, demand: Demand) -> tuple[tuple[Option, TypeSet], ...]:
+        found: list[tuple[Option, TypeSet]] = []
+        for option in demand.options:
+            if found and found[0][0].template.weight != option.template.weight:
+                break
+            types = option.types & self._within.get(option.template.name, option.types)
+            if types and (self._relax or option.diverse(types)):
+                found.append((option, types))
+        return tuple(found)
 
 
-#: Chooses and fills a claim for the class at a position, from one option and its affordable types, given what is left.
-_Choice = Callable[[int, Option, TypeSet, Sequence[int]], Claim | None]
+#: Chooses and fills a claim for the class at a position, from one option and its affordable types.
+_Choice = Callable[[int, Option, TypeSet, _Run], Claim | None]
+
+
+def affordable(template: Template, left: Mapping[str, int]) -> TypeSet:
+    """Types of the pool that what is left of its limits allows (SCH-382)."""
+    if left.get(res.NODES, res.ONE) < res.ONE:
+        return 0
+    return template.index.within({name: amount for name, amount in left.items() if name != res.NODES})
+
+
+def spend(left: dict[str, int], claim: Claim) -> None:
+    """Take from limits what the claim may become at most (SCH-384)."""
+    most = largest_capacity(claim.template, claim.types)
+    for name in left:
+        left[name] -= res.ONE if name == res.NODES else most.get(name, 0)
 
 
 def largest_capacity(template: Template, types: TypeSet) -> Resources:
@@ -158,49 +207,40 @@ class Packer:
         return self._pack("value", self._most_valuable)
 
     def _pack(self, name: str, choose: _Choice) -> Packing:
-        left = [len(demand.pods) for demand in self._demands]
-        limits = _Limits({pool: dict(amounts) for pool, amounts in self._limits.items()})
+        run = _Run(self._demands, self._limits, relax_min_values=self._relax)
         claims: list[Claim] = []
         stuck: dict[int, int] = {}
         for seed in range(len(self._demands)):
-            while left[seed]:
-                claim = self._open(seed, left, limits, choose)
+            while run.left[seed]:
+                claim = self._open(seed, run, choose)
                 if claim is None:
-                    stuck[seed], left[seed] = left[seed], 0
+                    stuck[seed], run.left[seed] = run.left[seed], 0
                     break
-                for _ in range(self._repeats(claim, left, limits)):
+                for _ in range(self._repeats(claim, run)):
                     claims.append(claim)
-                    limits.reserve(claim)
-                    for position, count in claim.contents:
-                        left[position] -= count
-        return Packing(name, tuple(claims), stuck, sum(claim.price for claim in claims))
+                    run.take(claim)
+        return Packing(name, tuple(claims), stuck, sum(claim.price for claim in claims), run.limits)
 
     @staticmethod
-    def _repeats(claim: Claim, left: Sequence[int], limits: _Limits) -> int:
-        if claim.template.name in limits.remaining:
+    def _repeats(claim: Claim, run: _Run) -> int:
+        if run.is_limited(claim.template):
             return 1
-        return min(left[position] // count for position, count in claim.contents)
+        return min(run.left[position] // count for position, count in claim.contents)
 
-    def _open(self, seed: int, left: Sequence[int], limits: _Limits, choose: _Choice) -> Claim | None:
-        """The next claim for the first waiting class: from its first option that limits allow, equals competing."""
+    def _open(self, seed: int, run: _Run, choose: _Choice) -> Claim | None:
+        """The next claim for the first waiting class: from the heaviest pools that limits allow, equals competing."""
         chosen: list[Claim] = []
-        rank: tuple[Variant, int] | None = None
-        for option in self._demands[seed].options:
-            if rank is not None and rank != (option.variant, option.template.weight):
-                break
-            types = limits.affordable(option.template, option.types)
-            if types:
-                claim = choose(seed, option, types, left)
-                if claim is not None:
-                    chosen.append(self._closed(claim, limits))
-                    rank = (option.variant, option.template.weight)
+        for option, types in run.allowed(seed):
+            claim = choose(seed, option, types, run)
+            if claim is not None:
+                chosen.append(self._closed(claim, run))
         if not chosen:
             return None
         return min(chosen, key=lambda claim: claim.price / max(self._worth_in(claim), 1e-9))
 
-    def _closed(self, claim: Claim, limits: _Limits) -> Claim:
+    def _closed(self, claim: Claim, run: _Run) -> Claim:
         """Under limits a claim keeps only its cheapest types, unless minValues needs more."""
-        if claim.template.name not in limits.remaining:
+        if not run.is_limited(claim.template):
             return claim
         kept = 0
         for position in claim.prices.cheapest_first(claim.types)[:KEPT_UNDER_LIMITS]:
@@ -212,25 +252,26 @@ class Packer:
 
     def _start(self, option: Option, types: TypeSet) -> Claim:
         template = option.template
-        requirements = template.requirements.intersect(option.variant.requirements)
+        requirements = option.requirements
         relaxed = self._relax and not template.index.diverse(requirements, types)
         if relaxed:
             requirements = relaxed_min_values(requirements, template.index, types)
         return Claim(template, requirements, types, {}, (), relaxed)
 
-    def _grown(self, seed: int, option: Option, types: TypeSet, left: Sequence[int]) -> Claim | None:
+    def _grown(self, seed: int, option: Option, types: TypeSet, run: _Run) -> Claim | None:
         claim = self._start(option, types)
         for position in range(seed, len(self._demands)):
-            if left[position]:
-                claim = self._grow(claim, position, left[position])
+            joining = run.joining(position, claim.template) if run.left[position] else None
+            if joining is not None:
+                claim = self._grow(claim, joining, position, run.left[position])
         return claim if claim.contents else None
 
-    def _grow(self, claim: Claim, position: int, wanted: int) -> Claim:
+    def _grow(self, claim: Claim, joining: Option, position: int, wanted: int) -> Claim:
         """The claim with as many pods of one class as some type still holds."""
-        narrowed = self._narrowed(claim.template, claim.requirements, position)
+        narrowed = self._narrowed(claim.requirements, joining)
         if narrowed is None:
             return claim
-        types = claim.types & self._possible(claim.template, narrowed)
+        types = claim.types & joining.types & self._possible(claim.template, narrowed)
         requests = self._demands[position].requests
         fitting = 0
         best: tuple[TypeSet, Resources] = (0, {})
@@ -254,42 +295,47 @@ class Packer:
             contents=(*claim.contents, (position, fitting)),
         )
 
-    def _most_valuable(self, seed: int, option: Option, types: TypeSet, left: Sequence[int]) -> Claim | None:
+    def _most_valuable(self, seed: int, option: Option, types: TypeSet, run: _Run) -> Claim | None:
         start = self._start(option, types)
         best: tuple[float, Claim] | None = None
         for target in self._worthwhile(start):
-            claim = self._filled(start, seed, target, left)
+            claim = self._filled(start, seed, target, run)
             if claim is not None:
                 score = self._worth_in(claim) / claim.prices.offering[target].price_per_hour
                 if best is None or score > best[0]:
                     best = (score, claim)
         claim = self._right_sized(best[1]) if best else None
         if claim is None or not claim.template.index.diverse(claim.requirements, claim.types):
-            return self._grown(seed, option, types, left)
+            return self._grown(seed, option, types, run)
         return claim
 
-    def _filled(self, start: Claim, seed: int, target: int, left: Sequence[int]) -> Claim | None:
+    def _filled(self, start: Claim, seed: int, target: int, run: _Run) -> Claim | None:
         """One machine of the target type, filled class by class; None when the seed does not go in."""
         template = start.template
         free = dict(res.subtract(template.index.types[target].allocatable, template.overhead_of(target)))
-        requirements, types = start.requirements, start.types
-        contents: list[tuple[int, int]] = []
+        claim = start
         for position in range(seed, len(self._demands)):
-            if not left[position]:
-                continue
-            requests = self._demands[position].requests
-            count = most_copies(requests, free, left[position])
-            if count:
-                narrowed = self._narrowed(template, requirements, position)
-                possible = types & self._possible(template, narrowed) if narrowed is not None else 0
-                if narrowed is not None and possible >> target & 1:
-                    requirements, types = narrowed, possible
+            if run.left[position]:
+                requests = self._demands[position].requests
+                count = most_copies(requests, free, run.left[position])
+                joined = self._joined_by(claim, position, target, run) if count else None
+                if joined is not None:
+                    claim = replace(joined, contents=(*claim.contents, (position, count)))
                     for name, amount in requests.items():
-                        free[name] -= amount * count
-                    contents.append((position, count))
-            if position == seed and not contents:
+                        if amount:
+                            free[name] -= amount * count
+            if position == seed and not claim.contents:
                 return None
-        return replace(start, requirements=requirements, types=types, contents=tuple(contents))
+        return claim
+
+    def _joined_by(self, claim: Claim, position: int, target: int, run: _Run) -> Claim | None:
+        """The claim narrowed to what one more class allows; None when the target type is not among it."""
+        joining = run.joining(position, claim.template)
+        narrowed = self._narrowed(claim.requirements, joining) if joining is not None else None
+        if joining is None or narrowed is None:
+            return None
+        types = claim.types & joining.types & self._possible(claim.template, narrowed)
+        return replace(claim, requirements=narrowed, types=types) if types >> target & 1 else None
 
     def _right_sized(self, claim: Claim) -> Claim:
         """The claim with every type that holds its pods; the cheapest is at most as dear as the one it was filled for."""
@@ -301,17 +347,15 @@ class Packer:
 
     # -- what is known once and asked often ---------------------------------------------------------------------------------
 
-    def _narrowed(self, template: Template, requirements: Requirements, position: int) -> Requirements | None:
-        """A claim's requirements once the class joins, None if it may not."""
-        option = self._demands[position].joining(template)
-        if option is None:
-            return None
-        asked = option.variant.requirements
+    def _narrowed(self, requirements: Requirements, joining: Option) -> Requirements | None:
+        """A claim's requirements once a class joins, None if it may not."""
+        asked = joining.variant.requirements
         if not asked:
             return requirements
-        key = (id(template), requirements, asked)
+        index = joining.template.index
+        key = (id(joining.template), requirements, asked)
         if key not in self._joined:
-            fits = compatible(requirements, asked, template.index.well_known)
+            fits = compatible(requirements, asked, index.well_known)
             self._joined[key] = requirements.intersect(asked) if fits else None
         return self._joined[key]
 
@@ -338,7 +382,7 @@ class Packer:
         """USD per hour one pod costs on the machine that suits it best, were it full of its like."""
         option = demand.options[0]
         template = option.template
-        requirements = template.requirements.intersect(option.variant.requirements)
+        requirements = option.requirements
         prices = template.index.prices(requirements)
         claim = Claim(template, requirements, self._possible(template, requirements), {})
         shares = (

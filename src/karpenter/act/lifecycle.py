@@ -15,7 +15,7 @@ import structlog
 from karpenter.act import initialise, launch, quiet, register
 from karpenter.act.draft import Draft
 from karpenter.act.finalise import Finaliser
-from karpenter.act.nominate import Nominator
+from karpenter.act.nominate import Nominating
 from karpenter.act.world import World
 from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import NODE_CLAIM
@@ -32,7 +32,7 @@ _log = structlog.get_logger()
 class Lifecycle:
     """Takes claims through their life, one look at a time."""
 
-    def __init__(self, world: World, nominator: Nominator) -> None:
+    def __init__(self, world: World, nominator: Nominating) -> None:
         self._world = world
         self._launcher = launch.Launcher(world)
         self._nominator = nominator

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import structlog
 
@@ -21,6 +22,32 @@ from karpenter.kube.protocol import Writer
 
 _AT_ONCE = 32
 _log = structlog.get_logger()
+
+
+class Nominating(Protocol):
+    """What the rest asks of nomination."""
+
+    def assign(self, assigned: Mapping[str, Sequence[Pod]]) -> None:
+        """What the latest pass planned: pods by the key of their machine (claim or node name)."""
+
+    async def nominate_for(self, claim_name: str, node_name: str) -> None:
+        """Nominate the pods planned for a claim to its node. Failures cost the nomination, never the registration."""
+
+    async def withdraw_stale(self) -> None:
+        """Take back nominations of ours that the latest pass no longer means."""
+
+
+class NoNomination:
+    """Nomination switched off: plain scheduling decides."""
+
+    def assign(self, assigned: Mapping[str, Sequence[Pod]]) -> None:
+        """Nobody asks."""
+
+    async def nominate_for(self, claim_name: str, node_name: str) -> None:
+        """Nobody is nominated."""
+
+    async def withdraw_stale(self) -> None:
+        """Nothing was written."""
 
 
 class Nominator:

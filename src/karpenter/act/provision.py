@@ -10,7 +10,7 @@ from datetime import timedelta
 import structlog
 
 from karpenter.act.events import NORMAL, WARNING, Happening, about_pod, about_pool, shortened
-from karpenter.act.nominate import Nominator
+from karpenter.act.nominate import Nominating
 from karpenter.act.world import World
 from karpenter.api.core import Pod
 from karpenter.api.kinds import NODE_CLAIM
@@ -38,7 +38,7 @@ class Outcome:
 class Executor:
     """Carries plans out. ``nomination_window`` is how long planned pods are expected on a machine (SCH-640)."""
 
-    def __init__(self, world: World, nominator: Nominator, nomination_window: timedelta) -> None:
+    def __init__(self, world: World, nominator: Nominating, nomination_window: timedelta) -> None:
         self._world = world
         self._nominator = nominator
         self._window = nomination_window

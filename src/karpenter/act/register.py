@@ -11,7 +11,7 @@ import structlog
 
 from karpenter.act.draft import Draft
 from karpenter.act.events import WARNING, Happening, about_claim
-from karpenter.act.nominate import Nominator
+from karpenter.act.nominate import Nominating
 from karpenter.act.patching import difference
 from karpenter.act.world import World
 from karpenter.api.core import Node
@@ -23,7 +23,7 @@ from karpenter.model import conditions, labels, taints
 _log = structlog.get_logger()
 
 
-async def step(draft: Draft, world: World, nominator: Nominator) -> None:
+async def step(draft: Draft, world: World, nominator: Nominating) -> None:
     """Register the claim's Node unless that is done. Several nodes under one provider ID are waited out, not final."""
     if draft.is_true("Registered") or not draft.is_true("Launched"):
         return

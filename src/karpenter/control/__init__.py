@@ -1,1 +1,4 @@
-"""To be described."""
+"""The loops: what is looked at when, and what a process needs around that (settings, queues, health, logging).
+
+``manager`` wires watches to queues and loops; ``act`` does the work. Every loop survives its own faults.
+"""

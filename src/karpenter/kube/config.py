@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from karpenter.kube.client import KubeClient
     from karpenter.kube.credentials import Program
+    from karpenter.kube.throttle import TokenBucket
 
 _HOME = Path("~/.kube/config")
 _LISTS = ("clusters", "contexts", "users")
@@ -64,8 +65,11 @@ def load(path: str = "", context: str = "") -> Connection:
     return Connection(details.cluster.server, details.namespace, details.context_name, source, details)
 
 
-def connect(connection: Connection) -> KubeClient:
-    """A client for the cluster, to be closed by the caller. Raises ``ConfigError`` for unusable certificates or users."""
+def connect(connection: Connection, limit: TokenBucket | None = None) -> KubeClient:
+    """A client for the cluster, to be closed by the caller; ``limit`` paces its requests.
+
+    Raises ``ConfigError`` for unusable certificates or users.
+    """
     import httpx2
     import msgspec
     from lightkube.config.client_adapter import ConnectionParams
@@ -87,7 +91,7 @@ def connect(connection: Connection) -> KubeClient:
     if program is not None:
         parameters["auth"] = ProgramAuth(program)
     http = httpx2.AsyncClient(**parameters, headers={"User-Agent": user_agent()}, limits=limits)
-    return KubeClient(http)
+    return KubeClient(http, limit)
 
 
 def _program(user: User) -> Program | None:

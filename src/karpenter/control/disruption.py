@@ -1,0 +1,51 @@
+"""The disruption loop: so far emptiness. Look every ten seconds, wait a quarter of a minute, look again, act (DIS §3, §11)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from karpenter.act.disrupt import Disruptor
+from karpenter.act.world import World
+from karpenter.decide.disrupt import Removal, empty_nodes
+
+#: Pause between passes that found nothing (DIS-020), and between choosing and acting (DIS-023).
+POLL_SECONDS = 10.0
+VALIDATION_SECONDS = 15.0
+_log = structlog.get_logger()
+
+
+class DisruptionLoop:
+    """Removes empty nodes, within budgets."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._disruptor = Disruptor(world)
+
+    async def run(self) -> None:
+        """Pass after pass, until cancelled."""
+        while True:
+            if not await self.pass_once():
+                await asyncio.sleep(POLL_SECONDS)
+
+    async def pass_once(self) -> bool:
+        """One pass; whether it removed anything."""
+        await self._disruptor.tidy(self._world.state.views())
+        chosen = self._choose()
+        if not chosen:
+            return False
+        await asyncio.sleep(VALIDATION_SECONDS)
+        names = {removal.view.key for removal in chosen}
+        still = [removal for removal in self._choose() if removal.view.key in names]
+        if not still:
+            _log.debug("abandoning empty node consolidation attempt due to pod churn, command is no longer valid")
+            return False
+        return await self._disruptor.remove(still) > 0
+
+    def _choose(self) -> tuple[Removal, ...]:
+        now = self._world.clock.now()
+        state = self._world.state
+        found = empty_nodes(state.snapshot(), now, lambda key: state.is_nominated(key, now))
+        self._disruptor.say_blocked([item for item in found.blocked if item.view.initialized])
+        return found.removals

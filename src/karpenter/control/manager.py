@@ -1,0 +1,301 @@
+"""Everything a controller process runs, wired together: watches feed the state, changes wake queues, loops decide.
+
+The same manager runs on a real cluster, on the in-memory API server and in the simulator; only what it is handed differs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+import structlog
+
+from karpenter.act.collect import claims_without_instance
+from karpenter.act.drain import Drainer
+from karpenter.act.events import Recorder
+from karpenter.act.lifecycle import Lifecycle
+from karpenter.act.nominate import Nominator, NoNomination
+from karpenter.act.podevents import PodEvents, is_event
+from karpenter.act.pools import NodeClassState, PoolKeeper
+from karpenter.act.provision import Executor
+from karpenter.act.world import World
+from karpenter.api.core import DaemonSet, Node, Pod, PodDisruptionBudget
+from karpenter.api.karpenter import NodeClaim, NodeClassReference, NodePool
+from karpenter.api.kinds import DAEMON_SET, NODE, NODE_CLAIM, NODE_POOL, POD, POD_DISRUPTION_BUDGET, Kind
+from karpenter.api.meta import Condition, ObjectMeta, Wire
+from karpenter.cluster import ClusterState
+from karpenter.cluster.snapshot import pod_key
+from karpenter.control.batcher import Batcher, Window
+from karpenter.control.disruption import DisruptionLoop
+from karpenter.control.provisioner import Provisioner
+from karpenter.control.queue import WorkQueue, supervised
+from karpenter.control.settings import Settings
+from karpenter.decide.provision import Options
+from karpenter.kube.errors import KubeError
+from karpenter.kube.informer import Informer
+from karpenter.kube.protocol import Kube, Rejected
+from karpenter.model import labels, pods, taints
+from karpenter.model.clock import Clock
+from karpenter.providers.contract import CloudProvider
+
+T = TypeVar("T", bound=Wire)
+
+#: How often pool counters are written (API-645), and lost halves are looked for (OPS-090).
+COUNTER_SECONDS = 5.0
+COLLECT_SECONDS = 120.0
+_WORKERS = 64
+_log = structlog.get_logger()
+
+
+class _Classified(Protocol):
+    """What readiness reads of a node class of any kind."""
+
+    metadata: ObjectMeta
+    status: _ClassStatus
+
+
+class _ClassStatus(Protocol):
+    conditions: tuple[Condition, ...]
+
+
+class _Source(Protocol):
+    """What running watches need of an informer, whatever it watches."""
+
+    fault: KubeError | None
+
+    @property
+    def synced(self) -> bool: ...
+
+    async def wait_synced(self) -> None: ...
+
+    async def run(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class _Watched:
+    plural: str
+    source: _Source
+
+
+@dataclass(frozen=True)
+class Extra:
+    """What a provider brings along: loops of its own, by name, and collectors of machines nobody owns."""
+
+    loops: Mapping[str, Callable[[], Awaitable[None]]] = field(default_factory=dict)
+    collectors: Mapping[str, Callable[[], Awaitable[object]]] = field(default_factory=dict)
+
+
+class Manager:
+    """A controller process on one cluster."""
+
+    def __init__(
+        self, kube: Kube, provider: CloudProvider, clock: Clock, settings: Settings, extra: Extra = Extra()
+    ) -> None:
+        self._extra = extra
+        self.state = ClusterState(_complain)
+        self._recorder = Recorder(kube, clock)
+        self.world = World(kube, provider, self.state, clock, self._recorder)
+        self._node_classes: dict[tuple[str, str, str], NodeClassState] = {}
+        nominator = Nominator(kube, self.state) if settings.nominate_pods else NoNomination()
+        self._lifecycle = Lifecycle(self.world, nominator)
+        self._pod_events = PodEvents(self.world)
+        self._keeper = PoolKeeper(self.world, self._find_class)
+        self._batcher = Batcher(
+            Window(settings.batch_idle_duration.total_seconds(), settings.batch_max_duration.total_seconds())
+        )
+        executor = Executor(self.world, nominator, settings.nomination_window)
+        options = Options(settings.preference_policy, settings.min_values_policy)
+        self.provisioner = Provisioner(self.world, self._batcher, executor, options)
+        self._disruption = DisruptionLoop(self.world)
+        self._claims = WorkQueue("nodeclaim.lifecycle", self._lifecycle.look, _WORKERS)
+        self._draining = WorkQueue("node.termination", Drainer(self.world).look, _WORKERS)
+        self._pools = WorkQueue("nodepool.readiness", self._keeper.look, 4)
+        self._pod_event_queue = WorkQueue("nodeclaim.podevents", self._pod_events.look, 8)
+        self._informers: list[_Watched] = []
+        self.pods = self._informer(POD, self._on_pod)
+        self._watch()
+
+    # -- running ------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for watched in self._informers:
+                tasks.create_task(watched.source.run())
+            for name, loop in self._extra.loops.items():
+                tasks.create_task(supervised(name, loop))
+            tasks.create_task(supervised("events", self._recorder.run))
+            await asyncio.gather(*(watched.source.wait_synced() for watched in self._informers))
+            _log.info("Starting Controller", controllers=len(self._loops()))
+            for name, loop in self._loops().items():
+                tasks.create_task(supervised(name, loop))
+
+    def _loops(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        return {
+            "nodeclaim.lifecycle": self._claims.run,
+            "node.termination": self._draining.run,
+            "nodepool.readiness": self._pools.run,
+            "nodeclaim.podevents": self._pod_event_queue.run,
+            "provisioner": self.provisioner.run,
+            "disruption": self._disruption.run,
+            "nodepool.counter": self._count,
+            "nodeclaim.garbagecollection": self._collect,
+        }
+
+    async def _count(self) -> None:
+        while True:
+            try:
+                await self._keeper.count()
+            except KubeError as error:
+                _log.debug("counting pools failed", error=str(error))
+            await asyncio.sleep(COUNTER_SECONDS)
+
+    async def _collect(self) -> None:
+        while True:
+            await asyncio.sleep(COLLECT_SECONDS)
+            await claims_without_instance(self.world)
+            for collect in self._extra.collectors.values():
+                await collect()
+
+    def unready(self) -> str:
+        """What keeps the process from being ready; empty when nothing does."""
+        waiting = [watched.plural for watched in self._informers if not watched.source.synced]
+        faults = [f"{watched.plural}: {watched.source.fault}" for watched in self._informers if watched.source.fault]
+        if faults:
+            return "; ".join(faults)
+        return f"waiting for {', '.join(waiting)}" if waiting else ""
+
+    def faults(self) -> list[KubeError]:
+        """Why watches bring no news now."""
+        return [watched.source.fault for watched in self._informers if watched.source.fault is not None]
+
+    # -- watches ------------------------------------------------------------------------------------------------------
+
+    def _informer(self, kind: Kind[T], handler: Callable[[T | None, T | None], None]) -> Informer[T]:
+        informer = Informer(self.world.kube, kind, on_rejected=_rejected)
+        informer.subscribe(handler)
+        self._informers.append(_Watched(kind.plural, informer))
+        return informer
+
+    def _watch(self) -> None:
+        self._informer(NODE, self._on_node)
+        self._informer(NODE_CLAIM, self._on_claim)
+        self._informer(NODE_POOL, self._on_pool)
+        self._informer(DAEMON_SET, self._on_daemon_set)
+        self._informer(POD_DISRUPTION_BUDGET, self._on_budget)
+        for kind in self.world.provider.node_class_kinds:
+            self._informer(kind, self._on_node_class(kind))
+
+    def _on_pod(self, old: Pod | None, new: Pod | None) -> None:
+        if new is None:
+            if old is not None:
+                self.state.remove_pod(pod_key(old))
+                self._wake_drain(old)
+            return
+        self.state.set_pod(new)
+        if pods.is_provisionable(new):
+            self._batcher.trigger(new.metadata.uid)
+        if is_event(old, new):
+            claim = self._pod_events.notice(new)
+            if claim:
+                self._pod_event_queue.add(claim)
+        if new.metadata.deletion_timestamp is not None:
+            self._wake_drain(new)
+
+    def _wake_drain(self, pod: Pod) -> None:
+        node = self.state.node(pod.spec.node_name)
+        if node is not None and node.metadata.deletion_timestamp is not None:
+            self._draining.add(node.metadata.name)
+
+    def _on_node(self, old: Node | None, new: Node | None) -> None:
+        if new is not None:
+            self.state.set_node(new)
+            if new.metadata.deletion_timestamp is not None:
+                self._draining.add(new.metadata.name)
+            if any(taints.same(taint, labels.DISRUPTED_TAINT) for taint in new.spec.taints):
+                self._batcher.trigger(new.metadata.uid)
+        elif old is not None:
+            self.state.remove_node(old.metadata.name)
+        for node in (old, new):
+            claim = self.state.claim_of(node.spec.provider_id) if node is not None else None
+            if claim is not None:
+                self._claims.add(claim.metadata.name)
+
+    def _on_claim(self, old: NodeClaim | None, new: NodeClaim | None) -> None:
+        if new is None:
+            if old is not None:
+                self.state.remove_claim(old.metadata.name)
+                self._lifecycle.forget(old.metadata.name)
+                self._replan(old)
+            return
+        self.state.set_claim(new)
+        self._lifecycle.observed(new)
+        self._claims.add(new.metadata.name)
+        for node in self.state.nodes_of(new.status.provider_id):
+            if node.metadata.deletion_timestamp is not None:
+                self._draining.add(node.metadata.name)
+
+    def _replan(self, claim: NodeClaim) -> None:
+        """A claim is gone: pods that were meant for it need a new plan without waiting for their next reminder."""
+        meant = {uid for uid, key in self.state.planned.items() if key == claim.metadata.name}
+        for pod in self.state.waiting_pods() if meant else ():
+            if pod.metadata.uid in meant:
+                self._batcher.trigger(pod.metadata.uid)
+
+    def _on_pool(self, old: NodePool | None, new: NodePool | None) -> None:
+        if new is None:
+            if old is not None:
+                self.state.remove_pool(old.metadata.name)
+            return
+        self.state.set_pool(new)
+        self._pools.add(new.metadata.name)
+        if (
+            old is None
+            or old.metadata.generation != new.metadata.generation
+            or old.status.conditions != new.status.conditions
+        ):
+            for claim in self.state.claims():
+                if claim.metadata.labels.get(labels.NODE_POOL) == new.metadata.name:
+                    self._claims.add(claim.metadata.name)
+            for pod in self.state.waiting_pods():
+                self._batcher.trigger(pod.metadata.uid)
+
+    def _on_daemon_set(self, old: DaemonSet | None, new: DaemonSet | None) -> None:
+        if new is not None:
+            self.state.set_daemon_set(new)
+        elif old is not None:
+            self.state.remove_daemon_set((old.metadata.namespace, old.metadata.name))
+
+    def _on_budget(self, old: PodDisruptionBudget | None, new: PodDisruptionBudget | None) -> None:
+        if new is not None:
+            self.state.set_budget(new)
+        elif old is not None:
+            self.state.remove_budget((old.metadata.namespace, old.metadata.name))
+
+    def _on_node_class(self, kind: Kind[Wire]) -> Callable[[Wire | None, Wire | None], None]:
+        def handle(old: Wire | None, new: Wire | None) -> None:
+            subject: _Classified = new or old  # type: ignore[assignment]
+            key = (kind.group, kind.name, subject.metadata.name)
+            if new is None:
+                self._node_classes.pop(key, None)
+            else:
+                leaving = subject.metadata.deletion_timestamp is not None
+                self._node_classes[key] = NodeClassState(subject.status.conditions, leaving)
+            for pool in self.state.pools():
+                self._pools.add(pool.metadata.name)
+
+        return handle
+
+    def _find_class(self, reference: NodeClassReference) -> NodeClassState | None:
+        return self._node_classes.get((reference.group, reference.kind, reference.name))
+
+
+def _complain(kind: str, name: str, why: str) -> None:
+    _log.error("object cannot be used", **{kind: name}, error=why)
+
+
+def _rejected(rejected: Rejected) -> None:
+    name = f"{rejected.namespace}/{rejected.name}" if rejected.namespace else rejected.name
+    _log.error("object does not decode", **{rejected.kind: name}, error=rejected.error)

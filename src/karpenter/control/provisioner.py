@@ -1,0 +1,99 @@
+"""The provisioning loop: wait for a batch, take a snapshot, decide, carry out (SCH §§1-2). Passes never overlap."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import structlog
+
+from karpenter.act.provision import Executor
+from karpenter.act.world import World
+from karpenter.api.karpenter import NodePool
+from karpenter.catalog.index import TypeIndex, well_known_of
+from karpenter.catalog.types import InstanceType
+from karpenter.control.batcher import Batcher
+from karpenter.decide.plan import Plan
+from karpenter.decide.provision import Options, provision
+from karpenter.model import labels
+from karpenter.providers.contract import ProviderError
+
+#: Pods still waiting trigger again after this long (SCH-001).
+RETRY_SECONDS = 10.0
+_log = structlog.get_logger()
+
+
+class Indexes:
+    """Instance types of each pool, prepared once per distinct list."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._prepared: dict[int, tuple[tuple[InstanceType, ...], TypeIndex]] = {}
+
+    async def of_pools(self, pools: tuple[NodePool, ...]) -> dict[str, TypeIndex]:
+        """Prepared types by pool name; pools whose types cannot be resolved are left out (SCH-115)."""
+        found: dict[str, TypeIndex] = {}
+        used: set[int] = set()
+        for pool in pools:
+            reference = {"name": pool.metadata.name}
+            if not self._world.manages(pool):
+                continue
+            try:
+                types = await self._world.provider.instance_types(pool)
+            except ProviderError as error:
+                _log.error("skipping, unable to resolve instance types", NodePool=reference, error=str(error))
+                continue
+            if not types:
+                _log.info("skipping, no resolved instance types found", NodePool=reference)
+            found[pool.metadata.name] = self._index(types)
+            used.add(id(types))
+        self._prepared = {key: value for key, value in self._prepared.items() if key in used}
+        return found
+
+    def _index(self, types: tuple[InstanceType, ...]) -> TypeIndex:
+        known = self._prepared.get(id(types))
+        if known is None or known[0] is not types:
+            known = (types, TypeIndex(types, labels.WELL_KNOWN | well_known_of(types)))
+            self._prepared[id(types)] = known
+        return known[1]
+
+
+class Provisioner:
+    """Runs provisioning passes. ``indexes`` prepares instance types, ``options`` are the decision's settings."""
+
+    def __init__(self, world: World, batcher: Batcher, executor: Executor, options: Options) -> None:
+        self._world = world
+        self._batcher = batcher
+        self._executor = executor
+        self._options = options
+        self._indexes = Indexes(world)
+        self.last_plan = Plan()
+
+    async def run(self) -> None:
+        """Pass after pass, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._remind())
+            while True:
+                await self._batcher.wait()
+                await self.decide_once()
+
+    async def _remind(self) -> None:
+        while True:
+            await asyncio.sleep(RETRY_SECONDS)
+            for pod in self._world.state.waiting_pods():
+                self._batcher.trigger(pod.metadata.uid)
+
+    async def decide_once(self) -> Plan:
+        """One pass: snapshot, decision, execution."""
+        started = time.perf_counter()
+        snapshot = self._world.state.snapshot()
+        ours = tuple(pool for pool in snapshot.pools if self._world.manages(pool))
+        indexes = await self._indexes.of_pools(ours)
+        waiting = sum(len(group.pods) for group in snapshot.groups)
+        _log.debug("computing scheduling decision for provisionable pod(s)", **{"pending-pods": waiting})
+        plan = provision(snapshot, indexes, self._world.clock.now(), self._options)
+        outcome = await self._executor.carry_out(plan, time.perf_counter() - started)
+        self.last_plan = plan
+        if outcome.failures:
+            self._batcher.trigger("failed claims")
+        return plan

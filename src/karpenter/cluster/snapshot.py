@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from karpenter.api.core import Pod, PodDisruptionBudget, PodSpec
 from karpenter.api.karpenter import NodePool
@@ -14,10 +15,18 @@ from karpenter.model.resources import Resources
 #: Namespace and name of a pod.
 PodKey = tuple[str, str]
 
+_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+
 
 def pod_key(pod: Pod) -> PodKey:
     """Namespace and name."""
     return (pod.metadata.namespace, pod.metadata.name)
+
+
+def age(pod: Pod) -> tuple[datetime, str, str, str]:
+    """Sort key: oldest first, ties by uid (SCH-231)."""
+    meta = pod.metadata
+    return (meta.creation_timestamp or _LONG_AGO, meta.uid, meta.namespace, meta.name)
 
 
 @dataclass(frozen=True)
@@ -41,8 +50,9 @@ class Daemon:
 class Snapshot:
     """Everything a decision reads.
 
-    ``groups`` are the pods waiting for a machine; ``planned`` says on which view (by key) the last pass placed a pod (by
-    uid), so that an unchanged plan stays the same plan; ``repelling`` are bound pods with required anti-affinity.
+    Its order never tells in which order events arrived. ``groups`` are the pods waiting for a machine; ``planned`` says on which
+    view (by key) the last pass placed a pod (by uid), so that an unchanged plan stays the same plan; ``repelling`` are bound pods
+    with required anti-affinity.
     """
 
     groups: tuple[PodGroup, ...] = ()

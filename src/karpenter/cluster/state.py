@@ -13,7 +13,7 @@ Machines are keyed by provider ID where there is one, so that a Node and its Nod
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 
 import msgspec
 
@@ -21,12 +21,10 @@ from karpenter.api.core import DaemonSet, Node, Pod, PodDisruptionBudget
 from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.cluster.classes import PodClass, PodClasses
 from karpenter.cluster.nodes import NO_USAGE, NodeView, Usage, view
-from karpenter.cluster.snapshot import Daemon, PodGroup, PodKey, Snapshot, pod_key
+from karpenter.cluster.snapshot import Daemon, PodGroup, PodKey, Snapshot, age, pod_key
 from karpenter.model import labels, pods
 from karpenter.model import resources as res
 from karpenter.model.quantity import QuantityError
-
-_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 #: Told about an object that cannot be used: kind, ``namespace/name``, why.
 Complaint = Callable[[str, str, str], None]
@@ -46,8 +44,8 @@ class ClusterState:
         self._repelling: dict[PodKey, Pod] = {}
         self._nodes: dict[str, Node] = {}
         self._claims: dict[str, NodeClaim] = {}
-        self._node_of_provider: dict[str, str] = {}
-        self._claim_of_provider: dict[str, str] = {}
+        self._nodes_of_provider = _Names()
+        self._claims_of_provider = _Names()
         self._views: dict[str, NodeView] = {}
         self._pools: dict[str, NodePool] = {}
         self._daemon_sets: dict[PodKey, DaemonSet] = {}
@@ -71,11 +69,12 @@ class ClusterState:
             return
         self._pods[key] = pod
         self._class_of[key] = pod_class
-        self._track_daemon_pod(key, pod)
+        for daemon_set in _daemon_sets_of(pod):
+            self._daemon_pods.setdefault(daemon_set, {})[key] = pod
         if pod.spec.node_name and not pods.is_finished(pod):
             self._bound.setdefault(pod.spec.node_name, {})[key] = pod
             self._drop_usage(pod.spec.node_name)
-            if pod.spec.affinity is not None and pod.spec.affinity.pod_anti_affinity is not None:
+            if _repels(pod):
                 self._repelling[key] = pod
         elif pods.is_provisionable(pod):
             self._waiting.setdefault(pod_class, {})[key] = pod
@@ -97,21 +96,18 @@ class ClusterState:
             self._drop_usage(pod.spec.node_name)
             if not bound:
                 del self._bound[pod.spec.node_name]
-        for siblings in self._daemon_pods.values() if pods.is_daemon(pod) else ():
-            siblings.pop(key, None)
-
-    def _track_daemon_pod(self, key: PodKey, pod: Pod) -> None:
-        for owner in pod.metadata.owner_references:
-            if owner.kind == "DaemonSet" and owner.api_version == "apps/v1":
-                self._daemon_pods.setdefault((key[0], owner.name), {})[key] = pod
+        for daemon_set in _daemon_sets_of(pod):
+            siblings = self._daemon_pods[daemon_set]
+            del siblings[key]
+            if not siblings:
+                del self._daemon_pods[daemon_set]
 
     def set_node(self, node: Node) -> None:
         """A Node appeared or changed."""
         name = node.metadata.name
         self._forget_node(name)
         self._nodes[name] = node
-        if node.spec.provider_id:
-            self._node_of_provider[node.spec.provider_id] = name
+        self._nodes_of_provider.add(node.spec.provider_id, name)
         self._drop_view_of_node(node)
 
     def remove_node(self, name: str) -> None:
@@ -121,8 +117,7 @@ class ClusterState:
     def _forget_node(self, name: str) -> None:
         old = self._nodes.pop(name, None)
         if old is not None:
-            if self._node_of_provider.get(old.spec.provider_id) == name:
-                del self._node_of_provider[old.spec.provider_id]
+            self._nodes_of_provider.discard(old.spec.provider_id, name)
             self._drop_view_of_node(old)
 
     def set_claim(self, claim: NodeClaim) -> None:
@@ -130,8 +125,7 @@ class ClusterState:
         name = claim.metadata.name
         self._forget_claim(name)
         self._claims[name] = claim
-        if claim.status.provider_id:
-            self._claim_of_provider[claim.status.provider_id] = name
+        self._claims_of_provider.add(claim.status.provider_id, name)
         self._drop_view_of_claim(claim)
 
     def remove_claim(self, name: str) -> None:
@@ -143,8 +137,7 @@ class ClusterState:
     def _forget_claim(self, name: str) -> None:
         old = self._claims.pop(name, None)
         if old is not None:
-            if self._claim_of_provider.get(old.status.provider_id) == name:
-                del self._claim_of_provider[old.status.provider_id]
+            self._claims_of_provider.discard(old.status.provider_id, name)
             self._drop_view_of_claim(old)
 
     def set_pool(self, pool: NodePool) -> None:
@@ -157,12 +150,18 @@ class ClusterState:
 
     def set_daemon_set(self, daemon_set: DaemonSet) -> None:
         """A DaemonSet appeared or changed."""
-        self._daemon_sets[(daemon_set.metadata.namespace, daemon_set.metadata.name)] = daemon_set
+        key = (daemon_set.metadata.namespace, daemon_set.metadata.name)
+        try:
+            pods.template_requests(daemon_set.spec.template.spec)
+        except QuantityError as error:
+            self._daemon_sets.pop(key, None)
+            self._complain("DaemonSet", "/".join(key), str(error))
+        else:
+            self._daemon_sets[key] = daemon_set
 
     def remove_daemon_set(self, key: PodKey) -> None:
-        """A DaemonSet is gone."""
+        """A DaemonSet is gone. Its pods may outlive it, or be taken over by another of its name."""
         self._daemon_sets.pop(key, None)
-        self._daemon_pods.pop(key, None)
 
     def set_budget(self, budget: PodDisruptionBudget) -> None:
         """A PodDisruptionBudget appeared or changed."""
@@ -212,7 +211,7 @@ class ClusterState:
 
     def claim_of(self, provider_id: str) -> NodeClaim | None:
         """The NodeClaim of an instance."""
-        return self._claims.get(self._claim_of_provider.get(provider_id, ""))
+        return self._claims.get(self._claims_of_provider.first(provider_id))
 
     def node(self, name: str) -> Node | None:
         """A Node by name."""
@@ -220,11 +219,7 @@ class ClusterState:
 
     def nodes_of(self, provider_id: str) -> tuple[Node, ...]:
         """Nodes with this provider ID: normally one."""
-        if not provider_id or provider_id not in self._node_of_provider:
-            return ()
-        found = self._nodes[self._node_of_provider[provider_id]]
-        others = (n for n in self._nodes.values() if n.spec.provider_id == provider_id and n is not found)
-        return (found, *others)
+        return tuple(self._nodes[name] for name in self._nodes_of_provider.all(provider_id))
 
     def pools(self) -> tuple[NodePool, ...]:
         """All NodePools, by name."""
@@ -248,25 +243,36 @@ class ClusterState:
             nodes=self.views(),
             pools=self.pools(),
             daemons=self.daemons(),
-            budgets=tuple(self._budgets.values()),
-            repelling=tuple((pod, pod.spec.node_name) for pod in self._repelling.values()),
+            budgets=tuple(self._budgets[key] for key in sorted(self._budgets)),
+            repelling=tuple((self._repelling[key], node) for key, node in self._repelled_nodes()),
             planned=dict(self.planned),
         )
 
     def _groups(self) -> Iterable[PodGroup]:
-        for pod_class, waiting in self._waiting.items():
-            yield PodGroup(pod_class, tuple(sorted(waiting.values(), key=_age)))
+        for pod_class, waiting in sorted(self._waiting.items(), key=lambda item: item[0].key):
+            yield PodGroup(pod_class, tuple(sorted(waiting.values(), key=age)))
+
+    def _repelled_nodes(self) -> Iterable[tuple[PodKey, str]]:
+        """Repelling pods with their nodes, as far as those are known yet."""
+        for key in sorted(self._repelling):
+            node_name = self._repelling[key].spec.node_name
+            if node_name in self._nodes:
+                yield key, node_name
 
     def views(self) -> tuple[NodeView, ...]:
         """One view per machine, by name."""
         for name, claim in self._claims.items():
-            key = claim.status.provider_id or f"claim/{name}"
+            provider_id = claim.status.provider_id
+            key = provider_id or f"claim/{name}"
             if key not in self._views:
-                self._build_view(key, self._nodes.get(self._node_of_provider.get(claim.status.provider_id, "")), claim)
+                node = self._nodes.get(self._nodes_of_provider.first(provider_id))
+                self._build_view(key, node, self.claim_of(provider_id) or claim)
         for name, node in self._nodes.items():
-            key = node.spec.provider_id or f"node/{name}"
-            if key not in self._views and not self._awaits_its_claim(node):
-                self._build_view(key, node, self.claim_of(node.spec.provider_id))
+            provider_id = node.spec.provider_id
+            key = provider_id or f"node/{name}"
+            first = self._nodes[self._nodes_of_provider.first(provider_id) or name]
+            if key not in self._views and not self._awaits_its_claim(first):
+                self._build_view(key, first, self.claim_of(provider_id))
         return tuple(sorted(self._views.values(), key=lambda item: item.name))
 
     @staticmethod
@@ -289,7 +295,7 @@ class ClusterState:
     def _usage_of(self, node_name: str) -> Usage:
         known = self._usage.get(node_name)
         if known is None:
-            bound = self._bound.get(node_name, {})
+            bound = dict(sorted(self._bound.get(node_name, {}).items()))
             known = self._usage[node_name] = Usage(
                 requested=res.add(*(self._class_of[key].requests for key in bound)),
                 daemon_requested=res.add(
@@ -308,11 +314,10 @@ class ClusterState:
         running = self._daemon_pods.get(key)
         if not running:
             return Daemon("/".join(key), template, pods.template_requests(template))
-        newest_key = max(running, key=lambda pod: (_created(running[pod]), pod))
-        newest = running[newest_key]
+        newest = max(running.values(), key=age)
         # The DaemonSet controller pins a running pod to its host; what the next node must offer is in the template.
         spec = msgspec.structs.replace(newest.spec, affinity=template.affinity)
-        return Daemon("/".join(key), spec, self._class_of[newest_key].requests)
+        return Daemon("/".join(key), spec, self._class_of[pod_key(newest)].requests)
 
     # -- invalidation -------------------------------------------------------------------------------------------------
 
@@ -334,9 +339,38 @@ class ClusterState:
             self._drop_view_of_claim(claim)
 
 
-def _created(pod: Pod) -> datetime:
-    return pod.metadata.creation_timestamp or _LONG_AGO
+class _Names:
+    """Names of the objects that carry a provider ID: normally one. Of several the first by name counts."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, set[str]] = {}
+
+    def add(self, provider_id: str, name: str) -> None:
+        if provider_id:
+            self._of.setdefault(provider_id, set()).add(name)
+
+    def discard(self, provider_id: str, name: str) -> None:
+        names = self._of.get(provider_id, set())
+        names.discard(name)
+        if not names:
+            self._of.pop(provider_id, None)
+
+    def first(self, provider_id: str) -> str:
+        """The first name, empty when there is none."""
+        return min(self._of.get(provider_id, ()), default="")
+
+    def all(self, provider_id: str) -> list[str]:
+        return sorted(self._of.get(provider_id, ()))
 
 
-def _age(pod: Pod) -> tuple[datetime, str, str, str]:
-    return (_created(pod), pod.metadata.uid, pod.metadata.namespace, pod.metadata.name)
+def _repels(pod: Pod) -> bool:
+    affinity = pod.spec.affinity.pod_anti_affinity if pod.spec.affinity is not None else None
+    return affinity is not None and bool(affinity.required)
+
+
+def _daemon_sets_of(pod: Pod) -> set[PodKey]:
+    return {
+        (pod.metadata.namespace, owner.name)
+        for owner in pod.metadata.owner_references
+        if owner.kind == "DaemonSet" and owner.api_version == "apps/v1"
+    }

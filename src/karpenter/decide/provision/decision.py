@@ -106,7 +106,7 @@ class _Decision:
         self._unplaced: list[UnplacedPod] = []
 
     def plan(self) -> Plan:
-        waiting = self._kept_in_place(self._served(self._waiting()))
+        waiting = self._kept_in_place(sorted(self._served(self._waiting()), key=_order))
         standing = self._settled((item, 0) for item in sorted(waiting, key=_order))
         claims: list[PlannedClaim] = []
         packings: list[Packing] = []

@@ -20,7 +20,7 @@ from karpenter.api.core import (
 )
 from karpenter.cluster.classes import PodClass, PodClasses, required_terms
 from karpenter.cluster.nodes import NodeView
-from karpenter.cluster.snapshot import PodGroup, Snapshot
+from karpenter.cluster.snapshot import PodGroup, Snapshot, age
 from karpenter.decide.reasons import Category, Reason
 from karpenter.model import labels, pods, selectors
 from karpenter.model.pod_requirements import complaints
@@ -146,7 +146,7 @@ def leaving_groups(snapshot: Snapshot, now: datetime) -> tuple[PodGroup, ...]:
             for pod in view.pods:
                 if pods.is_reschedulable(pod, now) and not _fully_blocked(pod, snapshot.budgets, now):
                     groups.setdefault(classes.of(pod), []).append(pod)
-    return tuple(PodGroup(pod_class, tuple(found)) for pod_class, found in groups.items())
+    return tuple(PodGroup(pod_class, tuple(sorted(found, key=age))) for pod_class, found in groups.items())
 
 
 def _fully_blocked(pod: Pod, budgets: Iterable[PodDisruptionBudget], now: datetime) -> bool:

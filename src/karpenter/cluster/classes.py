@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from karpenter.api.core import Affinity, NodeSelectorTerm, Pod, PodSpec
+from karpenter.api.core import Affinity, NodeSelectorTerm, Pod, PodSpec, Volume
 from karpenter.model import labels, pods
 from karpenter.model.requirements import Op, Requirement, Requirements, requirement
 from karpenter.model.resources import Resources
@@ -64,6 +64,7 @@ class PodClasses:
 
 
 def _key(pod: Pod) -> bytes:
+    """Volumes without a source that matters are left out: the token volume every pod is given has a name of its own."""
     spec, status = pod.spec, pod.status
     seen = (
         spec.containers,
@@ -74,7 +75,7 @@ def _key(pod: Pod) -> bytes:
         spec.topology_spread_constraints,
         spec.resources,
         spec.overhead,
-        spec.volumes,
+        [volume for volume in spec.volumes if volume != Volume(name=volume.name)],
         spec.resource_claims,
         spec.priority,
     )

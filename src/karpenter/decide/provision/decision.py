@@ -126,7 +126,7 @@ class _Decision:
         )
 
     def _planned(self, packing: Packing, standing: Sequence[_Standing]) -> Iterable[PlannedClaim]:
-        taken = {view.name for view in self._snapshot.nodes if view.leaving}
+        taken = {view.key for view in self._snapshot.nodes}
         return planned_claims(packing.claims, [item.demand for item in standing], taken)
 
     # -- who waits ------------------------------------------------------------------------------------------------------

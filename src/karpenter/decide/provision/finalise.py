@@ -25,7 +25,7 @@ _LARGEST_LABEL_INTEGER = 2**31 - 1
 def planned_claims(
     claims: Sequence[Claim], demands: Sequence[Demand], taken_names: Collection[str]
 ) -> tuple[PlannedClaim, ...]:
-    """The claims of a packing as objects, each with its own pods. ``taken_names`` belong to claims that are leaving."""
+    """The claims of a packing as objects, each with its own pods. ``taken_names`` belong to claims that exist."""
     next_pod = [0] * len(demands)
     planned = []
     for claim in claims:
@@ -54,7 +54,7 @@ def _planned(claim: Claim, pods: tuple[Pod, ...], taken_names: Collection[str]) 
 
 
 def _name(pool: str, pods: tuple[Pod, ...], taken_names: Collection[str]) -> str:
-    """``<pool>-<digest of its pods>``; a name still worn by a leaving claim is passed over."""
+    """``<pool>-<digest of its pods>``; a name that a claim already bears is passed over: that one did not hold them."""
     identities = sorted(pod.metadata.uid or f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in pods)
     attempt = 0
     while True:

@@ -58,7 +58,8 @@ class Kind(Generic[T]):
         try:
             return self._decoder.decode(data)
         except msgspec.ValidationError:
-            return msgspec.convert(without_nulls(msgspec.json.decode(data)), self.type)
+            # Encoded again rather than converted: fields kept undecoded only exist as JSON.
+            return self._decoder.decode(msgspec.json.encode(without_nulls(msgspec.json.decode(data))))
 
     def encode(self, obj: T) -> bytes:
         """JSON of one object, with ``apiVersion`` and ``kind``."""

@@ -127,3 +127,8 @@ def test_metadata_is_written_without_what_it_lacks() -> None:
     assert kinds.NAMESPACE.encode(core.Namespace()) == b'{"apiVersion":"v1","kind":"Namespace"}'
     named = core.Namespace(metadata=ObjectMeta(name="a"))
     assert kinds.NAMESPACE.encode(named) == b'{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a"}}'
+
+
+def test_fields_kept_undecoded_survive_beside_nulls() -> None:
+    pod = POD.decode(b'{"metadata":{"name":"a","labels":null},"spec":{"volumes":[{"name":"v","ephemeral":{"x":1}}]}}')
+    assert bytes(pod.spec.volumes[0].ephemeral or b"") == b'{"x":1}'

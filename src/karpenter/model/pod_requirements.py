@@ -40,5 +40,6 @@ def _of_operator(key: str, operator: str, values: tuple[str, ...]) -> Iterator[s
     known = CLOSED_VALUES.get(key)
     if operator == Op.IN and values and known is not None and not known.intersection(values):
         yield f"no valid values found in [{' '.join(values)}] for {key}, expected one of [{' '.join(sorted(known))}]"
-    if operator in _NUMERIC and (len(values) != 1 or (as_integer(values[0]) or -1) < 0) and values != ("0",):
+    bound = as_integer(values[0]) if len(values) == 1 else None
+    if operator in _NUMERIC and (bound is None or bound < 0):
         yield f"key {key} with operator {operator} must have a single positive integer value"

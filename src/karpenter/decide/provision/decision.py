@@ -86,11 +86,10 @@ class _Decision:
         self._options = options
         self._now = now
         self._strict = options.min_values is MinValuesPolicy.STRICT
-        self._templates, self._skipped = templates.usable(
-            snapshot.pools, indexes, snapshot.daemons, min_values=self._strict
-        )
+        daemons = tuple(daemon for daemon in snapshot.daemons if not daemon.spec.resource_claims)  # SCH-212
+        self._templates, self._skipped = templates.usable(snapshot.pools, indexes, daemons, min_values=self._strict)
         by_name = {template.name: template for template in self._templates}
-        self._machines = machines(snapshot.nodes, by_name, snapshot.daemons)
+        self._machines = machines(snapshot.nodes, by_name, daemons)
         self._limits: Mapping[str, Mapping[str, int]] = {
             t.name: left for t in self._templates if (left := _left_of_limits(t, snapshot.nodes))
         }

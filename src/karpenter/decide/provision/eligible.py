@@ -92,6 +92,8 @@ def _affinity_errors(spec: PodSpec, well_known: frozenset[str]) -> list[str]:
 def term_errors(term: NodeSelectorTerm, well_known: frozenset[str]) -> list[str]:
     """Why a required node-affinity term cannot be used; empty when it can."""
     errors = ["node selector term with matchFields is not supported"] if term.match_fields else []
+    if not term.match_fields and not term.match_expressions:
+        errors.append("an empty node selector term matches no node")
     for entry in term.match_expressions:
         errors += complaints(entry.key, entry.operator, entry.values, well_known)
     return errors
@@ -107,7 +109,8 @@ def _unsupported(spec: PodSpec) -> Iterator[tuple[Category, str]]:
         yield from _pod_affinity(affinity.pod_anti_affinity, "pod anti-affinity")
     for volume in spec.volumes:
         yield from _volume(volume)
-    for container in spec.containers:
+    sidecars = (container for container in spec.init_containers if container.restart_policy == "Always")
+    for container in (*spec.containers, *sidecars):
         for port in container.ports:
             if port.host_port:
                 yield Category.HOST_PORT, f"host port {port.host_port} is not supported yet"

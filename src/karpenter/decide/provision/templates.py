@@ -129,7 +129,7 @@ def _template(pool: NodePool, index: TypeIndex, daemons: tuple[Daemon, ...]) -> 
     own_taints = tuple(taint.as_taint() for taint in pool.spec.template.spec.taints)
     types = index.matching(requirements) & index.buyable(requirements)
     running = [
-        (daemon.requests, types & _types_running(daemon.spec, requirements, own_taints, index)) for daemon in daemons
+        (daemon.requests, types & types_running(daemon.spec, requirements, own_taints, index)) for daemon in daemons
     ]
     return Template(pool, index, requirements, own_taints, types, _grouped(types, running))
 
@@ -140,16 +140,16 @@ def runs_on(spec: PodSpec, node_taints: tuple[Taint, ...]) -> bool:
 
 
 def terms_of(spec: PodSpec) -> list[Requirements]:
-    """Node selector with each required affinity term: the alternatives a DaemonSet pod accepts."""
+    """Node selector with each required affinity term: the alternatives a DaemonSet pod accepts. An empty term matches no node."""
     selector = Requirements(requirement(key, Op.IN, (value,)) for key, value in spec.node_selector.items())
     terms = required_terms(spec.affinity)
-    return [selector.intersect(of_term(term)) for term in terms] or [selector]
+    return [selector.intersect(of_term(term)) for term in terms if term.match_expressions] if terms else [selector]
 
 
-def _types_running(
+def types_running(
     spec: PodSpec, requirements: Requirements, own_taints: tuple[Taint, ...], index: TypeIndex
 ) -> TypeSet:
-    """Types of the pool on which the DaemonSet runs: all terms count, for every type (SCH-213 Beyond)."""
+    """Types on which the DaemonSet runs, given what their nodes offer: all terms count, for every type (SCH-213 Beyond)."""
     if not runs_on(spec, own_taints):
         return 0
     found = 0

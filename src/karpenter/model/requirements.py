@@ -98,6 +98,19 @@ class Requirement:
             return any(value not in other.values and _within(value, gte, lte) for value in self.values)
         return any(value in other.values and _within(value, gte, lte) for value in self.values)
 
+    def implies(self, other: Requirement) -> bool:
+        """Whether every label this one allows, the absent one included, satisfies the other. Both about the same key."""
+        if not self.complement:
+            if not self.values:
+                return other.operator in _NEGATIVE
+            return all(other.allows(value) for value in self.values)
+        if not other.complement or _tighter(self.gte, other.gte, max) != self.gte:
+            return False
+        if self.operator in _NEGATIVE and other.operator not in _NEGATIVE:
+            return False
+        excluded = (value for value in other.values if self.allows(value))
+        return _tighter(self.lte, other.lte, min) == self.lte and not any(excluded)
+
     def __str__(self) -> str:
         parts = [f"{self.key} {self.operator}"]
         if self.values:

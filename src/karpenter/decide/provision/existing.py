@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from karpenter.api.core import Pod
+from karpenter.catalog.index import TypeIndex, TypeSet, members
 from karpenter.cluster.classes import PodClass
 from karpenter.cluster.nodes import NodeView
 from karpenter.cluster.snapshot import Daemon
-from karpenter.decide.provision.templates import Template, runs_on, terms_of
+from karpenter.decide.provision.templates import Template, runs_on, terms_of, types_running
 from karpenter.decide.provision.variants import Variant
+from karpenter.model import labels, taints
 from karpenter.model import resources as res
-from karpenter.model import taints
-from karpenter.model.requirements import Op, Requirements, compatible, from_wire
+from karpenter.model.requirements import Op, Requirement, Requirements, compatible, from_labels, from_wire
 from karpenter.model.resources import Resources
 
 _STRICT: frozenset[str] = frozenset()
@@ -37,57 +38,62 @@ class Machine:
 
     def __init__(self, view: NodeView, template: Template | None, daemons: Sequence[Daemon]) -> None:
         self.view = view
-        self.template = template
-        self._types = 0
-        if not view.launched and template is not None and view.claim is not None:
-            wanted = from_wire(view.claim.spec.requirements)
-            self._types = template.index.matching(wanted) & template.index.buyable(wanted)
-        allocatable = view.allocatable if view.launched else self._promised()
-        free = res.subtract(allocatable, view.requested)
-        self.left = res.subtract(free, self._reserve(daemons))
+        self._index = template.index if template is not None else None
+        self._types = _types_of(view, self._index)
+        self._labels = _defined(view, self._index)
+        offered = self._promised(daemons) if self._types else self._allocatable(daemons)
+        self.left = res.subtract(offered, view.requested)
         self.pods: list[Pod] = []
 
-    def _promised(self) -> Resources:
-        """What a claim that has not launched will offer at least (SCH §2 Beyond)."""
+    def _allocatable(self, daemons: Sequence[Daemon]) -> Resources:
+        """What the machine has, less what DaemonSets will still take: all that run here less those already bound (SCH-220)."""
         view = self.view
-        assert view.claim is not None
-        asked = res.parse(view.claim.spec.resources.requests)
-        if self.template is None or not self._types:
-            return asked
-        index = self.template.index
-        types = (item for position, item in enumerate(index.types) if self._types >> position & 1)
-        least = res.minimum(item.allocatable for item in types)
-        return res.maximum((least, asked))
-
-    def _reserve(self, daemons: Sequence[Daemon]) -> Resources:
-        """What DaemonSets will still take: all that run here less those already bound (SCH-220)."""
-        view = self.view
-        expected = [
-            daemon.requests
-            for daemon in daemons
-            if runs_on(daemon.spec, view.taints) and any(self.offers(term) for term in terms_of(daemon.spec))
-        ]
+        asked = res.parse(view.claim.spec.resources.requests) if view.claim is not None else {}
+        allocatable = view.allocatable if view.launched else asked
+        expected = (daemon.requests for daemon in daemons if self._runs(daemon))
         missing = res.subtract(res.add(*expected), view.daemon_requested)
-        return {name: max(0, amount) for name, amount in missing.items()}
+        return res.subtract(allocatable, {name: max(0, amount) for name, amount in missing.items()})
+
+    def _runs(self, daemon: Daemon) -> bool:
+        """Whether the DaemonSet runs here; a node that still starts is going to be registered and initialised."""
+        held = self._labels
+        if self.view.managed and not self.view.initialized:
+            held = held.without(labels.SIMULATION_ONLY).intersect(
+                from_labels(dict.fromkeys(labels.SIMULATION_ONLY, "true"))
+            )
+        return runs_on(daemon.spec, self.view.taints) and any(
+            compatible(held, term, _STRICT) for term in terms_of(daemon.spec)
+        )
+
+    def _promised(self, daemons: Sequence[Daemon]) -> Resources:
+        """What a claim that has not launched leaves to pods at least: of each of its types what that type's DaemonSets leave."""
+        assert self._index is not None
+        offers = self.view.offers.without((labels.HOSTNAME,)).intersect(
+            from_labels(dict.fromkeys(labels.SIMULATION_ONLY, "true"))
+        )
+        running = [
+            (daemon.requests, types_running(daemon.spec, offers, self.view.taints, self._index)) for daemon in daemons
+        ]
+        return res.minimum(
+            res.subtract(
+                self._index.types[position].allocatable,
+                res.add(*(requests for requests, types in running if types >> position & 1)),
+            )
+            for position in members(self._types)
+        )
 
     def offers(self, asked: Requirements) -> bool:
-        """Whether the machine's labels satisfy what is asked (strict, SCH-167)."""
-        if not compatible(self.view.offers, asked, _STRICT if self.view.launched else self._open()):
-            return False
-        return self.view.launched or all(self._certain(key, asked) for key in asked)
+        """Whether the machine's labels satisfy what is asked (strict, SCH-167); before launch, whichever it will get."""
+        return all(self._certain(item) for item in asked.values())
 
-    def _open(self) -> frozenset[str]:
-        return self.template.index.well_known if self.template else _STRICT
-
-    def _certain(self, key: str, asked: Requirements) -> bool:
-        """Before launch a label is only promised if every value it may get is acceptable."""
-        offers = self.view.offers
-        if key in offers:
-            held = offers[key]
-            return held.operator is Op.IN and all(asked[key].allows(value) for value in held.values)
-        if self.template is None or key not in self.template.index.well_known:
+    def _certain(self, asked: Requirement) -> bool:
+        if self.view.launched or self._index is None or asked.key not in self._index.well_known:
+            return compatible(self._labels, Requirements((asked,)), _STRICT)
+        held = self.view.offers.of(asked.key)
+        if held.implies(asked):
             return True
-        return self._types & ~self.template.index.matching(Requirements((asked[key],))) == 0
+        forms = (self._index.types[position].requirements.of(asked.key) for position in members(self._types))
+        return bool(self._types) and all(form.intersect(held).implies(asked) for form in forms)
 
     def room(self, pod_class: PodClass, variant: Variant, wanted: int) -> int:
         """How many pods of the class fit here (SCH-272), at most ``wanted``."""
@@ -101,6 +107,23 @@ class Machine:
         for name, amount in pod_class.requests.items():
             self.left[name] = self.left.get(name, 0) - amount * len(pods)
         self.pods.extend(pods)
+
+
+def _types_of(view: NodeView, index: TypeIndex | None) -> TypeSet:
+    """Types a claim that has not launched may become."""
+    if view.launched or index is None or view.claim is None:
+        return 0
+    wanted = from_wire(view.claim.spec.requirements)
+    return index.matching(wanted) & index.buyable(wanted)
+
+
+def _defined(view: NodeView, index: TypeIndex | None) -> Requirements:
+    """Labels that are settled. A claim's own labels are; a custom key it only requires will not become a label (SCH-622)."""
+    if view.launched or view.claim is None:
+        return view.offers
+    if index is None:
+        return Requirements(item for item in view.offers.values() if item.operator is Op.IN and len(item.values) == 1)
+    return from_labels({**view.claim.metadata.labels, labels.HOSTNAME: view.hostname})
 
 
 def machines(

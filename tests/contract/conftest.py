@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 from contract_words import Backend
@@ -16,15 +17,17 @@ from contract_words import Backend
 from karpenter.api import core, crds
 from karpenter.api.kinds import NAMESPACE
 from karpenter.api.meta import ObjectMeta
+from karpenter.kube import config
 from karpenter.kube.memory import MemoryKube, MemoryServer
 from karpenter.kube.protocol import Kube
+from karpenter.kube.serve import kubeconfig, serving
 from karpenter.model.clock import SystemClock
 
 _NUMBERS = itertools.count(1)
 
 
-@pytest.fixture(params=["memory", pytest.param("real", marks=pytest.mark.cluster)])
-async def backend(request: pytest.FixtureRequest) -> AsyncIterator[Backend]:
+@pytest.fixture(params=["memory", "http", pytest.param("real", marks=pytest.mark.cluster)])
+async def backend(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Backend]:
     if request.param == "real":
         control_plane = request.getfixturevalue("control_plane_with_crds")
         async with control_plane.client() as client:
@@ -34,12 +37,12 @@ async def backend(request: pytest.FixtureRequest) -> AsyncIterator[Backend]:
     if request.param == "memory":
         yield Backend(MemoryKube(server), server.compact)
         return
-    from karpenter.kube.serve import serving
 
-    from karpenter.kube import config
-
-    async with serving(server) as kubeconfig, config.connect(config.load(kubeconfig)) as client:
-        yield Backend(client, server.compact)
+    async with serving(server) as url:
+        path = tmp_path / "kubeconfig"
+        path.write_text(kubeconfig(url))
+        async with config.connect(config.load(str(path))) as client:
+            yield Backend(client, server.compact)
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ node classes. Our own kinds are checked against their structs, which are what th
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Mapping
 from functools import lru_cache
@@ -14,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from karpenter.api.crds import schema
 from karpenter.kube.errors import Invalid
 from karpenter.kube.memory.resources import Resource
 from karpenter.kube.memory.store import JsonDict
@@ -52,6 +54,7 @@ def on_create(resource: Resource, body: JsonDict) -> JsonDict:
     _CREATE_DEFAULTS.get(resource.kind.name, _nothing)(body)
     if resource.generation:
         body["metadata"]["generation"] = 1
+    body = _with_defaults(resource, body)
     check(resource, body)
     return body
 
@@ -61,6 +64,7 @@ def on_update(resource: Resource, old: JsonDict, new: JsonDict) -> JsonDict:
     _keep_identity(resource, old, new)
     if resource.status:
         _carry(old, new, "status")
+    new = _with_defaults(resource, new)
     if resource.generation and _content(old) != _content(new):
         new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
     if resource.kind.name == "Pod":
@@ -162,6 +166,25 @@ def _check_claim_update(resource: Resource, old: JsonDict, new: JsonDict) -> Non
     before, after = (getattr(resource.kind.decode(msgspec.json.encode(body)), "spec", None) for body in (old, new))
     if before != after:
         raise invalid(resource, old["metadata"]["name"], "spec: Invalid value: spec is immutable")
+
+
+def _with_defaults(resource: Resource, body: JsonDict) -> JsonDict:
+    """The body with the defaults of its schema written out, as a server with the CRDs stores it (API-020)."""
+    filled: JsonDict = _filled(schema(resource.kind.type), body) if resource.custom else body
+    return filled
+
+
+def _filled(known: Mapping[str, Any], value: Any) -> Any:
+    if isinstance(value, list) and "items" in known:
+        return [_filled(known["items"], item) for item in value]
+    properties = known.get("properties")
+    if not isinstance(value, dict) or not properties:
+        return value
+    result = {key: _filled(properties.get(key, {}), item) for key, item in value.items()}
+    for key, described in properties.items():
+        if "default" in described and result.get(key) is None:
+            result[key] = _filled(described, copy.deepcopy(described["default"]))
+    return result
 
 
 def _nothing(body: JsonDict) -> None:

@@ -22,7 +22,6 @@ _MERGE_KEYS = {
     "ports": "containerPort",
     "conditions": "type",
     "addresses": "type",
-    "taints": "key",
     "ownerReferences": "uid",
     "topologySpreadConstraints": "topologyKey",
     "schedulingGates": "name",

@@ -1,0 +1,86 @@
+"""The objects of a running cluster, as its API server lists them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TypeVar
+
+from karpenter.api import kinds
+from karpenter.api.core import DaemonSet
+from karpenter.api.karpenter import NodePool
+from karpenter.api.kinds import Kind
+from karpenter.api.meta import Wire
+from karpenter.cli.inputs import Objects
+from karpenter.kube import config, errors
+from karpenter.kube.explain import explain
+from karpenter.kube.protocol import Reader
+from karpenter.model import validation
+
+T = TypeVar("T", bound=Wire)
+
+
+class Unanswered(Exception):
+    """The cluster could not be read; the text is one line with what to do about it."""
+
+
+def read() -> Objects:
+    """What a plan needs of the cluster the kubeconfig names. Raises ``Unanswered``.
+
+    Objects that do not decode are left out and have their line in ``problems``: one bad object stops no plan.
+    """
+    try:
+        connection = config.load()
+        return asyncio.run(_from(connection))
+    except config.ConfigError as error:
+        raise Unanswered(" ".join(str(error).split())) from error
+    except errors.KubeError as error:
+        raise Unanswered(" ".join(explain(error, connection.server).split())) from error
+
+
+async def _from(connection: config.Connection) -> Objects:
+    client = config.connect(connection)
+    async with client:
+        return await collect(client)
+
+
+async def collect(reader: Reader) -> Objects:
+    """All objects a plan reads. Raises ``errors.KubeError``."""
+    objects = Objects(live=True)
+    (
+        objects.pools,
+        objects.claims,
+        objects.nodes,
+        objects.daemon_sets,
+        objects.budgets,
+        objects.pods,
+    ) = await asyncio.gather(
+        _listed(reader, kinds.NODE_POOL, objects),
+        _listed(reader, kinds.NODE_CLAIM, objects),
+        _listed(reader, kinds.NODE, objects),
+        _listed(reader, kinds.DAEMON_SET, objects),
+        _listed(reader, kinds.POD_DISRUPTION_BUDGET, objects),
+        _listed(reader, kinds.POD, objects),
+    )
+    _drop_unreadable(objects)
+    return objects
+
+
+async def _listed(reader: Reader, kind: Kind[T], objects: Objects) -> list[T]:
+    listing = await reader.list(kind)
+    for bad in listing.rejected:
+        name = "/".join(part for part in (bad.namespace, bad.name) if part)
+        objects.problems.append(f"{bad.kind} {name} is left out: {' '.join(bad.error.split())}")
+    return list(listing.items)
+
+
+def _drop_unreadable(objects: Objects) -> None:
+    """Leave out pools and DaemonSets whose quantities cannot be read; pods and machines are checked as they are added."""
+    objects.pools = [pool for pool in objects.pools if _is_readable(pool, objects)]
+    objects.daemon_sets = [daemon_set for daemon_set in objects.daemon_sets if _is_readable(daemon_set, objects)]
+
+
+def _is_readable(obj: NodePool | DaemonSet, objects: Objects) -> bool:
+    findings = validation.check_quantities(obj)
+    for finding in findings:
+        objects.problems.append(f"{type(obj).__name__} {obj.metadata.name} is left out: {finding}")
+    return not findings

@@ -1,0 +1,95 @@
+"""The command line as its users see it: arguments and files in; output, complaints and exit code out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from karpenter.cli.main import app
+
+Json = dict[str, object]
+Plan = Callable[..., Result]
+
+
+def type_of(name: str, cpu: int, gib: int, price: float) -> Json:
+    """An instance type of the simplest kind, sold on demand in one zone."""
+    where = [
+        {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["zone-a"]},
+        {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
+    ]
+    return {
+        "name": name,
+        "architecture": "amd64",
+        "operatingSystems": ["linux"],
+        "resources": {"cpu": str(cpu), "memory": f"{gib}Gi", "pods": "110"},
+        "labels": {"example.com/family": name[0]},
+        "offerings": [{"price": price, "requirements": where}],
+    }
+
+
+def pool(name: str = "default", **spec: object) -> Json:
+    """A NodePool that takes every type."""
+    reference = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
+    template: Json = {"spec": {"requirements": [], "nodeClassRef": reference}}
+    return {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodePool",
+        "metadata": {"name": name},
+        "spec": {"template": template, **spec},
+    }
+
+
+def pod(name: str = "web", cpu: object = "500m", **spec: object) -> Json:
+    """A pod manifest as people write it: no namespace, no status."""
+    containers = [{"name": "app", "image": "app", "resources": {"requests": {"cpu": cpu, "memory": "256Mi"}}}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {"containers": containers, **spec},
+    }
+
+
+def listed(*items: Json) -> Json:
+    """The objects as one List."""
+    return {"apiVersion": "v1", "kind": "List", "items": list(items)}
+
+
+@pytest.fixture
+def types(tmp_path: Path) -> Path:
+    """An instance-type file with three types."""
+    file = tmp_path / "types" / "types.json"
+    file.parent.mkdir()
+    found = [type_of("a.small", 2, 4, 0.1), type_of("a.large", 8, 16, 0.35), type_of("b.large", 8, 64, 0.5)]
+    file.write_text(json.dumps(found))
+    return file
+
+
+@pytest.fixture
+def plan(types: Path) -> Plan:
+    """``karpenter plan`` with the three types and these arguments."""
+
+    def run(*arguments: str | Path, stdin: str | bytes | None = None) -> Result:
+        given = ["plan", "--instance-types", str(types), *map(str, arguments)]
+        return CliRunner().invoke(app, given, input=stdin, catch_exceptions=False)
+
+    return run
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Callable[..., Path]:
+    """Write a file: text as it is, objects as a JSON List."""
+
+    def write(name: str, *content: str | Json) -> Path:
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        texts = [item for item in content if isinstance(item, str)]
+        objects = [item for item in content if not isinstance(item, str)]
+        file.write_text("".join(texts) if texts else json.dumps(listed(*objects)))
+        return file
+
+    return write

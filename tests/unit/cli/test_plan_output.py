@@ -1,0 +1,182 @@
+"""What ``karpenter plan`` prints: a page for people, JSON and YAML for programs."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from legality import faults
+from typer.testing import CliRunner
+
+from conftest import Plan, pod, pool
+from karpenter.api.crds import to_yaml
+from karpenter.cli.main import COMMANDS, app
+
+Written = Callable[..., Path]
+
+
+@pytest.fixture
+def mixed(written: Written) -> Path:
+    """Pods that fit and one nothing holds."""
+    return written("mixed.json", pool(), pod("web-0", "3"), pod("web-1", "3"), pod("huge", "64"))
+
+
+def test_json_has_exactly_the_agreed_members(plan: Plan, mixed: Path) -> None:
+    found = json.loads(plan("-f", mixed, "-o", "json").stdout)
+    assert list(found) == [
+        "nodeClaims", "existingNodes", "unschedulable", "cost", "decisionSeconds", "catalogueSeconds", "wallSeconds",
+    ]  # fmt: skip
+    assert list(found["cost"]) == ["perHour", "lowerBoundPerHour"]
+    (claim,) = found["nodeClaims"]
+    assert list(claim) == ["name", "nodePool", "instanceTypes", "cheapest", "requirements", "requests", "pods"]
+    assert claim["cheapest"] == {
+        "instanceType": "a.large", "zone": "zone-a", "capacityType": "on-demand", "price": 0.35,
+    }  # fmt: skip
+    assert claim["instanceTypes"] == ["a.large", "b.large"]
+    assert claim["requests"] == {"cpu": "6", "memory": "512Mi", "pods": "2"}
+    assert {tuple(item) for item in claim["requirements"]} == {("key", "operator", "values")}
+    (waiting,) = found["unschedulable"]
+    assert list(waiting) == ["pod", "reasons"]
+    assert {tuple(item) for item in waiting["reasons"]} == {("nodePool", "category", "message")}
+    assert 0 < found["decisionSeconds"] < found["wallSeconds"]
+
+
+def test_yaml_says_the_same_as_json(plan: Plan, mixed: Path) -> None:
+    from_json = json.loads(plan("-f", mixed, "-o", "json").stdout)
+    from_yaml = yaml.safe_load(plan("-f", mixed, "-o", "yaml").stdout)
+    parts = ("nodeClaims", "existingNodes", "unschedulable", "cost")
+    assert [from_yaml[part] for part in parts] == [from_json[part] for part in parts]
+
+
+def test_the_page_names_machines_waiting_pods_reasons_and_cost(plan: Plan, mixed: Path) -> None:
+    page = plan("-f", mixed).stdout
+    assert "\x1b" not in page
+    (row,) = [line.split() for line in page.splitlines() if "a.large" in line]
+    assert row[:8] == ["1", "a.large", "default", "zone-a", "on-demand", "0.3500", "0.350", "2"]
+    assert "1 pod (default/huge)\n    nodepool default: no instance type" in page
+    assert "$0.350 per hour for 1 new machine with 2 pods; 1 pod waiting" in page
+
+
+def test_machines_bought_the_same_way_share_a_line(plan: Plan, written: Written) -> None:
+    page = plan("-f", written("a.json", pool(), *(pod(f"p{number}", "7") for number in range(3)))).stdout
+    assert [line.split()[:2] for line in page.splitlines() if ".large" in line] == [["3", "a.large"]]
+
+
+def test_a_plan_with_nothing_to_do_says_so(plan: Plan, written: Written) -> None:
+    assert "nothing to buy" in plan("-f", written("a.json", pool())).stdout
+
+
+def test_a_pool_that_takes_no_part_is_named_with_the_reason(plan: Plan, written: Written) -> None:
+    result = plan("-f", written("a.json", pool("fixed", replicas=2), pool(), pod()), "-o", "json")
+    assert result.stderr.startswith("NodePool fixed takes no part: ")
+    assert len(json.loads(result.stdout)["nodeClaims"]) == 1
+
+
+def test_min_values_policy_decides_whether_a_pool_out_of_reach_is_used(plan: Plan, written: Written) -> None:
+    wanted = [{"key": "example.com/family", "operator": "Exists", "minValues": 3}]
+    diverse = pool()
+    diverse["spec"]["template"]["spec"]["requirements"] = wanted  # type: ignore[index]
+    file = written("a.json", diverse, pod())
+    strict = json.loads(plan("-f", file, "-o", "json").stdout)
+    relaxed = json.loads(plan("-f", file, "-o", "json", "--min-values-policy", "BestEffort").stdout)
+    assert (len(strict["nodeClaims"]), len(relaxed["nodeClaims"])) == (0, 1)
+
+
+def test_preferences_can_be_ignored(plan: Plan, written: Written) -> None:
+    wish = {"matchExpressions": [{"key": "example.com/family", "operator": "In", "values": ["b"]}]}
+    preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": wish}]}
+    file = written("a.json", pool(), pod(affinity={"nodeAffinity": preferred}))
+    respected = json.loads(plan("-f", file, "-o", "json").stdout)
+    ignored = json.loads(plan("-f", file, "-o", "json", "--preference-policy", "Ignore").stdout)
+    assert respected["nodeClaims"][0]["instanceTypes"] == ["b.large"]
+    assert ignored["nodeClaims"][0]["instanceTypes"][0] == "a.small"
+
+
+def test_the_legality_check_notices_what_is_illegal(plan: Plan, mixed: Path, types: Path) -> None:
+    objects = [item for item in json.loads(mixed.read_text())["items"] if item["metadata"]["name"] != "huge"]
+    catalogue = json.loads(types.read_text())
+    good = {**json.loads(plan("-f", mixed, "-o", "json").stdout), "unschedulable": []}
+    assert list(faults(objects, catalogue, good)) == []
+    for spoil in (
+        lambda claim: claim["instanceTypes"].append("a.small"),
+        lambda claim: claim["instanceTypes"].reverse(),
+        lambda claim: claim["pods"].pop(),
+        lambda claim: claim["pods"].append(claim["pods"][0]),
+        lambda claim: claim["cheapest"].update(price=0.1),
+        lambda claim: claim["cheapest"].update(zone="zone-b"),
+        lambda claim: claim["requirements"].append({"key": "example.com/family", "operator": "In", "values": ["b"]}),
+    ):
+        bad = copy.deepcopy(good)
+        spoil(bad["nodeClaims"][0])
+        assert list(faults(objects, catalogue, bad))
+
+
+def process(*arguments: str | Path, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "karpenter.cli.main", *map(str, arguments)],
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_reader_that_leaves_early_is_no_error_to_talk_about(written: Written) -> None:
+    pods = (pod(f"p{number}") for number in range(2000))
+    with process("plan", "-f", written("a.json", *pods), "-o", "json") as running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        running.stdout.read(10)
+        running.stdout.close()
+        assert running.stderr.read() == "no NodePool in the input: without one nothing can be bought; add a NodePool\n"
+    assert running.returncode == 141
+
+
+@pytest.mark.parametrize(
+    ("kubeconfig", "words"),
+    [
+        (None, "which does not exist; correct it or unset it"),
+        ("nonsense", "is not a kubeconfig"),
+        (
+            "{clusters: [{name: a, cluster: {server: 'http://127.0.0.1:1'}}], users: [{name: a, user: {}}], "
+            "contexts: [{name: a, context: {cluster: a, user: a}}], current-context: a}",
+            "cannot reach the API server at http://127.0.0.1:1",
+        ),
+    ],
+    ids=["no file", "no kubeconfig", "no server"],
+)
+def test_a_cluster_that_cannot_be_asked_is_one_line(tmp_path: Path, kubeconfig: str | None, words: str) -> None:
+    file = tmp_path / "config"
+    if kubeconfig is not None:
+        file.write_text(kubeconfig)
+    with process("plan", KUBECONFIG=str(file)) as running:
+        output, complaint = running.communicate()
+    assert (running.returncode, output, len(complaint.splitlines())) == (1, "", 1)
+    assert words in complaint
+
+
+def test_planning_from_files_needs_neither_the_cluster_client_nor_the_table(mixed: Path, types: Path) -> None:
+    code = (
+        "import sys\nfrom karpenter.cli.main import app\n"
+        f"app(['plan', '-f', {str(mixed)!r}, '--instance-types', {str(types)!r}, '-o', 'json'], standalone_mode=False)\n"
+        "print([m for m in ('httpx2', 'lightkube', 'rich.table') if m in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == "[]\n"
+
+
+def test_the_definitions_are_printed_as_yaml() -> None:
+    assert CliRunner().invoke(app, ["crds"]).stdout == to_yaml()
+
+
+def test_help_lists_every_command_and_the_version_is_one_line() -> None:
+    text = CliRunner().invoke(app, ["--help"]).stdout
+    assert [name for name in COMMANDS if name not in text] == []
+    assert CliRunner().invoke(app, ["--version"]).stdout.startswith("karpenter ")

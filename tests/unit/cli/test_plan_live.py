@@ -1,0 +1,34 @@
+"""Planning for a running cluster: what is read of it, and what one bad object does not break."""
+
+from __future__ import annotations
+
+from conftest import Json, pod, pool
+from karpenter.cli.live import collect
+from karpenter.kube.memory import MemoryKube, MemoryServer
+from karpenter.model.clock import SystemClock
+
+
+def kube(*bodies: Json) -> MemoryKube:
+    server = MemoryServer(SystemClock())
+    server.load(bodies)
+    return MemoryKube(server)
+
+
+async def test_what_a_plan_reads_is_listed_as_it_is() -> None:
+    waiting = {**pod("a"), "metadata": {"name": "a", "namespace": "default"}}
+    found = await collect(kube(pool(), waiting))
+    assert found.live
+    assert [item.metadata.name for item in found.pools] == ["default"]
+    assert [(item.metadata.name, item.status.conditions) for item in found.pods] == [("a", ())]
+    assert found.problems == []
+
+
+async def test_an_object_that_cannot_be_read_is_left_out_with_a_line() -> None:
+    bad = {**pod("bad", priority="high"), "metadata": {"name": "bad", "namespace": "default"}}
+    strange = pool("strange", limits={"cpu": "1e99"})
+    found = await collect(kube(pool(), strange, bad))
+    assert [item.metadata.name for item in found.pools] == ["default"]
+    assert found.pods == []
+    first, second = sorted(found.problems)
+    assert first.startswith("NodePool strange is left out: spec.limits.cpu: ")
+    assert second.startswith("Pod default/bad is left out: ")

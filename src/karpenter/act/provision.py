@@ -43,6 +43,7 @@ class Executor:
         self._nominator = nominator
         self._window = nomination_window
         self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._said: dict[str, str] = {}
 
     async def carry_out(self, plan: Plan, decision_seconds: float) -> Outcome:
         """Create the plan's claims and publish what it says. A failed claim costs its pods this pass, nothing else."""
@@ -75,8 +76,11 @@ class Executor:
         for placed in plan.existing:
             self._world.state.nominate(placed.key, until)
             self._world.events.publish(*(self._nominated(pod, placed) for pod in placed.pods))
+        texts = {unplaced.pod.metadata.uid: pod_message(unplaced.reasons) for unplaced in plan.unplaced}
         for unplaced in plan.unplaced:
-            self._say_unplaced(unplaced)
+            uid = unplaced.pod.metadata.uid
+            self._say_unplaced(unplaced, texts[uid], is_news=self._said.get(uid) != texts[uid])
+        self._said = texts
         for skipped in plan.skipped_pools:
             pool = self._world.state.pool(skipped.node_pool)
             if pool is not None and skipped.reason.startswith(NO_COMPATIBLE_TYPES):
@@ -92,13 +96,19 @@ class Executor:
             parts.append(f"node/{node}")
         return Happening(about_pod(pod), NORMAL, "Nominated", f"Pod should schedule on: {', '.join(parts)}")
 
-    def _say_unplaced(self, unplaced: UnplacedPod) -> None:
-        pod = unplaced.pod
-        reference = {"namespace": pod.metadata.namespace, "name": pod.metadata.name}
-        text = pod_message(unplaced.reasons)
-        if any(is_opt_out(reason) for reason in unplaced.reasons):
-            _log.debug("ignoring pod", Pod=reference, error=text)
-            return
+    def _say_unplaced(self, unplaced: UnplacedPod, text: str, *, is_news: bool) -> None:
+        """A pod's reasons, logged when they change and published as an event now and then."""
+        if is_news:
+            self._log_unplaced(unplaced, text)
+        if not any(is_opt_out(reason) for reason in unplaced.reasons):
+            message = f"Failed to schedule pod, {text}"
+            about = about_pod(unplaced.pod)
+            self._world.events.publish(Happening(about, WARNING, "FailedScheduling", message, (text,), _FAILED_SILENCE))
+
+    @staticmethod
+    def _log_unplaced(unplaced: UnplacedPod, text: str) -> None:
+        meta = unplaced.pod.metadata
+        reference = {"namespace": meta.namespace, "name": meta.name}
         if any(reason.category is Category.DEVICE for reason in unplaced.reasons):
             _log.info(
                 "skipping pod with Dynamic Resource Allocation requirements, not yet supported by Karpenter",
@@ -108,9 +118,6 @@ class Executor:
             _log.debug("ignoring pod", Pod=reference, error=text)
         else:
             _log.error("could not schedule pod", Pod=reference, error=text)
-        message = f"Failed to schedule pod, {text}"
-        happening = Happening(about_pod(pod), WARNING, "FailedScheduling", message, (text,), _FAILED_SILENCE)
-        self._world.events.publish(happening)
 
     async def _create(self, planned: PlannedClaim) -> KubeError | None:
         """Create one claim under its derived name; one that exists already is the same claim."""

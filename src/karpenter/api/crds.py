@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from functools import cache
 from typing import TypeVar, cast
 
@@ -39,6 +40,8 @@ _QUOTED = re.compile("``(.*?)``")
 
 _ATOMIC_LIST: Json = {"x-kubernetes-list-type": "atomic"}
 _CONDITIONS: Json = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
+#: Fields a schema requires, so that they are spelled out in defaults even when empty.
+_ALWAYS_WRITTEN = frozenset({"message"})
 _SCALE: Json = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.nodes"}
 
 #: What a schema says beyond the struct, by struct and wire name of the field (API-025, API-607).
@@ -207,11 +210,14 @@ def _explicit(value: object) -> object:
     """A default as JSON with its own defaults spelled out, which plain encoding would leave away."""
     if isinstance(value, msgspec.Struct):
         fields = {field.encode_name: _explicit(getattr(value, field.name)) for field in msgspec.structs.fields(value)}
-        return {name: item for name, item in fields.items() if item not in (None, "", 0, {}, [])}
+        needless: tuple[object, ...] = (None, "", 0, {}, [])
+        return {name: item for name, item in fields.items() if item not in needless or name in _ALWAYS_WRITTEN}
     if isinstance(value, tuple):
         return [_explicit(item) for item in value]
     if isinstance(value, Mapping):
         return dict(value)
+    if isinstance(value, datetime):
+        return value.strftime("%Y-%m-%dT%H:%M:%SZ")
     return value
 
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Annotated
 
 from msgspec import Meta
 
 from karpenter.api.karpenter import DURATION
 from karpenter.api.meta import Condition, ObjectMeta, Wire
+
+#: Simulated machines need no preparation, so their class is ready without a controller to say so (OPS-250).
+READY = Condition(
+    type="Ready", status="True", reason="Ready", last_transition_time=datetime(2024, 1, 1, 1, 1, 1, tzinfo=UTC)
+)
 
 
 class KWOKNodeClassSpec(Wire, frozen=True, kw_only=True):
@@ -19,7 +25,7 @@ class KWOKNodeClassSpec(Wire, frozen=True, kw_only=True):
 class KWOKNodeClassStatus(Wire, frozen=True, kw_only=True):
     """Always Ready unless somebody writes otherwise (OPS-250)."""
 
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[Condition, ...] = (READY,)
 
 
 class KWOKNodeClass(Wire, frozen=True, kw_only=True):

@@ -117,11 +117,17 @@ def _unusable(pool: NodePool, indexes: Mapping[str, TypeIndex]) -> str:
     if pool.metadata.deletion_timestamp is not None:
         return "NodePool is being deleted"
     if not is_true(pool.status.conditions, "Ready"):
-        return "NodePool is not ready"
+        return "NodePool is not ready" + _because(pool)
     index = indexes.get(pool.metadata.name)
     if index is None:
         return "instance types could not be resolved"
     return "" if index.types else "no resolved instance types found"
+
+
+def _because(pool: NodePool) -> str:
+    """What the pool's own conditions say is wrong with it."""
+    wrong = [c for c in pool.status.conditions if c.status == "False" and c.type != "Ready"]
+    return "".join(f": {condition.message or condition.reason}" for condition in wrong[:1])
 
 
 def _template(pool: NodePool, index: TypeIndex, daemons: tuple[Daemon, ...]) -> Template:

@@ -90,7 +90,7 @@ class Machine:
         if self.view.launched or self._index is None or asked.key not in self._index.well_known:
             return compatible(self._labels, Requirements((asked,)), _STRICT)
         held = self.view.offers.of(asked.key)
-        if held.implies(asked):
+        if asked.key in self.view.offers and held.implies(asked):
             return True
         forms = (self._index.types[position].requirements.of(asked.key) for position in members(self._types))
         return bool(self._types) and all(form.intersect(held).implies(asked) for form in forms)

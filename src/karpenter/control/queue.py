@@ -18,6 +18,8 @@ from karpenter.providers.contract import ProviderError
 
 _FIRST_BACKOFF_SECONDS = 1.0
 _LONGEST_BACKOFF_SECONDS = 60.0
+#: What is due this soon is due now: the loop ends so short a wait at once, and waiting again would go on for ever.
+_SLACK_SECONDS = 1e-6
 _log = structlog.get_logger()
 
 #: Looks at one object; seconds until it wants to be looked at again, None to wait for events.
@@ -68,7 +70,7 @@ class WorkQueue:
         loop = asyncio.get_running_loop()
         while True:
             self._timer_changed.clear()
-            while self._timers and self._timers[0][0] <= loop.time():
+            while self._timers and self._timers[0][0] <= loop.time() + _SLACK_SECONDS:
                 due, name = heapq.heappop(self._timers)
                 if self._due.get(name) == due:
                     del self._due[name]

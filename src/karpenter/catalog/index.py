@@ -21,13 +21,11 @@ from operator import or_
 
 from karpenter.catalog.types import InstanceType, Offering
 from karpenter.model import labels
-from karpenter.model.requirements import Op, Requirement, Requirements, compatible
+from karpenter.model.requirements import Requirement, Requirements, compatible
 from karpenter.model.resources import Resources
 
 #: A set of instance types of one index: bit i set means ``types[i]`` is in.
 TypeSet = int
-
-_NEGATIVE = frozenset({Op.NOT_IN, Op.DOES_NOT_EXIST})
 
 
 def members(types: TypeSet) -> Iterator[int]:
@@ -109,10 +107,10 @@ class TypeIndex:
         forms = self._forms.get(requirement.key)
         if forms is None:
             return self.everything
-        tolerant = requirement.operator in _NEGATIVE
+        tolerant = requirement.accepts_absent
         found = self.everything & ~forms.defined
         for form, types in forms.candidates(requirement):
-            if form.has_intersection(requirement) or (tolerant and form.operator in _NEGATIVE):
+            if form.has_intersection(requirement) or (tolerant and form.accepts_absent):
                 found |= types
         return found
 

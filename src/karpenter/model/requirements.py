@@ -42,6 +42,7 @@ class Requirement:
 
     ``complement`` False: a value in ``values``. True: a value not in ``values`` and, when bounds are set, an integer
     between ``gte`` and ``lte`` inclusive. ``min_values`` asks for that many different values among instance types.
+    ``present``: the label must exist although the form alone would do without it, as in Exists with NotIn, or In with another In.
     """
 
     key: str
@@ -50,6 +51,12 @@ class Requirement:
     gte: int | None = None
     lte: int | None = None
     min_values: int | None = None
+    present: bool = False
+
+    @property
+    def accepts_absent(self) -> bool:
+        """Whether a node without the label satisfies the requirement."""
+        return not self.present and self.operator in _NEGATIVE
 
     @property
     def operator(self) -> Op:
@@ -67,8 +74,9 @@ class Requirement:
         gte = _tighter(self.gte, other.gte, max)
         lte = _tighter(self.lte, other.lte, min)
         min_values = _tighter(self.min_values, other.min_values, max)
+        present = not (self.accepts_absent and other.accepts_absent)
         if gte is not None and lte is not None and gte > lte:
-            return Requirement(self.key, False, min_values=min_values)
+            return Requirement(self.key, False, min_values=min_values, present=present)
         complement = self.complement and other.complement
         if complement:
             values = self.values | other.values
@@ -82,7 +90,8 @@ class Requirement:
             values = frozenset(value for value in values if _within(value, gte, lte))
         if not complement:
             gte = lte = None
-        return Requirement(self.key, complement, values, gte, lte, min_values)
+        present = present and complement == bool(values)  # the other forms say so themselves
+        return Requirement(self.key, complement, values, gte, lte, min_values, present)
 
     def has_intersection(self, other: Requirement) -> bool:
         """Whether some value satisfies both, without building the result (SCH-148)."""
@@ -102,11 +111,11 @@ class Requirement:
         """Whether every label this one allows, the absent one included, satisfies the other. Both about the same key."""
         if not self.complement:
             if not self.values:
-                return other.operator in _NEGATIVE
+                return other.accepts_absent
             return all(other.allows(value) for value in self.values)
         if not other.complement or _tighter(self.gte, other.gte, max) != self.gte:
             return False
-        if self.operator in _NEGATIVE and other.operator not in _NEGATIVE:
+        if self.accepts_absent and not other.accepts_absent:
             return False
         excluded = (value for value in other.values if self.allows(value))
         return _tighter(self.lte, other.lte, min) == self.lte and not any(excluded)
@@ -292,9 +301,7 @@ def _mismatches(left: Requirements, right: Requirements, *, stop_at_first: bool)
     for key, asked in right.items():
         if key in left:
             offered = left[key]
-            if not offered.has_intersection(asked) and not (
-                offered.operator in _NEGATIVE and asked.operator in _NEGATIVE
-            ):
+            if not offered.has_intersection(asked) and not (offered.accepts_absent and asked.accepts_absent):
                 found.append(Mismatch(asked, offered))
                 if stop_at_first:
                     break
@@ -311,7 +318,7 @@ def compatible(left: Requirements, right: Requirements, allowed_undefined: froze
 
 def _undefined(left: Requirements, right: Requirements, allowed: frozenset[str]) -> Iterator[Requirement]:
     for key, asked in right.items():
-        if key not in left and key not in allowed and asked.operator not in _NEGATIVE:
+        if key not in left and key not in allowed and not asked.accepts_absent:
             yield asked
 
 

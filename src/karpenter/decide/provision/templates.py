@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from karpenter.api.core import PodSpec, Taint, Toleration
 from karpenter.api.karpenter import NodePool
@@ -187,4 +187,4 @@ def _reachable(item: Requirement, index: TypeIndex, types: TypeSet) -> Requireme
     if item.min_values is None:
         return item
     reached = index.values(item.key, types, item.min_values)
-    return Requirement(item.key, item.complement, item.values, item.gte, item.lte, max(1, reached))
+    return replace(item, min_values=max(1, reached))

@@ -1,7 +1,9 @@
 """A queue of names to look at: each at most once at a time, again after a delay, with growing back-off on faults.
 
 A look is a coroutine from a name to "seconds until the next look" or None. Adding a name that waits already changes nothing;
-adding one that is being looked at right now has it looked at once more afterwards, so no event is lost.
+adding one that is being looked at right now has it looked at once more afterwards, so no event is lost. News about a name whose
+last look failed may bring its next look forward, but not to less than a second after the fault: the news may be what the failed
+look itself wrote, and a look that fails and writes each time would run without pause.
 """
 
 from __future__ import annotations
@@ -38,13 +40,17 @@ class WorkQueue:
         self._working: set[str] = set()
         self._again: set[str] = set()
         self._failures: dict[str, int] = {}
+        self._not_before: dict[str, float] = {}
         self._due: dict[str, float] = {}
         self._timers: list[tuple[float, str]] = []
         self._timer_changed = asyncio.Event()
 
     def add(self, name: str) -> None:
-        """Look at it as soon as a worker is free."""
-        if name in self._working:
+        """Look at it as soon as a worker is free; after a fault, a second later at the soonest."""
+        pause = self._not_before.get(name, 0.0) - asyncio.get_running_loop().time()
+        if pause > 0:
+            self.add_after(name, pause)
+        elif name in self._working:
             self._again.add(name)
         elif name not in self._waiting:
             self._waiting.add(name)
@@ -107,12 +113,14 @@ class WorkQueue:
                 self._back_off(name)
             else:
                 self._failures.pop(name, None)
+                self._not_before.pop(name, None)
                 if again is not None:
                     self.add_after(name, again)
 
     def _back_off(self, name: str) -> None:
         count = self._failures.get(name, 0)
         self._failures[name] = count + 1
+        self._not_before[name] = asyncio.get_running_loop().time() + _FIRST_BACKOFF_SECONDS
         self.add_after(name, min(_LONGEST_BACKOFF_SECONDS, _FIRST_BACKOFF_SECONDS * 2 ** min(count, 10)))
 
 
@@ -123,7 +131,7 @@ async def supervised(name: str, work: Callable[[], Awaitable[None]]) -> None:
         started = asyncio.get_running_loop().time()
         try:
             await work()
-        except (KubeError, ProviderError) as error:
+        except (KubeError, ProviderError, OSError) as error:
             _log.error("Reconciler error", controller=name, error=str(error))
         except Exception as error:
             _log.error("Reconciler error", controller=name, error=repr(error), stacktrace=traceback.format_exc())

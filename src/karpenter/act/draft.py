@@ -55,6 +55,14 @@ class Draft:
         wish = Condition(type=kind, status=status, reason=reason, message=message)
         self._put(conditions.put(self.claim.status.conditions, wish, self._owner()))
 
+    def refresh(self) -> None:
+        """Let decided conditions of the life cycle observe the claim's generation (OPS-010, OPS-020); nothing else changes."""
+        for kind in conditions.NODE_CLAIM.dependents:
+            found = self.condition(kind)
+            stale = found is not None and found.observed_generation != self.claim.metadata.generation
+            if found is not None and stale and found.status != conditions.UNKNOWN:
+                self.set(kind, found.status, found.reason, found.message)
+
     def clear(self, kind: str) -> None:
         """Remove a condition that is not part of Ready."""
         self._put(conditions.clear(self.claim.status.conditions, kind, self._owner()))
@@ -79,7 +87,7 @@ class Draft:
         written = ""
         meta = difference(self._stored.metadata, self.claim.metadata)
         if meta:
-            stored = await world.kube.patch(NODE_CLAIM, self.name, {"metadata": meta})
+            stored = await world.kube.patch(NODE_CLAIM, self.name, {"metadata": meta}, resource_version=version)
             version = written = stored.metadata.resource_version
         status = difference(self._stored.status, self.claim.status)
         if status:

@@ -31,15 +31,19 @@ class Finaliser:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    async def look(self, claim: NodeClaim) -> float | None:
-        """One step of the ending; seconds until the next look, None to wait for events."""
+    async def look(self, claim: NodeClaim, bought: str = "") -> float | None:
+        """One step of the ending; seconds until the next look, None to wait for events.
+
+        ``bought`` is the provider ID of a machine that was bought for the claim, even if the claim does not show it yet.
+        """
         if labels.TERMINATION_FINALIZER not in claim.metadata.finalizers:
             return None
         if await self._set_deadline(claim):
             return None
         if conditions.is_true(claim.status.conditions, "Registered") and await self._nodes_remain(claim):
             return None
-        if claim.status.provider_id and not await self._instance_gone(claim):
+        provider_id = claim.status.provider_id or bought
+        if provider_id and not await self._instance_gone(claim, provider_id):
             return INSTANCE_POLL_SECONDS
         left = [name for name in claim.metadata.finalizers if name != labels.TERMINATION_FINALIZER]
         await self._world.kube.patch(NODE_CLAIM, claim.metadata.name, {"metadata": {"finalizers": left}})
@@ -76,9 +80,9 @@ class Finaliser:
                     continue
         return bool(nodes)
 
-    async def _instance_gone(self, claim: NodeClaim) -> bool:
+    async def _instance_gone(self, claim: NodeClaim, provider_id: str) -> bool:
         try:
-            await self._world.provider.delete(claim.status.provider_id)
+            await self._world.provider.delete(provider_id)
         except InstanceNotFound:
             return True
         await mark_terminating(claim, self._world)

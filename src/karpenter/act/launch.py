@@ -1,10 +1,14 @@
 """Launch: one machine per claim, whatever is lost on the way (OPS §1.2).
 
 The provider's answer is remembered per claim until the claim shows it, so that a lost status write never asks twice; across
-restarts the provider itself must recognise the claim (OPS-211).
+restarts the provider itself must recognise the claim (OPS-211). So are refusals: every refusal is written to the claim, every
+write wakes the claim, and a cloud that words each refusal differently would be asked again without pause.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 import msgspec
 import structlog
@@ -12,6 +16,7 @@ import structlog
 from karpenter.act.draft import Draft
 from karpenter.act.events import WARNING, Happening, about_claim
 from karpenter.act.world import World
+from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import NODE_CLAIM
 from karpenter.kube.errors import NotFound
 from karpenter.model import conditions, labels
@@ -25,6 +30,8 @@ from karpenter.providers.contract import (
 )
 
 _LONGEST_MESSAGE = 300
+_FIRST_PAUSE = timedelta(seconds=1)
+_LONGEST_PAUSE = timedelta(minutes=1)
 _log = structlog.get_logger()
 
 
@@ -33,21 +40,41 @@ def cut(text: str) -> str:
     return text if len(text) < _LONGEST_MESSAGE else text[:_LONGEST_MESSAGE] + "..."
 
 
+@dataclass(frozen=True)
+class _Pause:
+    """Until when a cloud that refused a claim is not asked again."""
+
+    uid: str
+    length: timedelta
+    until: datetime
+
+
 class Launcher:
     """Buys machines and remembers the answers."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._bought: dict[str, tuple[str, Instance]] = {}
+        self._pauses: dict[str, _Pause] = {}
 
     def forget(self, name: str) -> None:
         """The claim is gone or shows its machine."""
         self._bought.pop(name, None)
+        self._pauses.pop(name, None)
+
+    def bought(self, claim: NodeClaim) -> str:
+        """Provider ID of a machine that was bought for the claim and may not be written down yet; empty when there is none."""
+        uid, instance = self._bought.get(claim.metadata.name, ("", None))
+        return instance.provider_id if instance is not None and uid == claim.metadata.uid else ""
 
     async def step(self, draft: Draft) -> None:
         """Launch the claim unless it is decided already (OPS-010)."""
         if conditions.status(draft.claim.status.conditions, "Launched") != conditions.UNKNOWN:
             self.forget(draft.name)
+            return
+        pause = self._pauses.get(draft.name)
+        if pause is not None and pause.uid == draft.claim.metadata.uid and draft.now < pause.until:
+            draft.look_again((pause.until - draft.now).total_seconds())
             return
         try:
             instance = await self._instance(draft)
@@ -62,8 +89,15 @@ class Launcher:
             reason = error.reason if isinstance(error, LaunchFailed) else "LaunchFailed"
             draft.set("Launched", conditions.UNKNOWN, reason, cut(str(error)))
             draft.errors.append(error)
+            self._pause(draft)
         else:
             self._fill(draft, instance)
+
+    def _pause(self, draft: Draft) -> None:
+        uid = draft.claim.metadata.uid
+        last = self._pauses.get(draft.name)
+        length = min(_LONGEST_PAUSE, 2 * last.length) if last is not None and last.uid == uid else _FIRST_PAUSE
+        self._pauses[draft.name] = _Pause(uid, length, draft.now + length)
 
     async def _instance(self, draft: Draft) -> Instance:
         uid, instance = self._bought.get(draft.name, ("", None))

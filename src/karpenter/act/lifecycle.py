@@ -76,12 +76,13 @@ class Lifecycle:
 
     async def _look(self, claim: NodeClaim) -> float | None:
         if claim.metadata.deletion_timestamp is not None:
-            return await self._finaliser.look(claim)
+            return await self._finaliser.look(claim, self._launcher.bought(claim))
         if labels.TERMINATION_FINALIZER not in claim.metadata.finalizers:
             finalizers = [*claim.metadata.finalizers, labels.TERMINATION_FINALIZER]
             await self._write_finalizers(claim, finalizers)
             return None
         draft = Draft(claim, self._world.clock.now())
+        draft.refresh()
         await self._launcher.step(draft)
         if not draft.gone:
             await register.step(draft, self._world, self._nominator)

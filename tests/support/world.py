@@ -1,0 +1,443 @@
+"""A cluster under a controller, in virtual time: what tests of actions and loops are told in.
+
+``story`` turns ``async def test(world)`` into a test that runs on the in-memory API server without ever sleeping. The controller is a
+real ``Manager``; it talks through a ``Wire`` that keeps a record of its writes, can refuse them and can cut the process off after
+any of them, as a crash would. Clouds: ``FakeCloud`` does what a test scripts, ``simulated`` starts the real simulated one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import io
+import json
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import structlog
+
+from karpenter.api import kinds
+from karpenter.api.core import Event, Node, NodeSpec, NodeStatus, Pod, Taint
+from karpenter.api.karpenter import ClaimResources, NodeClaim, NodeClaimSpec, NodePool, PoolTaint
+from karpenter.api.kwok import KWOKNodeClass, KWOKNodeClassSpec
+from karpenter.api.meta import Condition, ObjectMeta
+from karpenter.catalog.types import InstanceType
+from karpenter.control import logging
+from karpenter.control.manager import Extra, Manager
+from karpenter.control.settings import Settings
+from karpenter.kube.errors import KubeError, NotFound
+from karpenter.kube.memory import MemoryKube, MemoryServer
+from karpenter.model import conditions, labels
+from karpenter.model import resources as res
+from karpenter.providers.contract import Instance, InstanceNotFound, RepairPolicy
+from karpenter.providers.simulated import Faults, Machines, SimulatedProvider, Timing
+from karpenter.sim import LoopClock, Scheduler, Workloads
+from karpenter.sim.time import run
+from support.builders import ANY_CAPACITY, NODE_CLASS, node_pool
+from support.shapes import inc
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+TYPES = inc(8)
+WRITES = ("create", "patch", "delete", "evict")
+
+
+@dataclass(frozen=True)
+class Write:
+    """One write of the controller, as it was asked for."""
+
+    verb: str
+    kind: str
+    name: str
+    body: Any = None
+    subresource: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.kind}/{self.subresource}" if self.subresource else f"{self.verb} {self.kind}"
+
+
+class Tapped:
+    """The controller's connection. ``refuse`` may raise before a write, ``after`` is told of every write that was done."""
+
+    def __init__(self, inner: MemoryKube) -> None:
+        self.inner = inner
+        self.writes: list[Write] = []
+        self.refuse: Callable[[Write], None] = lambda write: None
+        self.after: Callable[[Write], None] = lambda write: None
+        self.dead = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    async def get(self, *args: Any, **more: Any) -> Any:
+        await self._live()
+        return await self.inner.get(*args, **more)
+
+    async def create(self, kind: Any, obj: Any) -> Any:
+        return await self._do(Write("create", kind.name, obj.metadata.name, obj), self.inner.create(kind, obj))
+
+    async def patch(self, kind: Any, name: str, patch: Any, namespace: str = "", **more: Any) -> Any:
+        write = Write("patch", kind.name, name, patch, more.get("subresource", ""))
+        return await self._do(write, self.inner.patch(kind, name, patch, namespace, **more))
+
+    async def delete(self, kind: Any, name: str, namespace: str = "", **more: Any) -> None:
+        await self._do(Write("delete", kind.name, name, more), self.inner.delete(kind, name, namespace, **more))
+
+    async def evict(self, name: str, namespace: str, **more: Any) -> None:
+        await self._do(Write("evict", "Pod", name, more), self.inner.evict(name, namespace, **more))
+
+    async def _do(self, write: Write, call: Awaitable[Any]) -> Any:
+        assert inspect.iscoroutine(call)
+        try:
+            await self._live()
+            self.refuse(write)
+        except BaseException:
+            call.close()
+            raise
+        answer = await call
+        self.writes.append(write)
+        self.after(write)
+        await self._live()
+        return answer
+
+    async def _live(self) -> None:
+        """A process that crashed neither asks nor hears answers."""
+        if self.dead:
+            await asyncio.Event().wait()
+
+
+class FakeCloud:
+    """A cloud that does what a test says. ``refusals`` are raised by the next calls of a method, one each."""
+
+    name = "fake"
+    node_class_kinds = (kinds.KWOK_NODE_CLASS,)
+
+    def __init__(self, clock: LoopClock) -> None:
+        self._clock = clock
+        self.instances: dict[str, Instance] = {}
+        self.bought: list[str] = []
+        self.calls: list[tuple[str, str]] = []
+        self.refusals: dict[str, list[Exception]] = {}
+        #: How many delete calls an instance survives before it is gone.
+        self.lingers = 1
+        self.capacity = {"cpu": "4", "memory": "8Gi", "pods": "40"}
+        self._asked_to_go: dict[str, int] = {}
+
+    def refuse(self, method: str, *errors: Exception) -> None:
+        self.refusals.setdefault(method, []).extend(errors)
+
+    async def _called(self, method: str, about: str) -> None:
+        await asyncio.sleep(0)
+        self.calls.append((method, about))
+        waiting = self.refusals.get(method)
+        if waiting:
+            raise waiting.pop(0)
+
+    async def create(self, claim: NodeClaim) -> Instance:
+        await self._called("create", claim.metadata.name)
+        provider_id = f"fake:///{claim.metadata.name}-{claim.metadata.uid}"
+        if provider_id not in self.instances:
+            amounts = res.parse(self.capacity)
+            self.bought.append(provider_id)
+            own = {labels.INSTANCE_TYPE: "t3", labels.ZONE: "z1", labels.CAPACITY_TYPE: "on-demand"}
+            self.instances[provider_id] = Instance(
+                provider_id, claim.metadata.name, own, amounts, amounts, self._clock.now(), {"from": "cloud"}, "image-1"
+            )
+        return self.instances[provider_id]
+
+    async def delete(self, provider_id: str) -> None:
+        await self._called("delete", provider_id)
+        asked = self._asked_to_go[provider_id] = self._asked_to_go.get(provider_id, 0) + 1
+        if provider_id not in self.instances:
+            raise InstanceNotFound(provider_id)
+        self.instances[provider_id] = replace(self.instances[provider_id], terminating=True)
+        if asked > self.lingers:
+            del self.instances[provider_id]
+            raise InstanceNotFound(provider_id)
+
+    async def get(self, provider_id: str) -> Instance:
+        await self._called("get", provider_id)
+        if provider_id not in self.instances:
+            raise InstanceNotFound(provider_id)
+        return self.instances[provider_id]
+
+    async def list(self) -> tuple[Instance, ...]:
+        await self._called("list", "")
+        return tuple(self.instances.values())
+
+    async def instance_types(self, pool: NodePool) -> tuple[InstanceType, ...]:
+        await self._called("instance_types", pool.metadata.name)
+        return TYPES
+
+    async def drift_reason(self, claim: NodeClaim) -> str:
+        return ""
+
+    def repair_policies(self) -> tuple[RepairPolicy, ...]:
+        return ()
+
+
+@dataclass
+class World:
+    """What a test acts in and looks at."""
+
+    clock: LoopClock
+    server: MemoryServer
+    kube: MemoryKube
+    log: io.StringIO
+    settings: Settings = field(default_factory=Settings)
+    wire: Tapped = field(init=False)
+    cloud: FakeCloud = field(init=False)
+    manager: Manager | None = None
+    _running: asyncio.Task[None] | None = None
+    _others: list[asyncio.Task[None]] = field(default_factory=list)
+    _provider: Callable[[Tapped], Any] | None = None
+
+    def __post_init__(self) -> None:
+        self.wire = Tapped(self.kube)
+        self.cloud = FakeCloud(self.clock)
+
+    # -- processes ------------------------------------------------------------------------------------------------------
+
+    async def start(self, settings: Settings | None = None) -> None:
+        """Start the controller (again: as a new process) and let it come to rest."""
+        self.settings = settings or self.settings
+        self.wire = Tapped(self.kube)
+        provider = self._provider(self.wire) if self._provider else self.cloud
+        collectors = {"instances": provider.collect_garbage} if isinstance(provider, SimulatedProvider) else {}
+        self.manager = Manager(self.wire, provider, self.clock, self.settings, Extra({}, collectors))  # type: ignore[arg-type]
+        self._running = asyncio.create_task(self.manager.run())
+        await asyncio.sleep(0.01)
+
+    async def stop(self) -> None:
+        """End the controller in an orderly way; raises what it failed with."""
+        running, self._running = self._running, None
+        if running is not None:
+            running.cancel()
+            with suppress(asyncio.CancelledError):
+                await running
+
+    async def crash(self) -> None:
+        """The controller's process vanishes: nothing it has under way is finished."""
+        self.wire.dead = True
+        await self.stop()
+
+    def crash_after(self, count: int) -> asyncio.Event:
+        """Vanish right after the ``count``-th write from now, before its answer arrives; the event tells when."""
+        crashed = asyncio.Event()
+        last = len(self.wire.writes) + count
+        wire = self.wire
+
+        def after(_: Write) -> None:
+            if len(wire.writes) == last:
+                wire.dead = True
+                crashed.set()
+
+        wire.after = after
+        return crashed
+
+    def simulated(self, types: tuple[InstanceType, ...] = TYPES, faults: Faults | None = None) -> None:
+        """Use the simulated cloud, with machines that live on when the controller does not."""
+        self._provider = lambda wire: SimulatedProvider(wire, self.clock, types, faults)
+        self.also(Machines(self.kube, self.clock, Timing(lease_renewal=None)).run())
+
+    def scheduled(self) -> None:
+        """Run the stand-ins for the scheduler and the workload controllers."""
+        self.also(Scheduler(self.kube, self.clock).run())
+        self.also(Workloads(self.kube).run())
+
+    def also(self, work: Coroutine[Any, Any, None]) -> None:
+        self._others.append(asyncio.create_task(work))
+
+    async def end(self) -> None:
+        await self.stop()
+        for task in self._others:
+            task.cancel()
+        for result in await asyncio.gather(*self._others, return_exceptions=True):
+            if isinstance(result, Exception):
+                raise result
+
+    # -- what there is --------------------------------------------------------------------------------------------------
+
+    async def node_class(self, name: str = "default", ready: str = "True", **spec: object) -> None:
+        item = KWOKNodeClass(metadata=ObjectMeta(name=name), spec=KWOKNodeClassSpec(**spec))  # type: ignore[arg-type]
+        await self.kube.create(kinds.KWOK_NODE_CLASS, item)
+        if ready:
+            await self.set_condition(kinds.KWOK_NODE_CLASS, name, "Ready", ready)
+
+    async def pool(self, name: str = "np", **fields: Any) -> NodePool:
+        """A pool without readiness: that is the controller's to say. Budgets are open unless given."""
+        item = node_pool(name, fields.pop("requirements", (ANY_CAPACITY,)), **fields)
+        return await self.kube.create(kinds.NODE_POOL, msgspec.structs.replace(item, metadata=ObjectMeta(name=name)))
+
+    async def claim(
+        self, name: str = "c", *, pool: str = "", requests: Mapping[str, str] = {}, **spec: Any
+    ) -> NodeClaim:
+        """A claim as a user would write it."""
+        meta = spec.pop("metadata", {})
+        own = {**({labels.NODE_POOL: pool} if pool else {}), **meta.pop("labels", {})}
+        body = NodeClaim(
+            metadata=ObjectMeta(name=name, labels=own, **meta),
+            spec=NodeClaimSpec(
+                **{
+                    "requirements": (ANY_CAPACITY,),
+                    "node_class_ref": NODE_CLASS,
+                    "resources": ClaimResources(requests=requests),
+                    **spec,
+                }
+            ),
+        )
+        return await self.kube.create(kinds.NODE_CLAIM, body)
+
+    async def join(self, claim_name: str = "c", node_name: str = "", **fields: Any) -> Node:
+        """The claim's machine joins the cluster, ready and with the unregistered taint unless told otherwise."""
+        claim = await self.get_claim(claim_name)
+        node_name = node_name or f"node-{claim_name}"
+        amounts = dict(self.cloud.capacity) | fields.pop("amounts", {})
+        taints = fields.pop("taints", (labels.UNREGISTERED_TAINT,))
+        served = {"karpenter.kwok.sh/kwoknodeclass": "default"}
+        ready = Condition(type="Ready", status=fields.pop("ready", "True"))
+        await self.kube.create(
+            kinds.NODE,
+            Node(
+                metadata=ObjectMeta(
+                    name=node_name, labels={**served, labels.HOSTNAME: node_name, **fields.pop("labels", {})}, **fields
+                ),
+                spec=NodeSpec(provider_id=claim.status.provider_id, taints=tuple(taints)),
+                status=NodeStatus(capacity=amounts, allocatable=amounts, conditions=(ready,)),
+            ),
+        )
+        # A new node gets a not-ready taint by admission, which its kubelet's friends remove.
+        return await self.set_taints(node_name, taints)
+
+    async def set_taints(self, name: str, taints: Iterable[Taint]) -> Node:
+        return await self.kube.patch(kinds.NODE, name, {"spec": {"taints": msgspec.to_builtins(tuple(taints))}})
+
+    async def set_ready(self, name: str, status: str) -> None:
+        await self.set_condition(kinds.NODE, name, "Ready", status)
+
+    async def set_condition(self, kind: Any, name: str, type_: str, status: str, **more: Any) -> None:
+        item = await self.kube.get(kind, name)
+        kept = [found for found in item.status.conditions if found.type != type_]
+        kept.append(Condition(type=type_, status=status, last_transition_time=self.clock.now(), **more))
+        await self.kube.patch(kind, name, {"status": {"conditions": msgspec.to_builtins(kept)}}, subresource="status")
+
+    async def running(self, name: str, node: str, **fields: Any) -> Pod:
+        """A pod that runs on a node."""
+        from support.builders import pod
+
+        waiting = pod(name, fields.pop("requests", {"cpu": "100m"}), **fields)
+        made = await self.kube.create(kinds.POD, waiting)
+        await self.kube.bind(name, "default", node)
+        status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+        await self.kube.patch(kinds.POD, name, {"status": status}, "default", subresource="status")
+        return made
+
+    async def waiting(self, *pods: Pod) -> None:
+        for item in pods:
+            bare = msgspec.structs.replace(item.metadata, uid="", creation_timestamp=None)
+            await self.kube.create(kinds.POD, msgspec.structs.replace(item, metadata=bare))
+
+    async def gone(self, name: str) -> None:
+        """The kubelet reports the pod's end."""
+        await self.kube.delete(kinds.POD, name, "default", grace_period_seconds=0)
+
+    # -- looking --------------------------------------------------------------------------------------------------------
+
+    async def get_claim(self, name: str = "c") -> NodeClaim:
+        return await self.kube.get(kinds.NODE_CLAIM, name)
+
+    async def get_node(self, name: str = "node-c") -> Node:
+        return await self.kube.get(kinds.NODE, name)
+
+    async def has(self, kind: Any, name: str, namespace: str = "") -> bool:
+        try:
+            await self.kube.get(kind, name, namespace)
+        except NotFound:
+            return False
+        return True
+
+    async def all(self, kind: Any) -> list[Any]:
+        return sorted((await self.kube.list(kind)).items, key=lambda item: item.metadata.name)
+
+    async def condition(self, name: str, type_: str) -> tuple[str, str, str] | None:
+        """Status, reason and message of a claim's condition."""
+        found = conditions.find((await self.get_claim(name)).status.conditions, type_)
+        return None if found is None else (found.status, found.reason, found.message)
+
+    async def events(self, reason: str = "", about: str = "") -> list[Event]:
+        await asyncio.sleep(0.01)
+        return [
+            event
+            for event in await self.all(kinds.EVENT)
+            if reason in ("", event.reason) and about in ("", event.involved_object.name, event.involved_object.kind)
+        ]
+
+    def lines(self, message: str = "") -> list[dict[str, Any]]:
+        """The log lines of a message, or all."""
+        found = [json.loads(line) for line in self.log.getvalue().splitlines()]
+        return [line for line in found if message in ("", line["message"])]
+
+    def writes(self, about: str = "") -> list[str]:
+        """What the controller wrote, in short, for one kind or all; events aside."""
+        return [str(write) for write in self.wire.writes if write.kind != "Event" and about in ("", write.kind)]
+
+    @property
+    def elapsed(self) -> float:
+        return (self.clock.now() - START).total_seconds()
+
+
+async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 60, step: float = 0.5) -> None:
+    """Wait in virtual time for something to become true."""
+    end = asyncio.get_running_loop().time() + seconds
+    while not await condition():
+        assert asyncio.get_running_loop().time() < end, f"not within {seconds} s"
+        await asyncio.sleep(step)
+
+
+def refusing(error: Callable[[], KubeError], times: int, *shown: str) -> Callable[[Write], None]:
+    """Refuse the first ``times`` writes whose short form (``patch Node``) is among ``shown``."""
+    left = [times]
+
+    def refuse(write: Write) -> None:
+        if str(write) in shown and left[0] > 0:
+            left[0] -= 1
+            raise error()
+
+    return refuse
+
+
+def startup(key: str) -> PoolTaint:
+    return PoolTaint(key=key, effect="NoSchedule")
+
+
+def after(seconds: float) -> datetime:
+    return START + timedelta(seconds=seconds)
+
+
+def story(tell: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """A test told in virtual time: its ``world`` argument is made here, all others are the test's parameters."""
+
+    def test(**parameters: Any) -> None:
+        async def main(clock: LoopClock) -> None:
+            server = MemoryServer(clock)
+            world = World(clock, server, MemoryKube(server), log)
+            try:
+                await tell(world, **parameters)
+            finally:
+                await world.end()
+
+        log = io.StringIO()
+        logging.configure("debug", log)
+        try:
+            run(main, START)
+        finally:
+            structlog.reset_defaults()
+
+    signature = inspect.signature(tell)
+    test.__signature__ = signature.replace(parameters=list(signature.parameters.values())[1:])  # type: ignore[attr-defined]
+    test.__name__, test.__doc__, test.__module__ = tell.__name__, tell.__doc__, tell.__module__
+    test.__dict__.update(tell.__dict__)
+    return test

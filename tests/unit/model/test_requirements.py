@@ -110,7 +110,28 @@ def test_the_largest_of_two_min_values_counts() -> None:
 def test_an_empty_intersection_of_bounds_keeps_min_values() -> None:
     """SCH-145"""
     left = requirement(CUSTOM, "Gt", ("5",), 3)
-    assert left.intersect(read("Lt 6")) == Requirement(CUSTOM, False, min_values=3)
+    assert left.intersect(read("Lt 6")) == Requirement(CUSTOM, False, min_values=3, present=True)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "accepted"),
+    [
+        ("NotIn a", "DNE", True),
+        ("NotIn a", "NotIn b", True),
+        ("NotIn a", "Exists", False),
+        ("NotIn 1", "Gt 0", False),
+        ("In a", "In b", False),
+        ("In a", "NotIn a", False),
+        ("DNE", "Exists", False),
+        ("Gt 5", "Lt 6", False),
+    ],
+)
+def test_a_node_without_the_label_satisfies_an_intersection_only_if_it_satisfies_both(
+    left: str, right: str, accepted: bool
+) -> None:
+    """A contradiction reads as DoesNotExist, yet nothing meets it, not even a node that lacks the label."""
+    assert read(left).intersect(read(right)).accepts_absent is accepted
+    assert read(right).intersect(read(left)).accepts_absent is accepted
 
 
 @pytest.mark.parametrize(

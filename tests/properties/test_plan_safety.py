@@ -1,0 +1,31 @@
+"""Laws every provisioning plan obeys, judged by a checker that shares no code with the decision."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from support import checker
+from support.builders import plan
+from support.worlds import worlds
+
+_QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
+
+
+def judge(world: checker.World) -> None:
+    result = plan(list(world.objects()), types=world.types)
+    assert checker.problems(world, result) == []
+
+
+@settings(max_examples=250, derandomize=True, deadline=None, suppress_health_check=_QUIET)
+@given(worlds())
+def test_a_plan_breaks_no_law(world: checker.World) -> None:
+    """Legal placements, resources, taints, limits, minValues, weight order, preferences, nobody left out without need."""
+    judge(world)
+
+
+@pytest.mark.soak
+@settings(max_examples=20_000, deadline=None, suppress_health_check=_QUIET)
+@given(worlds())
+def test_a_plan_breaks_no_law_in_a_long_series(world: checker.World) -> None:
+    judge(world)

@@ -1,0 +1,348 @@
+"""A small vocabulary of Kubernetes objects for tests: say what matters, the rest has sensible values.
+
+``plan(*objects)`` feeds the objects to a fresh ``ClusterState`` and asks for the provisioning decision. Times are fixed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from karpenter.api.core import (
+    Affinity,
+    Container,
+    DaemonSet,
+    DaemonSetSpec,
+    Node,
+    NodeAffinity,
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    NodeSpec,
+    NodeStatus,
+    Pod,
+    PodDisruptionBudget,
+    PodDisruptionBudgetSpec,
+    PodSpec,
+    PodStatus,
+    PodTemplateSpec,
+    PreferredSchedulingTerm,
+    ResourceRequirements,
+    Taint,
+    Toleration,
+)
+from karpenter.api.karpenter import (
+    ClaimResources,
+    NodeClaim,
+    NodeClaimSpec,
+    NodeClaimStatus,
+    NodeClaimTemplate,
+    NodeClaimTemplateMeta,
+    NodeClaimTemplateSpec,
+    NodeClassReference,
+    NodePool,
+    NodePoolSpec,
+    NodePoolStatus,
+    NodeSelectorRequirementWithMinValues,
+    PoolTaint,
+)
+from karpenter.api.meta import Condition, LabelSelector, ObjectMeta, OwnerReference, Wire, WireResources
+from karpenter.catalog.index import TypeIndex
+from karpenter.catalog.types import InstanceType
+from karpenter.cluster.snapshot import Snapshot
+from karpenter.cluster.state import ClusterState
+from karpenter.decide.plan import Plan
+from karpenter.decide.provision import Options, provision
+from karpenter.model import labels
+from support.shapes import STD, index_of
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+UNSCHEDULABLE = Condition(type="PodScheduled", status="False", reason="Unschedulable")
+READY = Condition(type="Ready", status="True")
+NODE_CLASS = NodeClassReference(group="karpenter.kwok.sh", kind="KWOKNodeClass", name="default")
+TYPE = labels.INSTANCE_TYPE
+
+#: An instance-type list for every pool, or one list per pool name.
+Types = Sequence[InstanceType] | Mapping[str, Sequence[InstanceType]]
+
+
+def seconds(after: float) -> datetime:
+    return NOW + timedelta(seconds=after)
+
+
+def owner(kind: str, name: str = "owner", api_version: str = "apps/v1") -> OwnerReference:
+    return OwnerReference(api_version=api_version, kind=kind, name=name, uid=f"{kind}-{name}", controller=True)
+
+
+def container(requests: WireResources | None = None, **fields: object) -> Container:
+    limits = fields.pop("limits", {})
+    return Container(resources=ResourceRequirements(requests=requests or {}, limits=limits), **fields)  # type: ignore[arg-type]
+
+
+def pod(
+    name: str,
+    requests: WireResources | None = None,
+    *,
+    meta: Mapping[str, object] = {},
+    status: Mapping[str, object] = {},
+    **spec: object,
+) -> Pod:
+    """A waiting pod of one container; ``spec`` are fields of PodSpec. A ``node_name`` makes it a running one."""
+    bound = bool(spec.get("node_name"))
+    known: dict[str, object] = {"namespace": "default", "uid": f"uid-{name}", "creation_timestamp": NOW}
+    state: dict[str, object] = {"phase": "Running"} if bound else {"phase": "Pending", "conditions": (UNSCHEDULABLE,)}
+    return Pod(
+        metadata=ObjectMeta(name=name, **{**known, **meta}),  # type: ignore[arg-type]
+        spec=PodSpec(**{"containers": (container(requests),), **spec}),  # type: ignore[arg-type]
+        status=PodStatus(**{**state, **status}),  # type: ignore[arg-type]
+    )
+
+
+def pods(count: int, requests: WireResources | None = None, *, prefix: str = "pod", **spec: object) -> list[Pod]:
+    return [pod(f"{prefix}-{number:03}", requests, **spec) for number in range(count)]  # type: ignore[arg-type]
+
+
+def expr(key: str, operator: str, *values: str) -> NodeSelectorRequirement:
+    return NodeSelectorRequirement(key=key, operator=operator, values=values)
+
+
+def term(*expressions: NodeSelectorRequirement) -> NodeSelectorTerm:
+    return NodeSelectorTerm(match_expressions=expressions)
+
+
+def affinity(
+    *required: NodeSelectorTerm, preferred: Iterable[tuple[int, NodeSelectorTerm]] = (), **fields: object
+) -> Affinity:
+    """Node affinity: required terms (one must hold) and weighted preferences; ``fields`` are the other affinities."""
+    own = NodeAffinity(
+        required=NodeSelector(node_selector_terms=required) if required else None,
+        preferred=tuple(PreferredSchedulingTerm(weight=weight, preference=item) for weight, item in preferred),
+    )
+    return Affinity(node_affinity=own, **fields)  # type: ignore[arg-type]
+
+
+def where(key: str, operator: str, *values: str) -> Affinity:
+    """Affinity of one required expression."""
+    return affinity(term(expr(key, operator, *values)))
+
+
+def wanted(key: str, operator: str, *values: str, least: int | None = None) -> NodeSelectorRequirementWithMinValues:
+    return NodeSelectorRequirementWithMinValues(key=key, operator=operator, values=values, min_values=least)  # type: ignore[arg-type]
+
+
+ANY_CAPACITY = wanted(labels.CAPACITY_TYPE, "Exists")
+
+
+def taint(key: str, effect: str = "NoSchedule", value: str = "") -> Taint:
+    return Taint(key=key, effect=effect, value=value)
+
+
+def pool_taint(key: str, effect: str = "NoSchedule") -> PoolTaint:
+    return PoolTaint(key=key, effect=effect)  # type: ignore[arg-type]
+
+
+def tolerating(key: str, operator: str = "Exists", value: str = "", effect: str = "") -> Toleration:
+    return Toleration(key=key, operator=operator, value=value, effect=effect)
+
+
+def node_pool(
+    name: str = "np",
+    requirements: Iterable[NodeSelectorRequirementWithMinValues] = (ANY_CAPACITY,),
+    *,
+    ready: bool = True,
+    deleted: bool = False,
+    labels: Mapping[str, str] = {},
+    template: Mapping[str, object] = {},
+    **spec: object,
+) -> NodePool:
+    """A ready pool; ``template`` are fields of its template's spec, ``spec`` of its own."""
+    return NodePool(
+        metadata=ObjectMeta(name=name, uid=f"uid-{name}", deletion_timestamp=NOW if deleted else None),
+        spec=NodePoolSpec(
+            template=NodeClaimTemplate(
+                metadata=NodeClaimTemplateMeta(labels=labels),
+                spec=NodeClaimTemplateSpec(requirements=tuple(requirements), node_class_ref=NODE_CLASS, **template),  # type: ignore[arg-type]
+            ),
+            **spec,  # type: ignore[arg-type]
+        ),
+        status=NodePoolStatus(conditions=(Condition(type="Ready", status="True" if ready else "False"),)),
+    )
+
+
+def node(
+    name: str,
+    amounts: WireResources,
+    *,
+    labels: Mapping[str, str] = {},
+    taints: Iterable[Taint] = (),
+    provider_id: str | None = None,
+    deleted: bool = False,
+    capacity: WireResources | None = None,
+) -> Node:
+    """A Ready node that offers the amounts (``pods: 110`` unless given)."""
+    offered = {"pods": 110, **amounts}
+    return Node(
+        metadata=ObjectMeta(
+            name=name,
+            uid=f"uid-{name}",
+            labels={"kubernetes.io/hostname": name, **labels},
+            deletion_timestamp=NOW if deleted else None,
+        ),
+        spec=NodeSpec(provider_id=f"p://{name}" if provider_id is None else provider_id, taints=tuple(taints)),
+        status=NodeStatus(allocatable=offered, capacity=capacity or offered, conditions=(READY,)),
+    )
+
+
+def claim(
+    name: str,
+    amounts: WireResources | None = None,
+    requirements: Iterable[NodeSelectorRequirementWithMinValues] = (),
+    *,
+    pool: str = "np",
+    labels: Mapping[str, str] = {},
+    provider_id: str = "",
+    deleted: bool = False,
+    conditions: tuple[Condition, ...] = (),
+    requests: WireResources | None = None,
+    **spec: object,
+) -> NodeClaim:
+    """A claim of a pool: launched when it has a provider ID, in flight otherwise."""
+    offered = {"pods": 110, **amounts} if amounts is not None else {}
+    return NodeClaim(
+        metadata=ObjectMeta(
+            name=name,
+            uid=f"uid-{name}",
+            labels={"karpenter.sh/nodepool": pool, **labels},
+            deletion_timestamp=NOW if deleted else None,
+        ),
+        spec=NodeClaimSpec(
+            requirements=tuple(requirements),
+            node_class_ref=NODE_CLASS,
+            resources=ClaimResources(requests=requests or {}),
+            **spec,  # type: ignore[arg-type]
+        ),
+        status=NodeClaimStatus(provider_id=provider_id, capacity=offered, allocatable=offered, conditions=conditions),
+    )
+
+
+def machine(
+    name: str,
+    amounts: WireResources,
+    *,
+    pool: str = "np",
+    labels: Mapping[str, str] = {},
+    taints: Iterable[Taint] = (),
+    deleted: bool = False,
+    initialized: bool = True,
+    **spec: object,
+) -> tuple[Node, NodeClaim]:
+    """A registered node together with its claim ``claim-<name>``."""
+    stages = {"karpenter.sh/registered": "true"} | ({"karpenter.sh/initialized": "true"} if initialized else {})
+    own = {"karpenter.sh/nodepool": pool, "node.kubernetes.io/instance-type": "some", **labels}
+    return (
+        node(name, amounts, labels={**own, **stages}, taints=taints),
+        claim(f"claim-{name}", amounts, pool=pool, labels=own, provider_id=f"p://{name}", deleted=deleted, **spec),  # type: ignore[arg-type]
+    )
+
+
+def daemon_set(
+    name: str, requests: WireResources | None = None, *, limits: WireResources | None = None, **spec: object
+) -> DaemonSet:
+    return DaemonSet(
+        metadata=ObjectMeta(name=name, namespace="default", uid=f"uid-{name}"),
+        spec=DaemonSetSpec(
+            template=PodTemplateSpec(spec=PodSpec(containers=(container(requests, limits=limits or {}),), **spec))  # type: ignore[arg-type]
+        ),
+    )
+
+
+def budget(name: str, selector: Mapping[str, str], **spec: object) -> PodDisruptionBudget:
+    return PodDisruptionBudget(
+        metadata=ObjectMeta(name=name, namespace="default"),
+        spec=PodDisruptionBudgetSpec(selector=LabelSelector(match_labels=selector), **spec),  # type: ignore[arg-type]
+    )
+
+
+def feed(state: ClusterState, objects: Iterable[Wire]) -> ClusterState:
+    """Tell a state about objects of any watched kind."""
+    setters = {
+        Pod: state.set_pod,
+        Node: state.set_node,
+        NodeClaim: state.set_claim,
+        NodePool: state.set_pool,
+        DaemonSet: state.set_daemon_set,
+        PodDisruptionBudget: state.set_budget,
+    }
+    for item in objects:
+        setters[type(item)](item)  # type: ignore[operator]
+    return state
+
+
+def flatten(objects: Iterable[object]) -> list[Wire]:
+    found: list[Wire] = []
+    for item in objects:
+        found += flatten(item) if isinstance(item, list | tuple) else [item]  # type: ignore[list-item]
+    return found
+
+
+def snapshot(*objects: object) -> Snapshot:
+    return feed(ClusterState(), flatten(objects)).snapshot()
+
+
+def indexes(objects: Iterable[Wire], types: Types) -> dict[str, TypeIndex]:
+    names = [item.metadata.name for item in objects if isinstance(item, NodePool)]
+    if isinstance(types, Mapping):
+        return {name: index_of(types[name]) for name in names if name in types}
+    shared = index_of(types)
+    return dict.fromkeys(names, shared)
+
+
+def plan(*objects: object, types: Types = STD, options: Options | None = None) -> Plan:
+    """The decision for a cluster of these objects (lists and tuples are flattened)."""
+    found = flatten(objects)
+    return provision(snapshot(found), indexes(found, types), NOW, options or Options())
+
+
+def bought(result: Plan) -> list[str]:
+    """The cheapest type of every planned claim, sorted: what would be launched."""
+    return sorted(item.instance_types[0] for item in result.claims)
+
+
+def sizes(result: Plan) -> list[int]:
+    """Pods per planned claim, sorted."""
+    return sorted(len(item.pods) for item in result.claims)
+
+
+def existing(result: Plan) -> dict[str, int]:
+    """How many pods go to each machine that exists."""
+    return {item.node: len(item.pods) for item in result.existing}
+
+
+def left(result: Plan) -> list[str]:
+    """Names of the pods that stay waiting, sorted."""
+    return sorted(item.pod.metadata.name for item in result.unplaced)
+
+
+def categories(result: Plan) -> set[str]:
+    """Why pods stay waiting."""
+    return {reason.category.value for item in result.unplaced for reason in item.reasons}
+
+
+def details(result: Plan) -> str:
+    return "; ".join(sorted({reason.detail for item in result.unplaced for reason in item.reasons}))
+
+
+def asked(result: Plan, key: str) -> list[tuple[str, tuple[str, ...]]]:
+    """Operator and values every planned claim asks of a label, sorted."""
+    return sorted(
+        (item.operator, item.values)
+        for planned in result.claims
+        for item in planned.claim.spec.requirements
+        if item.key == key
+    )
+
+
+def replaced(item: Wire, **fields: object) -> Wire:
+    return msgspec.structs.replace(item, **fields)

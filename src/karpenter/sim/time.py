@@ -139,7 +139,7 @@ class _Pacer(selectors.DefaultSelector):
     def __init__(self, speed: float) -> None:
         super().__init__()
         self.now = 0.0
-        self._speed = speed
+        self.speed = speed
         self._waited_until = time.monotonic()
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
@@ -147,8 +147,8 @@ class _Pacer(selectors.DefaultSelector):
             return super().select(0)
         # Computing since the last wait counts as part of this one, so the pace holds while there is time to spare.
         spent = time.monotonic() - self._waited_until
-        events = super().select(None if timeout is None else max(0.0, timeout / self._speed - spent))
-        elapsed = (time.monotonic() - self._waited_until) * self._speed
+        events = super().select(None if timeout is None else max(0.0, timeout / self.speed - spent))
+        elapsed = (time.monotonic() - self._waited_until) * self.speed
         self.now += elapsed if timeout is None else timeout if not events else min(timeout, elapsed)
         self._waited_until = time.monotonic()
         return events
@@ -163,13 +163,21 @@ class PacedLoop(asyncio.SelectorEventLoop):
     def __init__(self, speed: float) -> None:
         self._pacer = _Pacer(speed)
         super().__init__(self._pacer)
-        if speed <= 0:
+        try:
+            self.pace(speed)
+        except ValueError:
             self.close()
-            raise ValueError(f"speed must be greater than 0, not {speed}")
+            raise
 
     def time(self) -> float:
         """Virtual seconds since the loop was made."""
         return self._pacer.now
+
+    def pace(self, speed: float) -> None:
+        """Go on at another speed, from the next wait on."""
+        if speed <= 0:
+            raise ValueError(f"speed must be greater than 0, not {speed}")
+        self._pacer.speed = speed
 
 
 class LoopTime(Protocol):

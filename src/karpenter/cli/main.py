@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 
 #: Command name to ``module:function``, in the order help lists them.
 COMMANDS = {
+    "demo": "karpenter.cli.demo:demo",
     "run": "karpenter.cli.run:run",
     "plan": "karpenter.cli.plan:plan",
     "crds": "karpenter.cli.main:crds",

@@ -1,0 +1,241 @@
+"""The moving picture of ``karpenter demo``: nodes filling and emptying, what they cost, and what was decided last.
+
+A frame is built from the controllers' own view of the cluster and from the books of the stage, a few times a second of real
+time. Everything is sized for the terminal at hand: what does not fit is counted instead of shown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from karpenter.api.karpenter import NodeClaim
+from karpenter.cli.demo_text import Line, condensed, dollars, plural, stamp
+from karpenter.cluster.nodes import NodeView
+from karpenter.model import labels, pods
+from karpenter.model import resources as res
+from karpenter.sim import Census, Notice, Stage
+
+FRAMES_PER_SECOND = 8.0
+_FEED_LINES = 7
+#: Rows that are not nodes: header, totals, two charts, rules, the table's head and foot.
+_OTHER_ROWS = 12
+_BAR_CELLS = 10
+_WIDE_COLUMNS = 100
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+_SPARKS = "▁▂▃▄▅▆▇█"
+_FULL, _HALF = 0.7, 0.35
+
+
+class Screen:
+    """Draws frames on the whole terminal. ``speed``: seconds of the story in one of the viewer."""
+
+    def __init__(self, console: Console, stage: Stage, start: datetime, speed: float) -> None:
+        self._console = console
+        self._stage = stage
+        self._start = start
+        self._whole = True
+        self._speed = speed
+        self._headline = ""
+        self._fresh: list[Notice] = []
+        self._feed: deque[Line] = deque(maxlen=_FEED_LINES)
+        self._ready = _Chart()
+        self._price = _Chart()
+        stage.ledger.subscribe(self._fresh.append)
+
+    def chapter(self, headline: str) -> None:
+        """See ``Presenter.chapter``."""
+        self._take_news()
+        self._headline = headline
+        self._feed.append(Line(self._now(), "chapter", headline))
+
+    def settle_down(self) -> None:
+        """See ``Presenter.settle_down``."""
+        self._whole = False
+        self._speed = 1.0
+
+    async def run(self) -> None:
+        """See ``Presenter.run``."""
+        with Live(self._frame(), console=self._console, screen=self._whole, auto_refresh=False) as live:
+            while True:
+                await asyncio.sleep(self._speed / FRAMES_PER_SECOND)
+                live.update(self._frame(), refresh=True)
+
+    def _now(self) -> timedelta:
+        return self._stage.clock.now() - self._start
+
+    def _take_news(self) -> None:
+        fresh = self._fresh[:]
+        self._fresh.clear()
+        self._feed.extend(condensed(fresh, self._start))
+
+    def _frame(self) -> RenderableType:
+        self._take_news()
+        census = self._stage.census()
+        price = self._stage.ledger.meter.rate_usd_per_hour(self._stage.clock.now())
+        self._ready.add(self._now(), census.ready)
+        self._price.add(self._now(), price)
+        width = max(10, self._console.width - 34)
+        return Group(
+            self._header(),
+            self._totals(census, price),
+            Text.assemble(("  pods ready  ", "dim"), (self._ready.drawn(width), "cyan"), f"  {census.ready}"),
+            Text.assemble(("  $ per hour  ", "dim"), (self._price.drawn(width), "green"), f"  {dollars(price)}"),
+            self._nodes(),
+            Rule("decisions", style="dim", align="left"),
+            *(_one_row(line.styled()) for line in self._feed),
+        )
+
+    def _header(self) -> RenderableType:
+        head = Table.grid(expand=True)
+        head.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+        head.add_column(justify="right", no_wrap=True)
+        title = Text.assemble(("karpenter ", "bold cyan"), ("demo  ", "bold"), (self._headline, "italic"))
+        pace = f" at {self._speed:g} times life" if self._speed != 1 else " in real time"
+        head.add_row(title, Text.assemble((stamp(self._now()), "bold"), (pace, "dim")))
+        return Panel(head, border_style="cyan", padding=(0, 1))
+
+    def _totals(self, census: Census, price: float) -> RenderableType:
+        spent = self._stage.ledger.meter.cost_usd(self._start, self._stage.clock.now())
+        waiting = "bold yellow" if census.pending else "dim"
+        return Text.assemble(
+            "  ",
+            (f"{plural(census.nodes, 'node')}", "bold"),
+            f" of {plural(census.claims, 'claim')}   ",
+            (f"{dollars(price)}/h", "bold green"),
+            f"   spent {dollars(spent)}   ",
+            (plural(census.pods, "pod"), "bold"),
+            ": ",
+            (f"{census.ready} ready", "cyan"),
+            "  ",
+            (f"{census.pending} pending", waiting),
+            no_wrap=True,
+            overflow="ellipsis",
+        )
+
+    def _nodes(self) -> RenderableType:
+        wide = self._console.width >= _WIDE_COLUMNS
+        table = Table(expand=True, box=None, header_style="dim", pad_edge=True, padding=(0, 1, 0, 0))
+        for name in ("node", "type", *(("zone",) if wide else ()), "bought as"):
+            table.add_column(name, no_wrap=True, overflow="ellipsis")
+        for name in ("$/h", "pods"):
+            table.add_column(name, justify="right", no_wrap=True)
+        for name in ("cpu", "memory"):
+            table.add_column(name, no_wrap=True)
+        table.add_column("state", no_wrap=True, min_width=12)
+        views = sorted(self._stage.state.views(), key=_by_age)
+        room = max(3, self._console.height - _OTHER_ROWS - _FEED_LINES)
+        shown = views if len(views) <= room else views[: room - 1]
+        prices = {record.claim_name: record.price_per_hour for record in self._stage.ledger.paid.values()}
+        for view in shown:
+            table.add_row(*self._row(view, prices, wide=wide), style="dim" if view.leaving else "")
+        if len(shown) < len(views):
+            table.add_row(Text(f"... and {len(views) - len(shown)} more", style="dim"))
+        elif self._whole:
+            for _ in range(room - len(views)):
+                table.add_row("")
+        return table
+
+    def _row(self, view: NodeView, prices: Mapping[str, float], *, wide: bool) -> Sequence[RenderableType]:
+        known = view.claim.metadata.labels if view.claim is not None else {}
+        price = prices.get(view.key)
+        zone = (known.get(labels.ZONE, ""),) if wide else ()
+        capacity = known.get(labels.CAPACITY_TYPE, "")
+        return (
+            view.key,
+            Text(known.get(labels.INSTANCE_TYPE, "..."), style="bold"),
+            *zone,
+            Text(capacity, style="magenta" if capacity == labels.SPOT else ""),
+            "-" if price is None else f"{price:.3f}",
+            self._pods(view),
+            _bar(view, "cpu"),
+            _bar(view, "memory"),
+            _state(view, self._stage.clock.now()),
+        )
+
+    def _pods(self, view: NodeView) -> Text:
+        """How many run there; before it runs, how many are meant for it."""
+        if view.registered:
+            return Text(str(sum(not pods.is_daemon(pod) for pod in view.pods)))
+        meant = sum(key == view.key for key in self._stage.state.planned.values())
+        return Text(f"({meant})", style="dim")
+
+
+def _one_row(text: Text) -> Text:
+    text.no_wrap, text.overflow = True, "ellipsis"
+    return text
+
+
+def _by_age(view: NodeView) -> tuple[float, str]:
+    created = view.claim.metadata.creation_timestamp if view.claim is not None else None
+    return (created.timestamp() if created is not None else 0.0, view.key)
+
+
+def _bar(view: NodeView, resource: str) -> Text:
+    """How much of the machine is asked for; while it starts, how much is going to be."""
+    offered = view.allocatable.get(resource, 0)
+    wanted = view.requested.get(resource, 0)
+    if not view.registered and view.claim is not None:
+        wanted = res.parse(view.claim.spec.resources.requests).get(resource, 0)
+    share = min(1.0, wanted / offered) if offered else 0.0
+    eighths = round(share * _BAR_CELLS * 8)
+    drawn = "█" * (eighths // 8) + (_EIGHTHS[eighths % 8] if eighths % 8 else "")
+    color = "green" if share >= _FULL else "yellow" if share >= _HALF else "red"
+    style = f"{color if view.registered else 'grey42'} on grey23"
+    return Text.assemble((drawn.ljust(_BAR_CELLS), style), (f" {share:4.0%}", "dim"))
+
+
+def _state(view: NodeView, now: datetime) -> Text:
+    if view.leaving:
+        return Text("leaving", style="red")
+    if not view.launched:
+        return Text("buying", style="yellow")
+    age = _age(view.claim, now)
+    if not view.registered:
+        return Text(f"booting {age}", style="yellow")
+    if not view.initialized:
+        return Text("joining", style="yellow")
+    if all(pods.is_daemon(pod) for pod in view.pods):
+        return Text("empty", style="bright_blue")
+    return Text(f"ready {age}", style="green")
+
+
+def _age(claim: NodeClaim | None, now: datetime) -> str:
+    created = claim.metadata.creation_timestamp if claim is not None else None
+    return stamp(now - created) if created is not None else ""
+
+
+class _Chart:
+    """A line of little bars: a value over time, squeezed into as many cells as there are."""
+
+    def __init__(self) -> None:
+        self._points: list[tuple[float, float]] = []
+        self._until = 0.0
+
+    def add(self, at: timedelta, value: float) -> None:
+        """From this moment on the value is this."""
+        if not self._points or self._points[-1][1] != value:
+            self._points.append((at.total_seconds(), value))
+        self._until = at.total_seconds()
+
+    def drawn(self, cells: int) -> str:
+        """The picture, from the beginning until now."""
+        highest = max((value for _, value in self._points), default=0.0)
+        if not highest:
+            return _SPARKS[0] * cells
+        step = max(self._until, 1.0) / cells
+        levels, index = [], 0
+        for cell in range(1, cells + 1):
+            while index + 1 < len(self._points) and self._points[index + 1][0] <= cell * step:
+                index += 1
+            levels.append(self._points[index][1])
+        return "".join(_SPARKS[round(level / highest * (len(_SPARKS) - 1))] for level in levels)

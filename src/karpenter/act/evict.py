@@ -17,6 +17,7 @@ from karpenter.model import pods
 
 _FIRST_BACKOFF_SECONDS = 0.1
 _LONGEST_BACKOFF_SECONDS = 10.0
+_FORGET_AFTER = timedelta(minutes=1)
 _log = structlog.get_logger()
 
 
@@ -49,12 +50,13 @@ class Evictor:
     async def evict(self, pod: Pod, node: Node, deadline: datetime | None) -> None:
         """One try for one pod; refusals and faults leave it for a later look."""
         now = self._world.clock.now()
+        if deadline is not None and is_forced(pod, deadline, now):
+            await self._force(pod, node, deadline, now)
+            return
         _, not_before = self._retry.get(pod.metadata.uid, (0.0, now))
         if not_before > now:
             return
-        if deadline is not None and is_forced(pod, deadline, now):
-            await self._force(pod, deadline, now)
-        elif pods.is_active(pod) and not pods.is_protected(pod, now):
+        if pods.is_active(pod) and not pods.is_protected(pod, now):
             await self._ask(pod, node, now)
 
     async def _ask(self, pod: Pod, node: Node, now: datetime) -> None:
@@ -65,13 +67,20 @@ class Evictor:
             return
         except KubeError as error:
             self._back_off(pod, error, now)
-            if isinstance(error, TooManyRequests) or error.status >= 500:
-                text = f"Failed to drain node, evicting pod {namespace}/{name}: {error}"
-                about = about_node(node.metadata)
-                self._world.events.publish(Happening(about, WARNING, "FailedDraining", text, (namespace, name)))
+            self._say_failed(pod, node, error)
             return
         self._retry.pop(pod.metadata.uid, None)
         self._world.events.publish(Happening(about_pod(pod), NORMAL, "Evicted", f"Evicted pod: {self._reason(node)}"))
+
+    def _say_failed(self, pod: Pod, node: Node, error: KubeError) -> None:
+        """Tell why a pod stays. A budget is the pod owner's wish; anything else is a fault somebody has to mend."""
+        namespace, name = pod_key(pod)
+        if not isinstance(error, TooManyRequests):
+            reference = {"namespace": namespace, "name": name}
+            _log.error("evicting pod failed", Pod=reference, error=str(error))
+        text = f"Failed to drain node, evicting pod {namespace}/{name}: {error}"
+        about = about_node(node.metadata)
+        self._world.events.publish(Happening(about, WARNING, "FailedDraining", text, (namespace, name)))
 
     def _reason(self, node: Node) -> str:
         """Why the node goes, as its claim says (DIS-534)."""
@@ -88,13 +97,17 @@ class Evictor:
             wait = max(wait, min(_LONGEST_BACKOFF_SECONDS, error.retry_after_seconds))
         self._retry[pod.metadata.uid] = (wait, now + timedelta(seconds=wait))
 
-    async def _force(self, pod: Pod, deadline: datetime, now: datetime) -> None:
+    async def _force(self, pod: Pod, node: Node, deadline: datetime, now: datetime) -> None:
         """Delete with what time is left, at least a second: never at once, or two could run (DIS-535)."""
         namespace, name = pod_key(pod)
         grace = max(1, int((deadline - now).total_seconds()))
         try:
             await self._world.kube.delete(POD, name, namespace, uid=pod.metadata.uid, grace_period_seconds=grace)
         except (NotFound, Conflict):
+            return
+        except KubeError as error:
+            # One pod that cannot be deleted now must not keep the others from being asked; the next look tries again.
+            self._say_failed(pod, node, error)
             return
         wanted = pod.spec.termination_grace_period_seconds
         _log.debug(
@@ -114,8 +127,8 @@ class Evictor:
         )
         self._world.events.publish(Happening(about_pod(pod), NORMAL, "Disrupted", text))
 
-    def forget(self, living: Sequence[Pod]) -> None:
-        """Drop what is remembered of pods that are gone."""
-        uids = {pod.metadata.uid for pod in living}
-        if len(self._retry) > 4 * len(uids) + 1000:
-            self._retry = {uid: retry for uid, retry in self._retry.items() if uid in uids}
+    def forget_old(self) -> None:
+        """Drop what is remembered of pods nobody tries to evict any more."""
+        old = self._world.clock.now() - _FORGET_AFTER
+        for uid in [uid for uid, (_, due) in self._retry.items() if due < old]:
+            del self._retry[uid]

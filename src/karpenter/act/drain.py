@@ -11,7 +11,7 @@ import structlog
 from karpenter.act.draft import Draft
 from karpenter.act.events import WARNING, Happening, about_node
 from karpenter.act.evict import Evictor, first_tier, is_forced
-from karpenter.act.finalise import INSTANCE_POLL_SECONDS, mark_terminating
+from karpenter.act.finalise import INSTANCE_POLL_SECONDS, mark_terminating, rfc3339
 from karpenter.act.patching import difference
 from karpenter.act.world import World
 from karpenter.api.core import Node, Pod
@@ -61,13 +61,18 @@ class Drainer:
             return None
         if labels.TERMINATION_FINALIZER not in node.metadata.finalizers or not self._is_ours(node):
             return None
-        claim = self._world.state.claim_of(node.spec.provider_id)
+        claim = self._claim_of(node)
         context = {"NodeClaim": {"name": claim.metadata.name}} if claim else {}
         with structlog.contextvars.bound_contextvars(Node={"name": name}, **context):
             try:
                 return await self._look(node, claim)
             except (NotFound, Conflict):
                 return DRAIN_POLL_SECONDS
+
+    def _claim_of(self, node: Node) -> NodeClaim | None:
+        """The Node's claim; with several of one provider ID nobody can say which, so there is none (DIS-511)."""
+        found = self._world.state.claims_of(node.spec.provider_id)
+        return found[0] if len(found) == 1 else None
 
     def _is_ours(self, node: Node) -> bool:
         """Only nodes of a class the provider serves (DIS-510)."""
@@ -115,13 +120,21 @@ class Drainer:
         bound = self._world.state.pods_on(node.metadata.name)
         waiting = [pod for pod in bound if pods.needs_draining(pod, now)]
         deadline = _deadline(claim)
+        if deadline is not None:
+            self._say_deadline(node, deadline)
         forced = [pod for pod in waiting if is_forced(pod, deadline, now)]
         rest = [pod for pod in waiting if pod not in forced]
         await asyncio.gather(*(self._evictor.evict(pod, node, deadline) for pod in (*forced, *first_tier(rest))))
-        self._evictor.forget(bound)
+        self._evictor.forget_old()
         if waiting:
             self._say_waiting(node, waiting)
         return await self._record(claim, done=not waiting)
+
+    def _say_deadline(self, node: Node, deadline: datetime) -> None:
+        """DIS-513"""
+        text = f"All pods will be deleted by {rfc3339(deadline)}"
+        about = about_node(node.metadata)
+        self._world.events.publish(Happening(about, WARNING, "TerminationGracePeriodExpiring", text))
 
     def _say_waiting(self, node: Node, waiting: list[Pod]) -> None:
         text = f"Failed to drain node, {len(waiting)} pods are waiting to be evicted"

@@ -213,6 +213,10 @@ class ClusterState:
         """The NodeClaim of an instance."""
         return self._claims.get(self._claims_of_provider.first(provider_id))
 
+    def claims_of(self, provider_id: str) -> tuple[NodeClaim, ...]:
+        """NodeClaims with this provider ID: normally one."""
+        return tuple(self._claims[name] for name in self._claims_of_provider.all(provider_id))
+
     def node(self, name: str) -> Node | None:
         """A Node by name."""
         return self._nodes.get(name)

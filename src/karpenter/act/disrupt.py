@@ -59,7 +59,9 @@ class Disruptor:
             await draft.write(self._world)
             await self._world.kube.delete(NODE_CLAIM, name, uid=view.claim.metadata.uid)
         except NotFound:
-            return True
+            # Its Node or the claim went by itself. If the claim is still there, it must not stay marked for ever.
+            self._world.state.unmark(name)
+            return False
         except KubeError as error:
             self._world.state.unmark(name)
             _log.error(
@@ -94,9 +96,7 @@ class Disruptor:
     async def tidy(self, views: Sequence[NodeView]) -> None:
         """Free machines an earlier process had chosen and never removed (DIS-054)."""
         for view in views:
-            if view.node is None or view.claim is None or view.leaving or not view.initialized:
-                continue
-            if any(taints.same(taint, labels.DISRUPTED_TAINT) for taint in view.node.spec.taints):
+            if _is_left_behind(view):
                 await self._free(view)
 
     async def _free(self, view: NodeView) -> None:
@@ -107,12 +107,24 @@ class Disruptor:
         version = view.node.metadata.resource_version
         try:
             patch = difference(view.node, freed)
-            await self._world.kube.patch(NODE, view.node.metadata.name, patch, resource_version=version)
+            if patch:
+                await self._world.kube.patch(NODE, view.node.metadata.name, patch, resource_version=version)
             draft = Draft(view.claim, self._world.clock.now())
             draft.clear("DisruptionReason")
             await draft.write(self._world)
         except KubeError as error:
             _log.debug("freeing node failed", Node={"name": view.name}, error=str(error))
+
+
+def _is_left_behind(view: NodeView) -> bool:
+    """Whether a machine that stays carries the taint or the condition of a removal nobody pursues."""
+    node, claim = view.node, view.claim
+    if node is None or claim is None or view.leaving or not view.initialized:
+        return False
+    if node.metadata.deletion_timestamp is not None:
+        return False
+    is_tainted = any(taints.same(taint, labels.DISRUPTED_TAINT) for taint in node.spec.taints)
+    return is_tainted or conditions.find(claim.status.conditions, "DisruptionReason") is not None
 
 
 def _described(view: NodeView) -> dict[str, object]:

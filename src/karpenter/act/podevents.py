@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 from karpenter.act.finalise import rfc3339
@@ -46,16 +47,14 @@ class PodEvents:
 
     async def look(self, name: str) -> float | None:
         """Write the latest event of one claim, unless the stored one is young enough."""
-        at = self._latest.pop(name, None)
+        at = self._latest.get(name)
         claim = self._world.state.claim(name)
-        if at is None or claim is None:
-            return None
-        stored = claim.status.last_pod_event_time
-        if stored is not None and at - stored < QUIET:
-            return None
-        try:
+        stored = claim.status.last_pod_event_time if claim is not None else None
+        if at is not None and claim is not None and (stored is None or at - stored >= QUIET):
             patch = {"status": {"lastPodEventTime": rfc3339(at)}}
-            await self._world.kube.patch(NODE_CLAIM, name, patch, subresource="status")
-        except NotFound:
-            return None
+            with suppress(NotFound):
+                await self._world.kube.patch(NODE_CLAIM, name, patch, subresource="status")
+        # Only now: a write that failed is tried again with what is remembered here. Later news has a look of its own.
+        if self._latest.get(name) == at:
+            self._latest.pop(name, None)
         return None

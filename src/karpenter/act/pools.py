@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import msgspec
+import structlog
 
 from karpenter.act.patching import difference
 from karpenter.act.world import World
@@ -13,10 +14,11 @@ from karpenter.api.karpenter import NodeClassReference, NodePool
 from karpenter.api.kinds import NODE_POOL
 from karpenter.api.meta import Condition
 from karpenter.cluster.nodes import NodeView
-from karpenter.kube.errors import Conflict, NotFound
+from karpenter.kube.errors import Conflict, KubeError, NotFound
 from karpenter.model import conditions, validation
 from karpenter.model import resources as res
 
+_log = structlog.get_logger()
 _COUNTED = (res.CPU, res.MEMORY, res.PODS, res.EPHEMERAL_STORAGE, res.NODES)
 
 
@@ -56,9 +58,12 @@ class PoolKeeper:
             if self._world.manages(pool):
                 counted = counters(pool.metadata.name, views)
                 nodes = counted[res.NODES] // res.ONE
-                await self._write(
-                    pool, msgspec.structs.replace(pool.status, resources=res.to_wire(counted), nodes=nodes)
-                )
+                status = msgspec.structs.replace(pool.status, resources=res.to_wire(counted), nodes=nodes)
+                try:
+                    await self._write(pool, status)
+                except KubeError as error:
+                    # The next count tries again; the other pools are counted now.
+                    _log.error("counting pool failed", NodePool={"name": pool.metadata.name}, error=str(error))
 
     async def _write(self, pool: NodePool, status: object) -> float | None:
         after = msgspec.structs.replace(pool, status=status)

@@ -18,8 +18,9 @@ from karpenter.decide.provision import Options, provision
 from karpenter.model import labels
 from karpenter.providers.contract import ProviderError
 
-#: Pods still waiting trigger again after this long (SCH-001).
+#: Pods still waiting trigger again after this long (SCH-001), and so does at the latest a pass whose claims failed.
 RETRY_SECONDS = 10.0
+_FIRST_RETRY_SECONDS = 1.0
 _log = structlog.get_logger()
 
 
@@ -68,6 +69,7 @@ class Provisioner:
         self._options = options
         self._indexes = Indexes(world)
         self.last_plan = Plan()
+        self._retry_seconds = _FIRST_RETRY_SECONDS
 
     async def run(self) -> None:
         """Pass after pass, until cancelled."""
@@ -94,6 +96,13 @@ class Provisioner:
         plan = provision(snapshot, indexes, self._world.clock.now(), self._options)
         outcome = await self._executor.carry_out(plan, time.perf_counter() - started)
         self.last_plan = plan
-        if outcome.failures:
-            self._batcher.trigger("failed claims")
+        self._retry(failed=bool(outcome.failures))
         return plan
+
+    def _retry(self, *, failed: bool) -> None:
+        """After a pass with failed claims plan again soon, with growing pauses while they keep failing (SCH-008, SCH-630)."""
+        if not failed:
+            self._retry_seconds = _FIRST_RETRY_SECONDS
+            return
+        asyncio.get_running_loop().call_later(self._retry_seconds, self._batcher.trigger, "failed claims")
+        self._retry_seconds = min(RETRY_SECONDS, 2 * self._retry_seconds)

@@ -24,7 +24,7 @@ class HealthServer:
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            head = await asyncio.wait_for(reader.readuntil(b"\r\n"), 5)
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
             parts = head.decode("latin-1").split()
             status, body = self.respond(parts[1].partition("?")[0] if len(parts) > 1 else "")
             text = body.encode()

@@ -6,6 +6,7 @@ The same manager runs on a real cluster, on the in-memory API server and in the 
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
@@ -33,9 +34,10 @@ from karpenter.control.provisioner import Provisioner
 from karpenter.control.queue import WorkQueue, supervised
 from karpenter.control.settings import Settings
 from karpenter.decide.provision import Options
-from karpenter.kube.errors import KubeError
+from karpenter.kube.decoding import metadata
+from karpenter.kube.errors import KubeError, NotFound
 from karpenter.kube.informer import Informer
-from karpenter.kube.protocol import Kube, Rejected
+from karpenter.kube.protocol import Kube, Rejected, Writer
 from karpenter.model import labels, pods, taints
 from karpenter.model.clock import Clock
 from karpenter.providers.contract import CloudProvider
@@ -81,10 +83,15 @@ class _Watched:
 
 @dataclass(frozen=True)
 class Extra:
-    """What a provider brings along: loops of its own, by name, and collectors of machines nobody owns."""
+    """What a process brings along besides its cluster and cloud.
+
+    ``loops`` of the provider's own, by name; ``collectors`` of machines nobody owns; ``nominate_through``, a connection for
+    nominations, which come in bursts and should not hold up everything else (None: the common one).
+    """
 
     loops: Mapping[str, Callable[[], Awaitable[None]]] = field(default_factory=dict)
     collectors: Mapping[str, Callable[[], Awaitable[object]]] = field(default_factory=dict)
+    nominate_through: Writer | None = None
 
 
 class Manager:
@@ -98,7 +105,7 @@ class Manager:
         self._recorder = Recorder(kube, clock)
         self.world = World(kube, provider, self.state, clock, self._recorder)
         self._node_classes: dict[tuple[str, str, str], NodeClassState] = {}
-        nominator = Nominator(kube, self.state) if settings.nominate_pods else NoNomination()
+        nominator = Nominator(extra.nominate_through or kube, self.state) if settings.nominate_pods else NoNomination()
         self._lifecycle = Lifecycle(self.world, nominator)
         self._pod_events = PodEvents(self.world)
         self._keeper = PoolKeeper(self.world, self._find_class)
@@ -115,6 +122,7 @@ class Manager:
         self._pod_event_queue = WorkQueue("nodeclaim.podevents", self._pod_events.look, 8)
         self._informers: list[_Watched] = []
         self.pods = self._informer(POD, self._on_pod)
+        self._watched_claims = self._informer(NODE_CLAIM, self._on_claim)
         self._watch()
 
     # -- running ------------------------------------------------------------------------------------------------------
@@ -146,11 +154,24 @@ class Manager:
 
     async def _count(self) -> None:
         while True:
-            try:
-                await self._keeper.count()
-            except KubeError as error:
-                _log.debug("counting pools failed", error=str(error))
+            await self._keeper.count()
+            await self._drop_ghosts()
             await asyncio.sleep(COUNTER_SECONDS)
+
+    async def _drop_ghosts(self) -> None:
+        """Forget claims that were gone before the answer to their creation came (OPS-094).
+
+        The watch has nothing to say about them any more, and pods would wait for machines that nobody will buy.
+        """
+        for claim in self.state.claims():
+            if self._watched_claims.get(claim.metadata.name) is None:
+                try:
+                    await self.world.kube.get(NODE_CLAIM, claim.metadata.name)
+                except NotFound:
+                    _log.debug("garbage collecting stale unlaunched nodeclaim from cluster state")
+                    self._on_claim(claim, None)
+                except KubeError:
+                    continue
 
     async def _collect(self) -> None:
         while True:
@@ -175,13 +196,12 @@ class Manager:
 
     def _informer(self, kind: Kind[T], handler: Callable[[T | None, T | None], None]) -> Informer[T]:
         informer = Informer(self.world.kube, kind, on_rejected=_rejected)
-        informer.subscribe(handler)
+        informer.subscribe(_guarded(kind.name, handler))
         self._informers.append(_Watched(kind.plural, informer))
         return informer
 
     def _watch(self) -> None:
         self._informer(NODE, self._on_node)
-        self._informer(NODE_CLAIM, self._on_claim)
         self._informer(NODE_POOL, self._on_pool)
         self._informer(DAEMON_SET, self._on_daemon_set)
         self._informer(POD_DISRUPTION_BUDGET, self._on_budget)
@@ -218,9 +238,8 @@ class Manager:
                 self._batcher.trigger(new.metadata.uid)
         elif old is not None:
             self.state.remove_node(old.metadata.name)
-        for node in (old, new):
-            claim = self.state.claim_of(node.spec.provider_id) if node is not None else None
-            if claim is not None:
+        for provider_id in {node.spec.provider_id for node in (old, new) if node is not None}:
+            for claim in self.state.claims_of(provider_id):
                 self._claims.add(claim.metadata.name)
 
     def _on_claim(self, old: NodeClaim | None, new: NodeClaim | None) -> None:
@@ -290,6 +309,21 @@ class Manager:
 
     def _find_class(self, reference: NodeClassReference) -> NodeClassState | None:
         return self._node_classes.get((reference.group, reference.kind, reference.name))
+
+
+def _guarded(kind: str, handler: Callable[[T | None, T | None], None]) -> Callable[[T | None, T | None], None]:
+    """A handler that survives its own mistakes: one object we cannot cope with must not end the watch on all others (OPS-371)."""
+
+    def handle(old: T | None, new: T | None) -> None:
+        try:
+            handler(old, new)
+        except Exception as error:
+            meta = metadata(new if new is not None else old)  # type: ignore[arg-type]
+            name = f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
+            trace = traceback.format_exc()
+            _log.error("object cannot be used", **{kind: name}, error=repr(error), stacktrace=trace)
+
+    return handle
 
 
 def _complain(kind: str, name: str, why: str) -> None:

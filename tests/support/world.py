@@ -1,8 +1,9 @@
 """A cluster under a controller, in virtual time: what tests of actions and loops are told in.
 
-``story`` turns ``async def test(world)`` into a test that runs on the in-memory API server without ever sleeping. The controller is a
-real ``Manager``; it talks through a ``Wire`` that keeps a record of its writes, can refuse them and can cut the process off after
-any of them, as a crash would. Clouds: ``FakeCloud`` does what a test scripts, ``simulated`` starts the real simulated one.
+``story`` turns ``async def test(world)`` into a test that runs on the in-memory API server without ever sleeping. The
+controller is a real ``Manager``. It talks through ``Tapped``, which keeps a record of its writes, can refuse them and can cut the
+process off after any of them, as a crash would. Clouds: ``FakeCloud`` does what a test scripts, ``simulated`` starts the real
+simulated one.
 """
 
 from __future__ import annotations

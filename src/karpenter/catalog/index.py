@@ -16,7 +16,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, islice
 from operator import or_
 
 from karpenter.catalog.types import InstanceType, Offering
@@ -178,6 +178,31 @@ class TypeIndex:
             item.min_values is None or self.values(key, types, item.min_values) >= item.min_values
             for key, item in requirements.items()
         )
+
+    def cheapest(self, requirements: Requirements, types: TypeSet, most: int) -> list[int]:
+        """The cheapest members that can be bought under the requirements, at most so many and cheapest first.
+
+        Dearer ones take the place of some where the ``minValues`` of the requirements need them (SCH-617).
+        """
+        order = self.prices(requirements).cheapest_first(types)
+        if len(order) <= most or self.diverse(requirements, _set_of(order[:most])):
+            return order[:most]
+        needed = self._needed(requirements, order)
+        others = (position for position in order if position not in needed)
+        kept = needed | set(islice(others, max(0, most - len(needed))))
+        return [position for position in order if position in kept]
+
+    def _needed(self, requirements: Requirements, order: Sequence[int]) -> set[int]:
+        """For each label with ``minValues``, the first types to offer so many values."""
+        needed: set[int] = set()
+        for key, item in requirements.items():
+            seen: set[str] = set()
+            for position in order if item.min_values is not None else ():
+                values = self.types[position].requirements.of(key).values
+                if len(seen) < (item.min_values or 0) and not values <= seen:
+                    seen |= values
+                    needed.add(position)
+        return needed
 
     def efficient(self, types: TypeSet, prices: Prices, resources: Iterable[str]) -> list[int]:
         """Members no other member beats: none as cheap has at least as much of every named resource. Cheapest first."""

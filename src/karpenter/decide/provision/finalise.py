@@ -41,7 +41,7 @@ def planned_claims(
 def _planned(claim: Claim, pods: tuple[Pod, ...], taken_names: Collection[str]) -> PlannedClaim:
     index = claim.template.index
     prices = claim.prices
-    kept = prices.cheapest_first(claim.types)[:KEPT_TYPES]
+    kept = index.cheapest(claim.requirements, claim.types, KEPT_TYPES)
     names = tuple(index.types[position].name for position in kept)
     name = _name(claim.template.name, pods, taken_names)
     return PlannedClaim(

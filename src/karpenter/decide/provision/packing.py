@@ -239,14 +239,13 @@ class Packer:
         return min(chosen, key=lambda claim: claim.price / max(self._worth_in(claim), 1e-9))
 
     def _closed(self, claim: Claim, run: _Run) -> Claim:
-        """Under limits a claim keeps only its cheapest types, unless minValues needs more."""
+        """Under limits a claim keeps only its cheapest types and those minValues need."""
         if not run.is_limited(claim.template):
             return claim
         kept = 0
-        for position in claim.prices.cheapest_first(claim.types)[:KEPT_UNDER_LIMITS]:
+        for position in claim.template.index.cheapest(claim.requirements, claim.types, KEPT_UNDER_LIMITS):
             kept |= 1 << position
-        diverse = claim.template.index.diverse(claim.requirements, kept)
-        return replace(claim, types=kept) if diverse else claim
+        return replace(claim, types=kept)
 
     # -- choosing a claim -------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
 """Is a plan lawful? An independent judge that reads wire objects and shares no code with the decision it judges.
 
-Every requirement is checked value by value against what a machine's label may turn out to be; nothing is intersected. A planned or
-unlaunched claim is judged once for each instance type it may still become. ``problems`` returns sentences; none means lawful.
+Every requirement is checked value by value against what a machine's label may turn out to be; nothing is intersected. A
+planned or unlaunched claim is judged once for each instance type it may still become. ``problems`` returns sentences; none
+means lawful.
 """
 
 from __future__ import annotations
@@ -343,12 +344,12 @@ def remaining(world: World, plan: Plan) -> dict[str, Amounts]:
         if (claim if claim is not None else node).metadata.deletion_timestamp is None:
             own = {**amounts(node.status.capacity), "nodes": Fraction(1)}
             used.append((node.metadata.labels.get(POOL, ""), own))
-    for claim in world.claims:
-        if not claim.status.provider_id and claim.metadata.deletion_timestamp is None:
-            used.append((claim.metadata.labels.get(POOL, ""), _most(places_of_claim(world, claim))))
-    for planned in plan.claims:
-        most = _most(places_of_claim(world, planned.claim, planned.instance_types))
-        used.append((planned.node_pool, most))
+    used += [
+        (claim.metadata.labels.get(POOL, ""), _most(places_of_claim(world, claim)))
+        for claim in world.claims
+        if not claim.status.provider_id and claim.metadata.deletion_timestamp is None
+    ]
+    used += [(item.node_pool, _most(places_of_claim(world, item.claim, item.instance_types))) for item in plan.claims]
     for pool, spent in used:
         if pool in left:
             left[pool] = {name: amount - spent.get(name, Fraction(0)) for name, amount in left[pool].items()}

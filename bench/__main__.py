@@ -1,0 +1,41 @@
+"""Run the measurements named on the command line, or all: objects, plans, coldstart, mainjob."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from itertools import chain
+from pathlib import Path
+
+_ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(_ROOT / "tests"))
+
+from bench import coldstart, mainjob, objects, plans  # noqa: E402
+from bench.figures import Figure  # noqa: E402
+
+
+def _main_job() -> Iterator[Figure]:
+    for pods, seconds in ((500, 10.0), (2000, 20.0)):
+        yield from mainjob.figures(pods, seconds, nominate=True)
+    yield from mainjob.figures(500, 10.0, nominate=False)
+
+
+MEASUREMENTS: dict[str, Callable[[], Iterator[Figure]]] = {
+    "objects": objects.figures,
+    "plans": lambda: plans.figures(_ROOT.parent / "shared"),
+    "coldstart": coldstart.figures,
+    "mainjob": _main_job,
+}
+
+
+def main() -> None:
+    """Print figure after figure as they are measured."""
+    wanted = sys.argv[1:] or list(MEASUREMENTS)
+    unknown = set(wanted) - set(MEASUREMENTS)
+    if unknown:
+        sys.exit(f"bench: no measurement called {', '.join(sorted(unknown))}; there are {', '.join(MEASUREMENTS)}")
+    for figure in chain.from_iterable(MEASUREMENTS[name]() for name in wanted):
+        print(figure, flush=True)
+
+
+main()

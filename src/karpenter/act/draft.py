@@ -5,7 +5,7 @@ Conditions are written against the version they were read at (API-608): another 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 
 import msgspec
@@ -28,6 +28,7 @@ class Draft:
         self.look_again_seconds: float | None = None
         self.errors: list[Exception] = []
         self.gone = False
+        self._news: list[Callable[[], None]] = []
         if claim.status.conditions or claim.metadata.uid:
             self._put(conditions.initialise(claim.status.conditions, self._owner()))
 
@@ -81,6 +82,10 @@ class Draft:
         sooner = self.look_again_seconds is None or seconds < self.look_again_seconds
         self.look_again_seconds = max(0.0, seconds) if sooner else self.look_again_seconds
 
+    def announce(self, news: Callable[[], None]) -> None:
+        """Say something (a log line) once what it is about has been written, and not again when the write is repeated."""
+        self._news.append(news)
+
     async def write(self, world: World) -> str:
         """Write metadata, then status, where they differ; the resource version written, empty if there was nothing to write."""
         version = self._stored.metadata.resource_version
@@ -95,4 +100,6 @@ class Draft:
                 NODE_CLAIM, self.name, {"status": status}, subresource="status", resource_version=version
             )
             written = stored.metadata.resource_version
+        for news in self._news:
+            news()
         return written

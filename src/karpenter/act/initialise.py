@@ -31,7 +31,7 @@ async def step(draft: Draft, world: World) -> None:
     if node.metadata.labels.get(labels.INITIALIZED) != "true":
         await world.kube.patch(NODE, node.metadata.name, {"metadata": {"labels": {labels.INITIALIZED: "true"}}})
     draft.set("Initialized", conditions.TRUE)
-    _log.info("initialized nodeclaim", allocatable=dict(node.status.allocatable))
+    draft.announce(lambda: _log.info("initialized nodeclaim", allocatable=dict(node.status.allocatable)))
 
 
 def obstacle(node: Node, claim: NodeClaim) -> tuple[str, str] | None:

@@ -122,16 +122,14 @@ class Launcher:
         )
         draft.set("Launched", conditions.TRUE)
         resolved = draft.claim.metadata.labels
-        _log.info(
-            "launched nodeclaim",
-            **{
-                "provider-id": instance.provider_id,
-                "instance-type": resolved.get(labels.INSTANCE_TYPE, ""),
-                "zone": resolved.get(labels.ZONE, ""),
-                "capacity-type": resolved.get(labels.CAPACITY_TYPE, ""),
-                "allocatable": res.to_wire(instance.allocatable),
-            },
-        )
+        details = {
+            "provider-id": instance.provider_id,
+            "instance-type": resolved.get(labels.INSTANCE_TYPE, ""),
+            "zone": resolved.get(labels.ZONE, ""),
+            "capacity-type": resolved.get(labels.CAPACITY_TYPE, ""),
+            "allocatable": res.to_wire(instance.allocatable),
+        }
+        draft.announce(lambda: _log.info("launched nodeclaim", **details))
 
 
 async def give_up(draft: Draft, world: World) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 import structlog
@@ -21,6 +22,8 @@ from karpenter.kube.errors import Conflict, KubeError, NotFound
 from karpenter.kube.protocol import Writer
 
 _AT_ONCE = 32
+#: Longest a node waits for others that are being nominated for.
+_TOGETHER_SECONDS = 5.0
 _log = structlog.get_logger()
 
 
@@ -59,6 +62,8 @@ class Nominator:
         self._assigned: Mapping[str, Sequence[PodKey]] = {}
         self._ours: dict[str, str] = {}
         self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._writing = 0
+        self._quiet = asyncio.Event()
 
     def assign(self, assigned: Mapping[str, Sequence[Pod]]) -> None:
         """What the latest pass planned: pods by the key of their machine (claim or node name)."""
@@ -68,7 +73,26 @@ class Nominator:
         """Nominate the pods planned for a claim to its node. Failures cost the nomination, never the registration."""
         pods = (self._state.pod(key) for key in self._assigned.get(claim_name, ()))
         waiting = [pod for pod in pods if pod is not None and self._may_nominate(pod, node_name)]
-        await asyncio.gather(*(self._write(pod, node_name) for pod in waiting))
+        if not waiting:
+            return
+        self._writing += 1
+        self._quiet.clear()
+        try:
+            await asyncio.gather(*(self._write(pod, node_name) for pod in waiting))
+        finally:
+            self._writing -= 1
+            if not self._writing:
+                self._quiet.set()
+        await self._together()
+
+    async def _together(self) -> None:
+        """Wait a moment for nodes that join at the same time, so that they open together.
+
+        A scheduler tries every waiting pod when the first of them opens; a pod nominated to one still closed would fail
+        and be set back by seconds.
+        """
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._quiet.wait(), _TOGETHER_SECONDS)
 
     async def withdraw_stale(self) -> None:
         """Take back nominations of ours that the latest pass no longer means."""

@@ -42,7 +42,7 @@ async def step(draft: Draft, world: World, nominator: Nominating) -> None:
         await world.kube.patch(NODE, node.metadata.name, patch, resource_version=node.metadata.resource_version)
     draft.status(msgspec.structs.replace(draft.claim.status, node_name=node.metadata.name))
     draft.set("Registered", conditions.TRUE)
-    _log.info("registered nodeclaim", Node={"name": node.metadata.name})
+    draft.announce(lambda: _log.info("registered nodeclaim", Node={"name": node.metadata.name}))
 
 
 def _expect_taint(draft: Draft, world: World, node: Node) -> None:

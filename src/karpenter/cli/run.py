@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -42,6 +42,7 @@ def run(
     preference_policy: Annotated[str | None, _option("preference_policy")] = None,
     min_values_policy: Annotated[str | None, _option("min_values_policy")] = None,
     nominate_pods: Annotated[str | None, _option("nominate_pods")] = None,
+    nomination_qps: Annotated[str | None, _option("nomination_qps")] = None,
     instance_types: Annotated[str | None, _option("instance_types_file_path", "--instance-types")] = None,
     simulated_faults_file: Annotated[str | None, _option("simulated_faults_file")] = None,
 ) -> None:
@@ -56,6 +57,7 @@ def run(
         "preference_policy": preference_policy,
         "min_values_policy": min_values_policy,
         "nominate_pods": nominate_pods,
+        "nomination_qps": nomination_qps,
         "instance_types_file_path": instance_types,
         "simulated_faults_file": simulated_faults_file,
     }
@@ -100,13 +102,14 @@ async def _serve(settings: Settings) -> None:
     try:
         connection = config.load()
         client = config.connect(connection, TokenBucket(settings.kube_client_qps, settings.kube_client_burst))
+        nominating = config.connect(connection, TokenBucket(settings.nomination_qps, settings.nomination_qps))
         stand_in = config.connect(connection, TokenBucket(_STAND_IN_QPS, _STAND_IN_QPS))
     except config.ConfigError as error:
         _refuse(str(error), 1)
         raise
     log.info("starting", settings=settings.described(), server=connection.server)
-    async with client, stand_in:
-        manager = _manager(client, stand_in, types, settings)
+    async with client, nominating, stand_in:
+        manager = _manager(_Clients(client, nominating, stand_in), types, settings)
         work = asyncio.create_task(manager.run())
         complaints = asyncio.create_task(_complain(manager, client.server))
         health = None
@@ -122,8 +125,16 @@ async def _serve(settings: Settings) -> None:
         log.info("All workers finished")
 
 
-def _manager(client: KubeClient, stand_in: KubeClient, types: tuple[InstanceType, ...], settings: Settings) -> Manager:
-    """The controller with the simulated cloud; its machines use a connection of their own, as real kubelets would."""
+class _Clients(NamedTuple):
+    """Connections with a pace of their own: the controller's, nominations', and the simulated machines' (as kubelets have)."""
+
+    controller: KubeClient
+    nominating: KubeClient
+    machines: KubeClient
+
+
+def _manager(clients: _Clients, types: tuple[InstanceType, ...], settings: Settings) -> Manager:
+    """The controller with the simulated cloud."""
     from karpenter.control.manager import Extra, Manager
     from karpenter.model.clock import SystemClock
     from karpenter.providers.simulated import Faults, FaultsError, Machines, SimulatedProvider, faults
@@ -135,10 +146,10 @@ def _manager(client: KubeClient, stand_in: KubeClient, types: tuple[InstanceType
             script = faults.load(settings.simulated_faults_file)
         except FaultsError as error:
             _refuse(str(error), _USAGE)
-    cloud = SimulatedProvider(client, clock, types, script)
-    machines = Machines(stand_in, clock)
-    extra = Extra({"machines": machines.run}, {"instances": cloud.collect_garbage})
-    return Manager(client, cloud, clock, settings, extra)
+    cloud = SimulatedProvider(clients.controller, clock, types, script)
+    machines = Machines(clients.machines, clock)
+    extra = Extra({"machines": machines.run}, {"instances": cloud.collect_garbage}, clients.nominating)
+    return Manager(clients.controller, cloud, clock, settings, extra)
 
 
 async def _until_told(work: asyncio.Task[None]) -> None:

@@ -88,6 +88,9 @@ SETTINGS: Mapping[str, Setting] = {
     "nominate_pods": Setting(
         "true", _boolean, "true or false", "Tell the scheduler which pods a new node was bought for."
     ),
+    "nomination_qps": Setting(
+        "1000", _positive, "a positive number", "Nominations per second, which come in one burst per batch of nodes."
+    ),
     "instance_types_file_path": Setting(
         "", str, "a path", "Instance types of the simulated provider; empty means the packaged EC2 catalogue."
     ),
@@ -118,6 +121,7 @@ class Settings:
     preference_policy: PreferencePolicy = PreferencePolicy.RESPECT
     min_values_policy: MinValuesPolicy = MinValuesPolicy.STRICT
     nominate_pods: bool = True
+    nomination_qps: int = 1000
     instance_types_file_path: str = ""
     simulated_faults_file: str = ""
 

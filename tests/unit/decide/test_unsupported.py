@@ -1,0 +1,152 @@
+"""A constraint nothing plans for yet is never lost: its pod waits, and the reason names the constraint."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from karpenter.api.core import (
+    Affinity,
+    Container,
+    ContainerPort,
+    PersistentVolumeClaimSource,
+    PodAffinity,
+    PodAffinityTerm,
+    PodResourceClaim,
+    TopologySpreadConstraint,
+    Volume,
+    WeightedPodAffinityTerm,
+)
+from karpenter.api.meta import LabelSelector
+from karpenter.model import labels
+from support.builders import categories, details, existing, left, machine, node_pool, plan, pod, sizes
+
+WEB = LabelSelector(match_labels={"app": "web"})
+
+
+def near(key: str = labels.ZONE, **fields: object) -> PodAffinityTerm:
+    return PodAffinityTerm(topology_key=key, label_selector=WEB, **fields)  # type: ignore[arg-type]
+
+
+def spread(when: str) -> tuple[TopologySpreadConstraint, ...]:
+    return (
+        TopologySpreadConstraint(max_skew=1, topology_key=labels.ZONE, when_unsatisfiable=when, label_selector=WEB),
+    )
+
+
+def listening(**fields: object) -> Container:
+    return Container(ports=(ContainerPort(container_port=80, host_port=8080),), **fields)  # type: ignore[arg-type]
+
+
+HARD = [
+    pytest.param({"topology_spread_constraints": spread("DoNotSchedule")}, "topology", labels.ZONE, id="spread"),
+    pytest.param(
+        {"affinity": Affinity(pod_affinity=PodAffinity(required=(near(),)))}, "topology", "pod affinity", id="affinity"
+    ),
+    pytest.param(
+        {"affinity": Affinity(pod_anti_affinity=PodAffinity(required=(near(labels.HOSTNAME),)))},
+        "topology",
+        "pod anti-affinity by kubernetes.io/hostname",
+        id="anti-affinity",
+    ),
+    pytest.param(
+        {"volumes": (Volume(name="v", persistent_volume_claim=PersistentVolumeClaimSource(claim_name="disk")),)},
+        "volume",
+        "persistent volume claim disk",
+        id="claim",
+    ),
+    pytest.param(
+        {"volumes": (Volume(name="scratch", ephemeral=msgspec.Raw(b"{}")),)}, "volume", "scratch", id="ephemeral"
+    ),
+    pytest.param({"volumes": (Volume(name="ebs", cinder=msgspec.Raw(b"{}")),)}, "volume", "ebs", id="in-tree"),
+    pytest.param({"containers": (listening(),)}, "host-port", "8080", id="host-port"),
+    pytest.param({"init_containers": (listening(restart_policy="Always"),)}, "host-port", "8080", id="sidecar-port"),
+    pytest.param({"resource_claims": (PodResourceClaim(name="gpu"),)}, "device", "gpu", id="S-240"),
+]
+
+
+@pytest.mark.parametrize(("spec", "category", "named"), HARD)
+def test_a_pod_with_an_unsupported_constraint_waits_and_is_told_which(
+    spec: dict[str, object], category: str, named: str
+) -> None:
+    """Neither existing machines nor new ones take it; other pods are served (S-240, S-142)."""
+    there = machine("n", {"cpu": "1"})
+    result = plan(node_pool(), there, pod("p", {"cpu": "100m"}, **spec), pod("q", {"cpu": "2"}))  # type: ignore[arg-type]
+    assert (left(result), categories(result), existing(result), sizes(result)) == (["p"], {category}, {}, [1])
+    assert named in details(result)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"topology_spread_constraints": spread("ScheduleAnyway")},
+        {
+            "affinity": Affinity(
+                pod_affinity=PodAffinity(preferred=(WeightedPodAffinityTerm(weight=1, pod_affinity_term=near()),))
+            )
+        },
+        {
+            "affinity": Affinity(
+                pod_anti_affinity=PodAffinity(preferred=(WeightedPodAffinityTerm(weight=1, pod_affinity_term=near()),))
+            )
+        },
+        {"init_containers": (listening(),)},
+        {"volumes": (Volume(name="token"),)},
+    ],
+    ids=["soft-spread", "preferred-affinity", "preferred-anti-affinity", "init-port", "plain-volume"],
+)
+def test_what_relaxation_would_drop_anyway_bars_nobody(spec: dict[str, object]) -> None:
+    """SCH-250: preferences nothing can honour yet are given up first."""
+    assert sizes(plan(node_pool(), pod("p", **spec))) == [1]  # type: ignore[arg-type]
+
+
+def repelling(key: str, **fields: object) -> dict[str, object]:
+    return {"affinity": Affinity(pod_anti_affinity=PodAffinity(required=(near(key, **fields),)))}
+
+
+def web(name: str, **fields: object) -> object:
+    return pod(name, {"cpu": "100m"}, meta={"labels": {"app": "web"}, **fields})
+
+
+def test_a_pod_that_repels_others_closes_its_node_to_them_only() -> None:
+    """S-183 for host names: a selected pod goes elsewhere, any other may come."""
+    there = [machine("a", {"cpu": "4"}), machine("b", {"cpu": "4"})]
+    guard = pod("guard", node_name="a", **repelling(labels.HOSTNAME))  # type: ignore[arg-type]
+    assert existing(plan(node_pool(), there, guard, web("w"))) == {"b": 1}
+    assert existing(plan(node_pool(), there, guard, pod("plain", {"cpu": "100m"}))) == {"a": 1}
+
+
+def test_a_repelled_pod_gets_a_machine_of_its_own_when_its_node_is_closed() -> None:
+    guard = pod("guard", node_name="a", **repelling(labels.HOSTNAME))  # type: ignore[arg-type]
+    result = plan(node_pool(), machine("a", {"cpu": "4"}), guard, web("w"))
+    assert (existing(result), sizes(result)) == ({}, [1])
+
+
+def test_a_pod_repelled_from_a_whole_zone_waits_and_is_told_by_whom() -> None:
+    """S-183: domains are not planned for yet, so the pod is not sent where the scheduler would refuse it."""
+    guard = pod("guard", node_name="a", **repelling(labels.ZONE))  # type: ignore[arg-type]
+    result = plan(node_pool(), machine("a", {"cpu": "4"}), guard, web("w"))
+    assert (left(result), categories(result)) == (["w"], {"topology"})
+    assert "default/guard" in details(result)
+
+
+@pytest.mark.parametrize(
+    ("term", "closed"),
+    [
+        ({}, False),
+        ({"namespaces": ("other",)}, True),
+        ({"namespaces": ("third",)}, False),
+        ({"namespace_selector": LabelSelector()}, True),
+    ],
+    ids=["own-namespace", "listed", "not-listed", "all"],
+)
+def test_whom_a_pod_repels_depends_on_namespaces(term: dict[str, object], closed: bool) -> None:
+    """S-185"""
+    guard = pod("guard", node_name="a", **repelling(labels.HOSTNAME, **term))  # type: ignore[arg-type]
+    result = plan(node_pool(), machine("a", {"cpu": "4"}), guard, web("w", namespace="other"))
+    assert bool(existing(result)) is not closed
+
+
+def test_a_finished_pod_repels_nobody() -> None:
+    guard = pod("guard", node_name="a", status={"phase": "Succeeded"}, **repelling(labels.HOSTNAME))  # type: ignore[arg-type]
+    assert existing(plan(node_pool(), machine("a", {"cpu": "4"}), guard, web("w"))) == {"a": 1}

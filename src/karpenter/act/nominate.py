@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Protocol
 
 import structlog
@@ -19,9 +20,11 @@ from karpenter.api.kinds import POD
 from karpenter.cluster import ClusterState
 from karpenter.cluster.snapshot import PodKey, pod_key
 from karpenter.kube.errors import Conflict, KubeError, NotFound
-from karpenter.kube.protocol import Writer
+from karpenter.kube.protocol import Kube
 
 _AT_ONCE = 32
+#: The scheduler writes to the same pods; so often a nomination that met such a write is tried again.
+_TRIES = 3
 #: Longest a node waits for others that are being nominated for.
 _TOGETHER_SECONDS = 5.0
 _log = structlog.get_logger()
@@ -40,6 +43,14 @@ class Nominating(Protocol):
         """Take back nominations of ours that the latest pass no longer means."""
 
 
+@dataclass(frozen=True)
+class _Nomination:
+    """A nomination of ours: to which node, and for which claim's sake."""
+
+    claim: str
+    node: str
+
+
 class NoNomination:
     """Nomination switched off: plain scheduling decides."""
 
@@ -56,11 +67,11 @@ class NoNomination:
 class Nominator:
     """Writes and takes back nominations. What it wrote itself it may take back."""
 
-    def __init__(self, kube: Writer, state: ClusterState) -> None:
+    def __init__(self, kube: Kube, state: ClusterState) -> None:
         self._kube = kube
         self._state = state
         self._assigned: Mapping[str, Sequence[PodKey]] = {}
-        self._ours: dict[str, str] = {}
+        self._ours: dict[str, _Nomination] = {}
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._writing = 0
         self._quiet = asyncio.Event()
@@ -78,12 +89,33 @@ class Nominator:
         self._writing += 1
         self._quiet.clear()
         try:
-            await asyncio.gather(*(self._write(pod, node_name) for pod in waiting))
+            await asyncio.gather(*(self._nominate(pod, claim_name, node_name) for pod in waiting))
         finally:
             self._writing -= 1
             if not self._writing:
                 self._quiet.set()
         await self._together()
+
+    async def _nominate(self, pod: Pod, claim_name: str, node_name: str) -> None:
+        """Nominate against the version that was judged: what somebody else nominated meanwhile is not overwritten."""
+        for _ in range(_TRIES):
+            if not self._may_nominate(pod, node_name):
+                return
+            try:
+                if await self._write(pod, node_name):
+                    self._ours[pod.metadata.uid] = _Nomination(claim_name, node_name)
+                return
+            except Conflict:
+                current = await self._read(pod)
+            if current is None:
+                return
+            pod = current
+
+    async def _read(self, pod: Pod) -> Pod | None:
+        try:
+            return await self._kube.get(POD, pod.metadata.name, pod.metadata.namespace)
+        except KubeError:
+            return None
 
     async def _together(self) -> None:
         """Wait a moment for nodes that join at the same time, so that they open together.
@@ -100,39 +132,42 @@ class Nominator:
         stale = []
         for pod in self._state.waiting_pods():
             ours = self._ours.get(pod.metadata.uid)
-            if ours and ours == pod.status.nominated_node_name and not self._is_meant(meant.get(pod_key(pod)), ours):
+            if ours is None or ours.node != pod.status.nominated_node_name:
+                continue
+            if meant.get(pod_key(pod)) not in (ours.claim, ours.node):
                 stale.append(pod)
-        await asyncio.gather(*(self._write(pod, None) for pod in stale))
+        await asyncio.gather(*(self._withdraw(pod) for pod in stale))
         living = {pod.metadata.uid for pod in self._state.waiting_pods()}
-        self._ours = {uid: node for uid, node in self._ours.items() if uid in living}
+        self._ours = {uid: ours for uid, ours in self._ours.items() if uid in living}
 
-    def _is_meant(self, machine: str | None, node_name: str) -> bool:
-        if machine is None:
-            return False
-        claim = self._state.claim(machine)
-        return machine == node_name or (claim is not None and claim.status.node_name in ("", node_name))
+    async def _withdraw(self, pod: Pod) -> None:
+        with suppress(Conflict):  # changed meanwhile: the next pass judges it anew
+            if await self._write(pod, None):
+                self._ours.pop(pod.metadata.uid, None)
 
     def _may_nominate(self, pod: Pod, node_name: str) -> bool:
         current = pod.status.nominated_node_name
         if pod.spec.node_name or pod.metadata.deletion_timestamp is not None or current == node_name:
             return False
-        return not current or self._ours.get(pod.metadata.uid) == current
+        ours = self._ours.get(pod.metadata.uid)
+        return not current or (ours is not None and ours.node == current)
 
-    async def _write(self, pod: Pod, node_name: str | None) -> None:
+    async def _write(self, pod: Pod, node_name: str | None) -> bool:
+        """Write a nomination or take it back (None); whether that was done. Raises ``Conflict`` when the pod has changed."""
         meta = pod.metadata
+        patch = {"status": {"nominatedNodeName": node_name}}
         async with self._slots:
             try:
                 await self._kube.patch(
-                    POD, meta.name, {"status": {"nominatedNodeName": node_name}}, meta.namespace, subresource="status"
+                    POD, meta.name, patch, meta.namespace, subresource="status", resource_version=meta.resource_version
                 )
-            except (NotFound, Conflict):
-                return
+            except Conflict:
+                raise
+            except NotFound:
+                return False
             except KubeError as error:
                 _log.warning(
                     "nominating pod failed", Pod={"namespace": meta.namespace, "name": meta.name}, error=str(error)
                 )
-                return
-        if node_name is None:
-            self._ours.pop(meta.uid, None)
-        else:
-            self._ours[meta.uid] = node_name
+                return False
+        return True

@@ -37,7 +37,7 @@ from karpenter.decide.provision import Options
 from karpenter.kube.decoding import metadata
 from karpenter.kube.errors import KubeError, NotFound
 from karpenter.kube.informer import Informer
-from karpenter.kube.protocol import Kube, Rejected, Writer
+from karpenter.kube.protocol import Kube, Rejected
 from karpenter.model import labels, pods, taints
 from karpenter.model.clock import Clock
 from karpenter.providers.contract import CloudProvider
@@ -91,7 +91,7 @@ class Extra:
 
     loops: Mapping[str, Callable[[], Awaitable[None]]] = field(default_factory=dict)
     collectors: Mapping[str, Callable[[], Awaitable[object]]] = field(default_factory=dict)
-    nominate_through: Writer | None = None
+    nominate_through: Kube | None = None
 
 
 class Manager:

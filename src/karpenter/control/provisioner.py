@@ -70,6 +70,7 @@ class Provisioner:
         self._indexes = Indexes(world)
         self.last_plan = Plan()
         self._retry_seconds = _FIRST_RETRY_SECONDS
+        self._retry_at: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
         """Pass after pass, until cancelled."""
@@ -101,8 +102,12 @@ class Provisioner:
 
     def _retry(self, *, failed: bool) -> None:
         """After a pass with failed claims plan again soon, with growing pauses while they keep failing (SCH-008, SCH-630)."""
+        if self._retry_at is not None:
+            self._retry_at.cancel()
+            self._retry_at = None
         if not failed:
             self._retry_seconds = _FIRST_RETRY_SECONDS
             return
-        asyncio.get_running_loop().call_later(self._retry_seconds, self._batcher.trigger, "failed claims")
+        loop = asyncio.get_running_loop()
+        self._retry_at = loop.call_later(self._retry_seconds, self._batcher.trigger, "failed claims")
         self._retry_seconds = min(RETRY_SECONDS, 2 * self._retry_seconds)

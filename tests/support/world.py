@@ -337,9 +337,12 @@ class World:
         return made
 
     async def waiting(self, *pods: Pod) -> None:
+        """Pods the scheduler has looked at and found no place for."""
         for item in pods:
             bare = msgspec.structs.replace(item.metadata, uid="", creation_timestamp=None)
             await self.kube.create(kinds.POD, msgspec.structs.replace(item, metadata=bare))
+            status = {"status": msgspec.to_builtins(item.status)}
+            await self.kube.patch(kinds.POD, bare.name, status, "default", subresource="status")
 
     async def gone(self, name: str) -> None:
         """The kubelet reports the pod's end."""

@@ -33,7 +33,7 @@ class Options:
 def demo(
     pods: Annotated[int, typer.Option(min=1, max=5000, help="How many pods arrive.")] = 400,
     seed: Annotated[int, typer.Option(help="Another number, another workload.")] = 1,
-    speed: Annotated[float, typer.Option(help="How many seconds pass in the cluster in one of yours.")] = 12.0,
+    speed: Annotated[float, typer.Option(help="How many seconds pass in the cluster in one of yours.")] = 14.0,
     serve: Annotated[
         bool, typer.Option("--serve", help="Let kubectl in, and go on in real time after the show until Ctrl-C.")
     ] = False,

@@ -19,27 +19,31 @@ from karpenter.cli.demo_story import Teller, story
 from karpenter.cli.demo_text import PlainLines, Presenter, progress, summary
 from karpenter.cli.demo_view import Screen
 from karpenter.control import logging
+from karpenter.providers.simulated import Timing
 from karpenter.sim import Cast, LoopClock, Stage, on_stage, run_paced
+from karpenter.sim.stage import NO_HEARTBEATS
 from karpenter.sim.time import PacedLoop
 
 #: When stories begin that nobody can reach into: always the same, so that they are the same.
 _BEGINNING = datetime(2026, 1, 1, 8, tzinfo=UTC)
-#: How much cluster time a show usually takes. Where kubectl reads the time, its end should be about now.
-_USUAL_LENGTH = timedelta(minutes=4)
+#: More cluster time than the show takes. Where kubectl reads the time too, a show begins this long ago and ends about now.
+_LONGEST_SHOW = timedelta(minutes=6)
+#: The pace of the quiet time that may be left then.
+_CATCHING_UP = 60.0
 
 _NEXT = (
     ("karpenter demo --serve", "the same with an open door for kubectl"),
-    ("karpenter plan -f FILE", "what would be bought for your pods and pools, and what it costs"),
+    ("karpenter plan -f FILE", "what would be bought for your own pods, and why"),
     ("karpenter run", "on a cluster of your own, with simulated machines"),
 )
 
 #: What to type at the open door.
 _TRY = (
     "get nodes",
-    "get nodeclaims",
-    "create deployment web --image=nginx --replicas=5",
+    "create deployment web --image=nginx",
     "set resources deployment web --requests=cpu=3,memory=6Gi",
     "scale deployment web --replicas=20",
+    "get nodeclaims --watch",
     "delete deployment web",
 )
 
@@ -78,7 +82,7 @@ def show(options: Options) -> str:
 def _start(options: Options) -> datetime:
     if options.port is None:
         return _BEGINNING
-    return datetime.now(UTC).replace(microsecond=0) - _USUAL_LENGTH * (1 - 1 / max(options.speed, 1.0))
+    return datetime.now(UTC) - _LONGEST_SHOW * (1 - 1 / max(options.speed, 1.0))
 
 
 @contextmanager
@@ -107,13 +111,18 @@ class _Show:
         loop = asyncio.get_running_loop()
         for sort in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(sort, self._told.set)
-        async with on_stage(self._clock, Cast(ec2.types())) as stage, self._door(stage) as url:
+        async with on_stage(self._clock, self._cast()) as stage, self._door(stage) as url:
             presenter = self._presenter(stage)
             self._invite(url)
             complaint = await self._play(stage, presenter)
             if url:
                 await self._stay_open(stage, presenter, url)
             return complaint
+
+    def _cast(self) -> Cast:
+        # Visitors ask for the heartbeats of nodes, nobody else does.
+        timing = NO_HEARTBEATS if self._options.port is None else Timing()
+        return Cast(ec2.types(), timing=timing)
 
     @asynccontextmanager
     async def _door(self, stage: Stage) -> AsyncIterator[str]:
@@ -152,6 +161,18 @@ class _Show:
         await teller.rise_and_fall()
         if self._options.port is None:
             await teller.close()
+        else:
+            await self._catch_up()
+
+    async def _catch_up(self) -> None:
+        """Until the cluster's time is the real time, then go on as it does: people compare the two."""
+        loop = asyncio.get_running_loop()
+        if not isinstance(loop, PacedLoop):
+            return
+        loop.pace(max(self._options.speed, _CATCHING_UP))
+        while (behind := datetime.now(UTC) - self._clock.now()) > timedelta(seconds=1):
+            await asyncio.sleep(behind.total_seconds())
+        loop.pace(1.0)
 
     async def _shown(self, presenter: Presenter, work: Coroutine[object, object, None]) -> bool:
         """Do the work and show it meanwhile; False if a signal came before it was done."""
@@ -177,9 +198,6 @@ class _Show:
             self._print(Text.assemble("the cluster listens at ", (url, "bold"), " while this runs"))
 
     async def _stay_open(self, stage: Stage, presenter: Presenter, url: str) -> None:
-        loop = asyncio.get_running_loop()
-        if isinstance(loop, PacedLoop):
-            loop.pace(1.0)
         self._print()
         self._print("In another terminal, for as long as this one runs (Ctrl-C ends it):")
         for arguments in _TRY:

@@ -16,6 +16,7 @@ import yaml
 from karpenter.api import kinds
 from karpenter.api.core import Deployment, PodTemplateSpec
 from karpenter.api.meta import Wire
+from karpenter.cli.demo_text import plural
 from karpenter.sim import Stage, traces
 
 #: Pools and node class as people write them.
@@ -142,10 +143,10 @@ class Teller:
         await self._leave(self._story.services, "everything is scaled to zero")
         if not await self._stage.until(lambda: self._stage.census().bare, PATIENCE_SECONDS):
             left = self._stage.census()
-            self.complaints.append(f"{left.nodes} nodes, {left.claims} claims and {left.machines} machines did not go")
+            self.complaints.append(f"{left.nodes} nodes, {left.claims} claims, {left.machines} machines did not go")
 
     async def _arrive(self, wave: Sequence[Deployment], headline: str) -> None:
-        self._say(f"{headline}: {len(wave)} deployments, {_count(wave)} pods")
+        self._say(f"{headline}: {plural(len(wave), 'deployment')}, {plural(_count(wave), 'pod')}")
         for item in wave:
             await self._stage.put(item)
             await asyncio.sleep(_APART_SECONDS)
@@ -154,11 +155,11 @@ class Teller:
         if not await stage.until(lambda: stage.census().settled and stage.census().pods >= wanted, PATIENCE_SECONDS):
             waiting = [pod.metadata.name for pod in stage.pods() if pod.status.phase != "Running"]
             shown = ", ".join(sorted(waiting)[:3])
-            self.complaints.append(f"{len(waiting)} pods did not become ready ({shown}...)")
+            self.complaints.append(f"{plural(len(waiting), 'pod')} did not become ready ({shown}...)")
         await asyncio.sleep(_WATCH_SECONDS)
 
     async def _leave(self, wave: Sequence[Deployment], headline: str) -> None:
-        self._say(f"{headline}: {_count(wave)} pods leave")
+        self._say(f"{headline}: {plural(_count(wave), 'pod')} to go")
         for item in wave:
             await self._stage.scale(item.metadata.name, 0)
             await asyncio.sleep(_APART_SECONDS)

@@ -27,10 +27,11 @@ from karpenter.sim import Census, Notice, Stage
 
 FRAMES_PER_SECOND = 8.0
 _FEED_LINES = 7
-#: Rows that are not nodes: header, totals, two charts, rules, the table's head and foot.
-_OTHER_ROWS = 12
+#: Rows that are neither nodes nor news: header, totals, charts, the table's head, the rule, and one to spare.
+_OTHER_ROWS = 9
 _BAR_CELLS = 10
 _WIDE_COLUMNS = 100
+_NARROW_BAR_CELLS, _NARROW_NAME = 6, 12
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _SPARKS = "▁▂▃▄▅▆▇█"
 _FULL, _HALF = 0.7, 0.35
@@ -65,7 +66,15 @@ class Screen:
 
     async def run(self) -> None:
         """See ``Presenter.run``."""
-        with Live(self._frame(), console=self._console, screen=self._whole, auto_refresh=False) as live:
+        live = Live(
+            self._frame(),
+            console=self._console,
+            screen=self._whole,
+            auto_refresh=False,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        with live:
             while True:
                 await asyncio.sleep(self._speed / FRAMES_PER_SECOND)
                 live.update(self._frame(), refresh=True)
@@ -96,11 +105,11 @@ class Screen:
         )
 
     def _header(self) -> RenderableType:
-        head = Table.grid(expand=True)
+        head = Table.grid(expand=True, padding=(0, 1))
         head.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
         head.add_column(justify="right", no_wrap=True)
         title = Text.assemble(("karpenter ", "bold cyan"), ("demo  ", "bold"), (self._headline, "italic"))
-        pace = f" at {self._speed:g} times life" if self._speed != 1 else " in real time"
+        pace = f"  {self._speed:g}x" if self._speed != 1 else "  in real time"
         head.add_row(title, Text.assemble((stamp(self._now()), "bold"), (pace, "dim")))
         return Panel(head, border_style="cyan", padding=(0, 1))
 
@@ -125,7 +134,8 @@ class Screen:
     def _nodes(self) -> RenderableType:
         wide = self._console.width >= _WIDE_COLUMNS
         table = Table(expand=True, box=None, header_style="dim", pad_edge=True, padding=(0, 1, 0, 0))
-        for name in ("node", "type", *(("zone",) if wide else ()), "bought as"):
+        table.add_column("node", no_wrap=True, overflow="ellipsis", width=None if wide else _NARROW_NAME)
+        for name in ("type", *(("zone",) if wide else ()), "bought as"):
             table.add_column(name, no_wrap=True, overflow="ellipsis")
         for name in ("$/h", "pods"):
             table.add_column(name, justify="right", no_wrap=True)
@@ -138,12 +148,10 @@ class Screen:
         prices = {record.claim_name: record.price_per_hour for record in self._stage.ledger.paid.values()}
         for view in shown:
             table.add_row(*self._row(view, prices, wide=wide), style="dim" if view.leaving else "")
-        if len(shown) < len(views):
-            table.add_row(Text(f"... and {len(views) - len(shown)} more", style="dim"))
-        elif self._whole:
-            for _ in range(room - len(views)):
-                table.add_row("")
-        return table
+        rest = len(views) - len(shown)
+        below = [Text(f"... and {rest} more", style="dim")] if rest else []
+        below += [Text("")] * (room - len(shown) - len(below) if self._whole else 0)
+        return Group(table, *below)
 
     def _row(self, view: NodeView, prices: Mapping[str, float], *, wide: bool) -> Sequence[RenderableType]:
         known = view.claim.metadata.labels if view.claim is not None else {}
@@ -157,8 +165,8 @@ class Screen:
             Text(capacity, style="magenta" if capacity == labels.SPOT else ""),
             "-" if price is None else f"{price:.3f}",
             self._pods(view),
-            _bar(view, "cpu"),
-            _bar(view, "memory"),
+            _bar(view, "cpu", wide=wide),
+            _bar(view, "memory", wide=wide),
             _state(view, self._stage.clock.now()),
         )
 
@@ -180,18 +188,20 @@ def _by_age(view: NodeView) -> tuple[float, str]:
     return (created.timestamp() if created is not None else 0.0, view.key)
 
 
-def _bar(view: NodeView, resource: str) -> Text:
+def _bar(view: NodeView, resource: str, *, wide: bool) -> Text:
     """How much of the machine is asked for; while it starts, how much is going to be."""
     offered = view.allocatable.get(resource, 0)
     wanted = view.requested.get(resource, 0)
     if not view.registered and view.claim is not None:
         wanted = res.parse(view.claim.spec.resources.requests).get(resource, 0)
     share = min(1.0, wanted / offered) if offered else 0.0
-    eighths = round(share * _BAR_CELLS * 8)
+    cells = _BAR_CELLS if wide else _NARROW_BAR_CELLS
+    eighths = round(share * cells * 8)
     drawn = "█" * (eighths // 8) + (_EIGHTHS[eighths % 8] if eighths % 8 else "")
     color = "green" if share >= _FULL else "yellow" if share >= _HALF else "red"
     style = f"{color if view.registered else 'grey42'} on grey23"
-    return Text.assemble((drawn.ljust(_BAR_CELLS), style), (f" {share:4.0%}", "dim"))
+    bar = (drawn.ljust(cells), style)
+    return Text.assemble(bar, (f" {share:4.0%}", "dim")) if wide else Text.assemble(bar)
 
 
 def _state(view: NodeView, now: datetime) -> Text:

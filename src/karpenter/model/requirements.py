@@ -259,6 +259,8 @@ def to_wire(requirements: Requirements) -> tuple[NodeSelectorRequirementWithMinV
 
 def _wire_entries(item: Requirement) -> Iterator[NodeSelectorRequirementWithMinValues]:
     bounded = item.gte is not None or item.lte is not None
+    if item.present and not bounded:
+        yield _wire(item, Op.EXISTS, ())
     if item.gte is not None:
         yield _wire(item, Op.GTE, (str(item.gte),))
     if item.lte is not None:

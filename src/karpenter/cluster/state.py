@@ -277,7 +277,7 @@ class ClusterState:
             first = self._nodes[self._nodes_of_provider.first(provider_id) or name]
             if key not in self._views and not self._awaits_its_claim(first):
                 self._build_view(key, first, self.claim_of(provider_id))
-        return tuple(sorted(self._views.values(), key=lambda item: item.name))
+        return tuple(item for _, item in sorted(self._views.items(), key=lambda entry: (entry[1].name, entry[0])))
 
     @staticmethod
     def _awaits_its_claim(node: Node) -> bool:

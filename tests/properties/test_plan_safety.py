@@ -25,7 +25,7 @@ def test_a_plan_breaks_no_law(world: checker.World) -> None:
 
 
 @pytest.mark.soak
-@settings(max_examples=20_000, deadline=None, suppress_health_check=_QUIET)
+@settings(max_examples=10_000, deadline=None, suppress_health_check=_QUIET)
 @given(worlds())
 def test_a_plan_breaks_no_law_in_a_long_series(world: checker.World) -> None:
     judge(world)

@@ -1,0 +1,132 @@
+"""The same cluster gives the same plan, whatever order it is told in and whichever process decides."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from karpenter.decide.plan import Plan
+from karpenter.model import labels
+from support import checker
+from support.builders import claim, machine, node_pool, plan, pod, pods, replaced, wanted, where
+from support.shapes import inc
+from support.worlds import worlds
+
+TESTS = Path(__file__).resolve().parents[1]
+
+
+def digest(result: Plan) -> str:
+    """The whole plan as one hash; the text of frozen values tells all their fields."""
+    parts = [
+        *((item.name, item.claim, item.instance_types, item.pods) for item in result.claims),
+        *((item.key, item.pods) for item in result.existing),
+        *(
+            (item.pod, [(r.category, r.node_pool, r.detail, r.considered) for r in item.reasons])
+            for item in result.unplaced
+        ),
+        result.skipped_pools,
+        result.packing,
+    ]
+    return hashlib.sha256("\n".join(map(repr, parts)).encode()).hexdigest()
+
+
+def busy_cluster() -> list[object]:
+    """Something of everything that is ordered: equal pods, equal prices, several pools, machines and open labels."""
+    return [
+        node_pool(
+            "a", [wanted("team", "Exists"), wanted(labels.INSTANCE_TYPE, "Exists", least=2)], limits={"cpu": "40"}
+        ),
+        node_pool("b", labels={"team": "b", "floor": "1"}),
+        machine("n1", {"cpu": "4"}),
+        machine("n2", {"cpu": "4"}),
+        claim("c1", None, [wanted(labels.INSTANCE_TYPE, "In", "t2", "t3")], pool="a"),
+        pods(30, {"cpu": "700m"}, prefix="plain"),
+        pods(10, {"cpu": "700m", "memory": "3Gi"}, prefix="large", affinity=where(labels.ZONE, "In", "z1", "z2")),
+        pods(5, {"cpu": "1"}, prefix="team", affinity=where("team", "In", "x", "y", "b")),
+        pod("lost", node_selector={"team": "nobody"}),
+        pod("stuck", {"cpu": "99"}),
+    ]
+
+
+def test_the_plan_does_not_depend_on_hash_seeds() -> None:
+    """Two processes with different PYTHONHASHSEED plan alike, byte for byte."""
+    code = (
+        "from properties_plan_digest import digest, busy_cluster; from support.builders import plan;"
+        "from support.shapes import inc; print(digest(plan(busy_cluster(), types=inc(8))))"
+    )
+    code = code.replace("properties_plan_digest", "properties.test_plan_determinism")
+    path = os.pathsep.join([str(TESTS), *sys.path])
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": path},
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        ).stdout.strip()
+        for seed in ("1", "2", "3")
+    }
+    assert found == {digest(plan(busy_cluster(), types=inc(8)))}
+
+
+@settings(max_examples=80, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+@given(worlds(), st.integers(0, 2**32))
+def test_the_plan_does_not_depend_on_the_order_of_anything(world: checker.World, seed: int) -> None:
+    """SCH-862: ties are broken by rule, never by arrival."""
+    objects, types = list(world.objects()), list(world.types)
+    first = digest(plan(objects, types=types))
+    Random(seed).shuffle(objects)
+    Random(seed).shuffle(types)
+    assert digest(plan(objects, types=types)) == first
+
+
+def test_the_plan_does_not_depend_on_the_order_of_pods() -> None:
+    objects = busy_cluster()
+    first = digest(plan(objects, types=inc(8)))
+    shuffled = [Random(7).sample(item, len(item)) if isinstance(item, list) else item for item in objects]
+    assert digest(plan(shuffled[::-1], types=inc(8)[::-1])) == first
+
+
+# -- derived names --------------------------------------------------------------------------------------------------------
+
+
+def test_a_claim_has_the_same_name_every_time_it_is_planned() -> None:
+    """SCH-620 as settled: creating it again finds it there."""
+    names = [item.name for item in plan(busy_cluster(), types=inc(8)).claims]
+    assert names == [item.name for item in plan(busy_cluster(), types=inc(8)).claims]
+    assert len(set(names)) == len(names) > 3
+    assert all(name.startswith(("a-", "b-")) for name in names)
+
+
+def test_other_pods_make_another_name() -> None:
+    first, second = plan(node_pool(), pod("p")), plan(node_pool(), pod("q"))
+    assert first.claims[0].name != second.claims[0].name
+
+
+def test_a_claim_is_never_named_like_one_that_exists() -> None:
+    """One that leaves must not be taken for the new one, and one that proved too small must not stop the second try."""
+    waiting = pod("p", {"cpu": "1"})
+    first = plan(node_pool(), waiting).claims[0].claim
+    leaving = replaced(first, metadata=replaced(first.metadata, deletion_timestamp=waiting.metadata.creation_timestamp))
+    assert plan(node_pool(), waiting, leaving).claims[0].name != first.metadata.name
+    there, behind = machine("n", {"cpu": "100m"})
+    too_small = replaced(behind, metadata=replaced(behind.metadata, name=first.metadata.name))
+    again = plan(node_pool(), waiting, there, too_small)
+    assert again.claims[0].name != first.metadata.name
+    assert again.claims[0].name == plan(node_pool(), waiting, there, too_small).claims[0].name
+
+
+def test_a_name_fits_into_a_label_whatever_the_pool_is_called() -> None:
+    """API-031"""
+    long = "pool-" + "x" * 46 + "." + "y" * 11
+    name = plan(node_pool(long), pod("p")).claims[0].name
+    assert len(name) <= 63
+    assert "." not in name[-12:]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
@@ -82,7 +83,9 @@ def show(options: Options) -> str:
 def _start(options: Options) -> datetime:
     if options.port is None:
         return _BEGINNING
-    return datetime.now(UTC) - _LONGEST_SHOW * (1 - 1 / max(options.speed, 1.0))
+    begun = datetime.now(UTC) - _LONGEST_SHOW * (1 - 1 / max(options.speed, 1.0))
+    # On the second, as the other beginning: creation times have whole seconds, and pods are taken in their order.
+    return begun.replace(microsecond=0)
 
 
 @contextmanager
@@ -142,7 +145,7 @@ class _Show:
 
     def _presenter(self, stage: Stage) -> Presenter:
         console = self._console
-        if console.is_terminal and not console.is_dumb_terminal and console.encoding.startswith("utf"):
+        if sys.stdout.isatty() and not console.is_dumb_terminal and console.encoding.startswith("utf"):
             return Screen(self._console, stage, self._start, self._options.speed)
         return PlainLines(self._console, stage, self._start)
 

@@ -123,6 +123,7 @@ class Teller:
         self._say = say
         #: What was not reached or left over, in words.
         self.complaints: list[str] = []
+        self._wanted = 0
 
     async def set_up(self) -> None:
         """Pools and the agents every node runs."""
@@ -143,23 +144,30 @@ class Teller:
         await self._leave(self._story.services, "everything is scaled to zero")
         if not await self._stage.until(lambda: self._stage.census().bare, PATIENCE_SECONDS):
             left = self._stage.census()
-            self.complaints.append(f"{left.nodes} nodes, {left.claims} claims, {left.machines} machines did not go")
+            self.complaints.append(
+                f"{left.nodes} nodes, {left.claims} claims, {left.machines} machines, {left.pods} pods did not go"
+            )
 
     async def _arrive(self, wave: Sequence[Deployment], headline: str) -> None:
         self._say(f"{headline}: {plural(len(wave), 'deployment')}, {plural(_count(wave), 'pod')}")
+        self._wanted += _count(wave)
         for item in wave:
             await self._stage.put(item)
             await asyncio.sleep(_APART_SECONDS)
         stage = self._stage
-        wanted = stage.census().pods
-        if not await stage.until(lambda: stage.census().settled and stage.census().pods >= wanted, PATIENCE_SECONDS):
+        if not await stage.until(self._settled, PATIENCE_SECONDS):
             waiting = [pod.metadata.name for pod in stage.pods() if pod.status.phase != "Running"]
             shown = ", ".join(sorted(waiting)[:3])
             self.complaints.append(f"{plural(len(waiting), 'pod')} did not become ready ({shown}...)")
         await asyncio.sleep(_WATCH_SECONDS)
 
+    def _settled(self) -> bool:
+        census = self._stage.census()
+        return census.settled and census.pods == self._wanted
+
     async def _leave(self, wave: Sequence[Deployment], headline: str) -> None:
         self._say(f"{headline}: {plural(_count(wave), 'pod')} to go")
+        self._wanted -= _count(wave)
         for item in wave:
             await self._stage.scale(item.metadata.name, 0)
             await asyncio.sleep(_APART_SECONDS)

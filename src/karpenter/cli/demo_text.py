@@ -147,7 +147,7 @@ def summary(stage: Stage, start: datetime, end: datetime) -> tuple[tuple[str, st
 
 
 def _left(census: Census, usd_per_hour: float) -> str:
-    if census.bare and not census.pods:
+    if census.bare:
         return "nothing: no pods, nodes, claims or machines"
     counted = ((census.pods, "pod"), (census.nodes, "node"), (census.claims, "claim"), (census.machines, "machine"))
     return ", ".join(plural(count, noun) for count, noun in counted) + f", {dollars(usd_per_hour)}/h"

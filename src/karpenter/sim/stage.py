@@ -71,8 +71,8 @@ class Census:
 
     @property
     def bare(self) -> bool:
-        """Whether nothing is left that costs money or stands for something that does."""
-        return not (self.nodes or self.claims or self.machines)
+        """Whether nothing is left: no pod, nothing that costs money and nothing that stands for it."""
+        return not (self.pods or self.daemon_pods or self.nodes or self.claims or self.machines)
 
 
 class Stage:

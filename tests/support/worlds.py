@@ -38,7 +38,7 @@ def types(draw: st.DrawFn) -> tuple:  # type: ignore[type-arg]
     """Up to six types; some offerings are sold out."""
     found = []
     for number in range(draw(st.integers(1, 6))):
-        cpu = draw(st.sampled_from([1, 2, 4, 8, 16]))
+        cpu = draw(st.sampled_from([1, 2, 4, 4, 8, 16]))
         sold = [
             offering(
                 kind, zone, draw(st.integers(1, 9)) / 10 * cpu, available=draw(st.sampled_from([True, True, False]))
@@ -88,7 +88,7 @@ _expressions = st.one_of(
     ),
 )
 _terms = st.lists(_expressions, min_size=1, max_size=2, unique_by=lambda item: item.key).map(lambda found: term(*found))
-_amounts = st.sampled_from(["250m", "500m", "1", "1500m", "3", "7"])
+_amounts = st.sampled_from(["250m", "500m", "500m", "1", "1", "1500m", "3", "7"])
 
 
 @st.composite
@@ -109,12 +109,16 @@ def tolerations(draw: st.DrawFn) -> tuple[Toleration, ...]:
 def waiting_pods(draw: st.DrawFn) -> list[Pod]:
     found: list[Pod] = []
     for kind in range(draw(st.integers(1, 4))):
-        requests = {"cpu": draw(_amounts), "memory": draw(st.sampled_from(["100Mi", "1Gi", "6Gi"]))}
+        requests = {"cpu": draw(_amounts), "memory": draw(st.sampled_from(["100Mi", "100Mi", "1Gi", "6Gi"]))}
         requests |= {"a/gpu": 1} if draw(st.integers(0, 9)) == 0 else {}
-        spec: Mapping[str, object] = {"affinity": draw(affinities()), "tolerations": draw(tolerations())}
+        picky = draw(st.booleans())
+        spec: Mapping[str, object] = {
+            "affinity": draw(affinities()) if picky else None,
+            "tolerations": draw(tolerations()),
+        }
         if draw(st.integers(0, 4)) == 0:
             spec = {**spec, "node_selector": {labels.ZONE: draw(st.sampled_from(["z1", "z2"]))}}
-        for number in range(draw(st.integers(1, 4))):
+        for number in range(draw(st.sampled_from([1, 1, 2, 2, 4, 4, 12]))):
             meta = {"creation_timestamp": seconds(draw(st.integers(0, 3)))}
             found.append(pod(f"w{kind}-{number}", requests, meta=meta, **spec))  # type: ignore[arg-type]
     return found

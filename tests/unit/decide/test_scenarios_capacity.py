@@ -411,3 +411,27 @@ def test_a_pod_spec_without_containers_needs_a_slot_only() -> None:
     """SCH-195"""
     result = plan(node_pool(), pod("p", containers=()))
     assert dict(result.claims[0].claim.spec.resources.requests) == {"pods": "1"}
+
+
+def test_pods_share_a_machine_only_where_one_offering_suits_them_all() -> None:
+    """SCH-331 O: each pod's zone and capacity type is on sale, both together are not."""
+    sold = [offering("spot", "z1", 0.1), offering("on-demand", "z2", 0.3)]
+    types = [shape("t", {"cpu": 4, "memory": "4Gi", "pods": 9}, sold)]
+    waiting = [
+        pod("a", {"cpu": "1"}, node_selector={labels.ZONE: "z2"}),
+        pod("b", {"cpu": "1"}, node_selector={labels.CAPACITY_TYPE: "spot"}),
+    ]
+    result = plan(node_pool(), waiting, types=types)
+    assert (sizes(result), left(result)) == ([1, 1], [])
+    assert sorted(item.cheapest.zone for item in result.claims) == ["z1", "z2"]
+
+
+def test_a_pod_alone_is_told_when_no_offering_suits_it() -> None:
+    """SCH-334 row 8, which the reference reports as resources or offering (SCH-331 Beyond)."""
+    types = [
+        shape(
+            "t", {"cpu": 4, "memory": "4Gi", "pods": 9}, [offering("spot", "z1", 0.1), offering("on-demand", "z2", 0.3)]
+        )
+    ]
+    result = plan(node_pool(), pod("p", node_selector={labels.ZONE: "z2", labels.CAPACITY_TYPE: "spot"}), types=types)
+    assert (left(result), categories(result)) == (["p"], {"types-offering"})

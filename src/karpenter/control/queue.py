@@ -50,7 +50,11 @@ class WorkQueue:
         pause = self._not_before.get(name, 0.0) - asyncio.get_running_loop().time()
         if pause > 0:
             self.add_after(name, pause)
-        elif name in self._working:
+        else:
+            self._take(name)
+
+    def _take(self, name: str) -> None:
+        if name in self._working:
             self._again.add(name)
         elif name not in self._waiting:
             self._waiting.add(name)
@@ -80,7 +84,7 @@ class WorkQueue:
                 due, name = heapq.heappop(self._timers)
                 if self._due.get(name) == due:
                     del self._due[name]
-                    self.add(name)
+                    self._take(name)
             wait = self._timers[0][0] - loop.time() if self._timers else None
             try:
                 await asyncio.wait_for(self._timer_changed.wait(), wait)

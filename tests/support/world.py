@@ -43,7 +43,6 @@ from support.shapes import inc
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TYPES = inc(8)
-WRITES = ("create", "patch", "delete", "evict")
 
 
 @dataclass(frozen=True)

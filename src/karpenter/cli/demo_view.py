@@ -30,7 +30,8 @@ _FEED_LINES = 7
 #: Rows that are neither nodes nor news: header, totals, charts, the table's head, the rule, and one to spare.
 _OTHER_ROWS = 9
 _BAR_CELLS = 10
-_WIDE_COLUMNS = 100
+#: From here on zones and percentages have room, and whole names do.
+_WIDE_COLUMNS, _NAME_COLUMNS = 118, 90
 _NARROW_BAR_CELLS, _NARROW_NAME = 6, 12
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _SPARKS = "▁▂▃▄▅▆▇█"
@@ -134,7 +135,7 @@ class Screen:
     def _nodes(self) -> RenderableType:
         wide = self._console.width >= _WIDE_COLUMNS
         table = Table(expand=True, box=None, header_style="dim", pad_edge=True, padding=(0, 1, 0, 0))
-        table.add_column("node", no_wrap=True, overflow="ellipsis", width=None if wide else _NARROW_NAME)
+        table.add_column("node", no_wrap=True, overflow="ellipsis", width=_name_width(self._console.width))
         for name in ("type", *(("zone",) if wide else ()), "bought as"):
             table.add_column(name, no_wrap=True, overflow="ellipsis")
         for name in ("$/h", "pods"):
@@ -176,6 +177,10 @@ class Screen:
             return Text(str(sum(not pods.is_daemon(pod) for pod in view.pods)))
         meant = sum(key == view.key for key in self._stage.state.planned.values())
         return Text(f"({meant})", style="dim")
+
+
+def _name_width(columns: int) -> int | None:
+    return None if columns >= _NAME_COLUMNS else _NARROW_NAME
 
 
 def _one_row(text: Text) -> Text:

@@ -11,6 +11,8 @@ _FORBIDDEN = re.compile(
     r'(?: in the namespace "(?P<namespace>[^"]*)")?'
 )
 
+_CALL = re.compile(r"^[A-Z]+ /\S*: ")
+
 
 def explain(error: Exception, server: str) -> str:
     """The line for an error that came from (or on the way to) the API server at ``server``."""
@@ -30,7 +32,9 @@ def explain(error: Exception, server: str) -> str:
     return str(error)
 
 
-def _unreachable(cause: str, server: str) -> str:
+def _unreachable(message: str, server: str) -> str:
+    # What was being asked for does not matter, and without it all watches of a server that is away have one cause in common.
+    cause = _CALL.sub("", message)
     if "CERTIFICATE_VERIFY_FAILED" in cause:
         return f"the certificate of {server} is not trusted ({cause}): check the kubeconfig's certificate-authority"
     return (

@@ -1,0 +1,200 @@
+"""``karpenter run`` as a process: mistakes of its user end it with one line, an API server that is away does not."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+COMMAND = (sys.executable, "-c", "from karpenter.cli.main import main; main()", "run")
+LONGEST_SECONDS = 30
+
+
+def kubeconfig(folder: Path, server: str = "http://127.0.0.1:1") -> Path:
+    path = folder / "kubeconfig"
+    cluster = {"name": "c", "cluster": {"server": server}}
+    context = {"name": "x", "context": {"cluster": "c", "user": "u"}}
+    user = {"name": "u", "user": {"token": "t"}}
+    content = {"apiVersion": "v1", "kind": "Config", "current-context": "x"}
+    path.write_text(json.dumps(content | {"clusters": [cluster], "contexts": [context], "users": [user]}))
+    return path
+
+
+def surroundings(folder: Path, **variables: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("KUBE", "KARPENTER"))}
+    return {**kept, "HOME": str(folder), **variables}
+
+
+def refused(folder: Path, *arguments: str, **variables: str) -> tuple[int, list[str]]:
+    """Exit code and lines on standard error of a run that must end by itself."""
+    ended = subprocess.run(
+        [*COMMAND, *arguments],
+        env=surroundings(folder, **variables),
+        capture_output=True,
+        text=True,
+        timeout=LONGEST_SECONDS,
+        check=False,
+    )
+    return ended.returncode, ended.stderr.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "says"),
+    [
+        (("--batch-max-duration", "soon"), {}, ("--batch-max-duration", "'soon'")),
+        ((), {"LOG_LEVEL": "trace"}, ("LOG_LEVEL", "'trace'", "debug, info or error")),
+        (("--provider", "moon"), {}, ("--provider", "'moon'", "simulated")),
+    ],
+    ids=["flag", "O3-variable", "provider"],
+)
+def test_a_bad_setting_ends_the_process_with_one_line(
+    tmp_path: Path, arguments: tuple[str, ...], variables: Mapping[str, str], says: tuple[str, ...]
+) -> None:
+    """OPS-303, OPS-304"""
+    code, lines = refused(tmp_path, *arguments, **variables)
+    assert code == 2
+    assert len(lines) == 1
+    assert all(part in lines[0] for part in ("karpenter run: ", *says))
+
+
+@pytest.mark.parametrize(
+    ("option", "content"),
+    [
+        ("--instance-types", "[{]"),
+        ("--instance-types", '[{"name": 5}]'),
+        ("--simulated-faults-file", "lost: [{after: soon}]"),
+        ("--simulated-faults-file", "wrong: 1"),
+    ],
+    ids=["types-syntax", "types-content", "faults-duration", "faults-field"],
+)
+def test_a_file_that_cannot_be_used_ends_the_process_with_one_line(tmp_path: Path, option: str, content: str) -> None:
+    path = tmp_path / "given.yaml"
+    path.write_text(content)
+    code, lines = refused(tmp_path, option, str(path), KUBECONFIG=str(kubeconfig(tmp_path)))
+    assert code == 2
+    assert len(lines) == 1
+    assert "given.yaml" in lines[0]
+
+
+@pytest.mark.parametrize("option", ["--instance-types", "--simulated-faults-file"])
+def test_a_missing_file_is_named(tmp_path: Path, option: str) -> None:
+    code, lines = refused(tmp_path, option, str(tmp_path / "absent.yaml"), KUBECONFIG=str(kubeconfig(tmp_path)))
+    assert code == 2
+    assert len(lines) == 1
+    assert "absent.yaml" in lines[0]
+
+
+def test_without_a_cluster_the_process_says_where_it_looked(tmp_path: Path) -> None:
+    code, lines = refused(tmp_path, KUBECONFIG=str(tmp_path / "absent"))
+    assert code == 1
+    assert len(lines) == 1
+    assert lines[0].startswith("karpenter run: ")
+    assert "absent" in lines[0]
+
+
+class Running:
+    """A process that runs until told otherwise, and what it has logged so far."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.lines: list[dict[str, Any]] = []
+        self.raw: list[str] = []
+        self._changed = threading.Condition()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            with self._changed:
+                self.raw.append(line)
+                if line.startswith("{"):
+                    self.lines.append(json.loads(line))
+                self._changed.notify_all()
+
+    def said(self, message: str) -> list[dict[str, Any]]:
+        return [line for line in self.lines if line["message"] == message]
+
+    def wait_for(self, message: str) -> dict[str, Any]:
+        with self._changed:
+            assert self._changed.wait_for(lambda: self.said(message), LONGEST_SECONDS), "".join(self.raw)
+        return self.said(message)[0]
+
+    def end(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(LONGEST_SECONDS)
+        self._reader.join(LONGEST_SECONDS)
+        return code
+
+
+@contextmanager
+def running(folder: Path, *arguments: str) -> Iterator[Running]:
+    environment = surroundings(folder, KUBECONFIG=str(kubeconfig(folder)))
+    process = subprocess.Popen(
+        [*COMMAND, *arguments], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    try:
+        yield Running(process)
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def probe(port: int, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=LONGEST_SECONDS) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def test_an_api_server_that_is_away_is_waited_for(tmp_path: Path) -> None:
+    """OPS-364: alive, not ready, one clear line per cause, and an orderly end."""
+    port = free_port()
+    with running(tmp_path, "--health-probe-port", str(port)) as process:
+        line = process.wait_for("the API server cannot be used")
+        assert "cannot reach the API server at http://127.0.0.1:1" in line["error"]
+        assert probe(port, "/healthz") == (200, "ok\n")
+        status, body = probe(port, "/readyz")
+        assert status == 500
+        assert "[-]manager failed" in body
+        assert process.process.poll() is None
+        assert process.end() == 0
+        assert len(process.said("the API server cannot be used")) == 1
+        assert process.said("All workers finished")
+        assert not any("Traceback" in text for text in process.raw)
+
+
+def test_a_taken_port_is_said_and_the_rest_goes_on(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("0.0.0.0", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with running(tmp_path, "--health-probe-port", str(port)) as process:
+            line = process.wait_for("Reconciler error")
+            assert line["controller"] == "health"
+            assert str(port) in line["error"]
+            assert "stacktrace" not in line
+            assert process.end() == 0

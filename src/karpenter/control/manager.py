@@ -9,6 +9,7 @@ import asyncio
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol, TypeVar
 
 import structlog
@@ -85,11 +86,12 @@ class _Watched:
 class Extra:
     """What a process brings along besides its cluster and cloud.
 
-    ``loops`` of the provider's own, by name; ``collectors`` of machines nobody owns; ``nominate_through``, a connection for
-    nominations, which come in bursts and should not hold up everything else (None: the common one).
+    ``loops`` of the provider's own, by name, each handed the controller's informer of pods; ``collectors`` of machines nobody
+    owns; ``nominate_through``, a connection for nominations, which come in bursts and should not hold up everything else
+    (None: the common one).
     """
 
-    loops: Mapping[str, Callable[[], Awaitable[None]]] = field(default_factory=dict)
+    loops: Mapping[str, Callable[[Informer[Pod]], Awaitable[None]]] = field(default_factory=dict)
     collectors: Mapping[str, Callable[[], Awaitable[object]]] = field(default_factory=dict)
     nominate_through: Kube | None = None
 
@@ -133,12 +135,12 @@ class Manager:
             for watched in self._informers:
                 tasks.create_task(watched.source.run())
             for name, loop in self._extra.loops.items():
-                tasks.create_task(supervised(name, loop))
+                tasks.create_task(supervised(name, partial(loop, self.pods)))
             tasks.create_task(supervised("events", self._recorder.run))
             await asyncio.gather(*(watched.source.wait_synced() for watched in self._informers))
             _log.info("Starting Controller", controllers=len(self._loops()))
-            for name, loop in self._loops().items():
-                tasks.create_task(supervised(name, loop))
+            for name, controller in self._loops().items():
+                tasks.create_task(supervised(name, controller))
 
     def _loops(self) -> dict[str, Callable[[], Awaitable[None]]]:
         return {

@@ -13,24 +13,28 @@ its record.
 from __future__ import annotations
 
 import asyncio
+import traceback
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+import structlog
+
 from karpenter.api.core import ConfigMap, Node, Pod
 from karpenter.api.kinds import CONFIG_MAP, NODE, NODE_CLAIM, POD
-from karpenter.kube.errors import AlreadyExists, Conflict, NotFound
+from karpenter.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from karpenter.kube.informer import Informer, Scope
 from karpenter.kube.protocol import JsonObject, Kube
+from karpenter.kube.workqueue import Queue
 from karpenter.model.clock import Clock
-from karpenter.providers.contract import InstanceNotFound
+from karpenter.providers.contract import InstanceNotFound, ProviderError
 from karpenter.providers.simulated import kubelet
-from karpenter.providers.simulated.agenda import Agenda
 from karpenter.providers.simulated.instances import NAMESPACE, PREFIX, SELECTOR, Record, Store, read
 from karpenter.providers.simulated.leases import Leases
 
 _NODE_SELECTOR = "=".join(kubelet.FAKE_NODE)
 _RETRY_SECONDS = 30.0
+_log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,37 +65,44 @@ class _View:
     node_of_pod: dict[_Key, str] = field(default_factory=dict)
 
 
-class Machines:
-    """Plays all simulated machines of a cluster while ``run`` runs. ``pods`` may be an informer that somebody else runs."""
+def _report(key: _Key, error: Exception) -> None:
+    """A write that failed is tried again; only what is not the API server's doing deserves attention."""
+    name = f"{key.namespace}/{key.name}" if key.namespace else key.name
+    if isinstance(error, KubeError | ProviderError):
+        _log.debug("simulated machine will try again", name=name, error=str(error))
+    else:
+        trace = "".join(traceback.format_exception(error))
+        _log.error("simulated machine failed", name=name, error=repr(error), stacktrace=trace)
 
-    def __init__(
-        self, kube: Kube, clock: Clock, timing: Timing = Timing(), *, pods: Informer[Pod] | None = None
-    ) -> None:
+
+class Machines:
+    """Plays all simulated machines of a cluster while ``run`` runs."""
+
+    def __init__(self, kube: Kube, clock: Clock, timing: Timing = Timing()) -> None:
         self._kube = kube
         self._clock = clock
         self._timing = timing
         self._store = Store(kube)
         self._leases = Leases(kube, clock)
-        self._shared_pods = pods
         self._view = _View()
-        self._agenda: Agenda[_Key] = Agenda(self._look, timing.writes_in_flight)
+        self._queue: Queue[_Key] = Queue(self._look, timing.writes_in_flight, _report)
 
-    async def run(self) -> None:
-        """Play until cancelled."""
+    async def run(self, shared: Informer[Pod] | None = None) -> None:
+        """Play until cancelled. ``shared`` is an informer of pods that somebody else runs, to save a second one."""
         records = Informer(self._kube, CONFIG_MAP, Scope(NAMESPACE, SELECTOR))
         nodes = Informer(self._kube, NODE, Scope(label_selector=_NODE_SELECTOR))
-        pods = self._shared_pods or Informer(self._kube, POD)
+        pods = shared if shared is not None else Informer(self._kube, POD)
         records.subscribe(self._on_record)
         nodes.subscribe(self._on_node)
         pods.subscribe(self._on_pod)
         async with asyncio.TaskGroup() as group:
             group.create_task(records.run())
             group.create_task(nodes.run())
-            if self._shared_pods is None:
+            if shared is None:
                 group.create_task(pods.run())
             for informer in (records, nodes, pods):
                 await informer.wait_synced()
-            group.create_task(self._agenda.run())
+            group.create_task(self._queue.run())
             group.create_task(self._beat())
 
     # What watches tell.
@@ -101,13 +112,13 @@ class Machines:
         record = read(new) if new is not None else None
         if record is None:
             self._view.records.pop(name, None)
-            self._agenda.add(_Key("", name))
+            self._queue.add(_Key("", name))
             return
         self._view.records[name] = record
-        self._agenda.add(_Key("", name))
+        self._queue.add(_Key("", name))
         if old is None:
             for key in self._view.pods.get(name, ()):
-                self._agenda.add(key)
+                self._queue.add(key)
 
     def _on_node(self, old: Node | None, new: Node | None) -> None:
         name = (new or old or Node()).metadata.name
@@ -115,7 +126,7 @@ class Machines:
             self._view.nodes.pop(name, None)
         else:
             self._view.nodes[name] = new
-        self._agenda.add(_Key("", name))
+        self._queue.add(_Key("", name))
 
     def _on_pod(self, old: Pod | None, new: Pod | None) -> None:
         metadata = (new or old or Pod()).metadata
@@ -124,7 +135,7 @@ class Machines:
         if new is not None and node_name.startswith(PREFIX):
             self._view.pods.setdefault(node_name, {})[key] = new
             self._view.node_of_pod[key] = node_name
-            self._agenda.add(key)
+            self._queue.add(key)
         elif key in self._view.node_of_pod:
             self._forget_pod(key)
 
@@ -134,7 +145,7 @@ class Machines:
         del left[key]
         if not left:
             del self._view.pods[node_name]
-        self._agenda.drop(key)
+        self._queue.drop(key)
 
     # Looking at one thing: write what is due, answer when the next thing is.
 

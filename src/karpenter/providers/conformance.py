@@ -42,6 +42,15 @@ class Stage(Protocol):
     async def exhaust(self, wishes: Wishes) -> None:
         """From now on the cloud has none of these machines, whatever the provider believes."""
 
+    async def lose(self, claim: NodeClaim) -> None:
+        """Take the stored claim away, without a word to the provider."""
+
+    async def spoil(self, claim: NodeClaim) -> None:
+        """Make the stored claim one that this version cannot read; it still exists."""
+
+    async def collect(self) -> None:
+        """Have everything that ends machines without a claim look once, late enough to judge all there are."""
+
     async def break_class(self) -> None:
         """Make the pool's class not ready."""
 
@@ -215,6 +224,29 @@ async def _is_ending(provider: CloudProvider, bought: Instance) -> bool:
     return all(item.terminating for item in await provider.list() if item.provider_id == bought.provider_id)
 
 
+async def a_machine_whose_claim_is_gone_is_collected(stage: Stage) -> None:
+    """OPS-266: nobody would ever give it back."""
+    provider = await stage.provider()
+    kept, lost = [await stage.claim(name, {}, _SMALL) for name in ("kept", "lost")]
+    machines = [await provider.create(claim) for claim in (kept, lost)]
+    await stage.lose(lost)
+    await stage.collect()
+    await stage.settle()
+    _expect({item.claim_name for item in await provider.list()} == {"kept"}, "only the machine without a claim goes")
+    await _expect_error(provider.get(machines[1].provider_id), InstanceNotFound, "get of a collected machine")
+
+
+async def a_machine_whose_claim_cannot_be_read_is_kept(stage: Stage) -> None:
+    """OPS-266: a claim that does not decode is not a claim that is gone; pods run on its machine."""
+    provider = await stage.provider()
+    claim = await stage.claim("one", {}, _SMALL)
+    bought = await provider.create(claim)
+    await stage.spoil(claim)
+    await stage.collect()
+    await stage.settle()
+    _expect(not (await provider.get(bought.provider_id)).terminating, "the machine of an unreadable claim runs on")
+
+
 async def unknown_machines_are_not_found(stage: Stage) -> None:
     """OPS-212, OPS-213, OPS-225: also for provider IDs of another cloud."""
     provider = await stage.provider()
@@ -289,6 +321,8 @@ CHECKS: tuple[Check, ...] = (
     a_missing_class_is_insufficient_capacity,
     a_class_that_is_not_ready_is_reported,
     delete_is_repeated_until_the_machine_is_gone,
+    a_machine_whose_claim_is_gone_is_collected,
+    a_machine_whose_claim_cannot_be_read_is_kept,
     unknown_machines_are_not_found,
     a_restarted_provider_sees_the_same_machines,
     instance_types_are_identical_while_nothing_changes,

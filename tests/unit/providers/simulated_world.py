@@ -124,6 +124,20 @@ class World:
         for provider in self.providers:
             provider.play(faults)
 
+    async def lose(self, claim: NodeClaim) -> None:
+        await self.kube.delete(NODE_CLAIM, claim.metadata.name)
+
+    async def spoil(self, claim: NodeClaim) -> None:
+        server = self.kube.server
+        claims = server.resource(NODE_CLAIM.group, NODE_CLAIM.version, NODE_CLAIM.plural)
+        server.rewrite(claims, "", claim.metadata.name, lambda body: {**body, "status": {"nodeName": 5}})
+        assert [bad.name for bad in (await self.kube.list(NODE_CLAIM)).rejected] == [claim.metadata.name]
+
+    async def collect(self) -> None:
+        await asyncio.sleep(60)
+        for provider in self.providers:
+            await provider.collect_garbage()
+
     async def break_class(self) -> None:
         unready = {"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "Broken"}]}}
         await self.kube.patch(KWOK_NODE_CLASS, CLASS.name, unready, subresource="status")

@@ -8,6 +8,7 @@ offering is skipped (OPS-267), and trouble can be scripted (OPS-269).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -113,21 +114,31 @@ class SimulatedProvider:
         return tuple(record.instance() for record in await self._store.all())
 
     async def collect_garbage(self) -> tuple[str, ...]:
-        """End machines whose claim is gone (OPS-266); returns their provider IDs. To be called now and then."""
+        """End machines whose claim is gone (OPS-266); returns their provider IDs. To be called now and then.
+
+        Raises ``ProviderError``.
+        """
         # Machines are listed before claims: a claim created in between then has no machine in the list.
         records = await self._store.all()
-        try:
-            claims = (await self._kube.list(NODE_CLAIM)).items
-        except KubeError as error:
-            raise ProviderError(f"listing claims, {error}") from error
-        owners = {claim.metadata.uid for claim in claims}
+        owned = await self._ownership()
         now = self._clock.now()
         orphans = [
             record
             for record in records
-            if record.claim_uid not in owners and not record.terminating and now - record.created_at > GARBAGE_AGE
+            if not owned(record) and not record.terminating and now - record.created_at > GARBAGE_AGE
         ]
         return tuple([record.provider_id for record in orphans if await self._ended(record, now)])
+
+    async def _ownership(self) -> Callable[[Record], bool]:
+        """Tells whether a machine's claim is there. A claim that cannot be read is: it keeps every machine of its name."""
+        try:
+            claims = await self._kube.list(NODE_CLAIM)
+        except KubeError as error:
+            raise ProviderError(f"listing claims, {error}") from error
+        readable = {claim.metadata.uid for claim in claims.items}
+        unreadable = {claim.name for claim in claims.rejected}
+        # One without even a name may be anybody's.
+        return lambda record: record.claim_uid in readable or not unreadable.isdisjoint((record.claim_name, ""))
 
     async def _ended(self, record: Record, now: datetime) -> bool:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -16,8 +17,9 @@ from karpenter.act.patching import difference
 from karpenter.act.world import World
 from karpenter.api.core import Node, Pod
 from karpenter.api.karpenter import NodeClaim
-from karpenter.api.kinds import NODE, NODE_CLAIM
-from karpenter.kube.errors import Conflict, NotFound
+from karpenter.api.kinds import NODE, NODE_CLAIM, POD
+from karpenter.kube.errors import Conflict, KubeError, NotFound
+from karpenter.kube.protocol import JsonObject
 from karpenter.model import conditions, labels, pods, taints
 from karpenter.providers.contract import InstanceNotFound
 
@@ -47,6 +49,17 @@ def tainted(node: Node) -> Node:
     )
 
 
+async def pods_on_node(world: World, node_name: str) -> tuple[Pod, ...]:
+    """Pods bound to a node as the API server says it, not as a watch that may be behind.
+
+    Raises ``KubeError``, also when one of them cannot be read: what cannot be read may not be taken for absent.
+    """
+    listing = await world.kube.list(POD, field_selector=f"spec.nodeName={node_name}")
+    if listing.rejected:
+        raise KubeError(f"a pod on node {node_name} cannot be read: {listing.rejected[0].error}")
+    return listing.items
+
+
 class Drainer:
     """Takes deleting Nodes apart."""
 
@@ -59,9 +72,9 @@ class Drainer:
         node = self._world.state.node(name)
         if node is None or node.metadata.deletion_timestamp is None:
             return None
-        if labels.TERMINATION_FINALIZER not in node.metadata.finalizers or not self._is_ours(node):
-            return None
         claim = self._claim_of(node)
+        if labels.TERMINATION_FINALIZER not in node.metadata.finalizers or not self._is_ours(node, claim):
+            return None
         context = {"NodeClaim": {"name": claim.metadata.name}} if claim else {}
         with structlog.contextvars.bound_contextvars(Node={"name": name}, **context):
             try:
@@ -74,8 +87,10 @@ class Drainer:
         found = self._world.state.claims_of(node.spec.provider_id)
         return found[0] if len(found) == 1 else None
 
-    def _is_ours(self, node: Node) -> bool:
-        """Only nodes of a class the provider serves (DIS-510)."""
+    def _is_ours(self, node: Node, claim: NodeClaim | None) -> bool:
+        """Only nodes of a class the provider serves (DIS-510), as their label or their claim says."""
+        if claim is not None and self._world.manages(claim):
+            return True
         served = {f"{kind.group}/{kind.name.lower()}" for kind in self._world.provider.node_class_kinds}
         return not served.isdisjoint(node.metadata.labels)
 
@@ -117,8 +132,11 @@ class Drainer:
     async def _drained(self, node: Node, claim: NodeClaim | None) -> bool:
         """Ask the next pods to go; whether none is left to wait for (DIS-520 to DIS-525)."""
         now = self._world.clock.now()
-        bound = self._world.state.pods_on(node.metadata.name)
+        bound: Sequence[Pod] = self._world.state.pods_on(node.metadata.name)
         waiting = [pod for pod in bound if pods.needs_draining(pod, now)]
+        if not waiting and self._is_long_enough(claim, now):
+            bound = await pods_on_node(self._world, node.metadata.name)
+            waiting = [pod for pod in bound if pods.needs_draining(pod, now)]
         deadline = _deadline(claim)
         if deadline is not None:
             self._say_deadline(node, deadline)
@@ -129,6 +147,15 @@ class Drainer:
         if waiting:
             self._say_waiting(node, waiting)
         return await self._record(claim, done=not waiting)
+
+    @staticmethod
+    def _is_long_enough(claim: NodeClaim | None, now: datetime) -> bool:
+        """Whether the drain may end now, so that it is worth asking the API server itself who is still there."""
+        drained = conditions.find(claim.status.conditions, "Drained") if claim is not None else None
+        if claim is None or (drained is not None and drained.status == conditions.TRUE):
+            return True
+        since = drained.last_transition_time if drained is not None else None
+        return since is not None and now - since >= SHORTEST_DRAIN
 
     def _say_deadline(self, node: Node, deadline: datetime) -> None:
         """DIS-513"""
@@ -170,7 +197,9 @@ class Drainer:
 
     async def _release(self, node: Node) -> None:
         left = [name for name in node.metadata.finalizers if name != labels.TERMINATION_FINALIZER]
-        await self._world.kube.patch(NODE, node.metadata.name, {"metadata": {"finalizers": left}})
+        version = node.metadata.resource_version
+        patch: JsonObject = {"metadata": {"finalizers": left}}
+        await self._world.kube.patch(NODE, node.metadata.name, patch, resource_version=version)
         _log.info("deleted node")
 
 

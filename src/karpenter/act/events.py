@@ -25,6 +25,7 @@ NORMAL = "Normal"
 WARNING = "Warning"
 
 _DEFAULT_SILENCE = timedelta(minutes=2)
+_FORGET_EVERY = timedelta(minutes=1)
 _KEPT = 1000
 _LONGEST_MESSAGE = 1024
 _log = structlog.get_logger()
@@ -103,6 +104,7 @@ class Recorder:
         self._waiting: asyncio.Queue[Happening] = asyncio.Queue(_KEPT)
         self._nominations = _Bucket(5, 10)  # OPS-502
         self._sequence = 0
+        self._forget_at = clock.now() + _FORGET_EVERY
 
     def publish(self, *happenings: Happening) -> None:
         """Say it, unless it was said lately. Never waits."""
@@ -119,8 +121,10 @@ class Recorder:
         self._forget(now)
 
     def _forget(self, now: datetime) -> None:
-        if len(self._silent_until) > 4 * _KEPT:
+        """Drop what has expired; not at every event, or many events would cost their square."""
+        if now >= self._forget_at:
             self._silent_until = {key: until for key, until in self._silent_until.items() if until > now}
+            self._forget_at = now + _FORGET_EVERY
 
     async def run(self) -> None:
         """Write what is published, until cancelled."""

@@ -12,6 +12,7 @@ from karpenter.act.world import World
 from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import NODE, NODE_CLAIM
 from karpenter.kube.errors import NotFound
+from karpenter.kube.protocol import JsonObject
 from karpenter.model import conditions, durations, labels
 from karpenter.providers.contract import InstanceNotFound
 
@@ -40,15 +41,24 @@ class Finaliser:
             return None
         if await self._set_deadline(claim):
             return None
-        if conditions.is_true(claim.status.conditions, "Registered") and await self._nodes_remain(claim):
+        if self._was_registered(claim) and await self._nodes_remain(claim):
             return None
         provider_id = claim.status.provider_id or bought
         if provider_id and not await self._instance_gone(claim, provider_id):
             return INSTANCE_POLL_SECONDS
         left = [name for name in claim.metadata.finalizers if name != labels.TERMINATION_FINALIZER]
-        await self._world.kube.patch(NODE_CLAIM, claim.metadata.name, {"metadata": {"finalizers": left}})
+        version = claim.metadata.resource_version
+        patch: JsonObject = {"metadata": {"finalizers": left}}
+        await self._world.kube.patch(NODE_CLAIM, claim.metadata.name, patch, resource_version=version)
         _log.info("deleted nodeclaim")
         return None
+
+    def _was_registered(self, claim: NodeClaim) -> bool:
+        """Whether pods may be on the machine: the claim says so, or its Node does although the claim's status was lost."""
+        if conditions.is_true(claim.status.conditions, "Registered"):
+            return True
+        nodes = self._world.state.nodes_of(claim.status.provider_id)
+        return any(node.metadata.labels.get(labels.REGISTERED) == "true" for node in nodes)
 
     async def _set_deadline(self, claim: NodeClaim) -> bool:
         """Write when the drain must end, once (DIS-501); whether it was written now."""

@@ -8,6 +8,7 @@ which is what the reference's one-second sleep is for.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from datetime import timedelta
 
 import structlog
@@ -19,13 +20,16 @@ from karpenter.act.nominate import Nominating
 from karpenter.act.world import World
 from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import NODE_CLAIM
-from karpenter.kube.errors import Conflict, NotFound
+from karpenter.kube.errors import Conflict, KubeError, NotFound
 from karpenter.model import labels
+from karpenter.providers.contract import ProviderError
 
 LAUNCH_TIMEOUT = timedelta(minutes=5)
 REGISTRATION_TIMEOUT = timedelta(minutes=15)
 #: How long a look waits to see its own last write before it trusts the watch again.
 _OWN_WRITE_SECONDS = 5.0
+#: How soon to look again at something another writer changed in between.
+_CHANGED_MEANWHILE_SECONDS = 0.2
 _log = structlog.get_logger()
 
 
@@ -66,7 +70,7 @@ class Lifecycle:
             except NotFound:
                 return None
             except Conflict:
-                return 0.2
+                return _CHANGED_MEANWHILE_SECONDS
 
     def _is_behind(self, name: str) -> bool:
         _, until = self._unseen.get(name, ("", 0.0))
@@ -85,15 +89,21 @@ class Lifecycle:
         draft.refresh()
         await self._launcher.step(draft)
         if not draft.gone:
-            await register.step(draft, self._world, self._nominator)
-            await initialise.step(draft, self._world)
-            await self._liveness(draft)
+            await self._take(draft, register.step(draft, self._world, self._nominator))
+            await self._take(draft, initialise.step(draft, self._world))
+            await self._take(draft, self._liveness(draft))
             quiet.step(draft, self._world)
         if not draft.gone:
             self._expect(draft.name, await draft.write(self._world))
-        if draft.errors:
-            raise draft.errors[0]
-        return draft.look_again_seconds
+        return _outcome(draft)
+
+    @staticmethod
+    async def _take(draft: Draft, step: Awaitable[None]) -> None:
+        """Take a step; its failure does not keep the later ones from being taken (OPS-004)."""
+        try:
+            await step
+        except (KubeError, ProviderError) as error:
+            draft.errors.append(error)
 
     async def _write_finalizers(self, claim: NodeClaim, finalizers: list[str]) -> None:
         """No instance before the finalizer is stored, or one could leak (OPS-003)."""
@@ -126,6 +136,16 @@ class Lifecycle:
             return
         _log.debug("terminating due to timeout", timeout=str(timeout), reason=reason)
         await launch.give_up(draft, self._world)
+
+
+def _outcome(draft: Draft) -> float | None:
+    """When to look again. A Node that changed or went meanwhile means soon; any other failed step is raised."""
+    for error in draft.errors:
+        if not isinstance(error, Conflict | NotFound):
+            raise error
+    if draft.errors:
+        draft.look_again(_CHANGED_MEANWHILE_SECONDS)
+    return draft.look_again_seconds
 
 
 def _known(claim: NodeClaim) -> dict[str, object]:

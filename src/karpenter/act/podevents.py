@@ -17,12 +17,14 @@ QUIET = timedelta(seconds=10)
 
 
 def is_event(old: Pod | None, new: Pod | None) -> bool:
-    """Whether the change means a pod came to its node or left it.
+    """Whether the change means a pod came to its node or left it (DIS-330).
 
-    A pod merely seen for the first time is none: after a restart everything is (DIS §13 Beyond).
+    The caller leaves out the first listing after a start: everything is new then and nothing has happened (DIS §13 Beyond).
     """
-    if old is None or new is None or not new.spec.node_name or pods.is_daemon(new):
+    if new is None or not new.spec.node_name or pods.is_daemon(new):
         return False
+    if old is None:
+        return not pods.is_finished(new)
     bound = not old.spec.node_name
     finished = pods.is_finished(new) and not pods.is_finished(old)
     leaving = new.metadata.deletion_timestamp is not None and old.metadata.deletion_timestamp is None

@@ -67,13 +67,19 @@ def registered(node: Node, claim: NodeClaim) -> Node:
         node,
         metadata=msgspec.structs.replace(
             meta,
-            labels={**meta.labels, **claim.metadata.labels, labels.REGISTERED: "true"},
+            labels={**meta.labels, **_class_label(claim), **claim.metadata.labels, labels.REGISTERED: "true"},
             annotations={**meta.annotations, **claim.metadata.annotations},
             finalizers=tuple(dict.fromkeys((*meta.finalizers, labels.TERMINATION_FINALIZER))),
             owner_references=_owned(meta.owner_references, claim),
         ),
         spec=msgspec.structs.replace(node.spec, taints=kept),
     )
+
+
+def _class_label(claim: NodeClaim) -> dict[str, str]:
+    """The node class as a label (OPS-028): a claim written by hand may lack it, and the Node's end depends on it (DIS-510)."""
+    reference = claim.spec.node_class_ref
+    return {f"{reference.group}/{reference.kind.lower()}": reference.name}
 
 
 def _owned(references: tuple[OwnerReference, ...], claim: NodeClaim) -> tuple[OwnerReference, ...]:

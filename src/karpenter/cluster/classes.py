@@ -14,6 +14,7 @@ import msgspec
 
 from karpenter.api.core import Affinity, NodeSelectorTerm, Pod, PodSpec, Volume
 from karpenter.model import labels, pods
+from karpenter.model import resources as res
 from karpenter.model.requirements import Op, Requirement, Requirements, requirement
 from karpenter.model.resources import Resources
 
@@ -23,11 +24,11 @@ _encoder = msgspec.json.Encoder(order="deterministic")
 class PodClass:
     """What all pods of the class have in common. Compared by identity: equal keys give the same object."""
 
-    def __init__(self, key: bytes, exemplar: Pod) -> None:
+    def __init__(self, key: bytes, spec: PodSpec, requests: Resources) -> None:
         self.key = key
-        self.spec: PodSpec = exemplar.spec
+        self.spec = spec
         #: Effective requests of one pod, ``pods: 1`` included.
-        self.requests: Resources = pods.requests(exemplar)
+        self.requests = requests
 
     @cached_property
     def selector(self) -> Requirements:
@@ -53,13 +54,15 @@ class PodClasses:
 
     def __init__(self) -> None:
         self._by_key: WeakValueDictionary[bytes, PodClass] = WeakValueDictionary()
+        #: Stands for bound pods whose requests do not parse: they are there, but what they hold is unknown.
+        self.unreadable = PodClass(b"", PodSpec(), {res.PODS: res.ONE})
 
     def of(self, pod: Pod) -> PodClass:
         """The class of a pod. Raises ``quantity.QuantityError`` when its requests do not parse."""
         key = _key(pod)
         known = self._by_key.get(key)
         if known is None:
-            known = self._by_key[key] = PodClass(key, pod)
+            known = self._by_key[key] = PodClass(key, pod.spec, pods.requests(pod))
         return known
 
 

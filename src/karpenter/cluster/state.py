@@ -26,6 +26,9 @@ from karpenter.model import labels, pods
 from karpenter.model import resources as res
 from karpenter.model.quantity import QuantityError
 
+#: Nominations of machines that are gone are forgotten once there are so many more of them than claims.
+_MANY_NOMINATIONS = 1000
+
 #: Told about an object that cannot be used: kind, ``namespace/name``, why.
 Complaint = Callable[[str, str, str], None]
 
@@ -66,7 +69,7 @@ class ClusterState:
             pod_class = self._classes.of(pod)
         except (QuantityError, ValueError) as error:
             self._complain("Pod", "/".join(key), str(error))
-            return
+            pod_class = self._classes.unreadable
         self._pods[key] = pod
         self._class_of[key] = pod_class
         for daemon_set in _daemon_sets_of(pod):
@@ -76,7 +79,7 @@ class ClusterState:
             self._drop_usage(pod.spec.node_name)
             if _repels(pod):
                 self._repelling[key] = pod
-        elif pods.is_provisionable(pod):
+        elif pods.is_provisionable(pod) and pod_class is not self._classes.unreadable:
             self._waiting.setdefault(pod_class, {})[key] = pod
 
     def remove_pod(self, key: PodKey) -> None:
@@ -186,6 +189,9 @@ class ClusterState:
     def nominate(self, claim_name: str, until: datetime) -> None:
         """Pods are expected on the machine until then; it is not disrupted before (SCH-640)."""
         self._nominated_until[claim_name] = max(until, self._nominated_until.get(claim_name, until))
+        if len(self._nominated_until) > _MANY_NOMINATIONS + len(self._claims):
+            living = self._claims.keys() | self._nodes.keys()
+            self._nominated_until = {key: at for key, at in self._nominated_until.items() if key in living}
 
     def is_nominated(self, claim_name: str, now: datetime) -> bool:
         """Whether pods are still expected on the machine."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import structlog
 
@@ -17,10 +18,11 @@ _log = structlog.get_logger()
 
 
 class DisruptionLoop:
-    """Removes empty nodes, within budgets."""
+    """Removes empty nodes, within budgets. ``is_blind`` tells whether some watch is failing now."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, is_blind: Callable[[], bool]) -> None:
         self._world = world
+        self._is_blind = is_blind
         self._disruptor = Disruptor(world)
 
     async def run(self) -> None:
@@ -30,7 +32,9 @@ class DisruptionLoop:
                 await asyncio.sleep(POLL_SECONDS)
 
     async def pass_once(self) -> bool:
-        """One pass; whether it removed anything."""
+        """One pass; whether it removed anything. Nothing is judged while a watch brings no news: the picture may be old."""
+        if self._is_blind():
+            return False
         await self._disruptor.tidy(self._world.state.views())
         chosen = self._choose()
         if not chosen:
@@ -38,7 +42,7 @@ class DisruptionLoop:
         await asyncio.sleep(VALIDATION_SECONDS)
         names = {removal.view.key for removal in chosen}
         still = [removal for removal in self._choose() if removal.view.key in names]
-        if not still:
+        if not still or self._is_blind():
             _log.debug("abandoning empty node consolidation attempt due to pod churn, command is no longer valid")
             return False
         return await self._disruptor.remove(still) > 0
@@ -47,5 +51,5 @@ class DisruptionLoop:
         now = self._world.clock.now()
         state = self._world.state
         found = empty_nodes(state.snapshot(), now, lambda key: state.is_nominated(key, now))
-        self._disruptor.say_blocked([item for item in found.blocked if item.view.initialized])
+        self._disruptor.say(found)
         return found.removals

@@ -48,7 +48,7 @@ T = TypeVar("T", bound=Wire)
 #: How often pool counters are written (API-645), and lost halves are looked for (OPS-090).
 COUNTER_SECONDS = 5.0
 COLLECT_SECONDS = 120.0
-_WORKERS = 64
+_WORKERS = 256
 _log = structlog.get_logger()
 
 
@@ -117,7 +117,7 @@ class Manager:
         executor = Executor(self.world, nominator, settings.nomination_window)
         options = Options(settings.preference_policy, settings.min_values_policy)
         self.provisioner = Provisioner(self.world, self._batcher, executor, options)
-        self._disruption = DisruptionLoop(self.world)
+        self._disruption = DisruptionLoop(self.world, lambda: bool(self.faults()))
         self._claims = WorkQueue("nodeclaim.lifecycle", self._lifecycle.look, _WORKERS)
         self._draining = WorkQueue("node.termination", Drainer(self.world).look, _WORKERS)
         self._pools = WorkQueue("nodepool.readiness", self._keeper.look, 4)
@@ -133,7 +133,7 @@ class Manager:
         """Run until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for watched in self._informers:
-                tasks.create_task(watched.source.run())
+                tasks.create_task(supervised(f"watch {watched.plural}", watched.source.run))
             for name, loop in self._extra.loops.items():
                 tasks.create_task(supervised(name, partial(loop, self.pods)))
             tasks.create_task(supervised("events", self._recorder.run))
@@ -219,7 +219,7 @@ class Manager:
         self.state.set_pod(new)
         if pods.is_provisionable(new):
             self._batcher.trigger(new.metadata.uid)
-        if is_event(old, new):
+        if (old is not None or self.pods.synced) and is_event(old, new):
             claim = self._pod_events.notice(new)
             if claim:
                 self._pod_event_queue.add(claim)

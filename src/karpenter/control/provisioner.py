@@ -88,10 +88,11 @@ class Provisioner:
 
     async def decide_once(self) -> Plan:
         """One pass: snapshot, decision, execution."""
+        ours = tuple(pool for pool in self._world.state.pools() if self._world.manages(pool))
+        indexes = await self._indexes.of_pools(ours)
+        # From here to the plan nothing may wait: the snapshot would grow old.
         started = time.perf_counter()
         snapshot = self._world.state.snapshot()
-        ours = tuple(pool for pool in snapshot.pools if self._world.manages(pool))
-        indexes = await self._indexes.of_pools(ours)
         waiting = sum(len(group.pods) for group in snapshot.groups)
         _log.debug("computing scheduling decision for provisionable pod(s)", **{"pending-pods": waiting})
         plan = provision(snapshot, indexes, self._world.clock.now(), self._options)

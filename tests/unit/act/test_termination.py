@@ -10,8 +10,8 @@ import pytest
 
 from karpenter.act.evict import first_tier, is_forced
 from karpenter.api import kinds
-from karpenter.api.core import Toleration
-from karpenter.api.meta import OwnerReference
+from karpenter.api.core import Node, NodeSpec, Toleration
+from karpenter.api.meta import ObjectMeta, OwnerReference
 from karpenter.kube.errors import Conflict, Forbidden, NotFound, TooManyRequests, Unavailable
 from karpenter.model import labels
 from karpenter.providers.contract import ProviderError
@@ -111,14 +111,45 @@ async def test_a_node_of_two_claims_ends_as_if_it_had_none(world: World) -> None
 async def test_a_node_of_another_controllers_class_is_left_alone(world: World) -> None:
     """DIS-S293"""
     await ready(world)
-    served = {"karpenter.kwok.sh/kwoknodeclass": None, "other.example/otherclass": "default"}
-    await world.kube.patch(kinds.NODE, "node-c", {"metadata": {"labels": served}})
+    theirs = Node(
+        metadata=ObjectMeta(
+            name="theirs",
+            labels={"other.example/otherclass": "default", labels.NODE_POOL: "elsewhere"},
+            finalizers=(labels.TERMINATION_FINALIZER,),
+        ),
+        spec=NodeSpec(provider_id="other:///theirs"),
+    )
+    await world.kube.create(kinds.NODE, theirs)
     await asyncio.sleep(0.1)
     before = world.writes()
-    await world.kube.delete(kinds.NODE, "node-c")
+    await world.kube.delete(kinds.NODE, "theirs")
     await asyncio.sleep(20)
-    assert await world.has(kinds.NODE, "node-c")
+    assert await world.has(kinds.NODE, "theirs")
     assert world.writes() == before
+
+
+@story
+async def test_a_node_that_lost_its_class_label_still_ends_with_its_claim(world: World) -> None:
+    """DIS-510: the claim says as well whose the node is."""
+    await ready(world)
+    await world.kube.patch(kinds.NODE, "node-c", {"metadata": {"labels": {"karpenter.kwok.sh/kwoknodeclass": None}}})
+    await asyncio.sleep(0.1)
+    await world.kube.delete(kinds.NODE_CLAIM, "c")
+    await until(lambda: all_gone(world), 30)
+    assert world.cloud.instances == {}
+
+
+@story
+async def test_a_pod_the_watch_has_not_shown_yet_is_drained_all_the_same(world: World) -> None:
+    """The end of a drain is judged by the API server's list, not by a watch that may be behind."""
+    await ready(world)
+    await world.running("unseen", "node-c")
+    await asyncio.sleep(0.1)
+    world.manager.state.remove_pod(("default", "unseen"))
+    await world.kube.delete(kinds.NODE, "node-c")
+    await asyncio.sleep(10)
+    assert "unseen" in evicted(world)
+    assert world.cloud.instances != {}
 
 
 @story

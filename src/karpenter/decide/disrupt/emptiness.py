@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from karpenter.api.core import Pod
 from karpenter.api.karpenter import NodePool
 from karpenter.cluster.nodes import NodeView, is_true
 from karpenter.cluster.snapshot import Snapshot
-from karpenter.model import budgets, durations, labels, pods
+from karpenter.model import budgets, durations, labels, pods, selectors
+from karpenter.model.conditions import is_false
 
 REASON = "Empty"
 
@@ -25,58 +27,111 @@ class Removal:
 
 @dataclass(frozen=True)
 class Blocked:
-    """An empty machine that stays, and what keeps it."""
+    """An empty machine that stays, and what keeps it. ``lasting``: only a change of its NodePool can free it (DIS-105)."""
 
     view: NodeView
     why: str
+    lasting: bool = False
 
 
 @dataclass(frozen=True)
 class Emptiness:
-    """The outcome: what goes, and what would but may not."""
+    """The outcome: what goes, what would but may not, and the pools whose budget allows nothing at all (DIS-149)."""
 
     removals: tuple[Removal, ...] = ()
     blocked: tuple[Blocked, ...] = ()
+    closed_pools: tuple[str, ...] = ()
 
 
 def empty_nodes(snapshot: Snapshot, now: datetime, is_nominated: Callable[[str], bool]) -> Emptiness:
     """Empty machines that may be removed now, within budgets. ``is_nominated`` says of a view's key whether pods are expected."""
-    pools = {pool.metadata.name: pool for pool in snapshot.pools}
+    judge = _Judge(snapshot, now, is_nominated)
     candidates: list[Removal] = []
     blocked: list[Blocked] = []
     for view in sorted(snapshot.nodes, key=lambda v: v.name):
         if view.claim is None or any(pods.needs_a_place(pod) for pod in view.pods):
             continue
-        why = obstacle(view, pools, now, is_nominated)
-        if why:
-            blocked.append(Blocked(view, why))
+        obstacle = judge.obstacle(view)
+        if obstacle is not None:
+            blocked.append(obstacle)
         elif is_true(view.claim.status.conditions, "Consolidatable"):
             candidates.append(Removal(view, view.pool))
-    allowed, over = _within_budgets(candidates, allowances(snapshot, pools))
-    return Emptiness(tuple(allowed), (*blocked, *over))
+    pools = {pool.metadata.name: pool for pool in snapshot.pools}
+    allowed = _within_budgets(candidates, allowances(snapshot, pools))
+    wanted = {removal.pool for removal in candidates}
+    return Emptiness(tuple(allowed), tuple(blocked), tuple(sorted(wanted & _closed(snapshot, pools))))
 
 
-def obstacle(view: NodeView, pools: Mapping[str, NodePool], now: datetime, is_nominated: Callable[[str], bool]) -> str:
-    """The first thing that forbids to remove the machine (DIS-072 to DIS-079, DIS-100); empty when nothing does."""
-    pool = pools.get(view.pool)
-    checks: tuple[tuple[bool, str], ...] = (
-        (view.node is None, "Nodeclaim does not have an associated node"),
-        (not view.initialized, "Node isn't initialized"),
-        (view.leaving, "Node is deleting or marked for deletion"),
-        (is_nominated(view.key), "Node is nominated for a pending pod"),
-        (_is_protected(view), f'Disruption is blocked through the "{labels.DO_NOT_DISRUPT}" annotation'),
-        (not view.pool, f"Node doesn't have required label (label={labels.NODE_POOL})"),
-        (pool is None, f"NodePool not found (NodePool={view.pool})"),
-    )
-    for holds, text in checks:
-        if holds:
-            return text
-    assert pool is not None
+class _Judge:
+    """Says of an empty machine what forbids to remove it."""
+
+    def __init__(self, snapshot: Snapshot, now: datetime, is_nominated: Callable[[str], bool]) -> None:
+        self._pools = {pool.metadata.name: pool for pool in snapshot.pools}
+        self._budgets = snapshot.budgets
+        self._now = now
+        self._is_nominated = is_nominated
+
+    def obstacle(self, view: NodeView) -> Blocked | None:
+        """The first thing that forbids it (DIS-072 to DIS-081, DIS-100); None when nothing does."""
+        pool = self._pools.get(view.pool)
+        checks: tuple[tuple[bool, str], ...] = (
+            (view.node is None, "Nodeclaim does not have an associated node"),
+            (not view.initialized, "Node isn't initialized"),
+            (view.leaving, "Node is deleting or marked for deletion"),
+            (self._is_nominated(view.key), "Node is nominated for a pending pod"),
+            (_is_protected(view), f'Disruption is blocked through the "{labels.DO_NOT_DISRUPT}" annotation'),
+            (not view.pool, f"Node doesn't have required label (label={labels.NODE_POOL})"),
+            (pool is None, f"NodePool not found (NodePool={view.pool})"),
+        )
+        for holds, text in checks:
+            if holds:
+                return Blocked(view, text)
+        assert pool is not None
+        lasting = _pool_obstacle(pool)
+        if lasting:
+            return Blocked(view, lasting, lasting=True)
+        text = self._pod_obstacle(view)
+        return Blocked(view, text) if text else None
+
+    def _pod_obstacle(self, view: NodeView) -> str:
+        """Pods that need no other place can still hold a node: by annotation, or by a budget over a DaemonSet (DIS-079 ff.)."""
+        for pod in view.pods:
+            if not pods.is_active(pod):
+                continue
+            name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+            if pods.is_protected(pod, self._now):
+                return f'Pod has "{labels.DO_NOT_DISRUPT}" annotation (Pod={name})'
+            if not pods.is_static(pod) and not pods.tolerates_disruption(pod):
+                text = self._budget_obstacle(pod)
+                if text:
+                    return text
+        return ""
+
+    def _budget_obstacle(self, pod: Pod) -> str:
+        matching = [
+            budget
+            for budget in self._budgets
+            if budget.metadata.namespace == pod.metadata.namespace
+            and selectors.matches(budget.spec.selector, pod.metadata.labels)
+        ]
+        names = " ".join(sorted(f"{budget.metadata.namespace}/{budget.metadata.name}" for budget in matching))
+        if len(matching) > 1:
+            return f"Eviction does not support multiple PDBs (PodDisruptionBudget(s)=[{names}])"
+        for budget in matching:
+            unready = is_false(pod.status.conditions, "Ready")
+            yields = budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow" and unready
+            if not budget.status.disruptions_allowed and not yields:
+                return f"PDB prevents pod evictions (PodDisruptionBudget=[{names}])"
+        return ""
+
+
+def _pool_obstacle(pool: NodePool) -> str:
+    """What about the pool itself rules emptiness out."""
     if pool.spec.replicas is not None:
-        return f'NodePool "{view.pool}" is static'
+        return f'NodePool "{pool.metadata.name}" is static'
     if durations.parse_or_never(pool.spec.disruption.consolidate_after) is None:
-        return f'NodePool "{view.pool}" has consolidation disabled'
-    return _protected_pod(view, now)
+        return f'NodePool "{pool.metadata.name}" has consolidation disabled'
+    return ""
 
 
 def _is_protected(view: NodeView) -> bool:
@@ -84,38 +139,40 @@ def _is_protected(view: NodeView) -> bool:
     return node is not None and node.metadata.annotations.get(labels.DO_NOT_DISRUPT) == "true"
 
 
-def _protected_pod(view: NodeView, now: datetime) -> str:
-    for pod in view.pods:
-        if pods.is_active(pod) and pods.is_protected(pod, now):
-            name = f"{pod.metadata.namespace}/{pod.metadata.name}"
-            return f'Pod has "{labels.DO_NOT_DISRUPT}" annotation (Pod={name})'
-    return ""
-
-
 def allowances(snapshot: Snapshot, pools: Mapping[str, NodePool], reason: str = REASON) -> dict[str, int]:
     """How many more nodes of each pool may go (DIS-144 to DIS-147): the budget less the nodes that are unavailable already."""
     allowed: dict[str, int] = {}
     for name, pool in pools.items():
-        own = [view for view in snapshot.nodes if view.pool == name and view.claim is not None and view.initialized]
-        counted = [view for view in own if not _is_terminating(view)]
+        counted = _counted(snapshot, name)
         unavailable = sum(1 for view in counted if view.leaving or not view.ready)
         allowed[name] = max(0, budgets.allowed(pool.spec.disruption.budgets, len(counted), reason) - unavailable)
     return allowed
+
+
+def _closed(snapshot: Snapshot, pools: Mapping[str, NodePool]) -> set[str]:
+    """Pools with nodes whose budget is 0, whatever is happening to them now."""
+    counts = {name: sum(1 for view in _counted(snapshot, name)) for name in pools}
+    return {
+        name
+        for name, pool in pools.items()
+        if counts[name] and not budgets.allowed(pool.spec.disruption.budgets, counts[name], REASON)
+    }
+
+
+def _counted(snapshot: Snapshot, pool: str) -> list[NodeView]:
+    """The nodes percentages are of (DIS-145)."""
+    own = (view for view in snapshot.nodes if view.pool == pool and view.claim is not None and view.initialized)
+    return [view for view in own if not _is_terminating(view)]
 
 
 def _is_terminating(view: NodeView) -> bool:
     return view.claim is not None and is_true(view.claim.status.conditions, "InstanceTerminating")
 
 
-def _within_budgets(candidates: Iterable[Removal], allowed: dict[str, int]) -> tuple[list[Removal], list[Blocked]]:
+def _within_budgets(candidates: Iterable[Removal], allowed: dict[str, int]) -> list[Removal]:
     kept: list[Removal] = []
-    over: list[Blocked] = []
     for removal in candidates:
         if allowed.get(removal.pool, 0) > 0:
             allowed[removal.pool] -= 1
             kept.append(removal)
-        else:
-            over.append(
-                Blocked(removal.view, f"No allowed disruptions for disruption reason {removal.reason} due to budget")
-            )
-    return kept, over
+    return kept

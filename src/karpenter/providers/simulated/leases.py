@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from karpenter.api.core import Lease, LeaseSpec, Node
 from karpenter.api.kinds import LEASE, NODE
@@ -19,11 +19,15 @@ _DURATION_SECONDS = 40
 
 
 class Leases:
-    """Renews the leases of nodes. A cluster without the namespace has no use for them; a fault is waited out."""
+    """Renews the leases of nodes. A cluster without the namespace has no use for them; a fault is waited out.
 
-    def __init__(self, kube: Kube, clock: Clock) -> None:
+    ``complain`` is told the node and the fault.
+    """
+
+    def __init__(self, kube: Kube, clock: Clock, complain: Callable[[str, KubeError], None]) -> None:
         self._kube = kube
         self._clock = clock
+        self._complain = complain
 
     async def renew(self, nodes: Iterable[Node]) -> None:
         """Renew, or create, the lease of every node; never raises ``KubeError``."""
@@ -43,8 +47,8 @@ class Leases:
             await self._kube.patch(LEASE, name, {"spec": {"renewTime": now}}, NAMESPACE)
         except NotFound:
             await self._create(node, now)
-        except KubeError:
-            return
+        except KubeError as fault:
+            self._complain(name, fault)
 
     async def _create(self, node: Node, now: str) -> None:
         owner = OwnerReference(
@@ -60,8 +64,8 @@ class Leases:
             await self._kube.create(LEASE, lease)
         except (AlreadyExists, NotFound):
             return
-        except KubeError:
-            return
+        except KubeError as fault:
+            self._complain(node.metadata.name, fault)
 
     async def remove(self, name: str) -> None:
         """Remove the lease of a machine that is gone. Raises ``KubeError``."""

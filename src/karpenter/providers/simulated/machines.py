@@ -13,12 +13,9 @@ its record.
 from __future__ import annotations
 
 import asyncio
-import traceback
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple
-
-import structlog
 
 from karpenter.api.core import ConfigMap, Node, Pod
 from karpenter.api.kinds import CONFIG_MAP, NODE, NODE_CLAIM, POD
@@ -27,14 +24,14 @@ from karpenter.kube.informer import Informer, Scope
 from karpenter.kube.protocol import JsonObject, Kube
 from karpenter.kube.workqueue import Queue
 from karpenter.model.clock import Clock
-from karpenter.providers.contract import InstanceNotFound, ProviderError
+from karpenter.providers.contract import InstanceNotFound
 from karpenter.providers.simulated import kubelet
+from karpenter.providers.simulated.complaints import Complaints
 from karpenter.providers.simulated.instances import NAMESPACE, PREFIX, SELECTOR, Record, Store, read
 from karpenter.providers.simulated.leases import Leases
 
 _NODE_SELECTOR = "=".join(kubelet.FAKE_NODE)
 _RETRY_SECONDS = 30.0
-_log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +51,9 @@ class _Key(NamedTuple):
     namespace: str
     name: str
 
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
 
 @dataclass
 class _View:
@@ -65,16 +65,6 @@ class _View:
     node_of_pod: dict[_Key, str] = field(default_factory=dict)
 
 
-def _report(key: _Key, error: Exception) -> None:
-    """A write that failed is tried again; only what is not the API server's doing deserves attention."""
-    name = f"{key.namespace}/{key.name}" if key.namespace else key.name
-    if isinstance(error, KubeError | ProviderError):
-        _log.debug("simulated machine will try again", name=name, error=str(error))
-    else:
-        trace = "".join(traceback.format_exception(error))
-        _log.error("simulated machine failed", name=name, error=repr(error), stacktrace=trace)
-
-
 class Machines:
     """Plays all simulated machines of a cluster while ``run`` runs."""
 
@@ -83,18 +73,32 @@ class Machines:
         self._clock = clock
         self._timing = timing
         self._store = Store(kube)
-        self._leases = Leases(kube, clock)
+        self._complaints = Complaints(clock)
+        self._leases = Leases(kube, clock, self._complaints.hear)
         self._view = _View()
-        self._queue: Queue[_Key] = Queue(self._look, timing.writes_in_flight, _report)
+        self._pods: Informer[Pod] | None = None
+        self._watches: tuple[Informer[ConfigMap] | Informer[Node] | Informer[Pod], ...] = ()
+        self._queue: Queue[_Key] = Queue(
+            self._look, timing.writes_in_flight, lambda key, error: self._complaints.hear(str(key), error)
+        )
+
+    def faults(self) -> list[KubeError]:
+        """Why the watches bring no news now; those of a shared informer are its owner's."""
+        return [watch.fault for watch in self._watches if watch.fault is not None]
 
     async def run(self, shared: Informer[Pod] | None = None) -> None:
-        """Play until cancelled. ``shared`` is an informer of pods that somebody else runs, to save a second one."""
+        """Play until cancelled. ``shared`` is an informer of pods that somebody else runs, to save a second one.
+
+        May be run again after it ended, with what happened in between taken into account.
+        """
+        self._view = _View()
         records = Informer(self._kube, CONFIG_MAP, Scope(NAMESPACE, SELECTOR))
         nodes = Informer(self._kube, NODE, Scope(label_selector=_NODE_SELECTOR))
         pods = shared if shared is not None else Informer(self._kube, POD)
+        self._watches = (records, nodes) if shared is not None else (records, nodes, pods)
         records.subscribe(self._on_record)
         nodes.subscribe(self._on_node)
-        pods.subscribe(self._on_pod)
+        self._follow(pods)
         async with asyncio.TaskGroup() as group:
             group.create_task(records.run())
             group.create_task(nodes.run())
@@ -104,6 +108,15 @@ class Machines:
                 await informer.wait_synced()
             group.create_task(self._queue.run())
             group.create_task(self._beat())
+
+    def _follow(self, pods: Informer[Pod]) -> None:
+        """Hear of every pod, beginning with those that are here. A shared informer outlives a run: one subscription is enough."""
+        if self._pods is pods:
+            for pod in pods:
+                self._hear_of_pod(None, pod)
+        else:
+            self._pods = pods
+            pods.subscribe(self._hear_of_pod)
 
     # What watches tell.
 
@@ -127,6 +140,14 @@ class Machines:
         else:
             self._view.nodes[name] = new
         self._queue.add(_Key("", name))
+
+    def _hear_of_pod(self, old: Pod | None, new: Pod | None) -> None:
+        # The informer may be somebody else's, who would lose it over a mistake made here.
+        try:
+            self._on_pod(old, new)
+        except Exception as error:
+            metadata = (new or old or Pod()).metadata
+            self._complaints.hear(f"{metadata.namespace}/{metadata.name}", error)
 
     def _on_pod(self, old: Pod | None, new: Pod | None) -> None:
         metadata = (new or old or Pod()).metadata

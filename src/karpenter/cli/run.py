@@ -148,7 +148,8 @@ def _manager(clients: _Clients, types: tuple[InstanceType, ...], settings: Setti
             _refuse(str(error), _USAGE)
     cloud = SimulatedProvider(clients.controller, clock, types, script)
     machines = Machines(clients.machines, clock)
-    extra = Extra({"machines": machines.run}, {"instances": cloud.collect_garbage}, clients.nominating)
+    collectors = {"instances": cloud.collect_garbage}
+    extra = Extra({"machines": machines.run}, collectors, clients.nominating, machines.faults)
     return Manager(clients.controller, cloud, clock, settings, extra)
 
 

@@ -88,12 +88,13 @@ class Extra:
 
     ``loops`` of the provider's own, by name, each handed the controller's informer of pods; ``collectors`` of machines nobody
     owns; ``nominate_through``, a connection for nominations, which come in bursts and should not hold up everything else
-    (None: the common one).
+    (None: the common one); ``faults``, why the loops' own watches bring no news now.
     """
 
     loops: Mapping[str, Callable[[Informer[Pod]], Awaitable[None]]] = field(default_factory=dict)
     collectors: Mapping[str, Callable[[], Awaitable[object]]] = field(default_factory=dict)
     nominate_through: Kube | None = None
+    faults: Callable[[], list[KubeError]] = list
 
 
 class Manager:
@@ -186,13 +187,15 @@ class Manager:
         """What keeps the process from being ready; empty when nothing does."""
         waiting = [watched.plural for watched in self._informers if not watched.source.synced]
         faults = [f"{watched.plural}: {watched.source.fault}" for watched in self._informers if watched.source.fault]
+        faults += [str(fault) for fault in self._extra.faults()]
         if faults:
             return "; ".join(faults)
         return f"waiting for {', '.join(waiting)}" if waiting else ""
 
     def faults(self) -> list[KubeError]:
         """Why watches bring no news now."""
-        return [watched.source.fault for watched in self._informers if watched.source.fault is not None]
+        own = [watched.source.fault for watched in self._informers if watched.source.fault is not None]
+        return own + self._extra.faults()
 
     # -- watches ------------------------------------------------------------------------------------------------------
 

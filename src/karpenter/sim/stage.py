@@ -84,7 +84,7 @@ class Stage:
         self.kube = MemoryKube(self.server)
         self.cloud = SimulatedProvider(self.kube, clock, tuple(cast.types), cast.faults)
         machines = Machines(self.kube, clock, cast.timing)
-        extra = Extra({"machines": machines.run}, {"instances": self.cloud.collect_garbage})
+        extra = Extra({"machines": machines.run}, {"instances": self.cloud.collect_garbage}, faults=machines.faults)
         self.manager = Manager(self.kube, self.cloud, clock, cast.settings, extra)
         self.ledger = Ledger(clock, self.manager.state)
         self.manager.pods.subscribe(self.ledger.on_pod)

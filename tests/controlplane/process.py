@@ -29,7 +29,8 @@ class Controller:
 
     def lines(self, message: str) -> list[dict[str, object]]:
         """Log lines with this message."""
-        return [line for line in map(json.loads, self._log.read_text().splitlines()) if line["message"] == message]
+        written = (text for text in self._log.read_text().splitlines() if text.startswith("{") and text.endswith("}"))
+        return [line for line in map(json.loads, written) if line["message"] == message]
 
     def await_line(self, message: str, seconds: float = 30.0) -> None:
         """Wait until the message is in the log."""

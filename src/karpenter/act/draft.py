@@ -28,6 +28,8 @@ class Draft:
         self.look_again_seconds: float | None = None
         self.errors: list[Exception] = []
         self.gone = False
+        #: Name of the Node the machine just bought will register, where the cloud told it.
+        self.expected_node = ""
         self._news: list[Callable[[], None]] = []
         if claim.status.conditions or claim.metadata.uid:
             self._put(conditions.initialise(claim.status.conditions, self._owner()))

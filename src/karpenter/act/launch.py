@@ -92,6 +92,7 @@ class Launcher:
             self._pause(draft)
         else:
             self._fill(draft, instance)
+            draft.expected_node = instance.node_name
 
     def _pause(self, draft: Draft) -> None:
         uid = draft.claim.metadata.uid

@@ -95,6 +95,8 @@ class Lifecycle:
             quiet.step(draft, self._world)
         if not draft.gone:
             self._expect(draft.name, await draft.write(self._world))
+            if draft.expected_node:
+                await self._nominator.nominate_ahead(draft.name, draft.expected_node)
         return _outcome(draft)
 
     @staticmethod

@@ -39,6 +39,9 @@ class Nominating(Protocol):
     async def nominate_for(self, claim_name: str, node_name: str) -> None:
         """Nominate the pods planned for a claim to its node. Failures cost the nomination, never the registration."""
 
+    async def nominate_ahead(self, claim_name: str, node_name: str) -> None:
+        """The same while the machine is still starting, where its Node's name is known already."""
+
     async def withdraw_stale(self) -> None:
         """Take back nominations of ours that the latest pass no longer means."""
 
@@ -58,6 +61,9 @@ class NoNomination:
         """Nobody asks."""
 
     async def nominate_for(self, claim_name: str, node_name: str) -> None:
+        """Nobody is nominated."""
+
+    async def nominate_ahead(self, claim_name: str, node_name: str) -> None:
         """Nobody is nominated."""
 
     async def withdraw_stale(self) -> None:
@@ -82,6 +88,16 @@ class Nominator:
 
     async def nominate_for(self, claim_name: str, node_name: str) -> None:
         """Nominate the pods planned for a claim to its node. Failures cost the nomination, never the registration."""
+        await self.nominate_ahead(claim_name, node_name)
+        if self._writing:
+            await self._together()
+
+    async def nominate_ahead(self, claim_name: str, node_name: str) -> None:
+        """The same while the machine is still starting, where its Node's name is known already.
+
+        Schedulers pass over a nomination to a Node that does not exist, and one patch per pod takes its time: better while
+        nothing else can be done than while a ready machine waits.
+        """
         pods = (self._state.pod(key) for key in self._assigned.get(claim_name, ()))
         waiting = [pod for pod in pods if pod is not None and self._may_nominate(pod, node_name)]
         if not waiting:
@@ -94,7 +110,6 @@ class Nominator:
             self._writing -= 1
             if not self._writing:
                 self._quiet.set()
-        await self._together()
 
     async def _nominate(self, pod: Pod, claim_name: str, node_name: str) -> None:
         """Nominate against the version that was judged: what somebody else nominated meanwhile is not overwritten."""
@@ -166,7 +181,7 @@ class Nominator:
             except NotFound:
                 return False
             except KubeError as error:
-                _log.warning(
+                _log.error(
                     "nominating pod failed", Pod={"namespace": meta.namespace, "name": meta.name}, error=str(error)
                 )
                 return False

@@ -61,7 +61,7 @@ class Instance:
     """A machine as the cloud reports it.
 
     ``claim_name`` is the NodeClaim it was bought for; ``labels`` are those resolved at launch (type, zone, capacity type
-    and the type's own labels).
+    and the type's own labels). ``node_name`` is the name its Node will have, where the cloud knows that beforehand.
     """
 
     provider_id: str
@@ -72,6 +72,7 @@ class Instance:
     created_at: datetime
     annotations: dict[str, str] = field(default_factory=dict)
     image_id: str = ""
+    node_name: str = ""
     terminating: bool = False
 
 

@@ -80,6 +80,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             capacity=res.parse(self.capacity),
             allocatable=res.parse(self.allocatable),
             created_at=self.created_at,
+            node_name=name_of(self.provider_id),
             terminating=self.terminating,
         )
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
+from contextlib import aclosing
 
 import pytest
 from contract_words import Backend, config_map, pod, pool, take
@@ -10,7 +12,7 @@ from contract_words import Backend, config_map, pod, pool, take
 from karpenter.api.kinds import CONFIG_MAP, NODE_POOL, POD, Kind
 from karpenter.api.meta import ObjectMeta, Wire
 from karpenter.kube.errors import Gone, Invalid
-from karpenter.kube.protocol import Kube
+from karpenter.kube.protocol import EventType, Kube, WatchEvent
 
 
 class _NumberedMap(Wire, frozen=True, kw_only=True):
@@ -129,6 +131,13 @@ async def test_a_watch_shows_every_change_in_order(kube: Kube, namespace: str) -
         ("ADDED", "cm-b"),
     ]
     assert len({event.resource_version for event in events}) == 4
+
+
+async def test_a_watch_says_that_it_is_open_before_there_is_news(kube: Kube, namespace: str) -> None:
+    start = (await kube.list(CONFIG_MAP, namespace)).resource_version
+    async with aclosing(kube.watch(CONFIG_MAP, start, namespace, label_selector="never")) as events:  # type: ignore[type-var]
+        opened = await asyncio.wait_for(anext(events), 10)
+    assert opened == WatchEvent(EventType.BOOKMARK, start)
 
 
 async def test_a_watch_resumes_after_the_last_version_seen(kube: Kube, namespace: str) -> None:

@@ -25,7 +25,7 @@ from karpenter.api.kinds import POD, Kind
 from karpenter.api.meta import Wire
 from karpenter.kube import decoding, errors
 from karpenter.kube.credentials import CredentialsRefused
-from karpenter.kube.protocol import Json, JsonObject, Listing, Rejected, WatchEvent
+from karpenter.kube.protocol import EventType, Json, JsonObject, Listing, Rejected, WatchEvent
 from karpenter.kube.throttle import TokenBucket
 
 T = TypeVar("T", bound=Wire)
@@ -127,6 +127,7 @@ class KubeClient:
     ) -> AsyncIterator[WatchEvent[T]]:
         """Changes after ``resource_version`` until the server ends the stream, which it does after some minutes.
 
+        The bookmark at the beginning is the server's status line: it sends that at once, and events when there are any.
         A stream that stays open without a word beyond that time counts as broken: ``Unavailable``.
         """
         seconds = random.randint(*_WATCH_SECONDS)
@@ -150,6 +151,7 @@ class KubeClient:
             if not response.is_success:
                 with _transport_faults(request):
                     raise _refusal(kind, response, await response.aread())
+            yield WatchEvent(EventType.BOOKMARK, resource_version)
             async with aclosing(_lines(request, response)) as lines:
                 async for line in lines:
                     yield decoding.event(kind, line)

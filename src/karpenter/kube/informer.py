@@ -147,24 +147,20 @@ class Informer(Generic[T]):
             try:
                 async with self._stream(version) as events:
                     async for event in events:
-                        version = event.resource_version or version
-                        self._be_well()
+                        # Even the first event, which says no more than that the watch is open. Only news shortens the pauses:
+                        # a server that opens watches and drops them is not well.
+                        self.fault = None
+                        if event.resource_version not in ("", version):
+                            version = event.resource_version
+                            self._delays.reset()
                         self._apply(event)
             except errors.Unavailable as fault:
                 self.fault = fault
+            healthy = now() - started >= _HEALTHY_SECONDS
+            if healthy:
+                self._delays.reset()
+            if self.fault is not None or not healthy:
                 await self._delays.wait()
-            else:
-                await self._pause_after(now() - started)
-
-    async def _pause_after(self, lasted_seconds: float) -> None:
-        if lasted_seconds >= _HEALTHY_SECONDS:
-            self._be_well()
-        else:
-            await self._delays.wait()
-
-    def _be_well(self) -> None:
-        self.fault = None
-        self._delays.reset()
 
     @asynccontextmanager
     async def _stream(self, version: str) -> AsyncIterator[AsyncIterator[WatchEvent[T]]]:

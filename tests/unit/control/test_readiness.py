@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC, datetime
 
 from karpenter.catalog import ec2
@@ -17,15 +16,13 @@ def test_watches_of_the_simulated_machines_count_for_readiness() -> None:
 
     async def scene(clock: LoopClock) -> None:
         async with on_stage(clock, Cast(ec2.types()[:1])) as stage:
-            stage.server.fail_next(Forbidden("no configmaps for you"), verb="list", plural="configmaps", times=2)
+            stage.server.fail_next(Forbidden("no configmaps for you"), verb="list", plural="configmaps", times=4)
             stage.server.close_watches()
             stage.server.compact()
-            await asyncio.sleep(2)
-            found = {str(fault) for fault in stage.manager.faults()}
-            assert "no configmaps for you" in found
+            assert await stage.until(lambda: bool(stage.manager.faults()), 60)
+            assert {str(fault) for fault in stage.manager.faults()} == {"no configmaps for you"}
             assert "no configmaps for you" in stage.manager.unready()
-            await asyncio.sleep(120)
-            assert stage.manager.faults() == []
+            assert await stage.until(lambda: not stage.manager.faults(), 120)
             assert stage.manager.unready() == ""
 
     virtual.run(scene, datetime(2026, 1, 5, tzinfo=UTC))

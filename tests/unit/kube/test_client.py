@@ -95,7 +95,10 @@ async def collected(events: AsyncIterator[WatchEvent[Pod]]) -> list[WatchEvent[P
 
 
 def watched(server: Server) -> list[WatchEvent[Pod]]:
-    return server.ask(lambda client: collected(client.watch(POD, "10")))
+    """The events of a watch after the one that says it is open."""
+    opened, *events = server.ask(lambda client: collected(client.watch(POD, "10")))
+    assert opened == WatchEvent(EventType.BOOKMARK, "10")
+    return events
 
 
 def test_an_object_is_read_from_its_path() -> None:
@@ -216,6 +219,22 @@ def test_an_error_within_a_watch_is_raised(code: int, reason: str, expected: typ
         watched(answered(stream(error)))
 
 
+def test_an_open_watch_says_so_before_there_is_news() -> None:
+    class Silent(httpx2.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            await asyncio.Event().wait()
+            yield b""
+
+    async def first(client: KubeClient) -> WatchEvent[Pod]:
+        events = client.watch(POD, "10")
+        try:
+            return await anext(events)
+        finally:
+            await events.aclose()  # type: ignore[attr-defined]
+
+    assert answered(httpx2.Response(200, stream=Silent())).ask(first) == WatchEvent(EventType.BOOKMARK, "10")
+
+
 def test_a_watch_refused_at_once_raises_the_reason() -> None:
     with pytest.raises(errors.Gone):
         watched(answered(status(410, "Expired")))
@@ -249,7 +268,8 @@ def test_leaving_a_watch_closes_its_stream() -> None:
 
     async def first(client: KubeClient) -> None:
         events = client.watch(POD, "10")
-        await anext(events)
+        for _ in range(2):
+            await anext(events)
         await events.aclose()  # type: ignore[attr-defined]
 
     answered(httpx2.Response(200, stream=Endless())).ask(first)

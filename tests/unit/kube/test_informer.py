@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -50,7 +51,8 @@ def unreadable(name: str) -> Rejected:
 class ScriptedReader:
     """Answers lists and watches from a script: a number waits, an error is raised, an event is yielded.
 
-    When the watches run out, the last one stays open for ever.
+    A watch whose script does not begin with an error is opened: it says so, as every watch does. When the watches run out, the
+    last one stays open for ever.
     """
 
     lists: list[Listing[Pod] | errors.KubeError]
@@ -85,14 +87,17 @@ class ScriptedReader:
         self._note(f"watch {resource_version}")
         self.scopes.append((namespace, label_selector, field_selector))
         self.open_streams += 1
+        steps = list(self.watches.pop(0)) if self.watches else [math.inf]
         try:
-            if not self.watches:
-                await asyncio.Event().wait()
-            for step in self.watches.pop(0):
+            if not (steps and isinstance(steps[0], errors.KubeError)):
+                yield bookmark(resource_version)
+            for step in steps:
                 if isinstance(step, errors.KubeError):
                     raise step
                 if isinstance(step, WatchEvent):
                     yield step
+                elif step == math.inf:
+                    await asyncio.Event().wait()
                 else:
                     await asyncio.sleep(step)
         finally:
@@ -211,15 +216,30 @@ def test_a_stream_that_breaks_is_continued_from_the_last_version() -> None:
 
 
 def test_a_fault_is_shown_until_there_is_news_again() -> None:
-    broken = watched([listing()], [errors.Unavailable("away")])
+    away = [errors.Unavailable("away")]
+    broken = watched([listing()], *[away] * 100)
     assert isinstance(broken.informer.fault, errors.Unavailable)
     mended = watched([listing()], [errors.Unavailable("away")], [bookmark("11")])
     assert mended.informer.fault is None
 
 
-def test_a_quiet_stream_that_lasts_ends_a_fault() -> None:
-    seen = watched([listing()], [errors.Unavailable("away")], [300.0])
+def test_a_stream_that_opens_ends_a_fault_before_there_is_news() -> None:
+    seen = watched([listing()], [errors.Unavailable("away")], [300.0], seconds=2)
     assert seen.informer.fault is None
+
+
+def test_pauses_grow_while_streams_open_and_break() -> None:
+    opened_and_lost = [0.0, errors.Unavailable("away")]
+    seen = watched([listing()], *[opened_and_lost] * 4)
+    gaps = [after - before for before, after in zip(seen.reader.times[1:], seen.reader.times[2:], strict=False)]
+    assert gaps == [1, 2, 4, 8]
+
+
+def test_a_quiet_stream_that_lasted_and_broke_is_opened_again_after_a_second() -> None:
+    away = [errors.Unavailable("away")]
+    seen = watched([listing()], away, away, away, [100.0, errors.Unavailable("away")])
+    gaps = [after - before for before, after in zip(seen.reader.times[1:], seen.reader.times[2:], strict=False)]
+    assert gaps == [1, 2, 4, 101]
 
 
 def test_a_healthy_stream_is_followed_by_the_next_without_a_pause() -> None:

@@ -165,7 +165,7 @@ async def test_a_watch_ends_silently_when_the_server_closes_it(server: MemorySer
         await asyncio.sleep(0)
     server.close_watches()
     await asyncio.wait_for(task, 5)
-    assert seen == ["ADDED"]
+    assert seen == ["BOOKMARK", "ADDED"]
 
 
 async def test_a_quiet_watch_is_told_how_far_the_server_got(server: MemoryServer, kube: MemoryKube) -> None:
@@ -173,7 +173,8 @@ async def test_a_quiet_watch_is_told_how_far_the_server_got(server: MemoryServer
     for number in range(BOOKMARK_EVERY):
         await kube.create(NODE, core.Node(metadata=ObjectMeta(name=f"n-{number}")))
     async with aclosing(kube.watch(CONFIG_MAP, start)) as events:  # type: ignore[type-var]
-        event = await anext(events)
+        opened, event = await anext(events), await anext(events)
+    assert opened.resource_version == start
     assert event.type is EventType.BOOKMARK
     assert event.object is None
     assert event.resource_version == str(server.revision)
@@ -190,7 +191,8 @@ async def test_history_is_bounded(server: MemoryServer, kube: MemoryKube) -> Non
 async def test_a_reader_that_falls_behind_the_history_is_told(server: MemoryServer, kube: MemoryKube) -> None:
     events = kube.watch(CONFIG_MAP, str(server.revision))
     await kube.create(CONFIG_MAP, _map("first"))
-    await anext(events)
+    for _ in range(2):
+        await anext(events)
     for number in range(300):
         await kube.create(CONFIG_MAP, _map(f"m-{number}"))
     with pytest.raises(Gone):

@@ -18,7 +18,7 @@ from karpenter.kube.memory.resources import Resource
 from karpenter.kube.memory.server import MemoryServer
 from karpenter.kube.memory.store import Entry, JsonDict
 from karpenter.kube.memory.watching import Seen
-from karpenter.kube.protocol import JsonObject, Listing, Rejected, WatchEvent
+from karpenter.kube.protocol import EventType, JsonObject, Listing, Rejected, WatchEvent
 
 T = TypeVar("T", bound=Wire)
 
@@ -62,6 +62,7 @@ class MemoryKube:
         query = compile_query(kind.plural, namespace, label_selector, field_selector)
         watch = self.server.watch(resource, query, parse_version(resource_version))
         try:
+            yield WatchEvent(EventType.BOOKMARK, resource_version)
             while (seen := await watch.next()) is not None:
                 yield _event(kind, seen)
         finally:

@@ -30,8 +30,6 @@ _FILES = ("certificate-authority", "client-certificate", "client-key", "tokenFil
 #: Seconds to connect, and to wait for the next piece of an ordinary answer.
 _CONNECT_SECONDS = 10.0
 _READ_SECONDS = 30.0
-#: Room for the requests in flight and one connection per watch.
-_MOST_CONNECTIONS = 128
 
 
 class ConfigError(Exception):
@@ -68,7 +66,7 @@ def load(path: str = "", context: str = "") -> Connection:
 def connect(connection: Connection, limit: TokenBucket | None = None) -> KubeClient:
     """A client for the cluster, to be closed by the caller; ``limit`` paces its requests.
 
-    Raises ``ConfigError`` for unusable certificates or users.
+    Raises ``ConfigError`` for unusable certificates, users or proxies.
     """
     import httpx2
     import msgspec
@@ -76,6 +74,7 @@ def connect(connection: Connection, limit: TokenBucket | None = None) -> KubeCli
     from lightkube.config.models import User
     from lightkube.core.exceptions import ConfigError as Refused
 
+    from karpenter.kube import transport
     from karpenter.kube.client import KubeClient
     from karpenter.kube.credentials import ProgramAuth
 
@@ -83,14 +82,14 @@ def connect(connection: Connection, limit: TokenBucket | None = None) -> KubeCli
     program = _program(user)
     details = connection._details._replace(user=msgspec.structs.replace(user, exec=None))
     timeout = httpx2.Timeout(_READ_SECONDS, connect=_CONNECT_SECONDS, pool=None)
-    limits = httpx2.Limits(max_connections=_MOST_CONNECTIONS, max_keepalive_connections=_MOST_CONNECTIONS)
     try:
         parameters = ConnectionParams(timeout=timeout).httpx_params(details)
-    except (Refused, OSError, ValueError) as error:
+        parameters["transport"] = transport.lively(connection.server, parameters["verify"])
+    except (Refused, OSError, ValueError, ImportError) as error:
         raise ConfigError(f"{connection.source}, context {connection.context}: {error}") from error
     if program is not None:
         parameters["auth"] = ProgramAuth(program)
-    http = httpx2.AsyncClient(**parameters, headers={"User-Agent": user_agent()}, limits=limits)
+    http = httpx2.AsyncClient(**parameters, headers={"User-Agent": user_agent()})
     return KubeClient(http, limit)
 
 

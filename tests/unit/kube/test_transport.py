@@ -1,0 +1,109 @@
+"""Connections to the API server: probed while they are silent, and through the proxy where there is one."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+
+import pytest
+
+from controlplane.harness import ControlPlane
+from karpenter.kube import config
+from karpenter.kube.client import KubeClient
+from karpenter.kube.memory import MemoryServer
+from karpenter.kube.serve import kubeconfig, serving
+from karpenter.kube.transport import proxy_for
+from karpenter.model.clock import SystemClock
+
+PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+
+
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in PROXIES:
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+
+
+async def noticed_after(client: KubeClient) -> float:
+    """Seconds until the kernel gives up a connection whose other side does not answer any more; 0 for never."""
+    async with client._http.stream("GET", "/api/v1/namespaces/default") as response:
+        assert response.status_code == 200
+        connection = response.extensions["network_stream"].get_extra_info("socket")
+        if not connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE):
+            return 0.0
+        idle, distance, probes = (
+            connection.getsockopt(socket.IPPROTO_TCP, option)
+            for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+        )
+        return float(idle + distance * probes)
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_KEEPIDLE"), reason="the platform names its options otherwise")
+async def test_a_server_that_vanishes_is_noticed_within_a_minute(tmp_path: Path) -> None:
+    async with serving(MemoryServer(SystemClock())) as url:
+        path = tmp_path / "kubeconfig"
+        path.write_text(kubeconfig(url))
+        async with config.connect(config.load(str(path))) as client:
+            assert await noticed_after(client) == 45
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_KEEPIDLE"), reason="the platform names its options otherwise")
+async def test_a_real_server_is_probed_too_with_its_certificate_and_our_token_checked(
+    control_plane: ControlPlane,
+) -> None:
+    async with control_plane.client() as client:
+        assert await noticed_after(client) == 45
+
+
+@pytest.mark.parametrize(
+    ("variables", "server", "expected"),
+    [
+        ({}, "https://api:6443", None),
+        ({"HTTPS_PROXY": "http://proxy:3128"}, "https://api:6443", "http://proxy:3128"),
+        ({"HTTPS_PROXY": "proxy:3128"}, "https://api:6443", "http://proxy:3128"),
+        ({"HTTPS_PROXY": "http://proxy:3128"}, "http://api:6443", None),
+        ({"ALL_PROXY": "http://proxy:3128"}, "https://api:6443", "http://proxy:3128"),
+        ({"HTTPS_PROXY": "http://proxy:3128", "NO_PROXY": "localhost,.example"}, "https://api.example:6443", None),
+        ({"HTTPS_PROXY": "http://proxy:3128", "NO_PROXY": "10.0.0.1"}, "https://10.0.0.1:6443", None),
+        ({"HTTPS_PROXY": "http://proxy:3128", "NO_PROXY": "*"}, "https://api:6443", None),
+    ],
+    ids=["none", "https", "bare-name", "other-scheme", "all", "exempt-domain", "exempt-address", "exempt-all"],
+)
+def test_the_environments_proxy_is_used(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], server: str, expected: str | None
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert proxy_for(server) == expected
+
+
+@pytest.mark.parametrize("proxy", ["ftp://proxy:21", "socks5://proxy:1080"])
+def test_a_proxy_that_cannot_be_used_is_a_configuration_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proxy: str
+) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_text(kubeconfig("http://api.test"))
+    monkeypatch.setenv("HTTP_PROXY", proxy)
+    with pytest.raises(config.ConfigError, match=r"kubeconfig.*(ftp|SOCKS)"):
+        config.connect(config.load(str(path)))
+
+
+async def test_requests_go_through_the_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bytes] = []
+
+    async def proxy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readline())
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+        writer.close()
+
+    path = tmp_path / "kubeconfig"
+    path.write_text(kubeconfig("http://api.test"))
+    async with await asyncio.start_server(proxy, "127.0.0.1", 0) as listening:
+        port = listening.sockets[0].getsockname()[1]
+        monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{port}")
+        async with config.connect(config.load(str(path))) as client:
+            assert (await client._http.get("/version")).status_code == 204
+    assert asked == [b"GET http://api.test/version HTTP/1.1\r\n"]

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import importlib
 from collections import UserDict
+from itertools import pairwise
 from typing import Annotated, Any, cast
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 #: Command name to ``module:function``, in the order help lists them.
 COMMANDS = {
@@ -21,13 +22,32 @@ COMMANDS = {
 }
 
 
+#: How help shows the value of an option that takes one of the two, and means true when it stands alone (OPS-301).
+BOOLEAN = "true|false"
+
+#: Help may use this many columns of a wide terminal.
+_WIDE = {"max_content_width": 130}
+
+
+class _Command(TyperCommand):
+    """A command whose options with a ``BOOLEAN`` value may stand alone."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        bare = {name for item in self.params if item.metavar == BOOLEAN for name in item.opts}
+        said = [
+            f"{word}=true" if word in bare and after.startswith("-") else word for word, after in pairwise([*args, "-"])
+        ]
+        return super().parse_args(ctx, said)
+
+
 class _Late(UserDict[str, Any]):
     """Commands by name, each built when it is looked up."""
 
     def __getitem__(self, name: str) -> object:
         module, _, function = self.data[name].partition(":")
-        single = typer.Typer(add_completion=False)
-        single.command(name)(getattr(importlib.import_module(module), function))
+        # Plain help: markup would take everything in square brackets for its own.
+        single = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=_WIDE)
+        single.command(name, cls=_Command)(getattr(importlib.import_module(module), function))
         return typer.main.get_command(single)
 
 
@@ -39,7 +59,14 @@ class _Group(TyperGroup):
         self.commands = cast(Any, _Late(COMMANDS))
 
 
-app = typer.Typer(cls=_Group, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(
+    cls=_Group,
+    add_completion=False,
+    context_settings=_WIDE,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
 
 
 def _print_version(wanted: bool) -> None:

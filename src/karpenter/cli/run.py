@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from karpenter.cli.main import BOOLEAN
 from karpenter.control.settings import SETTINGS, SettingError, Settings, environment_name, flag_name, resolve
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from karpenter.kube.client import KubeClient
 
 _USAGE = 2
+_SIMULATED = "simulated"
+_PROVIDER_VARIABLE = "KARPENTER_PROVIDER"
 #: How often a process that is not ready says why.
 _COMPLAIN_SECONDS = 10.0
 #: Requests per second of the stand-in for machines, which would have a client each.
@@ -27,12 +30,16 @@ _STAND_IN_QPS = 2000
 def _option(name: str, *aliases: str) -> typer.models.OptionInfo:
     setting = SETTINGS[name]
     shown = f"{setting.help} [env {environment_name(name)}, default {setting.default or 'empty'}]"
-    option: typer.models.OptionInfo = typer.Option(flag_name(name), *aliases, help=shown, metavar="TEXT")
+    metavar = BOOLEAN if setting.default in ("true", "false") else "TEXT"
+    option: typer.models.OptionInfo = typer.Option(flag_name(name), *aliases, help=shown, metavar=metavar)
     return option
 
 
+_PROVIDER_HELP = f"Where machines come from: simulated. [env {_PROVIDER_VARIABLE}, default {_SIMULATED}]"
+
+
 def run(
-    provider: Annotated[str, typer.Option(help="Where machines come from: simulated.")] = "simulated",
+    provider: Annotated[str | None, typer.Option(help=_PROVIDER_HELP, metavar="TEXT")] = None,
     log_level: Annotated[str | None, _option("log_level")] = None,
     health_probe_port: Annotated[str | None, _option("health_probe_port")] = None,
     kube_client_qps: Annotated[str | None, _option("kube_client_qps")] = None,
@@ -61,13 +68,19 @@ def run(
         "instance_types_file_path": instance_types,
         "simulated_faults_file": simulated_faults_file,
     }
-    if provider != "simulated":
-        _refuse(f"--provider={provider!r} is not a provider; choose simulated", _USAGE)
+    _check_provider(provider)
     try:
         settings = resolve(flags, os.environ)
     except SettingError as error:
         _refuse(str(error), _USAGE)
     asyncio.run(_serve(settings))
+
+
+def _check_provider(given: str | None) -> None:
+    source = "--provider" if given is not None else _PROVIDER_VARIABLE
+    wanted = os.environ.get(_PROVIDER_VARIABLE, _SIMULATED) if given is None else given
+    if wanted != _SIMULATED:
+        _refuse(f"{source}={wanted!r} is not a provider; choose {_SIMULATED}", _USAGE)
 
 
 def _refuse(message: str, status: int) -> None:

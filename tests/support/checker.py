@@ -314,16 +314,15 @@ def _on_claims(world: World, plan: Plan) -> Iterator[str]:
             ):
                 yield f"{planned.name} leaves the requirements of its pool"
         for item in template.spec.requirements:
-            if item.min_values and len(_values(world, item.key, planned.instance_types)) < item.min_values:
+            if item.min_values and len(_values(item.key, places)) < item.min_values:
                 yield f"{planned.name} offers too few values of {item.key}"
         if planned.claim.spec.taints != template.spec.taints:
             yield f"{planned.name} has other taints than its pool"
 
 
-def _values(world: World, key: str, names: Iterable[str]) -> set[str]:
-    return {
-        v for t in world.types if t.name in set(names) and key in t.requirements for v in t.requirements[key].values
-    }
+def _values(key: str, places: Iterable[Place]) -> set[str]:
+    """What a label may turn out to be on any of the places."""
+    return {value for place in places for value in place.labels.get(key, ()) if value is not None}
 
 
 def _most(places: Iterable[Place]) -> Amounts:
@@ -373,7 +372,7 @@ def could_take(world: World, pool: NodePool, left: Amounts, pod: Pod, want: Want
         return False
     wanted = (*_expressions(spec.requirements), *(e for e in want.expressions if e not in custom))
     wanted = tuple(e for e in wanted if e[0] in world.well_known)
-    names = []
+    found = []
     for item in world.types:
         place = become(world, item, (e for e in wanted if e[0] != POOL), own, taints)
         if place is None or not all(accepts(op, v, own[POOL]) for key, op, v in wanted if key == POOL):
@@ -381,11 +380,9 @@ def could_take(world: World, pool: NodePool, left: Amounts, pod: Pod, want: Want
         place.free = _after_daemons(world, place, {})
         fits = covers(place.free, needs(pod.spec)) and all(tolerated(t, pod.spec, soft=want.soft) for t in taints)
         if fits and covers(left, {**{n: place.capacity.get(n, Fraction(0)) for n in left}, **_one(left)}):
-            names.append(item.name)
-    enough = all(
-        not item.min_values or len(_values(world, item.key, names)) >= item.min_values for item in spec.requirements
-    )
-    return bool(names) and enough and all(amount >= 0 for amount in left.values())
+            found.append(place)
+    enough = all(not item.min_values or len(_values(item.key, found)) >= item.min_values for item in spec.requirements)
+    return bool(found) and enough and all(amount >= 0 for amount in left.values())
 
 
 def _one(left: Amounts) -> Amounts:

@@ -126,9 +126,11 @@ def waiting_pods(draw: st.DrawFn) -> list[Pod]:
 
 @st.composite
 def _pool_requirements(draw: st.DrawFn) -> list[NodeSelectorRequirementWithMinValues]:
-    found = [wanted(labels.CAPACITY_TYPE, "Exists")]
+    found = [wanted(labels.CAPACITY_TYPE, "Exists", least=draw(st.sampled_from([None, None, None, 2])))]
     if draw(st.booleans()):
         found.append(wanted(labels.ZONE, draw(st.sampled_from(["In", "NotIn"])), *draw(_zones)))
+    if draw(st.integers(0, 4)) == 0:
+        found.append(wanted(labels.ZONE, "Exists", least=draw(st.integers(2, 3))))
     if draw(st.integers(0, 2)) == 0:
         found.append(wanted(labels.INSTANCE_TYPE, "Exists", least=draw(st.integers(1, 3))))
     if draw(st.integers(0, 2)) == 0:

@@ -8,7 +8,8 @@ types at once. Bit ``i`` is the type ``types[i]``; types are held in name order,
 * per kind of offering (its requirements): the types that can be bought that way now, and the prices (`buyable`, `Prices`).
 
 Preparing costs O(types x (labels + offerings)); a query costs a dictionary look-up and a few operations on integers of a
-thousand bits. An index is immutable in meaning: its caches only remember answers.
+thousand bits. An index is immutable in meaning: its caches only remember answers, the latest few thousand of each kind, for it
+lives as long as its types do while pods ask for ever new things.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from itertools import accumulate, islice
 from operator import or_
 
@@ -26,6 +28,9 @@ from karpenter.model.resources import Resources
 
 #: A set of instance types of one index: bit i set means ``types[i]`` is in.
 TypeSet = int
+
+#: Answers remembered per kind of question.
+_REMEMBERED = 4096
 
 
 def members(types: TypeSet) -> Iterator[int]:
@@ -90,17 +95,15 @@ class TypeIndex:
         self._offering_keys = frozenset(key for requirements in self._offered for key in requirements)
         self._allocatable = _axes([item.allocatable for item in self.types])
         self._capacity = _axes([item.capacity for item in self.types])
-        self._matching: dict[Requirement, TypeSet] = {}
-        self._prices: dict[Requirements, Prices] = {}
+        self._matching = lru_cache(_REMEMBERED)(self._match)
+        self._prices = lru_cache(_REMEMBERED)(self._price)
+        self._reached = lru_cache(_REMEMBERED)(self._reach)
 
     def matching(self, requirements: Requirements) -> TypeSet:
         """Types whose labels intersect the requirements (SCH-165): the R of SCH-331."""
         found = self.everything
         for requirement in requirements.values():
-            known = self._matching.get(requirement)
-            if known is None:
-                known = self._matching[requirement] = self._match(requirement)
-            found &= known
+            found &= self._matching(requirement)
         return found
 
     def _match(self, requirement: Requirement) -> TypeSet:
@@ -109,6 +112,9 @@ class TypeIndex:
             return self.everything
         tolerant = requirement.accepts_absent
         found = self.everything & ~forms.defined
+        if not requirement.complement:
+            for value in requirement.values:
+                found |= forms.by_value.get(value, 0)
         for form, types in forms.candidates(requirement):
             if form.has_intersection(requirement) or (tolerant and form.accepts_absent):
                 found |= types
@@ -120,11 +126,11 @@ class TypeIndex:
 
     def prices(self, requirements: Requirements) -> Prices:
         """Cheapest accepted available offering per type (SCH-616)."""
-        relevant = Requirements(item for key, item in requirements.items() if key in self._offering_keys)
-        known = self._prices.get(relevant)
-        if known is None:
-            known = self._prices[relevant] = self._price(relevant)
-        return known
+        return self._prices(self._of_offerings(requirements))
+
+    def _of_offerings(self, requirements: Requirements) -> Requirements:
+        """The requirements that choose among offerings."""
+        return Requirements(item for key, item in requirements.items() if key in self._offering_keys)
 
     def _price(self, requirements: Requirements) -> Prices:
         best: dict[int, Offering] = {}
@@ -159,25 +165,42 @@ class TypeIndex:
                 return 0
         return found
 
-    def values(self, key: str, types: TypeSet, enough: int) -> int:
-        """How many different values of a label the types offer, counting no further than ``enough`` (SCH-360)."""
-        forms = self._forms.get(key)
-        if forms is None:
-            return 0
-        count = 0
-        for with_value in forms.by_value.values():
-            if with_value & types:
-                count += 1
-                if count >= enough:
-                    break
-        return count
+    def shortages(self, requirements: Requirements, types: TypeSet) -> dict[str, int]:
+        """The labels of which the types offer fewer values than ``minValues`` asks, each with how many they offer.
+
+        A value counts where the requirements allow it and an available offering they accept reaches it (SCH-360 Beyond).
+        """
+        return {
+            key: count
+            for key, item in requirements.items()
+            if item.min_values is not None and (count := self._offers(requirements, key, types)) < item.min_values
+        }
 
     def diverse(self, requirements: Requirements, types: TypeSet) -> bool:
         """Whether the types offer the ``minValues`` the requirements ask for."""
-        return all(
-            item.min_values is None or self.values(key, types, item.min_values) >= item.min_values
-            for key, item in requirements.items()
-        )
+        return not self.shortages(requirements, types)
+
+    def _offers(self, requirements: Requirements, key: str, types: TypeSet) -> int:
+        """How many different values of a label the types offer, counting no further than ``minValues``."""
+        return self._reached_by(requirements, key).count(types, requirements[key].min_values or 0)
+
+    def _reached_by(self, requirements: Requirements, key: str) -> _Reached:
+        matters = self._of_offerings(requirements) if key in self._offering_keys else Requirements()
+        return self._reached(requirements[key], matters)
+
+    def _reach(self, asked: Requirement, of_offerings: Requirements) -> _Reached:
+        forms = self._forms.get(asked.key)
+        values = {v: types for v, types in forms.by_value.items() if asked.allows(v)} if forms is not None else {}
+        if asked.key not in self._offering_keys:
+            return _Reached(values)
+        found: dict[str, TypeSet] = {}
+        for offered, sold in self._offered.items():
+            if compatible(of_offerings, offered, self.well_known):
+                by = _set_of(position for position, _ in sold)
+                for value, types in values.items():
+                    if offered.of(asked.key).allows(value):
+                        found[value] = found.get(value, 0) | types & by
+        return _Reached({value: types for value, types in found.items() if types})
 
     def cheapest(self, requirements: Requirements, types: TypeSet, most: int) -> list[int]:
         """The cheapest members that can be bought under the requirements, at most so many and cheapest first.
@@ -196,12 +219,8 @@ class TypeIndex:
         """For each label with ``minValues``, the first types to offer so many values."""
         needed: set[int] = set()
         for key, item in requirements.items():
-            seen: set[str] = set()
-            for position in order if item.min_values is not None else ():
-                values = self.types[position].requirements.of(key).values
-                if len(seen) < (item.min_values or 0) and not values <= seen:
-                    seen |= values
-                    needed.add(position)
+            if item.min_values is not None:
+                needed |= self._reached_by(requirements, key).first(order, item.min_values)
         return needed
 
     def efficient(self, types: TypeSet, prices: Prices, resources: Iterable[str]) -> list[int]:
@@ -223,6 +242,42 @@ class TypeIndex:
 
 
 @dataclass(frozen=True)
+class _Reached:
+    """The values of one label that can be had, each with the types to have it on."""
+
+    by_value: Mapping[str, TypeSet]
+
+    @cached_property
+    def _each_its_own(self) -> TypeSet:
+        """All types, where every type has a value of its own as with type names; else none."""
+        together: TypeSet = 0
+        for types in self.by_value.values():
+            together |= types
+        pairs = sum(types.bit_count() for types in self.by_value.values())
+        return together if pairs == len(self.by_value) == together.bit_count() else 0
+
+    def count(self, types: TypeSet, enough: int) -> int:
+        """How many values the types offer, at most ``enough``."""
+        if self._each_its_own:
+            return min(enough, (types & self._each_its_own).bit_count())
+        return sum(1 for _ in islice((1 for having in self.by_value.values() if having & types), enough))
+
+    def first(self, order: Iterable[int], enough: int) -> set[int]:
+        """The first positions to offer so many values together."""
+        needed: set[int] = set()
+        missing = dict(self.by_value)
+        for position in order:
+            gained = [value for value, types in missing.items() if types >> position & 1]
+            if gained:
+                needed.add(position)
+                for value in gained:
+                    del missing[value]
+                if len(self.by_value) - len(missing) >= enough:
+                    break
+        return needed
+
+
+@dataclass(frozen=True)
 class _Forms:
     """How the types constrain one label key: each distinct requirement with the types that have it."""
 
@@ -231,12 +286,9 @@ class _Forms:
     open: tuple[tuple[Requirement, TypeSet], ...]
     by_value: Mapping[str, TypeSet]
 
-    def candidates(self, asked: Requirement) -> Iterable[tuple[Requirement, TypeSet]]:
-        """The forms worth testing: for a few named values not the thousand others."""
-        if asked.complement:
-            return self.all
-        named = ((Requirement(asked.key, False, frozenset((v,))), self.by_value.get(v, 0)) for v in asked.values)
-        return (*named, *self.open)
+    def candidates(self, asked: Requirement) -> tuple[tuple[Requirement, TypeSet], ...]:
+        """The forms worth testing; named values are looked up instead."""
+        return self.all if asked.complement else self.open
 
 
 def _forms(types: Sequence[InstanceType]) -> dict[str, _Forms]:

@@ -126,15 +126,35 @@ def test_types_within_limits_need_no_more_capacity_than_is_left(types: list[Inst
     assert index.within(left) == expected
 
 
+def values_to_be_had(item: InstanceType, key: str, wanted: Requirements) -> set[str]:
+    """Values the type may end up with under the requirements."""
+    own = item.requirements.of(key)
+    possible = {v for v in own.values if wanted[key].allows(v)} if not own.complement else set()
+    if not any(key in o.requirements for t in [item] for o in t.offerings):
+        return possible
+    return {v for v in possible if any(o.requirements[key].allows(v) for o in offered(item, wanted))}
+
+
 @_QUICK
-@given(type_lists, st.sampled_from([FAMILY, CORES, "elsewhere"]), st.integers(0, 63), st.integers(1, 4))
-def test_values_are_counted_on_the_types(types: list[InstanceType], key: str, some: int, enough: int) -> None:
-    """SCH-360"""
+@given(type_lists, requirement_sets, st.sampled_from([*forms, labels.ZONE, "elsewhere"]), st.integers(0, 63))
+def test_values_count_where_they_can_be_had(
+    types: list[InstanceType], others: Requirements, key: str, some: int
+) -> None:
+    """SCH-360 Beyond: allowed by the requirements, reached by an accepted available offering."""
+    types = [with_zones(item) for item in types]
     index = TypeIndex(types, WELL_KNOWN)
+    wanted = others.intersect(Requirements((Requirement(key, True, min_values=4),)))
     some &= index.everything
-    inside = [index.types[position].requirements.of(key) for position in members(some)]
-    values = {value for item in inside if not item.complement for value in item.values}
-    assert index.values(key, some, enough) == min(enough, len(values))
+    found = {v for at in members(some) for v in values_to_be_had(index.types[at], key, wanted)}
+    assert index.shortages(wanted, some) == {key: len(found)}
+    assert index.diverse(wanted, some) == (len(found) >= 4)
+
+
+def with_zones(item: InstanceType) -> InstanceType:
+    """The type with a zone label of all its offerings, as real types have it."""
+    zones = sorted({offering.zone for offering in item.offerings})
+    own = (among(labels.ZONE, *zones),) if zones else ()
+    return InstanceType(item.name, Requirements((*item.requirements.values(), *own)), item.capacity, {}, item.offerings)
 
 
 @_QUICK

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from karpenter.api.core import Toleration
+from karpenter.api.core import Pod, Toleration
 from karpenter.api.karpenter import NodePool, PoolTaint
 from karpenter.decide.plan import Plan
 from karpenter.decide.provision import MinValuesPolicy, Options, PreferencePolicy
 from karpenter.model import labels
+from karpenter.model.validation import admission_claim
 from support.builders import (
+    ANY_CAPACITY,
     TYPE,
     affinity,
     asked,
@@ -185,6 +187,47 @@ def test_the_largest_min_values_of_a_key_applies() -> None:
     pool = node_pool(requirements=[wanted(TYPE, "Exists", least=1), wanted(TYPE, "Exists", least=2)])
     assert left(plan(pool, pod("p"), types=inc(1))) == ["p"]
     assert sizes(plan(pool, pod("p"), types=inc(2))) == [1]
+
+
+SPOT_SOLD_OUT = [
+    shape(
+        "a",
+        {"cpu": 4, "memory": "4Gi", "pods": 5},
+        [offering("spot", "z1", 0.1, available=False), offering("on-demand", "z1", 0.2)],
+    )
+]
+
+
+@pytest.mark.parametrize(
+    ("pool", "waiting"),
+    [
+        (node_pool(requirements=[wanted(labels.CAPACITY_TYPE, "Exists", least=2)]), pod("p")),
+        (node_pool(requirements=[wanted(labels.ZONE, "In", "z1", "z2", least=2)]), pod("p")),
+        (
+            node_pool(requirements=[wanted("size", "Exists", least=2)]),
+            pod("p", affinity=where("size", "In", "small", "large")),
+        ),
+    ],
+    ids=["a-capacity-type-is-sold-out", "a-zone-is-not-sold", "a-value-no-type-has"],
+)
+def test_min_values_count_only_what_can_be_had(pool: NodePool, waiting: Pod) -> None:
+    """SCH-360 Beyond: otherwise the claim would name fewer values than it asks for, and the API server refuses it."""
+    assert left(plan(pool, waiting, types=SPOT_SOLD_OUT)) == ["p"]
+    relaxed = plan(pool, waiting, types=SPOT_SOLD_OUT, options=BEST_EFFORT).claims[0].claim
+    assert {item.min_values for item in relaxed.spec.requirements} <= {None, 1}
+    assert admission_claim(relaxed) == ()
+
+
+def test_min_values_count_only_values_the_pods_accept() -> None:
+    """SCH-360 Beyond: three zones are sold, but a pod that wants one of them leaves one."""
+    pool = node_pool(requirements=[ANY_CAPACITY, wanted(labels.ZONE, "Exists", least=3)])
+    pinned = pod("p", node_selector={labels.ZONE: "z1"})
+    assert (left(plan(pool, pinned)), categories(plan(pool, pinned))) == (["p"], {"min-values"})
+    free = plan(pool, pinned, pod("free"))
+    assert (left(free), sizes(free)) == (["p"], [1])
+    relaxed = plan(pool, pinned, options=BEST_EFFORT).claims[0].claim
+    assert [item.min_values for item in relaxed.spec.requirements if item.key == labels.ZONE] == [1]
+    assert admission_claim(relaxed) == ()
 
 
 def test_best_effort_relaxes_the_heavier_pool_before_it_tries_the_lighter() -> None:

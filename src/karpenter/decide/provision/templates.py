@@ -14,7 +14,7 @@ from karpenter.cluster.snapshot import Daemon
 from karpenter.decide.plan import SkippedPool
 from karpenter.model import labels, taints
 from karpenter.model import resources as res
-from karpenter.model.requirements import Op, Requirement, Requirements, compatible, from_labels, from_wire, requirement
+from karpenter.model.requirements import Op, Requirements, compatible, from_labels, from_wire, requirement
 from karpenter.model.resources import Resources
 
 #: The toleration relaxation adds last (SCH-250f); DaemonSets are always given it (SCH-213).
@@ -179,12 +179,8 @@ def _grouped(types: TypeSet, running: Iterable[tuple[Resources, TypeSet]]) -> tu
 
 
 def relaxed_min_values(requirements: Requirements, index: TypeIndex, types: TypeSet) -> Requirements:
-    """The requirements with every ``minValues`` lowered to what the types offer (SCH-364, BestEffort)."""
-    return Requirements(_reachable(item, index, types) for item in requirements.values())
-
-
-def _reachable(item: Requirement, index: TypeIndex, types: TypeSet) -> Requirement:
-    if item.min_values is None:
-        return item
-    reached = index.values(item.key, types, item.min_values)
-    return replace(item, min_values=max(1, reached))
+    """The requirements with every ``minValues`` that is out of reach lowered to what the types offer (SCH-364, BestEffort)."""
+    reached = index.shortages(requirements, types)
+    return Requirements(
+        replace(item, min_values=reached[key] or None) if key in reached else item for key, item in requirements.items()
+    )

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable, Mapping
+
+import structlog
 
 #: A check by name: empty text when all is well, else what is wrong.
 Checks = Mapping[str, Callable[[], str]]
+
+
+#: How often a port that cannot be had is tried again.
+_RETRY_SECONDS = 5.0
+_log = structlog.get_logger()
 
 
 class HealthServer:
@@ -17,10 +25,31 @@ class HealthServer:
         self._checks = checks
 
     async def run(self) -> None:
-        """Serve until cancelled. Raises ``OSError`` when the port is taken."""
-        server = await asyncio.start_server(self._answer, "0.0.0.0", self._port)
-        async with server:
+        """Serve until cancelled, as soon as the port can be had; until then one log line says why not."""
+        async with await self._listening() as server:
             await server.serve_forever()
+
+    async def _listening(self) -> asyncio.Server:
+        said = ""
+        while True:
+            try:
+                return await self._bound()
+            except OSError as error:
+                why = _explained(error, self._port)
+                if why != said:
+                    _log.error("health probes cannot be answered", error=why)
+                said = why
+                await asyncio.sleep(_RETRY_SECONDS)
+
+    async def _bound(self) -> asyncio.Server:
+        """Listen on the addresses of all families, as probes come over the pod's own, whichever it has."""
+        try:
+            return await asyncio.start_server(self._answer, None, self._port)
+        except OSError as error:
+            if error.errno != errno.EADDRNOTAVAIL:
+                raise
+            # A kernel that knows IPv6 but was told to have none.
+            return await asyncio.start_server(self._answer, "0.0.0.0", self._port)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -46,3 +75,13 @@ class HealthServer:
             failed = any(results.values())
             return ("500 Internal Server Error" if failed else "200 OK"), "\n".join(lines) + "\n"
         return "404 Not Found", "not found\n"
+
+
+def _explained(error: OSError, port: int) -> str:
+    mend = "choose another with --health-probe-port, or 0 for none"
+    match error.errno:
+        case errno.EADDRINUSE:
+            return f"port {port} is taken by another process: end that, or {mend}"
+        case errno.EACCES:
+            return f"port {port} is not allowed to this user: {mend}"
+    return f"port {port} cannot be listened on ({error}): {mend}"

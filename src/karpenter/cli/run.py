@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from karpenter.catalog.types import InstanceType
     from karpenter.control.manager import Manager
     from karpenter.kube.client import KubeClient
+    from karpenter.providers.simulated import Faults
 
 _USAGE = 2
 _SIMULATED = "simulated"
@@ -100,6 +101,18 @@ def _types(settings: Settings) -> tuple[InstanceType, ...]:
         raise
 
 
+def _script(settings: Settings) -> Faults:
+    from karpenter.providers.simulated import Faults, FaultsError, faults
+
+    if not settings.simulated_faults_file:
+        return Faults()
+    try:
+        return faults.load(settings.simulated_faults_file)
+    except FaultsError as error:
+        _refuse(str(error), _USAGE)
+        raise
+
+
 async def _serve(settings: Settings) -> None:
     import structlog
 
@@ -111,7 +124,7 @@ async def _serve(settings: Settings) -> None:
 
     logging.configure(settings.log_level)
     log = structlog.get_logger()
-    types = _types(settings)
+    market = _Market(_types(settings), _script(settings))
     try:
         connection = config.load()
         client = config.connect(connection, TokenBucket(settings.kube_client_qps, settings.kube_client_burst))
@@ -122,7 +135,7 @@ async def _serve(settings: Settings) -> None:
         raise
     log.info("starting", settings=settings.described(), server=connection.server)
     async with client, nominating, stand_in:
-        manager = _manager(_Clients(client, nominating, stand_in), types, settings)
+        manager = _manager(_Clients(client, nominating, stand_in), market, settings)
         work = asyncio.create_task(manager.run())
         complaints = asyncio.create_task(_complain(manager, client.server))
         health = None
@@ -146,20 +159,21 @@ class _Clients(NamedTuple):
     machines: KubeClient
 
 
-def _manager(clients: _Clients, types: tuple[InstanceType, ...], settings: Settings) -> Manager:
+class _Market(NamedTuple):
+    """What the simulated cloud sells, and what goes wrong with it."""
+
+    types: tuple[InstanceType, ...]
+    script: Faults
+
+
+def _manager(clients: _Clients, market: _Market, settings: Settings) -> Manager:
     """The controller with the simulated cloud."""
     from karpenter.control.manager import Extra, Manager
     from karpenter.model.clock import SystemClock
-    from karpenter.providers.simulated import Faults, FaultsError, Machines, SimulatedProvider, faults
+    from karpenter.providers.simulated import Machines, SimulatedProvider
 
     clock = SystemClock()
-    script = Faults()
-    if settings.simulated_faults_file:
-        try:
-            script = faults.load(settings.simulated_faults_file)
-        except FaultsError as error:
-            _refuse(str(error), _USAGE)
-    cloud = SimulatedProvider(clients.controller, clock, types, script)
+    cloud = SimulatedProvider(clients.controller, clock, market.types, market.script)
     machines = Machines(clients.machines, clock)
     collectors = {"instances": cloud.collect_garbage}
     extra = Extra({"machines": machines.run}, collectors, clients.nominating, machines.faults)

@@ -89,8 +89,8 @@ def test_a_file_that_cannot_be_used_ends_the_process_with_one_line(tmp_path: Pat
 
 
 @pytest.mark.parametrize("option", ["--instance-types", "--simulated-faults-file"])
-def test_a_missing_file_is_named(tmp_path: Path, option: str) -> None:
-    code, lines = refused(tmp_path, option, str(tmp_path / "absent.yaml"), KUBECONFIG=str(kubeconfig(tmp_path)))
+def test_a_missing_file_is_named_even_where_no_cluster_is(tmp_path: Path, option: str) -> None:
+    code, lines = refused(tmp_path, option, str(tmp_path / "absent.yaml"), KUBECONFIG=str(tmp_path / "no-cluster"))
     assert code == 2
     assert len(lines) == 1
     assert "absent.yaml" in lines[0]
@@ -193,8 +193,10 @@ def test_a_taken_port_is_said_and_the_rest_goes_on(tmp_path: Path) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         with running(tmp_path, "--health-probe-port", str(port)) as process:
-            line = process.wait_for("Reconciler error")
-            assert line["controller"] == "health"
+            line = process.wait_for("health probes cannot be answered")
             assert str(port) in line["error"]
-            assert "stacktrace" not in line
+            assert "--health-probe-port" in line["error"]
+            process.wait_for("the API server cannot be used")
             assert process.end() == 0
+            assert len(process.said("health probes cannot be answered")) == 1
+            assert not any("stacktrace" in item for item in process.lines)

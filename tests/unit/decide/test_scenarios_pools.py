@@ -147,6 +147,39 @@ def test_a_preference_is_given_up_for_existing_machines_when_limits_run_out() ->
     assert (existing(result), left(result)) == ({"n": 1}, [])
 
 
+def test_a_preference_given_up_for_limits_opens_the_machines_of_others() -> None:
+    """SCH-250 with SCH-382: one node is allowed; without its wish the second pod fits beside the first."""
+    wish = affinity(preferred=[(1, term(expr(labels.ZONE, "In", "z2")))])
+    first = pod("a", {"cpu": "2"}, node_selector={labels.ZONE: "z1"})
+    result = plan(node_pool(limits={"nodes": "1"}), first, pod("b", {"cpu": "1"}, affinity=wish))
+    assert (sizes(result), left(result)) == ([2], [])
+    assert asked(result, labels.ZONE) == [("In", ("z1",))]
+
+
+def test_another_required_term_is_tried_when_limits_leave_nothing_for_the_first() -> None:
+    """SCH-250a with SCH-382"""
+    terms = affinity(term(expr(labels.ZONE, "In", "z2")), term(expr(labels.ZONE, "In", "z1")))
+    first = pod("a", {"cpu": "2"}, node_selector={labels.ZONE: "z1"})
+    result = plan(node_pool(limits={"nodes": "1"}), first, pod("b", {"cpu": "1"}, affinity=terms))
+    assert (sizes(result), left(result)) == ([2], [])
+
+
+def test_only_the_pods_that_limits_leave_out_give_up_their_wish() -> None:
+    """SCH-250: of equal pods those that were served keep what they were served with."""
+    wish = affinity(preferred=[(1, term(expr(labels.ZONE, "In", "z2")))])
+    pools = [node_pool("np", limits={"nodes": "1"}), node_pool("light", [wanted(labels.ZONE, "In", "z1")])]
+    result = plan(pools, pods(3, {"cpu": "3"}, affinity=wish))
+    assert left(result) == []
+    assert [zones for _, zones in asked(result, labels.ZONE)].count(("z2",)) == 1
+
+
+def test_a_pod_beyond_the_last_step_is_told_of_the_limit() -> None:
+    """SCH-382"""
+    wish = affinity(preferred=[(1, term(expr(labels.ZONE, "In", "z2")))])
+    result = plan(node_pool(limits={"nodes": "1"}), pods(3, {"cpu": "9"}, affinity=wish))
+    assert (sizes(result), left(result), categories(result)) == ([1], ["pod-001", "pod-002"], {"limits"})
+
+
 # -- minValues ------------------------------------------------------------------------------------------------------------
 
 

@@ -2,7 +2,8 @@
 
 In order: who waits, who can be served, which pools take part; then class by class what existing machines hold, what is left
 becomes demand for new ones; the demand is packed in several ways and the cheapest packing becomes the plan. Pods for which limits
-run out on the way take the next step of their ladder: existing machines again, then a second packing under what is left.
+run out on the way, and only they, take the next step of their ladder: existing machines again, then all demand is packed anew
+from the limits there were, so that a wish given up opens the machines of others. Machines are made of the last packing only.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ from karpenter.decide.reasons import Category, Reason
 from karpenter.model import labels, taints
 from karpenter.model import resources as res
 from karpenter.model.requirements import compatible, from_wire
+
+#: So often all demand is packed anew for pods that limits leave out. Pods still out then go on alone, with what limits leave.
+ROUNDS = 8
 
 
 class MinValuesPolicy(StrEnum):
@@ -110,7 +114,7 @@ class _Decision:
         claims: list[PlannedClaim] = []
         packings: list[Packing] = []
         while standing:
-            packing = self._packed(standing)
+            packing, standing = self._packed_in_rounds(standing)
             packings.append(packing)
             claims += self._planned(packing, standing)
             self._limits = packing.remaining
@@ -193,23 +197,27 @@ class _Decision:
     # -- one class ------------------------------------------------------------------------------------------------------
 
     def _settled(self, waiting: Iterable[tuple[_Waiting, int]]) -> list[_Standing]:
-        """What existing machines leave of the classes, each from its step of the ladder on."""
-        return [standing for item, step in waiting if (standing := self._settle(item, step)) is not None]
+        """What existing machines leave of the classes as demand, each from its step of the ladder on; the rest is unplaced."""
+        found: list[_Standing] = []
+        for item, step in waiting:
+            rest, standing = self._settle(item, step)
+            if standing is not None:
+                found.append(standing)
+            elif rest:
+                reasons = self._reasons(item.pod_class, self._ladder.of(item.pod_class)[-1])
+                self._unplaced += [UnplacedPod(pod, reasons) for pod in rest]
+        return found
 
-    def _settle(self, item: _Waiting, first_step: int) -> _Standing | None:
-        """Existing machines first, variant by variant; what is left becomes demand, or is unplaced with the reasons."""
+    def _settle(self, item: _Waiting, first_step: int) -> tuple[list[Pod], _Standing | None]:
+        """Existing machines first, variant by variant; the pods they leave, and the demand these make if any can be met."""
         rest = list(item.pods)
         variants = self._ladder.of(item.pod_class)
         for step in range(first_step, len(variants)):
             rest = pour(item.pod_class, variants[step], rest, self._machines, item.closed)
-            if not rest:
-                return None
-            options = self._options_for(item.pod_class, variants[step])
+            options = self._options_for(item.pod_class, variants[step]) if rest else ()
             if options:
-                return _Standing(Demand(item.pod_class, tuple(rest), options), item, step + 1)
-        reasons = self._reasons(item.pod_class, variants[-1])
-        self._unplaced += [UnplacedPod(pod, reasons) for pod in rest]
-        return None
+                return rest, _Standing(Demand(item.pod_class, tuple(rest), options), item, step + 1)
+        return rest, None
 
     def _options_for(self, pod_class: PodClass, variant: Variant) -> tuple[Option, ...]:
         found = (Option(variant, t, self._types_for(pod_class, variant, t)) for t in self._templates)
@@ -241,6 +249,35 @@ class _Decision:
 
     # -- all demand together --------------------------------------------------------------------------------------------
 
+    def _packed_in_rounds(self, standing: list[_Standing]) -> tuple[Packing, list[_Standing]]:
+        """The last packing and what it packed: after each, the pods it left out have climbed down a step."""
+        for _ in range(ROUNDS):
+            packing = self._packed(standing)
+            next_round = self._climbed(packing, standing) if packing.left else standing
+            if next_round is standing:
+                return packing, standing
+            standing = next_round
+        return self._packed(standing), standing
+
+    def _climbed(self, packing: Packing, standing: list[_Standing]) -> list[_Standing]:
+        """The demand with the pods left out a step further down; the same list when none of them has a step left."""
+        changed = False
+        found: list[_Standing] = []
+        for position, item in enumerate(standing):
+            stuck = packing.left.get(position, 0)
+            rest, lower = self._settle(_out(item, stuck), item.next_step) if stuck else ([], None)
+            if lower is None and len(rest) == stuck:
+                found.append(item)
+                continue
+            changed = True
+            inside = item.demand.pods[: len(item.demand.pods) - stuck]
+            own = inside if lower is not None else (*inside, *rest)
+            if own:
+                found.append(replace(item, demand=replace(item.demand, pods=own)))
+            if lower is not None:
+                found.append(lower)
+        return sorted(found, key=lambda item: _order(item.waiting)) if changed else standing
+
     def _packed(self, standing: Sequence[_Standing]) -> Packing:
         packer = Packer([item.demand for item in standing], self._limits, relax_min_values=not self._strict)
         return min((packer.value(), packer.largest()), key=lambda packing: packing.badness)
@@ -249,8 +286,12 @@ class _Decision:
 def _stuck(packing: Packing, standing: Sequence[_Standing]) -> Iterator[tuple[_Waiting, int]]:
     """Pods for which limits ran out, at the next step of their ladder."""
     for position, count in packing.left.items():
-        item = standing[position]
-        yield replace(item.waiting, pods=item.demand.pods[len(item.demand.pods) - count :]), item.next_step
+        yield _out(standing[position], count), standing[position].next_step
+
+
+def _out(item: _Standing, count: int) -> _Waiting:
+    """The last pods of a demand, waiting again."""
+    return replace(item.waiting, pods=item.demand.pods[len(item.demand.pods) - count :])
 
 
 def _order(item: _Waiting) -> tuple[int, int, str, str]:

@@ -145,8 +145,7 @@ def refusal(kind: Kind[T], http_status: int, body: bytes, retry_after_seconds: f
 def _plain(kind: Kind[T], http_status: int, body: bytes) -> errors.KubeError:
     """No Status object: a proxy spoke, or the server does not know the path, hence not the kind."""
     if http_status == 404:
-        where = f"{kind.plural} of {kind.api_version}"
-        return errors.NotFound(f"the server does not serve {where}", status=404, reason=errors.KIND_NOT_SERVED)
+        return errors.not_served(kind.plural, kind.api_version)
     text = " ".join(body.decode(errors="replace").split())[:_LONGEST_TEXT]
     return errors.from_status(http_status, "", text or f"HTTP status {http_status}")
 

@@ -28,7 +28,12 @@ class KubeError(Exception):
 
 
 class NotFound(KubeError):
-    """The object or its kind does not exist."""
+    """The object or its kind does not exist.
+
+    ``api_version`` is that of a kind which is not served (reason ``KIND_NOT_SERVED``), else empty.
+    """
+
+    api_version = ""
 
 
 class AlreadyExists(KubeError):
@@ -70,6 +75,13 @@ class Unavailable(KubeError):
     """
 
     retry_after_seconds = 0.0
+
+
+def not_served(plural: str, api_version: str) -> NotFound:
+    """The error for a kind the server does not have."""
+    error = NotFound(f"the server does not serve {plural} of {api_version}", status=404, reason=KIND_NOT_SERVED)
+    error.api_version = api_version
+    return error
 
 
 def from_status(status: int, reason: str, message: str, *, retry_after_seconds: float | None = None) -> KubeError:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 
+from karpenter.api.kinds import KWOK_NODE_CLASS, NODE_CLAIM, NODE_POOL
 from karpenter.kube import errors
 
 _FORBIDDEN = re.compile(
     r'User "(?P<user>[^"]*)" cannot (?P<verb>\S+) resource "(?P<resource>[^"]*)" in API group "(?P<group>[^"]*)"'
     r'(?: in the namespace "(?P<namespace>[^"]*)")?'
 )
+
+#: Groups whose kinds `karpenter crds` defines.
+_OURS = frozenset(kind.group for kind in (NODE_POOL, NODE_CLAIM, KWOK_NODE_CLASS))
 
 _CALL = re.compile(r"^[A-Z]+ /\S*: ")
 
@@ -24,12 +28,21 @@ def explain(error: Exception, server: str) -> str:
         case errors.Forbidden():
             return _forbidden(str(error), server)
         case errors.NotFound(reason=errors.KIND_NOT_SERVED):
-            return f"{server}: {error}; install the CustomResourceDefinitions first"
+            return f"{server}: {error}: {_installing(error.api_version)}"
         case errors.TooManyRequests():
             return f"{server} asks for a pause of {error.retry_after_seconds:g} s ({error}): try again later"
         case errors.KubeError():
             return f"{server} answered: {error}"
     return str(error)
+
+
+def _installing(api_version: str) -> str:
+    group = api_version.rpartition("/")[0]
+    if group in _OURS:
+        return "install our CustomResourceDefinitions with `karpenter crds | kubectl apply -f -`"
+    if "." not in group or group.endswith(".k8s.io"):
+        return "is it the API server of a Kubernetes cluster, and a current one?"
+    return f"install what brings the kinds of {group} first"
 
 
 def _unreachable(message: str, server: str) -> str:

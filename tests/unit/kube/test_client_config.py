@@ -215,7 +215,12 @@ _FORBIDDEN = 'pods is forbidden: User "jo" cannot list resource "pods" in API gr
         (errors.Forbidden(_FORBIDDEN + "at the cluster scope"), ["jo may not list pods at", "ClusterRole"]),
         (errors.Forbidden(_FORBIDDEN + 'in the namespace "web"'), ["in namespace web", "with a Role"]),
         (errors.Forbidden("go away"), ["forbids", "go away"]),
-        (errors.NotFound("no nodepools", reason=errors.KIND_NOT_SERVED), ["no nodepools", "CustomResourceDefinitions"]),
+        (errors.not_served("nodepools", "karpenter.sh/v1"), ["nodepools", "`karpenter crds | kubectl apply -f -`"]),
+        (errors.not_served("kwoknodeclasses", "karpenter.kwok.sh/v1alpha1"), ["kwok", "karpenter crds |"]),
+        (errors.not_served("pods", "v1"), ["pods of v1", "a Kubernetes cluster"]),
+        (errors.not_served("poddisruptionbudgets", "policy/v1"), ["policy/v1", "a Kubernetes cluster"]),
+        (errors.not_served("leases", "coordination.k8s.io/v1"), ["leases", "a Kubernetes cluster"]),
+        (errors.not_served("ec2nodeclasses", "karpenter.k8s.aws/v1"), ["kinds of karpenter.k8s.aws first"]),
         (errors.NotFound("pods a not found", reason="NotFound"), ["pods a not found"]),
         (errors.TooManyRequests("busy", retry_after_seconds=3), ["3 s", "busy"]),
         (config.ConfigError("set KUBECONFIG"), ["set KUBECONFIG"]),
@@ -225,3 +230,10 @@ def test_every_failure_has_one_line_that_says_how_to_mend_it(error: Exception, w
     line = explain(error, SERVER)
     assert "\n" not in line
     assert all(word in line for word in words)
+
+
+def test_only_our_own_kinds_are_to_be_installed_by_us() -> None:
+    for plural, api_version in (("pods", "v1"), ("daemonsets", "apps/v1"), ("ec2nodeclasses", "karpenter.k8s.aws/v1")):
+        line = explain(errors.not_served(plural, api_version), SERVER)
+        assert "crds" not in line.lower()
+        assert "CustomResourceDefinition" not in line

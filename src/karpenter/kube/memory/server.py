@@ -24,7 +24,6 @@ import msgspec
 from karpenter.api.kinds import KINDS, Kind
 from karpenter.api.meta import Wire
 from karpenter.kube.errors import (
-    KIND_NOT_SERVED,
     AlreadyExists,
     Conflict,
     Forbidden,
@@ -33,6 +32,7 @@ from karpenter.kube.errors import (
     KubeError,
     NotFound,
     Unavailable,
+    not_served,
 )
 from karpenter.kube.memory import admission, deletion
 from karpenter.kube.memory.deletion import DeleteOptions
@@ -128,7 +128,7 @@ class MemoryServer:
         """What is served under this path. Raises ``NotFound``."""
         table = self._tables.get((group, version, plural))
         if table is None:
-            raise NotFound(f"{plural}.{group} is not served", status=404, reason=KIND_NOT_SERVED)
+            raise not_served(plural, f"{group}/{version}" if group else version)
         return table.resource
 
     # ---- reading --------------------------------------------------------------------------------------------------------

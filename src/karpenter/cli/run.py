@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 _USAGE = 2
 _SIMULATED = "simulated"
 _PROVIDER_VARIABLE = "KARPENTER_PROVIDER"
-#: How often a process that is not ready says why.
+#: How often a process looks for what keeps it from being ready: while all is well, and once it has said what it is.
+_LOOK_SECONDS = 1.0
 _COMPLAIN_SECONDS = 10.0
 #: Requests per second of the stand-in for machines, which would have a client each.
 _STAND_IN_QPS = 2000
@@ -194,7 +195,7 @@ async def _until_told(work: asyncio.Task[None]) -> None:
 
 
 async def _complain(manager: Manager, server: str) -> None:
-    """While watches fail, say why and what to do, once per cause (and again when it changes)."""
+    """While watches fail, say why and what to do, once per cause until all is well again."""
     import structlog
 
     from karpenter.kube.explain import explain
@@ -205,5 +206,8 @@ async def _complain(manager: Manager, server: str) -> None:
         lines = {explain(fault, server) for fault in manager.faults()}
         for line in sorted(lines - said):
             log.error("the API server cannot be used", error=line)
-        said = lines
-        await asyncio.sleep(1.0 if not manager.faults() else _COMPLAIN_SECONDS)
+        if said and not lines:
+            log.info("the API server can be used again")
+        # Causes that come in turns, such as a connection refused and one cut off, are no news each time.
+        said = said | lines if lines else set()
+        await asyncio.sleep(_COMPLAIN_SECONDS if lines else _LOOK_SECONDS)

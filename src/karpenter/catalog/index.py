@@ -81,6 +81,10 @@ class _Axis:
     def at_most(self, amount: int) -> TypeSet:
         return self._at_most[bisect_right(self._amounts, amount)]
 
+    def largest_within(self, amount: int) -> int:
+        place = bisect_right(self._amounts, amount)
+        return self._amounts[place - 1] if place else amount
+
 
 class TypeIndex:
     """Instance types prepared for set queries. ``well_known`` are the label keys nobody has to define (SCH-168)."""
@@ -164,6 +168,11 @@ class TypeIndex:
             elif amount < 0:
                 return 0
         return found
+
+    def largest_within(self, name: str, amount: int) -> int:
+        """The largest capacity of a resource that is no more than the amount; the amount itself where there is none."""
+        axis = self._capacity.get(name)
+        return amount if axis is None else axis.largest_within(amount)
 
     def shortages(self, requirements: Requirements, types: TypeSet) -> dict[str, int]:
         """The labels of which the types offer fewer values than ``minValues`` asks, each with how many they offer.

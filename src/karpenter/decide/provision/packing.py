@@ -6,7 +6,8 @@ number of different machines, not of pods.
 
 * ``largest``: a claim grows as long as any type holds its pods, as the reference does; the largest machine that fills is bought.
 * ``value``: for every type worth considering, fill it and ask what its pods would be worth bought one by one; the type with
-  the most worth per dollar is taken. Worth considering are types no other type beats on price and on every resource.
+  the most worth per dollar is taken. Worth considering are types no other type beats on price and on every resource. Its work
+  is bounded by ``STEPS``; what is still left then is bought the way of ``largest``.
 
 Weight order is law: a class only joins claims of pools as heavy as the heaviest that can take it within what limits leave; among
 equals price decides. Limits are reserved as claims close (SCH-384), a node counting as one (its Beyond).
@@ -14,9 +15,12 @@ equals price decides. Limits are reserved as claims close (SCH-384), a node coun
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate
 
 from karpenter.api.core import Pod
 from karpenter.catalog.index import Prices, TypeSet, members
@@ -32,6 +36,12 @@ from karpenter.model.resources import Resources
 KEPT_UNDER_LIMITS = 60
 #: Types the value packing fills per machine; the rest are worse by price and shape than one of these.
 TARGETS = 48
+FEWER_TARGETS = 6
+#: So often the value packing asks whether a class goes into a machine; a thousand pods, no two alike, stay well below.
+STEPS = 2_000_000
+#: USD per hour that a machine costs beside its price when packings are compared, so that pennies never buy a swarm: about its
+#: root volume and address. Plans show prices without it.
+MACHINE_FEE = 0.005
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +98,11 @@ class Claim:
         prices = self.prices
         return prices.offering[prices.cheapest(self.types)].price_per_hour
 
+    @property
+    def cost(self) -> float:
+        """What it is compared by: the price and the fee of a machine."""
+        return self.price + MACHINE_FEE
+
 
 @dataclass(frozen=True)
 class Packing:
@@ -104,8 +119,9 @@ class Packing:
 
     @property
     def badness(self) -> tuple[int, float, int]:
-        """Smaller is better: pods left over, then price, then number of machines."""
-        return (sum(self.left.values()), round(self.prices, 9), len(self.claims))
+        """Smaller is better: pods left over, then cost, then number of machines."""
+        cost = self.prices + MACHINE_FEE * len(self.claims)
+        return (sum(self.left.values()), round(cost, 9), len(self.claims))
 
 
 class _Run:
@@ -116,12 +132,16 @@ class _Run:
     ) -> None:
         self.left = [len(demand.pods) for demand in demands]
         self.limits = {pool: dict(amounts) for pool, amounts in limits.items()}
+        #: What is left of the work the packing may do, and how often each type was chosen so far.
+        self.steps = STEPS
+        self.chosen: Counter[int] = Counter()
         self._relax = relax_min_values
         self._demands = demands
         templates = {option.template.name: option.template for demand in demands for option in demand.options}
         self._limited = {name: template for name, template in templates.items() if name in self.limits}
         self._within = {name: affordable(template, limits[name]) for name, template in self._limited.items()}
-        self._allowed = [self._heaviest(demand) for demand in demands]
+        self._allow()
+        self._await(0)
 
     def allowed(self, position: int) -> tuple[tuple[Option, TypeSet], ...]:
         """Options of the heaviest pools the class can still be bought from, with their affordable types."""
@@ -129,23 +149,73 @@ class _Run:
 
     def joining(self, position: int, template: Template) -> Option | None:
         """How the class may join a claim of this template, if it may."""
-        return next((option for option, _ in self._allowed[position] if option.template is template), None)
+        return self._joining[position].get(template.name)
 
-    def is_limited(self, template: Template) -> bool:
-        """Whether the pool has limits."""
-        return template.name in self.limits
+    def within(self, template: Template) -> TypeSet | None:
+        """Types the pool's limits still allow; None when it has no limits."""
+        return self._within.get(template.name)
 
-    def take(self, claim: Claim) -> None:
-        """Commit a claim: its pods wait no longer, its limits are spent."""
+    def targets(self, worthwhile: Sequence[int]) -> Sequence[int]:
+        """The types to fill for the next machine: in the last half of the work allowed few that were chosen before, then none."""
+        if self.steps > STEPS // 2:
+            return worthwhile
+        often = sorted(worthwhile, key=lambda target: -self.chosen[target])
+        return often[:FEWER_TARGETS] if self.steps > 0 else ()
+
+    def first(self, cpu: int, start: int) -> int:
+        """The first place in ``waiting`` from ``start`` on whose pods ask for no more CPU: they come in falling order."""
+        return bisect_left(self._falling, -cpu, start)
+
+    def take(self, claim: Claim, seed: int) -> int:
+        """Commit as many claims like this as its pods and limits suggest; how many. ``seed`` is the first class still waiting."""
+        most = largest_capacity(claim.template, claim.types) if claim.template.name in self.limits else {}
+        times = min(self.left[position] // count for position, count in claim.contents)
+        if claim.template.name in self.limits:
+            times = min(times, self._affordable_times(claim.template, most))
         for position, count in claim.contents:
-            self.left[position] -= count
-        name = claim.template.name
-        if name in self.limits:
-            spend(self.limits[name], claim)
-            within = affordable(claim.template, self.limits[name])
-            if within != self._within[name]:
-                self._within[name] = within
-                self._allowed = [self._heaviest(demand) for demand in self._demands]
+            self.left[position] -= count * times
+        self._spend(claim.template, most, times)
+        self._await(seed)
+        return times
+
+    def _affordable_times(self, template: Template, most: Resources) -> int:
+        """How many such claims limits allow while they rule out no further type; at least the one that was chosen."""
+        left = self.limits[template.name]
+        times = []
+        for name, amount in left.items():
+            spent = res.ONE if name == res.NODES else most.get(name, 0)
+            if spent > 0:
+                needed = res.ONE if name == res.NODES else template.index.largest_within(name, amount)
+                times.append((amount - needed) // spent + 1)
+        return max(1, min(times, default=sum(self.left)))
+
+    def _spend(self, template: Template, most: Resources, times: int) -> None:
+        """Take from limits what the claims may become at most (SCH-384)."""
+        if template.name not in self.limits:
+            return
+        left = self.limits[template.name]
+        for name in left:
+            left[name] -= times * (res.ONE if name == res.NODES else most.get(name, 0))
+        within = affordable(template, left)
+        if within != self._within[template.name]:
+            self._within[template.name] = within
+            self._allow()
+
+    def give_up(self, seed: int) -> int:
+        """Nothing can be bought for the class any more; how many of its pods are left out."""
+        count, self.left[seed] = self.left[seed], 0
+        self._await(seed)
+        return count
+
+    def _await(self, seed: int) -> None:
+        self.waiting = [position for position in range(seed, len(self.left)) if self.left[position]]
+        self._falling = [-self._demands[position].requests.get(res.CPU, 0) for position in self.waiting]
+        #: The least memory any class asks for from a place in ``waiting`` on.
+        self.least_memory = _least([self._demands[at].requests.get(res.MEMORY, 0) for at in self.waiting])
+
+    def _allow(self) -> None:
+        self._allowed = [self._heaviest(demand) for demand in self._demands]
+        self._joining = [{option.template.name: option for option, _ in found} for found in self._allowed]
 
     def _heaviest(self, demand: Demand) -> tuple[tuple[Option, TypeSet], ...]:
         found: list[tuple[Option, TypeSet]] = []
@@ -158,6 +228,13 @@ class _Run:
         return tuple(found)
 
 
+def _least(amounts: Sequence[int]) -> list[int]:
+    """Per place the least amount from there on."""
+    return [*accumulate(reversed(amounts), min)][::-1]
+
+
+_TINY = 1e-9
+
 #: Chooses and fills a claim for the class at a position, from one option and its affordable types.
 _Choice = Callable[[int, Option, TypeSet, _Run], Claim | None]
 
@@ -169,20 +246,16 @@ def affordable(template: Template, left: Mapping[str, int]) -> TypeSet:
     return template.index.within({name: amount for name, amount in left.items() if name != res.NODES})
 
 
-def spend(left: dict[str, int], claim: Claim) -> None:
-    """Take from limits what the claim may become at most (SCH-384)."""
-    most = largest_capacity(claim.template, claim.types)
-    for name in left:
-        left[name] -= res.ONE if name == res.NODES else most.get(name, 0)
-
-
 def largest_capacity(template: Template, types: TypeSet) -> Resources:
     """The most of each resource any of the types brings."""
     return res.maximum(template.index.types[position].capacity for position in members(types))
 
 
 class Packer:
-    """Packs one set of demands; every call starts afresh. ``relax_min_values``: policy BestEffort (SCH-364)."""
+    """Packs one set of demands, in the order of SCH-231; every call starts afresh.
+
+    ``relax_min_values``: policy BestEffort (SCH-364).
+    """
 
     def __init__(
         self, demands: Sequence[Demand], limits: Mapping[str, Mapping[str, int]], *, relax_min_values: bool
@@ -195,6 +268,7 @@ class Packer:
         self._targets: dict[tuple[int, TypeSet, Requirements], list[int]] = {}
         self._resources = sorted({name for demand in demands for name in demand.requests})
         self._worth = [self._worth_of(demand) for demand in demands]
+        self._likeness = _likeness(demands)
 
     # -- the two packings -----------------------------------------------------------------------------------------------
 
@@ -214,33 +288,31 @@ class Packer:
             while run.left[seed]:
                 claim = self._open(seed, run, choose)
                 if claim is None:
-                    stuck[seed], run.left[seed] = run.left[seed], 0
-                    break
-                for _ in range(self._repeats(claim, run)):
-                    claims.append(claim)
-                    run.take(claim)
+                    stuck[seed] = run.give_up(seed)
+                else:
+                    claims += [claim] * run.take(claim, seed)
         return Packing(name, tuple(claims), stuck, sum(claim.price for claim in claims), run.limits)
 
-    @staticmethod
-    def _repeats(claim: Claim, run: _Run) -> int:
-        if run.is_limited(claim.template):
-            return 1
-        return min(run.left[position] // count for position, count in claim.contents)
-
     def _open(self, seed: int, run: _Run, choose: _Choice) -> Claim | None:
-        """The next claim for the first waiting class: from the heaviest pools that limits allow, equals competing."""
+        """The next claim for the first waiting class: from the heaviest pools that limits allow, equals competing.
+
+        Of pools alike the first is asked for all: the others would answer the same.
+        """
         chosen: list[Claim] = []
+        asked: set[tuple[int, TypeSet | None]] = set()
         for option, types in run.allowed(seed):
-            claim = choose(seed, option, types, run)
+            likeness = (self._likeness[option.template.name], run.within(option.template))
+            claim = choose(seed, option, types, run) if likeness not in asked else None
+            asked.add(likeness)
             if claim is not None:
                 chosen.append(self._closed(claim, run))
         if not chosen:
             return None
-        return min(chosen, key=lambda claim: claim.price / max(self._worth_in(claim), 1e-9))
+        return min(chosen, key=lambda claim: claim.cost / max(self._worth_in(claim.contents), _TINY))
 
     def _closed(self, claim: Claim, run: _Run) -> Claim:
         """Under limits a claim keeps only its cheapest types and those minValues need."""
-        if not run.is_limited(claim.template):
+        if run.within(claim.template) is None:
             return claim
         kept = 0
         for position in claim.template.index.cheapest(claim.requirements, claim.types, KEPT_UNDER_LIMITS):
@@ -259,8 +331,8 @@ class Packer:
 
     def _grown(self, seed: int, option: Option, types: TypeSet, run: _Run) -> Claim | None:
         claim = self._start(option, types)
-        for position in range(seed, len(self._demands)):
-            joining = run.joining(position, claim.template) if run.left[position] else None
+        for position in run.waiting:
+            joining = run.joining(position, claim.template)
             if joining is not None:
                 claim = self._grow(claim, joining, position, run.left[position])
         return claim if claim.contents else None
@@ -296,45 +368,54 @@ class Packer:
 
     def _most_valuable(self, seed: int, option: Option, types: TypeSet, run: _Run) -> Claim | None:
         start = self._start(option, types)
-        best: tuple[float, Claim] | None = None
-        for target in self._worthwhile(start):
-            claim = self._filled(start, seed, target, run)
+        best: tuple[float, int, Claim] | None = None
+        for target in run.targets(self._worthwhile(start)):
+            claim = self._filled(start, target, run)
             if claim is not None:
-                score = self._worth_in(claim) / claim.prices.offering[target].price_per_hour
+                cost = claim.prices.offering[target].price_per_hour + MACHINE_FEE
+                score = self._worth_in(claim.contents) / cost
                 if best is None or score > best[0]:
-                    best = (score, claim)
-        claim = self._right_sized(best[1]) if best else None
+                    best = (score, target, claim)
+        if best is not None:
+            run.chosen[best[1]] += 1
+        claim = self._right_sized(best[2]) if best is not None else None
         if claim is None or not claim.template.index.diverse(claim.requirements, claim.types):
             return self._grown(seed, option, types, run)
         return claim
 
-    def _filled(self, start: Claim, seed: int, target: int, run: _Run) -> Claim | None:
-        """One machine of the target type, filled class by class; None when the seed does not go in."""
-        template = start.template
-        free = dict(res.subtract(template.index.types[target].allocatable, template.overhead_of(target)))
-        claim = start
-        for position in range(seed, len(self._demands)):
-            if run.left[position]:
-                requests = self._demands[position].requests
-                count = most_copies(requests, free, run.left[position])
-                joined = self._joined_by(claim, position, target, run) if count else None
-                if joined is not None:
-                    claim = replace(joined, contents=(*claim.contents, (position, count)))
-                    for name, amount in requests.items():
-                        if amount:
-                            free[name] -= amount * count
-            if position == seed and not claim.contents:
+    def _filled(self, start: Claim, target: int, run: _Run) -> Claim | None:
+        """One machine of the target type, filled class by class; None when the first class does not go in."""
+        template, requirements, types = start.template, start.requirements, start.types
+        free = res.subtract(template.index.types[target].allocatable, template.overhead_of(target))
+        contents: list[tuple[int, int]] = []
+        place = 0
+        while place < len(run.waiting) and run.least_memory[place] <= free.get(res.MEMORY, 0):
+            run.steps -= 1
+            position = run.waiting[place]
+            requests = self._demands[position].requests
+            count = most_copies(requests, free, run.left[position])
+            joined = self._joined_by(template, requirements, run.joining(position, template)) if count else None
+            if joined is not None and (types & joined[1]) >> target & 1:
+                requirements, types = joined[0], types & joined[1]
+                contents.append((position, count))
+                for name, amount in requests.items():
+                    if amount:
+                        free[name] -= amount * count
+            if not contents:
                 return None
-        return claim
+            place = run.first(free.get(res.CPU, 0), place + 1)
+        return replace(start, requirements=requirements, types=types, contents=tuple(contents)) if contents else None
 
-    def _joined_by(self, claim: Claim, position: int, target: int, run: _Run) -> Claim | None:
-        """The claim narrowed to what one more class allows; None when the target type is not among it."""
-        joining = run.joining(position, claim.template)
-        narrowed = self._narrowed(claim.requirements, joining) if joining is not None else None
+    def _joined_by(
+        self, template: Template, requirements: Requirements, joining: Option | None
+    ) -> tuple[Requirements, TypeSet] | None:
+        """What one more class makes of a claim's requirements, and the types that leaves; None if it may not join."""
+        narrowed = self._narrowed(requirements, joining) if joining is not None else None
         if joining is None or narrowed is None:
             return None
-        types = claim.types & joining.types & self._possible(claim.template, narrowed)
-        return replace(claim, requirements=narrowed, types=types) if types >> target & 1 else None
+        if narrowed is requirements:
+            return requirements, joining.types
+        return narrowed, joining.types & self._possible(template, narrowed)
 
     def _right_sized(self, claim: Claim) -> Claim:
         """The claim with every type that holds its pods; the cheapest is at most as dear as the one it was filled for."""
@@ -368,7 +449,7 @@ class Packer:
         return known
 
     def _worthwhile(self, claim: Claim) -> list[int]:
-        """Types to consider for a claim: unbeaten by price and shape, and those minValues allow."""
+        """Types to consider for a claim: unbeaten by price and shape."""
         key = (id(claim.template), claim.types, claim.requirements)
         known = self._targets.get(key)
         if known is None:
@@ -381,18 +462,33 @@ class Packer:
         """USD per hour one pod costs on the machine that suits it best, were it full of its like."""
         option = demand.options[0]
         template = option.template
-        requirements = option.requirements
-        prices = template.index.prices(requirements)
-        claim = Claim(template, requirements, self._possible(template, requirements), {})
-        shares = (
-            prices.offering[position].price_per_hour * _share(demand.requests, template, position)
-            for position in self._worthwhile(claim)
-            if option.types >> position & 1
+        claim = Claim(template, option.requirements, option.types, {})
+        return min(
+            (
+                (claim.prices.offering[position].price_per_hour + MACHINE_FEE)
+                * _share(demand.requests, template, position)
+                for position in self._worthwhile(claim)
+            ),
+            default=0.0,
         )
-        return min(shares, default=0.0)
 
-    def _worth_in(self, claim: Claim) -> float:
-        return sum(self._worth[position] * count for position, count in claim.contents)
+    def _worth_in(self, contents: Sequence[tuple[int, int]]) -> float:
+        return sum(self._worth[position] * count for position, count in contents)
+
+
+def _likeness(demands: Sequence[Demand]) -> dict[str, int]:
+    """Templates by name, those with equal numbers differing in nothing but their pools' names and limits."""
+    templates = {option.template.name: option.template for demand in demands for option in demand.options}
+    taken: dict[str, list[TypeSet]] = {name: [] for name in templates}
+    for demand in demands:
+        types = {option.template.name: option.types for option in demand.options}
+        for name, found in taken.items():
+            found.append(types.get(name, 0))
+    numbers: dict[object, int] = {}
+    return {
+        name: numbers.setdefault((template.alike, tuple(taken[name])), len(numbers))
+        for name, template in templates.items()
+    }
 
 
 def _share(requests: Resources, template: Template, position: int) -> float:

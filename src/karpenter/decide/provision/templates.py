@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from karpenter.api.core import PodSpec, Taint, Toleration
 from karpenter.api.karpenter import NodePool
@@ -52,6 +53,13 @@ class Template:
     def weight(self) -> int:
         """Preference of the NodePool; higher goes first."""
         return self.pool.spec.weight or 0
+
+    @cached_property
+    def alike(self) -> object:
+        """What a claim of the pool depends on, its name aside; taints decide only which pods may join."""
+        own = self.requirements.without((labels.NODE_POOL,))
+        groups = tuple((group.types, tuple(sorted(group.overhead.items()))) for group in self.daemons)
+        return (id(self.index), self.weight, own, self.types, groups)
 
     def holding(self, requests: Resources) -> TypeSet:
         """Types that hold the requests beside their DaemonSets (SCH-216)."""

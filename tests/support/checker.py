@@ -161,14 +161,19 @@ class World:
 
 
 def places_of_claim(world: World, claim: NodeClaim, kept: Iterable[str] | None = None) -> list[Place]:
-    """Every type a claim may become with every label it may get; ``kept`` are the types named by a plan."""
+    """Every type a claim may become with every label it may get.
+
+    ``kept`` are the types named by a plan, bought from what is sold now. A claim that is there may become a type that is sold
+    out since.
+    """
     wanted = _expressions(claim.spec.requirements)
     names = set(kept) if kept is not None else {item.name for item in world.types}
     own = tuple(item.as_taint() for item in claim.spec.taints)
+    turn = become if kept is not None else named
     found = [
         place
         for item in world.types
-        if item.name in names and (place := become(world, item, wanted, claim.metadata.labels, own)) is not None
+        if item.name in names and (place := turn(world, item, wanted, claim.metadata.labels, own)) is not None
     ]
     for place in found:
         place.free = _after_daemons(world, place, {})
@@ -188,11 +193,20 @@ def become(
     sold = [o for o in sold if all(accepts(op, v, o[key]) for key, op, v in wanted if key in o)]
     if not sold:
         return None
+    return named(world, item, (*wanted, *((key, "In", tuple(o[key] for o in sold)) for key in sold[0])), own, taints)
+
+
+def named(
+    world: World, item: InstanceType, wanted: Iterable[Expression], own: Mapping[str, str], taints: tuple[Taint, ...]
+) -> Place | None:
+    """What a machine of this type would be under requirements, however it is bought; None when they rule it out."""
+    wanted = tuple(wanted)
     labels: dict[str, Possible] = {}
     for key, form in item.requirements.items():
-        possible: Possible = frozenset(o[key] for o in sold) if key in sold[0] else frozenset(form.values or (None,))
         labels[key] = frozenset(
-            value for value in possible if all(accepts(op, v, value) for other, op, v in wanted if other == key)
+            value
+            for value in form.values or (None,)
+            if all(accepts(op, v, value) for other, op, v in wanted if other == key)
         )
         if not labels[key]:
             return None

@@ -101,6 +101,7 @@ class TypeIndex:
         self._capacity = _axes([item.capacity for item in self.types])
         self._matching = lru_cache(_REMEMBERED)(self._match)
         self._prices = lru_cache(_REMEMBERED)(self._price)
+        self._implying = lru_cache(_REMEMBERED)(self._imply)
         self._reached = lru_cache(_REMEMBERED)(self._reach)
 
     def matching(self, requirements: Requirements) -> TypeSet:
@@ -121,6 +122,19 @@ class TypeIndex:
                 found |= forms.by_value.get(value, 0)
         for form, types in forms.candidates(requirement):
             if form.has_intersection(requirement) or (tolerant and form.accepts_absent):
+                found |= types
+        return found
+
+    def implying(self, held: Requirement, asked: Requirement) -> TypeSet:
+        """Types whose label, once ``held`` is true of it, satisfies what is asked whatever it turns out to be."""
+        return self._implying(held, asked)
+
+    def _imply(self, held: Requirement, asked: Requirement) -> TypeSet:
+        forms = self._forms.get(asked.key)
+        undefined = self.everything if forms is None else self.everything & ~forms.defined
+        found = undefined if held.implies(asked) else 0
+        for form, types in forms.all if forms is not None else ():
+            if form.intersect(held).implies(asked):
                 found |= types
         return found
 

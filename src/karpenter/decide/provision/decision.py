@@ -17,20 +17,21 @@ from enum import StrEnum
 from karpenter.api.core import Pod
 from karpenter.catalog.index import TypeIndex
 from karpenter.cluster.classes import PodClass
-from karpenter.cluster.nodes import NodeView
 from karpenter.cluster.snapshot import PodGroup, Snapshot
 from karpenter.decide.plan import PlacedPods, Plan, PlannedClaim, SkippedPool, UnplacedPod
 from karpenter.decide.provision import eligible, templates
 from karpenter.decide.provision.existing import Machine, machines, pour
 from karpenter.decide.provision.failures import why_not
 from karpenter.decide.provision.finalise import planned_claims
-from karpenter.decide.provision.packing import Demand, Option, Packer, Packing, affordable, largest_capacity
+from karpenter.decide.provision.limits import affordable, left_of_limits
+from karpenter.decide.provision.packing import Demand, Option, Packer, Packing
+from karpenter.decide.provision.prospects import Prospects
 from karpenter.decide.provision.templates import Template
 from karpenter.decide.provision.variants import Ladder, PreferencePolicy, Variant
 from karpenter.decide.reasons import Category, Reason
 from karpenter.model import labels, taints
 from karpenter.model import resources as res
-from karpenter.model.requirements import compatible, from_wire
+from karpenter.model.requirements import compatible
 
 #: So often all demand is packed anew for pods that limits leave out. Pods still out then go on alone, with what limits leave.
 ROUNDS = 8
@@ -93,9 +94,10 @@ class _Decision:
         daemons = tuple(daemon for daemon in snapshot.daemons if not daemon.spec.resource_claims)  # SCH-212
         self._templates, self._skipped = templates.usable(snapshot.pools, indexes, daemons, min_values=self._strict)
         by_name = {template.name: template for template in self._templates}
-        self._machines = machines(snapshot.nodes, by_name, daemons)
+        prospects = Prospects(daemons)
+        self._machines = machines(snapshot.nodes, by_name, daemons, prospects)
         self._limits: Mapping[str, Mapping[str, int]] = {
-            t.name: left for t in self._templates if (left := _left_of_limits(t, snapshot.nodes))
+            t.name: left for t in self._templates if (left := left_of_limits(t, snapshot.nodes, prospects))
         }
         self._well_known = labels.WELL_KNOWN.union(*(index.well_known for index in indexes.values()))
         soft_taints = any(
@@ -310,22 +312,3 @@ def _no_template(skipped: SkippedPool) -> Reason:
             detail="nodepool requirements filtered out all available instance types",
         )
     return Reason(Category.NO_POOL, skipped.node_pool, detail=f"no dynamic nodepools found ({skipped.reason})")
-
-
-def _left_of_limits(template: Template, views: Sequence[NodeView]) -> dict[str, int]:
-    """Limits minus the capacity of the pool's machines (SCH-381); a claim yet to launch counts as the largest it may become."""
-    limits = res.parse(template.pool.spec.limits)
-    if not limits:
-        return {}
-    used = res.add(*(_capacity(view, template) for view in views if view.pool == template.name and not view.leaving))
-    return res.subtract(limits, used)
-
-
-def _capacity(view: NodeView, template: Template) -> dict[str, int]:
-    capacity = dict(view.capacity)
-    if not view.launched and view.claim is not None:
-        wanted = from_wire(view.claim.spec.requirements)
-        types = template.index.matching(wanted) & template.index.buyable(wanted)
-        capacity = dict(largest_capacity(template, types))
-    capacity[res.NODES] = res.ONE
-    return capacity

@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from karpenter.api.core import Pod
-from karpenter.catalog.index import TypeIndex, TypeSet, members
+from karpenter.catalog.index import TypeIndex
 from karpenter.cluster.classes import PodClass
 from karpenter.cluster.nodes import NodeView
 from karpenter.cluster.snapshot import Daemon
-from karpenter.decide.provision.templates import Template, runs_on, terms_of, types_running
+from karpenter.decide.provision.prospects import Prospects
+from karpenter.decide.provision.templates import Template, runs_on, terms_of
 from karpenter.decide.provision.variants import Variant
 from karpenter.model import labels, taints
 from karpenter.model import resources as res
-from karpenter.model.requirements import Op, Requirement, Requirements, compatible, from_labels, from_wire
+from karpenter.model.requirements import Op, Requirement, Requirements, compatible, from_labels
 from karpenter.model.resources import Resources
 
 _STRICT: frozenset[str] = frozenset()
@@ -36,12 +37,18 @@ def most_copies(requests: Resources, left: Mapping[str, int], wanted: int) -> in
 class Machine:
     """A machine during one decision: its view and what is still free on it."""
 
-    def __init__(self, view: NodeView, template: Template | None, daemons: Sequence[Daemon]) -> None:
+    def __init__(
+        self, view: NodeView, template: Template | None, daemons: Sequence[Daemon], prospects: Prospects
+    ) -> None:
         self.view = view
         self._index = template.index if template is not None else None
-        self._types = _types_of(view, self._index)
+        self._types = prospects.types(view, self._index) if self._index is not None else 0
         self._labels = _defined(view, self._index)
-        offered = self._promised(daemons) if self._types else self._allocatable(daemons)
+        offered = (
+            prospects.promised(view, self._index)
+            if self._index is not None and self._types
+            else self._allocatable(daemons)
+        )
         self.left = res.subtract(offered, view.requested)
         self.pods: list[Pod] = []
 
@@ -65,23 +72,6 @@ class Machine:
             compatible(held, term, _STRICT) for term in terms_of(daemon.spec)
         )
 
-    def _promised(self, daemons: Sequence[Daemon]) -> Resources:
-        """What a claim that has not launched leaves to pods at least: of each of its types what that type's DaemonSets leave."""
-        assert self._index is not None
-        offers = self.view.offers.without((labels.HOSTNAME,)).intersect(
-            from_labels(dict.fromkeys(labels.SIMULATION_ONLY, "true"))
-        )
-        running = [
-            (daemon.requests, types_running(daemon.spec, offers, self.view.taints, self._index)) for daemon in daemons
-        ]
-        return res.minimum(
-            res.subtract(
-                self._index.types[position].allocatable,
-                res.add(*(requests for requests, types in running if types >> position & 1)),
-            )
-            for position in members(self._types)
-        )
-
     def offers(self, asked: Requirements) -> bool:
         """Whether the machine's labels satisfy what is asked (strict, SCH-167); before launch, whichever it will get."""
         return all(self._certain(item) for item in asked.values())
@@ -92,8 +82,7 @@ class Machine:
         held = self.view.offers.of(asked.key)
         if asked.key in self.view.offers and held.implies(asked):
             return True
-        forms = (self._index.types[position].requirements.of(asked.key) for position in members(self._types))
-        return bool(self._types) and all(form.intersect(held).implies(asked) for form in forms)
+        return bool(self._types) and not self._types & ~self._index.implying(held, asked)
 
     def room(self, pod_class: PodClass, variant: Variant, wanted: int) -> int:
         """How many pods of the class fit here (SCH-272), at most ``wanted``."""
@@ -109,14 +98,6 @@ class Machine:
         self.pods.extend(pods)
 
 
-def _types_of(view: NodeView, index: TypeIndex | None) -> TypeSet:
-    """Types a claim that has not launched may become."""
-    if view.launched or index is None or view.claim is None:
-        return 0
-    wanted = from_wire(view.claim.spec.requirements)
-    return index.matching(wanted) & index.buyable(wanted)
-
-
 def _defined(view: NodeView, index: TypeIndex | None) -> Requirements:
     """Labels that are settled. A claim's own labels are; a custom key it only requires will not become a label (SCH-622)."""
     if view.launched or view.claim is None:
@@ -127,12 +108,12 @@ def _defined(view: NodeView, index: TypeIndex | None) -> Requirements:
 
 
 def machines(
-    views: Sequence[NodeView], templates: Mapping[str, Template], daemons: Sequence[Daemon]
+    views: Sequence[NodeView], templates: Mapping[str, Template], daemons: Sequence[Daemon], prospects: Prospects
 ) -> tuple[Machine, ...]:
     """Machines pods may join, in the order they are tried: initialised first, then by name (SCH-270, SCH-095)."""
     staying = (view for view in views if not view.leaving)
     ordered = sorted(staying, key=lambda view: (not view.initialized, view.name))
-    return tuple(Machine(view, templates.get(view.pool), daemons) for view in ordered)
+    return tuple(Machine(view, templates.get(view.pool), daemons, prospects) for view in ordered)
 
 
 def pour(

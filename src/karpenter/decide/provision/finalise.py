@@ -149,8 +149,5 @@ def _drawn(item: Requirement, name: str) -> str:
     high = item.lte if item.lte is not None else max(low, _LARGEST_LABEL_INTEGER)
     seed = int.from_bytes(hashlib.sha256(f"{name}/{item.key}".encode()).digest()[:8], "big")
     span = high - low + 1
-    for step in range(min(span, len(item.values) + 1)):
-        value = str(low + (seed + step) % span)
-        if value not in item.values:
-            return value
-    return str(low)
+    candidates = (str(low + (seed + step) % span) for step in range(len(item.values) + 1))
+    return next(value for value in candidates if value not in item.values)

@@ -23,9 +23,10 @@ from functools import cached_property
 from itertools import accumulate
 
 from karpenter.api.core import Pod
-from karpenter.catalog.index import Prices, TypeSet, members
+from karpenter.catalog.index import Prices, TypeSet
 from karpenter.cluster.classes import PodClass
 from karpenter.decide.provision.existing import most_copies
+from karpenter.decide.provision.limits import affordable, largest_capacity
 from karpenter.decide.provision.templates import Template, relaxed_min_values
 from karpenter.decide.provision.variants import Variant
 from karpenter.model import resources as res
@@ -237,18 +238,6 @@ _TINY = 1e-9
 
 #: Chooses and fills a claim for the class at a position, from one option and its affordable types.
 _Choice = Callable[[int, Option, TypeSet, _Run], Claim | None]
-
-
-def affordable(template: Template, left: Mapping[str, int]) -> TypeSet:
-    """Types of the pool that what is left of its limits allows (SCH-382)."""
-    if left.get(res.NODES, res.ONE) < res.ONE:
-        return 0
-    return template.index.within({name: amount for name, amount in left.items() if name != res.NODES})
-
-
-def largest_capacity(template: Template, types: TypeSet) -> Resources:
-    """The most of each resource any of the types brings."""
-    return res.maximum(template.index.types[position].capacity for position in members(types))
 
 
 class Packer:

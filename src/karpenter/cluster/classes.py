@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from karpenter.api.core import Affinity, NodeSelectorTerm, Pod, PodSpec, Volume
+from karpenter.api.core import Affinity, Container, NodeSelectorTerm, Pod, PodSpec, Volume
 from karpenter.model import labels, pods
 from karpenter.model import resources as res
 from karpenter.model.requirements import Op, Requirement, Requirements, requirement
@@ -67,28 +67,46 @@ class PodClasses:
 
 
 def _key(pod: Pod) -> bytes:
-    """Volumes without a source that matters are left out: the token volume every pod is given has a name of its own."""
+    """Only what decisions read: names of containers and volumes, soft constraints nobody honours yet and priority would split
+    replicas of different workloads that are the same to a machine."""
     spec, status = pod.spec, pod.status
     seen = (
-        spec.containers,
-        spec.init_containers,
+        [_of_container(container) for container in spec.containers],
+        [_of_container(container) for container in spec.init_containers],
         spec.node_selector,
         spec.tolerations,
-        spec.affinity,
-        spec.topology_spread_constraints,
+        _of_affinity(spec.affinity),
+        [spread for spread in spec.topology_spread_constraints if spread.when_unsatisfiable != "ScheduleAnyway"],
         spec.resources,
         spec.overhead,
         [volume for volume in spec.volumes if volume != Volume(name=volume.name)],
         spec.resource_claims,
-        spec.priority,
     )
     if not (
         status.container_statuses or status.init_container_statuses or status.resources or status.allocated_resources
     ):
         return _encoder.encode(seen)
     resizing = [condition for condition in status.conditions if condition.type == "PodResizePending"]
-    held = (status.container_statuses, status.init_container_statuses, status.resources, status.allocated_resources)
+    names = [container.name for container in (*spec.containers, *spec.init_containers)]
+    held = (
+        names,
+        status.container_statuses,
+        status.init_container_statuses,
+        status.resources,
+        status.allocated_resources,
+    )
     return _encoder.encode((seen, held, [(condition.type, condition.reason) for condition in resizing]))
+
+
+def _of_container(container: Container) -> tuple[object, ...]:
+    return (container.resources, container.restart_policy, [port for port in container.ports if port.host_port])
+
+
+def _of_affinity(affinity: Affinity | None) -> object:
+    if affinity is None:
+        return None
+    near, far = affinity.pod_affinity, affinity.pod_anti_affinity
+    return (affinity.node_affinity, near.required if near else (), far.required if far else ())
 
 
 def required_terms(affinity: Affinity | None) -> tuple[NodeSelectorTerm, ...]:

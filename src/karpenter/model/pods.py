@@ -103,7 +103,7 @@ def is_provisionable(pod: Pod) -> bool:
     """
     return (
         not pod.spec.node_name
-        and pod.metadata.deletion_timestamp is None
+        and is_active(pod)
         and is_unschedulable(pod)
         and not is_daemon(pod)
         and not is_static(pod)

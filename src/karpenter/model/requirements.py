@@ -90,6 +90,8 @@ class Requirement:
             values = frozenset(value for value in values if _within(value, gte, lte))
         if not complement:
             gte = lte = None
+        elif _excludes_all(values, gte, lte):
+            return Requirement(self.key, False, min_values=min_values, present=True)
         present = present and complement == bool(values)  # the other forms say so themselves
         return Requirement(self.key, complement, values, gte, lte, min_values, present)
 
@@ -100,7 +102,7 @@ class Requirement:
         if gte is not None and lte is not None and gte > lte:
             return False
         if self.complement and other.complement:
-            return True
+            return not _excludes_all(self.values | other.values, gte, lte)
         if self.complement:
             return any(value not in self.values and _within(value, gte, lte) for value in other.values)
         if other.complement:
@@ -147,6 +149,13 @@ def _within(value: str, gte: int | None, lte: int | None) -> bool:
         return True
     number = as_integer(value)
     return number is not None and (gte is None or number >= gte) and (lte is None or number <= lte)
+
+
+def _excludes_all(values: frozenset[str], gte: int | None, lte: int | None) -> bool:
+    """Whether every integer between two bounds is excluded, so that no value is left."""
+    if gte is None or lte is None or lte - gte >= len(values):
+        return False
+    return all(str(number) in values for number in range(gte, lte + 1))
 
 
 def as_integer(value: str) -> int | None:

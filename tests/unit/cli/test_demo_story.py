@@ -51,7 +51,7 @@ def test_every_frame_fits_the_terminal_and_counts_what_it_does_not_show(width: i
     async def main(clock: LoopClock) -> None:
         async with on_stage(clock, Cast(ec2.types())) as stage:
             screen = Screen(console, stage, START, 40.0)
-            teller = Teller(stage, story(200, 1), screen.chapter)
+            teller = Teller(stage, story(500, 1), screen.chapter)
             showing = asyncio.create_task(screen.run())
             await teller.set_up()
             await teller.rise_and_fall()

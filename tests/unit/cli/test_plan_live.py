@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from conftest import Json, pod, pool
+from cli_words import Json, pod, pool
+
 from karpenter.cli.live import collect
 from karpenter.kube.memory import MemoryKube, MemoryServer
 from karpenter.model.clock import SystemClock

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from cli_words import Plan, pod, pool
 from legality import faults
 from typer.testing import CliRunner
 
-from conftest import Plan, pod, pool
 from karpenter.api.crds import to_yaml
 from karpenter.cli.main import COMMANDS, app
 

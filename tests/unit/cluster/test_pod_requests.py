@@ -16,6 +16,7 @@ from karpenter.api.core import (
     PodResourceClaim,
     PodSpec,
     ResourceRequirements,
+    TopologySpreadConstraint,
     Volume,
 )
 from karpenter.api.meta import Condition
@@ -165,7 +166,12 @@ def test_the_token_volume_of_each_pod_does_not_split_a_workload() -> None:
     assert classes.of(pod("p", BASE, volumes=token("a"))) is classes.of(pod("q", BASE, volumes=token("b")))
 
 
+def spread(when: str) -> TopologySpreadConstraint:
+    return TopologySpreadConstraint(max_skew=1, topology_key="zone", when_unsatisfiable=when)
+
+
 DIFFERENT = [
+    {"topology_spread_constraints": (spread("DoNotSchedule"),)},
     {"containers": (container({"cpu": "2"}),)},
     {"containers": (container(BASE, ports=(ContainerPort(host_port=80),)),)},
     {"init_containers": (container({"cpu": "1"}),)},
@@ -175,7 +181,6 @@ DIFFERENT = [
     {"tolerations": (tolerating("a"),)},
     {"overhead": {"cpu": "1"}},
     {"resources": ResourceRequirements(requests={"cpu": "3"})},
-    {"priority": 7},
     {"resource_claims": (PodResourceClaim(name="gpu"),)},
     {"volumes": (Volume(name="v", persistent_volume_claim=PersistentVolumeClaimSource(claim_name="disk")),)},
     {"volumes": (Volume(name="v", ephemeral=msgspec.Raw(b"{}")),)},
@@ -191,6 +196,20 @@ def test_pods_that_differ_in_what_scheduling_reads_are_of_different_classes() ->
         *(classes.of(pod("p", **{"requests": BASE, **fields})) for fields in DIFFERENT),
     ]  # type: ignore[arg-type]
     assert len(set(found)) == len(found)
+
+
+SAME = [
+    {"priority": 7},
+    {"containers": (msgspec.structs.replace(container(BASE), name="other"),)},
+    {"containers": (container(BASE, ports=(ContainerPort(container_port=80),)),)},
+    {"topology_spread_constraints": (spread("ScheduleAnyway"),)},
+]
+
+
+def test_what_no_decision_reads_splits_no_class() -> None:
+    classes = PodClasses()
+    plain = classes.of(pod("p", BASE))
+    assert {classes.of(pod("p", **{"requests": BASE, **fields})) for fields in SAME} == {plain}  # type: ignore[arg-type]
 
 
 def test_the_order_of_keys_in_a_manifest_does_not_split_a_class() -> None:

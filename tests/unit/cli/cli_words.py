@@ -1,0 +1,54 @@
+"""Objects as files hold them, for tests of the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from typer.testing import Result
+
+Json = dict[str, object]
+Plan = Callable[..., Result]
+
+
+def type_of(name: str, cpu: int, gib: int, price: float) -> Json:
+    """An instance type of the simplest kind, sold on demand in one zone."""
+    where = [
+        {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["zone-a"]},
+        {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
+    ]
+    return {
+        "name": name,
+        "architecture": "amd64",
+        "operatingSystems": ["linux"],
+        "resources": {"cpu": str(cpu), "memory": f"{gib}Gi", "pods": "110"},
+        "labels": {"example.com/family": name[0]},
+        "offerings": [{"price": price, "requirements": where}],
+    }
+
+
+def pool(name: str = "default", **spec: object) -> Json:
+    """A NodePool that takes every type."""
+    reference = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
+    template: Json = {"spec": {"requirements": [], "nodeClassRef": reference}}
+    return {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodePool",
+        "metadata": {"name": name},
+        "spec": {"template": template, **spec},
+    }
+
+
+def pod(name: str = "web", cpu: object = "500m", **spec: object) -> Json:
+    """A pod manifest as people write it: no namespace, no status."""
+    containers = [{"name": "app", "image": "app", "resources": {"requests": {"cpu": cpu, "memory": "256Mi"}}}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {"containers": containers, **spec},
+    }
+
+
+def listed(*items: Json) -> Json:
+    """The objects as one List."""
+    return {"apiVersion": "v1", "kind": "List", "items": list(items)}

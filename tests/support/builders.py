@@ -53,6 +53,7 @@ from karpenter.catalog.index import TypeIndex
 from karpenter.catalog.types import InstanceType
 from karpenter.cluster.snapshot import Snapshot
 from karpenter.cluster.state import ClusterState
+from karpenter.decide.explain import message
 from karpenter.decide.plan import Plan
 from karpenter.decide.provision import Options, provision
 from karpenter.model import labels
@@ -331,7 +332,8 @@ def categories(result: Plan) -> set[str]:
 
 
 def details(result: Plan) -> str:
-    return "; ".join(sorted({reason.detail for item in result.unplaced for reason in item.reasons}))
+    """What the pods that stay waiting are told, one cause after the other."""
+    return "; ".join(sorted({message(reason) for item in result.unplaced for reason in item.reasons}))
 
 
 def asked(result: Plan, key: str) -> list[tuple[str, tuple[str, ...]]]:

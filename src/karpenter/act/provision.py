@@ -15,15 +15,15 @@ from karpenter.act.world import World
 from karpenter.api.core import Pod
 from karpenter.api.kinds import NODE_CLAIM
 from karpenter.cluster.snapshot import pod_key
-from karpenter.decide.explain import pod_message
-from karpenter.decide.plan import PlacedPods, Plan, PlannedClaim, UnplacedPod
+from karpenter.decide.explain import pod_message, skip_message
+from karpenter.decide.plan import PlacedPods, Plan, PlannedClaim, SkippedPool, UnplacedPod
 from karpenter.decide.provision.eligible import is_opt_out
-from karpenter.decide.provision.templates import NO_COMPATIBLE_TYPES
-from karpenter.decide.reasons import Category
+from karpenter.decide.reasons import Category, Skip
 from karpenter.kube.errors import AlreadyExists, KubeError
 
 _FAILED_SILENCE = timedelta(minutes=5)
 _AT_ONCE = 64
+_FILTERED = (Skip.FILTERED, Skip.FILTERED_MIN_VALUES)
 _log = structlog.get_logger()
 
 
@@ -44,6 +44,8 @@ class Executor:
         self._window = nomination_window
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._said: dict[str, str] = {}
+        self._skipped: frozenset[SkippedPool] = frozenset()
+        self._without_pools = False
 
     async def carry_out(self, plan: Plan, decision_seconds: float) -> Outcome:
         """Create the plan's claims and publish what it says. A failed claim costs its pods this pass, nothing else."""
@@ -82,11 +84,21 @@ class Executor:
             self._say_unplaced(unplaced, texts[uid], is_news=self._said.get(uid) != texts[uid])
         self._said = texts
         for skipped in plan.skipped_pools:
-            pool = self._world.state.pool(skipped.node_pool)
-            if pool is not None and skipped.reason.startswith(NO_COMPATIBLE_TYPES):
-                reason, silence = "NoCompatibleInstanceTypes", timedelta(minutes=1)
-                about = about_pool(pool.metadata)
-                self._world.events.publish(Happening(about, WARNING, reason, skipped.reason, (), silence))
+            self._say_skipped(skipped)
+        if _without_pools(plan) and not self._without_pools:
+            _log.info("no dynamic nodepools found")
+        self._skipped = frozenset(plan.skipped_pools)
+        self._without_pools = _without_pools(plan)
+
+    def _say_skipped(self, skipped: SkippedPool) -> None:
+        """A pool that takes no part, logged when that changes; an event where its requirements leave no type (SCH-653)."""
+        if skipped not in self._skipped:
+            _log_skipped(skipped)
+        pool = self._world.state.pool(skipped.node_pool)
+        if pool is not None and skipped.reason in _FILTERED:
+            reason, silence = "NoCompatibleInstanceTypes", timedelta(minutes=1)
+            about = about_pool(pool.metadata)
+            self._world.events.publish(Happening(about, WARNING, reason, skip_message(skipped), (), silence))
 
     def _nominated(self, pod: Pod, placed: PlacedPods) -> Happening:
         claim = self._world.state.claim(placed.key)
@@ -142,6 +154,27 @@ class Executor:
         text = f"Pod should schedule on: nodeclaim/{planned.name}"
         self._world.events.publish(*(Happening(about_pod(pod), NORMAL, "Nominated", text) for pod in planned.pods))
         return None
+
+
+def _without_pools(plan: Plan) -> bool:
+    """Whether pods wait because no NodePool takes part at all."""
+    return any(reason.category is Category.NO_POOL for unplaced in plan.unplaced for reason in unplaced.reasons)
+
+
+def _log_skipped(skipped: SkippedPool) -> None:
+    pool = {"name": skipped.node_pool}
+    match skipped.reason:
+        case Skip.NOT_READY:
+            _log.error("ignoring nodepool, not ready", NodePool=pool, error=skip_message(skipped))
+        case Skip.UNRESOLVED:
+            _log.error("skipping, unable to resolve instance types", NodePool=pool)
+        case Skip.NO_TYPES:
+            _log.info("skipping, no resolved instance types found", NodePool=pool)
+        case Skip.FILTERED | Skip.FILTERED_MIN_VALUES:
+            text = "skipping, nodepool requirements filtered out all instance types"
+            _log.info(text, NodePool=pool, reason=skipped.reason.value)
+        case Skip.STATIC | Skip.DELETING:
+            pass
 
 
 def _name(pod: Pod) -> str:

@@ -68,6 +68,7 @@ def plan(
     ] = "Strict",
 ) -> None:
     """Say which machines would be bought for the pods that wait, and what they cost. Changes nothing."""
+    from karpenter.decide.explain import skip_message
     from karpenter.decide.provision import MinValuesPolicy, Options, PreferencePolicy
 
     options = Options(PreferencePolicy(preference_policy), MinValuesPolicy(min_values_policy))
@@ -77,7 +78,7 @@ def plan(
         _complain(objects, skip_invalid=skip_invalid)
         found, seconds = _decided(objects, catalogue.index, options)
         for skipped in found.skipped_pools:
-            _say(f"NodePool {skipped.node_pool} takes no part: {skipped.reason}")
+            _say(f"NodePool {skipped.node_pool} takes no part: {skip_message(skipped)}")
         _write(_report(found, catalogue, seconds), output)
 
 

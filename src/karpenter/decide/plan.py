@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from karpenter.api.core import Pod
 from karpenter.api.karpenter import NodeClaim
 from karpenter.catalog.types import Offering
-from karpenter.decide.reasons import Reason
+from karpenter.decide.reasons import Reason, Skip
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,11 @@ class UnplacedPod:
 
 @dataclass(frozen=True)
 class SkippedPool:
-    """A NodePool that took no part, and why."""
+    """A NodePool that took no part, and why; ``detail`` is what its own conditions say."""
 
     node_pool: str
-    reason: str
+    reason: Skip
+    detail: str = ""
 
 
 @dataclass(frozen=True)

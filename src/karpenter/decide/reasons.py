@@ -10,6 +10,18 @@ from karpenter.model.requirements import Incompatibility, Requirements
 from karpenter.model.resources import Resources
 
 
+class Skip(StrEnum):
+    """Why a NodePool takes no part in a pass (SCH-110, SCH-115, SCH-122)."""
+
+    STATIC = "static"
+    DELETING = "deleting"
+    NOT_READY = "not-ready"
+    UNRESOLVED = "unresolved"
+    NO_TYPES = "no-types"
+    FILTERED = "filtered"
+    FILTERED_MIN_VALUES = "filtered-min-values"
+
+
 class Category(StrEnum):
     """What stood in the way (SCH-860; the ``types-`` ones are the rows of SCH-334)."""
 
@@ -19,6 +31,7 @@ class Category(StrEnum):
     HOST_PORT = "host-port"
     DEVICE = "device"
     NO_POOL = "no-pool"
+    SKIPPED_POOL = "skipped-pool"
     NO_TYPES = "no-types"
     LIMITS = "limits"
     TAINT = "taint"
@@ -41,13 +54,16 @@ class Category(StrEnum):
 class Reason:
     """One obstacle. Fields that do not belong to the category are empty.
 
-    ``detail`` names what the category alone does not (an unsupported constraint, a limit). ``considered`` and the three counts
-    are instance types: how many were looked at, and how many met the requirements, had enough resources, had an offering.
+    ``detail`` names what the category alone does not (an unsupported constraint, a limit, the condition of a skipped pool).
+    ``min_values`` are the labels of which too few values are left. ``considered`` and the three counts are instance types: how
+    many were looked at, and how many met the requirements, had enough resources, had an offering.
     """
 
     category: Category
     node_pool: str = ""
     detail: str = ""
+    skip: Skip | None = None
+    min_values: tuple[str, ...] = ()
     taints: tuple[Taint, ...] = ()
     incompatible: tuple[Incompatibility, ...] = ()
     requirements: Requirements = field(default_factory=Requirements)

@@ -154,6 +154,39 @@ async def test_why_a_pod_cannot_be_placed_is_said_once_and_again_when_the_cause_
 
 
 @story
+async def test_a_pool_that_takes_no_part_is_named_when_that_changes(world: World) -> None:
+    """OPS §4.7, API-070, SCH-653: not with every pass."""
+    await shop(world, requirements=[wanted(labels.ARCH, "In", "mips")])
+    await world.waiting(pod("p", {"cpu": "1"}))
+    await asyncio.sleep(30)
+    assert len(world.lines("skipping, nodepool requirements filtered out all instance types")) == 1
+    assert world.lines("no dynamic nodepools found") == []
+    assert [event.type for event in await world.events("NoCompatibleInstanceTypes", "np")] == ["Warning"]
+    assert world.lines("ignoring nodepool, not ready") == []
+
+
+@story
+async def test_without_a_usable_pool_the_controller_says_so_once(world: World) -> None:
+    """SCH-020.7"""
+    await world.start()
+    await world.waiting(pod("p", {"cpu": "1"}))
+    await asyncio.sleep(30)
+    assert len(world.lines("no dynamic nodepools found")) == 1
+
+
+@story
+async def test_a_pool_that_is_not_ready_is_an_error_in_the_log_once(world: World) -> None:
+    """API-070"""
+    await world.pool(disruption=CALM)
+    await world.start()
+    await world.waiting(pod("p", {"cpu": "1"}))
+    await asyncio.sleep(30)
+    found = world.lines("ignoring nodepool, not ready")
+    assert [(line["level"], line["NodePool"]) for line in found] == [("ERROR", {"name": "np"})]
+    assert "not ready" in found[0]["error"]
+
+
+@story
 async def test_pods_hear_where_they_are_expected(world: World) -> None:
     """SCH-651, OPS-510, E5: a burst of ten, not thirty."""
     await shop(world)

@@ -6,8 +6,10 @@ import pytest
 
 from karpenter.api.core import Pod, Toleration
 from karpenter.api.karpenter import NodePool, PoolTaint
+from karpenter.decide.explain import skip_message
 from karpenter.decide.plan import Plan
 from karpenter.decide.provision import MinValuesPolicy, Options, PreferencePolicy
+from karpenter.decide.reasons import Skip
 from karpenter.model import labels
 from karpenter.model.validation import admission_claim
 from support.builders import (
@@ -117,7 +119,7 @@ def test_the_limit_of_nodes_counts_machines_and_claims_in_flight() -> None:
     pool = node_pool(limits={"nodes": "2"})
     together = plan(pool, pods(15, {"cpu": "10m"}))
     assert (sizes(together), len(left(together))) == ([5, 5], 5)
-    assert details(together) == "node limits have been exhausted for nodepool"
+    assert details(together) == "node limits have been exhausted for nodepool (NodePool=np)"
     full = [machine("n", {"cpu": "1"}), pod("r", {"cpu": "1"}, node_name="n"), claim("c", None, deleted=False)]
     later = plan(pool, full, pod("p", {"cpu": "7"}))
     assert details(later) == "node limits have been exhausted for nodepool"
@@ -198,7 +200,8 @@ def test_min_values_that_cannot_be_met_leave_the_pod_waiting() -> None:
     """S-108, Strict"""
     result = plan(flexible(3), pod("p"), types=inc(2))
     assert left(result) == ["p"]
-    assert "minValues" in result.skipped_pools[0].reason
+    assert result.skipped_pools[0].reason is Skip.FILTERED_MIN_VALUES
+    assert "minValues" in skip_message(result.skipped_pools[0])
 
 
 def test_with_best_effort_min_values_are_lowered_to_what_there_is() -> None:
@@ -256,6 +259,8 @@ def test_min_values_count_only_values_the_pods_accept() -> None:
     pool = node_pool(requirements=[ANY_CAPACITY, wanted(labels.ZONE, "Exists", least=3)])
     pinned = pod("p", node_selector={labels.ZONE: "z1"})
     assert (left(plan(pool, pinned)), categories(plan(pool, pinned))) == (["p"], {"min-values"})
+    text = "minValues requirement is not met for label(s) (label(s)=[topology.kubernetes.io/zone]), requirements="
+    assert details(plan(pool, pinned)).startswith(text), "SCH-362"
     free = plan(pool, pinned, pod("free"))
     assert (left(free), sizes(free)) == (["p"], [1])
     relaxed = plan(pool, pinned, options=BEST_EFFORT).claims[0].claim

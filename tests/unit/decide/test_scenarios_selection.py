@@ -9,7 +9,10 @@ import pytest
 from karpenter.api.core import Affinity, NodeSelectorRequirement, NodeSelectorTerm, Pod
 from karpenter.api.meta import Condition
 from karpenter.catalog.types import InstanceType
+from karpenter.decide.explain import pod_message, skip_message
+from karpenter.decide.plan import SkippedPool
 from karpenter.decide.provision.eligible import is_opt_out
+from karpenter.decide.reasons import Skip
 from karpenter.model import labels
 from support.builders import (
     NODE_CLASS,
@@ -33,6 +36,7 @@ from support.builders import (
     plan,
     pod,
     pods,
+    replaced,
     sizes,
     term,
     wanted,
@@ -131,18 +135,30 @@ def test_a_pod_that_opts_out_stays_waiting_and_is_told_apart() -> None:
 @pytest.mark.parametrize(
     ("pool", "why"),
     [
-        (node_pool(ready=False), "not ready"),
-        (node_pool(deleted=True), "being deleted"),
-        (node_pool(replicas=3), "static"),
+        (node_pool(ready=False), Skip.NOT_READY),
+        (node_pool(deleted=True), Skip.DELETING),
+        (node_pool(replicas=3), Skip.STATIC),
     ],
     ids=["not-ready", "deleting", "static"],
 )
-def test_without_a_usable_pool_nothing_is_bought(pool: object, why: str) -> None:
+def test_without_a_usable_pool_nothing_is_bought(pool: object, why: Skip) -> None:
     """S-011"""
     result = plan(pool, pod("p"))
     assert (result.claims, left(result), categories(result)) == ((), ["p"], {"no-pool"})
     assert "no dynamic nodepools found" in details(result)
-    assert why in result.skipped_pools[0].reason
+    assert result.skipped_pools == (SkippedPool("np", why),)
+    assert skip_message(result.skipped_pools[0]) in details(result)
+
+
+def test_a_pool_left_out_is_named_beside_those_tried() -> None:
+    """SCH-115 Beyond: with what its conditions say."""
+    broken = node_pool("broken", ready=False)
+    why = Condition(type="NodeClassReady", status="False", reason="NotFound", message="there is no such class")
+    broken = replaced(broken, status=replaced(broken.status, conditions=(*broken.status.conditions, why)))
+    result = plan(node_pool("small"), broken, pod("p", {"cpu": "99"}))
+    assert categories(result) == {"types-resources", "skipped-pool"}
+    assert "nodepool broken: NodePool is not ready: there is no such class" in pod_message(result.unplaced[0].reasons)
+    assert "no dynamic nodepools" not in details(result)
 
 
 def test_without_any_pool_the_reason_says_so() -> None:
@@ -423,7 +439,8 @@ def test_a_pool_that_contradicts_itself_is_left_out_with_its_reason() -> None:
     result = plan(pool, pod("p"))
     assert (left(result), categories(result)) == (["p"], {"no-types"})
     assert "nodepool requirements filtered out all available instance types" in details(result)
-    assert "filtered out all compatible" in result.skipped_pools[0].reason
+    assert result.skipped_pools[0].reason is Skip.FILTERED
+    assert skip_message(result.skipped_pools[0]).startswith("NodePool requirements filtered out all compatible")
 
 
 def test_existing_nodes_serve_although_no_pool_can() -> None:

@@ -3,6 +3,6 @@
 Decisions never build text; events, JSON and tables all get theirs here, so the same cause always reads the same.
 """
 
-from karpenter.decide.explain.messages import message, pod_message
+from karpenter.decide.explain.messages import message, pod_message, skip_message
 
-__all__ = ["message", "pod_message"]
+__all__ = ["message", "pod_message", "skip_message"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-from karpenter.decide.reasons import Category, Reason
+from karpenter.decide.plan import SkippedPool
+from karpenter.decide.reasons import Category, Reason, Skip
 from karpenter.model import resources as res
 from karpenter.model import taints
 from karpenter.model.requirements import Incompatibility, Undefined
@@ -30,7 +31,17 @@ _ROWS = {
         f"{_NO} which met the scheduling requirements and the required offering had the required resources"
     ),
     Category.TYPES_NEVER_TOGETHER: f"{_NO} met the requirements/resources/offering tuple",
-    Category.MIN_VALUES: "minValues requirement is not met",
+    Category.MIN_VALUES: "minValues requirement is not met for label(s)",
+}
+_FILTERED = "NodePool requirements filtered out all compatible available instance types"
+_SKIPS = {
+    Skip.STATIC: "static NodePools (spec.replicas) are not supported yet",
+    Skip.DELETING: "NodePool is being deleted",
+    Skip.NOT_READY: "NodePool is not ready",
+    Skip.UNRESOLVED: "instance types could not be resolved",
+    Skip.NO_TYPES: "no resolved instance types found",
+    Skip.FILTERED: _FILTERED,
+    Skip.FILTERED_MIN_VALUES: f"{_FILTERED} due to minValues incompatibility",
 }
 #: From this many cores on a request is probably meant in millicores (SCH-334 row 7).
 _SUSPICIOUS_CPU = 1_000_000 * res.ONE
@@ -46,7 +57,22 @@ def message(reason: Reason) -> str:
         return "incompatible requirements, " + "; ".join(_incompatible(item) for item in reason.incompatible)
     if reason.category is Category.LIMITS:
         return f"{reason.detail} (NodePool={reason.node_pool})"
-    return reason.detail
+    if reason.category is Category.NO_POOL:
+        return f"no dynamic nodepools found ({_skip(reason)})" if reason.skip else "no dynamic nodepools found"
+    return _skip(reason) if reason.category is Category.SKIPPED_POOL else reason.detail
+
+
+def skip_message(skipped: SkippedPool) -> str:
+    """Why a NodePool took no part (SCH-653)."""
+    return _with_detail(_SKIPS[skipped.reason], skipped.detail)
+
+
+def _skip(reason: Reason) -> str:
+    return _with_detail(_SKIPS[reason.skip], reason.detail) if reason.skip else reason.detail
+
+
+def _with_detail(text: str, detail: str) -> str:
+    return f"{text}: {detail}" if detail else text
 
 
 def pod_message(reasons: Iterable[Reason]) -> str:
@@ -62,7 +88,8 @@ def pod_message(reasons: Iterable[Reason]) -> str:
 
 
 def _types(reason: Reason) -> str:
-    text = f"{_ROWS[reason.category]}, requirements={reason.requirements}, resources={_resources(reason)}"
+    short = f" (label(s)=[{' '.join(reason.min_values)}])" if reason.min_values else ""
+    text = f"{_ROWS[reason.category]}{short}, requirements={reason.requirements}, resources={_resources(reason)}"
     if reason.category is Category.TYPES_RESOURCES and reason.requests.get(res.CPU, 0) >= _SUSPICIOUS_CPU:
         text += " (CPU request >= 1 Million, m vs M typo?)"
     return text

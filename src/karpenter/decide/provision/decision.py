@@ -28,13 +28,14 @@ from karpenter.decide.provision.packing import Demand, Option, Packer, Packing
 from karpenter.decide.provision.prospects import Prospects
 from karpenter.decide.provision.templates import Template
 from karpenter.decide.provision.variants import Ladder, PreferencePolicy, Variant
-from karpenter.decide.reasons import Category, Reason
+from karpenter.decide.reasons import Category, Reason, Skip
 from karpenter.model import labels, taints
 from karpenter.model import resources as res
 from karpenter.model.requirements import compatible
 
 #: So often all demand is packed anew for pods that limits leave out. Pods still out then go on alone, with what limits leave.
 ROUNDS = 8
+_NO_POOLS = (Reason(Category.NO_POOL),)
 
 
 class MinValuesPolicy(StrEnum):
@@ -242,12 +243,10 @@ class _Decision:
         return types
 
     def _reasons(self, pod_class: PodClass, variant: Variant) -> tuple[Reason, ...]:
+        """One reason per pool tried, then per pool left out (SCH-115)."""
         found = why_not(pod_class, variant, self._templates, self._limits)
-        if found:
-            return found
-        return tuple(_no_template(skipped) for skipped in self._skipped) or (
-            Reason(Category.NO_POOL, detail="no dynamic nodepools found"),
-        )
+        category = Category.SKIPPED_POOL if found else Category.NO_POOL
+        return (*found, *(_left_out(skipped, category) for skipped in self._skipped)) or _NO_POOLS
 
     # -- all demand together --------------------------------------------------------------------------------------------
 
@@ -304,11 +303,9 @@ def _order(item: _Waiting) -> tuple[int, int, str, str]:
     return (-requests.get(res.CPU, 0), -requests.get(res.MEMORY, 0), created, first.uid or first.name)
 
 
-def _no_template(skipped: SkippedPool) -> Reason:
-    if skipped.reason.startswith(templates.NO_COMPATIBLE_TYPES):
-        return Reason(
-            Category.NO_TYPES,
-            skipped.node_pool,
-            detail="nodepool requirements filtered out all available instance types",
-        )
-    return Reason(Category.NO_POOL, skipped.node_pool, detail=f"no dynamic nodepools found ({skipped.reason})")
+def _left_out(skipped: SkippedPool, category: Category) -> Reason:
+    """A pool that took no part; unless its types were looked at, in this category."""
+    if skipped.reason in (Skip.FILTERED, Skip.FILTERED_MIN_VALUES):
+        detail = "nodepool requirements filtered out all available instance types"
+        return Reason(Category.NO_TYPES, skipped.node_pool, detail=detail)
+    return Reason(category, skipped.node_pool, detail=skipped.detail, skip=skipped.reason)

@@ -46,13 +46,16 @@ def _why_not(pod_class: PodClass, variant: Variant, template: Template, left: Ma
 def _type_reason(pod_class: PodClass, variant: Variant, template: Template, types: TypeSet) -> Reason:
     index = template.index
     requirements = template.requirements.intersect(variant.requirements)
-    matching = types & index.matching(requirements)
+    matching = types & index.matching(requirements) & index.matching(variant.requirements)
     holding = types & template.holding(pod_class.requests)
     offered = types & index.buyable(requirements)
+    together = matching & holding & offered
+    short = index.shortages(requirements, together) if together else {}
     overheads = [group.overhead for group in template.daemons if group.types & types and group.overhead]
     return Reason(
-        _row(matching, holding, offered),
+        Category.MIN_VALUES if short else _row(matching, holding, offered),
         template.name,
+        min_values=tuple(sorted(short)),
         requirements=requirements,
         requests=pod_class.requests,
         least_daemon_requests=res.minimum(overheads),
@@ -79,7 +82,7 @@ def _row(matching: TypeSet, holding: TypeSet, offered: TypeSet) -> Category:
     if empty in rows:
         return rows[empty]
     if matching & holding & offered:
-        return Category.MIN_VALUES
+        return Category.TYPES_NEVER_TOGETHER
     if matching & holding:
         return Category.TYPES_NOT_ALL_OFFERING
     if holding & offered:

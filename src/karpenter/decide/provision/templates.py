@@ -10,19 +10,16 @@ from karpenter.api.core import PodSpec, Taint, Toleration
 from karpenter.api.karpenter import NodePool
 from karpenter.catalog.index import TypeIndex, TypeSet
 from karpenter.cluster.classes import of_term, required_terms
-from karpenter.cluster.nodes import is_true
 from karpenter.cluster.snapshot import Daemon
 from karpenter.decide.plan import SkippedPool
-from karpenter.model import labels, taints
+from karpenter.decide.reasons import Skip
+from karpenter.model import conditions, labels, taints
 from karpenter.model import resources as res
 from karpenter.model.requirements import Op, Requirements, compatible, from_labels, from_wire, requirement
 from karpenter.model.resources import Resources
 
 #: The toleration relaxation adds last (SCH-250f); DaemonSets are always given it (SCH-213).
 TOLERATE_PREFERENCES = Toleration(operator="Exists", effect="PreferNoSchedule")
-
-#: Why a pool drops out when its own requirements leave nothing (SCH-653).
-NO_COMPATIBLE_TYPES = "NodePool requirements filtered out all compatible available instance types"
 
 
 @dataclass(frozen=True)
@@ -106,36 +103,37 @@ def usable(
     skipped: list[SkippedPool] = []
     for pool in sorted(pools, key=lambda p: (p.spec.weight or 0, p.metadata.name), reverse=True):
         reason = _unusable(pool, indexes)
-        if not reason:
+        if reason is None:
             template = _template(pool, indexes[pool.metadata.name], daemons)
-            if min_values and template.types and not template.index.diverse(template.requirements, template.types):
-                reason = f"{NO_COMPATIBLE_TYPES} due to minValues incompatibility"
-            elif template.types:
-                found.append(template)
+            if not template.types:
+                reason = Skip.FILTERED
+            elif min_values and not template.index.diverse(template.requirements, template.types):
+                reason = Skip.FILTERED_MIN_VALUES
             else:
-                reason = NO_COMPATIBLE_TYPES
-        if reason:
-            skipped.append(SkippedPool(pool.metadata.name, reason))
+                found.append(template)
+        if reason is not None:
+            detail = _condition(pool) if reason is Skip.NOT_READY else ""
+            skipped.append(SkippedPool(pool.metadata.name, reason, detail))
     return tuple(found), tuple(skipped)
 
 
-def _unusable(pool: NodePool, indexes: Mapping[str, TypeIndex]) -> str:
+def _unusable(pool: NodePool, indexes: Mapping[str, TypeIndex]) -> Skip | None:
     if pool.spec.replicas is not None:
-        return "static NodePools (spec.replicas) are not supported yet"
+        return Skip.STATIC
     if pool.metadata.deletion_timestamp is not None:
-        return "NodePool is being deleted"
-    if not is_true(pool.status.conditions, "Ready"):
-        return "NodePool is not ready" + _because(pool)
+        return Skip.DELETING
+    if not conditions.is_true(pool.status.conditions, "Ready"):
+        return Skip.NOT_READY
     index = indexes.get(pool.metadata.name)
     if index is None:
-        return "instance types could not be resolved"
-    return "" if index.types else "no resolved instance types found"
+        return Skip.UNRESOLVED
+    return None if index.types else Skip.NO_TYPES
 
 
-def _because(pool: NodePool) -> str:
+def _condition(pool: NodePool) -> str:
     """What the pool's own conditions say is wrong with it."""
-    wrong = [c for c in pool.status.conditions if c.status == "False" and c.type != "Ready"]
-    return "".join(f": {condition.message or condition.reason}" for condition in wrong[:1])
+    wrong = (c for c in pool.status.conditions if c.status == "False" and c.type != "Ready")
+    return next((condition.message or condition.reason for condition in wrong), "")
 
 
 def _template(pool: NodePool, index: TypeIndex, daemons: tuple[Daemon, ...]) -> Template:

@@ -122,7 +122,7 @@ def test_the_limit_of_nodes_counts_machines_and_claims_in_flight() -> None:
     assert details(together) == "node limits have been exhausted for nodepool (NodePool=np)"
     full = [machine("n", {"cpu": "1"}), pod("r", {"cpu": "1"}, node_name="n"), claim("c", None, deleted=False)]
     later = plan(pool, full, pod("p", {"cpu": "7"}))
-    assert details(later) == "node limits have been exhausted for nodepool"
+    assert details(later) == "node limits have been exhausted for nodepool (NodePool=np)"
 
 
 def test_usage_beyond_the_limit_buys_nothing_and_removes_nothing() -> None:

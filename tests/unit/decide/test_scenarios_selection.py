@@ -10,7 +10,7 @@ from karpenter.api.core import Affinity, NodeSelectorRequirement, NodeSelectorTe
 from karpenter.api.meta import Condition
 from karpenter.catalog.types import InstanceType
 from karpenter.decide.explain import pod_message, skip_message
-from karpenter.decide.plan import SkippedPool
+from karpenter.decide.plan import Plan, SkippedPool
 from karpenter.decide.provision.eligible import is_opt_out
 from karpenter.decide.reasons import Skip
 from karpenter.model import labels
@@ -220,6 +220,32 @@ def test_a_pod_no_budget_will_ever_let_go_needs_no_other_place(budgets: list[obj
     leaving = machine("n", {"cpu": "8", "memory": "8Gi"}, deleted=True)
     bound = pod("p", {"cpu": "1"}, node_name="n", meta={"labels": {"app": "a"}})
     assert sum(sizes(plan(node_pool(), leaving, bound, budgets))) == moved
+
+
+def moved(affinity_of_pod: Affinity) -> Plan:
+    """A pod of a leaving machine, and another machine that carries a label only its owner may set."""
+    leaving = machine("old", {"cpu": "8"}, deleted=True)
+    there = machine("there", {"cpu": "8"}, labels={"karpenter.sh/mine": "yes"})
+    return plan(node_pool(), leaving, there, pod("p", {"cpu": "1"}, node_name="old", affinity=affinity_of_pod))
+
+
+def test_a_pod_that_must_leave_its_node_is_not_asked_again_which_labels_it_may_name() -> None:
+    """SCH-063: it was let in once; a waiting pod would be refused."""
+    restricted = where("karpenter.sh/mine", "In", "yes")
+    assert existing(moved(restricted)) == {"there": 1}
+    waiting = plan(node_pool(), machine("there", {"cpu": "8"}), pod("p", {"cpu": "1"}, affinity=restricted))
+    assert categories(waiting) == {"pod"}
+
+
+@pytest.mark.parametrize(
+    "unreadable",
+    [NodeSelectorTerm(), NodeSelectorTerm(match_fields=(expr("metadata.name", "In", "old"),))],
+    ids=["empty", "match-fields"],
+)
+def test_a_term_that_cannot_be_read_moves_no_pod(unreadable: NodeSelectorTerm) -> None:
+    """An empty term matches nothing; what it says by fields is not known here."""
+    assert (left(moved(affinity(unreadable))), categories(moved(affinity(unreadable)))) == (["p"], {"pod"})
+    assert existing(moved(affinity(unreadable, term(expr("karpenter.sh/mine", "Exists"))))) == {"there": 1}
 
 
 def in_flight(*types: str, **fields: object) -> object:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import msgspec
 import pytest
 
@@ -18,8 +20,23 @@ from karpenter.api.core import (
     WeightedPodAffinityTerm,
 )
 from karpenter.api.meta import LabelSelector
+from karpenter.decide.provision import provision
 from karpenter.model import labels
-from support.builders import categories, details, existing, left, machine, node_pool, plan, pod, sizes
+from support.builders import (
+    NOW,
+    categories,
+    details,
+    existing,
+    indexes,
+    left,
+    machine,
+    node_pool,
+    plan,
+    pod,
+    sizes,
+    snapshot,
+)
+from support.shapes import inc
 
 WEB = LabelSelector(match_labels={"app": "web"})
 
@@ -150,3 +167,21 @@ def test_whom_a_pod_repels_depends_on_namespaces(term: dict[str, object], closed
 def test_a_finished_pod_repels_nobody() -> None:
     guard = pod("guard", node_name="a", status={"phase": "Succeeded"}, **repelling(labels.HOSTNAME))  # type: ignore[arg-type]
     assert existing(plan(node_pool(), machine("a", {"cpu": "4"}), guard, web("w"))) == {"a": 1}
+
+
+def test_twenty_thousand_pods_hear_from_five_thousand_others_in_no_time() -> None:
+    """Replicas with labels of their own included: only labels that some term reads tell pods apart."""
+    there = [machine(f"n{number}", {"cpu": "4"}) for number in range(100)]
+    guards = [
+        pod(f"g{n}", node_name=f"n{n % 100}", **repelling(labels.HOSTNAME))  # type: ignore[arg-type]
+        for n in range(5000)
+    ]
+    waiting = [
+        pod(f"w{n}", {"cpu": "1m"}, meta={"labels": {"app": "web", "statefulset.kubernetes.io/pod-name": f"w{n}"}})
+        for n in range(20_000)
+    ]
+    state = snapshot(node_pool(), there, guards, waiting)
+    begun = time.thread_time()
+    result = provision(state, indexes([node_pool()], inc(200)), NOW)
+    assert time.thread_time() - begun < 10
+    assert (existing(result), left(result)) == ({}, [])

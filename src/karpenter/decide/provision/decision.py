@@ -9,7 +9,7 @@ from the limits there were, so that a wish given up opens the machines of others
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -26,6 +26,7 @@ from karpenter.decide.provision.finalise import planned_claims
 from karpenter.decide.provision.limits import affordable, left_of_limits
 from karpenter.decide.provision.packing import Demand, Option, Packer, Packing
 from karpenter.decide.provision.prospects import Prospects
+from karpenter.decide.provision.repelling import Repelling
 from karpenter.decide.provision.templates import Template
 from karpenter.decide.provision.variants import Ladder, PreferencePolicy, Variant
 from karpenter.decide.reasons import Category, Reason, Skip
@@ -109,11 +110,14 @@ class _Decision:
             )
         )
         self._ladder = Ladder(options.preferences, soft_taints, self._well_known)
+        self._repelling = Repelling(snapshot.repelling)
         self._unplaced: list[UnplacedPod] = []
 
     def plan(self) -> Plan:
-        waiting = self._kept_in_place(sorted(self._served(self._waiting()), key=_order))
-        standing = self._settled((item, 0) for item in sorted(waiting, key=_order))
+        moving = self._served(eligible.leaving_groups(self._snapshot, self._now), eligible.objections_to_moving)
+        waiting = self._served(self._waiting(), lambda found: eligible.objections(found, self._well_known))
+        placed = self._kept_in_place(sorted((*waiting, *moving), key=_order))
+        standing = self._settled((item, 0) for item in sorted(placed, key=_order))
         claims: list[PlannedClaim] = []
         packings: list[Packing] = []
         while standing:
@@ -145,15 +149,16 @@ class _Decision:
                 group = PodGroup(group.pod_class, staying)
             if group.pods:
                 yield group
-        yield from eligible.leaving_groups(self._snapshot, self._now)
 
-    def _served(self, groups: Iterable[PodGroup]) -> Iterable[_Waiting]:
+    def _served(
+        self, groups: Iterable[PodGroup], objections: Callable[[PodClass], tuple[Reason, ...]]
+    ) -> Iterable[_Waiting]:
         """Groups a plan can be made for; the others are recorded with their reasons."""
         for group in groups:
-            reasons = eligible.objections(group.pod_class, self._well_known)
+            reasons = objections(group.pod_class)
             if reasons:
                 self._unplaced += [UnplacedPod(pod, reasons) for pod in group.pods]
-            elif self._snapshot.repelling:
+            elif self._repelling:
                 yield from self._repelled(group)
             else:
                 yield _Waiting(group.pod_class, group.pods)
@@ -161,7 +166,7 @@ class _Decision:
     def _repelled(self, group: PodGroup) -> Iterable[_Waiting]:
         by_closed: dict[frozenset[str], list[Pod]] = defaultdict(list)
         for pod in group.pods:
-            closed, reasons = eligible.repelled_from(pod, self._snapshot)
+            closed, reasons = self._repelling.against(pod)
             if reasons:
                 self._unplaced.append(UnplacedPod(pod, reasons))
             else:

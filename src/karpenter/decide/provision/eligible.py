@@ -13,7 +13,6 @@ from karpenter.api.core import (
     NodeSelectorTerm,
     Pod,
     PodAffinity,
-    PodAffinityTerm,
     PodDisruptionBudget,
     PodSpec,
     Volume,
@@ -46,12 +45,16 @@ def awaits_preemption(pod: Pod, nodes: Mapping[str, NodeView]) -> bool:
 
 
 def objections(pod_class: PodClass, well_known: frozenset[str]) -> tuple[Reason, ...]:
-    """Why no plan can be made for pods of this class; empty when one can."""
-    found = (
-        *_invalid(pod_class, well_known),
-        *(Reason(category, detail=text) for category, text in _unsupported(pod_class.spec)),
-    )
-    return tuple(found)
+    """Why no plan can be made for waiting pods of this class; empty when one can."""
+    return (*_invalid(pod_class, well_known), *_unsupported(pod_class.spec))
+
+
+def objections_to_moving(pod_class: PodClass) -> tuple[Reason, ...]:
+    """The same for pods that must leave their node: nobody asks them again which labels they may name (SCH-063)."""
+    unreadable = [_unreadable(term) for term in required_terms(pod_class.spec.affinity)]
+    errors = [text for texts in unreadable for text in texts] if all(unreadable) else []
+    own = (Reason(Category.POD, detail="; ".join(errors)),) if errors else ()
+    return (*own, *_unsupported(pod_class.spec))
 
 
 def _invalid(pod_class: PodClass, well_known: frozenset[str]) -> Iterator[Reason]:
@@ -91,15 +94,30 @@ def _affinity_errors(spec: PodSpec, well_known: frozenset[str]) -> list[str]:
 
 def term_errors(term: NodeSelectorTerm, well_known: frozenset[str]) -> list[str]:
     """Why a required node-affinity term cannot be used; empty when it can."""
-    errors = ["node selector term with matchFields is not supported"] if term.match_fields else []
-    if not term.match_fields and not term.match_expressions:
-        errors.append("an empty node selector term matches no node")
+    errors = _unreadable(term)
     for entry in term.match_expressions:
         errors += complaints(entry.key, entry.operator, entry.values, well_known)
     return errors
 
 
-def _unsupported(spec: PodSpec) -> Iterator[tuple[Category, str]]:
+def usable_terms(spec: PodSpec, well_known: frozenset[str]) -> list[bool]:
+    """Which of the required terms may be tried: those without errors, else those that can be read at all."""
+    terms = required_terms(spec.affinity)
+    faultless = [not term_errors(term, well_known) for term in terms]
+    return faultless if any(faultless) else [not _unreadable(term) for term in terms]
+
+
+def _unreadable(term: NodeSelectorTerm) -> list[str]:
+    if term.match_fields:
+        return ["node selector term with matchFields is not supported"]
+    return [] if term.match_expressions else ["an empty node selector term matches no node"]
+
+
+def _unsupported(spec: PodSpec) -> Iterator[Reason]:
+    return (Reason(category, detail=text) for category, text in _constraints(spec))
+
+
+def _constraints(spec: PodSpec) -> Iterator[tuple[Category, str]]:
     for constraint in spec.topology_spread_constraints:
         if constraint.when_unsatisfiable != "ScheduleAnyway":
             yield Category.TOPOLOGY, f"topology spread over {constraint.topology_key} is not supported yet"
@@ -169,37 +187,3 @@ def _fully_blocked(pod: Pod, budgets: Iterable[PodDisruptionBudget], now: dateti
     if spec.unhealthy_pod_eviction_policy == "AlwaysAllow" and unready:
         return False
     return spec.max_unavailable in (0, "0", "0%") or spec.min_available == "100%"
-
-
-# -- bound pods that keep others away -------------------------------------------------------------------------------------
-
-
-def repelled_from(pod: Pod, snapshot: Snapshot) -> tuple[frozenset[str], tuple[Reason, ...]]:
-    """Nodes the pod may not join because of bound pods' required anti-affinity, and reasons that bar it altogether.
-
-    A term over host names closes one node. A wider term would close whole domains, which topology support will decide; until then
-    the pod waits with that reason rather than being sent where the scheduler refuses it.
-    """
-    closed: set[str] = set()
-    reasons: list[Reason] = []
-    for other, node in snapshot.repelling:
-        affinity = other.spec.affinity.pod_anti_affinity if other.spec.affinity else None
-        for term in affinity.required if affinity else ():
-            if _selects(term, other, pod):
-                if term.topology_key == labels.HOSTNAME:
-                    closed.add(node)
-                else:
-                    name = f"{other.metadata.namespace}/{other.metadata.name}"
-                    text = f"anti-affinity of pod {name} by {term.topology_key} is not supported yet"
-                    reasons.append(Reason(Category.TOPOLOGY, detail=text))
-    return frozenset(closed), tuple(reasons[:1])
-
-
-def _selects(term: PodAffinityTerm, owner: Pod, pod: Pod) -> bool:
-    namespaces = term.namespaces or ((owner.metadata.namespace,) if term.namespace_selector is None else ())
-    everywhere = (
-        term.namespace_selector is not None
-    )  # its labels are not watched yet: taken as matching every namespace
-    return (everywhere or pod.metadata.namespace in namespaces) and selectors.matches(
-        term.label_selector, pod.metadata.labels
-    )

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import compress
 
 from karpenter.api.core import Toleration
-from karpenter.cluster.classes import PodClass, required_terms
-from karpenter.decide.provision.eligible import term_errors
+from karpenter.cluster.classes import PodClass
+from karpenter.decide.provision.eligible import usable_terms
 from karpenter.decide.provision.templates import TOLERATE_PREFERENCES
 from karpenter.model.requirements import Requirements
 
@@ -27,11 +28,10 @@ class PreferencePolicy(StrEnum):
 
 @dataclass(frozen=True)
 class Variant:
-    """One step of the ladder: what nodes must offer and which taints are tolerated; ``dropped`` says what was given up."""
+    """One step of the ladder: what nodes must offer and which taints are tolerated."""
 
     requirements: Requirements
     tolerations: tuple[Toleration, ...]
-    dropped: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -47,34 +47,20 @@ class Ladder:
         own = pod_class.spec.tolerations
         alternatives = _usable(pod_class, self.well_known)
         preferences = pod_class.preferences if self.policy is PreferencePolicy.RESPECT else ()
-        levels = list(_levels(alternatives, preferences))
-        strict = tuple(Variant(requirements, own, dropped) for requirements, dropped in levels)
+        strict = tuple(Variant(requirements, own) for requirements in _levels(alternatives, preferences))
         if not self.soft_taints or TOLERATE_PREFERENCES in own:
             return strict
         tolerant = (*own, TOLERATE_PREFERENCES)
-        dropped = (*levels[-1][1], "adding: toleration for PreferNoSchedule taints")
-        return (*strict, *(Variant(requirements, tolerant, dropped) for requirements in alternatives))
+        return (*strict, *(Variant(requirements, tolerant) for requirements in alternatives))
 
 
 def _usable(pod_class: PodClass, well_known: frozenset[str]) -> list[Requirements]:
-    """The alternatives whose affinity term is valid."""
-    terms = required_terms(pod_class.spec.affinity)
-    if not terms:
-        return list(pod_class.alternatives)
-    return [
-        alternative
-        for alternative, term in zip(pod_class.alternatives, terms, strict=True)
-        if not term_errors(term, well_known)
-    ]
+    """The alternatives whose affinity term may be tried."""
+    tried = usable_terms(pod_class.spec, well_known)
+    return list(compress(pod_class.alternatives, tried)) if tried else list(pod_class.alternatives)
 
 
-def _levels(
-    alternatives: Sequence[Requirements], preferences: Sequence[Requirements]
-) -> Iterator[tuple[Requirements, tuple[str, ...]]]:
-    dropped: list[str] = []
-    for preference in preferences:
+def _levels(alternatives: Sequence[Requirements], preferences: Sequence[Requirements]) -> Iterator[Requirements]:
+    for preference in (*preferences, Requirements()):
         for alternative in alternatives:
-            yield alternative.intersect(preference), tuple(dropped)
-        dropped.append(f"removing preferred node affinity: {preference}")
-    for alternative in alternatives:
-        yield alternative, tuple(dropped)
+            yield alternative.intersect(preference)

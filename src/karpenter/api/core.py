@@ -175,6 +175,12 @@ class PodSchedulingGate(Wire, frozen=True, kw_only=True):
     name: str
 
 
+class PodOS(Wire, frozen=True, kw_only=True):
+    """The operating system a pod is written for."""
+
+    name: str = ""
+
+
 class PodSpec(Wire, frozen=True, kw_only=True):
     """What scheduling reads of a pod's specification."""
 
@@ -189,6 +195,8 @@ class PodSpec(Wire, frozen=True, kw_only=True):
     overhead: WireResources = {}
     volumes: tuple[Volume, ...] = ()
     resource_claims: tuple[PodResourceClaim, ...] = ()
+    host_network: bool = False
+    os: PodOS | None = None
     scheduling_gates: tuple[PodSchedulingGate, ...] = ()
     scheduler_name: str = ""
     priority: int | None = None

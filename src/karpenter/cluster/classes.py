@@ -33,7 +33,7 @@ class PodClass:
     @cached_property
     def selector(self) -> Requirements:
         """The node selector as requirements."""
-        return Requirements(requirement(key, Op.IN, (value,)) for key, value in self.spec.node_selector.items())
+        return selector_of(self.spec)
 
     @cached_property
     def alternatives(self) -> tuple[Requirements, ...]:
@@ -71,9 +71,10 @@ def _key(pod: Pod) -> bytes:
     replicas of different workloads that are the same to a machine."""
     spec, status = pod.spec, pod.status
     seen = (
-        [_of_container(container) for container in spec.containers],
-        [_of_container(container) for container in spec.init_containers],
+        [_of_container(container, spec) for container in spec.containers],
+        [_of_container(container, spec) for container in spec.init_containers],
         spec.node_selector,
+        spec.os,
         spec.tolerations,
         _of_affinity(spec.affinity),
         [spread for spread in spec.topology_spread_constraints if spread.when_unsatisfiable != "ScheduleAnyway"],
@@ -98,8 +99,21 @@ def _key(pod: Pod) -> bytes:
     return _encoder.encode((seen, held, [(condition.type, condition.reason) for condition in resizing]))
 
 
-def _of_container(container: Container) -> tuple[object, ...]:
-    return (container.resources, container.restart_policy, [port for port in container.ports if port.host_port])
+def _of_container(container: Container, spec: PodSpec) -> tuple[object, ...]:
+    return (container.resources, container.restart_policy, host_ports(container, spec))
+
+
+def host_ports(container: Container, spec: PodSpec) -> tuple[int, ...]:
+    """Ports the container takes of its host; in the host's network those are all its ports."""
+    taken = (port.host_port or (port.container_port if spec.host_network else 0) for port in container.ports)
+    return tuple(port for port in taken if port)
+
+
+def selector_of(spec: PodSpec) -> Requirements:
+    """The node selector as requirements, with the operating system the pod names: elsewhere the kubelet refuses it."""
+    own = [requirement(key, Op.IN, (value,)) for key, value in spec.node_selector.items()]
+    system = [requirement(labels.OS, Op.IN, (spec.os.name,))] if spec.os is not None and spec.os.name else []
+    return Requirements((*own, *system))
 
 
 def _of_affinity(affinity: Affinity | None) -> object:

@@ -13,6 +13,7 @@ from karpenter.api.core import (
     ContainerStatus,
     PersistentVolumeClaimSource,
     Pod,
+    PodOS,
     PodResourceClaim,
     PodSpec,
     ResourceRequirements,
@@ -176,6 +177,8 @@ DIFFERENT = [
     {"containers": (container(BASE, ports=(ContainerPort(host_port=80),)),)},
     {"init_containers": (container({"cpu": "1"}),)},
     {"node_selector": {"a": "b"}},
+    {"os": PodOS(name="windows")},
+    {"host_network": True, "containers": (container(BASE, ports=(ContainerPort(container_port=81),)),)},
     {"affinity": where("a", "Exists")},
     {"affinity": affinity(preferred=[(1, term(expr("a", "Exists")))])},
     {"tolerations": (tolerating("a"),)},
@@ -199,6 +202,7 @@ def test_pods_that_differ_in_what_scheduling_reads_are_of_different_classes() ->
 
 
 SAME = [
+    {"host_network": True},
     {"priority": 7},
     {"containers": (msgspec.structs.replace(container(BASE), name="other"),)},
     {"containers": (container(BASE, ports=(ContainerPort(container_port=80),)),)},

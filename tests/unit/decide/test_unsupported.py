@@ -12,8 +12,10 @@ from karpenter.api.core import (
     Container,
     ContainerPort,
     PersistentVolumeClaimSource,
+    Pod,
     PodAffinity,
     PodAffinityTerm,
+    PodOS,
     PodResourceClaim,
     TopologySpreadConstraint,
     Volume,
@@ -24,7 +26,10 @@ from karpenter.decide.provision import provision
 from karpenter.model import labels
 from support.builders import (
     NOW,
+    asked,
+    bought,
     categories,
+    daemon_set,
     details,
     existing,
     indexes,
@@ -33,10 +38,11 @@ from support.builders import (
     node_pool,
     plan,
     pod,
+    pods,
     sizes,
     snapshot,
 )
-from support.shapes import inc
+from support.shapes import inc, shape
 
 WEB = LabelSelector(match_labels={"app": "web"})
 
@@ -56,6 +62,12 @@ def listening(**fields: object) -> Container:
 
 
 HARD = [
+    pytest.param(
+        {"host_network": True, "containers": (Container(ports=(ContainerPort(container_port=9100),)),)},
+        "host-port",
+        "9100",
+        id="host-network",
+    ),
     pytest.param({"topology_spread_constraints": spread("DoNotSchedule")}, "topology", labels.ZONE, id="spread"),
     pytest.param(
         {"affinity": Affinity(pod_affinity=PodAffinity(required=(near(),)))}, "topology", "pod affinity", id="affinity"
@@ -115,6 +127,39 @@ def test_a_pod_with_an_unsupported_constraint_waits_and_is_told_which(
 def test_what_relaxation_would_drop_anyway_bars_nobody(spec: dict[str, object]) -> None:
     """SCH-250: preferences nothing can honour yet are given up first."""
     assert sizes(plan(node_pool(), pod("p", **spec))) == [1]  # type: ignore[arg-type]
+
+
+def test_a_pod_in_the_network_of_its_host_may_take_no_port_of_it() -> None:
+    assert sizes(plan(node_pool(), pod("p", host_network=True))) == [1]
+
+
+def test_a_pod_goes_only_where_its_operating_system_runs() -> None:
+    """The kubelet of another system would refuse it."""
+    types = [
+        shape("penguin", {"cpu": 4, "memory": "4Gi", "pods": 9}, systems=("linux",)),
+        shape("glass", {"cpu": 8, "memory": "8Gi", "pods": 9}, systems=("windows",)),
+    ]
+    on_windows = pod("p", {"cpu": "1"}, os=PodOS(name="windows"))
+    result = plan(node_pool(), on_windows, types=types)
+    assert (bought(result), asked(result, labels.OS)) == (["glass"], [("In", ("windows",))])
+    there = machine("n", {"cpu": "4"}, labels={labels.OS: "linux"})
+    assert existing(plan(node_pool(), there, on_windows, types=types)) == {}
+    assert existing(plan(node_pool(), there, pod("p", os=PodOS(name="linux")), types=types)) == {"n": 1}
+
+
+def test_a_daemon_set_runs_only_where_its_operating_system_does() -> None:
+    """SCH-213"""
+    types = [shape("penguin", {"cpu": 1, "memory": "4Gi", "pods": 9}, systems=("linux",), overhead={})]
+    own = [daemon_set("d", {"cpu": "500m"}, os=PodOS(name=name)) for name in ("linux", "windows")]
+    assert sizes(plan(node_pool(), own[0], pods(2, {"cpu": "500m"}), types=types)) == [1, 1]
+    assert sizes(plan(node_pool(), own[1], pods(2, {"cpu": "500m"}), types=types)) == [2]
+
+
+def test_a_runtime_class_without_overhead_changes_nothing() -> None:
+    """Admission writes a runtime's overhead and node selector into the pod; the name itself asks for nothing."""
+    manifest = b'{"metadata":{"name":"p"},"spec":{"runtimeClassName":"kata","containers":[{}]},"status":%s}'
+    status = msgspec.json.encode(pod("p").status)
+    assert sizes(plan(node_pool(), msgspec.json.decode(manifest % status, type=Pod))) == [1]
 
 
 def repelling(key: str, **fields: object) -> dict[str, object]:

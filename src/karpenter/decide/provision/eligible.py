@@ -17,7 +17,7 @@ from karpenter.api.core import (
     PodSpec,
     Volume,
 )
-from karpenter.cluster.classes import PodClass, PodClasses, required_terms
+from karpenter.cluster.classes import PodClass, PodClasses, host_ports, required_terms
 from karpenter.cluster.nodes import NodeView
 from karpenter.cluster.snapshot import PodGroup, Snapshot, age
 from karpenter.decide.reasons import Category, Reason
@@ -129,9 +129,8 @@ def _constraints(spec: PodSpec) -> Iterator[tuple[Category, str]]:
         yield from _volume(volume)
     sidecars = (container for container in spec.init_containers if container.restart_policy == "Always")
     for container in (*spec.containers, *sidecars):
-        for port in container.ports:
-            if port.host_port:
-                yield Category.HOST_PORT, f"host port {port.host_port} is not supported yet"
+        for port in host_ports(container, spec):
+            yield Category.HOST_PORT, f"host port {port} is not supported yet"
     if spec.resource_claims:
         yield (
             Category.DEVICE,

@@ -9,7 +9,7 @@ from functools import cached_property
 from karpenter.api.core import PodSpec, Taint, Toleration
 from karpenter.api.karpenter import NodePool
 from karpenter.catalog.index import TypeIndex, TypeSet
-from karpenter.cluster.classes import of_term, required_terms
+from karpenter.cluster.classes import of_term, required_terms, selector_of
 from karpenter.cluster.snapshot import Daemon
 from karpenter.decide.plan import SkippedPool
 from karpenter.decide.reasons import Skip
@@ -153,7 +153,7 @@ def runs_on(spec: PodSpec, node_taints: tuple[Taint, ...]) -> bool:
 
 def terms_of(spec: PodSpec) -> list[Requirements]:
     """Node selector with each required affinity term: the alternatives a DaemonSet pod accepts. An empty term matches no node."""
-    selector = Requirements(requirement(key, Op.IN, (value,)) for key, value in spec.node_selector.items())
+    selector = selector_of(spec)
     terms = required_terms(spec.affinity)
     return [selector.intersect(of_term(term)) for term in terms if term.match_expressions] if terms else [selector]
 

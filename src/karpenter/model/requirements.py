@@ -15,8 +15,9 @@ from enum import StrEnum
 from karpenter.api.karpenter import NodeSelectorRequirementWithMinValues
 from karpenter.model import labels
 
-_LARGEST = 2**63 - 1
-_LONGEST_INTEGER = len(str(_LARGEST))
+#: The largest integer a label is compared by.
+LARGEST_INTEGER = 2**63 - 1
+_LONGEST_INTEGER = len(str(LARGEST_INTEGER))
 _SHOWN_VALUES = 5
 
 
@@ -148,14 +149,21 @@ def _within(value: str, gte: int | None, lte: int | None) -> bool:
     if gte is None and lte is None:
         return True
     number = as_integer(value)
-    return number is not None and (gte is None or number >= gte) and (lte is None or number <= lte)
+    low, high = _range(gte, lte)
+    return number is not None and low <= number <= high
 
 
 def _excludes_all(values: frozenset[str], gte: int | None, lte: int | None) -> bool:
-    """Whether every integer between two bounds is excluded, so that no value is left."""
-    if gte is None or lte is None or lte - gte >= len(values):
+    """Whether every integer within the bounds is excluded, so that no value is left."""
+    low, high = _range(gte, lte)
+    if (gte is None and lte is None) or high - low >= len(values):
         return False
-    return all(str(number) in values for number in range(gte, lte + 1))
+    return all(str(number) in values for number in range(low, high + 1))
+
+
+def _range(gte: int | None, lte: int | None) -> tuple[int, int]:
+    """Label integers that bounds leave: none is below zero, as a label value cannot begin with a sign."""
+    return (0 if gte is None else gte, LARGEST_INTEGER if lte is None else lte)
 
 
 def as_integer(value: str) -> int | None:
@@ -165,7 +173,7 @@ def as_integer(value: str) -> int | None:
         return None
     magnitude = int(digits.lstrip("0") or "0")
     number = -magnitude if value[0] == "-" else magnitude
-    return number if -_LARGEST - 1 <= number <= _LARGEST else None
+    return number if -LARGEST_INTEGER - 1 <= number <= LARGEST_INTEGER else None
 
 
 def requirement(key: str, operator: str, values: Iterable[str] = (), min_values: int | None = None) -> Requirement:
@@ -189,7 +197,9 @@ def requirement(key: str, operator: str, values: Iterable[str] = (), min_values:
         return Requirement(key, False, min_values=min_values)
     if operator in (Op.GT, Op.GTE):
         gte = bound + 1 if operator == Op.GT else bound
-        return Requirement(key, gte <= _LARGEST, gte=gte if gte <= _LARGEST else None, min_values=min_values)
+        return Requirement(
+            key, gte <= LARGEST_INTEGER, gte=gte if gte <= LARGEST_INTEGER else None, min_values=min_values
+        )
     lte = bound - 1 if operator == Op.LT else bound
     return Requirement(key, lte >= 0, lte=lte if lte >= 0 else None, min_values=min_values)
 
@@ -286,9 +296,10 @@ def _wire(item: Requirement, operator: Op, values: tuple[str, ...]) -> NodeSelec
 
 @dataclass(frozen=True, slots=True)
 class Undefined:
-    """The asking side wants a label the offering side does not define."""
+    """The asking side wants a label the offering side does not define. ``meant`` is a label it may be a slip of, if any."""
 
     asked: Requirement
+    meant: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,6 +348,16 @@ def incompatibilities(
     left: Requirements, right: Requirements, allowed_undefined: frozenset[str]
 ) -> tuple[Incompatibility, ...]:
     """Why ``compatible`` says no, sorted by key; empty when it says yes."""
-    undefined = [Undefined(asked) for asked in _undefined(left, right, allowed_undefined)]
+    undefined = [
+        Undefined(asked, _alike(asked.key, allowed_undefined) or _alike(asked.key, left))
+        for asked in _undefined(left, right, allowed_undefined)
+    ]
     mismatched = _mismatches(left, right, stop_at_first=False)
     return tuple(sorted((*undefined, *mismatched), key=lambda found: found.asked.key))
+
+
+def _alike(key: str, known: Iterable[str]) -> str:
+    """A known key that ends as this one does, else one that contains it, the first by name; empty without one (SCH-169)."""
+    end = key.partition("/")[2] or key
+    found = [other for other in known if key in other or other.endswith(end)]
+    return min(found, key=lambda other: (not other.endswith(f"/{end}"), other), default="")

@@ -15,6 +15,7 @@ from karpenter.decide.provision.eligible import is_opt_out
 from karpenter.decide.reasons import Skip
 from karpenter.model import labels
 from support.builders import (
+    ANY_CAPACITY,
     NODE_CLASS,
     NOW,
     UNSCHEDULABLE,
@@ -246,6 +247,51 @@ def test_a_term_that_cannot_be_read_moves_no_pod(unreadable: NodeSelectorTerm) -
     """An empty term matches nothing; what it says by fields is not known here."""
     assert (left(moved(affinity(unreadable))), categories(moved(affinity(unreadable)))) == (["p"], {"pod"})
     assert existing(moved(affinity(unreadable, term(expr("karpenter.sh/mine", "Exists"))))) == {"there": 1}
+
+
+@pytest.mark.parametrize(
+    ("asked_for", "meant"),
+    [
+        ("zone", labels.ZONE),
+        ("example.com/zone", labels.ZONE),
+        ("instance-type", labels.INSTANCE_TYPE),
+        ("example.com/floo", "example.com/floor"),
+        ("example.com/roof", ""),
+        ("floor", "example.com/floor"),
+    ],
+)
+def test_a_label_nobody_defines_is_compared_with_those_there_are(asked_for: str, meant: str) -> None:
+    """SCH-169: well-known ones first, then the pool's."""
+    result = plan(node_pool(labels={"example.com/floor": "2"}), pod("p", node_selector={asked_for: "x"}))
+    text = f'incompatible requirements, label "{asked_for}" does not have known values'
+    assert details(result) == text + (f' (typo of "{meant}"?)' if meant else "")
+
+
+@pytest.mark.parametrize(
+    ("bounds", "excluded"),
+    [
+        ((("Gte", "1"), ("Lte", "2")), ("1", "2")),
+        ((("Gt", "0"), ("Lt", "3")), ("1", "2")),
+        ((("Lte", "1"),), ("0", "1")),
+        ((("Gte", str(2**63 - 1)),), (str(2**63 - 1),)),
+    ],
+    ids=["both", "both-open", "below", "at-the-end"],
+)
+def test_a_pool_whose_values_are_all_excluded_is_not_bought_for(
+    bounds: tuple[tuple[str, str], ...], excluded: tuple[str, ...]
+) -> None:
+    """SCH-146: otherwise the node gets a value its pods refuse, and is bought for again in every pass."""
+    pool = node_pool(requirements=[ANY_CAPACITY, *(wanted("k", operator, value) for operator, value in bounds)])
+    result = plan(pool, pod("p", affinity=where("k", "NotIn", *excluded)))
+    assert (left(result), categories(result)) == (["p"], {"requirements"})
+
+
+@pytest.mark.parametrize("low", [1, 2**31 - 1, 2**31, 2**62])
+def test_a_value_is_drawn_beside_those_excluded(low: int) -> None:
+    """SCH-622"""
+    pool = node_pool(requirements=[ANY_CAPACITY, wanted("k", "Gte", str(low))])
+    result = plan(pool, pod("p", affinity=where("k", "NotIn", str(low), str(low + 1))))
+    assert int(result.claims[0].claim.metadata.labels["k"]) > low + 1
 
 
 def in_flight(*types: str, **fields: object) -> object:

@@ -108,5 +108,6 @@ def _json(resources: Resources) -> str:
 
 def _incompatible(item: Incompatibility) -> str:
     if isinstance(item, Undefined):
-        return f'label "{item.asked.key}" does not have known values'
+        hint = f' (typo of "{item.meant}"?)' if item.meant else ""
+        return f'label "{item.asked.key}" does not have known values{hint}'
     return f"key {item.asked.key}, {item.asked} not in {item.offered}"

@@ -14,12 +14,13 @@ from karpenter.decide.provision.packing import Claim, Demand
 from karpenter.decide.provision.templates import labels_of
 from karpenter.model import hashing, labels
 from karpenter.model import resources as res
-from karpenter.model.requirements import Op, Requirement, Requirements, to_wire
+from karpenter.model.requirements import LARGEST_INTEGER, Op, Requirement, Requirements, to_wire
 
 #: Instance types kept on a claim (SCH-617).
 KEPT_TYPES = 600
 _NAME_PART = 52
-_LARGEST_LABEL_INTEGER = 2**31 - 1
+#: Up to here labels are drawn where nothing asks for more.
+_USUAL_INTEGER = 2**31 - 1
 
 
 def planned_claims(
@@ -146,7 +147,7 @@ def _custom_labels(claim: Claim, name: str) -> Iterator[tuple[str, str]]:
 def _drawn(item: Requirement, name: str) -> str:
     """A value for an open label: drawn per claim, as users isolate workloads by it, yet the same for the same claim (SCH-863)."""
     low = item.gte if item.gte is not None else 0
-    high = item.lte if item.lte is not None else max(low, _LARGEST_LABEL_INTEGER)
+    high = item.lte if item.lte is not None else min(max(low + len(item.values), _USUAL_INTEGER), LARGEST_INTEGER)
     seed = int.from_bytes(hashlib.sha256(f"{name}/{item.key}".encode()).digest()[:8], "big")
     span = high - low + 1
     candidates = (str(low + (seed + step) % span) for step in range(len(item.values) + 1))

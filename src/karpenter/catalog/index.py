@@ -361,5 +361,7 @@ def _set_of(positions: Iterable[int]) -> TypeSet:
 
 
 def well_known_of(types: Iterable[InstanceType]) -> frozenset[str]:
-    """Label keys the types define besides the core ones; all of them count as well known (instance-type files)."""
-    return labels.CORE_WELL_KNOWN | frozenset(key for item in types for key in item.requirements)
+    """Label keys that types or offerings speak of, and the core ones: all count as well known (OPS-254)."""
+    return labels.CORE_WELL_KNOWN.union(
+        *((*item.requirements, *(key for sold in item.offerings for key in sold.requirements)) for item in types)
+    )

@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
-from karpenter.catalog.types import InstanceType
 from karpenter.model import labels
 from karpenter.model.requirements import Requirement, Requirements
 
@@ -53,13 +52,3 @@ def derived_labels(name: str, cpu: str, memory: str) -> dict[str, str]:
         _KWOK_CPU: cpu,
         _KWOK_MEMORY: memory,
     }
-
-
-def keys(types: Iterable[InstanceType]) -> frozenset[str]:
-    """Every label key that some type or offering speaks of: the well-known labels of this catalogue (OPS-254)."""
-    return frozenset(
-        key
-        for instance_type in types
-        for requirements in (instance_type.requirements, *(item.requirements for item in instance_type.offerings))
-        for key in requirements
-    )

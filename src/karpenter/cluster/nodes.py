@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from karpenter.api.core import Node, Pod, Taint
-from karpenter.api.karpenter import NodeClaim
-from karpenter.api.meta import Condition
+from karpenter.api.karpenter import NodeClaim, NodeClaimStatus
+from karpenter.api.meta import WireResources
 from karpenter.cluster.classes import hostname_requirement
 from karpenter.model import conditions, labels, taints
 from karpenter.model import resources as res
@@ -55,7 +55,7 @@ class NodeView:
     @property
     def ready(self) -> bool:
         """Whether the Node reports Ready."""
-        return self.node is not None and is_true(self.node.status.conditions, "Ready")
+        return self.node is not None and conditions.is_true(self.node.status.conditions, "Ready")
 
 
 @dataclass(frozen=True)
@@ -70,11 +70,6 @@ class Usage:
 NO_USAGE = Usage({}, {}, ())
 
 
-def is_true(found: tuple[Condition, ...], kind: str) -> bool:
-    """Whether a condition of this type is True."""
-    return conditions.is_true(found, kind)
-
-
 def view(node: Node | None, claim: NodeClaim | None, usage: Usage, *, marked: bool) -> NodeView:
     """Merge a Node and its NodeClaim (at least one given). ``marked``: a disruption of ours has chosen it (SCH-086).
 
@@ -84,6 +79,7 @@ def view(node: Node | None, claim: NodeClaim | None, usage: Usage, *, marked: bo
     initialized = claim is None or _has(node, labels.INITIALIZED)
     from_node = node is not None and registered
     name, values = _identity(node, claim, from_node=from_node)
+    planned = claim.status if claim is not None and not initialized else NodeClaimStatus()
     launched = node is not None or (claim is not None and bool(claim.status.provider_id))
     return NodeView(
         name=name,
@@ -92,8 +88,8 @@ def view(node: Node | None, claim: NodeClaim | None, usage: Usage, *, marked: bo
         pool=values.get(labels.NODE_POOL, ""),
         offers=_offers(values, claim, values.get(labels.HOSTNAME) or name, launched=launched),
         taints=_taints(node, claim, registered=registered, initialized=initialized),
-        capacity=_amounts(node, claim, "capacity", initialized=initialized),
-        allocatable=_amounts(node, claim, "allocatable", initialized=initialized),
+        capacity=_amounts(node.status.capacity if node else {}, planned.capacity),
+        allocatable=_amounts(node.status.allocatable if node else {}, planned.allocatable),
         requested=usage.requested,
         daemon_requested=usage.daemon_requested,
         pods=usage.pods,
@@ -141,17 +137,15 @@ def _taints(node: Node | None, claim: NodeClaim | None, *, registered: bool, ini
     )
 
 
-def _amounts(node: Node | None, claim: NodeClaim | None, field: str, *, initialized: bool) -> Resources:
-    """Capacity or allocatable (SCH-087, SCH-088): until initialised, what the Node lacks or reports as 0 is the claim's."""
-    own = res.parse(getattr(node.status, field)) if node else {}
-    if claim is None or initialized:
-        return own
-    planned = res.parse(getattr(claim.status, field))
-    return {**own, **{name: amount for name, amount in planned.items() if not own.get(name)}}
+def _amounts(reported: WireResources, planned: WireResources) -> Resources:
+    """Capacity or allocatable (SCH-087, SCH-088): what the Node lacks or reports as 0 is the claim's, until initialised."""
+    own = res.parse(reported)
+    return {**own, **{name: amount for name, amount in res.parse(planned).items() if not own.get(name)}}
 
 
 def _leaving(node: Node | None, claim: NodeClaim | None) -> bool:
     """Whether the machine is on its way out by itself (SCH-086)."""
     if claim is not None:
-        return claim.metadata.deletion_timestamp is not None or is_true(claim.status.conditions, "InstanceTerminating")
+        terminating = conditions.is_true(claim.status.conditions, "InstanceTerminating")
+        return claim.metadata.deletion_timestamp is not None or terminating
     return node is not None and node.metadata.deletion_timestamp is not None

@@ -6,7 +6,7 @@ init containers run alone, a running container may hold more than its specificat
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 
 from karpenter.api.core import Container, ContainerStatus, Pod, PodSpec
@@ -20,25 +20,28 @@ _CRITICAL = frozenset({"system-cluster-critical", "system-node-critical"})
 #: A pod this long past its deletion time is not waited for any more (DIS-S302).
 STUCK_TERMINATING = timedelta(minutes=1)
 
+#: What one container needs.
+_Needs = Callable[[Container], dict[str, int]]
+
 
 def requests(pod: Pod) -> dict[str, int]:
     """Effective requests of one pod, ``pods: 1`` included (SCH-195). Raises ``quantity.QuantityError``."""
-    infeasible = any(c.type == "PodResizePending" and c.reason == "Infeasible" for c in pod.status.conditions)
-    running = {status.name: status for status in (*pod.status.container_statuses, *pod.status.init_container_statuses)}
-    total = _from_containers(pod.spec, running, infeasible=infeasible)
+    total = _over_its_life(pod.spec, _asked_or_held(pod))
     if pod.spec.resources is not None:
         total.update(_pod_level(pod))
-    total = res.add(total, res.parse(pod.spec.overhead)) if pod.spec.overhead else total
-    total[res.PODS] = res.ONE
-    return total
+    return _with_overhead(total, pod.spec)
 
 
 def template_requests(spec: PodSpec) -> dict[str, int]:
     """Effective requests of a pod made from a template, missing requests filled from limits (SCH-211)."""
-    total = _from_containers(spec, {}, infeasible=False, defaulted=True)
+    total = _over_its_life(spec, _asked_or_limited)
     if spec.resources is not None:
         wanted = {**spec.resources.limits, **spec.resources.requests}
         total.update(_settable(res.parse(wanted)))
+    return _with_overhead(total, spec)
+
+
+def _with_overhead(total: dict[str, int], spec: PodSpec) -> dict[str, int]:
     total = res.add(total, res.parse(spec.overhead)) if spec.overhead else total
     total[res.PODS] = res.ONE
     return total
@@ -62,44 +65,55 @@ def _settable(resources: Mapping[str, int]) -> dict[str, int]:
     }
 
 
-def _from_containers(
-    spec: PodSpec, running: Mapping[str, ContainerStatus], *, infeasible: bool, defaulted: bool = False
-) -> dict[str, int]:
-    if len(spec.containers) == 1 and not spec.init_containers and not running:
-        return _of_container(spec.containers[0], None, infeasible=infeasible, defaulted=defaulted)
+def _over_its_life(spec: PodSpec, needs: _Needs) -> dict[str, int]:
+    """The most of each resource that what runs together at any moment needs."""
+    if len(spec.containers) == 1 and not spec.init_containers:
+        return needs(spec.containers[0])
     sidecars: dict[str, int] = {}
     peaks: list[dict[str, int]] = []
     for container in spec.init_containers:
-        own = _of_container(container, running.get(container.name), infeasible=infeasible, defaulted=defaulted)
+        together = res.add(sidecars, needs(container))
+        peaks.append(together)
         if container.restart_policy == "Always":
-            sidecars = res.add(sidecars, own)
-            peaks.append(sidecars)
-        else:
-            peaks.append(res.add(sidecars, own))
-    regular = [
-        _of_container(container, running.get(container.name), infeasible=infeasible, defaulted=defaulted)
-        for container in spec.containers
-    ]
-    return res.maximum((res.add(sidecars, *regular), *peaks))
+            sidecars = together
+    return res.maximum((res.add(sidecars, *map(needs, spec.containers)), *peaks))
 
 
-def _of_container(
-    container: Container, status: ContainerStatus | None, *, infeasible: bool, defaulted: bool
-) -> dict[str, int]:
-    wire = container.resources.requests
-    spec = res.parse({**container.resources.limits, **wire} if defaulted else wire)
-    if status is None or (status.resources is None and not status.allocated_resources):
-        return spec
-    held = [res.parse(status.allocated_resources)]
-    if status.resources is not None:
-        held.append(res.parse(status.resources.requests))
-    return res.maximum(held if infeasible else (spec, *held))
+def _asked(container: Container) -> dict[str, int]:
+    return res.parse(container.resources.requests)
+
+
+def _asked_or_limited(container: Container) -> dict[str, int]:
+    return res.parse({**container.resources.limits, **container.resources.requests})
+
+
+def _asked_or_held(pod: Pod) -> _Needs:
+    """What a container needs while resizing: the most of what it asks for and what it has, unless it cannot get the former."""
+    running = {status.name: status for status in (*pod.status.container_statuses, *pod.status.init_container_statuses)}
+    if not running:
+        return _asked
+    infeasible = any(c.type == "PodResizePending" and c.reason == "Infeasible" for c in pod.status.conditions)
+
+    def needs(container: Container) -> dict[str, int]:
+        held = _held(running[container.name]) if container.name in running else []
+        asked = [] if infeasible and held else [_asked(container)]
+        return res.maximum((*asked, *held))
+
+    return needs
+
+
+def _held(status: ContainerStatus) -> list[dict[str, int]]:
+    """What a running container has, as far as its status says."""
+    if status.resources is None and not status.allocated_resources:
+        return []
+    actual = status.resources.requests if status.resources is not None else {}
+    return [res.parse(status.allocated_resources), res.parse(actual)]
 
 
 def is_provisionable(pod: Pod) -> bool:
-    """Whether the pod waits for a machine (SCH-040, without its nomination rule; terminating pods are left out, SCH-041 Beyond).
+    """Whether the pod waits for a machine (SCH-040, SCH-041 Beyond: finished and terminating pods do not).
 
-    A nomination is judged against the cluster, see ``cluster.nominations``.
+    Whether the scheduler is making room for it on a node is judged by the decision, which sees that node.
     """
     return (
         not pod.spec.node_name

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from karpenter.catalog import file, well_known
+from karpenter.catalog.index import well_known_of
 from karpenter.model import labels
 from karpenter.model import resources as res
 from karpenter.model.requirements import Op
@@ -94,7 +95,7 @@ def test_labels_become_requirements_and_absent_well_known_ones_do_not_exist() ->
     assert first.requirements["example.com/disk"].values == {"fast"}
     assert second.requirements["example.com/disk"].operator == Op.DOES_NOT_EXIST
     assert first.requirements.keys() >= well_known.MACHINE_LABELS
-    assert "example.com/disk" in well_known.keys((first, second))
+    assert "example.com/disk" in well_known_of((first, second))
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from datetime import datetime
 
 from karpenter.api.core import Pod
 from karpenter.api.karpenter import NodePool
-from karpenter.cluster.nodes import NodeView, is_true
+from karpenter.cluster.nodes import NodeView
 from karpenter.cluster.snapshot import Snapshot
 from karpenter.model import budgets, durations, labels, pods, selectors
-from karpenter.model.conditions import is_false
+from karpenter.model.conditions import is_false, is_true
 
 REASON = "Empty"
 

@@ -17,7 +17,7 @@ from enum import StrEnum
 from karpenter.api.core import Pod
 from karpenter.catalog.index import TypeIndex
 from karpenter.cluster.classes import PodClass
-from karpenter.cluster.snapshot import PodGroup, Snapshot
+from karpenter.cluster.snapshot import PodGroup, Snapshot, age
 from karpenter.decide.plan import PlacedPods, Plan, PlannedClaim, SkippedPool, UnplacedPod
 from karpenter.decide.provision import eligible, templates
 from karpenter.decide.provision.existing import Machine, machines, pour
@@ -300,12 +300,10 @@ def _out(item: _Standing, count: int) -> _Waiting:
     return replace(item.waiting, pods=item.demand.pods[len(item.demand.pods) - count :])
 
 
-def _order(item: _Waiting) -> tuple[int, int, str, str]:
+def _order(item: _Waiting) -> tuple[int, int, datetime, str, str, str]:
     """Classes in the reference's order (SCH-231): CPU, then memory, largest first, then the oldest pod."""
-    first = item.pods[0].metadata
-    created = first.creation_timestamp.isoformat() if first.creation_timestamp else ""
     requests = item.pod_class.requests
-    return (-requests.get(res.CPU, 0), -requests.get(res.MEMORY, 0), created, first.uid or first.name)
+    return (-requests.get(res.CPU, 0), -requests.get(res.MEMORY, 0), *age(item.pods[0]))
 
 
 def _left_out(skipped: SkippedPool, category: Category) -> Reason:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -77,9 +77,10 @@ class Executor:
         until = self._world.clock.now() + self._window
         for placed in plan.existing:
             self._world.state.nominate(placed.key, until)
-            self._world.events.publish(*(self._nominated(pod, placed) for pod in placed.pods))
-        texts = {unplaced.pod.metadata.uid: pod_message(unplaced.reasons) for unplaced in plan.unplaced}
-        for unplaced in plan.unplaced:
+            self._world.events.publish(*(self._nominated(pod, placed) for pod in _waiting(placed.pods)))
+        left = [unplaced for unplaced in plan.unplaced if not unplaced.pod.spec.node_name]
+        texts = _texts(left)
+        for unplaced in left:
             uid = unplaced.pod.metadata.uid
             self._say_unplaced(unplaced, texts[uid], is_news=self._said.get(uid) != texts[uid])
         self._said = texts
@@ -152,8 +153,26 @@ class Executor:
             **{"instance-types": shortened(planned.instance_types)},
         )
         text = f"Pod should schedule on: nodeclaim/{planned.name}"
-        self._world.events.publish(*(Happening(about_pod(pod), NORMAL, "Nominated", text) for pod in planned.pods))
+        self._world.events.publish(
+            *(Happening(about_pod(pod), NORMAL, "Nominated", text) for pod in _waiting(planned.pods))
+        )
         return None
+
+
+def _waiting(pods: Iterable[Pod]) -> Iterator[Pod]:
+    """Pods that wait for a node. Those planned ahead of leaving a node run still: to them nothing has happened yet."""
+    return (pod for pod in pods if not pod.spec.node_name)
+
+
+def _texts(unplaced: Iterable[UnplacedPod]) -> dict[str, str]:
+    """The reasons of each pod, by uid, as text. Pods of a class share their reasons, so one sentence serves them all."""
+    by_reasons: dict[int, str] = {}
+    found: dict[str, str] = {}
+    for item in unplaced:
+        if id(item.reasons) not in by_reasons:
+            by_reasons[id(item.reasons)] = pod_message(item.reasons)
+        found[item.pod.metadata.uid] = by_reasons[id(item.reasons)]
+    return found
 
 
 def _without_pools(plan: Plan) -> bool:

@@ -461,3 +461,21 @@ def deployment(name: str, replicas: int) -> Any:
         metadata=ObjectMeta(name=name, namespace="default"),
         spec=ReplicatedSpec(replicas=replicas, selector=selector, template=template),
     )
+
+
+@story
+async def test_pods_that_still_run_on_a_leaving_node_are_not_told_anything(world: World) -> None:
+    """SCH-063: they are planned ahead; whether a machine was found is no news to a pod that runs."""
+    await world.node_class()
+    await world.pool(limits={"cpu": "1"})
+    await world.start()
+    await world.claim("c", pool="np")
+    await asyncio.sleep(0.1)
+    await world.join("c")
+    await asyncio.sleep(0.5)
+    await world.running("held", "node-c", requests={"cpu": "3"}, meta={"finalizers": ("test/held",)})
+    await world.kube.delete(kinds.NODE_CLAIM, "c")
+    await world.waiting(pod("other", {"cpu": "64"}))
+    await asyncio.sleep(5)
+    assert {event.involved_object.name for event in await world.events("FailedScheduling")} == {"other"}
+    assert [line["Pod"]["name"] for line in world.lines("could not schedule pod")] == ["other"]

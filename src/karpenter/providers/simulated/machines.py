@@ -36,9 +36,12 @@ _RETRY_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How long things take. ``lease_renewal`` None: no heartbeats (nothing watches them in a simulation)."""
+    """How long things take. ``lease_renewal`` None: no heartbeats (nothing watches them in a simulation).
 
-    pod_start: timedelta = timedelta(seconds=1)
+    ``pod_start`` lies between what a kubelet needs at best and the five seconds that are Kubernetes' own objective.
+    """
+
+    pod_start: timedelta = timedelta(seconds=3)
     pod_stop: timedelta = timedelta(seconds=2)
     shutdown: timedelta = timedelta(seconds=5)
     lease_renewal: timedelta | None = timedelta(seconds=10)

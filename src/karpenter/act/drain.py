@@ -150,7 +150,7 @@ class Drainer:
 
     @staticmethod
     def _is_long_enough(claim: NodeClaim | None, now: datetime) -> bool:
-        """Whether the drain may end now, so that it is worth asking the API server itself who is still there."""
+        """Whether the drain may end now (DIS-524), so that it is worth asking the API server itself who is still there."""
         drained = conditions.find(claim.status.conditions, "Drained") if claim is not None else None
         if claim is None or (drained is not None and drained.status == conditions.TRUE):
             return True
@@ -175,12 +175,10 @@ class Drainer:
         draft = Draft(claim, self._world.clock.now())
         if draft.is_true("Drained"):
             return done
-        current = draft.condition("Drained")
-        since = current.last_transition_time if current else None
-        finished = done and since is not None and draft.now - since >= SHORTEST_DRAIN
+        finished = done and self._is_long_enough(claim, draft.now)
         if finished:
             draft.set("Drained", conditions.TRUE)
-        elif current is None:
+        elif draft.condition("Drained") is None:
             draft.set("Drained", conditions.UNKNOWN, "Draining", "Draining")
         await draft.write(self._world)
         return finished

@@ -10,8 +10,8 @@ from karpenter.api.core import Pod
 from karpenter.api.karpenter import NodePool
 from karpenter.cluster.nodes import NodeView
 from karpenter.cluster.snapshot import Snapshot
-from karpenter.model import budgets, durations, labels, pods, selectors
-from karpenter.model.conditions import is_false, is_true
+from karpenter.model import budgets, disruption_budgets, durations, labels, pods
+from karpenter.model.conditions import is_true
 
 REASON = "Empty"
 
@@ -108,19 +108,12 @@ class _Judge:
         return ""
 
     def _budget_obstacle(self, pod: Pod) -> str:
-        matching = [
-            budget
-            for budget in self._budgets
-            if budget.metadata.namespace == pod.metadata.namespace
-            and selectors.matches(budget.spec.selector, pod.metadata.labels)
-        ]
+        matching = disruption_budgets.over(pod, self._budgets)
         names = " ".join(sorted(f"{budget.metadata.namespace}/{budget.metadata.name}" for budget in matching))
         if len(matching) > 1:
             return f"Eviction does not support multiple PDBs (PodDisruptionBudget(s)=[{names}])"
         for budget in matching:
-            unready = is_false(pod.status.conditions, "Ready")
-            yields = budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow" and unready
-            if not budget.status.disruptions_allowed and not yields:
+            if not budget.status.disruptions_allowed and not disruption_budgets.yields_to(budget, pod):
                 return f"PDB prevents pod evictions (PodDisruptionBudget=[{names}])"
         return ""
 

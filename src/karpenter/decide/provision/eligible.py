@@ -21,7 +21,7 @@ from karpenter.cluster.classes import PodClass, PodClasses, host_ports, required
 from karpenter.cluster.nodes import NodeView
 from karpenter.cluster.snapshot import PodGroup, Snapshot, age
 from karpenter.decide.reasons import Category, Reason
-from karpenter.model import labels, pods, selectors
+from karpenter.model import disruption_budgets, labels, pods
 from karpenter.model.pod_requirements import complaints
 from karpenter.model.requirements import Op, Requirement
 
@@ -173,16 +173,10 @@ def _fully_blocked(pod: Pod, budgets: Iterable[PodDisruptionBudget], now: dateti
     """Whether disruption budgets can never let the pod go (SCH-062)."""
     if not pods.is_active(pod) or pods.tolerates_disruption(pod) or pods.is_protected(pod, now):
         return False
-    matching = [
-        budget
-        for budget in budgets
-        if budget.metadata.namespace == pod.metadata.namespace
-        and selectors.matches(budget.spec.selector, pod.metadata.labels)
-    ]
+    matching = disruption_budgets.over(pod, budgets)
     if len(matching) != 1:
         return len(matching) > 1
-    spec = matching[0].spec
-    unready = any(c.type == "Ready" and c.status == "False" for c in pod.status.conditions)
-    if spec.unhealthy_pod_eviction_policy == "AlwaysAllow" and unready:
+    if disruption_budgets.yields_to(matching[0], pod):
         return False
+    spec = matching[0].spec
     return spec.max_unavailable in (0, "0", "0%") or spec.min_available == "100%"

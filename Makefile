@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.synced
 UV_VERSION := 0.13.8
 
-.PHONY: demo test lint unit bench soak clean
+.PHONY: demo test lint unit bench soak crds clean
 
 $(STAMP): pyproject.toml uv.lock
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -33,6 +33,9 @@ soak: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m bench
+
+crds: $(STAMP)
+	$(BIN)/karpenter crds > deploy/crds/crds.yaml
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis

@@ -1,15 +1,25 @@
-"""What admission says to which object: one table for the API server with our CRDs and for the offline check.
+"""What an API server with our CRDs says to which object: one table for a real one, the in-memory one, and the offline check.
 
-A row changes a minimal valid object at some paths; ``words`` must all occur in the refusal. Rows with ``before`` are updates.
+A row changes a minimal valid object at some paths. Its verdict is the specification's: ``A`` accepted, ``R`` refused, ``N``
+accepted and then found unusable by runtime validation. ``words`` must all occur in the refusal, or in the finding. Rows with
+``before`` replace a stored object, rows of ``STATUS`` write the status of a stored one.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import msgspec
+
+from karpenter.api.karpenter import NodeClaim
+from karpenter.api.kinds import NODE_CLAIM
+from karpenter.model import validation
 
 Json = dict[str, object]
+Verdict = Literal["A", "R", "N"]
 
 
 class Absent:
@@ -17,10 +27,15 @@ class Absent:
 
 
 ABSENT = Absent()
+A: Final = "A"
+R: Final = "R"
+N: Final = "N"
 T = "spec.template.spec"
 META = "spec.template.metadata"
 D = "spec.disruption"
 REQUIREMENTS = f"{T}.requirements"
+CAPACITY = "karpenter.sh/capacity-type"
+TENANCY = "karpenter.k8s.aws/instance-tenancy"
 
 _CLASS: Json = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
 _POOL: Json = {
@@ -46,14 +61,15 @@ _MINIMAL = {"NodePool": _POOL, "NodeClaim": _CLAIM, "KWOKNodeClass": _KWOK}
 
 @dataclass(frozen=True)
 class Row:
-    """One case: accepted or refused."""
+    """One case."""
 
     id: str
     kind: str
+    verdict: Verdict
     change: Mapping[str, object]
-    accepted: bool
     words: tuple[str, ...] = ()
-    before: Mapping[str, object] | None = field(default=None)
+    before: Mapping[str, object] | None = None
+    is_status: bool = False
 
     @property
     def object(self) -> Json:
@@ -62,6 +78,15 @@ class Row:
     @property
     def stored(self) -> Json | None:
         return None if self.before is None else built(self.kind, self.before)
+
+    @property
+    def accepted(self) -> bool:
+        return self.verdict != R
+
+
+def refusals(claim: NodeClaim) -> validation.Findings:
+    """Why an API server would not take a NodeClaim of ours."""
+    return validation.admit(NODE_CLAIM, msgspec.json.decode(NODE_CLAIM.encode(claim)))
 
 
 def built(kind: str, change: Mapping[str, object]) -> Json:
@@ -75,38 +100,8 @@ def built(kind: str, change: Mapping[str, object]) -> Json:
         if value is ABSENT:
             place.pop(last)
         else:
-            place[last] = value
+            place[last] = copy.deepcopy(value)
     return made
-
-
-def _pools(id_: str, accepted: bool, *changes: Mapping[str, object], words: tuple[str, ...] = ()) -> list[Row]:
-    rows = [Row(f"{id_}", "NodePool", change, accepted, words) for change in changes]
-    return _numbered(id_, rows)
-
-
-def _numbered(id_: str, rows: list[Row]) -> list[Row]:
-    mark = "A" if rows[0].accepted else "R"
-    return [Row(f"{id_}-{mark}{i}", r.kind, r.change, r.accepted, r.words, r.before) for i, r in enumerate(rows, 1)]
-
-
-def _values(id_: str, accepted: bool, path: str, *values: object, words: tuple[str, ...] = ()) -> list[Row]:
-    return _pools(id_, accepted, *({path: value} for value in values), words=words)
-
-
-def _budgets(id_: str, accepted: bool, *budgets: list[Json], words: tuple[str, ...] = ()) -> list[Row]:
-    return _values(id_, accepted, f"{D}.budgets", *budgets, words=words)
-
-
-def _labels(id_: str, accepted: bool, *labels: Json, words: tuple[str, ...] = ()) -> list[Row]:
-    return _values(id_, accepted, f"{META}.labels", *labels, words=words)
-
-
-def _taints(id_: str, accepted: bool, *taints: list[Json], words: tuple[str, ...] = ()) -> list[Row]:
-    return _values(id_, accepted, f"{T}.taints", *taints, words=words)
-
-
-def _requires(id_: str, accepted: bool, *items: Json, words: tuple[str, ...] = ()) -> list[Row]:
-    return _values(id_, accepted, REQUIREMENTS, *([item] for item in items), words=words)
 
 
 def req(operator: str, *values: str, key: str = "example.com/a", **more: object) -> Json:
@@ -114,92 +109,188 @@ def req(operator: str, *values: str, key: str = "example.com/a", **more: object)
     return {"key": key, "operator": operator, "values": list(values), **more}
 
 
-def _update(id_: str, accepted: bool, before: Json, after: Json, words: tuple[str, ...] = ()) -> Row:
-    return Row(id_, "NodePool", after, accepted, words, before)
+def _rows(
+    id_: str, kind: str, verdict: Verdict, changes: Sequence[Mapping[str, object]], words: tuple[str, ...]
+) -> list[Row]:
+    return [Row(f"{id_}-{verdict}{i}", kind, verdict, change, words) for i, change in enumerate(changes, 1)]
 
 
-def _claims(id_: str, accepted: bool, *changes: Json, words: tuple[str, ...] = ()) -> list[Row]:
-    return _numbered(id_, [Row(id_, "NodeClaim", change, accepted, words) for change in changes])
+def _pools(id_: str, verdict: Verdict, *changes: Mapping[str, object], words: tuple[str, ...] = ()) -> list[Row]:
+    return _rows(id_, "NodePool", verdict, changes, words)
 
 
-def _claim_update(id_: str, accepted: bool, after: Json, words: tuple[str, ...] = ()) -> Row:
-    return Row(id_, "NodeClaim", after, accepted, words, {})
+def _values(id_: str, verdict: Verdict, path: str, *values: object, words: tuple[str, ...] = ()) -> list[Row]:
+    return _pools(id_, verdict, *({path: value} for value in values), words=words)
+
+
+def _budgets(id_: str, verdict: Verdict, *budgets: object, words: tuple[str, ...] = ()) -> list[Row]:
+    return _values(id_, verdict, f"{D}.budgets", *budgets, words=words)
+
+
+def _labels(id_: str, verdict: Verdict, *labels: Json, words: tuple[str, ...] = ()) -> list[Row]:
+    return _values(id_, verdict, f"{META}.labels", *labels, words=words)
+
+
+def _taints(id_: str, verdict: Verdict, *taints: list[Json], words: tuple[str, ...] = ()) -> list[Row]:
+    return _values(id_, verdict, f"{T}.taints", *taints, words=words)
+
+
+def _requires(id_: str, verdict: Verdict, *items: Json, words: tuple[str, ...] = ()) -> list[Row]:
+    return _values(id_, verdict, REQUIREMENTS, *([item] for item in items), words=words)
+
+
+def _claims(id_: str, verdict: Verdict, *changes: Json, words: tuple[str, ...] = ()) -> list[Row]:
+    return _rows(id_, "NodeClaim", verdict, changes, words)
+
+
+def _update(id_: str, verdict: Verdict, before: Json, after: Json, words: tuple[str, ...] = ()) -> Row:
+    return Row(id_, "NodePool", verdict, after, words, before)
+
+
+def _claim_update(id_: str, verdict: Verdict, after: Json, words: tuple[str, ...] = (), before: Json = {}) -> Row:  # noqa: B006
+    return Row(id_, "NodeClaim", verdict, after, words, before)
+
+
+def _statuses(kind: str, verdict: Verdict, *statuses: Json) -> list[Row]:
+    """Rows about a kind, whose name an id may follow."""
+    rows = _rows(f"API-607-{kind}", kind.partition("-")[0], verdict, [{"status": status} for status in statuses], ())
+    return [Row(row.id, row.kind, verdict, row.change, (), {}, is_status=True) for row in rows]
+
+
+def condition(**fields: object) -> Json:
+    """A complete condition with some fields changed or taken away."""
+    known: Json = {
+        "type": "Custom",
+        "status": "True",
+        "reason": "Custom",
+        "message": "",
+        "lastTransitionTime": "2025-01-31T12:00:00Z",
+    }
+    return {name: value for name, value in {**known, **fields}.items() if value is not ABSENT}
+
+
+def _old_status(id_: str, verdict: Verdict, before: Json, status: Json) -> Row:
+    return Row(id_, "NodePool", verdict, {**before, "status": status}, (), before, is_status=True)
 
 
 _TOGETHER = ("schedule", "duration", "together")
 _NUMERIC = ("single", "positive integer")
+_IMMUTABLE = ("immutable",)
+_SWITCH = ("cannot switch between static and dynamic",)
+_EVERY_DAY: Json = {"nodes": "1", "schedule": "@daily", "duration": "1h"}
+_A_TAINT: Json = {"key": "a", "effect": "NoSchedule"}
+_TOO_LONG = "2562048h"
+_LARGEST = 2**63 - 1
 
 FIELDS = [
-    *_pools("S001", True, {}),
-    *_values("S002", False, "spec.template", ABSENT, words=("template",)),
-    *_values("S002b", False, f"{T}.nodeClassRef", ABSENT, words=("nodeClassRef",)),
-    *_values("S002c", False, REQUIREMENTS, ABSENT, words=("requirements",)),
-    *_values("S002d", False, "spec", ABSENT, words=("spec",)),
-    *_pools("S003", True, {D: None}, {f"{META}.annotations": None}, {f"{META}.labels": None}),
-    *_pools("S004", True, {f"{D}.consolidationPolicy": "WhenEmpty"}),
-    *_values("S005", True, f"{D}.consolidateAfter", "30s", "1h30m", "0s", "Never", "1h1h"),
-    *_values("S006", False, f"{D}.consolidateAfter", "-1s", "1d", "1.5h", "30", "never", "hello", "", "30s\n"),
-    *_values("S007", True, f"{T}.expireAfter", "Never", "720h", "30s"),
-    *_values("S007", False, f"{T}.expireAfter", "-30s", "30d"),
-    *_values("S008", True, f"{T}.terminationGracePeriod", "48h", "0s"),
-    *_values("S008", False, f"{T}.terminationGracePeriod", "Never", "-1m"),
-    *_values("S009", False, f"{D}.consolidationPolicy", "WhenUnderutilized", "whenEmpty", words=("WhenEmpty",)),
-    *_values("S010", True, f"{D}.consolidationPolicy", "Balanced"),
-    *_budgets("S011", True, *([{"nodes": n}] for n in ("0", "10", "0%", "99%", "100%", "1000"))),
-    *_budgets("S012", False, *([{"nodes": n}] for n in ("-10", "-10%", "1000%", "101%", "1.5%", 10))),
-    *_budgets("S013", True, [{"nodes": "1"}] * 50, []),
-    *_budgets("S013", False, [{"nodes": "1"}] * 51, words=("50",)),
-    *_budgets(
-        "S014",
-        False,
-        [{"nodes": "1", "schedule": "@daily"}],
-        [{"nodes": "1", "duration": "1h"}],
-        [{"nodes": "1"}, {"nodes": "1", "schedule": "@daily", "duration": "1h"}, {"nodes": "1", "duration": "1h"}],
-        words=_TOGETHER,
-    ),
-    *_budgets(
-        "S015", True, *([{"schedule": s, "duration": "8h"}] for s in ("*/5 * * * *", "@daily", "0 9 * * mon-fri"))
-    ),
-    *_budgets("S016", False, *([{"schedule": s, "duration": "8h"}] for s in ("*", "@every 1h", "* * * *"))),
-    *_budgets("S017", True, *([{"schedule": "@daily", "duration": d}] for d in ("30m", "8h", "2h20m", "8h0m0s"))),
-    *_budgets("S017", False, *([{"schedule": "@daily", "duration": d}] for d in ("30s", "-20m", "1d"))),
-    *_budgets("S018", True, [{"reasons": ["Underutilized", "Empty", "Drifted"]}], [{"reasons": []}]),
-    *_budgets("S018", False, *([{"reasons": r}] for r in (["Expired"], ["drifted"], ["Empty", "Empty"]))),
-    *_budgets("S019", True, [{}]),
-    *_values("S020", True, "spec.weight", 1, 100),
-    *_values("S020", False, "spec.weight", 0, 101, -1),
-    *_values("S021", True, "spec.replicas", 0, 5),
-    _update("S021-A3", True, {"spec.replicas": 0}, {"spec.replicas": 5}),
-    _update("S022-R1", False, {"spec.replicas": 0}, {}, ("cannot switch between static and dynamic",)),
-    _update("S022-R2", False, {}, {"spec.replicas": 0}, ("cannot switch between static and dynamic",)),
-    *_pools("S023", False, {"spec.replicas": 3, "spec.weight": 10}, words=("weight", "not supported", "static")),
+    *_pools("API-S001", A, {}),
+    *_values("API-S002", R, "spec.template", ABSENT, None, words=("template",)),
+    *_values("API-S002-class", R, f"{T}.nodeClassRef", ABSENT, None, words=("nodeClassRef",)),
+    *_values("API-S002-requirements", R, REQUIREMENTS, ABSENT, None, words=("requirements",)),
+    *_values("API-S002-spec", R, "spec", ABSENT, None, {}, words=("spec",)),
+    *_values("API-S002", A, REQUIREMENTS, []),
+    *_pools("API-S003", A, {D: None}, {f"{META}.annotations": None}, {f"{META}.labels": None}, {META: None}),
+    *_pools("API-020", A, {"spec.limits": {"cpu": None}}, {f"{META}.labels": {"a": None}}, {f"{D}.budgets": None}),
+    *_pools("API-020-again", A, {f"{D}.consolidateAfter": None}, {f"{T}.expireAfter": None}, {"spec.weight": None}),
+    *_pools("API-020", R, {REQUIREMENTS: [None]}, {f"{D}.budgets": [None]}, {f"{T}.taints": [None]}),
+    *_pools("API-021", A, {"spec.nothing": 1}, {f"{T}.kubelet": {"maxPods": 5}}, {f"{META}.name": "x"}, {"other": {}}),
+    *_pools("API-022-type", R, {"spec": "text"}, {"spec": []}, {T: "text"}, {f"{T}.nodeClassRef": []}, {D: "never"}),
+    *_values("API-S004", A, D, {"consolidationPolicy": "WhenEmpty"}, {}),
+    *_values("API-S005", A, f"{D}.consolidateAfter", "30s", "1h30m", "0s", "Never", "1h1h"),
+    *_values("API-S006", R, f"{D}.consolidateAfter", "-1s", "1d", "1.5h", "30", "never", "hello", "", "30s\n", 30),
+    *_values("API-028", N, f"{D}.consolidateAfter", _TOO_LONG, "9" * 400 + "s", words=("consolidateAfter", "292")),
+    *_values("API-S007", A, f"{T}.expireAfter", "Never", "720h", "30s", "0s"),
+    *_values("API-S007", R, f"{T}.expireAfter", "-30s", "30d", "", 720),
+    *_values("API-028-lifetime", N, f"{T}.expireAfter", _TOO_LONG, words=("expireAfter",)),
+    *_values("API-S008", A, f"{T}.terminationGracePeriod", "48h", "0s"),
+    *_values("API-S008", R, f"{T}.terminationGracePeriod", "Never", "-1m", ""),
+    *_values("API-028-grace", N, f"{T}.terminationGracePeriod", _TOO_LONG, words=("terminationGracePeriod",)),
+    *_values("API-S009", R, f"{D}.consolidationPolicy", "WhenUnderutilized", "whenEmpty", "", words=("WhenEmpty",)),
+    *_values("API-S010", A, f"{D}.consolidationPolicy", "Balanced", "WhenEmpty", "WhenEmptyOrUnderutilized"),
+    *_values("API-S020", A, "spec.weight", 1, 100),
+    *_values("API-S020", R, "spec.weight", 0, 101, -1, "5", 1.5, True, 2**70),
+    *_values("API-S021", A, "spec.replicas", 0, 5, 2**31 - 1),
+    *_values("API-S021", R, "spec.replicas", 2**31, _LARGEST, _LARGEST + 1, "5", 1.5, False),
+    _update("API-S021-A4", A, {"spec.replicas": 0}, {"spec.replicas": 5}),
+    _update("API-S022-R1", R, {"spec.replicas": 0}, {}, _SWITCH),
+    _update("API-S022-R2", R, {}, {"spec.replicas": 0}, _SWITCH),
+    _update("API-S022-R3", R, {"spec.replicas": 1}, {"spec.replicas": None}, _SWITCH),
+    *_pools("API-S023-weight", R, {"spec.replicas": 3, "spec.weight": 10}, words=("weight", "not supported", "static")),
     *_pools(
-        "S023b",
-        False,
+        "API-S023",
+        R,
         {"spec.replicas": 3, "spec.limits": {"cpu": 10}},
         {"spec.replicas": 3, "spec.limits": {"nodes": 5, "cpu": 10}},
         words=("only limits.nodes", "static"),
     ),
-    *_pools("S024", True, {"spec.replicas": 3, "spec.limits": {"nodes": 10}}, {"spec.replicas": 3, "spec.limits": {}}),
-    *_values("S024", False, "spec.replicas", -1),
-    _update("S025-A1", True, {}, {f"{T}.nodeClassRef.name": "other"}),
-    _update("S025-R1", False, {}, {f"{T}.nodeClassRef.kind": "Other"}, ("immutable",)),
-    _update("S025-R2", False, {}, {f"{T}.nodeClassRef.group": "other"}, ("immutable",)),
-    *_values("S026", False, f"{T}.nodeClassRef.group", "karpenter.k8s.aws/v1", ABSENT),
+    _update("API-S023-R3", R, {"spec.replicas": 3}, {"spec.replicas": 3, "spec.weight": 1}, ("weight", "static")),
     *_pools(
-        "S026b",
-        False,
+        "API-S024",
+        A,
+        {"spec.replicas": 3, "spec.limits": {"nodes": 10}},
+        {"spec.replicas": 3, "spec.limits": {}},
+        {"spec.replicas": 3, "spec.limits": {"nodes": 10, "cpu": None}},
+    ),
+    *_values("API-S024", R, "spec.replicas", -1),
+    _update("API-S025-A1", A, {}, {f"{T}.nodeClassRef.name": "other"}),
+    _update("API-S025-R1", R, {}, {f"{T}.nodeClassRef.kind": "Other"}, _IMMUTABLE),
+    _update("API-S025-R2", R, {}, {f"{T}.nodeClassRef.group": "other"}, _IMMUTABLE),
+    *_values("API-S026", R, f"{T}.nodeClassRef.group", "karpenter.k8s.aws/v1", ABSENT, "/"),
+    *_pools(
+        "API-S026-empty",
+        R,
         *({f"{T}.nodeClassRef.{name}": ""} for name in ("group", "kind", "name")),
         words=("may not be empty",),
     ),
-    *_values("S027", True, "spec.limits", {"cpu": 20, "memory": "40Gi"}, {"cpu": "1."}, {"cpu": ".5"}, {"cpu": "1e3"}),
-    *_values("S027", False, "spec.limits", {"cpu": "four"}, {"cpu": "1 Gi"}, {"cpu": 0.5}, {"cpu": True}),
+    *_values("API-S027", A, "spec.limits", {"cpu": 20, "memory": "40Gi"}, {"cpu": "1."}, {"cpu": ".5"}, {"cpu": "1e3"}),
+    *_values("API-S027-again", A, "spec.limits", {"cpu": "-1"}, {"cpu": -3}, {"any.thing/else": "+5"}, {"cpu": 2.0}),
+    *_values("API-S027", R, "spec.limits", {"cpu": "four"}, {"cpu": "1 Gi"}, {"cpu": 0.5}, {"cpu": True}),
+    *_values("API-S027-again", R, "spec.limits", {"cpu": ""}, {"cpu": []}, {"cpu": 2**63}, {"cpu": "1Gi\n"}, "40Gi"),
+    *_values("API-027", N, "spec.limits", {"cpu": "1e1.5"}, {"cpu": "9" * 400}, words=("limits.cpu", "quantity")),
+    *_values("API-031", N, "metadata.name", "a" * 64, words=("metadata.name", "63")),
+    *_values("API-031-class", N, f"{T}.nodeClassRef.name", "a" * 64, words=("nodeClassRef.name", "63")),
+    *_values("API-031", R, "metadata.name", "a" * 254, "A", "a..b", "a_b", "-a"),
+]
+
+BUDGETS = [
+    *_budgets("API-S011", A, *([{"nodes": n}] for n in ("0", "10", "0%", "99%", "100%", "1000"))),
+    *_budgets("API-S012", R, *([{"nodes": n}] for n in ("-10", "-10%", "1000%", "101%", "1.5%", 10, "", "10%\n"))),
+    *_budgets("API-S013", A, [{"nodes": "1"}] * 50, []),
+    *_budgets("API-S013", R, [{"nodes": "1"}] * 51, words=("50",)),
+    *_budgets(
+        "API-S014",
+        R,
+        [{"nodes": "1", "schedule": "@daily"}],
+        [{"nodes": "1", "duration": "1h"}],
+        [{"nodes": "1"}, _EVERY_DAY, {"nodes": "1", "duration": "1h"}],
+        words=_TOGETHER,
+    ),
+    _update("API-S014-R4", R, {}, {f"{D}.budgets": [{"nodes": "1", "duration": "1h"}]}, _TOGETHER),
+    *_budgets(
+        "API-S015", A, *([{"schedule": s, "duration": "8h"}] for s in ("*/5 * * * *", "@daily", "0 9 * * mon-fri"))
+    ),
+    *_budgets(
+        "API-083",
+        A,
+        *([{"schedule": s, "duration": "8h"}] for s in ("@dailyXYZ", "99 99 99 99 99", "TZ=Asia/Seoul 0 9 * * 1")),
+    ),
+    *_budgets(
+        "API-S016", R, *([{"schedule": s, "duration": "8h"}] for s in ("*", "@every 1h", "* * * *", "@Daily", ""))
+    ),
+    *_budgets("API-S017", A, *([{"schedule": "@daily", "duration": d}] for d in ("30m", "8h", "2h20m", "8h0m0s"))),
+    *_budgets(
+        "API-S017", R, *([{"schedule": "@daily", "duration": d}] for d in ("30s", "-20m", "1d", "Never", "1m1h"))
+    ),
+    *_budgets("API-028-budget", N, [{**_EVERY_DAY, "duration": _TOO_LONG}], words=("budgets[0].duration",)),
+    *_budgets("API-S018", A, [{"reasons": ["Underutilized", "Empty", "Drifted"]}], [{"reasons": []}]),
+    *_budgets("API-S018", R, *([{"reasons": r}] for r in (["Expired"], ["drifted"], ["Empty", "Empty"], "Empty"))),
+    *_budgets("API-S019", A, [{}]),
 ]
 
 TEMPLATE = [
     *_labels(
-        "S030",
-        True,
+        "API-S030",
+        A,
         {"foo": "bar"},
         {"example.com/x": "y"},
         {"kops.k8s.io/instancegroup": "a"},
@@ -209,8 +300,8 @@ TEMPLATE = [
         {"empty": ""},
     ),
     *_labels(
-        "S031",
-        False,
+        "API-S031",
+        R,
         {"karpenter.sh/nodepool": "a"},
         {"kubernetes.io/hostname": "a"},
         {"karpenter.sh/unknown": "a"},
@@ -220,15 +311,21 @@ TEMPLATE = [
         {"karpenter.sh": "a"},
         words=("restricted",),
     ),
-    *_labels("S032", True, {"karpenter.sh/capacity-type": "spot"}, {"karpenter.k8s.aws/instance-family": "m5"}),
-    *_labels("API-437", True, {"mykarpenter.sh/x": "a"}, {"karpenter.sh.example.com/x": "a"}),
-    *_labels("S033", False, {"a": "/"}, {"a": "b" * 64}, {"a": "b-"}),
-    *_labels("S034", True, {"spaces are not allowed": "a"}),
-    *_labels("S035", True, {f"l{i}": "a" for i in range(100)}),
-    *_labels("S035", False, {f"l{i}": "a" for i in range(101)}, words=("100",)),
+    *_labels("API-S031-named", R, {"fine": "a", "karpenter.sh/unknown": "a"}, words=("restricted", "karpenter.sh")),
+    *_labels("API-S032", A, {CAPACITY: "spot"}, {"karpenter.k8s.aws/instance-family": "m5"}),
+    *_labels("API-S032-again", A, {"karpenter.kwok.sh/instance-size": "2"}),
+    *_labels("API-437", A, {"mykarpenter.sh/x": "a"}, {"karpenter.sh.example.com/x": "a"}),
+    *_labels("API-435", N, {"karpenter.k8s.aws/ec2nodeclass": "a"}, words=("restricted", "ec2nodeclass")),
+    *_labels("API-S033", R, {"a": "/"}, {"a": "b" * 64}, {"a": "b-"}, {"a": "b\n"}, {"a": 1}),
+    *_labels("API-S034", N, {"spaces are not allowed": "a"}, words=("spaces are not allowed",)),
+    *_labels("API-438", N, {"": "a"}, {"A.com/a": "a"}, {"a" * 64: "a"}, {"/a": "a"}, words=("not a label key",)),
+    *_labels("API-S035", A, {f"l{i}": "a" for i in range(100)}),
+    *_labels("API-S035", R, {f"l{i}": "a" for i in range(101)}, words=("100",)),
+    *_values("API-053", A, f"{META}.annotations", {"any thing": "goes\n"}),
+    *_values("API-053", R, f"{META}.annotations", {"a": 1}, "a"),
     *_taints(
-        "S036",
-        True,
+        "API-S036",
+        A,
         [
             {"key": "a", "value": "b", "effect": "NoSchedule"},
             {"key": "d", "value": "e", "effect": "NoExecute"},
@@ -237,82 +334,271 @@ TEMPLATE = [
         ],
     ),
     *_taints(
-        "S037",
-        False,
+        "API-S037",
+        R,
         [{"effect": "NoSchedule"}],
+        [{"key": "", "effect": "NoSchedule"}],
         [{"key": "???", "effect": "NoSchedule"}],
         [{"key": "a", "value": "???", "effect": "NoSchedule"}],
         [{"key": "a", "value": "", "effect": "NoSchedule"}],
         [{"key": "a", "effect": "NoSch"}],
+        [{"key": "a", "effect": ""}],
         [{"key": "a"}],
+        [{"key": "a", "effect": "NoSchedule", "timeAdded": "yesterday"}],
     ),
-    *_taints("S038", True, [{"key": "a", "effect": "NoSchedule"}, {"key": "a", "effect": "NoExecute"}]),
-    *_taints("S039", True, [{"key": "a", "effect": "NoSchedule"}, {"key": "a", "effect": "NoSchedule"}]),
+    *_values("API-055", A, f"{T}.startupTaints", [_A_TAINT]),
+    *_values("API-055", R, f"{T}.startupTaints", [{"key": "a"}], [{"key": "a", "value": "", "effect": "NoSchedule"}]),
+    *_taints("API-S038", A, [_A_TAINT, {"key": "a", "effect": "NoExecute"}]),
+    *_taints("API-S039", N, [_A_TAINT, _A_TAINT], words=("a:NoSchedule",)),
+    *_pools("API-076", N, {f"{T}.taints": [_A_TAINT], f"{T}.startupTaints": [_A_TAINT]}, words=("startupTaints[0]",)),
+    *_taints("API-076-key", N, [{**_A_TAINT, "key": "a" * 64}], words=("taints[0].key",)),
+    *_taints("API-076-value", N, [{**_A_TAINT, "value": "a" * 64}], words=("taints[0].value",)),
 ]
 
 ENTRIES = [
-    *_requires("S040", True, req("In", "a"), req("NotIn", "a"), req("Exists"), req("DoesNotExist"), req("NotIn")),
-    *_requires("S040b", True, *(req(operator, "1") for operator in ("Gt", "Lt", "Gte", "Lte"))),
-    *_requires("S041", False, req("unknown", "a"), req("in", "a")),
-    *_requires("S042", False, req("In"), {"key": "a", "operator": "In"}, words=("In", "must have a value")),
-    *_requires("S043", False, req("Gt", "1", "2"), req("Gt"), req("Lte", "-1"), words=_NUMERIC),
-    *_requires("S043b", False, req("Gt", "a"), req("Gte", "1.5"), req("Lt", ""), {"key": "a", "operator": "Lt"}),
-    *_requires("S044", True, req("Gt", "0"), req("Lte", "100"), req("Gt", "+5"), req("Lt", "007")),
-    *_requires("S044", False, req("Gt", "9223372036854775808")),
-    *_requires("S045", True, req("Exists", "a")),
-    *_requires("S046", True, req("In", "a", "b", minValues=2), req("In", "a", "a", minValues=2)),
-    *_requires("S046", False, req("In", "a", "b", minValues=3), words=("minValues", "at least")),
-    *_requires("S046b", False, req("In", "a", minValues=0), req("In", "a", minValues=51)),
-    *_requires("S047", True, req("Exists", minValues=10)),
-    *_requires("API-403", True, req("In", *(f"v{i}" for i in range(200)))),
-    *_values("S048", True, REQUIREMENTS, [req("Exists", key=f"k{i}") for i in range(100)]),
-    *_values("S048", False, REQUIREMENTS, [req("Exists", key=f"k{i}") for i in range(101)], words=("100",)),
+    *_requires("API-S040", A, req("In", "a"), req("NotIn", "a"), req("Exists"), req("DoesNotExist"), req("NotIn")),
+    *_requires("API-S040-bounds", A, *(req(operator, "1") for operator in ("Gt", "Lt", "Gte", "Lte"))),
+    *_requires("API-S041", R, req("unknown", "a"), req("in", "a"), req("", "a"), words=("NotIn",)),
+    *_requires("API-S042", R, req("In"), {"key": "a", "operator": "In"}, words=("In", "must have a value")),
+    *_requires("API-S043", R, req("Gt", "1", "2"), req("Gt"), req("Lte", "-1"), words=_NUMERIC),
+    *_requires("API-S043-text", R, req("Gt", "a"), req("Gte", "1.5"), req("Lt", ""), {"key": "a", "operator": "Lt"}),
+    *_requires("API-024", R, req("Gt", " 1"), req("Gt", "1e3"), req("Gt", "0x1"), req("Gt", "1_0"), req("Gt", "--1")),
+    *_requires("API-S044", A, req("Gt", "0"), req("Lte", "100"), req("Lt", "007"), req("Gt", str(_LARGEST))),
+    *_requires("API-S044", R, req("Gt", str(_LARGEST + 1))),
+    *_requires("API-077-value", N, req("Gt", "+5"), words=("not a label value",)),
+    *_requires("API-S045", A, req("Exists", "a"), req("DoesNotExist", "a", "b")),
+    *_requires("API-S046", A, req("In", "a", "b", minValues=2), req("In", "a", "a", minValues=2)),
+    *_requires("API-S046", R, req("In", "a", "b", minValues=3), words=("minValues", "at least")),
+    *_requires("API-S046-range", R, req("In", "a", minValues=0), req("In", "a", minValues=51), req("In", minValues=1)),
     *_requires(
-        "S049",
-        False,
+        "API-S047", A, req("Exists", minValues=10), req("NotIn", "a", minValues=50), req("Gt", "1", minValues=2)
+    ),
+    *_requires("API-403", A, req("In", *(f"v{i}" for i in range(200)))),
+    *_values("API-S048", A, REQUIREMENTS, [req("Exists", key=f"k{i}") for i in range(100)]),
+    *_values("API-S048", R, REQUIREMENTS, [req("Exists", key=f"k{i}") for i in range(101)], words=("100",)),
+    *_requires(
+        "API-S049",
+        R,
         *(req("In", "a", key=key) for key in ("karpenter.sh/nodepool", "kubernetes.io/hostname", "karpenter.sh/foo")),
         words=("restricted",),
     ),
     *_requires(
-        "S050",
-        True,
+        "API-431",
+        R,
+        *(
+            req("Exists", key=key)
+            for key in ("karpenter.sh", "a.karpenter.k8s.aws/b", "karpenter.k8s.aws/instance-pods")
+        ),
+        req("Exists", key="karpenter.kwok.sh/foo"),
+        words=("restricted",),
+    ),
+    *_requires(
+        "API-S050",
+        A,
         req("In", "10.0.20348", key="node.kubernetes.io/windows-build"),
         req("In", "use1-az1", key="topology.k8s.aws/zone-id"),
         req("Exists", key="karpenter.k8s.aws/capacity-reservation-id"),
-        req("Exists", key="karpenter.k8s.aws/ec2nodeclass"),
     ),
-    *_requires("S051", True, req("In", "us-east-2a", key="topology.ebs.csi.aws.com/zone")),
-    *_requires("S052", True, req("In", "bad value!")),
-    *_requires("S053", True, *(req("In", *v, key="karpenter.sh/capacity-type") for v in (["spot", "sopt"], ["sopt"]))),
-    *_requires("S056", True, req("Exists", key="a" * 316)),
-    *_requires("S056", False, req("Exists", key="a" * 317), req("Exists", key="a b"), req("Exists", key="")),
+    *_requires(
+        "API-437-key", A, req("Exists", key="mykarpenter.sh/a"), req("Exists", key="karpenter.sh.example.com/a")
+    ),
+    *_requires("API-435-key", N, req("Exists", key="karpenter.k8s.aws/ec2nodeclass"), words=("restricted",)),
+    *_requires("API-435-kwok", N, req("Exists", key="karpenter.kwok.sh/kwoknodeclass"), words=("restricted",)),
+    *_requires("API-S051", A, req("In", "us-east-2a", key="topology.ebs.csi.aws.com/zone")),
+    *_requires(
+        "API-S052", N, req("In", "bad value!"), req("NotIn", "a" * 64), words=("values[0]", "not a label value")
+    ),
+    *_requires("API-S053", A, req("In", "spot", "on-demand", key=CAPACITY), req("In", "spot", "sopt", key=CAPACITY)),
+    *_requires("API-S053", N, req("In", "sopt", key=CAPACITY), words=("on-demand, reserved, spot",)),
+    *_requires("API-078", N, req("In", "spot", "sopt", key=CAPACITY, minValues=2), words=("minValues", "only 1")),
+    *_requires("API-S054", A, req("NotIn", "sopt", key=CAPACITY)),
+    *_requires("API-S055", A, req("In", "default", key=TENANCY)),
+    *_requires("API-S055", N, req("In", "host", key=TENANCY), words=("dedicated, default",)),
+    *_requires("API-S056", N, req("Exists", key="a" * 316), words=("not a label key",)),
+    *_requires(
+        "API-S056",
+        R,
+        req("Exists", key="a" * 317),
+        req("Exists", key="a b"),
+        req("Exists", key=""),
+        req("Exists", key=5),
+    ),  # type: ignore[arg-type]
+    *_requires("API-400", R, {"operator": "Exists"}, {"key": "a"}, req("In", 1), {**req("In"), "values": "a"}),  # type: ignore[arg-type]
+]
+
+METADATA = [
+    *_values("METADATA-labels", A, "metadata.labels", None, {}, {"a": "b"}, {"a": ""}),
+    *_values(
+        "METADATA-labels",
+        R,
+        "metadata.labels",
+        {"a": "b b"},
+        {"A.x/a": "b"},
+        {"a": "b" * 64},
+        words=("metadata.labels",),
+    ),
+    *_values("METADATA-annotations", A, "metadata.annotations", None, {"a": "any thing"}, {"Example.com/A": "b"}),
+    *_values("METADATA-annotations", R, "metadata.annotations", {"a b": "b"}, words=("metadata.annotations",)),
+    *_values("METADATA-finalizers", A, "metadata.finalizers", [], ["karpenter.sh/termination"]),
+    *_values("METADATA-finalizers", R, "metadata.finalizers", ["a b/c"], words=("metadata.finalizers",)),
+    *_values("METADATA-unknown", A, "metadata.label", {"a": "b"}),
 ]
 
 CLAIMS = [
-    *_claims("S080", True, {}),
-    *_claims("S080", False, {"spec.requirements": ABSENT}, {"spec.nodeClassRef": ABSENT}),
-    _claim_update("S081-R1", False, {"spec.expireAfter": "1h"}, ("immutable",)),
-    _claim_update("S081-R2", False, {"spec.taints": [{"key": "a", "effect": "NoSchedule"}]}, ("immutable",)),
-    _claim_update("S081-R3", False, {"spec.requirements": [req("Exists")]}, ("immutable",)),
-    _claim_update("S082-A1", True, {"metadata.labels": {"a": "b"}}),
-    _claim_update("S082-A2", True, {"metadata.annotations": {"a": "b"}}),
-    *_claims("S083", True, {"spec.requirements": [req("In", "default", key="karpenter.sh/nodepool")]}),
+    *_claims("API-S080", A, {}, {"spec.resources": None}, {"spec.expireAfter": None}),
     *_claims(
-        "S084",
-        False,
-        {"spec.requirements": [req("In", "a", key="karpenter.sh/foo")]},
-        {"spec.requirements": [req("In", "a", "b", minValues=3)]},
-        {"spec.requirements": [req("In")]},
-        {"spec.terminationGracePeriod": "Never"},
-        {"spec.resources": {"requests": {"cpu": "many"}}},
+        "API-S080",
+        R,
+        {"spec.requirements": ABSENT},
+        {"spec.nodeClassRef": ABSENT},
+        {"spec.nodeClassRef.name": ""},
+        {"spec.nodeClassRef.group": "a/b"},
     ),
-    *_claims("S084", True, {"spec.resources": {"requests": {"cpu": "1", "memory": 5}}, "spec.expireAfter": "Never"}),
+    *_claims("API-022", R, {"spec": ABSENT}, {"spec": None}, words=("spec",)),
+    _claim_update("API-S081-R1", R, {"spec.expireAfter": "1h"}, _IMMUTABLE),
+    _claim_update("API-S081-R2", R, {"spec.taints": [_A_TAINT]}, _IMMUTABLE),
+    _claim_update("API-S081-R3", R, {"spec.requirements": [req("Exists")]}, _IMMUTABLE),
+    _claim_update("API-S081-R4", R, {"spec.taints": []}, _IMMUTABLE),
+    _claim_update("API-S081-R5", R, {"spec.nodeClassRef.name": "other"}, _IMMUTABLE),
+    _claim_update("API-S081-R6", R, {"spec.expireAfter": "43200m"}, _IMMUTABLE),
+    _claim_update(
+        "API-S081-R7",
+        R,
+        {"spec.resources": {"requests": {"cpu": "1000m"}}},
+        _IMMUTABLE,
+        {"spec.resources": {"requests": {"cpu": "1"}}},
+    ),
+    _claim_update(
+        "API-S081-R8",
+        R,
+        {"spec.resources": {"requests": {"cpu": 1}}},
+        _IMMUTABLE,
+        {"spec.resources": {"requests": {"cpu": "1"}}},
+    ),
+    _claim_update("API-S081-A1", A, {"spec.expireAfter": "720h"}),
+    _claim_update("API-S081-A2", A, {"spec.taints": None, "spec.unknown": 5}),
+    _claim_update("API-S082-A1", A, {"metadata.labels": {"a": "b"}}),
+    _claim_update("API-S082-A2", A, {"metadata.annotations": {"a": "b"}}),
+    *_claims("API-S083", A, {"spec.requirements": [req("In", "default", key="karpenter.sh/nodepool")]}),
+    *_claims(
+        "API-S084",
+        R,
+        {"spec.requirements": [req("In", "a", key="karpenter.sh/foo")]},
+        {"spec.requirements": [req("In", "a", key="kubernetes.io/hostname")]},
+        words=("restricted",),
+    ),
+    *_claims("API-S084-minValues", R, {"spec.requirements": [req("In", "a", "b", minValues=3)]}, words=("at least",)),
+    *_claims(
+        "API-S084-values", R, {"spec.requirements": [req("In")]}, {"spec.requirements": [req("In"), req("Gt", "a")]}
+    ),
+    *_claims(
+        "API-S084-count", R, {"spec.requirements": [req("Exists", key=f"k{i}") for i in range(101)]}, words=("100",)
+    ),
+    *_claims("API-104", R, {"spec.terminationGracePeriod": "Never"}),
+    *_claims("API-104", A, {"spec.terminationGracePeriod": "90s"}),
+    *_claims("API-102", R, {"spec.resources": {"requests": {"cpu": "many"}}}, {"spec.resources": []}),
+    *_claims("API-102", A, {"spec.resources": {"requests": {"cpu": "1", "memory": 5}}, "spec.expireAfter": "Never"}),
+    *_claims("API-101", A, {"spec.requirements": [req("NotIn")]}, {"spec.requirements": [req("Exists", "a")]}),
+    *_claims(
+        "API-100", R, {"spec.taints": [{"key": "a"}]}, {"spec.startupTaints": [{"key": "???", "effect": "NoExecute"}]}
+    ),
+    *_claims("API-100", A, {"spec.taints": [_A_TAINT], "spec.startupTaints": [_A_TAINT]}),
 ]
 
 CLASSES = [
-    Row("API-380-A1", "KWOKNodeClass", {}, True),
-    Row("API-380-A2", "KWOKNodeClass", {"spec.nodeRegistrationDelay": "30s"}, True),
-    Row("API-380-R1", "KWOKNodeClass", {"spec.nodeRegistrationDelay": "Never"}, False),
+    Row("API-380-A1", "KWOKNodeClass", A, {}),
+    Row("API-380-A2", "KWOKNodeClass", A, {"spec": ABSENT}),
+    Row("API-380-A3", "KWOKNodeClass", A, {"spec": None, "status": {"conditions": []}}),
+    Row("API-380-A4", "KWOKNodeClass", A, {"spec.nodeRegistrationDelay": "30s"}),
+    Row("API-380-A5", "KWOKNodeClass", A, {"spec.nodeRegistrationDelay": None, "spec.other": 1}),
+    Row("API-380-R1", "KWOKNodeClass", R, {"spec.nodeRegistrationDelay": "Never"}),
+    Row("API-380-R2", "KWOKNodeClass", R, {"spec.nodeRegistrationDelay": ""}),
+    Row("API-380-R3", "KWOKNodeClass", R, {"spec": "fast"}),
+    Row(
+        "API-380-A6", "KWOKNodeClass", A, {"spec.nodeRegistrationDelay": "1m"}, (), {"spec.nodeRegistrationDelay": "1h"}
+    ),
 ]
 
-ROWS = [*FIELDS, *TEMPLATE, *ENTRIES, *CLAIMS, *CLASSES]
+_BAD_CONDITIONS = (
+    condition(lastTransitionTime=ABSENT),
+    condition(lastTransitionTime="yesterday"),
+    condition(status="true"),
+    condition(status=ABSENT),
+    condition(type=ABSENT),
+    condition(type="a b"),
+    condition(type="a" * 317),
+    condition(reason="9lives"),
+    condition(reason="with blank"),
+    condition(reason="a" * 1025),
+    condition(message="a" * 32769),
+    condition(observedGeneration=-1),
+)
+_BARE_CONDITIONS = (
+    condition(reason=ABSENT),
+    condition(reason=""),
+    condition(message=ABSENT),
+    condition(message=None),
+)
+_STRANGE: Json = {"nodes": 3, "conditions": [condition(type="unknown.example/Type", more=1)], "other": 5}
+_FULL: Json = {"nodes": 3, "resources": {"cpu": 4, "memory": "8Gi"}, "conditions": [condition()]}
+_MACHINE: Json = {
+    "nodeName": "n",
+    "providerID": "p",
+    "imageID": "i",
+    "capacity": {"cpu": 4},
+    "allocatable": {"cpu": "3"},
+}
+_EVENT_TIME = "2025-01-31T12:00:00.123456+01:00"
+
+STATUS = [
+    *_statuses("NodePool", A, {}, {"nodes": None}, {"conditions": None}, {"conditions": []}, _STRANGE, _FULL),
+    *_statuses("NodePool", R, *({"conditions": [bad]} for bad in (*_BAD_CONDITIONS, *_BARE_CONDITIONS))),
+    *_statuses("NodePool-list", R, {"conditions": [condition()] * 2}, {"conditions": [None]}, {"conditions": {}}),
+    *_statuses("NodePool-nodes", R, *({"nodes": count} for count in (-1, 2**31, "3", 1.5, _LARGEST + 1))),
+    *_statuses("NodePool-resources", R, {"resources": {"cpu": "x"}}, {"resources": {"cpu": 1.5}}),
+    *_statuses("NodeClaim", A, {}, {"conditions": []}, _MACHINE, {"lastPodEventTime": _EVENT_TIME}),
+    *_statuses("NodeClaim-bare", A, *({"conditions": [bare]} for bare in _BARE_CONDITIONS)),
+    *_statuses("NodeClaim", R, *({"conditions": [bad]} for bad in _BAD_CONDITIONS), {"lastPodEventTime": "noon"}),
+    *_statuses("NodeClaim-resources", R, {"capacity": {"cpu": "x"}}, {"allocatable": {"cpu": True}}, {"nodeName": 5}),
+    *_statuses("KWOKNodeClass", A, {}, {"conditions": []}, {"conditions": None}, {"conditions": [condition()]}),
+    *_statuses("KWOKNodeClass", R, *({"conditions": [bare]} for bare in _BARE_CONDITIONS)),
+]
+
+ROWS = [*FIELDS, *BUDGETS, *TEMPLATE, *ENTRIES, *METADATA, *CLAIMS, *CLASSES]
+
+_BAD_LABEL: Json = {"karpenter.sh/foo": "a"}
+_BAD_BUDGET: Json = {"nodes": "1", "duration": "1h"}
+_ODD: Json = {"type": "Odd", "status": "maybe"}
+
+#: Objects stored under looser rules, and what may still be done to them: what is as it was is not judged again.
+OLD_SINS = [
+    _update("weight-A1", A, {"spec.weight": 0}, {"spec.weight": 0, "metadata.labels": {"a": "b"}}),
+    _update("weight-A2", A, {"spec.weight": 0}, {"spec.weight": 0, "spec.limits": {"cpu": 5}}),
+    _update("weight-R1", R, {"spec.weight": 0}, {"spec.weight": 101}),
+    _update("limits-A1", A, {"spec.limits": {"cpu": "x"}}, {"spec.limits": {"cpu": "x", "memory": "1Gi"}}),
+    _update("limits-R1", R, {"spec.limits": {"cpu": "x"}}, {"spec.limits": {"cpu": "y"}}),
+    _update(
+        "static-A1",
+        A,
+        {"spec.replicas": 1, "spec.weight": 5},
+        {"spec.replicas": 1, "spec.weight": 5, "metadata.annotations": {"a": "b"}},
+    ),
+    _update("static-R1", R, {"spec.replicas": 1, "spec.weight": 5}, {"spec.replicas": 2, "spec.weight": 5}),
+    _update("budgets-A1", A, {f"{D}.budgets": [_BAD_BUDGET]}, {f"{D}.budgets": [_BAD_BUDGET], "spec.weight": 5}),
+    _update("budgets-R1", R, {f"{D}.budgets": [_BAD_BUDGET]}, {f"{D}.budgets": [_BAD_BUDGET, {"nodes": "1"}]}),
+    _update("labels-A1", A, {f"{META}.labels": _BAD_LABEL}, {f"{META}.labels": _BAD_LABEL, "spec.weight": 5}),
+    _update("labels-R1", R, {f"{META}.labels": _BAD_LABEL}, {f"{META}.labels": {**_BAD_LABEL, "b": "c"}}),
+    _update("label-values-A1", A, {f"{META}.labels": {"a": "-"}}, {f"{META}.labels": {"a": "-", "b": "c"}}),
+    _update("requirements-A1", A, {REQUIREMENTS: [req("in")]}, {REQUIREMENTS: [req("in")], f"{T}.taints": [_A_TAINT]}),
+    _update("requirements-R1", R, {REQUIREMENTS: [req("in")]}, {REQUIREMENTS: [req("in"), req("Exists")]}),
+    _update("keys-A1", A, {REQUIREMENTS: [req("In", "")], "spec.weight": 5}, {REQUIREMENTS: [req("In", "")]}),
+    _update("class-A1", A, {f"{T}.nodeClassRef.name": ""}, {f"{T}.nodeClassRef.name": "", "spec.weight": 5}),
+    _update("class-R1", R, {f"{T}.nodeClassRef.group": "a/b"}, {f"{T}.nodeClassRef.group": "b/c"}),
+    _update("missing-R1", R, {f"{T}.requirements": ABSENT}, {f"{T}.requirements": ABSENT, f"{T}.expireAfter": "1h"}),
+    _update("missing-A1", A, {f"{T}.requirements": ABSENT}, {f"{T}.requirements": ABSENT, "spec.weight": 5}),
+    _update("healed-A1", A, {"spec.weight": 0, f"{T}.expireAfter": "soon"}, {"spec.weight": 1}),
+    _old_status("status-A1", A, {"spec.weight": 0}, {"nodes": 3}),
+    _old_status("status-A2", A, {"status": {"conditions": [_ODD]}}, {"conditions": [_ODD, condition()]}),
+    _old_status("status-R1", R, {"status": {"conditions": [_ODD]}}, {"conditions": [{**_ODD, "status": "perhaps"}]}),
+    _old_status("status-R2", R, {"status": {"conditions": [condition()]}}, {"conditions": [condition(), _ODD]}),
+]

@@ -6,20 +6,18 @@ by itself when somebody has mended it.
 
 from __future__ import annotations
 
-import json
 import os
-import socket
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from controlplane.harness import ControlPlane, Json
+from controlplane import deployed
+from controlplane.deployed import Account
+from controlplane.harness import ControlPlane
 from controlplane.process import Controller, controller
 from karpenter.api import crds
 
@@ -27,13 +25,6 @@ pytestmark = pytest.mark.cluster
 
 _DEADLINE_SECONDS = 90.0
 _COMPLAINT = "the API server cannot be used"
-_BINDING: Json = {
-    "apiVersion": "rbac.authorization.k8s.io/v1",
-    "kind": "ClusterRoleBinding",
-    "metadata": {"name": "nobody-may-everything"},
-    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-    "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "nobody"}],
-}
 
 
 @pytest.fixture
@@ -50,15 +41,18 @@ def plane() -> Iterator[ControlPlane]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def account(plane: ControlPlane) -> Iterator[Account]:
+    with deployed.installed(plane) as ready:
+        yield ready
+
+
 @pytest.fixture
-def token_file(plane: ControlPlane, tmp_path: Path) -> Path:
-    """A token the server does not know, beside a kubeconfig that uses it."""
-    content = json.loads(Path(plane.kubeconfig).read_text())
-    path = tmp_path / "token"
-    path.write_text("expired")
-    content["users"][0]["user"] = {"tokenFile": str(path)}
-    (tmp_path / "kubeconfig").write_text(json.dumps(content))
-    return path
+def expired(account: Account) -> Iterator[Account]:
+    """The controller's account with a token the server does not know."""
+    account.token_file.write_text("expired")
+    yield account
+    account.renew()
 
 
 def plan(kubeconfig: str) -> tuple[int, str, list[str]]:
@@ -83,8 +77,8 @@ def test_a_plan_without_permission_names_the_permission(plane: ControlPlane) -> 
     assert "grant it with a ClusterRole" in line
 
 
-def test_a_plan_with_a_token_nobody_knows_asks_to_log_in(token_file: Path) -> None:
-    code, output, (line,) = plan(str(token_file.with_name("kubeconfig")))
+def test_a_plan_with_a_token_nobody_knows_asks_to_log_in(expired: Account) -> None:
+    code, output, (line,) = plan(expired.kubeconfig)
     assert (code, output) == (1, "")
     assert "does not accept the credentials" in line
     assert "log in again" in line
@@ -97,106 +91,102 @@ def test_a_plan_without_definitions_says_how_to_install_them(bare: ControlPlane)
     assert "karpenter crds | kubectl apply -f -" in line
 
 
-class Probed:
-    """A running controller and its health port."""
+class Watched:
+    """A running controller that cannot do its work yet."""
 
-    def __init__(self, running: Controller, port: int) -> None:
+    def __init__(self, running: Controller) -> None:
         self._running = running
-        self._port = port
-
-    def probe(self, path: str) -> tuple[int, str]:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}{path}", timeout=10) as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, error.read().decode()
-
-    def until(self, holds: Callable[[], bool]) -> None:
-        end = time.monotonic() + _DEADLINE_SECONDS
-        while not holds():
-            assert time.monotonic() < end, self.probe("/readyz")
-            time.sleep(0.1)
-
-    def is_ready(self) -> bool:
-        return self.probe("/readyz")[0] == 200
 
     def complaints(self) -> list[str]:
         return [str(line["error"]) for line in self._running.lines(_COMPLAINT)]
 
     def until_said(self, *parts: str) -> None:
         """Wait until lines that contain these texts have been logged, one for each."""
-        self.until(lambda: all(any(part in line for line in self.complaints()) for part in parts))
+
+        def are_said() -> bool:
+            return all(any(part in line for line in self.complaints()) for part in parts)
+
+        self._running.until(are_said, f"complain about {parts}", _DEADLINE_SECONDS)
 
     def check_waiting(self, reason: str) -> None:
         """Alive and not ready, for a reason that is told; nothing was said twice."""
-        assert self.probe("/healthz")[0] == 200
-        status, body = self.probe("/readyz")
+        assert self._running.probe("/healthz")[0] == 200
+        status, body = self._running.probe("/readyz")
         assert status == 500
         assert reason in body
         assert len(set(self.complaints())) == len(self.complaints())
 
     def check_mended(self) -> None:
         """Ready by itself, and nothing was said twice on the way."""
-        self.until(self.is_ready)
+        self._running.until(self._running.is_ready, "become ready", _DEADLINE_SECONDS)
         self._running.await_line("the API server can be used again")
         self._running.await_line("Starting Controller")
         assert len(set(self.complaints())) == len(self.complaints())
 
 
-@pytest.fixture
-def start() -> Iterator[Callable[[str], Probed]]:
-    from contextlib import ExitStack
+#: Starts a controller with a kubeconfig and flags.
+Start = Callable[..., Watched]
 
+
+@pytest.fixture
+def start() -> Iterator[Start]:
     with ExitStack() as stack:
 
-        def begin(kubeconfig: str) -> Probed:
-            with socket.socket() as free:
-                free.bind(("127.0.0.1", 0))
-                port = int(free.getsockname()[1])
-            running = stack.enter_context(controller(kubeconfig, "--health-probe-port", str(port)))
+        def begin(kubeconfig: str, *flags: str) -> Watched:
+            running = stack.enter_context(controller(kubeconfig, *flags))
             running.await_line("starting")
             running.await_line(_COMPLAINT)
-            return Probed(running, port)
+            return Watched(running)
 
         yield begin
 
 
-Start = Callable[[str], Probed]
+@pytest.mark.usefixtures("account")
+def test_a_controller_that_may_not_stand_for_election_says_so(plane: ControlPlane, start: Start) -> None:
+    """OPS-361: it does nothing else before it is elected, so that is the first right it misses."""
+    watched = start(plane.kubeconfig_of("nobody"))
+    watched.until_said("nobody may not get leases.coordination.k8s.io in namespace kube-system")
+    watched.check_waiting('User "nobody" cannot get')
+    assert len(watched.complaints()) == 1
 
 
+@pytest.mark.usefixtures("account")
 def test_a_controller_without_permission_is_ready_once_the_role_is_bound(plane: ControlPlane, start: Start) -> None:
     """OPS-364"""
-    probed = start(plane.kubeconfig_of("nobody"))
-    wanted = ("pods", "nodes", "nodepools.karpenter.sh", "nodeclaims.karpenter.sh", "daemonsets.apps", "configmaps")
-    probed.until_said(*(f"nobody may not list {resource}" for resource in wanted))
-    probed.check_waiting('User "nobody" cannot list')
-    plane.apply(_BINDING)
+    watched = start(plane.kubeconfig_of("nobody"), "--disable-leader-election")
+    wanted = ("pods", "nodes", "nodepools.karpenter.sh", "nodeclaims.karpenter.sh", "daemonsets.apps")
+    watched.until_said(*(f"nobody may not list {resource}" for resource in wanted))
+    watched.check_waiting('User "nobody" cannot list')
+    bindings = deployed.bindings_to("nobody")
+    plane.apply(*bindings)
     try:
-        probed.check_mended()
+        watched.check_mended()
     finally:
-        plane.request("DELETE", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/nobody-may-everything")
+        plane.delete(*bindings)
 
 
-def test_a_controller_whose_token_expired_goes_on_with_the_next_one(
-    plane: ControlPlane, token_file: Path, start: Start
-) -> None:
+def test_a_controller_whose_token_expired_goes_on_with_the_next_one(expired: Account, start: Start) -> None:
     """OPS-364"""
-    probed = start(str(token_file.with_name("kubeconfig")))
-    probed.until_said("does not accept the credentials")
-    probed.check_waiting("Unauthorized")
-    assert len(probed.complaints()) == 1
-    token_file.write_text(plane.tokens["admin"])
-    probed.check_mended()
+    watched = start(expired.kubeconfig)
+    watched.until_said("does not accept the credentials")
+    watched.check_waiting("Unauthorized")
+    assert len(watched.complaints()) == 1
+    expired.renew()
+    watched.check_mended()
 
 
 def test_a_controller_without_definitions_is_ready_once_they_are_applied(bare: ControlPlane, start: Start) -> None:
     """OPS-364"""
-    probed = start(bare.kubeconfig)
-    kinds = ("nodepools of karpenter.sh/v1", "nodeclaims of karpenter.sh/v1", "kwoknodeclasses of karpenter.kwok.sh")
-    probed.until_said(*kinds)
-    probed.check_waiting("does not serve nodepools of karpenter.sh/v1")
-    assert len(probed.complaints()) == len(kinds)
-    assert all("karpenter crds | kubectl apply -f -" in line for line in probed.complaints())
-    bare.apply(*crds.crds())
-    probed.check_mended()
+    with deployed.installed(bare) as account:
+        watched = start(account.kubeconfig)
+        kinds = (
+            "nodepools of karpenter.sh/v1",
+            "nodeclaims of karpenter.sh/v1",
+            "kwoknodeclasses of karpenter.kwok.sh",
+        )
+        watched.until_said(*kinds)
+        watched.check_waiting("does not serve nodepools of karpenter.sh/v1")
+        assert len(watched.complaints()) == len(kinds)
+        assert all("karpenter crds | kubectl apply -f -" in line for line in watched.complaints())
+        bare.apply(*crds.crds())
+        watched.check_mended()

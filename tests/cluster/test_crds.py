@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import copy
+import time
 from collections.abc import Iterator
 
 import msgspec
 import pytest
 import yaml
 
-from admission import ROWS, Json, Row, built
-from controlplane.harness import ApiError, ControlPlane
+from admission import OLD_SINS, ROWS, STATUS, Json, Row, built
+from controlplane.harness import ControlPlane
 from karpenter.api import crds
-from karpenter.api.kinds import KWOK_NODE_CLASS, NODE_CLAIM, NODE_POOL
+from karpenter.api.kinds import NODE_POOL
 from karpenter.api.meta import Condition
 from karpenter.model import conditions
-
-KINDS = {kind.name: kind for kind in (NODE_POOL, NODE_CLAIM, KWOK_NODE_CLASS)}
-DRY = "?dryRun=All"
+from support.writing import KINDS, RealServer, Write, in_memory, real_server
 
 
 @pytest.fixture(scope="module")
 def server(control_plane: ControlPlane) -> ControlPlane:
     control_plane.apply(*yaml.safe_load_all(crds.to_yaml()))
     return control_plane
+
+
+@pytest.fixture(scope="module")
+def real(server: ControlPlane) -> Iterator[RealServer]:
+    with real_server(server) as found:
+        yield found
 
 
 @pytest.fixture
@@ -42,26 +48,67 @@ def create(server: ControlPlane, stored: list[str], obj: Json, name: str) -> Jso
     return made
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
-def test_the_api_server_accepts_and_refuses_what_the_table_says(
-    server: ControlPlane, stored: list[str], row: Row
+@pytest.mark.parametrize("row", [*ROWS, *STATUS], ids=lambda row: row.id)
+def test_the_api_server_says_what_the_table_and_the_one_in_memory_say(real: RealServer, row: Row) -> None:
+    """API-033: the same verdict, and where the object is taken, the same object with the same defaults (API-020, API-021)."""
+    write = Write.of(row)
+    real.prepare(write)
+    answer = real.answer(write)
+    assert answer.accepted == row.accepted, answer.text
+    if not row.accepted:
+        text = answer.text.replace('\\"', '"').lower()
+        assert (answer.status, [word for word in row.words if word.lower() not in text]) in ((422, []), (400, []))
+    assert in_memory(write).stored == answer.stored
+
+
+_LOOSER = "looser.example"
+
+
+def _looser_group(schema: Json | None = None) -> Json:
+    """The CRD of NodePools under another group, so that nobody else is disturbed when its schema changes."""
+    found = copy.deepcopy(crds.crds()[0])
+    found["metadata"] = {"name": f"nodepools.{_LOOSER}"}
+    found["spec"]["group"] = _LOOSER  # type: ignore[index]
+    if schema is not None:
+        found["spec"]["versions"][0]["schema"] = {"openAPIV3Schema": schema}  # type: ignore[index]
+    return found
+
+
+def _moved(obj: Json, name: str) -> Json:
+    return {**obj, "apiVersion": f"{_LOOSER}/v1", "metadata": {**obj["metadata"], "name": name}}  # type: ignore[dict-item]
+
+
+@pytest.fixture(scope="module")
+def old_sinners(server: ControlPlane, real: RealServer) -> Iterator[str]:
+    """The path of a collection of the objects ``OLD_SINS`` starts from, by the ids of the rows."""
+    path = f"/apis/{_LOOSER}/v1/nodepools"
+    server.apply(_looser_group({"type": "object", "x-kubernetes-preserve-unknown-fields": True}))
+    for row in OLD_SINS:
+        assert row.stored is not None
+        made = server.request("POST", path, _moved(row.stored, row.id.lower()))
+        if "status" in row.stored:
+            server.request("PUT", f"{path}/{row.id.lower()}/status", {**made, "status": row.stored["status"]})
+    server.apply(_looser_group())
+    bad = _moved(built("NodePool", {"spec.weight": 0}), "bad")
+    deadline = time.monotonic() + 30
+    while real.client.post(path, params={"dryRun": "All"}, json=bad).is_success:
+        assert time.monotonic() < deadline, "the stricter schema is not in force"
+        time.sleep(0.05)
+    yield path
+    server.request("DELETE", f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/nodepools.{_LOOSER}")
+
+
+@pytest.mark.parametrize("row", OLD_SINS, ids=lambda row: row.id)
+def test_what_was_stored_under_looser_rules_does_not_stand_against_other_changes(
+    old_sinners: str, server: ControlPlane, real: RealServer, row: Row
 ) -> None:
-    kind, name = KINDS[row.kind], f"crds-{row.id.lower()}"
-    wanted = row.object
-    wanted["metadata"] = {**wanted["metadata"], "name": name}  # type: ignore[dict-item]
-    method, path = "POST", kind.path()
-    if row.stored is not None:
-        made = create(server, stored, row.stored, name)
-        wanted["metadata"]["resourceVersion"] = made["metadata"]["resourceVersion"]  # type: ignore[index]
-        method, path = "PUT", kind.path(name=name)
-    if row.accepted:
-        server.request(method, path + DRY, wanted)
-    else:
-        with pytest.raises(ApiError) as refusal:
-            server.request(method, path + DRY, wanted)
-        assert refusal.value.status == 422
-        text = str(refusal.value).replace('\\"', '"')
-        assert [word for word in row.words if word.lower() not in text.lower()] == []
+    """Or a pool of before could not even be told that something is wrong with it."""
+    path = f"{old_sinners}/{row.id.lower()}"
+    wanted = _moved(row.object, row.id.lower())
+    wanted["metadata"]["resourceVersion"] = server.request("GET", path)["metadata"]["resourceVersion"]  # type: ignore[index]
+    path = f"{path}/status" if row.is_status else path
+    response = real.client.put(path, params={"dryRun": "All"}, json=wanted)
+    assert response.is_success == row.accepted, response.text
 
 
 def test_defaults_are_visible_in_the_stored_pool(server: ControlPlane, stored: list[str]) -> None:

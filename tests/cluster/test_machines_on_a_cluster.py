@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import timedelta
 
+from controlplane import deployed
 from controlplane.harness import ControlPlane
 from karpenter.api import crds
 from karpenter.api.karpenter import ClaimResources, NodeClaim, NodeClaimSpec, NodeClassReference
@@ -66,20 +67,25 @@ async def is_gone(kube: Kube, node: str) -> bool:
 async def test_a_simulated_machine_lives_and_ends_on_a_real_cluster(working_control_plane: ControlPlane) -> None:
     """OPS-250 to OPS-266: what we write is accepted, the scheduler uses the Node, controllers see their pods run and end."""
     working_control_plane.apply(*crds.crds())
-    async with working_control_plane.client() as kube:
-        await kube.create(KWOK_NODE_CLASS, KWOKNodeClass(metadata=ObjectMeta(name=NAME)))
-        reference = NodeClassReference(group="karpenter.kwok.sh", kind="KWOKNodeClass", name=NAME)
-        resources = ClaimResources(requests={"cpu": "1", "memory": "1Gi"})
-        spec = NodeClaimSpec(requirements=(), node_class_ref=reference, resources=resources)
-        claim = await kube.create(NODE_CLAIM, NodeClaim(metadata=ObjectMeta(name=NAME), spec=spec))
-        provider = SimulatedProvider(kube, SystemClock(), ec2.types())
-        machines = asyncio.create_task(Machines(kube, SystemClock(), QUICK).run())
-        try:
-            await _play(kube, provider, claim, working_control_plane)
-        finally:
-            machines.cancel()
-            with suppress(asyncio.CancelledError):
-                await machines
+    with deployed.installed(working_control_plane) as account:
+        async with working_control_plane.client() as kube, account.client() as ours:
+            claim = await _claimed(kube)
+            provider = SimulatedProvider(ours, SystemClock(), ec2.types())
+            machines = asyncio.create_task(Machines(ours, SystemClock(), QUICK).run())
+            try:
+                await _play(kube, provider, claim, working_control_plane)
+            finally:
+                machines.cancel()
+                with suppress(asyncio.CancelledError):
+                    await machines
+
+
+async def _claimed(kube: Kube) -> NodeClaim:
+    await kube.create(KWOK_NODE_CLASS, KWOKNodeClass(metadata=ObjectMeta(name=NAME)))
+    reference = NodeClassReference(group="karpenter.kwok.sh", kind="KWOKNodeClass", name=NAME)
+    resources = ClaimResources(requests={"cpu": "1", "memory": "1Gi"})
+    spec = NodeClaimSpec(requirements=(), node_class_ref=reference, resources=resources)
+    return await kube.create(NODE_CLAIM, NodeClaim(metadata=ObjectMeta(name=NAME), spec=spec))
 
 
 async def _play(kube: Kube, provider: SimulatedProvider, claim: NodeClaim, control_plane: ControlPlane) -> None:

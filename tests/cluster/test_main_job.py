@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
+from controlplane import deployed
+from controlplane.deployed import Account
 from controlplane.harness import ControlPlane, Json
 from controlplane.process import controller
 from karpenter.api import crds, kinds
@@ -51,6 +53,12 @@ def plane() -> Iterator[ControlPlane]:
         running.apply(*crds.crds())
         running.apply(_NODE_CLASS, _POOL)
         yield running
+
+
+@pytest.fixture(scope="module")
+def account(plane: ControlPlane) -> Iterator[Account]:
+    with deployed.installed(plane) as ready:
+        yield ready
 
 
 def _deployment(replicas: int) -> Json:
@@ -95,10 +103,10 @@ async def _nothing_left(kube: KubeClient) -> str:
 @pytest.mark.cluster
 @pytest.mark.parametrize("nominate", ["true", "false"], ids=["with-nomination", "without-nomination"])
 async def test_five_hundred_pods_get_machines_and_scaling_to_zero_gives_them_back(
-    plane: ControlPlane, nominate: str
+    plane: ControlPlane, account: Account, nominate: str
 ) -> None:
     """The journey of design.md from pending pod to machine, and emptiness (DIS-S160) back to nothing."""
-    with controller(plane.kubeconfig, "--nominate-pods", nominate) as running:
+    with controller(account.kubeconfig, "--nominate-pods", nominate) as running:
         async with plane.client() as kube:
             await asyncio.to_thread(plane.apply, _deployment(PODS))
             await _until(lambda: _running(kube))

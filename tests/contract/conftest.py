@@ -1,18 +1,29 @@
-"""The backends every behaviour of the suite holds for, and the few words its tests are written in.
+"""The servers every behaviour of the suite holds for.
 
-A test takes ``kube`` and ``namespace`` and never asks which backend it got. Names are unique, so that one server serves all.
+Three of them speak through the product's interface (``kube``): the in-memory server itself, the same behind HTTP with the
+product's client in front, and a real kube-apiserver. What the product never asks, and command lines do, is said in plain HTTP
+(``web``), where the in-memory server has one front only. A test never asks which server it got.
 
+``kube`` has the controllers of a cluster beside it: the real ones, or their stand-ins. In ``still`` nobody but the test acts.
+
+Servers, clients and the event loop live as long as the run, because a connection takes longer than most tests. Only the bare
+in-memory server is new for every test. Names are unique, so that tests do not meet.
 """
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import httpx2
 import pytest
-from contract_words import Backend
+import pytest_asyncio
+from contract_words import Backend, Web, connected
 
 from karpenter.api import core, crds
 from karpenter.api.kinds import NAMESPACE
@@ -22,34 +33,108 @@ from karpenter.kube.memory import MemoryKube, MemoryServer
 from karpenter.kube.protocol import Kube
 from karpenter.kube.serve import kubeconfig, serving
 from karpenter.model.clock import SystemClock
+from karpenter.sim import Workloads
+
+if TYPE_CHECKING:
+    from controlplane.harness import ControlPlane
 
 _NUMBERS = itertools.count(1)
+_REAL = pytest.param("real", marks=pytest.mark.cluster)
+_THREE = ["memory", "http", _REAL]
 
 
-@pytest.fixture(params=["memory", "http", pytest.param("real", marks=pytest.mark.cluster)])
-async def backend(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Backend]:
-    if request.param == "real":
-        control_plane = request.getfixturevalue("control_plane_with_crds")
-        async with control_plane.client() as client:
-            yield Backend(client, lambda: None)
-        return
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
+
+
+def _for_the_run(make):  # type: ignore[no-untyped-def]
+    return pytest_asyncio.fixture(scope="session", loop_scope="session")(make)
+
+
+@_for_the_run
+async def http_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Backend]:
     server = MemoryServer(SystemClock())
-    if request.param == "memory":
-        yield Backend(MemoryKube(server), server.compact)
-        return
+    async with _stand_ins(server), _served(server, tmp_path_factory.mktemp("http")) as backend:
+        yield backend
 
+
+@_for_the_run
+async def still_http_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Backend]:
+    async with _served(MemoryServer(SystemClock()), tmp_path_factory.mktemp("still")) as backend:
+        yield backend
+
+
+@_for_the_run
+async def real_server(working_control_plane: ControlPlane) -> AsyncIterator[Backend]:
+    working_control_plane.apply(*crds.crds())
+    async with _connected(Path(working_control_plane.kubeconfig)) as (kube, http):
+        forget = working_control_plane.forget_history
+        yield Backend(kube, forget, Web(http, forget))
+
+
+@_for_the_run
+async def still_real_server(control_plane: ControlPlane) -> AsyncIterator[Backend]:
+    async with _connected(Path(control_plane.kubeconfig)) as (kube, http):
+        yield Backend(kube, control_plane.forget_history, Web(http, control_plane.forget_history))
+
+
+@asynccontextmanager
+async def _served(server: MemoryServer, folder: Path) -> AsyncIterator[Backend]:
+    path = folder / "kubeconfig"
     async with serving(server) as url:
-        path = tmp_path / "kubeconfig"
         path.write_text(kubeconfig(url))
-        async with config.connect(config.load(str(path))) as client:
-            yield Backend(client, server.compact)
+        async with _connected(path) as (kube, http):
+            yield Backend(kube, server.compact, Web(http, server.compact))
 
 
-@pytest.fixture(scope="session")
-def control_plane_with_crds(request: pytest.FixtureRequest) -> object:
-    control_plane = request.getfixturevalue("working_control_plane")
-    control_plane.apply(*crds.crds())
-    return control_plane
+@asynccontextmanager
+async def _connected(path: Path) -> AsyncIterator[tuple[Kube, httpx2.AsyncClient]]:
+    async with AsyncExitStack() as stack:
+        kube = await stack.enter_async_context(config.connect(config.load(str(path))))
+        yield kube, await stack.enter_async_context(connected(path))
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def memory_server() -> AsyncIterator[Backend]:
+    server = MemoryServer(SystemClock())
+    async with _stand_ins(server):
+        yield Backend(MemoryKube(server), server.compact)
+
+
+@pytest.fixture(params=_THREE)
+def backend(request: pytest.FixtureRequest) -> Backend:
+    found: Backend = request.getfixturevalue(f"{request.param}_server")
+    return found
+
+
+@pytest.fixture(params=_THREE)
+def still(request: pytest.FixtureRequest) -> Kube:
+    """A server alone: what it does by itself, undisturbed by controllers."""
+    if request.param == "memory":
+        return MemoryKube(MemoryServer(SystemClock()))
+    found: Backend = request.getfixturevalue(f"still_{request.param}_server")
+    return found.kube
+
+
+@pytest.fixture(params=["http", _REAL])
+def web(request: pytest.FixtureRequest) -> Web:
+    """A server as any client sees it."""
+    found: Web = request.getfixturevalue(f"{request.param}_server").web
+    return found
+
+
+@asynccontextmanager
+async def _stand_ins(server: MemoryServer) -> AsyncIterator[None]:
+    task = asyncio.create_task(Workloads(MemoryKube(server), server.clock).run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
 
 
 @pytest.fixture
@@ -63,7 +148,22 @@ def unique() -> str:
     return f"contract-{os.getpid()}-{next(_NUMBERS)}"
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def namespace(kube: Kube, unique: str) -> str:
-    await kube.create(NAMESPACE, core.Namespace(metadata=ObjectMeta(name=unique)))
+    return await _new_namespace(kube, unique)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def still_namespace(still: Kube, unique: str) -> str:
+    return await _new_namespace(still, unique)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def web_namespace(web: Web, unique: str) -> str:
+    await web.made(NAMESPACE, {"metadata": {"name": unique}})
     return unique
+
+
+async def _new_namespace(kube: Kube, name: str) -> str:
+    await kube.create(NAMESPACE, core.Namespace(metadata=ObjectMeta(name=name)))
+    return name

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import aclosing
+import base64
+import json
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx2
+import yaml
 
 from karpenter.api import core
 from karpenter.api.karpenter import (
@@ -19,8 +26,8 @@ from karpenter.api.karpenter import (
     NodePoolSpec,
     NodeSelectorRequirementWithMinValues,
 )
-from karpenter.api.kinds import Kind
-from karpenter.api.meta import ObjectMeta, OwnerReference, Wire
+from karpenter.api.kinds import POD, Kind
+from karpenter.api.meta import LabelSelector, ObjectMeta, OwnerReference, Wire
 from karpenter.kube.errors import KubeError
 from karpenter.kube.protocol import EventType, Kube, WatchEvent
 
@@ -32,13 +39,108 @@ _CLASS = NodeClassReference(group="karpenter.kwok.sh", kind="KWOKNodeClass", nam
 _LINUX = NodeSelectorRequirementWithMinValues(key="kubernetes.io/os", operator="In", values=("linux",))
 
 
+MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+APPLY = "application/apply-patch+yaml"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What an HTTP call was answered."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: Any
+
+    @property
+    def refusal(self) -> tuple[int, str]:
+        """Status and reason of a refusal."""
+        return self.status, self.body.get("reason", "")
+
+    @property
+    def names(self) -> list[str]:
+        """The names in a list, without what every namespace has on a real cluster."""
+        found = [item["metadata"]["name"] for item in self.body["items"]]
+        return [name for name in found if name != "kube-root-ca.crt"]
+
+
+_Meanwhile = Callable[[], Awaitable[object]] | None
+
+
+@dataclass(frozen=True)
+class Web:
+    """An API server spoken to in plain HTTP."""
+
+    http: httpx2.AsyncClient
+    forget: Callable[[], None]
+
+    async def ask(
+        self, method: str, path: str, body: Any = None, content: str = "application/json", **query: str | int
+    ) -> Answer:
+        """One call; ``continue_`` stands for the parameter ``continue``."""
+        sent = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        headers = {} if sent is None else {"Content-Type": content}
+        response = await self.http.request(method, path, params=_parameters(query), content=sent, headers=headers)
+        is_json = response.content and response.headers["content-type"].startswith("application/json")
+        return Answer(response.status_code, response.headers, response.json() if is_json else response.text)
+
+    async def made(self, kind: Kind[T], body: Mapping[str, Any], namespace: str = "") -> Any:
+        """A new object."""
+        whole = {"apiVersion": kind.api_version, "kind": kind.name, **body}
+        answer = await self.ask("POST", kind.path(namespace), whole)
+        assert answer.status == 201, answer.body
+        return answer.body
+
+    async def events(self, path: str, count: int, meanwhile: _Meanwhile = None, **query: str | int) -> list[Any]:
+        """The first ``count`` events of a watch; ``meanwhile`` is done once the server has accepted it."""
+        seen: list[Any] = []
+        async with asyncio.timeout(_DEADLINE_SECONDS), self._watched(path, query) as lines:
+            await (meanwhile() if meanwhile else asyncio.sleep(0))
+            async for line in lines:
+                seen.append(json.loads(line))
+                if len(seen) == count:
+                    break
+        return seen
+
+    async def all_events(self, path: str, meanwhile: _Meanwhile = None, **query: str | int) -> list[Any]:
+        """As ``events``, all of a watch that ends by itself: ``timeoutSeconds`` is the least possible, one second."""
+        async with asyncio.timeout(_DEADLINE_SECONDS), self._watched(path, {**query, "timeoutSeconds": 1}) as lines:
+            await (meanwhile() if meanwhile else asyncio.sleep(0))
+            return [json.loads(line) async for line in lines]
+
+    @asynccontextmanager
+    async def _watched(self, path: str, query: Mapping[str, str | int]) -> AsyncIterator[AsyncIterator[str]]:
+        async with self.http.stream("GET", path, params={"watch": "true", **_parameters(query)}) as response:
+            assert response.status_code == 200, await response.aread()
+            async with aclosing(response.aiter_lines()) as lines:  # type: ignore[type-var]
+                yield lines
+
+
 @dataclass(frozen=True)
 class Backend:
-    """An API server and the product's client of it."""
+    """An API server and the product's client of it; ``web`` is plain HTTP, where it has that."""
 
     kube: Kube
-    #: Forgets the history kept for watches. A real server has none from before its CRDs were installed anyway.
+    #: Forgets the history kept for lists and watches.
     forget: Callable[[], None]
+    web: Web | None = None
+
+
+def _parameters(query: Mapping[str, str | int]) -> dict[str, str]:
+    return {name.rstrip("_"): str(value) for name, value in query.items()}
+
+
+@asynccontextmanager
+async def connected(kubeconfig: Path) -> AsyncIterator[httpx2.AsyncClient]:
+    """Plain HTTP to the cluster of a kubeconfig, with its first user's token if there is one."""
+    known = yaml.safe_load(kubeconfig.read_text())
+    cluster, user = known["clusters"][0]["cluster"], known["users"][0]["user"]
+    authority = cluster.get("certificate-authority-data")
+    trust = ssl.create_default_context(cadata=base64.b64decode(authority).decode()) if authority else False
+    headers = {"Authorization": f"Bearer {user['token']}"} if "token" in user else {}
+    async with httpx2.AsyncClient(base_url=cluster["server"], headers=headers, verify=trust, timeout=30) as http:
+        yield http
 
 
 class _Container(core.Container, frozen=True, kw_only=True):
@@ -66,6 +168,22 @@ def pool(name: str) -> NodePool:
 
 def claim(name: str) -> NodeClaim:
     return NodeClaim(metadata=ObjectMeta(name=name), spec=NodeClaimSpec(requirements=(_LINUX,), node_class_ref=_CLASS))
+
+
+def budget(namespace: str, name: str = "budget", **spec: object) -> core.PodDisruptionBudget:
+    """A budget over the pods labelled ``app=web``."""
+    selector = LabelSelector(match_labels={"app": "web"})
+    return core.PodDisruptionBudget(
+        metadata=ObjectMeta(name=name, namespace=namespace),
+        spec=core.PodDisruptionBudgetSpec(selector=selector, **spec),  # type: ignore[arg-type]
+    )
+
+
+async def web_pods(kube: Kube, namespace: str, count: int) -> None:
+    """Running, ready pods ``web-0`` ... labelled ``app=web``."""
+    for number in range(count):
+        await kube.create(POD, pod(f"web-{number}", namespace, {"app": "web"}))
+        await run_pod(kube, f"web-{number}", namespace)
 
 
 def owned_by(kind: Kind[T], meta: ObjectMeta) -> OwnerReference:
@@ -113,10 +231,17 @@ async def outcome(call: Awaitable[object]) -> type[KubeError] | None:
     return None
 
 
+async def refused(call: Awaitable[object]) -> KubeError:
+    """The error a call ends in."""
+    try:
+        await call
+    except KubeError as error:
+        return error
+    raise AssertionError("the call was not refused")
+
+
 async def run_pod(kube: Kube, name: str, namespace: str, *, ready: bool = True) -> None:
     """Bind a pod and report it running, as scheduler and kubelet would."""
-    from karpenter.api.kinds import POD
-
     await kube.bind(name, namespace, "some-node")
     status = {"phase": "Running", "conditions": [condition("Ready", "True" if ready else "False")]}
     await kube.patch(POD, name, {"status": status}, namespace, subresource="status")

@@ -6,9 +6,9 @@ import pytest
 from contract_words import config_map, eventually, outcome, owned_by, pod, pool, run_pod, take
 
 from karpenter.api import core
-from karpenter.api.kinds import CONFIG_MAP, NAMESPACE, NODE_POOL, POD, POD_DISRUPTION_BUDGET
-from karpenter.api.meta import LabelSelector, ObjectMeta
-from karpenter.kube.errors import Conflict, Invalid, KubeError, NotFound, TooManyRequests, Unavailable
+from karpenter.api.kinds import CONFIG_MAP, NAMESPACE, NODE_POOL, POD
+from karpenter.api.meta import ObjectMeta
+from karpenter.kube.errors import Conflict, Invalid, NotFound
 from karpenter.kube.protocol import Kube
 
 
@@ -181,65 +181,3 @@ async def test_binding_clears_a_nomination(kube: Kube, namespace: str) -> None:
     assert (await kube.get(POD, "one", namespace)).status.nominated_node_name == "node-1"
     await kube.bind("one", namespace, "node-1")
     assert (await kube.get(POD, "one", namespace)).status.nominated_node_name == ""
-
-
-def _budget(namespace: str, name: str = "budget", **spec: object) -> core.PodDisruptionBudget:
-    selector = LabelSelector(match_labels={"app": "web"})
-    return core.PodDisruptionBudget(
-        metadata=ObjectMeta(name=name, namespace=namespace),
-        spec=core.PodDisruptionBudgetSpec(selector=selector, **spec),  # type: ignore[arg-type]
-    )
-
-
-async def _web_pods(kube: Kube, namespace: str, count: int) -> None:
-    for number in range(count):
-        await kube.create(POD, pod(f"web-{number}", namespace, {"app": "web"}))
-        await run_pod(kube, f"web-{number}", namespace)
-
-
-async def test_a_pod_without_a_budget_is_evicted_gracefully(kube: Kube, namespace: str) -> None:
-    await _web_pods(kube, namespace, 1)
-    await kube.evict("web-0", namespace)
-    assert (await kube.get(POD, "web-0", namespace)).metadata.deletion_timestamp is not None
-
-
-async def test_an_eviction_waits_for_its_budget(kube: Kube, namespace: str) -> None:
-    await _web_pods(kube, namespace, 2)
-    await kube.create(POD_DISRUPTION_BUDGET, _budget(namespace, min_available=2))
-    with pytest.raises(TooManyRequests) as refused:
-        await kube.evict("web-0", namespace)
-    assert refused.value.retry_after_seconds > 0
-    assert (await kube.get(POD, "web-0", namespace)).metadata.deletion_timestamp is None
-    await kube.patch(POD_DISRUPTION_BUDGET, "budget", {"spec": {"minAvailable": 1}}, namespace)
-    await eventually(lambda: outcome(kube.evict("web-0", namespace)), lambda found: found is None)
-    with pytest.raises(TooManyRequests):
-        await kube.evict("web-1", namespace)
-
-
-async def test_a_pod_that_has_not_started_is_evicted_past_its_budget(kube: Kube, namespace: str) -> None:
-    await kube.create(POD_DISRUPTION_BUDGET, _budget(namespace, min_available=1))
-    await kube.create(POD, pod("web-0", namespace, {"app": "web"}))
-    await kube.evict("web-0", namespace)
-    assert await outcome(kube.get(POD, "web-0", namespace)) is NotFound
-
-
-async def test_two_budgets_for_one_pod_are_a_server_error(kube: Kube, namespace: str) -> None:
-    await _web_pods(kube, namespace, 1)
-    for name in ("first", "second"):
-        await kube.create(POD_DISRUPTION_BUDGET, _budget(namespace, name, min_available=0))
-    with pytest.raises(Unavailable) as refused:
-        await kube.evict("web-0", namespace)
-    assert refused.value.status == 500
-
-
-async def test_an_eviction_of_another_uid_is_refused(kube: Kube, namespace: str) -> None:
-    await _web_pods(kube, namespace, 1)
-    with pytest.raises(Conflict):
-        await kube.evict("web-0", namespace, uid="another")
-    assert (await kube.get(POD, "web-0", namespace)).metadata.deletion_timestamp is None
-
-
-async def test_an_eviction_of_no_pod_is_not_found(kube: Kube, namespace: str) -> None:
-    with pytest.raises(KubeError) as refused:
-        await kube.evict("none", namespace)
-    assert isinstance(refused.value, NotFound)

@@ -32,52 +32,6 @@ async def _names(kube: Kube, namespace: str, **selectors: str) -> list[str]:
     return [item.metadata.name for item in listing.items if item.metadata.name.startswith("cm-")]
 
 
-@pytest.mark.parametrize(
-    ("selector", "expected"),
-    [
-        ("", ["cm-a", "cm-b", "cm-c"]),
-        ("tier=web", ["cm-a"]),
-        ("tier!=web", ["cm-b", "cm-c"]),
-        ("tier in (web,db)", ["cm-a", "cm-b"]),
-        ("tier notin (web)", ["cm-b", "cm-c"]),
-        ("tier", ["cm-a", "cm-b"]),
-        ("!tier", ["cm-c"]),
-        ("tier,size=big", ["cm-b"]),
-    ],
-)
-async def test_label_selectors(kube: Kube, namespace: str, selector: str, expected: list[str]) -> None:
-    for name, labels in {"cm-a": {"tier": "web"}, "cm-b": {"tier": "db", "size": "big"}, "cm-c": {}}.items():
-        await kube.create(CONFIG_MAP, config_map(name, namespace, labels=labels))
-    assert await _names(kube, namespace, label_selector=selector) == expected
-
-
-async def test_field_selectors_of_names(kube: Kube, namespace: str) -> None:
-    for name in ("cm-a", "cm-b"):
-        await kube.create(CONFIG_MAP, config_map(name, namespace))
-    assert await _names(kube, namespace, field_selector="metadata.name=cm-b") == ["cm-b"]
-    assert await _names(kube, namespace, field_selector="metadata.name!=cm-b") == ["cm-a"]
-    assert await _names(kube, "", field_selector=f"metadata.namespace={namespace}") == ["cm-a", "cm-b"]
-
-
-async def test_field_selectors_of_pods(kube: Kube, namespace: str) -> None:
-    for name in ("bound", "free"):
-        await kube.create(POD, pod(name, namespace))
-    await kube.bind("bound", namespace, "node-1")
-
-    async def names(selector: str) -> list[str]:
-        return [item.metadata.name for item in (await kube.list(POD, namespace, field_selector=selector)).items]
-
-    assert await names("spec.nodeName=node-1") == ["bound"]
-    assert await names("spec.nodeName=") == ["free"]
-    assert await names("status.phase=Pending,spec.nodeName!=node-1") == ["free"]
-
-
-@pytest.mark.parametrize("selector", [{"field_selector": "spec.color=red"}, {"label_selector": "a=b=c"}])
-async def test_a_selector_that_cannot_be_read_is_refused(kube: Kube, selector: dict[str, str]) -> None:
-    with pytest.raises(Invalid):
-        await kube.list(POD, **selector)
-
-
 async def test_a_list_is_limited_to_its_namespace(kube: Kube, namespace: str) -> None:
     await kube.create(CONFIG_MAP, config_map("cm-a", namespace))
     await kube.create(CONFIG_MAP, config_map(f"cm-{namespace}", "default"))

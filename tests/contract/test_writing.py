@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from datetime import UTC, datetime
+
+import msgspec
 import pytest
 from contract_words import claim, condition, config_map, outcome, pod, pool
 
@@ -32,6 +36,29 @@ async def test_generated_names_differ_and_keep_their_prefix(kube: Kube, namespac
     }
     assert len(names) == 5
     assert all(name.startswith("web-") and len(name) == len("web-") + 5 for name in names)
+
+
+async def test_a_generated_name_stays_within_the_limit(kube: Kube, namespace: str) -> None:
+    made = (await kube.create(CONFIG_MAP, config_map("", namespace, generate_name="a." + "b" * 100))).metadata
+    assert len(made.name) == 63
+    assert made.generate_name == "a." + "b" * 100
+
+
+async def test_a_name_comes_before_a_prefix(kube: Kube, namespace: str) -> None:
+    made = (await kube.create(CONFIG_MAP, config_map("fixed", namespace, generate_name="web-"))).metadata
+    assert (made.name, made.generate_name) == ("fixed", "web-")
+
+
+async def test_what_the_server_sets_cannot_be_brought_along(kube: Kube, unique: str) -> None:
+    long_ago = datetime(2000, 1, 1, tzinfo=UTC)
+    forged = {"uid": "mine", "generation": 7, "creation_timestamp": long_ago, "deletion_timestamp": long_ago}
+    wanted = pool(unique)
+    meta = msgspec.structs.replace(wanted.metadata, **forged)
+    made = (await kube.create(NODE_POOL, msgspec.structs.replace(wanted, metadata=meta))).metadata
+    assert made.uid != "mine"
+    assert made.creation_timestamp is not None
+    assert made.creation_timestamp > long_ago
+    assert (made.generation, made.deletion_timestamp) == (1, None)
 
 
 @pytest.mark.parametrize("name", ["Upper", "under_score", "-dash", ""])
@@ -77,6 +104,22 @@ async def test_a_patch_of_an_old_version_is_refused(kube: Kube, namespace: str) 
     with pytest.raises(Conflict):
         await kube.patch(CONFIG_MAP, "one", {"data": {"a": "3"}}, namespace, resource_version=old)
     assert (await kube.get(CONFIG_MAP, "one", namespace)).data == {"a": "2"}
+
+
+async def test_of_two_who_write_from_one_version_one_wins(kube: Kube, namespace: str) -> None:
+    read = (await kube.create(CONFIG_MAP, config_map("one", namespace))).metadata.resource_version
+    writes = [
+        outcome(kube.patch(CONFIG_MAP, "one", {"data": {"a": value}}, namespace, resource_version=read))
+        for value in ("2", "3")
+    ]
+    assert set(await asyncio.gather(*writes)) == {None, Conflict}
+
+
+async def test_a_patch_from_no_version_is_never_in_conflict(kube: Kube, namespace: str) -> None:
+    await kube.create(CONFIG_MAP, config_map("one", namespace))
+    writes = [outcome(kube.patch(CONFIG_MAP, "one", {"data": {str(i): "x"}}, namespace)) for i in range(10)]
+    assert set(await asyncio.gather(*writes)) == {None}
+    assert len((await kube.get(CONFIG_MAP, "one", namespace)).data) == 11
 
 
 async def test_a_patch_for_another_uid_is_refused(kube: Kube, namespace: str) -> None:
@@ -141,6 +184,32 @@ async def test_generation_counts_changes_of_the_spec_alone(kube: Kube, unique: s
     respecified = await kube.patch(NODE_POOL, unique, {"spec": {"weight": 10}})
     generations = [item.metadata.generation for item in (made, labelled, reported, respecified)]
     assert generations == [1, 1, 1, 2]
+
+
+async def test_a_status_that_is_written_again_is_no_change(kube: Kube, unique: str) -> None:
+    await kube.create(NODE_CLAIM, claim(unique))
+    patch = {"status": {"nodeName": "n", "conditions": [condition("Launched", "True")]}}
+    first = await kube.patch(NODE_CLAIM, unique, patch, subresource="status")
+    assert await kube.patch(NODE_CLAIM, unique, patch, subresource="status") == first
+
+
+async def test_a_specification_that_is_written_again_is_no_change(kube: Kube, unique: str) -> None:
+    await kube.create(NODE_POOL, pool(unique))
+    first = await kube.patch(NODE_POOL, unique, {"spec": {"weight": 10}})
+    assert await kube.patch(NODE_POOL, unique, {"spec": {"weight": 10}}) == first
+
+
+async def test_a_status_is_removed_by_null(kube: Kube, unique: str) -> None:
+    await kube.create(NODE_CLAIM, claim(unique))
+    await kube.patch(NODE_CLAIM, unique, {"status": {"nodeName": "n", "imageID": "i"}}, subresource="status")
+    patched = await kube.patch(NODE_CLAIM, unique, {"status": {"nodeName": None}}, subresource="status")
+    assert (patched.status.node_name, patched.status.image_id) == ("", "i")
+
+
+async def test_a_kind_without_a_status_of_its_own_has_no_way_to_write_it(kube: Kube, namespace: str) -> None:
+    await kube.create(CONFIG_MAP, config_map("one", namespace))
+    with pytest.raises(NotFound):
+        await kube.patch(CONFIG_MAP, "one", {"status": {"a": "b"}}, namespace, subresource="status")
 
 
 async def test_the_spec_of_a_claim_cannot_change(kube: Kube, unique: str) -> None:

@@ -4,8 +4,9 @@ Everything listens on loopback ports chosen at run time and keeps its data in a 
 run: the processes die with their parent even when it is killed (Linux), and are stopped at exit everywhere else. Start
 a ``ControlPlane`` from the main thread: "parent" means the thread that started them.
 
-Users: ``admin`` may do everything; ``karpenter`` and ``nobody`` may do nothing until a test binds a role to them
-(RBAC is on). Pods need no service account here.
+Users: ``admin`` may do everything; ``nobody`` may do nothing until a test binds a role to it (RBAC is on). The controller gets
+a ServiceAccount and exactly its rights from ``controlplane.deployed``; what ServiceAccounts ask for is kept in an audit log
+(``calls``). Pods need no ServiceAccount here.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from controlplane import binaries
+from controlplane import audit, binaries
 
 if TYPE_CHECKING:
     from karpenter.kube.client import KubeClient
@@ -41,10 +42,12 @@ Json = dict[str, object]
 
 ADMIN = "admin"
 #: User name to groups.
-USERS: Mapping[str, str] = {ADMIN: "system:masters", "karpenter": "", "nobody": ""}
+USERS: Mapping[str, str] = {ADMIN: "system:masters", "nobody": ""}
 
 _START_SECONDS = 60.0
 _POLL_SECONDS = 0.02
+#: Namespaces every cluster has, which appear shortly after the server does.
+_NAMESPACES = ("default", "kube-system", "kube-node-lease")
 _CONTROLLERS = (
     "deployment-controller",
     "replicaset-controller",
@@ -55,6 +58,7 @@ _CONTROLLERS = (
     "namespace-controller",
     "garbage-collector-controller",
     "pod-garbage-collector-controller",
+    "clusterrole-aggregation-controller",
 )
 _CLIENT_SPEED = ("--kube-api-qps=500", "--kube-api-burst=1000", "--leader-elect=false", "--secure-port=0")
 
@@ -81,6 +85,8 @@ class ControlPlane:
     server: str = field(init=False, default="")
     tokens: dict[str, str] = field(init=False, default_factory=lambda: {user: secrets.token_hex(16) for user in USERS})
     _processes: list[subprocess.Popen[bytes]] = field(init=False, default_factory=list)
+    _stopped_server: list[str] = field(init=False, default_factory=list)
+    _etcd: str = field(init=False, default="")
 
     def __enter__(self) -> ControlPlane:
         self.start()
@@ -95,8 +101,8 @@ class ControlPlane:
         self.folder = Path(tempfile.mkdtemp(prefix="karpenter-controlplane-"))
         atexit.register(self.stop)
         try:
-            etcd = self._start_etcd(found)
-            self._start_api_server(found, etcd)
+            self._etcd = self._start_etcd(found)
+            self._start_api_server(found, self._etcd)
             self._await(self._is_serving, binaries.API_SERVER)
             self._start_clients(found)
         except BaseException:
@@ -118,10 +124,17 @@ class ControlPlane:
 
     def kubeconfig_of(self, user: str) -> str:
         """Path of the kubeconfig of one of ``USERS``."""
-        path = self.folder / f"{user}.kubeconfig"
-        if not path.exists():
-            path.write_text(json.dumps(self._kubeconfig(self.tokens[user])))
+        return self.kubeconfig_with(user, {"token": self.tokens[user]})
+
+    def kubeconfig_with(self, name: str, credentials: Mapping[str, object]) -> str:
+        """Path of a kubeconfig called ``name`` whose user has these credentials (``token``, ``tokenFile``, ``exec`` ...)."""
+        path = self.folder / f"{name}.kubeconfig"
+        path.write_text(json.dumps(self._kubeconfig(credentials)))
         return str(path)
+
+    def calls(self, user: str) -> list[audit.Call]:
+        """What a ServiceAccount asked of the API server so far, and what it was answered."""
+        return audit.calls(self._audit_log, user)
 
     def client(self, user: str = ADMIN) -> KubeClient:
         """A new client of the product, to be closed by the caller (``async with``)."""
@@ -152,12 +165,35 @@ class ControlPlane:
             if manifest["kind"] == "CustomResourceDefinition":
                 self._await(lambda path=path, body=body: self._serves(path, body), binaries.API_SERVER)
 
+    def rehearse(self, manifest: Mapping[str, object]) -> Json:
+        """What `kubectl apply --server-side --dry-run=server --validate=strict` would store. Raises ``ApiError``."""
+        query = "fieldManager=tests&force=true&dryRun=All&fieldValidation=Strict"
+        path = f"{self._path(manifest)}?{query}"
+        return self.request("PATCH", path, dict(manifest), "application/apply-patch+yaml")
+
+    def delete(self, *manifests: Mapping[str, object]) -> None:
+        """Delete what ``apply`` made, in order. Raises ``ApiError`` where something is not there."""
+        for manifest in manifests:
+            self.request("DELETE", self._path(manifest))
+
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait until a condition on the control plane holds; ``TimeoutError`` saying for what after a minute."""
+        deadline = time.monotonic() + _START_SECONDS
+        while not condition():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"waited a minute for {what}")
+            time.sleep(_POLL_SECONDS)
+
     @property
     def _certificate(self) -> Path:
         return self.folder / "certificates" / "apiserver.crt"
 
+    @property
+    def _audit_log(self) -> Path:
+        return self.folder / "audit.log"
+
     def _start_etcd(self, found: Path) -> str:
-        client, peer = (f"http://127.0.0.1:{_free_port()}" for _ in range(2))
+        client, peer = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
         self._spawn(
             found / binaries.ETCD,
             f"--data-dir={self.folder / 'etcd'}",
@@ -176,7 +212,9 @@ class ControlPlane:
         tokens.write_text("".join(f'{self.tokens[user]},{user},{user},"{USERS[user]}"\n' for user in USERS))
         key = self.folder / "service-account.key"
         key.write_text(_signing_key())
-        port = _free_port()
+        policy = self.folder / "audit-policy.json"
+        policy.write_text(json.dumps(audit.POLICY))
+        port = free_port()
         self.server = f"https://127.0.0.1:{port}"
         self._spawn(
             found / binaries.API_SERVER,
@@ -192,19 +230,53 @@ class ControlPlane:
             f"--service-account-key-file={key}",
             f"--service-account-signing-key-file={key}",
             "--disable-admission-plugins=ServiceAccount",
+            # Some distributions have it on: it asks for rights on an owner's finalizers (OPS-662).
+            "--enable-admission-plugins=OwnerReferencesPermissionEnforcement",
+            f"--audit-policy-file={policy}",
+            f"--audit-log-path={self._audit_log}",
+            "--audit-log-maxsize=100000",
             "--endpoint-reconciler-type=none",
             "--allow-privileged=true",
             "--profiling=false",
         )
 
-    def restart_api_server(self) -> None:
-        """Kill kube-apiserver and start it again on the same port: connections break and its memory of old versions is gone."""
-        (running,) = (process for process in self._processes if _command(process)[0].endswith(binaries.API_SERVER))
-        binary, *arguments = _command(running)
+    def forget_history(self) -> None:
+        """Make etcd drop all versions before the present one, as the API server has it do every few minutes."""
+        now = self.request("GET", "/api/v1/namespaces?limit=1")["metadata"]["resourceVersion"]  # type: ignore[index]
+        body = json.dumps({"revision": now, "physical": True}).encode()
+        with urllib.request.urlopen(f"{self._etcd}/v3/kv/compaction", body, timeout=30):
+            pass
+
+    def stop_server(self) -> None:
+        """Kill kube-apiserver: connections break and its memory of old versions is gone. Its port and its data are kept."""
+        running = self._api_server
+        self._stopped_server = _command(running)
         _end(running)
         self._processes.remove(running)
+
+    def pause_server(self) -> None:
+        """Have kube-apiserver stand still: its connections stay open, and nothing comes any more."""
+        os.kill(self._api_server.pid, signal.SIGSTOP)
+
+    def resume_server(self) -> None:
+        """Have it go on."""
+        os.kill(self._api_server.pid, signal.SIGCONT)
+
+    @property
+    def _api_server(self) -> subprocess.Popen[bytes]:
+        (running,) = (process for process in self._processes if _command(process)[0].endswith(binaries.API_SERVER))
+        return running
+
+    def start_server(self) -> None:
+        """Start kube-apiserver again where ``stop_server`` killed it, and wait until it serves."""
+        binary, *arguments = self._stopped_server
         self._spawn(Path(binary), *arguments)
         self._await(self._is_serving, binaries.API_SERVER)
+
+    def restart_api_server(self) -> None:
+        """Kill kube-apiserver and start it again on the same port."""
+        self.stop_server()
+        self.start_server()
 
     def _start_clients(self, found: Path) -> None:
         kubeconfig = f"--kubeconfig={self.kubeconfig}"
@@ -224,7 +296,7 @@ class ControlPlane:
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
-                preexec_fn=_die_with_parent(),
+                preexec_fn=die_with_parent(),
             )
         self._processes.append(process)
 
@@ -244,7 +316,8 @@ class ControlPlane:
     def _is_serving(self) -> bool:
         try:
             self.request("GET", "/readyz?exclude=poststarthook/apiservice-registration-controller")
-            self.request("GET", "/api/v1/namespaces/default")
+            for name in _NAMESPACES:
+                self.request("GET", f"/api/v1/namespaces/{name}")
         except (ApiError, OSError):
             return False
         return True
@@ -275,7 +348,7 @@ class ControlPlane:
         scope = f"/namespaces/{metadata.get('namespace', 'default')}" if found["namespaced"] else ""
         return f"{root}{scope}/{found['name']}/{metadata['name']}"
 
-    def _kubeconfig(self, token: str) -> Json:
+    def _kubeconfig(self, credentials: Mapping[str, object]) -> Json:
         authority = b64encode(self._certificate.read_bytes()).decode()
         return {
             "apiVersion": "v1",
@@ -285,7 +358,7 @@ class ControlPlane:
             "clusters": [
                 {"name": "tests", "cluster": {"server": self.server, "certificate-authority-data": authority}}
             ],
-            "users": [{"name": "tests", "user": {"token": token}}],
+            "users": [{"name": "tests", "user": dict(credentials)}],
         }
 
 
@@ -294,7 +367,8 @@ def _as_object(body: bytes) -> Json:
     return json.loads(body) if body.startswith(b"{") else {}
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A loopback port nobody listens on now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -311,7 +385,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _die_with_parent() -> Callable[[], None] | None:
+def die_with_parent() -> Callable[[], None] | None:
+    """For ``preexec_fn``: what a child runs so that it is killed with the thread that started it (Linux; None elsewhere)."""
     if sys.platform != "linux":
         return None
     prctl = ctypes.CDLL(None, use_errno=True).prctl  # resolved here: between fork and exec only the call is safe

@@ -1,4 +1,8 @@
-"""Watching a `karpenter run` process from outside: its log, memory and CPU."""
+"""`karpenter run` as processes of their own, seen and treated from outside as an operator (or bad luck) would.
+
+A process gets the arguments and the environment that the Deployment in `deploy/` gives its container, and free ports for probes
+and metrics. Tests that need two replicas start two. Start them from the main thread: they die with the thread that started them.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +13,27 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from controlplane import deployed
+from controlplane.harness import die_with_parent, free_port
+
+_END_SECONDS = 40.0
+_POLL_SECONDS = 0.02
+_ANSWER_SECONDS = 5.0
+_PROGRAM = (str(Path(sys.executable).with_name("karpenter")),)
+
+
+#: The value of every sample, by name and labels.
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 def moment(line: Mapping[str, object]) -> datetime:
@@ -21,24 +42,79 @@ def moment(line: Mapping[str, object]) -> datetime:
 
 
 class Controller:
-    """A running controller process."""
+    """A controller process."""
 
-    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], log: Path, ports: Mapping[str, int]) -> None:
         self._process = process
         self._log = log
+        self._ports = ports
 
-    def lines(self, message: str) -> list[dict[str, object]]:
-        """Log lines with this message."""
-        written = (text for text in self._log.read_text().splitlines() if text.startswith("{") and text.endswith("}"))
-        return [line for line in map(json.loads, written) if line["message"] == message]
+    # -- what it says -------------------------------------------------------------------------------------------------
+
+    @property
+    def log(self) -> str:
+        """Everything it has written."""
+        return self._log.read_text()
+
+    def lines(self, message: str = "") -> list[dict[str, object]]:
+        """Log lines, all or those with this message."""
+        written = (text for text in self.log.splitlines() if text.startswith("{") and text.endswith("}"))
+        return [line for line in map(json.loads, written) if not message or line["message"] == message]
 
     def await_line(self, message: str, seconds: float = 30.0) -> None:
         """Wait until the message is in the log."""
+        self.until(lambda: bool(self.lines(message)), f"log {message!r}", seconds)
+
+    def until(self, condition: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
+        """Wait until something about the process holds; ``TimeoutError`` with the end of the log at the deadline or its end."""
         end = time.monotonic() + seconds
-        while not self.lines(message):
+        while not condition():
             if time.monotonic() > end or self._process.poll() is not None:
-                raise TimeoutError(f"the controller never logged {message!r}:\n{self._log.read_text()[-2000:]}")
-            time.sleep(0.02)
+                raise TimeoutError(f"the controller did not {what}:\n{self.log[-2000:]}")
+            time.sleep(_POLL_SECONDS)
+
+    def probe(self, path: str) -> tuple[int, str]:
+        """Status and body its probe port answers (``/healthz``, ``/readyz``); 0 where nobody answers."""
+        return _fetch(self._ports["HEALTH_PROBE_PORT"], path)
+
+    def is_ready(self) -> bool:
+        """Whether a readiness probe succeeds."""
+        return self.probe("/readyz")[0] == 200
+
+    def metrics(self) -> Samples:
+        """Its metrics now. ``ConnectionError`` where nobody answers."""
+        return scraped(self._ports["METRICS_PORT"])
+
+    # -- what is done to it -------------------------------------------------------------------------------------------
+
+    def kill(self) -> None:
+        """SIGKILL, as a node does that runs out of memory."""
+        self._process.kill()
+        self._process.wait()
+
+    def terminate(self) -> int:
+        """SIGTERM, as a kubelet does; the exit code, ``TimeoutExpired`` when it takes longer than a pod is given."""
+        self._process.terminate()
+        return self._process.wait(_END_SECONDS)
+
+    def pause(self) -> None:
+        """SIGSTOP: it stops without noticing, as on a node that hangs."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT: it goes on where it was paused."""
+        self._process.send_signal(signal.SIGCONT)
+
+    def ended(self, seconds: float = _END_SECONDS) -> int:
+        """Wait until it ends by itself; its exit code."""
+        return self._process.wait(seconds)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process has not ended."""
+        return self._process.poll() is None
+
+    # -- what it costs ------------------------------------------------------------------------------------------------
 
     @property
     def resident_mb(self) -> float:
@@ -53,24 +129,64 @@ class Controller:
 
 
 @contextmanager
-def controller(kubeconfig: str, *flags: str) -> Iterator[Controller]:
-    """Start `karpenter run` on a cluster and stop it with SIGTERM; it must end with 0."""
-    program = Path(sys.executable).with_name("karpenter")
+def controller(
+    kubeconfig: str,
+    *flags: str,
+    environment: Mapping[str, str] = MappingProxyType({}),
+    program: Sequence[str] = _PROGRAM,
+) -> Iterator[Controller]:
+    """Start `karpenter run` on a cluster and stop it with SIGTERM; it must end with 0. ``environment`` comes on top.
+
+    ``program`` is what stands for `karpenter`. A test may end the process before, in whatever way; then how it ended is the
+    test's matter.
+    """
+    arguments: list[str] = deployed.container()["args"]  # type: ignore[assignment]
     with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder) / "log"
-        environment = {**os.environ, "KUBECONFIG": kubeconfig}
-        with log.open("wb") as out:
-            process = subprocess.Popen(
-                [str(program), "run", "--provider", "simulated", "--health-probe-port", "0", *flags],
-                env=environment,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-            )
+        running = _started(kubeconfig, (*program, *arguments, *flags), environment, Path(folder) / "log")
         try:
-            yield Controller(process, log)
-            process.send_signal(signal.SIGTERM)
-            if process.wait(30):
-                raise RuntimeError(f"the controller ended with {process.returncode}:\n{log.read_text()[-2000:]}")
+            yield running
+            if running.is_running and (code := running.terminate()):
+                raise RuntimeError(f"the controller ended with {code}:\n{running.log[-2000:]}")
         finally:
-            process.kill()
-            process.wait()
+            running.kill()
+
+
+def _started(kubeconfig: str, command: tuple[str, ...], more: Mapping[str, str], log: Path) -> Controller:
+    ports = {"HEALTH_PROBE_PORT": free_port(), "METRICS_PORT": free_port()}
+    environment = {
+        **os.environ,
+        "KUBECONFIG": kubeconfig,
+        **deployed.environment(),
+        **{name: str(port) for name, port in ports.items()},
+        **more,
+    }
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            preexec_fn=die_with_parent(),
+        )
+    return Controller(process, log, ports)
+
+
+def scraped(port: int) -> Samples:
+    """The metrics served on a port. ``ConnectionError`` where nobody serves any."""
+    status, text = _fetch(port, "/metrics")
+    if status != 200:
+        raise ConnectionError(f"/metrics answered {status}: {text}")
+    families = text_string_to_metric_families(text)
+    return {(item.name, frozenset(item.labels.items())): item.value for one in families for item in one.samples}
+
+
+def _fetch(port: int, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=_ANSWER_SECONDS) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+    except OSError as error:
+        return 0, str(error)

@@ -64,6 +64,27 @@ def test_a_refused_request_says_why(control_plane: ControlPlane) -> None:
     assert raised.value.status == 404
 
 
+def test_a_rehearsal_stores_nothing_and_overlooks_nothing(control_plane: ControlPlane) -> None:
+    control_plane.rehearse(manifest("ConfigMap", "harness-rehearsed"))
+    with pytest.raises(ApiError, match="not found"):
+        control_plane.request("GET", "/api/v1/namespaces/default/configmaps/harness-rehearsed")
+    with pytest.raises(ApiError, match="datum"):
+        control_plane.rehearse(manifest("ConfigMap", "harness-rehearsed", datum={}))
+
+
+@pytest.mark.cluster
+def test_a_server_stopped_and_started_has_its_port_and_its_data() -> None:
+    with ControlPlane() as plane:
+        plane.apply(manifest("ConfigMap", "kept"))
+        before = plane.server
+        plane.stop_server()
+        with pytest.raises(OSError, match="refused"):
+            plane.request("GET", "/version")
+        plane.start_server()
+        assert plane.server == before
+        assert plane.request("GET", "/api/v1/namespaces/default/configmaps/kept")["kind"] == "ConfigMap"
+
+
 async def test_users_without_a_role_may_do_nothing(control_plane: ControlPlane) -> None:
     async with control_plane.client("nobody") as client:
         with pytest.raises(errors.Forbidden, match="nobody"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from karpenter.model.validation import admission_claim
+from admission import refusals
 from support import checker
 from support.builders import plan
 from support.worlds import worlds
@@ -16,7 +16,7 @@ _QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_t
 def judge(world: checker.World) -> None:
     result = plan(list(world.objects()), types=world.types)
     assert checker.problems(world, result) == []
-    assert [finding for planned in result.claims for finding in admission_claim(planned.claim)] == []
+    assert [finding for planned in result.claims for finding in refusals(planned.claim)] == []
 
 
 @settings(max_examples=250, derandomize=True, deadline=None, suppress_health_check=_QUIET)

@@ -25,7 +25,7 @@ from karpenter.api import kinds
 from karpenter.api.core import Event, Node, NodeSpec, NodeStatus, Pod, Taint
 from karpenter.api.karpenter import ClaimResources, NodeClaim, NodeClaimSpec, NodePool, PoolTaint
 from karpenter.api.kwok import KWOKNodeClass, KWOKNodeClassSpec
-from karpenter.api.meta import Condition, ObjectMeta
+from karpenter.api.meta import Condition, ObjectMeta, OwnerReference
 from karpenter.catalog.types import InstanceType
 from karpenter.control import logging
 from karpenter.control.manager import Extra, Manager
@@ -34,7 +34,8 @@ from karpenter.kube.errors import KubeError, NotFound
 from karpenter.kube.memory import MemoryKube, MemoryServer
 from karpenter.model import conditions, labels
 from karpenter.model import resources as res
-from karpenter.providers.contract import Instance, InstanceNotFound, RepairPolicy
+from karpenter.providers.bounded import BoundedProvider
+from karpenter.providers.contract import Instance, InstanceNotFound, RegistrationHook, RepairPolicy
 from karpenter.providers.simulated import Faults, Machines, SimulatedProvider, Timing
 from karpenter.sim import LoopClock, Scheduler, Workloads
 from karpenter.sim.time import run
@@ -124,6 +125,10 @@ class FakeCloud:
         #: How many delete calls an instance survives before it is gone.
         self.lingers = 1
         self.capacity = {"cpu": "4", "memory": "8Gi", "pods": "40"}
+        self.hooks: tuple[RegistrationHook, ...] = ()
+        #: Calls that never answer: names of methods, and of claims or provider IDs they are about ("*" for all). "created" is
+        #: a create that does its work first.
+        self.hangs: set[tuple[str, str]] = set()
         self._asked_to_go: dict[str, int] = {}
 
     def refuse(self, method: str, *errors: Exception) -> None:
@@ -132,9 +137,14 @@ class FakeCloud:
     async def _called(self, method: str, about: str) -> None:
         await asyncio.sleep(0)
         self.calls.append((method, about))
+        await self._hang(method, about)
         waiting = self.refusals.get(method)
         if waiting:
             raise waiting.pop(0)
+
+    async def _hang(self, method: str, about: str) -> None:
+        if not self.hangs.isdisjoint({(method, about), (method, "*")}):
+            await asyncio.Event().wait()
 
     async def create(self, claim: NodeClaim) -> Instance:
         await self._called("create", claim.metadata.name)
@@ -146,6 +156,7 @@ class FakeCloud:
             self.instances[provider_id] = Instance(
                 provider_id, claim.metadata.name, own, amounts, amounts, self._clock.now(), {"from": "cloud"}, "image-1"
             )
+        await self._hang("created", claim.metadata.name)
         return self.instances[provider_id]
 
     async def delete(self, provider_id: str) -> None:
@@ -178,6 +189,9 @@ class FakeCloud:
     def repair_policies(self) -> tuple[RepairPolicy, ...]:
         return ()
 
+    def registration_hooks(self) -> tuple[RegistrationHook, ...]:
+        return self.hooks
+
 
 @dataclass
 class World:
@@ -207,7 +221,8 @@ class World:
         self.wire = Tapped(self.kube)
         provider = self._provider(self.wire) if self._provider else self.cloud
         collectors = {"instances": provider.collect_garbage} if isinstance(provider, SimulatedProvider) else {}
-        self.manager = Manager(self.wire, provider, self.clock, self.settings, Extra({}, collectors))  # type: ignore[arg-type]
+        bounded = BoundedProvider(provider)
+        self.manager = Manager(self.wire, bounded, self.clock, self.settings, Extra({}, collectors))  # type: ignore[arg-type]
         self._running = asyncio.create_task(self.manager.run())
         await asyncio.sleep(0.01)
 
@@ -246,7 +261,7 @@ class World:
     def scheduled(self) -> None:
         """Run the stand-ins for the scheduler and the workload controllers."""
         self.also(Scheduler(self.kube, self.clock).run())
-        self.also(Workloads(self.kube).run())
+        self.also(Workloads(self.kube, self.clock).run())
 
     def also(self, work: Coroutine[Any, Any, None]) -> None:
         self._others.append(asyncio.create_task(work))
@@ -321,7 +336,8 @@ class World:
     async def set_condition(self, kind: Any, name: str, type_: str, status: str, **more: Any) -> None:
         item = await self.kube.get(kind, name)
         kept = [found for found in item.status.conditions if found.type != type_]
-        kept.append(Condition(type=type_, status=status, last_transition_time=self.clock.now(), **more))
+        known: dict[str, Any] = {"reason": type_, "last_transition_time": self.clock.now()}
+        kept.append(Condition(type=type_, status=status, **{**known, **more}))
         await self.kube.patch(kind, name, {"status": {"conditions": msgspec.to_builtins(kept)}}, subresource="status")
 
     async def running(self, name: str, node: str, **fields: Any) -> Pod:
@@ -386,6 +402,38 @@ class World:
     def writes(self, about: str = "") -> list[str]:
         """What the controller wrote, in short, for one kind or all; events aside."""
         return [str(write) for write in self.wire.writes if write.kind != "Event" and about in ("", write.kind)]
+
+    def counted(self, series: str, **described: str) -> float:
+        """The value of one of the running process's series; 0 where there is none."""
+        assert self.manager is not None
+        return self.manager.metrics.registry.get_sample_value(f"karpenter_{series}", described) or 0.0
+
+    def ended_for(self, reason: str, pool: str = "", mode: str = "graceful") -> float:
+        """How many claims that were launched in the fake cloud ended for a reason, as counted."""
+        own = {"reason": reason, "nodepool": pool, "termination_mode": mode, "consolidation_policy": ""}
+        return sum(
+            self.counted("nodeclaims_disrupted_total", capacity_type=kind, **own) for kind in ("", labels.ON_DEMAND)
+        )
+
+    async def owned_claim(self, pool: NodePool, name: str = "c", **fields: Any) -> NodeClaim:
+        """A claim as the controller makes them: of a pool, and owned by it."""
+        meta = pool.metadata
+        owner = OwnerReference(api_version="karpenter.sh/v1", kind="NodePool", name=meta.name, uid=meta.uid)
+        metadata = {"owner_references": (owner,), **fields.pop("metadata", {})}
+        return await self.claim(name, pool=meta.name, metadata=metadata, **fields)
+
+    async def edit(self, kind: Any, name: str, status: Mapping[str, Any] = {}, **metadata: Any) -> None:
+        """What somebody with kubectl does to an object's metadata and status."""
+        if metadata:
+            await self.kube.patch(kind, name, {"metadata": metadata})
+        if status:
+            await self.kube.patch(kind, name, {"status": status}, subresource="status")
+
+    async def pool_condition(self, type_: str, name: str = "np") -> tuple[str, str, str]:
+        """Status, reason and message of a pool's condition; empty texts where it has none."""
+        pool = await self.kube.get(kinds.NODE_POOL, name)
+        found = conditions.find(pool.status.conditions, type_)
+        return ("", "", "") if found is None else (found.status, found.reason, found.message)
 
     @property
     def elapsed(self) -> float:

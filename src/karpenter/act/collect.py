@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import structlog
 
+from karpenter.act import counting
 from karpenter.act.world import World
+from karpenter.api.core import Node
 from karpenter.api.karpenter import NodeClaim
-from karpenter.api.kinds import NODE_CLAIM
-from karpenter.kube.errors import KubeError
+from karpenter.api.kinds import NODE, NODE_CLAIM
+from karpenter.kube.errors import KubeError, NotFound
 from karpenter.model import conditions
 from karpenter.providers.contract import ProviderError
 
+#: How many claims are judged at once (OPS-090).
+_AT_ONCE = 20
 _log = structlog.get_logger()
 
 
@@ -25,31 +31,50 @@ async def claims_without_instance(world: World) -> int:
     except ProviderError as error:
         _log.error("listing instances failed", error=str(error))
         return 0
-    collected = 0
-    for claim in claims:
-        if claim.status.provider_id not in alive and not _kubelet_alive(world, claim):
-            collected += await _collect(world, claim)
-    return collected
+    slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def judge(claim: NodeClaim) -> bool:
+        async with slots:
+            return await _collected(world, claim)
+
+    missing = [claim for claim in claims if claim.status.provider_id not in alive]
+    return sum(await asyncio.gather(*(judge(claim) for claim in missing)))
 
 
 def _is_settled(claim: NodeClaim) -> bool:
     return claim.metadata.deletion_timestamp is None and conditions.is_true(claim.status.conditions, "Registered")
 
 
-def _kubelet_alive(world: World, claim: NodeClaim) -> bool:
-    nodes = world.state.nodes_of(claim.status.provider_id)
-    return len(nodes) == 1 and conditions.is_true(nodes[0].status.conditions, "Ready")
-
-
-async def _collect(world: World, claim: NodeClaim) -> int:
-    _log.debug(
-        "garbage collecting nodeclaim with no cloudprovider representation",
-        NodeClaim={"name": claim.metadata.name},
-        **{"provider-id": claim.status.provider_id},
-    )
+async def _collected(world: World, claim: NodeClaim) -> bool:
+    """Delete a claim unless its Node lives; whether it was. What cannot be read now is judged in the next round."""
     try:
+        nodes = await _nodes(world, claim)
+        if any(conditions.is_true(node.status.conditions, "Ready") for node in nodes):
+            return False
         await world.kube.delete(NODE_CLAIM, claim.metadata.name, uid=claim.metadata.uid)
     except KubeError as error:
         _log.debug("collecting nodeclaim failed", NodeClaim={"name": claim.metadata.name}, error=str(error))
-        return 0
-    return 1
+        return False
+    _log.debug(
+        "garbage collecting nodeclaim with no cloudprovider representation",
+        NodeClaim={"name": claim.metadata.name},
+        Node={"name": claim.status.node_name},
+        **{"provider-id": claim.status.provider_id},
+    )
+    counting.disrupted(world, claim, "garbage_collected")
+    return True
+
+
+async def _nodes(world: World, claim: NodeClaim) -> list[Node]:
+    """The claim's Nodes as the API server says it, not as a watch that may be behind: a machine's life hangs on it."""
+    provider_id = claim.status.provider_id
+    names = {node.metadata.name for node in world.state.nodes_of(provider_id)} | {claim.status.node_name}
+    found = []
+    for name in sorted(names - {""}):
+        try:
+            node = await world.kube.get(NODE, name)
+        except NotFound:
+            continue
+        if node.spec.provider_id == provider_id:
+            found.append(node)
+    return found

@@ -10,6 +10,7 @@ from datetime import timedelta
 import msgspec
 import structlog
 
+from karpenter.act import counting
 from karpenter.act.draft import Draft
 from karpenter.act.drain import pods_on_node, tainted
 from karpenter.act.events import NORMAL, Happening, about_claim, about_node, about_pool
@@ -41,8 +42,22 @@ class Disruptor:
         if not removals:
             return 0
         _log.info("disrupting node(s)", **_command(removals))
+        self._count(removals)
         done = await asyncio.gather(*(self._remove(removal) for removal in removals))
         return sum(done)
+
+    def _count(self, removals: Sequence[Removal]) -> None:
+        """One decision, counted as a whole and once for every NodePool it concerns (DIS-412, DIS-413)."""
+        decided = {"decision": "delete", "reason": removals[0].reason.lower(), "consolidation_type": "empty"}
+        metrics = self._world.metrics
+        metrics.voluntary_disruption_decisions_total.labels(**decided).inc()
+        for pool in {removal.pool for removal in removals}:
+            metrics.voluntary_disruption_decisions_by_nodepool_total.labels(nodepool=pool, **decided).inc()
+
+    def _count_failure(self, removal: Removal) -> None:
+        self._world.metrics.voluntary_disruption_queue_failures_total.labels(
+            decision="delete", reason=removal.reason.lower(), consolidation_type="empty"
+        ).inc()
 
     async def _remove(self, removal: Removal) -> bool:
         """Mark, taint, make sure it is still empty, say why, delete. What stops half-way is unmarked and tidied later."""
@@ -64,12 +79,16 @@ class Disruptor:
             return False
         except KubeError as error:
             self._world.state.unmark(name)
+            self._count_failure(removal)
             _log.error(
                 "failed terminating nodes while executing a disruption command",
                 NodeClaim={"name": name},
                 error=str(error),
             )
             return False
+        pool = self._world.state.pool(removal.pool)
+        policy = pool.spec.disruption.consolidation_policy if pool is not None else ""
+        counting.disrupted(self._world, view.claim, counting.snake_case(removal.reason), policy)
         text = f"Disrupting Node: {removal.reason}"
         self._world.events.publish(
             Happening(about_node(view.node.metadata), NORMAL, "DisruptionTerminating", text, (removal.reason,)),

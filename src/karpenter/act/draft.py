@@ -17,6 +17,9 @@ from karpenter.api.kinds import NODE_CLAIM
 from karpenter.api.meta import Condition, ObjectMeta
 from karpenter.model import conditions
 
+#: What is due sooner than that is due now, give or take what two clocks may differ: asking again at once could go on for ever.
+_SHORTEST_SECONDS = 0.001
+
 
 class Draft:
     """The claim as stored and as it should be. ``look_again_seconds`` is the soonest anybody asked for."""
@@ -27,7 +30,9 @@ class Draft:
         self.now = now
         self.look_again_seconds: float | None = None
         self.errors: list[Exception] = []
+        #: Its end was wished, and achieved: nothing else of it is written.
         self.gone = False
+        self.given_up = False
         #: Name of the Node the machine just bought will register, where the cloud told it.
         self.expected_node = ""
         self._news: list[Callable[[], None]] = []
@@ -38,6 +43,11 @@ class Draft:
     def name(self) -> str:
         """Name of the claim."""
         return self.claim.metadata.name
+
+    @property
+    def stored(self) -> NodeClaim:
+        """The claim as it was read."""
+        return self._stored
 
     def _owner(self) -> conditions.Owner:
         return conditions.owner(conditions.NODE_CLAIM, self.claim.metadata, self.now)
@@ -60,11 +70,11 @@ class Draft:
 
     def refresh(self) -> None:
         """Let decided conditions of the life cycle observe the claim's generation (OPS-010, OPS-020); nothing else changes."""
-        for kind in conditions.NODE_CLAIM.dependents:
-            found = self.condition(kind)
-            stale = found is not None and found.observed_generation != self.claim.metadata.generation
-            if found is not None and stale and found.status != conditions.UNKNOWN:
-                self.set(kind, found.status, found.reason, found.message)
+        self._put(conditions.observe(self.claim.status.conditions, self._owner()))
+
+    def decide_anew(self, kind: str) -> None:
+        """Set a condition back to where it was when the claim was new."""
+        self._put(conditions.put(self.claim.status.conditions, conditions.awaiting(kind), self._owner()))
 
     def clear(self, kind: str) -> None:
         """Remove a condition that is not part of Ready."""
@@ -74,15 +84,19 @@ class Draft:
         """Replace the status."""
         self.claim = msgspec.structs.replace(self.claim, status=status)
 
-    def merge_metadata(self, labels: Mapping[str, str], annotations: Mapping[str, str]) -> None:
-        """Replace labels and annotations."""
-        meta: ObjectMeta = msgspec.structs.replace(self.claim.metadata, labels=labels, annotations=annotations)
+    def merge_metadata(self, labels: Mapping[str, str], annotations: Mapping[str, str] = {}) -> None:
+        """Add labels and annotations; of two values these win."""
+        own = self.claim.metadata
+        meta: ObjectMeta = msgspec.structs.replace(
+            own, labels={**own.labels, **labels}, annotations={**own.annotations, **annotations}
+        )
         self.claim = msgspec.structs.replace(self.claim, metadata=meta)
 
     def look_again(self, seconds: float) -> None:
         """Ask for another look after this time at the latest."""
-        sooner = self.look_again_seconds is None or seconds < self.look_again_seconds
-        self.look_again_seconds = max(0.0, seconds) if sooner else self.look_again_seconds
+        wanted = max(_SHORTEST_SECONDS, seconds)
+        known = self.look_again_seconds
+        self.look_again_seconds = wanted if known is None else min(wanted, known)
 
     def announce(self, news: Callable[[], None]) -> None:
         """Say something (a log line) once what it is about has been written, and not again when the write is repeated."""

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
 import structlog
 
+from karpenter.act import culprits
 from karpenter.act.draft import Draft
 from karpenter.act.events import WARNING, Happening, about_claim
+from karpenter.act.instances import Instances
+from karpenter.act.stuck import Reporter
 from karpenter.act.world import World
+from karpenter.api.core import Node
 from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import NODE, NODE_CLAIM
 from karpenter.kube.errors import NotFound
 from karpenter.kube.protocol import JsonObject
 from karpenter.model import conditions, durations, labels
-from karpenter.providers.contract import InstanceNotFound
+from karpenter.model.clock import rfc3339
+from karpenter.providers.contract import ProviderError
 
-#: How often the cloud is asked whether an instance is gone (DIS-039).
-INSTANCE_POLL_SECONDS = 5.0
 _log = structlog.get_logger()
-
-
-def rfc3339(moment: datetime) -> str:
-    """A time as annotations carry it."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class Finaliser:
@@ -31,6 +29,8 @@ class Finaliser:
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self._instances = Instances(world)
+        self._reporter = Reporter(world)
 
     async def look(self, claim: NodeClaim, bought: str = "") -> float | None:
         """One step of the ending; seconds until the next look, None to wait for events.
@@ -38,20 +38,24 @@ class Finaliser:
         ``bought`` is the provider ID of a machine that was bought for the claim, even if the claim does not show it yet.
         """
         if labels.TERMINATION_FINALIZER not in claim.metadata.finalizers:
-            return None
+            return self._outlived(claim)
         if await self._set_deadline(claim):
             return None
         if self._was_registered(claim) and await self._nodes_remain(claim):
             return None
         provider_id = claim.status.provider_id or bought
-        if provider_id and not await self._instance_gone(claim, provider_id):
-            return INSTANCE_POLL_SECONDS
-        left = [name for name in claim.metadata.finalizers if name != labels.TERMINATION_FINALIZER]
-        version = claim.metadata.resource_version
-        patch: JsonObject = {"metadata": {"finalizers": left}}
-        await self._world.kube.patch(NODE_CLAIM, claim.metadata.name, patch, resource_version=version)
-        _log.info("deleted nodeclaim")
+        if provider_id:
+            left = await self._end_instance(claim, provider_id)
+            if left > 0:
+                return left
+        await self._release(claim, provider_id)
         return None
+
+    def _outlived(self, claim: NodeClaim) -> float | None:
+        """Our part is done; what still keeps the claim is somebody else's."""
+        if not claim.metadata.finalizers:
+            return None
+        return self._reporter.tell(None, claim, [culprits.of_finalizers("NodeClaim", claim.metadata)])
 
     def _was_registered(self, claim: NodeClaim) -> bool:
         """Whether pods may be on the machine: the claim says so, or its Node does although the claim's status was lost."""
@@ -62,21 +66,20 @@ class Finaliser:
 
     async def _set_deadline(self, claim: NodeClaim) -> bool:
         """Write when the drain must end, once (DIS-501); whether it was written now."""
-        period = claim.spec.termination_grace_period
-        deleted = claim.metadata.deletion_timestamp
-        if not period or deleted is None or labels.TERMINATION_TIMESTAMP in claim.metadata.annotations:
+        deadline = _deadline(claim)
+        if deadline is None or labels.TERMINATION_TIMESTAMP in claim.metadata.annotations:
             return False
-        deadline = rfc3339(deleted + (durations.parse_or_never(period) or timedelta(0)))
+        text = rfc3339(deadline)
         await self._world.kube.patch(
             NODE_CLAIM,
             claim.metadata.name,
-            {"metadata": {"annotations": {labels.TERMINATION_TIMESTAMP: deadline}}},
+            {"metadata": {"annotations": {labels.TERMINATION_TIMESTAMP: text}}},
             resource_version=claim.metadata.resource_version,
         )
-        _log.info("annotated nodeclaim", **{labels.TERMINATION_TIMESTAMP: deadline})
-        text = f"All pods will be deleted by {deadline}"
+        _log.info("annotated nodeclaim", **{labels.TERMINATION_TIMESTAMP: text})
+        message = f"All pods will be deleted by {text}"
         about = about_claim(claim.metadata)
-        self._world.events.publish(Happening(about, WARNING, "TerminationGracePeriodExpiring", text))
+        self._world.events.publish(Happening(about, WARNING, "TerminationGracePeriodExpiring", message))
         return True
 
     async def _nodes_remain(self, claim: NodeClaim) -> bool:
@@ -85,23 +88,62 @@ class Finaliser:
         for node in nodes:
             if node.metadata.deletion_timestamp is None:
                 try:
-                    await self._world.kube.delete(NODE, node.metadata.name, uid=node.metadata.uid)
+                    await self._delete_node(node)
                 except NotFound:
                     continue
         return bool(nodes)
 
-    async def _instance_gone(self, claim: NodeClaim, provider_id: str) -> bool:
+    async def _delete_node(self, node: Node) -> None:
+        """A Node without our finalizer, lost to somebody's edit or never had by one that came back, gets it: pods run there."""
+        meta = node.metadata
+        if labels.TERMINATION_FINALIZER not in meta.finalizers:
+            patch: JsonObject = {"metadata": {"finalizers": [*meta.finalizers, labels.TERMINATION_FINALIZER]}}
+            await self._world.kube.patch(NODE, meta.name, patch, resource_version=meta.resource_version)
+        await self._world.kube.delete(NODE, meta.name, uid=meta.uid)
+
+    async def _end_instance(self, claim: NodeClaim, provider_id: str) -> float:
+        """Seconds until the cloud is to be asked again, 0 once the instance is gone (DIS-503)."""
+        draft = Draft(claim, self._world.clock.now())
         try:
-            await self._world.provider.delete(provider_id)
-        except InstanceNotFound:
-            return True
-        await mark_terminating(claim, self._world)
-        return False
+            left = await self._instances.end(draft, provider_id)
+        except ProviderError as fault:
+            await draft.write(self._world)
+            self._reporter.tell(None, claim, [culprits.of_instance(provider_id, fault)])
+            raise
+        if left > 0:
+            await draft.write(self._world)
+            self._reporter.tell(None, claim, [culprits.of_instance(provider_id, None)])
+        return left
+
+    async def _release(self, claim: NodeClaim, provider_id: str) -> None:
+        meta = claim.metadata
+        left = [name for name in meta.finalizers if name != labels.TERMINATION_FINALIZER]
+        patch: JsonObject = {"metadata": {"finalizers": left}}
+        await self._world.kube.patch(NODE_CLAIM, meta.name, patch, resource_version=meta.resource_version)
+        _log.info("deleted nodeclaim")
+        self._instances.forget(provider_id)
+        self._reporter.forget(meta.uid)
+        self._count(claim, provider_id)
+
+    def _count(self, claim: NodeClaim, provider_id: str) -> None:
+        """How long the ending took (OPS-412, OPS-416, OPS-417)."""
+        now, metrics, own = self._world.clock.now(), self._world.metrics, claim.metadata.labels
+        pool = own.get(labels.NODE_POOL, "")
+        if provider_id:
+            asked = conditions.find(claim.status.conditions, "InstanceTerminating")
+            since = asked.last_transition_time if asked is not None and asked.status == conditions.TRUE else None
+            metrics.nodeclaims_instance_termination_duration_seconds.labels(nodepool=pool).observe(
+                (now - (since or now)).total_seconds()
+            )
+        deleted = claim.metadata.deletion_timestamp or now
+        metrics.nodeclaims_termination_duration_seconds.labels(nodepool=pool).observe((now - deleted).total_seconds())
+        metrics.nodeclaims_terminated_total.labels(
+            nodepool=pool, capacity_type=own.get(labels.CAPACITY_TYPE, ""), zone=own.get(labels.ZONE, "")
+        ).inc()
 
 
-async def mark_terminating(claim: NodeClaim, world: World) -> None:
-    """Record that the cloud was asked to end the instance (DIS-503)."""
-    draft = Draft(claim, world.clock.now())
-    if not draft.is_true("InstanceTerminating"):
-        draft.set("InstanceTerminating", conditions.TRUE)
-        await draft.write(world)
+def _deadline(claim: NodeClaim) -> datetime | None:
+    """When the claim's grace period ends; None without one."""
+    text, deleted = claim.spec.termination_grace_period, claim.metadata.deletion_timestamp
+    period = durations.parse_or_never(text) if text else None
+    return None if period is None or deleted is None else deleted + period

@@ -1,24 +1,22 @@
 """Launch: one machine per claim, whatever is lost on the way (OPS §1.2).
 
 The provider's answer is remembered per claim until the claim shows it, so that a lost status write never asks twice; across
-restarts the provider itself must recognise the claim (OPS-211). So are refusals: every refusal is written to the claim, every
-write wakes the claim, and a cloud that words each refusal differently would be asked again without pause.
+restarts the provider itself must recognise the claim (OPS-211). The same holds for a claim whose provider ID was taken away or
+changed into that of another's machine: asked once more, the cloud tells which one is the claim's own.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
-from datetime import datetime, timedelta
 
 import msgspec
 import structlog
 
 from karpenter.act.draft import Draft
+from karpenter.act.ending import give_up
 from karpenter.act.events import WARNING, Happening, about_claim
+from karpenter.act.ownership import other_owner
+from karpenter.act.pauses import Pauses
 from karpenter.act.world import World
 from karpenter.api.karpenter import NodeClaim
-from karpenter.api.kinds import NODE_CLAIM
-from karpenter.kube.errors import NotFound
 from karpenter.model import conditions, labels
 from karpenter.model import resources as res
 from karpenter.providers.contract import (
@@ -30,8 +28,6 @@ from karpenter.providers.contract import (
 )
 
 _LONGEST_MESSAGE = 300
-_FIRST_PAUSE = timedelta(seconds=1)
-_LONGEST_PAUSE = timedelta(minutes=1)
 _log = structlog.get_logger()
 
 
@@ -40,27 +36,18 @@ def cut(text: str) -> str:
     return text if len(text) < _LONGEST_MESSAGE else text[:_LONGEST_MESSAGE] + "..."
 
 
-@dataclass(frozen=True)
-class _Pause:
-    """Until when a cloud that refused a claim is not asked again."""
-
-    uid: str
-    length: timedelta
-    until: datetime
-
-
 class Launcher:
     """Buys machines and remembers the answers."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._bought: dict[str, tuple[str, Instance]] = {}
-        self._pauses: dict[str, _Pause] = {}
+        self._pauses = Pauses()
 
     def forget(self, name: str) -> None:
         """The claim is gone or shows its machine."""
         self._bought.pop(name, None)
-        self._pauses.pop(name, None)
+        self._pauses.forget(name)
 
     def bought(self, claim: NodeClaim) -> str:
         """Provider ID of a machine that was bought for the claim and may not be written down yet; empty when there is none."""
@@ -69,36 +56,49 @@ class Launcher:
 
     async def step(self, draft: Draft) -> None:
         """Launch the claim unless it is decided already (OPS-010)."""
-        if conditions.status(draft.claim.status.conditions, "Launched") != conditions.UNKNOWN:
-            self.forget(draft.name)
+        if not self._lacks_machine(draft):
+            self._settle(draft)
             return
-        pause = self._pauses.get(draft.name)
-        if pause is not None and pause.uid == draft.claim.metadata.uid and draft.now < pause.until:
-            draft.look_again((pause.until - draft.now).total_seconds())
+        pause = self._pauses.left(draft.claim)
+        if pause > 0:
+            draft.look_again(pause)
             return
         try:
             instance = await self._instance(draft)
-        except InsufficientCapacity as error:
-            _log.error("failed launching nodeclaim", error=str(error))
-            self._world.events.publish(_no_capacity(draft, error))
-            await give_up(draft, self._world)
-        except NodeClassNotReady as error:
-            _log.error("failed launching nodeclaim", error=str(error))
-            await give_up(draft, self._world)
+        except (InsufficientCapacity, NodeClassNotReady) as error:
+            await self._refused(draft, error)
         except ProviderError as error:
-            reason = error.reason if isinstance(error, LaunchFailed) else "LaunchFailed"
-            draft.set("Launched", conditions.UNKNOWN, reason, cut(str(error)))
+            draft.set("Launched", conditions.UNKNOWN, *_told(error))
             draft.errors.append(error)
-            self._pause(draft)
+            self._pauses.lengthen(draft.claim)
         else:
             self._fill(draft, instance)
             draft.expected_node = instance.node_name
 
-    def _pause(self, draft: Draft) -> None:
-        uid = draft.claim.metadata.uid
-        last = self._pauses.get(draft.name)
-        length = min(_LONGEST_PAUSE, 2 * last.length) if last is not None and last.uid == uid else _FIRST_PAUSE
-        self._pauses[draft.name] = _Pause(uid, length, draft.now + length)
+    def _lacks_machine(self, draft: Draft) -> bool:
+        """Whether the cloud must be asked. A claim that registered has had its machine: what it lost is not bought anew."""
+        claim, is_registered = draft.claim, draft.is_true("Registered")
+        if claim.status.provider_id:
+            nodes = self._world.state.nodes_of(claim.status.provider_id)
+            return not is_registered and any(other_owner(claim, node, self._world.state) for node in nodes)
+        launched = conditions.status(claim.status.conditions, "Launched")
+        return launched == conditions.UNKNOWN or (launched == conditions.TRUE and not is_registered)
+
+    def _settle(self, draft: Draft) -> None:
+        """A provider ID is written together with Launched: where only the one is left, somebody took the other away."""
+        if draft.claim.status.provider_id:
+            self.forget(draft.name)
+            if not draft.is_true("Launched"):
+                draft.set("Launched", conditions.TRUE)
+
+    async def _refused(self, draft: Draft, error: InsufficientCapacity | NodeClassNotReady) -> None:
+        """What is refused now is planned again, not asked for again (OPS-014, OPS-015)."""
+        has_class = isinstance(error, InsufficientCapacity)
+        event = "InsufficientCapacityError" if has_class else "NodeClassNotReady"
+        text = f"NodeClaim {draft.name} event: {cut(str(error))}"
+        _log.error("failed launching nodeclaim", error=str(error))
+        self._world.events.publish(Happening(about_claim(draft.claim.metadata), WARNING, event, text))
+        await give_up(draft, self._world, "insufficient_capacity" if has_class else "nodeclass_not_ready")
 
     async def _instance(self, draft: Draft) -> Instance:
         uid, instance = self._bought.get(draft.name, ("", None))
@@ -110,8 +110,7 @@ class Launcher:
     @staticmethod
     def _fill(draft: Draft, instance: Instance) -> None:
         """What the cloud answered, on the claim (OPS-011): the claim's labels win, the provider's annotations win."""
-        meta = draft.claim.metadata
-        draft.merge_metadata({**instance.labels, **meta.labels}, {**meta.annotations, **instance.annotations})
+        draft.merge_metadata({**instance.labels, **draft.claim.metadata.labels}, instance.annotations)
         draft.status(
             msgspec.structs.replace(
                 draft.claim.status,
@@ -133,15 +132,10 @@ class Launcher:
         draft.announce(lambda: _log.info("launched nodeclaim", **details))
 
 
-async def give_up(draft: Draft, world: World) -> None:
-    """Delete the claim; its pods are planned anew."""
-    draft.gone = True
-    try:
-        await world.kube.delete(NODE_CLAIM, draft.name, uid=draft.claim.metadata.uid)
-    except NotFound:
-        return
-
-
-def _no_capacity(draft: Draft, error: ProviderError) -> Happening:
-    text = f"NodeClaim {draft.name} event: {cut(str(error))}"
-    return Happening(about_claim(draft.claim.metadata), WARNING, "InsufficientCapacityError", text)
+def _told(error: ProviderError) -> tuple[str, str]:
+    """Reason and message of a launch that failed (OPS-016). A reason no condition can have stands before the message."""
+    if not isinstance(error, LaunchFailed):
+        return "LaunchFailed", cut(str(error))
+    if conditions.is_reason(error.reason):
+        return error.reason, error.message
+    return "LaunchFailed", cut(f"{error.reason}: {error.message}")

@@ -1,47 +1,76 @@
 """The life of a NodeClaim from creation to the removal of its finalizer (OPS §1).
 
-One look takes every step that can be taken: launch, registration, initialisation, liveness, quiet time; then what changed is
-written. A look never acts on a picture older than its own last write: it waits until that write has come back through the watch,
-which is what the reference's one-second sleep is for.
+One look takes every step that can be taken, in the order of ``Lifecycle._steps``; then what changed is written. A look never acts
+on a picture older than its own last write: it waits until that write has come back through the watch, which is what the
+reference's one-second sleep is for.
+
+Expiration, hydration and the consistency check are steps here and not controllers of their own: one writer per claim means that
+no two of them meet, and that a claim is written once where several things changed.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
-from datetime import timedelta
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 
 import structlog
 
-from karpenter.act import initialise, launch, quiet, register
+from karpenter.act import expire, quiet
+from karpenter.act.consistency import Consistency
 from karpenter.act.draft import Draft
+from karpenter.act.events import WARNING, Happening, about_claim
 from karpenter.act.finalise import Finaliser
+from karpenter.act.hydrate import Hydrator
+from karpenter.act.initialise import Initialiser
+from karpenter.act.launch import Launcher
+from karpenter.act.liveness import TIMEOUTS, Liveness, Timeouts
 from karpenter.act.nominate import Nominating
+from karpenter.act.register import Registrar
+from karpenter.act.troubles import Troubles
 from karpenter.act.world import World
 from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import NODE_CLAIM
 from karpenter.kube.errors import Conflict, KubeError, NotFound
-from karpenter.model import labels
+from karpenter.model import labels, validation
 from karpenter.providers.contract import ProviderError
 
-LAUNCH_TIMEOUT = timedelta(minutes=5)
-REGISTRATION_TIMEOUT = timedelta(minutes=15)
 #: How long a look waits to see its own last write before it trusts the watch again.
 _OWN_WRITE_SECONDS = 5.0
+#: How long a claim that was given up may go on looking as if it had not been.
+_OWN_DELETION_SECONDS = 60.0
 #: How soon to look again at something another writer changed in between.
 _CHANGED_MEANWHILE_SECONDS = 0.2
 _log = structlog.get_logger()
+
+_Step = Callable[[Draft], Awaitable[None]]
 
 
 class Lifecycle:
     """Takes claims through their life, one look at a time."""
 
-    def __init__(self, world: World, nominator: Nominating) -> None:
+    def __init__(self, world: World, nominator: Nominating, timeouts: Timeouts = TIMEOUTS) -> None:
         self._world = world
-        self._launcher = launch.Launcher(world)
         self._nominator = nominator
         self._finaliser = Finaliser(world)
+        self._launcher = Launcher(world)
+        registrar, initialiser = Registrar(world, nominator), Initialiser(world)
+        hydrator, consistency, troubles = Hydrator(world), Consistency(world), Troubles(world)
+        self._steps: tuple[_Step, ...] = (
+            partial(expire.step, world=world),
+            hydrator.claim,
+            self._launcher.step,
+            registrar.step,
+            initialiser.step,
+            Liveness(world, timeouts).step,
+            hydrator.node,
+            consistency.step,
+            troubles.step,
+            partial(quiet.step, world=world),
+        )
+        self._forgetful = (self._launcher, registrar, initialiser, consistency, troubles)
         self._unseen: dict[str, tuple[str, float]] = {}
+        self._given_up: dict[str, tuple[str, float]] = {}
 
     def observed(self, claim: NodeClaim) -> None:
         """The watch delivered this version of a claim."""
@@ -52,7 +81,9 @@ class Lifecycle:
     def forget(self, name: str) -> None:
         """The claim is gone."""
         self._unseen.pop(name, None)
-        self._launcher.forget(name)
+        self._given_up.pop(name, None)
+        for memory in self._forgetful:
+            memory.forget(name)
 
     async def look(self, name: str) -> float | None:
         """Take the next steps of one claim; seconds until the next look, None to wait for events.
@@ -81,34 +112,46 @@ class Lifecycle:
     async def _look(self, claim: NodeClaim) -> float | None:
         if claim.metadata.deletion_timestamp is not None:
             return await self._finaliser.look(claim, self._launcher.bought(claim))
+        if self._was_given_up(claim):
+            return _OWN_DELETION_SECONDS
         if labels.TERMINATION_FINALIZER not in claim.metadata.finalizers:
             finalizers = [*claim.metadata.finalizers, labels.TERMINATION_FINALIZER]
             await self._write_finalizers(claim, finalizers)
             return None
         draft = Draft(claim, self._world.clock.now())
         draft.refresh()
-        await self._launcher.step(draft)
-        if not draft.gone:
-            await self._take(draft, register.step(draft, self._world, self._nominator))
-            await self._take(draft, initialise.step(draft, self._world))
-            await self._take(draft, self._liveness(draft))
-            quiet.step(draft, self._world)
+        await self._take_steps(draft)
+        if draft.given_up:
+            until = asyncio.get_running_loop().time() + _OWN_DELETION_SECONDS
+            self._given_up[draft.name] = draft.claim.metadata.uid, until
+            return None
         if not draft.gone:
             self._expect(draft.name, await draft.write(self._world))
             if draft.expected_node:
                 await self._nominator.nominate_ahead(draft.name, draft.expected_node)
         return _outcome(draft)
 
-    @staticmethod
-    async def _take(draft: Draft, step: Awaitable[None]) -> None:
-        """Take a step; its failure does not keep the later ones from being taken (OPS-004)."""
-        try:
-            await step
-        except (KubeError, ProviderError) as error:
-            draft.errors.append(error)
+    async def _take_steps(self, draft: Draft) -> None:
+        """One step's failure does not keep the later ones from being taken (OPS-004); the end of the claim does."""
+        for step in self._steps:
+            try:
+                await step(draft)
+            except (KubeError, ProviderError) as error:
+                draft.errors.append(error)
+            if draft.gone:
+                return
+
+    def _was_given_up(self, claim: NodeClaim) -> bool:
+        """Whether this claim is deleted although the watch does not say so yet: it must not be counted twice."""
+        uid, until = self._given_up.get(claim.metadata.name, ("", 0.0))
+        return uid == claim.metadata.uid and asyncio.get_running_loop().time() < until
 
     async def _write_finalizers(self, claim: NodeClaim, finalizers: list[str]) -> None:
-        """No instance before the finalizer is stored, or one could leak (OPS-003)."""
+        """No instance before the finalizer is stored, or one could leak (OPS-003).
+
+        Claims of ours are born with it, so whoever wrote this one by hand is told here what in it is probably not meant.
+        """
+        self._world.events.publish(*_advice(claim))
         stored = await self._world.kube.patch(
             NODE_CLAIM,
             claim.metadata.name,
@@ -122,23 +165,6 @@ class Lifecycle:
         if version and (current is None or current.metadata.resource_version != version):
             self._unseen[name] = (version, asyncio.get_running_loop().time() + _OWN_WRITE_SECONDS)
 
-    async def _liveness(self, draft: Draft) -> None:
-        """A claim that does not launch or register in time is given up (OPS-050, OPS-051); one reason per claim."""
-        if not draft.is_true("Launched"):
-            await self._give_up_after(draft, "Launched", LAUNCH_TIMEOUT, "launch_timeout")
-        elif not draft.is_true("Registered"):
-            await self._give_up_after(draft, "Registered", REGISTRATION_TIMEOUT, "registration_timeout")
-
-    async def _give_up_after(self, draft: Draft, kind: str, timeout: timedelta, reason: str) -> None:
-        condition = draft.condition(kind)
-        since = condition.last_transition_time if condition else None
-        left = (since or draft.now) + timeout - draft.now
-        if left > timedelta(0):
-            draft.look_again(left.total_seconds())
-            return
-        _log.debug("terminating due to timeout", timeout=str(timeout), reason=reason)
-        await launch.give_up(draft, self._world)
-
 
 def _outcome(draft: Draft) -> float | None:
     """When to look again. A Node that changed or went meanwhile means soon; any other failed step is raised."""
@@ -148,6 +174,12 @@ def _outcome(draft: Draft) -> float | None:
     if draft.errors:
         draft.look_again(_CHANGED_MEANWHILE_SECONDS)
     return draft.look_again_seconds
+
+
+def _advice(claim: NodeClaim) -> Iterator[Happening]:
+    for finding in validation.advise(claim):
+        about, values = about_claim(claim.metadata), (finding.path, finding.code)
+        yield Happening(about, WARNING, "NodeClaimAdvice", str(finding), values)
 
 
 def _known(claim: NodeClaim) -> dict[str, object]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from contextlib import suppress
 from datetime import datetime, timedelta
 
-from karpenter.act.finalise import rfc3339
 from karpenter.act.world import World
 from karpenter.api.core import Pod
 from karpenter.api.kinds import NODE_CLAIM
 from karpenter.kube.errors import NotFound
 from karpenter.model import pods
+from karpenter.model.clock import rfc3339
 
 #: At most one write per claim in this time (DIS-032).
 QUIET = timedelta(seconds=10)
@@ -42,7 +42,7 @@ class PodEvents:
         """A pod came to or left its node; the name of the claim to look at, empty when there is none."""
         node = self._world.state.node(pod.spec.node_name)
         claim = self._world.state.claim_of(node.spec.provider_id) if node is not None else None
-        if claim is None:
+        if claim is None or not self._world.manages(claim):
             return ""
         self._latest[claim.metadata.name] = self._world.clock.now()
         return claim.metadata.name
@@ -52,7 +52,8 @@ class PodEvents:
         at = self._latest.get(name)
         claim = self._world.state.claim(name)
         stored = claim.status.last_pod_event_time if claim is not None else None
-        if at is not None and claim is not None and (stored is None or at - stored >= QUIET):
+        # Also when the stored time lies ahead: nothing of ours wrote that, and it would hold consolidation up until then.
+        if at is not None and claim is not None and (stored is None or abs(at - stored) >= QUIET):
             patch = {"status": {"lastPodEventTime": rfc3339(at)}}
             with suppress(NotFound):
                 await self._world.kube.patch(NODE_CLAIM, name, patch, subresource="status")

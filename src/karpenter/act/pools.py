@@ -1,102 +1,163 @@
-"""NodePool conditions and counters: whether a pool makes sense, whether its class is there, how much it holds (API §13.2)."""
+"""What a NodePool tells: whether it makes sense, whether its class is there, how it fares, how much it holds (API §13.2).
+
+One look at a pool brings its conditions and its hash up to date; a round over all pools now and then adds what their machines sum
+up to, which changes too often to be written at once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import msgspec
 import structlog
 
+from karpenter.act.capacities import Capacities
+from karpenter.act.events import advice_events
 from karpenter.act.patching import difference
+from karpenter.act.stamping import stamp
 from karpenter.act.world import World
-from karpenter.api.karpenter import NodeClassReference, NodePool
+from karpenter.api.karpenter import NodeClassReference, NodePool, NodePoolStatus
 from karpenter.api.kinds import NODE_POOL
 from karpenter.api.meta import Condition
-from karpenter.cluster.nodes import NodeView
 from karpenter.kube.errors import Conflict, KubeError, NotFound
-from karpenter.model import conditions, validation
+from karpenter.model import conditions, gates, labels, validation
 from karpenter.model import resources as res
+from karpenter.model.gates import Gates
 
+#: How soon to look again at a pool somebody else wrote in between.
+_CHANGED_MEANWHILE_SECONDS = 0.2
 _log = structlog.get_logger()
-_COUNTED = (res.CPU, res.MEMORY, res.PODS, res.EPHEMERAL_STORAGE, res.NODES)
 
 
 @dataclass(frozen=True)
 class NodeClassState:
-    """What readiness reads of a node class."""
+    """What readiness and registration health read of a node class."""
 
     conditions: tuple[Condition, ...]
     deleting: bool
+    generation: int = 0
 
 
 #: Finds a node class; None when it does not exist.
 FindNodeClass = Callable[[NodeClassReference], NodeClassState | None]
 
 
-class PoolKeeper:
-    """Keeps the status of NodePools. ``find_class`` looks a node class up."""
+@dataclass(frozen=True)
+class _Read:
+    """What was found in one edition of a pool."""
 
-    def __init__(self, world: World, find_class: FindNodeClass) -> None:
+    uid: str
+    generation: int
+    validated: Condition
+
+
+class PoolKeeper:
+    """Keeps NodePools up to date. ``find_class`` looks a node class up, ``enabled`` are the feature gates that are on."""
+
+    def __init__(self, world: World, find_class: FindNodeClass, enabled: Gates = gates.DEFAULT) -> None:
         self._world = world
         self._find_class = find_class
+        self._enabled = enabled
+        self._capacities = Capacities()
+        self._read: dict[str, _Read] = {}
 
     async def look(self, name: str) -> float | None:
-        """Bring one pool's conditions up to date."""
+        """Bring one pool's conditions and hash up to date; seconds until the next look, None to wait for events.
+
+        Raises ``KubeError``.
+        """
         pool = self._world.state.pool(name)
-        if pool is None or not self._world.manages(pool):
+        if pool is None:
+            self._world.registrations.forget(name)
+            self._read.pop(name, None)
             return None
-        owner = conditions.owner(conditions.NODE_POOL, pool.metadata, self._world.clock.now())
-        found = conditions.put(pool.status.conditions, validated(pool), owner)
-        found = conditions.put(found, self._class_ready(pool), owner)
-        return await self._write(pool, msgspec.structs.replace(pool.status, conditions=found))
+        if not self._world.manages(pool):
+            return None
+        try:
+            await self._write(pool, self._judged(pool))
+            await stamp(self._world, pool)
+        except Conflict:
+            return _CHANGED_MEANWHILE_SECONDS
+        return None
 
     async def count(self) -> None:
-        """Write what every pool's machines add up to (API-645)."""
-        views = self._world.state.views()
+        """Write what every pool's machines add up to (API-645), and how its latest ones fared."""
+        self._capacities.update(self._world.state.views())
         for pool in self._world.state.pools():
             if self._world.manages(pool):
-                counted = counters(pool.metadata.name, views)
-                nodes = counted[res.NODES] // res.ONE
-                status = msgspec.structs.replace(pool.status, resources=res.to_wire(counted), nodes=nodes)
+                held = self._capacities.of(pool.metadata.name)
+                nodes = held[res.NODES] // res.ONE
+                status = msgspec.structs.replace(self._judged(pool), resources=res.to_wire(held), nodes=nodes)
                 try:
                     await self._write(pool, status)
+                except Conflict:
+                    # Somebody wrote the pool just now; the next count sees that.
+                    continue
                 except KubeError as error:
                     # The next count tries again; the other pools are counted now.
                     _log.error("counting pool failed", NodePool={"name": pool.metadata.name}, error=str(error))
 
-    async def _write(self, pool: NodePool, status: object) -> float | None:
-        after = msgspec.structs.replace(pool, status=status)
-        patch = difference(pool, after)
+    async def _write(self, pool: NodePool, status: NodePoolStatus) -> None:
+        patch = difference(pool, msgspec.structs.replace(pool, status=status))
         if not patch:
-            return None
+            return
+        version = pool.metadata.resource_version
         try:
             await self._world.kube.patch(
-                NODE_POOL,
-                pool.metadata.name,
-                patch,
-                subresource="status",
-                resource_version=pool.metadata.resource_version,
+                NODE_POOL, pool.metadata.name, patch, subresource="status", resource_version=version
             )
         except NotFound:
-            return None
-        except Conflict:
-            return 0.2
-        return None
+            return
 
-    def _class_ready(self, pool: NodePool) -> Condition:
-        """API-641."""
-        state = self._find_class(pool.spec.template.spec.node_class_ref)
-        if state is None:
-            return _not_ready("NodeClassNotFound", "NodeClass not found on cluster")
-        if state.deleting:
-            return _not_ready("NodeClassTerminating", "NodeClass is Terminating")
-        ready = conditions.find(state.conditions, "Ready")
-        if ready is None or ready.status == conditions.UNKNOWN:
-            return _not_ready("NodeClassReadinessUnknown", "Node Class Readiness Unknown")
-        if ready.status == conditions.FALSE:
-            return _not_ready(ready.reason, ready.message)
-        return Condition(type="NodeClassReady", status=conditions.TRUE)
+    def _judged(self, pool: NodePool) -> NodePoolStatus:
+        """The pool's status with the conditions it should have now."""
+        owner = conditions.owner(conditions.NODE_POOL, pool.metadata, self._world.clock.now())
+        node_class = self._find_class(pool.spec.template.spec.node_class_ref)
+        found = conditions.put(pool.status.conditions, self._validated(pool), owner)
+        found = conditions.put(found, class_ready(node_class), owner)
+        if node_class is None:
+            return msgspec.structs.replace(pool.status, conditions=found)
+        healthy = self._world.registrations.condition(pool, node_class.generation)
+        return msgspec.structs.replace(
+            pool.status,
+            conditions=conditions.put(found, healthy, owner),
+            node_class_observed_generation=node_class.generation,
+        )
+
+    def _validated(self, pool: NodePool) -> Condition:
+        """Each edition of a pool is read once."""
+        meta = pool.metadata
+        known = self._read.get(meta.name)
+        if known is None or (known.uid, known.generation) != (meta.uid, meta.generation):
+            known = self._read[meta.name] = _Read(meta.uid, meta.generation, validated(pool))
+            self._advise(pool)
+        return known.validated
+
+    def _advise(self, pool: NodePool) -> None:
+        """Tell the owner what is legal and probably not meant (API-078, API-088)."""
+        self._world.events.publish(*advice_events(pool, validation.advise(pool, self._enabled)))
+        for wrong in wrong_values(pool):
+            _log.error(
+                "please correct found invalid values, proceeding with valid values",
+                NodePool={"name": pool.metadata.name},
+                key=wrong.key,
+                **{"valid-values": wrong.valid, "invalid-values": wrong.invalid},
+            )
+
+
+def class_ready(state: NodeClassState | None) -> Condition:
+    """The NodeClassReady condition of a pool whose class is in this state (API-641)."""
+    if state is None:
+        return _not_ready("NodeClassNotFound", "NodeClass not found on cluster")
+    if state.deleting:
+        return _not_ready("NodeClassTerminating", "NodeClass is Terminating")
+    ready = conditions.find(state.conditions, "Ready")
+    if ready is None or ready.status == conditions.UNKNOWN:
+        return _not_ready("NodeClassReadinessUnknown", "Node Class Readiness Unknown")
+    if ready.status == conditions.FALSE:
+        return _not_ready(ready.reason, ready.message)
+    return Condition(type="NodeClassReady", status=conditions.TRUE)
 
 
 def _not_ready(reason: str, message: str) -> Condition:
@@ -114,9 +175,20 @@ def validated(pool: NodePool) -> Condition:
     )
 
 
-def counters(pool: str, views: tuple[NodeView, ...]) -> Mapping[str, int]:
-    """Capacity of the pool's machines that stay, with zeros for what users always look for, and their number."""
-    own = [view for view in views if view.pool == pool and view.claim is not None and not view.leaving]
-    total = res.add(dict.fromkeys(_COUNTED, 0), *(view.capacity for view in own))
-    total[res.NODES] = len(own) * res.ONE
-    return total
+@dataclass(frozen=True)
+class WrongValues:
+    """Values of a requirement that do not exist, beside some that do."""
+
+    key: str
+    valid: list[str]
+    invalid: list[str]
+
+
+def wrong_values(pool: NodePool) -> Iterable[WrongValues]:
+    """Requirements of which some values are ignored (API-078)."""
+    for item in pool.spec.template.spec.requirements:
+        key = labels.normalise(item.key)
+        known = labels.CLOSED_VALUES.get(key, frozenset(item.values))
+        valid = [value for value in item.values if value in known]
+        if item.operator == "In" and valid and len(valid) < len(item.values):
+            yield WrongValues(key, valid, [value for value in item.values if value not in known])

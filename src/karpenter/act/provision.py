@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 import structlog
 
+from karpenter.act.ceiling import Ceiling
 from karpenter.act.events import NORMAL, WARNING, Happening, about_pod, about_pool, shortened
 from karpenter.act.nominate import Nominating
 from karpenter.act.world import World
@@ -20,6 +21,7 @@ from karpenter.decide.plan import PlacedPods, Plan, PlannedClaim, SkippedPool, U
 from karpenter.decide.provision.eligible import is_opt_out
 from karpenter.decide.reasons import Category, Skip
 from karpenter.kube.errors import AlreadyExists, KubeError
+from karpenter.model import labels
 
 _FAILED_SILENCE = timedelta(minutes=5)
 _AT_ONCE = 64
@@ -29,33 +31,71 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a plan's claims: how many were created (or existed already) and what failed."""
+    """What became of a plan's claims: how many were created (or existed already), what failed, how many have to wait.
+
+    ``room_in_seconds`` is when the ceiling lets the next of those that wait be created.
+    """
 
     created: int
     failures: tuple[KubeError, ...]
+    deferred: int = 0
+    room_in_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long planned pods are expected on a machine (SCH-640), and how many claims may be created in a minute."""
+
+    nomination_window: timedelta
+    claims_per_minute: int
 
 
 class Executor:
-    """Carries plans out. ``nomination_window`` is how long planned pods are expected on a machine (SCH-640)."""
+    """Carries plans out."""
 
-    def __init__(self, world: World, nominator: Nominating, nomination_window: timedelta) -> None:
+    def __init__(self, world: World, nominator: Nominating, pace: Pace) -> None:
         self._world = world
         self._nominator = nominator
-        self._window = nomination_window
+        self._window = pace.nomination_window
+        self._ceiling = Ceiling(pace.claims_per_minute)
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._said: dict[str, str] = {}
         self._skipped: frozenset[SkippedPool] = frozenset()
         self._without_pools = False
 
     async def carry_out(self, plan: Plan, decision_seconds: float) -> Outcome:
-        """Create the plan's claims and publish what it says. A failed claim costs its pods this pass, nothing else."""
+        """Create the plan's claims and publish what it says. A failed claim costs its pods this pass, nothing else.
+
+        Claims beyond the ceiling are left for a later pass, which plans their pods anew.
+        """
+        whole, plan = plan, self._below_ceiling(plan)
         self._log_plan(plan, decision_seconds)
         self._assign(plan)
         self._say(plan)
         results = await asyncio.gather(*(self._create(planned) for planned in plan.claims))
         failures = tuple(result for result in results if result is not None)
         await self._nominator.withdraw_stale()
-        return Outcome(len(results) - len(failures), failures)
+        deferred = len(whole.claims) - len(plan.claims)
+        wait = self._ceiling.opens_in_seconds(self._world.clock.now()) if deferred else 0.0
+        return Outcome(len(results) - len(failures), failures, deferred, wait)
+
+    def _below_ceiling(self, plan: Plan) -> Plan:
+        """The plan with as many of its claims as may be created now; says so when that is not all of them."""
+        now = self._world.clock.now()
+        room = min(len(plan.claims), self._ceiling.room(now))
+        self._ceiling.take(room, now)
+        if room == len(plan.claims):
+            return plan
+        late = plan.claims[room:]
+        per_minute = self._ceiling.per_minute
+        text = f"{len(late)} nodeclaim(s) have to wait: no more than {per_minute} are created within a minute"
+        _log.info("nodeclaim creation ceiling reached", **{"claims-per-minute": per_minute, "deferred": len(late)})
+        for name in sorted({claim.node_pool for claim in late}):
+            pool = self._world.state.pool(name)
+            if pool is not None:
+                about = about_pool(pool.metadata)
+                self._world.events.publish(Happening(about, WARNING, "NodeClaimCeilingReached", text))
+        return replace(plan, claims=plan.claims[:room])
 
     def _log_plan(self, plan: Plan, seconds: float) -> None:
         if not plan.claims:
@@ -145,6 +185,10 @@ class Executor:
         if self._world.state.claim(planned.name) is None:
             self._world.state.set_claim(claim)
         self._world.state.nominate(planned.name, self._world.clock.now() + self._window)
+        relaxed = claim.metadata.annotations.get(labels.MIN_VALUES_RELAXED, "false")
+        self._world.metrics.nodeclaims_created_total.labels(
+            reason="provisioned", nodepool=planned.node_pool, min_values_relaxed=relaxed
+        ).inc()
         _log.info(
             "created nodeclaim",
             NodePool={"name": planned.node_pool},

@@ -1,15 +1,17 @@
-"""What every action needs: the API server, the cloud, the picture of the cluster, the clock and the event recorder."""
+"""What every action needs: the API server, the cloud, the picture of the cluster, the clock, who is told and what is noted."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from karpenter.act.events import Recorder
+from karpenter.act.registrations import Registrations
 from karpenter.api.karpenter import NodeClaim, NodeClassReference, NodePool
 from karpenter.cluster import ClusterState
 from karpenter.kube.protocol import Kube
 from karpenter.model.clock import Clock
 from karpenter.providers.contract import CloudProvider
+from karpenter.telemetry import Metrics
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,8 @@ class World:
     state: ClusterState
     clock: Clock
     events: Recorder
+    metrics: Metrics
+    registrations: Registrations = field(default_factory=Registrations)
 
     def serves(self, reference: NodeClassReference) -> bool:
         """Whether the running provider supports this node class (OPS-002)."""

@@ -329,6 +329,9 @@ class PodDisruptionBudgetStatus(Wire, frozen=True, kw_only=True):
     desired_healthy: int = 0
     expected_pods: int = 0
     observed_generation: int = 0
+    #: Pods whose eviction was granted and has not been seen yet, and since when.
+    disrupted_pods: Mapping[str, datetime] = {}
+    conditions: tuple[Condition, ...] = ()
 
 
 class PodDisruptionBudget(Wire, frozen=True, kw_only=True):
@@ -397,6 +400,53 @@ class Event(Wire, frozen=True, kw_only=True):
     first_timestamp: datetime | None = None
     last_timestamp: datetime | None = None
     count: int = 0
+
+
+class VolumeAttachmentSource(Wire, frozen=True, kw_only=True):
+    """What is attached; a volume without an object of its own (inline) has no name here."""
+
+    persistent_volume_name: str = ""
+
+
+class VolumeAttachmentSpec(Wire, frozen=True, kw_only=True):
+    """Which volume is, or is to be, attached to which node."""
+
+    attacher: str = ""
+    node_name: str = ""
+    source: VolumeAttachmentSource = VolumeAttachmentSource()
+
+
+class VolumeAttachment(Wire, frozen=True, kw_only=True):
+    """A volume on a node; the cluster's attach/detach controller makes and removes it."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: VolumeAttachmentSpec = VolumeAttachmentSpec()
+
+
+class PersistentVolumeSpec(Wire, frozen=True, kw_only=True):
+    """Which claim a volume belongs to."""
+
+    claim_ref: ObjectReference | None = None
+
+
+class PersistentVolume(Wire, frozen=True, kw_only=True):
+    """A volume."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PersistentVolumeSpec = PersistentVolumeSpec()
+
+
+class PersistentVolumeClaimSpec(Wire, frozen=True, kw_only=True):
+    """Which volume a claim has; empty until one is bound to it."""
+
+    volume_name: str = ""
+
+
+class PersistentVolumeClaim(Wire, frozen=True, kw_only=True):
+    """What pods name when they want a volume."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
 
 
 class CustomResourceDefinition(Wire, frozen=True, kw_only=True):

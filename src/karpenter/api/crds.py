@@ -18,7 +18,7 @@ import msgspec
 import yaml
 from msgspec import inspect
 
-from karpenter.api import karpenter, kinds, rules
+from karpenter.api import karpenter, kinds, kwok, rules
 from karpenter.api.kinds import Kind
 from karpenter.api.meta import Condition, ObjectMeta, Wire
 
@@ -33,7 +33,8 @@ QUANTITY = (
 _CONDITION_TYPE = (
     r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$"
 )
-_CONDITION_REASON = r"^([A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?)?$"
+_REASON = r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"
+_REASON_OR_NONE = r"^([A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?)?$"
 
 _REFERENCE = re.compile(r"\s*\([A-Z]+-[0-9][^)]*\)")
 _QUOTED = re.compile("``(.*?)``")
@@ -57,14 +58,17 @@ _EXTRA: Mapping[tuple[type[Wire], str], Json] = {
     (karpenter.Budget, "reasons"): {"x-kubernetes-list-type": "set"},
     (karpenter.NodeClaimTemplateMeta, "labels"): {"x-kubernetes-map-type": "atomic"},
     (karpenter.NodePoolSpec, "weight"): {"format": "int32"},
+    (karpenter.NodePoolStatus, "nodes"): {"default": 0},
     (Condition, "type"): {"maxLength": 316, "pattern": _CONDITION_TYPE},
     (Condition, "status"): {"enum": ["True", "False", "Unknown"]},
-    (Condition, "reason"): {"maxLength": 1024, "pattern": _CONDITION_REASON},
+    (Condition, "reason"): {"maxLength": 1024, "pattern": _REASON_OR_NONE},
     (Condition, "message"): {"maxLength": 32768},
     (Condition, "observedGeneration"): {"minimum": 0},
 }
 #: Required on the wire although the struct can do without (API-115).
 _REQUIRED_TOO: Mapping[type[Wire], tuple[str, ...]] = {Condition: ("lastTransitionTime",)}
+#: Conditions that must come with a reason and a message (API-607). A NodeClaim's need neither (API-115).
+_EXPLAINED_CONDITIONS = frozenset({(karpenter.NodePoolStatus, "conditions"), (kwok.KWOKNodeClassStatus, "conditions")})
 
 
 def _column(name: str, path: str, type_: str = "string", priority: int = 0) -> Json:
@@ -189,12 +193,21 @@ def _camel(name: str) -> str:
 def _property(owner: type[Wire], field: inspect.Field) -> Json:
     place = (owner, field.encode_name)
     found = _of(field.type) | _EXTRA.get(place, {})
+    if place in _EXPLAINED_CONDITIONS:
+        found["items"] = _explained(cast(Json, found["items"]))
     default = _default(field)
     if default is not None:
         found["default"] = default
     if place in rules.BY_FIELD:
         found["x-kubernetes-validations"] = [rule.as_json() for rule in rules.BY_FIELD[place]]
     return found
+
+
+def _explained(condition: Json) -> Json:
+    properties = cast(Json, condition["properties"])
+    reason = cast(Json, properties["reason"]) | {"minLength": 1, "pattern": _REASON}
+    required = [*cast("list[str]", condition["required"]), "reason", "message"]
+    return condition | {"properties": properties | {"reason": reason}, "required": required}
 
 
 def _default(field: inspect.Field) -> object:

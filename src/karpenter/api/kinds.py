@@ -87,6 +87,11 @@ REPLICA_SET = Kind("apps", "v1", "replicasets", "ReplicaSet", True, core.Replica
 POD_DISRUPTION_BUDGET = Kind(
     "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, core.PodDisruptionBudget
 )
+PERSISTENT_VOLUME = Kind("", "v1", "persistentvolumes", "PersistentVolume", False, core.PersistentVolume)
+PERSISTENT_VOLUME_CLAIM = Kind(
+    "", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", True, core.PersistentVolumeClaim
+)
+VOLUME_ATTACHMENT = Kind("storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment", False, core.VolumeAttachment)
 LEASE = Kind("coordination.k8s.io", "v1", "leases", "Lease", True, core.Lease)
 CUSTOM_RESOURCE_DEFINITION = Kind(
     "apiextensions.k8s.io",
@@ -113,6 +118,9 @@ KINDS: dict[tuple[str, str], Kind[Wire]] = {
         DEPLOYMENT,
         REPLICA_SET,
         POD_DISRUPTION_BUDGET,
+        PERSISTENT_VOLUME,
+        PERSISTENT_VOLUME_CLAIM,
+        VOLUME_ATTACHMENT,
         LEASE,
         CUSTOM_RESOURCE_DEFINITION,
         NODE_POOL,

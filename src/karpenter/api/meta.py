@@ -51,14 +51,12 @@ class ObjectMeta(Wire, frozen=True, kw_only=True):
 
 
 class Condition(Wire, frozen=True, kw_only=True):
-    """One status condition (API-600 ff.).
-
-    An empty message is written all the same (a default made by a factory always is): schemas installed by others require it.
-    """
+    """One thing that is or is not the case, and since when (API-600 ff.)."""
 
     type: str
     status: str
     reason: str = ""
+    # Written even when empty, as schemas require it: a default made by a factory always is.
     message: str = msgspec.field(default_factory=str)
     last_transition_time: datetime | None = None
     observed_generation: int = 0

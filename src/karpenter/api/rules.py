@@ -1,6 +1,6 @@
 """Admission rules that need more than one field, as rule expressions of the API server (API-035).
 
-Each is attached to a struct or to one of its fields; ``api.crds`` writes them into the schema. ``model.validation`` says the same
+Each is attached to a struct or to one of its fields; ``api.crds`` writes them into the schema. ``model.admission`` says the same
 as functions, and a test feeds both with one table. Bounds on sizes elsewhere in the schema keep the estimated cost of
 the expressions within what an API server accepts.
 """

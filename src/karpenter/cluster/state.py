@@ -17,7 +17,7 @@ from datetime import datetime
 
 import msgspec
 
-from karpenter.api.core import DaemonSet, Node, Pod, PodDisruptionBudget
+from karpenter.api.core import DaemonSet, Node, Pod, PodDisruptionBudget, VolumeAttachment
 from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.cluster.classes import PodClass, PodClasses
 from karpenter.cluster.nodes import NO_USAGE, NodeView, Usage, view
@@ -54,6 +54,8 @@ class ClusterState:
         self._daemon_sets: dict[PodKey, DaemonSet] = {}
         self._daemon_pods: dict[PodKey, dict[PodKey, Pod]] = {}
         self._budgets: dict[PodKey, PodDisruptionBudget] = {}
+        self._attachments: dict[str, VolumeAttachment] = {}
+        self._attached: dict[str, set[str]] = {}
         self._marked: set[str] = set()
         self._nominated_until: dict[str, datetime] = {}
         #: Pod uid to the key of the view the latest pass placed it on.
@@ -174,6 +176,23 @@ class ClusterState:
         """A PodDisruptionBudget is gone."""
         self._budgets.pop(key, None)
 
+    def set_attachment(self, attachment: VolumeAttachment) -> None:
+        """A VolumeAttachment appeared or changed."""
+        name = attachment.metadata.name
+        self.remove_attachment(name)
+        self._attachments[name] = attachment
+        self._attached.setdefault(attachment.spec.node_name, set()).add(name)
+
+    def remove_attachment(self, name: str) -> None:
+        """A VolumeAttachment is gone."""
+        old = self._attachments.pop(name, None)
+        if old is None:
+            return
+        names = self._attached[old.spec.node_name]
+        names.discard(name)
+        if not names:
+            del self._attached[old.spec.node_name]
+
     # -- marks our own actions leave --------------------------------------------------------------------------------
 
     def mark(self, claim_name: str) -> None:
@@ -239,6 +258,14 @@ class ClusterState:
         """A NodePool by name."""
         return self._pools.get(name)
 
+    def budgets(self) -> tuple[PodDisruptionBudget, ...]:
+        """All PodDisruptionBudgets, by namespace and name."""
+        return tuple(self._budgets[key] for key in sorted(self._budgets))
+
+    def attachments_of(self, node_name: str) -> tuple[VolumeAttachment, ...]:
+        """The volumes attached to a node, by name of the attachment."""
+        return tuple(self._attachments[name] for name in sorted(self._attached.get(node_name, ())))
+
     def waiting_pods(self) -> Iterator[Pod]:
         """Pods waiting for a machine."""
         for group in self._waiting.values():
@@ -253,7 +280,7 @@ class ClusterState:
             nodes=self.views(),
             pools=self.pools(),
             daemons=self.daemons(),
-            budgets=tuple(self._budgets[key] for key in sorted(self._budgets)),
+            budgets=self.budgets(),
             repelling=tuple((self._repelling[key], node) for key, node in self._repelled_nodes()),
             planned=dict(self.planned),
         )
@@ -305,13 +332,13 @@ class ClusterState:
     def _usage_of(self, node_name: str) -> Usage:
         known = self._usage.get(node_name)
         if known is None:
-            bound = dict(sorted(self._bound.get(node_name, {}).items()))
+            bound = self._bound.get(node_name, {})
+            keys = sorted(bound)
+            daemons = [key for key in keys if pods.is_daemon(bound[key])]
             known = self._usage[node_name] = Usage(
-                requested=res.add(*(self._class_of[key].requests for key in bound)),
-                daemon_requested=res.add(
-                    *(self._class_of[key].requests for key in bound if pods.is_daemon(bound[key]))
-                ),
-                pods=tuple(bound.values()),
+                requested=res.add(*[self._class_of[key].requests for key in keys]),
+                daemon_requested=res.add(*[self._class_of[key].requests for key in daemons]),
+                pods=tuple([bound[key] for key in keys]),
             )
         return known
 

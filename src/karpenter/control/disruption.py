@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 import structlog
 
 from karpenter.act.disrupt import Disruptor
 from karpenter.act.world import World
+from karpenter.control.queue import Singleton
 from karpenter.decide.disrupt import Removal, empty_nodes
 
 #: Pause between passes that found nothing (DIS-020), and between choosing and acting (DIS-023).
@@ -27,8 +29,11 @@ class DisruptionLoop:
 
     async def run(self) -> None:
         """Pass after pass, until cancelled."""
+        passes = Singleton("disruption", self._world.metrics)
         while True:
-            if not await self.pass_once():
+            with passes.one_pass():
+                has_removed = await self.pass_once()
+            if not has_removed:
                 await asyncio.sleep(POLL_SECONDS)
 
     async def pass_once(self) -> bool:
@@ -43,13 +48,18 @@ class DisruptionLoop:
         names = {removal.view.key for removal in chosen}
         still = [removal for removal in self._choose() if removal.view.key in names]
         if not still or self._is_blind():
+            self._world.metrics.voluntary_disruption_failed_validations_total.labels(consolidation_type="empty").inc()
             _log.debug("abandoning empty node consolidation attempt due to pod churn, command is no longer valid")
             return False
         return await self._disruptor.remove(still) > 0
 
     def _choose(self) -> tuple[Removal, ...]:
+        started = time.perf_counter()
         now = self._world.clock.now()
         state = self._world.state
         found = empty_nodes(state.snapshot(), now, lambda key: state.is_nominated(key, now))
+        self._world.metrics.voluntary_disruption_decision_evaluation_duration_seconds.labels(
+            reason="empty", consolidation_type="empty"
+        ).observe(time.perf_counter() - started)
         self._disruptor.say(found)
         return found.removals

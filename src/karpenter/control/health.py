@@ -1,87 +1,76 @@
-"""``/healthz`` and ``/readyz`` (OPS-364): alive while the process runs, ready when the watches are."""
+"""``/healthz`` and ``/readyz`` (OPS-364): alive while the process runs, ready when nothing keeps it from doing its part."""
 
 from __future__ import annotations
 
 import asyncio
-import errno
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import TypeVar
 
-import structlog
+from karpenter.api.kinds import NODE_CLAIM, NODE_POOL, Kind
+from karpenter.api.meta import Wire
+from karpenter.control.http import Answer, Page, Request, text
+from karpenter.kube.errors import KIND_NOT_SERVED, KubeError, NotFound
+from karpenter.kube.protocol import Reader
+
+T = TypeVar("T", bound=Wire)
 
 #: A check by name: empty text when all is well, else what is wrong.
 Checks = Mapping[str, Callable[[], str]]
 
+#: How often the API server is asked whether it knows our kinds: until it does, and from then on.
+_EAGER_SECONDS = 2.0
+_CALM_SECONDS = 60.0
+#: No object is called so: asking for it tells whether its kind is served.
+_NOBODY = "karpenter-asks-whether-this-kind-is-served"
 
-#: How often a port that cannot be had is tried again.
-_RETRY_SECONDS = 5.0
-_log = structlog.get_logger()
+
+def pages(checks: Checks) -> dict[str, Page]:
+    """The two pages. ``checks`` decide readiness; a failing one gives 500 and its text.
+
+    ``?verbose`` lists the checks where all is well, too.
+    """
+
+    async def alive(_request: Request) -> Answer:
+        return text("ok")
+
+    async def ready(request: Request) -> Answer:
+        found = {name: check() for name, check in checks.items()}
+        failed = any(found.values())
+        if not failed and "verbose" not in request.query:
+            return text("ok")
+        lines = [f"[-]{name} failed: {why}" if why else f"[+]{name} ok" for name, why in found.items()]
+        lines.append(f"readyz check {'failed' if failed else 'passed'}")
+        return text("\n".join(lines), HTTPStatus.INTERNAL_SERVER_ERROR if failed else HTTPStatus.OK)
+
+    return {"/healthz": alive, "/readyz": ready}
 
 
-class HealthServer:
-    """A minimal HTTP responder. ``checks`` decide readiness; a failing one gives 500 and its text."""
+class KnownKinds:
+    """Whether the API knows NodePool and NodeClaim. What it knew once counts until it says something else."""
 
-    def __init__(self, port: int, checks: Checks) -> None:
-        self._port = port
-        self._checks = checks
+    def __init__(self, kube: Reader) -> None:
+        self._kube = kube
+        self._missing = "the API server has not been asked yet"
+
+    def unready(self) -> str:
+        """What is missing; empty when nothing is."""
+        return self._missing
 
     async def run(self) -> None:
-        """Serve until cancelled, as soon as the port can be had; until then one log line says why not."""
-        async with await self._listening() as server:
-            await server.serve_forever()
-
-    async def _listening(self) -> asyncio.Server:
-        said = ""
+        """Keep asking, until cancelled."""
         while True:
             try:
-                return await self._bound()
-            except OSError as error:
-                why = _explained(error, self._port)
-                if why != said:
-                    _log.error("health probes cannot be answered", error=why)
-                said = why
-                await asyncio.sleep(_RETRY_SECONDS)
+                missing = (await self._lacks(NODE_POOL), await self._lacks(NODE_CLAIM))
+                self._missing = "; ".join(filter(None, missing))
+            except KubeError as fault:
+                if self._missing:
+                    self._missing = str(fault)
+            await asyncio.sleep(_EAGER_SECONDS if self._missing else _CALM_SECONDS)
 
-    async def _bound(self) -> asyncio.Server:
-        """Listen on the addresses of all families, as probes come over the pod's own, whichever it has."""
+    async def _lacks(self, kind: Kind[T]) -> str:
         try:
-            return await asyncio.start_server(self._answer, None, self._port)
-        except OSError as error:
-            if error.errno != errno.EADDRNOTAVAIL:
-                raise
-            # A kernel that knows IPv6 but was told to have none.
-            return await asyncio.start_server(self._answer, "0.0.0.0", self._port)
-
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
-            parts = head.decode("latin-1").split()
-            status, body = self.respond(parts[1].partition("?")[0] if len(parts) > 1 else "")
-            text = body.encode()
-            headers = ("Content-Type: text/plain", f"Content-Length: {len(text)}", "Connection: close")
-            writer.write("\r\n".join((f"HTTP/1.1 {status}", *headers, "", "")).encode() + text)
-            await writer.drain()
-        except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
-            return
-        finally:
-            writer.close()
-
-    def respond(self, path: str) -> tuple[str, str]:
-        """Status line and body for a path."""
-        if path == "/healthz":
-            return "200 OK", "ok\n"
-        if path == "/readyz":
-            results = {name: check() for name, check in self._checks.items()}
-            lines = [f"[-]{name} failed: {why}" if why else f"[+]{name} ok" for name, why in results.items()]
-            failed = any(results.values())
-            return ("500 Internal Server Error" if failed else "200 OK"), "\n".join(lines) + "\n"
-        return "404 Not Found", "not found\n"
-
-
-def _explained(error: OSError, port: int) -> str:
-    mend = "choose another with --health-probe-port, or 0 for none"
-    match error.errno:
-        case errno.EADDRINUSE:
-            return f"port {port} is taken by another process: end that, or {mend}"
-        case errno.EACCES:
-            return f"port {port} is not allowed to this user: {mend}"
-    return f"port {port} cannot be listened on ({error}): {mend}"
+            await self._kube.get(kind, _NOBODY)
+        except NotFound as answer:
+            return str(answer) if answer.reason == KIND_NOT_SERVED else ""
+        return ""

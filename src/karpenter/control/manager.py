@@ -10,38 +10,52 @@ import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, cast
 
 import structlog
 
 from karpenter.act.collect import claims_without_instance
 from karpenter.act.drain import Drainer
-from karpenter.act.events import Recorder
+from karpenter.act.events import AnyKind, Recorder
+from karpenter.act.evict import EvictionPace, Evictor
 from karpenter.act.lifecycle import Lifecycle
 from karpenter.act.nominate import Nominator, NoNomination
 from karpenter.act.podevents import PodEvents, is_event
 from karpenter.act.pools import NodeClassState, PoolKeeper
-from karpenter.act.provision import Executor
+from karpenter.act.provision import Executor, Pace
 from karpenter.act.world import World
-from karpenter.api.core import DaemonSet, Node, Pod, PodDisruptionBudget
+from karpenter.api.core import DaemonSet, Node, Pod, PodDisruptionBudget, VolumeAttachment
 from karpenter.api.karpenter import NodeClaim, NodeClassReference, NodePool
-from karpenter.api.kinds import DAEMON_SET, NODE, NODE_CLAIM, NODE_POOL, POD, POD_DISRUPTION_BUDGET, Kind
+from karpenter.api.kinds import (
+    DAEMON_SET,
+    NODE,
+    NODE_CLAIM,
+    NODE_POOL,
+    POD,
+    POD_DISRUPTION_BUDGET,
+    VOLUME_ATTACHMENT,
+    Kind,
+)
 from karpenter.api.meta import Condition, ObjectMeta, Wire
 from karpenter.cluster import ClusterState
 from karpenter.cluster.snapshot import pod_key
+from karpenter.control import scaling
 from karpenter.control.batcher import Batcher, Window
 from karpenter.control.disruption import DisruptionLoop
+from karpenter.control.observability import Conditioned, Observatory, Part, details, essentials
 from karpenter.control.provisioner import Provisioner
-from karpenter.control.queue import WorkQueue, supervised
+from karpenter.control.queue import Singleton, WorkQueue, supervised
 from karpenter.control.settings import Settings
 from karpenter.decide.provision import Options
 from karpenter.kube.decoding import metadata
 from karpenter.kube.errors import KubeError, NotFound
 from karpenter.kube.informer import Informer
 from karpenter.kube.protocol import Kube, Rejected
+from karpenter.kube.workqueue import Look
 from karpenter.model import labels, pods, taints
 from karpenter.model.clock import Clock
 from karpenter.providers.contract import CloudProvider
+from karpenter.telemetry import Metrics
 
 T = TypeVar("T", bound=Wire)
 
@@ -88,13 +102,22 @@ class Extra:
 
     ``loops`` of the provider's own, by name, each handed the controller's informer of pods; ``collectors`` of machines nobody
     owns; ``nominate_through``, a connection for nominations, which come in bursts and should not hold up everything else
-    (None: the common one); ``faults``, why the loops' own watches bring no news now.
+    (None: the common one); ``faults``, why the loops' own watches bring no news now; ``metrics``, where to count.
     """
 
     loops: Mapping[str, Callable[[Informer[Pod]], Awaitable[None]]] = field(default_factory=dict)
     collectors: Mapping[str, Callable[[], Awaitable[object]]] = field(default_factory=dict)
     nominate_through: Kube | None = None
     faults: Callable[[], list[KubeError]] = list
+    metrics: Metrics = field(default_factory=Metrics)
+
+
+#: Returns once this process may act: at once where there is only one, else when it leads (OPS-361). May be awaited again.
+Elected = Callable[[], Awaitable[None]]
+
+
+async def at_once() -> None:
+    """The election where nobody else stands."""
 
 
 class Manager:
@@ -104,42 +127,62 @@ class Manager:
         self, kube: Kube, provider: CloudProvider, clock: Clock, settings: Settings, extra: Extra = Extra()
     ) -> None:
         self._extra = extra
+        self._settings = settings
+        self._is_watching = False
         self.state = ClusterState(_complain)
         self._recorder = Recorder(kube, clock)
-        self.world = World(kube, provider, self.state, clock, self._recorder)
+        self.metrics = extra.metrics
+        self.world = World(kube, provider, self.state, clock, self._recorder, extra.metrics)
         self._node_classes: dict[tuple[str, str, str], NodeClassState] = {}
         nominator = Nominator(extra.nominate_through or kube, self.state) if settings.nominate_pods else NoNomination()
         self._lifecycle = Lifecycle(self.world, nominator)
         self._pod_events = PodEvents(self.world)
-        self._keeper = PoolKeeper(self.world, self._find_class)
+        self._keeper = PoolKeeper(self.world, self._find_class, settings.gates)
         self._batcher = Batcher(
             Window(settings.batch_idle_duration.total_seconds(), settings.batch_max_duration.total_seconds())
         )
-        executor = Executor(self.world, nominator, settings.nomination_window)
+        executor = Executor(self.world, nominator, Pace(settings.nomination_window, settings.claims_per_minute))
         options = Options(settings.preference_policy, settings.min_values_policy)
-        self.provisioner = Provisioner(self.world, self._batcher, executor, options)
-        self._disruption = DisruptionLoop(self.world, lambda: bool(self.faults()))
-        self._claims = WorkQueue("nodeclaim.lifecycle", self._lifecycle.look, _WORKERS)
-        self._draining = WorkQueue("node.termination", Drainer(self.world).look, _WORKERS)
-        self._pools = WorkQueue("nodepool.readiness", self._keeper.look, 4)
-        self._pod_event_queue = WorkQueue("nodeclaim.podevents", self._pod_events.look, 8)
+        self._claims = self._queue("nodeclaim.lifecycle", self._lifecycle.look, _WORKERS, NODE_CLAIM)
+        pace = _eviction_pace(settings)
+        evictor = Evictor(self.world, pace, lambda key: self._evictions.add(key))
+        self._evictions = self._queue("eviction-queue", evictor.look, pace.workers, POD)
+        self._drainer = Drainer(self.world, evictor)
+        self._draining = self._queue("node.termination", self._drainer.look, _WORKERS, NODE)
+        self._pools = self._queue("nodepool.readiness", self._keeper.look, 4, NODE_POOL)
+        self._pod_event_queue = self._queue("nodeclaim.podevents", self._pod_events.look, 8, NODE_CLAIM)
         self._informers: list[_Watched] = []
         self.pods = self._informer(POD, self._on_pod)
+        self.observatory = Observatory(self.world, self.pods, self._parts(settings))
+        self.provisioner = Provisioner(self.world, self._batcher, executor, options, self.observatory.decided)
+        self._disruption = DisruptionLoop(self.world, lambda: bool(self.faults()))
         self._watched_claims = self._informer(NODE_CLAIM, self._on_claim)
         self._watch()
 
+    def _queue(self, name: str, look: Look[str], workers: int, kind: Kind[T]) -> WorkQueue:
+        return WorkQueue(name, look, workers, cast(AnyKind, kind), self.metrics)
+
+    def _parts(self, settings: Settings) -> tuple[Part, ...]:
+        """What is shown of the cluster; large ones may do without the details (OPS-320)."""
+        found = essentials(self.world, self.unready)
+        return found if settings.disable_cluster_state_observability else (*found, *details(self.world))
+
     # -- running ------------------------------------------------------------------------------------------------------
 
-    async def run(self) -> None:
-        """Run until cancelled."""
+    async def run(self, elected: Elected = at_once) -> None:
+        """Run until cancelled. Nothing is done before ``elected`` returns, except watching where warm-up is on (OPS-316)."""
         async with asyncio.TaskGroup() as tasks:
+            if self._settings.disable_controller_warmup:
+                await elected()
+            self._is_watching = True
             for watched in self._informers:
                 tasks.create_task(supervised(f"watch {watched.plural}", watched.source.run))
+            await asyncio.gather(*(watched.source.wait_synced() for watched in self._informers))
+            await elected()
             for name, loop in self._extra.loops.items():
                 tasks.create_task(supervised(name, partial(loop, self.pods)))
             tasks.create_task(supervised("events", self._recorder.run))
-            await asyncio.gather(*(watched.source.wait_synced() for watched in self._informers))
-            _log.info("Starting Controller", controllers=len(self._loops()))
+            tasks.create_task(supervised("observatory", self.observatory.run))
             for name, controller in self._loops().items():
                 tasks.create_task(supervised(name, controller))
 
@@ -147,6 +190,7 @@ class Manager:
         return {
             "nodeclaim.lifecycle": self._claims.run,
             "node.termination": self._draining.run,
+            "eviction-queue": self._evictions.run,
             "nodepool.readiness": self._pools.run,
             "nodeclaim.podevents": self._pod_event_queue.run,
             "provisioner": self.provisioner.run,
@@ -156,9 +200,11 @@ class Manager:
         }
 
     async def _count(self) -> None:
+        passes = Singleton("nodepool.counter", self.metrics)
         while True:
-            await self._keeper.count()
-            await self._drop_ghosts()
+            with passes.one_pass():
+                await self._keeper.count()
+                await self._drop_ghosts()
             await asyncio.sleep(COUNTER_SECONDS)
 
     async def _drop_ghosts(self) -> None:
@@ -177,14 +223,18 @@ class Manager:
                     continue
 
     async def _collect(self) -> None:
+        passes = Singleton("nodeclaim.garbagecollection", self.metrics)
         while True:
             await asyncio.sleep(COLLECT_SECONDS)
-            await claims_without_instance(self.world)
-            for collect in self._extra.collectors.values():
-                await collect()
+            with passes.one_pass():
+                await claims_without_instance(self.world)
+                for collect in self._extra.collectors.values():
+                    await collect()
 
     def unready(self) -> str:
-        """What keeps the process from being ready; empty when nothing does."""
+        """What keeps the process from being ready; empty when nothing does. A follower that does not watch yet is ready."""
+        if not self._is_watching:
+            return ""
         waiting = [watched.plural for watched in self._informers if not watched.source.synced]
         faults = [f"{watched.plural}: {watched.source.fault}" for watched in self._informers if watched.source.fault]
         faults += [str(fault) for fault in self._extra.faults()]
@@ -210,14 +260,16 @@ class Manager:
         self._informer(NODE_POOL, self._on_pool)
         self._informer(DAEMON_SET, self._on_daemon_set)
         self._informer(POD_DISRUPTION_BUDGET, self._on_budget)
+        self._informer(VOLUME_ATTACHMENT, self._on_attachment)
         for kind in self.world.provider.node_class_kinds:
             self._informer(kind, self._on_node_class(kind))
 
     def _on_pod(self, old: Pod | None, new: Pod | None) -> None:
+        self.observatory.pod(old, new)
         if new is None:
             if old is not None:
                 self.state.remove_pod(pod_key(old))
-                self._wake_drain(old)
+                self._wake_drain(old.spec.node_name)
             return
         self.state.set_pod(new)
         if pods.is_provisionable(new):
@@ -227,14 +279,15 @@ class Manager:
             if claim:
                 self._pod_event_queue.add(claim)
         if new.metadata.deletion_timestamp is not None:
-            self._wake_drain(new)
+            self._wake_drain(new.spec.node_name)
 
-    def _wake_drain(self, pod: Pod) -> None:
-        node = self.state.node(pod.spec.node_name)
+    def _wake_drain(self, node_name: str) -> None:
+        node = self.state.node(node_name)
         if node is not None and node.metadata.deletion_timestamp is not None:
             self._draining.add(node.metadata.name)
 
     def _on_node(self, old: Node | None, new: Node | None) -> None:
+        self.observatory.node(old, new)
         if new is not None:
             self.state.set_node(new)
             if new.metadata.deletion_timestamp is not None:
@@ -243,11 +296,14 @@ class Manager:
                 self._batcher.trigger(new.metadata.uid)
         elif old is not None:
             self.state.remove_node(old.metadata.name)
+            self._drainer.vanished(old)
+            self._draining.add(old.metadata.name)
         for provider_id in {node.spec.provider_id for node in (old, new) if node is not None}:
             for claim in self.state.claims_of(provider_id):
                 self._claims.add(claim.metadata.name)
 
     def _on_claim(self, old: NodeClaim | None, new: NodeClaim | None) -> None:
+        self.observatory.claim(old, new)
         if new is None:
             if old is not None:
                 self.state.remove_claim(old.metadata.name)
@@ -269,9 +325,11 @@ class Manager:
                 self._batcher.trigger(pod.metadata.uid)
 
     def _on_pool(self, old: NodePool | None, new: NodePool | None) -> None:
+        self.observatory.pool(old, new)
         if new is None:
             if old is not None:
                 self.state.remove_pool(old.metadata.name)
+                self._pools.add(old.metadata.name)
             return
         self.state.set_pool(new)
         self._pools.add(new.metadata.name)
@@ -298,15 +356,26 @@ class Manager:
         elif old is not None:
             self.state.remove_budget((old.metadata.namespace, old.metadata.name))
 
+    def _on_attachment(self, old: VolumeAttachment | None, new: VolumeAttachment | None) -> None:
+        if new is not None:
+            self.state.set_attachment(new)
+        elif old is not None:
+            self.state.remove_attachment(old.metadata.name)
+        for attachment in (old, new):
+            if attachment is not None:
+                self._wake_drain(attachment.spec.node_name)
+
     def _on_node_class(self, kind: Kind[Wire]) -> Callable[[Wire | None, Wire | None], None]:
         def handle(old: Wire | None, new: Wire | None) -> None:
             subject: _Classified = new or old  # type: ignore[assignment]
+            self.observatory.node_class(kind.name, cast(Conditioned | None, old), cast(Conditioned | None, new))
             key = (kind.group, kind.name, subject.metadata.name)
             if new is None:
                 self._node_classes.pop(key, None)
             else:
                 leaving = subject.metadata.deletion_timestamp is not None
-                self._node_classes[key] = NodeClassState(subject.status.conditions, leaving)
+                generation = subject.metadata.generation
+                self._node_classes[key] = NodeClassState(subject.status.conditions, leaving, generation)
             for pool in self.state.pools():
                 self._pools.add(pool.metadata.name)
 
@@ -314,6 +383,13 @@ class Manager:
 
     def _find_class(self, reference: NodeClassReference) -> NodeClassState | None:
         return self._node_classes.get((reference.group, reference.kind, reference.name))
+
+
+def _eviction_pace(settings: Settings) -> EvictionPace:
+    """Evictions grow with the processor time the process asked for (OPS-702)."""
+    count = scaling.cores(settings.cpu_requests)
+    bucket = scaling.scaled_bucket(scaling.EVICTION, count)
+    return EvictionPace(bucket.per_second, bucket.burst, scaling.EVICTION.workers.on(count))
 
 
 def _guarded(kind: str, handler: Callable[[T | None, T | None], None]) -> Callable[[T | None, T | None], None]:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 
 import structlog
 
-from karpenter.act.provision import Executor
+from karpenter.act.provision import Executor, Outcome
 from karpenter.act.world import World
 from karpenter.api.karpenter import NodePool
 from karpenter.catalog.index import TypeIndex, well_known_of
 from karpenter.catalog.types import InstanceType
 from karpenter.control.batcher import Batcher
+from karpenter.control.queue import Singleton
 from karpenter.decide.plan import Plan
 from karpenter.decide.provision import Options, provision
 from karpenter.model import labels
@@ -60,10 +62,14 @@ class Indexes:
 
 
 class Provisioner:
-    """Runs provisioning passes. ``indexes`` prepares instance types, ``options`` are the decision's settings."""
+    """Runs provisioning passes. ``options`` are the decision's settings; ``tell`` hears of every plan."""
 
-    def __init__(self, world: World, batcher: Batcher, executor: Executor, options: Options) -> None:
+    def __init__(
+        self, world: World, batcher: Batcher, executor: Executor, options: Options, tell: Callable[[Plan], None]
+    ) -> None:
         self._world = world
+        self._tell = tell
+        self._passes = Singleton("provisioner", world.metrics)
         self._batcher = batcher
         self._executor = executor
         self._options = options
@@ -78,7 +84,8 @@ class Provisioner:
             tasks.create_task(self._remind())
             while True:
                 await self._batcher.wait()
-                await self.decide_once()
+                with self._passes.one_pass():
+                    await self.decide_once()
 
     async def _remind(self) -> None:
         while True:
@@ -96,19 +103,30 @@ class Provisioner:
         waiting = sum(len(group.pods) for group in snapshot.groups)
         _log.debug("computing scheduling decision for provisionable pod(s)", **{"pending-pods": waiting})
         plan = provision(snapshot, indexes, self._world.clock.now(), self._options)
-        outcome = await self._executor.carry_out(plan, time.perf_counter() - started)
+        seconds = time.perf_counter() - started
+        self._world.metrics.scheduler_scheduling_duration_seconds.labels(controller="provisioner").observe(seconds)
+        outcome = await self._executor.carry_out(plan, seconds)
         self.last_plan = plan
-        self._retry(failed=bool(outcome.failures))
+        self._tell(plan)
+        self._come_back(self._pause(outcome))
         return plan
 
-    def _retry(self, *, failed: bool) -> None:
-        """After a pass with failed claims plan again soon, with growing pauses while they keep failing (SCH-008, SCH-630)."""
+    def _pause(self, outcome: Outcome) -> float | None:
+        """How soon to plan again without further news, in seconds; None when nothing is left to do.
+
+        After failed claims soon, with growing pauses while they keep failing (SCH-008, SCH-630).
+        """
+        if outcome.failures:
+            pause = self._retry_seconds
+            self._retry_seconds = min(RETRY_SECONDS, 2 * pause)
+            return pause
+        self._retry_seconds = _FIRST_RETRY_SECONDS
+        return outcome.room_in_seconds if outcome.deferred else None
+
+    def _come_back(self, seconds: float | None) -> None:
         if self._retry_at is not None:
             self._retry_at.cancel()
-            self._retry_at = None
-        if not failed:
-            self._retry_seconds = _FIRST_RETRY_SECONDS
-            return
         loop = asyncio.get_running_loop()
-        self._retry_at = loop.call_later(self._retry_seconds, self._batcher.trigger, "failed claims")
-        self._retry_seconds = min(RETRY_SECONDS, 2 * self._retry_seconds)
+        self._retry_at = (
+            None if seconds is None else loop.call_later(seconds, self._batcher.trigger, "claims to create")
+        )

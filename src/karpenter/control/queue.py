@@ -1,16 +1,26 @@
-"""Queues and loops as controllers use them: named in every log line, and never ended by a fault of theirs (OPS-371)."""
+"""Queues and loops as controllers use them: named in every log line, counted, and never ended by a fault of theirs (OPS-371).
+
+Every pass over a key has an identity of its own; what it logs carries it together with the controller's and the object's name
+(OPS-385), so that one pass can be followed through the log. Controllers without keys (the provisioner, disruption, collectors)
+are ``Singleton``s: their passes are told apart and counted likewise.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Awaitable, Callable
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 
 import structlog
 
+from karpenter.act.events import AnyKind
 from karpenter.kube.errors import KubeError
-from karpenter.kube.workqueue import Look, Queue
+from karpenter.kube.workqueue import Look, Outcome, Queue
 from karpenter.providers.contract import ProviderError
+from karpenter.telemetry import Metrics
+from karpenter.telemetry.controllers import ControllerSeries, QueueSeries, acting_as
 
 _FIRST_BACKOFF_SECONDS = 1.0
 _LONGEST_BACKOFF_SECONDS = 60.0
@@ -18,27 +28,109 @@ _log = structlog.get_logger()
 
 
 class WorkQueue(Queue[str]):
-    """A queue of object names. ``name`` is what logs call the controller."""
+    """A queue of objects of one kind, by name or ``namespace/name``. ``name`` is what logs and figures call the controller."""
 
-    def __init__(self, name: str, look: Look[str], workers: int) -> None:
+    def __init__(
+        self, name: str, look: Look[str], workers: int, kind: AnyKind | None = None, metrics: Metrics | None = None
+    ) -> None:
+        self.name = name
+        self._kind = kind
+        self._workers_at_most = workers
+        constant = _about(name, kind)
+        series = QueueSeries(metrics or Metrics(), name, workers)
+
         async def named(key: str) -> float | None:
-            with structlog.contextvars.bound_contextvars(controller=name, name=key):
-                return await look(key)
+            own = {**constant, **_subject(kind, key), "reconcileID": str(uuid.uuid4())}
+            with acting_as(name), structlog.contextvars.bound_contextvars(**own):
+                try:
+                    return await look(key)
+                except Exception as error:
+                    # Told here, where the pass is still known; what is to be done about it is the queue's business.
+                    _report(error)
+                    if is_bug(error):
+                        series.panicked()
+                    raise
 
-        super().__init__(named, workers, lambda key, error: _report(error, controller=name, name=key))
+        super().__init__(named, workers, lambda _key, _error: None, series)
+        series.ask(lambda: self.depth, self.running_seconds)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        announce(self.name, self._workers_at_most, self._kind)
+        await super().run()
+
+
+def announce(name: str, workers: int = 1, kind: AnyKind | None = None) -> None:
+    """Say that a controller starts, in the lines users know (OPS-386). ``kind`` is what it looks at, if it has keys."""
+    log = _log.bind(**_about(name, kind))
+    if kind is not None:
+        log.info("Starting EventSource", source=f"kind source: {kind.name}")
+    log.info("Starting Controller")
+    log.info("Starting workers", **{"worker count": workers})
+
+
+def _about(name: str, kind: AnyKind | None) -> dict[str, object]:
+    """How log lines name a controller (OPS-385)."""
+    of_kind = {"controllerGroup": kind.group, "controllerKind": kind.name} if kind is not None else {}
+    return {"controller": name, **of_kind}
+
+
+def _subject(kind: AnyKind | None, key: str) -> dict[str, object]:
+    """How log lines name what a pass looks at (OPS-383, OPS-385); keys of namespaced objects are ``namespace/name``."""
+    namespace, _, name = key.rpartition("/")
+    reference = {"name": name, "namespace": namespace} if namespace else {"name": name}
+    return {**({kind.name: reference} if kind is not None else {}), "namespace": namespace, "name": name}
+
+
+class Singleton:
+    """A controller without keys. Whoever runs it says where a pass begins and ends; with the first one it announces itself."""
+
+    def __init__(self, name: str, metrics: Metrics) -> None:
+        self.name = name
+        self._series = ControllerSeries(metrics, name, 1)
+        self._is_announced = False
+
+    @contextmanager
+    def one_pass(self) -> Iterator[None]:
+        """A pass: what is logged within carries its identity, and how long it took is counted.
+
+        After a pass that failed the log's context stays as it is, so that whoever tells the fault (``supervised``) says of which
+        pass it is. The next pass takes its place.
+        """
+        if not self._is_announced:
+            announce(self.name)
+            self._is_announced = True
+        structlog.contextvars.bind_contextvars(
+            controller=self.name, namespace="", name="", reconcileID=str(uuid.uuid4())
+        )
+        now = asyncio.get_running_loop().time
+        began = now()
+        with self._series.active.track_inprogress(), acting_as(self.name):
+            try:
+                yield
+            except Exception:
+                self._series.ended(now() - began, Outcome.ERROR)
+                raise
+        self._series.ended(now() - began, Outcome.SUCCESS)
+        structlog.contextvars.unbind_contextvars("controller", "namespace", "name", "reconcileID")
+
+
+def is_bug(error: Exception) -> bool:
+    """Whether it is a mistake of ours, not a fault of the world."""
+    return not isinstance(error, KubeError | ProviderError | OSError)
 
 
 def _report(error: Exception, **context: str) -> None:
     """Faults of the world as one line, bugs with their trace."""
-    if isinstance(error, KubeError | ProviderError | OSError):
-        _log.error("Reconciler error", **context, error=str(error))
-    else:
+    if is_bug(error):
         trace = "".join(traceback.format_exception(error))
         _log.error("Reconciler error", **context, error=repr(error), stacktrace=trace)
+    else:
+        _log.error("Reconciler error", **context, error=str(error))
 
 
-async def supervised(name: str, work: Callable[[], Awaitable[None]]) -> None:
-    """Run a loop for ever: one that fails is logged and started again with growing delay (OPS-371)."""
+async def supervised(name: str, work: Callable[[], Awaitable[None]], metrics: Metrics | None = None) -> None:
+    """Run a loop for ever: one that fails is logged and started again with growing delay; bugs are counted (OPS-371)."""
     delay = _FIRST_BACKOFF_SECONDS
     while True:
         started = asyncio.get_running_loop().time()
@@ -46,6 +138,8 @@ async def supervised(name: str, work: Callable[[], Awaitable[None]]) -> None:
             await work()
         except Exception as error:
             _report(error, controller=name)
+            if metrics is not None and is_bug(error):
+                metrics.controller_runtime_reconcile_panics_total.labels(controller=name).inc()
         else:
             return
         if asyncio.get_running_loop().time() - started > _LONGEST_BACKOFF_SECONDS:

@@ -1,129 +1,118 @@
 """Settings: flag, then environment, then default (OPS-300 ff.). A value that cannot be read stops the start with one line.
 
-Each setting exists as ``--lower-kebab`` flag and ``UPPER_SNAKE`` variable. Only settings that have an effect are listed; the
-others of the reference follow with what they control.
+Each setting exists as ``--lower-kebab`` flag and ``UPPER_SNAKE`` variable. A field of ``Settings`` says everything about it:
+name, type, default, how it is read and what help says; flags and variables follow from that.
+
+Every setting of the reference's core is here, so that its charts and scripts keep working. Some control what is not built yet, or
+what is no more: they are read and checked, and ``without_effect`` says so at the start.
+
+A variable that is empty counts as not set, since that is how charts leave things out. Switches in variables may be spelt in all
+ways the reference reads (``1``, ``True``); flags are ``true`` or ``false`` (OPS-301).
 """
+# ruff: noqa: RUF009 - what `setting` returns is a dataclass field, as `field` does
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from datetime import timedelta
+from enum import StrEnum
 
+from karpenter.control import setting_kinds as kinds
+from karpenter.control.gates import FeatureGates
+from karpenter.control.scheduler_config import SchedulerConfig
+from karpenter.control.setting_kinds import Setting, SettingError, named, setting
 from karpenter.decide.provision import MinValuesPolicy, PreferencePolicy
 from karpenter.model import durations
+from karpenter.model.gates import Gates
 
+__all__ = ["SETTINGS", "Setting", "SettingError", "Settings", "resolve", "sources", "without_effect"]
 
-class SettingError(Exception):
-    """A setting cannot be read; the message names it, its value and what is expected."""
-
-
-def _duration(text: str) -> timedelta:
-    value = durations.parse(text)
-    if value < timedelta(0):
-        raise ValueError(text)
-    return value
-
-
-def _boolean(text: str) -> bool:
-    if text not in ("true", "false"):
-        raise ValueError(text)
-    return text == "true"
-
-
-def _port(text: str) -> int:
-    value = int(text)
-    if not 0 <= value <= 65535:
-        raise ValueError(text)
-    return value
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value <= 0:
-        raise ValueError(text)
-    return value
-
-
-def _level(text: str) -> str:
-    value = text or "info"
-    if value not in ("debug", "info", "error"):
-        raise ValueError(text)
-    return value
-
-
-@dataclass(frozen=True)
-class Setting:
-    """How one setting is read: its default as text, the reader, and what to say a value must be."""
-
-    default: str
-    read: Callable[[str], object]
-    expected: str
-    help: str
-
-    def value(self, text: str, source: str) -> object:
-        """The value of a text. Raises ``SettingError``."""
-        try:
-            return self.read(text)
-        except ValueError as error:
-            raise SettingError(f"{source}={text!r} is not {self.expected}") from error
-
-
-#: Every setting, by its name in ``Settings``.
-SETTINGS: Mapping[str, Setting] = {
-    "log_level": Setting("info", _level, "debug, info or error", "Least severity that is logged."),
-    "health_probe_port": Setting("8081", _port, "a port number", "Port of /healthz and /readyz; 0 switches them off."),
-    "kube_client_qps": Setting("200", _positive, "a positive number", "Requests per second to the API server."),
-    "kube_client_burst": Setting("300", _positive, "a positive number", "Burst of requests to the API server."),
-    "batch_max_duration": Setting("10s", _duration, "a duration such as 10s", "Longest time a batch stays open."),
-    "batch_idle_duration": Setting(
-        "1s", _duration, "a duration such as 1s", "A batch closes after this long without news."
-    ),
-    "preference_policy": Setting(
-        "Respect", PreferencePolicy, "Respect or Ignore", "Whether preferred affinities count while they can be met."
-    ),
-    "min_values_policy": Setting(
-        "Strict", MinValuesPolicy, "Strict or BestEffort", "Whether minValues may be lowered to what is available."
-    ),
-    "nominate_pods": Setting(
-        "true", _boolean, "true or false", "Tell the scheduler which pods a new node was bought for."
-    ),
-    "nomination_qps": Setting(
-        "1000", _positive, "a positive number", "Nominations per second, which come in one burst per batch of nodes."
-    ),
-    "instance_types_file_path": Setting(
-        "", str, "a path", "Instance types of the simulated provider; empty means the packaged EC2 catalogue."
-    ),
-    "simulated_faults_file": Setting("", str, "a path", "What goes wrong on purpose in the simulated provider."),
-}
-
-
-def environment_name(name: str) -> str:
-    """The environment variable of a setting."""
-    return name.upper()
-
-
-def flag_name(name: str) -> str:
-    """The flag of a setting."""
-    return "--" + name.replace("_", "-")
+#: Set by the reference's chart, read by nobody (OPS §4.3).
+_IGNORED_VARIABLES = ("KUBERNETES_MIN_VERSION",)
 
 
 @dataclass(frozen=True)
 class Settings:
     """The settings in force."""
 
-    log_level: str = "info"
-    health_probe_port: int = 8081
-    kube_client_qps: int = 200
-    kube_client_burst: int = 300
-    batch_max_duration: timedelta = timedelta(seconds=10)
-    batch_idle_duration: timedelta = timedelta(seconds=1)
-    preference_policy: PreferencePolicy = PreferencePolicy.RESPECT
-    min_values_policy: MinValuesPolicy = MinValuesPolicy.STRICT
-    nominate_pods: bool = True
-    nomination_qps: int = 1000
-    instance_types_file_path: str = ""
-    simulated_faults_file: str = ""
+    provider: str = setting(kinds.PROVIDER, "simulated", "Where machines come from: simulated.", "KARPENTER_PROVIDER")
+    log_level: str = setting(kinds.LEVEL, "info", "Least severity that is logged.")
+    log_output_paths: tuple[str, ...] = setting(
+        kinds.PATHS, "stdout", "Where log lines go: stdout, stderr or files, separated by commas."
+    )
+    log_error_output_paths: tuple[str, ...] = setting(
+        kinds.PATHS, "stderr", "Where is told that a log line could not be written."
+    )
+    metrics_port: int = setting(kinds.PORT, "8080", "Port of /metrics and of profiling pages; 0 switches them off.")
+    health_probe_port: int = setting(kinds.PORT, "8081", "Port of /healthz and /readyz; 0 switches them off.")
+    enable_profiling: bool = setting(kinds.SWITCH, "false", "Serve /debug/pprof/ and /debug/state on the metrics port.")
+    kube_client_qps: int = setting(kinds.POSITIVE, "200", "Requests per second to the API server.")
+    kube_client_burst: int = setting(kinds.POSITIVE, "300", "Burst of requests to the API server.")
+    disable_leader_election: bool = setting(
+        kinds.SWITCH, "false", "Act without being elected: safe only where no second process runs."
+    )
+    leader_election_name: str = setting(
+        kinds.OBJECT, "karpenter-leader-election", "Name of the Lease that says who leads."
+    )
+    leader_election_namespace: str = setting(
+        kinds.NAMESPACE, "", "Namespace of that Lease; empty means the one the process runs in."
+    )
+    disable_controller_warmup: bool = setting(
+        kinds.SWITCH, "true", "Whether a process that does not lead keeps its caches empty until it does."
+    )
+    disable_cluster_state_observability: bool = setting(
+        kinds.SWITCH,
+        "false",
+        "Leave out figures about single nodes, pods and conditions, which cost memory in large clusters.",
+    )
+    memory_limit: int = setting(
+        kinds.INTEGER,
+        "-1",
+        "Memory the process may use, in bytes; from 90 % on it cleans up and says so. 0 or less means no limit.",
+    )
+    cpu_requests: int = setting(
+        kinds.INTEGER,
+        "1000",
+        "Processor time the process asked for, in thousandths of a core: its pace towards the API server grows with it. "
+        "0 or less counts as 1000.",
+    )
+    batch_max_duration: timedelta = setting(kinds.DURATION, "10s", "Longest time a batch stays open.")
+    batch_idle_duration: timedelta = setting(kinds.DURATION, "1s", "A batch closes after this long without news.")
+    preference_policy: PreferencePolicy = setting(
+        kinds.PREFERENCES, "Respect", "Whether preferred affinities count while they can be met."
+    )
+    min_values_policy: MinValuesPolicy = setting(
+        kinds.MIN_VALUES, "Strict", "Whether minValues may be lowered to what is available."
+    )
+    ignore_dra_requests: bool = setting(kinds.SWITCH, "true", "Whether pods that claim devices are left alone.")
+    scheduler_config: SchedulerConfig = setting(
+        kinds.SCHEDULER, "", "Default spread constraints of the cluster's scheduler, as YAML or JSON."
+    )
+    feature_gates: FeatureGates = setting(
+        kinds.GATES, "", "Functions to switch, such as NodeRepair=true,ReservedCapacity=false."
+    )
+    nominate_pods: bool = setting(kinds.SWITCH, "true", "Tell the scheduler which pods a new node was bought for.")
+    nomination_qps: int = setting(
+        kinds.POSITIVE, "1000", "Nominations per second, which come in one burst per batch of nodes."
+    )
+    claims_per_minute: int = setting(
+        kinds.POSITIVE, "1000", "NodeClaims created per minute at most, whatever seems to be needed."
+    )
+    instance_types_file_path: str = setting(
+        kinds.TEXT,
+        "",
+        "Instance types of the simulated provider; empty means the packaged EC2 catalogue.",
+        "--instance-types",
+        "--instance-types-file-path",
+    )
+    simulated_faults_file: str = setting(kinds.TEXT, "", "What goes wrong on purpose in the simulated provider.")
+    karpenter_service: str = setting(kinds.TEXT, "", "Without effect: the service of a webhook there is no more.")
+
+    @property
+    def gates(self) -> Gates:
+        """The feature gates that are on."""
+        return self.feature_gates.enabled
 
     @property
     def nomination_window(self) -> timedelta:
@@ -131,19 +120,72 @@ class Settings:
         return max(2 * self.batch_max_duration, timedelta(seconds=10))
 
     def described(self) -> dict[str, str]:
-        """Every setting as text, for the log."""
-        return {item.name: str(getattr(self, item.name)) for item in fields(self)}
+        """Every setting as text. None of them is a secret."""
+        return {item.name: _text(getattr(self, item.name)) for item in fields(self)}
+
+
+def _text(value: object) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case timedelta():
+            return durations.text(value)
+        case StrEnum():
+            return value.value
+        case tuple():
+            return ",".join(value)
+    return str(value)
+
+
+#: Every setting, by its name in ``Settings``.
+SETTINGS: Mapping[str, Setting] = {item.name: named(item.name, item.metadata) for item in fields(Settings)}
 
 
 def resolve(flags: Mapping[str, str | None], environment: Mapping[str, str]) -> Settings:
     """Settings from flags (by name; None where not given) and environment. Raises ``SettingError`` for the first bad value."""
     values: dict[str, object] = {}
-    for name, setting in SETTINGS.items():
-        given = flags.get(name)
-        if given is not None:
-            values[name] = setting.value(given, flag_name(name))
-        elif environment_name(name) in environment:
-            values[name] = setting.value(environment[environment_name(name)], environment_name(name))
-        else:
-            values[name] = setting.value(setting.default, environment_name(name))
-    return Settings(**values)  # type: ignore[arg-type]
+    for name, item in SETTINGS.items():
+        source, text = _given(name, flags, environment)
+        values[name] = item.value(item.default if text is None else text, source)
+    settings = Settings(**values)  # type: ignore[arg-type]
+    _check_ports(settings)
+    return settings
+
+
+def sources(flags: Mapping[str, str | None], environment: Mapping[str, str]) -> dict[str, str]:
+    """Where each setting comes from: a flag, a variable, or empty for the default."""
+    found = {name: _given(name, flags, environment) for name in SETTINGS}
+    return {name: source if text is not None else "" for name, (source, text) in found.items()}
+
+
+def _given(name: str, flags: Mapping[str, str | None], environment: Mapping[str, str]) -> tuple[str, str | None]:
+    item = SETTINGS[name]
+    flag = flags.get(name)
+    if flag is not None:
+        return item.spelling.flag, flag
+    return item.spelling.variable, item.in_environment(environment)
+
+
+def _check_ports(settings: Settings) -> None:
+    if settings.metrics_port and settings.metrics_port == settings.health_probe_port:
+        raise SettingError(
+            f"--metrics-port and --health-probe-port are both {settings.metrics_port}: choose another for one of them"
+        )
+
+
+def without_effect(settings: Settings, environment: Mapping[str, str]) -> tuple[str, ...]:
+    """What was set and changes nothing (yet), each with the consequence."""
+    return tuple(_without_effect(settings, environment))
+
+
+def _without_effect(settings: Settings, environment: Mapping[str, str]) -> Iterator[str]:
+    if settings.karpenter_service:
+        yield "--karpenter-service: there is no webhook any more"
+    if not settings.ignore_dra_requests:
+        yield "--ignore-dra-requests: devices are not allocated yet, so pods that claim them are left alone all the same"
+    if settings.scheduler_config.default_constraints:
+        yield f"--scheduler-config: not built yet, so pods are not spread by default ({settings.scheduler_config})"
+    yield from settings.feature_gates.remarks()
+    for name in _IGNORED_VARIABLES:
+        if environment.get(name):
+            yield f"{name}: nothing reads it"

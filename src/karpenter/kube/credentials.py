@@ -1,110 +1,80 @@
-"""Credentials a helper program hands out (``users[].user.exec`` of a kubeconfig, ``client.authentication.k8s.io``).
+"""Who we are to an API server: tokens, passwords and client certificates, and how they change while we run.
 
-The program runs when a token is first needed, again shortly before the token expires, and once more when the server refuses it.
-Programs that hand out client certificates instead of tokens are refused with a clear message.
+An ``Identity`` belongs to a ``config.Connection`` and is shared by all its clients: what one of them had to renew, the others
+need not. Here are those that lie in the kubeconfig or in files; those a program hands out are in ``program``.
 """
 
 from __future__ import annotations
 
-import asyncio
-import os
-from collections.abc import AsyncGenerator, Mapping
+from base64 import b64encode
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from typing import Protocol
 
-import httpx2
-import msgspec
-
-_VERSIONS = frozenset(f"client.authentication.k8s.io/{version}" for version in ("v1", "v1beta1", "v1alpha1"))
-_EARLY = timedelta(seconds=30)
-_UNAUTHORIZED = 401
+from karpenter.kube.sources import Source, Sources, Unreadable
 
 
 class CredentialsRefused(Exception):
-    """The helper program gave no usable credentials; the message says what to do."""
-
-
-class _Status(msgspec.Struct, rename="camel"):
-    token: str = ""
-    expiration_timestamp: datetime | None = None
-
-
-class _ExecCredential(msgspec.Struct):
-    status: _Status = msgspec.field(default_factory=_Status)
+    """There are no usable credentials; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
-    """A helper program as the kubeconfig names it."""
+class Credentials:
+    """What we show: the ``Authorization`` header, and a client certificate with its key in PEM; empty where there is none."""
 
-    api_version: str
-    command: str
-    arguments: tuple[str, ...] = ()
-    environment: Mapping[str, str] = field(default_factory=dict)
-    install_hint: str = ""
+    authorization: str = field(default="", repr=False)
+    certificate: bytes = field(default=b"", repr=False)
+    key: bytes = field(default=b"", repr=False)
 
 
-class ProgramAuth(httpx2.Auth):
-    """Bearer tokens from a helper program."""
+class Identity(Protocol):
+    """Where credentials come from. The methods raise ``CredentialsRefused``."""
 
-    def __init__(self, program: Program) -> None:
-        self._program = program
-        self._current: _Status | None = None
-        self._renewal = asyncio.Lock()
+    def at_hand(self) -> Credentials:
+        """What there is without waiting; possibly nothing yet."""
 
-    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """Send with the current token; when it is refused, once more with a new one."""
-        status = await self._renewed(unless=None)
-        request.headers["Authorization"] = f"Bearer {status.token}"
-        response = yield request
-        if response.status_code == _UNAUTHORIZED:
-            status = await self._renewed(unless=status)
-            request.headers["Authorization"] = f"Bearer {status.token}"
-            yield request
+    async def current(self) -> Credentials:
+        """What to show now, renewed before it expires."""
 
-    async def _renewed(self, unless: _Status | None) -> _Status:
-        """A valid token other than ``unless``; whoever comes first fetches it for all."""
-        async with self._renewal:
-            current = self._current
-            if current is None or current is unless or _expires_soon(current):
-                current = self._current = await _run(self._program)
-            return current
+    async def renewed(self, refused: Credentials) -> Credentials:
+        """What to show instead of what the server did not accept; the same again when there is nothing else."""
 
 
-def _expires_soon(status: _Status) -> bool:
-    expiry = status.expiration_timestamp
-    return expiry is not None and expiry - _EARLY <= datetime.now(UTC)
+class Held:
+    """Credentials that lie in the kubeconfig or in files it names."""
+
+    def __init__(
+        self, *, token: Source = b"", certificate: Source = b"", key: Source = b"", authorization: str = ""
+    ) -> None:
+        """``authorization`` is shown where there is no token."""
+        self._sources = Sources(token, certificate, key)
+        self._authorization = authorization
+
+    def at_hand(self) -> Credentials:
+        """See ``Identity.at_hand``."""
+        try:
+            return self._made(self._sources.current())
+        except Unreadable as error:
+            raise CredentialsRefused(str(error)) from error
+
+    async def current(self) -> Credentials:
+        """See ``Identity.current``."""
+        return self.at_hand()
+
+    async def renewed(self, refused: Credentials) -> Credentials:
+        """See ``Identity.renewed``: the files may have been rewritten this moment."""
+        return self._made(self._sources.fresh())
+
+    def _made(self, texts: tuple[bytes, ...]) -> Credentials:
+        token, certificate, key = texts
+        authorization = bearer(token.decode("latin-1")) if token else self._authorization
+        return Credentials(authorization, certificate, key)
 
 
-async def _run(program: Program) -> _Status:
-    if program.api_version not in _VERSIONS:
-        raise CredentialsRefused(
-            f"{program.command}: the kubeconfig asks for {program.api_version!r}, which is unknown"
-        )
-    request = {"apiVersion": program.api_version, "kind": "ExecCredential", "spec": {"interactive": False}}
-    environment = {**os.environ, **program.environment, "KUBERNETES_EXEC_INFO": msgspec.json.encode(request).decode()}
-    pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
-    try:
-        process = await asyncio.create_subprocess_exec(
-            program.command, *program.arguments, env=environment, stdin=nothing, stdout=pipe, stderr=pipe
-        )
-    except OSError as error:
-        hint = f"; {program.install_hint}" if program.install_hint else ""
-        raise CredentialsRefused(f"cannot run {program.command}: {error.strerror}{hint}") from error
-    output, complaint = await process.communicate()
-    if process.returncode != 0:
-        text = " ".join(complaint.decode(errors="replace").split())
-        raise CredentialsRefused(f"{program.command} failed with code {process.returncode}: {text}")
-    return _parsed(program, output)
+def bearer(token: str) -> str:
+    """The header for a bearer token."""
+    return f"Bearer {token}"
 
 
-def _parsed(program: Program, output: bytes) -> _Status:
-    try:
-        status = msgspec.json.decode(output, type=_ExecCredential).status
-    except msgspec.MsgspecError as error:
-        raise CredentialsRefused(f"{program.command} wrote no ExecCredential: {error}") from error
-    if not status.token:
-        raise CredentialsRefused(
-            f"{program.command} gave no token; client certificates from programs are not supported"
-        )
-    return status
+def basic(username: str, password: str) -> str:
+    """The header for a name and a password."""
+    return f"Basic {b64encode(f'{username}:{password}'.encode()).decode()}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar, cast
 
@@ -10,7 +11,7 @@ import msgspec
 from karpenter.api.kinds import Kind
 from karpenter.api.meta import ObjectMeta, Wire
 from karpenter.kube import errors
-from karpenter.kube.protocol import EventType, Rejected, WatchEvent
+from karpenter.kube.protocol import EventType, Listing, Rejected, WatchEvent
 
 T = TypeVar("T", bound=Wire)
 
@@ -42,15 +43,11 @@ class _Bookmark(msgspec.Struct):
     metadata: _ListMeta
 
 
-class _Details(msgspec.Struct, rename="camel"):
-    retry_after_seconds: float | None = None
-
-
 class _Status(msgspec.Struct):
     message: str = ""
     reason: str = ""
     code: int = 0
-    details: _Details | None = None
+    details: errors.Details | None = None
 
 
 _LIST = msgspec.json.Decoder(_List)
@@ -63,9 +60,7 @@ _STATUS = msgspec.json.Decoder(_Status)
 class Page(Generic[T]):
     """One page of a list; ``following`` is the token of the next one, empty at the end."""
 
-    items: tuple[T, ...]
-    rejected: tuple[Rejected, ...]
-    resource_version: str
+    listing: Listing[T]
     following: str
 
 
@@ -85,16 +80,39 @@ def one(kind: Kind[T], data: bytes) -> T:
 
 def page(kind: Kind[T], data: bytes) -> Page[T]:
     """One page of a list, its undecodable objects apart. Raises ``errors.Unavailable`` when it is no list at all."""
+    found = _list(kind, data)
+    return Page(_listing(kind, found.items or (), found.metadata), found.metadata.following)
+
+
+def pieces(kind: Kind[T], data: bytes, size: int) -> Iterator[Listing[T]]:
+    """A whole list, ``size`` objects at a time: decoding thousands at once would hold up everything else. Raises as ``page``."""
+    found = _list(kind, data)
+    items = found.items or ()
+    for start in range(0, max(1, len(items)), size):
+        yield _listing(kind, items[start : start + size], found.metadata)
+
+
+def joined(parts: Sequence[Listing[T]]) -> Listing[T]:
+    """One list of its parts, of which there is at least one."""
+    items = tuple(item for part in parts for item in part.items)
+    rejected = tuple(bad for part in parts for bad in part.rejected)
+    return Listing(items, parts[0].resource_version, rejected)
+
+
+def _list(kind: Kind[T], data: bytes) -> _List:
     try:
-        found = _LIST.decode(data)
+        return _LIST.decode(data)
     except msgspec.MsgspecError as error:
         raise errors.Unavailable(f"the answer to a list of {kind.plural} is no list: {error}") from error
+
+
+def _listing(kind: Kind[T], raws: Sequence[msgspec.Raw], meta: _ListMeta) -> Listing[T]:
     items: list[T] = []
     rejected: list[Rejected] = []
-    for raw in found.items or ():
+    for raw in raws:
         # Copied out of the page, since fields kept undecoded would otherwise keep all of it in memory.
         _sort(kind, bytes(raw), items, rejected)
-    return Page(tuple(items), tuple(rejected), found.metadata.resource_version, found.metadata.following)
+    return Listing(tuple(items), meta.resource_version, tuple(rejected))
 
 
 def _sort(kind: Kind[T], data: bytes, items: list[T], rejected: list[Rejected]) -> None:
@@ -135,11 +153,14 @@ def refusal(kind: Kind[T], http_status: int, body: bytes, retry_after_seconds: f
         return _plain(kind, http_status, body)
     if status.reason in _TOO_OLD:
         return errors.Gone(status.message, status=410, reason=status.reason)
-    if retry_after_seconds is None and status.details is not None:
-        retry_after_seconds = status.details.retry_after_seconds
+    details = status.details or errors.Details()
+    if retry_after_seconds is None:
+        retry_after_seconds = details.retry_after_seconds
     code = http_status or status.code
     message = status.message or f"HTTP status {code}"
-    return errors.from_status(code, status.reason, message, retry_after_seconds=retry_after_seconds)
+    error = errors.from_status(code, status.reason, message, retry_after_seconds=retry_after_seconds)
+    error.details = details
+    return error
 
 
 def _plain(kind: Kind[T], http_status: int, body: bytes) -> errors.KubeError:

@@ -9,17 +9,48 @@ KubeError
 ├── Unauthorized      credentials missing, wrong or expired
 ├── Forbidden         credentials lack a permission
 ├── TooManyRequests   asked too often, or an eviction is not possible now: wait ``retry_after_seconds``
-└── Unavailable       no usable answer (connection, time-out, 5xx): retry with back-off
+└── Unavailable       no usable answer (connection, time-out, 5xx): it may have been done or not; look again, with back-off
+    └── NotSent       no connection came about, so the server has seen nothing: anything may be repeated
 """
 
 from __future__ import annotations
+
+import msgspec
 
 #: ``reason`` of a ``NotFound`` that is about the kind, not the object: its CustomResourceDefinition is not installed.
 KIND_NOT_SERVED = "KindNotServed"
 
 
+class Cause(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One of the grounds of a refusal: the API's machine word, a sentence, and the field that is meant (may be empty)."""
+
+    reason: str = ""
+    message: str = ""
+    field: str = ""
+
+
+class Details(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """What a refusal is about, as far as the server says.
+
+    ``kind`` is the plural of the resource where an object is missing or in conflict, the kind itself where it is invalid.
+    """
+
+    name: str = ""
+    group: str = ""
+    kind: str = ""
+    uid: str = ""
+    causes: tuple[Cause, ...] = ()
+    retry_after_seconds: float | None = None
+
+
 class KubeError(Exception):
-    """An API call failed. ``status`` is the HTTP status (0 when there was none), ``reason`` the API's machine word."""
+    """An API call failed. ``status`` is the HTTP status (0 when there was none), ``reason`` the API's machine word.
+
+    ``retry_after_seconds`` is the pause the server asked for, 0 when it named none.
+    """
+
+    details = Details()
+    retry_after_seconds = 0.0
 
     def __init__(self, message: str, *, status: int = 0, reason: str = "") -> None:
         super().__init__(message)
@@ -69,12 +100,11 @@ class TooManyRequests(KubeError):
 
 
 class Unavailable(KubeError):
-    """No usable answer: connection, time-out or a server error.
+    """No usable answer: connection, time-out or a server error."""
 
-    ``retry_after_seconds`` is what the server asked for, 0 when it named nothing.
-    """
 
-    retry_after_seconds = 0.0
+class NotSent(Unavailable):
+    """No connection to the server came about: it has not seen the request."""
 
 
 def not_served(plural: str, api_version: str) -> NotFound:

@@ -23,6 +23,8 @@ def explain(error: Exception, server: str) -> str:
     match error:
         case errors.Unavailable(status=0):
             return _unreachable(str(error), server)
+        case errors.Unauthorized(status=0):
+            return f"there are no credentials for {server}: {error}"
         case errors.Unauthorized():
             return f"{server} does not accept the credentials ({error}): log in again or renew the kubeconfig's user"
         case errors.Forbidden():
@@ -49,7 +51,8 @@ def _unreachable(message: str, server: str) -> str:
     # What was being asked for does not matter, and without it all watches of a server that is away have one cause in common.
     cause = _CALL.sub("", message)
     if "CERTIFICATE_VERIFY_FAILED" in cause:
-        return f"the certificate of {server} is not trusted ({cause}): check the kubeconfig's certificate-authority"
+        setting = "server and tls-server-name" if "mismatch" in cause else "certificate-authority"
+        return f"the certificate of {server} is not trusted ({cause}): check the kubeconfig's {setting}"
     return (
         f"cannot reach the API server at {server} ({cause}): is it running, is the kubeconfig's context the right one?"
     )

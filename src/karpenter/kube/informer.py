@@ -2,32 +2,43 @@
 
 An ``Informer`` lists a kind once, then follows the changes, keeps the objects by name and in the indexes it was given, and
 tells its handlers every difference exactly once: ``(None, new)`` for an object that appeared, ``(old, new)`` for one that
-changed, ``(old, None)`` for one that is gone. Handlers run synchronously, so between two events everything they feed agrees
-with the store. A handler that raises is a bug and ends ``run``.
+changed, ``(old, None)`` for one that is gone. An object made anew under the same name is told as both, the old one's end
+first. Handlers run synchronously, so between two differences everything they feed agrees with the store. A handler that
+raises is a bug and ends ``run``.
 
 What can go wrong on the way and what it costs:
 
 * The stream ends or breaks: it is continued from the last version seen. Nothing is missed, nothing comes twice.
-* The version is too old by then (``Gone``), or anything else is refused: list again. What changed in the gap, deletions
-  included, is worked out against the store and delivered as ordinary differences.
+* Something comes twice or late all the same: versions of an object are numbers that grow (the API promises so since 1.35), and
+  what is not newer than what is known, or than a deletion that was told, is no news. Where versions are not numbers, only
+  the same one is recognised.
+* The version is too old by then (``Gone``), or anything else is refused: list again, after a pause drawn at random so that
+  kinds which lost their streams together do not list together. What changed in the gap, deletions included, is worked
+  out against the store and delivered as ordinary differences.
+* Streams open and stay silent, one after another: most likely the kind rests, but a server restored from a back-up looks the
+  same, since it says nothing until its versions have caught up with ours. So now and then the list is asked for anyway.
 * An object does not decode: reported to ``on_rejected``. If an earlier state of it is known, that one stays until the object
   is deleted or decodes again, because acting on a slightly old node beats acting as if it did not exist.
+
+A list of many thousands is taken in page by page and told in portions, with a turn for others after each; of the pages only what
+differs from the store is kept, so listing again needs little memory.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Generic, NamedTuple, TypeVar
 
 from karpenter.api.kinds import Kind
 from karpenter.api.meta import Wire
 from karpenter.kube import errors
-from karpenter.kube.decoding import metadata
-from karpenter.kube.protocol import EventType, Listing, Reader, Rejected, WatchEvent
+from karpenter.kube.decoding import joined, metadata
+from karpenter.kube.protocol import EventType, Listing, Pager, Reader, Rejected, WatchEvent
 
+S = TypeVar("S")
 T = TypeVar("T", bound=Wire)
 
 #: What a handler is told: the object before and after; None where there is none.
@@ -36,9 +47,14 @@ Handler = Callable[[T | None, T | None], None]
 IndexBy = Callable[[T], Iterable[str]]
 
 _FIRST_DELAY_SECONDS = 1.0
-_LONGEST_DELAY_SECONDS = 30.0
+#: There are few of us, so asking often costs a server little, and one that is back is found soon.
+_LONGEST_DELAY_SECONDS = 10.0
 #: A stream that lasted this long was a healthy one, even when it brought no news.
 _HEALTHY_SECONDS = 60.0
+#: After so many streams in a row without a word the kind is listed again.
+_MOST_SILENT_STREAMS = 3
+#: Objects looked at, or told to handlers, before others have a turn.
+_PORTION = 250
 
 
 class Key(NamedTuple):
@@ -83,6 +99,12 @@ class Informer(Generic[T]):
         self._index_by = dict(indexes or {})
         self._indexes: dict[str, dict[str, dict[Key, None]]] = {name: {} for name in self._index_by}
         self._handlers: list[Handler[T]] = []
+        #: Where the next stream goes on.
+        self._version = ""
+        #: Up to which version everything has been told: that of the last list or bookmark.
+        self._told_until = ""
+        #: The versions of what was told since but is not kept, such as deletions: what comes late must not come back to life.
+        self._passed: dict[Key, str] = {}
         self._on_rejected = on_rejected
         self._synced = asyncio.Event()
         self._delays = _Delays(jitter)
@@ -122,8 +144,8 @@ class Informer(Generic[T]):
         """List, watch, and do so again for ever. Ends by cancellation only; faults are kept in ``fault`` and waited out."""
         while True:
             try:
-                version = await self._list()
-                await self._follow(version)
+                await self._list()
+                await self._follow()
             except errors.Gone:
                 # Not a fault: the next list tells whether there is one. The delay keeps a confused server from being flooded.
                 await self._delays.wait()
@@ -131,29 +153,40 @@ class Informer(Generic[T]):
                 self.fault = fault
                 await self._delays.wait()
 
-    async def _list(self) -> str:
-        namespace, labels, fields = self._scope
-        listing = await self._reader.list(self.kind, namespace, label_selector=labels, field_selector=fields)
+    async def _list(self) -> None:
+        listing = await self._listing()
         self.fault = None
-        self._replace(listing)
+        await self._replace(listing)
+        self._version = listing.resource_version
         self._synced.set()
-        return listing.resource_version
 
-    async def _follow(self, version: str) -> None:
-        """Watch from ``version``, over and over; only errors end it."""
-        now = asyncio.get_running_loop().time
-        while True:
-            started = now()
+    async def _listing(self) -> Listing[T]:
+        namespace, labels, fields = self._scope
+        if isinstance(self._reader, Pager):
+            pages = self._reader.pages(self.kind, namespace, label_selector=labels, field_selector=fields)
             try:
-                async with self._stream(version) as events:
-                    async for event in events:
-                        # Even the first event, which says no more than that the watch is open. Only news shortens the pauses:
-                        # a server that opens watches and drops them is not well.
-                        self.fault = None
-                        if event.resource_version not in ("", version):
-                            version = event.resource_version
-                            self._delays.reset()
-                        self._apply(event)
+                return joined([self._spared(page) async for page in pages])
+            except errors.Gone:
+                # The pages expired before the last of them came: the reader knows how to get such a list.
+                pass
+        return await self._reader.list(self.kind, namespace, label_selector=labels, field_selector=fields)
+
+    def _spared(self, page: Listing[T]) -> Listing[T]:
+        """The page with what is known already in place of its equals, which are not needed any longer."""
+        return Listing(tuple(map(self._known_or_new, page.items)), page.resource_version, page.rejected)
+
+    def _known_or_new(self, obj: T) -> T:
+        known = self._objects.get(_key(obj))
+        return known if known is not None and _is_same(known, obj) else obj
+
+    async def _follow(self) -> None:
+        """Watch from the last version, over and over; only errors end it, and silence that lasts."""
+        now = asyncio.get_running_loop().time
+        silent_streams = 0
+        while silent_streams < _MOST_SILENT_STREAMS:
+            started, before = now(), self._version
+            try:
+                await self._hear()
             except errors.Unavailable as fault:
                 self.fault = fault
             healthy = now() - started >= _HEALTHY_SECONDS
@@ -161,11 +194,29 @@ class Informer(Generic[T]):
                 self._delays.reset()
             if self.fault is not None or not healthy:
                 await self._delays.wait()
+            elif self._version == before:
+                silent_streams += 1
+            else:
+                silent_streams = 0
+
+    async def _hear(self) -> None:
+        """One stream, to its end."""
+        async with self._stream() as events:
+            async for event in events:
+                # Even the first event, which says no more than that the watch is open. Only news shortens the pauses:
+                # a server that opens watches and drops them is not well.
+                self.fault = None
+                if event.resource_version not in ("", self._version):
+                    self._version = _later(self._version, event.resource_version)
+                    self._delays.reset()
+                elif event.type is EventType.BOOKMARK:
+                    continue
+                self._apply(event)
 
     @asynccontextmanager
-    async def _stream(self, version: str) -> AsyncIterator[AsyncIterator[WatchEvent[T]]]:
+    async def _stream(self) -> AsyncIterator[AsyncIterator[WatchEvent[T]]]:
         namespace, labels, fields = self._scope
-        events = self._reader.watch(self.kind, version, namespace, label_selector=labels, field_selector=fields)
+        events = self._reader.watch(self.kind, self._version, namespace, label_selector=labels, field_selector=fields)
         try:
             yield events
         finally:
@@ -174,22 +225,42 @@ class Informer(Generic[T]):
             if close is not None:
                 await close()
 
-    def _replace(self, listing: Listing[T]) -> None:
+    async def _replace(self, listing: Listing[T]) -> None:
         """Make the store equal to the list and tell the differences, what is gone first."""
-        present = {_key(obj) for obj in listing.items}
-        unreadable = {Key(rejected.namespace, rejected.name) for rejected in listing.rejected}
-        for key in [key for key in self._objects if key not in present and key not in unreadable]:
-            self._remove(key)
-        for rejected in listing.rejected:
-            self._on_rejected(rejected)
-        for obj in listing.items:
+        self._tell_until(listing.resource_version)
+        present = {Key(rejected.namespace, rejected.name) for rejected in listing.rejected}
+        await _in_portions(listing.items, lambda obj: present.add(_key(obj)))
+        await _in_portions([key for key in self._objects if key not in present], self._remove)
+        await _in_portions(listing.rejected, self._on_rejected)
+        await _in_portions(listing.items, self._refresh)
+
+    def _tell_until(self, version: str) -> None:
+        self._told_until = version
+        self._passed.clear()
+
+    def _refresh(self, obj: T) -> None:
+        known = self._objects.get(_key(obj))
+        if known is None or not _is_same(known, obj):
             self._put(obj)
 
     def _apply(self, event: WatchEvent[T]) -> None:
-        if event.rejected is not None:
-            self._on_rejected(event.rejected)
         key = _event_key(event)
-        if event.type is EventType.DELETED and key is not None:
+        if key is None:
+            self._tell_until(_later(self._told_until, event.resource_version))
+        elif self._is_news(key, event.resource_version):
+            self._take(key, event)
+
+    def _is_news(self, key: Key, version: str) -> bool:
+        known = self._objects.get(key)
+        own = "" if known is None else metadata(known).resource_version
+        return all(_is_newer(version, seen) for seen in (self._told_until, self._passed.get(key, ""), own))
+
+    def _take(self, key: Key, event: WatchEvent[T]) -> None:
+        if event.rejected is not None:
+            self._passed[key] = event.resource_version
+            self._on_rejected(event.rejected)
+        if event.type is EventType.DELETED:
+            self._passed[key] = event.resource_version
             self._remove(key)
         elif event.object is not None:
             self._put(event.object)
@@ -200,8 +271,6 @@ class Informer(Generic[T]):
         if old is not None and metadata(old).uid != metadata(obj).uid:
             self._remove(key)
             old = None
-        if old is not None and metadata(old).resource_version == metadata(obj).resource_version:
-            return
         self._reindex(key, old, obj)
         self._objects[key] = obj
         self._tell(old, obj)
@@ -230,7 +299,7 @@ class Informer(Generic[T]):
 
 
 class _Delays:
-    """Pauses between attempts: 1 s doubling to 30 s, each shortened at random by up to half."""
+    """Pauses between attempts: 1 s doubling to 10 s, each shortened at random by up to half."""
 
     def __init__(self, jitter: Callable[[], float]) -> None:
         self._jitter = jitter
@@ -243,6 +312,30 @@ class _Delays:
         delay = self._next
         self._next = min(delay * 2, _LONGEST_DELAY_SECONDS)
         await asyncio.sleep(delay * (1.0 - self._jitter() / 2))
+
+
+async def _in_portions(items: Sequence[S], do: Callable[[S], None]) -> None:
+    for start in range(0, len(items), _PORTION):
+        if start:
+            await asyncio.sleep(0)
+        for item in items[start : start + _PORTION]:
+            do(item)
+
+
+def _is_same(known: Wire, obj: Wire) -> bool:
+    ours, theirs = metadata(known), metadata(obj)
+    return (ours.uid, ours.resource_version) == (theirs.uid, theirs.resource_version)
+
+
+def _is_newer(version: str, seen: str) -> bool:
+    return not seen or (version != seen and _later(seen, version) == version)
+
+
+def _later(one: str, other: str) -> str:
+    """The later of two versions; ``other`` where they are no numbers, and nobody can tell."""
+    if one.isdecimal() and other.isdecimal():
+        return max(one, other, key=int)
+    return other
 
 
 def _key(obj: Wire) -> Key:

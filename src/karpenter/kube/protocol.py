@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from karpenter.api.kinds import Kind
 from karpenter.api.meta import Wire
@@ -80,6 +80,19 @@ class Reader(Protocol):
         a watch may be open for minutes before there is news, and until then nobody could tell it from one that hangs.
         Ends silently when the server closes the stream (call again with the last version seen); raises ``Gone`` when the
         version is too old.
+        """
+
+
+@runtime_checkable
+class Pager(Protocol):
+    """A reader that can hand a list out as it arrives. Who keeps only part of it need not have room for the whole."""
+
+    def pages(
+        self, kind: Kind[T], namespace: str = "", *, label_selector: str = "", field_selector: str = ""
+    ) -> AsyncIterator[Listing[T]]:
+        """The pages of one consistent list, each with the list's version.
+
+        Raises ``Gone`` when the server has forgotten that version half-way: what came so far is then no list. ``KubeError`` else.
         """
 
 

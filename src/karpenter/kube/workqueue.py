@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import time
 from collections.abc import Awaitable, Callable, Hashable
+from enum import StrEnum
 from itertools import count
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 
@@ -27,16 +29,58 @@ Look = Callable[[K], Awaitable[float | None]]
 OnFault = Callable[[K, Exception], None]
 
 
+class Outcome(StrEnum):
+    """How a look ended: with a fault, with the wish for another one later or at once, or with nothing left to do."""
+
+    ERROR = "error"
+    REQUEUE_AFTER = "requeue_after"
+    REQUEUE = "requeue"
+    SUCCESS = "success"
+
+
+class Observer(Protocol):
+    """Told what a queue does, for figures. It is told of every key, so each answer must be quick."""
+
+    def added(self) -> None:
+        """A key waits for a worker now, which did not before."""
+
+    def postponed(self) -> None:
+        """A key got an appointment for later."""
+
+    def started(self, waited_seconds: float) -> None:
+        """A worker took a key that had waited this long."""
+
+    def ended(self, worked_seconds: float, outcome: Outcome) -> None:
+        """The worker is done with it."""
+
+
+class _Nobody:
+    """Looks away."""
+
+    def added(self) -> None: ...
+
+    def postponed(self) -> None: ...
+
+    def started(self, waited_seconds: float) -> None: ...
+
+    def ended(self, worked_seconds: float, outcome: Outcome) -> None: ...
+
+
+_NOBODY = _Nobody()
+
+
 class Queue(Generic[K]):
     """Runs a look over the keys added to it, ``workers`` at a time. Costs one timer per key that waits, nothing for others."""
 
-    def __init__(self, look: Look[K], workers: int, on_fault: OnFault[K]) -> None:
+    def __init__(self, look: Look[K], workers: int, on_fault: OnFault[K], observer: Observer = _NOBODY) -> None:
         self._look = look
         self._workers = workers
         self._on_fault = on_fault
+        self._observer = observer
+        self._now: Callable[[], float] = time.monotonic
         self._ready: asyncio.Queue[K] = asyncio.Queue()
-        self._waiting: set[K] = set()
-        self._working: set[K] = set()
+        self._waiting: dict[K, float] = {}
+        self._working: dict[K, float] = {}
         self._again: set[K] = set()
         self._failures: dict[K, int] = {}
         self._not_before: dict[K, float] = {}
@@ -57,8 +101,9 @@ class Queue(Generic[K]):
         if key in self._working:
             self._again.add(key)
         elif key not in self._waiting:
-            self._waiting.add(key)
+            self._waiting[key] = asyncio.get_running_loop().time()
             self._ready.put_nowait(key)
+            self._observer.added()
 
     def add_after(self, key: K, seconds: float) -> None:
         """Look at it after a while; an earlier appointment stays."""
@@ -68,14 +113,25 @@ class Queue(Generic[K]):
         self._due[key] = due
         heapq.heappush(self._timers, (due, next(self._sequence), key))
         self._timer_changed.set()
+        self._observer.postponed()
 
     def drop(self, key: K) -> None:
         """Forget a key that no longer exists."""
         for memory in (self._due, self._failures, self._not_before):
             memory.pop(key, None)
 
+    @property
+    def depth(self) -> int:
+        """How many keys wait for a worker."""
+        return len(self._waiting)
+
+    def running_seconds(self) -> list[float]:
+        """How long the looks that are going on have lasted. May be asked from any thread."""
+        return [self._now() - began for began in tuple(self._working.values())]
+
     async def run(self) -> None:
         """Work until cancelled."""
+        self._now = asyncio.get_running_loop().time
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._keep_time())
             for _ in range(self._workers):
@@ -99,28 +155,31 @@ class Queue(Generic[K]):
     async def _work(self) -> None:
         while True:
             key = await self._ready.get()
-            self._waiting.discard(key)
-            self._working.add(key)
+            began = self._working[key] = self._now()
+            self._observer.started(began - self._waiting.pop(key))
             try:
-                await self._look_at(key)
+                outcome = await self._look_at(key)
+                self._observer.ended(self._now() - began, outcome)
             finally:
-                self._working.discard(key)
+                del self._working[key]
                 if key in self._again:
                     self._again.discard(key)
                     self.add(key)
 
-    async def _look_at(self, key: K) -> None:
+    async def _look_at(self, key: K) -> Outcome:
         try:
             again = await self._look(key)
         except Exception as error:
             # One look's trouble, even a bug, must not end the others (OPS-371): it is told and tried again.
             self._on_fault(key, error)
             self._back_off(key)
-        else:
-            self._failures.pop(key, None)
-            self._not_before.pop(key, None)
-            if again is not None:
-                self.add_after(key, again)
+            return Outcome.ERROR
+        self._failures.pop(key, None)
+        self._not_before.pop(key, None)
+        if again is None:
+            return Outcome.SUCCESS
+        self.add_after(key, again)
+        return Outcome.REQUEUE_AFTER if again > 0 else Outcome.REQUEUE
 
     def _back_off(self, key: K) -> None:
         failures = self._failures.get(key, 0)

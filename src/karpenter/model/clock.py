@@ -19,3 +19,13 @@ class SystemClock:
     def now(self) -> datetime:
         """The current time, in UTC."""
         return datetime.now(UTC)
+
+
+def rfc3339(moment: datetime) -> str:
+    """A time as annotations and messages carry it: UTC, whole seconds."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def rfc3339_micro(moment: datetime) -> str:
+    """A time as leases carry it: UTC, six decimals."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -7,6 +7,7 @@ What a function needs to know about the object beside its conditions is an ``Own
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,6 +27,8 @@ RECONCILING_DEPENDENTS = "ReconcilingDependents"
 
 _AWAITING_MESSAGE = "object is awaiting reconciliation"
 _LONGEST_MESSAGE = 32768
+_LONGEST_REASON = 1024
+_REASON = re.compile(r"[A-Za-z](?:[A-Za-z0-9_,:]*[A-Za-z0-9_])?", re.ASCII)
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
 
 Conditions = tuple[Condition, ...]
@@ -86,6 +89,16 @@ def is_false(conditions: Iterable[Condition], type_: str) -> bool:
     return status(conditions, type_) == FALSE
 
 
+def is_reason(text: str) -> bool:
+    """Whether an API server takes the text as the reason of a condition (API-607)."""
+    return len(text) <= _LONGEST_REASON and _REASON.fullmatch(text) is not None
+
+
+def awaiting(type_: str) -> Condition:
+    """The wish that a condition be decided anew (OPS-100)."""
+    return _wish(type_, UNKNOWN, AWAITING_RECONCILIATION, _AWAITING_MESSAGE)
+
+
 def initialise(conditions: Sequence[Condition], owner: Owner) -> Conditions:
     """The conditions with every missing root and dependent added as Unknown since the object's creation (API-600).
 
@@ -99,11 +112,21 @@ def initialise(conditions: Sequence[Condition], owner: Owner) -> Conditions:
     return _ordered([*_lifted(conditions, owner), *(_awaiting(type_, owner) for type_ in missing)], owner)
 
 
+def observe(conditions: Sequence[Condition], owner: Owner) -> Conditions:
+    """The conditions with the dependents that are decided lifted to the owner's generation, and the root summed up (OPS-010).
+
+    Nothing else changes: this is how conditions follow an object whose generation grew, and how a root heals that was edited.
+    """
+    current = initialise(conditions, owner)
+    lifted = [_observed(item, owner) for item in current]
+    return _recomputed(lifted, owner, "")
+
+
 def put(conditions: Sequence[Condition], wish: Condition, owner: Owner) -> Conditions:
     """The conditions with one set: type, status, reason and message are taken from ``wish`` (OPS-101).
 
-    An empty reason becomes the type (API-601). The transition time moves only with the status, the observed generation always
-    becomes the owner's, and the root is recomputed.
+    A reason that is empty, or that no API server takes, becomes the type (API-601). The transition time moves only with the
+    status, the observed generation always becomes the owner's, and the root is recomputed.
     """
     current = initialise(conditions, owner)
     changed = _changed(find(current, wish.type), wish, owner)
@@ -145,12 +168,18 @@ def _lifted(conditions: Iterable[Condition], owner: Owner) -> Iterable[Condition
     return (msgspec.structs.replace(item, observed_generation=owner.generation) for item in conditions)
 
 
+def _observed(condition: Condition, owner: Owner) -> Condition:
+    if condition.type not in owner.types.dependents or condition.status == UNKNOWN:
+        return condition
+    return _changed(condition, condition, owner)
+
+
 def _changed(before: Condition | None, wish: Condition, owner: Owner) -> Condition:
     moved = before is None or before.status != wish.status
     return Condition(
         type=wish.type,
         status=wish.status,
-        reason=wish.reason or wish.type,
+        reason=wish.reason if is_reason(wish.reason) else wish.type,
         message=_cut(wish.message),
         last_transition_time=owner.now if moved or before is None else before.last_transition_time,
         observed_generation=owner.generation,

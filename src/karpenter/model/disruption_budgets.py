@@ -22,3 +22,11 @@ def yields_to(budget: PodDisruptionBudget, pod: Pod) -> bool:
     """Whether the budget lets the pod go whatever it counts, because the pod is not ready (DIS-084)."""
     always = budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow"
     return always and conditions.is_false(pod.status.conditions, "Ready")
+
+
+def preventing(pod: Pod, budgets: Iterable[PodDisruptionBudget]) -> list[PodDisruptionBudget]:
+    """The budgets that keep the pod from being evicted now (DIS-080, DIS-081): of several all, whatever they allow."""
+    found = over(pod, budgets)
+    if len(found) > 1:
+        return found
+    return [budget for budget in found if not budget.status.disruptions_allowed and not yields_to(budget, pod)]

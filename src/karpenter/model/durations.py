@@ -1,8 +1,8 @@
 """Durations as manifests write them: ``1h30m``, ``500ms``, ``1.5h``; ``Never`` where a function can be off.
 
 Text is read as Go reads it, because that is what users of these APIs write, and every API server of the family has the same
-range: what does not fit into 2^63 nanoseconds is refused (API-028). Values are ``timedelta``; a remainder finer than a
-microsecond is rounded away from zero, so that a positive duration stays positive.
+range: what does not fit into 2^63 nanoseconds is refused (API-028), or cut to that where an API server has let it in. Values are
+``timedelta``; a remainder finer than a microsecond is rounded away from zero, so that a positive duration stays positive.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ _GRAMMAR = re.compile(rf"([+-]?)((?:{_PART})+|0)")
 _PARTS = re.compile(r"([0-9.]+)([^0-9.]+)")
 _LONGEST_TEXT = 256
 _LIMIT = Fraction(2**63, 1000)
+
+#: The longest duration there is (2^63 nanoseconds).
+LONGEST = timedelta(microseconds=int(_LIMIT))
 
 
 class DurationError(ValueError):
@@ -61,8 +64,27 @@ def _number(text: str) -> Fraction:
 
 
 def parse_or_never(text: str) -> timedelta | None:
-    """As ``parse``; ``Never`` gives None. Raises ``DurationError``."""
-    return None if text == NEVER else parse(text)
+    """As ``parse``, for text an API server has admitted: ``Never`` gives None, and a duration out of range ``LONGEST``.
+
+    That is 292 years: nobody lives to see the difference, and the object that has it must not stop others (API-028).
+    Validation tells its owner. Raises ``DurationError`` for what is no duration at all.
+    """
+    if text == NEVER:
+        return None
+    try:
+        return parse(text)
+    except DurationError:
+        if _GRAMMAR.fullmatch(text) is None:
+            raise
+        return LONGEST
+
+
+def is_readable(text: str) -> bool:
+    """Whether the text is ``Never`` or a duration in range."""
+    try:
+        return text == NEVER or parse(text) is not None
+    except DurationError:
+        return False
 
 
 def text(duration: timedelta) -> str:

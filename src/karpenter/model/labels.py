@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 
 from karpenter.api import domains
 from karpenter.api.core import Taint
@@ -58,10 +59,22 @@ KWOK_WELL_KNOWN = domains.KWOK_KEYS
 #: The well-known labels of all providers together.
 WELL_KNOWN = CORE_WELL_KNOWN | AWS_WELL_KNOWN | KWOK_WELL_KNOWN
 
+#: Labels with a closed set of values (API-078).
+CLOSED_VALUES: Mapping[str, frozenset[str]] = {
+    CAPACITY_TYPE: frozenset({SPOT, ON_DEMAND, RESERVED}),
+    f"{AWS_GROUP}/instance-tenancy": frozenset({"default", "dedicated"}),
+}
+
+#: Longest value a label can have.
+LONGEST_VALUE = 63
+
 #: Keys that exist only inside the simulation and are never written to a NodeClaim (SCH-120).
 SIMULATION_ONLY = frozenset({REGISTERED, INITIALIZED})
 
 _RESTRICTED_DOMAINS = (GROUP, AWS_GROUP, KWOK_GROUP)
+_NAME = re.compile(r"(?:[A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9]", re.ASCII)
+_SUBDOMAIN = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*", re.ASCII)
+_LONGEST_SUBDOMAIN = 253
 
 
 def normalise(key: str) -> str:
@@ -75,3 +88,19 @@ def is_restricted(key: str, well_known: Iterable[str]) -> bool:
         return False
     domain = key.partition("/")[0] if "/" in key else ""
     return key == HOSTNAME or any(domain == own or domain.endswith("." + own) for own in _RESTRICTED_DOMAINS)
+
+
+def is_subdomain(text: str) -> bool:
+    """Whether a text is a DNS subdomain, as object names and the domains of label keys are."""
+    return len(text) <= _LONGEST_SUBDOMAIN and _SUBDOMAIN.fullmatch(text) is not None
+
+
+def is_qualified_name(text: str) -> bool:
+    """Whether a text is an optional DNS subdomain and slash, then a name of 1-63 characters (API-030, strict form)."""
+    prefix, slash, name = text.rpartition("/")
+    return (not slash or is_subdomain(prefix)) and _NAME.fullmatch(name) is not None
+
+
+def is_value(text: str) -> bool:
+    """Whether a text can be the value of a label: empty, or up to 63 letters, digits and ``-_.``, not at the ends."""
+    return not text or _NAME.fullmatch(text) is not None

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 
 from karpenter.model import labels
 from karpenter.model.requirements import Op, as_integer
-from karpenter.model.validation import CLOSED_VALUES, is_qualified_name
 
 _NUMERIC = frozenset({Op.GT, Op.LT, Op.GTE, Op.LTE})
 _OPERATORS = frozenset(Op)
@@ -26,10 +25,10 @@ def _complaints(key: str, operator: str, values: tuple[str, ...], well_known: fr
         return
     if labels.is_restricted(key, well_known):
         yield f"label {key} is restricted; specify a well known label or a custom label that does not use a restricted domain"
-    if not is_qualified_name(key):
+    if not labels.is_qualified_name(key):
         yield f"key {key!r} is not a qualified name"
     for value in values:
-        if value and (len(value) > 63 or "/" in value or not is_qualified_name(value)):
+        if value and (len(value) > 63 or "/" in value or not labels.is_qualified_name(value)):
             yield f"invalid value {value!r} for key {key}"
     yield from _of_operator(key, operator, values)
 
@@ -37,7 +36,7 @@ def _complaints(key: str, operator: str, values: tuple[str, ...], well_known: fr
 def _of_operator(key: str, operator: str, values: tuple[str, ...]) -> Iterator[str]:
     if operator == Op.IN and not values:
         yield f"key {key} with operator In must have a value"
-    known = CLOSED_VALUES.get(key)
+    known = labels.CLOSED_VALUES.get(key)
     if operator == Op.IN and values and known is not None and not known.intersection(values):
         yield f"no valid values found in [{' '.join(values)}] for {key}, expected one of [{' '.join(sorted(known))}]"
     bound = as_integer(values[0]) if len(values) == 1 else None

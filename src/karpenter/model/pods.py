@@ -6,7 +6,9 @@ init containers run alone, a running container may hold more than its specificat
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from karpenter.api.core import Container, ContainerStatus, Pod, PodSpec
@@ -19,6 +21,11 @@ _FINISHED = frozenset({"Succeeded", "Failed"})
 _CRITICAL = frozenset({"system-cluster-critical", "system-node-critical"})
 #: A pod this long past its deletion time is not waited for any more (DIS-S302).
 STUCK_TERMINATING = timedelta(minutes=1)
+
+#: Says which pods of a workload to give up first (DIS-110).
+DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+_LARGEST_COST = 10.0
+_OLD_PROTECTION = ("karpenter.sh/do-not-evict", "karpenter.sh/do-not-consolidate")
 
 #: What one container needs.
 _Needs = Callable[[Container], dict[str, int]]
@@ -145,7 +152,8 @@ def is_stateful(pod: Pod) -> bool:
 
 
 def _owned_by(references: Iterable[OwnerReference], api_version: str, kind: str) -> bool:
-    return any(owner.api_version == api_version and owner.kind == kind for owner in references)
+    # Asked of every pod there is: a list of the one owner most have costs less than a generator.
+    return (kind, api_version) in [(owner.kind, owner.api_version) for owner in references]
 
 
 def is_finished(pod: Pod) -> bool:
@@ -169,23 +177,68 @@ def is_stuck_terminating(pod: Pod, now: datetime) -> bool:
     return deleted is not None and now - deleted > STUCK_TERMINATING
 
 
-def is_protected(pod: Pod, now: datetime) -> bool:
-    """Whether ``karpenter.sh/do-not-disrupt`` is active on the pod (SCH-061); old spellings count when ``"true"`` (API-464)."""
+@dataclass(frozen=True, slots=True)
+class Protection:
+    """What a pod's ``karpenter.sh/do-not-disrupt`` says (DIS-090 to DIS-094).
+
+    ``until`` is the end of a protection that has one, known once the pod has started; ``fault`` says why the annotation counts
+    for nothing.
+    """
+
+    active: bool
+    until: datetime | None = None
+    fault: str = ""
+
+
+def protection(pod: Pod, now: datetime) -> Protection | None:
+    """The pod's protection from disruption, None without annotation; old spellings count when ``"true"`` (API-450, API-464).
+
+    Whether the pod still runs is not asked: terminating and finished pods block nothing whatever they carry (DIS-095).
+    """
     annotations = pod.metadata.annotations
-    if any(annotations.get(old) == "true" for old in ("karpenter.sh/do-not-evict", "karpenter.sh/do-not-consolidate")):
-        return True
+    if not annotations:
+        return None
     value = annotations.get(labels.DO_NOT_DISRUPT)
-    if value is None:
-        return False
-    if value == "true":
-        return True
+    if value == "true" or any(annotations.get(old) == "true" for old in _OLD_PROTECTION):
+        return Protection(active=True)
+    return None if value is None else _limited(value, pod.status.start_time, now)
+
+
+def _limited(value: str, started: datetime | None, now: datetime) -> Protection:
+    """The protection of a value other than ``true``: for so long after the pod's start."""
     try:
         period = durations.parse(value)
     except durations.DurationError:
-        return False
+        return Protection(active=False, fault=f"{value!r} is neither true nor a duration such as 30m or 1h30m")
     if period <= timedelta(0):
-        return False
-    return pod.status.start_time is None or now - pod.status.start_time < period
+        return Protection(active=False, fault=f"{value!r} is not a positive duration")
+    if started is None:
+        return Protection(active=True)
+    return Protection(active=now - started < period, until=started + period)
+
+
+def is_protected(pod: Pod, now: datetime) -> bool:
+    """Whether ``karpenter.sh/do-not-disrupt`` is active on the pod (SCH-061)."""
+    found = protection(pod, now)
+    return found is not None and found.active
+
+
+def eviction_cost(pod: Pod) -> float:
+    """How much it hurts to evict the pod, 1 for an ordinary one, between -10 and 10 (DIS-110).
+
+    A deletion cost that is no decimal number counts as none.
+    """
+    wanted = _decimal(pod.metadata.annotations.get(DELETION_COST, ""))
+    cost = 1.0 + wanted / 2**27 + (pod.spec.priority or 0) / 2**25
+    return min(max(cost, -_LARGEST_COST), _LARGEST_COST)
+
+
+def _decimal(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        return 0.0
+    return value if math.isfinite(value) else 0.0
 
 
 def tolerates_disruption(pod: Pod) -> bool:
@@ -196,6 +249,17 @@ def tolerates_disruption(pod: Pod) -> bool:
 def needs_draining(pod: Pod, now: datetime) -> bool:
     """Whether a drain waits for the pod (DIS-520)."""
     return not (is_finished(pod) or is_static(pod) or tolerates_disruption(pod) or is_stuck_terminating(pod, now))
+
+
+def volume_claims(pod: Pod) -> list[str]:
+    """Names of the PersistentVolumeClaims the pod uses; those made for it alone are called after pod and volume."""
+    claims = []
+    for volume in pod.spec.volumes:
+        if volume.persistent_volume_claim is not None:
+            claims.append(volume.persistent_volume_claim.claim_name)
+        elif volume.ephemeral is not None:
+            claims.append(f"{pod.metadata.name}-{volume.name}")
+    return claims
 
 
 def needs_a_place(pod: Pod) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 from karpenter.api.karpenter import NodeSelectorRequirementWithMinValues
 from karpenter.model import labels
@@ -253,7 +254,11 @@ class Requirements(Mapping[str, Requirement]):
             return self
         if not self:
             return other
-        return Requirements((*self._by_key.values(), *other._by_key.values()))
+        both = Requirements()
+        both._by_key = {**self._by_key, **other._by_key}
+        for key in self._by_key.keys() & other._by_key.keys():
+            both._by_key[key] = self._by_key[key].intersect(other._by_key[key])
+        return both
 
     def without(self, keys: Iterable[str]) -> Requirements:
         """The same set lacking some keys."""
@@ -263,7 +268,13 @@ class Requirements(Mapping[str, Requirement]):
 
 def from_labels(values: Mapping[str, str]) -> Requirements:
     """Labels as requirements: each ``In`` its one value (API-409)."""
-    return Requirements(Requirement(labels.normalise(key), False, frozenset((value,))) for key, value in values.items())
+    return Requirements(_label(key, value) for key, value in values.items())
+
+
+@lru_cache(maxsize=65_536)
+def _label(key: str, value: str) -> Requirement:
+    """One label as a requirement, shared: thousands of nodes carry the same ones."""
+    return Requirement(labels.normalise(key), False, frozenset((value,)))
 
 
 def from_wire(items: Iterable[NodeSelectorRequirementWithMinValues]) -> Requirements:

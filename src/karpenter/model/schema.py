@@ -1,31 +1,49 @@
-"""Checking decoded JSON against a structural schema, all findings at once (API-034).
+"""What an API server does with decoded JSON and a structural schema: complete it, drop what it does not know, find what is wrong.
 
-The API server does this for stored objects; offline there is nobody to ask, and decoding into structs stops at the first
-misfit. Only the keywords our own CRDs use are understood. Patterns are read as RE2 reads them (API-026): searched, ASCII,
-and ``$`` is the very end of the text.
+The API server does this for stored objects; offline and in the in-memory server there is nobody to ask, and decoding into structs
+stops at the first misfit. Only the keywords our own CRDs use are understood. Patterns are read as RE2 reads them (API-026):
+searched, ASCII, ``$`` is the very end of the text, and a vertical tab is no space.
+
+A server holds nobody responsible for what was there before (it "ratchets"): in an update, what is as it was passes, even where
+today's schema would refuse it. So an object stored under a looser schema can still be changed elsewhere, its status first of all.
+Members are followed by name; items of a list only where the list has keys, which makes other lists pass or fail as a whole.
 """
 
 from __future__ import annotations
 
+import copy
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date
 from functools import lru_cache
-from typing import cast
+from typing import Final, cast
 
 import msgspec
 
 Schema = Mapping[str, object]
 
-#: Fields of object metadata, which our schemas leave open.
+#: No value at all, where None would be a JSON null.
+NOTHING: Final = object()
+
 _METADATA_NAMES = (
     "annotations creationTimestamp deletionGracePeriodSeconds deletionTimestamp finalizers generateName generation labels "
     "managedFields name namespace ownerReferences resourceVersion selfLink uid"
 )
-_METADATA = tuple(_METADATA_NAMES.split())
+#: Fields of object metadata, which our schemas leave open.
+METADATA_FIELDS = tuple(_METADATA_NAMES.split())
 _NEAR = 0.6
+_WITH_PARTS = ("object", "array")
+_LONGEST_SHOWN = 80
+_LARGEST_INTEGER = 2**63 - 1
+#: Up to here every whole number has a floating-point form of its own, so a server takes ``5.0`` for an integer.
+_LARGEST_WHOLE_FLOAT = 2.0**53 - 1
+#: RFC 3339, with the letters in either case.
+_DATE_TIME = re.compile(
+    r"\d{4}-\d{2}-\d{2}t([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d+)?(z|[+-]\d{2}:\d{2})", re.ASCII | re.IGNORECASE
+)
+_ENCODER = msgspec.json.Encoder(order="deterministic")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +58,76 @@ class Finding:
         return f"{self.path}: {self.message}" if self.path else self.message
 
 
-def misfits(schema: Schema, value: object, path: str = "") -> Iterator[Finding]:
-    """Everything in ``value`` the schema refuses. Fields the schema does not know are ``unknown``'s business."""
+def completed(schema: Schema, value: object) -> object:
+    """The value as a server takes it in: nulls and unknown fields dropped, defaults filled in, all the way down (API-020).
+
+    Nulls inside lists stay, and fail later. A part whose schema names no fields (object metadata) is left alone.
+    """
+    if isinstance(value, list) and "items" in schema:
+        items = cast(Schema, schema["items"])
+        return [completed(items, item) for item in value] if items.get("type") in _WITH_PARTS else value
+    if not isinstance(value, dict):
+        return value
+    if "additionalProperties" in schema:
+        items = cast(Schema, schema["additionalProperties"])
+        return {name: completed(items, item) for name, item in value.items() if item is not None}
+    if "properties" not in schema:
+        return value
+    return _completed_fields(cast("Mapping[str, Schema]", schema["properties"]), value)
+
+
+def _completed_fields(properties: Mapping[str, Schema], value: Mapping[str, object]) -> dict[str, object]:
+    given = {name: item for name, item in value.items() if name in properties and item is not None}
+    defaults = {
+        name: copy.deepcopy(known["default"])
+        for name, known in properties.items()
+        if name not in given and "default" in known
+    }
+    return {name: completed(properties[name], item) for name, item in (given | defaults).items()}
+
+
+def canonical(value: object) -> object:
+    """The value as a server writes it down: whole numbers without a fraction."""
+    if isinstance(value, dict):
+        return {name: canonical(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [canonical(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def unchanged(old: object, new: object) -> bool:
+    """Whether two values are there and the same JSON. Python takes ``1`` for ``True``, so equal values are compared as text."""
+    if old is NOTHING or new is NOTHING or old != new:
+        return False
+    return _ENCODER.encode(old) == _ENCODER.encode(new)
+
+
+def member(value: object, *names: str) -> object:
+    """What stands in ``value`` under these names, one inside the other; ``NOTHING`` where one is missing."""
+    for name in names:
+        if not isinstance(value, dict) or name not in value:
+            return NOTHING
+        value = value[name]
+    return value
+
+
+def misfits(schema: Schema, value: object, path: str = "", old: object = NOTHING) -> Iterator[Finding]:
+    """Everything in ``value`` the schema refuses, save what ``old``, which it replaces, had just so.
+
+    Fields the schema does not know are ``unknown``'s business.
+    """
+    if unchanged(old, value):
+        return
     if schema.get("x-kubernetes-int-or-string"):
         yield from _quantity(schema, value, path)
     elif schema.get("type") == "object":
-        yield from _object(schema, value, path)
+        yield from _object(schema, value, path, old)
     elif schema.get("type") == "array":
-        yield from _array(schema, value, path)
+        yield from _array(schema, value, path, old)
     elif schema.get("type") == "integer":
         yield from _integer(schema, value, path)
+    elif schema.get("type") == "boolean":
+        yield from _boolean(value, path)
     else:
         yield from _string(schema, value, path)
 
@@ -69,8 +147,8 @@ def unknown(schema: Schema, value: object, path: str = "") -> Iterator[Finding]:
             else:
                 yield _unknown(here, name, properties)
         if not path and isinstance(value.get("metadata"), dict):
-            strange = [name for name in value["metadata"] if name not in _METADATA]
-            yield from (_unknown(at("metadata", name), name, _METADATA) for name in strange)
+            strange = [name for name in value["metadata"] if name not in METADATA_FIELDS]
+            yield from (_unknown(at("metadata", name), name, METADATA_FIELDS) for name in strange)
 
 
 def at(path: str, name: str) -> str:
@@ -92,11 +170,14 @@ def _type(path: str, value: object, wanted: str) -> Finding:
 
 
 def _shown(value: object) -> str:
-    text = msgspec.json.encode(value).decode()
-    return text if len(text) <= 80 else text[:79] + "…"
+    return _cut(msgspec.json.encode(value).decode())
 
 
-def _object(schema: Schema, value: object, path: str) -> Iterator[Finding]:
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 1] + "…"
+
+
+def _object(schema: Schema, value: object, path: str, old: object) -> Iterator[Finding]:
     if not isinstance(value, dict):
         yield _type(path, value, "an object")
         return
@@ -107,23 +188,42 @@ def _object(schema: Schema, value: object, path: str) -> Iterator[Finding]:
     properties = cast("Mapping[str, Schema]", schema.get("properties", {}))
     others = cast("Schema | None", schema.get("additionalProperties"))
     for name, item in value.items():
-        member = properties.get(name, others)
-        if member is not None:
-            yield from misfits(member, item, at(path, name))
+        known = properties.get(name, others)
+        if known is not None:
+            yield from misfits(known, item, at(path, name), member(old, name))
 
 
-def _array(schema: Schema, value: object, path: str) -> Iterator[Finding]:
+def _array(schema: Schema, value: object, path: str, old: object) -> Iterator[Finding]:
     if not isinstance(value, list):
         yield _type(path, value, "a list")
         return
     yield from _size(schema, "maxItems", value, path)
-    seen: list[object] = []
+    yield from _duplicates(schema, value, path)
+    keys = cast("Sequence[str]", schema.get("x-kubernetes-list-map-keys", ()))
+    before = {_identity(item, keys): item for item in old} if keys and isinstance(old, list) else {}
     for index, item in enumerate(value):
-        here = f"{path}[{index}]"
-        if schema.get("x-kubernetes-list-type") == "set" and item in seen:
-            yield Finding(here, "duplicate", f"{_shown(item)} is listed twice")
-        seen.append(item)
-        yield from misfits(cast(Schema, schema["items"]), item, here)
+        earlier = before.get(_identity(item, keys), NOTHING)
+        yield from misfits(cast(Schema, schema["items"]), item, f"{path}[{index}]", earlier)
+
+
+def _duplicates(schema: Schema, value: Sequence[object], path: str) -> Iterator[Finding]:
+    """Items of a set that are the same, or of a keyed list that have the same key."""
+    keys = cast("Sequence[str]", schema.get("x-kubernetes-list-map-keys", ()))
+    if not keys and schema.get("x-kubernetes-list-type") != "set":
+        return
+    seen: set[bytes] = set()
+    for index, item in enumerate(value):
+        identity = _identity(item, keys)
+        if identity in seen:
+            yield Finding(f"{path}[{index}]", "duplicate", f"{_cut(identity.decode())} is listed twice")
+        seen.add(identity)
+
+
+def _identity(item: object, keys: Sequence[str]) -> bytes:
+    """What tells an item of a list from the others, as JSON: its keys, or the item itself."""
+    if keys and isinstance(item, dict):
+        item = {key: item[key] for key in keys if key in item}
+    return _ENCODER.encode(item)
 
 
 def _size(schema: Schema, keyword: str, value: list[object] | dict[str, object], path: str) -> Iterator[Finding]:
@@ -133,22 +233,35 @@ def _size(schema: Schema, keyword: str, value: list[object] | dict[str, object],
 
 
 def _integer(schema: Schema, value: object, path: str) -> Iterator[Finding]:
-    whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
-    if isinstance(value, bool) or not whole:
-        yield _type(path, value, "a whole number")
+    if not _is_integer(value):
+        yield _type(path, value, "a whole number of at most 64 bits")
         return
+    number = cast(int, value)
     least, most = schema.get("minimum"), schema.get("maximum")
-    if isinstance(least, int) and cast(float, value) < least:
-        yield Finding(path, "range", f"{value} is too small, the least is {least}")
-    if isinstance(most, int) and cast(float, value) > most:
-        yield Finding(path, "range", f"{value} is too large, the most is {most}")
+    if isinstance(least, int) and number < least:
+        yield Finding(path, "range", f"{_shown(value)} is too small, the least is {least}")
+    if isinstance(most, int) and number > most:
+        yield Finding(path, "range", f"{_shown(value)} is too large, the most is {most}")
+
+
+def _is_integer(value: object) -> bool:
+    if isinstance(value, float):
+        return value.is_integer() and abs(value) <= _LARGEST_WHOLE_FLOAT
+    return isinstance(value, int) and not isinstance(value, bool) and -_LARGEST_INTEGER - 1 <= value <= _LARGEST_INTEGER
+
+
+def _boolean(value: object, path: str) -> Iterator[Finding]:
+    if not isinstance(value, bool):
+        yield _type(path, value, "true or false")
 
 
 def _string(schema: Schema, value: object, path: str) -> Iterator[Finding]:
     if not isinstance(value, str):
         yield _type(path, value, "a text (put it in quotes)" if isinstance(value, int | float) else "a text")
         return
-    longest = schema.get("maxLength")
+    shortest, longest = schema.get("minLength"), schema.get("maxLength")
+    if isinstance(shortest, int) and len(value) < shortest:
+        yield Finding(path, "length", f"is {len(value)} characters long, at least {shortest} are needed")
     if isinstance(longest, int) and len(value) > longest:
         yield Finding(path, "length", f"is {len(value)} characters long, at most {longest} are allowed")
     choices = cast("Sequence[str] | None", schema.get("enum"))
@@ -167,19 +280,21 @@ def _pattern(schema: Schema, value: str, path: str) -> Iterator[Finding]:
 
 @lru_cache(maxsize=64)
 def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern.replace("$", r"\Z"), re.ASCII)
+    return re.compile(pattern.replace("$", r"\Z").replace(r"\s", r"[\t\n\f\r ]"), re.ASCII)
 
 
 def _is_time(text: str) -> bool:
+    if _DATE_TIME.fullmatch(text) is None:
+        return False
     try:
-        msgspec.convert(text, datetime)
-    except msgspec.ValidationError:
+        date.fromisoformat(text[:10])
+    except ValueError:
         return False
     return True
 
 
 def _quantity(schema: Schema, value: object, path: str) -> Iterator[Finding]:
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        yield _type(path, value, "a quantity: a whole number, or a text such as 500m or 4Gi")
-    elif isinstance(value, str):
+    if isinstance(value, str):
         yield from _pattern(schema, value, path)
+    elif not _is_integer(value):
+        yield _type(path, value, "a quantity: a whole number, or a text such as 500m or 4Gi")

@@ -20,10 +20,12 @@ _VALUE = r"[-A-Za-z0-9_.]*"
 _TERM = re.compile(
     rf"\s*(?:!\s*(?P<absent>{_KEY})"
     rf"|(?P<key>{_KEY})(?:\s*(?P<compare>==|=|!=)\s*(?P<value>{_VALUE})"
+    r"|\s*(?P<order>[<>])\s*(?P<bound>[-+]?\d+)"
     rf"|\s+(?P<member>in|notin)\s*\((?P<values>[^()]*)\))?)\s*",
     re.ASCII,
 )
 _LISTED = re.compile(_VALUE, re.ASCII)
+_NUMBER = re.compile(r"[-+]?\d+", re.ASCII)
 
 
 class SelectorError(ValueError):
@@ -32,7 +34,7 @@ class SelectorError(ValueError):
     def __init__(self, text: str, rest: str) -> None:
         super().__init__(
             f"{text!r} is not a label selector: cannot read {rest!r} "
-            "(write terms such as a=b, a!=b, a in (b,c), a notin (b,c), a or !a, separated by commas)"
+            "(write terms such as a=b, a!=b, a in (b,c), a notin (b,c), a>1, a<1, a or !a, separated by commas)"
         )
         self.text = text
 
@@ -66,7 +68,7 @@ def _holds(expression: LabelSelectorRequirement, labels: Labels) -> bool:
 
 
 def parse(text: str) -> Predicate:
-    """Compile a selector text such as ``a=b,c!=d,e in (x,y),!f,g``; empty text matches everything.
+    """Compile a selector text such as ``a=b,c!=d,e in (x,y),!f,g,h>1``; empty text matches everything.
 
     Raises ``SelectorError``.
     """
@@ -93,12 +95,26 @@ def _test(text: str, found: re.Match[str]) -> Predicate:
         if found["compare"] == "!=":
             return lambda labels: labels.get(key) != value
         return lambda labels: labels.get(key) == value
+    if found["order"] is not None:
+        return _ordered(key, found["order"], int(found["bound"]))
     if found["member"] is not None:
         values = _values(text, found["values"])
         if found["member"] == "notin":
             return lambda labels: labels.get(key) not in values
         return lambda labels: labels.get(key) in values
     return lambda labels: key in labels
+
+
+def _ordered(key: str, order: str, bound: int) -> Predicate:
+    """A comparison of whole numbers; a label that is none, or absent, does not satisfy it."""
+
+    def holds(labels: Labels) -> bool:
+        value = labels.get(key, "")
+        if _NUMBER.fullmatch(value) is None:
+            return False
+        return int(value) > bound if order == ">" else int(value) < bound
+
+    return holds
 
 
 def _values(text: str, listed: str) -> frozenset[str]:

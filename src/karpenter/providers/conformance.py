@@ -8,7 +8,10 @@ the provider breaks the contract. Checks use only ``CloudProvider``, so what pas
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import timedelta
 from typing import Protocol
+
+import msgspec
 
 from karpenter.api.karpenter import NodeClaim, NodePool, NodeSelectorRequirementWithMinValues
 from karpenter.model import labels, requirements
@@ -19,6 +22,7 @@ from karpenter.providers.contract import (
     InstanceNotFound,
     InsufficientCapacity,
     NodeClassNotReady,
+    Pending,
     ProviderError,
 )
 
@@ -307,6 +311,25 @@ async def the_provider_introduces_itself(stage: Stage) -> None:
     )
 
 
+async def registration_hooks_are_told_apart(stage: Stage) -> None:
+    """OPS-030, OPS-031: conditions and logs name them."""
+    names = [hook.name for hook in (await stage.provider()).registration_hooks()]
+    _expect(all(names) and len(set(names)) == len(names), f"every hook has a name of its own: {names}")
+
+
+async def registration_hooks_answer_for_a_new_machine(stage: Stage) -> None:
+    """OPS-030: satisfied, or when to ask again; a machine that has just been bought is no reason to fail."""
+    provider = await stage.provider()
+    claim = await stage.claim("one", {}, _SMALL)
+    bought = await provider.create(claim)
+    status = msgspec.structs.replace(claim.status, provider_id=bought.provider_id)
+    launched = msgspec.structs.replace(claim, status=status)
+    for hook in provider.registration_hooks():
+        answer = await hook.ask(launched)
+        wait = answer.retry_after if isinstance(answer, Pending) else None
+        _expect(wait is None or wait > timedelta(), f"hook {hook.name} is to be asked again later, not at once")
+
+
 CHECKS: tuple[Check, ...] = (
     create_returns_a_complete_machine,
     create_is_idempotent,
@@ -328,4 +351,6 @@ CHECKS: tuple[Check, ...] = (
     instance_types_are_identical_while_nothing_changes,
     instance_types_are_well_formed,
     the_provider_introduces_itself,
+    registration_hooks_are_told_apart,
+    registration_hooks_answer_for_a_new_machine,
 )

@@ -1,4 +1,4 @@
-"""The contract between the controllers and a cloud (OPS-210 ff.): nine methods and five ways to fail.
+"""The contract between the controllers and a cloud (OPS-210 ff.): ten methods and five ways to fail.
 
 ProviderError                 anything else: retried with back-off
 ├── InstanceNotFound          the instance is completely gone
@@ -9,6 +9,7 @@ ProviderError                 anything else: retried with back-off
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -46,11 +47,12 @@ class NodeClassNotReady(ProviderError):
 
 
 class LaunchFailed(ProviderError):
-    """The cloud refused the launch (OPS-228). ``reason`` becomes the reason of the claim's Launched condition."""
+    """The cloud refused the launch (OPS-228). ``reason`` and ``message`` become those of the claim's Launched condition."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason = reason
+        self.message = message
 
     def __str__(self) -> str:
         return "creating nodeclaim, " + super().__str__()
@@ -85,6 +87,32 @@ class RepairPolicy:
     toleration: timedelta
 
 
+@dataclass(frozen=True)
+class Satisfied:
+    """A registration hook has nothing left to wait for. What it learned goes onto the claim, and from there to the Node."""
+
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A registration hook is not satisfied yet. It is asked again after this long, with growing pauses where it does not say."""
+
+    retry_after: timedelta | None = None
+
+
+class RegistrationHook(Protocol):
+    """Something a cloud has to finish for a machine before pods may come (OPS-030)."""
+
+    @property
+    def name(self) -> str:
+        """What conditions and log lines call it."""
+
+    async def ask(self, claim: NodeClaim) -> Satisfied | Pending:
+        """Whether the claim's machine, whose Node has joined, may be registered. Raises ``ProviderError``. Asked repeatedly."""
+
+
 class CloudProvider(Protocol):
     """What a cloud must be able to do. All methods raise ``ProviderError`` and nothing else for cloud faults."""
 
@@ -111,6 +139,9 @@ class CloudProvider(Protocol):
 
     def repair_policies(self) -> tuple[RepairPolicy, ...]:
         """Node conditions that mean broken; empty means no node repair."""
+
+    def registration_hooks(self) -> tuple[RegistrationHook, ...]:
+        """What must be satisfied before a Node is opened to pods, in the order of reports; mostly nothing (OPS-220)."""
 
     @property
     def name(self) -> str:

@@ -91,7 +91,7 @@ class Stage:
         self._books: Informer[ConfigMap] = Informer(self.kube, kinds.CONFIG_MAP, Scope(NAMESPACE, SELECTOR))
         self._books.subscribe(self.ledger.on_machine)
         self._scheduler = Scheduler(self.kube, clock)
-        self._workloads = Workloads(self.kube)
+        self._workloads = Workloads(self.kube, self.clock)
 
     @property
     def state(self) -> ClusterState:

@@ -1,4 +1,5 @@
-"""Stand-ins for the workload controllers: Deployment, ReplicaSet, DaemonSet and the collector of pods without a node.
+"""Stand-ins for the workload controllers: Deployment, ReplicaSet, DaemonSet, disruption budgets, and the collector of pods
+without a node.
 
 Each turns a template into owned objects of the next level: a Deployment into one ReplicaSet per template (named after the
 template's hash), a ReplicaSet into pods, a DaemonSet into one pod for every node that selector and taints allow. Cleaning
@@ -23,14 +24,25 @@ from dataclasses import dataclass
 import msgspec
 
 from karpenter.api import kinds
-from karpenter.api.core import DaemonSet, Deployment, Node, Pod, PodTemplateSpec, ReplicaSet, ReplicatedSpec
+from karpenter.api.core import (
+    DaemonSet,
+    Deployment,
+    Node,
+    Pod,
+    PodDisruptionBudget,
+    PodTemplateSpec,
+    ReplicaSet,
+    ReplicatedSpec,
+)
 from karpenter.api.kinds import Kind
-from karpenter.api.meta import LabelSelector, ObjectMeta
+from karpenter.api.meta import LabelSelector, ObjectMeta, OwnerReference
 from karpenter.kube.errors import KubeError, NotFound
 from karpenter.kube.informer import Informer, Key
 from karpenter.kube.protocol import JsonObject
 from karpenter.model import pods
+from karpenter.model.clock import Clock
 from karpenter.sim import daemons
+from karpenter.sim.budgets import Budgets, CannotTell
 from karpenter.sim.following import following, key_of
 from karpenter.sim.ownership import (
     Offspring,
@@ -49,12 +61,13 @@ _RETRY_SECONDS = 1.0
 #: What to look at: kind, namespace and name, and for DaemonSets the node.
 _Task = tuple[str, Key, str]
 _NODE, _DEPLOYMENT, _REPLICA_SET, _DAEMON_SET = "Node", "Deployment", "ReplicaSet", "DaemonSet"
+_BUDGET = "PodDisruptionBudget"
 
 
 class Workloads:
     """All the controllers. ``run`` it as a task."""
 
-    def __init__(self, kube: WorkloadKube) -> None:
+    def __init__(self, kube: WorkloadKube, clock: Clock) -> None:
         self._kube = kube
         self._dirty: set[_Task] = set()
         self._wake = asyncio.Event()
@@ -62,21 +75,33 @@ class Workloads:
         self._sets: Offspring[ReplicaSet] = Offspring(kube, kinds.REPLICA_SET, _owner)
         self._children: Offspring[Pod] = Offspring(kube, kinds.POD, _pod_owner)
         self._maker = PodMaker(self._children)
+        self._budgets = Budgets(kube, clock, self._scale_of, lambda key: self._mark(_BUDGET, key))
         self._nodes: Informer[Node] = following(kube, kinds.NODE, self._on_node)
         self._pods: Informer[Pod] = following(kube, kinds.POD, self._on_pod)
         self._replica_sets: Informer[ReplicaSet] = following(kube, kinds.REPLICA_SET, self._on_replica_set)
         self._deployments: Informer[Deployment] = following(kube, kinds.DEPLOYMENT, self._on_deployment)
         self._daemon_sets: Informer[DaemonSet] = following(kube, kinds.DAEMON_SET, self._on_daemon_set)
+        self._budget_informer: Informer[PodDisruptionBudget] = following(
+            kube, kinds.POD_DISRUPTION_BUDGET, self._on_budget
+        )
         self._attend: dict[str, Callable[[Key, str], Coroutine[object, object, None]]] = {
             _NODE: self._attend_node,
             _DEPLOYMENT: self._attend_deployment,
             _REPLICA_SET: self._attend_replica_set,
             _DAEMON_SET: self._attend_daemon_set,
+            _BUDGET: lambda key, _: self._budgets.attend(key),
         }
 
     async def run(self) -> None:
         """Keep workloads as they are declared, until cancelled."""
-        informers = (self._nodes, self._pods, self._replica_sets, self._deployments, self._daemon_sets)
+        informers = (
+            self._nodes,
+            self._pods,
+            self._replica_sets,
+            self._deployments,
+            self._daemon_sets,
+            self._budget_informer,
+        )
         async with asyncio.TaskGroup() as group:
             for informer in informers:
                 group.create_task(informer.run())
@@ -112,6 +137,7 @@ class Workloads:
 
     def _on_pod(self, before: Pod | None, after: Pod | None) -> None:
         self._children.see(before, after)
+        self._budgets.see_pod(before, after)
         known = after or before
         owner = controller_of(known.metadata) if known is not None else None
         if known is None or owner is None:
@@ -144,6 +170,33 @@ class Workloads:
             return
         for node in self._nodes:
             self._mark(_DAEMON_SET, key_of(after.metadata), node.metadata.name)
+
+    def _on_budget(self, before: PodDisruptionBudget | None, after: PodDisruptionBudget | None) -> None:
+        if after is not None:
+            self._budgets.see_budget(after, self._pods)
+        elif before is not None:
+            self._budgets.forget(key_of(before.metadata))
+
+    def _scale_of(self, namespace: str, owner: OwnerReference) -> int | None:
+        """Replicas the controller of a pod is set to: those of the Deployment above a ReplicaSet, where there is one.
+
+        None when there is no such controller. Raises ``CannotTell`` for a kind without replicas.
+        """
+        kind = kinds.KINDS.get((owner.api_version, owner.kind))
+        if kind is None:
+            raise CannotTell(f'no matches for kind "{owner.kind}" in version "{owner.api_version}"')
+        if owner.kind not in (_REPLICA_SET, _DEPLOYMENT):
+            name = f"{kind.plural}.{kind.group}" if kind.group else kind.plural
+            raise CannotTell(f"{name} does not implement the scale subresource")
+        informer = self._replica_sets if owner.kind == _REPLICA_SET else self._deployments
+        found = informer.get(owner.name, namespace)
+        if found is None or found.metadata.uid != owner.uid:
+            return None
+        above = controller_of(found.metadata)
+        deployment = self._deployments.get(above.name, namespace) if above is not None else None
+        if deployment is not None and above is not None and deployment.metadata.uid == above.uid:
+            found = deployment
+        return _wanted(found.spec)
 
     async def _attend_node(self, key: Key, _: str) -> None:
         """Remove pods bound to a node that is gone: no kubelet will ever end them."""

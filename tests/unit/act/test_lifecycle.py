@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from datetime import timedelta
 
 import msgspec
 import pytest
 
+from karpenter.act.events import Recorder
+from karpenter.act.lifecycle import Lifecycle
+from karpenter.act.liveness import Timeouts
+from karpenter.act.nominate import NoNomination
+from karpenter.act.world import World as ActWorld
 from karpenter.api import kinds
 from karpenter.api.core import Taint
 from karpenter.api.karpenter import NodeClassReference, PoolTaint
 from karpenter.api.meta import OwnerReference
-from karpenter.kube.errors import Conflict, TooManyRequests, Unavailable
+from karpenter.cluster import ClusterState
+from karpenter.kube.errors import Conflict, Invalid, TooManyRequests, Unavailable
 from karpenter.model import conditions, labels
 from karpenter.providers.contract import InsufficientCapacity, LaunchFailed, NodeClassNotReady, ProviderError
+from karpenter.telemetry import Metrics
+from support.builders import NODE_CLASS
 from support.world import World, refusing, startup, story
 
 UNINITIALIZED = Taint(key="node.cloudprovider.kubernetes.io/uninitialized", value="true", effect="NoSchedule")
@@ -27,6 +36,12 @@ async def launched(world: World, **fields: object) -> None:
     await asyncio.sleep(0.1)
 
 
+def apart(world: World) -> ActWorld:
+    """What actions need, without a controller around it."""
+    recorder = Recorder(world.kube, world.clock)
+    return ActWorld(world.kube, world.cloud, ClusterState(), world.clock, recorder, Metrics())
+
+
 async def registered(world: World, **fields: object) -> None:
     await launched(world, **fields)
     await world.join()
@@ -35,7 +50,7 @@ async def registered(world: World, **fields: object) -> None:
 
 @story
 async def test_a_new_claim_gets_its_finalizer_then_its_machine(world: World) -> None:
-    """L1, OPS-003, OPS-011"""
+    """L1, OPS-003, OPS-005, OPS-007, OPS-011, OPS-013"""
     await launched(world, metadata={"labels": {"mine": "yes"}, "annotations": {"from": "user"}})
     claim = await world.get_claim()
     assert claim.metadata.finalizers == (labels.TERMINATION_FINALIZER,)
@@ -45,13 +60,14 @@ async def test_a_new_claim_gets_its_finalizer_then_its_machine(world: World) -> 
     assert claim.status.allocatable["memory"]
     assert claim.metadata.labels == {
         "mine": "yes",
+        "karpenter.kwok.sh/kwoknodeclass": "default",
         labels.INSTANCE_TYPE: "t3",
         labels.ZONE: "z1",
         labels.CAPACITY_TYPE: "on-demand",
     }
     assert claim.metadata.annotations["from"] == "cloud"
     assert await world.condition("c", "Launched") == ("True", "Launched", "")
-    assert world.writes("NodeClaim")[0] == "patch NodeClaim"
+    assert world.writes("NodeClaim") == ["patch NodeClaim", "patch NodeClaim", "patch NodeClaim/status"]
     assert world.wire.writes[0].body == {"metadata": {"finalizers": [labels.TERMINATION_FINALIZER]}}
     line = world.lines("launched nodeclaim")[0]
     assert line["NodeClaim"] == {"name": "c"}
@@ -59,34 +75,84 @@ async def test_a_new_claim_gets_its_finalizer_then_its_machine(world: World) -> 
     assert (line["instance-type"], line["zone"], line["capacity-type"]) == ("t3", "z1", "on-demand")
 
 
+FOREIGN = NodeClassReference(group="other.example", kind="OtherClass", name="default")
+
+
 @story
 async def test_a_claim_of_a_class_we_do_not_serve_is_left_alone(world: World) -> None:
-    """L2, OPS-002"""
-    foreign = NodeClassReference(group="other.example", kind="OtherClass", name="default")
-    await launched(world, node_class_ref=foreign)
+    """L2, OPS-002: in every step, from launch to expiration, and in the end; its Node and the pods there as well."""
+    await world.start()
+    await world.claim(node_class_ref=FOREIGN, expire_after="30s", pool="np")
+    machine = {"providerID": "other://machine", "capacity": {"cpu": "64"}}
+    await world.edit(kinds.NODE_CLAIM, "c", machine)
+    node = await world.join()
+    await world.running("busy", node.metadata.name)
+    before = await world.get_claim()
     await asyncio.sleep(3600)
+    assert await world.get_claim() == before
+    assert await world.get_node() == node
+    await world.edit(kinds.NODE_CLAIM, "c", finalizers=["example.com/hold"])
+    await world.kube.delete(kinds.NODE_CLAIM, "c")
+    await asyncio.sleep(60)
+    assert {call[0] for call in world.cloud.calls} <= {"list", "instance_types"}
+    assert [text for text in world.writes() if not text.endswith("Lease")] == []
+    assert [line["NodeClaim"] for line in world.lines() if "NodeClaim" in line] == []
+
+
+@story
+async def test_a_class_is_known_by_group_and_kind_whatever_its_name(world: World) -> None:
+    """OPS-002"""
+    await launched(world, node_class_ref=msgspec.structs.replace(NODE_CLASS, name="another"))
+    assert (await world.condition("c", "Launched") or ("",))[0] == "True"
+
+
+@story
+async def test_a_claim_keeps_the_labels_it_came_with(world: World) -> None:
+    """OPS-011: of two values the claim's label wins, the provider's annotation does."""
+    await launched(world, metadata={"labels": {labels.ZONE: "mine"}})
+    assert (await world.get_claim()).metadata.labels[labels.ZONE] == "mine"
+
+
+@story
+async def test_a_claim_without_a_pool_lives_like_any_other(world: World) -> None:
+    """OPS-104, API-140: no pool health and no consolidation."""
+    await world.node_class()
+    await world.pool()
+    await registered(world)
+    await asyncio.sleep(600)
     claim = await world.get_claim()
-    assert claim.metadata.finalizers == ()
-    assert claim.status.conditions == ()
-    assert world.cloud.calls == [call for call in world.cloud.calls if call[0] == "list"]
-    assert world.writes() == []
+    assert conditions.is_true(claim.status.conditions, "Ready")
+    assert {item.type for item in claim.status.conditions} == {
+        "Launched",
+        "Registered",
+        "Initialized",
+        "Ready",
+        "ConsistentStateFound",
+    }
+    assert (await world.pool_condition("NodeRegistrationHealthy"))[0] == "Unknown"
+    assert world.counted("nodes_created_total", nodepool="", zone="z1") == 1
 
 
 @pytest.mark.parametrize(
-    ("error", "events"),
-    [(NodeClassNotReady("class is broken"), 0), (InsufficientCapacity("all gone"), 1)],
+    ("error", "event", "reason"),
+    [
+        (NodeClassNotReady("class is broken"), "NodeClassNotReady", "nodeclass_not_ready"),
+        (InsufficientCapacity("all gone"), "InsufficientCapacityError", "insufficient_capacity"),
+    ],
     ids=["L3-class-not-ready", "OPS-014-no-capacity"],
 )
 @story
 async def test_a_claim_that_cannot_be_bought_goes_without_back_off(
-    world: World, error: ProviderError, events: int
+    world: World, error: ProviderError, event: str, reason: str
 ) -> None:
-    """L3, OPS-014, OPS-015"""
+    """L3, OPS-014, OPS-015, OPS-017, OPS-506, OPS-546, DIS-363, DIS-364"""
     world.cloud.refuse("create", error)
     await launched(world)
     assert not await world.has(kinds.NODE_CLAIM, "c")
     assert world.cloud.bought == []
-    assert len(await world.events("InsufficientCapacityError")) == events
+    warnings = [found for found in await world.events(about="NodeClaim") if found.type == "Warning"]
+    assert [(found.reason, found.message) for found in warnings] == [(event, f"NodeClaim c event: {error}")]
+    assert world.ended_for(reason) == 1
     assert world.lines("failed launching nodeclaim")[0]["level"] == "ERROR"
     assert world.lines("Reconciler error") == []
 
@@ -97,11 +163,18 @@ async def test_a_refused_launch_shows_the_clouds_reason_and_is_tried_again(world
     world.cloud.refuse("create", LaunchFailed("CustomReason", "instance creation failed"))
     await launched(world)
     status, reason, message = await world.condition("c", "Launched") or ("", "", "")
-    assert (status, reason) == ("Unknown", "CustomReason")
-    assert "instance creation failed" in message
+    assert (status, reason, message) == ("Unknown", "CustomReason", "instance creation failed")
     assert world.lines("Reconciler error")[0]["controller"] == "nodeclaim.lifecycle"
     await asyncio.sleep(2)
     assert len(world.cloud.bought) == 1
+
+
+@story
+async def test_a_reason_no_condition_can_have_does_not_keep_the_refusal_from_being_written(world: World) -> None:
+    """OPS-016, API-607"""
+    world.cloud.refuse("create", LaunchFailed("not a reason!", "no quota"))
+    await launched(world)
+    assert await world.condition("c", "Launched") == ("Unknown", "LaunchFailed", "not a reason!: no quota")
 
 
 @story
@@ -124,13 +197,14 @@ async def test_a_cloud_that_words_every_refusal_differently_is_not_asked_without
 
 @story
 async def test_the_machine_that_joins_becomes_the_claims_node(world: World) -> None:
-    """L6, L16, OPS-024, OPS-026"""
+    """L6, L16, OPS-001, OPS-024, OPS-026, OPS-028, OPS-045: the Node's arrival alone brings the claim on."""
     await registered(world, pool="np")
     claim, node = await world.get_claim(), await world.get_node()
     assert claim.status.node_name == "node-c"
     assert await world.condition("c", "Registered") == ("True", "Registered", "")
     assert node.metadata.labels[labels.REGISTERED] == "true"
     assert node.metadata.labels[labels.NODE_POOL] == "np"
+    assert node.metadata.labels["karpenter.kwok.sh/kwoknodeclass"] == "default"
     assert labels.UNREGISTERED_TAINT not in node.spec.taints
     assert node.metadata.finalizers == (labels.TERMINATION_FINALIZER,)
     owner = node.metadata.owner_references[0]
@@ -291,14 +365,50 @@ async def test_a_second_node_of_the_same_machine_is_waited_out(world: World) -> 
 
 @story
 async def test_a_machine_that_never_joins_is_given_up(world: World) -> None:
-    """L23, OPS-051"""
+    """L23, OPS-051, OPS-055 Beyond, DIS-362, DIS-S264: once, for one reason."""
     await launched(world)
     await asyncio.sleep(14 * 60)
     assert await world.has(kinds.NODE_CLAIM, "c")
     await asyncio.sleep(61 + 10)
     assert not await world.has(kinds.NODE_CLAIM, "c")
     assert world.cloud.instances == {}
-    assert world.lines("terminating due to timeout")[0]["reason"] == "registration_timeout"
+    (line,) = world.lines("terminating due to timeout")
+    assert (line["reason"], line["timeout"]) == ("registration_timeout", "15m0s")
+    assert world.ended_for("registration_timeout") == 1
+    assert world.ended_for("launch_timeout") == 0
+
+
+@story
+async def test_the_time_to_register_begins_with_the_launch(world: World) -> None:
+    """OPS-051 Beyond: a launch that took four minutes takes nothing from the machine's fifteen."""
+    world.cloud.refuse("create", *(ProviderError("not yet") for _ in range(8)))
+    await world.start()
+    await world.claim()
+    while not world.cloud.bought:
+        await asyncio.sleep(1)
+    assert world.elapsed > 120
+    at = world.elapsed
+    await asyncio.sleep(14.8 * 60)
+    assert (await world.get_claim()).metadata.deletion_timestamp is None
+    await asyncio.sleep(20)
+    assert not await world.has(kinds.NODE_CLAIM, "c")
+    assert world.elapsed - at < 15.5 * 60
+
+
+@story
+async def test_a_machine_that_cannot_be_written_down_is_given_up_all_the_same(world: World) -> None:
+    """OPS-051: nor does every new attempt start the clock anew."""
+    await world.start()
+    world.wire.refuse = refusing(lambda: Invalid("no such label", status=422), 10**6, "patch NodeClaim/status")
+    await world.claim()
+    await asyncio.sleep(14 * 60)
+    assert (await world.get_claim()).metadata.deletion_timestamp is None
+    await asyncio.sleep(3 * 60)
+    assert world.ended_for("registration_timeout") == 1
+    world.wire.refuse = lambda write: None
+    await asyncio.sleep(70)
+    assert not await world.has(kinds.NODE_CLAIM, "c")
+    assert world.cloud.instances == {}
 
 
 @story
@@ -312,15 +422,62 @@ async def test_a_registered_claim_is_never_given_up(world: World) -> None:
 
 @story
 async def test_a_launch_that_keeps_failing_is_given_up(world: World) -> None:
-    """L25, OPS-050"""
+    """L25, OPS-050, DIS-361"""
     world.cloud.refuse("create", *(ProviderError("no") for _ in range(1000)))
     await launched(world)
     await asyncio.sleep(60)
     assert await world.has(kinds.NODE_CLAIM, "c")
     await asyncio.sleep(5 * 60)
     assert not await world.has(kinds.NODE_CLAIM, "c")
-    lines = world.lines("terminating due to timeout")
-    assert {line["reason"] for line in lines} == {"launch_timeout"}
+    (line,) = world.lines("terminating due to timeout")
+    assert (line["reason"], line["timeout"]) == ("launch_timeout", "5m0s")
+    assert world.ended_for("launch_timeout") == 1
+
+
+@pytest.mark.parametrize("step", ["launch", "registration"])
+@story
+async def test_how_long_a_claim_may_take_can_be_chosen(world: World, step: str) -> None:
+    """OPS §1.6 Beyond"""
+    if step == "launch":
+        world.cloud.refuse("create", *(ProviderError("no") for _ in range(1000)))
+    own = apart(world)
+    lifecycle = Lifecycle(own, NoNomination(), Timeouts(timedelta(minutes=30), timedelta(minutes=40)))
+    await world.claim(metadata={"finalizers": (labels.TERMINATION_FINALIZER,)})
+    limit = 30 if step == "launch" else 40
+    for minute in range(limit + 1):
+        own.state.set_claim(await world.get_claim())
+        with suppress(ProviderError):
+            await lifecycle.look("c")
+        gone = (await world.get_claim()).metadata.deletion_timestamp is not None
+        assert gone is (minute == limit)
+        await asyncio.sleep(60)
+
+
+@story
+async def test_who_writes_an_odd_claim_by_hand_is_told(world: World) -> None:
+    """API-028: legal, and probably not meant."""
+    await launched(world, expire_after="99999999999h")
+    (event,) = await world.events("NodeClaimAdvice")
+    assert (event.type, event.involved_object.name) == ("Warning", "c")
+    assert "spec.expireAfter" in event.message
+
+
+@story
+async def test_a_claim_the_watch_still_shows_after_it_was_given_up_is_counted_once(world: World) -> None:
+    """OPS-050: whatever wakes a look at an old picture of it."""
+    world.cloud.refuse("create", *(InsufficientCapacity("none") for _ in range(5)))
+    own = apart(world)
+    metrics = own.metrics
+    lifecycle = Lifecycle(own, NoNomination())
+    own.state.set_claim(await world.claim(metadata={"finalizers": (labels.TERMINATION_FINALIZER,)}))
+    for _ in range(5):
+        await lifecycle.look("c")
+        await asyncio.sleep(5)
+    assert [call for call in world.cloud.calls if call[0] == "create"] == [("create", "c")]
+    described = {"reason": "insufficient_capacity", "nodepool": "", "capacity_type": ""}
+    modes = {"consolidation_policy": "", "termination_mode": "graceful"}
+    count = metrics.registry.get_sample_value("karpenter_nodeclaims_disrupted_total", {**described, **modes})
+    assert count == 1
 
 
 @pytest.mark.parametrize(("launches", "minutes"), [(False, 12), (True, 16)], ids=["L26-launch", "L26-registration"])
@@ -452,3 +609,29 @@ async def test_a_claim_of_the_same_name_gets_a_machine_of_its_own(world: World) 
     first, second = world.cloud.bought
     assert first != second
     assert (await world.get_claim()).status.provider_id == second
+
+
+@story
+async def test_an_expired_claim_is_not_launched_first(world: World) -> None:
+    """DIS-360: a controller that was away for long buys nothing for a claim whose time is over."""
+    await world.claim(expire_after="30s")
+    await asyncio.sleep(60)
+    await world.start()
+    await asyncio.sleep(5)
+    assert not await world.has(kinds.NODE_CLAIM, "c")
+    assert world.cloud.bought == []
+
+
+@story
+async def test_quantities_the_api_server_spells_anew_do_not_keep_a_claim(world: World) -> None:
+    """L35: nothing is written again and again because it comes back in other words."""
+    await registered(world, requests={"memory": "50000", "cpu": "1000m"})
+    await asyncio.sleep(60)
+    written = len(world.writes())
+    await asyncio.sleep(600 - 70)
+    assert len(world.writes()) == written
+    await world.kube.delete(kinds.NODE_CLAIM, "c")
+    await asyncio.sleep(30)
+    assert not await world.has(kinds.NODE_CLAIM, "c")
+    assert not await world.has(kinds.NODE, "node-c")
+    assert len(world.writes()) < written + 15

@@ -8,7 +8,8 @@ from itertools import pairwise
 
 import pytest
 
-from karpenter.act.evict import first_tier, is_forced
+from karpenter.act.evict import first_tier
+from karpenter.act.force import is_forced
 from karpenter.api import kinds
 from karpenter.api.core import Node, NodeSpec, Toleration
 from karpenter.api.meta import ObjectMeta, OwnerReference
@@ -97,6 +98,7 @@ async def test_a_node_of_two_claims_ends_as_if_it_had_none(world: World) -> None
     provider_id = (await world.get_claim()).status.provider_id
     await world.claim("twin")
     await asyncio.sleep(0.1)
+    world.cloud.hangs.add(("create", "twin"))  # or the cloud would tell the twin its own machine again
     status = {"status": {"providerID": provider_id}}
     await world.kube.patch(kinds.NODE_CLAIM, "twin", status, subresource="status")
     await asyncio.sleep(0.1)
@@ -464,7 +466,7 @@ async def test_a_kubelet_that_lives_is_drained_even_if_the_cloud_denies_its_mach
 async def test_claims_whose_machine_is_gone_are_collected(
     world: World, registered: bool, node_ready: str, node_gone: bool, instance_gone: bool, collected: bool
 ) -> None:
-    """L36, L37, L38, OPS-090, OPS-092"""
+    """L36, L37, L38, OPS-090, OPS-092, DIS-S265, DIS-S266"""
     await world.start()
     await world.claim()
     await asyncio.sleep(0.1)
@@ -543,6 +545,7 @@ def test_ordinary_pods_go_first_and_critical_daemons_last() -> None:
         (60, None, 61.0, False),
         (60, 300.0, 200.0, True),
         (60, 100.0, 200.0, False),
+        (2**62, None, 3600.0, True),
     ],
 )
 def test_when_a_pod_must_be_forced(

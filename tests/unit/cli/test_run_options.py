@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from karpenter.cli import run
 from karpenter.cli.main import app
-from karpenter.control.settings import SETTINGS, Settings, environment_name, flag_name
+from karpenter.control.settings import SETTINGS, Settings
 
 
 class Command:
@@ -18,19 +19,20 @@ class Command:
     def __init__(self) -> None:
         self.settings: list[Settings] = []
 
-    async def serve(self, settings: Settings) -> None:
+    def serve(self, settings: Settings, _market: object) -> None:
         self.settings.append(settings)
 
     def __call__(self, *arguments: str, columns: int = 200, **variables: str) -> Result:
-        environment = {name: None for name in os.environ if name.startswith("KARPENTER")}
-        environment |= {environment_name(name): None for name in SETTINGS}
-        return CliRunner().invoke(app, ["run", *arguments], env={**environment, "COLUMNS": str(columns), **variables})
+        cleared = {name: None for name in os.environ if name.startswith("KARPENTER")}
+        cleared |= {item.spelling.variable: None for item in SETTINGS.values()}
+        return CliRunner().invoke(app, ["run", *arguments], env={**cleared, "COLUMNS": str(columns), **variables})
 
 
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch) -> Command:
     made = Command()
-    monkeypatch.setattr(run, "_serve", made.serve)
+    monkeypatch.setattr(run, "_run", made.serve)
+    monkeypatch.setattr(run, "_market", lambda settings: None)
     return made
 
 
@@ -38,10 +40,57 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Command:
 def test_help_names_variable_and_default_of_every_setting(command: Command, columns: int) -> None:
     """OPS-300"""
     said = " ".join(command("--help", columns=columns).output.split())
-    for name, setting in SETTINGS.items():
-        assert flag_name(name) in said
-        assert f"[env {environment_name(name)}, default {setting.default or 'empty'}]" in said
-    assert "[env KARPENTER_PROVIDER, default simulated]" in said
+    for setting in SETTINGS.values():
+        assert all(flag in said for flag in (setting.spelling.flag, *setting.spelling.aliases))
+        assert f"[env {setting.spelling.variable}, default {setting.default or 'empty'}]" in unbroken(said)
+    assert "--check" in said
+
+
+def unbroken(text: str) -> str:
+    """Help without the breaks it makes after hyphens."""
+    return text.replace("- ", "-")
+
+
+@pytest.mark.parametrize("name", sorted(SETTINGS))
+def test_every_setting_has_a_flag_that_sets_it(command: Command, name: str) -> None:
+    """OPS-300: and every other one stays as it is."""
+    setting = SETTINGS[name]
+    value = OTHER_VALUES.get(name, "false" if setting.default == "true" else "true")
+    for flag in (setting.spelling.flag, *setting.spelling.aliases):
+        result = command(f"{flag}={value}")
+        assert result.exit_code == 0, result.output
+        changed = {key: text for key, text in command.settings.pop().described().items() if text != DEFAULTS[key]}
+        assert set(changed) == ({name} if value != DEFAULTS[name] else set())
+
+
+DEFAULTS = Settings().described()
+#: A value other than the default, where "the opposite" is none.
+OTHER_VALUES = {
+    "provider": "simulated",
+    "log_level": "debug",
+    "log_output_paths": "stderr",
+    "log_error_output_paths": "stdout",
+    "metrics_port": "1",
+    "health_probe_port": "2",
+    "kube_client_qps": "3",
+    "kube_client_burst": "4",
+    "leader_election_name": "a",
+    "leader_election_namespace": "b",
+    "memory_limit": "5",
+    "cpu_requests": "6",
+    "batch_max_duration": "7s",
+    "batch_idle_duration": "8s",
+    "preference_policy": "Ignore",
+    "min_values_policy": "BestEffort",
+    "scheduler_config": "podTopologySpread: {defaultConstraints: "
+    "[{maxSkew: 1, topologyKey: a, whenUnsatisfiable: ScheduleAnyway}]}",
+    "feature_gates": "NodeRepair=true",
+    "nomination_qps": "9",
+    "claims_per_minute": "10",
+    "instance_types_file_path": "types.json",
+    "simulated_faults_file": "faults.yaml",
+    "karpenter_service": "webhook",
+}
 
 
 @pytest.mark.parametrize(
@@ -87,7 +136,6 @@ def test_only_true_and_false_are_flags(command: Command, value: str) -> None:
     [
         (("--provider", "moon"), "simulated", "--provider='moon'"),
         ((), "moon", "KARPENTER_PROVIDER='moon'"),
-        ((), "", "KARPENTER_PROVIDER=''"),
     ],
 )
 def test_an_unknown_provider_is_refused_by_the_name_of_its_source(
@@ -104,4 +152,44 @@ def test_a_provider_can_be_named_in_either_form(command: Command) -> None:
     """OPS-300"""
     command("--provider", "simulated", KARPENTER_PROVIDER="moon")
     command(KARPENTER_PROVIDER="simulated")
-    assert len(command.settings) == 2
+    command(KARPENTER_PROVIDER="")
+    assert len(command.settings) == 3
+
+
+# -- looking without running ----------------------------------------------------------------------------------------------
+
+
+def test_check_prints_every_setting_with_its_source_and_ends(command: Command) -> None:
+    """OPS-305"""
+    result = command("--check", "--batch-max-duration=90s", "--feature-gates=NodeRepair=true", KUBE_CLIENT_QPS="7")
+    assert result.exit_code == 0
+    assert command.settings == []
+    lines = [line.split() for line in result.output.splitlines()]
+    assert ["--batch-max-duration", "1m30s", "[--batch-max-duration]"] in lines
+    assert ["--kube-client-qps", "7", "[KUBE_CLIENT_QPS]"] in lines
+    assert ["--log-level", "info"] in lines
+    assert ["--leader-election-namespace", "(empty)"] in lines
+    assert {line[0] for line in lines} == {item.spelling.flag for item in SETTINGS.values()} | {"note:"}
+    assert "note: feature gate NodeRepair: not built yet" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--log-level=loud",), "--log-level='loud' is not debug, info or error"),
+        (("--log-output-paths=/nowhere/log",), "/nowhere/log cannot be written: there is no folder /nowhere"),
+        (("--log-error-output-paths=/",), "/ is a folder"),
+    ],
+)
+def test_check_refuses_what_a_run_would_refuse(command: Command, arguments: tuple[str, ...], says: str) -> None:
+    result = command("--check", *arguments)
+    assert result.exit_code == 2
+    assert result.output == f"karpenter run: {says}\n"
+
+
+@pytest.mark.parametrize("option", ["--instance-types", "--simulated-faults-file"])
+def test_check_reads_the_files_a_run_would_read(option: str, tmp_path: Path) -> None:
+    result = Command()("--check", f"{option}={tmp_path / 'absent'}")
+    assert result.exit_code == 2
+    assert "absent" in result.output
+    assert len(result.output.splitlines()) == 1

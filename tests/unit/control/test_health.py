@@ -1,125 +1,116 @@
-"""Where probes are answered, and what is said when they cannot be."""
+"""Probes: alive while the process runs, ready when nothing keeps it from doing its part (OPS-364, O9)."""
 
 from __future__ import annotations
 
 import asyncio
-import errno
-import socket
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
-from io import StringIO
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
+from http import HTTPStatus
+from typing import Any
 
-import msgspec
-import pytest
-import structlog
+from karpenter.control import health
+from karpenter.control.health import Checks, KnownKinds
+from karpenter.control.http import Request
+from karpenter.kube.errors import Forbidden, KubeError, Unavailable, not_served
+from karpenter.kube.memory import MemoryKube, MemoryServer
+from karpenter.sim import LoopClock
+from karpenter.sim.time import run
 
-from karpenter.control import health, logging
-from karpenter.control.health import HealthServer
-
-LONGEST_SECONDS = 20
-
-
-@pytest.fixture
-def log() -> Iterator[StringIO]:
-    stream = StringIO()
-    logging.configure("info", stream)
-    yield stream
-    structlog.reset_defaults()
+START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def has_ipv6() -> bool:
-    with suppress(OSError), socket.socket(socket.AF_INET6) as probe:
-        probe.bind(("::1", 0))
-        return True
-    return False
+async def ready(checks: Checks, **query: str) -> tuple[HTTPStatus, list[str]]:
+    answer = await health.pages(checks)["/readyz"](Request("/readyz", query))
+    return answer.status, answer.body.decode().splitlines()
 
 
-@asynccontextmanager
-async def serving(port: int) -> AsyncIterator[None]:
-    task = asyncio.create_task(HealthServer(port, {}).run())
-    yield
-    assert not task.done()
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
+def well() -> str:
+    return ""
 
 
-async def answer(host: str, port: int) -> bytes:
-    """The status line of /healthz, asked for until somebody listens."""
-    async with asyncio.timeout(LONGEST_SECONDS):
-        while True:
-            try:
-                reader, writer = await asyncio.open_connection(host, port)
-                break
-            except ConnectionRefusedError:
-                await asyncio.sleep(0.01)
-        writer.write(b"GET /healthz HTTP/1.1\r\n\r\n")
-        status = await reader.readline()
-        await reader.read()
-        writer.close()
-        await writer.wait_closed()
-        return status
+async def test_a_process_that_runs_is_alive_whatever_is_wrong() -> None:
+    answer = await health.pages({"manager": lambda: "broken"})["/healthz"](Request("/healthz"))
+    assert (answer.status, answer.body) == (HTTPStatus.OK, b"ok\n")
 
 
-@pytest.fixture
-def taken() -> Iterator[socket.socket]:
-    """A socket that holds a port."""
-    with socket.socket() as holder:
-        holder.bind(("0.0.0.0", 0))
-        holder.listen()
-        yield holder
+async def test_where_all_is_well_one_word_says_so_and_details_are_there_for_who_asks() -> None:
+    checks = {"manager": well, "crd": well, "ping": well}
+    assert await ready(checks) == (HTTPStatus.OK, ["ok"])
+    listed = ["[+]manager ok", "[+]crd ok", "[+]ping ok", "readyz check passed"]
+    assert await ready(checks, verbose="") == (HTTPStatus.OK, listed)
 
 
-@pytest.fixture
-def port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+async def test_a_check_that_fails_is_named_with_what_is_wrong() -> None:
+    status, lines = await ready({"manager": lambda: "waiting for nodes", "ping": well})
+    assert status == HTTPStatus.INTERNAL_SERVER_ERROR
+    assert lines == ["[-]manager failed: waiting for nodes", "[+]ping ok", "readyz check failed"]
 
 
-@pytest.mark.parametrize(
-    "host", ["127.0.0.1", pytest.param("::1", marks=pytest.mark.skipif(not has_ipv6(), reason="no IPv6 here"))]
-)
-async def test_probes_are_answered_in_every_family(port: int, host: str) -> None:
-    """OPS-364"""
-    async with serving(port):
-        assert await answer(host, port) == b"HTTP/1.1 200 OK\r\n"
+# -- whether the API knows our kinds --------------------------------------------------------------------------------------
 
 
-async def test_a_host_without_ipv6_answers_over_ipv4(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = asyncio.start_server
+class Api:
+    """An API server, and a process that asks it."""
 
-    async def without_ipv6(respond: object, host: str | None, port: int) -> asyncio.Server:
-        if host is None:
-            raise OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address")
-        return await usual(respond, host, port)  # type: ignore[arg-type]
+    def __init__(self, clock: LoopClock) -> None:
+        self.server = MemoryServer(clock)
+        self.kube = MemoryKube(self.server)
+        self.kinds = KnownKinds(self.kube)
+        self.task = asyncio.create_task(self.kinds.run())
 
-    monkeypatch.setattr(asyncio, "start_server", without_ipv6)
-    async with serving(port):
-        assert await answer("127.0.0.1", port) == b"HTTP/1.1 200 OK\r\n"
+    def refuse(self, fault: KubeError, plural: str, times: int) -> None:
+        self.server.fail_next(fault, verb="get", plural=plural, times=times)
 
 
-async def test_a_taken_port_is_told_once_and_used_when_it_is_free(
-    taken: socket.socket, log: StringIO, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    port = taken.getsockname()[1]
-    tries = 0
-    usual = HealthServer._bound
+def story(test: Callable[[Api], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    def in_virtual_time() -> None:
+        async def main(clock: LoopClock) -> None:
+            await test(Api(clock))
 
-    async def counted(server: HealthServer) -> asyncio.Server:
-        nonlocal tries
-        tries += 1
-        return await usual(server)
+        run(main, START)
 
-    monkeypatch.setattr(HealthServer, "_bound", counted)
-    monkeypatch.setattr(health, "_RETRY_SECONDS", 0.01)
-    async with serving(port):
-        async with asyncio.timeout(LONGEST_SECONDS):
-            while tries < 3:
-                await asyncio.sleep(0.01)
-        taken.close()
-        assert await answer("127.0.0.1", port) == b"HTTP/1.1 200 OK\r\n"
-    (line,) = [msgspec.json.decode(line) for line in log.getvalue().splitlines()]
-    assert line["level"] == "ERROR"
-    assert str(port) in line["error"]
-    assert "--health-probe-port" in line["error"]
+    in_virtual_time.__name__ = test.__name__
+    return in_virtual_time
+
+
+@story
+async def test_before_anybody_was_asked_nothing_is_known(api: Api) -> None:
+    assert api.kinds.unready() == "the API server has not been asked yet"
+    await asyncio.sleep(0.1)
+    assert api.kinds.unready() == ""
+
+
+@story
+async def test_a_kind_the_api_does_not_know_is_named_until_it_does(api: Api) -> None:
+    """O9: asked every two seconds."""
+    api.refuse(not_served("nodepools", "karpenter.sh/v1"), "nodepools", 2)
+    api.refuse(not_served("nodeclaims", "karpenter.sh/v1"), "nodeclaims", 3)
+    await asyncio.sleep(1)
+    missing = "the server does not serve nodepools of karpenter.sh/v1"
+    assert api.kinds.unready() == f"{missing}; {missing.replace('nodepools', 'nodeclaims')}"
+    await asyncio.sleep(4)
+    assert api.kinds.unready() == missing.replace("nodepools", "nodeclaims")
+    await asyncio.sleep(2)
+    assert api.kinds.unready() == ""
+
+
+@story
+async def test_an_api_that_cannot_be_asked_is_not_ready_for_that_reason(api: Api) -> None:
+    api.refuse(Forbidden("nobody may get nodepools", status=403), "nodepools", 1)
+    await asyncio.sleep(1)
+    assert api.kinds.unready() == "nobody may get nodepools"
+    await asyncio.sleep(2)
+    assert api.kinds.unready() == ""
+
+
+@story
+async def test_what_was_known_counts_while_the_api_is_away_but_not_once_it_is_gone(api: Api) -> None:
+    await asyncio.sleep(1)
+    api.refuse(Unavailable("connection refused"), "nodepools", 1)
+    await asyncio.sleep(60)
+    assert api.kinds.unready() == ""
+    api.refuse(not_served("nodepools", "karpenter.sh/v1"), "nodepools", 1)
+    await asyncio.sleep(60)
+    assert "nodepools" in api.kinds.unready()
+    await asyncio.sleep(3)
+    assert api.kinds.unready() == ""

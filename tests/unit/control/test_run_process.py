@@ -22,11 +22,14 @@ COMMAND = (sys.executable, "-c", "from karpenter.cli.main import main; main()", 
 LONGEST_SECONDS = 30
 
 
+TOKEN = "s3cr3t-t0ken"
+
+
 def kubeconfig(folder: Path, server: str = "http://127.0.0.1:1") -> Path:
     path = folder / "kubeconfig"
     cluster = {"name": "c", "cluster": {"server": server}}
     context = {"name": "x", "context": {"cluster": "c", "user": "u"}}
-    user = {"name": "u", "user": {"token": "t"}}
+    user = {"name": "u", "user": {"token": TOKEN}}
     content = {"apiVersion": "v1", "kind": "Config", "current-context": "x"}
     path.write_text(json.dumps(content | {"clusters": [cluster], "contexts": [context], "users": [user]}))
     return path
@@ -140,8 +143,9 @@ class Running:
 
 
 @contextmanager
-def running(folder: Path, *arguments: str) -> Iterator[Running]:
-    environment = surroundings(folder, KUBECONFIG=str(kubeconfig(folder)))
+def running(folder: Path, *arguments: str, **variables: str) -> Iterator[Running]:
+    defaults = {"KUBECONFIG": str(kubeconfig(folder)), "METRICS_PORT": "0", "HEALTH_PROBE_PORT": "0"}
+    environment = surroundings(folder, **{**defaults, **variables})
     process = subprocess.Popen(
         [*COMMAND, *arguments], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -200,3 +204,84 @@ def test_a_taken_port_is_said_and_the_rest_goes_on(tmp_path: Path) -> None:
             assert process.end() == 0
             assert len(process.said("health probes cannot be answered")) == 1
             assert not any("stacktrace" in item for item in process.lines)
+
+
+def test_who_does_not_lead_answers_with_its_figures(tmp_path: Path) -> None:
+    """OPS-362, OPS-365, O10"""
+    port = free_port()
+    with running(tmp_path, METRICS_PORT=str(port)) as process:
+        process.wait_for("the API server cannot be used")
+        status, body = probe(port, "/metrics")
+        assert status == 200
+        assert 'leader_election_master_status{name="karpenter-leader-election"} 0.0' in body
+        assert "karpenter_build_info{" in body
+        assert "process_resident_memory_bytes" in body
+        assert [probe(port, path)[0] for path in ("/debug/pprof/", "/debug/state", "/healthz")] == [404, 404, 404]
+        assert process.end() == 0
+
+
+def test_profiling_pages_are_there_for_who_asks_for_them(tmp_path: Path) -> None:
+    """OPS-366, OPS-372"""
+    port = free_port()
+    with running(tmp_path, METRICS_PORT=str(port), ENABLE_PROFILING="true") as process:
+        process.wait_for("the API server cannot be used")
+        assert "goroutine" in probe(port, "/debug/pprof/")[1]
+        assert "thread leader election:" in probe(port, "/debug/pprof/goroutine")[1]
+        state = json.loads(probe(port, "/debug/state")[1])
+        assert (state["leader"], state["machines"], state["pendingPods"]) == (False, [], [])
+        assert process.end() == 0
+
+
+def test_alone_a_process_acts_without_being_elected(tmp_path: Path) -> None:
+    """OPS-317"""
+    with running(tmp_path, "--disable-leader-election") as process:
+        process.wait_for("the API server cannot be used")
+        assert not any("leader lease" in line["message"] for line in process.lines)
+        assert process.end() == 0
+
+
+def test_what_has_no_effect_is_said_in_one_line(tmp_path: Path) -> None:
+    with running(tmp_path, FEATURE_GATES="NodeRepiar=true", KUBERNETES_MIN_VERSION="1.19.0-0") as process:
+        line = process.wait_for("some settings have no effect")
+        process.wait_for("the API server cannot be used")
+        assert line["level"] == "INFO"
+        assert line["settings"] == [
+            "feature gate NodeRepiar: unknown and ignored; did you mean NodeRepair?",
+            "KUBERNETES_MIN_VERSION: nothing reads it",
+        ]
+        assert process.end() == 0
+
+
+def test_no_secret_is_logged_at_any_level(tmp_path: Path) -> None:
+    """Neither tokens nor passwords in addresses, in no line of a process that has much to complain of."""
+    config = str(kubeconfig(tmp_path, f"http://somebody:{TOKEN}@127.0.0.1:1"))
+    with running(tmp_path, "--disable-leader-election", KUBECONFIG=config, LOG_LEVEL="debug") as process:
+        line = process.wait_for("starting")
+        assert line["server"] == "http://127.0.0.1:1"
+        assert line["caller"].startswith("cli/process.py:")
+        process.wait_for("the API server cannot be used")
+        assert process.end() == 0
+        assert TOKEN not in "".join(process.raw)
+
+
+def test_lines_may_go_to_a_file(tmp_path: Path) -> None:
+    """OPS-324"""
+    log = tmp_path / "log"
+    with running(tmp_path, LOG_OUTPUT_PATHS=f"stdout,{log}") as process:
+        process.wait_for("the API server cannot be used")
+        assert process.end() == 0
+        assert log.read_text() == "".join(process.raw)
+
+
+def test_a_log_file_that_cannot_be_written_ends_the_process_with_one_line(tmp_path: Path) -> None:
+    code, lines = refused(tmp_path, LOG_OUTPUT_PATHS="/nowhere/log", KUBECONFIG=str(kubeconfig(tmp_path)))
+    assert (code, lines) == (2, ["karpenter run: /nowhere/log cannot be written: No such file or directory"])
+
+
+def test_a_second_signal_ends_a_process_that_takes_its_time(tmp_path: Path) -> None:
+    with running(tmp_path) as process:
+        process.wait_for("the API server cannot be used")
+        process.process.send_signal(signal.SIGTERM)
+        process.wait_for("Shutdown signal received, waiting for all workers to finish")
+        process.process.send_signal(signal.SIGTERM)
+        assert process.process.wait(LONGEST_SECONDS) in (0, -signal.SIGTERM)

@@ -6,45 +6,114 @@ from datetime import timedelta
 
 import pytest
 
-from karpenter.control.settings import SETTINGS, SettingError, Settings, environment_name, flag_name, resolve
+from karpenter.control.settings import SETTINGS, SettingError, Settings, resolve, sources, without_effect
+from karpenter.decide.provision import PreferencePolicy
+from karpenter.model.gates import DEFAULT, Gate
+
+#: Variable, flag and default of every setting of the reference's core (OPS §4.2).
+REFERENCE = [
+    ("KARPENTER_SERVICE", "--karpenter-service", ""),
+    ("METRICS_PORT", "--metrics-port", "8080"),
+    ("HEALTH_PROBE_PORT", "--health-probe-port", "8081"),
+    ("KUBE_CLIENT_QPS", "--kube-client-qps", "200"),
+    ("KUBE_CLIENT_BURST", "--kube-client-burst", "300"),
+    ("ENABLE_PROFILING", "--enable-profiling", "false"),
+    ("DISABLE_CONTROLLER_WARMUP", "--disable-controller-warmup", "true"),
+    ("DISABLE_LEADER_ELECTION", "--disable-leader-election", "false"),
+    ("LEADER_ELECTION_NAME", "--leader-election-name", "karpenter-leader-election"),
+    ("LEADER_ELECTION_NAMESPACE", "--leader-election-namespace", ""),
+    ("DISABLE_CLUSTER_STATE_OBSERVABILITY", "--disable-cluster-state-observability", "false"),
+    ("MEMORY_LIMIT", "--memory-limit", "-1"),
+    ("CPU_REQUESTS", "--cpu-requests", "1000"),
+    ("LOG_LEVEL", "--log-level", "info"),
+    ("LOG_OUTPUT_PATHS", "--log-output-paths", "stdout"),
+    ("LOG_ERROR_OUTPUT_PATHS", "--log-error-output-paths", "stderr"),
+    ("BATCH_MAX_DURATION", "--batch-max-duration", "10s"),
+    ("BATCH_IDLE_DURATION", "--batch-idle-duration", "1s"),
+    ("PREFERENCE_POLICY", "--preference-policy", "Respect"),
+    ("MIN_VALUES_POLICY", "--min-values-policy", "Strict"),
+    ("SCHEDULER_CONFIG", "--scheduler-config", ""),
+    ("IGNORE_DRA_REQUESTS", "--ignore-dra-requests", "true"),
+    ("FEATURE_GATES", "--feature-gates", ""),
+]
 
 
 def test_without_anything_every_setting_has_its_default() -> None:
     """O1"""
     assert resolve({}, {}) == Settings()
-    found = resolve({}, {}).described()
-    assert (found["batch_max_duration"], found["batch_idle_duration"]) == ("0:00:10", "0:00:01")
-    assert (found["kube_client_qps"], found["kube_client_burst"], found["health_probe_port"]) == ("200", "300", "8081")
+    assert Settings().gates == DEFAULT
+    assert set(sources({}, {}).values()) == {""}
+
+
+@pytest.mark.parametrize(("variable", "flag", "default"), REFERENCE, ids=[row[0] for row in REFERENCE])
+def test_the_settings_of_the_reference_are_all_there(variable: str, flag: str, default: str) -> None:
+    """OPS-310 to OPS-332"""
+    (found,) = [item for item in SETTINGS.values() if item.spelling.variable == variable]
+    assert (found.spelling.flag, found.default) == (flag, default)
+
+
+@pytest.mark.parametrize("name", sorted(SETTINGS))
+def test_every_setting_can_be_given_as_it_is_shown(name: str) -> None:
+    """OPS-300"""
+    shown = Settings().described()[name]
+    item = SETTINGS[name]
+    assert resolve({name: shown}, {}) == Settings()
+    assert resolve({}, {item.spelling.variable: shown}) == Settings()
+    assert item.help.endswith(".")
+
+
+def test_no_two_settings_are_written_alike() -> None:
+    spellings = [item.spelling for item in SETTINGS.values()]
+    flags = [flag for spelling in spellings for flag in (spelling.flag, *spelling.aliases)]
+    variables = [spelling.variable for spelling in spellings]
+    assert len(set(flags)) == len(flags)
+    assert len(set(variables)) == len(variables)
+
+
+def test_the_file_of_instance_types_has_two_flags_and_one_variable() -> None:
+    """OPS-352"""
+    spelling = SETTINGS["instance_types_file_path"].spelling
+    assert (spelling.flag, *spelling.aliases) == ("--instance-types", "--instance-types-file-path")
+    assert spelling.variable == "INSTANCE_TYPES_FILE_PATH"
 
 
 def test_a_flag_wins_over_the_environment() -> None:
     """O2, OPS-300"""
     environment = {"BATCH_MAX_DURATION": "30s"}
+    flags = {"batch_max_duration": "20s"}
     assert resolve({}, environment).batch_max_duration == timedelta(seconds=30)
-    assert resolve({"batch_max_duration": "20s"}, environment).batch_max_duration == timedelta(seconds=20)
-
-
-@pytest.mark.parametrize("name", sorted(SETTINGS))
-def test_every_setting_has_a_flag_and_a_variable(name: str) -> None:
-    """OPS-300"""
-    assert flag_name(name).startswith("--")
-    assert "_" not in flag_name(name)
-    assert environment_name(name) == name.upper()
-    assert hasattr(Settings(), name)
+    assert resolve(flags, environment).batch_max_duration == timedelta(seconds=20)
+    assert sources({}, environment)["batch_max_duration"] == "BATCH_MAX_DURATION"
+    assert sources(flags, environment)["batch_max_duration"] == "--batch-max-duration"
 
 
 @pytest.mark.parametrize(
     ("variable", "value"),
     [
         ("LOG_LEVEL", "trace"),
+        ("LOG_LEVEL", "INFO"),
         ("PREFERENCE_POLICY", "x"),
         ("MIN_VALUES_POLICY", "x"),
         ("BATCH_MAX_DURATION", "soon"),
+        ("BATCH_MAX_DURATION", "10"),
         ("BATCH_IDLE_DURATION", "-1s"),
         ("KUBE_CLIENT_QPS", "many"),
+        ("KUBE_CLIENT_QPS", "1_000"),
+        ("KUBE_CLIENT_QPS", " 200"),
         ("KUBE_CLIENT_BURST", "0"),
+        ("CLAIMS_PER_MINUTE", "0"),
+        ("NOMINATION_QPS", "-1"),
         ("HEALTH_PROBE_PORT", "99999"),
+        ("METRICS_PORT", "-1"),
         ("NOMINATE_PODS", "yes"),
+        ("ENABLE_PROFILING", "on"),
+        ("DISABLE_LEADER_ELECTION", "truE"),
+        ("LEADER_ELECTION_NAME", "Not_A_Name"),
+        ("LEADER_ELECTION_NAMESPACE", "a.b"),
+        ("MEMORY_LIMIT", "1Gi"),
+        ("CPU_REQUESTS", "500m"),
+        ("LOG_OUTPUT_PATHS", " , "),
+        ("KARPENTER_PROVIDER", "moon"),
     ],
 )
 def test_a_value_that_cannot_be_read_is_refused_by_name(variable: str, value: str) -> None:
@@ -56,9 +125,40 @@ def test_a_value_that_cannot_be_read_is_refused_by_name(variable: str, value: st
     assert "\n" not in text
 
 
-def test_a_bad_flag_is_refused_by_its_own_name() -> None:
-    with pytest.raises(SettingError, match=r"^--log-level='loud' is not debug, info or error$"):
-        resolve({"log_level": "loud"}, {"LOG_LEVEL": "debug"})
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ({"log_level": "loud"}, "--log-level='loud' is not debug, info or error"),
+        (
+            {"feature_gates": "NodeRepair"},
+            "--feature-gates='NodeRepair': 'NodeRepair' has no value; write NodeRepair=true or NodeRepair=false",
+        ),
+        ({"scheduler_config": "a: 1"}, "--scheduler-config='a: 1': Object contains unknown field `a`"),
+        (
+            {"instance_types_file_path": "x", "kube_client_qps": ""},
+            "--kube-client-qps='' is not a positive whole number",
+        ),
+        (
+            {"metrics_port": "8081"},
+            "--metrics-port and --health-probe-port are both 8081: choose another for one of them",
+        ),
+    ],
+    ids=["level", "O5-gates", "O7-scheduler", "empty-flag", "ports"],
+)
+def test_a_bad_flag_is_refused_by_its_own_name(flags: dict[str, str | None], says: str) -> None:
+    with pytest.raises(SettingError) as refused:
+        resolve(flags, {"LOG_LEVEL": "debug"})
+    assert str(refused.value) == says
+
+
+def test_a_long_value_is_not_repeated_in_full() -> None:
+    with pytest.raises(SettingError) as refused:
+        resolve({"scheduler_config": "x" * 10_000}, {})
+    assert len(str(refused.value)) < 200
+
+
+def test_both_ports_may_be_off() -> None:
+    assert resolve({"metrics_port": "0", "health_probe_port": "0"}, {}).metrics_port == 0
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("1m30s", 90), ("500ms", 0.5), ("0s", 0)])
@@ -67,6 +167,75 @@ def test_durations_are_numbers_with_units(text: str, seconds: float) -> None:
     assert resolve({}, {"BATCH_IDLE_DURATION": text}).batch_idle_duration == timedelta(seconds=seconds)
 
 
+@pytest.mark.parametrize("name", sorted(SETTINGS))
+def test_an_empty_variable_is_as_good_as_none(name: str) -> None:
+    """As charts leave things out."""
+    variable = SETTINGS[name].spelling.variable
+    assert resolve({}, {variable: ""}) == Settings()
+    assert sources({}, {variable: ""})[name] == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("1", True), ("t", True), ("TRUE", True), ("True", True), ("0", False), ("False", False)]
+)
+def test_switches_in_variables_may_be_spelt_as_the_reference_reads_them(text: str, expected: bool) -> None:
+    """OPS-301; a flag may not."""
+    assert resolve({}, {"ENABLE_PROFILING": text}).enable_profiling == expected
+    with pytest.raises(SettingError, match=r"^--enable-profiling='.+' is not true or false$"):
+        resolve({"enable_profiling": text}, {})
+
+
 def test_an_empty_log_level_means_the_default() -> None:
     """OPS-303"""
-    assert resolve({}, {"LOG_LEVEL": ""}).log_level == "info"
+    assert resolve({"log_level": ""}, {"LOG_LEVEL": "debug"}).log_level == "info"
+
+
+def test_values_have_their_types() -> None:
+    found = resolve(
+        {},
+        {
+            "LOG_OUTPUT_PATHS": "stdout, /tmp/log",
+            "MEMORY_LIMIT": "1073741824",
+            "CPU_REQUESTS": "-5",
+            "PREFERENCE_POLICY": "Ignore",
+            "FEATURE_GATES": "NodeRepair=true",
+        },
+    )
+    assert found.log_output_paths == ("stdout", "/tmp/log")
+    assert (found.memory_limit, found.cpu_requests) == (2**30, -5)
+    assert found.preference_policy is PreferencePolicy.IGNORE
+    assert found.gates == DEFAULT | {Gate.NODE_REPAIR}
+
+
+def test_settings_are_shown_as_they_are_written() -> None:
+    """OPS-305"""
+    shown = resolve({"batch_max_duration": "90s", "nominate_pods": "false"}, {}).described()
+    assert shown["batch_max_duration"] == "1m30s"
+    assert shown["nominate_pods"] == "false"
+    assert shown["min_values_policy"] == "Strict"
+    assert shown["feature_gates"].startswith("StaticCapacity=false,")
+
+
+def test_what_has_no_effect_is_said_with_its_consequence() -> None:
+    environment = {
+        "KARPENTER_SERVICE": "webhook",
+        "IGNORE_DRA_REQUESTS": "false",
+        "FEATURE_GATES": "NodeRepair=true,NodeRepiar=true",
+        "KUBERNETES_MIN_VERSION": "1.19.0-0",
+        "SCHEDULER_CONFIG": "podTopologySpread: {defaultConstraints: "
+        "[{maxSkew: 1, topologyKey: a, whenUnsatisfiable: ScheduleAnyway}]}",
+    }
+    said = without_effect(resolve({}, environment), environment)
+    assert [line.partition(":")[0] for line in said] == [
+        "--karpenter-service",
+        "--ignore-dra-requests",
+        "--scheduler-config",
+        "feature gate NodeRepair",
+        "feature gate NodeRepiar",
+        "KUBERNETES_MIN_VERSION",
+    ]
+
+
+def test_where_all_have_effect_nothing_is_said() -> None:
+    environment = {"FEATURE_GATES": "ReservedCapacity=true,Drift=true", "SYSTEM_NAMESPACE": "x", "CLUSTER_NAME": "c"}
+    assert without_effect(resolve({}, environment), environment) == ()

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import io
-import json
 from typing import Any
 
 import pytest
-import structlog
 
 from karpenter.act.events import NORMAL, Happening, Recorder, about_node, about_pod, shortened
 from karpenter.api import kinds
 from karpenter.api.karpenter import NodeClassReference
-from karpenter.control import logging
-from karpenter.control.health import HealthServer
 from karpenter.kube.errors import Conflict, NotFound, Unavailable
 from karpenter.model import conditions
 from support.builders import node, node_pool, pod, wanted
@@ -104,79 +99,19 @@ async def test_an_event_that_cannot_be_written_costs_only_itself(world: World) -
 
 
 @story
-async def test_a_missing_crd_keeps_the_process_alive_and_not_ready(world: World) -> None:
+async def test_a_missing_crd_keeps_the_process_unready_until_it_is_there(world: World) -> None:
     """O9, OPS-364, OPS-368"""
     missing = NotFound('the server does not serve "nodepools.karpenter.sh"', status=404)
     world.server.fail_next(missing, verb="list", plural="nodepools", times=3)
     await world.start()
     assert world.manager is not None
-    manager = world.manager
-    health = HealthServer(0, {"ping": lambda: "", "manager": manager.unready})
-    assert health.respond("/healthz") == ("200 OK", "ok\n")
-    status, body = health.respond("/readyz")
-    assert status == "500 Internal Server Error"
-    assert "[-]manager failed: nodepools" in body
-    assert "does not serve" in body
+    assert world.manager.unready().startswith("nodepools: the server does not serve")
     await asyncio.sleep(30)
-    assert health.respond("/readyz") == ("200 OK", "[+]ping ok\n[+]manager ok\n")
+    assert world.manager.unready() == ""
     assert world.lines("Starting Controller")
 
 
-def test_other_paths_are_not_found() -> None:
-    assert HealthServer(0, {}).respond("/secret")[0] == "404 Not Found"
-
-
-async def test_probes_are_answered_over_http() -> None:
-    import socket
-
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    task = asyncio.create_task(HealthServer(port, {"manager": lambda: "not yet"}).run())
-    try:
-        answer = await _ask(port, b"GET /readyz?verbose HTTP/1.1\r\nHost: x\r\nUser-Agent: kube-probe\r\n\r\n")
-    finally:
-        task.cancel()
-    assert answer.startswith(b"HTTP/1.1 500 Internal Server Error\r\n")
-    assert answer.endswith(b"[-]manager failed: not yet\n")
-
-
-async def _ask(port: int, request: bytes) -> bytes:
-    for _ in range(1000):
-        try:
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        except ConnectionError:
-            await asyncio.sleep(0)
-            continue
-        writer.write(request)
-        answer = await asyncio.wait_for(reader.read(), 10)
-        writer.close()
-        await writer.wait_closed()
-        return answer
-    raise AssertionError("nobody listens")
-
-
 # -- log lines ------------------------------------------------------------------------------------------------------------
-
-
-def test_a_log_line_is_one_json_object_with_its_keys_in_order() -> None:
-    """OPS-380, OPS-383"""
-    stream = io.StringIO()
-    logging.configure("info", stream)
-    try:
-        log = structlog.get_logger()
-        with structlog.contextvars.bound_contextvars(controller="test"):
-            log.debug("not shown")
-            log.error("text", NodePool={"name": "default"}, error="why", zone="a")
-    finally:
-        structlog.reset_defaults()
-    (line,) = stream.getvalue().splitlines()
-    found = json.loads(line)
-    assert list(found)[:4] == ["level", "time", "logger", "message"]
-    assert list(found)[-1] == "error"
-    assert (found["level"], found["message"], found["controller"]) == ("ERROR", "text", "test")
-    assert found["NodePool"] == {"name": "default"}
-    assert found["time"].endswith("Z")
 
 
 def test_long_lists_are_cut() -> None:
@@ -198,7 +133,7 @@ async def condition(world: World, type_: str, name: str = "np") -> tuple[str, st
 
 @story
 async def test_a_pool_is_ready_when_its_class_is(world: World) -> None:
-    """API-S245, API-S248, API-641"""
+    """API-S245, API-S248, API-641, OPS-103"""
     await world.pool()
     await world.start()
     assert await condition(world, "NodeClassReady") == ("False", "NodeClassNotFound", "NodeClass not found on cluster")
@@ -233,12 +168,12 @@ async def test_a_class_on_its_way_out_makes_its_pools_unready(world: World) -> N
 async def test_a_pool_that_contradicts_the_rules_says_so(world: World) -> None:
     """API-640"""
     await world.node_class()
-    await world.pool("bad", requirements=(wanted("karpenter.sh/nodepool", "In", "x"),))
+    await world.pool("bad", requirements=(wanted("karpenter.sh/capacity-type", "In", "sopt"),))
     await world.pool("good")
     await world.start()
     status, reason, message = await condition(world, "ValidationSucceeded", "bad")
     assert (status, reason) == ("False", "NodePoolValidationFailed")
-    assert "karpenter.sh/nodepool" in message
+    assert "no value is one of on-demand, reserved, spot" in message
     assert (await condition(world, "Ready", "bad"))[0] == "False"
     assert (await condition(world, "Ready", "good"))[0] == "True"
 

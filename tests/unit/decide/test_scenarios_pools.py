@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from admission import refusals
 from karpenter.api.core import Pod, Toleration
 from karpenter.api.karpenter import NodePool, PoolTaint
 from karpenter.decide.explain import skip_message
@@ -11,7 +12,6 @@ from karpenter.decide.plan import Plan
 from karpenter.decide.provision import MinValuesPolicy, Options, PreferencePolicy
 from karpenter.decide.reasons import Skip
 from karpenter.model import labels
-from karpenter.model.validation import admission_claim
 from support.builders import (
     ANY_CAPACITY,
     TYPE,
@@ -251,7 +251,7 @@ def test_min_values_count_only_what_can_be_had(pool: NodePool, waiting: Pod) -> 
     assert left(plan(pool, waiting, types=SPOT_SOLD_OUT)) == ["p"]
     relaxed = plan(pool, waiting, types=SPOT_SOLD_OUT, options=BEST_EFFORT).claims[0].claim
     assert {item.min_values for item in relaxed.spec.requirements} <= {None, 1}
-    assert admission_claim(relaxed) == ()
+    assert refusals(relaxed) == ()
 
 
 def test_min_values_count_only_values_the_pods_accept() -> None:
@@ -265,7 +265,7 @@ def test_min_values_count_only_values_the_pods_accept() -> None:
     assert (left(free), sizes(free)) == (["p"], [1])
     relaxed = plan(pool, pinned, options=BEST_EFFORT).claims[0].claim
     assert [item.min_values for item in relaxed.spec.requirements if item.key == labels.ZONE] == [1]
-    assert admission_claim(relaxed) == ()
+    assert refusals(relaxed) == ()
 
 
 def test_best_effort_relaxes_the_heavier_pool_before_it_tries_the_lighter() -> None:

@@ -162,6 +162,15 @@ def test_a_pool_left_out_is_named_beside_those_tried() -> None:
     assert "no dynamic nodepools" not in details(result)
 
 
+def test_a_ready_pool_whose_limit_was_just_made_unreadable_stops_nobody() -> None:
+    """API-027: an API server takes the limit, and Ready is about the pool before that edit."""
+    result = plan(node_pool("edited", limits={"cpu": "1e1.5"}), node_pool("fine"), pod("p"))
+    assert [item.node_pool for item in result.claims] == ["fine"]
+    (skipped,) = result.skipped_pools
+    assert (skipped.node_pool, skipped.reason) == ("edited", Skip.NOT_READY)
+    assert "spec.limits.cpu: '1e1.5' is not a quantity" in skip_message(skipped)
+
+
 def test_without_any_pool_the_reason_says_so() -> None:
     """S-011"""
     assert details(plan(pod("p"))) == "no dynamic nodepools found"

@@ -13,16 +13,17 @@ import httpx2
 import pytest
 
 from karpenter.api.core import Pod
-from karpenter.api.kinds import NODE, NODE_POOL, POD
+from karpenter.api.kinds import LEASE, NODE, NODE_POOL, POD
 from karpenter.api.meta import ObjectMeta
 from karpenter.kube import errors
 from karpenter.kube.client import KubeClient
+from karpenter.kube.observer import Finished, RequestObserver
 from karpenter.kube.protocol import EventType, WatchEvent
 from karpenter.kube.throttle import TokenBucket
 from karpenter.sim import time as virtual
 
 R = TypeVar("R")
-Answer = httpx2.Response | Exception | Callable[[httpx2.Request], httpx2.Response]
+Answer = httpx2.Response | Exception | Callable[[httpx2.Request], Awaitable[httpx2.Response]]
 
 
 @dataclass
@@ -39,7 +40,7 @@ class Server:
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
-        return answer(request) if callable(answer) else answer
+        return await answer(request) if callable(answer) else answer
 
     def body(self, index: int = 0) -> object:
         return json.loads(self.requests[index].content)
@@ -47,15 +48,34 @@ class Server:
     def query(self, index: int = 0) -> dict[str, str]:
         return dict(self.requests[index].url.params)
 
-    def ask(self, use: Callable[[KubeClient], Awaitable[R]], limit: TokenBucket | None = None) -> R:
+    def ask(
+        self,
+        use: Callable[[KubeClient], Awaitable[R]],
+        limit: TokenBucket | None = None,
+        observer: RequestObserver | None = None,
+    ) -> R:
         """The outcome of using a client of this server, in virtual time."""
 
         async def main(_: object) -> R:
             http = httpx2.AsyncClient(base_url="https://server:6443", transport=httpx2.MockTransport(self))
-            async with KubeClient(http, limit) as client:
+            async with KubeClient(http, limit, observer) as client:
                 return await use(client)
 
         return virtual.run(main, datetime(2026, 1, 1, tzinfo=UTC))
+
+
+class Hanging(Server):
+    """Takes requests and answers none, except every one about ``answering``."""
+
+    def __init__(self, answering: str = "") -> None:
+        super().__init__([])
+        self._answering = answering
+
+    async def __call__(self, request: httpx2.Request) -> httpx2.Response:
+        if self._answering and request.url.path.endswith(self._answering):
+            return ok(pod(self._answering))
+        await asyncio.Event().wait()
+        raise AssertionError
 
 
 def answered(*answers: Answer) -> Server:
@@ -168,11 +188,59 @@ def test_a_watch_asks_for_bookmarks_and_an_end() -> None:
     assert query == {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": "10"}
 
 
-def test_a_watch_waits_a_little_longer_than_the_server_promised_to_speak() -> None:
-    server = answered(stream())
-    watched(server)
-    patience = server.requests[0].extensions["timeout"]["read"]
-    assert 0 < patience - int(server.query()["timeoutSeconds"]) <= 30
+class Silent(httpx2.AsyncByteStream):
+    """A stream that says what it is given and then nothing more, without ever ending."""
+
+    def __init__(self, *said: object, gap_seconds: float = 0.0) -> None:
+        self._said = said
+        self._gap_seconds = gap_seconds
+        self.closed_at: float | None = None
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for line in self._said:
+            await asyncio.sleep(self._gap_seconds)
+            yield json.dumps(line).encode() + b"\n"
+        await asyncio.Event().wait()
+
+    async def aclose(self) -> None:
+        self.closed_at = asyncio.get_running_loop().time()
+
+
+BOOKMARK = {"type": "BOOKMARK", "object": {"kind": "Pod", "metadata": {"resourceVersion": "30"}}}
+
+
+def test_a_watch_on_which_nothing_arrives_ends_before_its_time() -> None:
+    """A server that hangs with its connections open is noticed after a minute and a half, not after ten."""
+    silent = Silent()
+    assert watched(answered(httpx2.Response(200, stream=silent))) == []
+    assert silent.closed_at is not None
+    assert 75 <= silent.closed_at <= 105
+
+
+def test_a_bookmark_a_minute_keeps_a_watch_open() -> None:
+    silent = Silent(*[BOOKMARK] * 5, gap_seconds=62)
+    assert len(watched(answered(httpx2.Response(200, stream=silent)))) == 5
+    assert silent.closed_at is not None
+    assert silent.closed_at >= 5 * 62 + 75
+
+
+def test_watches_opened_together_are_not_ended_together() -> None:
+    streams = [Silent() for _ in range(5)]
+
+    async def several(client: KubeClient) -> None:
+        await asyncio.gather(*(collected(client.watch(POD, "10")) for _ in streams))
+
+    answered(*(httpx2.Response(200, stream=each) for each in streams)).ask(several)
+    assert len({each.closed_at for each in streams}) == len(streams)
+
+
+def test_a_watch_the_server_never_accepts_is_unavailable() -> None:
+    async def opening(client: KubeClient) -> float:
+        with pytest.raises(errors.Unavailable, match=r"GET /api/v1/pods: no answer in time"):
+            await collected(client.watch(POD, "10"))
+        return asyncio.get_running_loop().time()
+
+    assert Hanging().ask(opening) == 30
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 1_000_000])
@@ -220,11 +288,6 @@ def test_an_error_within_a_watch_is_raised(code: int, reason: str, expected: typ
 
 
 def test_an_open_watch_says_so_before_there_is_news() -> None:
-    class Silent(httpx2.AsyncByteStream):
-        async def __aiter__(self) -> AsyncIterator[bytes]:
-            await asyncio.Event().wait()
-            yield b""
-
     async def first(client: KubeClient) -> WatchEvent[Pod]:
         events = client.watch(POD, "10")
         try:
@@ -359,9 +422,9 @@ def test_a_binding_names_the_node() -> None:
         (409, "AlreadyExists", errors.AlreadyExists),
         (409, "Conflict", errors.Conflict),
         (422, "Invalid", errors.Invalid),
-        (429, "TooManyRequests", errors.TooManyRequests),
         (500, "InternalError", errors.Unavailable),
         (503, "ServiceUnavailable", errors.Unavailable),
+        (504, "Timeout", errors.Unavailable),
     ],
 )
 def test_a_refused_write_raises_its_error_at_once(code: int, reason: str, expected: type[errors.KubeError]) -> None:
@@ -413,6 +476,158 @@ def test_a_write_whose_connection_breaks_is_not_repeated() -> None:
     with pytest.raises(errors.Unavailable, match="server disconnected"):
         server.ask(lambda client: client.delete(POD, "a", "ns"))
     assert len(server.requests) == 1
+
+
+Write = Callable[[KubeClient], Awaitable[object]]
+WRITES: dict[str, Write] = {
+    "create": lambda client: client.create(POD, Pod(metadata=ObjectMeta(name="a", namespace="ns"))),
+    "patch": lambda client: client.patch(POD, "a", {}, "ns"),
+    "delete": lambda client: client.delete(POD, "a", "ns"),
+    "bind": lambda client: client.bind("a", "ns", "n"),
+    "evict": lambda client: client.evict("a", "ns"),
+}
+every_write = pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+
+
+def too_busy(seconds: int) -> httpx2.Response:
+    return httpx2.Response(429, json={"kind": "Status", "code": 429}, headers={"Retry-After": str(seconds)})
+
+
+@every_write
+@pytest.mark.parametrize(
+    "fault",
+    [httpx2.ConnectError("refused"), httpx2.ConnectTimeout(""), httpx2.PoolTimeout(""), httpx2.ProxyError("502")],
+    ids=["refused", "timed-out", "no-free-connection", "proxy"],
+)
+def test_a_write_that_did_not_leave_is_repeated(write: Write, fault: Exception) -> None:
+    server = answered(fault, fault, ok(pod("a")))
+    server.ask(write)
+    assert len(server.requests) == 3
+
+
+@every_write
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        httpx2.ReadTimeout(""),
+        httpx2.WriteError("reset by peer"),
+        httpx2.RemoteProtocolError("server disconnected"),
+        httpx2.Response(503, json={"kind": "Status", "code": 503}, headers={"Retry-After": "1"}),
+        httpx2.Response(504, text="upstream timed out"),
+    ],
+    ids=["silence", "reset", "disconnected", "503", "504"],
+)
+def test_a_write_that_may_have_been_done_is_left_to_its_caller(write: Write, outcome: Answer) -> None:
+    server = answered(outcome)
+    with pytest.raises(errors.Unavailable) as raised:
+        server.ask(write)
+    assert not isinstance(raised.value, errors.NotSent)
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("name", [name for name in WRITES if name != "evict"])
+def test_a_write_the_server_was_too_busy_for_is_repeated_when_it_says(name: str) -> None:
+    server = answered(too_busy(3), ok(pod("a")))
+    server.ask(WRITES[name])
+    assert server.times == [0, 3]
+
+
+def test_a_write_is_given_up_after_ten_seconds() -> None:
+    """OPS-361: what decided it may be somebody else's matter by then."""
+    server = answered(*[too_busy(4)] * 10)
+    with pytest.raises(errors.TooManyRequests):
+        server.ask(WRITES["patch"])
+    assert server.times == [0, 4, 8]
+
+
+def test_a_write_the_server_does_not_want_for_long_is_given_up_at_once() -> None:
+    server = answered(too_busy(60))
+    with pytest.raises(errors.TooManyRequests) as raised:
+        server.ask(WRITES["create"])
+    assert (server.times, raised.value.retry_after_seconds) == ([0], 60)
+
+
+def test_a_repeated_write_takes_its_turn_again() -> None:
+    server = answered(too_busy(1), ok(pod("a")))
+    server.ask(WRITES["patch"], TokenBucket(0.2, 1))
+    assert server.times == [0, 5]
+
+
+def test_a_read_waits_a_minute_and_a_half_in_all() -> None:
+    server = answered(too_busy(60), too_busy(40))
+    with pytest.raises(errors.TooManyRequests):
+        server.ask(lambda client: client.get(POD, "a", "ns"))
+    assert server.times == [0, 60]
+
+
+def test_a_request_without_an_answer_is_ended() -> None:
+    """kube-apiserver ends what takes longer than a minute; so what takes longer was never going to be answered."""
+
+    async def hanging(client: KubeClient) -> float:
+        with pytest.raises(errors.Unavailable, match="no answer in time"):
+            await client.delete(POD, "a", "ns")
+        return asyncio.get_running_loop().time()
+
+    assert Hanging().ask(hanging) == 65
+
+
+def test_requests_that_hang_do_not_keep_others_waiting_for_ever() -> None:
+    async def many(client: KubeClient) -> float:
+        hanging = [asyncio.create_task(client.delete(POD, "a", "ns")) for _ in range(100)]
+        await asyncio.sleep(0)
+        await client.get(POD, "well", "ns")
+        done = asyncio.get_running_loop().time()
+        for task in hanging:
+            task.cancel()
+        await asyncio.gather(*hanging, return_exceptions=True)
+        return done
+
+    assert Hanging(answering="well").ask(many) <= 4 * 65
+
+
+class Notes:
+    def __init__(self) -> None:
+        self.finished_requests: list[Finished] = []
+
+    def finished(self, request: Finished) -> None:
+        self.finished_requests.append(request)
+
+
+@pytest.mark.parametrize(
+    ("use", "verb", "method", "subresource"),
+    [
+        (lambda client: client.get(POD, "a", "ns"), "GET", "GET", ""),
+        (lambda client: client.list(POD), "LIST", "GET", ""),
+        (lambda client: collected(client.watch(POD, "1")), "WATCH", "GET", ""),
+        (WRITES["create"], "CREATE", "POST", ""),
+        (WRITES["patch"], "PATCH", "PATCH", ""),
+        (lambda client: client.patch(POD, "a", {}, "ns", subresource="status"), "PATCH", "PATCH", "status"),
+        (WRITES["delete"], "DELETE", "DELETE", ""),
+        (WRITES["evict"], "CREATE", "POST", "eviction"),
+        (WRITES["bind"], "CREATE", "POST", "binding"),
+    ],
+    ids=["get", "list", "watch", "create", "patch", "patch-status", "delete", "evict", "bind"],
+)
+def test_every_request_is_told_to_the_observer(use: Write, verb: str, method: str, subresource: str) -> None:
+    """OPS-495."""
+    notes = Notes()
+    answered(page() if verb == "LIST" else ok(pod("a"))).ask(use, observer=notes)
+    assert notes.finished_requests == [Finished(verb, method, "", "v1", "pods", subresource, "200", 0.0)]
+
+
+def test_the_observer_hears_the_group_each_attempt_and_what_got_no_answer() -> None:
+    """OPS-495."""
+    notes = Notes()
+
+    async def slow(request: httpx2.Request) -> httpx2.Response:
+        await asyncio.sleep(0.25)
+        return ok({"metadata": {"name": "a"}})
+
+    server = answered(httpx2.ConnectError("refused"), too_busy(1), slow)
+    server.ask(lambda client: client.patch(LEASE, "a", {}, "ns"), observer=notes)
+    told = [(each.group, each.kind, each.code, each.seconds) for each in notes.finished_requests]
+    group, kind = "coordination.k8s.io", "leases"
+    assert told == [(group, kind, "<error>", 0), (group, kind, "429", 0), (group, kind, "200", 0.25)]
 
 
 def test_an_answer_that_does_not_decode_names_the_object() -> None:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import stat
-import sys
-from datetime import UTC, datetime, timedelta
+from base64 import b64encode
 from pathlib import Path
 
-import httpx2
 import pytest
 
 from karpenter.kube import config, errors
-from karpenter.kube.credentials import CredentialsRefused, Program, ProgramAuth
+from karpenter.kube.client import KubeClient
+from karpenter.kube.credentials import Credentials
 from karpenter.kube.explain import explain
+from karpenter.kube.program import Helper
 
 SERVER = "https://server:6443"
 
@@ -36,6 +35,14 @@ def kubeconfig(folder: Path, name: str, *, server: str = SERVER, current: str = 
         "contexts": [{"name": "main", "context": {"cluster": "main", "user": "main", "namespace": "team"}}],
         "users": [{"name": "main", "user": user or {"token": "secret"}}],
     }
+    path.write_text(json.dumps(content))
+    return path
+
+
+def with_cluster(path: Path, **cluster: object) -> Path:
+    """The kubeconfig with more said about its cluster."""
+    content = json.loads(path.read_text())
+    content["clusters"][0]["cluster"].update(cluster)
     path.write_text(json.dumps(content))
     return path
 
@@ -67,7 +74,36 @@ def test_several_files_are_merged_and_the_first_to_name_something_wins(
     assert config.load().server == "https://first"
     other = config.load(context="other")
     assert other.server == "https://other"
-    assert other._details.cluster.certificate_auth == str(tmp_path / "two" / "ca")
+    assert other._cluster.certificate_authority == str(tmp_path / "two" / "ca")
+
+
+async def test_file_names_are_relative_to_the_file_that_names_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kubeconfig(tmp_path, "one/first", current="", tokenFile="token")
+    content = json.loads((tmp_path / "one/first").read_text())
+    content["contexts"] = []
+    (tmp_path / "one/first").write_text(json.dumps(content))
+    kubeconfig(tmp_path, "two/second", tokenFile="token")
+    for folder in ("one", "two"):
+        (tmp_path / folder / "token").write_text(folder)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KUBECONFIG", os.pathsep.join(["one/first", "two/second"]))
+    # The first to name the user wins with everything it says; its context is only in the second file.
+    assert await shown(config.load()) == Credentials("Bearer one")
+
+
+async def test_the_first_to_name_a_user_wins_with_everything_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = kubeconfig(tmp_path, "first", username="jo", password="x")
+    second = kubeconfig(tmp_path, "second", token="secret")
+    monkeypatch.setenv("KUBECONFIG", os.pathsep.join(map(str, [first, second])))
+    assert await shown(config.load()) == Credentials("Basic am86eA==")
+
+
+async def shown(connection: config.Connection) -> Credentials:
+    return await connection._identity.current()
 
 
 @pytest.mark.parametrize(
@@ -80,7 +116,14 @@ def test_several_files_are_merged_and_the_first_to_name_something_wins(
         ("{current-context: c, contexts: [{name: c, context: {cluster: gone}}]}", "'gone'"),
         ("{clusters: [5]}", "not a kubeconfig"),
         ("{contexts: 5}", "not a kubeconfig"),
-        ("{contexts: [{name: c}]}", "not a kubeconfig"),
+        ("{contexts: [{context: {}}]}", "not a kubeconfig"),
+        ("{current-context: c, contexts: [{name: c}]}", "cluster '', which is not defined"),
+        ("{users: [{name: a}, {name: a}]}", "defines user 'a' twice"),
+        ("{current-context: 5}", "not a kubeconfig.*current-context"),
+        (
+            "{current-context: c, clusters: [{name: x}], contexts: [{name: c, context: {cluster: x, user: gone}}]}",
+            "'gone', who is not defined",
+        ),
     ],
 )
 def test_a_broken_file_is_named_with_what_is_wrong(tmp_path: Path, content: str, complaint: str) -> None:
@@ -113,93 +156,131 @@ async def test_a_client_announces_itself_and_its_token(tmp_path: Path) -> None:
     assert config.user_agent().startswith("karpenter/")
 
 
-def test_unusable_certificates_are_a_configuration_error(tmp_path: Path) -> None:
-    path = kubeconfig(tmp_path, "given")
-    content = json.loads(path.read_text())
-    content["clusters"][0]["cluster"]["certificate-authority"] = "missing.crt"
-    path.write_text(json.dumps(content))
-    with pytest.raises(config.ConfigError, match="given"):
-        config.connect(config.load(str(path)))
-
-
-class Helper:
-    """A credential program that gives ``token-1``, ``token-2``, ... and counts its runs."""
-
-    def __init__(self, folder: Path, expiry: datetime | None = None) -> None:
-        self._count = folder / "count"
-        self._path = folder / "helper"
-        expires = "" if expiry is None else f', "expirationTimestamp": "{expiry.isoformat()}"'
-        self._write(
-            f"import json, os, pathlib\nassert json.loads(os.environ['KUBERNETES_EXEC_INFO'])['kind'] == 'ExecCredential'\n"
-            f"count = pathlib.Path({str(self._count)!r})\n"
-            "n = int(count.read_text()) + 1 if count.exists() else 1\ncount.write_text(str(n))\n"
-            f"""print('{{"kind": "ExecCredential", "status": {{"token": "token-%d"{expires}}}}}' % n)\n"""
-        )
-
-    def _write(self, text: str) -> None:
-        self._path.write_text(f"#!{sys.executable}\n{text}")
-        self._path.chmod(self._path.stat().st_mode | stat.S_IXUSR)
-
-    @property
-    def program(self) -> Program:
-        return Program("client.authentication.k8s.io/v1", str(self._path))
-
-    async def sent(self, refused: frozenset[str] = frozenset(), requests: int = 1) -> list[str]:
-        """The credentials that arrive with some requests to a server that refuses some tokens."""
-        seen: list[str] = []
-
-        def answer(request: httpx2.Request) -> httpx2.Response:
-            seen.append(request.headers["Authorization"].removeprefix("Bearer "))
-            return httpx2.Response(401 if seen[-1] in refused else 200)
-
-        async with httpx2.AsyncClient(
-            auth=ProgramAuth(self.program), transport=httpx2.MockTransport(answer), base_url=SERVER
-        ) as http:
-            for _ in range(requests):
-                await http.get("/")
-        return seen
-
-
-async def test_a_programs_token_is_used_until_it_is_refused(tmp_path: Path) -> None:
-    helper = Helper(tmp_path)
-    assert await helper.sent(requests=2) == ["token-1", "token-1"]
-    assert await helper.sent(frozenset({"token-2"}), requests=2) == ["token-2", "token-3", "token-3"]
-
-
-@pytest.mark.parametrize(("lifetime", "expected"), [(10, ["token-1", "token-2"]), (3600, ["token-1", "token-1"])])
-async def test_a_programs_token_is_renewed_before_it_expires(
-    tmp_path: Path, lifetime: int, expected: list[str]
-) -> None:
-    helper = Helper(tmp_path, datetime.now(UTC) + timedelta(seconds=lifetime))
-    assert await helper.sent(requests=2) == expected
+_DATA = b64encode(b"text").decode()
 
 
 @pytest.mark.parametrize(
-    ("program", "complaint"),
+    ("user", "cluster", "complaint"),
     [
-        (Program("client.authentication.k8s.io/v9", "x"), "v9"),
-        (Program("client.authentication.k8s.io/v1", "no-such-program", install_hint="get it"), "cannot run.*get it"),
-        (Program("client.authentication.k8s.io/v1", "false"), "failed with code 1"),
-        (Program("client.authentication.k8s.io/v1", "echo", ("hello",)), "wrote no ExecCredential"),
-        (Program("client.authentication.k8s.io/v1", "echo", ('{"status":{}}',)), "no token"),
+        ({}, {"server": ""}, "server '' is not a URL such as"),
+        ({}, {"server": "server:6443"}, "server 'server:6443' is not a URL"),
+        ({}, {"server": "https:///path"}, "is not a URL"),
+        ({}, {"certificate-authority-data": "x"}, "certificate-authority-data is not base64"),
+        ({}, {"certificate-authority-data": _DATA}, "certificate-authority holds no certificates"),
+        ({}, {"certificate-authority": "missing.crt"}, r"cannot read .*/missing\.crt: No such file"),
+        ({}, {"certificate-authority": "x", "insecure-skip-tls-verify": True}, "only one of them can be meant"),
+        ({}, {"proxy-url": "ftp://proxy"}, "ftp://proxy"),
+        ({}, {"proxy-url": "proxy:3128"}, "proxy:3128"),
+        ({"client-certificate-data": _DATA}, {}, "only one of client-certificate and client-key"),
+        ({"client-key": "key"}, {}, "only one of client-certificate and client-key"),
+        ({"client-certificate-data": _DATA, "client-key-data": _DATA}, {}, "are not a pair in PEM"),
+        ({"client-certificate": "missing", "client-key": "missing"}, {}, r"cannot read .*/missing: No such file"),
+        ({"tokenFile": "missing"}, {}, r"cannot read .*/missing: No such file"),
+        ({"auth-provider": {"name": "gcp"}}, {}, "auth-provider.*use exec"),
+        ({"token": "t", "as-groups": ["admins"]}, {}, r"impersonates .* without a user \(as\)"),
     ],
 )
-async def test_a_program_that_gives_nothing_usable_is_named(program: Program, complaint: str) -> None:
-    async with httpx2.AsyncClient(
-        auth=ProgramAuth(program), transport=httpx2.MockTransport(lambda request: httpx2.Response(200))
-    ) as http:
-        with pytest.raises(CredentialsRefused, match=complaint):
-            await http.get(SERVER)
+def test_what_cannot_be_used_is_one_line_with_its_place(
+    tmp_path: Path, user: dict[str, object], cluster: dict[str, object], complaint: str
+) -> None:
+    path = with_cluster(kubeconfig(tmp_path, "given", **user), **cluster)
+    with pytest.raises(config.ConfigError, match=complaint) as raised:
+        config.connect(config.load(str(path)))
+    assert str(raised.value).startswith(f"{path}, context main: ")
+    assert "\n" not in str(raised.value)
 
 
-async def test_a_kubeconfigs_program_is_run(tmp_path: Path) -> None:
-    helper = Helper(tmp_path).program
-    user = {"exec": {"apiVersion": helper.api_version, "command": helper.command, "env": [{"name": "A", "value": "b"}]}}
-    client = config.connect(config.load(str(kubeconfig(tmp_path, "given", **user))))
-    async with client:
-        auth = client._http.auth
-        assert isinstance(auth, ProgramAuth)
-        assert auth._program == Program(helper.api_version, helper.command, (), {"A": "b"})
+_EXEC = {"apiVersion": "client.authentication.k8s.io/v1", "command": "helper"}
+
+
+@pytest.mark.parametrize(
+    "beside", [{"token": "secret"}, {"username": "jo", "password": "x"}], ids=["token", "password"]
+)
+def test_a_program_is_asked_only_where_there_is_nothing_else_to_show(tmp_path: Path, beside: dict[str, object]) -> None:
+    assert isinstance(config.load(str(kubeconfig(tmp_path, "given", exec=_EXEC)))._identity, Helper)
+    assert not isinstance(config.load(str(kubeconfig(tmp_path, "given", exec=_EXEC, **beside)))._identity, Helper)
+
+
+async def test_acting_for_somebody_else_is_said_with_every_request(tmp_path: Path) -> None:
+    user = {"as": "jo", "as-uid": "7", "as-groups": ["one", "two"], "as-user-extra": {"Why?": ["x", "y"]}}
+    async with config.connect(config.load(str(kubeconfig(tmp_path, "given", token="t", **user)))) as client:
+        sent = [(name, value) for name, value in headers(client) if name.startswith("impersonate")]
+    assert sent == [
+        ("impersonate-user", "jo"),
+        ("impersonate-uid", "7"),
+        ("impersonate-group", "one"),
+        ("impersonate-group", "two"),
+        ("impersonate-extra-why%3f", "x"),
+        ("impersonate-extra-why%3f", "y"),
+    ]
+
+
+@pytest.mark.parametrize(("wanted", "expected"), [({}, True), ({"disable-compression": True}, False)])
+async def test_answers_are_compressed_unless_the_kubeconfig_minds(
+    tmp_path: Path, wanted: dict[str, object], expected: bool
+) -> None:
+    path = with_cluster(kubeconfig(tmp_path, "given"), **wanted)
+    async with config.connect(config.load(str(path))) as client:
+        assert ("gzip" in dict(headers(client))["accept-encoding"]) is expected
+
+
+def headers(client: KubeClient) -> list[tuple[str, str]]:
+    return list(client._http.headers.multi_items())
+
+
+@pytest.fixture
+def pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of our service account."""
+    folder = tmp_path / "serviceaccount"
+    folder.mkdir()
+    (folder / "token").write_text("own\n")
+    (folder / "namespace").write_text("karpenter\n")
+    monkeypatch.setattr(config, "SERVICE_ACCOUNT", folder)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    return folder
+
+
+async def test_a_pod_uses_its_service_account(pod: Path) -> None:
+    found = config.load()
+    assert (found.server, found.namespace, found.source) == (
+        "https://10.0.0.1:443",
+        "karpenter",
+        "the pod's service account",
+    )
+    assert await shown(found) == Credentials("Bearer own")
+    (pod / "token").write_text("renewed")
+    assert await found._identity.renewed(Credentials("Bearer own")) == Credentials("Bearer renewed")
+
+
+@pytest.mark.parametrize(("host", "server"), [("fd00::1", "https://[fd00::1]:443"), ("api", "https://api:443")])
+def test_a_pods_cluster_may_speak_ipv6(pod: Path, monkeypatch: pytest.MonkeyPatch, host: str, server: str) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
+    assert config.load().server == server
+
+
+def test_a_pods_namespace_may_be_unknown(pod: Path) -> None:
+    (pod / "namespace").unlink()
+    assert config.load().namespace == "default"
+
+
+def test_a_pods_cluster_is_believed_by_its_authority(pod: Path) -> None:
+    (pod / "ca.crt").write_text("nonsense")
+    with pytest.raises(config.ConfigError, match="the pod's service account, context pod: certificate-authority"):
+        config.connect(config.load())
+
+
+def test_a_pod_without_a_token_is_told_what_to_do(pod: Path) -> None:
+    (pod / "token").unlink()
+    with pytest.raises(config.ConfigError, match="automountServiceAccountToken"):
+        config.load()
+
+
+def test_a_kubeconfig_comes_before_the_pods_own_cluster(
+    pod: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, "given")))
+    assert config.load().server == SERVER
 
 
 _FORBIDDEN = 'pods is forbidden: User "jo" cannot list resource "pods" in API group "" '
@@ -210,6 +291,8 @@ _FORBIDDEN = 'pods is forbidden: User "jo" cannot list resource "pods" in API gr
     [
         (errors.Unavailable("GET /: refused"), ["cannot reach", SERVER, "refused"]),
         (errors.Unavailable("CERTIFICATE_VERIFY_FAILED"), ["not trusted", "certificate-authority"]),
+        (errors.Unavailable("CERTIFICATE_VERIFY_FAILED: Hostname mismatch"), ["not trusted", "tls-server-name"]),
+        (errors.Unauthorized("helper failed with code 1"), ["no credentials for", SERVER, "helper failed"]),
         (errors.Unavailable("etcd is slow", status=500), [SERVER, "etcd is slow"]),
         (errors.Unauthorized("Unauthorized", status=401), ["credentials", "log in again"]),
         (errors.Forbidden(_FORBIDDEN + "at the cluster scope"), ["jo may not list pods at", "ClusterRole"]),

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -100,15 +103,32 @@ async def test_what_a_user_is_told(control_plane: ControlPlane) -> None:
         assert line.startswith(f"nobody may not list configmaps at {control_plane.server}")
     async with control_plane.client() as client:
         assert "does not serve nothings" in await failure(client, _UNKNOWN)
-        client._http.auth._bearer = "Bearer expired"  # type: ignore[union-attr]
+    expired = control_plane.kubeconfig_with("expired", {"token": "expired"})
+    async with config.connect(config.load(expired)) as client:
         assert "does not accept the credentials" in await failure(client, CONFIG_MAP)
+
+
+async def test_a_program_that_hands_out_a_refused_token_is_asked_for_another(
+    control_plane: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("karpenter.kube.program._PAUSE", timedelta())
+    answer = {"kind": "ExecCredential", "apiVersion": "client.authentication.k8s.io/v1", "status": {"token": "%s"}}
+    runs = tmp_path / "runs"
+    script = 'echo run >> "$0"; [ $(wc -l < "$0") = 1 ] && token=expired || token="$1"; printf "$2" "$token"'
+    arguments = ["-c", script, str(runs), control_plane.tokens["admin"], json.dumps(answer)]
+    program = {"apiVersion": answer["apiVersion"], "command": "sh", "args": arguments}
+    connection = config.load(control_plane.kubeconfig_with("program", {"exec": program}))
+    async with config.connect(connection) as one, config.connect(connection) as other:
+        for client in (one, other):
+            assert (await client.get(NAMESPACE, "default")).metadata.name == "default"
+    assert runs.read_text() == "run\nrun\n"
 
 
 async def test_a_server_that_is_not_there_is_told(control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
     found = config.load(control_plane.kubeconfig)
     async with config.connect(found) as client:
         client._http.base_url = "https://127.0.0.1:1"  # type: ignore[assignment]
-        monkeypatch.setattr("karpenter.kube.client._FIRST_DELAY_SECONDS", 0.0)
+        monkeypatch.setattr("karpenter.kube.repeating._FIRST_DELAY_SECONDS", 0.0)
         assert "cannot reach the API server" in await failure(client, CONFIG_MAP)
 
 

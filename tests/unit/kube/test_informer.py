@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -109,6 +110,28 @@ class ScriptedReader:
 
 
 @dataclass
+class PagedReader(ScriptedReader):
+    """Gives lists in pages of one pod, whose last is an error where ``expiring`` says so."""
+
+    expiring: list[bool] = field(default_factory=list)
+
+    async def pages(
+        self, kind: Kind[Pod], namespace: str = "", *, label_selector: str = "", field_selector: str = ""
+    ) -> AsyncIterator[Listing[Pod]]:
+        self._note("pages")
+        expires = bool(self.expiring) and self.expiring.pop(0)
+        answer = self.lists.pop(0)
+        if isinstance(answer, errors.KubeError):
+            raise answer
+        yield Listing((), answer.resource_version, answer.rejected)
+        for item in answer.items:
+            yield Listing((item,), answer.resource_version)
+            await asyncio.sleep(1)
+        if expires:
+            raise errors.Gone("the pages are too old")
+
+
+@dataclass
 class Watched:
     """An informer that ran, what it told its handler, and the reader it asked."""
 
@@ -126,7 +149,11 @@ def watched(
     lists: list[Listing[Pod] | errors.KubeError], *watches: Script, seconds: float = 1000, jitter: float = 0.0
 ) -> Watched:
     """Run an informer for some virtual seconds over a script."""
-    reader = ScriptedReader(lists, list(watches))
+    return ran(ScriptedReader(lists, list(watches)), seconds, jitter)
+
+
+def ran(reader: ScriptedReader, seconds: float = 1000, jitter: float = 0.0) -> Watched:
+    """Run an informer for some virtual seconds."""
     rejected: list[Rejected] = []
     told: list[tuple[Pod | None, Pod | None]] = []
 
@@ -217,7 +244,7 @@ def test_a_stream_that_breaks_is_continued_from_the_last_version() -> None:
 
 def test_a_fault_is_shown_until_there_is_news_again() -> None:
     away = [errors.Unavailable("away")]
-    broken = watched([listing()], *[away] * 100)
+    broken = watched([listing()], *[away] * 200)
     assert isinstance(broken.informer.fault, errors.Unavailable)
     mended = watched([listing()], [errors.Unavailable("away")], [bookmark("11")])
     assert mended.informer.fault is None
@@ -255,16 +282,150 @@ def test_a_version_too_old_lists_again_and_tells_only_the_differences() -> None:
     assert seen.reader.asked == ["list", "watch 10", "list", "watch 30"]
 
 
+@pytest.mark.parametrize("again", [ADDED, MODIFIED, DELETED])
+def test_what_comes_twice_after_a_reconnection_is_told_once(again: EventType) -> None:
+    first, second = pod("a", "11"), pod("a", "12")
+    seen = watched(
+        [listing()],
+        [event(ADDED, first), event(MODIFIED, second), errors.Unavailable("reset by peer")],
+        [event(again, first), event(again, second), bookmark("20")],
+    )
+    assert seen.told == [(None, first), (first, second)]
+    assert seen.informer.get("a", "ns") is second
+
+
+def test_a_deletion_is_told_once_and_what_came_before_it_does_not_come_back_to_life() -> None:
+    first, last = pod("a", "11"), pod("a", "13")
+    seen = watched(
+        [listing()],
+        [event(ADDED, first), event(DELETED, last), errors.Unavailable("reset by peer")],
+        [event(MODIFIED, pod("a", "12")), event(DELETED, last), bookmark("20"), event(MODIFIED, pod("a", "12"))],
+    )
+    assert seen.told == [(None, first), (first, None)]
+    assert seen.names == []
+
+
+def test_the_deletion_of_an_earlier_namesake_does_not_end_the_present_one() -> None:
+    before, after = pod("a", "11", uid="one"), pod("a", "13", uid="two")
+    seen = watched([listing(before)], [event(ADDED, after), event(DELETED, pod("a", "12", uid="one"))])
+    assert seen.told == [(None, before), (before, None), (None, after)]
+
+
+def test_news_out_of_order_is_told_all_the_same() -> None:
+    """The API promises order; that it is broken must cost nothing that was not known."""
+    late, early = pod("late", "11"), pod("early", "12")
+    seen = watched([listing()], [event(ADDED, early), event(ADDED, late)])
+    assert seen.told == [(None, early), (None, late)]
+    assert seen.reader.asked[-1] == "watch 12"
+
+
+def test_versions_that_are_no_numbers_are_only_compared_for_equality() -> None:
+    first, second, third = pod("a", "x9"), pod("a", "x10"), pod("a", "3")
+    seen = watched([listing(first, version="x1")], [event(MODIFIED, each) for each in (second, second, third)])
+    assert seen.told == [(None, first), (first, second), (second, third)]
+    assert seen.reader.asked[-1] == "watch 3"
+
+
+def test_an_object_made_anew_is_told_as_both_though_its_deletion_was_not_seen() -> None:
+    before, after = pod("a", "1", uid="one"), pod("a", "20", uid="two")
+    seen = watched([listing(before)], [event(MODIFIED, after)])
+    assert seen.told == [(None, before), (before, None), (None, after)]
+
+
 def test_an_object_deleted_and_made_anew_in_a_gap_is_told_as_both() -> None:
     before, after = pod("a", "1", uid="one"), pod("a", "20", uid="two")
     seen = watched([listing(before), listing(after, version="30")], [errors.Gone("too old")])
     assert seen.told == [(None, before), (before, None), (None, after)]
 
 
-def test_attempts_are_spaced_by_one_second_doubling_to_thirty() -> None:
+QUIET = [90.0]
+
+
+def test_streams_that_stay_silent_are_followed_by_a_list() -> None:
+    """OPS-109: a server restored from a back-up is silent until its versions have caught up with ours."""
+    known, missed = pod("a", "8"), pod("b", "4")
+    seen = watched([listing(known), listing(missed, version="5")], QUIET, QUIET, QUIET)
+    assert seen.reader.asked == ["list", "watch 10", "watch 10", "watch 10", "list", "watch 5"]
+    assert seen.reader.times == [0, 0, 90, 180, 270, 270]
+    assert seen.told == [(None, known), (known, None), (None, missed)]
+
+
+def test_a_stream_with_as_little_as_a_bookmark_is_not_silent() -> None:
+    spoken = [90.0, bookmark("11")]
+    seen = watched([listing()], QUIET, QUIET, spoken, QUIET, QUIET)
+    assert seen.reader.asked == ["list", *["watch 10"] * 3, *["watch 11"] * 3]
+
+
+def test_streams_that_break_are_not_silent_ones() -> None:
+    broken = [90.0, errors.Unavailable("reset by peer")]
+    assert "list" not in watched([listing()], *[broken] * 6).reader.asked[1:]
+
+
+def test_kinds_that_lost_their_streams_together_do_not_list_together() -> None:
+    readers = [ScriptedReader([listing(), listing()], [[errors.Gone("too old")]]) for _ in range(5)]
+
+    async def main(_: object) -> Informer[Pod]:
+        informers = [Informer(reader, POD) for reader in readers]
+        await asyncio.gather(*(cancelled_after(5, informer.run) for informer in informers))
+        return informers[0]
+
+    in_virtual_time(main)
+    moments = [
+        moment for reader in readers for what, moment in zip(reader.asked, reader.times, strict=True) if what == "list"
+    ]
+    again = [moment for moment in moments if moment > 0]
+    assert len(set(again)) == len(readers)
+    assert all(0.5 <= moment <= 1.0 for moment in again)
+
+
+def test_a_list_in_pages_is_told_as_a_whole() -> None:
+    lost, kept, fresh = pod("lost", "1"), pod("kept", "2"), pod("fresh", "20")
+    reader = PagedReader([listing(lost, kept), listing(fresh, kept, version="30")], [[errors.Gone("too old")]])
+    seen = ran(reader)
+    assert seen.told == [(None, lost), (None, kept), (lost, None), (None, fresh)]
+    assert seen.reader.asked == ["pages", "watch 10", "pages", "watch 30"]
+
+
+def test_listing_again_keeps_the_objects_that_are_known() -> None:
+    """Two states of fifty thousand pods at once would not fit."""
+    known = pod("a", "1")
+    seen = ran(PagedReader([listing(known), listing(pod("a", "1"), version="30")], [[errors.Gone("too old")]]))
+    assert seen.reader.asked[-1] == "watch 30"
+    assert seen.informer.get("a", "ns") is known
+
+
+def test_pages_that_expire_are_told_nothing_of_and_the_list_is_got_otherwise() -> None:
+    half, whole = listing(pod("a", "1"), pod("b", "2")), listing(pod("b", "2"), pod("c", "3"), version="30")
+    seen = ran(PagedReader([half, whole], expiring=[True]))
+    assert seen.names == ["b", "c"]
+    assert [old for old, new in seen.told if new is None] == []
+    assert seen.reader.asked == ["pages", "list", "watch 30"]
+
+
+def test_a_long_list_lets_others_have_their_turn() -> None:
+    reader = ScriptedReader([listing(*(pod(f"number-{number}") for number in range(2000)))])
+    known_at_each_turn: list[int] = []
+
+    async def main(_: object) -> Informer[Pod]:
+        informer = Informer(reader, POD)
+
+        async def somebody_else() -> None:
+            while not informer.synced:
+                known_at_each_turn.append(len(informer))
+                await asyncio.sleep(0)
+
+        await asyncio.gather(cancelled_after(5, informer.run), somebody_else())
+        return informer
+
+    assert len(in_virtual_time(main)) == 2000
+    steps = [after - before for before, after in pairwise(known_at_each_turn)]
+    assert 0 < max(steps) <= 250
+
+
+def test_attempts_are_spaced_by_one_second_doubling_to_ten() -> None:
     seen = watched([errors.Unavailable("away")] * 100, seconds=100)
     gaps = [after - before for before, after in zip(seen.reader.times, seen.reader.times[1:], strict=False)]
-    assert gaps == [1, 2, 4, 8, 16, 30, 30]
+    assert gaps == [1, 2, 4, 8, *[10] * 8]
 
 
 def test_attempts_after_news_begin_at_one_second_again() -> None:
@@ -304,6 +465,17 @@ def test_an_object_that_becomes_unreadable_keeps_its_last_good_state() -> None:
     )
     assert seen.informer.get("a", "ns") is known
     assert seen.told == [(None, known)]
+
+
+def test_an_unreadable_state_that_comes_twice_is_reported_once() -> None:
+    bad: WatchEvent[Pod] = WatchEvent(MODIFIED, "11", None, unreadable("a"))
+    seen = watched([listing(pod("a"))], [bad, errors.Unavailable("reset by peer")], [bad, bookmark("12")])
+    assert len(seen.rejected) == 1
+
+
+def test_an_unreadable_object_without_a_version_is_reported() -> None:
+    seen = watched([listing()], [WatchEvent(ADDED, "", None, unreadable("a"))])
+    assert len(seen.rejected) == 1
 
 
 def test_an_unreadable_object_can_still_be_deleted() -> None:
@@ -376,7 +548,7 @@ _STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("put"), _NAMES),
         st.tuples(st.just("delete"), _NAMES),
-        st.tuples(st.sampled_from(["break", "end", "gap"]), st.just("")),
+        st.tuples(st.sampled_from(["break", "end", "gap", "again", "swap"]), st.just("")),
     ),
     max_size=30,
 )
@@ -388,18 +560,26 @@ def test_what_handlers_are_told_always_adds_up_to_the_server_state(steps: list[t
     server: dict[str, Pod] = {}
     lists: list[Listing[Pod] | errors.KubeError] = [listing(version="0")]
     watches: list[list[WatchEvent[Pod] | errors.KubeError | float]] = [[]]
+    said: list[WatchEvent[Pod]] = []
     for number, (step, name) in enumerate(steps, start=1):
         if step == "put":
             change = MODIFIED if name in server else ADDED
             server[name] = pod(
                 name, str(number), uid=f"{name}-{number}" if change is ADDED else server[name].metadata.uid
             )
-            watches[-1].append(event(change, server[name]))
+            said.append(event(change, server[name]))
+            watches[-1].append(said[-1])
         elif step == "delete" and name in server:
-            watches[-1].append(WatchEvent(DELETED, str(number), server.pop(name)))
+            said.append(WatchEvent(DELETED, str(number), server.pop(name)))
+            watches[-1].append(said[-1])
         elif step in ("break", "end"):
             watches[-1].extend([errors.Unavailable("away")] if step == "break" else [])
             watches.append([])
+        elif step == "again":
+            # The server repeats itself, in this stream or after a reconnection.
+            watches[-1].extend(said)
+        elif step == "swap":
+            watches[-1][-2:] = reversed(watches[-1][-2:])
         elif step == "gap":
             # The stream is lost together with what it had to say: the list has to make up for it.
             watches[-1] = [errors.Gone("too old")]

@@ -11,10 +11,11 @@ from typing import Any
 import httpx2
 import pytest
 
-from karpenter.kube.errors import Unavailable
+from karpenter.kube.errors import TooManyRequests, Unavailable
 from karpenter.kube.memory import MemoryServer
 from karpenter.kube.memory.tables import age, at
 from karpenter.kube.serve import app, kubeconfig
+from karpenter.sim.time import LoopClock, run
 
 _NOW = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
 _TABLE = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}
@@ -55,10 +56,6 @@ async def _post(http: httpx2.AsyncClient, path: str, body: Any, status: int = 20
     response = await http.post(path, json=body)
     assert response.status_code == status, response.text
     return response.json()
-
-
-async def _patch(http: httpx2.AsyncClient, path: str, kind: str, body: Any) -> httpx2.Response:
-    return await http.patch(path, content=json.dumps(body), headers={"Content-Type": f"application/{kind}"})
 
 
 async def test_discovery_names_every_resource_and_its_subresources(http: httpx2.AsyncClient) -> None:
@@ -109,17 +106,6 @@ async def test_a_dry_run_is_refused_rather_than_done(http: httpx2.AsyncClient) -
     assert (await http.get(f"{_MAPS}/a")).status_code == 404
 
 
-async def test_lists_come_in_pages(http: httpx2.AsyncClient) -> None:
-    for name in "abc":
-        await _post(http, _MAPS, {"metadata": {"name": name}})
-    first = (await http.get(_MAPS, params={"limit": "2"})).json()
-    assert (first["kind"], first["metadata"]["remainingItemCount"]) == ("ConfigMapList", 1)
-    rest = (await http.get(_MAPS, params={"limit": "2", "continue": first["metadata"]["continue"]})).json()
-    assert [item["metadata"]["name"] for item in first["items"] + rest["items"]] == ["a", "b", "c"]
-    again = await http.get(_MAPS, params={"limit": "2", "continue": first["metadata"]["continue"]})
-    assert (again.status_code, again.json()["reason"]) == (410, "Expired")
-
-
 async def test_pods_show_the_usual_columns(http: httpx2.AsyncClient) -> None:
     spec = {"containers": [{"name": "c"}]}
     await _post(http, "/api/v1/namespaces/default/pods", {"metadata": {"name": "a"}, "spec": spec})
@@ -148,75 +134,9 @@ async def test_defaults_of_our_kinds_are_written_out(http: httpx2.AsyncClient) -
 
 async def test_a_pool_that_is_wrong_says_where(http: httpx2.AsyncClient) -> None:
     status = await _post(http, _POOLS, {**_POOL, "spec": {**_POOL["spec"], "weight": 0}}, 422)
-    assert "$.spec.weight" in status["message"]
-
-
-async def test_replacing_one_of_our_objects_needs_its_version(http: httpx2.AsyncClient) -> None:
-    made = await _post(http, _POOLS, _POOL)
-    changed = {**made, "spec": {**made["spec"], "weight": 5}}
-    stale = {**changed, "metadata": {**changed["metadata"], "resourceVersion": "1"}}
-    unversioned = {**changed, "metadata": {"name": "general"}}
-    assert (await http.put(f"{_POOLS}/general", json=stale)).status_code == 409
-    assert (await http.put(f"{_POOLS}/general", json=unversioned)).status_code == 422
-    assert (await http.put(f"{_POOLS}/general", json=changed)).json()["metadata"]["generation"] == 2
-
-
-async def test_every_patch_format_is_understood(http: httpx2.AsyncClient) -> None:
-    container = {"name": "c", "image": "1", "args": ["x"]}
-    spec = {"replicas": 2, "template": {"spec": {"containers": [container]}}}
-    await _post(http, _DEPLOYMENTS, {"metadata": {"name": "web"}, "spec": spec})
-    path = f"{_DEPLOYMENTS}/web"
-    image = {"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "2"}]}}}}
-    merged = (await _patch(http, path, "strategic-merge-patch+json", image)).json()
-    assert merged["spec"]["template"]["spec"]["containers"] == [{**container, "image": "2"}]
-    operations = [{"op": "replace", "path": "/spec/replicas", "value": 7}]
-    assert (await _patch(http, path, "json-patch+json", operations)).json()["spec"]["replicas"] == 7
-    labelled = (await _patch(http, path, "merge-patch+json", {"metadata": {"labels": {"a": "b"}}})).json()
-    assert labelled["metadata"]["labels"] == {"a": "b"}
-    assert (await _patch(http, path, "json-patch+json", [{"op": "remove", "path": "/none"}])).status_code == 422
-    assert (await _patch(http, path, "xml", {})).status_code == 415
-
-
-async def test_server_side_apply_creates_or_merges(http: httpx2.AsyncClient) -> None:
-    head = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
-    first = await _patch(http, f"{_MAPS}/a", "apply-patch+yaml", {**head, "data": {"x": "1"}})
-    second = await _patch(http, f"{_MAPS}/a", "apply-patch+yaml", {**head, "data": {"y": "2"}})
-    assert (first.status_code, second.status_code) == (201, 200)
-    assert second.json()["data"] == {"x": "1", "y": "2"}
-
-
-async def test_a_deployment_can_be_scaled(http: httpx2.AsyncClient) -> None:
-    spec = {"replicas": 2, "selector": {"matchLabels": {"app": "web"}}}
-    await _post(http, _DEPLOYMENTS, {"metadata": {"name": "web"}, "spec": spec})
-    scale = (await http.get(f"{_DEPLOYMENTS}/web/scale")).json()
-    assert (scale["kind"], scale["spec"], scale["status"]["selector"]) == ("Scale", {"replicas": 2}, "app=web")
-    scale["spec"]["replicas"] = 5
-    assert (await http.put(f"{_DEPLOYMENTS}/web/scale", json=scale)).json()["spec"] == {"replicas": 5}
-    patched = await _patch(http, f"{_DEPLOYMENTS}/web/scale", "merge-patch+json", {"spec": {"replicas": 0}})
-    assert patched.json()["spec"] == {"replicas": 0}
-    assert (await http.get(f"{_DEPLOYMENTS}/web")).json()["spec"]["replicas"] == 0
-    assert (await http.put(f"{_DEPLOYMENTS}/web/scale", json=scale)).status_code == 409
-    assert (await http.get(f"{_MAPS}/web/scale")).status_code == 404
-
-
-async def test_a_refused_eviction_says_when_to_come_back(http: httpx2.AsyncClient, server: MemoryServer) -> None:
-    status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
-    pod = {"metadata": {"name": "a", "namespace": "default", "labels": {"app": "web"}}, "spec": {"nodeName": "n"}}
-    server.load([{"apiVersion": "v1", "kind": "Pod", **pod, "status": status}])
-    budget = {"selector": {"matchLabels": {"app": "web"}}, "maxUnavailable": 0}
-    path = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
-    await _post(http, path, {"metadata": {"name": "b"}, "spec": budget})
-    response = await http.post("/api/v1/namespaces/default/pods/a/eviction", json={"metadata": {"name": "a"}})
-    assert (response.status_code, response.json()["reason"]) == (429, "TooManyRequests")
-    assert int(response.headers["Retry-After"]) == response.json()["details"]["retryAfterSeconds"] > 0
-
-
-async def test_dependents_can_be_orphaned(http: httpx2.AsyncClient) -> None:
-    owner = (await _post(http, _MAPS, {"metadata": {"name": "owner"}}))["metadata"]
-    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["uid"]}
-    await _post(http, _MAPS, {"metadata": {"name": "child", "ownerReferences": [reference]}})
-    await http.request("DELETE", f"{_MAPS}/owner", json={"propagationPolicy": "Orphan"})
-    assert (await http.get(f"{_MAPS}/child")).json()["metadata"]["ownerReferences"] == []
+    assert status["message"] == (
+        'NodePool.karpenter.sh "general" is invalid: spec.weight: 0 is too small, the least is 1'
+    )
 
 
 async def test_a_collection_can_be_deleted_by_selector(http: httpx2.AsyncClient) -> None:
@@ -226,48 +146,48 @@ async def test_a_collection_can_be_deleted_by_selector(http: httpx2.AsyncClient)
     assert [item["metadata"]["name"] for item in (await http.get(_MAPS)).json()["items"]] == ["b"]
 
 
-async def _watched(http: httpx2.AsyncClient, server: MemoryServer, params: dict[str, str], **headers: str) -> list[Any]:
-    """The lines of a watch that the server closes after one more object was made."""
-    watch = asyncio.create_task(http.get(_MAPS, params={"watch": "true", **params}, headers=headers))
+async def test_a_watch_can_come_as_tables(http: httpx2.AsyncClient, server: MemoryServer) -> None:
+    params = {"watch": "true", "resourceVersion": str(server.revision)}
+    watch = asyncio.create_task(http.get(_MAPS, params=params, headers=_TABLE))
     for _ in range(10):  # turns enough for the watch to open
         await asyncio.sleep(0)
     await _post(http, _MAPS, {"metadata": {"name": "late"}})
     for _ in range(10):
         await asyncio.sleep(0)
     server.close_watches()
-    return [json.loads(line) for line in (await watch).text.splitlines()]
-
-
-async def test_a_watch_without_a_version_starts_with_what_is_there(
-    http: httpx2.AsyncClient, server: MemoryServer
-) -> None:
-    await _post(http, _MAPS, {"metadata": {"name": "early"}})
-    lines = await _watched(http, server, {})
-    assert [(line["type"], line["object"]["metadata"]["name"]) for line in lines] == [
-        ("ADDED", "early"),
-        ("ADDED", "late"),
-    ]
-
-
-async def test_a_streaming_list_marks_the_end_of_its_initial_events(
-    http: httpx2.AsyncClient, server: MemoryServer
-) -> None:
-    await _post(http, _MAPS, {"metadata": {"name": "early"}})
-    lines = await _watched(http, server, {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"})
-    assert [line["type"] for line in lines] == ["ADDED", "BOOKMARK", "ADDED"]
-    assert lines[1]["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
-
-
-async def test_a_watch_can_come_as_tables(http: httpx2.AsyncClient, server: MemoryServer) -> None:
-    [line] = await _watched(http, server, {"resourceVersion": str(server.revision)}, **_TABLE)
+    [line] = [json.loads(line) for line in (await watch).text.splitlines()]
     assert line["object"]["kind"] == "Table"
     assert line["object"]["rows"][0]["cells"][0] == "late"
+
+
+def test_a_quiet_watch_is_told_every_minute_how_far_the_server_has_got() -> None:
+    async def story(clock: LoopClock) -> list[Any]:
+        server = MemoryServer(clock)
+        transport = httpx2.ASGITransport(app=app(server))
+        params = {"watch": "true", "resourceVersion": str(server.revision), "allowWatchBookmarks": "true"}
+        async with httpx2.AsyncClient(transport=transport, base_url="http://memory") as http:
+            watch = asyncio.create_task(http.get(_MAPS, params={**params, "timeoutSeconds": "200"}))
+            for seconds, name in ((70, "one"), (60, "two")):
+                server.create(server.resource("", "v1", "nodes"), "", {"metadata": {"name": name}})
+                await asyncio.sleep(seconds)
+            lines = (await watch).text.splitlines()
+        return [int(json.loads(line)["object"]["metadata"]["resourceVersion"]) - server.revision for line in lines]
+
+    # After the second minute the second node, and after the third nothing, because nothing had moved.
+    assert run(story, _NOW) == [-1, 0]
 
 
 async def test_a_watch_from_a_version_too_old_is_gone(http: httpx2.AsyncClient, server: MemoryServer) -> None:
     server.compact()
     response = await http.get(_MAPS, params={"watch": "true", "resourceVersion": "1"})
     assert (response.status_code, response.json()["reason"]) == (410, "Expired")
+
+
+async def test_an_injected_throttle_says_when_to_come_back(http: httpx2.AsyncClient, server: MemoryServer) -> None:
+    server.fail_next(TooManyRequests("later", retry_after_seconds=2.5), verb="list")
+    response = await http.get(_MAPS)
+    assert (response.status_code, response.headers["Retry-After"]) == (429, "3")
+    assert response.json()["details"] == {"retryAfterSeconds": 3}
 
 
 async def test_injected_errors_strike_http_calls_too(http: httpx2.AsyncClient, server: MemoryServer) -> None:

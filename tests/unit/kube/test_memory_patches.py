@@ -131,7 +131,6 @@ def test_json_patches_follow_rfc_6902(operations: object, expected: object) -> N
     [
         {"op": "test", "path": "/a/0", "value": "other"},
         {"op": "remove", "path": "/none"},
-        {"op": "replace", "path": "/none", "value": 1},
         {"op": "add", "path": "/none/deeper", "value": 1},
         {"op": "add", "path": "/a/7", "value": 1},
         {"op": "add", "path": "a", "value": 1},

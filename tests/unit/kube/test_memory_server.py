@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -13,7 +15,7 @@ from karpenter.api.kinds import CONFIG_MAP, EVENT, KWOK_NODE_CLASS, NODE, POD
 from karpenter.api.kwok import KWOKNodeClass
 from karpenter.api.meta import ObjectMeta
 from karpenter.kube.errors import Conflict, Gone, Invalid, NotFound, Unavailable
-from karpenter.kube.memory import MemoryKube, MemoryServer, Query, Resource
+from karpenter.kube.memory import MemoryKube, MemoryServer, Part, Query, Resource, garbage
 from karpenter.kube.memory.server import BOOKMARK_EVERY
 from karpenter.kube.protocol import EventType
 
@@ -111,15 +113,6 @@ async def test_a_simulated_class_is_ready_from_the_start(kube: MemoryKube) -> No
     assert [(item.type, item.status) for item in made.status.conditions] == [("Ready", "True")]
 
 
-async def test_a_pod_takes_over_zone_and_region_of_its_node(kube: MemoryKube) -> None:
-    labels = {"topology.kubernetes.io/zone": "z-1", "topology.kubernetes.io/region": "r-1", "other": "x"}
-    await kube.create(NODE, core.Node(metadata=ObjectMeta(name="n", labels=labels)))
-    await kube.create(POD, core.Pod(metadata=ObjectMeta(name="a", namespace="default")))
-    await kube.bind("a", "default", "n")
-    bound = await kube.get(POD, "a", "default")
-    assert bound.metadata.labels == {"topology.kubernetes.io/zone": "z-1", "topology.kubernetes.io/region": "r-1"}
-
-
 async def test_requests_default_to_limits(server: MemoryServer, kube: MemoryKube) -> None:
     container = core.Container(
         name="c", resources=core.ResourceRequirements(limits={"cpu": "1", "memory": "1Gi"}, requests={"cpu": "500m"})
@@ -202,20 +195,31 @@ async def test_a_reader_that_falls_behind_the_history_is_told(server: MemoryServ
 def test_pages_show_one_moment(server: MemoryServer, config_maps: Resource) -> None:
     for name in "abcde":
         server.create(config_maps, "default", {"metadata": {"name": name}})
-    first = server.page(config_maps, Query(), 2)
+    first = server.page(config_maps, Query(), Part(2))
     server.delete(config_maps, "default", "c")
-    second = server.page(config_maps, Query(), 2, first.token)
-    last = server.page(config_maps, Query(), 2, second.token)
+    second = server.page(config_maps, Query(), Part(2, token=first.token))
+    last = server.page(config_maps, Query(), Part(2, token=second.token))
     assert [entry.name for page in (first, second, last) for entry in page.entries] == list("abcde")
     assert (first.remaining, second.remaining, last.token) == (3, 1, "")
     assert first.version == second.version == last.version
+
+
+def test_a_list_whose_pages_are_forgotten_is_worked_out_from_the_history(
+    server: MemoryServer, config_maps: Resource
+) -> None:
+    for name in "abcde":
+        server.create(config_maps, "default", {"metadata": {"name": name}})
+    first = server.page(config_maps, Query(), Part(2))
+    server.delete(config_maps, "default", "c")
+    server.create(config_maps, "default", {"metadata": {"name": "cc"}})
+    for _ in range(40):  # more lists than are kept
+        server.create(config_maps, "default", {"metadata": {"generateName": "x-"}})
+        server.page(config_maps, Query(), Part(1))
+    rest = server.page(config_maps, Query(), Part(token=first.token))
+    assert [entry.name for entry in rest.entries] == list("cde")
+    server.compact()
     with pytest.raises(Gone):
-        server.page(config_maps, Query(), 2, first.token)
-
-
-def test_a_future_version_cannot_be_watched(server: MemoryServer, config_maps: Resource) -> None:
-    with pytest.raises(Unavailable):
-        server.watch(config_maps, Query(), server.revision + 1)
+        server.page(config_maps, Query(), Part(token=first.token))
 
 
 async def test_events_live_for_an_hour(server: MemoryServer, kube: MemoryKube, clock: _Clock) -> None:
@@ -243,10 +247,35 @@ async def test_a_terminating_namespace_waits_for_its_running_pods(server: Memory
 
 
 async def test_ten_thousand_pods_are_written_and_listed_within_seconds(server: MemoryServer, kube: MemoryKube) -> None:
-    """The server must not be what a simulation waits for: about 20 microseconds a pod on an idle core, 500 allowed."""
+    """The server must not be what a simulation waits for: about 50 microseconds a pod, 500 allowed."""
     pods = server.resource("", "v1", "pods")
-    started = asyncio.get_running_loop().time()
+    started = time.process_time()
     for number in range(10_000):
         server.create(pods, "default", {"metadata": {"name": f"p-{number}"}, "spec": {"containers": [{"name": "c"}]}})
     assert len((await kube.list(POD)).items) == 10_000
-    assert asyncio.get_running_loop().time() - started < 5
+    assert time.process_time() - started < 5
+
+
+def _child(uid: str) -> dict[str, Any]:
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": uid}
+    return {"metadata": {"name": "child", "ownerReferences": [reference]}}
+
+
+def test_an_owner_this_server_has_never_seen_counts_as_alive(server: MemoryServer, config_maps: Resource) -> None:
+    """A real cluster would collect the object. What is loaded here may be a part of one."""
+    server.create(config_maps, "default", _child("elsewhere"))
+    assert server.get(config_maps, "default", "child").owners == ("elsewhere",)
+
+
+def test_the_dead_are_remembered_for_a_while_only(
+    server: MemoryServer, config_maps: Resource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(garbage, "_REMEMBERED_DEAD", 2)
+    uids = [server.create(config_maps, "default", {"metadata": {"name": name}}).uid for name in "abc"]
+    for name in "abc":
+        server.delete(config_maps, "default", name)
+    server.create(config_maps, "default", _child(uids[2]))
+    with pytest.raises(NotFound):
+        server.get(config_maps, "default", "child")
+    server.create(config_maps, "default", _child(uids[0]))
+    assert server.get(config_maps, "default", "child").owners == (uids[0],)

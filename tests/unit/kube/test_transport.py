@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from controlplane.harness import ControlPlane
-from karpenter.kube import config
+from karpenter.api.kinds import CONFIG_MAP
+from karpenter.kube import config, errors
 from karpenter.kube.client import KubeClient
 from karpenter.kube.memory import MemoryServer
 from karpenter.kube.serve import kubeconfig, serving
@@ -68,8 +70,29 @@ async def test_a_real_server_is_probed_too_with_its_certificate_and_our_token_ch
         ({"HTTPS_PROXY": "http://proxy:3128", "NO_PROXY": "localhost,.example"}, "https://api.example:6443", None),
         ({"HTTPS_PROXY": "http://proxy:3128", "NO_PROXY": "10.0.0.1"}, "https://10.0.0.1:6443", None),
         ({"HTTPS_PROXY": "http://proxy:3128", "NO_PROXY": "*"}, "https://api:6443", None),
+        ({"HTTPS_PROXY": "http://proxy:3128", "NO_PROXY": ".svc, 10.96.0.0/12"}, "https://10.96.0.1:443", None),
+        ({"HTTPS_PROXY": "http://proxy:3128", "NO_PROXY": "fd00::/8"}, "https://[fd00::1]:443", None),
+        ({"HTTPS_PROXY": "http://proxy:3128", "NO_PROXY": "a/b,10.0.0.0/33"}, "https://10.0.0.1", "http://proxy:3128"),
+        ({"HTTPS_PROXY": "http://proxy:3128", "NO_PROXY": "10.96.0.0/12"}, "https://api:443", "http://proxy:3128"),
+        ({"HTTPS_PROXY": "http://proxy:3128"}, "https://127.0.0.1:6443", None),
+        ({"HTTPS_PROXY": "http://proxy:3128"}, "https://localhost:6443", None),
     ],
-    ids=["none", "https", "bare-name", "other-scheme", "all", "exempt-domain", "exempt-address", "exempt-all"],
+    ids=[
+        "none",
+        "https",
+        "bare-name",
+        "other-scheme",
+        "all",
+        "exempt-domain",
+        "exempt-address",
+        "exempt-all",
+        "exempt-network",
+        "exempt-network-of-ipv6",
+        "no-network",
+        "not-an-address",
+        "this-machine",
+        "this-machine-by-name",
+    ],
 )
 def test_the_environments_proxy_is_used(
     monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], server: str, expected: str | None
@@ -107,3 +130,37 @@ async def test_requests_go_through_the_proxy(tmp_path: Path, monkeypatch: pytest
         async with config.connect(config.load(str(path))) as client:
             assert (await client._http.get("/version")).status_code == 204
     assert asked == [b"GET http://api.test/version HTTP/1.1\r\n"]
+
+
+async def test_requests_given_up_leave_their_connections_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that takes requests and answers none must not use up what the next server needs."""
+    monkeypatch.setattr("karpenter.kube.client._REQUEST_SECONDS", 0.05)
+    monkeypatch.setattr("karpenter.kube.transport._MOST_CONNECTIONS", 4)
+    answered = b'HTTP/1.1 200 OK\r\nContent-Length: 25\r\n\r\n{"metadata":{"name":"a"}}'
+    is_well = False
+    serving: set[asyncio.StreamWriter] = set()
+
+    async def server(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        serving.add(writer)
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            while await reader.readuntil(b"\r\n\r\n"):
+                if is_well:
+                    writer.write(answered)
+        writer.transport.abort()
+        serving.discard(writer)
+
+    path = tmp_path / "kubeconfig"
+    async with await asyncio.start_server(server, "127.0.0.1", 0) as listening:
+        path.write_text(kubeconfig(f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"))
+        async with config.connect(config.load(str(path))) as client:
+            requests = [client.delete(CONFIG_MAP, "a", "ns") for _ in range(20)]
+            outcomes = await asyncio.gather(*requests, return_exceptions=True)
+            assert all(isinstance(outcome, errors.Unavailable) for outcome in outcomes)
+            is_well = True
+            monkeypatch.setattr("karpenter.kube.client._REQUEST_SECONDS", 10.0)
+            assert (await client.get(CONFIG_MAP, "a", "ns")).metadata.name == "a"
+        async with asyncio.timeout(10):
+            while serving:
+                await asyncio.sleep(0.01)

@@ -52,3 +52,17 @@ def test_never_means_no_duration() -> None:
     """API-029"""
     assert durations.parse_or_never("Never") is None
     assert durations.parse_or_never("1m") == timedelta(minutes=1)
+
+
+@pytest.mark.parametrize("text", ["2562048h", "9" * 5000 + "h", "9223372037s"])
+def test_a_duration_out_of_range_is_cut_where_it_was_admitted_and_told_apart(text: str) -> None:
+    """API-028: one such object must not stop the others."""
+    assert durations.parse_or_never(text) == durations.LONGEST
+    assert durations.LONGEST.days // 365 == 292
+    assert not durations.is_readable(text)
+
+
+def test_what_is_neither_a_duration_nor_never_is_refused() -> None:
+    with pytest.raises(durations.DurationError):
+        durations.parse_or_never("soon")
+    assert [durations.is_readable(text) for text in ("soon", "Never", "1h")] == [False, True, True]

@@ -99,26 +99,6 @@ def test_another_providers_labels_are_restricted_where_it_does_not_run() -> None
     assert validation.runtime(pool(change), labels.CORE_WELL_KNOWN | labels.KWOK_WELL_KNOWN)
 
 
-@pytest.mark.parametrize(
-    ("change", "path", "words"),
-    [
-        ({REQUIREMENTS: [req("In", "spot", "sopt", key=CAPACITY)]}, f"{REQUIREMENTS}[0].values", "sopt"),
-        ({"spec.disruption.budgets": [{"reasons": []}]}, "spec.disruption.budgets[0].reasons", "all reasons"),
-        ({"spec.limits": {"cpu": "-1"}}, "spec.limits.cpu", "-1"),
-    ],
-)
-def test_what_is_legal_and_not_meant_becomes_advice(change: Mapping[str, object], path: str, words: str) -> None:
-    """API-078, API-049, API-027 (Beyond)"""
-    (found,) = validation.advise(pool(change))
-    assert found.path == path
-    assert words in found.message
-    assert validation.runtime(pool(change)) == ()
-
-
-def test_a_sound_pool_gets_no_advice() -> None:
-    assert validation.advise(pool({REQUIREMENTS: [req("In", "spot", key=CAPACITY)], "spec.limits": {"cpu": 1}})) == ()
-
-
 BAD = ResourceRequirements(requests={"cpu": "1", "memory": "lots"}, limits={"nvidia.com/gpu": "?"})
 
 

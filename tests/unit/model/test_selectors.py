@@ -5,7 +5,7 @@ import pytest
 from karpenter.api.meta import LabelSelector, LabelSelectorRequirement
 from karpenter.model import selectors
 
-LABELS = {"a": "b", "env": "prod", "empty": ""}
+LABELS = {"a": "b", "env": "prod", "empty": "", "count": "7"}
 
 
 def expression(key: str, operator: str, *values: str) -> LabelSelector:
@@ -54,6 +54,12 @@ def test_a_selector_matches_as_kubernetes_does(selector: LabelSelector | None, w
         ("absent", False),
         ("! a", False),
         ("in=x", False),
+        ("count>6,count < 8", True),
+        ("count>7", False),
+        ("count<7", False),
+        ("count>-1", True),
+        ("a>1", False),
+        ("absent<1", False),
     ],
 )
 def test_a_selector_text_matches_as_kubernetes_does(text: str, want: bool) -> None:
@@ -61,7 +67,7 @@ def test_a_selector_text_matches_as_kubernetes_does(text: str, want: bool) -> No
 
 
 @pytest.mark.parametrize(
-    "text", ["a,", ",a", "a,,b", "=b", "a in b", "a in (b", "a b", "a in (b!)", "a=b=c", "!", "a>1", "a=b!"]
+    "text", ["a,", ",a", "a,,b", "=b", "a in b", "a in (b", "a b", "a in (b!)", "a=b=c", "!", "a>b", "a<", "a=b!"]
 )
 def test_a_broken_selector_text_is_refused_with_its_rest(text: str) -> None:
     with pytest.raises(selectors.SelectorError) as error:

@@ -37,6 +37,13 @@ from karpenter.sim.time import LoopClock
 
 START = datetime(2026, 1, 5, 9, tzinfo=UTC)
 CLASS = NodeClassReference(group="karpenter.kwok.sh", kind="KWOKNodeClass", name="default")
+BROKEN = {
+    "type": "Ready",
+    "status": "False",
+    "reason": "Broken",
+    "message": "",
+    "lastTransitionTime": "2026-01-05T09:00:00Z",
+}
 SMALL = {"cpu": "100m", "memory": "128Mi", "pods": "1"}
 ZONES = ("zone-a", "zone-b")
 
@@ -139,7 +146,7 @@ class World:
             await provider.collect_garbage()
 
     async def break_class(self) -> None:
-        unready = {"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "Broken"}]}}
+        unready = {"status": {"conditions": [BROKEN]}}
         await self.kube.patch(KWOK_NODE_CLASS, CLASS.name, unready, subresource="status")
 
     async def remove_class(self) -> None:

@@ -119,7 +119,7 @@ class World:
         self.server = MemoryServer(clock)
         self.kube = MemoryKube(self.server)
         self.scheduler = Scheduler(self.kube, clock)
-        self.workloads = Workloads(self.kube)
+        self.workloads = Workloads(self.kube, self.clock)
 
     async def add_node(self, item: Node) -> None:
         """A node that is ready: without the taint every new node gets."""

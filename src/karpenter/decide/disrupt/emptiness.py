@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -36,11 +37,15 @@ class Blocked:
 
 @dataclass(frozen=True)
 class Emptiness:
-    """The outcome: what goes, what would but may not, and the pools whose budget allows nothing at all (DIS-149)."""
+    """The outcome: what goes, what would but may not, and the pools whose budget allows nothing at all (DIS-149).
+
+    ``eligible`` is how many would go if no budget forbade it (DIS-414).
+    """
 
     removals: tuple[Removal, ...] = ()
     blocked: tuple[Blocked, ...] = ()
     closed_pools: tuple[str, ...] = ()
+    eligible: int = 0
 
 
 def empty_nodes(snapshot: Snapshot, now: datetime, is_nominated: Callable[[str], bool]) -> Emptiness:
@@ -57,9 +62,11 @@ def empty_nodes(snapshot: Snapshot, now: datetime, is_nominated: Callable[[str],
         elif is_true(view.claim.status.conditions, "Consolidatable"):
             candidates.append(Removal(view, view.pool))
     pools = {pool.metadata.name: pool for pool in snapshot.pools}
-    allowed = _within_budgets(candidates, allowances(snapshot, pools))
+    nodes = pool_nodes(snapshot.nodes)
+    allowed = _within_budgets(candidates, allowances(nodes, pools))
     wanted = {removal.pool for removal in candidates}
-    return Emptiness(tuple(allowed), tuple(blocked), tuple(sorted(wanted & _closed(snapshot, pools))))
+    closed = tuple(sorted(wanted & _closed(nodes, pools)))
+    return Emptiness(tuple(allowed), tuple(blocked), closed, len(candidates))
 
 
 class _Judge:
@@ -132,30 +139,43 @@ def _is_protected(view: NodeView) -> bool:
     return node is not None and node.metadata.annotations.get(labels.DO_NOT_DISRUPT) == "true"
 
 
-def allowances(snapshot: Snapshot, pools: Mapping[str, NodePool], reason: str = REASON) -> dict[str, int]:
+@dataclass(frozen=True)
+class PoolNodes:
+    """A pool's nodes as budgets see them: ``counted`` is what percentages are of (DIS-145), ``unavailable`` how many of those
+    are down or on their way out (DIS-146)."""
+
+    counted: int = 0
+    unavailable: int = 0
+
+
+def pool_nodes(views: Iterable[NodeView]) -> Mapping[str, PoolNodes]:
+    """What budgets see of every pool; a pool without nodes has none."""
+    counted: defaultdict[str, int] = defaultdict(int)
+    unavailable: defaultdict[str, int] = defaultdict(int)
+    for view in views:
+        if view.claim is not None and view.initialized and not _is_terminating(view):
+            counted[view.pool] += 1
+            unavailable[view.pool] += view.leaving or not view.ready
+    return defaultdict(PoolNodes, {pool: PoolNodes(counted[pool], unavailable[pool]) for pool in counted})
+
+
+def allowances(nodes: Mapping[str, PoolNodes], pools: Mapping[str, NodePool], reason: str = REASON) -> dict[str, int]:
     """How many more nodes of each pool may go (DIS-144 to DIS-147): the budget less the nodes that are unavailable already."""
-    allowed: dict[str, int] = {}
-    for name, pool in pools.items():
-        counted = _counted(snapshot, name)
-        unavailable = sum(1 for view in counted if view.leaving or not view.ready)
-        allowed[name] = max(0, budgets.allowed(pool.spec.disruption.budgets, len(counted), reason) - unavailable)
-    return allowed
-
-
-def _closed(snapshot: Snapshot, pools: Mapping[str, NodePool]) -> set[str]:
-    """Pools with nodes whose budget is 0, whatever is happening to them now."""
-    counts = {name: sum(1 for view in _counted(snapshot, name)) for name in pools}
     return {
-        name
+        name: max(
+            0, budgets.allowed(pool.spec.disruption.budgets, nodes[name].counted, reason) - nodes[name].unavailable
+        )
         for name, pool in pools.items()
-        if counts[name] and not budgets.allowed(pool.spec.disruption.budgets, counts[name], REASON)
     }
 
 
-def _counted(snapshot: Snapshot, pool: str) -> list[NodeView]:
-    """The nodes percentages are of (DIS-145)."""
-    own = (view for view in snapshot.nodes if view.pool == pool and view.claim is not None and view.initialized)
-    return [view for view in own if not _is_terminating(view)]
+def _closed(nodes: Mapping[str, PoolNodes], pools: Mapping[str, NodePool]) -> set[str]:
+    """Pools with nodes whose budget is 0, whatever is happening to them now."""
+    return {
+        name
+        for name, pool in pools.items()
+        if nodes[name].counted and not budgets.allowed(pool.spec.disruption.budgets, nodes[name].counted, REASON)
+    }
 
 
 def _is_terminating(view: NodeView) -> bool:

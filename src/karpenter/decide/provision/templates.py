@@ -15,6 +15,7 @@ from karpenter.decide.plan import SkippedPool
 from karpenter.decide.reasons import Skip
 from karpenter.model import conditions, labels, taints
 from karpenter.model import resources as res
+from karpenter.model.quantities import check_quantities
 from karpenter.model.requirements import Op, Requirements, compatible, from_labels, from_wire, requirement
 from karpenter.model.resources import Resources
 
@@ -112,7 +113,7 @@ def usable(
             else:
                 found.append(template)
         if reason is not None:
-            detail = _condition(pool) if reason is Skip.NOT_READY else ""
+            detail = _trouble(pool) if reason is Skip.NOT_READY else ""
             skipped.append(SkippedPool(pool.metadata.name, reason, detail))
     return tuple(found), tuple(skipped)
 
@@ -122,7 +123,8 @@ def _unusable(pool: NodePool, indexes: Mapping[str, TypeIndex]) -> Skip | None:
         return Skip.STATIC
     if pool.metadata.deletion_timestamp is not None:
         return Skip.DELETING
-    if not conditions.is_true(pool.status.conditions, "Ready"):
+    # Ready may still be about the pool before its last change, whose limits nobody has looked at yet.
+    if not conditions.is_true(pool.status.conditions, "Ready") or check_quantities(pool):
         return Skip.NOT_READY
     index = indexes.get(pool.metadata.name)
     if index is None:
@@ -130,10 +132,11 @@ def _unusable(pool: NodePool, indexes: Mapping[str, TypeIndex]) -> Skip | None:
     return None if index.types else Skip.NO_TYPES
 
 
-def _condition(pool: NodePool) -> str:
-    """What the pool's own conditions say is wrong with it."""
+def _trouble(pool: NodePool) -> str:
+    """What the pool's own conditions say is wrong with it, or what they do not say yet."""
     wrong = (c for c in pool.status.conditions if c.status == "False" and c.type != "Ready")
-    return next((condition.message or condition.reason for condition in wrong), "")
+    said = next((condition.message or condition.reason for condition in wrong), "")
+    return said or next(map(str, check_quantities(pool)), "")
 
 
 def _template(pool: NodePool, index: TypeIndex, daemons: tuple[Daemon, ...]) -> Template:

@@ -8,7 +8,7 @@ from karpenter.kube.memory.deletion import DeleteOptions
 from karpenter.kube.memory.kube import MemoryKube
 from karpenter.kube.memory.query import Query, compile_query
 from karpenter.kube.memory.resources import Resource
-from karpenter.kube.memory.server import MemoryServer, Page
+from karpenter.kube.memory.server import MemoryServer, Page, Part
 from karpenter.kube.memory.store import Entry
 
-__all__ = ["MemoryServer", "MemoryKube", "Resource", "Entry", "Page", "Query", "compile_query", "DeleteOptions"]
+__all__ = ["MemoryServer", "MemoryKube", "Resource", "Entry", "Page", "Part", "Query", "compile_query", "DeleteOptions"]

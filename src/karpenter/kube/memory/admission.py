@@ -1,29 +1,24 @@
 """What a server fills in, keeps and refuses when an object is written.
 
-Functions of decoded JSON: they get a body they may change and return what is to be stored, or raise ``Invalid``. The defaults are
-those of a real server that somebody here reads: scheduling defaults of pods, the taint of new nodes, the status of simulated
-node classes. Our own kinds are checked against their structs, which are what their CRDs are generated from.
+Functions of decoded JSON: they get a body they may change and return what is to be stored, or raise ``Invalid``. Our own kinds
+are treated as by a real server that has their CRDs: ``model.admission`` completes and judges them. Of core kinds only the
+defaults somebody here reads are filled in (scheduling defaults of pods, the taint of new nodes), and only metadata is judged.
 """
 
 from __future__ import annotations
 
-import copy
-import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 
-from karpenter.api.crds import schema
-from karpenter.kube.errors import Invalid
+from karpenter.api.meta import ObjectMeta
+from karpenter.kube.memory.refusals import bad_request, invalid
 from karpenter.kube.memory.resources import Resource
 from karpenter.kube.memory.store import JsonDict
-from karpenter.model.labels import NOT_READY_TAINT
+from karpenter.model import admission, labels, schema
 
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", re.ASCII)
-_LABEL_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?", re.ASCII)
-_LABEL_KEY = re.compile(r"([-a-z0-9.]{1,253}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", re.ASCII)
 _SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 _TOLERATED_SECONDS = 300
 _DEFAULT_GRACE_SECONDS = 30
@@ -39,12 +34,7 @@ _SERVER_OWNED = (
 )
 _MUTABLE_POD_FIELDS = {"tolerations", "activeDeadlineSeconds", "schedulingGates", "terminationGracePeriodSeconds"}
 _MUTABLE_GATED_FIELDS = {"nodeSelector", "affinity"}
-_READY_SINCE = "2024-01-01T01:01:01Z"
-
-
-def invalid(resource: Resource, name: str, cause: str) -> Invalid:
-    """The 422 answer for an object whose content is refused."""
-    return Invalid(f'{resource.kind.name} "{name}" is invalid: {cause}', status=422, reason="Invalid")
+_EMPTY: tuple[object, ...] = (None, "", [], {})
 
 
 def on_create(resource: Resource, body: JsonDict) -> JsonDict:
@@ -54,9 +44,7 @@ def on_create(resource: Resource, body: JsonDict) -> JsonDict:
     _CREATE_DEFAULTS.get(resource.kind.name, _nothing)(body)
     if resource.generation:
         body["metadata"]["generation"] = 1
-    body = _with_defaults(resource, body)
-    check(resource, body)
-    return body
+    return _admitted(resource, body, None)
 
 
 def on_update(resource: Resource, old: JsonDict, new: JsonDict) -> JsonDict:
@@ -64,14 +52,11 @@ def on_update(resource: Resource, old: JsonDict, new: JsonDict) -> JsonDict:
     _keep_identity(resource, old, new)
     if resource.status:
         _carry(old, new, "status")
-    new = _with_defaults(resource, new)
+    new = _admitted(resource, new, old)
     if resource.generation and _content(old) != _content(new):
         new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
     if resource.kind.name == "Pod":
         _check_pod_update(resource, old, new)
-    check(resource, new)
-    if resource.kind.name == "NodeClaim":
-        _check_claim_update(resource, old, new)
     return new
 
 
@@ -80,30 +65,59 @@ def on_status(resource: Resource, old: JsonDict, new: JsonDict) -> JsonDict:
     _check_uid(resource, old, new)
     result = dict(old)
     _carry(new, result, "status")
-    check(resource, result)
-    return result
+    return _admitted(resource, result, old)
 
 
-def check(resource: Resource, body: JsonDict) -> None:
-    """Refuse names, labels and (for our own kinds) content that a real server would refuse. Raises ``Invalid``."""
-    meta = body["metadata"]
-    name = meta["name"]
-    if len(name) > 253 or _NAME.fullmatch(name) is None:
-        raise invalid(resource, name, "metadata.name: must be lower-case letters, digits, '-' and '.', at most 253")
+def _admitted(resource: Resource, body: JsonDict, old: JsonDict | None) -> JsonDict:
+    """The object as it is stored. Raises ``Invalid`` where a real server would refuse it."""
+    meta = body["metadata"] = _metadata(resource, body["metadata"])
+    causes = [*_wrong_metadata(meta)]
+    if resource.custom:
+        # Callers in this process may use tuples, which are lists by the time anybody reads the object.
+        body = admission.completed(resource.kind, msgspec.json.decode(msgspec.json.encode(body)))
+        before = None if old is None else admission.completed(resource.kind, old)
+        causes += map(str, admission.misfits(resource.kind, body, before))
+    if causes:
+        raise invalid(resource, meta["name"], *causes)
+    return {name: schema.canonical(value) for name, value in body.items()} if resource.custom else body
+
+
+def _metadata(resource: Resource, meta: Mapping[str, Any]) -> JsonDict:
+    """Metadata as a typed server keeps it: known fields with something in them. Raises ``Invalid`` for wrong types."""
+    kept = {
+        name: _texts(value) for name, value in meta.items() if name in schema.METADATA_FIELDS and value not in _EMPTY
+    }
+    try:
+        msgspec.convert(kept, ObjectMeta)
+    except msgspec.ValidationError as error:
+        kind = resource.kind
+        text = f'{kind.name} in version "{kind.version}" cannot be handled as a {kind.name}: metadata: {error}'
+        raise bad_request(text) from error
+    return kept
+
+
+def _texts(value: Any) -> Any:
+    """A map of texts reads a null as an empty one."""
+    return {key: "" if item is None else item for key, item in value.items()} if isinstance(value, dict) else value
+
+
+def _wrong_metadata(meta: Mapping[str, Any]) -> Iterator[str]:
+    if not labels.is_subdomain(meta["name"]):
+        yield "metadata.name: must be lower-case letters, digits, '-' and '.', at most 253"
     for key, value in (meta.get("labels") or {}).items():
         if not _is_label(key, value):
-            raise invalid(resource, name, f"metadata.labels: {key}={value!r} is not a label")
-    if resource.custom:
-        try:
-            resource.kind.decode(msgspec.json.encode(body))
-        except msgspec.ValidationError as error:
-            raise invalid(resource, name, str(error)) from error
+            yield f"metadata.labels: {key}={value!r} is not a label"
+    for key in meta.get("annotations") or ():
+        if not labels.is_qualified_name(key.lower()):
+            yield f"metadata.annotations: {key!r} is not a qualified name"
+    for name in meta.get("finalizers") or ():
+        if not labels.is_qualified_name(name):
+            yield f"metadata.finalizers: {name!r} is not a qualified name"
 
 
 @lru_cache(maxsize=65536)
-def _is_label(key: str, value: Any) -> bool:
-    is_value = isinstance(value, str) and len(value) <= 63 and _LABEL_VALUE.fullmatch(value) is not None
-    return is_value and _LABEL_KEY.fullmatch(key) is not None
+def _is_label(key: str, value: str) -> bool:
+    return labels.is_qualified_name(key) and labels.is_value(value)
 
 
 def _content(body: JsonDict) -> JsonDict:
@@ -161,32 +175,6 @@ def _fixed_part(body: JsonDict, mutable: set[str]) -> JsonDict:
     return spec
 
 
-def _check_claim_update(resource: Resource, old: JsonDict, new: JsonDict) -> None:
-    # Compared as structs, so that writing a default out is no change.
-    before, after = (getattr(resource.kind.decode(msgspec.json.encode(body)), "spec", None) for body in (old, new))
-    if before != after:
-        raise invalid(resource, old["metadata"]["name"], "spec: Invalid value: spec is immutable")
-
-
-def _with_defaults(resource: Resource, body: JsonDict) -> JsonDict:
-    """The body with the defaults of its schema written out, as a server with the CRDs stores it (API-020)."""
-    filled: JsonDict = _filled(schema(resource.kind.type), body) if resource.custom else body
-    return filled
-
-
-def _filled(known: Mapping[str, Any], value: Any) -> Any:
-    if isinstance(value, list) and "items" in known:
-        return [_filled(known["items"], item) for item in value]
-    properties = known.get("properties")
-    if not isinstance(value, dict) or not properties:
-        return value
-    result = {key: _filled(properties.get(key, {}), item) for key, item in value.items()}
-    for key, described in properties.items():
-        if "default" in described and result.get(key) is None:
-            result[key] = _filled(described, copy.deepcopy(described["default"]))
-    return result
-
-
 def _nothing(body: JsonDict) -> None:
     """The kind has no defaults that matter here."""
 
@@ -213,7 +201,7 @@ def _default_requests(container: JsonDict) -> None:
 
 def _default_tolerations(spec: JsonDict) -> None:
     tolerations = list(spec.get("tolerations") or ())
-    for key in (NOT_READY_TAINT, "node.kubernetes.io/unreachable"):
+    for key in (labels.NOT_READY_TAINT, "node.kubernetes.io/unreachable"):
         if not any(_tolerates_no_execute(item, key) for item in tolerations):
             tolerations.append(
                 {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _TOLERATED_SECONDS}
@@ -228,14 +216,13 @@ def _tolerates_no_execute(toleration: Mapping[str, Any], key: str) -> bool:
 def _default_node(body: JsonDict) -> None:
     spec = body.setdefault("spec", {})
     taints = list(spec.get("taints") or ())
-    if not any(taint.get("key") == NOT_READY_TAINT and taint.get("effect") == "NoSchedule" for taint in taints):
-        taints.append({"key": NOT_READY_TAINT, "effect": "NoSchedule"})
+    if not any(taint.get("key") == labels.NOT_READY_TAINT and taint.get("effect") == "NoSchedule" for taint in taints):
+        taints.append({"key": labels.NOT_READY_TAINT, "effect": "NoSchedule"})
     spec["taints"] = taints
 
 
 def _default_namespace(body: JsonDict) -> None:
-    labels = body["metadata"].setdefault("labels", {})
-    labels["kubernetes.io/metadata.name"] = body["metadata"]["name"]
+    body["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = body["metadata"]["name"]
     body["status"] = {"phase": "Active"}
 
 
@@ -244,16 +231,10 @@ def _default_replicas(body: JsonDict) -> None:
     body["status"] = {}
 
 
-def _default_simulated_class(body: JsonDict) -> None:
-    ready = {"type": "Ready", "status": "True", "reason": "Ready", "message": "", "lastTransitionTime": _READY_SINCE}
-    body["status"] = {"conditions": [ready]}
-
-
 _CREATE_DEFAULTS = {
     "Pod": _default_pod,
     "Node": _default_node,
     "Namespace": _default_namespace,
     "Deployment": _default_replicas,
     "ReplicaSet": _default_replicas,
-    "KWOKNodeClass": _default_simulated_class,
 }

@@ -6,10 +6,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from karpenter.kube.memory.resources import Resource
-from karpenter.kube.memory.store import JsonDict
+from karpenter.kube.memory.store import FOREGROUND_FINALIZER, ORPHAN_FINALIZER, JsonDict
+
+#: What happens to dependents: deleted after the owner, deleted before it, or left behind.
+BACKGROUND, FOREGROUND, ORPHAN = "Background", "Foreground", "Orphan"
 
 _DEFAULT_GRACE_SECONDS = 30
 _TERMINAL = ("Succeeded", "Failed")
+_FINALIZER = {FOREGROUND: FOREGROUND_FINALIZER, ORPHAN: ORPHAN_FINALIZER}
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +23,13 @@ class DeleteOptions:
     uid: str = ""
     resource_version: str = ""
     grace_period_seconds: int | None = None
-    #: Leave dependents behind. Background and foreground deletion are the same here: dependents go with their owner.
-    orphan: bool = False
+    #: ``BACKGROUND``, ``FOREGROUND`` or ``ORPHAN``; empty means as the object's finalizers say, else background.
+    propagation: str = ""
 
 
 def stamp(moment: datetime) -> str:
-    """A time as the API writes it, in whole seconds."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+    """A time (UTC) as the API writes it, in whole seconds."""
+    return moment.replace(tzinfo=None).isoformat(timespec="seconds") + "Z"
 
 
 def parse_stamp(text: str) -> datetime:
@@ -40,12 +44,15 @@ def is_finished(body: JsonDict) -> bool:
     return bool(meta.get("deletionTimestamp")) and not waiting
 
 
-def begin(resource: Resource, body: JsonDict, grace_period_seconds: int | None, now: datetime) -> JsonDict:
+def begin(resource: Resource, body: JsonDict, options: DeleteOptions, now: datetime) -> JsonDict:
     """The object after a delete call, marked as being deleted. ``is_finished`` of the result tells whether it goes at once."""
-    grace = _grace(body, grace_period_seconds) if resource.kind.name == "Pod" else 0
+    asked = options.grace_period_seconds
+    grace = _grace(body, asked) if resource.kind.name == "Pod" else 0
     meta = dict(body["metadata"])
+    if options.propagation:
+        meta["finalizers"] = _finalizers(meta, options.propagation)
     if meta.get("deletionTimestamp"):
-        _shorten(meta, grace, asked=grace_period_seconds is not None)
+        _shorten(meta, grace, asked=asked is not None)
     else:
         meta["deletionTimestamp"] = stamp(now + timedelta(seconds=grace))
         meta["deletionGracePeriodSeconds"] = grace
@@ -54,14 +61,18 @@ def begin(resource: Resource, body: JsonDict, grace_period_seconds: int | None, 
     return {**body, "metadata": meta}
 
 
+def _finalizers(meta: JsonDict, propagation: str) -> list[str]:
+    others = [name for name in meta.get("finalizers") or () if name not in _FINALIZER.values()]
+    return [*others, _FINALIZER[propagation]] if propagation in _FINALIZER else others
+
+
 def _grace(pod: JsonDict, asked: int | None) -> int:
     spec = pod.get("spec") or {}
     if not spec.get("nodeName") or (pod.get("status") or {}).get("phase") in _TERMINAL:
         return 0
-    if asked is not None:
-        return max(asked, 0)
     own = spec.get("terminationGracePeriodSeconds")
-    return _DEFAULT_GRACE_SECONDS if own is None else max(int(own), 0)
+    wanted = asked if asked is not None else _DEFAULT_GRACE_SECONDS if own is None else int(own)
+    return wanted if wanted >= 0 else 1
 
 
 def _shorten(meta: JsonDict, grace: int, *, asked: bool) -> None:

@@ -11,7 +11,7 @@ import msgspec
 from karpenter.api.kinds import Kind
 from karpenter.api.meta import Wire
 from karpenter.kube.errors import Invalid
-from karpenter.kube.memory import patches, pods
+from karpenter.kube.memory import binding, eviction, patches, refusals
 from karpenter.kube.memory.deletion import DeleteOptions
 from karpenter.kube.memory.query import compile_query
 from karpenter.kube.memory.resources import Resource
@@ -39,7 +39,7 @@ class MemoryKube:
     ) -> Listing[T]:
         """See ``Reader.list``."""
         resource = await self._call(kind, "list")
-        query = compile_query(kind.plural, namespace, label_selector, field_selector)
+        query = compile_query(kind, namespace, label_selector, field_selector)
         page = self.server.list(resource, query)
         found = [entry.typed(cast(Kind[Wire], kind)) for entry in page.entries]
         return Listing(
@@ -59,7 +59,7 @@ class MemoryKube:
     ) -> AsyncIterator[WatchEvent[T]]:
         """See ``Reader.watch``."""
         resource = await self._call(kind, "watch")
-        query = compile_query(kind.plural, namespace, label_selector, field_selector)
+        query = compile_query(kind, namespace, label_selector, field_selector)
         watch = self.server.watch(resource, query, parse_version(resource_version))
         try:
             yield WatchEvent(EventType.BOOKMARK, resource_version)
@@ -100,7 +100,7 @@ class MemoryKube:
             case "status":
                 entry = self.server.update_status(resource, _space(kind, namespace), name, change)
             case _:
-                raise Invalid(f"{subresource!r} cannot be patched (status can)", status=400, reason="BadRequest")
+                raise refusals.no_such_subresource()
         return _typed(kind, entry)
 
     async def delete(
@@ -121,13 +121,13 @@ class MemoryKube:
         """See ``Subresources.evict``."""
         await asyncio.sleep(0)
         self.server.meet_fault("evict", "pods", name)
-        pods.evict(self.server, namespace, name, DeleteOptions(uid=uid))
+        eviction.evict(self.server, namespace, name, DeleteOptions(uid=uid))
 
     async def bind(self, name: str, namespace: str, node: str) -> None:
         """See ``Subresources.bind``."""
         await asyncio.sleep(0)
         self.server.meet_fault("bind", "pods", name)
-        pods.bind(self.server, namespace, name, node)
+        binding.bind(self.server, namespace, name, node)
 
     async def _call(self, kind: Kind[T], verb: str, name: str = "") -> Resource:
         await asyncio.sleep(0)
@@ -138,7 +138,7 @@ class MemoryKube:
 def parse_version(text: str) -> int:
     """The number behind a version this server gave out. Raises ``Invalid``."""
     if not text.isdecimal():
-        raise Invalid(f"invalid resource version {text!r}", status=400, reason="BadRequest")
+        raise refusals.bad_request(f"invalid resource version: {text!r}")
     return int(text)
 
 

@@ -178,8 +178,8 @@ def _put(target: Any, path: Sequence[str], value: Any, *, insert: bool) -> Any:
         else:
             items[place] = value
         return items
-    if rest or not insert:
-        target[head]  # a missing parent, or nothing to replace, is an error
+    if rest:
+        target[head]  # a missing parent is an error
     return {**target, head: _put(target.get(head), rest, value, insert=insert)}
 
 

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TypeVar
 
-from karpenter.kube.errors import Invalid
+from karpenter.api.kinds import Kind
+from karpenter.api.meta import Wire
+from karpenter.kube.memory import refusals
 from karpenter.kube.memory.store import Entry
 from karpenter.model import selectors
 
 Predicate = Callable[[Entry], bool]
 
-_EVERYWHERE = frozenset({"metadata.name", "metadata.namespace"})
+# In field selectors a backslash takes the comma or equals sign after it literally.
+_TERM = re.compile(r"(?:\\.|[^,\\])+")
+_COMPARISON = re.compile(r"(?P<path>[^=!]*)(?P<sign>!=|==|=)(?P<value>.*)", re.DOTALL)
+_ESCAPED = re.compile(r"\\(.)")
+K = TypeVar("K", bound=Wire)
+
 _OF_INVOLVED_OBJECT = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 _FIELDS = {
     "pods": frozenset(
@@ -38,16 +47,20 @@ _INDEXED: dict[str, Callable[[Entry], str]] = {
     "spec.nodeName": lambda entry: entry.node_name,
     "status.phase": lambda entry: entry.phase,
 }
+#: What a field reads as while nobody has set it, where that is not the empty text.
+_UNSET = {"spec.hostNetwork": "false", "spec.unschedulable": "false"}
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Which entries of a resource are meant."""
+    """Which entries of a resource are meant. Equal texts mean the same."""
 
     namespace: str = ""
-    test: Predicate | None = None
+    test: Predicate | None = field(default=None, compare=False)
     #: The one name the field selector admits, so that watching a single object reads no other.
     name: str = ""
+    #: The selectors as they were given; empty when everything in the namespace is meant.
+    text: str = ""
 
     def matches(self, entry: Entry) -> bool:
         """Whether ``entry`` is meant."""
@@ -58,17 +71,18 @@ class Query:
         return self.test is None or self.test(entry)
 
 
-def compile_query(plural: str, namespace: str, label_selector: str, field_selector: str) -> Query:
+def compile_query(kind: Kind[K], namespace: str, label_selector: str, field_selector: str) -> Query:
     """The query for selector texts. Raises ``Invalid`` for a text that cannot be read or a field that is not supported."""
     tests: list[Predicate] = []
     if label_selector:
         tests.append(_labels(label_selector))
     name = ""
-    for field, value, negated in _terms(field_selector):
-        if field == "metadata.name" and not negated:
+    for path, value, negated in _terms(field_selector):
+        if path == "metadata.name" and not negated:
             name = value
-        tests.append(_field(plural, field, value, negated=negated))
-    return Query(namespace, _all(tests), name)
+        tests.append(_field(kind, path, value, negated=negated))
+    text = f"{label_selector};{field_selector}" if tests else ""
+    return Query(namespace, _all(tests), name, text)
 
 
 def _all(tests: list[Predicate]) -> Predicate | None:
@@ -81,36 +95,43 @@ def _labels(text: str) -> Predicate:
     try:
         wanted = selectors.parse(text)
     except selectors.SelectorError as error:
-        raise Invalid(str(error), status=400, reason="BadRequest") from error
+        raise refusals.bad_request(str(error)) from error
     return lambda entry: wanted(entry.labels)
 
 
 def _terms(text: str) -> list[tuple[str, str, bool]]:
-    terms = []
-    for term in filter(None, text.split(",")):
-        field, sign, value = term.partition("!=") if "!=" in term else term.partition("=")
-        if not sign:
-            raise Invalid(f"{term!r} is not a field selector (write field=value)", status=400, reason="BadRequest")
-        terms.append((field.strip(), value.lstrip("=").strip(), sign == "!="))
-    return terms
+    return [_term(found[0]) for found in _TERM.finditer(text)]
 
 
-def _field(plural: str, field: str, value: str, *, negated: bool) -> Predicate:
-    if field not in _EVERYWHERE and field not in _FIELDS.get(plural, frozenset()):
-        raise Invalid(f"field label not supported: {field}", status=400, reason="BadRequest")
-    read = _INDEXED.get(field) or _reader(field)
+def _term(text: str) -> tuple[str, str, bool]:
+    found = _COMPARISON.fullmatch(text)
+    if found is None:
+        raise refusals.bad_request(f"invalid selector: '{text}'; can't understand '{text}'")
+    return found["path"], _ESCAPED.sub(r"\1", found["value"]), found["sign"] == "!="
+
+
+def _field(kind: Kind[K], path: str, value: str, *, negated: bool) -> Predicate:
+    known = _FIELDS.get(kind.plural, frozenset()) | {"metadata.name"} | _of_place(kind)
+    if path not in known:
+        raise refusals.bad_request(f"field label not supported: {path}")
+    read = _INDEXED.get(path) or _reader(path)
     return lambda entry: (read(entry) == value) != negated
 
 
-def _reader(field: str) -> Callable[[Entry], str]:
-    path = ("source", "component") if field == "source" else tuple(field.split("."))
+def _of_place(kind: Kind[K]) -> frozenset[str]:
+    return frozenset({"metadata.namespace"}) if kind.namespaced else frozenset()
+
+
+def _reader(path: str) -> Callable[[Entry], str]:
+    keys = ("source", "component") if path == "source" else tuple(path.split("."))
+    unset = _UNSET.get(path, "")
 
     def read(entry: Entry) -> str:
         value: object = entry.decoded()
-        for part in path:
-            value = value.get(part) if isinstance(value, dict) else None
+        for key in keys:
+            value = value.get(key) if isinstance(value, dict) else None
         if isinstance(value, bool):
             return "true" if value else "false"
-        return "" if value is None else str(value)
+        return unset if value is None else str(value)
 
     return read

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from karpenter.api.kinds import Kind
 from karpenter.api.meta import Wire
 
-_STATUS_WITHOUT_FIELD = {"Namespace", "DaemonSet", "CustomResourceDefinition"}
-_WITHOUT_GENERATION = {"Node", "Namespace", "ConfigMap", "Event", "Lease"}
+_VOLUMES = {"PersistentVolume", "PersistentVolumeClaim", "VolumeAttachment"}
+_STATUS_WITHOUT_FIELD = {"Namespace", "DaemonSet", "CustomResourceDefinition"} | _VOLUMES
+_WITHOUT_GENERATION = {"Node", "Namespace", "ConfigMap", "Event", "Lease"} | _VOLUMES
 _SCALABLE = {"Deployment", "ReplicaSet", "StatefulSet", "NodePool"}
 _SHORT_NAMES = {
     "Pod": ("po",),

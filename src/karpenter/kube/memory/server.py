@@ -1,18 +1,21 @@
 """An API server inside the process: the verbs of a real one on objects kept as JSON.
 
 Every verb is one synchronous step, so a write is atomic and its order is the order of calls. What happens on the way is told
-elsewhere: ``admission`` fills in and refuses, ``deletion`` decides whether an object stays, ``store`` keeps entries and logs,
-``pods`` adds binding and eviction. This module is the traffic between them, plus what follows from a removal: dependents go
-with their last owner, and a namespace goes when it is empty.
+elsewhere: ``admission`` fills in and refuses, ``deletion`` decides whether an object stays, ``garbage`` takes dependents along,
+``store`` keeps entries and logs, ``pods`` and ``eviction`` are the subresources. This module is the traffic between them, and
+it removes a namespace when it is empty.
 
-Differences from a real server, all on purpose: foreground deletion is background deletion, managed fields are not tracked, core
-kinds are not checked against their full schema, and uids and generated names repeat from run to run.
+Differences from a real server, all on purpose: managed fields are not tracked, core kinds are not checked against their full
+schema, uids and generated names repeat from run to run, and what controllers do elsewhere a moment later (collecting
+dependents, emptying namespaces) is done before the call returns.
 """
 
 from __future__ import annotations
 
+import base64
 import random
 import uuid
+from bisect import bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,22 +26,13 @@ import msgspec
 
 from karpenter.api.kinds import KINDS, Kind
 from karpenter.api.meta import Wire
-from karpenter.kube.errors import (
-    AlreadyExists,
-    Conflict,
-    Forbidden,
-    Gone,
-    Invalid,
-    KubeError,
-    NotFound,
-    Unavailable,
-    not_served,
-)
-from karpenter.kube.memory import admission, deletion
+from karpenter.kube.errors import AlreadyExists, KubeError, not_served
+from karpenter.kube.memory import admission, deletion, refusals
 from karpenter.kube.memory.deletion import DeleteOptions
+from karpenter.kube.memory.garbage import Garbage
 from karpenter.kube.memory.query import Query
 from karpenter.kube.memory.resources import Resource, describe
-from karpenter.kube.memory.store import Change, Entry, JsonDict, Log, Table
+from karpenter.kube.memory.store import Change, Entry, JsonDict, Log, Table, Transform
 from karpenter.kube.memory.watching import Watch
 from karpenter.kube.protocol import EventType, JsonObject
 from karpenter.model.clock import Clock
@@ -48,31 +42,47 @@ _NAME_ATTEMPTS = 8
 _UIDS = uuid.UUID("5b0f2b57-5a34-4a43-9a3c-1c1fd1b1a1f0")
 _BUILT_IN_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 _EVENT_LIFE = timedelta(hours=1)
-_KEPT_PAGES = 64
+_OTHER_NAMESPACE = "the namespace of the provided object does not match the namespace sent on the request"
+_KEPT_LISTS = 8
 _SET_BY_SERVER = (
     "uid",
     "creationTimestamp",
     "deletionTimestamp",
     "deletionGracePeriodSeconds",
     "generation",
-    "managedFields",
-    "selfLink",
 )
+_NOT_KEPT = ("managedFields", "selfLink")
+_GONE_WHEN_EMPTY = ("labels", "annotations", "finalizers", "ownerReferences")
+_DATA = ("data", "binaryData")
 #: A watcher that was told nothing for this many versions gets a bookmark.
 BOOKMARK_EVERY = 500
-
-#: Changes a decoded object into the one wanted; may raise ``KubeError``.
-Transform = Callable[[JsonDict], JsonDict]
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Part of a consistent list. ``token`` continues it and is empty at the end."""
+    """Part of a consistent list. ``token`` continues it and is empty at the end, ``remaining`` is how much is left."""
 
     entries: tuple[Entry, ...]
     version: int
     token: str = ""
     remaining: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Which part of a list is asked for: at most ``limit`` objects (0: all), as of ``version`` (0: now) or after ``token``."""
+
+    limit: int = 0
+    version: int = 0
+    token: str = ""
+
+
+class _Mark(msgspec.Struct, frozen=True):
+    """What a token says: the version a list shows, and namespace and name of the last object that was given."""
+
+    rv: int
+    start: str = ""
+    v: str = "meta.k8s.io/v1"
 
 
 @dataclass(slots=True)
@@ -102,12 +112,11 @@ class MemoryServer:
         self._revision = 0
         self._created = 0
         self._random = random.Random(0)
-        self._alive: dict[str, Entry] = {}
-        self._dependents: dict[str, dict[str, None]] = {}
+        self._garbage = Garbage(self)
         self._faults: list[_Fault] = []
         self._watches: dict[Watch, Log] = {}
         self._bookmarked = 0
-        self._pages: OrderedDict[str, tuple[Sequence[Entry], int]] = OrderedDict()
+        self._lists: OrderedDict[tuple[str, Query, int], Sequence[Entry]] = OrderedDict()
         self._expiring: deque[tuple[datetime, str, str]] = deque()
         for name in _BUILT_IN_NAMESPACES:
             self.create(self.resource("", "v1", "namespaces"), "", {"metadata": {"name": name}})
@@ -137,14 +146,12 @@ class MemoryServer:
         """The current version of an object. Raises ``NotFound``."""
         entry = self._table(resource).get(namespace, name)
         if entry is None:
-            raise NotFound(f'{resource.name} "{name}" not found', status=404, reason="NotFound")
+            raise refusals.not_found(resource, name)
         return entry
 
     def list(self, resource: Resource, query: Query) -> Page:
         """All objects meant by ``query``, ordered by namespace and name."""
-        found = [entry for entry in self._candidates(resource, query) if query.matches(entry)]
-        found.sort(key=lambda entry: (entry.namespace, entry.name))
-        return Page(tuple(found), self._revision)
+        return Page(_ordered(self._candidates(resource, query), query), self._revision)
 
     def _candidates(self, resource: Resource, query: Query) -> Iterator[Entry]:
         table = self._table(resource)
@@ -153,31 +160,46 @@ class MemoryServer:
             return iter(() if entry is None else (entry,))
         return table.entries(query.namespace)
 
-    def page(self, resource: Resource, query: Query, limit: int, token: str = "") -> Page:
-        """At most ``limit`` objects of a list, all pages of which show the same moment. Raises ``Gone`` for a stale token."""
-        if token:
-            kept = self._pages.pop(token, None)
-            if kept is None:
-                raise Gone("the provided continue parameter is too old, list again", status=410, reason="Expired")
-            rest, version = kept
-        else:
-            rest, version = self.list(resource, query).entries, self._revision
-        page, rest = tuple(rest[:limit]), rest[limit:]
-        if not rest:
-            return Page(page, version)
-        return Page(page, version, self._keep(rest, version), len(rest))
+    def page(self, resource: Resource, query: Query, part: Part) -> Page:
+        """Part of a list; all parts of one list show the same moment.
 
-    def _keep(self, rest: Sequence[Entry], version: int) -> str:
-        token = self._random.randbytes(12).hex()
-        self._pages[token] = (rest, version)
-        while len(self._pages) > _KEPT_PAGES:
-            self._pages.popitem(last=False)
-        return token
+        Raises ``Gone`` when that moment is forgotten, ``Unavailable`` when it has not come yet, and ``Invalid`` for a token this
+        server did not give out.
+        """
+        mark = _mark(part.token) if part.token else _Mark(part.version or self._revision)
+        entries = self._list_at(resource, query, mark.rv)
+        start = bisect_right(entries, tuple(mark.start.split("/")), key=_place) if part.token else 0
+        return self._cut((resource.name, query, mark.rv), entries, start, part.limit)
+
+    def _list_at(self, resource: Resource, query: Query, version: int) -> Sequence[Entry]:
+        known = self._lists.get((resource.name, query, version))
+        if known is not None:
+            return known
+        if version == self._revision:
+            return self.list(resource, query).entries
+        if version > self._revision:
+            raise refusals.from_the_future(version, self._revision)
+        return _ordered(self._table(resource).entries_at(version), query)
+
+    def _cut(self, key: tuple[str, Query, int], entries: Sequence[Entry], start: int, limit: int) -> Page:
+        end = start + limit if limit else len(entries)
+        page, version = tuple(entries[start:end]), key[2]
+        if end >= len(entries):
+            self._lists.pop(key, None)
+            return Page(page, version)
+        self._keep(key, entries)
+        token = base64.urlsafe_b64encode(msgspec.json.encode(_Mark(version, "/".join(_place(page[-1])))))
+        return Page(page, version, token.rstrip(b"=").decode(), len(entries) - end)
+
+    def _keep(self, key: tuple[str, Query, int], entries: Sequence[Entry]) -> None:
+        """Keep a list until its last page was asked for; who wants it again has it worked out from the log."""
+        self._lists[key] = entries
+        self._lists.move_to_end(key)
+        while len(self._lists) > _KEPT_LISTS:
+            self._lists.popitem(last=False)
 
     def watch(self, resource: Resource, query: Query, version: int) -> Watch:
-        """Changes after ``version``. Raises ``Gone`` when it is too old, ``Unavailable`` when it is in the future."""
-        if version > self._revision:
-            raise Unavailable(f"too large resource version: {version}", status=504, reason="Timeout")
+        """Changes after ``version``, which may lie in the future. Raises ``Gone`` when it is too old."""
         log = self._table(resource).log
         watch = Watch(log, query, version, self._bookmark_due)
         self._watches[watch] = log
@@ -201,6 +223,7 @@ class MemoryServer:
             table.log.forget(len(table.log.changes))
             table.log.horizon = self._revision
             table.log.wake()
+        self._lists.clear()
 
     def _bookmark_due(self, last: int) -> int | None:
         return self._revision if self._revision - last >= BOOKMARK_EVERY else None
@@ -209,13 +232,23 @@ class MemoryServer:
 
     def create(self, resource: Resource, namespace: str, body: JsonObject) -> Entry:
         """Store a new object. Raises ``AlreadyExists``, ``Invalid`` or ``NotFound`` (its namespace)."""
+        if cast(JsonDict, body.get("metadata") or {}).get("resourceVersion"):
+            raise refusals.server_error("resourceVersion should not be set on objects to be created")
         new = self._named(resource, namespace, body)
         if resource.kind.namespaced:
-            self._check_namespace(new["metadata"]["namespace"])
+            self._check_namespace(resource, new["metadata"])
+        if resource.kind.name == "Event":
+            _check_event(resource, new)
         for key in _SET_BY_SERVER:
             new["metadata"].pop(key, None)
         self._stamp(new)
-        return self._insert(resource, admission.on_create(resource, new))
+        admitted = admission.on_create(resource, new)
+        fault = _misfit(resource, admitted)
+        if fault:
+            kind = resource.kind
+            text = f'{kind.name} in version "{kind.version}" cannot be handled as a {kind.name}: {fault}'
+            raise refusals.bad_request(text)
+        return self._insert(resource, admitted)
 
     def load(self, bodies: Iterable[JsonObject]) -> None:
         """Store objects as they are, status included, as if they had always been there: a dump, or the scene of a test.
@@ -229,7 +262,7 @@ class MemoryServer:
         for body in bodies:
             key = (str(body.get("apiVersion")), str(body.get("kind")))
             if key not in by_kind:
-                raise Invalid(f"no kind {key[1]} of {key[0]} is served", status=400, reason="BadRequest")
+                raise refusals.bad_request(f"no kind {key[1]} of {key[0]} is served")
             resource = by_kind[key]
             meta = cast(JsonDict, body.get("metadata") or {})
             new = self._named(resource, str(meta.get("namespace") or "default"), body)
@@ -249,7 +282,7 @@ class MemoryServer:
     def update_status(self, resource: Resource, namespace: str, name: str, change: Transform) -> Entry:
         """As ``update``, for the status alone."""
         if not resource.status:
-            raise NotFound(f"{resource.name} has no status subresource", status=404, reason="NotFound")
+            raise refusals.no_such_subresource()
         return self._rewrite(resource, namespace, name, change, admission.on_status)
 
     def rewrite(self, resource: Resource, namespace: str, name: str, change: Transform) -> Entry:
@@ -259,15 +292,29 @@ class MemoryServer:
     def delete(self, resource: Resource, namespace: str, name: str, options: DeleteOptions = DeleteOptions()) -> Entry:  # noqa: B008
         """Delete, or mark as being deleted while finalizers or a grace period hold it. Raises ``NotFound`` or ``Conflict``."""
         entry = self.get(resource, namespace, name)
-        _check_preconditions(resource, entry, options)
-        if options.orphan:
-            self._release_dependents(entry.uid)
-            entry = self.get(resource, namespace, name)
+        self.check_preconditions(entry, options)
+        return self.delete_entry(entry, options)
+
+    def delete_entry(self, entry: Entry, options: DeleteOptions) -> Entry:
+        """As ``delete``, for an object at hand and whatever its version. Preconditions are not looked at."""
         old = entry.decoded()
-        body = deletion.begin(resource, old, options.grace_period_seconds, self.clock.now())
-        if resource.kind.name == "Namespace":
+        body = deletion.begin(entry.resource, old, options, self.clock.now())
+        if entry.resource.kind.name == "Namespace":
             return self._delete_namespace(entry, old, body)
         return self._store(entry, old, body)
+
+    def change_entry(self, entry: Entry, change: Transform) -> Entry:
+        """As ``rewrite``, for an object at hand."""
+        return self._store(entry, entry.decoded(), change(entry.decoded()))
+
+    def check_preconditions(self, entry: Entry, options: DeleteOptions) -> None:
+        """Raises ``Conflict`` when the call is meant for another object or another version of it."""
+        resource, version = entry.resource, str(entry.version)
+        if options.uid and options.uid != entry.uid:
+            raise refusals.precondition_failed(resource, entry.name, "UID", options.uid, entry.uid)
+        if options.resource_version and options.resource_version != version:
+            wanted = options.resource_version
+            raise refusals.precondition_failed(resource, entry.name, "ResourceVersion", wanted, version)
 
     # ---- faults ---------------------------------------------------------------------------------------------------------
 
@@ -299,19 +346,8 @@ class MemoryServer:
         meta = dict(cast(JsonDict, body.get("metadata") or {}))
         own = meta.get("namespace") or namespace
         if kind.namespaced and namespace and own != namespace:
-            raise Invalid(
-                f"the namespace of the object ({own}) does not match the namespace of the request ({namespace})",
-                status=400,
-                reason="BadRequest",
-            )
-        for key in (
-            "managedFields",
-            "selfLink",
-            "deletionTimestamp",
-            "deletionGracePeriodSeconds",
-            "resourceVersion",
-            "namespace",
-        ):
+            raise refusals.bad_request(_OTHER_NAMESPACE)
+        for key in ("deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion", "namespace", *_NOT_KEPT):
             meta.pop(key, None)
         if kind.namespaced:
             meta["namespace"] = own or "default"
@@ -322,7 +358,7 @@ class MemoryServer:
     def _generate(self, resource: Resource, meta: JsonDict) -> str:
         prefix = meta.get("generateName")
         if not prefix:
-            raise admission.invalid(resource, "", "metadata.name: Required value: name or generateName is required")
+            raise refusals.invalid(resource, "", "metadata.name: Required value: name or generateName is required")
         for _attempt in range(_NAME_ATTEMPTS):
             name = str(prefix)[:58] + "".join(self._random.choices(_ALPHABET, k=5))
             if self._table(resource).get(meta.get("namespace", ""), name) is None:
@@ -338,12 +374,13 @@ class MemoryServer:
 
     def _insert(self, resource: Resource, body: JsonDict) -> Entry:
         meta = body["metadata"]
-        if self._table(resource).get(meta.get("namespace", ""), meta["name"]) is not None:
-            raise AlreadyExists(f'{resource.name} "{meta["name"]}" already exists', status=409, reason="AlreadyExists")
+        taken = self._table(resource).get(meta.get("namespace", ""), meta["name"])
+        if taken is not None:
+            raise refusals.already_exists(resource, meta["name"], leaving=taken.leaves is not None)
         entry = self._next(resource, body)
         self._table(resource).put(entry)
-        self._index(entry)
         self._record(EventType.ADDED, entry, None)
+        self._garbage.see(None, entry)
         if resource.kind.name == "Event":
             self._expire_events(entry)
         return entry
@@ -360,31 +397,41 @@ class MemoryServer:
         old = entry.decoded()
         new = change(entry.decoded())
         if not isinstance(new, dict) or not isinstance(new.get("metadata"), dict):
-            raise Invalid("an object needs metadata", status=400, reason="BadRequest")
-        _check_version(resource, entry, new["metadata"].get("resourceVersion"))
-        new = admit(resource, old, {**new, "metadata": dict(new["metadata"])})
+            raise refusals.bad_request("an object needs metadata")
+        new = {**new, "metadata": dict(new["metadata"])}
+        _check_identity(entry, new)
+        if new["metadata"].get("resourceVersion") not in (None, "", str(entry.version)):
+            raise refusals.modified(resource, entry.name)
+        for key in _NOT_KEPT:
+            new["metadata"].pop(key, None)
+        new = admit(resource, old, new)
+        fault = _misfit(resource, new)
+        if fault:
+            raise refusals.invalid(resource, entry.name, f"patch: Invalid value: {fault}")
         new["metadata"]["resourceVersion"] = str(entry.version)
         return self._store(entry, old, new)
 
     def _store(self, entry: Entry, old: JsonDict, body: JsonDict) -> Entry:
         """Put ``body`` in the place of ``entry``, or remove the object when nothing holds it any longer."""
+        _drop_empty(body["metadata"], _GONE_WHEN_EMPTY)
+        if not entry.resource.custom:
+            _drop_empty(body, _DATA)
         if deletion.is_finished(body) and entry.resource.kind.name != "Namespace":
             return self._remove(entry, body)
         if _same(old, body):
             return entry
         new = self._next(entry.resource, body)
-        self._unindex(entry)
         self._table(entry.resource).put(new)
-        self._index(new)
         self._record(EventType.MODIFIED, new, entry)
+        self._garbage.see(entry, new)
         return new
 
     def _remove(self, entry: Entry, body: JsonDict) -> Entry:
+        """Remove an object; the caller is answered ``body``, while watchers are told the state that was stored last."""
         last = self._next(entry.resource, body)
         self._table(entry.resource).drop(entry)
-        self._unindex(entry)
-        self._record(EventType.DELETED, last, entry)
-        self._collect(entry.uid)
+        self._record(EventType.DELETED, entry.at(last.version), entry)
+        self._garbage.see(entry, None)
         if entry.namespace:
             self._finish_namespace(entry.namespace)
         return last
@@ -401,56 +448,16 @@ class MemoryServer:
             for table in self._tables.values():
                 table.log.wake()
 
-    # ---- owners and dependents ------------------------------------------------------------------------------------------
-
-    def _index(self, entry: Entry) -> None:
-        self._alive[entry.uid] = entry
-        for owner in entry.owners:
-            self._dependents.setdefault(owner, {})[entry.uid] = None
-
-    def _unindex(self, entry: Entry) -> None:
-        del self._alive[entry.uid]
-        for owner in entry.owners:
-            owned = self._dependents.get(owner)
-            if owned is not None:
-                owned.pop(entry.uid, None)
-                if not owned:
-                    del self._dependents[owner]
-
-    def _collect(self, uid: str) -> None:
-        """Delete what the removed owner leaves behind, except what another living owner holds."""
-        for dependent in tuple(self._dependents.get(uid, ())):
-            entry = self._alive.get(dependent)
-            if entry is None:
-                continue
-            if any(owner in self._alive for owner in entry.owners):
-                self._disown(entry, uid)
-            else:
-                self.delete(entry.resource, entry.namespace, entry.name)
-
-    def _release_dependents(self, uid: str) -> None:
-        for dependent in tuple(self._dependents.get(uid, ())):
-            self._disown(self._alive[dependent], uid)
-
-    def _disown(self, entry: Entry, uid: str) -> None:
-        body = entry.decoded()
-        kept = [owner for owner in body["metadata"]["ownerReferences"] if owner["uid"] != uid]
-        self._store(entry, body, {**body, "metadata": {**body["metadata"], "ownerReferences": kept}})
-
     def owner(self, uid: str) -> Entry | None:
         """The living object with this uid."""
-        return self._alive.get(uid)
+        return self._garbage.owner(uid)
 
     # ---- namespaces and events ------------------------------------------------------------------------------------------
 
-    def _check_namespace(self, name: str) -> None:
-        entry = self._tables[("", "v1", "namespaces")].get("", name)
-        if entry is None:
-            raise NotFound(f'namespaces "{name}" not found: create it first', status=404, reason="NotFound")
-        if entry.phase == "Terminating":
-            raise Forbidden(
-                f"namespace {name} is being terminated: nothing can be created in it", status=403, reason="Forbidden"
-            )
+    def _check_namespace(self, resource: Resource, meta: JsonDict) -> None:
+        namespaces = self.resource("", "v1", "namespaces")
+        if self.get(namespaces, "", meta["namespace"]).phase == "Terminating":
+            raise refusals.namespace_terminating(resource, meta["name"], meta["namespace"])
 
     def _ensure_namespace(self, name: str) -> None:
         if self._tables[("", "v1", "namespaces")].get("", name) is None:
@@ -460,7 +467,7 @@ class MemoryServer:
         result = self._store(entry, old, {**body, "status": {**(body.get("status") or {}), "phase": "Terminating"}})
         for table in self._tables.values():
             for content in tuple(table.entries(entry.name)) if table.resource.kind.namespaced else ():
-                if content.uid in self._alive:
+                if self.owner(content.uid) is not None:
                     self.delete(content.resource, content.namespace, content.name)
         self._finish_namespace(entry.name)
         return result
@@ -490,6 +497,12 @@ def _without_nulls(value: Any) -> Any:
     return [_without_nulls(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
+def _drop_empty(value: JsonDict, keys: Iterable[str]) -> None:
+    for key in keys:
+        if not value.get(key, True):
+            del value[key]
+
+
 def _same(old: JsonDict, new: JsonDict) -> bool:
     """Equal as JSON. Python takes ``1`` for ``True``, so what compares equal is compared once more as text."""
     if old != new:
@@ -498,22 +511,55 @@ def _same(old: JsonDict, new: JsonDict) -> bool:
     return encoder.encode(old) == encoder.encode(new)
 
 
-def _check_version(resource: Resource, entry: Entry, wanted: object) -> None:
-    if wanted and wanted != str(entry.version):
-        raise Conflict(
-            f'Operation cannot be fulfilled on {resource.name} "{entry.name}": the object has been modified; '
-            "please apply your changes to the latest version and try again",
-            status=409,
-            reason="Conflict",
-        )
+def _check_identity(entry: Entry, new: JsonDict) -> None:
+    """Refuse a body that is about another object than the path it was sent to. Raises ``Invalid``."""
+    kind, meta = entry.resource.kind, new["metadata"]
+    if not meta.get("name"):
+        raise refusals.bad_request(f"the name of the object ({entry.name} based on URL) was undeterminable")
+    if meta["name"] != entry.name:
+        text = f"the name of the object ({meta['name']}) does not match the name on the URL ({entry.name})"
+        raise refusals.bad_request(text)
+    if meta.get("namespace", entry.namespace) != entry.namespace:
+        raise refusals.bad_request(_OTHER_NAMESPACE)
+    if entry.leaves is None and meta.get("deletionTimestamp"):
+        cause = f'metadata.deletionTimestamp: Invalid value: "{meta["deletionTimestamp"]}": field is immutable'
+        raise refusals.invalid(entry.resource, entry.name, cause)
+    for key, expected in (("apiVersion", kind.api_version), ("kind", kind.name)):
+        if new.get(key, expected) != expected:
+            raise refusals.invalid(
+                entry.resource, entry.name, f'{key}: Invalid value: "{new[key]}": must be {expected}'
+            )
 
 
-def _check_preconditions(resource: Resource, entry: Entry, options: DeleteOptions) -> None:
-    if options.uid and options.uid != entry.uid:
-        raise Conflict(
-            f'Operation cannot be fulfilled on {resource.name} "{entry.name}": the UID in the precondition ({options.uid}) does '
-            f"not match the UID of the object ({entry.uid})",
-            status=409,
-            reason="Conflict",
-        )
-    _check_version(resource, entry, options.resource_version)
+def _misfit(resource: Resource, body: JsonDict) -> str:
+    """What is of the wrong type in an object of a core kind, as far as its struct goes; empty if nothing is."""
+    if resource.custom:  # those have a schema, and admission has seen to it
+        return ""
+    try:
+        resource.kind.decode(msgspec.json.encode(body))
+    except msgspec.DecodeError as error:
+        return str(error)
+    return ""
+
+
+def _check_event(resource: Resource, body: JsonDict) -> None:
+    """An event lives with its object, or in the default namespace when that has none. Raises ``Invalid``."""
+    about = (body.get("involvedObject") or {}).get("namespace", "")
+    if body["metadata"]["namespace"] != (about or "default"):
+        cause = f'involvedObject.namespace: Invalid value: "{about}": does not match event.namespace'
+        raise refusals.invalid(resource, body["metadata"]["name"], cause)
+
+
+def _mark(token: str) -> _Mark:
+    try:
+        return msgspec.json.decode(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)), type=_Mark)
+    except ValueError as error:
+        raise refusals.bad_request(f"invalid continue token: continue key is not valid: {error}") from error
+
+
+def _place(entry: Entry) -> tuple[str, str]:
+    return entry.namespace, entry.name
+
+
+def _ordered(entries: Iterable[Entry], query: Query) -> tuple[Entry, ...]:
+    return tuple(sorted((entry for entry in entries if query.matches(entry)), key=_place))

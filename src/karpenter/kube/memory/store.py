@@ -11,7 +11,7 @@ it reads and for nothing else. The typed form of an object is decoded at most on
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,10 +20,15 @@ import msgspec
 from karpenter.api.kinds import Kind
 from karpenter.api.meta import Wire
 from karpenter.kube.errors import Gone
+from karpenter.kube.memory import refusals
 from karpenter.kube.memory.resources import Resource
 from karpenter.kube.protocol import EventType, Rejected
 
 JsonDict = dict[str, Any]
+#: Changes a decoded object into the one wanted; may raise ``KubeError``.
+Transform = Callable[[JsonDict], JsonDict]
+#: Finalizers which the server itself serves: dependents go first, dependents stay.
+FOREGROUND_FINALIZER, ORPHAN_FINALIZER = "foregroundDeletion", "orphan"
 _NO_LABELS: Mapping[str, str] = {}
 
 
@@ -32,8 +37,10 @@ class Entry:
 
     __slots__ = (
         "_typed",
+        "blocked",
         "data",
         "labels",
+        "leaves",
         "name",
         "namespace",
         "node_name",
@@ -55,7 +62,14 @@ class Entry:
         self.labels: Mapping[str, str] = meta.get("labels") or _NO_LABELS
         self.node_name: str = (body.get("spec") or {}).get("nodeName") or "" if resource.kind.name == "Pod" else ""
         self.phase: str = (body.get("status") or {}).get("phase") or "" if resource.status else ""
-        self.owners: tuple[str, ...] = tuple(owner["uid"] for owner in meta.get("ownerReferences") or ())
+        owners = meta.get("ownerReferences") or ()
+        self.owners: tuple[str, ...] = tuple(owner["uid"] for owner in owners)
+        #: The owners that, when deleted in the foreground, wait for this object.
+        self.blocked: tuple[str, ...] = tuple(owner["uid"] for owner in owners if owner.get("blockOwnerDeletion"))
+        #: None while nobody has asked the object to go, then the finalizers that hold it.
+        self.leaves: tuple[str, ...] | None = None
+        if meta.get("deletionTimestamp"):
+            self.leaves = tuple(meta.get("finalizers") or ())
         self._typed: Wire | Rejected | None = None
 
     def decoded(self) -> JsonDict:
@@ -142,6 +156,10 @@ class Log:
                 high = middle
         return self.cut + low
 
+    def since(self, version: int) -> Sequence[Change]:
+        """The changes after ``version``, oldest first. Raises ``Gone`` when some of them are forgotten."""
+        return self.changes[self.position(version) - self.cut :]
+
     @property
     def end(self) -> int:
         """The position after the latest change."""
@@ -173,7 +191,7 @@ class Log:
 
 def too_old(version: int, horizon: int) -> Gone:
     """The error for a version the log does not reach back to."""
-    return Gone(f"too old resource version: {version} ({horizon})", status=410, reason="Expired")
+    return refusals.expired(f"too old resource version: {version} ({horizon})")
 
 
 @dataclass(slots=True)
@@ -206,3 +224,14 @@ class Table:
         else:
             for space in self.spaces.values():
                 yield from space.values()
+
+    def entries_at(self, version: int) -> Iterable[Entry]:
+        """All entries as they were at an earlier version, in no order. Raises ``Gone`` when the log does not reach back to it."""
+        found = {(entry.namespace, entry.name): entry for entry in self.entries()}
+        for change in reversed(self.log.since(version)):
+            key = (change.entry.namespace, change.entry.name)
+            if change.previous is None:
+                found.pop(key, None)
+            else:
+                found[key] = change.previous
+        return found.values()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from karpenter.kube.memory.query import Query
@@ -23,7 +23,10 @@ class Watch:
     """An open watch. ``next`` waits for what comes next and answers None once the server has closed the stream."""
 
     def __init__(self, log: Log, query: Query, version: int, bookmark_due: Callable[[int], int | None]) -> None:
-        """Start after ``version``. Raises ``Gone``. ``bookmark_due`` answers a version worth a bookmark, given the last one."""
+        """Start after ``version``, which may lie in the future: then what comes before it is not told. Raises ``Gone``.
+
+        ``bookmark_due`` answers a version worth a bookmark, given the last one told.
+        """
         self._log = log
         self._query = query
         self._position = log.position(version)
@@ -38,22 +41,32 @@ class Watch:
     async def next(self) -> Seen | None:
         """The next change or bookmark, None at the end of the stream. Raises ``Gone`` when the reader fell too far behind."""
         while self._open:
-            seen = self._read()
+            seen = next(self.ready(), None)
             if seen is not None:
-                self._last = seen.version
                 return seen
             await self._log.changed()
         return None
 
-    def _read(self) -> Seen | None:
-        while self._position < self._log.end:
+    def ready(self) -> Iterator[Seen]:
+        """What can be told without waiting, a bookmark at the end when one is due. Raises ``Gone`` as ``next`` does."""
+        while self._open and self._position < self._log.end:
             change = self._log.at(self._position)
             self._position += 1
-            seen = visible(change, self._query)
+            seen = visible(change, self._query) if change.version > self._last else None
             if seen is not None:
-                return seen
+                self._last = seen.version
+                yield seen
         due = self._bookmark_due(self._last)
-        return Seen(EventType.BOOKMARK, due) if due is not None else None
+        if self._open and due is not None:
+            self._last = due
+            yield Seen(EventType.BOOKMARK, due)
+
+    def caught_up(self, version: int) -> Seen | None:
+        """A bookmark of ``version``, the latest there is; None when there is something else to tell or nothing has moved."""
+        if not self._open or self._position < self._log.end or version <= self._last:
+            return None
+        self._last = version
+        return Seen(EventType.BOOKMARK, version)
 
 
 def visible(change: Change, query: Query) -> Seen | None:

@@ -168,8 +168,3 @@ def _wire(conditions: Iterable[Condition]) -> list[Json]:
 def timestamp(now: datetime) -> str:
     """A time as Kubernetes writes it: UTC, whole seconds."""
     return f"{now:%Y-%m-%dT%H:%M:%SZ}"
-
-
-def micro_timestamp(now: datetime) -> str:
-    """A time as leases want it: UTC, six decimals."""
-    return f"{now:%Y-%m-%dT%H:%M:%S.%fZ}"

@@ -10,8 +10,7 @@ from karpenter.api.kinds import LEASE, NODE
 from karpenter.api.meta import ObjectMeta, OwnerReference
 from karpenter.kube.errors import AlreadyExists, KubeError, NotFound
 from karpenter.kube.protocol import Kube
-from karpenter.model.clock import Clock
-from karpenter.providers.simulated.kubelet import micro_timestamp
+from karpenter.model.clock import Clock, rfc3339_micro
 
 NAMESPACE = "kube-node-lease"
 _IN_FLIGHT = 8
@@ -42,7 +41,7 @@ class Leases:
                 group.create_task(work())
 
     async def _renew(self, node: Node) -> None:
-        name, now = node.metadata.name, micro_timestamp(self._clock.now())
+        name, now = node.metadata.name, rfc3339_micro(self._clock.now())
         try:
             await self._kube.patch(LEASE, name, {"spec": {"renewTime": now}}, NAMESPACE)
         except NotFound:

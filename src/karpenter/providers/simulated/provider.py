@@ -29,6 +29,7 @@ from karpenter.providers.contract import (
     LaunchFailed,
     NodeClassNotReady,
     ProviderError,
+    RegistrationHook,
     RepairPolicy,
 )
 from karpenter.providers.simulated import launch
@@ -75,6 +76,10 @@ class SimulatedProvider:
     def repair_policies(self) -> tuple[RepairPolicy, ...]:
         """A node that is not ready for ten minutes is broken (OPS-217)."""
         return tuple(RepairPolicy("Ready", status, _REPAIR_AFTER) for status in (conditions.FALSE, conditions.UNKNOWN))
+
+    def registration_hooks(self) -> tuple[RegistrationHook, ...]:
+        """None: a simulated machine is complete when it joins."""
+        return ()
 
     async def drift_reason(self, claim: NodeClaim) -> str:
         """Simulated machines never drift (OPS-260)."""

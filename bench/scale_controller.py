@@ -1,0 +1,92 @@
+"""A controller on a large cluster, with a cloud in which nothing happens: ``python -m bench.scale_controller KUBECONFIG``.
+
+Prints one line of JSON when its caches are filled: ``{"filled_seconds": …, "snapshot_seconds": [first, second, third]}``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from datetime import UTC, datetime
+
+from karpenter.api.karpenter import NodeClaim, NodePool
+from karpenter.api.kinds import KWOK_NODE_CLASS
+from karpenter.catalog import ec2
+from karpenter.catalog.types import InstanceType
+from karpenter.cluster import ClusterState
+from karpenter.control import logging
+from karpenter.control.manager import Extra, Manager
+from karpenter.control.settings import Settings
+from karpenter.kube import config
+from karpenter.model.clock import SystemClock
+from karpenter.providers.contract import Instance, InstanceNotFound, ProviderError, RepairPolicy
+
+_POLL_SECONDS = 0.01
+
+
+class StillCloud:
+    """A cloud that has a machine for every claim and sells nothing."""
+
+    name = "still"
+    node_class_kinds = (KWOK_NODE_CLASS,)
+
+    def __init__(self) -> None:
+        self.state = ClusterState()
+        self._types = ec2.types()
+
+    async def create(self, claim: NodeClaim) -> Instance:
+        raise ProviderError("this cloud sells nothing")
+
+    async def delete(self, provider_id: str) -> None:
+        raise ProviderError("this cloud takes nothing back")
+
+    async def get(self, provider_id: str) -> Instance:
+        found = self.state.claim_of(provider_id)
+        if found is None:
+            raise InstanceNotFound(provider_id)
+        return _instance(found)
+
+    async def list(self) -> tuple[Instance, ...]:
+        return tuple(map(_instance, self.state.claims()))
+
+    async def instance_types(self, pool: NodePool) -> tuple[InstanceType, ...]:
+        return self._types
+
+    async def drift_reason(self, claim: NodeClaim) -> str:
+        return ""
+
+    def repair_policies(self) -> tuple[RepairPolicy, ...]:
+        return ()
+
+    def registration_hooks(self) -> tuple[()]:
+        return ()
+
+
+def _instance(claim: NodeClaim) -> Instance:
+    return Instance(claim.status.provider_id, claim.metadata.name, {}, {}, {}, datetime.now(UTC))
+
+
+async def _main(kubeconfig: str) -> None:
+    logging.configure("error", sys.stderr)
+    started = time.monotonic()
+    cloud = StillCloud()
+    async with config.connect(config.load(kubeconfig)) as client:
+        manager = Manager(client, cloud, SystemClock(), Settings(), Extra())
+        cloud.state = manager.state
+        work = asyncio.create_task(manager.run())
+        while manager.unready() or not manager.state.pools():
+            await asyncio.sleep(_POLL_SECONDS)
+        filled = time.monotonic() - started
+        taken = []
+        for _ in range(3):
+            begun = time.perf_counter()
+            manager.state.snapshot()
+            taken.append(time.perf_counter() - begun)
+        print(json.dumps({"filled_seconds": filled, "snapshot_seconds": taken}), flush=True)
+        await work
+
+
+if __name__ == "__main__":
+    asyncio.run(_main(sys.argv[1]))

@@ -1,0 +1,190 @@
+"""A cluster of any size behind the in-memory API server, in a process of its own: ``python -m bench.scale_server NODES PODS``.
+
+Prints its URL once everything is loaded. A line ``churn RATE SECONDS`` on standard input lets pods change, come and go at
+that many events a second; it answers ``done COUNT``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from bench.mainjob import NODE_CLASS, node_pool
+from karpenter.kube.memory.server import MemoryServer
+from karpenter.kube.protocol import JsonObject
+from karpenter.kube.serve import serving
+from karpenter.model.clock import SystemClock
+
+_WORKLOADS = 400
+_CLASS_LABEL = "karpenter.kwok.sh/kwoknodeclass"
+_OWN = {
+    "karpenter.sh/nodepool": "default",
+    "node.kubernetes.io/instance-type": "m5.4xlarge",
+    "topology.kubernetes.io/zone": "us-east-1a",
+    "topology.kubernetes.io/region": "us-east-1",
+    "karpenter.sh/capacity-type": "on-demand",
+    "kubernetes.io/arch": "amd64",
+    "kubernetes.io/os": "linux",
+    _CLASS_LABEL: "default",
+}
+_AMOUNTS = {"cpu": "16", "memory": "64Gi", "pods": "110", "ephemeral-storage": "100Gi"}
+#: One in so many events is a pod that ends and another that takes its place.
+_TURNOVER = 20
+
+
+def _since() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _conditions(*types: str) -> list[JsonObject]:
+    return [
+        {
+            "type": each,
+            "status": "True",
+            "reason": each,
+            "message": "",
+            "lastTransitionTime": _since(),
+            "observedGeneration": 1,
+        }
+        for each in types
+    ]
+
+
+def _machine(number: int) -> Iterator[JsonObject]:
+    """A NodeClaim and its Node, both in good order."""
+    claim, node = f"default-{number:05d}", f"node-{number:05d}"
+    provider_id = f"still:///{claim}"
+    finalizers = ["karpenter.sh/termination"]
+    reference = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
+    yield {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodeClaim",
+        "metadata": {"name": claim, "uid": f"claim-{number}", "labels": _OWN, "finalizers": finalizers},
+        "spec": {
+            "nodeClassRef": reference,
+            "requirements": [
+                {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
+                {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m5.4xlarge", "m6i.4xlarge"]},
+            ],
+            "resources": {"requests": {"cpu": "10", "memory": "40Gi", "pods": "10"}},
+            "expireAfter": "720h",
+        },
+        "status": {
+            "nodeName": node,
+            "providerID": provider_id,
+            "capacity": _AMOUNTS,
+            "allocatable": _AMOUNTS,
+            "lastPodEventTime": _since(),
+            "conditions": _conditions("Launched", "Registered", "Initialized", "ConsistentStateFound", "Ready"),
+        },
+    }
+    marks = {"karpenter.sh/registered": "true", "karpenter.sh/initialized": "true", "kubernetes.io/hostname": node}
+    yield {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": node, "labels": {**_OWN, **marks}, "finalizers": finalizers},
+        "spec": {"providerID": provider_id},
+        "status": {"capacity": _AMOUNTS, "allocatable": _AMOUNTS, "conditions": _conditions("Ready")},
+    }
+
+
+def _pod(name: str, number: int, nodes: int) -> JsonObject:
+    """A running pod of some ReplicaSet, with the ballast real ones carry."""
+    workload = number % _WORKLOADS
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": f"web-{workload}", "uid": f"rs-{workload}"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "labels": {"app": f"web-{workload}", "pod-template-hash": f"{workload:08x}"},
+            "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}],
+        },
+        "spec": {
+            "nodeName": f"node-{number % nodes:05d}",
+            "terminationGracePeriodSeconds": 30,
+            "tolerations": [
+                {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"},
+                {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"},
+            ],
+            "containers": [
+                {
+                    "name": "app",
+                    "image": f"web:{workload}",
+                    "env": [{"name": f"SETTING_{each}", "value": f"value {each}"} for each in range(20)],
+                    "resources": {"requests": {"cpu": "250m", "memory": "512Mi"}, "limits": {"memory": "1Gi"}},
+                    "readinessProbe": {"httpGet": {"path": "/healthz", "port": 8080}, "periodSeconds": 10},
+                }
+            ],
+        },
+        "status": {"phase": "Running", "startTime": _since(), "conditions": _conditions("PodScheduled", "Ready")},
+    }
+
+
+def _everything(nodes: int, pods: int) -> Iterator[JsonObject]:
+    yield {**NODE_CLASS, "status": {"conditions": _conditions("Ready")}}
+    yield {
+        **node_pool("Never"),
+        "status": {"conditions": _conditions("ValidationSucceeded", "NodeClassReady", "Ready")},
+    }
+    for number in range(nodes):
+        yield from _machine(number)
+    for number in range(pods):
+        yield _pod(f"pod-{number:06d}", number, nodes)
+
+
+class _Churn:
+    """Pods that change, and now and then one that ends and another that takes its place."""
+
+    def __init__(self, server: MemoryServer, nodes: int, pods: int) -> None:
+        self._server, self._nodes = server, nodes
+        self._resource = server.resource("", "v1", "pods")
+        self._names = [f"pod-{number:06d}" for number in range(pods)]
+        self._made = pods
+
+    async def run(self, rate: int, seconds: int) -> int:
+        """So many events a second, evenly; how many there were."""
+        loop = asyncio.get_running_loop()
+        start, done = loop.time(), 0
+        while loop.time() - start < seconds:
+            for _ in range(int((loop.time() - start) * rate) - done):
+                done += self._event(done)
+            await asyncio.sleep(0.005)
+        return done
+
+    def _event(self, count: int) -> int:
+        place = (count * 7919) % len(self._names)
+        name = self._names[place]
+        if count % _TURNOVER == 0:
+            self._server.rewrite(
+                self._resource, "default", name, lambda body: {**body, "status": {"phase": "Succeeded"}}
+            )
+            self._names[place] = f"pod-{self._made:06d}"
+            self._server.load([_pod(self._names[place], place, self._nodes)])
+            self._made += 1
+            return 2
+        self._server.update_status(self._resource, "default", name, lambda body: _touched(body, count))
+        return 1
+
+
+def _touched(body: JsonObject, count: int) -> dict[str, object]:
+    return {**body, "status": {**body["status"], "message": f"probe {count}"}}  # type: ignore[dict-item]
+
+
+async def _main(nodes: int, pods: int) -> None:
+    server = MemoryServer(SystemClock(), history=100_000)
+    server.load(_everything(nodes, pods))
+    churn = _Churn(server, nodes, pods)
+    async with serving(server) as url:
+        print(url, flush=True)
+        loop = asyncio.get_running_loop()
+        while line := await loop.run_in_executor(None, sys.stdin.readline):
+            _, rate, seconds = line.split()
+            print("done", await churn.run(int(rate), int(seconds)), flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(_main(int(sys.argv[1]), int(sys.argv[2])))

@@ -1,0 +1,57 @@
+"""How much work goes on at once, from the processor time the process asked for (OPS-700 to OPS-702).
+
+The reference gives each controller a number of workers that grows with its cores, and the token bucket shared by a
+controller's workers grows along. Workers cost nothing here, so only the buckets matter: they are what the API server sees.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: With one core a controller has its fewest workers, with this many its most.
+_MOST_CORES = 60
+
+
+@dataclass(frozen=True)
+class Workers:
+    """A controller's fewest and most workers."""
+
+    fewest: int
+    most: int
+
+    def on(self, cores: int) -> int:
+        """How many it has on so many cores."""
+        grown = (self.most - self.fewest) * (cores - 1) // (_MOST_CORES - 1) + self.fewest
+        return min(self.most, max(self.fewest, grown))
+
+
+@dataclass(frozen=True)
+class Shared:
+    """A controller whose workers share a token bucket of ``per_second`` when they are fewest."""
+
+    workers: Workers
+    per_second: int
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """A token bucket: so many a second on average, so many at once."""
+
+    per_second: int
+    burst: int
+
+
+LIFECYCLE = Shared(Workers(1000, 5000), 10)
+TERMINATION = Shared(Workers(100, 5000), 10)
+EVICTION = Shared(Workers(100, 5000), 100)
+
+
+def cores(millicores: int) -> int:
+    """Whole cores for a CPU request in thousandths; none or less counts as one."""
+    return max(1, -(-millicores // 1000))
+
+
+def scaled_bucket(base: Shared, cores: int) -> Bucket:
+    """The bucket of a controller on so many cores (OPS-701)."""
+    rate = -(-base.workers.on(cores) * base.per_second // base.workers.fewest)
+    return Bucket(rate, 10 * rate)

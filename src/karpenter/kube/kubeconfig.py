@@ -1,0 +1,222 @@
+"""Kubeconfig files: read, merged and chosen from as kubectl does.
+
+The rules are kubectl's: of several files the first to define a name wins with everything it says about it, a missing file of a
+list is passed over, paths are relative to the file that names them. Where kubectl asks the person or passes over something
+that cannot work, a message says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from karpenter.api.kinds import without_nulls
+
+#: The extension of a cluster whose content is handed to helper programs.
+EXEC_EXTENSION = "client.authentication.k8s.io/exec"
+_DEFAULT_NAMESPACE = "default"
+
+
+class Wrong(Exception):
+    """A kubeconfig nobody can use; the message says what is wrong and where."""
+
+
+class Extension(msgspec.Struct, frozen=True):
+    """Something a tool keeps in a kubeconfig."""
+
+    name: str
+    extension: object = None
+
+
+class Cluster(msgspec.Struct, frozen=True, rename="kebab"):
+    """An API server and whom to believe it is; ``*_data`` is base64 of PEM and wins over a file."""
+
+    server: str = ""
+    tls_server_name: str = ""
+    insecure_skip_tls_verify: bool = False
+    certificate_authority: str = ""
+    certificate_authority_data: str = ""
+    proxy_url: str = ""
+    disable_compression: bool = False
+    extensions: tuple[Extension, ...] = ()
+
+
+class Variable(msgspec.Struct, frozen=True):
+    """An environment variable of a helper program."""
+
+    name: str
+    value: str = ""
+
+
+class Exec(msgspec.Struct, frozen=True, rename="camel"):
+    """A helper program that hands out credentials."""
+
+    command: str
+    api_version: str = ""
+    args: tuple[str, ...] = ()
+    env: tuple[Variable, ...] = ()
+    install_hint: str = ""
+    provide_cluster_info: bool = False
+    interactive_mode: str = ""
+
+
+class User(msgspec.Struct, frozen=True, rename="kebab"):
+    """Who somebody is, and on whose behalf they act (``as_*``)."""
+
+    token: str = ""
+    token_file: str = msgspec.field(name="tokenFile", default="")
+    username: str = ""
+    password: str = ""
+    client_certificate: str = ""
+    client_certificate_data: str = ""
+    client_key: str = ""
+    client_key_data: str = ""
+    exec: Exec | None = None
+    auth_provider: Mapping[str, object] | None = None
+    as_user: str = msgspec.field(name="as", default="")
+    as_uid: str = ""
+    as_groups: tuple[str, ...] = ()
+    as_user_extra: Mapping[str, tuple[str, ...]] = {}
+
+
+class Context(msgspec.Struct, frozen=True):
+    """Which user speaks to which cluster."""
+
+    cluster: str = ""
+    user: str = ""
+    namespace: str = _DEFAULT_NAMESPACE
+
+
+class Chosen(NamedTuple):
+    """What a context stands for."""
+
+    name: str
+    cluster: Cluster
+    user: User
+    namespace: str
+
+
+class _NamedCluster(msgspec.Struct, frozen=True):
+    name: str
+    cluster: Cluster = Cluster()
+
+
+class _NamedUser(msgspec.Struct, frozen=True):
+    name: str
+    user: User = User()
+
+
+class _NamedContext(msgspec.Struct, frozen=True):
+    name: str
+    context: Context = Context()
+
+
+class Kubeconfig(msgspec.Struct, frozen=True, rename="kebab"):
+    """The content of a file, or of several merged."""
+
+    clusters: tuple[_NamedCluster, ...] = ()
+    users: tuple[_NamedUser, ...] = ()
+    contexts: tuple[_NamedContext, ...] = ()
+    current_context: str = ""
+
+
+_Entry = TypeVar("_Entry", _NamedCluster, _NamedUser, _NamedContext)
+
+
+def read(files: Sequence[Path]) -> Kubeconfig:
+    """What files say together. Raises ``Wrong``."""
+    return _merged([_read(file) for file in files])
+
+
+def choose(config: Kubeconfig, context: str) -> Chosen:
+    """What a context stands for; the current one where none is named. Raises ``Wrong``."""
+    name = context or config.current_context
+    if not name:
+        raise Wrong("no context is chosen (current-context); choose one with `kubectl config use-context`")
+    found = {entry.name: entry.context for entry in config.contexts}.get(name)
+    if found is None:
+        raise Wrong(f"context {name!r} not found; choose one with `kubectl config use-context`")
+    clusters = {entry.name: entry.cluster for entry in config.clusters}
+    users = {"": User()} | {entry.name: entry.user for entry in config.users}
+    if found.cluster not in clusters:
+        raise Wrong(f"context {name!r} refers to cluster {found.cluster!r}, which is not defined")
+    if found.user not in users:
+        raise Wrong(f"context {name!r} refers to user {found.user!r}, who is not defined")
+    return Chosen(name, clusters[found.cluster], users[found.user], found.namespace or _DEFAULT_NAMESPACE)
+
+
+def _read(file: Path) -> Kubeconfig:
+    import yaml
+
+    try:
+        content = yaml.safe_load(file.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise Wrong(f"cannot read kubeconfig {file}: {' '.join(str(error).split())}") from error
+    if not isinstance(content, dict):
+        raise Wrong(f"{file} is not a kubeconfig: expected a mapping")
+    try:
+        found = msgspec.convert(without_nulls(content), Kubeconfig)
+    except msgspec.MsgspecError as error:
+        raise Wrong(f"{file} is not a kubeconfig: {error}") from error
+    _refuse_doubles(file, found)
+    return _anchored(found, file.parent)
+
+
+def _refuse_doubles(file: Path, config: Kubeconfig) -> None:
+    for sort, entries in (("cluster", config.clusters), ("user", config.users), ("context", config.contexts)):
+        names = [entry.name for entry in entries]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise Wrong(f"{file} defines {sort} {twice!r} twice")
+
+
+def _anchored(config: Kubeconfig, folder: Path) -> Kubeconfig:
+    """With file names made absolute, since each file's are relative to that file."""
+    replace = msgspec.structs.replace
+
+    def beside(name: str) -> str:
+        return str(folder / name) if name else ""
+
+    def cluster(entry: _NamedCluster) -> _NamedCluster:
+        authority = beside(entry.cluster.certificate_authority)
+        return replace(entry, cluster=replace(entry.cluster, certificate_authority=authority))
+
+    def user(entry: _NamedUser) -> _NamedUser:
+        found = entry.user
+        placed = replace(
+            found,
+            token_file=beside(found.token_file),
+            client_certificate=beside(found.client_certificate),
+            client_key=beside(found.client_key),
+            exec=_placed(found.exec, beside),
+        )
+        return replace(entry, user=placed)
+
+    return replace(config, clusters=tuple(map(cluster, config.clusters)), users=tuple(map(user, config.users)))
+
+
+def _placed(program: Exec | None, beside: Callable[[str], str]) -> Exec | None:
+    """A command without a slash is looked for in PATH, others are files."""
+    if program is None or "/" not in program.command:
+        return program
+    return msgspec.structs.replace(program, command=beside(program.command))
+
+
+def _merged(configs: Sequence[Kubeconfig]) -> Kubeconfig:
+    return Kubeconfig(
+        _first([config.clusters for config in configs]),
+        _first([config.users for config in configs]),
+        _first([config.contexts for config in configs]),
+        next((config.current_context for config in configs if config.current_context), ""),
+    )
+
+
+def _first(lists: Sequence[tuple[_Entry, ...]]) -> tuple[_Entry, ...]:
+    by_name: dict[str, _Entry] = {}
+    for entries in lists:
+        for entry in entries:
+            by_name.setdefault(entry.name, entry)
+    return tuple(by_name.values())

@@ -1,0 +1,42 @@
+"""Where requests to the API server are told of, for figures. Nothing here counts: who wants to know brings an observer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+#: ``Finished.code`` of a request that got no answer: what `client_go_request_total` calls it.
+NO_ANSWER = "<error>"
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """One request that came to an end; a repeated one counts each time.
+
+    ``verb`` is what was done (GET, LIST, WATCH, CREATE, PATCH, DELETE), ``method`` how HTTP says it. ``kind`` is the plural, as
+    in the path and in dashboards (OPS-495). ``code`` is the HTTP status or ``NO_ANSWER``. ``seconds`` run from sending to
+    the end of the answer, to its beginning for a watch; waiting for our own rate limit is not among them.
+    """
+
+    verb: str
+    method: str
+    group: str
+    version: str
+    kind: str
+    subresource: str
+    code: str
+    seconds: float
+
+
+class RequestObserver(Protocol):
+    """Told of every request. Called from the event loop: it must be quick and must not raise."""
+
+    def finished(self, request: Finished) -> None:
+        """A request was answered, or will not be."""
+
+
+class Nobody:
+    """Looks away."""
+
+    def finished(self, request: Finished) -> None:
+        """Nothing."""

@@ -1,0 +1,89 @@
+"""Whom we believe to be the API server, and what we show it: TLS contexts made of texts.
+
+What Go's TLS accepts is accepted, since that is what every other client of the cluster does: authorities without the extensions
+RFC 5280 asks for (older managed clusters have such), and a certificate that is trusted itself without its issuer.
+"""
+
+from __future__ import annotations
+
+import ssl
+import tempfile
+from dataclasses import dataclass, field
+
+from karpenter.kube.sources import Sources
+
+
+class Unusable(Exception):
+    """Certificates or a key TLS can do nothing with; the message says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """Which servers are believed.
+
+    ``authorities`` hold one text of PEM certificates, None for those of the system. ``server_name`` is the name the server's
+    certificate has to be for, empty for the one in the URL. ``is_blind`` believes anybody.
+    """
+
+    authorities: Sources | None = None
+    server_name: str = ""
+    is_blind: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Papers:
+    """What one TLS context is made of, in PEM; empty where there is nothing. Equal papers make equal contexts."""
+
+    authorities: bytes = b""
+    certificate: bytes = field(default=b"", repr=False)
+    key: bytes = field(default=b"", repr=False)
+
+
+def papers(trust: Trust, certificate: bytes, key: bytes) -> Papers:
+    """The papers as they are now. Raises ``sources.Unreadable``."""
+    (authorities,) = trust.authorities.current() if trust.authorities is not None else (b"",)
+    return Papers(authorities, certificate, key)
+
+
+def context(trust: Trust, papers: Papers) -> ssl.SSLContext:
+    """The context for new connections. Raises ``Unusable``."""
+    made = _believing(trust, papers.authorities)
+    if papers.certificate:
+        _show(made, papers)
+    return made
+
+
+def _believing(trust: Trust, authorities: bytes) -> ssl.SSLContext:
+    import httpx2
+
+    if trust.is_blind:
+        return httpx2.create_ssl_context(verify=False)
+    if not authorities:
+        return httpx2.create_ssl_context()
+    try:
+        made = ssl.create_default_context(cadata=authorities.decode("ascii"))
+    except (ssl.SSLError, ValueError) as error:
+        raise Unusable(f"certificate-authority holds no certificates in PEM ({_short(error)})") from error
+    made.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    made.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return made
+
+
+def _show(made: ssl.SSLContext, papers: Papers) -> None:
+    # The library only reads certificates from files.
+    with tempfile.NamedTemporaryFile(prefix="karpenter-") as file:
+        file.write(papers.certificate + b"\n" + papers.key + b"\n")
+        file.flush()
+        try:
+            made.load_cert_chain(file.name, password=_no_password)
+        except (ssl.SSLError, ValueError, OSError) as error:
+            raise Unusable(f"the client certificate and its key are not a pair in PEM ({_short(error)})") from error
+
+
+def _no_password() -> str:
+    raise ValueError("the key is encrypted")
+
+
+def _short(error: Exception) -> str:
+    reason = getattr(error, "reason", None)
+    return str(reason or error)

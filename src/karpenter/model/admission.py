@@ -1,0 +1,265 @@
+"""What an API server with our CRDs does when an object is written: it completes the object, and takes or refuses it (API §§1-4).
+
+The schema is the CRDs' own (``api.crds``). The rule expressions beside it (``api.rules``) are said here once more as functions,
+each at the place its expression stands at, reading as much of the value there as it needs and no more: so all findings come
+together, whatever else is wrong with the object (API-034). A place that is as it was is not judged again (``schema``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar, cast
+
+import msgspec
+
+from karpenter.api import crds, domains
+from karpenter.api.kinds import KWOK_NODE_CLASS, NODE_CLAIM, NODE_POOL, Kind
+from karpenter.api.meta import Wire
+from karpenter.model import labels, schema
+from karpenter.model.requirements import as_integer
+from karpenter.model.schema import NOTHING, Finding
+
+Findings = tuple[Finding, ...]
+Json = Mapping[str, object]
+T = TypeVar("T", bound=Wire)
+V = TypeVar("V")
+
+#: A rule about the value at a place, and one about the value and what it replaces; both are told the path.
+_Check = Callable[[object, str], Iterable[Finding]]
+_Comparison = Callable[[object, object, str], Iterable[Finding]]
+
+_NUMERIC = frozenset({"Gt", "Lt", "Gte", "Lte"})
+#: What a scale subresource can express.
+_MOST_REPLICAS = 2**31 - 1
+
+
+def admit(kind: Kind[T], data: Json, old: Json | None = None) -> Findings:
+    """Why an API server with our CRDs would refuse this decoded JSON; empty when it would store it.
+
+    ``old`` is the stored object where this one replaces it. Status is not looked at: it is written elsewhere.
+    """
+    return misfits(kind, _without_status(kind, data), None if old is None else _without_status(kind, old))
+
+
+def _without_status(kind: Kind[T], data: Json) -> Json:
+    return completed(kind, {name: value for name, value in data.items() if name != "status"})
+
+
+def completed(kind: Kind[T], data: Json) -> dict[str, object]:
+    """The object as a server takes it in: nulls and unknown fields dropped, defaults filled in (API-020, API-021)."""
+    return cast("dict[str, object]", schema.completed(crds.schema(kind.type), data))
+
+
+def misfits(kind: Kind[T], body: Json, old: Json | None = None) -> Findings:
+    """Why a completed object is refused, status included; ``old`` is the stored object it replaces."""
+    before = NOTHING if old is None else old
+    return (
+        *schema.misfits(crds.schema(kind.type), body, "", before),
+        *(finding for place in _PLACES.get(kind.name, ()) for finding in place.judge(body, before)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where rules stand, by the names of the fields on the way.
+
+    ``checks`` judge the value unless it is as it was, ``comparisons`` the change where both sides have a value (API-023).
+    """
+
+    names: tuple[str, ...]
+    checks: tuple[_Check, ...] = ()
+    comparisons: tuple[_Comparison, ...] = ()
+
+    def judge(self, body: object, old_body: object) -> Iterator[Finding]:
+        """What the rules say of this place."""
+        value, old = schema.member(body, *self.names), schema.member(old_body, *self.names)
+        if value is NOTHING or schema.unchanged(old, value):
+            return
+        path = ".".join(self.names)
+        for check in self.checks:
+            yield from check(value, path)
+        if old is not NOTHING:
+            for compare in self.comparisons:
+                yield from compare(value, old, path)
+
+
+def _reading(view: type[V], check: Callable[[V, str], Iterable[Finding]]) -> _Check:
+    """A rule that reads the value as ``view``. Where it does not fit, the schema's findings say so and the rule is silent."""
+
+    def read(value: object, path: str) -> Iterable[Finding]:
+        try:
+            found = msgspec.convert(value, view)
+        except msgspec.ValidationError:
+            return ()
+        return check(found, path)
+
+    return read
+
+
+# -- NodePools ------------------------------------------------------------------------------------------------------------
+
+
+class _StaticParts(msgspec.Struct, frozen=True):
+    replicas: int | None = None
+    weight: int | None = None
+    limits: Mapping[str, object] = {}
+
+
+def _static(spec: _StaticParts, path: str) -> Iterator[Finding]:
+    if spec.replicas is None:
+        return
+    if set(spec.limits) - {"nodes"}:
+        text = "only limits.nodes is supported on static NodePools (those with replicas)"
+        yield Finding(f"{path}.limits", "static", text)
+    elif isinstance(spec.limits.get("nodes"), float):
+        # The expression cannot compare it, although the schema takes it for a whole number (API-024).
+        yield Finding(f"{path}.limits.nodes", "type", f"{spec.limits['nodes']} has a fraction; write a whole number")
+    if spec.weight is not None:
+        yield Finding(f"{path}.weight", "static", "weight is not supported on static NodePools (those with replicas)")
+
+
+def _same_mode(new: object, old: object, path: str) -> Iterator[Finding]:
+    if (schema.member(new, "replicas") is NOTHING) != (schema.member(old, "replicas") is NOTHING):
+        yield Finding(
+            f"{path}.replicas",
+            "immutable",
+            "cannot switch between static and dynamic: replicas may be neither added nor removed; make a new NodePool",
+        )
+
+
+def _scalable(value: object, path: str) -> Iterator[Finding]:
+    """A scale subresource stands on the field, which narrows what fits: no fraction, not even of zero, and 32 bits."""
+    if isinstance(value, float) or (isinstance(value, int) and not 0 <= value <= _MOST_REPLICAS):
+        yield Finding(path, "range", f"{value} is not a whole number from 0 to {_MOST_REPLICAS}")
+
+
+class _BudgetTimes(msgspec.Struct, frozen=True):
+    schedule: str | None = None
+    duration: str | None = None
+
+
+def _budgets(budgets: tuple[_BudgetTimes, ...], path: str) -> Iterator[Finding]:
+    for index, budget in enumerate(budgets):
+        if (budget.schedule is None) != (budget.duration is None):
+            yield Finding(f"{path}[{index}]", "together", "schedule and duration must be set together or not at all")
+
+
+def _template_labels(found: dict[str, object], path: str) -> Iterator[Finding]:
+    for key in found:
+        if key == labels.NODE_POOL or not _admits(key):
+            yield restricted(schema.at(path, key), key)
+
+
+def _same_text(new: object, old: object, path: str) -> Iterator[Finding]:
+    if new != old:
+        yield Finding(path, "immutable", f"{path.rpartition('.')[2]} is immutable; make a new NodePool")
+
+
+# -- requirements and node class references ---------------------------------------------------------------------------------
+
+
+class Entry(Protocol):
+    """A requirement as far as the rules about its values read it."""
+
+    @property
+    def operator(self) -> str:
+        """In, NotIn, Exists …"""
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """The values listed."""
+
+    @property
+    def min_values(self) -> int | None:
+        """How many different values the types must offer."""
+
+
+class _Entry(msgspec.Struct, frozen=True, rename="camel"):
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+    min_values: int | None = None
+
+
+def _requirements(items: tuple[_Entry, ...], path: str) -> Iterator[Finding]:
+    for index, item in enumerate(items):
+        if not _admits(item.key):
+            yield restricted(f"{path}[{index}].key", item.key)
+        yield from entry_values(item, f"{path}[{index}]")
+
+
+def _pool_requirements(items: tuple[_Entry, ...], path: str) -> Iterator[Finding]:
+    for index, item in enumerate(items):
+        if item.key == labels.NODE_POOL:
+            yield restricted(f"{path}[{index}].key", item.key)
+    yield from _requirements(items, path)
+
+
+def entry_values(item: Entry, path: str) -> Iterator[Finding]:
+    """What is wrong with the number and form of a requirement's values (API-401)."""
+    if item.operator == "In":
+        if not item.values:
+            yield Finding(f"{path}.values", "values", "operator In must have a value; list at least one")
+        elif len(item.values) < (item.min_values or 0):
+            text = f"minValues is {item.min_values}, so at least that many values must be listed"
+            yield Finding(f"{path}.values", "minValues", text)
+    elif item.operator in _NUMERIC and not _is_bound(item.values):
+        text = f"operator {item.operator} must have a single positive integer value, not {list(item.values)}"
+        yield Finding(f"{path}.values", "bound", text)
+
+
+def _is_bound(values: Sequence[str]) -> bool:
+    number = as_integer(values[0]) if len(values) == 1 else None
+    return number is not None and number >= 0
+
+
+def restricted(path: str, key: str) -> Finding:
+    """The finding that users may not set or ask for a label."""
+    return Finding(path, "restricted", f'label "{key}" is restricted; use a label of your own domain')
+
+
+def _admits(key: str) -> bool:
+    """Whether admission lets a label key through (API-431); a key without slash counts as its own domain."""
+    domain = key.partition("/")[0]
+    return key != labels.HOSTNAME and not any(
+        key not in admitted and (domain == own or domain.endswith("." + own))
+        for own, admitted in domains.ADMITTED.items()
+    )
+
+
+def _not_empty(text: str, path: str) -> Iterator[Finding]:
+    if not text:
+        yield Finding(path, "empty", f"{path.rpartition('.')[2]} may not be empty")
+
+
+def _node_class(*names: str, fixed: tuple[_Comparison, ...] = ()) -> Iterator[_Place]:
+    """The three fields of a reference; ``fixed`` holds for group and kind."""
+    for field in ("group", "kind"):
+        yield _Place((*names, field), (_reading(str, _not_empty),), fixed)
+    yield _Place((*names, "name"), (_reading(str, _not_empty),))
+
+
+def _immutable_spec(_new: object, _old: object, path: str) -> Iterator[Finding]:
+    yield Finding(path, "immutable", "spec is immutable; delete the NodeClaim instead")
+
+
+_TEMPLATE = ("spec", "template", "spec")
+#: Where the rules of each kind stand.
+_PLACES: Mapping[str, tuple[_Place, ...]] = {
+    NODE_POOL.name: (
+        _Place(("spec",), (_reading(_StaticParts, _static),), (_same_mode,)),
+        _Place(("spec", "replicas"), (_scalable,)),
+        _Place(("spec", "disruption", "budgets"), (_reading(tuple[_BudgetTimes, ...], _budgets),)),
+        _Place(("spec", "template", "metadata", "labels"), (_reading(dict[str, object], _template_labels),)),
+        _Place((*_TEMPLATE, "requirements"), (_reading(tuple[_Entry, ...], _pool_requirements),)),
+        *_node_class(*_TEMPLATE, "nodeClassRef", fixed=(_same_text,)),
+        _Place(("status", "nodes"), (_scalable,)),
+    ),
+    NODE_CLAIM.name: (
+        _Place(("spec",), (), (_immutable_spec,)),
+        _Place(("spec", "requirements"), (_reading(tuple[_Entry, ...], _requirements),)),
+        *_node_class("spec", "nodeClassRef"),
+    ),
+    KWOK_NODE_CLASS.name: (),
+}

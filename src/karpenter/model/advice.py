@@ -1,0 +1,164 @@
+"""What is legal in an object and probably not meant: each finding is worth a warning to its owner, and nothing else.
+
+An API server takes such objects, and a pool that has them is used. So advice is where everything belongs that we know better than
+the admission rules users are used to (API §§1-4, "Beyond").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+
+from karpenter.api.karpenter import Budget, NodeClaim, NodePool, NodeSelectorRequirementWithMinValues
+from karpenter.api.kwok import KWOKNodeClass
+from karpenter.model import budgets, durations, gates, labels, schedules, schema
+from karpenter.model.gates import Gate, Gates
+from karpenter.model.quantities import check_quantities
+from karpenter.model.schema import Finding
+
+_REQUIREMENTS = "spec.template.spec.requirements"
+_BUDGETS = "spec.disruption.budgets"
+_LONGEST_SHOWN = 40
+_RESERVATION = f"{labels.AWS_GROUP}/capacity-reservation-"
+_BLOCKED = "until that is mended, no node of the pool may be disrupted"
+#: Where the search for a schedule's next hit starts, so that advice needs no clock: from here on five years hold a leap day.
+_ANY_DAY = datetime(2024, 1, 1, tzinfo=UTC)
+#: Pool sizes that tell any two budgets apart: in one a percentage is smallest, in one it is its own number, in one it is
+#: beyond every count.
+_SIZES = (1, 100, 10**12)
+
+
+def advise(obj: NodePool | NodeClaim | KWOKNodeClass, enabled: Gates = gates.DEFAULT) -> tuple[Finding, ...]:
+    """What the owner of an admitted object should know; ``enabled`` are the feature gates that are on."""
+    match obj:
+        case NodePool():
+            return tuple(_pool(obj, enabled))
+        case NodeClaim():
+            return tuple(_claim(obj))
+        case KWOKNodeClass():
+            return tuple(_out_of_range("spec.nodeRegistrationDelay", obj.spec.node_registration_delay))
+
+
+def _pool(pool: NodePool, enabled: Gates) -> Iterator[Finding]:
+    yield from _ignored_values(pool)
+    yield from _gated(pool, enabled)
+    yield from _negative_limits(pool)
+    for index, budget in enumerate(pool.spec.disruption.budgets):
+        path = f"{_BUDGETS}[{index}]"
+        yield from _no_reasons(budget, path)
+        yield from _broken_count(budget, path)
+        yield from _broken_schedule(budget, path)
+        yield from _never_the_least(budget, pool.spec.disruption.budgets, path)
+
+
+def _claim(claim: NodeClaim) -> Iterator[Finding]:
+    yield from _out_of_range("spec.expireAfter", claim.spec.expire_after)
+    yield from _out_of_range("spec.terminationGracePeriod", claim.spec.termination_grace_period)
+    yield from check_quantities(claim)
+
+
+def _ignored_values(pool: NodePool) -> Iterator[Finding]:
+    """Values that do not exist beside some that do (API-078); without any, the pool is not used."""
+    for index, item in enumerate(pool.spec.template.spec.requirements):
+        valid = labels.CLOSED_VALUES.get(labels.normalise(item.key), frozenset())
+        wrong = sorted(set(item.values) - valid)
+        if wrong and item.operator == "In" and valid.intersection(item.values):
+            text = f"ignores the values {', '.join(wrong)}; use {', '.join(sorted(valid))}"
+            yield Finding(f"{_REQUIREMENTS}[{index}].values", "values", text)
+
+
+def _gated(pool: NodePool, enabled: Gates) -> Iterator[Finding]:
+    """Fields without effect because their function is off (API-032)."""
+    if pool.spec.replicas is not None and Gate.STATIC_CAPACITY not in enabled:
+        yield _off("spec.replicas", "replicas keep no nodes", Gate.STATIC_CAPACITY)
+    if Gate.RESERVED_CAPACITY in enabled:
+        return
+    for index, item in enumerate(pool.spec.template.spec.requirements):
+        if _asks_for_reservations(item):
+            path = f"{_REQUIREMENTS}[{index}]"
+            yield _off(path, f"reserved capacity, which {item.key} asks for, is not used", Gate.RESERVED_CAPACITY)
+
+
+def _asks_for_reservations(item: NodeSelectorRequirementWithMinValues) -> bool:
+    by_type = item.key == labels.CAPACITY_TYPE and item.operator == "In" and labels.RESERVED in item.values
+    return by_type or (item.key.startswith(_RESERVATION) and item.operator not in ("NotIn", "DoesNotExist"))
+
+
+def _off(path: str, what: str, gate: Gate) -> Finding:
+    return Finding(path, "gate", f"{what}, because the feature gate {gate} is off")
+
+
+def _negative_limits(pool: NodePool) -> Iterator[Finding]:
+    """API-027."""
+    for name, value in pool.spec.limits.items():
+        if str(value).startswith("-"):
+            text = f"{value} is below zero, so the pool never buys anything"
+            yield Finding(schema.at("spec.limits", name), "range", text)
+
+
+def _no_reasons(budget: Budget, path: str) -> Iterator[Finding]:
+    """API-049."""
+    if budget.reasons == ():
+        text = "an empty list of reasons counts as all reasons; leave it out or name some"
+        yield Finding(f"{path}.reasons", "reasons", text)
+
+
+def _broken_count(budget: Budget, path: str) -> Iterator[Finding]:
+    """API-086, API-088: admission lets numbers of any length through."""
+    try:
+        budgets.value(budget, 1)
+    except budgets.BudgetError as error:
+        yield Finding(f"{path}.nodes", "budget", f"{error}; {_BLOCKED}")
+
+
+def _broken_schedule(budget: Budget, path: str) -> Iterator[Finding]:
+    """API-082a, API-083, API-086."""
+    if budget.schedule is None:
+        return
+    try:
+        schedule = schedules.parse(budget.schedule)
+    except schedules.ScheduleError as error:
+        yield Finding(f"{path}.schedule", "schedule", f"{error}; {_BLOCKED}")
+        return
+    if schedule.next_after(_ANY_DAY) is None:
+        text = f"schedule {budget.schedule!r} names a day that never comes; {_BLOCKED}"
+        yield Finding(f"{path}.schedule", "schedule", text)
+
+
+def _never_the_least(budget: Budget, others: Sequence[Budget], path: str) -> Iterator[Finding]:
+    """A scheduled budget under one that always allows less, for the same reasons (API-089)."""
+    if budget.schedule is None:
+        return
+    for index, other in enumerate(others):
+        if other.schedule is None and _covers(other, budget) and _allows_no_more(other, budget):
+            text = (
+                f"has no effect: {_BUDGETS}[{index}] always allows as little ({other.nodes}), and of several budgets the "
+                "strictest counts; give that one a schedule, too"
+            )
+            yield Finding(path, "budget", text)
+            return
+
+
+def _covers(other: Budget, budget: Budget) -> bool:
+    return not other.reasons or (bool(budget.reasons) and set(budget.reasons or ()) <= set(other.reasons))
+
+
+def _allows_no_more(left: Budget, right: Budget) -> bool:
+    """Whether ``left`` allows no more than ``right`` in a pool of any size: counts stay, percentages grow with the pool."""
+    try:
+        return all(budgets.value(left, nodes) <= budgets.value(right, nodes) for nodes in _SIZES)
+    except budgets.BudgetError:
+        return False
+
+
+def _out_of_range(path: str, text: str | None) -> Iterator[Finding]:
+    if text is not None and not durations.is_readable(text):
+        yield too_long(path, text)
+
+
+def too_long(path: str, text: str) -> Finding:
+    """The finding that a duration is out of range (API-028)."""
+    shown = text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 1] + "…"
+    return Finding(
+        path, "duration", f"{shown} is more than 292 years, the longest duration there is; write a shorter one"
+    )

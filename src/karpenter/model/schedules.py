@@ -1,0 +1,167 @@
+"""Cron schedules as disruption budgets write them: five fields or a descriptor, always in UTC (API-082, DIS-142).
+
+A parsed schedule is five sets of numbers; the next hit is found by walking over days, of which months that do not match are
+skipped at once. Hits fall on full minutes. A schedule that names a day no calendar has (30 February) parses and never hits;
+looking ahead ends after five years, so that asking always ends.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from functools import lru_cache
+
+#: How far ahead a next hit is looked for (API-082a).
+HORIZON_YEARS = 5
+
+_MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
+_WEEKDAYS = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"]
+_DESCRIPTORS = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+_NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
+_LONGEST_SHOWN = 80
+
+
+class ScheduleError(ValueError):
+    """A text that is not a schedule. ``text`` is what was given, the message says which part is wrong and what would do."""
+
+    def __init__(self, text: str, why: str) -> None:
+        shown = text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 1] + "…"
+        super().__init__(f"schedule {shown!r} cannot be read: {why}")
+        self.text = text
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """When a schedule hits. ``either_day``: both day fields are restricted, so that matching one of them is enough."""
+
+    minutes: frozenset[int]
+    hours: frozenset[int]
+    days_of_month: frozenset[int]
+    months: frozenset[int]
+    days_of_week: frozenset[int]
+    either_day: bool
+
+    def next_after(self, moment: datetime) -> datetime | None:
+        """The first hit strictly after an aware moment, in UTC; None when there is none within ``HORIZON_YEARS``."""
+        earliest = moment.astimezone(UTC).replace(second=0, microsecond=0) + timedelta(minutes=1)
+        for day in self._days(earliest.date()):
+            found = self._first_time(earliest.time() if day == earliest.date() else time.min)
+            if found is not None:
+                return datetime.combine(day, found, UTC)
+        return None
+
+    def _days(self, first: date) -> Iterator[date]:
+        day = first
+        while day.year <= first.year + HORIZON_YEARS:
+            if day.month not in self.months:
+                day = (day.replace(day=1) + timedelta(days=32)).replace(day=1)
+                continue
+            if self._is_day(day):
+                yield day
+            day += timedelta(days=1)
+
+    def _is_day(self, day: date) -> bool:
+        by_month, by_week = day.day in self.days_of_month, day.isoweekday() % 7 in self.days_of_week
+        return by_month or by_week if self.either_day else by_month and by_week
+
+    def _first_time(self, earliest: time) -> time | None:
+        times = (time(hour, minute) for hour in sorted(self.hours) for minute in sorted(self.minutes))
+        return next((found for found in times if found >= earliest), None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """One of the five fields: what it is called, its range, and the names it knows."""
+
+    name: str
+    least: int
+    most: int
+    names: Mapping[str, int]
+
+
+_FIELDS = (
+    _Field("minute", 0, 59, {}),
+    _Field("hour", 0, 23, {}),
+    _Field("day of month", 1, 31, {}),
+    _Field("month", 1, 12, {name: number for number, name in enumerate(_MONTHS, 1)}),
+    _Field("day of week", 0, 6, {name: number for number, name in enumerate(_WEEKDAYS)}),
+)
+
+
+@lru_cache(maxsize=1024)
+def parse(text: str) -> Schedule:
+    """The schedule a text spells. Raises ``ScheduleError``."""
+    parts = _five_fields(text)
+    values = [_field(field, part, text) for field, part in zip(_FIELDS, parts, strict=True)]
+    minutes, hours, days_of_month, months, days_of_week = values
+    either_day = not (_is_unrestricted(parts[2]) or _is_unrestricted(parts[4]))
+    return Schedule(minutes, hours, days_of_month, months, days_of_week, either_day)
+
+
+def _five_fields(text: str) -> list[str]:
+    stripped = text.strip()
+    if stripped.startswith("@"):
+        if stripped not in _DESCRIPTORS:
+            raise ScheduleError(text, f"use one of {', '.join(sorted(_DESCRIPTORS))}, or five fields")
+        stripped = _DESCRIPTORS[stripped]
+    if stripped.startswith(("TZ=", "CRON_TZ=")):
+        raise ScheduleError(text, "schedules are in UTC and take no time zone; give the times in UTC")
+    parts = stripped.split()
+    if len(parts) != len(_FIELDS):
+        wanted = " ".join(field.name.replace(" ", "-") for field in _FIELDS)
+        raise ScheduleError(text, f"it has {len(parts)} fields instead of five ({wanted})")
+    return parts
+
+
+def _field(field: _Field, part: str, text: str) -> frozenset[int]:
+    items = [item for item in part.split(",") if item]
+    if not items:
+        raise ScheduleError(text, f"{field.name} is empty")
+    return frozenset(number for item in items for number in _item(field, item, text))
+
+
+def _item(field: _Field, item: str, text: str) -> range:
+    """A value, ``*`` or ``?``, or a range, each with an optional step; a single value with a step runs to the maximum."""
+    body, slash, step_text = item.partition("/")
+    first, dash, last = body.partition("-")
+    if body in ("*", "?"):
+        least, most = field.least, field.most
+    else:
+        least = _number(field, first, text)
+        most = _number(field, last, text) if dash else field.most if slash else least
+    step = _step(field, step_text, text) if slash else 1
+    if least > most:
+        raise ScheduleError(text, f"{field.name} range {body!r} starts after its end")
+    return range(least, most + 1, step)
+
+
+def _number(field: _Field, word: str, text: str) -> int:
+    number = field.names.get(word.lower())
+    if number is None and _NUMBER.fullmatch(word):
+        number = int(word)
+    if number is None or not field.least <= number <= field.most:
+        named = " or its name" if field.names else ""
+        raise ScheduleError(text, f"{field.name} {word!r} is not a number from {field.least} to {field.most}{named}")
+    return number
+
+
+def _step(field: _Field, word: str, text: str) -> int:
+    step = int(word) if _NUMBER.fullmatch(word) else 0
+    if step == 0:
+        raise ScheduleError(text, f"{field.name} has the step {word!r}, which is not a positive number")
+    return step
+
+
+def _is_unrestricted(part: str) -> bool:
+    """Whether a day field says nothing: a star does, a star that takes steps does not (API-082)."""
+    return any(item in ("*", "?", "*/1", "?/1") for item in part.split(","))

@@ -1,0 +1,68 @@
+"""The rules exist twice, as schema and expressions for API servers and as functions for us: many writes both must judge alike."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from controlplane.harness import ControlPlane
+from karpenter.api import crds
+from karpenter.model import validation
+from support import mutations
+from support.writing import KINDS, Answer, RealServer, Write, in_memory, real_server
+
+_THREADS = 8
+_SHOWN = 3
+
+
+@pytest.fixture(scope="module")
+def real(control_plane: ControlPlane) -> Iterator[RealServer]:
+    control_plane.apply(*crds.crds())
+    with real_server(control_plane) as server:
+        yield server
+
+
+def answers(real: RealServer, writes: Sequence[Write]) -> list[Answer]:
+    for write in writes:
+        real.prepare(write)
+    with ThreadPoolExecutor(_THREADS) as threads:
+        return list(threads.map(real.answer, writes))
+
+
+def disagreements(writes: Sequence[Write], theirs: Sequence[Answer]) -> list[str]:
+    found = []
+    for write, real_answer in zip(writes, theirs, strict=True):
+        ours = in_memory(write)
+        offline = () if write.is_status else validation.admit(KINDS[write.kind], write.wanted, write.stored)
+        agreed = ours.stored == real_answer.stored and (write.is_status or (not offline) == real_answer.accepted)
+        if not agreed:
+            found.append(
+                f"{json.dumps(write.wanted)}\n  over {json.dumps(write.stored)}\n  real: {real_answer}\n  ours: {ours}\n"
+                f"  offline: {'; '.join(map(str, offline))}"
+            )
+    return found
+
+
+def judge(real: RealServer, seed: int, count: int) -> None:
+    """Raises ``AssertionError`` with some of the writes that were judged differently."""
+    writes = list(mutations.writes(seed, count))
+    theirs = answers(real, writes)
+    accepted = sum(answer.accepted for answer in theirs)
+    assert count / 5 < accepted < count * 4 / 5, "both verdicts must be common, or nothing is tested"
+    found = disagreements(writes, theirs)
+    assert not found, f"{len(found)} of {count}:\n" + "\n".join(found[:_SHOWN])
+
+
+def test_expressions_and_functions_agree_on_hundreds_of_writes(real: RealServer) -> None:
+    """API-033: verdicts, and stored objects."""
+    judge(real, *mutations.USUAL)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(2, 12))
+def test_expressions_and_functions_agree_on_thousands_of_writes(real: RealServer, seed: int) -> None:
+    """API-033: verdicts, and stored objects."""
+    judge(real, seed, count=3000)

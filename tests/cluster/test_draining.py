@@ -1,0 +1,221 @@
+"""Draining on a real control plane: what holds a node is honoured, named in its claim's conditions, and let go of when it opens.
+
+The eviction arithmetic, budgets' status, finalizers and grace periods are Kubernetes' own; the controller is a process with the
+rights of `deploy/`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from controlplane import deployed
+from controlplane.harness import ApiError, ControlPlane, Json
+from controlplane.process import Controller, controller
+from karpenter.api import crds
+
+pytestmark = pytest.mark.cluster
+
+_MERGE = "application/merge-patch+json"
+_CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
+_PODS = "/api/v1/namespaces/default/pods"
+_BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+_ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    with ControlPlane(scheduler=True, controllers=True) as running:
+        running.apply(*crds.crds())
+        node_class = {"apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass"}
+        running.apply({**node_class, "metadata": {"name": "default"}, "spec": {}})
+        yield running
+
+
+@pytest.fixture(scope="module")
+def running(plane: ControlPlane) -> Iterator[Controller]:
+    with deployed.installed(plane) as account, controller(account.kubeconfig) as process:
+        process.await_line("Starting Controller")
+        yield process
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One claim and its Node, with what tests do to them and read of them."""
+
+    plane: ControlPlane
+    claim: str
+    node: str
+
+    def delete(self) -> None:
+        self.plane.request("DELETE", f"{_CLAIMS}/{self.claim}")
+
+    def pod(self, name: str, **fields: object) -> str:
+        """A pod that runs on the node; ``metadata`` and ``spec`` are added to what it needs. Its path."""
+        metadata = {"name": name, "labels": {"app": name}, **fields.pop("metadata", {})}  # type: ignore[dict-item]
+        container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": "10m"}}}
+        spec = {
+            "nodeName": self.node,
+            "containers": [container],
+            "terminationGracePeriodSeconds": 1,
+            **fields.pop("spec", {}),  # type: ignore[dict-item]
+        }
+        self.plane.request("POST", _PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+        path = f"{_PODS}/{name}"
+        self.plane.until(lambda: found(self.plane, path, "status", "phase") == "Running", f"pod {name} to run")
+        return path
+
+    def condition(self, kind: str) -> tuple[str, str, str]:
+        """Status, reason and message of a condition of the claim."""
+        for item in found(self.plane, f"{_CLAIMS}/{self.claim}", "status", "conditions") or []:  # type: ignore[attr-defined]
+            if item["type"] == kind:
+                return item["status"], item["reason"], item.get("message", "")
+        return "", "", ""
+
+    def until_held(self, kind: str, *parts: str) -> None:
+        """Wait until the condition names all of these."""
+        self.plane.until(
+            lambda: self.condition(kind)[0] == "Unknown" and all(part in self.condition(kind)[2] for part in parts),
+            f"{kind} of {self.claim} to name {parts}",
+        )
+
+    def is_gone(self) -> bool:
+        return all(not exists(self.plane, path) for path in (f"{_CLAIMS}/{self.claim}", f"/api/v1/nodes/{self.node}"))
+
+    def until_gone(self) -> None:
+        self.plane.until(self.is_gone, f"claim {self.claim} and its node to go")
+
+    def events(self, reason: str) -> list[str]:
+        """Messages of the events of a reason about the node."""
+        query = f"fieldSelector=reason={reason},involvedObject.name={self.node}"
+        items: list[Json] = self.plane.request("GET", f"/api/v1/namespaces/default/events?{query}")["items"]  # type: ignore[assignment]
+        return [str(item["message"]) for item in items]
+
+
+def found(plane: ControlPlane, path: str, *keys: str) -> object:
+    """A field of an object; None where either is missing."""
+    try:
+        value: object = plane.request("GET", path)
+    except ApiError as error:
+        if error.status == 404:
+            return None
+        raise
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def exists(plane: ControlPlane, path: str) -> bool:
+    return found(plane, path) is not None
+
+
+@pytest.fixture
+def machine(plane: ControlPlane, running: Controller, request: pytest.FixtureRequest) -> Machine:
+    """A claim of the test's own with its initialised Node; ``request.param`` are further fields of its spec."""
+    name = request.node.name.partition("[")[0].removeprefix("test_").replace("_", "-")[:40].rstrip("-")
+    reference = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
+    spec = {"nodeClassRef": reference, "requirements": [], **getattr(request, "param", {})}
+    plane.apply({"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": {"name": name}, "spec": spec})
+    path = f"{_CLAIMS}/{name}"
+
+    def is_initialised() -> bool:
+        conditions: list[Json] = found(plane, path, "status", "conditions") or []  # type: ignore[assignment]
+        return any(item["type"] == "Initialized" and item["status"] == "True" for item in conditions)
+
+    plane.until(is_initialised, f"{name} to be initialised")
+    return Machine(plane, name, str(found(plane, path, "status", "nodeName")))
+
+
+def budget(plane: ControlPlane, name: str, app: str) -> Callable[[], None]:
+    """A budget that lets no pod of the app go, in force; returns what opens it."""
+    metadata = {"name": name, "namespace": "default"}
+    spec: Json = {"minAvailable": 1, "selector": {"matchLabels": {"app": app}}}
+    plane.apply({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata, "spec": spec})
+    path = f"{_BUDGETS}/{name}"
+    plane.until(lambda: found(plane, path, "status", "currentHealthy") == 1, f"budget {name} to count its pod")
+
+    def opens() -> None:
+        plane.request("PATCH", path, {"spec": {"minAvailable": 0}}, _MERGE)
+
+    return opens
+
+
+def test_a_budget_holds_the_drain_by_name_until_it_opens(machine: Machine, plane: ControlPlane) -> None:
+    """DIS-S300"""
+    pod = machine.pod("guarded")
+    opens = budget(plane, "guard", "guarded")
+    machine.delete()
+    machine.until_held("Drained", "PodDisruptionBudget default/guard allows no eviction now: pod default/guarded")
+    assert exists(plane, pod)
+    assert any("default/guarded" in text for text in machine.events("FailedDraining"))
+    opens()
+    machine.until_gone()
+    assert not exists(plane, pod)
+
+
+def test_two_budgets_over_one_pod_are_both_named(machine: Machine, plane: ControlPlane) -> None:
+    """DIS-533: the server answers such an eviction with an error of its own."""
+    machine.pod("twice")
+    opens = [budget(plane, name, "twice") for name in ("first", "second")]
+    for open_ in opens:
+        open_()
+    machine.delete()
+    machine.until_held("Drained", "more than one PodDisruptionBudget (default/first, default/second)", "default/twice")
+    plane.request("DELETE", f"{_BUDGETS}/second")
+    machine.until_gone()
+
+
+@pytest.mark.parametrize("machine", [{"terminationGracePeriod": "40s"}], indirect=True, ids=["40s"])
+def test_a_protected_pod_stays_until_the_nodes_time_is_short(machine: Machine, plane: ControlPlane) -> None:
+    """DIS-S306, DIS-535: deleted so that its own grace period fits in, with the grace left to it."""
+    annotations = {"karpenter.sh/do-not-disrupt": "true"}
+    pod = machine.pod("dear", metadata={"annotations": annotations}, spec={"terminationGracePeriodSeconds": 28})
+    machine.delete()
+    machine.until_held("Drained", "protected by the annotation karpenter.sh/do-not-disrupt: pod default/dear")
+    assert found(plane, pod, "metadata", "deletionTimestamp") is None
+    machine.until_gone()
+    disrupted = plane.request("GET", "/api/v1/namespaces/default/events?fieldSelector=reason=Disrupted")
+    assert "dear" in json.dumps(disrupted)
+    granted = [line for line in json.dumps(disrupted).split(". ") if "was granted" in line]
+    assert any(f"granted {seconds} seconds" in line for line in granted for seconds in (26, 27, 28))
+
+
+def test_a_volume_holds_the_machine_until_it_is_detached(machine: Machine, plane: ControlPlane) -> None:
+    """DIS-S311"""
+    owner = {"kind": "PersistentVolumeClaim", "namespace": "default", "name": "data"}
+    volume = {
+        "capacity": {"storage": "1Gi"},
+        "accessModes": ["ReadWriteOnce"],
+        "csi": {"driver": "csi.example.com", "volumeHandle": "vol-1"},
+        "claimRef": owner,
+    }
+    plane.apply({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pv-1"}, "spec": volume})
+    spec = {"attacher": "csi.example.com", "nodeName": machine.node, "source": {"persistentVolumeName": "pv-1"}}
+    attachment = {"apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment", "metadata": {"name": "csi-1"}}
+    plane.apply({**attachment, "spec": spec})
+    machine.delete()
+    machine.until_held("VolumesDetached", "volume pv-1 (PersistentVolumeClaim default/data)", "csi-1")
+    assert machine.condition("Drained")[0] == "True"
+    assert machine.condition("InstanceTerminating")[0] == ""
+    assert any("csi-1" in text for text in machine.events("AwaitingVolumeDetachment"))
+    plane.request("DELETE", f"{_ATTACHMENTS}/csi-1")
+    machine.until_gone()
+
+
+def test_a_pod_held_by_somebodys_finalizer_is_named_with_it(machine: Machine, plane: ControlPlane) -> None:
+    """DIS-010: named once its grace period is over, not waited for a minute later; here somebody lets it go before."""
+    pod = machine.pod("held", metadata={"finalizers": ["example.com/hold"]})
+    machine.delete()
+    machine.until_held("Drained", "held by finalizer example.com/hold: pod default/held")
+    plane.request("PATCH", pod, {"metadata": {"finalizers": []}}, _MERGE)
+    machine.until_gone()
+    assert not exists(plane, pod)
+
+
+def test_nothing_failed_on_the_way(running: Controller) -> None:
+    """All of the above is ordinary: no controller complained."""
+    assert running.lines("Reconciler error") == []
+    assert running.lines("evicting pod failed") == []

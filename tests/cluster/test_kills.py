@@ -1,0 +1,82 @@
+"""The controller is killed while it buys machines for fifty pods: the next one goes on, and buys nothing twice."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from controlplane.harness import ControlPlane
+from controlplane.process import Controller, controller
+from controlplane.stage import ALONE, WITH, WITHOUT, Stage, cases, staged
+from karpenter.api import crds, kinds
+
+pytestmark = pytest.mark.cluster
+
+PODS = 50
+_STEPS = ("created nodeclaim", "launched nodeclaim", "registered nodeclaim", "initialized nodeclaim")
+#: The lease of a dead leader runs out after fifteen seconds; candidates look every two (OPS-361).
+_TAKE_OVER_SECONDS = 20.0
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    with ControlPlane(scheduler=True, controllers=True) as running:
+        running.apply(*crds.crds())
+        yield running
+
+
+@pytest.fixture
+def stage(plane: ControlPlane) -> Iterator[Stage]:
+    with staged(plane) as ready:
+        ready.pool()
+        yield ready
+
+
+def await_moment(running: Controller, seed: int) -> None:
+    """Wait for a moment in the middle of the job: so many claims have come so far."""
+    numbers = random.Random(seed)
+    step, count = numbers.choice(_STEPS), numbers.randint(1, PODS - 5)
+    running.until(lambda: len(running.lines(step)) >= count, f"log {step!r} {count} times")
+
+
+def check(stage: Stage) -> None:
+    """Every pod runs, and never was there a claim or a machine more than pods."""
+    sight = stage.until_running(PODS)
+    assert len(sight.claims) == len(sight.machines) == PODS
+    assert (stage.given_up(kinds.NODE_CLAIM), stage.given_up(kinds.CONFIG_MAP)) == (0, 0)
+
+
+@pytest.mark.parametrize(("seed", "nomination"), cases(range(20), (0, WITH), (2, WITHOUT)))
+def test_a_controller_killed_while_it_launches_is_followed_by_one_that_finishes(
+    stage: Stage, seed: int, nomination: tuple[str, str]
+) -> None:
+    """OPS-012, OPS-211"""
+    flags = (*ALONE, *nomination)
+    with controller(stage.account.kubeconfig, *flags) as first:
+        first.await_line("Starting Controller")
+        stage.deploy(PODS)
+        await_moment(first, seed)
+        first.kill()
+    with controller(stage.account.kubeconfig, *flags) as second:
+        check(stage)
+        assert not second.lines("Reconciler error")
+
+
+@pytest.mark.parametrize(("seed", "nomination"), cases(range(100, 104), (100, WITH)))
+def test_a_leader_killed_while_it_launches_is_followed_by_the_standby(
+    stage: Stage, seed: int, nomination: tuple[str, str]
+) -> None:
+    """OPS-361"""
+    with controller(stage.account.kubeconfig, *nomination) as leader:
+        leader.await_line("Starting Controller")
+        with controller(stage.account.kubeconfig, *nomination) as standby:
+            standby.until(standby.is_ready, "be ready to follow")
+            stage.deploy(PODS)
+            await_moment(leader, seed)
+            leader.kill()
+            assert not standby.lines("Starting Controller")
+            standby.await_line("Starting Controller", _TAKE_OVER_SECONDS)
+            check(stage)
+            assert not standby.lines("Reconciler error")

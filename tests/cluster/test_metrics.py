@@ -1,0 +1,180 @@
+"""Figures of a real controller on a real control plane, read as Prometheus reads them: over HTTP, while it works."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator
+
+import pytest
+
+from controlplane import deployed
+from controlplane.deployed import Account
+from controlplane.harness import ControlPlane, Json
+from controlplane.process import Controller, controller
+from karpenter.api import crds, kinds
+from karpenter.kube.client import KubeClient
+from support.scrape import Scrape
+
+PODS = 60
+_DEADLINE_SECONDS = 120.0
+_POOL: Json = {
+    "apiVersion": "karpenter.sh/v1",
+    "kind": "NodePool",
+    "metadata": {"name": "default"},
+    "spec": {
+        "limits": {"cpu": "1000", "memory": "4000Gi"},
+        "template": {
+            "spec": {
+                "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"},
+                "requirements": [
+                    {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot", "on-demand"]},
+                    {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]},
+                    {"key": "karpenter.k8s.aws/instance-category", "operator": "In", "values": ["c", "m", "r"]},
+                    {"key": "karpenter.k8s.aws/instance-cpu", "operator": "Lt", "values": ["9"]},
+                ],
+            }
+        },
+        "disruption": {"consolidateAfter": "1s", "budgets": [{"nodes": "100%"}]},
+    },
+}
+_NODE_CLASS: Json = {
+    "apiVersion": "karpenter.kwok.sh/v1alpha1",
+    "kind": "KWOKNodeClass",
+    "metadata": {"name": "default"},
+    "spec": {},
+}
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    with ControlPlane(scheduler=True, controllers=True) as running:
+        running.apply(*crds.crds())
+        running.apply(_NODE_CLASS, _POOL)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def account(plane: ControlPlane) -> Iterator[Account]:
+    with deployed.installed(plane) as ready:
+        yield ready
+
+
+def _deployment(replicas: int, cpu: str = "500m") -> Json:
+    labels = {"app": "web"}
+    container = {"name": "app", "image": "pause", "resources": {"requests": {"cpu": cpu, "memory": "1Gi"}}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+        },
+    }
+
+
+async def _until(condition: Callable[[], Awaitable[str]]) -> None:
+    end = time.monotonic() + _DEADLINE_SECONDS
+    while missing := await condition():
+        assert time.monotonic() < end, missing
+        await asyncio.sleep(0.5)
+
+
+def _scrape(running: Controller) -> Scrape:
+    return Scrape.of(running.metrics())
+
+
+async def _started(running: Controller) -> str:
+    """All pods run, and the controller has seen it."""
+    found = await asyncio.to_thread(_scrape, running)
+    seen = len(found.series("karpenter_pods_state", namespace="default", phase="Running", ready="true"))
+    return "" if seen == PODS else f"{seen} of {PODS} pods are seen running"
+
+
+async def _gone(running: Controller) -> str:
+    found = await asyncio.to_thread(_scrape, running)
+    left = found.value("karpenter_cluster_state_node_count")
+    return f"{left} machines are left" if left else ""
+
+
+async def _names(kube: KubeClient) -> set[str]:
+    """Names and uids of every single object there is."""
+    listed = [(await kube.list(kind)).items for kind in (kinds.POD, kinds.NODE, kinds.NODE_CLAIM)]
+    metas = [item.metadata for items in listed for item in items]
+    return {meta.name for meta in metas} | {meta.uid for meta in metas}
+
+
+@pytest.mark.cluster
+async def test_a_life_of_machines_as_prometheus_sees_it(plane: ControlPlane, account: Account) -> None:
+    """OPS §5 on a real cluster; M1, M2, M5, M14."""
+    with controller(account.kubeconfig) as running:
+        running.until(running.is_ready, "become ready")
+        first = _scrape(running)
+        timeouts = "karpenter_voluntary_disruption_consolidation_timeouts_total"
+        assert first.values(timeouts, "consolidation_type") == {"multi": 0, "single": 0}
+        assert first.value("karpenter_cluster_state_synced") == 1
+        assert first.values("karpenter_nodepools_limit", "resource_type", nodepool="default") == {
+            "cpu": 1000,
+            "memory": 4000 * 2**30,
+        }
+        async with plane.client() as kube:
+            await asyncio.to_thread(plane.apply, _deployment(PODS))
+            await _until(lambda: _started(running))
+            names = await _names(kube)
+            claims = (await kube.list(kinds.NODE_CLAIM)).items
+            _check_running(await asyncio.to_thread(_scrape, running), len(claims))
+            _check_bounded(await asyncio.to_thread(_scrape, running), names)
+            told = {event.reason for event in (await kube.list(kinds.EVENT)).items}
+            assert {"Launched", "Registered", "Initialized", "Nominated"} <= told
+            await asyncio.to_thread(plane.apply, _deployment(0))
+            await _until(lambda: _gone(running))
+            _check_over(await asyncio.to_thread(_scrape, running), len(claims))
+
+
+def _check_running(found: Scrape, machines: int) -> None:
+    own = {"nodepool": "default"}
+    assert found.total("karpenter_nodeclaims_created_total", reason="provisioned", **own) == machines
+    assert found.total("karpenter_nodes_created_total", **own) == machines
+    assert found.total("karpenter_nodes_total_pod_requests", resource_type="cpu", **own) == PODS / 2
+    assert found.total("karpenter_nodes_allocatable", resource_type="cpu", **own) >= PODS / 2
+    assert 0 < found.value("karpenter_cluster_utilization_percent", resource_type="cpu") <= 100
+    assert found.value("karpenter_pods_startup_duration_seconds_count") == PODS
+    assert found.value("karpenter_pods_startup_duration_seconds", quantile="0.5") > 0
+    assert found.value("karpenter_pods_bound_duration_seconds_count") == PODS
+    assert found.series("karpenter_pods_unbound_time_seconds") == []
+    called = {"controller": "nodeclaim.lifecycle", "method": "Create"}
+    assert found.value("karpenter_cloudprovider_duration_seconds_count", **called) >= machines
+    assert found.total("controller_runtime_reconcile_total", controller="nodeclaim.lifecycle") >= machines
+    assert found.total("controller_runtime_reconcile_panics_total") == 0
+    assert found.value("workqueue_depth", name="nodeclaim.lifecycle") == 0
+    assert found.total("client_go_request_total", method="POST", code="201") >= machines
+    assert found.value("process_resident_memory_bytes") > 10e6
+    ready = {"type": "Ready", "status": "True"}
+    assert len(found.series("operator_nodeclaim_status_condition_count", **ready)) == machines
+    assert len(found.series("operator_node_status_condition_count", **ready)) == machines
+    assert found.value("operator_status_condition_count", kind="NodePool", name="default", **ready) == 1
+
+
+def _check_bounded(found: Scrape, names: set[str]) -> None:
+    """Only gauges about single objects name any (docs/metrics.md marks them): whatever counts does not grow with them."""
+    gauges = ("karpenter_nodes_", "karpenter_pods_", "operator_")
+    for name, labels, value in found:
+        if names & set(labels.values()):
+            assert name.startswith(gauges), name
+            assert not name.endswith(("_total", "_bucket", "_sum")), (name, value)
+
+
+def _check_over(found: Scrape, machines: int) -> None:
+    """Everything that was bought has been given back, and no series of it is left."""
+    own = {"nodepool": "default"}
+    disrupted = {"reason": "empty", "termination_mode": "graceful", **own}
+    assert found.total("karpenter_nodeclaims_disrupted_total", **disrupted) == machines
+    assert found.total("karpenter_nodeclaims_terminated_total", **own) == machines
+    assert found.total("karpenter_nodes_terminated_total", **own) == machines
+    assert found.total("karpenter_nodes_lifetime_duration_seconds_count", **own) == machines
+    assert found.value("karpenter_nodes_termination_duration_seconds_count", **own) == machines
+    for name in ("karpenter_nodes_allocatable", "operator_node_status_condition_count"):
+        assert found.series(name, **own) == []
+    assert found.value("karpenter_nodepools_usage", resource_type="nodes", **own) == 0

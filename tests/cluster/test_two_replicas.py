@@ -1,0 +1,195 @@
+"""Two replicas on a real control plane: one acts, the other stands by, and they change places in every way there is (OPS-361).
+
+The two have users of their own, so that the audit log tells what the first one did: it is a ServiceAccount, and only calls of
+those are kept.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+
+import pytest
+
+from controlplane import deployed
+from controlplane.harness import ControlPlane, Json
+from controlplane.process import Controller, controller, moment
+from controlplane.stage import Stage, staged
+from karpenter.api import crds
+from karpenter.api.core import Lease
+from karpenter.api.kinds import LEASE
+
+pytestmark = pytest.mark.cluster
+
+_LEASE = LEASE.path("kube-system", "karpenter-leader-election")
+#: A lease lasts 15 s since it was seen to change, and is looked at every two seconds.
+_LEASE_SECONDS = 15 + 2.2
+#: What a loaded machine may take for filling caches and starting loops, on top.
+_SLACK_SECONDS = 5.0
+_ACQUIRED = "successfully acquired lease kube-system/karpenter-leader-election"
+_WRITES = ("create", "update", "patch", "delete", "deletecollection")
+_LEADS = ("leader_election_master_status", frozenset({("name", "karpenter-leader-election")}))
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    with ControlPlane(scheduler=True, controllers=True) as running:
+        running.apply(*crds.crds())
+        yield running
+
+
+@pytest.fixture
+def stage(plane: ControlPlane) -> Iterator[Stage]:
+    with staged(plane) as ready:
+        bindings = deployed.bindings_to("nobody")
+        plane.apply(*bindings)
+        ready.pool()
+        yield ready
+
+
+@dataclass
+class Pair:
+    """A leader whose calls are kept, and its standby."""
+
+    stage: Stage
+    leader: Controller
+    standby: Controller
+
+    def lease(self) -> Lease:
+        return LEASE.decode(json.dumps(self.stage.plane.request("GET", _LEASE)).encode())
+
+    def calls(self) -> int:
+        return len(self.stage.account.calls())
+
+    def until_led(self, seconds: float) -> None:
+        """Wait until the standby leads and has begun to work."""
+        self.standby.await_line("Starting Controller", seconds)
+
+    def check_still_works(self, pods: int) -> None:
+        """The standby, now leading, buys what is missing."""
+        self.stage.deploy(pods)
+        self.stage.until_running(pods)
+
+
+@contextmanager
+def pair(stage: Stage, *flags: str) -> Iterator[Pair]:
+    with controller(stage.account.kubeconfig, *flags) as leader:
+        leader.await_line("Starting Controller")
+        other = stage.plane.kubeconfig_of("nobody")
+        with controller(other, *flags) as standby:
+            standby.await_line("new leader elected")
+            standby.until(standby.is_ready, "be ready to follow")
+            yield Pair(stage, leader, standby)
+
+
+def test_one_leads_the_other_stands_by_and_follows_at_once_when_the_first_is_told_to_end(stage: Stage) -> None:
+    """O8, OPS-361 to OPS-363"""
+    with pair(stage) as two:
+        stage.deploy(2)
+        stage.until_running(2)
+        check_places(two)
+        told = time.time()
+        assert two.leader.terminate() == 0
+        two.standby.await_line(_ACQUIRED, _SLACK_SECONDS)
+        assert seconds_since(told, two.standby, _ACQUIRED) <= 5.0
+        assert two.leader.lines("Shutdown signal received, waiting for all workers to finish")
+        assert two.leader.lines("All workers finished")
+        two.until_led(30.0)
+        assert two.lease().spec.lease_transitions == 1
+        two.check_still_works(4)
+
+
+def check_places(two: Pair) -> None:
+    """OPS-362, OPS-364, OPS-365, OPS-494: both answer probes and show figures; only one does anything."""
+    assert (two.leader.metrics()[_LEADS], two.standby.metrics()[_LEADS]) == (1, 0)
+    for process in (two.leader, two.standby):
+        assert process.probe("/healthz") == (200, "ok\n")
+        assert process.probe("/readyz") == (200, "ok\n")
+        assert process.probe("/readyz?verbose")[1].splitlines()[:3] == ["[+]manager ok", "[+]crd ok", "[+]ping ok"]
+        assert any(name == "karpenter_build_info" for name, _ in process.metrics())
+    assert not two.standby.lines("Starting Controller")
+    assert not two.standby.lines("Reconciler error")
+    said = two.standby.lines("new leader elected")
+    spec = two.lease().spec
+    assert [line["identity"] for line in said] == [spec.holder_identity]
+    assert (spec.lease_duration_seconds, spec.lease_transitions) == (15, 0)
+    host, _, unique = spec.holder_identity.rpartition("_")
+    assert host
+    assert len(unique) == 36
+
+
+def test_a_leader_that_is_killed_is_followed_within_the_lease_time(stage: Stage) -> None:
+    with pair(stage) as two:
+        stage.deploy(2)
+        stage.until_running(2)
+        two.leader.kill()
+        killed = time.monotonic()
+        two.until_led(_LEASE_SECONDS + _SLACK_SECONDS)
+        assert time.monotonic() - killed >= 10.0, "nobody may lead before the other one has stopped counting on it"
+        assert two.lease().spec.lease_transitions == 1
+        two.check_still_works(4)
+
+
+def test_a_leader_that_slept_through_its_lease_writes_nothing_and_ends(stage: Stage) -> None:
+    """It is stopped in the middle of its work, with plenty left to write.
+
+    The one request it was sending just then may still leave: no process can take that back.
+    """
+    with pair(stage, "--kube-client-qps=20", "--kube-client-burst=20") as two:
+        stage.deploy(40)
+        two.leader.until(lambda: len(two.leader.lines("launched nodeclaim")) >= 5, "launch five machines")
+        two.leader.pause()
+        two.until_led(_LEASE_SECONDS + _SLACK_SECONDS)
+        before = two.calls()
+        two.leader.resume()
+        assert two.leader.ended(30.0) == 1
+        after = stage.account.calls()[before:]
+        assert len([call for call in after if call.verb in _WRITES]) <= 1
+        (line,) = two.leader.lines("leader election lost")
+        assert "lease kube-system/karpenter-leader-election" in str(line["error"])
+        assert not any("Traceback" in text for text in two.leader.log.splitlines())
+        stage.until_running(40)
+        assert len(stage.look().machines) == 40
+
+
+@pytest.mark.soak
+def test_a_leader_whose_lease_somebody_else_took_ends(stage: Stage) -> None:
+    with pair(stage) as two:
+        taken: Json = {"spec": {"holderIdentity": "somebody"}}
+        stage.plane.request("PATCH", _LEASE, taken, "application/merge-patch+json")
+        assert two.leader.ended(10.0) == 1
+        (line,) = two.leader.lines("leader election lost")
+        assert line["error"] == "lease kube-system/karpenter-leader-election was taken by somebody"
+        two.until_led(_LEASE_SECONDS + _SLACK_SECONDS)
+
+
+def test_a_standby_that_is_told_to_warm_up_has_its_caches_filled(stage: Stage) -> None:
+    """OPS-316"""
+    with pair(stage, "--disable-controller-warmup=false") as two:
+        stage.deploy(2)
+        stage.until_running(2)
+        assert not two.standby.lines("Starting Controller")
+        assert two.leader.terminate() == 0
+        two.until_led(_SLACK_SECONDS)
+        two.check_still_works(3)
+
+
+def test_the_lease_may_have_another_name_and_place(plane: ControlPlane) -> None:
+    """OPS-318, OPS-319"""
+    flags = ("--leader-election-name=other", "--leader-election-namespace=default")
+    with controller(plane.kubeconfig, *flags) as alone:
+        alone.await_line("successfully acquired lease default/other")
+        found = LEASE.decode(json.dumps(plane.request("GET", LEASE.path("default", "other"))).encode())
+        assert found.spec.holder_identity
+    released = LEASE.decode(json.dumps(plane.request("GET", LEASE.path("default", "other"))).encode())
+    assert (released.spec.holder_identity, released.spec.lease_duration_seconds) == ("", 1)
+
+
+def seconds_since(told: float, process: Controller, message: str) -> float:
+    """From a time of day to a log line."""
+    line: datetime = moment(process.lines(message)[0])
+    return line.timestamp() - told

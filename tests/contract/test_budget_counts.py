@@ -1,0 +1,203 @@
+"""What the disruption controller writes into a budget's status: the real one, and its stand-in beside the in-memory server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+from contract_words import budget, config_map, eventually, outcome, owned_by, pod, run_pod, web_pods
+
+from karpenter.api import core
+from karpenter.api.kinds import CONFIG_MAP, DEPLOYMENT, POD, POD_DISRUPTION_BUDGET, REPLICA_SET
+from karpenter.api.meta import LabelSelector, ObjectMeta, OwnerReference
+from karpenter.kube.errors import TooManyRequests
+from karpenter.kube.protocol import Kube
+
+_LABELS = {"app": "web"}
+
+
+@dataclass(frozen=True)
+class Counts:
+    expected: int
+    healthy: int
+    desired: int
+    allowed: int
+
+
+def _counts(found: core.PodDisruptionBudget) -> Counts:
+    status = found.status
+    return Counts(status.expected_pods, status.current_healthy, status.desired_healthy, status.disruptions_allowed)
+
+
+async def _counted(kube: Kube, namespace: str, wanted: Counts) -> core.PodDisruptionBudget:
+    """The budget once its status says so."""
+
+    async def look() -> core.PodDisruptionBudget:
+        return await kube.get(POD_DISRUPTION_BUDGET, "budget", namespace)
+
+    try:
+        return await eventually(look, lambda found: bool(found.status.conditions) and _counts(found) == wanted)
+    except TimeoutError:
+        raise AssertionError(f"{_counts(await look())} instead of {wanted}") from None
+
+
+def _template() -> core.PodTemplateSpec:
+    return core.PodTemplateSpec(metadata=ObjectMeta(labels=_LABELS), spec=pod("", "").spec)
+
+
+def _replicated(replicas: int) -> core.ReplicatedSpec:
+    return core.ReplicatedSpec(replicas=replicas, selector=LabelSelector(match_labels=_LABELS), template=_template())
+
+
+async def _deployment(kube: Kube, namespace: str, replicas: int, ready: int) -> list[str]:
+    """The pods of a Deployment, by name; the first ``ready`` of them run and are ready."""
+    meta = ObjectMeta(name="web", namespace=namespace)
+    await kube.create(DEPLOYMENT, core.Deployment(metadata=meta, spec=_replicated(replicas)))
+    return await _grown(kube, namespace, replicas, ready)
+
+
+async def _replica_set(kube: Kube, namespace: str, replicas: int, ready: int) -> list[str]:
+    meta = ObjectMeta(name="web", namespace=namespace)
+    await kube.create(REPLICA_SET, core.ReplicaSet(metadata=meta, spec=_replicated(replicas)))
+    return await _grown(kube, namespace, replicas, ready)
+
+
+async def _grown(kube: Kube, namespace: str, replicas: int, ready: int) -> list[str]:
+    async def names() -> Sequence[str]:
+        return sorted(found.metadata.name for found in (await kube.list(POD, namespace)).items)
+
+    found = await eventually(names, lambda seen: len(seen) == replicas)
+    await asyncio.gather(*(run_pod(kube, name, namespace) for name in found[:ready]))
+    return list(found)
+
+
+@pytest.mark.parametrize(
+    ("spec", "replicas", "ready", "counts"),
+    [
+        pytest.param({"min_available": 2}, 3, 3, Counts(3, 3, 2, 1), id="two must stay"),
+        pytest.param({"min_available": 5}, 3, 3, Counts(3, 3, 5, 0), id="more must stay than there are"),
+        pytest.param({"min_available": "50%"}, 5, 5, Counts(5, 5, 3, 2), id="half must stay, rounded up"),
+        pytest.param({"min_available": "0%"}, 3, 3, Counts(3, 3, 0, 3), id="none must stay"),
+        pytest.param({"min_available": "100%"}, 3, 3, Counts(3, 3, 3, 0), id="all must stay"),
+        pytest.param({"max_unavailable": 1}, 4, 4, Counts(4, 4, 3, 1), id="one may be missing"),
+        pytest.param({"max_unavailable": 1}, 4, 3, Counts(4, 3, 3, 0), id="one is missing already"),
+        pytest.param({"max_unavailable": 0}, 2, 2, Counts(2, 2, 2, 0), id="none may be missing"),
+        pytest.param({"max_unavailable": 9}, 2, 2, Counts(2, 2, 0, 2), id="more may be missing than there are"),
+        pytest.param({"max_unavailable": "34%"}, 3, 3, Counts(3, 3, 1, 2), id="a third may be missing, rounded up"),
+        pytest.param({"max_unavailable": "1%"}, 3, 2, Counts(3, 2, 2, 0), id="a hundredth may be missing: one"),
+    ],
+)
+async def test_a_budget_over_a_deployment_counts(
+    kube: Kube, namespace: str, spec: dict[str, object], replicas: int, ready: int, counts: Counts
+) -> None:
+    await kube.create(POD_DISRUPTION_BUDGET, budget(namespace, **spec))
+    await _deployment(kube, namespace, replicas, ready)
+    found = await _counted(kube, namespace, counts)
+    word = ("True", "SufficientPods") if counts.allowed else ("False", "InsufficientPods")
+    assert [(item.type, item.status, item.reason) for item in found.status.conditions] == [("DisruptionAllowed", *word)]
+    assert found.status.observed_generation == found.status.conditions[0].observed_generation == 1
+
+
+async def test_a_replica_set_of_its_own_says_how_many_are_expected(kube: Kube, namespace: str) -> None:
+    await _replica_set(kube, namespace, 2, 2)
+    await kube.create(POD_DISRUPTION_BUDGET, budget(namespace, max_unavailable=1))
+    await _counted(kube, namespace, Counts(2, 2, 1, 1))
+
+
+async def test_pods_without_a_controller_count_only_where_a_number_has_to_stay(kube: Kube, namespace: str) -> None:
+    await web_pods(kube, namespace, 3)
+    await kube.create(POD_DISRUPTION_BUDGET, budget(namespace, max_unavailable=1))
+    await _counted(kube, namespace, Counts(0, 3, 0, 0))
+    await kube.patch(POD_DISRUPTION_BUDGET, "budget", {"spec": {"maxUnavailable": None, "minAvailable": 1}}, namespace)
+    found = await _counted(kube, namespace, Counts(3, 3, 1, 2))
+    assert found.status.observed_generation == 2
+
+
+async def test_finished_pods_are_expected_but_not_healthy(kube: Kube, namespace: str) -> None:
+    await web_pods(kube, namespace, 3)
+    done = {"phase": "Succeeded", "conditions": [{"type": "Ready", "status": "False"}]}
+    await kube.patch(POD, "web-0", {"status": done}, namespace, subresource="status")
+    await kube.create(POD_DISRUPTION_BUDGET, budget(namespace, min_available=1))
+    await _counted(kube, namespace, Counts(3, 2, 1, 1))
+
+
+async def test_leaving_pods_are_expected_but_not_healthy(kube: Kube, namespace: str) -> None:
+    await web_pods(kube, namespace, 3)
+    await kube.create(POD_DISRUPTION_BUDGET, budget(namespace, min_available=1))
+    await _counted(kube, namespace, Counts(3, 3, 1, 2))
+    await kube.delete(POD, "web-0", namespace)
+    await _counted(kube, namespace, Counts(3, 2, 1, 1))
+    await kube.delete(POD, "web-0", namespace, grace_period_seconds=0)
+    await _counted(kube, namespace, Counts(2, 2, 1, 1))
+
+
+async def test_a_budget_without_pods_allows_nothing(kube: Kube, namespace: str) -> None:
+    await kube.create(POD_DISRUPTION_BUDGET, budget(namespace, min_available=0))
+    await _counted(kube, namespace, Counts(0, 0, 0, 0))
+
+
+async def test_a_budget_follows_the_labels_of_pods(kube: Kube, namespace: str) -> None:
+    await web_pods(kube, namespace, 2)
+    await kube.create(POD_DISRUPTION_BUDGET, budget(namespace, min_available=1))
+    await _counted(kube, namespace, Counts(2, 2, 1, 1))
+    await kube.patch(POD, "web-0", {"metadata": {"labels": {"app": "other"}}}, namespace)
+    await kube.patch(POD, "web-1", {"metadata": {"labels": {"more": "x"}}}, namespace)
+    await _counted(kube, namespace, Counts(1, 1, 1, 0))
+
+
+@pytest.mark.parametrize(
+    ("owner", "said"),
+    [
+        pytest.param(None, "configmaps does not implement the scale subresource", id="without replicas"),
+        pytest.param(
+            OwnerReference(api_version="example.com/v1", kind="Teapot", name="x", uid="x", controller=True),
+            'no matches for kind "Teapot" in version "example.com/v1"',
+            id="of a kind nobody knows",
+        ),
+    ],
+)
+async def test_a_controller_whose_replicas_cannot_be_told_closes_the_budget(
+    kube: Kube, namespace: str, owner: OwnerReference | None, said: str
+) -> None:
+    if owner is None:
+        made = await kube.create(CONFIG_MAP, config_map("owner", namespace))
+        owner = owned_by(CONFIG_MAP, made.metadata)
+    meta = ObjectMeta(name="web-0", namespace=namespace, labels=_LABELS, owner_references=(owner,))
+    await kube.create(POD, core.Pod(metadata=meta, spec=pod("", "").spec))
+    await run_pod(kube, "web-0", namespace)
+    await kube.create(POD_DISRUPTION_BUDGET, budget(namespace, max_unavailable=1))
+
+    async def look() -> core.PodDisruptionBudgetStatus:
+        return (await kube.get(POD_DISRUPTION_BUDGET, "budget", namespace)).status
+
+    status = await eventually(look, lambda status: bool(status.conditions))
+    assert [(item.status, item.reason, item.message) for item in status.conditions] == [("False", "SyncFailed", said)]
+    assert (status.disruptions_allowed, status.observed_generation) == (0, 0)
+    with pytest.raises(TooManyRequests):
+        await kube.evict("web-0", namespace)
+
+
+async def test_evictions_wait_for_one_another_and_for_replacements(kube: Kube, namespace: str) -> None:
+    """The whole round: granted, refused, left, replaced, granted again."""
+    names = await _deployment(kube, namespace, 3, 3)
+    await kube.create(POD_DISRUPTION_BUDGET, budget(namespace, max_unavailable=1))
+    await _counted(kube, namespace, Counts(3, 3, 2, 1))
+    await kube.evict(names[0], namespace)
+    with pytest.raises(TooManyRequests):
+        await kube.evict(names[1], namespace)
+    found = await _counted(kube, namespace, Counts(3, 2, 2, 0))
+    assert found.status.disrupted_pods.keys() <= {names[0]}
+    await kube.delete(POD, names[0], namespace, grace_period_seconds=0)
+
+    async def replacements() -> list[str]:
+        return [
+            item.metadata.name for item in (await kube.list(POD, namespace)).items if item.metadata.name not in names
+        ]
+
+    [fresh] = await eventually(replacements, lambda found: len(found) == 1)
+    with pytest.raises(TooManyRequests):
+        await kube.evict(names[1], namespace)
+    await run_pod(kube, fresh, namespace)
+    await eventually(lambda: outcome(kube.evict(names[1], namespace)), lambda found: found is None)

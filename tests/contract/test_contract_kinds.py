@@ -1,0 +1,146 @@
+"""Every kind the product speaks is served, and treated as what it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from contract_words import MERGE, Web
+
+from karpenter.api import kinds
+from karpenter.api.kinds import Kind
+
+_CONTAINER = {"name": "main", "image": "none"}
+_LABELS = {"app": "web"}
+_TEMPLATE = {"metadata": {"labels": _LABELS}, "spec": {"containers": [_CONTAINER], "schedulerName": "nobody"}}
+_WORKLOAD = {"replicas": 0, "selector": {"matchLabels": _LABELS}, "template": _TEMPLATE}
+_CLASS = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
+_OS = {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}
+_MACHINE = {"nodeClassRef": _CLASS, "requirements": [_OS]}
+_GIBIBYTE = {"storage": "1Gi"}
+_SPECS: dict[str, dict[str, Any]] = {
+    "Pod": {"spec": {"schedulerName": "nobody", "containers": [_CONTAINER]}},
+    "Node": {"spec": {"providerID": "test://node"}},
+    "Namespace": {},
+    "ConfigMap": {"data": {"a": "1"}},
+    "Event": {"involvedObject": {"kind": "Pod", "name": "x"}, "reason": "Test", "type": "Normal"},
+    "DaemonSet": {"spec": {"selector": {"matchLabels": _LABELS}, "template": _TEMPLATE}},
+    "Deployment": {"spec": _WORKLOAD},
+    "ReplicaSet": {"spec": _WORKLOAD},
+    "PodDisruptionBudget": {"spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"no": "pod"}}}},
+    "Lease": {"spec": {"holderIdentity": "me", "leaseDurationSeconds": 15, "renewTime": "2024-05-06T07:08:09.000000Z"}},
+    "PersistentVolume": {
+        "spec": {"capacity": _GIBIBYTE, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/none"}}
+    },
+    "PersistentVolumeClaim": {
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": _GIBIBYTE}, "storageClassName": ""}
+    },
+    "VolumeAttachment": {
+        "spec": {"attacher": "test", "nodeName": "node-1", "source": {"persistentVolumeName": "volume"}}
+    },
+    "NodePool": {"spec": {"template": {"spec": _MACHINE}}},
+    "NodeClaim": {"spec": _MACHINE},
+    "KWOKNodeClass": {},
+}
+_COUNTED = {
+    "Pod",
+    "DaemonSet",
+    "Deployment",
+    "ReplicaSet",
+    "PodDisruptionBudget",
+    "NodePool",
+    "NodeClaim",
+    "KWOKNodeClass",
+}
+#: A patch of the status of each kind that has such a subresource.
+_STATUS: dict[str, dict[str, Any]] = {
+    "Pod": {"phase": "Running"},
+    "Node": {"capacity": {"cpu": "4"}},
+    "DaemonSet": {"currentNumberScheduled": 1, "numberMisscheduled": 0, "desiredNumberScheduled": 1, "numberReady": 1},
+    "Deployment": {"replicas": 1},
+    "ReplicaSet": {"replicas": 1},
+    "PodDisruptionBudget": {"expectedPods": 0, "currentHealthy": 0, "desiredHealthy": 0, "disruptionsAllowed": 0},
+    "PersistentVolume": {"phase": "Available"},
+    "PersistentVolumeClaim": {"phase": "Pending"},
+    "VolumeAttachment": {"attached": True},
+    "NodePool": {"nodes": 1},
+    "NodeClaim": {"nodeName": "node-1"},
+    "KWOKNodeClass": {"conditions": []},
+    "Namespace": {"phase": "Active"},
+}
+_SERVED = [kind for kind in kinds.KINDS.values() if kind.name != "CustomResourceDefinition"]
+
+
+def _body(kind: Kind[Any], name: str, namespace: str) -> dict[str, Any]:
+    body = {"metadata": {"name": name}, **_SPECS[kind.name]}
+    if kind.name == "Event":
+        body = {**body, "involvedObject": {**body["involvedObject"], "namespace": namespace}}
+    return body
+
+
+@pytest.fixture(params=_SERVED, ids=lambda kind: kind.plural)
+def kind(request: pytest.FixtureRequest) -> Kind[Any]:
+    found: Kind[Any] = request.param
+    return found
+
+
+async def _remove(web: Web, kind: Kind[Any], namespace: str, name: str) -> None:
+    """Delete; on a real cluster volumes are kept by finalizers whose controllers do not run here."""
+    path = kind.path(namespace, name)
+    await web.ask("DELETE", path)
+    await web.ask("PATCH", path, {"metadata": {"finalizers": None}}, MERGE)
+
+
+async def test_a_kind_is_made_read_labelled_and_deleted(
+    web: Web, web_namespace: str, unique: str, kind: Kind[Any]
+) -> None:
+    namespace = web_namespace if kind.namespaced else ""
+    name = f"{unique}-x"
+    made = await web.made(kind, _body(kind, name, namespace), namespace)
+    try:
+        metadata = made["metadata"]
+        assert (made["apiVersion"], made["kind"], metadata["name"]) == (kind.api_version, kind.name, name)
+        assert metadata.get("namespace", "") == namespace
+        assert metadata["uid"]
+        assert metadata["creationTimestamp"]
+        assert metadata.get("generation") == (1 if kind.name in _COUNTED else None)
+        path = kind.path(namespace, name)
+        patched = (await web.ask("PATCH", path, {"metadata": {"labels": {"found": unique}}}, MERGE)).body
+        assert patched["metadata"].get("generation") == metadata.get("generation")
+        listed = await web.ask("GET", kind.path(namespace), labelSelector=f"found={unique}")
+        assert (listed.body["kind"], listed.names) == (f"{kind.name}List", [name])
+        assert kind.decode((await web.http.get(path)).content).metadata.labels["found"] == unique
+    finally:
+        await _remove(web, kind, namespace, name)
+    if kind.name != "Namespace":
+        assert (await web.ask("GET", kind.path(namespace, name))).status == 404
+
+
+async def test_the_status_of_a_kind_is_apart_where_it_has_one(
+    web: Web, web_namespace: str, unique: str, kind: Kind[Any]
+) -> None:
+    namespace = web_namespace if kind.namespaced else ""
+    name = f"{unique}-y"
+    await web.made(kind, _body(kind, name, namespace), namespace)
+    try:
+        path = kind.path(namespace, name, "status")
+        patch = {"status": _STATUS.get(kind.name, {})}
+        assert (await web.ask("PATCH", path, patch, MERGE)).status == (200 if kind.name in _STATUS else 404)
+    finally:
+        await _remove(web, kind, namespace, name)
+
+
+async def test_a_kind_has_a_status_of_its_own_from_the_server(web: Web, web_namespace: str) -> None:
+    """What is sent along with a new object does not count where status has its own way in."""
+    body = {**_body(kinds.POD, "one", web_namespace), "status": {"phase": "Running"}}
+    assert (await web.made(kinds.POD, body, web_namespace))["status"]["phase"] == "Pending"
+    body = {**_body(kinds.DEPLOYMENT, "one", web_namespace), "status": {"replicas": 7}}
+    assert "replicas" not in (await web.made(kinds.DEPLOYMENT, body, web_namespace))["status"]
+
+
+async def test_a_node_may_bring_its_status_along(web: Web, unique: str) -> None:
+    body = {"metadata": {"name": unique}, "status": {"capacity": {"cpu": "4"}}}
+    try:
+        assert (await web.made(kinds.NODE, body))["status"]["capacity"] == {"cpu": "4"}
+    finally:
+        await web.ask("DELETE", kinds.NODE.path("", unique))

@@ -1,0 +1,185 @@
+"""What `deploy/` gives the controller, on a test control plane: its ServiceAccount, exactly its rights, and a token.
+
+The token comes from the TokenRequest API and lies in a file, as in a pod; ``Account.renew`` replaces it there and makes the
+old one worthless. Whoever installs the rights also learns, at the end, whether they were enough: a call that was forbidden
+fails the test (OPS-660 ff., scenario H10).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import yaml
+
+from controlplane.audit import Call
+from controlplane.harness import ControlPlane, Json
+from karpenter.model import quantity
+
+if TYPE_CHECKING:
+    from karpenter.kube.client import KubeClient
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+NAMESPACE = "kube-system"
+NAME = "karpenter"
+USER = f"system:serviceaccount:{NAMESPACE}:{NAME}"
+_LIFETIME_SECONDS = 3600
+
+
+def manifests(*folders: str) -> list[Json]:
+    """Every object of these folders of `deploy/`."""
+    files = (file for folder in folders for file in sorted((DEPLOY / folder).glob("*.yaml")))
+    return [item for file in files for item in _documents(file) if item["kind"] != "Kustomization"]
+
+
+def _documents(file: Path) -> Iterator[Json]:
+    yield from yaml.safe_load_all(file.read_text())
+
+
+def rights() -> list[Json]:
+    """The ServiceAccount with what it may do, simulated machines included."""
+    return [item for folder in ("controller", "simulated") for item in _documents(DEPLOY / folder / "rights.yaml")]
+
+
+def bindings_to(user: str) -> list[Json]:
+    """Bindings of their own that give a user the controller's rights too, once those are installed."""
+    subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}
+    return [
+        {**item, "metadata": {**item["metadata"], "name": f"{NAME}-{user}-{number}"}, "subjects": [subject]}  # type: ignore[dict-item]
+        for number, item in enumerate(rights())
+        if "subjects" in item
+    ]
+
+
+def deployment() -> Json:
+    """The Deployment."""
+    (found,) = (item for item in manifests("controller") if item["kind"] == "Deployment")
+    return found
+
+
+def container() -> Json:
+    """The controller's container in the Deployment's pods."""
+    (found,) = deployment()["spec"]["template"]["spec"]["containers"]  # type: ignore[index]
+    return dict(found)
+
+
+def environment() -> dict[str, str]:
+    """The environment of the container, with what Kubernetes fills in."""
+    entries: list[Json] = container()["env"]  # type: ignore[assignment]
+    return {str(entry["name"]): _filled_in(entry) for entry in entries}
+
+
+def _filled_in(entry: Json) -> str:
+    if "value" in entry:
+        return str(entry["value"])
+    source: dict[str, dict[str, str]] = entry["valueFrom"]  # type: ignore[assignment]
+    if "fieldRef" in source:
+        return {"metadata.namespace": NAMESPACE}[source["fieldRef"]["fieldPath"]]
+    wanted = source["resourceFieldRef"]
+    kind, name = wanted["resource"].split(".")
+    amount = container()["resources"][kind][name]  # type: ignore[index]
+    return str(quantity.milli(str(amount)) // quantity.milli(wanted["divisor"]))
+
+
+@dataclass
+class Account:
+    """The controller's ServiceAccount on a control plane."""
+
+    plane: ControlPlane
+    _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1), repr=False)
+    _secret: str = ""
+    _overlooked: int = 0
+
+    @property
+    def token_file(self) -> Path:
+        """Where the token lies."""
+        return self.plane.folder / f"{NAME}.token"
+
+    @property
+    def kubeconfig(self) -> str:
+        """Path of a kubeconfig that reads the token from its file."""
+        return self.plane.kubeconfig_with(NAME, {"tokenFile": str(self.token_file)})
+
+    def client(self) -> KubeClient:
+        """A new client of the product with the controller's rights, to be closed by the caller (``async with``)."""
+        from karpenter.kube import config
+
+        return config.connect(config.load(self.kubeconfig))
+
+    def renew(self) -> None:
+        """Put a new token into the file, then revoke the one before: within seconds the server knows it no more."""
+        old, self._secret = self._secret, f"{NAME}-token-{next(self._numbers)}"
+        secret = {"apiVersion": "v1", "kind": "Secret", "name": self._secret}
+        metadata = {"name": self._secret, "namespace": NAMESPACE}
+        self.plane.apply({"apiVersion": "v1", "kind": "Secret", "metadata": metadata})
+        # Bound to an object, a token ends with it; in a pod it is bound to the pod.
+        wanted = {"boundObjectRef": secret, "expirationSeconds": _LIFETIME_SECONDS}
+        path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{NAME}/token"
+        body: Json = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": wanted}
+        status: Json = self.plane.request("POST", path, body)["status"]  # type: ignore[assignment]
+        self.token_file.write_text(str(status["token"]))
+        if old:
+            self.plane.request("DELETE", f"/api/v1/namespaces/{NAMESPACE}/secrets/{old}")
+
+    def calls(self) -> list[Call]:
+        """What was asked for in its name so far."""
+        return self.plane.calls(USER)
+
+    def check(self) -> None:
+        """Raise ``AssertionError`` where it was forbidden something."""
+        calls = self.calls()[self._overlooked :]
+        refused = sorted({call.message or call.path for call in calls if call.is_refused})
+        assert not refused, "deploy/ does not give the controller the right to what it did:\n" + "\n".join(refused)
+
+    def overlook_a_restart(self) -> None:
+        """Wait until a server that was started again knows the rights; what it refused until then counts no more."""
+        await_rights(self.plane)
+        self._overlooked = len(self.calls())
+
+
+@contextmanager
+def installed(plane: ControlPlane) -> Iterator[Account]:
+    """The controller's ServiceAccount with a token and its rights; at the end it must not have been forbidden anything."""
+    plane.apply(*rights())
+    account = Account(plane)
+    account.renew()
+    await_rights(plane)
+    yield account
+    account.check()
+
+
+def await_rights(plane: ControlPlane) -> None:
+    """Wait until the installed rights are in force."""
+    roles = [item for item in rights() if "rules" in item]
+    plane.until(lambda: all(_is_granted(plane, item) for item in roles), "the rights to be in force")
+
+
+def _is_granted(plane: ControlPlane, role: Json) -> bool:
+    """Whether the authoriser has heard of a role and its binding."""
+    rules: list[dict[str, list[str]]] = role["rules"]  # type: ignore[assignment]
+    rule = rules[0]
+    group, (resource, _, subresource) = rule["apiGroups"][0], rule["resources"][0].partition("/")
+    wanted = {
+        "group": group,
+        "resource": resource,
+        "subresource": subresource,
+        "verb": rule["verbs"][0],
+        "name": rule.get("resourceNames", [""])[0],
+        "namespace": role["metadata"].get("namespace", ""),  # type: ignore[attr-defined]
+    }
+    return allowed(plane, USER, wanted)
+
+
+def allowed(plane: ControlPlane, user: str, wanted: Mapping[str, str]) -> bool:
+    """Whether the API server would let a user do something (attributes of a SubjectAccessReview)."""
+    review: Json = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {"user": user, "resourceAttributes": dict(wanted)},
+    }
+    status: Json = plane.request("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)["status"]  # type: ignore[assignment]
+    return status["allowed"] is True

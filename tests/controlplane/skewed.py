@@ -1,0 +1,34 @@
+"""`karpenter` on a computer whose clock is wrong: ``python skewed.py <seconds ahead> <arguments>``.
+
+Only the controller's clock is: the simulated machines, the cloud that sells them, the API server and everybody else keep the
+right time, as they would on computers of their own.
+"""
+
+from __future__ import annotations
+
+import sys
+from datetime import datetime, timedelta
+
+from karpenter.cli import main, process
+from karpenter.model.clock import SystemClock
+from karpenter.providers.simulated import Machines, SimulatedProvider
+
+
+class WrongClock(SystemClock):
+    """A clock that is ahead of the right time, or behind it."""
+
+    ahead = timedelta(0)
+
+    def now(self) -> datetime:
+        return super().now() + self.ahead
+
+
+if __name__ == "__main__":
+    WrongClock.ahead = timedelta(seconds=float(sys.argv.pop(1)))
+    # What `process` makes its parts of.
+    process.SystemClock = WrongClock  # type: ignore[misc]
+    process.Machines = lambda kube, _clock: Machines(kube, SystemClock())  # type: ignore[misc,assignment]
+    process.SimulatedProvider = (  # type: ignore[misc,assignment]
+        lambda kube, _clock, types, script: SimulatedProvider(kube, SystemClock(), types, script)
+    )
+    main.main()

@@ -1,0 +1,307 @@
+"""A stage for stories of bad luck: a working control plane, one NodePool, pods that need a machine each, and what became of them.
+
+What counts is read from the API server and from its audit log: the pods, claims, Nodes and machines there are now, and how many
+claims and machines were deleted on the way. Machines are given back only where a test says so (``Stage.pool``), so one too many
+stays to be seen.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TypeVar
+
+import msgspec
+import pytest
+
+from controlplane import deployed
+from controlplane.deployed import Account
+from controlplane.harness import ApiError, ControlPlane, Json
+from karpenter.api import kinds
+from karpenter.api.core import ConfigMap, Event, Node, Pod
+from karpenter.api.karpenter import NodeClaim
+from karpenter.api.kinds import Kind
+from karpenter.api.meta import Wire
+from karpenter.model import conditions
+from karpenter.providers.simulated import instances
+from karpenter.providers.simulated.instances import Record
+
+T = TypeVar("T", bound=Wire)
+
+#: The one type the pool usually has, and requests of which one pod fits on it.
+TYPE = "m5.large"
+CPU = "1500m"
+#: Without an election a process acts at once, instead of when the lease of a dead one has run out.
+ALONE = ("--disable-leader-election", "true")
+NOMINATION = "--nominate-pods"
+NAMESPACE = "default"
+_MERGE = "application/merge-patch+json"
+_POLL_SECONDS = 0.5
+_AT_ONCE: Json = {"gracePeriodSeconds": 0}
+_LEASES = kinds.LEASE.path("kube-system")
+_COLLECTIONS = (
+    kinds.POD_DISRUPTION_BUDGET.path(NAMESPACE),
+    kinds.DEPLOYMENT.path(NAMESPACE),
+    kinds.REPLICA_SET.path(NAMESPACE),
+    kinds.NODE_POOL.path(),
+    kinds.NODE_CLAIM.path(),
+    kinds.NODE.path(),
+    f"{kinds.CONFIG_MAP.path(instances.NAMESPACE)}?labelSelector={instances.SELECTOR}",
+    kinds.POD.path(NAMESPACE),
+    kinds.KWOK_NODE_CLASS.path(),
+    kinds.EVENT.path(NAMESPACE),
+)
+_HELD = (kinds.NODE_CLAIM, kinds.NODE, kinds.NODE_POOL, kinds.KWOK_NODE_CLASS)
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What there is at one moment."""
+
+    pods: tuple[Pod, ...]
+    claims: tuple[NodeClaim, ...]
+    nodes: tuple[Node, ...]
+    machines: tuple[Record, ...]
+
+    @property
+    def running(self) -> int:
+        """How many pods run on a Node that is there."""
+        names = {node.metadata.name for node in self.nodes}
+        return sum(pod.status.phase == "Running" and pod.spec.node_name in names for pod in self.pods)
+
+    def odd(self) -> str:
+        """What does not fit together: empty where each claim has one machine and one ready Node, and nothing is left over."""
+        owners = Counter(machine.claim_uid for machine in self.machines)
+        uids = {claim.metadata.uid for claim in self.claims}
+        node_ids = Counter(node.spec.provider_id for node in self.nodes)
+        machine_ids = {machine.provider_id for machine in self.machines}
+        unready = [node for node in self.nodes if not conditions.is_true(node.status.conditions, "Ready")]
+        faults = {
+            "claims with more than one machine": [uid for uid, count in owners.items() if count > 1],
+            "machines without claim": sorted(set(owners) - uids),
+            "claims without machine": sorted(uids - set(owners)),
+            "claims without Node": [claim for claim in self.claims if not _has_node(claim, node_ids)],
+            "machines with more than one Node": [key for key, count in node_ids.items() if count > 1],
+            "Nodes without machine": sorted(set(node_ids) - machine_ids),
+            "Nodes not ready": unready,
+            "machines that are ending": [machine for machine in self.machines if machine.terminating],
+        }
+        return ", ".join(f"{len(found)} {what}" for what, found in faults.items() if found)
+
+
+def _has_node(claim: NodeClaim, node_ids: Mapping[str, int]) -> bool:
+    return claim.status.provider_id in node_ids and conditions.is_true(claim.status.conditions, "Initialized")
+
+
+@dataclass
+class Stage:
+    """One story's cluster."""
+
+    plane: ControlPlane
+    account: Account
+    _before: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._before = len(self.account.calls())
+
+    # -- what is there ------------------------------------------------------------------------------------------------
+
+    def all(self, kind: Kind[T], namespace: str = "", query: str = "") -> tuple[T, ...]:
+        """All objects of a kind."""
+        items: list[Json] = self.plane.request("GET", kind.path(namespace) + query)["items"]  # type: ignore[assignment]
+        return tuple(kind.decode(json.dumps(item).encode()) for item in items)
+
+    def look(self) -> Sight:
+        """What there is now."""
+        books: tuple[ConfigMap, ...] = self.all(
+            kinds.CONFIG_MAP, instances.NAMESPACE, f"?labelSelector={instances.SELECTOR}"
+        )
+        return Sight(
+            self.all(kinds.POD, NAMESPACE),
+            self.all(kinds.NODE_CLAIM),
+            self.all(kinds.NODE),
+            tuple(record for stored in books if (record := instances.read(stored)) is not None),
+        )
+
+    def given_up(self, kind: Kind[T]) -> int:
+        """How many deletions of objects of a kind the controller has asked for in this story.
+
+        What was made is what is there and what was deleted. Creations are not counted: where the caller died before the
+        answer, the audit log calls them failed.
+        """
+        calls = self.account.calls()[self._before :]
+        return sum(call.verb == "delete" and call.resource == kind.plural for call in calls)
+
+    def writes(self) -> int:
+        """How many writes the controller and its machines have made in this story, heartbeats and elections aside."""
+        verbs = ("create", "update", "patch", "delete")
+        calls = self.account.calls()[self._before :]
+        return sum(call.verb in verbs and call.resource != kinds.LEASE.plural for call in calls)
+
+    def events(self, reason: str, name: str) -> list[Event]:
+        """The events of a reason about an object."""
+        return list(self.all(kinds.EVENT, NAMESPACE, f"?fieldSelector=reason={reason},involvedObject.name={name}"))
+
+    def until(self, condition: Callable[[], str], seconds: float = 90.0) -> None:
+        """Wait until the condition returns an empty text; ``TimeoutError`` with its last text at the deadline."""
+        end = time.monotonic() + seconds
+        while missing := condition():
+            if time.monotonic() > end:
+                raise TimeoutError(f"after {seconds:g} seconds: {missing}")
+            time.sleep(_POLL_SECONDS)
+
+    def until_running(self, pods: int, seconds: float = 90.0) -> Sight:
+        """Wait until so many pods run, no other is there, and machines, claims and Nodes fit together; what there is then."""
+        seen: list[Sight] = []
+
+        def lacking() -> str:
+            sight = self.look()
+            seen.append(sight)
+            if len(sight.pods) != pods or sight.running != pods:
+                return f"{sight.running} of {len(sight.pods)} pods run; {sight.odd()}"
+            return sight.odd()
+
+        self.until(lacking, seconds)
+        return seen[-1]
+
+    def until_gone(self, *uids: str, seconds: float = 90.0) -> None:
+        """Wait until no claim with one of these uids is left."""
+
+        def left() -> str:
+            names = [claim.metadata.name for claim in self.look().claims if claim.metadata.uid in uids]
+            return f"{', '.join(names)} still there" if names else ""
+
+        self.until(left, seconds)
+
+    # -- what is done -------------------------------------------------------------------------------------------------
+
+    def node_class(self, name: str = "default", delay: str = "1s") -> None:
+        """A node class whose machines join after a delay."""
+        head = {"apiVersion": kinds.KWOK_NODE_CLASS.api_version, "kind": "KWOKNodeClass"}
+        self.plane.apply({**head, "metadata": {"name": name}, "spec": {"nodeRegistrationDelay": delay}})
+
+    def pool(
+        self, name: str = "default", *, types: Iterable[str] = (TYPE,), after: str = "Never", **fields: Json
+    ) -> None:
+        """A pool of these types; ``after`` is its consolidateAfter, ``fields`` come on top of its template's spec."""
+        reference = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
+        capacity = {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot", "on-demand"]}
+        wanted = {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": list(types)}
+        template = {"nodeClassRef": reference, "requirements": [capacity, wanted], **fields}
+        disruption = {"consolidateAfter": after, "budgets": [{"nodes": "100%"}]}
+        spec = {"template": {"spec": template}, "disruption": disruption}
+        head = {"apiVersion": kinds.NODE_POOL.api_version, "kind": "NodePool"}
+        self.plane.apply({**head, "metadata": {"name": name}, "spec": spec})
+
+    def deploy(self, replicas: int, name: str = "web", **fields: object) -> None:
+        """A Deployment of pods that need a machine each; ``fields`` come on top of the pods' spec."""
+        labels = {"app": name}
+        container = {"name": "app", "image": "pause", "resources": {"requests": {"cpu": CPU, "memory": "1Gi"}}}
+        pod = {"containers": [container], "terminationGracePeriodSeconds": 1, **fields}
+        template = {"metadata": {"labels": labels}, "spec": pod}
+        spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
+        head = {"apiVersion": "apps/v1", "kind": "Deployment"}
+        self.plane.apply({**head, "metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec})
+
+    def budget(self, available: int, name: str = "web") -> None:
+        """A budget that keeps so many pods of a Deployment, in force."""
+        spec = {"minAvailable": available, "selector": {"matchLabels": {"app": name}}}
+        head = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget"}
+        self.plane.apply({**head, "metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec})
+        path = kinds.POD_DISRUPTION_BUDGET.path(NAMESPACE, name)
+
+        def is_counted() -> bool:
+            found = self.plane.request("GET", path)
+            status: Mapping[str, object] = found.get("status", {})  # type: ignore[assignment]
+            generation = found["metadata"]["generation"]  # type: ignore[index]
+            return status.get("observedGeneration") == generation and status.get("currentHealthy", 0) != 0
+
+        self.plane.until(is_counted, f"budget {name} to count its pods")
+
+    def lose(self, machine: Record) -> None:
+        """The cloud takes a machine away, without warning: what the fault script's ``lost`` does at its time."""
+        ending = msgspec.structs.replace(machine, ending_at=datetime.now(UTC))
+        data = {"instance.json": msgspec.json.encode(ending).decode()}
+        path = kinds.CONFIG_MAP.path(instances.NAMESPACE, machine.node_name)
+        self.plane.request("PATCH", path, {"data": data}, _MERGE)
+
+    def patch(self, kind: Kind[T], name: str, change: Json) -> None:
+        """Change an object by hand."""
+        self.plane.request("PATCH", kind.path(name=name), change, _MERGE)
+
+    def remove(self, claim: NodeClaim) -> None:
+        """Delete a claim by hand."""
+        self.plane.request("DELETE", kinds.NODE_CLAIM.path(name=claim.metadata.name))
+
+    def pool_condition(self, pool: str, kind: str) -> tuple[str, str, str]:
+        """Status, reason and message of a pool's condition; empty where it has none."""
+        (found,) = (item for item in self.all(kinds.NODE_POOL) if item.metadata.name == pool)
+        condition = conditions.find(found.status.conditions, kind)
+        return (condition.status, condition.reason, condition.message) if condition else ("", "", "")
+
+    def clear(self) -> None:
+        """Take everything away, without asking anybody's leave."""
+        self.plane.until(self._is_clear, "the stage to be empty")
+
+    def _is_clear(self) -> bool:
+        for path in _COLLECTIONS:
+            self.plane.request("DELETE", path, _AT_ONCE)
+        for lease in (item for item in self.all(kinds.LEASE, "kube-system") if "karpenter" in item.metadata.name):
+            self.plane.request("DELETE", f"{_LEASES}/{lease.metadata.name}")
+        for kind in _HELD:
+            for item in self.all(kind):
+                if item.metadata.finalizers:
+                    self._let_go(kind.path(name=item.metadata.name))
+        return not any(self._left())
+
+    def _left(self) -> Iterator[int]:
+        sight = self.look()
+        yield from map(len, (sight.pods, sight.claims, sight.nodes, sight.machines, self.all(kinds.NODE_POOL)))
+
+    def _let_go(self, path: str) -> None:
+        try:
+            self.plane.request("PATCH", path, {"metadata": {"finalizers": None}}, _MERGE)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+
+
+@contextmanager
+def staged(plane: ControlPlane) -> Iterator[Stage]:
+    """An empty stage with a node class, and the controller's rights; empty again afterwards."""
+    with deployed.installed(plane) as account:
+        stage = Stage(plane, account)
+        stage.clear()
+        stage.node_class()
+        try:
+            yield stage
+        finally:
+            stage.clear()
+
+
+#: Whether pods are told their node beforehand.
+WITH, WITHOUT = "with-nomination", "without-nomination"
+_FLAGS = {WITH: (NOMINATION, "true"), WITHOUT: (NOMINATION, "false")}
+
+
+def ways(*slice_: str) -> list[object]:
+    """Flags of nomination as parameters, both ways; what is not in the slice is for `make soak`."""
+    return [pytest.param(flags, id=name, marks=_marks(name in slice_)) for name, flags in _FLAGS.items()]
+
+
+def cases(every: Iterable[object], *slice_: tuple[object, str]) -> list[object]:
+    """Pairs of a case and flags of nomination: all of them; those outside the slice are for `make soak`."""
+    return [
+        pytest.param(case, flags, id=f"{case}-{name}", marks=_marks((case, name) in slice_))
+        for case in every
+        for name, flags in _FLAGS.items()
+    ]
+
+
+def _marks(is_in_slice: bool) -> tuple[pytest.MarkDecorator, ...]:
+    return () if is_in_slice else (pytest.mark.soak,)

@@ -1,0 +1,47 @@
+"""Whatever an API server admits is decoded, judged and planned with: one odd object never stops the others."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from karpenter.api.karpenter import NodeClaim, NodePool
+from karpenter.api.meta import Wire
+from karpenter.model import budgets, durations, hashing, validation
+from support import mutations
+from support.builders import READY, node_pool, plan, pod, replaced
+from support.writing import KINDS, in_memory
+
+_WRITES = (1, 700)
+
+
+@pytest.fixture(scope="module")
+def admitted() -> tuple[Wire, ...]:
+    """Objects as the in-memory server hands them out, which a real one agrees with (``cluster/test_crds_drift``)."""
+    answers = [(write.kind, in_memory(write).stored) for write in mutations.writes(*_WRITES)]
+    found = [KINDS[kind].decode(msgspec.json.encode(stored)) for kind, stored in answers if stored is not None]
+    assert len(found) > _WRITES[1] / 3
+    return tuple(found)
+
+
+def test_every_admitted_object_can_be_judged(admitted: tuple[Wire, ...]) -> None:
+    """API-027, API-028, API-033"""
+    for obj in admitted:
+        assert all(finding.path and finding.message for finding in validation.advise(obj))  # type: ignore[arg-type]
+        if isinstance(obj, NodePool):
+            assert all(finding.path and finding.message for finding in validation.runtime(obj))
+            assert hashing.node_pool_hash(obj).isdigit()
+            assert budgets.allowed(obj.spec.disruption.budgets, 10, "Empty") >= 0
+            durations.parse_or_never(obj.spec.disruption.consolidate_after)
+        if isinstance(obj, NodeClaim):
+            durations.parse_or_never(obj.spec.expire_after)
+
+
+def test_every_admitted_object_can_be_planned_with(admitted: tuple[Wire, ...]) -> None:
+    """A pod that has a sound pool is served, whatever else there is."""
+    for obj in admitted:
+        if isinstance(obj, NodePool):
+            ready = replaced(obj.status, conditions=(*obj.status.conditions, READY))
+            assert not plan(replaced(obj, status=ready), node_pool("fine"), pod("p")).unplaced
+        if isinstance(obj, NodeClaim):
+            assert not plan(obj, node_pool("fine"), pod("p")).unplaced

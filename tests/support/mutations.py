@@ -1,0 +1,406 @@
+"""Many different writes of our kinds, most of them a little wrong: what two readers of the same rules may disagree about.
+
+A valid object is changed at one or two places. Half the changes are made where rules stand that read several fields, with values
+at the edge of what those allow; the others anywhere the schema names a field, where sometimes something is put that fits nowhere.
+The same seed gives the same writes.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import cast
+
+from admission import CAPACITY, META, REQUIREMENTS, D, Json, T, built, condition, req
+from karpenter.api import crds
+from karpenter.model.schema import Schema
+from support.writing import KINDS, Write
+
+#: Seed and number of the writes that are judged in every run.
+USUAL = (12, 800)
+
+_TAINT: Json = {"key": "example.com/a", "value": "b", "effect": "NoSchedule"}
+_POOL: Json = {
+    "spec.weight": 10,
+    "spec.limits": {"cpu": "400", "nodes": 50},
+    f"{D}.budgets": [{"nodes": "20%"}, {"nodes": "0", "reasons": ["Empty"], "schedule": "@daily", "duration": "1h"}],
+    "spec.template.metadata.labels": {"team": "shop", CAPACITY: "spot"},
+    "spec.template.metadata.annotations": {"shop.example/owner": "infra"},
+    f"{T}.taints": [_TAINT],
+    f"{T}.startupTaints": [_TAINT],
+    f"{T}.terminationGracePeriod": "4h",
+    f"{T}.requirements": [req("In", "a", "b", minValues=2), req("Gt", "5"), req("Exists", key=CAPACITY)],
+}
+_CLAIM: Json = {
+    "spec.requirements": [req("In", "a", "b"), req("Gte", "5"), req("In", "web", key="karpenter.sh/nodepool")],
+    "spec.resources": {"requests": {"cpu": "2100m", "memory": 5}},
+    "spec.taints": [_TAINT],
+    "spec.terminationGracePeriod": "4h0m0s",
+}
+#: Valid objects to start from; each may also be what is stored.
+_BASES = [
+    built("NodePool", {}),
+    built("NodePool", _POOL),
+    built("NodePool", {"spec.replicas": 3, "spec.limits": {"nodes": 5}}),
+    built("NodeClaim", {}),
+    built("NodeClaim", _CLAIM),
+    built("KWOKNodeClass", {"spec.nodeRegistrationDelay": "30s"}),
+]
+_STATUSES: Mapping[str, Json] = {
+    "NodePool": {"nodes": 3, "resources": {"cpu": "24"}, "conditions": [condition(), condition(type="Ready")]},
+    "NodeClaim": {"nodeName": "n", "capacity": {"cpu": 4}, "conditions": [condition(), condition(type="Ready")]},
+    "KWOKNodeClass": {"conditions": [condition(type="Ready")]},
+}
+
+_DURATIONS = [
+    "30s",
+    "1h30m",
+    "0s",
+    "Never",
+    "never",
+    "1d",
+    "-1s",
+    "30",
+    "",
+    "1h1h",
+    "2562048h",
+    "1.5h",
+    "30s\n",
+    "8h0m0s",
+]
+_NAMES = ["a", "a.b/c", "A", "a/b/c", "-a", "a b", "", "a" * 63, "a" * 317, "é", "???", "karpenter.sh/foo"]
+_KEYS = [
+    "a",
+    "example.com/a",
+    "karpenter.sh",
+    "karpenter.sh/nodepool",
+    "karpenter.sh/nodepool",
+    CAPACITY,
+    "karpenter.sh/foo",
+    "sub.karpenter.sh/x",
+    "mykarpenter.sh/x",
+    "karpenter.k8s.aws/instance-cpu",
+    "karpenter.k8s.aws/instance-pods",
+    "a.karpenter.k8s.aws/instance-cpu",
+    "karpenter.kwok.sh/instance-size",
+    "karpenter.kwok.sh/foo",
+    "karpenter.kwok.sh/x/y",
+    "kubernetes.io/hostname",
+    "kubernetes.io/arch",
+    "/karpenter.sh",
+    "spaces are not allowed",
+]
+_BOUNDS = [
+    "0",
+    "5",
+    "-1",
+    "+5",
+    "007",
+    "1.5",
+    " 1",
+    "1 ",
+    "",
+    "a",
+    "0x1",
+    "1e3",
+    "9223372036854775807",
+    "9223372036854775808",
+]
+_QUANTITIES = [
+    1,
+    -3,
+    0,
+    "1",
+    "1.",
+    ".5",
+    "1Gi",
+    "500m",
+    "1e3",
+    "1e1.5",
+    "-1",
+    "+1",
+    "x",
+    "",
+    "1 Gi",
+    1.0,
+    0.5,
+    2**63,
+    "1Gi\n",
+]
+_NODES = ["0", "10", "10%", "100%", "101%", "1000", "-1", "1.5%", "", "10%\n", 10]
+_SCHEDULES = [
+    "@daily",
+    "@Daily",
+    "@dailyX",
+    "* * * * *",
+    "* * * *",
+    "a b c d e",
+    "*",
+    "\v \v \v \v \v",
+    "0\t9 * *\f1",
+    "",
+]
+_TIMES = [
+    "2025-01-31T12:00:00Z",
+    "2025-01-31t12:00:00.5+01:00",
+    "2025-02-30T12:00:00Z",
+    "2025-01-31T24:00:00Z",
+    "2025-01-31T12:00:60Z",
+    "2025-01-31 12:00:00Z",
+    "2025-01-31T12:00:00",
+    "2025-01-31",
+    "noon",
+]
+_COUNTS = [0, 1, 2, 3, 50, 51, 100, 101, -1, 2**31 - 1, 2**31, 2**63 - 1, 2**63, 2.5, "5"]
+_TEXTS = ["", "a", "a" * 63, "a" * 64, "a" * 1025, "b-", "9a", "True", "In", "WhenEmpty", "Empty", "-", "/"]
+_JUNK: list[object] = [
+    None,
+    True,
+    0,
+    -1,
+    1.5,
+    2**70,
+    "",
+    "é",
+    "٣",
+    [],
+    {},
+    [None],
+    {"a": None},
+    ["a", "a"],
+    {"x": {"y": 1}},
+]
+_RESOURCES = ["cpu", "memory", "nodes", "example.com/gpu"]
+#: By name of the field; what is not named here is chosen by type.
+_BY_NAME: Mapping[str, list[object]] = {
+    "consolidateAfter": list(_DURATIONS),
+    "expireAfter": list(_DURATIONS),
+    "terminationGracePeriod": list(_DURATIONS),
+    "nodeRegistrationDelay": list(_DURATIONS),
+    "duration": list(_DURATIONS),
+    "schedule": list(_SCHEDULES),
+    "key": [*_NAMES, *_KEYS],
+    "group": ["karpenter.kwok.sh", "", "a/b", "other"],
+    "kind": ["KWOKNodeClass", "", "Other"],
+    "name": ["default", "", "other"],
+    "operator": ["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Gte", "Lte", "in", ""],
+    "values": [["5"], ["a", "b"], [], ["1", "2"], *([bound] for bound in _BOUNDS)],
+    "reasons": [[], ["Empty"], ["Empty", "Empty"], ["Drifted", "Empty", "Underutilized"], ["empty"]],
+}
+
+
+def writes(seed: int, count: int) -> Iterator[Write]:
+    """New objects, replacements and status writes, in about equal parts."""
+    rng = random.Random(seed)
+    for _ in range(count):
+        base = rng.choice(_BASES)
+        yield rng.choice((_created, _created, _replaced, _replaced, _status))(rng, base)
+
+
+def _created(rng: random.Random, base: Json) -> Write:
+    return Write(str(base["kind"]), _changed(rng, base))
+
+
+def _replaced(rng: random.Random, base: Json) -> Write:
+    kind = str(base["kind"])
+    start = rng.choice([other for other in _BASES if other["kind"] == kind]) if rng.random() < 0.2 else base
+    wanted = copy.deepcopy(start) if rng.random() < 0.1 else _changed(rng, start)
+    return Write(kind, wanted, base)
+
+
+def _status(rng: random.Random, base: Json) -> Write:
+    kind = str(base["kind"])
+    known = cast("Mapping[str, Schema]", crds.schema(KINDS[kind].type)["properties"])["status"]
+    status: object = copy.deepcopy(_STATUSES[kind])
+    for _ in range(rng.randint(1, 3)):
+        status = _mutated(rng, known, status, "status")
+    return Write(kind, {**base, "status": status}, base, is_status=True)
+
+
+def _changed(rng: random.Random, base: Json) -> Json:
+    kind = str(base["kind"])
+    changed = copy.deepcopy(base)
+    known = cast("Mapping[str, Schema]", crds.schema(KINDS[kind].type)["properties"])["spec"]
+    for _ in range(rng.choice((1, 1, 2))):
+        if kind in _RULED and rng.random() < 0.7:
+            path, make = rng.choice(_RULED[kind])
+            _put(changed, path.split("."), make(rng))
+        else:
+            changed["spec"] = _mutated(rng, known, changed["spec"], "spec")
+    return changed
+
+
+def _put(place: object, names: Sequence[str], value: object) -> None:
+    """Set a member of an object, where the way there is still one."""
+    *parents, last = names
+    for name in parents:
+        place = place.setdefault(name, {}) if isinstance(place, dict) else None
+    if isinstance(place, dict):
+        place[last] = value
+
+
+# -- where rules stand that read several fields -----------------------------------------------------------------------------
+
+
+def _requirement(rng: random.Random) -> Json:
+    """One with a doubtful key, or one with doubtful values."""
+    if rng.random() < 0.5:
+        return {"key": rng.choice(_KEYS), "operator": "Exists"}
+    operator = rng.choice(["In", "In", "In", "In", "Gt", "Lt", "Gte", "Lte", "NotIn", "DoesNotExist"])
+    found: Json = {"key": "example.com/a", "operator": operator}
+    if operator in ("Gt", "Lt", "Gte", "Lte"):
+        found["values"] = rng.choice([[rng.choice(_BOUNDS)], [rng.choice(_BOUNDS)], ["1", "2"], []])
+    elif rng.random() < 0.9:
+        found["values"] = rng.choice([["a"], ["a", "b"], ["a", "b"], []])
+    if rng.random() < 0.3:
+        found["minValues"] = rng.choice([1, 2, 3, 50])
+    return found
+
+
+def _requirements(rng: random.Random) -> object:
+    return [_requirement(rng) for _ in range(rng.choice((1, 1, 2)))]
+
+
+def _budgets(rng: random.Random) -> object:
+    return [_budget(rng) for _ in range(rng.choice((1, 1, 2)))]
+
+
+def _budget(rng: random.Random) -> Json:
+    found: Json = {"nodes": rng.choice(["1", "10%", rng.choice(_NODES)])}
+    if rng.random() < 0.6:
+        found["schedule"] = rng.choice(["@daily", "0 9 * * 1-5"])
+    if rng.random() < 0.6:
+        found["duration"] = "8h"
+    return found
+
+
+def _labels(rng: random.Random) -> object:
+    return {rng.choice(_KEYS): rng.choice(["a", "a", ""]) for _ in range(rng.choice((1, 1, 2)))}
+
+
+def _reference(rng: random.Random) -> object:
+    name = rng.choice(list(_CLASS))
+    return {**_CLASS, name: rng.choice(_BY_NAME[name])}
+
+
+_CLASS = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
+_AMOUNTS: list[object] = [{"nodes": 5}, {"cpu": 5}, {"nodes": "5", "cpu": 5}, {"nodes": 5.0}, {}]
+_Maker = Callable[[random.Random], object]
+_RULED: Mapping[str, Sequence[tuple[str, _Maker]]] = {
+    "NodePool": (
+        (REQUIREMENTS, _requirements),
+        (REQUIREMENTS, _requirements),
+        (f"{META}.labels", _labels),
+        (f"{META}.labels", _labels),
+        (f"{D}.budgets", _budgets),
+        (f"{T}.nodeClassRef", _reference),
+        ("spec.replicas", lambda rng: rng.choice([0, 1, 5, None])),
+        ("spec.weight", lambda rng: rng.choice([1, 100, None])),
+        ("spec.limits", lambda rng: copy.deepcopy(rng.choice(_AMOUNTS))),
+    ),
+    "NodeClaim": (
+        ("spec.requirements", _requirements),
+        ("spec.requirements", _requirements),
+        ("spec.nodeClassRef", _reference),
+    ),
+}
+
+
+# -- anywhere -----------------------------------------------------------------------------------------------------------------
+
+
+def _mutated(rng: random.Random, known: Schema, value: object, name: str) -> object:
+    """The value with something changed in it, mostly far inside."""
+    inside = _INSIDE.get(str(known.get("type")))
+    if inside is None or rng.random() < 0.08:
+        return _made(rng, known, name)
+    return inside(rng, known, value, name)
+
+
+def _mutated_object(rng: random.Random, known: Schema, value: object, name: str) -> object:
+    if not isinstance(value, dict):
+        return _made(rng, known, name)
+    result = dict(value)
+    if "additionalProperties" in known:
+        keys = _RESOURCES if "int-or-string" in str(known["additionalProperties"]) else _KEYS
+        key = rng.choice([*keys, *result])
+        result[key] = _made(rng, cast(Schema, known["additionalProperties"]), "a value")
+        return result
+    fields = cast("Mapping[str, Schema]", known.get("properties", {}))
+    field = rng.choice([*fields, *result, "unknown"])
+    if field not in fields:
+        result[field] = rng.choice(_JUNK)
+    elif rng.random() < 0.1:
+        result.pop(field, None)
+    else:
+        result[field] = _mutated(rng, fields[field], result.get(field), field)
+    return result
+
+
+def _mutated_list(rng: random.Random, known: Schema, value: object, name: str) -> object:
+    items = cast(Schema, known["items"])
+    if not isinstance(value, list) or name in _BY_NAME:
+        return _made(rng, known, name)
+    result = list(value)
+    choice = rng.random()
+    if choice < 0.6 and result:
+        place = rng.randrange(len(result))
+        result[place] = _mutated(rng, items, result[place], name)
+    elif choice < 0.7 and result:
+        result.append(copy.deepcopy(rng.choice(result)))
+    elif choice < 0.75:
+        result = [_made(rng, items, name)] * rng.choice([50, 51, 100, 101])
+    else:
+        result.append(_made(rng, items, name))
+    return result
+
+
+def _made(rng: random.Random, known: Schema, name: str) -> object:
+    """A new value for a place: right in form more often than not."""
+    if rng.random() < 0.15:
+        # A real server lets a list pass for a time, which is nothing to imitate: it does not decode.
+        return rng.choice([item for item in _JUNK if not (isinstance(item, list) and "format" in known)])
+    if name in _BY_NAME:
+        return copy.deepcopy(rng.choice(_BY_NAME[name]))
+    return _new(rng, known, name)
+
+
+def _new(rng: random.Random, known: Schema, name: str) -> object:
+    if known.get("x-kubernetes-int-or-string"):
+        return rng.choice(_QUANTITIES)
+    if known.get("type") == "integer":
+        return rng.choice(_COUNTS)
+    if known.get("type") == "array":
+        return [_made(rng, cast(Schema, known["items"]), name) for _ in range(rng.randint(0, 2))]
+    if known.get("type") == "object":
+        return _new_object(rng, known)
+    return _new_text(rng, known, name)
+
+
+def _new_object(rng: random.Random, known: Schema) -> Json:
+    if "additionalProperties" in known:
+        items = cast(Schema, known["additionalProperties"])
+        keys = _RESOURCES if "int-or-string" in str(items) else _KEYS
+        return {rng.choice(keys): _made(rng, items, "a value") for _ in range(rng.randint(0, 2))}
+    required = cast("list[str]", known.get("required", []))
+    fields = cast("Mapping[str, Schema]", known.get("properties", {}))
+    return {
+        field: _made(rng, item, field)
+        for field, item in fields.items()
+        if rng.random() < (0.95 if field in required else 0.4)
+    }
+
+
+def _new_text(rng: random.Random, known: Schema, name: str) -> object:
+    if "enum" in known:
+        return rng.choice([*cast("list[str]", known["enum"]), *cast("list[str]", known["enum"]), "", "wrong"])
+    if known.get("format") == "date-time":
+        return rng.choice(_TIMES)
+    return rng.choice(_NODES if name == "nodes" else _TEXTS)
+
+
+_INSIDE: Mapping[str, Callable[[random.Random, Schema, object, str], object]] = {
+    "object": _mutated_object,
+    "array": _mutated_list,
+}

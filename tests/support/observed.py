@@ -1,0 +1,134 @@
+"""An observatory over a cluster that a test tells object by object, with a clock that stands still until it is moved."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from karpenter.act.events import Happening
+from karpenter.act.world import World
+from karpenter.api.core import Node, Pod
+from karpenter.api.karpenter import NodeClaim, NodePool
+from karpenter.api.kinds import KWOK_NODE_CLASS
+from karpenter.api.kwok import KWOKNodeClass
+from karpenter.api.meta import Wire
+from karpenter.catalog.types import InstanceType
+from karpenter.cluster import ClusterState
+from karpenter.cluster.snapshot import pod_key
+from karpenter.control.observability import Observatory, Part, details, essentials
+from karpenter.decide.plan import Plan
+from karpenter.kube.decoding import metadata
+from karpenter.providers.contract import ProviderError
+from karpenter.telemetry import Metrics
+from karpenter.telemetry.exposition import render_here
+from support.builders import NOW
+from support.scrape import Scrape
+from support.shapes import STD
+
+
+class StandingClock:
+    def __init__(self) -> None:
+        self.time = NOW
+
+    def now(self) -> datetime:
+        return self.time
+
+
+class Listener:
+    """Takes events and keeps them."""
+
+    def __init__(self) -> None:
+        self.told: list[Happening] = []
+
+    def mention(self, *happenings: Happening) -> None:
+        self.told += happenings
+
+    publish = mention
+
+
+class Shop:
+    """A provider of the simulated cloud's classes that sells a list of types, or fails."""
+
+    name = "shop"
+    node_class_kinds = (KWOK_NODE_CLASS,)
+
+    def __init__(self) -> None:
+        self.types: tuple[InstanceType, ...] = STD
+        self.error: ProviderError | None = None
+
+    async def instance_types(self, pool: NodePool) -> tuple[InstanceType, ...]:
+        if self.error is not None:
+            raise self.error
+        return self.types
+
+
+class Observed:
+    """A cluster, its observatory and what both say."""
+
+    def __init__(self, *, only_essentials: bool = False) -> None:
+        self.clock = StandingClock()
+        self.metrics = Metrics(now=lambda: (self.clock.time - NOW).total_seconds())
+        self.state = ClusterState()
+        self.events = Listener()
+        self.shop = Shop()
+        self.lacking = ""
+        self._objects: dict[tuple[type, str, str], Any] = {}
+        self.world = World(None, self.shop, self.state, self.clock, self.events, self.metrics)  # type: ignore[arg-type]
+        self.parts: tuple[Part, ...] = essentials(self.world, lambda: self.lacking)
+        if not only_essentials:
+            self.parts += details(self.world)
+        self.observatory = Observatory(self.world, self, self.parts)
+
+    def __iter__(self) -> Any:
+        return (obj for obj in self._objects.values() if isinstance(obj, Pod))
+
+    def put(self, *objects: Wire) -> None:
+        """Objects appear or change, as watches tell it."""
+        for obj in objects:
+            key = self._key(obj)
+            old, self._objects[key] = self._objects.get(key), obj
+            self._tell(old, obj)
+
+    def gone(self, *objects: Wire) -> None:
+        """Objects are gone."""
+        for obj in objects:
+            self._tell(self._objects.pop(self._key(obj)), None)
+
+    @staticmethod
+    def _key(obj: Wire) -> tuple[type, str, str]:
+        return type(obj), metadata(obj).namespace, metadata(obj).name
+
+    def _tell(self, old: Any, new: Any) -> None:
+        subject = new or old
+        match subject:
+            case Pod():
+                self.state.set_pod(new) if new else self.state.remove_pod(pod_key(old))
+                self.observatory.pod(old, new)
+            case Node():
+                self.state.set_node(new) if new else self.state.remove_node(subject.metadata.name)
+                self.observatory.node(old, new)
+            case NodeClaim():
+                self.state.set_claim(new) if new else self.state.remove_claim(subject.metadata.name)
+                self.observatory.claim(old, new)
+            case NodePool():
+                self.state.set_pool(new) if new else self.state.remove_pool(subject.metadata.name)
+                self.observatory.pool(old, new)
+            case KWOKNodeClass():
+                self.observatory.node_class(KWOK_NODE_CLASS.name, old, new)
+            case _:
+                raise TypeError(subject)
+
+    def passes(self, seconds: float) -> None:
+        """Time goes on."""
+        self.clock.time += timedelta(seconds=seconds)
+
+    def decided(self, plan: Plan) -> None:
+        self.observatory.decided(plan)
+
+    async def refresh(self) -> None:
+        """What happens every ten seconds."""
+        for part in self.parts:
+            await part.refresh()
+
+    def scrape(self) -> Scrape:
+        return Scrape(render_here(self.metrics.registry))

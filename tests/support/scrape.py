@@ -1,0 +1,70 @@
+"""What a process exposes, read back as Prometheus reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from prometheus_client.parser import text_string_to_metric_families
+
+#: Name, labels and value of one series.
+Sample = tuple[str, Mapping[str, str], float]
+
+
+class Scrape:
+    """One answer of a metrics endpoint."""
+
+    def __init__(self, body: bytes) -> None:
+        self.text = body.decode()
+        self._take(
+            (sample.name, sample.labels, sample.value)
+            for family in text_string_to_metric_families(self.text)
+            for sample in family.samples
+        )
+
+    @classmethod
+    def of(cls, samples: Mapping[tuple[str, frozenset[tuple[str, str]]], float]) -> Scrape:
+        """An answer somebody has read already (``Controller.metrics``)."""
+        found = cls(b"")
+        found._take((name, dict(labels), value) for (name, labels), value in samples.items())
+        return found
+
+    def _take(self, samples: Iterable[Sample]) -> None:
+        self._samples: dict[str, list[tuple[Mapping[str, str], float]]] = {}
+        for name, labels, value in samples:
+            self._samples.setdefault(name, []).append((labels, value))
+
+    def __iter__(self) -> Iterator[Sample]:
+        for name, samples in self._samples.items():
+            for labels, value in samples:
+                yield name, labels, value
+
+    def types(self) -> dict[str, str]:
+        """The type of every family, by its name, with samples or without."""
+        heads = (line.split() for line in self.text.splitlines() if line.startswith("# TYPE "))
+        return {head[2]: head[3] for head in heads}
+
+    def series(self, name: str, /, **labels: str) -> list[Mapping[str, str]]:
+        """The labels of all series of a name that have at least these."""
+        return [found for found, _ in self._matching(name, labels)]
+
+    def value(self, name: str, /, **labels: str) -> float:
+        """The value of the one series with at least these labels."""
+        found = self._matching(name, labels)
+        assert len(found) == 1, f"{name}{labels}: {[item for item, _ in found] or 'no series'}"
+        return found[0][1]
+
+    def total(self, name: str, /, **labels: str) -> float:
+        """The sum over all series with at least these labels."""
+        return sum(value for _, value in self._matching(name, labels))
+
+    def values(self, name: str, label: str, /, **labels: str) -> dict[str, float]:
+        """Values by one label, of series that have at least the others."""
+        return {found.get(label, ""): value for found, value in self._matching(name, labels)}
+
+    def _matching(self, name: str, labels: Mapping[str, str]) -> list[tuple[Mapping[str, str], float]]:
+        """Prometheus takes a label that is missing for an empty one."""
+        return [
+            (found, value)
+            for found, value in self._samples.get(name, [])
+            if all(found.get(key, "") == wanted for key, wanted in labels.items())
+        ]

@@ -1,0 +1,234 @@
+"""Each field of the CRDs with its keywords, as the specification lists them; what a server makes of them is tested elsewhere."""
+
+from __future__ import annotations
+
+import pytest
+
+from karpenter.api import crds
+from karpenter.model.schema import Schema
+
+ABSENT = "absent"
+DURN = r"^(([0-9]+(s|m|h))+|Never)$"
+DUR = r"^([0-9]+(s|m|h))+$"
+QN = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*(\/))?([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$"
+LV = r"^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$"
+NODES = r"^((100|[0-9]{1,2})%|[0-9]+)$"
+SCHEDULE = r"^(@(annually|yearly|monthly|weekly|daily|midnight|hourly))|((.+)\s(.+)\s(.+)\s(.+)\s(.+))$"
+BUDGET_DURATION = r"^((([0-9]+(h|m))|([0-9]+h[0-9]+m))(0s)?)$"
+QUANTITY = (
+    r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
+    r"(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
+)
+CONDITION_TYPE = (
+    r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$"
+)
+REASON = r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"
+REASON_OR_NONE = r"^([A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?)?$"
+
+LIST = "x-kubernetes-list-type"
+Fields = dict[str, dict[str, object]]
+ATOMIC = {"type": "array", LIST: "atomic"}
+AMOUNT: dict[str, object] = {"x-kubernetes-int-or-string": True, "pattern": QUANTITY}
+TAINT: Fields = {
+    "": {"required": {"key", "effect"}},
+    ".key": {"type": "string", "minLength": 1, "pattern": QN},
+    ".value": {"type": "string", "minLength": ABSENT, "pattern": QN},
+    ".effect": {"enum": {"NoSchedule", "PreferNoSchedule", "NoExecute"}},
+    ".timeAdded": {"format": "date-time"},
+}
+REQUIREMENT: Fields = {
+    "": {"required": {"key", "operator"}},
+    ".key": {"maxLength": 316, "pattern": QN},
+    ".operator": {"enum": {"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Gte", "Lte"}},
+    ".values": {**ATOMIC, "maxItems": ABSENT},
+    ".values[]": {"type": "string", "maxLength": ABSENT, "pattern": ABSENT},
+    ".minValues": {"type": "integer", "minimum": 1, "maximum": 50},
+}
+CLASS: Fields = {
+    "": {"required": {"group", "kind", "name"}},
+    ".group": {"type": "string", "pattern": "^[^/]*$"},
+    ".kind": {"type": "string"},
+    ".name": {"type": "string"},
+}
+
+
+def inside(path: str, fields: Fields) -> Fields:
+    return {path + field: keywords for field, keywords in fields.items()}
+
+
+def machine(path: str) -> Fields:
+    """What a pool's template and a claim's specification share."""
+    return {
+        **inside(f"{path}.requirements[]", REQUIREMENT),
+        **inside(f"{path}.taints[]", TAINT),
+        **inside(f"{path}.startupTaints[]", TAINT),
+        **inside(f"{path}.nodeClassRef", CLASS),
+        path: {"required": {"requirements", "nodeClassRef"}},
+        f"{path}.requirements": {**ATOMIC, "maxItems": 100},
+        f"{path}.taints": ATOMIC,
+        f"{path}.startupTaints": ATOMIC,
+        f"{path}.terminationGracePeriod": {"pattern": DUR, "default": ABSENT},
+        f"{path}.expireAfter": {"pattern": DURN, "default": "720h"},
+    }
+
+
+def conditions(*required: str, reason: dict[str, object]) -> Fields:
+    """API-607, API-115"""
+    return inside(
+        "status.conditions",
+        {
+            "": {"type": "array", LIST: "map", "x-kubernetes-list-map-keys": {"type"}},
+            "[]": {"required": {"type", "status", "lastTransitionTime", *required}},
+            "[].type": {"maxLength": 316, "pattern": CONDITION_TYPE},
+            "[].status": {"enum": {"True", "False", "Unknown"}},
+            "[].reason": {"maxLength": 1024, **reason},
+            "[].message": {"maxLength": 32768},
+            "[].lastTransitionTime": {"format": "date-time"},
+            "[].observedGeneration": {"type": "integer", "minimum": 0},
+        },
+    )
+
+
+EXPLAINED = conditions("reason", "message", reason={"minLength": 1, "pattern": REASON})
+NODE_POOL: Fields = {
+    **machine("spec.template.spec"),
+    **EXPLAINED,
+    "": {"required": {"spec"}},
+    "spec": {"required": {"template"}},
+    "spec.template": {"required": {"spec"}},
+    "spec.template.metadata.labels": {"maxProperties": 100, "x-kubernetes-map-type": "atomic"},
+    "spec.template.metadata.labels{}": {"maxLength": 63, "pattern": LV},
+    "spec.template.metadata.annotations": {"maxProperties": ABSENT, "x-kubernetes-map-type": ABSENT},
+    "spec.template.metadata.annotations{}": {"type": "string"},
+    "spec.replicas": {"type": "integer", "format": "int64", "minimum": 0, "default": ABSENT},
+    "spec.weight": {"type": "integer", "format": "int32", "minimum": 1, "maximum": 100, "default": ABSENT},
+    "spec.limits{}": AMOUNT,
+    "spec.disruption": {
+        "default": {
+            "consolidateAfter": "0s",
+            "consolidationPolicy": "WhenEmptyOrUnderutilized",
+            "budgets": [{"nodes": "10%"}],
+        },
+        "required": ABSENT,
+    },
+    "spec.disruption.consolidateAfter": {"pattern": DURN, "default": "0s"},
+    "spec.disruption.consolidationPolicy": {
+        "enum": {"WhenEmpty", "WhenEmptyOrUnderutilized", "Balanced"},
+        "default": "WhenEmptyOrUnderutilized",
+    },
+    "spec.disruption.budgets": {**ATOMIC, "maxItems": 50, "default": [{"nodes": "10%"}]},
+    "spec.disruption.budgets[].nodes": {"type": "string", "pattern": NODES, "default": "10%"},
+    "spec.disruption.budgets[].reasons": {"maxItems": 50, LIST: "set"},
+    "spec.disruption.budgets[].reasons[]": {"enum": {"Underutilized", "Empty", "Drifted"}},
+    "spec.disruption.budgets[].schedule": {"pattern": SCHEDULE},
+    "spec.disruption.budgets[].duration": {"pattern": BUDGET_DURATION},
+    "status": {"required": ABSENT, "default": ABSENT},
+    "status.resources{}": AMOUNT,
+    "status.nodes": {"type": "integer", "format": "int64", "default": 0},
+    "status.nodeClassObservedGeneration": {"type": "integer", "format": "int64"},
+}
+NODE_CLAIM: Fields = {
+    **machine("spec"),
+    **conditions(reason={"minLength": ABSENT, "pattern": REASON_OR_NONE}),
+    "": {"required": {"spec"}},
+    "spec.resources": {"required": ABSENT},
+    "spec.resources.requests{}": AMOUNT,
+    "status.nodeName": {"type": "string"},
+    "status.providerID": {"type": "string"},
+    "status.imageID": {"type": "string"},
+    "status.capacity{}": AMOUNT,
+    "status.allocatable{}": AMOUNT,
+    "status.lastPodEventTime": {"format": "date-time"},
+}
+READY = {
+    "type": "Ready",
+    "status": "True",
+    "reason": "Ready",
+    "message": "",
+    "lastTransitionTime": "2024-01-01T01:01:01Z",
+}
+KWOK: Fields = {
+    **EXPLAINED,
+    "": {"required": ABSENT},
+    "spec.nodeRegistrationDelay": {"pattern": DUR, "default": ABSENT},
+    "status": {"default": {"conditions": [READY]}},
+}
+TABLE = [
+    pytest.param(number, path, keywords, id=f"{kind}:{path}")
+    for number, (kind, fields) in enumerate(
+        (("NodePool", NODE_POOL), ("NodeClaim", NODE_CLAIM), ("KWOKNodeClass", KWOK))
+    )
+    for path, keywords in fields.items()
+]
+
+
+def version(number: int) -> Schema:
+    return crds.crds()[number]["spec"]["versions"][0]  # type: ignore[index]
+
+
+def field(number: int, path: str) -> Schema:
+    found: Schema = version(number)["schema"]["openAPIV3Schema"]  # type: ignore[index]
+    for part in path.replace("[]", ".[]").replace("{}", ".{}").split(".") if path else ():
+        known = {"[]": found.get("items"), "{}": found.get("additionalProperties")}
+        found = known[part] if part in known else found["properties"][part]  # type: ignore[index]
+    return found
+
+
+@pytest.mark.parametrize(("number", "path", "keywords"), TABLE)
+def test_a_field_has_the_keywords_of_the_specification(number: int, path: str, keywords: dict[str, object]) -> None:
+    """API-020 to API-031, API-040 to API-068, API-100 to API-115, API-380, API-400, API-607"""
+    found = field(number, path)
+    for name, wanted in keywords.items():
+        value = found.get(name, ABSENT)
+        assert (set(value) if isinstance(wanted, set) and value != ABSENT else value) == wanted, name  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_every_field_is_in_the_table(number: int) -> None:
+    """A field that is added needs a line above."""
+    known = {path.rstrip("[]{}") for path in (NODE_POOL, NODE_CLAIM, KWOK)[number]}
+
+    def paths(schema: Schema, path: str) -> set[str]:
+        below = {f"{path}.{name}".strip("."): item for name, item in schema.get("properties", {}).items()}  # type: ignore[attr-defined]
+        found = {path} if not below else set()
+        if "items" in schema:
+            found |= paths(schema["items"], f"{path}[]")  # type: ignore[arg-type]
+        return found.union(*(paths(item, name) for name, item in below.items()))
+
+    whole: Schema = version(number)["schema"]["openAPIV3Schema"]  # type: ignore[index]
+    leaves = {path.rstrip("[]") for path in paths(whole, "")} - {"apiVersion", "kind", "metadata"}
+    assert {path for path in leaves if path not in known and not any(item.startswith(path) for item in known)} == set()
+
+
+def test_the_columns_are_printed_in_this_order() -> None:
+    """API-008, API-009"""
+
+    def columns(number: int) -> list[tuple[str, str, int]]:
+        found = version(number)["additionalPrinterColumns"]
+        return [(item["name"], item["type"], item.get("priority", 0)) for item in found]  # type: ignore[attr-defined]
+
+    assert columns(0) == [
+        ("NodeClass", "string", 0),
+        ("Nodes", "string", 0),
+        ("Ready", "string", 0),
+        ("Age", "date", 0),
+        ("Weight", "integer", 1),
+        ("CPU", "string", 1),
+        ("Memory", "string", 1),
+    ]
+    assert columns(1) == [
+        *((name, "string", 0) for name in ("Type", "Capacity", "Zone", "Node", "Ready")),
+        ("Age", "date", 0),
+        *((name, "string", 1) for name in ("ImageID", "ID", "NodePool", "NodeClass", "Drifted")),
+    ]
+    assert columns(2) == [("Ready", "string", 0), ("Age", "date", 0)]
+
+
+def test_only_pools_can_be_scaled_and_every_status_is_apart() -> None:
+    """API-001, API-002, API-006"""
+    scale = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.nodes"}
+    assert [version(number)["subresources"] for number in range(3)] == [
+        {"status": {}, "scale": scale},
+        {"status": {}},
+        {"status": {}},
+    ]

@@ -1,0 +1,82 @@
+"""Feature gates as users write them (OPS §4.4)."""
+
+from __future__ import annotations
+
+import pytest
+
+from karpenter.control.gates import FeatureGates, GateError, parse
+from karpenter.model.gates import DEFAULT, Gate
+
+
+def test_without_a_list_gates_are_as_by_default() -> None:
+    """O1"""
+    assert parse("") == FeatureGates() == FeatureGates(DEFAULT)
+    assert {Gate.RESERVED_CAPACITY} == DEFAULT
+
+
+def test_a_list_changes_only_what_it_names() -> None:
+    """O4, OPS-355"""
+    assert parse("NodeRepair=true").enabled == DEFAULT | {Gate.NODE_REPAIR}
+    assert parse("ReservedCapacity=false").enabled == frozenset()
+
+
+@pytest.mark.parametrize("gate", list(Gate))
+@pytest.mark.parametrize(
+    ("word", "is_on"), [("true", True), ("True", True), ("1", True), ("false", False), ("F", False)]
+)
+def test_every_gate_can_be_switched(gate: Gate, word: str, is_on: bool) -> None:
+    assert (gate in parse(f"{gate}={word}").enabled) == is_on
+
+
+def test_blanks_and_stray_commas_do_no_harm() -> None:
+    """OPS-355"""
+    expected = frozenset({Gate.NODE_REPAIR})
+    assert parse(" NodeRepair = true ,,ReservedCapacity= false,").enabled == expected
+
+
+def test_the_last_word_counts() -> None:
+    assert Gate.NODE_REPAIR not in parse("NodeRepair=true,NodeRepair=false").enabled
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("NodeRepair", "'NodeRepair' has no value; write NodeRepair=true or NodeRepair=false"),
+        ("NodeRepair=", "NodeRepair='' is neither true nor false"),
+        ("NodeRepair=yes", "NodeRepair='yes' is neither true nor false"),
+        ("Unknown", "'Unknown' has no value; write Unknown=true or Unknown=false"),
+        ("NodeRepair=true, ", "'' has no value; write Name=true or Name=false"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_by_its_entry(text: str, says: str) -> None:
+    """O5, OPS-355"""
+    with pytest.raises(GateError) as refused:
+        parse(text)
+    assert str(refused.value) == says
+
+
+def test_gates_of_the_past_are_no_mistake() -> None:
+    """OPS-356"""
+    assert list(parse("Drift=true").remarks()) == []
+    assert parse("Drift=false").enabled == DEFAULT
+
+
+def test_an_unknown_gate_is_ignored_and_said_with_what_was_probably_meant() -> None:
+    """OPS-357"""
+    found = parse("NodeRepiar=true,Xyzzy=true,NodeRepiar=false")
+    assert found.enabled == DEFAULT
+    assert list(found.remarks()) == [
+        "feature gate NodeRepiar: unknown and ignored; did you mean NodeRepair?",
+        "feature gate Xyzzy: unknown and ignored",
+    ]
+
+
+def test_a_gate_of_something_that_is_not_built_says_what_will_not_happen() -> None:
+    assert list(parse("StaticCapacity=true").remarks()) == [
+        "feature gate StaticCapacity: not built yet, so `replicas` of a NodePool keeps no nodes"
+    ]
+
+
+def test_gates_read_back_as_they_are_shown() -> None:
+    found = parse("NodeRepair=true,ReservedCapacity=false")
+    assert parse(str(found)) == found

@@ -1,0 +1,210 @@
+"""The manifests of `deploy/` agree with each other, with the program they start and with what is written about them."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import yaml
+
+from controlplane import deployed
+from controlplane.deployed import DEPLOY
+from controlplane.harness import Json
+from karpenter.api import crds
+from karpenter.control.settings import SETTINGS, resolve
+
+ROOT = DEPLOY.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+GUIDE = (ROOT / "docs" / "install.md").read_text()
+KUSTOMIZATIONS = sorted(DEPLOY.rglob("kustomization.yaml"))
+OBJECTS = deployed.manifests("controller", "simulated", "other-namespace")
+#: What the pod tells about itself, and what chooses the cloud; no settings.
+_ABOUT_THE_POD = frozenset({"POD_NAMESPACE", "SYSTEM_NAMESPACE", "KARPENTER_PROVIDER"})
+#: Settings every container has that the program does not read yet.
+_NOT_READ_YET = frozenset({"METRICS_PORT", "CPU_REQUESTS", "MEMORY_LIMIT"})
+_READ = frozenset({"get", "list", "watch"})
+
+
+class Grant(NamedTuple):
+    """What one role allows on one resource."""
+
+    role: str
+    resource: str
+    verbs: frozenset[str]
+
+
+def named(manifest: Json) -> str:
+    return f"{manifest['kind']}-{manifest['metadata']['name']}"  # type: ignore[index]
+
+
+def the(kind: str) -> Json:
+    (found,) = (item for item in deployed.manifests("controller") if item["kind"] == kind)
+    return found
+
+
+def test_the_kinds_installed_are_those_the_program_knows() -> None:
+    """API-870"""
+    stored = (DEPLOY / "crds" / "crds.yaml").read_text()
+    assert stored == crds.to_yaml(), "the kinds have changed: write deploy/crds/crds.yaml with `make crds`"
+
+
+@pytest.mark.parametrize("file", KUSTOMIZATIONS, ids=lambda file: file.parent.name)
+def test_a_kustomization_names_everything_beside_it_and_nothing_that_is_missing(file: Path) -> None:
+    folder = file.parent
+    listed = set(yaml.safe_load(file.read_text())["resources"])
+    beside = {found.name for found in folder.glob("*.yaml")} - {"kustomization.yaml"}
+    assert beside <= listed
+    assert [name for name in listed if not (folder / name).exists()] == []
+
+
+@pytest.mark.parametrize("manifest", OBJECTS, ids=named)
+def test_every_object_is_labelled_as_ours(manifest: Json) -> None:
+    labels = manifest["metadata"]["labels"]  # type: ignore[index]
+    assert labels["app.kubernetes.io/name"] == labels["app.kubernetes.io/instance"] == "karpenter"
+
+
+def test_whatever_selects_the_pods_selects_them_alike() -> None:
+    """OPS-627, OPS-628, OPS-650, OPS-654"""
+    deployment: Json = the("Deployment")["spec"]  # type: ignore[assignment]
+    pod: Json = deployment["template"]["spec"]  # type: ignore[index]
+    selectors = [
+        deployment["selector"]["matchLabels"],  # type: ignore[index]
+        the("PodDisruptionBudget")["spec"]["selector"]["matchLabels"],  # type: ignore[index]
+        the("Service")["spec"]["selector"],  # type: ignore[index]
+        *(
+            term["labelSelector"]["matchLabels"]
+            for term in pod["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]  # type: ignore[index]
+        ),
+        *(term["labelSelector"]["matchLabels"] for term in pod["topologySpreadConstraints"]),  # type: ignore[attr-defined]
+    ]
+    assert selectors == [deployment["template"]["metadata"]["labels"]] * 5  # type: ignore[index]
+
+
+def test_the_container_is_what_people_look_for_in_logs() -> None:
+    """OPS-631 and the command line of OPS §4.7."""
+    assert deployed.container()["name"] == "controller"
+    assert "-c controller -l app.kubernetes.io/name=karpenter" in GUIDE
+
+
+def test_the_image_is_of_this_release() -> None:
+    image = f"karpenter:{PROJECT['version']}"
+    assert deployed.container()["image"] == image
+    assert f"-t {image} ." in (DEPLOY / "Dockerfile").read_text()
+    assert f"-t {image} ." in GUIDE
+
+
+def test_the_program_understands_what_its_container_tells_it() -> None:
+    """OPS-653"""
+    environment = deployed.environment()
+    settings = {item.spelling.variable for item in SETTINGS.values()}
+    assert environment.keys() - settings - _ABOUT_THE_POD <= _NOT_READ_YET
+    resolve({}, environment)
+    assert (environment["CPU_REQUESTS"], environment["MEMORY_LIMIT"]) == ("1000", str(2**30))
+
+
+def test_the_ports_are_those_the_program_is_told() -> None:
+    """OPS-650"""
+    environment = deployed.environment()
+    ports = {port["name"]: str(port["containerPort"]) for port in deployed.container()["ports"]}  # type: ignore[attr-defined]
+    assert ports == {"http-metrics": environment["METRICS_PORT"], "http": environment["HEALTH_PROBE_PORT"]}
+    assert [port["targetPort"] for port in the("Service")["spec"]["ports"]] == ["http-metrics"]  # type: ignore[index]
+
+
+def test_only_the_lease_of_the_leader_may_be_changed() -> None:
+    """OPS-318, OPS-664"""
+    (role,) = (item for item in deployed.manifests("controller") if item["kind"] == "Role")
+    named = [rule for rule in _rules(role) if rule["verbs"] != ["create"]]
+    assert [rule["resourceNames"] for rule in named] == [["karpenter-leader-election"]]
+
+
+def test_probes_ask_where_the_program_answers() -> None:
+    """OPS-651"""
+    container = deployed.container()
+    probes = {name: container[name] for name in ("livenessProbe", "readinessProbe")}
+    assert {name: probe["httpGet"] for name, probe in probes.items()} == {  # type: ignore[index]
+        "livenessProbe": {"path": "/healthz", "port": "http"},
+        "readinessProbe": {"path": "/readyz", "port": "http"},
+    }
+
+
+def test_the_image_runs_as_the_user_the_pod_demands() -> None:
+    """OPS-652"""
+    context: Json = deployed.container()["securityContext"]  # type: ignore[assignment]
+    assert f"USER {context['runAsUser']}:{context['runAsGroup']}\n" in (DEPLOY / "Dockerfile").read_text()
+
+
+def test_the_image_is_made_with_the_tools_of_this_project() -> None:
+    dockerfile = (DEPLOY / "Dockerfile").read_text()
+    (version,) = re.findall(r"^UV_VERSION := (\S+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert f"uv=={version}\n" in dockerfile
+    bases = set(re.findall(r"^FROM python:([0-9.]+)-slim", dockerfile, re.MULTILINE))
+    assert {f">={base}" for base in bases} == {PROJECT["requires-python"]}
+
+
+def _roles() -> list[Json]:
+    return [item for item in deployed.rights() if "rules" in item]
+
+
+def _rules(role: Json) -> list[dict[str, list[str]]]:
+    return role["rules"]  # type: ignore[return-value]
+
+
+def test_no_right_is_a_wildcard_or_leads_to_others() -> None:
+    for rule in (rule for role in _roles() for rule in _rules(role)):
+        assert "*" not in rule["apiGroups"] + rule["resources"] + rule["verbs"]
+        assert not {"escalate", "bind", "impersonate", "deletecollection"} & set(rule["verbs"])
+        assert not {"secrets", "serviceaccounts", "serviceaccounts/token"} & set(rule["resources"])
+        assert rule["apiGroups"] != ["rbac.authorization.k8s.io"]
+
+
+def test_what_only_simulated_machines_need_is_not_granted_elsewhere() -> None:
+    core = {grant for grant in granted() if "simulated" not in grant.role}
+    assert {grant.role for grant in core} == {"ClusterRole `karpenter-core`", "Role `karpenter` in `kube-system`"}
+    resources = {grant.resource for grant in core}
+    assert resources.isdisjoint({"configmaps", "nodes/status", "kwoknodeclasses.karpenter.kwok.sh"})
+    (nodes,) = (grant for grant in core if grant.resource == "nodes")
+    assert "create" not in nodes.verbs
+
+
+def granted() -> set[Grant]:
+    """What the roles allow, by resource."""
+    verbs: dict[tuple[str, str], set[str]] = {}
+    for role in _roles():
+        for rule in _rules(role):
+            for resource in rule["resources"]:
+                group = rule["apiGroups"][0]
+                name = f"{resource}.{group}" if group else resource
+                verbs.setdefault((_title(role), name), set()).update(rule["verbs"])
+    return {Grant(role, resource, frozenset(allowed)) for (role, resource), allowed in verbs.items()}
+
+
+def _title(role: Json) -> str:
+    metadata: Json = role["metadata"]  # type: ignore[assignment]
+    where = f" in `{metadata['namespace']}`" if "namespace" in metadata else ""
+    return f"{role['kind']} `{metadata['name']}`{where}"
+
+
+def explained() -> Iterator[Grant]:
+    """What the guide says about each right."""
+    role = ""
+    table = GUIDE.partition("| role | on | verbs | what for |\n")[2].partition("\n\n")[0]
+    for row in table.splitlines()[1:]:
+        title, resource, verbs, reason = (cell.strip() for cell in row.strip("|").split("|"))
+        assert reason
+        role = title or role
+        spelled = verbs.replace("read", ", ".join(sorted(_READ))).split(", ")
+        yield Grant(role, resource.strip("`"), frozenset(spelled))
+
+
+def test_the_guide_says_what_each_right_is_for() -> None:
+    assert set(explained()) == granted()
+
+
+def test_the_guide_names_the_release_the_tests_run_on() -> None:
+    module = (ROOT / "tests" / "controlplane" / "go.mod").read_text()
+    (release,) = re.findall(r"k8s.io/kubernetes v(\d+\.\d+)\.\d+ ", module)
+    assert f"**Kubernetes {release}** is what every test runs on" in GUIDE

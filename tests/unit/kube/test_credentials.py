@@ -1,0 +1,120 @@
+"""Credentials in files: read again when they are rewritten, kept while they are not there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from karpenter.kube import tls
+from karpenter.kube.credentials import Credentials, CredentialsRefused, Held, basic
+from karpenter.kube.sources import Sources, Unreadable
+from karpenter.kube.transport import Authenticated
+
+
+class Seconds:
+    def __init__(self) -> None:
+        self.passed = 0.0
+
+    def __call__(self) -> float:
+        return self.passed
+
+
+def test_a_file_is_read_again_after_ten_seconds(tmp_path: Path) -> None:
+    file, seconds = tmp_path / "token", Seconds()
+    file.write_text("one\n")
+    sources = Sources(file, b"constant", now=seconds)
+    assert sources.current() == (b"one", b"constant")
+    file.write_text("two")
+    seconds.passed = 9.9
+    assert sources.current() == (b"one", b"constant")
+    seconds.passed = 10.0
+    assert sources.current() == (b"two", b"constant")
+
+
+def test_a_file_is_read_at_once_where_the_moment_counts(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("one")
+    sources = Sources(file)
+    sources.current()
+    file.write_text("two")
+    assert sources.fresh() == (b"two",)
+    assert sources.current() == (b"two",)
+
+
+@pytest.mark.parametrize("trouble", [Path.unlink, lambda file: file.write_text(""), lambda file: file.write_text("\n")])
+def test_a_file_that_is_being_rewritten_says_what_it_said_last(tmp_path: Path, trouble: object) -> None:
+    file = tmp_path / "token"
+    file.write_text("one")
+    sources = Sources(file)
+    sources.current()
+    trouble(file)  # type: ignore[operator]
+    assert sources.fresh() == (b"one",)
+
+
+def test_a_file_that_never_was_readable_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Unreadable, match=r"cannot read .*/missing: No such file"):
+        Sources(tmp_path / "missing").current()
+    (tmp_path / "empty").touch()
+    with pytest.raises(Unreadable, match=r"cannot read .*/empty: it is empty"):
+        Sources(tmp_path / "empty").current()
+    with pytest.raises(CredentialsRefused, match=r"cannot read .*/missing"):
+        Held(token=tmp_path / "missing").at_hand()
+
+
+@pytest.mark.parametrize(
+    ("held", "authorization"),
+    [
+        (Held(), ""),
+        (Held(token=b"secret"), "Bearer secret"),
+        (Held(authorization=basic("jo", "pässword")), "Basic am86cMOkc3N3b3Jk"),
+        (Held(token=b"secret", authorization=basic("jo", "x")), "Bearer secret"),
+    ],
+    ids=["nothing", "token", "password", "both"],
+)
+async def test_what_is_shown(held: Held, authorization: str) -> None:
+    assert await held.current() == held.at_hand() == Credentials(authorization)
+
+
+class Server:
+    """Accepts one token at a time and notes what it was shown."""
+
+    def __init__(self, accepted: str) -> None:
+        self.accepted = accepted
+        self.shown: list[str] = []
+
+    def __call__(self, request: httpx2.Request) -> httpx2.Response:
+        self.shown.append(request.headers.get("Authorization", "").removeprefix("Bearer "))
+        return httpx2.Response(200 if self.shown[-1] == self.accepted else 401, text=request.content.decode())
+
+    def client(self, held: Held) -> httpx2.AsyncClient:
+        sending = Authenticated(held, tls.Trust(), lambda context: httpx2.MockTransport(self))
+        return httpx2.AsyncClient(transport=sending, base_url="http://server")
+
+
+async def test_a_token_that_is_not_accepted_is_read_again_and_the_request_sent_once_more(tmp_path: Path) -> None:
+    """Kubelets rewrite the tokens of service accounts long before they expire, but a pod may have slept."""
+    file = tmp_path / "token"
+    file.write_text("one")
+    server = Server("one")
+    async with server.client(Held(token=file)) as client:
+        assert (await client.get("/")).is_success
+        file.write_text("two")
+        server.accepted = "two"
+        answer = await client.post("/", content=b"body")
+        assert (answer.status_code, answer.text) == (200, "body")
+        assert (await client.get("/")).is_success
+    assert server.shown == ["one", "one", "two", "two"]
+
+
+async def test_a_token_that_stays_the_same_is_not_shown_twice() -> None:
+    server = Server("other")
+    async with server.client(Held(token=b"one")) as client:
+        assert (await client.get("/")).status_code == 401
+    assert server.shown == ["one"]
+
+
+def test_secrets_are_not_shown_in_logs() -> None:
+    shown = repr(Credentials("Bearer secret", b"certificate", b"key")) + repr(tls.Papers(b"ca", b"certificate", b"key"))
+    assert not any(word in shown for word in ("secret", "certificate", "key"))

@@ -1,0 +1,181 @@
+"""What is legal in an object and probably not meant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+import pytest
+
+from admission import CAPACITY, REQUIREMENTS, D, T, built, req
+from karpenter.api.karpenter import NodeClaim, NodePool
+from karpenter.api.kwok import KWOKNodeClass
+from karpenter.model import validation
+from karpenter.model.gates import DEFAULT, Gate, Gates
+
+NO_GATES: Gates = frozenset()
+RESERVATION = "karpenter.k8s.aws/capacity-reservation-id"
+BLOCKED = "no node of the pool may be disrupted"
+WORKDAYS = {"schedule": "0 9 * * mon-fri", "duration": "8h"}
+
+
+def pool(change: Mapping[str, object]) -> NodePool:
+    return msgspec.convert(built("NodePool", change), NodePool)
+
+
+def advice(change: Mapping[str, object], enabled: Gates = DEFAULT) -> dict[str, str]:
+    """Path to sentence; none of it keeps the pool from being used."""
+    subject = pool(change)
+    assert validation.runtime(subject) == ()
+    return {finding.path: finding.message for finding in validation.advise(subject, enabled)}
+
+
+def on_budgets(*budgets: Mapping[str, object]) -> dict[str, str]:
+    return advice({f"{D}.budgets": list(budgets)})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {REQUIREMENTS: [req("In", "spot", key=CAPACITY), req("NotIn", "sopt", key=CAPACITY)]},
+        {"spec.limits": {"cpu": 1, "memory": "0"}},
+        {f"{T}.expireAfter": "Never", f"{D}.consolidateAfter": "Never"},
+        {f"{D}.budgets": []},
+        {f"{D}.budgets": [{"nodes": "0", **WORKDAYS}, {"nodes": "100%", "schedule": "@daily", "duration": "1h"}]},
+    ],
+)
+def test_a_sound_pool_gets_no_advice(change: Mapping[str, object]) -> None:
+    assert advice(change) == {}
+
+
+def test_ignored_values_are_named_beside_those_that_exist() -> None:
+    """API-078, API-S053 (Beyond)"""
+    change = {REQUIREMENTS: [req("In", "spot", "sopt", key=CAPACITY)]}
+    text = "ignores the values sopt; use on-demand, reserved, spot"
+    assert advice(change) == {f"{REQUIREMENTS}[0].values": text}
+
+
+def test_values_none_of_which_exists_are_no_matter_for_advice() -> None:
+    """The pool is not used, and runtime validation says why."""
+    assert validation.advise(pool({REQUIREMENTS: [req("In", "sopt", key=CAPACITY)]})) == ()
+
+
+def test_a_limit_below_zero_is_told() -> None:
+    """API-027 (Beyond)"""
+    found = advice({"spec.limits": {"cpu": "-1", "memory": -5, "nodes": 3}})
+    assert set(found) == {"spec.limits.cpu", "spec.limits.memory"}
+    assert "never buys anything" in found["spec.limits.cpu"]
+
+
+def test_an_empty_list_of_reasons_counts_as_all_and_is_told() -> None:
+    """API-049 (Beyond)"""
+    assert "all reasons" in on_budgets({"nodes": "1", "reasons": []})[f"{D}.budgets[0].reasons"]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "words"),
+    [
+        ("99 99 99 99 99", "minute '99' is not a number"),
+        ("@dailyXYZ", "use one of @annually"),
+        ("TZ=Asia/Seoul 0 9 * * mon-fri", "take no time zone"),
+        ("0 0 30 2 *", "names a day that never comes"),
+    ],
+)
+def test_a_schedule_that_cannot_be_kept_is_told_with_its_consequence(schedule: str, words: str) -> None:
+    """API-082a, API-083, API-086, API-088 (Beyond)"""
+    found = on_budgets({"nodes": "10%"}, {"nodes": "0", "schedule": schedule, "duration": "1h"})
+    assert list(found) == [f"{D}.budgets[1].schedule"]
+    assert words in found[f"{D}.budgets[1].schedule"]
+    assert BLOCKED in found[f"{D}.budgets[1].schedule"]
+
+
+def test_a_leap_day_is_a_schedule_like_others() -> None:
+    assert on_budgets({"nodes": "0", "schedule": "0 0 29 2 *", "duration": "24h"}) == {}
+
+
+def test_a_count_that_cannot_be_read_is_told() -> None:
+    """API-086: the pattern lets numbers of any length through."""
+    assert BLOCKED in on_budgets({"nodes": "9" * 12})[f"{D}.budgets[0].nodes"]
+
+
+@pytest.mark.parametrize(
+    ("always", "scheduled"),
+    [
+        ({"nodes": "10%"}, {"nodes": "100%"}),
+        ({"nodes": "10%"}, {"nodes": "10%"}),
+        ({"nodes": "5"}, {"nodes": "6"}),
+        ({"nodes": "0"}, {"nodes": "1%"}),
+        ({"nodes": "0%"}, {"nodes": "1"}),
+        ({"nodes": "1"}, {"nodes": "1%"}),
+        ({"nodes": "5"}, {"nodes": "5", "reasons": ["Drifted"]}),
+        ({"nodes": "5", "reasons": ["Drifted", "Empty"]}, {"nodes": "5", "reasons": ["Drifted"]}),
+    ],
+)
+def test_a_scheduled_budget_under_a_stricter_one_is_told_to_have_no_effect(
+    always: Mapping[str, object], scheduled: Mapping[str, object]
+) -> None:
+    """API-089 (Beyond)"""
+    found = on_budgets({**scheduled, **WORKDAYS}, always)
+    assert list(found) == [f"{D}.budgets[0]"]
+    assert f"{D}.budgets[1] always allows as little ({always['nodes']})" in found[f"{D}.budgets[0]"]
+
+
+@pytest.mark.parametrize(
+    ("other", "scheduled"),
+    [
+        ({"nodes": "10%"}, {"nodes": "9%"}),
+        ({"nodes": "10%"}, {"nodes": "1"}),  # stricter from 11 nodes on
+        ({"nodes": "1%"}, {"nodes": "1000"}),  # stricter from 100 001 nodes on
+        ({"nodes": "2"}, {"nodes": "10%"}),  # stricter up to 10 nodes
+        ({"nodes": "1"}, {"nodes": "0%"}),
+        ({"nodes": "1", "reasons": ["Empty"]}, {"nodes": "5"}),
+        ({"nodes": "1", "reasons": ["Empty"]}, {"nodes": "5", "reasons": ["Drifted"]}),
+        ({"nodes": "1", **WORKDAYS}, {"nodes": "5"}),
+    ],
+)
+def test_a_scheduled_budget_that_can_be_the_strictest_is_fine(
+    other: Mapping[str, object], scheduled: Mapping[str, object]
+) -> None:
+    """API-089"""
+    assert on_budgets(other, {**scheduled, **WORKDAYS}) == {}
+
+
+def test_a_field_without_effect_names_the_gate_that_is_off() -> None:
+    """API-032 (Beyond)"""
+    change = {"spec.replicas": 3}
+    assert "the feature gate StaticCapacity is off" in advice(change)["spec.replicas"]
+    assert advice(change, frozenset({Gate.STATIC_CAPACITY})) == {}
+
+
+@pytest.mark.parametrize(
+    "item",
+    [req("In", "reserved", "spot", key=CAPACITY), req("Exists", key=RESERVATION), req("In", "cr-1", key=RESERVATION)],
+)
+def test_reserved_capacity_is_told_to_be_off(item: object) -> None:
+    """API-032 (Beyond)"""
+    found = advice({REQUIREMENTS: [item]}, NO_GATES)
+    assert "the feature gate ReservedCapacity is off" in found[f"{REQUIREMENTS}[0]"]
+    assert advice({REQUIREMENTS: [item]}) == {}
+
+
+@pytest.mark.parametrize("item", [req("NotIn", "reserved", key=CAPACITY), req("DoesNotExist", key=RESERVATION)])
+def test_shunning_reserved_capacity_needs_no_gate(item: object) -> None:
+    assert advice({REQUIREMENTS: [item]}, NO_GATES) == {}
+
+
+def test_a_claim_by_hand_is_told_of_what_nobody_can_read() -> None:
+    """API-028 (Beyond)"""
+    change = {"spec.expireAfter": "2562048h", "spec.terminationGracePeriod": "9" * 300 + "s"}
+    claim = msgspec.convert(built("NodeClaim", {**change, "spec.resources": {"requests": {"cpu": "1e1.5"}}}), NodeClaim)
+    found = {finding.path: finding.message for finding in validation.advise(claim)}
+    assert set(found) == {"spec.expireAfter", "spec.terminationGracePeriod", "spec.resources.requests.cpu"}
+    assert "292 years" in found["spec.expireAfter"]
+    assert all(len(message) < 500 for message in found.values())
+
+
+def test_a_node_class_is_told_of_a_delay_without_end() -> None:
+    """API-028 (Beyond)"""
+    slow = msgspec.convert(built("KWOKNodeClass", {"spec.nodeRegistrationDelay": "2562048h"}), KWOKNodeClass)
+    assert [finding.path for finding in validation.advise(slow)] == ["spec.nodeRegistrationDelay"]
+    assert validation.advise(KWOKNodeClass()) == ()

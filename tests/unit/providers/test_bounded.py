@@ -1,0 +1,129 @@
+"""Calls to a cloud end, and nothing else about them changes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from simulated_world import World, play
+
+from karpenter.providers import conformance
+from karpenter.providers.bounded import BoundedProvider
+from karpenter.providers.contract import (
+    CloudProvider,
+    InstanceNotFound,
+    LaunchFailed,
+    Pending,
+    ProviderError,
+    Satisfied,
+)
+from karpenter.sim.time import run
+from support.builders import claim, node_pool
+
+Call = Callable[[CloudProvider], Coroutine[Any, Any, object]]
+
+CALLS: dict[str, Call] = {
+    "create": lambda cloud: cloud.create(claim("c")),
+    "delete": lambda cloud: cloud.delete("id"),
+    "get": lambda cloud: cloud.get("id"),
+    "list": lambda cloud: cloud.list(),
+    "instance_types": lambda cloud: cloud.instance_types(node_pool("np")),
+    "drift_reason": lambda cloud: cloud.drift_reason(claim("c")),
+    "hook": lambda cloud: cloud.registration_hooks()[0].ask(claim("c")),
+}
+
+
+class SlowCloud:
+    """Answers after so many seconds what it was told to, or raises it. Its only hook does the same."""
+
+    name = "slow"
+    node_class_kinds = ()
+
+    def __init__(self, seconds: float, answer: object) -> None:
+        self.seconds = seconds
+        self.answer = answer
+        self.cut_off = 0
+
+    async def _say(self, *_: object) -> Any:
+        try:
+            await asyncio.sleep(self.seconds)
+        except asyncio.CancelledError:
+            self.cut_off += 1
+            raise
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+    create = delete = get = list = instance_types = drift_reason = ask = _say
+
+    def repair_policies(self) -> tuple[str]:
+        return ("policy",)
+
+    def registration_hooks(self) -> tuple[Any]:
+        return (self,)
+
+
+def after(call: Call, cloud: SlowCloud) -> tuple[object, float]:
+    """What a call answers or raises, and how many seconds that took."""
+
+    async def scene(clock: object) -> tuple[object, float]:
+        now = asyncio.get_running_loop().time
+        began = now()
+        try:
+            answer: object = await call(BoundedProvider(cloud))  # type: ignore[arg-type]
+        except Exception as error:
+            answer = error
+        return answer, now() - began
+
+    return run(scene, datetime(2026, 1, 1, tzinfo=UTC))
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
+def test_a_call_that_hangs_is_an_error_of_the_cloud_after_a_minute(call: Call) -> None:
+    """OPS-733"""
+    cloud = SlowCloud(10**6, None)
+    answer, seconds = after(call, cloud)
+    assert isinstance(answer, ProviderError)
+    assert str(answer).endswith("took longer than 60 s")
+    assert seconds == pytest.approx(60)
+    assert cloud.cut_off == 1
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
+@pytest.mark.parametrize("said", [LaunchFailed("Denied", "no"), InstanceNotFound("id"), TimeoutError("own")], ids=type)
+def test_errors_pass_unchanged(call: Call, said: Exception) -> None:
+    """A time-out the cloud itself speaks of is its own."""
+    answer, seconds = after(call, SlowCloud(59, said))
+    assert answer is said
+    assert seconds == pytest.approx(59)
+
+
+@pytest.mark.parametrize("said", [Satisfied({"a": "b"}), Pending()], ids=["satisfied", "pending"])
+def test_answers_pass_unchanged(said: object) -> None:
+    for call in CALLS.values():
+        answer, _ = after(call, SlowCloud(59, None if call is CALLS["delete"] else said))
+        assert answer is (None if call is CALLS["delete"] else said)
+
+
+def test_what_needs_no_call_is_passed_on() -> None:
+    cloud = BoundedProvider(SlowCloud(0, None))  # type: ignore[arg-type]
+    assert (cloud.name, cloud.node_class_kinds, cloud.repair_policies()) == ("slow", (), ("policy",))
+    assert [hook.name for hook in cloud.registration_hooks()] == ["slow"]
+
+
+@pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
+def test_a_bounded_provider_conforms_as_the_one_within_does(check: conformance.Check) -> None:
+    async def scene(world: World) -> None:
+        class Bounded:
+            async def provider(self) -> CloudProvider:
+                return BoundedProvider(await world.provider())
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(world, name)
+
+        await check(Bounded())
+
+    play(scene)

@@ -1,0 +1,151 @@
+"""Calls to a cloud are timed and their refusals counted, and nothing else about them changes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from simulated_world import play
+
+from karpenter.providers import conformance
+from karpenter.providers.contract import (
+    CloudProvider,
+    InstanceNotFound,
+    InsufficientCapacity,
+    LaunchFailed,
+    NodeClassNotReady,
+    ProviderError,
+)
+from karpenter.providers.measured import MeasuredProvider
+from karpenter.sim.time import run
+from karpenter.telemetry import Metrics
+from karpenter.telemetry.controllers import acting_as
+from support.builders import claim, node_pool
+
+Call = Callable[[CloudProvider], Coroutine[Any, Any, object]]
+
+CALLS: dict[str, Call] = {
+    "Create": lambda cloud: cloud.create(claim("c")),
+    "Delete": lambda cloud: cloud.delete("id"),
+    "Get": lambda cloud: cloud.get("id"),
+    "List": lambda cloud: cloud.list(),
+    "GetInstanceTypes": lambda cloud: cloud.instance_types(node_pool("np")),
+    "IsDrifted": lambda cloud: cloud.drift_reason(claim("c")),
+}
+
+
+class SlowCloud:
+    """Answers after two seconds what it was told to, or raises it."""
+
+    name = "slow"
+    node_class_kinds = ()
+
+    def __init__(self, answer: object) -> None:
+        self._answer = answer
+
+    async def _say(self, *_: object) -> Any:
+        await asyncio.sleep(2)
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer
+
+    create = delete = get = list = instance_types = drift_reason = _say
+
+    def repair_policies(self) -> tuple[()]:
+        return ()
+
+    def registration_hooks(self) -> tuple[()]:
+        return ()
+
+
+def asked(method: str, answer: object) -> Metrics:
+    """What is counted when a controller calls a method of a cloud that answers so. The caller gets the answer."""
+    metrics = Metrics()
+
+    async def story() -> None:
+        cloud = MeasuredProvider(SlowCloud(answer), metrics)
+        with acting_as("nodeclaim.lifecycle"):
+            if isinstance(answer, Exception):
+                with pytest.raises(type(answer)) as caught:
+                    await CALLS[method](cloud)
+                assert caught.value is answer
+            else:
+                found = await CALLS[method](cloud)
+                assert method == "Delete" or found is answer
+
+    run(lambda clock: story(), datetime(2026, 1, 1, tzinfo=UTC))
+    return metrics
+
+
+def value(metrics: Metrics, series: str, method: str, **more: str) -> float | None:
+    own = {"controller": "nodeclaim.lifecycle", "method": method, "provider": "slow", **more}
+    return metrics.registry.get_sample_value(series, own)
+
+
+def errors(metrics: Metrics) -> dict[tuple[str, str], float]:
+    """Counted errors by method and kind."""
+    families = (family for family in metrics.registry.collect() if family.name == "karpenter_cloudprovider_errors")
+    samples = [sample for family in families for sample in family.samples]
+    return {(sample.labels["method"], sample.labels["error"]): sample.value for sample in samples}
+
+
+@pytest.mark.parametrize("method", CALLS)
+def test_calls_are_timed_by_controller_method_and_provider(method: str) -> None:
+    """OPS-470"""
+    metrics = asked(method, ("an answer",))
+    assert value(metrics, "karpenter_cloudprovider_duration_seconds_count", method) == 1
+    assert value(metrics, "karpenter_cloudprovider_duration_seconds_sum", method) == pytest.approx(2)
+    assert errors(metrics) == {}
+
+
+@pytest.mark.parametrize("method", CALLS)
+@pytest.mark.parametrize(
+    ("error", "name"),
+    [
+        (InsufficientCapacity("x"), "InsufficientCapacityError"),
+        (NodeClassNotReady("x"), "NodeClassNotReadyError"),
+        (LaunchFailed("Quota", "x"), ""),
+        (ProviderError("x"), ""),
+        (ValueError("a bug"), ""),
+    ],
+    ids=["OPS-226", "OPS-227", "OPS-228", "OPS-230", "bug"],
+)
+def test_errors_are_counted_by_kind_and_timed_like_answers(method: str, error: Exception, name: str) -> None:
+    """OPS-471, M11"""
+    metrics = asked(method, error)
+    assert errors(metrics) == {(method, name): 1}
+    assert value(metrics, "karpenter_cloudprovider_duration_seconds_count", method) == 1
+
+
+@pytest.mark.parametrize("method", [method for method in CALLS if method != "Delete"])
+def test_an_instance_that_is_missing_is_an_error(method: str) -> None:
+    """OPS-225"""
+    assert errors(asked(method, InstanceNotFound("i-1"))) == {(method, "NodeClaimNotFoundError"): 1}
+
+
+def test_an_instance_that_is_gone_after_its_deletion_is_what_was_asked_for() -> None:
+    """OPS-230 Beyond"""
+    metrics = asked("Delete", InstanceNotFound("i-1"))
+    assert errors(metrics) == {}
+    assert value(metrics, "karpenter_cloudprovider_duration_seconds_count", "Delete") == 1
+
+
+class MeasuredStage:
+    """A stage whose providers are measured."""
+
+    def __init__(self, stage: conformance.Stage) -> None:
+        self._stage = stage
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stage, name)
+
+    async def provider(self) -> CloudProvider:
+        return MeasuredProvider(await self._stage.provider(), Metrics())
+
+
+@pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
+def test_a_measured_provider_conforms_as_the_one_within_does(check: conformance.Check) -> None:
+    play(lambda stage: check(MeasuredStage(stage)))  # type: ignore[arg-type]

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING
 import httpx2
 import pytest
 import pytest_asyncio
-from contract_words import Backend, Web, connected
 
 from karpenter.api import core, crds
 from karpenter.api.kinds import NAMESPACE
@@ -34,6 +33,7 @@ from karpenter.kube.protocol import Kube
 from karpenter.kube.serve import kubeconfig, serving
 from karpenter.model.clock import SystemClock
 from karpenter.sim import Workloads
+from support.contract_words import Backend, Web, connected
 
 if TYPE_CHECKING:
     from controlplane.harness import ControlPlane

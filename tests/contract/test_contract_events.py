@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-from contract_words import outcome, refused
 
 from karpenter.api import core
 from karpenter.api.kinds import EVENT
 from karpenter.api.meta import ObjectMeta
 from karpenter.kube.errors import AlreadyExists, Invalid
 from karpenter.kube.protocol import Kube
+from support.contract_words import outcome, refused
 
 _TIME = datetime(2024, 5, 6, 7, 8, 9, tzinfo=UTC)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from contract_words import budget, condition, outcome, pod, refused, run_pod, web_pods
 
 from karpenter.api import core
 from karpenter.api.kinds import POD, POD_DISRUPTION_BUDGET
 from karpenter.api.meta import LabelSelector, ObjectMeta
 from karpenter.kube.errors import Cause, Conflict, KubeError, NotFound, TooManyRequests, Unavailable
 from karpenter.kube.protocol import Json, Kube
+from support.contract_words import budget, condition, outcome, pod, refused, run_pod, web_pods
 
 _REFUSAL = "Cannot evict pod as it would violate the pod's disruption budget."
 

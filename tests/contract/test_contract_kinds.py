@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from contract_words import MERGE, Web
 
 from karpenter.api import kinds
 from karpenter.api.kinds import Kind
+from support.contract_words import MERGE, Web
 
 _CONTAINER = {"name": "main", "image": "none"}
 _LABELS = {"app": "web"}

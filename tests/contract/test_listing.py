@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from contract_words import Answer, Web, eventually
 
 from karpenter.api.kinds import CONFIG_MAP, NODE_POOL
+from support.contract_words import Answer, Web, eventually
 
 #: What every namespace has on a real cluster is not meant.
 _OWN = "metadata.name!=kube-root-ca.crt"

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from contract_words import MERGE, Web, eventually
 
 from karpenter.api.kinds import CONFIG_MAP
+from support.contract_words import MERGE, Web, eventually
 
 _HOLD = "example.com/hold"
 _Places = dict[str, str]

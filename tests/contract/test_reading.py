@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from contextlib import aclosing
 
 import pytest
-from contract_words import Backend, config_map, pod, pool, take
 
 from karpenter.api.kinds import CONFIG_MAP, NODE_POOL, POD, Kind
 from karpenter.api.meta import ObjectMeta, Wire
 from karpenter.kube.errors import Gone, Invalid
 from karpenter.kube.protocol import EventType, Kube, WatchEvent
+from support.contract_words import Backend, config_map, pod, pool, take
 
 
 class _NumberedMap(Wire, frozen=True, kw_only=True):

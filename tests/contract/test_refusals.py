@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from contract_words import Web, claim, config_map, pool, refused
 
 from karpenter.api import core
 from karpenter.api.kinds import CONFIG_MAP, NAMESPACE, NODE_CLAIM, NODE_POOL, Kind
@@ -19,6 +18,7 @@ from karpenter.kube.errors import (
     Unavailable,
 )
 from karpenter.kube.protocol import Kube
+from support.contract_words import Web, claim, config_map, pool, refused
 
 
 def _about(details: Details) -> tuple[str, str, str]:

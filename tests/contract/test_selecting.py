@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from contract_words import config_map, pod, refused
 
 from karpenter.api import core
 from karpenter.api.kinds import CONFIG_MAP, NAMESPACE, NODE, NODE_CLAIM, NODE_POOL, POD, REPLICA_SET, Kind
 from karpenter.api.meta import ObjectMeta, Wire
 from karpenter.kube.errors import Invalid
 from karpenter.kube.protocol import Kube
+from support.contract_words import config_map, pod, refused
 
 _LABELS = {
     "a": {"tier": "web", "count": "7"},

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from contract_words import MERGE, Web
 
 from karpenter.api.kinds import CONFIG_MAP, DEPLOYMENT, NODE, NODE_CLAIM, NODE_POOL, POD, POD_DISRUPTION_BUDGET
+from support.contract_words import MERGE, Web
 
 _CLASS = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
 _TOPOLOGY = {"topology.kubernetes.io/zone": "z-1", "topology.kubernetes.io/region": "r-1"}

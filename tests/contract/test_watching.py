@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from contract_words import MERGE, Web, eventually
 
 from karpenter.api.kinds import CONFIG_MAP, POD
+from support.contract_words import MERGE, Web, eventually
 
 #: What every namespace has on a real cluster is not meant.
 _OWN = {"fieldSelector": "metadata.name!=kube-root-ca.crt"}

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cli_words import Json, Plan, listed, type_of
 from typer.testing import CliRunner, Result
 
 from karpenter.cli.main import app
+from support.cli_words import Json, Plan, listed, type_of
 
 
 @pytest.fixture

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from cli_words import Json, Plan, listed, pod, pool
 from typer.testing import Result
+
+from support.cli_words import Json, Plan, listed, pod, pool
 
 Written = Callable[..., Path]
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from cli_words import Json, pod, pool
-
 from karpenter.cli.live import collect
 from karpenter.kube.memory import MemoryKube, MemoryServer
 from karpenter.model.clock import SystemClock
+from support.cli_words import Json, pod, pool
 
 
 def kube(*bodies: Json) -> MemoryKube:

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 import yaml
-from cli_words import Plan, pod, pool
-from legality import faults
 from typer.testing import CliRunner
 
 from karpenter.api.crds import to_yaml
 from karpenter.cli.main import COMMANDS, app
+from support.cli_words import Plan, pod, pool
+from support.legality import faults
 
 Written = Callable[..., Path]
 

@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from legality import faults
 from typer.testing import CliRunner
 
 from karpenter.cli.main import app
+from support.legality import faults
 
 SCENARIOS = Path(__file__).resolve().parents[3].parent / "shared" / "scenarios"
 TYPES = SCENARIOS / "types-us-east-1.json"

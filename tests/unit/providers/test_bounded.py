@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from simulated_world import World, play
 
 from karpenter.providers import conformance
 from karpenter.providers.bounded import BoundedProvider
@@ -22,6 +21,7 @@ from karpenter.providers.contract import (
 )
 from karpenter.sim.time import run
 from support.builders import claim, node_pool
+from support.simulated_world import World, play
 
 Call = Callable[[CloudProvider], Coroutine[Any, Any, object]]
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from simulated_world import play
 
 from karpenter.providers import conformance
+from support.simulated_world import play
 
 
 @pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from simulated_world import play
 
 from karpenter.providers import conformance
 from karpenter.providers.contract import (
@@ -24,6 +23,7 @@ from karpenter.sim.time import run
 from karpenter.telemetry import Metrics
 from karpenter.telemetry.controllers import acting_as
 from support.builders import claim, node_pool
+from support.simulated_world import play
 
 Call = Callable[[CloudProvider], Coroutine[Any, Any, object]]
 

@@ -8,7 +8,6 @@ from contextlib import suppress
 from datetime import UTC, timedelta
 
 import pytest
-from simulated_world import SMALL, START, World, play
 
 from karpenter.api.core import Pod
 from karpenter.api.kinds import CONFIG_MAP, LEASE, NODE, NODE_CLAIM, POD
@@ -16,6 +15,7 @@ from karpenter.kube.errors import Conflict, NotFound, Unavailable
 from karpenter.model import conditions
 from karpenter.providers.contract import Instance
 from karpenter.providers.simulated import Faults, Timing, faults
+from support.simulated_world import SMALL, START, World, play
 
 DEADLINE_SECONDS = 600
 

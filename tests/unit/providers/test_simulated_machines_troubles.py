@@ -10,7 +10,6 @@ from io import StringIO
 import msgspec
 import pytest
 import structlog
-from simulated_world import QUIET, SMALL, Scene, World, play
 
 from karpenter.api.core import Pod
 from karpenter.api.kinds import CONFIG_MAP, NODE, POD
@@ -19,6 +18,7 @@ from karpenter.kube.errors import Forbidden, KubeError, Unauthorized
 from karpenter.kube.informer import Handler, Informer
 from karpenter.kube.memory import MemoryKube
 from karpenter.providers.simulated import Machines, Timing
+from support.simulated_world import QUIET, SMALL, Scene, World, play
 
 FOR_EVER = 10_000
 

@@ -8,7 +8,6 @@ from datetime import timedelta
 
 import msgspec
 import pytest
-from simulated_world import CLASS, SMALL, World, claim_spec, play, types
 
 from karpenter.api.karpenter import NodeClaim, PoolTaint
 from karpenter.api.kinds import CONFIG_MAP, KWOK_NODE_CLASS, NODE_CLAIM
@@ -17,6 +16,7 @@ from karpenter.kube.errors import Unavailable
 from karpenter.model import labels
 from karpenter.providers.contract import InsufficientCapacity, LaunchFailed, NodeClassNotReady, ProviderError
 from karpenter.providers.simulated import Faults, SimulatedProvider, faults, launch
+from support.simulated_world import CLASS, SMALL, World, claim_spec, play, types
 
 SPOT = {labels.CAPACITY_TYPE: ("spot",)}
 ON_DEMAND = {labels.CAPACITY_TYPE: ("on-demand",)}

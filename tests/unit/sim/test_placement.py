@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from sim_world import HOST, ZONE, field_term, node, pod, requiring, term
 
 from karpenter.api.core import (
     Affinity,
@@ -25,6 +24,7 @@ from karpenter.api.core import (
 from karpenter.api.meta import LabelSelector, ObjectMeta
 from karpenter.kube.informer import Key
 from karpenter.sim.placement import Board, Placed, Refusal, Refused, ask
+from support.sim_world import HOST, ZONE, field_term, node, pod, requiring, term
 
 WEB = LabelSelector(match_labels={"app": "web"})
 NO_SCHEDULE = Taint(key="team", value="a", effect="NoSchedule")

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sim_world import START, pod
 
 from karpenter.api.core import PodStatus
 from karpenter.api.meta import Condition
 from karpenter.sim.report import Meter, PodTimes, Steps, report, waits
+from support.sim_world import START, pod
 
 HOUR = timedelta(hours=1)
 moments = st.integers(0, 10**12).map(lambda microseconds: START + timedelta(microseconds=microseconds))

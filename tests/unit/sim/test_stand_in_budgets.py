@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sim_world import World, deployment, node, play
 
 from karpenter.api import kinds
 from karpenter.api.core import (
@@ -25,6 +24,7 @@ from karpenter.api.core import (
 from karpenter.api.meta import Condition, LabelSelector, ObjectMeta, OwnerReference
 from karpenter.kube.errors import KubeError
 from karpenter.sim.budgets import GRANTED_SECONDS, CannotTell, Count, count
+from support.sim_world import World, deployment, node, play
 
 
 def _pod(name: str, owner: str = "rs", *, ready: bool = True, leaving: bool = False) -> Pod:

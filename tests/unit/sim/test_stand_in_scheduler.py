@@ -6,7 +6,6 @@ import asyncio
 import time
 
 import msgspec
-from sim_world import World, deployment, node, play, pod
 
 from karpenter.api import kinds
 from karpenter.api.core import PodSchedulingGate, PodSpec
@@ -14,6 +13,7 @@ from karpenter.api.meta import Condition
 from karpenter.kube.errors import Unavailable
 from karpenter.sim import traces
 from karpenter.sim.placement import Board, Placed, ask
+from support.sim_world import World, deployment, node, play, pod
 
 
 async def _scheduled_condition(world: World, name: str) -> Condition | None:

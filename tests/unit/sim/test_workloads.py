@@ -9,13 +9,13 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sim_world import World, deployment, node, play
 
 from karpenter.api import kinds
 from karpenter.api.core import PodSpec, Taint, Toleration
 from karpenter.kube.errors import Unavailable
 from karpenter.sim import traces
 from karpenter.sim.workloads import Revision, rollout
+from support.sim_world import World, deployment, node, play
 
 
 async def _scale(world: World, name: str, replicas: int) -> None:

@@ -22,8 +22,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 GUIDE = (ROOT / "docs" / "install.md").read_text()
 KUSTOMIZATIONS = sorted(DEPLOY.rglob("kustomization.yaml"))
 OBJECTS = deployed.manifests("controller", "simulated", "other-namespace")
-#: What the pod tells about itself; no settings.
-_ABOUT_THE_POD = frozenset({"POD_NAMESPACE", "SYSTEM_NAMESPACE"})
+#: What the pod tells about itself; no setting.
+_ABOUT_THE_POD = frozenset({"POD_NAMESPACE"})
 _READ = frozenset({"get", "list", "watch"})
 
 

@@ -37,11 +37,6 @@ _JUSTIFIED: Mapping[Right, str] = {
     Right(
         "update", "nodeclaims/finalizers.karpenter.sh"
     ): "asked by an admission plug-in, which leaves no line in the log",
-    Right("patch", "nodepools.karpenter.sh"): "the hash of a NodePool is not kept yet",
-    **{
-        Right(verb, "leases.coordination.k8s.io", "kube-system"): "leaders are not elected yet"
-        for verb in ("get", "create", "patch")
-    },
 }
 #: Whoever may list objects has read them: these give nothing more, and client tools expect them together.
 _READING = frozenset({"get", "list", "watch"})

@@ -314,6 +314,14 @@ class ClusterState:
         """The volumes attached to a node, by name of the attachment."""
         return tuple(self._attachments[name] for name in sorted(self._attached.get(node_name, ())))
 
+    def volume_claim(self, key: PodKey) -> PersistentVolumeClaim | None:
+        """A PersistentVolumeClaim by namespace and name."""
+        return self._volumes.claim(key)
+
+    def volume(self, name: str) -> PersistentVolume | None:
+        """A PersistentVolume by name."""
+        return self._volumes.volume(name)
+
     def users_of_volume_claim(self, key: PodKey) -> tuple[Pod, ...]:
         """Unfinished pods that name a PersistentVolumeClaim."""
         return self._volumes.users(key)

@@ -132,11 +132,16 @@ def journey(account: Account, running: Controller) -> None:
     plane.request("DELETE", f"{_NODES}/{name(other)}")
     plane.until(lambda: Right("create", "pods/eviction") in used(account.calls()), "evictions")
     plane.apply(web(0))
-    plane.until(
-        lambda: Right("get", "persistentvolumes") in used(account.calls()), "a look at the volume that is attached"
-    )
+    plane.until(lambda: "volume attached" in waiting_for(plane, name(other)), "the attached volume to be waited for")
     plane.delete(attachment)
     plane.until(lambda: nothing_is_left(plane), "machines to go")
+
+
+def waiting_for(plane: ControlPlane, node: str) -> str:
+    """What the claim of a node says about volumes that are not detached yet."""
+    found = (claim["status"] for claim in items(plane, _CLAIMS))
+    conditions = (item for status in found if status.get("nodeName") == node for item in status["conditions"])  # type: ignore[attr-defined]
+    return "".join(item["message"] for item in conditions if item["type"] == "VolumesDetached")
 
 
 def with_volumes(node: str) -> list[Json]:

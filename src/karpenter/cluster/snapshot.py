@@ -12,6 +12,7 @@ from karpenter.cluster.classes import PodClass
 from karpenter.cluster.faces import Counts, Face
 from karpenter.cluster.nodes import NodeView
 from karpenter.cluster.terms import Term
+from karpenter.cluster.volumes import Volumes
 from karpenter.model.resources import Resources
 
 #: Namespace and name of a pod.
@@ -56,7 +57,7 @@ class Snapshot:
     Its order never tells in which order events arrived. ``groups`` are the pods waiting for a machine; ``planned`` says on which
     view (by key) the last pass placed a pod (by uid), so that an unchanged plan stays the same plan. ``census`` counts the
     bound pods of every look by node, ``repelling`` those with required anti-affinity by their terms; ``namespaces`` are their
-    labels.
+    labels; ``volumes`` tells what pods' volumes mean for their place.
     """
 
     groups: tuple[PodGroup, ...] = ()
@@ -68,3 +69,4 @@ class Snapshot:
     repelling: Mapping[tuple[Term, ...], Counts] = field(default_factory=dict)
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     planned: Mapping[str, str] = field(default_factory=dict)
+    volumes: Volumes = field(default_factory=Volumes)

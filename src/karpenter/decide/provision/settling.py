@@ -387,9 +387,16 @@ class Settling:
         step = self._step(kin, number)
         capped = any(place[0] is kin for place in self._caps)
         options = self._market.options(kin.pod_class, step.variant)
+        if options and capped and not any(option.template.pool.spec.limits for option in options):
+            # Only limits and affinity by host leave pods out of a packing.
+            near = [constraint for constraint, _ in step.rules.near] if step.rules is not None else []
+            return Failed(kin, step.variant, tuple(pods), self._obstacles(step, near), capped)
         if not options or capped:
             return Failed(kin, step.variant, tuple(pods), capped=capped)
         return self._blocked(step, tuple(pods))
+
+    def _obstacles(self, step: _Step, constraints: Sequence[Constraint]) -> str:
+        return next((self._ledger.obstacle(constraint, step.variant.firm) for constraint in constraints), "")
 
     def _blocked(self, step: _Step, pods: tuple[Pod, ...]) -> Failed:
         """Machines could be bought, so it is company that keeps the pods waiting."""
@@ -397,7 +404,7 @@ class Settling:
         if asking is not None:
             open_to, closed = self._ledger.open_to(asking), self._ledger.closed(asking)
             for constraint, _ in asking.stated:
-                if not open_to[asking.place[constraint.key]]:
+                if not open_to[asking.place[constraint.key]] & self._domains.sold(constraint.key):
                     return Failed(kin, step.variant, pods, self._ledger.obstacle(constraint, asking.firm))
             allowed = [c for c in self._cells(step, asking) if _allows(c, open_to, closed)]
             for cell in allowed:

@@ -217,13 +217,15 @@ class Ledger:
         """What users read when a constraint leaves no domain (SCH-523)."""
         numbers = self.numbers(constraint) if not constraint.by_host else dict(constraint.numbers)
         known = {*numbers, *(self._domains.known(constraint.term) if not constraint.by_host else ())}
+        sold = self._domains.sold(constraint.key)
         shown = [f"{domain}: {numbers.get(domain, 0)}" for domain in sorted(known)]
         rest = len(shown) - _SHOWN_DOMAINS
         listed = ", ".join(shown[:_SHOWN_DOMAINS]) + (f" and {rest} other(s)" if rest > 0 else "")
         asked = firm.of(constraint.key)
+        offered = Requirement(constraint.key, not sold, sold)
         return (
             f"unsatisfiable topology constraint for {constraint.term.relation}, key={constraint.key} "
-            f"(counts = {listed}, podDomains = {asked}, nodeDomains = {Requirement(constraint.key, True)}"
+            f"(counts = {listed}, podDomains = {asked}, nodeDomains = {offered}"
         )
 
 

@@ -38,7 +38,7 @@ KEPT_UNDER_LIMITS = 60
 #: Types the value packing fills per machine; the rest are worse by price and shape than one of these.
 TARGETS = 24
 FEWER_TARGETS = 4
-#: All of them are filled for so many machines, then again for every so many-th.
+#: All of them are filled for so many machines, then again each time the number of machines has doubled.
 THOROUGH = 8
 #: So often the value packing asks whether a class goes into a machine; a thousand pods, no two alike, stay well below.
 STEPS = 400_000
@@ -109,10 +109,6 @@ class Claim:
     requests: Resources
     contents: tuple[tuple[int, int], ...] = ()
     min_values_relaxed: bool = False
-
-    def count(self, position: int) -> int:
-        """How many pods of a class are in it."""
-        return sum(count for at, count in self.contents if at == position)
 
     @cached_property
     def prices(self) -> Prices:
@@ -194,7 +190,7 @@ class _Run:
         self._asked += 1
         if self.steps <= 0:
             return ()
-        if self._asked <= THOROUGH or not self._asked % THOROUGH:
+        if self._asked <= THOROUGH or not self._asked & (self._asked - 1):
             return worthwhile
         often = sorted(worthwhile, key=lambda target: -self.chosen[target])
         return often[:FEWER_TARGETS]
@@ -399,11 +395,10 @@ class Packer:
             if not self._could_join(position, claim, roomy):
                 continue
             joining = run.joining(position, claim.template)
-            wanted = min(wanted, run.left[position] - claim.count(position))
-            if joining is not None and wanted > 0:
-                grown = self._grow(claim, joining, position, self._seated(position, seats, wanted, run))
-                self._take_seats(position, seats, grown.count(position) - claim.count(position))
-                claim = grown
+            if joining is not None:
+                seated = self._seated(position, seats, wanted, run)
+                claim, count = self._grow(claim, joining, position, seated)
+                self._take_seats(position, seats, count)
             if not claim.contents:
                 return None
         return claim
@@ -411,12 +406,13 @@ class Packer:
     def _in_order(self, seed: int, run: _Run) -> Iterator[tuple[int, int]]:
         """Who goes into a machine, and how many at most: the seed first; where others can only be beside it, those next."""
         companions = run.companions(seed)
-        yield seed, 1 if companions else run.left[seed]
+        first = 1 if companions else run.left[seed]
+        yield seed, first
         for position in companions:
             yield position, run.left[position]
         for position in run.waiting:
-            if position != seed or companions:
-                yield position, run.left[position]
+            if position not in companions:
+                yield position, run.left[position] - (first if position == seed else 0)
 
     def _could_join(self, position: int, claim: Claim, roomy: Resources) -> bool:
         """Whether one more pod is worth a closer look: it fits beside the claim's on a type with the most of everything."""
@@ -437,11 +433,11 @@ class Packer:
         if rules is not None and count:
             rules.take(seats, count)
 
-    def _grow(self, claim: Claim, joining: Option, position: int, wanted: int) -> Claim:
-        """The claim with as many pods of one class as some type still holds."""
+    def _grow(self, claim: Claim, joining: Option, position: int, wanted: int) -> tuple[Claim, int]:
+        """The claim with as many pods of one class as some type still holds, and how many those are."""
         joined = self._book.joined(claim.template, claim.requirements, joining) if wanted else None
         if joined is None:
-            return claim
+            return claim, 0
         narrowed, types = joined[0], claim.types & joined[1]
         requests = self._demands[position].requests
         fitting = 0
@@ -457,14 +453,15 @@ class Packer:
             else:
                 step //= 2
         if not fitting:
-            return claim
-        return replace(
+            return claim, 0
+        grown = replace(
             claim,
             requirements=narrowed,
             types=best[0],
             requests=best[1],
             contents=_with(claim.contents, position, fitting),
         )
+        return grown, fitting
 
     def _most_valuable(self, seed: int, option: Option, types: TypeSet, run: _Run) -> Claim | None:
         if self._demands[seed].near:

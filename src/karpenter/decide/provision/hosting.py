@@ -78,10 +78,12 @@ class Rules:
         """
         if self.ports and seats.ports and seats.collision(self.ports):
             return 0
-        if any(seats.owners(constraint) for constraint in self.repelled_by):
-            return 0
-        if any(not seats.met(c) and not (itself and c in founding) for c, itself in self.near):
-            return 0
+        for constraint in self.repelled_by:
+            if seats.owners(constraint):
+                return 0
+        for constraint, itself in self.near:
+            if not seats.met(constraint) and not (itself and constraint in founding):
+                return 0
         if self.ports:
             wanted = min(wanted, 1)
         for constraint, itself in self.apart:

@@ -30,7 +30,7 @@ from support.builders import (
 )
 from support.growing import Growing
 from support.relations import app_pods, even, of_app
-from support.shapes import inc
+from support.shapes import inc, offering, shape
 
 ZONE, HOST, ARCH, KIND = labels.ZONE, labels.HOSTNAME, labels.ARCH, labels.CAPACITY_TYPE
 RACK = "example.com/rack"
@@ -321,6 +321,40 @@ def test_preferred_zones_do_not_narrow_a_spread() -> None:
     assert cluster.counts() == {"z1": 2, "z2": 2, "z3": 2}
 
 
+@pytest.mark.parametrize("count", [4, 30])
+def test_pods_that_may_go_to_one_zone_or_another_keep_both_even(count: int) -> None:
+    """kube-scheduler compares all zones any OR-term allows; the reference only those of the first."""
+    either = affinity(term(expr(ZONE, "In", "z1")), term(expr(ZONE, "In", "z2")))
+    cluster = Growing(node_pool())
+    assert left(cluster.batch(app_pods(count, spread=[even()], affinity=either))) == []
+    assert cluster.counts() == {"z1": count // 2, "z2": count // 2}
+
+
+def test_zones_without_a_machine_for_the_pods_do_not_bound_them() -> None:
+    """kube-scheduler knows no such zone, for no node of it suits the pods; the reference waits for it for ever (SCH-490)."""
+    types = [
+        shape("arm", {"cpu": 4, "memory": "4Gi", "pods": 5}, [offering("spot", "z1", 1.0)], arch="arm64"),
+        shape("amd", {"cpu": 4, "memory": "4Gi", "pods": 5}, [offering("spot", zone, 1.0) for zone in ("z1", "z2")]),
+    ]
+    cluster = Growing(node_pool(), types=types)
+    assert left(cluster.batch(app_pods(4, spread=[even()], node_selector={ARCH: "arm64"}))) == []
+    assert cluster.counts() == {"z1": 4}
+    assert left(cluster.batch(app_pods(4, prefix="any", app="db", spread=[even(selector=of_app("db"))]))) == []
+    assert cluster.counts(app="db") == {"z1": 2, "z2": 2}
+
+
+@pytest.mark.parametrize(
+    ("policy", "there", "expected"),
+    [("Honor", True, 5), ("Ignore", False, 5), ("Ignore", True, 1)],
+    ids=["honour", "ignore-without-node", "ignore"],
+)
+def test_a_zone_a_pod_cannot_go_to_bounds_it_only_once_it_has_nodes(policy: str, there: bool, expected: int) -> None:
+    """S-174 for zones: with Ignore kube-scheduler compares all zones that have nodes; others it does not know."""
+    cluster = Growing(node_pool(), [machine("other", {"cpu": "1m"}, labels={ZONE: "z2"})] if there else [])
+    cluster.batch(app_pods(5, {"cpu": "1"}, spread=[even(node_affinity_policy=policy)], node_selector={ZONE: "z1"}))
+    assert cluster.counts() == {"z1": expected}
+
+
 # -- selectors ----------------------------------------------------------------------------------------------------------
 
 
@@ -432,13 +466,6 @@ def test_of_two_soft_spreads_the_one_that_can_be_kept_stays() -> None:
     cluster = Growing(node_pool())
     cluster.batch(app_pods(2, spread=[unknown, even(HOST, soft=True)]))
     assert cluster.per_node() == [1, 1]
-
-
-def test_with_policy_ignore_a_soft_spread_opens_no_machine() -> None:
-    """S-204, SCH-252"""
-    cluster = Growing(node_pool(), options=Options(preferences=PreferencePolicy.IGNORE))
-    cluster.batch(app_pods(5, spread=[even(HOST, soft=True), even(soft=True)]))
-    assert cluster.per_node() == [5]
 
 
 def test_a_hard_spread_holds_under_policy_ignore() -> None:

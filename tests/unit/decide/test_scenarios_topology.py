@@ -8,7 +8,6 @@ import pytest
 
 from karpenter.api.core import Affinity, Pod, PodAffinityTerm
 from karpenter.api.meta import LabelSelector
-from karpenter.decide.provision import Options, PreferencePolicy
 from karpenter.model import labels
 from support.builders import (
     ANY_CAPACITY,
@@ -407,14 +406,6 @@ def test_of_two_wishes_that_exclude_each_other_the_heavier_goes_first() -> None:
     own = beside(wished=[to("x", ZONE), to("y", ZONE)])
     assert left(cluster.batch(app_pods(1, {"cpu": "1"}, app="db", affinity=own))) == []
     assert cluster.domain_of("db-000") == "z1"
-
-
-@pytest.mark.parametrize("own", [apart(wished=[to()]), apart(wished=[to(key=ZONE)])], ids=["S-204-host", "S-204-zone"])
-def test_with_policy_ignore_wishes_about_others_open_no_machine(own: Affinity) -> None:
-    """S-204, SCH-252"""
-    cluster = Growing(node_pool(), options=Options(preferences=PreferencePolicy.IGNORE))
-    assert left(cluster.batch(app_pods(5, affinity=own))) == []
-    assert cluster.per_node() == [5]
 
 
 # -- many ways to the same end --------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from karpenter.cluster.terms import NodeFilter, Relation, Term
 from karpenter.decide.provision.company import Company, Constraint, Scene
 from karpenter.decide.provision.templates import Template
 from karpenter.model import taints
-from karpenter.model.requirements import Requirement, Requirements
+from karpenter.model.requirements import Op, Requirement, Requirements, compatible
 
 #: A value for each key that matters to a kin, in the order of its keys; None: the node lacks the label.
 Cell = tuple[str | None, ...]
@@ -29,22 +29,39 @@ class Domains:
     def __init__(self, scene: Scene, templates: Sequence[Template]) -> None:
         self._scene = scene
         self._templates = templates
-        self._known: dict[tuple[str, NodeFilter | None], frozenset[str]] = {}
+        self._there: dict[tuple[str, NodeFilter | None], frozenset[str]] = {}
+        self._to_come: dict[tuple[str, NodeFilter], frozenset[str]] = {}
         self._sold: dict[str, frozenset[str]] = {}
 
     def known(self, term: Term) -> frozenset[str]:
-        """The domains a spread constraint compares (SCH-490 to SCH-492)."""
+        """All domains of nodes that a constraint counts, and of machines that pools could have (SCH-490 to SCH-492)."""
+        return self._on_nodes(term) | self._coming(term)
+
+    def compared(self, term: Term, firm: Requirement) -> frozenset[str]:
+        """The domains whose smallest count bounds a spread constraint of pods that insist on ``firm`` (SCH-547).
+
+        Like kube-scheduler, nodes that are there count by the constraint's own policies, even where these pods cannot go. Of
+        domains that are not there yet only those count in which these pods could have a machine.
+        """
+        if term.counted is not None and term.counted.alternatives is not None:
+            return self.known(term)
+        return self._on_nodes(term) | {domain for domain in self._coming(term) if firm.allows(domain)}
+
+    def _on_nodes(self, term: Term) -> frozenset[str]:
         place = (term.key, term.counted)
-        known = self._known.get(place)
+        known = self._there.get(place)
         if known is None:
-            there = self._scene.values(term.key, term.counted)
-            tolerations = term.counted.tolerations if term.counted is not None else None
-            sold = [
-                template.values(term.key)
-                for template in self._templates
-                if tolerations is None or not taints.untolerated(template.taints, tolerations)
-            ]
-            known = self._known[place] = there.union(*sold)
+            known = self._there[place] = self._scene.values(term.key, term.counted)
+        return known
+
+    def _coming(self, term: Term) -> frozenset[str]:
+        if term.counted is None:
+            return self.sold(term.key)
+        place = (term.key, term.counted)
+        known = self._to_come.get(place)
+        if known is None:
+            found = (_offered(template, term.key, term.counted) for template in self._templates)
+            known = self._to_come[place] = frozenset().union(*found)
         return known
 
     def sold(self, key: str) -> frozenset[str]:
@@ -55,12 +72,33 @@ class Domains:
         return known
 
 
+def _offered(template: Template, key: str, counted: NodeFilter) -> frozenset[str]:
+    """The domains in which a pool could have machines that a constraint counts."""
+    if counted.tolerations is not None and taints.untolerated(template.taints, counted.tolerations):
+        return frozenset()
+    if counted.alternatives is None:
+        return template.values(key)
+    return frozenset().union(*(_offered_to(template, key, alternative) for alternative in counted.alternatives))
+
+
+def _offered_to(template: Template, key: str, asked: Requirements) -> frozenset[str]:
+    """The domains in which a pool could have machines for pods that ask so."""
+    index = template.index
+    if not compatible(template.requirements, asked, index.well_known):
+        return frozenset()
+    requirements = template.requirements.intersect(asked)
+    types = template.types & index.matching(requirements) & index.matching(asked)
+    own = requirements.of(key)
+    found = index.values(key, types) or (own.values if types and own.operator is Op.IN else ())
+    return frozenset(value for value in found if own.allows(value))
+
+
 @dataclass(frozen=True, eq=False)
 class Asking:
     """What one kin asks of domains while some of its terms are active: per key, in the order of ``keys``.
 
-    ``firm`` is what the pods insist on of nodes (SCH-545); ``stated`` come with whether they mean the kin's own pods;
-    ``repelled_by`` are the anti-affinities of others that mean it.
+    ``firm`` is what the pods insist on of nodes (strict in SCH-520); ``stated`` come with whether they mean the kin's own
+    pods; ``repelled_by`` are the anti-affinities of others that mean it.
     """
 
     keys: tuple[str, ...]
@@ -183,12 +221,12 @@ class Ledger:
         """SCH-547, SCH-548: where one more keeps within the skew."""
         numbers = self.numbers(constraint)
         term = constraint.term
-        mine = [domain for domain in self._domains.known(term) if firm.allows(domain)]
+        mine = self._domains.compared(term, firm)
         least = min((numbers.get(domain, 0) for domain in mine), default=0)
         if term.min_domains > len(mine):
             least = 0
         most = term.max_skew + least - itself
-        return {domain for domain in mine if numbers.get(domain, 0) <= most}
+        return {domain for domain in mine if firm.allows(domain) and numbers.get(domain, 0) <= most}
 
     def _near(self, constraint: Constraint, itself: bool, firm: Requirement) -> set[str]:
         """SCH-556: where such pods are; for the first of its own kind anywhere, if there is none in the whole cluster."""

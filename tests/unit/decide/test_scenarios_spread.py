@@ -72,6 +72,24 @@ def test_an_unknown_key_keeps_only_its_own_pod_waiting() -> None:
     assert cluster.per_node() == [2]
 
 
+def test_pods_an_unknown_key_is_not_asked_of_go_anywhere() -> None:
+    """S-150: although the constraint means them as well."""
+    cluster = Growing(node_pool())
+    unknown = app_pods(1, prefix="asking", spread=[even("example.com/unknown")])
+    assert left(cluster.batch(unknown, app_pods(3))) == ["asking-000"]
+    assert cluster.per_node() == [3]
+
+
+@pytest.mark.parametrize("weights", [(1, 2), (2, 1)])
+def test_pods_that_are_only_meant_may_go_to_pools_without_the_label(weights: tuple[int, int]) -> None:
+    """S-150: no pod is sent to where a label is, only because others ask for it."""
+    racks = node_pool("racks", labels={RACK: "r1"}, limits={"nodes": 1}, weight=weights[0])
+    cluster = Growing(racks, node_pool("bare", weight=weights[1]))
+    asking = app_pods(2, {"cpu": "2"}, prefix="asking", spread=[even(RACK)])
+    assert left(cluster.batch(asking, app_pods(12, {"cpu": "1"}))) == []
+    assert cluster.domain_of("asking-000", RACK) == cluster.domain_of("asking-001", RACK) == "r1"
+
+
 def test_a_soft_spread_over_an_unknown_key_is_given_up() -> None:
     """SCH-493"""
     assert left(Growing(node_pool()).batch(app_pods(2, spread=[even("example.com/unknown", soft=True)]))) == []
@@ -343,15 +361,11 @@ def test_zones_without_a_machine_for_the_pods_do_not_bound_them() -> None:
     assert cluster.counts(app="db") == {"z1": 2, "z2": 2}
 
 
-@pytest.mark.parametrize(
-    ("policy", "there", "expected"),
-    [("Honor", True, 5), ("Ignore", False, 5), ("Ignore", True, 1)],
-    ids=["honour", "ignore-without-node", "ignore"],
-)
-def test_a_zone_a_pod_cannot_go_to_bounds_it_only_once_it_has_nodes(policy: str, there: bool, expected: int) -> None:
-    """S-174 for zones: with Ignore kube-scheduler compares all zones that have nodes; others it does not know."""
-    cluster = Growing(node_pool(), [machine("other", {"cpu": "1m"}, labels={ZONE: "z2"})] if there else [])
-    cluster.batch(app_pods(5, {"cpu": "1"}, spread=[even(node_affinity_policy=policy)], node_selector={ZONE: "z1"}))
+@pytest.mark.parametrize(("policy", "expected"), [("Honor", 5), ("Ignore", 1)], ids=["honour", "ignore"])
+def test_zones_a_pod_cannot_go_to_bound_it_when_affinity_is_ignored(policy: str, expected: int) -> None:
+    """S-174 for zones: kube-scheduler then compares all that have nodes; the reference still leaves out those the pod cannot use."""
+    cluster = Growing(node_pool())
+    cluster.batch(app_pods(5, spread=[even(node_affinity_policy=policy)], node_selector={ZONE: "z1"}))
     assert cluster.counts() == {"z1": expected}
 
 

@@ -337,6 +337,8 @@ class Settling:
                 there.discard(None)
             there = {value for value in there if value is None or asked.allows(value)} - {OPEN}
             sold: set[str | None] = {value for value in self._domains.sold(key) if asked.allows(value)}
+            if key not in asking.required_keys and self._domains.may_lack(key):
+                sold.add(None)
             per_key.append(sorted(there | sold, key=lambda value: value or ""))
         return islice(product(*per_key), MOST_CELLS)
 
@@ -361,14 +363,12 @@ class Settling:
         return room
 
     def options_in(self, step: _Step, cell: Cell) -> tuple[Option, ...]:
-        """Ways to buy in a cell; what a new machine would have to lack cannot be bought."""
+        """Ways to buy in a cell; a label a machine has to lack is one its pool never gives."""
         assert step.asking is not None
-        if None in cell and any(
-            value is None and self._domains.sold(key) for key, value in zip(step.asking.keys, cell, strict=True)
-        ):
-            return ()
         pinned = self._market.pinned(step.variant, pins(step.asking, cell))
-        return self._market.options(step.kin.pod_class, pinned)
+        lacking = [key for key, value in zip(step.asking.keys, cell, strict=True) if value is None]
+        options = self._market.options(step.kin.pod_class, pinned)
+        return tuple(o for o in options if not any(o.template.values(key) for key in lacking)) if lacking else options
 
     @property
     def ledger(self) -> Ledger:

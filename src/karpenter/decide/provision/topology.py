@@ -34,18 +34,11 @@ class Domains:
         self._sold: dict[str, frozenset[str]] = {}
 
     def known(self, term: Term) -> frozenset[str]:
-        """All domains of nodes that a constraint counts, and of machines that pools could have (SCH-490 to SCH-492)."""
-        return self._on_nodes(term) | self._coming(term)
+        """The domains of nodes that a constraint counts, and of machines of that kind that pools could have (SCH-490 to SCH-492).
 
-    def compared(self, term: Term, firm: Requirement) -> frozenset[str]:
-        """The domains whose smallest count bounds a spread constraint of pods that insist on ``firm`` (SCH-547).
-
-        Like kube-scheduler, nodes that are there count by the constraint's own policies, even where these pods cannot go. Of
-        domains that are not there yet only those count in which these pods could have a machine.
+        As in kube-scheduler the constraint's own policies decide, not what its pods insist on besides (unlike SCH-547).
         """
-        if term.counted is not None and term.counted.alternatives is not None:
-            return self.known(term)
-        return self._on_nodes(term) | {domain for domain in self._coming(term) if firm.allows(domain)}
+        return self._on_nodes(term) | self._coming(term)
 
     def _on_nodes(self, term: Term) -> frozenset[str]:
         place = (term.key, term.counted)
@@ -70,6 +63,10 @@ class Domains:
         if known is None:
             known = self._sold[key] = frozenset().union(*(template.values(key) for template in self._templates))
         return known
+
+    def may_lack(self, key: str) -> bool:
+        """Whether some pool has machines without the label."""
+        return any(not template.values(key) for template in self._templates)
 
 
 def _offered(template: Template, key: str, counted: NodeFilter) -> frozenset[str]:
@@ -221,7 +218,7 @@ class Ledger:
         """SCH-547, SCH-548: where one more keeps within the skew."""
         numbers = self.numbers(constraint)
         term = constraint.term
-        mine = self._domains.compared(term, firm)
+        mine = self._domains.known(term)
         least = min((numbers.get(domain, 0) for domain in mine), default=0)
         if term.min_domains > len(mine):
             least = 0
@@ -249,7 +246,12 @@ class Ledger:
         """How many pods that the kin should keep even with are in a cell already; its own constraints count before others."""
         own = [c for c, _ in asking.stated if c.term.relation is Relation.SPREAD]
         others = [c for c in asking.met if c.term.relation is Relation.SPREAD and c not in own]
-        return tuple(self.numbers(c).get(cell[asking.place[c.key]] or "", 0) for c in (*own, *others))
+        return tuple(self._number(c, cell[asking.place[c.key]]) for c in (*own, *others))
+
+    def _number(self, constraint: Constraint, domain: str | None) -> int:
+        """Pods in a domain; where there is none, as many as in the emptiest, so that it is no better and no worse."""
+        numbers = self.numbers(constraint)
+        return numbers.get(domain, 0) if domain is not None else min(numbers.values(), default=0)
 
     def obstacle(self, constraint: Constraint, firm: Requirements) -> str:
         """What users read when a constraint leaves no domain (SCH-523)."""

@@ -339,6 +339,21 @@ def test_preferred_zones_do_not_narrow_a_spread() -> None:
     assert cluster.counts() == {"z1": 2, "z2": 2, "z3": 2}
 
 
+def test_zones_without_the_capacity_type_pods_ask_for_do_not_bound_them() -> None:
+    """Fixture STD sells no spot in z3, so kube-scheduler will never see a node there that suits these (unlike SCH-490)."""
+    cluster = Growing(node_pool())
+    assert left(cluster.batch(app_pods(6, spread=[even()], node_selector={KIND: "spot"}))) == []
+    assert cluster.counts() == {"z1": 3, "z2": 3}
+
+
+def test_a_zone_that_is_only_sold_out_still_bounds_the_others() -> None:
+    """SCH-490: what can be bought changes by the minute; pods that wait keep asking for that zone."""
+    sold = [offering("spot", "z1", 1.0), offering("spot", "z2", 1.0, available=False)]
+    cluster = Growing(node_pool(), types=[shape("t", {"cpu": 4, "memory": "4Gi", "pods": 5}, sold)])
+    result = cluster.batch(app_pods(3, spread=[even()]))
+    assert (cluster.counts(), len(left(result))) == ({"z1": 1}, 2)
+
+
 @pytest.mark.parametrize("count", [4, 30])
 def test_pods_that_may_go_to_one_zone_or_another_keep_both_even(count: int) -> None:
     """kube-scheduler compares all zones any OR-term allows; the reference only those of the first."""
@@ -363,7 +378,7 @@ def test_zones_without_a_machine_for_the_pods_do_not_bound_them() -> None:
 
 @pytest.mark.parametrize(("policy", "expected"), [("Honor", 5), ("Ignore", 1)], ids=["honour", "ignore"])
 def test_zones_a_pod_cannot_go_to_bound_it_when_affinity_is_ignored(policy: str, expected: int) -> None:
-    """S-174 for zones: kube-scheduler then compares all that have nodes; the reference still leaves out those the pod cannot use."""
+    """S-174 for zones: kube-scheduler then compares all that have nodes; the reference leaves out those closed to the pod."""
     cluster = Growing(node_pool())
     cluster.batch(app_pods(5, spread=[even(node_affinity_policy=policy)], node_selector={ZONE: "z1"}))
     assert cluster.counts() == {"z1": expected}

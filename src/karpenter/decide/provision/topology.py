@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from karpenter.catalog.index import TypeIndex, TypeSet
 from karpenter.cluster.terms import NodeFilter, Relation, Term
 from karpenter.decide.provision.company import Company, Constraint, Scene
 from karpenter.decide.provision.templates import Template
@@ -32,6 +33,7 @@ class Domains:
         self._there: dict[tuple[str, NodeFilter | None], frozenset[str]] = {}
         self._to_come: dict[tuple[str, NodeFilter], frozenset[str]] = {}
         self._sold: dict[str, frozenset[str]] = {}
+        self._sales: dict[int, dict[Requirements, TypeSet]] = {}
 
     def known(self, term: Term) -> frozenset[str]:
         """The domains of nodes that a constraint counts, and of machines of that kind that pools could have (SCH-490 to SCH-492).
@@ -53,8 +55,41 @@ class Domains:
         place = (term.key, term.counted)
         known = self._to_come.get(place)
         if known is None:
-            found = (_offered(template, term.key, term.counted) for template in self._templates)
+            found = (self._offered(template, term.key, term.counted) for template in self._templates)
             known = self._to_come[place] = frozenset().union(*found)
+        return known
+
+    def _offered(self, template: Template, key: str, counted: NodeFilter) -> frozenset[str]:
+        """The domains in which a pool could have machines that a constraint counts."""
+        if counted.tolerations is not None and taints.untolerated(template.taints, counted.tolerations):
+            return frozenset()
+        if counted.alternatives is None:
+            return template.values(key)
+        return frozenset().union(*(self._offered_to(template, key, asked) for asked in counted.alternatives))
+
+    def _offered_to(self, template: Template, key: str, asked: Requirements) -> frozenset[str]:
+        """The domains in which a pool could have machines for pods that ask so, sold out or not."""
+        index = template.index
+        if not compatible(template.requirements, asked, index.well_known):
+            return frozenset()
+        requirements = template.requirements.intersect(asked)
+        types = template.types & index.matching(requirements) & index.matching(asked)
+        sales = [form for form, on in self._sales_of(index).items() if on & types and key in form]
+        if sales:
+            forms = [form.of(key).values for form in sales if compatible(requirements, form, index.well_known)]
+            return frozenset().union(*forms)
+        own = requirements.of(key)
+        found = index.values(key, types) or (own.values if types and own.operator is Op.IN else ())
+        return frozenset(value for value in found if own.allows(value))
+
+    def _sales_of(self, index: TypeIndex) -> Mapping[Requirements, TypeSet]:
+        """The ways machines are sold, each with the types sold so."""
+        known = self._sales.get(id(index))
+        if known is None:
+            known = self._sales[id(index)] = {}
+            for position, item in enumerate(index.types):
+                for offering in item.offerings:
+                    known[offering.requirements] = known.get(offering.requirements, 0) | 1 << position
         return known
 
     def sold(self, key: str) -> frozenset[str]:
@@ -67,27 +102,6 @@ class Domains:
     def may_lack(self, key: str) -> bool:
         """Whether some pool has machines without the label."""
         return any(not template.values(key) for template in self._templates)
-
-
-def _offered(template: Template, key: str, counted: NodeFilter) -> frozenset[str]:
-    """The domains in which a pool could have machines that a constraint counts."""
-    if counted.tolerations is not None and taints.untolerated(template.taints, counted.tolerations):
-        return frozenset()
-    if counted.alternatives is None:
-        return template.values(key)
-    return frozenset().union(*(_offered_to(template, key, alternative) for alternative in counted.alternatives))
-
-
-def _offered_to(template: Template, key: str, asked: Requirements) -> frozenset[str]:
-    """The domains in which a pool could have machines for pods that ask so."""
-    index = template.index
-    if not compatible(template.requirements, asked, index.well_known):
-        return frozenset()
-    requirements = template.requirements.intersect(asked)
-    types = template.types & index.matching(requirements) & index.matching(asked)
-    own = requirements.of(key)
-    found = index.values(key, types) or (own.values if types and own.operator is Op.IN else ())
-    return frozenset(value for value in found if own.allows(value))
 
 
 @dataclass(frozen=True, eq=False)

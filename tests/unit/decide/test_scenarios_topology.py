@@ -198,6 +198,22 @@ def test_followers_may_choose_among_zones_with_leaders() -> None:
     assert (cluster.domain_of("db-000"), set(cluster.counts(app="db")) <= {"z1", "z3"}) == ("z3", True)
 
 
+def test_a_company_begins_where_there_is_still_room_when_limits_leave_no_new_machine() -> None:
+    """SCH-555, SCH-233: the cheapest place is not tried for ever."""
+    cluster = Growing(node_pool(limits={"nodes": 1}))
+    pinned = app_pods(1, {"cpu": "500m"}, app="db", node_selector={KIND: "spot", ZONE: "z2"})
+    assert left(cluster.batch(pinned, app_pods(3, {"cpu": "100m"}, affinity=beside(to(key=KIND))))) == []
+    assert (cluster.per_node(), cluster.counts(KIND)) == ([4], {"spot": 4})
+
+
+def test_nobody_is_planned_on_the_strength_of_those_who_count_on_them() -> None:
+    """SCH-555: a follower by host comes only where a leader does, and so never opens a capacity type to its leaders."""
+    cluster = Growing(node_pool())
+    leaders = app_pods(2, {"cpu": "1"}, prefix="leader", spread=[even(KIND)], affinity=beside(to(key=KIND)))
+    result = cluster.batch(leaders, app_pods(2, {"cpu": "500m"}, spread=[even(KIND)], affinity=beside(to())))
+    assert (sizes(result), left(result)) == ([1], ["leader-001", "web-000", "web-001"])
+
+
 # -- anti-affinity ------------------------------------------------------------------------------------------------------
 
 

@@ -149,6 +149,8 @@ class Settling:
         self._options: dict[Place, tuple[tuple[Option, ...], Rules | None]] = {}
         #: Of each constraint by host, how many pods it means are asked of new machines.
         self._coming: defaultdict[Constraint, int] = defaultdict(int)
+        #: And in which cells.
+        self._cells_of: defaultdict[Constraint, set[tuple[tuple[str, str | None], ...]]] = defaultdict(set)
         self._steps: dict[tuple[Kin, int], _Step] = {}
         for machine in field.machines:
             machine.start_over()
@@ -291,12 +293,18 @@ class Settling:
             self._ledger.met(step.kin.company, count)
             for constraint in step.rules.met if step.rules is not None else ():
                 self._coming[constraint] += count
+                self._cells_of[constraint].add(_values(step, cell))
         return count
+
+    def _comes(self, constraint: Constraint, step: _Step, cell: Cell) -> bool:
+        """Whether somebody the constraint means may come to a machine of this cell."""
+        own = dict(_values(step, cell))
+        return any(all(own.get(key, value) == value for key, value in there) for there in self._cells_of[constraint])
 
     def askable(self, step: _Step, cell: Cell) -> int:
         """How many more may be asked of new machines at a place."""
         for constraint, itself in step.rules.near if step.rules is not None else ():
-            if not self._coming[constraint] and not (itself and constraint in self.founding):
+            if not self._comes(constraint, step, cell) and not (itself and constraint in self.founding):
                 return 0
         place = (step.kin, step.number, cell)
         cap = self._caps.get(place)
@@ -502,7 +510,9 @@ class _Cells:
         if holding:
             return holding[:1]
         buyable = [
-            (settling.market.price(options), cell) for cell in cells if (options := settling.options_in(step, cell))
+            (settling.market.price(options), cell)
+            for cell in cells
+            if settling.askable(step, cell) and (options := settling.options_in(step, cell))
         ]
         if buyable:
             return [min(buyable, key=lambda item: (item[0], _name(item[1])))[1]]
@@ -526,6 +536,11 @@ def _allows(cell: Cell, open_to: Mapping[int, set[str]], closed: Mapping[int, se
     return all(cell[place] in domains for place, domains in open_to.items()) and not any(
         cell[place] in domains for place, domains in closed.items()
     )
+
+
+def _values(step: _Step, cell: Cell) -> tuple[tuple[str, str | None], ...]:
+    """A cell's values with their keys."""
+    return tuple(zip(step.asking.keys, cell, strict=True)) if step.asking is not None else ()
 
 
 def _name(cell: Cell) -> tuple[str, ...]:

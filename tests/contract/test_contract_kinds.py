@@ -38,6 +38,8 @@ _SPECS: dict[str, dict[str, Any]] = {
     "VolumeAttachment": {
         "spec": {"attacher": "test", "nodeName": "node-1", "source": {"persistentVolumeName": "volume"}}
     },
+    "StorageClass": {"provisioner": "tests.example"},
+    "CSINode": {"spec": {"drivers": [{"name": "tests.example", "nodeID": "node-1", "allocatable": {"count": 3}}]}},
     "NodePool": {"spec": {"template": {"spec": _MACHINE}}},
     "NodeClaim": {"spec": _MACHINE},
     "KWOKNodeClass": {},

@@ -24,6 +24,7 @@ from karpenter.api.core import (
     VolumeAttachmentSpec,
 )
 from karpenter.api.meta import ObjectMeta
+from karpenter.cluster.volumes import BIND_COMPLETED
 from karpenter.kube.protocol import Kube
 from karpenter.model import pods
 
@@ -45,7 +46,8 @@ async def bound_volume(kube: Kube, claim: str, name: str) -> None:
     await kube.create(
         kinds.PERSISTENT_VOLUME_CLAIM,
         PersistentVolumeClaim(
-            metadata=ObjectMeta(name=claim, namespace="default"), spec=PersistentVolumeClaimSpec(volume_name=name)
+            metadata=ObjectMeta(name=claim, namespace="default", annotations={BIND_COMPLETED: "yes"}),
+            spec=PersistentVolumeClaimSpec(volume_name=name),
         ),
     )
 

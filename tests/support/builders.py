@@ -13,6 +13,7 @@ import msgspec
 from karpenter.api.core import (
     Affinity,
     Container,
+    CSINode,
     DaemonSet,
     DaemonSetSpec,
     Node,
@@ -22,6 +23,8 @@ from karpenter.api.core import (
     NodeSelectorTerm,
     NodeSpec,
     NodeStatus,
+    PersistentVolume,
+    PersistentVolumeClaim,
     Pod,
     PodDisruptionBudget,
     PodDisruptionBudgetSpec,
@@ -30,6 +33,7 @@ from karpenter.api.core import (
     PodTemplateSpec,
     PreferredSchedulingTerm,
     ResourceRequirements,
+    StorageClass,
     Taint,
     Toleration,
 )
@@ -277,6 +281,10 @@ def feed(state: ClusterState, objects: Iterable[Wire]) -> ClusterState:
         NodePool: state.set_pool,
         DaemonSet: state.set_daemon_set,
         PodDisruptionBudget: state.set_budget,
+        PersistentVolumeClaim: state.set_volume_claim,
+        PersistentVolume: state.set_volume,
+        StorageClass: state.set_storage_class,
+        CSINode: state.set_csi_node,
     }
     for item in objects:
         setters[type(item)](item)  # type: ignore[operator]

@@ -147,8 +147,36 @@ class PersistentVolumeClaimSource(Wire, frozen=True, kw_only=True):
     claim_name: str
 
 
-class VolumeSource(Wire, frozen=True, kw_only=True):
-    """A volume source of which only the presence matters."""
+class PersistentVolumeClaimSpec(Wire, frozen=True, kw_only=True):
+    """What a claim asks for, and the volume it has: none until one is bound to it.
+
+    An absent class is the cluster's default one, filled in when the claim is made; an empty class asks for no class at all.
+    """
+
+    storage_class_name: str | None = None
+    volume_name: str = ""
+    access_modes: tuple[str, ...] = ()
+
+
+class PersistentVolumeClaimTemplate(Wire, frozen=True, kw_only=True):
+    """The claim that is made for a pod alone."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
+
+
+class EphemeralVolumeSource(Wire, frozen=True, kw_only=True):
+    """A volume that lives as long as its pod, by a claim called after pod and volume."""
+
+    volume_claim_template: PersistentVolumeClaimTemplate = PersistentVolumeClaimTemplate()
+
+
+class InTreeDisk(Wire, frozen=True, kw_only=True):
+    """A disk a pod names without a claim; which of the names it has depends on the cloud."""
+
+    volume_id: str = msgspec.field(name="volumeID", default="")
+    pd_name: str = ""
+    disk_uri: str = msgspec.field(name="diskURI", default="")
 
 
 class Volume(Wire, frozen=True, kw_only=True):
@@ -156,11 +184,11 @@ class Volume(Wire, frozen=True, kw_only=True):
 
     name: str = ""
     persistent_volume_claim: PersistentVolumeClaimSource | None = None
-    ephemeral: VolumeSource | None = None
-    aws_elastic_block_store: VolumeSource | None = None
-    gce_persistent_disk: VolumeSource | None = None
-    azure_disk: VolumeSource | None = None
-    cinder: VolumeSource | None = None
+    ephemeral: EphemeralVolumeSource | None = None
+    aws_elastic_block_store: InTreeDisk | None = None
+    gce_persistent_disk: InTreeDisk | None = None
+    azure_disk: InTreeDisk | None = None
+    cinder: InTreeDisk | None = None
 
 
 class PodResourceClaim(Wire, frozen=True, kw_only=True):
@@ -423,10 +451,37 @@ class VolumeAttachment(Wire, frozen=True, kw_only=True):
     spec: VolumeAttachmentSpec = VolumeAttachmentSpec()
 
 
+class VolumeNodeAffinity(Wire, frozen=True, kw_only=True):
+    """Which nodes can reach a volume."""
+
+    required: NodeSelector | None = None
+
+
+class CSIVolume(Wire, frozen=True, kw_only=True):
+    """A volume of a CSI driver."""
+
+    driver: str = ""
+
+
+class VolumeSource(Wire, frozen=True, kw_only=True):
+    """A source of a volume of which only the presence matters."""
+
+
 class PersistentVolumeSpec(Wire, frozen=True, kw_only=True):
-    """Which claim a volume belongs to."""
+    """Which claim a volume belongs to, where it can be reached and what provides it."""
 
     claim_ref: ObjectReference | None = None
+    node_affinity: VolumeNodeAffinity | None = None
+    csi: CSIVolume | None = None
+    local: VolumeSource | None = None
+    host_path: VolumeSource | None = None
+    aws_elastic_block_store: VolumeSource | None = None
+    gce_persistent_disk: VolumeSource | None = None
+    azure_disk: VolumeSource | None = None
+    azure_file: VolumeSource | None = None
+    cinder: VolumeSource | None = None
+    portworx_volume: VolumeSource | None = None
+    vsphere_volume: VolumeSource | None = None
 
 
 class PersistentVolume(Wire, frozen=True, kw_only=True):
@@ -436,10 +491,10 @@ class PersistentVolume(Wire, frozen=True, kw_only=True):
     spec: PersistentVolumeSpec = PersistentVolumeSpec()
 
 
-class PersistentVolumeClaimSpec(Wire, frozen=True, kw_only=True):
-    """Which volume a claim has; empty until one is bound to it."""
+class PersistentVolumeClaimStatus(Wire, frozen=True, kw_only=True):
+    """Whether a claim is Pending, Bound or Lost."""
 
-    volume_name: str = ""
+    phase: str = ""
 
 
 class PersistentVolumeClaim(Wire, frozen=True, kw_only=True):
@@ -447,6 +502,55 @@ class PersistentVolumeClaim(Wire, frozen=True, kw_only=True):
 
     metadata: ObjectMeta = ObjectMeta()
     spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
+    status: PersistentVolumeClaimStatus = PersistentVolumeClaimStatus()
+
+
+class TopologySelectorRequirement(Wire, frozen=True, kw_only=True):
+    """A label and the values it may have."""
+
+    key: str
+    values: tuple[str, ...] = ()
+
+
+class TopologySelectorTerm(Wire, frozen=True, kw_only=True):
+    """Labels that must all fit."""
+
+    match_label_expressions: tuple[TopologySelectorRequirement, ...] = ()
+
+
+class StorageClass(Wire, frozen=True, kw_only=True):
+    """How volumes of a class are made; an absent binding mode is Immediate."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    provisioner: str = ""
+    volume_binding_mode: str = ""
+    allowed_topologies: tuple[TopologySelectorTerm, ...] = ()
+
+
+class VolumeNodeResources(Wire, frozen=True, kw_only=True):
+    """How many volumes of a driver a node can hold; absent: as many as one likes."""
+
+    count: int | None = None
+
+
+class CSINodeDriver(Wire, frozen=True, kw_only=True):
+    """A CSI driver that runs on a node."""
+
+    name: str = ""
+    allocatable: VolumeNodeResources | None = None
+
+
+class CSINodeSpec(Wire, frozen=True, kw_only=True):
+    """The CSI drivers of a node."""
+
+    drivers: tuple[CSINodeDriver, ...] = ()
+
+
+class CSINode(Wire, frozen=True, kw_only=True):
+    """What CSI drivers say about the node of the same name."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: CSINodeSpec = CSINodeSpec()
 
 
 class CustomResourceDefinition(Wire, frozen=True, kw_only=True):

@@ -92,6 +92,8 @@ PERSISTENT_VOLUME_CLAIM = Kind(
     "", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", True, core.PersistentVolumeClaim
 )
 VOLUME_ATTACHMENT = Kind("storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment", False, core.VolumeAttachment)
+STORAGE_CLASS = Kind("storage.k8s.io", "v1", "storageclasses", "StorageClass", False, core.StorageClass)
+CSI_NODE = Kind("storage.k8s.io", "v1", "csinodes", "CSINode", False, core.CSINode)
 LEASE = Kind("coordination.k8s.io", "v1", "leases", "Lease", True, core.Lease)
 CUSTOM_RESOURCE_DEFINITION = Kind(
     "apiextensions.k8s.io",
@@ -121,6 +123,8 @@ KINDS: dict[tuple[str, str], Kind[Wire]] = {
         PERSISTENT_VOLUME,
         PERSISTENT_VOLUME_CLAIM,
         VOLUME_ATTACHMENT,
+        STORAGE_CLASS,
+        CSI_NODE,
         LEASE,
         CUSTOM_RESOURCE_DEFINITION,
         NODE_POOL,

@@ -9,5 +9,16 @@ from karpenter.cluster.classes import PodClass, PodClasses
 from karpenter.cluster.nodes import NodeView
 from karpenter.cluster.snapshot import Daemon, PodGroup, Snapshot
 from karpenter.cluster.state import ClusterState
+from karpenter.cluster.volumes import PodVolumes, Volumes
 
-__all__ = ["ClusterState", "Daemon", "NodeView", "PodClass", "PodClasses", "PodGroup", "Snapshot"]
+__all__ = [
+    "ClusterState",
+    "Daemon",
+    "NodeView",
+    "PodClass",
+    "PodClasses",
+    "PodGroup",
+    "PodVolumes",
+    "Snapshot",
+    "Volumes",
+]

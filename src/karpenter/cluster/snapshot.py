@@ -10,6 +10,7 @@ from karpenter.api.core import Pod, PodDisruptionBudget, PodSpec
 from karpenter.api.karpenter import NodePool
 from karpenter.cluster.classes import PodClass
 from karpenter.cluster.nodes import NodeView
+from karpenter.cluster.volumes import Volumes
 from karpenter.model.resources import Resources
 
 #: Namespace and name of a pod.
@@ -52,7 +53,7 @@ class Snapshot:
 
     Its order never tells in which order events arrived. ``groups`` are the pods waiting for a machine; ``planned`` says on which
     view (by key) the last pass placed a pod (by uid), so that an unchanged plan stays the same plan; ``repelling`` are bound pods
-    with required anti-affinity.
+    with required anti-affinity; ``volumes`` tells what pods' volumes mean for their place.
     """
 
     groups: tuple[PodGroup, ...] = ()
@@ -62,3 +63,4 @@ class Snapshot:
     budgets: tuple[PodDisruptionBudget, ...] = ()
     repelling: tuple[tuple[Pod, str], ...] = ()
     planned: Mapping[str, str] = field(default_factory=dict)
+    volumes: Volumes = field(default_factory=Volumes)

@@ -5,6 +5,7 @@ Objects are kept by reference (the informers' own), never copied. What events ma
 * per node the sum of what its bound pods request, in all and for DaemonSets;
 * the waiting pods, by class;
 * the newest pod of every DaemonSet, bound pods with required anti-affinity;
+* volume claims, volumes and what they mean (`cluster.volumes`);
 * one cached `NodeView` per machine, thrown away when one of its parts changes.
 
 Machines are keyed by provider ID where there is one, so that a Node and its NodeClaim meet whichever comes first (SCH-072).
@@ -17,11 +18,22 @@ from datetime import datetime
 
 import msgspec
 
-from karpenter.api.core import DaemonSet, Node, Pod, PodDisruptionBudget, VolumeAttachment
+from karpenter.api.core import (
+    CSINode,
+    DaemonSet,
+    Node,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Pod,
+    PodDisruptionBudget,
+    StorageClass,
+    VolumeAttachment,
+)
 from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.cluster.classes import PodClass, PodClasses
 from karpenter.cluster.nodes import NO_USAGE, NodeView, Usage, view
 from karpenter.cluster.snapshot import Daemon, PodGroup, PodKey, Snapshot, age, pod_key
+from karpenter.cluster.volumes import VolumeIndex
 from karpenter.model import labels, pods
 from karpenter.model import resources as res
 from karpenter.model.quantity import QuantityError
@@ -56,6 +68,7 @@ class ClusterState:
         self._budgets: dict[PodKey, PodDisruptionBudget] = {}
         self._attachments: dict[str, VolumeAttachment] = {}
         self._attached: dict[str, set[str]] = {}
+        self._volumes = VolumeIndex()
         self._marked: set[str] = set()
         self._nominated_until: dict[str, datetime] = {}
         #: Pod uid to the key of the view the latest pass placed it on.
@@ -76,6 +89,8 @@ class ClusterState:
         self._class_of[key] = pod_class
         for daemon_set in _daemon_sets_of(pod):
             self._daemon_pods.setdefault(daemon_set, {})[key] = pod
+        if not pods.is_finished(pod):
+            self._volumes.set_pod(key, pod)
         if pod.spec.node_name and not pods.is_finished(pod):
             self._bound.setdefault(pod.spec.node_name, {})[key] = pod
             self._drop_usage(pod.spec.node_name)
@@ -96,6 +111,7 @@ class ClusterState:
             if not waiting:
                 del self._waiting[pod_class]
         self._repelling.pop(key, None)
+        self._volumes.drop_pod(key, pod)
         bound = self._bound.get(pod.spec.node_name)
         if bound is not None and bound.pop(key, None) is not None:
             self._drop_usage(pod.spec.node_name)
@@ -193,6 +209,38 @@ class ClusterState:
         if not names:
             del self._attached[old.spec.node_name]
 
+    def set_volume_claim(self, claim: PersistentVolumeClaim) -> None:
+        """A PersistentVolumeClaim appeared or changed."""
+        self._volumes.set_claim(claim)
+
+    def remove_volume_claim(self, key: PodKey) -> None:
+        """A PersistentVolumeClaim is gone."""
+        self._volumes.remove_claim(key)
+
+    def set_volume(self, volume: PersistentVolume) -> None:
+        """A PersistentVolume appeared or changed."""
+        self._volumes.set_volume(volume)
+
+    def remove_volume(self, name: str) -> None:
+        """A PersistentVolume is gone."""
+        self._volumes.remove_volume(name)
+
+    def set_storage_class(self, storage_class: StorageClass) -> None:
+        """A StorageClass appeared or changed."""
+        self._volumes.set_class(storage_class)
+
+    def remove_storage_class(self, name: str) -> None:
+        """A StorageClass is gone."""
+        self._volumes.remove_class(name)
+
+    def set_csi_node(self, csi_node: CSINode) -> None:
+        """A CSINode appeared or changed."""
+        self._volumes.set_csi_node(csi_node)
+
+    def remove_csi_node(self, name: str) -> None:
+        """A CSINode is gone."""
+        self._volumes.remove_csi_node(name)
+
     # -- marks our own actions leave --------------------------------------------------------------------------------
 
     def mark(self, claim_name: str) -> None:
@@ -266,6 +314,10 @@ class ClusterState:
         """The volumes attached to a node, by name of the attachment."""
         return tuple(self._attachments[name] for name in sorted(self._attached.get(node_name, ())))
 
+    def users_of_volume_claim(self, key: PodKey) -> tuple[Pod, ...]:
+        """Unfinished pods that name a PersistentVolumeClaim."""
+        return self._volumes.users(key)
+
     def waiting_pods(self) -> Iterator[Pod]:
         """Pods waiting for a machine."""
         for group in self._waiting.values():
@@ -283,6 +335,7 @@ class ClusterState:
             budgets=self.budgets(),
             repelling=tuple((self._repelling[key], node) for key, node in self._repelled_nodes()),
             planned=dict(self.planned),
+            volumes=self._volumes.picture(),
         )
 
     def _groups(self) -> Iterable[PodGroup]:

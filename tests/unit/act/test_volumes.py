@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from karpenter.api import kinds
-from karpenter.api.core import Toleration, Volume, VolumeAttachment, VolumeAttachmentSpec, VolumeSource
+from karpenter.api.core import EphemeralVolumeSource, Toleration, Volume, VolumeAttachment, VolumeAttachmentSpec
 from karpenter.api.meta import ObjectMeta, OwnerReference
 from karpenter.model import labels
 from support.attachments import Detaching, attach, bound_volume, volume
@@ -163,7 +163,7 @@ async def test_a_volume_made_for_one_pod_is_found_by_its_name(world: World) -> N
     await ready(world)
     await bound_volume(world.kube, "stays-scratch", "pv-scratch")
     await world.running(
-        "stays", "node-c", volumes=(Volume(name="scratch", ephemeral=VolumeSource()),), tolerations=STAYS
+        "stays", "node-c", volumes=(Volume(name="scratch", ephemeral=EphemeralVolumeSource()),), tolerations=STAYS
     )
     await attach(world.kube, "node-c", "pv-scratch")
     await world.kube.delete(kinds.NODE, "node-c")

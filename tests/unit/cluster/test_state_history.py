@@ -9,11 +9,24 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from karpenter.api.core import Affinity, DaemonSet, Node, Pod, PodAffinity, PodAffinityTerm, PodDisruptionBudget
+from karpenter.api.core import (
+    Affinity,
+    CSINode,
+    DaemonSet,
+    Node,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Pod,
+    PodAffinity,
+    PodAffinityTerm,
+    PodDisruptionBudget,
+    StorageClass,
+)
 from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.api.meta import LabelSelector, Wire
 from karpenter.cluster import ClusterState, Snapshot
 from support.builders import UNSCHEDULABLE, budget, claim, daemon_set, feed, node, node_pool, owner, pod, seconds
+from support.disks import csi_node, pvc, storage_class, using, zonal
 
 Event = tuple[str, Wire]
 
@@ -21,6 +34,7 @@ _APART = PodAffinityTerm(
     topology_key="kubernetes.io/hostname", label_selector=LabelSelector(match_labels={"app": "web"})
 )
 _NAMES = st.sampled_from(["a", "b", "c"])
+_MODES = st.sampled_from(["ReadWriteOnce", "ReadWriteOncePod"])
 _PROVIDERS = st.sampled_from(["", "p://1", "p://2"])
 
 
@@ -30,6 +44,7 @@ def a_pod(draw: st.DrawFn) -> Pod:
     spec: dict[str, object] = {"node_name": draw(st.sampled_from(["", "a", "b"]))}
     if draw(st.integers(0, 3)) == 0:
         spec["affinity"] = Affinity(pod_anti_affinity=PodAffinity(required=(_APART,)))
+    spec["volumes"] = using(*draw(st.sets(_NAMES, max_size=2)))
     phase = draw(st.sampled_from(["Pending", "Running", "Succeeded"]))
     conditions = (UNSCHEDULABLE,) if draw(st.booleans()) else ()
     return pod(
@@ -70,6 +85,10 @@ objects = st.one_of(
     _NAMES.map(node_pool),
     st.builds(lambda name, cpu: daemon_set(name, {"cpu": cpu}), _NAMES, st.sampled_from(["1", "lots"])),
     _NAMES.map(lambda name: budget(name, {"app": name})),
+    st.builds(lambda name, volume, mode: pvc(name, volume, "a", modes=[mode]), _NAMES, st.just("") | _NAMES, _MODES),
+    st.builds(zonal, _NAMES, st.sampled_from(["z1", "z2"])),
+    _NAMES.map(storage_class),
+    st.builds(lambda name, limit: csi_node(name, ebs=limit), _NAMES, st.sampled_from([None, 1, 2])),
 )
 histories = st.lists(st.tuples(st.sampled_from(["set", "set", "set", "remove", "look"]), objects), max_size=25)
 
@@ -88,6 +107,10 @@ def remove(state: ClusterState, item: Wire) -> None:
         NodePool: lambda: state.remove_pool(name),
         DaemonSet: lambda: state.remove_daemon_set((namespace, name)),
         PodDisruptionBudget: lambda: state.remove_budget((namespace, name)),
+        PersistentVolumeClaim: lambda: state.remove_volume_claim((namespace, name)),
+        PersistentVolume: lambda: state.remove_volume(name),
+        StorageClass: lambda: state.remove_storage_class(name),
+        CSINode: lambda: state.remove_csi_node(name),
     }
     removers[type(item)]()
 
@@ -95,7 +118,7 @@ def remove(state: ClusterState, item: Wire) -> None:
 def picture(taken: Snapshot) -> object:
     """The snapshot as plain values: classes by their key, as two states have objects of their own."""
     groups = [(group.pod_class.key, dict(group.pod_class.requests), group.pods) for group in taken.groups]
-    return (groups, taken.nodes, taken.pools, taken.daemons, taken.budgets, taken.repelling)
+    return (groups, taken.nodes, taken.pools, taken.daemons, taken.budgets, taken.repelling, taken.volumes)
 
 
 def relive(history: list[Event]) -> tuple[ClusterState, list[Wire]]:

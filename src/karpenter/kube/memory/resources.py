@@ -13,7 +13,7 @@ from karpenter.api.meta import Wire
 
 _VOLUMES = {"PersistentVolume", "PersistentVolumeClaim", "VolumeAttachment"}
 _STATUS_WITHOUT_FIELD = {"Namespace", "DaemonSet", "CustomResourceDefinition"} | _VOLUMES
-_WITHOUT_GENERATION = {"Node", "Namespace", "ConfigMap", "Event", "Lease"} | _VOLUMES
+_WITHOUT_GENERATION = {"Node", "Namespace", "ConfigMap", "Event", "Lease", "StorageClass", "CSINode"} | _VOLUMES
 _SCALABLE = {"Deployment", "ReplicaSet", "StatefulSet", "NodePool"}
 _SHORT_NAMES = {
     "Pod": ("po",),

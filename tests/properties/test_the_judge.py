@@ -11,13 +11,11 @@ from karpenter.api.core import (
     Affinity,
     Container,
     ContainerPort,
-    PersistentVolumeClaimSource,
     Pod,
     PodAffinity,
     PodAffinityTerm,
     ResourceRequirements,
     TopologySpreadConstraint,
-    Volume,
 )
 from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.api.meta import LabelSelector, LabelSelectorRequirement
@@ -28,20 +26,18 @@ from support.builders import (
     claim,
     container,
     daemon_set,
-    expr,
     node,
     node_pool,
     pod,
     pool_taint,
     replaced,
     taint,
-    term,
     tolerating,
     wanted,
     where,
 )
+from support.disks import csi_node, pv, pvc, storage_class, user, zonal
 from support.judge import World, problems, room
-from support.kube_filters import Disk
 from support.shapes import WELL_KNOWN, offering, shape
 
 ZONE, HOST, KIND = labels.ZONE, labels.HOSTNAME, labels.CAPACITY_TYPE
@@ -169,13 +165,6 @@ def spreading(name: str, *constraints: TopologySpreadConstraint, **more: object)
 
 def porter(name: str, port: int = 80, ip: str = "", **more: object) -> Pod:
     return pod(name, containers=(Container(ports=(ContainerPort(host_port=port, host_ip=ip),)),), **more)  # type: ignore[arg-type]
-
-
-def storing(name: str, *claims: str) -> Pod:
-    volumes = tuple(
-        Volume(name=each, persistent_volume_claim=PersistentVolumeClaimSource(claim_name=each)) for each in claims
-    )
-    return pod(name, volumes=volumes)
 
 
 def _resources() -> Iterable[Case]:
@@ -537,25 +526,28 @@ def _spread() -> Iterable[Case]:
 
 
 def _volumes() -> Iterable[Case]:
-    far_away = {("default", "data"): Disk((term(expr(ZONE, "In", "z2")),))}
-    keeper = storing("p", "data")
+    keeper = user("p", "data")
+    away = {"storage": (pvc("data", "disk"), zonal("disk", "z2"))}
     yield Case(
         "volume of another zone",
         plan_of(buy("c", keeper, zones=("z2",))),
         plan_of(buy("c", keeper)),
         "volume",
-        more={"disks": far_away},
+        more=away,
     )
-    disks = {("default", name): Disk(driver="csi") for name in "abc"}
-    more = {"disks": disks, "attach_limits": {"n": {"csi": 2}}}
+    asked = {"storage": (pvc("data", storage_class="standard"), storage_class("standard", {ZONE: ("z2",)}))}
     yield Case(
-        "attach limit",
-        plan_of(put("n", storing("p", "a", "b"))),
-        plan_of(put("n", storing("p", "a", "b"), storing("q", "c"))),
-        "attached",
-        [standing("n")],
-        more=more,
+        "class of another zone",
+        plan_of(buy("c", keeper, zones=("z2",))),
+        plan_of(buy("c", keeper)),
+        "volume",
+        more=asked,
     )
+    yield Case("no such claim", plan_of(buy("c", web("p"))), plan_of(buy("c", keeper)), "does not exist")
+    many = [thing for name in "abc" for thing in (pvc(name, f"disk-{name}"), pv(f"disk-{name}"))]
+    full = plan_of(put("n", user("p", "a", "b"), user("q", "c")))
+    more = {"storage": (*many, csi_node("n", ebs=2))}
+    yield Case("attach limit", plan_of(put("n", user("p", "a", "b"))), full, "attached", [standing("n")], more=more)
 
 
 CASES = [

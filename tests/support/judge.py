@@ -16,13 +16,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import cached_property
 from itertools import product
 from math import inf, prod
 from random import Random
 
-from karpenter.api.core import DaemonSet, DaemonSetSpec, Node, Pod, PodSpec, PodTemplateSpec, Taint
+from karpenter.api.core import (
+    CSINode,
+    DaemonSet,
+    DaemonSetSpec,
+    Node,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Pod,
+    PodSpec,
+    PodTemplateSpec,
+    StorageClass,
+    Taint,
+    TopologySelectorTerm,
+)
 from karpenter.api.karpenter import NodeClaim, NodePool
-from karpenter.api.meta import ObjectMeta
+from karpenter.api.meta import ObjectMeta, Wire
 from karpenter.catalog.types import InstanceType
 from karpenter.cluster.snapshot import Snapshot
 from karpenter.decide.plan import Plan, PlannedClaim
@@ -79,12 +95,29 @@ class World:
     types: Sequence[InstanceType] | Mapping[str, Sequence[InstanceType]]
     well_known: frozenset[str]
     namespaces: Namespaces = field(default_factory=dict)
-    disks: Mapping[tuple[str, str], Disk] = field(default_factory=dict)
-    #: How many volumes of a driver a node takes, by node.
-    attach_limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    #: PersistentVolumeClaims, PersistentVolumes, StorageClasses, CSINodes.
+    storage: tuple[Wire, ...] = ()
 
     def objects(self) -> list[object]:
-        return [*self.pods, *self.pools, *self.nodes, *self.claims, *self.daemons]
+        return [*self.pods, *self.pools, *self.nodes, *self.claims, *self.daemons, *self.storage]
+
+    @cached_property
+    def disks(self) -> Mapping[tuple[str, str], Disk]:
+        """What volume claims ask of nodes, by namespace and name."""
+        return dict(_disks(self.storage))
+
+    @cached_property
+    def attach_limits(self) -> Mapping[str, Mapping[str, int]]:
+        """How many volumes of a driver a node takes, by node."""
+        return {
+            item.metadata.name: {
+                driver.name: driver.allocatable.count
+                for driver in item.spec.drivers
+                if driver.allocatable is not None and driver.allocatable.count is not None
+            }
+            for item in self.storage
+            if isinstance(item, CSINode)
+        }
 
     def types_of(self, pool: str) -> Sequence[InstanceType]:
         return self.types.get(pool, ()) if isinstance(self.types, Mapping) else self.types
@@ -112,6 +145,32 @@ def seen(snapshot: Snapshot, types: Mapping[str, Sequence[InstanceType]], **more
         types=types,
         well_known=frozenset(well_known | {POOL}),
         **more,  # type: ignore[arg-type]
+    )
+
+
+def _disks(storage: Iterable[Wire]) -> Iterator[tuple[tuple[str, str], Disk]]:
+    """Bound claims are where their volume is, others where their class allows."""
+    known = {(type(item), item.metadata.name): item for item in storage}  # type: ignore[attr-defined]
+    for item in storage:
+        if isinstance(item, PersistentVolumeClaim):
+            key = (item.metadata.namespace, item.metadata.name)
+            volume = known.get((PersistentVolume, item.spec.volume_name))
+            made = known.get((StorageClass, item.spec.storage_class_name))
+            if volume is not None:
+                reach = volume.spec.node_affinity  # type: ignore[attr-defined]
+                terms = reach.required.node_selector_terms if reach is not None and reach.required is not None else ()
+                source = volume.spec.csi  # type: ignore[attr-defined]
+                yield key, Disk(terms, source.driver if source is not None else "")
+            elif made is not None:
+                yield key, Disk(tuple(map(_allowed, made.allowed_topologies)), made.provisioner)  # type: ignore[attr-defined]
+
+
+def _allowed(topology: TopologySelectorTerm) -> NodeSelectorTerm:
+    return NodeSelectorTerm(
+        match_expressions=tuple(
+            NodeSelectorRequirement(key=entry.key, operator="In", values=entry.values)
+            for entry in topology.match_label_expressions
+        )
     )
 
 

@@ -216,8 +216,10 @@ def misfits(pod: Pod, machine: Machine, disks: Mapping[tuple[str, str], Disk]) -
     if not wants_node(pod.spec, machine):
         yield f"node selector or affinity does not accept {dict(machine.labels)}"
     for name in volume_claims(pod):
-        disk = disks.get((pod.metadata.namespace, name), Disk())
-        if disk.terms and not any(term_holds(term, machine) for term in disk.terms):
+        disk = disks.get((pod.metadata.namespace, name))
+        if disk is None:
+            yield f"volume claim {name} does not exist"
+        elif disk.terms and not any(term_holds(term, machine) for term in disk.terms):
             yield f"volume claim {name} is elsewhere than {dict(machine.labels)}"
 
 
@@ -243,8 +245,10 @@ def crowding(pods: Sequence[Pod], machine: Machine, disks: Mapping[tuple[str, st
         taken += own
     attached = machine.attached | {(pod.metadata.namespace, name) for pod in pods for name in volume_claims(pod)}
     for driver, limit in machine.attach_limits.items():
-        count = sum(disks.get(key, Disk()).driver == driver for key in attached)
-        if count > limit:
+        held, count = (
+            sum(disks.get(key, Disk()).driver == driver for key in keys) for keys in (machine.attached, attached)
+        )
+        if count > max(limit, held):
             yield f"{count} volumes of {driver}, at most {limit} can be attached"
 
 

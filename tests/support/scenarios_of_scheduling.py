@@ -346,7 +346,7 @@ def _waiting(draft: Draft, kinds: tuple[str, ...]) -> Iterator[Pod]:
                 spec = _merged(spec, KINDS[kind](draft))
         if "volumes" in spec:
             own["namespace"] = draft.name
-        for number in range(draft.draw.choice([1, 2, 3, 4])):
+        for number in range(draft.draw.choice([1, 2, 3, 5])):
             created = {"creation_timestamp": seconds(number)}
             yield _pod(f"w{group}-{number}", {"cpu": "200m"}, {**own, **created}, spec)
 

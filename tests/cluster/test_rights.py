@@ -37,11 +37,6 @@ _JUSTIFIED: Mapping[Right, str] = {
     Right(
         "update", "nodeclaims/finalizers.karpenter.sh"
     ): "asked by an admission plug-in, which leaves no line in the log",
-    Right("patch", "nodepools.karpenter.sh"): "the hash of a NodePool is not kept yet",
-    **{
-        Right(verb, "leases.coordination.k8s.io", "kube-system"): "leaders are not elected yet"
-        for verb in ("get", "create", "patch")
-    },
 }
 #: Whoever may list objects has read them: these give nothing more, and client tools expect them together.
 _READING = frozenset({"get", "list", "watch"})
@@ -137,11 +132,16 @@ def journey(account: Account, running: Controller) -> None:
     plane.request("DELETE", f"{_NODES}/{name(other)}")
     plane.until(lambda: Right("create", "pods/eviction") in used(account.calls()), "evictions")
     plane.apply(web(0))
-    plane.until(
-        lambda: Right("get", "persistentvolumes") in used(account.calls()), "a look at the volume that is attached"
-    )
+    plane.until(lambda: "volume attached" in waiting_for(plane, name(other)), "the attached volume to be waited for")
     plane.delete(attachment)
     plane.until(lambda: nothing_is_left(plane), "machines to go")
+
+
+def waiting_for(plane: ControlPlane, node: str) -> str:
+    """What the claim of a node says about volumes that are not detached yet."""
+    found = (claim["status"] for claim in items(plane, _CLAIMS))
+    conditions = (item for status in found if status.get("nodeName") == node for item in status["conditions"])  # type: ignore[attr-defined]
+    return "".join(item["message"] for item in conditions if item["type"] == "VolumesDetached")
 
 
 def with_volumes(node: str) -> list[Json]:

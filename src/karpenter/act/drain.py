@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 import msgspec
 import structlog
 
-from karpenter.act import culprits, protection
+from karpenter.act import culprits, protection, volumes
 from karpenter.act.draft import Draft
 from karpenter.act.events import NORMAL, WARNING, Happening, about_node, shortened
 from karpenter.act.evict import Evictor, first_tier
@@ -22,7 +22,6 @@ from karpenter.act.force import Forcer, is_forced
 from karpenter.act.instances import Instances
 from karpenter.act.patching import difference
 from karpenter.act.stuck import Messages, Reporter
-from karpenter.act.volumes import Volumes
 from karpenter.act.world import World
 from karpenter.api.core import Node, Pod
 from karpenter.api.karpenter import NodeClaim
@@ -122,7 +121,6 @@ class Drainer:
         self._evictor = evictor
         self._forcer = Forcer(world)
         self._instances = Instances(world)
-        self._volumes = Volumes(world)
         self._reporter = Reporter(world)
         self._messages = Messages()
         self._vanished: dict[str, Node] = {}
@@ -170,7 +168,6 @@ class Drainer:
     async def _follow(self, gone: Node) -> None:
         """A Node went: so does its claim, also when somebody took the finalizer off and so the drain away (DIS-S294)."""
         self._reporter.forget(gone.metadata.uid)
-        self._volumes.forget(gone.metadata.name)
         for kind in (_DRAINED, _DETACHED):
             self._messages.forget(f"{gone.metadata.uid}/{kind}")
         claim = self._claim_of(gone.spec.provider_id)
@@ -206,7 +203,7 @@ class Drainer:
         if is_new:
             # The claim has changed: what is known of it now could not be written any more.
             return DRAIN_POLL_SECONDS
-        held = await self._drain(ending) or await self._detach(ending) or await self._end_instance(ending)
+        held = await self._drain(ending) or self._detach(ending) or await self._end_instance(ending)
         await self._write(ending)
         if held is None:
             await self._release(node)
@@ -326,9 +323,9 @@ class Drainer:
 
     # -- volumes --------------------------------------------------------------------------------------------------------
 
-    async def _detach(self, ending: _Ending) -> _Held | None:
+    def _detach(self, ending: _Ending) -> _Held | None:
         """Wait until volumes are detached, or the time is up (DIS-540 to DIS-542)."""
-        attached = await self._volumes.attached(ending.name)
+        attached = volumes.awaited(self._world.state, ending.name, ending.now)
         if not attached:
             ending.set(_DETACHED, conditions.TRUE)
             return None
@@ -340,8 +337,7 @@ class Drainer:
         self._world.events.publish(
             Happening(about_node(ending.node.metadata), NORMAL, "AwaitingVolumeDetachment", text)
         )
-        owners = await self._volumes.claims_of(ending.name, attached)
-        found = [culprits.of_volume(item, owner) for item, owner in zip(attached, owners, strict=True)]
+        found = [culprits.of_volume(item, volumes.claim_of(self._world.state, item)) for item in attached]
         self._wait(ending, _DETACHED, "AwaitingVolumeDetachment", found)
         return _Held(DRAIN_POLL_SECONDS, found)
 

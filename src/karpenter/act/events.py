@@ -30,6 +30,8 @@ from karpenter.model.validation import Finding
 
 NORMAL = "Normal"
 WARNING = "Warning"
+#: Why a NodePool is not used: reason of its ValidationSucceeded condition, and of the event that says so.
+NODE_POOL_INVALID = "NodePoolValidationFailed"
 
 _DEFAULT_SILENCE = timedelta(minutes=2)
 _FORGET_EVERY = timedelta(minutes=1)
@@ -233,6 +235,12 @@ def advice_events(pool: NodePool, findings: Iterable[Finding]) -> tuple[Happenin
         )
         for finding in findings
     )
+
+
+def invalid_event(pool: NodePool, why: str) -> Happening:
+    """That a pool contradicts the rules and is not used, as a warning to its owner (API-640). Told again after an edit."""
+    values = (str(pool.metadata.generation), why)
+    return Happening(about_pool(pool.metadata), WARNING, NODE_POOL_INVALID, why, values, _ADVICE_SILENCE)
 
 
 def shortened(names: Sequence[str], most: int = 5) -> str:

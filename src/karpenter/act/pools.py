@@ -13,7 +13,7 @@ import msgspec
 import structlog
 
 from karpenter.act.capacities import Capacities
-from karpenter.act.events import advice_events
+from karpenter.act.events import NODE_POOL_INVALID, advice_events, invalid_event
 from karpenter.act.patching import difference
 from karpenter.act.stamping import stamp
 from karpenter.act.world import World
@@ -131,11 +131,13 @@ class PoolKeeper:
         known = self._read.get(meta.name)
         if known is None or (known.uid, known.generation) != (meta.uid, meta.generation):
             known = self._read[meta.name] = _Read(meta.uid, meta.generation, validated(pool))
-            self._advise(pool)
+            self._tell(pool, known.validated)
         return known.validated
 
-    def _advise(self, pool: NodePool) -> None:
-        """Tell the owner what is legal and probably not meant (API-078, API-088)."""
+    def _tell(self, pool: NodePool, judged: Condition) -> None:
+        """Tell the owner why the pool is not used, and what is legal and probably not meant (API-640, API-078, API-088)."""
+        if judged.status == conditions.FALSE:
+            self._world.events.publish(invalid_event(pool, judged.message))
         self._world.events.publish(*advice_events(pool, validation.advise(pool, self._enabled)))
         for wrong in wrong_values(pool):
             _log.error(
@@ -170,9 +172,7 @@ def validated(pool: NodePool) -> Condition:
     if not findings:
         return Condition(type="ValidationSucceeded", status=conditions.TRUE)
     text = "; ".join(str(finding) for finding in findings)
-    return Condition(
-        type="ValidationSucceeded", status=conditions.FALSE, reason="NodePoolValidationFailed", message=text
-    )
+    return Condition(type="ValidationSucceeded", status=conditions.FALSE, reason=NODE_POOL_INVALID, message=text)
 
 
 @dataclass(frozen=True)

@@ -61,8 +61,8 @@ class Prices:
         return next((position for position in self.order if types >> position & 1), -1)
 
 
-class _Axis:
-    """One resource: which types have at least (or at most) a given amount of it."""
+class Axis:
+    """One resource: which of a list (types, machines) have at least, or at most, a given amount of it, as bit sets."""
 
     __slots__ = ("_amounts", "_at_least", "_at_most")
 
@@ -76,12 +76,15 @@ class _Axis:
         self._at_least: tuple[TypeSet, ...] = (*reversed(tuple(accumulate(reversed(sets), or_))), 0)
 
     def at_least(self, amount: int) -> TypeSet:
+        """Those with so much or more."""
         return self._at_least[bisect_left(self._amounts, amount)]
 
     def at_most(self, amount: int) -> TypeSet:
+        """Those with so much or less."""
         return self._at_most[bisect_right(self._amounts, amount)]
 
     def largest_within(self, amount: int) -> int:
+        """The largest amount there is that is no more than this; this itself where there is none."""
         place = bisect_right(self._amounts, amount)
         return self._amounts[place - 1] if place else amount
 
@@ -97,8 +100,8 @@ class TypeIndex:
         self._forms = _forms(self.types)
         self._offered = _offered(self.types)
         self._offering_keys = frozenset(key for requirements in self._offered for key in requirements)
-        self._allocatable = _axes([item.allocatable for item in self.types])
-        self._capacity = _axes([item.capacity for item in self.types])
+        self._allocatable = axes([item.allocatable for item in self.types])
+        self._capacity = axes([item.capacity for item in self.types])
         self._matching = lru_cache(_REMEMBERED)(self._match)
         self._prices = lru_cache(_REMEMBERED)(self._price)
         self._implying = lru_cache(_REMEMBERED)(self._imply)
@@ -137,6 +140,13 @@ class TypeIndex:
             if form.intersect(held).implies(asked):
                 found |= types
         return found
+
+    def values(self, key: str, types: TypeSet) -> frozenset[str]:
+        """The values of a label that these types may have."""
+        forms = self._forms.get(key)
+        if forms is None:
+            return frozenset()
+        return frozenset(value for value, having in forms.by_value.items() if having & types)
 
     def buyable(self, requirements: Requirements) -> TypeSet:
         """Types with an available offering the requirements accept: the O of SCH-331."""
@@ -344,9 +354,10 @@ def _offered(types: Sequence[InstanceType]) -> dict[Requirements, list[tuple[int
     return found
 
 
-def _axes(lists: Sequence[Resources]) -> dict[str, _Axis]:
+def axes(lists: Sequence[Resources]) -> dict[str, Axis]:
+    """One axis per resource that any of the lists names; one that lacks it has none of it."""
     names = {name for resources in lists for name in resources}
-    return {name: _Axis([resources.get(name, 0) for resources in lists]) for name in sorted(names)}
+    return {name: Axis([resources.get(name, 0) for resources in lists]) for name in sorted(names)}
 
 
 def _rank(offering: Offering) -> tuple[float, str, str]:

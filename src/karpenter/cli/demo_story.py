@@ -14,7 +14,7 @@ import msgspec
 import yaml
 
 from karpenter.api import kinds
-from karpenter.api.core import Deployment, PodTemplateSpec
+from karpenter.api.core import Deployment
 from karpenter.api.meta import Wire
 from karpenter.cli.demo_text import plural
 from karpenter.sim import Stage, traces
@@ -80,25 +80,13 @@ class Story:
 
 def story(pod_count: int, seed: int) -> Story:
     """The story of so many pods; the same seed tells the same one."""
-    everything = [_patient(item) for item in traces.microservices(seed, pod_count)]
+    everything = list(traces.microservices(seed, pod_count))
     services: list[Deployment] = []
     planned = 0
     while everything and planned < pod_count * (1 - _RUSH_SHARE):
         services.append(everything.pop(0))
         planned += _replicas(services[-1])
     return Story(tuple(services), tuple(everything))
-
-
-def _patient(item: Deployment) -> Deployment:
-    """Spread over zones as far as it goes: a service that rather waits than leans on one zone is not this story's subject."""
-    template = item.spec.template
-    soft = tuple(
-        msgspec.structs.replace(each, when_unsatisfiable="ScheduleAnyway")
-        for each in template.spec.topology_spread_constraints
-    )
-    pod = msgspec.structs.replace(template.spec, topology_spread_constraints=soft)
-    spec = msgspec.structs.replace(item.spec, template=PodTemplateSpec(metadata=template.metadata, spec=pod))
-    return msgspec.structs.replace(item, spec=spec)
 
 
 def _replicas(item: Deployment) -> int:

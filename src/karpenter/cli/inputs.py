@@ -4,7 +4,7 @@ An object is checked as an API server would check it, and beyond: what our own k
 what no controller could use, quantities that are none. Whoever has no cluster to ask learns it here.
 
 Offline there is no scheduler and no controller either, so their part is assumed: NodePools are ready, and a pod that waits
-and was never looked at counts as looked at and found without a node.
+and was never looked at counts as looked at and found without a node. Claims of ephemeral volumes are made.
 """
 
 from __future__ import annotations
@@ -17,17 +17,30 @@ from typing import TypeVar
 import msgspec
 
 from karpenter.api import kinds
-from karpenter.api.core import Container, DaemonSet, Node, Pod, PodDisruptionBudget, PodSpec
+from karpenter.api.core import (
+    Container,
+    CSINode,
+    DaemonSet,
+    Node,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Pod,
+    PodDisruptionBudget,
+    PodSpec,
+    StorageClass,
+)
 from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.api.kinds import Kind
 from karpenter.api.kwok import KWOKNodeClass
 from karpenter.api.meta import Condition, ObjectMeta, Wire
+from karpenter.cli import volume_claims
 from karpenter.cli.documents import Document, Malformed, documents
 from karpenter.model import validation
 from karpenter.model.schema import Finding
 from karpenter.model.schema import at as member
 
-Planned = Pod | Node | NodePool | NodeClaim | DaemonSet | PodDisruptionBudget | KWOKNodeClass
+_Storage = PersistentVolumeClaim | PersistentVolume | StorageClass | CSINode
+Planned = Pod | Node | NodePool | NodeClaim | DaemonSet | PodDisruptionBudget | KWOKNodeClass | _Storage
 T = TypeVar("T", bound=Wire)
 
 #: What a plan reads. Of node classes only the correctness is looked at: offline, pools do not need theirs.
@@ -38,6 +51,10 @@ _USED = (
     kinds.NODE_CLAIM,
     kinds.DAEMON_SET,
     kinds.POD_DISRUPTION_BUDGET,
+    kinds.PERSISTENT_VOLUME_CLAIM,
+    kinds.PERSISTENT_VOLUME,
+    kinds.STORAGE_CLASS,
+    kinds.CSI_NODE,
     kinds.KWOK_NODE_CLASS,
 )
 _BY_NAME: dict[tuple[str, str], Kind[Wire]] = {(kind.api_version, kind.name): kind for kind in _USED}  # type: ignore[misc]
@@ -59,6 +76,10 @@ class Objects:
     claims: list[NodeClaim] = field(default_factory=list)
     daemon_sets: list[DaemonSet] = field(default_factory=list)
     budgets: list[PodDisruptionBudget] = field(default_factory=list)
+    volume_claims: list[PersistentVolumeClaim] = field(default_factory=list)
+    volumes: list[PersistentVolume] = field(default_factory=list)
+    storage_classes: list[StorageClass] = field(default_factory=list)
+    csi_nodes: list[CSINode] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
     live: bool = False
@@ -78,6 +99,19 @@ class Objects:
                 self.daemon_sets.append(obj)
             case PodDisruptionBudget():
                 self.budgets.append(obj)
+            case PersistentVolumeClaim() | PersistentVolume() | StorageClass() | CSINode():
+                self._add_storage(obj)
+
+    def _add_storage(self, obj: _Storage) -> None:
+        match obj:
+            case PersistentVolumeClaim():
+                self.volume_claims.append(obj)
+            case PersistentVolume():
+                self.volumes.append(obj)
+            case StorageClass():
+                self.storage_classes.append(obj)
+            case CSINode():
+                self.csi_nodes.append(obj)
 
 
 class _Name(msgspec.Struct, rename="camel"):
@@ -137,7 +171,9 @@ def read(paths: Iterable[str], well_known: frozenset[str]) -> Objects:
         else:
             for item in _objects(_Place(document), document.data, "", ""):
                 reader.take(item)
-    return reader.objects
+    found = reader.objects
+    found.volume_claims = volume_claims.completed(found.volume_claims, found.pods, found.storage_classes)
+    return found
 
 
 def _objects(place: _Place, data: bytes | msgspec.Raw, api_version: str, kind: str) -> Iterator[_Object]:

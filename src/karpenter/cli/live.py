@@ -14,6 +14,7 @@ from karpenter.cli.inputs import Objects
 from karpenter.kube import config, errors
 from karpenter.kube.explain import explain
 from karpenter.kube.protocol import Reader
+from karpenter.kube.where_served import WhereServed
 from karpenter.model import validation
 
 T = TypeVar("T", bound=Wire)
@@ -46,6 +47,12 @@ async def _from(connection: config.Connection) -> Objects:
 async def collect(reader: Reader) -> Objects:
     """All objects a plan reads. Raises ``errors.KubeError``."""
     objects = Objects(live=True)
+    await asyncio.gather(_collect_machines_and_pods(reader, objects), _collect_storage(reader, objects))
+    _drop_unreadable(objects)
+    return objects
+
+
+async def _collect_machines_and_pods(reader: Reader, objects: Objects) -> None:
     (
         objects.pools,
         objects.claims,
@@ -61,8 +68,16 @@ async def collect(reader: Reader) -> Objects:
         _listed(reader, kinds.POD_DISRUPTION_BUDGET, objects),
         _listed(reader, kinds.POD, objects),
     )
-    _drop_unreadable(objects)
-    return objects
+
+
+async def _collect_storage(reader: Reader, objects: Objects) -> None:
+    storage = WhereServed(reader)
+    objects.volume_claims, objects.volumes, objects.storage_classes, objects.csi_nodes = await asyncio.gather(
+        _listed(reader, kinds.PERSISTENT_VOLUME_CLAIM, objects),
+        _listed(reader, kinds.PERSISTENT_VOLUME, objects),
+        _listed(storage, kinds.STORAGE_CLASS, objects),
+        _listed(storage, kinds.CSI_NODE, objects),
+    )
 
 
 async def _listed(reader: Reader, kind: Kind[T], objects: Objects) -> list[T]:

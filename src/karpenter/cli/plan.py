@@ -170,9 +170,21 @@ def _state(objects: Objects) -> ClusterState:
         state.set_daemon_set(daemon_set)
     for budget in objects.budgets:
         state.set_budget(budget)
+    _add_storage(state, objects)
     for pod in objects.pods:
         state.set_pod(pod)
     return state
+
+
+def _add_storage(state: ClusterState, objects: Objects) -> None:
+    for claim in objects.volume_claims:
+        state.set_volume_claim(claim)
+    for volume in objects.volumes:
+        state.set_volume(volume)
+    for storage_class in objects.storage_classes:
+        state.set_storage_class(storage_class)
+    for csi_node in objects.csi_nodes:
+        state.set_csi_node(csi_node)
 
 
 def _report(found: Plan, catalogue: _Catalogue, decision_seconds: float) -> Report:

@@ -20,6 +20,7 @@ import structlog
 from karpenter.catalog.types import InstanceType
 from karpenter.control import health, inspection
 from karpenter.control.apart import Alone, Apart, Leadership
+from karpenter.control.complaints import Complaints
 from karpenter.control.debug import Scene, picture
 from karpenter.control.http import Address, HttpServer
 from karpenter.control.leadership import Candidate, Election, LeadershipLost
@@ -43,9 +44,8 @@ from karpenter.providers.measured import MeasuredProvider
 from karpenter.providers.simulated import Faults, Machines, SimulatedProvider
 from karpenter.telemetry import Build, Metrics
 
-#: How often a process looks for what keeps it from being ready: while all is well, and once it has said what it is.
+#: How often a process looks for what keeps it from its work.
 _LOOK_SECONDS = 1.0
-_COMPLAIN_SECONDS = 10.0
 #: Requests per second of the stand-in for machines, which would have a client each.
 _STAND_IN_QPS = 2000
 #: More than an election ever asks for: a renewal must not wait (OPS-361).
@@ -207,17 +207,16 @@ class _Beside:
         return picture(scene, manager.world.clock.now())
 
     async def _complain(self) -> None:
-        """While the API server cannot be used, say why and what to do, once per cause until all is well again."""
-        said: set[str] = set()
+        """While the API server cannot be used, say why and what to do; and when it can again."""
+        complaints = Complaints(lambda fault: explain(fault, _shown(self._kube.server)))
+        now = asyncio.get_running_loop().time
         while True:
-            lines = {explain(fault, _shown(self._kube.server)) for fault in self._faults()}
-            for line in sorted(lines - said):
+            news = complaints.hear(self._faults(), now())
+            for line in news.lines:
                 _log.error("the API server cannot be used", error=line)
-            if said and not lines:
+            if news.is_over:
                 _log.info("the API server can be used again")
-            # Causes that come in turns, such as a connection refused and one cut off, are no news each time.
-            said = said | lines if lines else set()
-            await asyncio.sleep(_COMPLAIN_SECONDS if lines else _LOOK_SECONDS)
+            await asyncio.sleep(_LOOK_SECONDS)
 
 
 # -- the end ------------------------------------------------------------------------------------------------------------------

@@ -1,18 +1,23 @@
 """Pods that scheduling cannot tell apart form one class; all deciding is done per class, never per pod (SCH-900.1).
 
 Two pods are of one class when everything the decision reads of them is equal: requests, node selector and affinity,
-tolerations, ports, volumes, device claims and constraints. The key is the encoded form of exactly those fields, which costs a few
-microseconds, so a thousand replicas are parsed once. Classes live as long as a pod of theirs does.
+tolerations, ports, device claims and what they say about other pods. The key is the encoded form of exactly those fields,
+which costs a few microseconds, so a thousand replicas are parsed once. Classes live as long as a pod of theirs does. How a
+pod looks to others (its ``Face``) and the volumes it waits for are no part of its class: replicas that differ only there are
+packed as one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
+from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 import msgspec
 
-from karpenter.api.core import Affinity, Container, NodeSelectorTerm, Pod, PodSpec, Volume
+from karpenter.api.core import Affinity, Container, NodeSelectorTerm, Pod, PodSpec
+from karpenter.cluster.terms import Terms, has_terms, labels_read, terms_of
 from karpenter.model import labels, pods
 from karpenter.model import resources as res
 from karpenter.model.requirements import Op, Requirement, Requirements, requirement
@@ -24,9 +29,10 @@ _encoder = msgspec.json.Encoder(order="deterministic")
 class PodClass:
     """What all pods of the class have in common. Compared by identity: equal keys give the same object."""
 
-    def __init__(self, key: bytes, spec: PodSpec, requests: Resources) -> None:
+    def __init__(self, key: bytes, pod: Pod, requests: Resources) -> None:
         self.key = key
-        self.spec = spec
+        self.spec = pod.spec
+        self._meta = pod.metadata
         #: Effective requests of one pod, ``pods: 1`` included.
         self.requests = requests
 
@@ -42,6 +48,16 @@ class PodClass:
         return tuple(self.selector.intersect(of_term(term)) for term in terms) if terms else (self.selector,)
 
     @cached_property
+    def terms(self) -> Terms:
+        """What the pods say about other pods."""
+        return terms_of(self._meta, self.spec, self.alternatives)
+
+    @cached_property
+    def ports(self) -> tuple[HostPort, ...]:
+        """Ports of its host that a pod takes."""
+        return ports_of(self.spec)
+
+    @cached_property
     def preferences(self) -> tuple[Requirements, ...]:
         """Preferred node affinity, heaviest first; equal weights in the order written (SCH-160)."""
         affinity = self.spec.affinity.node_affinity if self.spec.affinity else None
@@ -55,34 +71,37 @@ class PodClasses:
     def __init__(self) -> None:
         self._by_key: WeakValueDictionary[bytes, PodClass] = WeakValueDictionary()
         #: Stands for bound pods whose requests do not parse: they are there, but what they hold is unknown.
-        self.unreadable = PodClass(b"", PodSpec(), {res.PODS: res.ONE})
+        self.unreadable = PodClass(b"", Pod(), {res.PODS: res.ONE})
 
     def of(self, pod: Pod) -> PodClass:
         """The class of a pod. Raises ``quantity.QuantityError`` when its requests do not parse."""
         key = _key(pod)
         known = self._by_key.get(key)
         if known is None:
-            known = self._by_key[key] = PodClass(key, pod.spec, pods.requests(pod))
+            known = self._by_key[key] = PodClass(key, pod, pods.requests(pod))
         return known
 
 
 def _key(pod: Pod) -> bytes:
-    """Only what decisions read: names of containers and volumes, soft constraints nobody honours yet and priority would split
-    replicas of different workloads that are the same to a machine."""
+    """Only what decisions read: names of containers and volumes and priority would split replicas of different workloads that
+    are the same to a machine."""
     spec, status = pod.spec, pod.status
-    seen = (
-        [_of_container(container, spec) for container in spec.containers],
-        [_of_container(container, spec) for container in spec.init_containers],
+    seen: tuple[object, ...] = (
+        [(container.resources, container.restart_policy) for container in spec.containers],
+        [(container.resources, container.restart_policy) for container in spec.init_containers],
         spec.node_selector,
         spec.os,
         spec.tolerations,
-        _of_affinity(spec.affinity),
-        [spread for spread in spec.topology_spread_constraints if spread.when_unsatisfiable != "ScheduleAnyway"],
+        spec.affinity,
+        spec.topology_spread_constraints,
         spec.resources,
         spec.overhead,
-        [volume for volume in spec.volumes if volume != Volume(name=volume.name)],
-        spec.resource_claims,
+        ports_of(spec),
+        [claim.name for claim in spec.resource_claims],
     )
+    if has_terms(spec):
+        own = pod.metadata.labels
+        seen = (*seen, pod.metadata.namespace, [(key, own.get(key)) for key in labels_read(spec)])
     if not (
         status.container_statuses or status.init_container_statuses or status.resources or status.allocated_resources
     ):
@@ -99,14 +118,38 @@ def _key(pod: Pod) -> bytes:
     return _encoder.encode((seen, held, [(condition.type, condition.reason) for condition in resizing]))
 
 
-def _of_container(container: Container, spec: PodSpec) -> tuple[object, ...]:
-    return (container.resources, container.restart_policy, host_ports(container, spec))
+class HostPort(NamedTuple):
+    """A port of the host. ``ip`` is ``0.0.0.0`` where a pod names none."""
+
+    ip: str
+    port: int
+    protocol: str
+
+    def collides(self, other: HostPort) -> bool:
+        """Whether both cannot be taken on one host (SCH-416)."""
+        same = self.port == other.port and self.protocol == other.protocol
+        return same and (self.ip == other.ip or self.ip in _ANY_IP or other.ip in _ANY_IP)
+
+    def __str__(self) -> str:
+        return f"IP: {self.ip}, Port: {self.port}, Proto: {self.protocol}"
 
 
-def host_ports(container: Container, spec: PodSpec) -> tuple[int, ...]:
-    """Ports the container takes of its host; in the host's network those are all its ports."""
-    taken = (port.host_port or (port.container_port if spec.host_network else 0) for port in container.ports)
-    return tuple(port for port in taken if port)
+_ANY_IP = frozenset({"0.0.0.0", "::"})
+
+
+def ports_of(spec: PodSpec) -> tuple[HostPort, ...]:
+    """Ports of its host that a pod takes (SCH-415), sidecars included (its Beyond); in the host's network those are
+    all its ports.
+    """
+    sidecars = (container for container in spec.init_containers if container.restart_policy == "Always")
+    return tuple(port for container in (*spec.containers, *sidecars) for port in _ports(container, spec))
+
+
+def _ports(container: Container, spec: PodSpec) -> Iterator[HostPort]:
+    for port in container.ports:
+        number = port.host_port or (port.container_port if spec.host_network else 0)
+        if number:
+            yield HostPort(port.host_ip or "0.0.0.0", number, port.protocol or "TCP")
 
 
 def selector_of(spec: PodSpec) -> Requirements:
@@ -114,13 +157,6 @@ def selector_of(spec: PodSpec) -> Requirements:
     own = [requirement(key, Op.IN, (value,)) for key, value in spec.node_selector.items()]
     system = [requirement(labels.OS, Op.IN, (spec.os.name,))] if spec.os is not None and spec.os.name else []
     return Requirements((*own, *system))
-
-
-def _of_affinity(affinity: Affinity | None) -> object:
-    if affinity is None:
-        return None
-    near, far = affinity.pod_affinity, affinity.pod_anti_affinity
-    return (affinity.node_affinity, near.required if near else (), far.required if far else ())
 
 
 def required_terms(affinity: Affinity | None) -> tuple[NodeSelectorTerm, ...]:

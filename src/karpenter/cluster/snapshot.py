@@ -9,7 +9,9 @@ from datetime import UTC, datetime
 from karpenter.api.core import Pod, PodDisruptionBudget, PodSpec
 from karpenter.api.karpenter import NodePool
 from karpenter.cluster.classes import PodClass
+from karpenter.cluster.faces import Counts, Face
 from karpenter.cluster.nodes import NodeView
+from karpenter.cluster.terms import Term
 from karpenter.cluster.volumes import Volumes
 from karpenter.model.resources import Resources
 
@@ -32,9 +34,10 @@ def age(pod: Pod) -> tuple[datetime, str, str, str]:
 
 @dataclass(frozen=True)
 class PodGroup:
-    """Pods of one class that wait for a place, oldest first, ties by uid."""
+    """Pods of one class and one look that wait for a place, oldest first, ties by uid."""
 
     pod_class: PodClass
+    face: Face
     pods: tuple[Pod, ...]
 
 
@@ -52,8 +55,9 @@ class Snapshot:
     """Everything a decision reads.
 
     Its order never tells in which order events arrived. ``groups`` are the pods waiting for a machine; ``planned`` says on which
-    view (by key) the last pass placed a pod (by uid), so that an unchanged plan stays the same plan; ``repelling`` are bound pods
-    with required anti-affinity; ``volumes`` tells what pods' volumes mean for their place.
+    view (by key) the last pass placed a pod (by uid), so that an unchanged plan stays the same plan. ``census`` counts the
+    bound pods of every look by node, ``repelling`` those with required anti-affinity by their terms; ``namespaces`` are their
+    labels; ``volumes`` tells what pods' volumes mean for their place.
     """
 
     groups: tuple[PodGroup, ...] = ()
@@ -61,6 +65,8 @@ class Snapshot:
     pools: tuple[NodePool, ...] = ()
     daemons: tuple[Daemon, ...] = ()
     budgets: tuple[PodDisruptionBudget, ...] = ()
-    repelling: tuple[tuple[Pod, str], ...] = ()
+    census: Mapping[Face, Counts] = field(default_factory=dict)
+    repelling: Mapping[tuple[Term, ...], Counts] = field(default_factory=dict)
+    namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     planned: Mapping[str, str] = field(default_factory=dict)
     volumes: Volumes = field(default_factory=Volumes)

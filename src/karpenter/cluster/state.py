@@ -3,8 +3,9 @@
 Objects are kept by reference (the informers' own), never copied. What events maintain:
 
 * per node the sum of what its bound pods request, in all and for DaemonSets;
-* the waiting pods, by class;
-* the newest pod of every DaemonSet, bound pods with required anti-affinity;
+* the waiting pods, by class and look;
+* how many pods of each look are on which node, and of those with required anti-affinity;
+* the newest pod of every DaemonSet;
 * volume claims, volumes and what they mean (`cluster.volumes`);
 * one cached `NodeView` per machine, thrown away when one of its parts changes.
 
@@ -13,7 +14,7 @@ Machines are keyed by provider ID where there is one, so that a Node and its Nod
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 
 import msgspec
@@ -21,6 +22,7 @@ import msgspec
 from karpenter.api.core import (
     CSINode,
     DaemonSet,
+    Namespace,
     Node,
     PersistentVolume,
     PersistentVolumeClaim,
@@ -31,8 +33,10 @@ from karpenter.api.core import (
 )
 from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.cluster.classes import PodClass, PodClasses
+from karpenter.cluster.faces import Face, Tally, face_of, is_counted
 from karpenter.cluster.nodes import NO_USAGE, NodeView, Usage, view
 from karpenter.cluster.snapshot import Daemon, PodGroup, PodKey, Snapshot, age, pod_key
+from karpenter.cluster.terms import Term
 from karpenter.cluster.volumes import VolumeIndex
 from karpenter.model import labels, pods
 from karpenter.model import resources as res
@@ -53,10 +57,12 @@ class ClusterState:
         self._classes = PodClasses()
         self._pods: dict[PodKey, Pod] = {}
         self._class_of: dict[PodKey, PodClass] = {}
-        self._waiting: dict[PodClass, dict[PodKey, Pod]] = {}
+        self._waiting: dict[tuple[PodClass, Face], dict[PodKey, Pod]] = {}
         self._bound: dict[str, dict[PodKey, Pod]] = {}
         self._usage: dict[str, Usage] = {}
-        self._repelling: dict[PodKey, Pod] = {}
+        self._census: Tally[Face] = Tally()
+        self._repelling: Tally[tuple[Term, ...]] = Tally()
+        self._namespaces: Mapping[str, Mapping[str, str]] = {}
         self._nodes: dict[str, Node] = {}
         self._claims: dict[str, NodeClaim] = {}
         self._nodes_of_provider = _Names()
@@ -94,10 +100,16 @@ class ClusterState:
         if pod.spec.node_name and not pods.is_finished(pod):
             self._bound.setdefault(pod.spec.node_name, {})[key] = pod
             self._drop_usage(pod.spec.node_name)
-            if _repels(pod):
-                self._repelling[key] = pod
+            self._count(pod, pod_class, 1)
         elif pods.is_provisionable(pod) and pod_class is not self._classes.unreadable:
-            self._waiting.setdefault(pod_class, {})[key] = pod
+            self._waiting.setdefault((pod_class, face_of(pod)), {})[key] = pod
+
+    def _count(self, pod: Pod, pod_class: PodClass, number: int) -> None:
+        if is_counted(pod):
+            self._census.add(face_of(pod), pod.spec.node_name, number)
+        repelling = pod_class.terms.repelling if pod.spec.affinity is not None else ()
+        if repelling:
+            self._repelling.add(repelling, pod.spec.node_name, number)
 
     def remove_pod(self, key: PodKey) -> None:
         """A pod is gone."""
@@ -105,16 +117,13 @@ class ClusterState:
         if pod is None:
             return
         pod_class = self._class_of.pop(key)
-        waiting = self._waiting.get(pod_class)
-        if waiting is not None:
-            waiting.pop(key, None)
-            if not waiting:
-                del self._waiting[pod_class]
-        self._repelling.pop(key, None)
         self._volumes.drop_pod(key, pod)
+        if not pod.spec.node_name:
+            self._wait_no_more(pod_class, pod)
         bound = self._bound.get(pod.spec.node_name)
         if bound is not None and bound.pop(key, None) is not None:
             self._drop_usage(pod.spec.node_name)
+            self._count(pod, pod_class, -1)
             if not bound:
                 del self._bound[pod.spec.node_name]
         for daemon_set in _daemon_sets_of(pod):
@@ -122,6 +131,14 @@ class ClusterState:
             del siblings[key]
             if not siblings:
                 del self._daemon_pods[daemon_set]
+
+    def _wait_no_more(self, pod_class: PodClass, pod: Pod) -> None:
+        group = (pod_class, face_of(pod))
+        waiting = self._waiting.get(group)
+        if waiting is not None:
+            waiting.pop(pod_key(pod), None)
+            if not waiting:
+                del self._waiting[group]
 
     def set_node(self, node: Node) -> None:
         """A Node appeared or changed."""
@@ -191,6 +208,18 @@ class ClusterState:
     def remove_budget(self, key: PodKey) -> None:
         """A PodDisruptionBudget is gone."""
         self._budgets.pop(key, None)
+
+    def set_namespace(self, namespace: Namespace) -> None:
+        """A namespace appeared or changed. They are few and change rarely: snapshots share the mapping, so each change
+        copies it.
+        """
+        name = namespace.metadata.name
+        own = {labels.NAMESPACE_NAME: name, **namespace.metadata.labels}
+        self._namespaces = {**self._namespaces, name: own}
+
+    def remove_namespace(self, name: str) -> None:
+        """A namespace is gone."""
+        self._namespaces = {known: own for known, own in self._namespaces.items() if known != name}
 
     def set_attachment(self, attachment: VolumeAttachment) -> None:
         """A VolumeAttachment appeared or changed."""
@@ -314,6 +343,14 @@ class ClusterState:
         """The volumes attached to a node, by name of the attachment."""
         return tuple(self._attachments[name] for name in sorted(self._attached.get(node_name, ())))
 
+    def volume_claim(self, key: PodKey) -> PersistentVolumeClaim | None:
+        """A PersistentVolumeClaim by namespace and name."""
+        return self._volumes.claim(key)
+
+    def volume(self, name: str) -> PersistentVolume | None:
+        """A PersistentVolume by name."""
+        return self._volumes.volume(name)
+
     def users_of_volume_claim(self, key: PodKey) -> tuple[Pod, ...]:
         """Unfinished pods that name a PersistentVolumeClaim."""
         return self._volumes.users(key)
@@ -333,21 +370,16 @@ class ClusterState:
             pools=self.pools(),
             daemons=self.daemons(),
             budgets=self.budgets(),
-            repelling=tuple((self._repelling[key], node) for key, node in self._repelled_nodes()),
+            census=self._census.given(),
+            repelling=self._repelling.given(),
+            namespaces=self._namespaces,
             planned=dict(self.planned),
             volumes=self._volumes.picture(),
         )
 
     def _groups(self) -> Iterable[PodGroup]:
-        for pod_class, waiting in sorted(self._waiting.items(), key=lambda item: item[0].key):
-            yield PodGroup(pod_class, tuple(sorted(waiting.values(), key=age)))
-
-    def _repelled_nodes(self) -> Iterable[tuple[PodKey, str]]:
-        """Repelling pods with their nodes, as far as those are known yet."""
-        for key in sorted(self._repelling):
-            node_name = self._repelling[key].spec.node_name
-            if node_name in self._nodes:
-                yield key, node_name
+        for (pod_class, face), waiting in sorted(self._waiting.items(), key=_in_order):
+            yield PodGroup(pod_class, face, tuple(sorted(waiting.values(), key=age)))
 
     def views(self) -> tuple[NodeView, ...]:
         """One view per machine, by name."""
@@ -453,9 +485,10 @@ class _Names:
         return sorted(self._of.get(provider_id, ()))
 
 
-def _repels(pod: Pod) -> bool:
-    affinity = pod.spec.affinity.pod_anti_affinity if pod.spec.affinity is not None else None
-    return affinity is not None and bool(affinity.required)
+def _in_order(item: tuple[tuple[PodClass, Face], object]) -> tuple[bytes, str, list[tuple[str, str]]]:
+    """Groups in an order that no history of events changes."""
+    (pod_class, face), _ = item
+    return (pod_class.key, face.namespace, sorted(face.labels.items()))
 
 
 def _daemon_sets_of(pod: Pod) -> set[PodKey]:

@@ -404,6 +404,14 @@ class VolumeIndex:
             )
         return self._picture
 
+    def claim(self, key: Key) -> PersistentVolumeClaim | None:
+        """A claim by namespace and name."""
+        return self._claims.get(key)
+
+    def volume(self, name: str) -> PersistentVolume | None:
+        """A volume by name."""
+        return self._volumes.get(name)
+
     def users(self, claim: Key) -> tuple[Pod, ...]:
         """Unfinished pods that name the claim."""
         return tuple(self._users.get(claim, {}).values())

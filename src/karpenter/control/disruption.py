@@ -58,8 +58,10 @@ class DisruptionLoop:
         now = self._world.clock.now()
         state = self._world.state
         found = empty_nodes(state.snapshot(), now, lambda key: state.is_nominated(key, now))
-        self._world.metrics.voluntary_disruption_decision_evaluation_duration_seconds.labels(
+        metrics = self._world.metrics
+        metrics.voluntary_disruption_decision_evaluation_duration_seconds.labels(
             reason="empty", consolidation_type="empty"
         ).observe(time.perf_counter() - started)
+        metrics.voluntary_disruption_eligible_nodes.labels(reason="empty").set(found.eligible)
         self._disruptor.say(found)
         return found.removals

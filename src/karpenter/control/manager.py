@@ -27,12 +27,16 @@ from karpenter.act.world import World
 from karpenter.api.core import DaemonSet, Node, Pod, PodDisruptionBudget, VolumeAttachment
 from karpenter.api.karpenter import NodeClaim, NodeClassReference, NodePool
 from karpenter.api.kinds import (
+    CSI_NODE,
     DAEMON_SET,
     NODE,
     NODE_CLAIM,
     NODE_POOL,
+    PERSISTENT_VOLUME,
+    PERSISTENT_VOLUME_CLAIM,
     POD,
     POD_DISRUPTION_BUDGET,
+    STORAGE_CLASS,
     VOLUME_ATTACHMENT,
     Kind,
 )
@@ -46,11 +50,13 @@ from karpenter.control.observability import Conditioned, Observatory, Part, deta
 from karpenter.control.provisioner import Provisioner
 from karpenter.control.queue import Singleton, WorkQueue, supervised
 from karpenter.control.settings import Settings
+from karpenter.control.volume_events import VolumeEvents
 from karpenter.decide.provision import Options
 from karpenter.kube.decoding import metadata
 from karpenter.kube.errors import KubeError, NotFound
 from karpenter.kube.informer import Informer
-from karpenter.kube.protocol import Kube, Rejected
+from karpenter.kube.protocol import Kube, Reader, Rejected
+from karpenter.kube.where_served import WhereServed
 from karpenter.kube.workqueue import Look
 from karpenter.model import labels, pods, taints
 from karpenter.model.clock import Clock
@@ -249,8 +255,10 @@ class Manager:
 
     # -- watches ------------------------------------------------------------------------------------------------------
 
-    def _informer(self, kind: Kind[T], handler: Callable[[T | None, T | None], None]) -> Informer[T]:
-        informer = Informer(self.world.kube, kind, on_rejected=_rejected)
+    def _informer(
+        self, kind: Kind[T], handler: Callable[[T | None, T | None], None], reader: Reader | None = None
+    ) -> Informer[T]:
+        informer = Informer(reader or self.world.kube, kind, on_rejected=_rejected)
         informer.subscribe(_guarded(kind.name, handler))
         self._informers.append(_Watched(kind.plural, informer))
         return informer
@@ -260,7 +268,13 @@ class Manager:
         self._informer(NODE_POOL, self._on_pool)
         self._informer(DAEMON_SET, self._on_daemon_set)
         self._informer(POD_DISRUPTION_BUDGET, self._on_budget)
-        self._informer(VOLUME_ATTACHMENT, self._on_attachment)
+        volumes = VolumeEvents(self.state, self._batcher.trigger)
+        self._informer(PERSISTENT_VOLUME_CLAIM, volumes.on_claim)
+        self._informer(PERSISTENT_VOLUME, volumes.on_volume)
+        storage = WhereServed(self.world.kube)
+        self._informer(VOLUME_ATTACHMENT, self._on_attachment, storage)
+        self._informer(STORAGE_CLASS, volumes.on_class, storage)
+        self._informer(CSI_NODE, volumes.on_csi_node, storage)
         for kind in self.world.provider.node_class_kinds:
             self._informer(kind, self._on_node_class(kind))
 

@@ -16,6 +16,12 @@ _FORBIDDEN = re.compile(
 _OURS = frozenset(kind.group for kind in (NODE_POOL, NODE_CLAIM, KWOK_NODE_CLASS))
 
 _CALL = re.compile(r"^[A-Z]+ /\S*: ")
+_UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
+
+
+def is_unreachable(error: Exception) -> bool:
+    """Whether no connection to the API server comes about or lasts; one whose certificate is not trusted was reached."""
+    return isinstance(error, errors.Unavailable) and error.status == 0 and _UNTRUSTED not in str(error)
 
 
 def explain(error: Exception, server: str) -> str:
@@ -50,7 +56,7 @@ def _installing(api_version: str) -> str:
 def _unreachable(message: str, server: str) -> str:
     # What was being asked for does not matter, and without it all watches of a server that is away have one cause in common.
     cause = _CALL.sub("", message)
-    if "CERTIFICATE_VERIFY_FAILED" in cause:
+    if _UNTRUSTED in cause:
         setting = "server and tls-server-name" if "mismatch" in cause else "certificate-authority"
         return f"the certificate of {server} is not trusted ({cause}): check the kubeconfig's {setting}"
     return (

@@ -7,7 +7,6 @@ the admission rules users are used to (API §§1-4, "Beyond").
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 
 from karpenter.api.karpenter import Budget, NodeClaim, NodePool, NodeSelectorRequirementWithMinValues
 from karpenter.api.kwok import KWOKNodeClass
@@ -21,8 +20,6 @@ _BUDGETS = "spec.disruption.budgets"
 _LONGEST_SHOWN = 40
 _RESERVATION = f"{labels.AWS_GROUP}/capacity-reservation-"
 _BLOCKED = "until that is mended, no node of the pool may be disrupted"
-#: Where the search for a schedule's next hit starts, so that advice needs no clock: from here on five years hold a leap day.
-_ANY_DAY = datetime(2024, 1, 1, tzinfo=UTC)
 #: Pool sizes that tell any two budgets apart: in one a percentage is smallest, in one it is its own number, in one it is
 #: beyond every count.
 _SIZES = (1, 100, 10**12)
@@ -116,11 +113,11 @@ def _broken_schedule(budget: Budget, path: str) -> Iterator[Finding]:
     if budget.schedule is None:
         return
     try:
-        schedule = schedules.parse(budget.schedule)
+        schedules.parse(budget.schedule)
     except schedules.ScheduleError as error:
         yield Finding(f"{path}.schedule", "schedule", f"{error}; {_BLOCKED}")
         return
-    if schedule.next_after(_ANY_DAY) is None:
+    if not schedules.is_sound(budget.schedule):
         text = f"schedule {budget.schedule!r} names a day that never comes; {_BLOCKED}"
         yield Finding(f"{path}.schedule", "schedule", text)
 

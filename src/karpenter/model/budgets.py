@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 
 from karpenter.api.karpenter import Budget
+from karpenter.model import schedules
 
 #: What is allowed where no budget speaks: the largest 32-bit number, as the API counts (API-085).
 UNLIMITED = 2**31 - 1
@@ -32,6 +33,8 @@ def allowed(budgets: Sequence[Budget], nodes: int, reason: str) -> int:
     Any budget that cannot be read makes the answer 0, even one for other reasons (API-088). Budgets with a schedule count as
     active at all times here: the answer is never looser than at the moment the schedule is on.
     """
+    if not all(budget.schedule is None or schedules.is_sound(budget.schedule) for budget in budgets):
+        return 0
     try:
         values = [(budget, value(budget, nodes)) for budget in budgets]
     except BudgetError:

@@ -24,6 +24,8 @@ WINDOWS_BUILD = "node.kubernetes.io/windows-build"
 ARCH = "kubernetes.io/arch"
 OS = "kubernetes.io/os"
 HOSTNAME = "kubernetes.io/hostname"
+#: The label every namespace is given by the API server: its name.
+NAMESPACE_NAME = "kubernetes.io/metadata.name"
 EXCLUDE_FROM_LOAD_BALANCERS = "node.kubernetes.io/exclude-from-external-load-balancers"
 
 SPOT = "spot"

@@ -15,6 +15,8 @@ from functools import lru_cache
 
 #: How far ahead a next hit is looked for (API-082a).
 HORIZON_YEARS = 5
+#: From here on five years hold a leap day, so that whether a schedule ever hits needs no clock.
+_ANY_DAY = datetime(2024, 1, 1, tzinfo=UTC)
 
 _MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
 _WEEKDAYS = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"]
@@ -96,6 +98,15 @@ _FIELDS = (
     _Field("month", 1, 12, {name: number for number, name in enumerate(_MONTHS, 1)}),
     _Field("day of week", 0, 6, {name: number for number, name in enumerate(_WEEKDAYS)}),
 )
+
+
+@lru_cache(maxsize=1024)
+def is_sound(text: str) -> bool:
+    """Whether a text is a schedule that names a day which comes (API-082a, API-086)."""
+    try:
+        return parse(text).next_after(_ANY_DAY) is not None
+    except ScheduleError:
+        return False
 
 
 @lru_cache(maxsize=1024)

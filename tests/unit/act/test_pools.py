@@ -209,6 +209,26 @@ async def test_an_edited_pool_is_judged_anew(world: World) -> None:
 
 
 @story
+async def test_a_pool_that_contradicts_the_rules_is_a_warning_once_for_each_edition(world: World) -> None:
+    """API-640: whoever describes the pool or watches events finds out without knowing of conditions."""
+    sopt = wanted(labels.CAPACITY_TYPE, "In", "sopt")
+    await shop(world, requirements=(sopt,))
+    (event,) = await world.events("NodePoolValidationFailed")
+    assert (event.type, event.involved_object.kind, event.involved_object.name) == ("Warning", "NodePool", "np")
+    assert event.message == (await world.pool_condition("ValidationSucceeded"))[2]
+    assert "no value is one of on-demand, reserved, spot" in event.message
+    await world.edit(kinds.NODE_POOL, "np", {"conditions": []})
+    await asyncio.sleep(300)
+    assert len(await world.events("NodePoolValidationFailed")) == 1
+    await world.kube.patch(kinds.NODE_POOL, "np", {"spec": {"weight": 3}})
+    await asyncio.sleep(1)
+    assert len(await world.events("NodePoolValidationFailed")) == 2
+    await world.kube.patch(kinds.NODE_POOL, "np", {"spec": {"template": {"spec": {"requirements": []}}}})
+    await asyncio.sleep(300)
+    assert len(await world.events("NodePoolValidationFailed")) == 2
+
+
+@story
 async def test_conditions_of_a_pool_edited_by_hand_are_put_back(world: World) -> None:
     await shop(world)
     before = (await world.kube.get(kinds.NODE_POOL, "np")).status

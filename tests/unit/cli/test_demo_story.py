@@ -43,7 +43,7 @@ def test_pods_that_get_no_machine_are_complained_about() -> None:
     assert complaints[0].startswith("2 pods did not become ready (")
 
 
-@pytest.mark.parametrize(("width", "height"), [(80, 24), (140, 50)])
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (140, 80)])
 def test_every_frame_fits_the_terminal_and_counts_what_it_does_not_show(width: int, height: int) -> None:
     written = io.StringIO()
     console = Console(file=written, force_terminal=True, width=width, height=height, color_system=None)

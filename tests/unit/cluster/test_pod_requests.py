@@ -185,8 +185,7 @@ DIFFERENT = [
     {"overhead": {"cpu": "1"}},
     {"resources": ResourceRequirements(requests={"cpu": "3"})},
     {"resource_claims": (PodResourceClaim(name="gpu"),)},
-    {"volumes": (Volume(name="v", persistent_volume_claim=PersistentVolumeClaimSource(claim_name="disk")),)},
-    {"volumes": (Volume(name="v", ephemeral=msgspec.Raw(b"{}")),)},
+    {"topology_spread_constraints": (spread("ScheduleAnyway"),)},
     {"status": {"container_statuses": (holding("", "3"),)}},
 ]
 
@@ -206,7 +205,7 @@ SAME = [
     {"priority": 7},
     {"containers": (msgspec.structs.replace(container(BASE), name="other"),)},
     {"containers": (container(BASE, ports=(ContainerPort(container_port=80),)),)},
-    {"topology_spread_constraints": (spread("ScheduleAnyway"),)},
+    {"volumes": (Volume(name="v", persistent_volume_claim=PersistentVolumeClaimSource(claim_name="disk")),)},
 ]
 
 

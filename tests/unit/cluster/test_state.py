@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from karpenter.api.core import Affinity, PodAffinity, PodAffinityTerm, WeightedPodAffinityTerm
-from karpenter.api.meta import LabelSelector
+from karpenter.api.core import Affinity, Namespace, PodAffinity, PodAffinityTerm, WeightedPodAffinityTerm
+from karpenter.api.meta import LabelSelector, ObjectMeta
 from karpenter.cluster import ClusterState, NodeView
 from karpenter.model import labels
 from karpenter.model import resources as res
@@ -163,23 +163,49 @@ PREFERRED = Affinity(
 )
 
 
-def test_pods_that_must_keep_others_away_are_tracked() -> None:
-    """S10"""
+def repelled_from(found: ClusterState) -> list[dict[str, int]]:
+    """The nodes pods with required anti-affinity are on, per set of terms."""
+    return [dict(counts) for counts in found.snapshot().repelling.values()]
+
+
+def test_pods_that_must_keep_others_away_are_counted_by_node() -> None:
+    """SCH-098"""
     there = node("n", {"cpu": "4"})
-    guard = pod("p", node_name="n", affinity=REQUIRED)
-    assert state(there, guard).snapshot().repelling == ((guard, "n"),)
-    assert state(there, pod("p", node_name="n", affinity=PREFERRED)).snapshot().repelling == ()
-    assert state(there, pod("p", affinity=REQUIRED)).snapshot().repelling == ()
+    guards = [pod(name, node_name="n", affinity=REQUIRED) for name in ("p", "q")]
+    assert repelled_from(state(there, guards)) == [{"n": 2}]
+    assert repelled_from(state(there, pod("p", node_name="n", affinity=PREFERRED))) == []
+    assert repelled_from(state(there, pod("p", affinity=REQUIRED))) == []
 
 
-def test_a_repelling_pod_is_hidden_while_its_node_is_unknown() -> None:
-    """S10"""
+def test_a_repelling_pod_that_goes_is_counted_no_more() -> None:
+    """SCH-098"""
     found = state(pod("p", node_name="n", affinity=REQUIRED))
-    assert found.snapshot().repelling == ()
-    found.set_node(node("n", {"cpu": "4"}))
-    assert len(found.snapshot().repelling) == 1
+    before = found.snapshot()
     found.remove_pod(("default", "p"))
-    assert found.snapshot().repelling == ()
+    assert ([dict(counts) for counts in before.repelling.values()], repelled_from(found)) == ([{"n": 1}], [])
+
+
+def test_bound_pods_are_counted_by_look_and_node() -> None:
+    """SCH-500: what is finished or on its way out does not count."""
+    web = {"labels": {"app": "web"}}
+    found = state(
+        [pod(name, node_name="n", meta=web) for name in ("a", "b")],
+        pod("c", node_name="m", meta=web),
+        pod("done", node_name="n", status={"phase": "Succeeded"}, meta=web),
+        pod("plain", node_name="n"),
+        pod("waiting", meta=web),
+    )
+    counted = {(face.labels.get("app"), *counts.items()) for face, counts in found.snapshot().census.items()}
+    assert counted == {("web", ("n", 2), ("m", 1)), (None, ("n", 1))}
+
+
+def test_the_labels_of_namespaces_are_known_with_their_names() -> None:
+    """SCH-486"""
+    found = ClusterState()
+    found.set_namespace(Namespace(metadata=ObjectMeta(name="shop", labels={"team": "a"})))
+    assert found.snapshot().namespaces == {"shop": {"kubernetes.io/metadata.name": "shop", "team": "a"}}
+    found.remove_namespace("shop")
+    assert found.snapshot().namespaces == {}
 
 
 def daemon_pod(name: str, cpu: str, after: float) -> object:

@@ -13,6 +13,8 @@ from karpenter.api.karpenter import Budget, Disruption
 from karpenter.api.meta import OwnerReference
 from karpenter.kube.errors import Conflict, KubeError, Unavailable
 from karpenter.model import labels
+from karpenter.telemetry.exposition import render_here
+from support.scrape import Scrape
 from support.world import World, refusing, story, until
 
 DAEMON = OwnerReference(api_version="apps/v1", kind="DaemonSet", name="d", uid="d", controller=True)
@@ -244,6 +246,27 @@ async def test_a_budget_limits_how_many_go_at_once(world: World, budget: str, at
     if not at_once:
         blocked = await world.events("DisruptionBlocked")
         assert any("budget" in event.message for event in blocked)
+
+
+@story
+async def test_machines_that_would_go_if_budgets_let_them_are_shown(world: World) -> None:
+    """OPS-453, DIS-414, DIS-426: none while a pod is there, and none once they are gone."""
+    await machines(world, 3, disruption=patience("0s", (Budget(nodes="0"),)))
+    await world.running("p", "n0")
+    await asyncio.sleep(25)
+
+    def eligible() -> dict[str, float]:
+        assert world.manager is not None
+        page = Scrape(render_here(world.manager.metrics.registry))
+        return page.values("karpenter_voluntary_disruption_eligible_nodes", "reason")
+
+    assert eligible() == {"empty": 2}
+    assert await leaving(world) == []
+    await world.kube.patch(kinds.NODE_POOL, "np", {"spec": {"disruption": {"budgets": [{"nodes": "100%"}]}}})
+    await until(lambda: _is_leaving(world, "n1"), 60)
+    await asyncio.sleep(60)
+    assert await nodes(world) == ["n0"]
+    assert eligible() == {"empty": 0}
 
 
 @story

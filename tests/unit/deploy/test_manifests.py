@@ -22,10 +22,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 GUIDE = (ROOT / "docs" / "install.md").read_text()
 KUSTOMIZATIONS = sorted(DEPLOY.rglob("kustomization.yaml"))
 OBJECTS = deployed.manifests("controller", "simulated", "other-namespace")
-#: What the pod tells about itself, and what chooses the cloud; no settings.
-_ABOUT_THE_POD = frozenset({"POD_NAMESPACE", "SYSTEM_NAMESPACE", "KARPENTER_PROVIDER"})
-#: Settings every container has that the program does not read yet.
-_NOT_READ_YET = frozenset({"METRICS_PORT", "CPU_REQUESTS", "MEMORY_LIMIT"})
+#: What the pod tells about itself; no setting.
+_ABOUT_THE_POD = frozenset({"POD_NAMESPACE"})
 _READ = frozenset({"get", "list", "watch"})
 
 
@@ -101,7 +99,7 @@ def test_the_program_understands_what_its_container_tells_it() -> None:
     """OPS-653"""
     environment = deployed.environment()
     settings = {item.spelling.variable for item in SETTINGS.values()}
-    assert environment.keys() - settings - _ABOUT_THE_POD <= _NOT_READ_YET
+    assert environment.keys() - settings == _ABOUT_THE_POD
     resolve({}, environment)
     assert (environment["CPU_REQUESTS"], environment["MEMORY_LIMIT"]) == ("1000", str(2**30))
 

@@ -152,6 +152,10 @@ def test_broken_quantities_are_found_by_path(obj: Pod | Node | DaemonSet, paths:
         ([Budget(nodes="ten", reasons=("Drifted",)), Budget(nodes="1")], 9, "Empty", 0),  # API-088
         ([Budget(nodes="101%")], 9, "Empty", 0),
         ([Budget(nodes="-1")], 9, "Empty", 0),
+        ([Budget(nodes="3", schedule="0 9 * * mon-fri", duration="8h")], 9, "Empty", 3),
+        ([Budget(nodes="3", schedule="99 99 99 99 99", duration="1h")], 9, "Empty", 0),  # API-086
+        ([Budget(nodes="3", schedule="@dailyXYZ", duration="1h", reasons=("Drifted",))], 9, "Empty", 0),  # API-088
+        ([Budget(nodes="3", schedule="0 0 30 2 *", duration="1h")], 9, "Empty", 0),  # API-082a
     ],
 )
 def test_budgets_allow_what_the_strictest_allows(given: list[Budget], nodes: int, reason: str, want: int) -> None:

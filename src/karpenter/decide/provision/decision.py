@@ -1,15 +1,20 @@
 """The provisioning decision: from a snapshot to a plan (SCH §2).
 
-In order: who waits, who can be served, which pools take part; then class by class what existing machines hold, what is left
-becomes demand for new ones; the demand is packed in several ways and the cheapest packing becomes the plan. Pods for which limits
-run out on the way, and only they, take the next step of their ladder: existing machines again, then all demand is packed anew
-from the limits there were, so that a wish given up opens the machines of others. Machines are made of the last packing only.
+In order: who waits, who can be served, which pools take part; then kin by kin where pods go (`settling`), machines that exist
+first, and what is left becomes demand for new ones; the demand is packed in several ways and the cheapest packing becomes the
+plan.
+
+Where limits leave pods out of a packing, everything is settled anew with a cap on what may be asked of new machines there: those
+pods take the next step of their ladder, and nobody counts on pods that will not come. Machines are made of the last packing only.
+
+Growth: linear in pods, and in classes times candidates for the rest: a class asks only machines that could hold it, found by bit
+sets, and fills new ones by arithmetic. `make bench growth` shows it.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -18,23 +23,23 @@ from karpenter.api.core import Pod
 from karpenter.catalog.index import TypeIndex
 from karpenter.cluster.classes import PodClass
 from karpenter.cluster.snapshot import PodGroup, Snapshot, age
-from karpenter.decide.plan import PlacedPods, Plan, PlannedClaim, SkippedPool, UnplacedPod
+from karpenter.decide.plan import PlacedPods, Plan, SkippedPool, UnplacedPod
 from karpenter.decide.provision import eligible, templates
-from karpenter.decide.provision.existing import Machine, machines, pour
+from karpenter.decide.provision.company import Companies, Company, Constraint, Scene
+from karpenter.decide.provision.existing import Field, machines
 from karpenter.decide.provision.failures import why_not
 from karpenter.decide.provision.finalise import planned_claims
-from karpenter.decide.provision.limits import affordable, left_of_limits
-from karpenter.decide.provision.packing import Demand, Option, Packer, Packing
+from karpenter.decide.provision.limits import left_of_limits
+from karpenter.decide.provision.market import Market
+from karpenter.decide.provision.packing import Packer, Packing
 from karpenter.decide.provision.prospects import Prospects
-from karpenter.decide.provision.repelling import Repelling
-from karpenter.decide.provision.templates import Template
-from karpenter.decide.provision.variants import Ladder, PreferencePolicy, Variant
+from karpenter.decide.provision.settling import Failed, Kin, Place, Settled, Settling, by_size
+from karpenter.decide.provision.topology import Domains
+from karpenter.decide.provision.variants import Ladder, PreferencePolicy
 from karpenter.decide.reasons import Category, Reason, Skip
-from karpenter.model import labels, taints
-from karpenter.model import resources as res
-from karpenter.model.requirements import compatible
+from karpenter.model import labels
 
-#: So often all demand is packed anew for pods that limits leave out. Pods still out then go on alone, with what limits leave.
+#: So often pods that limits leave out take a step down by themselves; after that, places that limits bind are closed altogether.
 ROUNDS = 8
 _NO_POOLS = (Reason(Category.NO_POOL),)
 
@@ -52,24 +57,6 @@ class Options:
 
     preferences: PreferencePolicy = PreferencePolicy.RESPECT
     min_values: MinValuesPolicy = MinValuesPolicy.STRICT
-
-
-@dataclass(frozen=True, eq=False)
-class _Waiting:
-    """Pods of one class that may not join the ``closed`` nodes."""
-
-    pod_class: PodClass
-    pods: tuple[Pod, ...]
-    closed: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, eq=False)
-class _Standing:
-    """A demand and where its class stands on the ladder: the step to try when this one fails."""
-
-    demand: Demand
-    waiting: _Waiting
-    next_step: int
 
 
 def provision(
@@ -90,14 +77,13 @@ class _Decision:
 
     def __init__(self, snapshot: Snapshot, indexes: Mapping[str, TypeIndex], now: datetime, options: Options) -> None:
         self._snapshot = snapshot
-        self._options = options
         self._now = now
         self._strict = options.min_values is MinValuesPolicy.STRICT
         daemons = tuple(daemon for daemon in snapshot.daemons if not daemon.spec.resource_claims)  # SCH-212
         self._templates, self._skipped = templates.usable(snapshot.pools, indexes, daemons, min_values=self._strict)
         by_name = {template.name: template for template in self._templates}
         prospects = Prospects(daemons)
-        self._machines = machines(snapshot.nodes, by_name, daemons, prospects)
+        self._field = Field(machines(snapshot.nodes, by_name, daemons, prospects))
         self._limits: Mapping[str, Mapping[str, int]] = {
             t.name: left for t in self._templates if (left := left_of_limits(t, snapshot.nodes, prospects))
         }
@@ -106,38 +92,34 @@ class _Decision:
             taint.effect == "PreferNoSchedule"
             for taint in (
                 *(taint for template in self._templates for taint in template.taints),
-                *(taint for machine in self._machines for taint in machine.view.taints),
+                *(taint for machine in self._field.machines for taint in machine.view.taints),
             )
         )
         self._ladder = Ladder(options.preferences, soft_taints, self._well_known)
-        self._repelling = Repelling(snapshot.repelling)
+        self._market = Market(self._templates, self._limits, strict=self._strict)
         self._unplaced: list[UnplacedPod] = []
 
     def plan(self) -> Plan:
-        moving = self._served(eligible.leaving_groups(self._snapshot, self._now), eligible.objections_to_moving)
-        waiting = self._served(self._waiting(), lambda found: eligible.objections(found, self._well_known))
-        placed = self._kept_in_place(sorted((*waiting, *moving), key=_order))
-        standing = self._settled((item, 0) for item in sorted(placed, key=_order))
-        claims: list[PlannedClaim] = []
-        packings: list[Packing] = []
-        while standing:
-            packing, standing = self._packed_in_rounds(standing)
-            packings.append(packing)
-            claims += self._planned(packing, standing)
-            self._limits = packing.remaining
-            standing = self._settled(_stuck(packing, standing))
-        existing = tuple(PlacedPods(m.view.key, m.view.name, tuple(m.pods)) for m in self._machines if m.pods)
+        leaving = eligible.leaving_groups(self._snapshot, self._now)
+        moving = [group for group in leaving if self._serves(group, eligible.objections_to_moving(group.pod_class))]
+        waiting = [
+            group
+            for group in self._waiting()
+            if self._serves(group, eligible.objections(group.pod_class, self._well_known))
+        ]
+        scene = Scene(self._snapshot, ((group.pod_class, group.pods) for group in leaving))
+        kins = self._kins((*waiting, *moving), scene)
+        settled, packing = self._settled(kins, Domains(scene, self._templates))
+        for failed in settled.failed:
+            self._unplaced += self._explained(failed, packing)
+        taken = {view.key for view in self._snapshot.nodes}
         return Plan(
-            claims=tuple(claims),
-            existing=existing,
+            claims=planned_claims(packing.claims, [item.demand for item in settled.standing], taken),
+            existing=tuple(PlacedPods(m.view.key, m.view.name, tuple(m.pods)) for m in self._field.machines if m.pods),
             unplaced=tuple(sorted(self._unplaced, key=lambda u: (u.pod.metadata.namespace, u.pod.metadata.name))),
             skipped_pools=self._skipped,
-            packing=packings[0].name if packings else "",
+            packing=packing.name if settled.standing else "",
         )
-
-    def _planned(self, packing: Packing, standing: Sequence[_Standing]) -> Iterable[PlannedClaim]:
-        taken = {view.key for view in self._snapshot.nodes}
-        return planned_claims(packing.claims, [item.demand for item in standing], taken)
 
     # -- who waits ------------------------------------------------------------------------------------------------------
 
@@ -146,164 +128,75 @@ class _Decision:
         for group in self._snapshot.groups:
             if any(pod.status.nominated_node_name for pod in group.pods):
                 staying = tuple(pod for pod in group.pods if not eligible.awaits_preemption(pod, by_node))
-                group = PodGroup(group.pod_class, staying)
+                group = PodGroup(group.pod_class, group.face, staying)
             if group.pods:
                 yield group
 
-    def _served(
-        self, groups: Iterable[PodGroup], objections: Callable[[PodClass], tuple[Reason, ...]]
-    ) -> Iterable[_Waiting]:
-        """Groups a plan can be made for; the others are recorded with their reasons."""
+    def _serves(self, group: PodGroup, objections: tuple[Reason, ...]) -> bool:
+        """Whether a plan can be made for the group; if not, its pods are recorded with the reasons."""
+        if objections:
+            self._unplaced += [UnplacedPod(pod, objections) for pod in group.pods]
+        return not objections
+
+    def _kins(self, groups: Sequence[PodGroup], scene: Scene) -> list[Kin]:
+        """Groups that differ only in labels nobody reads become one kin; largest first (SCH-231)."""
+        companies = Companies(scene)
+        heard = {g.pod_class: [wish.term for wish in self._ladder.wished(g.pod_class)] for g in groups}
+        for pod_class, wished in heard.items():
+            companies.enter(pod_class.terms.required, wished)
+        together: defaultdict[tuple[PodClass, tuple[Constraint, ...]], list[Pod]] = defaultdict(list)
+        company_of: dict[tuple[PodClass, tuple[Constraint, ...]], Company] = {}
         for group in groups:
-            reasons = objections(group.pod_class)
-            if reasons:
-                self._unplaced += [UnplacedPod(pod, reasons) for pod in group.pods]
-            elif self._repelling:
-                yield from self._repelled(group)
-            else:
-                yield _Waiting(group.pod_class, group.pods)
+            own = (*group.pod_class.terms.required, *heard[group.pod_class])
+            company = companies.of(own, group.face)
+            key = (group.pod_class, company.meant_by)
+            company_of[key] = company
+            together[key] += group.pods
+        steps = {pod_class: self._ladder.of(pod_class) for pod_class in heard}
+        found = [
+            Kin(pod_class, company_of[pod_class, meant_by], tuple(sorted(pods, key=age)), steps[pod_class])
+            for (pod_class, meant_by), pods in together.items()
+        ]
+        return sorted(found, key=by_size)
 
-    def _repelled(self, group: PodGroup) -> Iterable[_Waiting]:
-        by_closed: dict[frozenset[str], list[Pod]] = defaultdict(list)
-        for pod in group.pods:
-            closed, reasons = self._repelling.against(pod)
-            if reasons:
-                self._unplaced.append(UnplacedPod(pod, reasons))
-            else:
-                by_closed[closed].append(pod)
-        for closed, found in by_closed.items():
-            yield _Waiting(group.pod_class, tuple(found), closed)
+    # -- rounds -----------------------------------------------------------------------------------------------------------
 
-    def _kept_in_place(self, waiting: Iterable[_Waiting]) -> list[_Waiting]:
-        """Pods the last pass planned on a machine stay planned there while it holds them; the rest is returned."""
-        machine_of = {machine.view.key: machine for machine in self._machines}
-        node_of = {m.view.node.metadata.name: m.view.key for m in self._machines if m.view.node is not None}
-        left: list[_Waiting] = []
-        for item in waiting:
-            hinted: dict[str, list[Pod]] = defaultdict(list)
-            for pod in item.pods:
-                hinted[self._hint(pod, machine_of, node_of)].append(pod)
-            rest = hinted.pop("", [])
-            for name in sorted(hinted):
-                rest += self._pour(item, hinted[name], (machine_of[name],))
-            left.append(_Waiting(item.pod_class, tuple(rest), item.closed))
-        return [item for item in left if item.pods]
+    def _settled(self, kins: Sequence[Kin], domains: Domains) -> tuple[Settled, Packing]:
+        """Where everybody goes, with a packing that leaves nobody out whom others count on."""
+        caps: dict[Place, int] = {}
+        attempt = 0
+        while True:
+            settling = Settling(self._field, self._market, domains, self._snapshot.planned, caps)
+            settled = settling.settle(kins)
+            packing = self._packed(settled)
+            left = [(settled.standing[at], count) for at, count in packing.left.items()]
+            if all(item.is_last and not item.kin.company for item, _ in left):
+                stuck = [Failed(item.kin, item.kin.variants[-1], item.last(count), capped=True) for item, count in left]
+                return replace(settled, failed=(*settled.failed, *stuck)), packing
+            attempt += 1
+            for item, count in left:
+                caps[item.place] = len(item.demand.pods) - count if attempt < ROUNDS else 0
 
-    def _hint(self, pod: Pod, machine_of: Mapping[str, Machine], node_of: Mapping[str, str]) -> str:
-        """Key of the machine the pod was planned on, else of the one it is nominated to; empty when neither exists."""
-        planned = self._snapshot.planned.get(pod.metadata.uid, "")
-        return planned if planned in machine_of else node_of.get(pod.status.nominated_node_name, "")
-
-    def _pour(self, item: _Waiting, pods: Sequence[Pod], into: Sequence[Machine]) -> list[Pod]:
-        rest = list(pods)
-        for variant in self._ladder.of(item.pod_class):
-            rest = pour(item.pod_class, variant, rest, into, item.closed)
-            if not rest:
-                break
-        return rest
-
-    # -- one class ------------------------------------------------------------------------------------------------------
-
-    def _settled(self, waiting: Iterable[tuple[_Waiting, int]]) -> list[_Standing]:
-        """What existing machines leave of the classes as demand, each from its step of the ladder on; the rest is unplaced."""
-        found: list[_Standing] = []
-        for item, step in waiting:
-            rest, standing = self._settle(item, step)
-            if standing is not None:
-                found.append(standing)
-            elif rest:
-                reasons = self._reasons(item.pod_class, self._ladder.of(item.pod_class)[-1])
-                self._unplaced += [UnplacedPod(pod, reasons) for pod in rest]
-        return found
-
-    def _settle(self, item: _Waiting, first_step: int) -> tuple[list[Pod], _Standing | None]:
-        """Existing machines first, variant by variant; the pods they leave, and the demand these make if any can be met."""
-        rest = list(item.pods)
-        variants = self._ladder.of(item.pod_class)
-        for step in range(first_step, len(variants)):
-            rest = pour(item.pod_class, variants[step], rest, self._machines, item.closed)
-            options = self._options_for(item.pod_class, variants[step]) if rest else ()
-            if options:
-                return rest, _Standing(Demand(item.pod_class, tuple(rest), options), item, step + 1)
-        return rest, None
-
-    def _options_for(self, pod_class: PodClass, variant: Variant) -> tuple[Option, ...]:
-        found = (Option(variant, t, self._types_for(pod_class, variant, t)) for t in self._templates)
-        return tuple(option for option in found if option.types and (not self._strict or option.diverse(option.types)))
-
-    def _types_for(self, pod_class: PodClass, variant: Variant, template: Template) -> int:
-        """Types of a pool that could each hold one pod of the class, within what its limits leave."""
-        index = template.index
-        if template.taints and taints.untolerated(template.taints, variant.tolerations):
-            return 0
-        if not compatible(template.requirements, variant.requirements, index.well_known):
-            return 0
-        types = template.types & template.holding(pod_class.requests)
-        if template.name in self._limits:
-            types &= affordable(template, self._limits[template.name])
-        if types and variant.requirements:
-            requirements = template.requirements.intersect(variant.requirements)
-            types &= index.matching(requirements) & index.buyable(requirements)
-            types &= index.matching(variant.requirements)
-        return types
-
-    def _reasons(self, pod_class: PodClass, variant: Variant) -> tuple[Reason, ...]:
-        """One reason per pool tried, then per pool left out (SCH-115)."""
-        found = why_not(pod_class, variant, self._templates, self._limits)
-        category = Category.SKIPPED_POOL if found else Category.NO_POOL
-        return (*found, *(_left_out(skipped, category) for skipped in self._skipped)) or _NO_POOLS
-
-    # -- all demand together --------------------------------------------------------------------------------------------
-
-    def _packed_in_rounds(self, standing: list[_Standing]) -> tuple[Packing, list[_Standing]]:
-        """The last packing and what it packed: after each, the pods it left out have climbed down a step."""
-        for _ in range(ROUNDS):
-            packing = self._packed(standing)
-            next_round = self._climbed(packing, standing) if packing.left else standing
-            if next_round is standing:
-                return packing, standing
-            standing = next_round
-        return self._packed(standing), standing
-
-    def _climbed(self, packing: Packing, standing: list[_Standing]) -> list[_Standing]:
-        """The demand with the pods left out a step further down; the same list when none of them has a step left."""
-        changed = False
-        found: list[_Standing] = []
-        for position, item in enumerate(standing):
-            stuck = packing.left.get(position, 0)
-            rest, lower = self._settle(_out(item, stuck), item.next_step) if stuck else ([], None)
-            if lower is None and len(rest) == stuck:
-                found.append(item)
-                continue
-            changed = True
-            inside = item.demand.pods[: len(item.demand.pods) - stuck]
-            own = inside if lower is not None else (*inside, *rest)
-            if own:
-                found.append(replace(item, demand=replace(item.demand, pods=own)))
-            if lower is not None:
-                found.append(lower)
-        return sorted(found, key=lambda item: _order(item.waiting)) if changed else standing
-
-    def _packed(self, standing: Sequence[_Standing]) -> Packing:
-        packer = Packer([item.demand for item in standing], self._limits, relax_min_values=not self._strict)
+    def _packed(self, settled: Settled) -> Packing:
+        demands = [item.demand for item in settled.standing]
+        packer = Packer(demands, self._limits, settled.satisfied, relax_min_values=not self._strict)
         return min((packer.value(), packer.largest()), key=lambda packing: packing.badness)
 
+    # -- why not ----------------------------------------------------------------------------------------------------------
 
-def _stuck(packing: Packing, standing: Sequence[_Standing]) -> Iterator[tuple[_Waiting, int]]:
-    """Pods for which limits ran out, at the next step of their ladder."""
-    for position, count in packing.left.items():
-        yield _out(standing[position], count), standing[position].next_step
+    def _explained(self, failed: Failed, packing: Packing) -> Iterable[UnplacedPod]:
+        if failed.obstacle:
+            reasons: tuple[Reason, ...] = (Reason(Category.TOPOLOGY, detail=failed.obstacle),)
+        else:
+            limits = packing.remaining if failed.capped else self._limits
+            reasons = self._reasons(failed, limits)
+        return [UnplacedPod(pod, reasons) for pod in failed.pods]
 
-
-def _out(item: _Standing, count: int) -> _Waiting:
-    """The last pods of a demand, waiting again."""
-    return replace(item.waiting, pods=item.demand.pods[len(item.demand.pods) - count :])
-
-
-def _order(item: _Waiting) -> tuple[int, int, datetime, str, str, str]:
-    """Classes in the reference's order (SCH-231): CPU, then memory, largest first, then the oldest pod."""
-    requests = item.pod_class.requests
-    return (-requests.get(res.CPU, 0), -requests.get(res.MEMORY, 0), *age(item.pods[0]))
+    def _reasons(self, failed: Failed, limits: Mapping[str, Mapping[str, int]]) -> tuple[Reason, ...]:
+        """One reason per pool tried, then per pool left out (SCH-115)."""
+        found = why_not(failed.kin.pod_class, failed.variant, self._templates, limits)
+        category = Category.SKIPPED_POOL if found else Category.NO_POOL
+        return (*found, *(_left_out(skipped, category) for skipped in self._skipped)) or _NO_POOLS
 
 
 def _left_out(skipped: SkippedPool, category: Category) -> Reason:

@@ -1,7 +1,6 @@
 """Which waiting pods a plan is made for, and which it cannot serve (SCH §3).
 
 A constraint that is not supported yet never gets lost: the pod stays waiting and the reason names the constraint.
-Preferences are different: the first thing relaxation would do is to drop them, so they bar nobody.
 """
 
 from __future__ import annotations
@@ -12,12 +11,12 @@ from datetime import datetime
 from karpenter.api.core import (
     NodeSelectorTerm,
     Pod,
-    PodAffinity,
     PodDisruptionBudget,
     PodSpec,
     Volume,
 )
-from karpenter.cluster.classes import PodClass, PodClasses, host_ports, required_terms
+from karpenter.cluster.classes import PodClass, PodClasses, required_terms
+from karpenter.cluster.faces import Face, face_of
 from karpenter.cluster.nodes import NodeView
 from karpenter.cluster.snapshot import PodGroup, Snapshot, age
 from karpenter.decide.reasons import Category, Reason
@@ -118,30 +117,14 @@ def _unsupported(spec: PodSpec) -> Iterator[Reason]:
 
 
 def _constraints(spec: PodSpec) -> Iterator[tuple[Category, str]]:
-    for constraint in spec.topology_spread_constraints:
-        if constraint.when_unsatisfiable != "ScheduleAnyway":
-            yield Category.TOPOLOGY, f"topology spread over {constraint.topology_key} is not supported yet"
-    affinity = spec.affinity
-    if affinity is not None:
-        yield from _pod_affinity(affinity.pod_affinity, "pod affinity")
-        yield from _pod_affinity(affinity.pod_anti_affinity, "pod anti-affinity")
     for volume in spec.volumes:
         yield from _volume(volume)
-    sidecars = (container for container in spec.init_containers if container.restart_policy == "Always")
-    for container in (*spec.containers, *sidecars):
-        for port in host_ports(container, spec):
-            yield Category.HOST_PORT, f"host port {port} is not supported yet"
     if spec.resource_claims:
         yield (
             Category.DEVICE,
             "pod has Dynamic Resource Allocation requirements, not yet supported by Karpenter "
             f"(claims {', '.join(claim.name for claim in spec.resource_claims)})",
         )
-
-
-def _pod_affinity(affinity: PodAffinity | None, what: str) -> Iterator[tuple[Category, str]]:
-    for term in affinity.required if affinity else ():
-        yield Category.TOPOLOGY, f"required {what} by {term.topology_key} is not supported yet"
 
 
 def _volume(volume: Volume) -> Iterator[tuple[Category, str]]:
@@ -160,13 +143,13 @@ def _volume(volume: Volume) -> Iterator[tuple[Category, str]]:
 def leaving_groups(snapshot: Snapshot, now: datetime) -> tuple[PodGroup, ...]:
     """Pods of machines on their way out that will need another place (SCH-060)."""
     classes = PodClasses()
-    groups: dict[PodClass, list[Pod]] = {}
+    groups: dict[tuple[PodClass, Face], list[Pod]] = {}
     for view in snapshot.nodes:
         if view.leaving and view.node is not None:
             for pod in view.pods:
                 if pods.is_reschedulable(pod, now) and not _fully_blocked(pod, snapshot.budgets, now):
-                    groups.setdefault(classes.of(pod), []).append(pod)
-    return tuple(PodGroup(pod_class, tuple(sorted(found, key=age))) for pod_class, found in groups.items())
+                    groups.setdefault((classes.of(pod), face_of(pod)), []).append(pod)
+    return tuple(PodGroup(*group, tuple(sorted(found, key=age))) for group, found in groups.items())
 
 
 def _fully_blocked(pod: Pod, budgets: Iterable[PodDisruptionBudget], now: datetime) -> bool:

@@ -1,18 +1,26 @@
 """Stage 1: pods onto machines that exist or are on their way (SCH §10), by class and in counts.
 
-A class is poured into one machine after another, as many pods as its free resources hold; that is arithmetic, not a loop over
-pods. Machines still to be launched promise only what every one of their instance types has.
+A kin is poured into one machine after another, as many pods as its free resources and seats hold; that is arithmetic, not a loop
+over pods. Machines still to be launched promise only what every one of their instance types has.
+
+A `Field` is all machines of a decision with bit sets over them: which have so much left, which carry a label. Most of
+thousands of machines are ruled out by a few ANDs; what is left is asked one by one. The sets are made once, from what was
+free at the start: machines only fill up, so they never miss one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
-from karpenter.api.core import Pod
-from karpenter.catalog.index import TypeIndex
-from karpenter.cluster.classes import PodClass
+from karpenter.api.core import Pod, Taint, Toleration
+from karpenter.catalog.index import Axis, TypeIndex, axes, members
+from karpenter.cluster.classes import PodClass, ports_of
 from karpenter.cluster.nodes import NodeView
 from karpenter.cluster.snapshot import Daemon
+from karpenter.decide.provision.company import Constraint
+from karpenter.decide.provision.hosting import Rules, Seats
 from karpenter.decide.provision.prospects import Prospects
 from karpenter.decide.provision.templates import Template, runs_on, terms_of
 from karpenter.decide.provision.variants import Variant
@@ -20,6 +28,11 @@ from karpenter.model import labels, taints
 from karpenter.model import resources as res
 from karpenter.model.requirements import Op, Requirement, Requirements, compatible, from_labels
 from karpenter.model.resources import Resources
+
+#: Stands for the value of a label that a machine yet to be launched has not settled; no label reads so.
+OPEN = "\0"
+#: A set of machines: bit i stands for the i-th of the field.
+MachineSet = int
 
 _STRICT: frozenset[str] = frozenset()
 
@@ -34,8 +47,17 @@ def most_copies(requests: Resources, left: Mapping[str, int], wanted: int) -> in
     return wanted
 
 
+@dataclass(frozen=True, eq=False)
+class Guest:
+    """Pods of one kin as machines see them, at one step of their ladder."""
+
+    pod_class: PodClass
+    variant: Variant
+    rules: Rules | None = None
+
+
 class Machine:
-    """A machine during one decision: its view and what is still free on it."""
+    """A machine during one decision: its view, what is still free on it, and who has been planned here in this round."""
 
     def __init__(
         self, view: NodeView, template: Template | None, daemons: Sequence[Daemon], prospects: Prospects
@@ -49,8 +71,30 @@ class Machine:
             if self._index is not None and self._types
             else self._allocatable(daemons)
         )
-        self.left = res.subtract(offered, view.requested)
+        self._daemons = daemons
+        self._free = res.subtract(offered, view.requested)
+        self.left = dict(self._free)
+        self._seats = Seats(self.host)
+        self._ports_known = False
         self.pods: list[Pod] = []
+
+    @property
+    def host(self) -> str:
+        """The Node's name, empty before there is one."""
+        return self.view.node.metadata.name if self.view.node is not None else ""
+
+    @property
+    def free(self) -> Resources:
+        """What pods could take before anything was planned here."""
+        return self._free
+
+    def start_over(self) -> None:
+        """Forget what was planned here."""
+        if self.pods:
+            self.left = dict(self._free)
+            self.pods = []
+        self._seats = Seats(self.host)
+        self._ports_known = False
 
     def _allocatable(self, daemons: Sequence[Daemon]) -> Resources:
         """What the machine has, less what DaemonSets will still take: all that run here less those already bound (SCH-220)."""
@@ -84,17 +128,41 @@ class Machine:
             return True
         return bool(self._types) and not self._types & ~self._index.implying(held, asked)
 
-    def room(self, pod_class: PodClass, variant: Variant, wanted: int) -> int:
-        """How many pods of the class fit here (SCH-272), at most ``wanted``."""
-        fitting = most_copies(pod_class.requests, self.left, wanted)
-        if not fitting or taints.untolerated(self.view.taints, variant.tolerations):
-            return 0
-        return fitting if not variant.requirements or self.offers(variant.requirements) else 0
+    def value(self, key: str) -> str | None:
+        """The value a label has, or is sure to get, here: None where it lacks it, ``OPEN`` while that is not settled."""
+        held = self._labels.get(key)
+        if held is None and not self.view.launched:
+            held = self.view.offers.get(key)
+            if held is None or not (held.operator is Op.IN and len(held.values) == 1):
+                return OPEN
+        if held is not None and held.operator is Op.IN and len(held.values) == 1:
+            return next(iter(held.values))
+        return None
 
-    def take(self, pod_class: PodClass, pods: Sequence[Pod]) -> None:
-        """Commit pods of a class (SCH-274)."""
-        for name, amount in pod_class.requests.items():
+    def seats(self, rules: Rules) -> Seats:
+        """Who sits here, as far as these rules ask."""
+        if rules.ports and not self._ports_known:
+            self._ports_known = True
+            bound = [port for pod in self.view.pods for port in ports_of(pod.spec)]
+            coming = [port for daemon in self._daemons for port in ports_of(daemon.spec) if self._runs(daemon)]
+            self._seats.ports = (*self._seats.ports, *bound, *coming)
+        return self._seats
+
+    def room(self, guest: Guest, wanted: int, founding: Container[Constraint]) -> int:
+        """How many of the pods fit here (SCH-272), at most ``wanted``. ``founding``: affinity nobody satisfies yet."""
+        fitting = most_copies(guest.pod_class.requests, self.left, wanted)
+        if not fitting or taints.untolerated(self.view.taints, guest.variant.tolerations):
+            return 0
+        if guest.variant.requirements and not self.offers(guest.variant.requirements):
+            return 0
+        return guest.rules.room(self.seats(guest.rules), fitting, founding) if guest.rules is not None else fitting
+
+    def take(self, guest: Guest, pods: Sequence[Pod]) -> None:
+        """Commit pods (SCH-274)."""
+        for name, amount in guest.pod_class.requests.items():
             self.left[name] = self.left.get(name, 0) - amount * len(pods)
+        if guest.rules is not None:
+            guest.rules.take(self.seats(guest.rules), len(pods))
         self.pods.extend(pods)
 
 
@@ -116,18 +184,67 @@ def machines(
     return tuple(Machine(view, templates.get(view.pool), daemons, prospects) for view in ordered)
 
 
-def pour(
-    pod_class: PodClass, variant: Variant, pods: Sequence[Pod], into: Sequence[Machine], closed: frozenset[str]
-) -> list[Pod]:
-    """Place pods of one class on machines in order; returns those left. ``closed`` are names of nodes they may not join."""
-    waiting = list(pods)
-    for machine in into:
-        if not waiting:
-            break
-        if machine.view.node is not None and machine.view.node.metadata.name in closed:
-            continue
-        count = machine.room(pod_class, variant, len(waiting))
-        if count:
-            machine.take(pod_class, waiting[:count])
-            del waiting[:count]
-    return waiting
+class Field:
+    """All machines of a decision, in the order they are tried, with sets over them."""
+
+    def __init__(self, found: Sequence[Machine]) -> None:
+        self.machines = tuple(found)
+        self.everyone: MachineSet = (1 << len(self.machines)) - 1
+        self._by_taints: dict[tuple[Taint, ...], MachineSet] = {}
+        for place, machine in enumerate(self.machines):
+            known = self._by_taints.get(machine.view.taints, 0)
+            self._by_taints[machine.view.taints] = known | 1 << place
+        self._tolerated: dict[tuple[Toleration, ...], MachineSet] = {}
+        self._by_label: dict[str, dict[str | None, MachineSet]] = {}
+
+    @cached_property
+    def _resources(self) -> Mapping[str, Axis]:
+        return axes([machine.free for machine in self.machines])
+
+    def holding(self, requests: Resources) -> MachineSet:
+        """Machines that had so much free at the start."""
+        found = self.everyone
+        for name, amount in requests.items():
+            if amount > 0:
+                axis = self._resources.get(name)
+                if axis is None:
+                    return 0
+                found &= axis.at_least(amount)
+        return found
+
+    def tolerated(self, tolerations: tuple[Toleration, ...]) -> MachineSet:
+        """Machines none of whose taints keeps such pods away."""
+        known = self._tolerated.get(tolerations)
+        if known is None:
+            known = 0
+            for node_taints, having in self._by_taints.items():
+                if not taints.untolerated(node_taints, tolerations):
+                    known |= having
+            self._tolerated[tolerations] = known
+        return known
+
+    def values(self, key: str) -> Mapping[str | None, MachineSet]:
+        """Machines by the value of a label, see ``Machine.value``."""
+        known = self._by_label.get(key)
+        if known is None:
+            known = self._by_label[key] = {}
+            for place, machine in enumerate(self.machines):
+                value = machine.value(key)
+                known[value] = known.get(value, 0) | 1 << place
+        return known
+
+    def candidates(self, guest: Guest) -> MachineSet:
+        """Machines worth asking: none that is left out could take a single one of the pods."""
+        found = self.holding(guest.pod_class.requests) & self.tolerated(guest.variant.tolerations)
+        for key, asked in guest.variant.requirements.items():
+            if found and asked.operator is Op.IN:
+                by_value = self.values(key)
+                matching = by_value.get(OPEN, 0)
+                for value in asked.values:
+                    matching |= by_value.get(value, 0)
+                found &= matching
+        return found
+
+    def among(self, candidates: MachineSet) -> Iterator[Machine]:
+        """The members of a set, in the order they are tried."""
+        return (self.machines[place] for place in members(candidates))

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
@@ -25,7 +25,9 @@ from itertools import accumulate
 from karpenter.api.core import Pod
 from karpenter.catalog.index import Prices, TypeSet
 from karpenter.cluster.classes import PodClass
+from karpenter.decide.provision.company import Constraint
 from karpenter.decide.provision.existing import most_copies
+from karpenter.decide.provision.hosting import Rules, Seats
 from karpenter.decide.provision.limits import affordable, largest_capacity
 from karpenter.decide.provision.templates import Template, relaxed_min_values
 from karpenter.decide.provision.variants import Variant
@@ -58,6 +60,12 @@ class Option:
         """The pool's requirements with those of the pods."""
         return self.template.requirements.intersect(self.variant.requirements)
 
+    @cached_property
+    def cheapest(self) -> float:
+        """USD per hour of its cheapest type."""
+        prices = self.template.index.prices(self.requirements)
+        return prices.offering[prices.cheapest(self.types)].price_per_hour
+
     def diverse(self, types: TypeSet) -> bool:
         """Whether these types offer the pool's minValues."""
         return self.template.index.diverse(self.requirements, types)
@@ -65,11 +73,20 @@ class Option:
 
 @dataclass(frozen=True, eq=False)
 class Demand:
-    """Pods of one class that need new machines. ``options`` are of one variant, in the order of pools, never empty."""
+    """Pods of one class that need new machines. ``options`` are of one variant, in the order of pools, never empty.
+
+    ``rules`` say who may share a machine with whom; None where they do not care.
+    """
 
     pod_class: PodClass
     pods: tuple[Pod, ...]
     options: tuple[Option, ...]
+    rules: Rules | None = None
+
+    @property
+    def near(self) -> tuple[tuple[Constraint, bool], ...]:
+        """Affinity by host: pods that must be on the same machine, and whether its own are among them."""
+        return self.rules.near if self.rules is not None else ()
 
     @property
     def requests(self) -> Resources:
@@ -87,6 +104,10 @@ class Claim:
     requests: Resources
     contents: tuple[tuple[int, int], ...] = ()
     min_values_relaxed: bool = False
+
+    def count(self, position: int) -> int:
+        """How many pods of a class are in it."""
+        return sum(count for at, count in self.contents if at == position)
 
     @property
     def prices(self) -> Prices:
@@ -129,8 +150,14 @@ class _Run:
     """One packing under way: pods left by demand, what is left of limits, and the options those still allow."""
 
     def __init__(
-        self, demands: Sequence[Demand], limits: Mapping[str, Mapping[str, int]], *, relax_min_values: bool
+        self,
+        demands: Sequence[Demand],
+        limits: Mapping[str, Mapping[str, int]],
+        founding: Founding,
+        *,
+        relax_min_values: bool,
     ) -> None:
+        self.founding = founding
         self.left = [len(demand.pods) for demand in demands]
         self.limits = {pool: dict(amounts) for pool, amounts in limits.items()}
         #: What is left of the work the packing may do, and how often each type was chosen so far.
@@ -143,6 +170,10 @@ class _Run:
         self._within = {name: affordable(template, limits[name]) for name, template in self._limited.items()}
         self._allow()
         self._await(0)
+
+    def demand(self, position: int) -> Demand:
+        """The demand at a position."""
+        return self._demands[position]
 
     def allowed(self, position: int) -> tuple[tuple[Option, TypeSet], ...]:
         """Options of the heaviest pools the class can still be bought from, with their affordable types."""
@@ -171,6 +202,8 @@ class _Run:
         """Commit as many claims like this as its pods and limits suggest; how many. ``seed`` is the first class still waiting."""
         most = largest_capacity(claim.template, claim.types) if claim.template.name in self.limits else {}
         times = min(self.left[position] // count for position, count in claim.contents)
+        if self.founding.close([self._demands[position] for position, _ in claim.contents]):
+            times = 1
         if claim.template.name in self.limits:
             times = min(times, self._affordable_times(claim.template, most))
         for position, count in claim.contents:
@@ -209,10 +242,31 @@ class _Run:
         return count
 
     def _await(self, seed: int) -> None:
-        self.waiting = [position for position in range(seed, len(self.left)) if self.left[position]]
+        self.waiting = [
+            position for position in range(len(self.left)) if self.left[position] and self._joins(position, seed)
+        ]
         self._falling = [-self._demands[position].requests.get(res.CPU, 0) for position in self.waiting]
         #: The least memory any class asks for from a place in ``waiting`` on.
         self.least_memory = _least([self._demands[at].requests.get(res.MEMORY, 0) for at in self.waiting])
+
+    def _joins(self, position: int, seed: int) -> bool:
+        """Whether a class may still be put into machines: those before the seed only where they wait for company."""
+        return position >= seed or bool(self._demands[position].near)
+
+    def companions(self, seed: int) -> list[int]:
+        """Waiting classes that can only be where the seed's pods are."""
+        own = self._demands[seed]
+        if own.rules is None or not own.rules.met:
+            return []
+        return [
+            position
+            for position in self.waiting
+            if position != seed and any(c in own.rules.met for c, _ in self._demands[position].near)
+        ]
+
+    def can_begin(self, position: int) -> bool:
+        """Whether pods of the class may be the first on a machine."""
+        return all(itself and constraint in self.founding for constraint, itself in self._demands[position].near)
 
     def _allow(self) -> None:
         self._allowed = [self._heaviest(demand) for demand in self._demands]
@@ -229,6 +283,23 @@ class _Run:
         return tuple(found)
 
 
+class Founding:
+    """The affinities by host that a machine may still begin: none where somebody is already, and each only once."""
+
+    def __init__(self, satisfied: Iterable[Constraint]) -> None:
+        self._begun = set(satisfied)
+
+    def __contains__(self, constraint: object) -> bool:
+        return constraint not in self._begun
+
+    def close(self, inside: Iterable[Demand]) -> bool:
+        """A machine with these is settled; whether it began an affinity, so that no second one may be like it."""
+        found = {c for demand in inside for c in (demand.rules.met if demand.rules is not None else ())} - self._begun
+        wanted = {c for demand in inside for c, itself in demand.near if itself}
+        self._begun |= found
+        return bool(found & wanted)
+
+
 def _least(amounts: Sequence[int]) -> list[int]:
     """Per place the least amount from there on."""
     return [*accumulate(reversed(amounts), min)][::-1]
@@ -243,13 +314,19 @@ _Choice = Callable[[int, Option, TypeSet, _Run], Claim | None]
 class Packer:
     """Packs one set of demands, in the order of SCH-231; every call starts afresh.
 
-    ``relax_min_values``: policy BestEffort (SCH-364).
+    ``satisfied`` are affinities by host that machines there already satisfy; ``relax_min_values``: policy BestEffort (SCH-364).
     """
 
     def __init__(
-        self, demands: Sequence[Demand], limits: Mapping[str, Mapping[str, int]], *, relax_min_values: bool
+        self,
+        demands: Sequence[Demand],
+        limits: Mapping[str, Mapping[str, int]],
+        satisfied: frozenset[Constraint] = frozenset(),
+        *,
+        relax_min_values: bool,
     ) -> None:
         self._demands = demands
+        self._satisfied = satisfied
         self._limits = limits
         self._relax = relax_min_values
         self._feasible: dict[tuple[int, Requirements], TypeSet] = {}
@@ -270,16 +347,17 @@ class Packer:
         return self._pack("value", self._most_valuable)
 
     def _pack(self, name: str, choose: _Choice) -> Packing:
-        run = _Run(self._demands, self._limits, relax_min_values=self._relax)
+        run = _Run(self._demands, self._limits, Founding(self._satisfied), relax_min_values=self._relax)
         claims: list[Claim] = []
         stuck: dict[int, int] = {}
         for seed in range(len(self._demands)):
-            while run.left[seed]:
+            while run.left[seed] and run.can_begin(seed):
                 claim = self._open(seed, run, choose)
                 if claim is None:
                     stuck[seed] = run.give_up(seed)
                 else:
                     claims += [claim] * run.take(claim, seed)
+        stuck |= {position: count for position, count in enumerate(run.left) if count}
         return Packing(name, tuple(claims), stuck, sum(claim.price for claim in claims), run.limits)
 
     def _open(self, seed: int, run: _Run, choose: _Choice) -> Claim | None:
@@ -319,12 +397,37 @@ class Packer:
         return Claim(template, requirements, types, {}, (), relaxed)
 
     def _grown(self, seed: int, option: Option, types: TypeSet, run: _Run) -> Claim | None:
-        claim = self._start(option, types)
-        for position in run.waiting:
+        claim, seats = self._start(option, types), Seats()
+        for position, wanted in self._in_order(seed, run):
             joining = run.joining(position, claim.template)
-            if joining is not None:
-                claim = self._grow(claim, joining, position, run.left[position])
-        return claim if claim.contents else None
+            wanted = min(wanted, run.left[position] - claim.count(position))
+            if joining is not None and wanted > 0:
+                grown = self._grow(claim, joining, position, self._seated(position, seats, wanted, run))
+                self._take_seats(position, seats, grown.count(position) - claim.count(position))
+                claim = grown
+            if not claim.contents:
+                return None
+        return claim
+
+    def _in_order(self, seed: int, run: _Run) -> Iterator[tuple[int, int]]:
+        """Who goes into a machine, and how many at most: the seed first; where others can only be beside it, those next."""
+        companions = run.companions(seed)
+        yield seed, 1 if companions else run.left[seed]
+        for position in companions:
+            yield position, run.left[position]
+        for position in run.waiting:
+            if position != seed or companions:
+                yield position, run.left[position]
+
+    def _seated(self, position: int, seats: Seats, wanted: int, run: _Run) -> int:
+        """How many pods of a class may still sit on a machine."""
+        rules = self._demands[position].rules
+        return wanted if rules is None else rules.room(seats, wanted, run.founding)
+
+    def _take_seats(self, position: int, seats: Seats, count: int) -> None:
+        rules = self._demands[position].rules
+        if rules is not None and count:
+            rules.take(seats, count)
 
     def _grow(self, claim: Claim, joining: Option, position: int, wanted: int) -> Claim:
         """The claim with as many pods of one class as some type still holds."""
@@ -352,14 +455,16 @@ class Packer:
             requirements=narrowed,
             types=best[0],
             requests=best[1],
-            contents=(*claim.contents, (position, fitting)),
+            contents=_with(claim.contents, position, fitting),
         )
 
     def _most_valuable(self, seed: int, option: Option, types: TypeSet, run: _Run) -> Claim | None:
+        if self._demands[seed].near:
+            return self._grown(seed, option, types, run)
         start = self._start(option, types)
         best: tuple[float, int, Claim] | None = None
         for target in run.targets(self._worthwhile(start)):
-            claim = self._filled(start, target, run)
+            claim = self._filled(seed, start, target, run)
             if claim is not None:
                 cost = claim.prices.offering[target].price_per_hour + MACHINE_FEE
                 score = self._worth_in(claim.contents) / cost
@@ -372,30 +477,23 @@ class Packer:
             return self._grown(seed, option, types, run)
         return claim
 
-    def _filled(self, start: Claim, target: int, run: _Run) -> Claim | None:
+    def _filled(self, seed: int, start: Claim, target: int, run: _Run) -> Claim | None:
         """One machine of the target type, filled class by class; None when the first class does not go in."""
-        template, requirements, types = start.template, start.requirements, start.types
-        free = res.subtract(template.index.types[target].allocatable, template.overhead_of(target))
-        contents: list[tuple[int, int]] = []
+        filling = _Filling(self, start, target, run)
+        companions = run.companions(seed)
+        if not filling.add(seed, 1 if companions else run.left[seed]):
+            return None
+        for position in companions:
+            filling.add(position, run.left[position])
         place = 0
-        while place < len(run.waiting) and run.least_memory[place] <= free.get(res.MEMORY, 0):
-            run.steps -= 1
+        while place < len(run.waiting) and run.least_memory[place] <= filling.free.get(res.MEMORY, 0):
             position = run.waiting[place]
-            requests = self._demands[position].requests
-            count = most_copies(requests, free, run.left[position])
-            joined = self._joined_by(template, requirements, run.joining(position, template)) if count else None
-            if joined is not None and (types & joined[1]) >> target & 1:
-                requirements, types = joined[0], types & joined[1]
-                contents.append((position, count))
-                for name, amount in requests.items():
-                    if amount:
-                        free[name] -= amount * count
-            if not contents:
-                return None
-            place = run.first(free.get(res.CPU, 0), place + 1)
-        return replace(start, requirements=requirements, types=types, contents=tuple(contents)) if contents else None
+            if position != seed or companions:
+                filling.add(position, run.left[position])
+            place = run.first(filling.free.get(res.CPU, 0), place + 1)
+        return filling.claim()
 
-    def _joined_by(
+    def joined_by(
         self, template: Template, requirements: Requirements, joining: Option | None
     ) -> tuple[Requirements, TypeSet] | None:
         """What one more class makes of a claim's requirements, and the types that leaves; None if it may not join."""
@@ -465,6 +563,51 @@ class Packer:
         return sum(self._worth[position] * count for position, count in contents)
 
 
+class _Filling:
+    """One machine of a given type while it is filled."""
+
+    def __init__(self, packer: Packer, start: Claim, target: int, run: _Run) -> None:
+        self._packer = packer
+        self._start = start
+        self._target = target
+        self._run = run
+        self._requirements, self._types = start.requirements, start.types
+        self._contents: dict[int, int] = {}
+        self._seats = Seats()
+        template = start.template
+        self.free = res.subtract(template.index.types[target].allocatable, template.overhead_of(target))
+
+    def add(self, position: int, wanted: int) -> int:
+        """As many pods of a class as go in."""
+        run = self._run
+        run.steps -= 1
+        demand = run.demand(position)
+        count = most_copies(
+            demand.requests, self.free, min(wanted, run.left[position] - self._contents.get(position, 0))
+        )
+        if count and demand.rules is not None:
+            count = demand.rules.room(self._seats, count, run.founding)
+        if not count:
+            return 0
+        template = self._start.template
+        joined = self._packer.joined_by(template, self._requirements, run.joining(position, template))
+        if joined is None or not (self._types & joined[1]) >> self._target & 1:
+            return 0
+        self._requirements, self._types = joined[0], self._types & joined[1]
+        self._contents[position] = self._contents.get(position, 0) + count
+        for name, amount in demand.requests.items():
+            if amount:
+                self.free[name] -= amount * count
+        if demand.rules is not None:
+            demand.rules.take(self._seats, count)
+        return count
+
+    def claim(self) -> Claim:
+        """What it has become."""
+        contents = tuple(self._contents.items())
+        return replace(self._start, requirements=self._requirements, types=self._types, contents=contents)
+
+
 def _likeness(demands: Sequence[Demand]) -> dict[str, int]:
     """Templates by name, those with equal numbers differing in nothing but their pools' names and limits."""
     templates = {option.template.name: option.template for demand in demands for option in demand.options}
@@ -478,6 +621,11 @@ def _likeness(demands: Sequence[Demand]) -> dict[str, int]:
         name: numbers.setdefault((template.alike, tuple(taken[name])), len(numbers))
         for name, template in templates.items()
     }
+
+
+def _with(contents: Sequence[tuple[int, int]], position: int, count: int) -> tuple[tuple[int, int], ...]:
+    """The contents with so many more pods of one class."""
+    return tuple({**dict(contents), position: dict(contents).get(position, 0) + count}.items())
 
 
 def _share(requests: Resources, template: Template, position: int) -> float:

@@ -9,7 +9,7 @@ from functools import cached_property
 from karpenter.api.core import PodSpec, Taint, Toleration
 from karpenter.api.karpenter import NodePool
 from karpenter.catalog.index import TypeIndex, TypeSet
-from karpenter.cluster.classes import of_term, required_terms, selector_of
+from karpenter.cluster.classes import HostPort, of_term, ports_of, required_terms, selector_of
 from karpenter.cluster.snapshot import Daemon
 from karpenter.decide.plan import SkippedPool
 from karpenter.decide.reasons import Skip
@@ -25,10 +25,11 @@ TOLERATE_PREFERENCES = Toleration(operator="Exists", effect="PreferNoSchedule")
 
 @dataclass(frozen=True)
 class DaemonGroup:
-    """Types on which the same DaemonSets run, and what those request together (SCH-215)."""
+    """Types on which the same DaemonSets run, what those request together and the host ports they take (SCH-215)."""
 
     types: TypeSet
     overhead: Resources
+    ports: tuple[HostPort, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +57,7 @@ class Template:
     def alike(self) -> object:
         """What a claim of the pool depends on, its name aside; taints decide only which pods may join."""
         own = self.requirements.without((labels.NODE_POOL,))
-        groups = tuple((group.types, tuple(sorted(group.overhead.items()))) for group in self.daemons)
+        groups = tuple((group.types, tuple(sorted(group.overhead.items())), group.ports) for group in self.daemons)
         return (id(self.index), self.weight, own, self.types, groups)
 
     def holding(self, requests: Resources) -> TypeSet:
@@ -66,6 +67,22 @@ class Template:
             needed = res.add(requests, group.overhead) if group.overhead else requests
             found |= group.types & self.index.holding(needed)
         return found
+
+    def open_to(self, ports: tuple[HostPort, ...]) -> TypeSet:
+        """Types none of whose DaemonSets takes one of these host ports (SCH-418)."""
+        if not ports:
+            return self.types
+        found = 0
+        for group in self.daemons:
+            if not any(held.collides(port) for held in group.ports for port in ports):
+                found |= group.types
+        return found
+
+    def values(self, key: str) -> frozenset[str]:
+        """The values of a label its machines may have, whatever can be bought now (SCH-490)."""
+        own = self.requirements.of(key)
+        found = frozenset(value for value in self.index.values(key, self.types) if own.allows(value))
+        return found or (own.values if own.operator is Op.IN else frozenset())
 
     def least_overhead(self, types: TypeSet) -> dict[str, int]:
         """What DaemonSets need at least on any of these types (SCH-217; a group without daemons needs nothing)."""
@@ -144,7 +161,8 @@ def _template(pool: NodePool, index: TypeIndex, daemons: tuple[Daemon, ...]) -> 
     own_taints = tuple(taint.as_taint() for taint in pool.spec.template.spec.taints)
     types = index.matching(requirements) & index.buyable(requirements)
     running = [
-        (daemon.requests, types & types_running(daemon.spec, requirements, own_taints, index)) for daemon in daemons
+        (daemon.requests, ports_of(daemon.spec), types & types_running(daemon.spec, requirements, own_taints, index))
+        for daemon in daemons
     ]
     return Template(pool, index, requirements, own_taints, types, _grouped(types, running))
 
@@ -174,15 +192,18 @@ def types_running(
     return found
 
 
-def _grouped(types: TypeSet, running: Iterable[tuple[Resources, TypeSet]]) -> tuple[DaemonGroup, ...]:
+def _grouped(
+    types: TypeSet, running: Iterable[tuple[Resources, tuple[HostPort, ...], TypeSet]]
+) -> tuple[DaemonGroup, ...]:
     groups: list[DaemonGroup] = [DaemonGroup(types, {})]
-    for requests, on in running:
+    for requests, ports, on in running:
         split: list[DaemonGroup] = []
         for group in groups:
             if group.types & on:
-                split.append(DaemonGroup(group.types & on, res.add(group.overhead, requests)))
+                overhead = res.add(group.overhead, requests)
+                split.append(DaemonGroup(group.types & on, overhead, (*group.ports, *ports)))
             if group.types & ~on:
-                split.append(DaemonGroup(group.types & ~on, group.overhead))
+                split.append(replace(group, types=group.types & ~on))
         groups = split
     return tuple(groups)
 

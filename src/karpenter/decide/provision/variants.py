@@ -1,19 +1,20 @@
 """From all a pod wishes to the least it needs: the ladder a class climbs down until something fits (SCH §9.2).
 
-The order is the reference's (preferred node affinity from the heaviest on, then tolerating soft taints) with one difference,
-asked for by SCH-250's Beyond: every OR-term of the required affinity is tried at every level, so that a wish never costs a term.
-Preferences nothing here can honour yet (preferred pod affinity, ScheduleAnyway) are dropped before the first step.
+The order is the reference's (preferred pod affinity, preferred anti-affinity and preferred node affinity, each from the
+heaviest on, then soft spread, then tolerating soft taints) with one difference, asked for by SCH-250's Beyond: every OR-term
+of the required affinity is tried at every level, so that a wish never costs a term.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import compress
 
 from karpenter.api.core import Toleration
 from karpenter.cluster.classes import PodClass
+from karpenter.cluster.terms import Relation, Term, Wish
 from karpenter.decide.provision.eligible import usable_terms
 from karpenter.decide.provision.templates import TOLERATE_PREFERENCES
 from karpenter.model.requirements import Requirements
@@ -28,10 +29,15 @@ class PreferencePolicy(StrEnum):
 
 @dataclass(frozen=True)
 class Variant:
-    """One step of the ladder: what nodes must offer and which taints are tolerated."""
+    """One step of the ladder: what nodes must offer, which taints are tolerated, and which terms about other pods are kept.
+
+    ``firm`` is the part of ``requirements`` that is no preference.
+    """
 
     requirements: Requirements
     tolerations: tuple[Toleration, ...]
+    firm: Requirements = field(default_factory=Requirements)
+    terms: tuple[Term, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -42,16 +48,28 @@ class Ladder:
     soft_taints: bool
     well_known: frozenset[str]
 
+    def wished(self, pod_class: PodClass) -> tuple[Wish, ...]:
+        """The wishes about other pods that are heard at all (SCH-252)."""
+        return pod_class.terms.wished if self.policy is PreferencePolicy.RESPECT else ()
+
     def of(self, pod_class: PodClass) -> tuple[Variant, ...]:
         """Variants of a class in the order they are tried."""
         own = pod_class.spec.tolerations
         alternatives = _usable(pod_class, self.well_known)
         preferences = pod_class.preferences if self.policy is PreferencePolicy.RESPECT else ()
-        strict = tuple(Variant(requirements, own) for requirements in _levels(alternatives, preferences))
+        required = pod_class.terms.required
+        levels = [
+            (preference, (*required, *terms)) for preference, terms in _levels(preferences, self.wished(pod_class))
+        ]
+        strict = tuple(
+            Variant(alternative.intersect(preference), own, alternative, terms)
+            for preference, terms in levels
+            for alternative in alternatives
+        )
         if not self.soft_taints or TOLERATE_PREFERENCES in own:
             return strict
         tolerant = (*own, TOLERATE_PREFERENCES)
-        return (*strict, *(Variant(requirements, tolerant) for requirements in alternatives))
+        return (*strict, *(Variant(alternative, tolerant, alternative, required) for alternative in alternatives))
 
 
 def _usable(pod_class: PodClass, well_known: frozenset[str]) -> list[Requirements]:
@@ -60,7 +78,27 @@ def _usable(pod_class: PodClass, well_known: frozenset[str]) -> list[Requirement
     return list(compress(pod_class.alternatives, tried)) if tried else list(pod_class.alternatives)
 
 
-def _levels(alternatives: Sequence[Requirements], preferences: Sequence[Requirements]) -> Iterator[Requirements]:
-    for preference in (*preferences, Requirements()):
-        for alternative in alternatives:
-            yield alternative.intersect(preference)
+def _levels(
+    preferences: Sequence[Requirements], wished: Sequence[Wish]
+) -> Iterator[tuple[Requirements, tuple[Term, ...]]]:
+    """The wishes still held at each step of relaxation (SCH-250 b to e): one node preference, and terms about other pods."""
+    near = _falling(wish for wish in wished if wish.term.relation is Relation.AFFINITY)
+    apart = _falling(wish for wish in wished if wish.term.relation is Relation.ANTI_AFFINITY)
+    spread = [wish.term for wish in wished if wish.term.relation is Relation.SPREAD]
+    nodes = [*preferences, Requirements()]
+    while True:
+        yield nodes[0], (*near, *apart, *spread)
+        if near:
+            near = near[1:]
+        elif apart:
+            apart = apart[1:]
+        elif len(nodes) > 1:
+            nodes = nodes[1:]
+        elif spread:
+            spread = [spread[-1], *spread[1:-1]] if len(spread) > 1 else []
+        else:
+            return
+
+
+def _falling(wishes: Iterable[Wish]) -> list[Term]:
+    return [wish.term for wish in sorted(wishes, key=lambda wish: -wish.weight)]

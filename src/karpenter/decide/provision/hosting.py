@@ -1,0 +1,145 @@
+"""What constraints by host name and host ports ask of a single machine: plain arithmetic on counts per machine (SCH-900.4).
+
+Every machine is a domain of its own, and another empty one can always be bought, so the smallest count there is is taken as none
+(SCH-541). `Rules` belong to a kin and say how many of its pods one machine may take; `Seats` belong to a machine and remember who
+sits on it. Both serve machines that exist and machines that a packing only thinks of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from dataclasses import dataclass
+
+from karpenter.cluster.classes import HostPort, PodClass
+from karpenter.cluster.terms import Relation, Term
+from karpenter.decide.provision.company import Company, Constraint
+
+
+class Seats:
+    """Who sits on one machine. ``host`` is its Node's name, empty for one without Node, on which nobody is bound yet."""
+
+    __slots__ = ("_host", "_met", "_owners", "ports")
+
+    def __init__(self, host: str = "", ports: tuple[HostPort, ...] = ()) -> None:
+        self._host = host
+        self._met: dict[Constraint, int] = {}
+        self._owners: dict[Constraint, int] = {}
+        self.ports = ports
+
+    def copy(self) -> Seats:
+        """The same seats, to be taken on their own."""
+        other = Seats(self._host, self.ports)
+        other._met = dict(self._met)
+        other._owners = dict(self._owners)
+        return other
+
+    def met(self, constraint: Constraint) -> int:
+        """How many pods the constraint means are here."""
+        known = self._met.get(constraint)
+        return constraint.numbers.get(self._host, 0) if known is None else known
+
+    def owners(self, constraint: Constraint) -> int:
+        """How many pods that repel by the constraint are here."""
+        known = self._owners.get(constraint)
+        return constraint.owners.get(self._host, 0) if known is None else known
+
+    def meet(self, constraint: Constraint, number: int) -> None:
+        """So many pods the constraint means have come."""
+        self._met[constraint] = self.met(constraint) + number
+
+    def own(self, constraint: Constraint, number: int) -> None:
+        """So many pods that repel by it have come."""
+        self._owners[constraint] = self.owners(constraint) + number
+
+    def collision(self, ports: Iterable[HostPort]) -> tuple[HostPort, HostPort] | None:
+        """The first pair of a taken and an asked port that collide."""
+        return next(((held, port) for port in ports for held in self.ports if held.collides(port)), None)
+
+
+@dataclass(frozen=True, eq=False)
+class Rules:
+    """What one kin asks of each machine, and what it means to those who come after.
+
+    The flag beside a constraint says whether the kin's own pods are among those it means. ``met`` and ``owned`` are what its pods
+    add to.
+    """
+
+    spread: tuple[tuple[Constraint, bool], ...] = ()
+    apart: tuple[tuple[Constraint, bool], ...] = ()
+    near: tuple[tuple[Constraint, bool], ...] = ()
+    repelled_by: tuple[Constraint, ...] = ()
+    met: tuple[Constraint, ...] = ()
+    owned: tuple[Constraint, ...] = ()
+    ports: tuple[HostPort, ...] = ()
+
+    def room(self, seats: Seats, wanted: int, founding: Container[Constraint]) -> int:
+        """How many pods a machine may take, at most ``wanted``. ``founding``: affinity nobody satisfies yet, so that
+        the first may.
+        """
+        if self.ports and seats.ports and seats.collision(self.ports):
+            return 0
+        if any(seats.owners(constraint) for constraint in self.repelled_by):
+            return 0
+        if any(not seats.met(c) and not (itself and c in founding) for c, itself in self.near):
+            return 0
+        if self.ports:
+            wanted = min(wanted, 1)
+        for constraint, itself in self.apart:
+            if seats.met(constraint):
+                return 0
+            wanted = min(wanted, 1) if itself else wanted
+        for constraint, itself in self.spread:
+            free = constraint.term.max_skew - seats.met(constraint)
+            if free < itself:
+                return 0
+            wanted = min(wanted, free) if itself else wanted
+        return wanted
+
+    def take(self, seats: Seats, number: int) -> None:
+        """So many pods have been given seats."""
+        for constraint in self.met:
+            seats.meet(constraint, number)
+        for constraint in self.owned:
+            seats.own(constraint, number)
+        if self.ports:
+            seats.ports = (*seats.ports, *self.ports)
+
+    def obstacle(self, seats: Seats, founding: Container[Constraint]) -> Constraint | None:
+        """The constraint for which not even one pod may come, ports aside; None when one may."""
+        rules = (
+            Rules(repelled_by=self.repelled_by),
+            *(Rules(near=(item,)) for item in self.near),
+            *(Rules(apart=(item,)) for item in self.apart),
+            *(Rules(spread=(item,)) for item in self.spread),
+        )
+        for rule in rules:
+            if not rule.room(seats, 1, founding):
+                return next(
+                    iter(
+                        [
+                            *(c for c in rule.repelled_by if seats.owners(c)),
+                            *(c for c, _ in (*rule.near, *rule.apart, *rule.spread)),
+                        ]
+                    )
+                )
+        return None
+
+
+def rules_of(pod_class: PodClass, company: Company, active: Iterable[Term]) -> Rules | None:
+    """The rules of a kin while these terms of it are active; None where machines need not care."""
+    by_relation: dict[Relation, list[tuple[Constraint, bool]]] = {relation: [] for relation in Relation}
+    for term in active:
+        if term.by_host:
+            constraint = company.stated[term]
+            by_relation[term.relation].append((constraint, company.means_itself(constraint)))
+    met = tuple(c for c in company.meant_by if c.by_host)
+    rules = Rules(
+        spread=tuple(by_relation[Relation.SPREAD]),
+        apart=tuple(by_relation[Relation.ANTI_AFFINITY]),
+        near=tuple(by_relation[Relation.AFFINITY]),
+        repelled_by=tuple(c for c in met if c.required and c.term.relation is Relation.ANTI_AFFINITY),
+        met=met,
+        owned=tuple(c for c in company.owned if c.by_host),
+        ports=pod_class.ports,
+    )
+    return rules if met or pod_class.ports or rules.spread or rules.apart or rules.near else None

@@ -1,0 +1,67 @@
+"""What can be bought for a class of pods: the pools that would take it, each with the types that could hold one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from karpenter.api.core import Toleration
+from karpenter.cluster.classes import PodClass
+from karpenter.decide.provision.limits import affordable
+from karpenter.decide.provision.packing import Option
+from karpenter.decide.provision.templates import Template
+from karpenter.decide.provision.variants import Variant
+from karpenter.model import taints
+from karpenter.model.requirements import Requirements, compatible
+
+
+class Market:
+    """Answers of one decision, remembered. ``limits``: what is left of each limited pool's limits at its start.
+
+    ``strict``: a pool whose minValues cannot be met sells nothing (SCH-364).
+    """
+
+    def __init__(self, templates: Sequence[Template], limits: Mapping[str, Mapping[str, int]], *, strict: bool) -> None:
+        self._templates = templates
+        self._limits = limits
+        self._strict = strict
+        self._options: dict[tuple[PodClass, Requirements, tuple[Toleration, ...]], tuple[Option, ...]] = {}
+        self._together: dict[Requirements, Requirements] = {}
+
+    def options(self, pod_class: PodClass, variant: Variant) -> tuple[Option, ...]:
+        """Legal ways to buy for the class, in the order of pools."""
+        key = (pod_class, variant.requirements, variant.tolerations)
+        known = self._options.get(key)
+        if known is None:
+            found = (Option(variant, t, self._types_for(pod_class, variant, t)) for t in self._templates)
+            known = tuple(
+                option for option in found if option.types and (not self._strict or option.diverse(option.types))
+            )
+            self._options[key] = known
+        return known
+
+    def price(self, options: Sequence[Option]) -> float:
+        """USD per hour of the cheapest machine among them."""
+        found = (option.cheapest for option in options)
+        return min(found, default=float("inf"))
+
+    def pinned(self, variant: Variant, pins: Requirements) -> Variant:
+        """The variant in one cell; equal ones are one object, as much is remembered by them."""
+        together = variant.requirements.intersect(pins)
+        together = self._together.setdefault(together, together)
+        return Variant(together, variant.tolerations, variant.firm, variant.terms)
+
+    def _types_for(self, pod_class: PodClass, variant: Variant, template: Template) -> int:
+        """Types of a pool that could each hold one pod of the class, within what its limits leave."""
+        index = template.index
+        if template.taints and taints.untolerated(template.taints, variant.tolerations):
+            return 0
+        if not compatible(template.requirements, variant.requirements, index.well_known):
+            return 0
+        types = template.types & template.holding(pod_class.requests) & template.open_to(pod_class.ports)
+        if template.name in self._limits:
+            types &= affordable(template, self._limits[template.name])
+        if types and variant.requirements:
+            requirements = template.requirements.intersect(variant.requirements)
+            types &= index.matching(requirements) & index.buyable(requirements)
+            types &= index.matching(variant.requirements)
+        return types

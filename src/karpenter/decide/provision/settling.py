@@ -1,0 +1,546 @@
+"""Where everybody goes: one round of the decision, kin by kin (SCH §9, §20).
+
+A kin climbs down its ladder step by step. At each step its pods go to machines that exist, the rest becomes demand for new ones.
+Kin that constraints wider than a host have to do with are sent pod by pod to cells, for each pod anew the least crowded that is
+allowed; everything else goes in bulk. What is planned is written into the ledger at once, so that those who come later, or wait
+for company, see it; who found no place tries again as long as anybody else did (SCH-233).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from itertools import islice, product
+
+from karpenter.api.core import Pod
+from karpenter.cluster.classes import PodClass
+from karpenter.cluster.snapshot import age
+from karpenter.cluster.terms import Relation
+from karpenter.decide.provision.company import Company, Constraint, counts_on
+from karpenter.decide.provision.existing import OPEN, Field, Guest, Machine, MachineSet
+from karpenter.decide.provision.hosting import Rules, Seats, rules_of
+from karpenter.decide.provision.market import Market
+from karpenter.decide.provision.packing import Demand, Option
+from karpenter.decide.provision.topology import Asking, Cell, Domains, Ledger, asking_of, pins
+from karpenter.decide.provision.variants import Variant
+from karpenter.model import labels
+from karpenter.model import resources as res
+
+#: Combinations of values looked at for a kin that several topology keys have to do with.
+MOST_CELLS = 512
+
+
+@dataclass(frozen=True, eq=False)
+class Kin:
+    """Waiting pods that nothing tells apart: one class, one company. ``variants`` is their ladder, ``pods`` oldest first."""
+
+    pod_class: PodClass
+    company: Company
+    pods: tuple[Pod, ...]
+    variants: tuple[Variant, ...]
+
+
+def by_size(kin: Kin) -> tuple[int, int, datetime, str, str, str]:
+    """Kin in the reference's order (SCH-231): CPU, then memory, largest first, then the oldest pod."""
+    requests = kin.pod_class.requests
+    return (-requests.get(res.CPU, 0), -requests.get(res.MEMORY, 0), *age(kin.pods[0]))
+
+
+#: A kin, a step of its ladder and a cell: where demand for new machines stands.
+Place = tuple[Kin, int, Cell]
+
+
+@dataclass(frozen=True, eq=False)
+class Standing:
+    """Demand for new machines and the place it comes from."""
+
+    demand: Demand
+    kin: Kin
+    step: int
+    cell: Cell
+
+    @property
+    def place(self) -> Place:
+        """Where it stands."""
+        return (self.kin, self.step, self.cell)
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the kin has no step further down."""
+        return self.step == len(self.kin.variants) - 1
+
+    def last(self, count: int) -> tuple[Pod, ...]:
+        """So many pods from its end."""
+        return self.demand.pods[len(self.demand.pods) - count :]
+
+
+@dataclass(frozen=True, eq=False)
+class Failed:
+    """Pods that stay waiting, and the last variant tried. ``obstacle`` is the constraint between pods that left no place, if it
+    was one; ``capped``: new machines could be had but for limits."""
+
+    kin: Kin
+    variant: Variant
+    pods: tuple[Pod, ...]
+    obstacle: str = ""
+    capped: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Settled:
+    """The outcome of a round; what exists remembers itself who was planned on it.
+
+    ``satisfied`` are the affinities by host for which somebody is there already, so that no new machine may begin them.
+    """
+
+    standing: tuple[Standing, ...]
+    failed: tuple[Failed, ...]
+    satisfied: frozenset[Constraint] = frozenset()
+
+
+class _Step:
+    """A kin at one step of its ladder, with all that does not change while it is placed."""
+
+    def __init__(self, kin: Kin, number: int, field: Field) -> None:
+        self.kin = kin
+        self.number = number
+        self.variant = kin.variants[number]
+        company, terms = kin.company, self.variant.terms
+        self.rules: Rules | None = rules_of(kin.pod_class, company, terms) if company or kin.pod_class.ports else None
+        self.asking: Asking | None = asking_of(company, self.variant.firm, terms) if company else None
+        self.guest = Guest(kin.pod_class, self.variant, self.rules)
+        self._field = field
+
+    @cached_property
+    def candidates(self) -> MachineSet:
+        """Machines worth asking."""
+        return self._field.candidates(self.guest)
+
+    @cached_property
+    def in_bulk(self) -> bool:
+        """Whether any number of the pods may go to a cell that one of them may go to."""
+        assert self.asking is not None
+        relations = {c.term.relation for c, _ in self.asking.stated} - {Relation.AFFINITY}
+        return not relations and not any(c.term.relation is Relation.SPREAD for c in self.asking.met)
+
+
+class Settling:
+    """One round. ``planned`` says on which view the last pass placed a pod, ``caps`` how many may be asked of new machines."""
+
+    def __init__(
+        self,
+        field: Field,
+        market: Market,
+        domains: Domains,
+        planned: Mapping[str, str],
+        caps: Mapping[Place, int],
+    ) -> None:
+        self._field = field
+        self._market = market
+        self._domains = domains
+        self._planned = planned
+        self._caps = caps
+        self._ledger = Ledger(domains)
+        self.founding = Founding(self._ledger)
+        self._asked: dict[Place, list[Pod]] = {}
+        self._options: dict[Place, tuple[tuple[Option, ...], Rules | None]] = {}
+        #: Of each constraint by host, how many pods it means are asked of new machines.
+        self._coming: defaultdict[Constraint, int] = defaultdict(int)
+        self._steps: dict[tuple[Kin, int], _Step] = {}
+        for machine in field.machines:
+            machine.start_over()
+
+    def settle(self, kins: Sequence[Kin]) -> Settled:
+        """Find a place for everybody."""
+        waiting = self._kept_in_place(kins)
+        failed: list[Failed] = []
+        version = -1
+        while waiting and version != self._ledger.version:
+            version = self._ledger.version
+            still: dict[Kin, list[Pod]] = {}
+            for kin, pods in waiting.items():
+                left = self._placed(kin, pods)
+                if left and kin.company.stated:
+                    still[kin] = left
+                elif left:
+                    failed.append(self._failure(kin, left))
+            waiting = still
+        failed += [self._failure(kin, left) for kin, left in waiting.items()]
+        order = {kin: number for number, kin in enumerate(kins)}
+        places = sorted(self._asked, key=lambda p: (order[p[0]], p[1], tuple(value or "" for value in p[2])))
+        near = {c for _, rules in self._options.values() if rules is not None for c, _ in rules.near}
+        there = frozenset(c for c in near if c.numbers or self._ledger.planned(c) > self._coming[c])
+        return Settled(tuple(self._standing(place) for place in places), tuple(failed), there)
+
+    def _standing(self, place: Place) -> Standing:
+        options, rules = self._options[place]
+        kin, step, cell = place
+        return Standing(Demand(kin.pod_class, tuple(self._asked[place]), options, rules), kin, step, cell)
+
+    def _step(self, kin: Kin, number: int) -> _Step:
+        known = self._steps.get((kin, number))
+        if known is None:
+            known = self._steps[kin, number] = _Step(kin, number, self._field)
+        return known
+
+    # -- where the last pass planned them -------------------------------------------------------------------------------
+
+    def _kept_in_place(self, kins: Sequence[Kin]) -> dict[Kin, list[Pod]]:
+        """Pods the last pass planned on a machine stay planned there while it may have them; the rest is returned."""
+        machine_of = {machine.view.key: machine for machine in self._field.machines}
+        node_of = {machine.host: machine for machine in self._field.machines if machine.host}
+        hinted: dict[Kin, dict[Machine, list[Pod]]] = {}
+        left: dict[Kin, list[Pod]] = {}
+        for kin in kins:
+            left[kin] = []
+            for pod in kin.pods:
+                planned = machine_of.get(self._planned.get(pod.metadata.uid, ""))
+                machine = planned or node_of.get(pod.status.nominated_node_name)
+                if machine is None:
+                    left[kin].append(pod)
+                else:
+                    hinted.setdefault(kin, {}).setdefault(machine, []).append(pod)
+        self._keep_all(hinted)
+        for kin, by_machine in hinted.items():
+            rest = [pod for pods in by_machine.values() for pod in pods]
+            left[kin] = sorted((*left[kin], *rest), key=age) if rest else left[kin]
+        return {kin: pods for kin, pods in left.items() if pods}
+
+    def _keep_all(self, hinted: Mapping[Kin, Mapping[Machine, list[Pod]]]) -> None:
+        """Again and again while somebody found a place: who goes where may hang on who went before."""
+        version = -1
+        while version != self._ledger.version:
+            version = self._ledger.version
+            for kin, by_machine in hinted.items():
+                for number in range(len(kin.variants)):
+                    self._keep(self._step(kin, number), by_machine)
+
+    def _keep(self, step: _Step, by_machine: Mapping[Machine, list[Pod]]) -> None:
+        if step.asking is None:
+            for machine, pods in by_machine.items():
+                self._fill(step, machine, pods)
+            return
+        asking = step.asking
+        offered: defaultdict[Cell, list[tuple[Machine, list[Pod]]]] = defaultdict(list)
+        for machine, pods in by_machine.items():
+            cell = _cell_of(machine, asking) if pods else None
+            if cell is not None:
+                offered[cell].append((machine, pods))
+        cells = _Cells(self, step, asking, {cell: _Source(self, step, found) for cell, found in offered.items()})
+        while cells.seat_next(cells.allowed()):
+            pass
+
+    # -- one kin ----------------------------------------------------------------------------------------------------------
+
+    def _placed(self, kin: Kin, pods: list[Pod]) -> list[Pod]:
+        """The pods left when the whole ladder has been tried."""
+        for number in range(len(kin.variants)):
+            step = self._step(kin, number)
+            pods = self._placed_in_bulk(step, pods) if step.asking is None else self._placed_in_cells(step, pods)
+            if not pods:
+                break
+        return pods
+
+    def _placed_in_bulk(self, step: _Step, pods: list[Pod]) -> list[Pod]:
+        pods = list(pods)
+        for machine in self._hosts(step, step.candidates, len(pods)):
+            if not pods:
+                return []
+            self._fill(step, machine, pods)
+        options = self._market.options(step.kin.pod_class, step.variant) if pods else ()
+        if options:
+            self.ask(step, (), options, pods, len(pods))
+        return pods
+
+    def _hosts(self, step: _Step, candidates: MachineSet, wanted: int) -> Iterable[Machine]:
+        """Machines to fill, in order; pods that must share one host with the first of them choose that with care."""
+        found = self._field.among(candidates)
+        rules = step.rules
+        if rules is None or not any(itself and c in self.founding for c, itself in rules.near):
+            return found
+        rooms = [(machine.room(step.guest, wanted, self.founding), machine) for machine in found]
+        best, host = max(rooms, key=lambda item: item[0], default=(0, None))
+        options = self._market.options(step.kin.pod_class, step.variant)
+        if host is None or best < min(wanted, _most_on_one(step.kin.pod_class, options)):
+            return ()
+        return (host,)
+
+    def _fill(self, step: _Step, machine: Machine, pods: list[Pod]) -> None:
+        """As many pods as fit from the list's front."""
+        count = machine.room(step.guest, len(pods), self.founding) if pods else 0
+        if count:
+            self.seat(step, machine, pods, count)
+
+    def seat(self, step: _Step, machine: Machine, pods: list[Pod], count: int) -> None:
+        """Plan the first pods of the list on a machine that has room for them."""
+        machine.take(step.guest, pods[:count])
+        del pods[:count]
+        self._ledger.met(step.kin.company, count)
+
+    def ask(self, step: _Step, cell: Cell, options: tuple[Option, ...], pods: list[Pod], wanted: int) -> int:
+        """Ask for new machines for so many pods of the list's front, as far as allowed; for how many it was."""
+        count = min(wanted, self.askable(step, cell))
+        if count:
+            place = (step.kin, step.number, cell)
+            self._asked.setdefault(place, []).extend(pods[:count])
+            self._options[place] = (options, step.rules)
+            del pods[:count]
+            self._ledger.met(step.kin.company, count)
+            for constraint in step.rules.met if step.rules is not None else ():
+                self._coming[constraint] += count
+        return count
+
+    def askable(self, step: _Step, cell: Cell) -> int:
+        """How many more may be asked of new machines at a place."""
+        for constraint, itself in step.rules.near if step.rules is not None else ():
+            if not self._coming[constraint] and not (itself and constraint in self.founding):
+                return 0
+        place = (step.kin, step.number, cell)
+        cap = self._caps.get(place)
+        return len(step.kin.pods) if cap is None else max(0, cap - len(self._asked.get(place, ())))
+
+    # -- cells ------------------------------------------------------------------------------------------------------------
+
+    def _placed_in_cells(self, step: _Step, pods: list[Pod]) -> list[Pod]:
+        assert step.asking is not None
+        asking, pods = step.asking, list(pods)
+        sources = {
+            cell: _Source(self, step, ((machine, pods) for machine in self._machines_in(step, cell, len(pods))))
+            for cell in self._cells(step, asking)
+        }
+        cells = _Cells(self, step, asking, sources)
+        together = any(itself and c.term.relation is Relation.AFFINITY for c, itself in asking.stated)
+        while pods:
+            allowed = cells.allowed()
+            if together and len(allowed) > 1 and self._is_first(asking):
+                allowed = cells.foundable(pods, allowed)
+            if not (cells.seat_next(allowed) or cells.ask_next(allowed, pods)):
+                break
+        return pods
+
+    def _is_first(self, asking: Asking) -> bool:
+        """Whether pods like these are to be kept together and none is anywhere yet."""
+        return any(
+            itself and c.term.relation is Relation.AFFINITY and c in self.founding for c, itself in asking.stated
+        )
+
+    def _cells(self, step: _Step, asking: Asking) -> Iterator[Cell]:
+        """Combinations of values the pods could go to, on machines that exist or could be bought."""
+        per_key: list[list[str | None]] = []
+        for key in asking.keys:
+            asked = step.variant.requirements.of(key)
+            there = {value for value, found in self._field.values(key).items() if found & step.candidates}
+            if key in asking.required_keys:
+                there.discard(None)
+            there = {value for value in there if value is None or asked.allows(value)} - {OPEN}
+            sold: set[str | None] = {value for value in self._domains.sold(key) if asked.allows(value)}
+            per_key.append(sorted(there | sold, key=lambda value: value or ""))
+        return islice(product(*per_key), MOST_CELLS)
+
+    def _machines_in(self, step: _Step, cell: Cell, wanted: int) -> Iterator[Machine]:
+        """Machines of a cell, in the order they are tried."""
+        yield from self._hosts(step, self._worth_asking(step, cell), wanted)
+
+    def _worth_asking(self, step: _Step, cell: Cell) -> MachineSet:
+        assert step.asking is not None
+        found = step.candidates
+        for key, value in zip(step.asking.keys, cell, strict=True):
+            found &= self._field.values(key).get(value, 0)
+        return found
+
+    def room_in(self, step: _Step, cell: Cell, wanted: int) -> int:
+        """How many of so many pods the machines of a cell hold."""
+        room = 0
+        for machine in self._field.among(self._worth_asking(step, cell)):
+            room += machine.room(step.guest, wanted - room, self.founding)
+            if room >= wanted:
+                break
+        return room
+
+    def options_in(self, step: _Step, cell: Cell) -> tuple[Option, ...]:
+        """Ways to buy in a cell; what a new machine would have to lack cannot be bought."""
+        assert step.asking is not None
+        if None in cell and any(
+            value is None and self._domains.sold(key) for key, value in zip(step.asking.keys, cell, strict=True)
+        ):
+            return ()
+        pinned = self._market.pinned(step.variant, pins(step.asking, cell))
+        return self._market.options(step.kin.pod_class, pinned)
+
+    @property
+    def ledger(self) -> Ledger:
+        """Who is where by now."""
+        return self._ledger
+
+    @property
+    def market(self) -> Market:
+        """What can be bought."""
+        return self._market
+
+    # -- why not ----------------------------------------------------------------------------------------------------------
+
+    def _failure(self, kin: Kin, pods: Sequence[Pod]) -> Failed:
+        number = len(kin.variants) - 1
+        step = self._step(kin, number)
+        capped = any(place[0] is kin for place in self._caps)
+        options = self._market.options(kin.pod_class, step.variant)
+        if not options or capped:
+            return Failed(kin, step.variant, tuple(pods), capped=capped)
+        return self._blocked(step, tuple(pods))
+
+    def _blocked(self, step: _Step, pods: tuple[Pod, ...]) -> Failed:
+        """Machines could be bought, so it is company that keeps the pods waiting."""
+        kin, asking = step.kin, step.asking
+        if asking is not None:
+            open_to, closed = self._ledger.open_to(asking), self._ledger.closed(asking)
+            for constraint, _ in asking.stated:
+                if not open_to[asking.place[constraint.key]]:
+                    return Failed(kin, step.variant, pods, self._ledger.obstacle(constraint, asking.firm))
+            allowed = [c for c in self._cells(step, asking) if _allows(c, open_to, closed)]
+            for cell in allowed:
+                if not self.options_in(step, cell):
+                    return Failed(kin, self._market.pinned(step.variant, pins(asking, cell)), pods)
+            for constraint in asking.repelled_by:
+                if self._ledger.owners(constraint) and not allowed:
+                    return Failed(kin, step.variant, pods, self._ledger.obstacle(constraint, asking.firm))
+        found = step.rules.obstacle(Seats(), self.founding) if step.rules is not None else None
+        text = self._ledger.obstacle(found, step.variant.firm) if found is not None else ""
+        return Failed(kin, step.variant, pods, text)
+
+
+class Founding:
+    """The affinity constraints nobody satisfies yet, so that the first of their own kind may begin (SCH-555)."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def __contains__(self, constraint: object) -> bool:
+        return isinstance(constraint, Constraint) and not self._ledger.is_met(constraint)
+
+
+class _Source:
+    """Machines of one cell with the pods that may go to each, asked as they are needed."""
+
+    def __init__(self, settling: Settling, step: _Step, offered: Iterable[tuple[Machine, list[Pod]]]) -> None:
+        self._settling = settling
+        self._step = step
+        self._offered = iter(offered)
+        self._current: tuple[Machine, list[Pod]] | None = None
+
+    def next(self) -> tuple[Machine, list[Pod], int] | None:
+        """The first machine with room, the pods that may go there and how many of them fit; None when there is none any more."""
+        while True:
+            if self._current is None:
+                self._current = next(self._offered, None)
+                if self._current is None:
+                    return None
+            machine, pods = self._current
+            room = machine.room(self._step.guest, len(pods), self._settling.founding) if pods else 0
+            if room:
+                return machine, pods, room
+            self._current = None
+
+
+class _Cells:
+    """A kin's cells while its pods are sent there, one after another."""
+
+    def __init__(self, settling: Settling, step: _Step, asking: Asking, sources: Mapping[Cell, _Source]) -> None:
+        self._settling = settling
+        self._ledger = settling.ledger
+        self._step = step
+        self._asking = asking
+        self._sources = sources
+
+    def allowed(self) -> list[Cell]:
+        """Cells the next pod may go to."""
+        open_to, closed = self._ledger.open_to(self._asking), self._ledger.closed(self._asking)
+        return [cell for cell in self._sources if _allows(cell, open_to, closed)]
+
+    def seat_next(self, cells: Sequence[Cell]) -> bool:
+        """Plan the next pods on a machine of the least crowded cell that has one; False where none has."""
+        found = [(cell, offer) for cell in cells if (offer := self._sources[cell].next()) is not None]
+        if not found:
+            return False
+        cell, (machine, pods, room) = min(found, key=lambda item: (self._crowding(item[0]), _name(item[0])))
+        count = room if self._step.in_bulk else 1
+        self._settling.seat(self._step, machine, pods, count)
+        self._record(cell, self._counting_on(machine), count)
+        return True
+
+    def ask_next(self, cells: Sequence[Cell], pods: list[Pod]) -> bool:
+        """Ask for new machines for the next pods in the least crowded, then cheapest cell; False where none can be had."""
+        found = [
+            (cell, options)
+            for cell in cells
+            if self._settling.askable(self._step, cell) and (options := self._settling.options_in(self._step, cell))
+        ]
+        if not found:
+            return False
+        price = self._settling.market.price
+        cell, options = min(found, key=lambda item: (self._crowding(item[0]), price(item[1]), _name(item[0])))
+        count = self._settling.ask(self._step, cell, options, pods, len(pods) if self._step.in_bulk else 1)
+        if count:
+            offered = options[0].requirements
+            self._record(cell, [c for c in self._asking.met if c.counts_at(offered, labels.WELL_KNOWN)], count)
+        return count > 0
+
+    def foundable(self, pods: Sequence[Pod], cells: Sequence[Cell]) -> list[Cell]:
+        """Where the first of pods that must stay together should go: one cell that holds them all, or the cheapest to buy in."""
+        settling, step = self._settling, self._step
+        roomy = [(settling.room_in(step, cell, len(pods)), cell) for cell in cells]
+        holding = [cell for room, cell in roomy if room >= len(pods)]
+        if holding:
+            return holding[:1]
+        buyable = [
+            (settling.market.price(options), cell) for cell in cells if (options := settling.options_in(step, cell))
+        ]
+        if buyable:
+            return [min(buyable, key=lambda item: (item[0], _name(item[1])))[1]]
+        return [max(roomy, key=lambda item: item[0])[1]] if roomy else []
+
+    def _crowding(self, cell: Cell) -> tuple[int, ...]:
+        return self._ledger.crowding(self._asking, cell)
+
+    def _counting_on(self, machine: Machine) -> list[Constraint]:
+        node = machine.view.node
+        if node is None:
+            return [c for c in self._asking.met if c.counts_at(machine.view.offers, labels.WELL_KNOWN)]
+        return [c for c in self._asking.met if counts_on(c.term.counted, node)]
+
+    def _record(self, cell: Cell, counting: Iterable[Constraint], number: int) -> None:
+        self._ledger.record(self._asking, cell, counting, number)
+
+
+def _allows(cell: Cell, open_to: Mapping[int, set[str]], closed: Mapping[int, set[str]]) -> bool:
+    """Whether every value of the cell is among the open and none among the closed ones."""
+    return all(cell[place] in domains for place, domains in open_to.items()) and not any(
+        cell[place] in domains for place, domains in closed.items()
+    )
+
+
+def _name(cell: Cell) -> tuple[str, ...]:
+    return tuple(value or "" for value in cell)
+
+
+def _cell_of(machine: Machine, asking: Asking) -> Cell | None:
+    """The cell a machine is in; None while that is open, or where it lacks a label it would need."""
+    cell = tuple(machine.value(key) for key in asking.keys)
+    lacking = any(value is None and key in asking.required_keys for key, value in zip(asking.keys, cell, strict=True))
+    return None if lacking or OPEN in cell else cell
+
+
+def _most_on_one(pod_class: PodClass, options: Sequence[Option]) -> int:
+    """How many pods of a class the largest machine to be had would hold."""
+    most = 0
+    for option in options:
+        step = 1 << 16
+        while step:
+            requests = {name: amount * (most + step) for name, amount in pod_class.requests.items()}
+            if option.types & option.template.holding(requests):
+                most += step
+            else:
+                step //= 2
+    return most

@@ -1,0 +1,237 @@
+"""Which domains pods may go to: counts per domain, and the arithmetic on them (SCH §20).
+
+Domains here are those wider than a host: zones, capacity types, racks. A decision sends every pod that has to do with such a
+constraint to one `Cell`, a value for each of its keys, and writes it into the `Ledger` at once. So nobody is planned into an open
+choice that others would have to guess (SCH-525 counts such pods everywhere or nowhere).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from karpenter.cluster.terms import NodeFilter, Relation, Term
+from karpenter.decide.provision.company import Company, Constraint, Scene
+from karpenter.decide.provision.templates import Template
+from karpenter.model import taints
+from karpenter.model.requirements import Requirement, Requirements
+
+#: A value for each key that matters to a kin, in the order of its keys; None: the node lacks the label.
+Cell = tuple[str | None, ...]
+
+_SHOWN_DOMAINS = 25
+
+
+class Domains:
+    """The domains there are, or could be bought (SCH §19.2)."""
+
+    def __init__(self, scene: Scene, templates: Sequence[Template]) -> None:
+        self._scene = scene
+        self._templates = templates
+        self._known: dict[tuple[str, NodeFilter | None], frozenset[str]] = {}
+        self._sold: dict[str, frozenset[str]] = {}
+
+    def known(self, term: Term) -> frozenset[str]:
+        """The domains a spread constraint compares (SCH-490 to SCH-492)."""
+        place = (term.key, term.counted)
+        known = self._known.get(place)
+        if known is None:
+            there = self._scene.values(term.key, term.counted)
+            tolerations = term.counted.tolerations if term.counted is not None else None
+            sold = [
+                template.values(term.key)
+                for template in self._templates
+                if tolerations is None or not taints.untolerated(template.taints, tolerations)
+            ]
+            known = self._known[place] = there.union(*sold)
+        return known
+
+    def sold(self, key: str) -> frozenset[str]:
+        """The domains in which some pool could have a machine."""
+        known = self._sold.get(key)
+        if known is None:
+            known = self._sold[key] = frozenset().union(*(template.values(key) for template in self._templates))
+        return known
+
+
+@dataclass(frozen=True, eq=False)
+class Asking:
+    """What one kin asks of domains while some of its terms are active: per key, in the order of ``keys``.
+
+    ``firm`` is what the pods insist on of nodes (SCH-545); ``stated`` come with whether they mean the kin's own pods;
+    ``repelled_by`` are the anti-affinities of others that mean it.
+    """
+
+    keys: tuple[str, ...]
+    firm: Requirements
+    stated: tuple[tuple[Constraint, bool], ...]
+    repelled_by: tuple[Constraint, ...]
+    met: tuple[Constraint, ...]
+    owned: tuple[Constraint, ...]
+
+    @cached_property
+    def place(self) -> Mapping[str, int]:
+        """Where in a cell a key's value is."""
+        return {key: position for position, key in enumerate(self.keys)}
+
+    @cached_property
+    def required_keys(self) -> frozenset[str]:
+        """Keys of which a node must have the label."""
+        return frozenset(constraint.key for constraint, _ in self.stated)
+
+
+def asking_of(company: Company, firm: Requirements, active: Iterable[Term]) -> Asking | None:
+    """What a kin asks of domains, None where no constraint wider than a host has to do with it."""
+    stated = tuple(
+        (company.stated[term], company.means_itself(company.stated[term])) for term in active if not term.by_host
+    )
+    own = {constraint for constraint, _ in stated}
+    met = tuple(c for c in company.meant_by if not c.by_host and (c.required or c in own))
+    if not stated and not met:
+        return None
+    return Asking(
+        keys=tuple(sorted({c.key for c in met} | {c.key for c in own})),
+        firm=firm,
+        stated=stated,
+        repelled_by=tuple(c for c in met if c.required and c.term.relation is Relation.ANTI_AFFINITY),
+        met=met,
+        owned=tuple(c for c in company.owned if not c.by_host),
+    )
+
+
+class Ledger:
+    """Who is where by now: bound pods and those planned so far in this round."""
+
+    def __init__(self, domains: Domains) -> None:
+        self._domains = domains
+        self._numbers: dict[Constraint, dict[str, int]] = {}
+        self._owners: dict[Constraint, dict[str, int]] = {}
+        self._planned: dict[Constraint, int] = {}
+        #: Grows with every pod written down: as long as it stands still, asking again is in vain.
+        self.version = 0
+
+    def numbers(self, constraint: Constraint) -> dict[str, int]:
+        """Pods the constraint means, by domain."""
+        known = self._numbers.get(constraint)
+        if known is None:
+            known = self._numbers[constraint] = dict(constraint.numbers)
+        return known
+
+    def owners(self, constraint: Constraint) -> dict[str, int]:
+        """Pods that repel by the constraint, by domain."""
+        known = self._owners.get(constraint)
+        if known is None:
+            known = self._owners[constraint] = dict(constraint.owners)
+        return known
+
+    def is_met(self, constraint: Constraint) -> bool:
+        """Whether any pod it means is anywhere, bound or planned."""
+        return bool(constraint.numbers) or bool(self._planned.get(constraint))
+
+    def planned(self, constraint: Constraint) -> int:
+        """How many of the pods it means are planned by now."""
+        return self._planned.get(constraint, 0)
+
+    def met(self, company: Company, number: int) -> None:
+        """So many pods of a kin have been planned somewhere."""
+        self.version += 1
+        for constraint in company.meant_by:
+            self._planned[constraint] = self._planned.get(constraint, 0) + number
+
+    def record(self, asking: Asking, cell: Cell, counted: Iterable[Constraint], number: int) -> None:
+        """So many pods of a kin go to a cell, where these of its constraints count them (SCH-525)."""
+        for constraint in counted:
+            self._write(self.numbers(constraint), cell[asking.place[constraint.key]], number)
+        for constraint in asking.owned:
+            self._write(self.owners(constraint), cell[asking.place[constraint.key]], number)
+
+    @staticmethod
+    def _write(numbers: dict[str, int], domain: str | None, number: int) -> None:
+        if domain is not None:
+            numbers[domain] = numbers.get(domain, 0) + number
+
+    # -- where a kin may go -------------------------------------------------------------------------------------------
+
+    def closed(self, asking: Asking) -> dict[int, set[str]]:
+        """Per key's place in a cell, the domains that anti-affinity of others closes to the kin."""
+        found: dict[int, set[str]] = {}
+        for constraint in asking.repelled_by:
+            owned = {domain for domain, number in self.owners(constraint).items() if number}
+            found.setdefault(asking.place[constraint.key], set()).update(owned)
+        return found
+
+    def open_to(self, asking: Asking) -> dict[int, set[str]]:
+        """Per key's place in a cell, the domains the kin's own constraints leave for its next pod."""
+        found: dict[int, set[str]] = {}
+        for constraint, itself in asking.stated:
+            place = asking.place[constraint.key]
+            valid = self._valid(constraint, itself, asking.firm)
+            found[place] = found[place] & valid if place in found else valid
+        return found
+
+    def _valid(self, constraint: Constraint, itself: bool, firm: Requirements) -> set[str]:
+        match constraint.term.relation:
+            case Relation.SPREAD:
+                return self._even(constraint, itself, firm.of(constraint.key))
+            case Relation.AFFINITY:
+                return self._near(constraint, itself, firm.of(constraint.key))
+            case Relation.ANTI_AFFINITY:
+                return self._apart(constraint, firm.of(constraint.key))
+
+    def _even(self, constraint: Constraint, itself: bool, firm: Requirement) -> set[str]:
+        """SCH-547, SCH-548: where one more keeps within the skew."""
+        numbers = self.numbers(constraint)
+        term = constraint.term
+        mine = [domain for domain in self._domains.known(term) if firm.allows(domain)]
+        least = min((numbers.get(domain, 0) for domain in mine), default=0)
+        if term.min_domains > len(mine):
+            least = 0
+        most = term.max_skew + least - itself
+        return {domain for domain in mine if numbers.get(domain, 0) <= most}
+
+    def _near(self, constraint: Constraint, itself: bool, firm: Requirement) -> set[str]:
+        """SCH-556: where such pods are; for the first of its own kind anywhere, if there is none in the whole cluster."""
+        numbers = self.numbers(constraint)
+        found = {domain for domain, number in numbers.items() if number and firm.allows(domain)}
+        if found or not itself or self.is_met(constraint):
+            return found
+        return {d for d in self._domains.sold(constraint.key) | self._there(constraint) if firm.allows(d)}
+
+    def _apart(self, constraint: Constraint, firm: Requirement) -> set[str]:
+        """SCH-561: where no such pod is."""
+        numbers = self.numbers(constraint)
+        everywhere = self._domains.sold(constraint.key) | self._there(constraint)
+        return {domain for domain in everywhere if not numbers.get(domain, 0) and firm.allows(domain)}
+
+    def _there(self, constraint: Constraint) -> frozenset[str]:
+        return self._domains.known(Term(Relation.AFFINITY, constraint.key, constraint.term.whom))
+
+    def crowding(self, asking: Asking, cell: Cell) -> tuple[int, ...]:
+        """How many pods that the kin should keep even with are in a cell already; its own constraints count before others."""
+        own = [c for c, _ in asking.stated if c.term.relation is Relation.SPREAD]
+        others = [c for c in asking.met if c.term.relation is Relation.SPREAD and c not in own]
+        return tuple(self.numbers(c).get(cell[asking.place[c.key]] or "", 0) for c in (*own, *others))
+
+    def obstacle(self, constraint: Constraint, firm: Requirements) -> str:
+        """What users read when a constraint leaves no domain (SCH-523)."""
+        numbers = self.numbers(constraint) if not constraint.by_host else dict(constraint.numbers)
+        known = {*numbers, *(self._domains.known(constraint.term) if not constraint.by_host else ())}
+        shown = [f"{domain}: {numbers.get(domain, 0)}" for domain in sorted(known)]
+        rest = len(shown) - _SHOWN_DOMAINS
+        listed = ", ".join(shown[:_SHOWN_DOMAINS]) + (f" and {rest} other(s)" if rest > 0 else "")
+        asked = firm.of(constraint.key)
+        return (
+            f"unsatisfiable topology constraint for {constraint.term.relation}, key={constraint.key} "
+            f"(counts = {listed}, podDomains = {asked}, nodeDomains = {Requirement(constraint.key, True)}"
+        )
+
+
+def pins(asking: Asking, cell: Cell) -> Requirements:
+    """The cell as requirements. What a node must lack is left to whoever chooses among nodes."""
+    found = (
+        Requirement(key, False, frozenset((value,)))
+        for key, value in zip(asking.keys, cell, strict=True)
+        if value is not None
+    )
+    return Requirements(found)

@@ -1,0 +1,134 @@
+"""What a plan reads about volumes, from files and from a cluster."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from karpenter.api.core import PersistentVolumeClaim
+from karpenter.api.kinds import KINDS
+from karpenter.cli import inputs
+from karpenter.cli.inputs import Objects
+from karpenter.cli.live import collect
+from karpenter.cli.plan import _state
+from karpenter.cluster import PodVolumes
+from karpenter.kube.memory import MemoryKube, MemoryServer
+from karpenter.model import labels
+from karpenter.model.clock import SystemClock
+from support.cli_words import Json, listed, pod
+from support.disks import DRIVER
+
+CLAIM: Json = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+SCRATCH: Json = {"name": "tmp", "ephemeral": {"volumeClaimTemplate": {"spec": {"storageClassName": "fast"}}}}
+
+
+def obj(version: str, kind: str, name: str, /, annotations: dict[str, str] | None = None, **fields: object) -> Json:
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name, "annotations": annotations or {}}, **fields}
+
+
+def pvc(annotations: dict[str, str] | None = None, **spec: object) -> Json:
+    return obj("v1", "PersistentVolumeClaim", "data", annotations, spec=spec)
+
+
+def storage_class(name: str, zone: str, annotations: dict[str, str] | None = None) -> Json:
+    allowed = [{"matchLabelExpressions": [{"key": "topology.ebs.csi.aws.com/zone", "values": [zone]}]}]
+    more = {"provisioner": DRIVER, "volumeBindingMode": "WaitForFirstConsumer", "allowedTopologies": allowed}
+    return obj("storage.k8s.io/v1", "StorageClass", name, annotations, **more)
+
+
+BOUND = (
+    pvc({"pv.kubernetes.io/bind-completed": "yes"}, volumeName="v"),
+    obj("v1", "PersistentVolume", "v", spec={"csi": {"driver": DRIVER, "volumeHandle": "x"}}),
+    obj(
+        "storage.k8s.io/v1",
+        "CSINode",
+        "n",
+        spec={"drivers": [{"name": DRIVER, "nodeID": "i", "allocatable": {"count": 9}}]},
+    ),
+)
+DEFAULT = "storageclass.kubernetes.io/is-default-class"
+
+
+def read(folder: Path, *items: Json) -> Objects:
+    file = folder / "objects.json"
+    file.write_text(json.dumps(listed(*items)))
+    found = inputs.read([str(file)], frozenset())
+    assert (found.problems, dict(found.skipped)) == ([], {})
+    return found
+
+
+def of_first_pod(objects: Objects) -> PodVolumes:
+    return _state(objects).snapshot().volumes.of(objects.pods[0])
+
+
+def zones(found: PodVolumes) -> list[str]:
+    return [value for one in found.alternatives for value in one.of(labels.ZONE).values]
+
+
+def test_claims_volumes_and_limits_in_files_are_read(tmp_path: Path) -> None:
+    objects = read(tmp_path, pod(volumes=[CLAIM]), *BOUND)
+    found = of_first_pod(objects)
+    assert (found.faults, found.mounts) == ((), {DRIVER: {"default/data"}})
+    assert _state(objects).snapshot().volumes.limit("n", DRIVER) == 9
+
+
+def test_a_claim_that_no_file_has_is_a_fault_of_its_pod(tmp_path: Path) -> None:
+    (fault,) = of_first_pod(read(tmp_path, pod(volumes=[CLAIM]))).faults
+    assert fault.startswith("getting persistent volume claim, ")
+
+
+def test_claims_of_ephemeral_volumes_count_as_made(tmp_path: Path) -> None:
+    """S-141: offline there is no controller to make them."""
+    found = of_first_pod(read(tmp_path, pod(volumes=[SCRATCH]), storage_class("fast", "z2")))
+    assert (found.faults, zones(found), found.mounts) == ((), ["z2"], {DRIVER: {"default/web-tmp"}})
+
+
+def test_a_claim_that_is_there_is_not_made_again(tmp_path: Path) -> None:
+    made = obj("v1", "PersistentVolumeClaim", "web-tmp", spec={"storageClassName": "slow"})
+    objects = read(tmp_path, pod(volumes=[SCRATCH]), made, storage_class("slow", "z1"), storage_class("fast", "z2"))
+    assert (len(objects.volume_claims), zones(of_first_pod(objects))) == (1, ["z1"])
+
+
+@pytest.mark.parametrize(
+    ("spec", "named"),
+    [
+        ({}, "usual"),
+        ({"storageClassName": ""}, ""),
+        ({"storageClassName": "fast"}, "fast"),
+        ({"volumeName": "v"}, None),
+    ],
+    ids=["absent", "empty", "named", "bound"],
+)
+def test_a_claim_that_names_no_class_is_of_the_default_class(tmp_path: Path, spec: Json, named: str | None) -> None:
+    """Absent is not empty: empty asks for no class at all."""
+    classes = (storage_class("fast", "z2"), storage_class("usual", "z1", {DEFAULT: "true"}))
+    (claim,) = read(tmp_path, pvc(**spec), *classes).volume_claims
+    assert isinstance(claim, PersistentVolumeClaim)
+    assert claim.spec.storage_class_name == named
+
+
+def test_of_several_default_classes_the_newest_counts(tmp_path: Path) -> None:
+    young = storage_class("young", "z1", {DEFAULT: "true"})
+    young["metadata"]["creationTimestamp"] = "2026-02-01T00:00:00Z"  # type: ignore[index]
+    old = storage_class("old", "z2", {"storageclass.beta.kubernetes.io/is-default-class": "true"})
+    old["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"  # type: ignore[index]
+    (claim,) = read(tmp_path, pvc(), old, young, storage_class("no", "z3", {DEFAULT: "false"})).volume_claims
+    assert claim.spec.storage_class_name == "young"
+
+
+async def test_a_running_cluster_is_asked_for_the_same() -> None:
+    server = MemoryServer(SystemClock())
+    (claim, *rest) = BOUND
+    metadata = {**claim["metadata"], "namespace": "default"}  # type: ignore[dict-item]
+    server.load([{**claim, "metadata": metadata}, *rest, storage_class("fast", "z2")])
+    found = await collect(MemoryKube(server))
+    kinds = (found.volume_claims, found.volumes, found.storage_classes, found.csi_nodes)
+    assert [item.metadata.name for listed in kinds for item in listed] == ["data", "v", "fast", "n"]
+
+
+async def test_a_cluster_without_storage_kinds_is_planned_for_all_the_same() -> None:
+    bare = [kind for kind in KINDS.values() if kind.group != "storage.k8s.io"]
+    found = await collect(MemoryKube(MemoryServer(SystemClock(), kinds=bare)))
+    assert (found.storage_classes, found.csi_nodes, found.problems) == ([], [], [])

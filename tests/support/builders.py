@@ -258,7 +258,9 @@ def daemon_set(
     return DaemonSet(
         metadata=ObjectMeta(name=name, namespace="default", uid=f"uid-{name}"),
         spec=DaemonSetSpec(
-            template=PodTemplateSpec(spec=PodSpec(containers=(container(requests, limits=limits or {}),), **spec))  # type: ignore[arg-type]
+            template=PodTemplateSpec(
+                spec=PodSpec(**{"containers": (container(requests, limits=limits or {}),), **spec})  # type: ignore[arg-type]
+            )
         ),
     )
 

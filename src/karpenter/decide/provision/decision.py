@@ -119,7 +119,8 @@ class _Decision:
         self._unplaced: list[UnplacedPod] = []
 
     def plan(self) -> Plan:
-        leaving = eligible.leaving_groups(self._snapshot, self._now)
+        leaving, unreadable = eligible.grouped(eligible.leaving(self._snapshot, self._now))
+        self._unplaced += [UnplacedPod(pod, (reason,)) for pod, reason in unreadable]
         moving = self._served(leaving, eligible.objections_to_moving, eligible.volume_faults_of_moving)
         waiting = self._served(
             self._waiting(), lambda found: eligible.objections(found, self._well_known), eligible.volume_faults

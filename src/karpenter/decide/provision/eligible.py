@@ -132,16 +132,29 @@ def volume_faults_of_moving(volumes: PodVolumes) -> tuple[Reason, ...]:
 # -- pods that must leave their node ------------------------------------------------------------------------------------
 
 
-def leaving_groups(snapshot: Snapshot, now: datetime) -> tuple[PodGroup, ...]:
+def leaving(snapshot: Snapshot, now: datetime) -> tuple[Pod, ...]:
     """Pods of machines on their way out that will need another place (SCH-060)."""
+    return tuple(
+        pod
+        for view in snapshot.nodes
+        if view.leaving and view.node is not None
+        for pod in view.pods
+        if pods.is_reschedulable(pod, now) and not _fully_blocked(pod, snapshot.budgets, now)
+    )
+
+
+def grouped(moving: Iterable[Pod]) -> tuple[tuple[PodGroup, ...], tuple[tuple[Pod, Reason], ...]]:
+    """Bound pods by class and look, and those whose requests cannot be read, each with the reason."""
     classes = PodClasses()
     groups: dict[tuple[PodClass, Face], list[Pod]] = {}
-    for view in snapshot.nodes:
-        if view.leaving and view.node is not None:
-            for pod in view.pods:
-                if pods.is_reschedulable(pod, now) and not _fully_blocked(pod, snapshot.budgets, now):
-                    groups.setdefault((classes.of(pod), face_of(pod)), []).append(pod)
-    return tuple(PodGroup(*group, tuple(sorted(found, key=age))) for group, found in groups.items())
+    unreadable: list[tuple[Pod, Reason]] = []
+    for pod in moving:
+        try:
+            groups.setdefault((classes.of(pod), face_of(pod)), []).append(pod)
+        except ValueError as error:
+            unreadable.append((pod, Reason(Category.POD, detail=str(error))))
+    found = tuple(PodGroup(*group, tuple(sorted(items, key=age))) for group, items in groups.items())
+    return found, tuple(unreadable)
 
 
 def _fully_blocked(pod: Pod, budgets: Iterable[PodDisruptionBudget], now: datetime) -> bool:

@@ -24,6 +24,10 @@ from karpenter.kube.errors import AlreadyExists, KubeError
 from karpenter.model import labels
 
 _FAILED_SILENCE = timedelta(minutes=5)
+#: How long a pod may wait for what others make, such as its volume, before that is worth an event.
+_PATIENCE = timedelta(seconds=30)
+#: Reasons that are about the pod itself: no plan was made for it (SCH-050).
+_IGNORED = frozenset({Category.POD, Category.VOLUME})
 _AT_ONCE = 64
 _FILTERED = (Skip.FILTERED, Skip.FILTERED_MIN_VALUES)
 _log = structlog.get_logger()
@@ -153,10 +157,16 @@ class Executor:
         """A pod's reasons, logged when they change and published as an event now and then."""
         if is_news:
             self._log_unplaced(unplaced, text)
-        if not any(is_opt_out(reason) for reason in unplaced.reasons):
+        if not (any(is_opt_out(reason) for reason in unplaced.reasons) or self._may_pass(unplaced)):
             message = f"Failed to schedule pod, {text}"
             about = about_pod(unplaced.pod)
             self._world.events.publish(Happening(about, WARNING, "FailedScheduling", message, (text,), _FAILED_SILENCE))
+
+    def _may_pass(self, unplaced: UnplacedPod) -> bool:
+        """Whether nothing is wrong yet: others are about to remove the obstacles of a young pod (SCH-450 Beyond)."""
+        created = unplaced.pod.metadata.creation_timestamp
+        is_young = created is not None and self._world.clock.now() - created < _PATIENCE
+        return is_young and bool(unplaced.reasons) and all(reason.transient for reason in unplaced.reasons)
 
     @staticmethod
     def _log_unplaced(unplaced: UnplacedPod, text: str) -> None:
@@ -167,7 +177,7 @@ class Executor:
                 "skipping pod with Dynamic Resource Allocation requirements, not yet supported by Karpenter",
                 Pod=reference,
             )
-        elif any(reason.category is Category.POD for reason in unplaced.reasons):
+        elif any(reason.category in _IGNORED and not reason.node_pool for reason in unplaced.reasons):
             _log.debug("ignoring pod", Pod=reference, error=text)
         else:
             _log.error("could not schedule pod", Pod=reference, error=text)

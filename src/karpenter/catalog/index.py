@@ -23,6 +23,7 @@ from operator import or_
 
 from karpenter.catalog.types import InstanceType, Offering
 from karpenter.model import labels
+from karpenter.model import resources as res
 from karpenter.model.requirements import Requirement, Requirements, compatible
 from karpenter.model.resources import Resources
 
@@ -105,6 +106,7 @@ class TypeIndex:
         self._matching = lru_cache(_REMEMBERED)(self._match)
         self._prices = lru_cache(_REMEMBERED)(self._price)
         self._implying = lru_cache(_REMEMBERED)(self._imply)
+        self._most = lru_cache(_REMEMBERED)(self._find_most)
         self._reached = lru_cache(_REMEMBERED)(self._reach)
 
     def matching(self, requirements: Requirements) -> TypeSet:
@@ -181,6 +183,13 @@ class TypeIndex:
                     return 0
                 found &= axis.at_least(amount)
         return found
+
+    def most(self, types: TypeSet) -> Resources:
+        """The most of each resource that any of these types leaves to pods."""
+        return self._most(types)
+
+    def _find_most(self, types: TypeSet) -> Resources:
+        return res.maximum(self.types[position].allocatable for position in members(types))
 
     def within(self, remaining: Resources) -> TypeSet:
         """Types whose capacity does not exceed what is left of each limit; one lacking the resource counts 0 (SCH-382)."""

@@ -86,10 +86,15 @@ class Whom:
 
 @dataclass(frozen=True, slots=True)
 class NodeFilter:
-    """The nodes whose pods a spread constraint counts (SCH-482). None: the policy says to ignore that side."""
+    """The nodes whose pods a spread constraint counts (SCH-482). None: the policy says to ignore that side.
+
+    ``keys``: topology keys of all the pod's required spread constraints; a node that lacks one of them is no domain of any of
+    these, as in the scheduler.
+    """
 
     alternatives: tuple[Requirements, ...] | None
     tolerations: tuple[Toleration, ...] | None
+    keys: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -214,5 +219,13 @@ def _spread(
         NodeFilter(
             alternatives if constraint.node_affinity_policy != "Ignore" else None,
             spec.tolerations if constraint.node_taints_policy == "Honor" else None,
+            _keys_beside(constraint, spec),
         ),
     )
+
+
+def _keys_beside(constraint: TopologySpreadConstraint, spec: PodSpec) -> frozenset[str]:
+    if constraint.when_unsatisfiable == "ScheduleAnyway":
+        return frozenset((labels.normalise(constraint.topology_key),))
+    required = (c for c in spec.topology_spread_constraints if c.when_unsatisfiable != "ScheduleAnyway")
+    return frozenset(labels.normalise(other.topology_key) for other in required)

@@ -86,7 +86,8 @@ class PodVolumes:
     hold for every pod, also for one that must leave its node and is not validated again (SCH-063): where its volumes are is not
     known (SCH-441). ``transient``: all faults are of a kind that other controllers normally end within seconds.
 
-    ``alternatives``: one of these must hold for the node, in this order; none means that any node will do (SCH-440).
+    ``alternatives``: one of these must hold for the node, in this order; none means that any node will do (SCH-440). They are
+    about the node only and do not shrink the domains over which the pod wants to be spread (SCH-442).
     ``mounts`` is what the pod attaches to its node (SCH-460).
     """
 

@@ -56,7 +56,8 @@ class Reason:
 
     ``detail`` names what the category alone does not (an unsupported constraint, a limit, the condition of a skipped pool).
     ``min_values`` are the labels of which too few values are left. ``considered`` and the three counts are instance types: how
-    many were looked at, and how many met the requirements, had enough resources, had an offering.
+    many were looked at, and how many met the requirements, had enough resources, had an offering. ``transient``: others normally
+    remove the obstacle within seconds, such as a volume that is being made.
     """
 
     category: Category
@@ -74,3 +75,4 @@ class Reason:
     matching: int = 0
     holding: int = 0
     offered: int = 0
+    transient: bool = False

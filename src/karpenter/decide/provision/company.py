@@ -97,6 +97,8 @@ def counts_on(counted: NodeFilter | None, node: Node) -> bool:
     """Whether a constraint counts the pods of a node, by its raw labels and taints (SCH-482)."""
     if counted is None:
         return True
+    if any(not _domain(key, node) for key in counted.keys):
+        return False
     if counted.tolerations is not None and taints.untolerated(node.spec.taints, counted.tolerations):
         return False
     if counted.alternatives is None or any(not alternative for alternative in counted.alternatives):

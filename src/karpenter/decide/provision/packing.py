@@ -15,33 +15,33 @@ equals price decides. Limits are reserved as claims close (SCH-384), a node coun
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate
 
 from karpenter.api.core import Pod
 from karpenter.catalog.index import Prices, TypeSet
 from karpenter.cluster.classes import PodClass
 from karpenter.decide.provision.company import Constraint
-from karpenter.decide.provision.existing import most_copies
+from karpenter.decide.provision.filling import Book, Fill, crowd_of
 from karpenter.decide.provision.hosting import Rules, Seats
 from karpenter.decide.provision.limits import affordable, largest_capacity
 from karpenter.decide.provision.templates import Template, relaxed_min_values
 from karpenter.decide.provision.variants import Variant
 from karpenter.model import resources as res
-from karpenter.model.requirements import Requirements, compatible
+from karpenter.model.requirements import Requirements
 from karpenter.model.resources import Resources
 
 #: Types a claim of a limited pool keeps, cheapest first: what it may grow to is what its limit has to reserve.
 KEPT_UNDER_LIMITS = 60
 #: Types the value packing fills per machine; the rest are worse by price and shape than one of these.
-TARGETS = 48
-FEWER_TARGETS = 6
+TARGETS = 24
+FEWER_TARGETS = 4
+#: All of them are filled for so many machines, then again each time the number of machines has doubled.
+THOROUGH = 8
 #: So often the value packing asks whether a class goes into a machine; a thousand pods, no two alike, stay well below.
-STEPS = 2_000_000
+STEPS = 400_000
 #: USD per hour that a machine costs beside its price when packings are compared, so that pennies never buy a swarm: about its
 #: root volume and address. Plans show prices without it.
 MACHINE_FEE = 0.005
@@ -54,6 +54,11 @@ class Option:
     variant: Variant
     template: Template
     types: TypeSet
+
+    @property
+    def asked(self) -> Requirements:
+        """What the pods ask of the node."""
+        return self.variant.requirements
 
     @cached_property
     def requirements(self) -> Requirements:
@@ -105,11 +110,7 @@ class Claim:
     contents: tuple[tuple[int, int], ...] = ()
     min_values_relaxed: bool = False
 
-    def count(self, position: int) -> int:
-        """How many pods of a class are in it."""
-        return sum(count for at, count in self.contents if at == position)
-
-    @property
+    @cached_property
     def prices(self) -> Prices:
         """Cheapest offerings the claim accepts."""
         return self.template.index.prices(self.requirements)
@@ -163,6 +164,7 @@ class _Run:
         #: What is left of the work the packing may do, and how often each type was chosen so far.
         self.steps = STEPS
         self.chosen: Counter[int] = Counter()
+        self._asked = 0
         self._relax = relax_min_values
         self._demands = demands
         templates = {option.template.name: option.template for demand in demands for option in demand.options}
@@ -171,32 +173,27 @@ class _Run:
         self._allow()
         self._await(0)
 
-    def demand(self, position: int) -> Demand:
-        """The demand at a position."""
-        return self._demands[position]
-
     def allowed(self, position: int) -> tuple[tuple[Option, TypeSet], ...]:
         """Options of the heaviest pools the class can still be bought from, with their affordable types."""
         return self._allowed[position]
 
     def joining(self, position: int, template: Template) -> Option | None:
         """How the class may join a claim of this template, if it may."""
-        return self._joining[position].get(template.name)
+        return self.joined[position].get(template.name)
 
     def within(self, template: Template) -> TypeSet | None:
         """Types the pool's limits still allow; None when it has no limits."""
         return self._within.get(template.name)
 
     def targets(self, worthwhile: Sequence[int]) -> Sequence[int]:
-        """The types to fill for the next machine: in the last half of the work allowed few that were chosen before, then none."""
-        if self.steps > STEPS // 2:
+        """The types to fill for the next machine: now and then all, else few that were chosen before; none without work left."""
+        self._asked += 1
+        if self.steps <= 0:
+            return ()
+        if self._asked <= THOROUGH or not self._asked & (self._asked - 1):
             return worthwhile
         often = sorted(worthwhile, key=lambda target: -self.chosen[target])
-        return often[:FEWER_TARGETS] if self.steps > 0 else ()
-
-    def first(self, cpu: int, start: int) -> int:
-        """The first place in ``waiting`` from ``start`` on whose pods ask for no more CPU: they come in falling order."""
-        return bisect_left(self._falling, -cpu, start)
+        return often[:FEWER_TARGETS]
 
     def take(self, claim: Claim, seed: int) -> int:
         """Commit as many claims like this as its pods and limits suggest; how many. ``seed`` is the first class still waiting."""
@@ -245,9 +242,8 @@ class _Run:
         self.waiting = [
             position for position in range(len(self.left)) if self.left[position] and self._joins(position, seed)
         ]
-        self._falling = [-self._demands[position].requests.get(res.CPU, 0) for position in self.waiting]
-        #: The least memory any class asks for from a place in ``waiting`` on.
-        self.least_memory = _least([self._demands[at].requests.get(res.MEMORY, 0) for at in self.waiting])
+        self.crowd = crowd_of(self.waiting)
+        self._needy = [position for position in self.waiting if self._demands[position].near]
 
     def _joins(self, position: int, seed: int) -> bool:
         """Whether a class may still be put into machines: those before the seed only where they wait for company."""
@@ -256,11 +252,11 @@ class _Run:
     def companions(self, seed: int) -> list[int]:
         """Waiting classes that can only be where the seed's pods are."""
         own = self._demands[seed]
-        if own.rules is None or not own.rules.met:
+        if not self._needy or own.rules is None:
             return []
         return [
             position
-            for position in self.waiting
+            for position in self._needy
             if position != seed and any(c in own.rules.met for c, _ in self._demands[position].near)
         ]
 
@@ -270,7 +266,7 @@ class _Run:
 
     def _allow(self) -> None:
         self._allowed = [self._heaviest(demand) for demand in self._demands]
-        self._joining = [{option.template.name: option for option, _ in found} for found in self._allowed]
+        self.joined = [{option.template.name: option for option, _ in found} for found in self._allowed]
 
     def _heaviest(self, demand: Demand) -> tuple[tuple[Option, TypeSet], ...]:
         found: list[tuple[Option, TypeSet]] = []
@@ -300,11 +296,6 @@ class Founding:
         return bool(found & wanted)
 
 
-def _least(amounts: Sequence[int]) -> list[int]:
-    """Per place the least amount from there on."""
-    return [*accumulate(reversed(amounts), min)][::-1]
-
-
 _TINY = 1e-9
 
 #: Chooses and fills a claim for the class at a position, from one option and its affordable types.
@@ -329,9 +320,10 @@ class Packer:
         self._satisfied = satisfied
         self._limits = limits
         self._relax = relax_min_values
-        self._feasible: dict[tuple[int, Requirements], TypeSet] = {}
-        self._joined: dict[tuple[int, Requirements, Requirements], Requirements | None] = {}
-        self._targets: dict[tuple[int, TypeSet, Requirements], list[int]] = {}
+        self._book = Book(demands)
+        self._targets: dict[tuple[int, TypeSet, int], list[int]] = {}
+        self._worths: dict[tuple[int, int], float] = {}
+        self._known_prices: dict[tuple[int, int], Prices] = {}
         self._resources = sorted({name for demand in demands for name in demand.requests})
         self._worth = [self._worth_of(demand) for demand in demands]
         self._likeness = _likeness(demands)
@@ -394,17 +386,19 @@ class Packer:
         relaxed = self._relax and not template.index.diverse(requirements, types)
         if relaxed:
             requirements = relaxed_min_values(requirements, template.index, types)
-        return Claim(template, requirements, types, {}, (), relaxed)
+        return Claim(template, self._book.same(requirements), types, {}, (), relaxed)
 
     def _grown(self, seed: int, option: Option, types: TypeSet, run: _Run) -> Claim | None:
         claim, seats = self._start(option, types), Seats()
+        roomy = claim.template.index.most(types)
         for position, wanted in self._in_order(seed, run):
+            if not self._could_join(position, claim, roomy):
+                continue
             joining = run.joining(position, claim.template)
-            wanted = min(wanted, run.left[position] - claim.count(position))
-            if joining is not None and wanted > 0:
-                grown = self._grow(claim, joining, position, self._seated(position, seats, wanted, run))
-                self._take_seats(position, seats, grown.count(position) - claim.count(position))
-                claim = grown
+            if joining is not None:
+                seated = self._seated(position, seats, wanted, run)
+                claim, count = self._grow(claim, joining, position, seated)
+                self._take_seats(position, seats, count)
             if not claim.contents:
                 return None
         return claim
@@ -412,12 +406,22 @@ class Packer:
     def _in_order(self, seed: int, run: _Run) -> Iterator[tuple[int, int]]:
         """Who goes into a machine, and how many at most: the seed first; where others can only be beside it, those next."""
         companions = run.companions(seed)
-        yield seed, 1 if companions else run.left[seed]
+        first = 1 if companions else run.left[seed]
+        yield seed, first
         for position in companions:
             yield position, run.left[position]
         for position in run.waiting:
-            if position != seed or companions:
-                yield position, run.left[position]
+            if position not in companions:
+                yield position, run.left[position] - (first if position == seed else 0)
+
+    def _could_join(self, position: int, claim: Claim, roomy: Resources) -> bool:
+        """Whether one more pod is worth a closer look: it fits beside the claim's on a type with the most of everything."""
+        held = claim.requests
+        return all(
+            amount + held.get(name, 0) <= roomy.get(name, 0)
+            for name, amount in self._demands[position].requests.items()
+            if amount
+        )
 
     def _seated(self, position: int, seats: Seats, wanted: int, run: _Run) -> int:
         """How many pods of a class may still sit on a machine."""
@@ -429,12 +433,12 @@ class Packer:
         if rules is not None and count:
             rules.take(seats, count)
 
-    def _grow(self, claim: Claim, joining: Option, position: int, wanted: int) -> Claim:
-        """The claim with as many pods of one class as some type still holds."""
-        narrowed = self._narrowed(claim.requirements, joining)
-        if narrowed is None:
-            return claim
-        types = claim.types & joining.types & self._possible(claim.template, narrowed)
+    def _grow(self, claim: Claim, joining: Option, position: int, wanted: int) -> tuple[Claim, int]:
+        """The claim with as many pods of one class as some type still holds, and how many those are."""
+        joined = self._book.joined(claim.template, claim.requirements, joining) if wanted else None
+        if joined is None:
+            return claim, 0
+        narrowed, types = joined[0], claim.types & joined[1]
         requests = self._demands[position].requests
         fitting = 0
         best: tuple[TypeSet, Resources] = (0, {})
@@ -449,14 +453,15 @@ class Packer:
             else:
                 step //= 2
         if not fitting:
-            return claim
-        return replace(
+            return claim, 0
+        grown = replace(
             claim,
             requirements=narrowed,
             types=best[0],
             requests=best[1],
             contents=_with(claim.contents, position, fitting),
         )
+        return grown, fitting
 
     def _most_valuable(self, seed: int, option: Option, types: TypeSet, run: _Run) -> Claim | None:
         if self._demands[seed].near:
@@ -466,7 +471,7 @@ class Packer:
         for target in run.targets(self._worthwhile(start)):
             claim = self._filled(seed, start, target, run)
             if claim is not None:
-                cost = claim.prices.offering[target].price_per_hour + MACHINE_FEE
+                cost = self._prices(claim).offering[target].price_per_hour + MACHINE_FEE
                 score = self._worth_in(claim.contents) / cost
                 if best is None or score > best[0]:
                     best = (score, target, claim)
@@ -479,30 +484,17 @@ class Packer:
 
     def _filled(self, seed: int, start: Claim, target: int, run: _Run) -> Claim | None:
         """One machine of the target type, filled class by class; None when the first class does not go in."""
-        filling = _Filling(self, start, target, run)
+        fill = Fill(self._book, start.template, target, run.joined, run.founding)
+        fill.begin(self._book.same(start.requirements), start.types)
         companions = run.companions(seed)
-        if not filling.add(seed, 1 if companions else run.left[seed]):
+        if not fill.add(seed, 1 if companions else run.left[seed]):
             return None
         for position in companions:
-            filling.add(position, run.left[position])
-        place = 0
-        while place < len(run.waiting) and run.least_memory[place] <= filling.free.get(res.MEMORY, 0):
-            position = run.waiting[place]
-            if position != seed or companions:
-                filling.add(position, run.left[position])
-            place = run.first(filling.free.get(res.CPU, 0), place + 1)
-        return filling.claim()
-
-    def joined_by(
-        self, template: Template, requirements: Requirements, joining: Option | None
-    ) -> tuple[Requirements, TypeSet] | None:
-        """What one more class makes of a claim's requirements, and the types that leaves; None if it may not join."""
-        narrowed = self._narrowed(requirements, joining) if joining is not None else None
-        if joining is None or narrowed is None:
-            return None
-        if narrowed is requirements:
-            return requirements, joining.types
-        return narrowed, joining.types & self._possible(template, narrowed)
+            fill.add(position, run.left[position])
+        waiting = run.crowd if companions else run.crowd & ~(1 << seed)
+        run.steps -= 1 + fill.fill(waiting, run.left)
+        contents = tuple(fill.contents.items())
+        return replace(start, requirements=fill.requirements, types=fill.types, contents=contents)
 
     def _right_sized(self, claim: Claim) -> Claim:
         """The claim with every type that holds its pods; the cheapest is at most as dear as the one it was filled for."""
@@ -514,98 +506,44 @@ class Packer:
 
     # -- what is known once and asked often ---------------------------------------------------------------------------------
 
-    def _narrowed(self, requirements: Requirements, joining: Option) -> Requirements | None:
-        """A claim's requirements once a class joins, None if it may not."""
-        asked = joining.variant.requirements
-        if not asked:
-            return requirements
-        index = joining.template.index
-        key = (id(joining.template), requirements, asked)
-        if key not in self._joined:
-            fits = compatible(requirements, asked, index.well_known)
-            self._joined[key] = requirements.intersect(asked) if fits else None
-        return self._joined[key]
-
-    def _possible(self, template: Template, requirements: Requirements) -> TypeSet:
-        """Types of the template that meet the requirements and can be bought under them."""
-        key = (id(template), requirements)
-        known = self._feasible.get(key)
-        if known is None:
-            index = template.index
-            known = self._feasible[key] = template.types & index.matching(requirements) & index.buyable(requirements)
-        return known
-
     def _worthwhile(self, claim: Claim) -> list[int]:
         """Types to consider for a claim: unbeaten by price and shape."""
-        key = (id(claim.template), claim.types, claim.requirements)
+        key = (id(claim.template), claim.types, id(claim.requirements))
         known = self._targets.get(key)
         if known is None:
             index = claim.template.index
-            efficient = index.efficient(claim.types, index.prices(claim.requirements), self._resources)
+            efficient = index.efficient(claim.types, self._prices(claim), self._resources)
             known = self._targets[key] = _spread(efficient, TARGETS)
         return known
 
     def _worth_of(self, demand: Demand) -> float:
         """USD per hour one pod costs on the machine that suits it best, were it full of its like."""
         option = demand.options[0]
-        template = option.template
-        claim = Claim(template, option.requirements, option.types, {})
-        return min(
-            (
-                (claim.prices.offering[position].price_per_hour + MACHINE_FEE)
-                * _share(demand.requests, template, position)
-                for position in self._worthwhile(claim)
-            ),
-            default=0.0,
-        )
+        key = (id(demand.pod_class), id(option))
+        known = self._worths.get(key)
+        if known is None:
+            claim = self._start(option, option.types)
+            offering = self._prices(claim).offering
+            known = self._worths[key] = min(
+                (
+                    (offering[position].price_per_hour + MACHINE_FEE)
+                    * _share(demand.requests, option.template, position)
+                    for position in self._worthwhile(claim)
+                ),
+                default=0.0,
+            )
+        return known
+
+    def _prices(self, claim: Claim) -> Prices:
+        """Cheapest offerings the claim accepts, remembered by its requirements."""
+        key = (id(claim.template), id(claim.requirements))
+        known = self._known_prices.get(key)
+        if known is None:
+            known = self._known_prices[key] = claim.prices
+        return known
 
     def _worth_in(self, contents: Sequence[tuple[int, int]]) -> float:
         return sum(self._worth[position] * count for position, count in contents)
-
-
-class _Filling:
-    """One machine of a given type while it is filled."""
-
-    def __init__(self, packer: Packer, start: Claim, target: int, run: _Run) -> None:
-        self._packer = packer
-        self._start = start
-        self._target = target
-        self._run = run
-        self._requirements, self._types = start.requirements, start.types
-        self._contents: dict[int, int] = {}
-        self._seats = Seats()
-        template = start.template
-        self.free = res.subtract(template.index.types[target].allocatable, template.overhead_of(target))
-
-    def add(self, position: int, wanted: int) -> int:
-        """As many pods of a class as go in."""
-        run = self._run
-        run.steps -= 1
-        demand = run.demand(position)
-        count = most_copies(
-            demand.requests, self.free, min(wanted, run.left[position] - self._contents.get(position, 0))
-        )
-        if count and demand.rules is not None:
-            count = demand.rules.room(self._seats, count, run.founding)
-        if not count:
-            return 0
-        template = self._start.template
-        joined = self._packer.joined_by(template, self._requirements, run.joining(position, template))
-        if joined is None or not (self._types & joined[1]) >> self._target & 1:
-            return 0
-        self._requirements, self._types = joined[0], self._types & joined[1]
-        self._contents[position] = self._contents.get(position, 0) + count
-        for name, amount in demand.requests.items():
-            if amount:
-                self.free[name] -= amount * count
-        if demand.rules is not None:
-            demand.rules.take(self._seats, count)
-        return count
-
-    def claim(self) -> Claim:
-        """What it has become."""
-        contents = tuple(self._contents.items())
-        return replace(self._start, requirements=self._requirements, types=self._types, contents=contents)
 
 
 def _likeness(demands: Sequence[Demand]) -> dict[str, int]:

@@ -14,7 +14,7 @@ from functools import cached_property
 from karpenter.cluster.terms import NodeFilter, Relation, Term
 from karpenter.decide.provision.company import Company, Constraint, Scene
 from karpenter.decide.provision.templates import Template
-from karpenter.model import taints
+from karpenter.model import labels, taints
 from karpenter.model.requirements import Requirement, Requirements
 
 #: A value for each key that matters to a kin, in the order of its keys; None: the node lacks the label.
@@ -38,12 +38,7 @@ class Domains:
         known = self._known.get(place)
         if known is None:
             there = self._scene.values(term.key, term.counted)
-            tolerations = term.counted.tolerations if term.counted is not None else None
-            sold = [
-                template.values(term.key)
-                for template in self._templates
-                if tolerations is None or not taints.untolerated(template.taints, tolerations)
-            ]
+            sold = [template.values(term.key) for template in self._templates if _counts_new(term.counted, template)]
             known = self._known[place] = there.union(*sold)
         return known
 
@@ -53,6 +48,15 @@ class Domains:
         if known is None:
             known = self._sold[key] = frozenset().union(*(template.values(key) for template in self._templates))
         return known
+
+
+def _counts_new(counted: NodeFilter | None, template: Template) -> bool:
+    """Whether a constraint would count the pods of a pool's machines (SCH-491)."""
+    if counted is None:
+        return True
+    if counted.tolerations is not None and taints.untolerated(template.taints, counted.tolerations):
+        return False
+    return all(key == labels.HOSTNAME or template.values(key) for key in counted.keys)
 
 
 @dataclass(frozen=True, eq=False)

@@ -309,9 +309,10 @@ def _taints(claim: NodeClaim) -> tuple[Taint, ...]:
 
 
 def sites(world: World, plan: Plan) -> list[Site]:
-    """Everything that is there, then everything planned. Pods that move count where they go."""
+    """Everything that is there, then everything planned. Pods that have to move count where they go, else nowhere (SCH-064)."""
     placed = {placement.key: placement.pods for placement in plan.existing}
     moving = {pod.metadata.uid for group in (*plan.existing, *plan.claims) for pod in group.pods}
+    moving |= {item.pod.metadata.uid for item in plan.unplaced}
     claim_of = {claim.status.provider_id: claim for claim in world.claims if claim.status.provider_id}
     found: list[Site] = []
     for node in world.nodes:

@@ -17,7 +17,7 @@ from support.clusters import SPACES, Cluster, clusters, odd_pods
 from support.judge import World, problems, room, seen
 
 #: Whether the decision still refuses kinds of constraint with this text. Empty once it knows them all: then it may refuse none.
-REFUSED = "not supported yet"
+REFUSED = ""
 #: Limits leave pods out whatever else is true; the others are about pods nobody could place.
 _EXCUSED = {Category.LIMITS, Category.POD, Category.DEVICE}
 #: A domain that is still open may have to wait for the next pass (SCH-525).
@@ -29,7 +29,7 @@ def decide(cluster: Cluster) -> tuple[World, Plan]:
     shown = snapshot(cluster.objects())
     plan = provision(shown, indexes(cluster.pools, cluster.types), NOW)
     types = {pool.metadata.name: cluster.types for pool in cluster.pools}
-    return seen(shown, types, namespaces=SPACES), plan
+    return seen(shown, types, namespaces=SPACES, storage=cluster.storage), plan
 
 
 def may_wait(item: UnplacedPod) -> bool:
@@ -73,6 +73,7 @@ def hold(cluster: Cluster) -> None:
         claims=cluster.claims,
         daemons=cluster.daemons,
         types=cluster.types,
+        storage=cluster.storage,
     )
     world, plan = decide(sound)
     said = [p.metadata.uid for group in (*plan.claims, *plan.existing) for p in group.pods]

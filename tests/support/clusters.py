@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import msgspec
 from hypothesis import strategies as st
 
 from karpenter.api.core import (
@@ -16,6 +17,7 @@ from karpenter.api.core import (
     Container,
     ContainerPort,
     DaemonSet,
+    Namespace,
     Node,
     NodeAffinity,
     NodeSelector,
@@ -29,7 +31,7 @@ from karpenter.api.core import (
     TopologySpreadConstraint,
 )
 from karpenter.api.karpenter import NodeClaim, NodePool
-from karpenter.api.meta import LabelSelector, LabelSelectorRequirement
+from karpenter.api.meta import LabelSelector, LabelSelectorRequirement, ObjectMeta, Wire
 from karpenter.catalog.types import InstanceType
 from karpenter.model import labels
 from support.builders import (
@@ -47,11 +49,22 @@ from support.builders import (
     tolerating,
     wanted,
 )
+from support.disks import csi_node, pvc, storage_class, using, zonal
 from support.shapes import offering, shape
 
 RACK, DEDICATED = "rack", "dedicated"
 ZONES = ("z1", "z2", "z3")
 SPACES: Mapping[str, Mapping[str, str]] = {"default": {"team": "a"}, "other": {"team": "b"}}
+#: Claims: in the first zone, in either of two, anywhere, and one whose class will make it in the third zone.
+_CLAIMS = ("first", "either", "anywhere", "later")
+_STORAGE: tuple[Wire, ...] = (
+    *(pvc(name, name) for name in _CLAIMS[:3]),
+    zonal("first", "z1"),
+    zonal("either", "z1", "z2"),
+    zonal("anywhere"),
+    pvc("later", storage_class="standard"),
+    storage_class("standard", {labels.ZONE: ("z3",)}),
+)
 _zones = st.sampled_from(ZONES)
 _keys = st.sampled_from([labels.ZONE, labels.ZONE, labels.HOSTNAME, labels.HOSTNAME, labels.CAPACITY_TYPE, RACK])
 _rarely = st.sampled_from([True, *[False] * 5])
@@ -59,7 +72,7 @@ _rarely = st.sampled_from([True, *[False] * 5])
 
 @dataclass(frozen=True)
 class Cluster:
-    """Objects, what can be bought, and the labels of namespaces."""
+    """Objects and what can be bought; shown as short as can be, for whoever reads a failing example."""
 
     pods: tuple[Pod, ...]
     pools: tuple[NodePool, ...]
@@ -67,9 +80,20 @@ class Cluster:
     claims: tuple[NodeClaim, ...]
     daemons: tuple[DaemonSet, ...]
     types: tuple[InstanceType, ...]
+    storage: tuple[Wire, ...] = ()
 
     def objects(self) -> list[object]:
-        return [*self.pods, *self.pools, *self.nodes, *self.claims, *self.daemons]
+        spaces = [Namespace(metadata=ObjectMeta(name=name, labels=own)) for name, own in SPACES.items()]
+        return [*self.pods, *self.pools, *self.nodes, *self.claims, *self.daemons, *self.storage, *spaces]
+
+    def _repr_pretty_(self, printer: object, cycle: bool) -> None:
+        """How hypothesis prints a failing example."""
+        told = (item for item in self.objects() if item not in _STORAGE)
+        lines = [f"{type(item).__name__} {msgspec.json.encode(item).decode()}" for item in told]
+        for item in self.types:
+            sold = [f"{each.capacity_type}/{each.zone}" for each in item.offerings if each.available]
+            lines.append(f"{item.name} {dict(item.capacity)} sold as {sold}")
+        printer.text("\n".join(lines))  # type: ignore[attr-defined]
 
 
 # -- what pods ask of each other ----------------------------------------------------------------------------------------
@@ -142,7 +166,9 @@ def specs(draw: st.DrawFn) -> dict[str, object]:
     """Fields of a pod's spec: one or two kinds of constraint, sometimes none."""
     spec: dict[str, object] = {}
     asked = Affinity()
-    for kind in draw(st.lists(st.sampled_from(["spread", "spread", "near", "far", "node", "port"]), max_size=2)):
+    for kind in draw(
+        st.lists(st.sampled_from(["spread", "spread", "near", "far", "node", "port", "volume"]), max_size=2)
+    ):
         if kind == "spread":
             spec["topology_spread_constraints"] = tuple(draw(st.lists(spreads(), min_size=1, max_size=2)))
         elif kind == "near":
@@ -153,6 +179,8 @@ def specs(draw: st.DrawFn) -> dict[str, object]:
             asked = _with(asked, pod_anti_affinity=PodAffinity(required=(draw(terms()),)))
         elif kind == "node":
             asked = _with(asked, node_affinity=affinity(term(draw(_expressions))).node_affinity)
+        elif kind == "volume":
+            spec["volumes"] = using(*draw(st.lists(st.sampled_from(_CLAIMS), min_size=1, max_size=2, unique=True)))
         else:
             spec["ports"] = (draw(_ports),)
     if asked != Affinity():
@@ -193,6 +221,8 @@ def waiting(draw: st.DrawFn) -> list[Pod]:
         spec, meta = draw(specs()), draw(_identity())
         requests = {"cpu": draw(st.sampled_from(["100m", "500m", "500m", "1", "1900m"])), "memory": "100Mi"}
         for number in range(draw(st.integers(1, 3))):
+            if "volumes" in spec:
+                meta["namespace"] = "default"  # where the claims are
             age = {"creation_timestamp": seconds(draw(st.integers(0, 2)))}
             found.append(_pod(f"w{kind}-{number}", requests, {**meta, **age}, spec))
     return found
@@ -274,6 +304,7 @@ def clusters(draw: st.DrawFn, pods: st.SearchStrategy[list[Pod]] | None = None) 
         claims=tuple(item for _, item in machines),
         daemons=tuple(daemons),
         types=types,
+        storage=(*_STORAGE, *(csi_node(item.metadata.name, ebs=draw(st.integers(1, 2))) for item in nodes)),
     )
 
 

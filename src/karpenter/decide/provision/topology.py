@@ -193,10 +193,13 @@ class Ledger:
                 return self._apart(constraint, firm.of(constraint.key))
 
     def _even(self, constraint: Constraint, itself: bool, firm: Requirement) -> set[str | None]:
-        """SCH-547, SCH-548: where one more keeps within the skew."""
+        """SCH-547, SCH-548: where one more keeps within the skew; who ignores node affinity compares with all domains
+        there are.
+        """
         numbers = self.numbers(constraint)
         term = constraint.term
-        mine = [domain for domain in self._domains.known(term) if firm.allows(domain)]
+        ignores = term.counted is not None and term.counted.alternatives is None
+        mine = [domain for domain in self._domains.known(term) if ignores or firm.allows(domain)]
         least = min((numbers.get(domain, 0) for domain in mine), default=0)
         if term.min_domains > len(mine):
             least = 0

@@ -72,6 +72,15 @@ async def test_what_is_forbidden_fails_the_test(plane: ControlPlane) -> None:
     assert 'cannot list resource "namespaces"' in lines[1]
 
 
+async def test_what_an_earlier_test_was_forbidden_is_not_held_against_the_next(plane: ControlPlane) -> None:
+    with pytest.raises(AssertionError), deployed.installed(plane) as account:  # noqa: PT012
+        async with account.client() as client:
+            with pytest.raises(errors.Forbidden):
+                await client.list(NAMESPACE)
+    with deployed.installed(plane) as account:
+        assert any(call.is_refused for call in account.calls())
+
+
 def test_the_environment_is_that_of_a_pod_of_the_deployment() -> None:
     environment = deployed.environment()
     assert environment["POD_NAMESPACE"] == "kube-system"

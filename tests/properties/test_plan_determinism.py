@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from karpenter.decide.plan import Plan
 from karpenter.model import labels
-from support import checker
 from support.builders import claim, machine, node_pool, plan, pod, pods, replaced, wanted, where
+from support.judge import World
 from support.shapes import inc
 from support.worlds import worlds
 
@@ -79,7 +79,7 @@ def test_the_plan_does_not_depend_on_hash_seeds() -> None:
 
 @settings(max_examples=80, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 @given(worlds(), st.integers(0, 2**32))
-def test_the_plan_does_not_depend_on_the_order_of_anything(world: checker.World, seed: int) -> None:
+def test_the_plan_does_not_depend_on_the_order_of_anything(world: World, seed: int) -> None:
     """SCH-862: ties are broken by rule, never by arrival."""
     objects, types = list(world.objects()), list(world.types)
     first = digest(plan(objects, types=types))

@@ -6,22 +6,24 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from admission import refusals
-from support import checker
 from support.builders import plan
+from support.judge import World, problems
+from support.preferring import missed_chances
 from support.worlds import worlds
 
 _QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
 
-def judge(world: checker.World) -> None:
+def judge(world: World) -> None:
     result = plan(list(world.objects()), types=world.types)
-    assert checker.problems(world, result) == []
+    assert problems(world, result) == []
+    assert missed_chances(world, result) == []
     assert [finding for planned in result.claims for finding in refusals(planned.claim)] == []
 
 
 @settings(max_examples=250, derandomize=True, deadline=None, suppress_health_check=_QUIET)
 @given(worlds())
-def test_a_plan_breaks_no_law(world: checker.World) -> None:
+def test_a_plan_breaks_no_law(world: World) -> None:
     """Legal placements, resources, taints, limits, minValues, weight order, preferences, nobody left out without need."""
     judge(world)
 
@@ -29,5 +31,5 @@ def test_a_plan_breaks_no_law(world: checker.World) -> None:
 @pytest.mark.soak
 @settings(max_examples=10_000, deadline=None, suppress_health_check=_QUIET)
 @given(worlds())
-def test_a_plan_breaks_no_law_in_a_long_series(world: checker.World) -> None:
+def test_a_plan_breaks_no_law_in_a_long_series(world: World) -> None:
     judge(world)

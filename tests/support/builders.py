@@ -16,6 +16,7 @@ from karpenter.api.core import (
     CSINode,
     DaemonSet,
     DaemonSetSpec,
+    Namespace,
     Node,
     NodeAffinity,
     NodeSelector,
@@ -258,7 +259,9 @@ def daemon_set(
     return DaemonSet(
         metadata=ObjectMeta(name=name, namespace="default", uid=f"uid-{name}"),
         spec=DaemonSetSpec(
-            template=PodTemplateSpec(spec=PodSpec(containers=(container(requests, limits=limits or {}),), **spec))  # type: ignore[arg-type]
+            template=PodTemplateSpec(
+                spec=PodSpec(**{"containers": (container(requests, limits=limits or {}),), **spec})  # type: ignore[arg-type]
+            )
         ),
     )
 
@@ -283,6 +286,7 @@ def feed(state: ClusterState, objects: Iterable[Wire]) -> ClusterState:
         PersistentVolume: state.set_volume,
         StorageClass: state.set_storage_class,
         CSINode: state.set_csi_node,
+        Namespace: state.set_namespace,
     }
     for item in objects:
         setters[type(item)](item)  # type: ignore[operator]

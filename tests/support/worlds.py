@@ -26,7 +26,7 @@ from support.builders import (
     tolerating,
     wanted,
 )
-from support.checker import World
+from support.judge import World
 from support.shapes import INTEGER, SPECIAL, WELL_KNOWN, offering, shape
 
 CUSTOM = "team.example/name"

@@ -21,6 +21,7 @@ from karpenter.api.core import (
     Container,
     CSINode,
     DaemonSet,
+    Namespace,
     Node,
     PersistentVolume,
     PersistentVolumeClaim,
@@ -40,7 +41,7 @@ from karpenter.model.schema import Finding
 from karpenter.model.schema import at as member
 
 _Storage = PersistentVolumeClaim | PersistentVolume | StorageClass | CSINode
-Planned = Pod | Node | NodePool | NodeClaim | DaemonSet | PodDisruptionBudget | KWOKNodeClass | _Storage
+Planned = Pod | Node | NodePool | NodeClaim | DaemonSet | PodDisruptionBudget | Namespace | KWOKNodeClass | _Storage
 T = TypeVar("T", bound=Wire)
 
 #: What a plan reads. Of node classes only the correctness is looked at: offline, pools do not need theirs.
@@ -51,6 +52,7 @@ _USED = (
     kinds.NODE_CLAIM,
     kinds.DAEMON_SET,
     kinds.POD_DISRUPTION_BUDGET,
+    kinds.NAMESPACE,
     kinds.PERSISTENT_VOLUME_CLAIM,
     kinds.PERSISTENT_VOLUME,
     kinds.STORAGE_CLASS,
@@ -76,6 +78,7 @@ class Objects:
     claims: list[NodeClaim] = field(default_factory=list)
     daemon_sets: list[DaemonSet] = field(default_factory=list)
     budgets: list[PodDisruptionBudget] = field(default_factory=list)
+    namespaces: list[Namespace] = field(default_factory=list)
     volume_claims: list[PersistentVolumeClaim] = field(default_factory=list)
     volumes: list[PersistentVolume] = field(default_factory=list)
     storage_classes: list[StorageClass] = field(default_factory=list)
@@ -99,6 +102,8 @@ class Objects:
                 self.daemon_sets.append(obj)
             case PodDisruptionBudget():
                 self.budgets.append(obj)
+            case Namespace():
+                self.namespaces.append(obj)
             case PersistentVolumeClaim() | PersistentVolume() | StorageClass() | CSINode():
                 self._add_storage(obj)
 

@@ -68,6 +68,7 @@ async def _collect_machines_and_pods(reader: Reader, objects: Objects) -> None:
         _listed(reader, kinds.POD_DISRUPTION_BUDGET, objects),
         _listed(reader, kinds.POD, objects),
     )
+    objects.namespaces = await _listed(reader, kinds.NAMESPACE, objects)
 
 
 async def _collect_storage(reader: Reader, objects: Objects) -> None:

@@ -170,6 +170,8 @@ def _state(objects: Objects) -> ClusterState:
         state.set_daemon_set(daemon_set)
     for budget in objects.budgets:
         state.set_budget(budget)
+    for namespace in objects.namespaces:
+        state.set_namespace(namespace)
     _add_storage(state, objects)
     for pod in objects.pods:
         state.set_pod(pod)

@@ -20,7 +20,7 @@ import structlog
 from karpenter.catalog.types import InstanceType
 from karpenter.control import health, inspection
 from karpenter.control.apart import Alone, Apart, Leadership
-from karpenter.control.complaints import Complaints
+from karpenter.control.complaints import Complaints, Waiting
 from karpenter.control.debug import Scene, picture
 from karpenter.control.http import Address, HttpServer
 from karpenter.control.leadership import Candidate, Election, LeadershipLost
@@ -207,15 +207,19 @@ class _Beside:
         return picture(scene, manager.world.clock.now())
 
     async def _complain(self) -> None:
-        """While the API server cannot be used, say why and what to do; and when it can again."""
+        """While the API server cannot be used, say why and what to do; and when it can again. Also when it is slow to begin."""
         complaints = Complaints(lambda fault: explain(fault, _shown(self._kube.server)))
+        waiting = Waiting()
         now = asyncio.get_running_loop().time
         while True:
-            news = complaints.hear(self._faults(), now())
+            faults = self._faults()
+            news = complaints.hear(faults, now())
             for line in news.lines:
                 _log.error("the API server cannot be used", error=line)
             if news.is_over:
                 _log.info("the API server can be used again")
+            if slow := waiting.hear("" if faults else self._manager.unready(), now()):
+                _log.info("the API server is slow to answer", reason=slow)
             await asyncio.sleep(_LOOK_SECONDS)
 
 

@@ -18,6 +18,9 @@ from karpenter.kube.explain import is_unreachable
 #: How long a server that was away is given to find itself, and how long a doubtful cause must last. Watches ask again
 #: every ten seconds at the latest, so what lasts this long was answered several times.
 SETTLING_SECONDS = 30.0
+#: How long a start may wait for the first lists before that is told, and how often it is told again.
+PATIENCE_SECONDS = 10.0
+REMINDER_SECONDS = 60.0
 _UNREACHABLE = "unreachable"
 
 
@@ -73,3 +76,21 @@ class Complaints:
         since = self._since[cause]
         is_doubtful = fault.status >= 500 or since - self._last_outage < SETTLING_SECONDS
         return not is_doubtful or now - since >= SETTLING_SECONDS
+
+
+class Waiting:
+    """Tells of a start that takes long though nothing has failed yet: silence of a server becomes an error only after minutes."""
+
+    def __init__(self) -> None:
+        self._tell_at: float | None = None
+
+    def hear(self, awaited: str, now: float) -> str:
+        """What to say about what is ``awaited`` (empty: nothing) at ``now``; empty when nothing is to be said."""
+        if not awaited:
+            self._tell_at = None
+        elif self._tell_at is None:
+            self._tell_at = now + PATIENCE_SECONDS
+        elif now >= self._tell_at:
+            self._tell_at = now + REMINDER_SECONDS
+            return awaited
+        return ""

@@ -24,11 +24,12 @@ from karpenter.act.podevents import PodEvents, is_event
 from karpenter.act.pools import NodeClassState, PoolKeeper
 from karpenter.act.provision import Executor, Pace
 from karpenter.act.world import World
-from karpenter.api.core import DaemonSet, Node, Pod, PodDisruptionBudget, VolumeAttachment
+from karpenter.api.core import DaemonSet, Namespace, Node, Pod, PodDisruptionBudget, VolumeAttachment
 from karpenter.api.karpenter import NodeClaim, NodeClassReference, NodePool
 from karpenter.api.kinds import (
     CSI_NODE,
     DAEMON_SET,
+    NAMESPACE,
     NODE,
     NODE_CLAIM,
     NODE_POOL,
@@ -268,6 +269,7 @@ class Manager:
         self._informer(NODE_POOL, self._on_pool)
         self._informer(DAEMON_SET, self._on_daemon_set)
         self._informer(POD_DISRUPTION_BUDGET, self._on_budget)
+        self._informer(NAMESPACE, self._on_namespace)
         volumes = VolumeEvents(self.state, self._batcher.trigger)
         self._informer(PERSISTENT_VOLUME_CLAIM, volumes.on_claim)
         self._informer(PERSISTENT_VOLUME, volumes.on_volume)
@@ -294,6 +296,12 @@ class Manager:
                 self._pod_event_queue.add(claim)
         if new.metadata.deletion_timestamp is not None:
             self._wake_drain(new.spec.node_name)
+
+    def _on_namespace(self, old: Namespace | None, new: Namespace | None) -> None:
+        if new is not None:
+            self.state.set_namespace(new)
+        elif old is not None:
+            self.state.remove_namespace(old.metadata.name)
 
     def _wake_drain(self, node_name: str) -> None:
         node = self.state.node(node_name)

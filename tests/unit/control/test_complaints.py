@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from karpenter.control.complaints import SETTLING_SECONDS, Complaints
+from karpenter.control.complaints import (
+    PATIENCE_SECONDS,
+    REMINDER_SECONDS,
+    SETTLING_SECONDS,
+    Complaints,
+    Waiting,
+)
 from karpenter.kube.errors import (
     Forbidden,
     KubeError,
@@ -123,3 +129,17 @@ def test_nothing_is_over_that_was_never_told_of(listener: Listener) -> None:
     listener.hear(UNHEALTHY, seconds=5)
     listener.hear(seconds=5)
     assert (listener.said, listener.recoveries) == ([], 0)
+
+
+def test_a_start_that_waits_long_is_told_of_now_and_then() -> None:
+    waiting = Waiting()
+    seconds = range(int(PATIENCE_SECONDS + 2 * REMINDER_SECONDS) + 5)
+    told = [second for second in seconds if waiting.hear("waiting for pods", float(second))]
+    assert told == [PATIENCE_SECONDS, PATIENCE_SECONDS + REMINDER_SECONDS, PATIENCE_SECONDS + 2 * REMINDER_SECONDS]
+
+
+def test_a_start_that_goes_well_is_not_told_of() -> None:
+    waiting = Waiting()
+    assert not any(waiting.hear("waiting for pods", float(second)) for second in range(int(PATIENCE_SECONDS)))
+    assert waiting.hear("", PATIENCE_SECONDS) == ""
+    assert waiting.hear("waiting for pods", PATIENCE_SECONDS + 1) == ""

@@ -191,6 +191,21 @@ def test_an_api_server_that_is_away_is_waited_for(tmp_path: Path) -> None:
         assert not any("Traceback" in text for text in process.raw)
 
 
+def test_an_api_server_that_takes_calls_and_never_answers_is_told_of(tmp_path: Path) -> None:
+    """Its silence becomes an error only after minutes."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        server = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        given = tmp_path / "silent"
+        given.mkdir()
+        config = str(kubeconfig(given, server))
+        with running(tmp_path, "--disable-leader-election", KUBECONFIG=config) as process:
+            line = process.wait_for("the API server is slow to answer")
+            assert line["reason"].startswith("waiting for ")
+            assert "pods" in line["reason"]
+            assert not process.said("the API server cannot be used")
+            assert process.end() == 0
+
+
 def test_a_taken_port_is_said_and_the_rest_goes_on(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("0.0.0.0", 0))

@@ -11,7 +11,6 @@ from karpenter.api.core import (
     Affinity,
     Container,
     ContainerPort,
-    PersistentVolumeClaimSource,
     Pod,
     PodAffinity,
     PodAffinityTerm,
@@ -62,16 +61,6 @@ def listening(**fields: object) -> Container:
 
 
 HARD = [
-    pytest.param(
-        {"volumes": (Volume(name="v", persistent_volume_claim=PersistentVolumeClaimSource(claim_name="disk")),)},
-        "volume",
-        "persistent volume claim disk",
-        id="claim",
-    ),
-    pytest.param(
-        {"volumes": (Volume(name="scratch", ephemeral=msgspec.Raw(b"{}")),)}, "volume", "scratch", id="ephemeral"
-    ),
-    pytest.param({"volumes": (Volume(name="ebs", cinder=msgspec.Raw(b"{}")),)}, "volume", "ebs", id="in-tree"),
     pytest.param({"resource_claims": (PodResourceClaim(name="gpu"),)}, "device", "gpu", id="S-240"),
 ]
 

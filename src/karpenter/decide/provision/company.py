@@ -52,7 +52,7 @@ class Scene:
 
     def means(self, term: Term, face: Face) -> bool:
         """Whether a term is about pods that look so."""
-        return term.whom.means(face, self._namespaces)
+        return term.means(face, self._namespaces)
 
     def numbers(self, term: Term) -> dict[str, int]:
         """How many pods the term means in each domain, by node name where every host is one (SCH-500)."""
@@ -97,6 +97,8 @@ def counts_on(counted: NodeFilter | None, node: Node) -> bool:
     """Whether a constraint counts the pods of a node, by its raw labels and taints (SCH-482)."""
     if counted is None:
         return True
+    if any(not _domain(key, node) for key in counted.keys):
+        return False
     if counted.tolerations is not None and taints.untolerated(node.spec.taints, counted.tolerations):
         return False
     if counted.alternatives is None or any(not alternative for alternative in counted.alternatives):

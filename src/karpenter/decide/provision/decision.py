@@ -14,7 +14,7 @@ sets, and fills new ones by arithmetic. `make bench growth` shows it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -22,10 +22,11 @@ from enum import StrEnum
 from karpenter.api.core import Pod
 from karpenter.catalog.index import TypeIndex
 from karpenter.cluster.classes import PodClass
-from karpenter.cluster.snapshot import PodGroup, Snapshot, age
+from karpenter.cluster.snapshot import PodGroup, PodKey, Snapshot, age, pod_key
+from karpenter.cluster.volumes import NO_VOLUMES, Mounted, PodVolumes
 from karpenter.decide.plan import PlacedPods, Plan, SkippedPool, UnplacedPod
 from karpenter.decide.provision import eligible, templates
-from karpenter.decide.provision.company import Companies, Company, Constraint, Scene
+from karpenter.decide.provision.company import Companies, Constraint, Scene
 from karpenter.decide.provision.existing import Field, machines
 from karpenter.decide.provision.failures import why_not
 from karpenter.decide.provision.finalise import planned_claims
@@ -38,6 +39,7 @@ from karpenter.decide.provision.topology import Domains
 from karpenter.decide.provision.variants import Ladder, PreferencePolicy
 from karpenter.decide.reasons import Category, Reason, Skip
 from karpenter.model import labels
+from karpenter.model.requirements import Requirements
 
 #: So often pods that limits leave out take a step down by themselves; after that, places that limits bind are closed altogether.
 ROUNDS = 8
@@ -72,6 +74,23 @@ def provision(
     return _Decision(snapshot, indexes, now, options).plan()
 
 
+class _Served:
+    """Pods of one group that have their volumes in the same places."""
+
+    def __init__(self, group: PodGroup, places: tuple[Requirements, ...]) -> None:
+        self.pod_class = group.pod_class
+        self.face = group.face
+        self.places = places
+        self.pods: list[Pod] = []
+        self.mounts: dict[PodKey, Mounted] = {}
+
+    def add(self, pod: Pod, volumes: PodVolumes) -> None:
+        """One more of them."""
+        self.pods.append(pod)
+        if volumes.mounts:
+            self.mounts[pod_key(pod)] = volumes.mounts
+
+
 class _Decision:
     """One decision while it is being made."""
 
@@ -83,7 +102,7 @@ class _Decision:
         self._templates, self._skipped = templates.usable(snapshot.pools, indexes, daemons, min_values=self._strict)
         by_name = {template.name: template for template in self._templates}
         prospects = Prospects(daemons)
-        self._field = Field(machines(snapshot.nodes, by_name, daemons, prospects))
+        self._field = Field(machines(snapshot, by_name, daemons, prospects))
         self._limits: Mapping[str, Mapping[str, int]] = {
             t.name: left for t in self._templates if (left := left_of_limits(t, snapshot.nodes, prospects))
         }
@@ -100,13 +119,12 @@ class _Decision:
         self._unplaced: list[UnplacedPod] = []
 
     def plan(self) -> Plan:
-        leaving = eligible.leaving_groups(self._snapshot, self._now)
-        moving = [group for group in leaving if self._serves(group, eligible.objections_to_moving(group.pod_class))]
-        waiting = [
-            group
-            for group in self._waiting()
-            if self._serves(group, eligible.objections(group.pod_class, self._well_known))
-        ]
+        leaving, unreadable = eligible.grouped(eligible.leaving(self._snapshot, self._now))
+        self._unplaced += [UnplacedPod(pod, (reason,)) for pod, reason in unreadable]
+        moving = self._served(leaving, eligible.objections_to_moving, eligible.volume_faults_of_moving)
+        waiting = self._served(
+            self._waiting(), lambda found: eligible.objections(found, self._well_known), eligible.volume_faults
+        )
         scene = Scene(self._snapshot, ((group.pod_class, group.pods) for group in leaving))
         kins = self._kins((*waiting, *moving), scene)
         settled, packing = self._settled(kins, Domains(scene, self._templates))
@@ -132,30 +150,50 @@ class _Decision:
             if group.pods:
                 yield group
 
-    def _serves(self, group: PodGroup, objections: tuple[Reason, ...]) -> bool:
-        """Whether a plan can be made for the group; if not, its pods are recorded with the reasons."""
-        if objections:
-            self._unplaced += [UnplacedPod(pod, objections) for pod in group.pods]
-        return not objections
+    def _served(
+        self,
+        groups: Iterable[PodGroup],
+        objections: Callable[[PodClass], tuple[Reason, ...]],
+        faults: Callable[[PodVolumes], tuple[Reason, ...]],
+    ) -> list[_Served]:
+        """Pods a plan can be made for, split by where their volumes are; the others are recorded with the reasons."""
+        found: list[_Served] = []
+        for group in groups:
+            reasons = objections(group.pod_class)
+            by_places: dict[tuple[Requirements, ...], _Served] = {}
+            for pod in group.pods:
+                volumes = self._snapshot.volumes.of(pod) if not reasons else NO_VOLUMES
+                why = reasons or faults(volumes)
+                if why:
+                    self._unplaced.append(UnplacedPod(pod, why))
+                    continue
+                served = by_places.get(volumes.alternatives)
+                if served is None:
+                    served = by_places[volumes.alternatives] = _Served(group, volumes.alternatives)
+                served.add(pod, volumes)
+            found += by_places.values()
+        return found
 
-    def _kins(self, groups: Sequence[PodGroup], scene: Scene) -> list[Kin]:
+    def _kins(self, served: Sequence[_Served], scene: Scene) -> list[Kin]:
         """Groups that differ only in labels nobody reads become one kin; largest first (SCH-231)."""
         companies = Companies(scene)
-        heard = {g.pod_class: [wish.term for wish in self._ladder.wished(g.pod_class)] for g in groups}
+        heard = {s.pod_class: [wish.term for wish in self._ladder.wished(s.pod_class)] for s in served}
         for pod_class, wished in heard.items():
             companies.enter(pod_class.terms.required, wished)
-        together: defaultdict[tuple[PodClass, tuple[Constraint, ...]], list[Pod]] = defaultdict(list)
-        company_of: dict[tuple[PodClass, tuple[Constraint, ...]], Company] = {}
-        for group in groups:
-            own = (*group.pod_class.terms.required, *heard[group.pod_class])
-            company = companies.of(own, group.face)
-            key = (group.pod_class, company.meant_by)
-            company_of[key] = company
-            together[key] += group.pods
-        steps = {pod_class: self._ladder.of(pod_class) for pod_class in heard}
+        together: defaultdict[tuple[PodClass, tuple[Requirements, ...], tuple[Constraint, ...]], list[_Served]]
+        together = defaultdict(list)
+        for item in served:
+            together[item.pod_class, item.places, companies.meaning(item.face)].append(item)
+        steps = {(s.pod_class, s.places): self._ladder.of(s.pod_class, s.places) for s in served}
         found = [
-            Kin(pod_class, company_of[pod_class, meant_by], tuple(sorted(pods, key=age)), steps[pod_class])
-            for (pod_class, meant_by), pods in together.items()
+            Kin(
+                pod_class,
+                companies.of((*pod_class.terms.required, *heard[pod_class]), items[0].face),
+                tuple(sorted((pod for item in items for pod in item.pods), key=age)),
+                steps[pod_class, places],
+                {key: mounts for item in items for key, mounts in item.mounts.items()},
+            )
+            for (pod_class, places, _), items in together.items()
         ]
         return sorted(found, key=by_size)
 

@@ -13,18 +13,16 @@ from karpenter.api.core import (
     Pod,
     PodDisruptionBudget,
     PodSpec,
-    Volume,
 )
 from karpenter.cluster.classes import PodClass, PodClasses, required_terms
 from karpenter.cluster.faces import Face, face_of
 from karpenter.cluster.nodes import NodeView
 from karpenter.cluster.snapshot import PodGroup, Snapshot, age
+from karpenter.cluster.volumes import PodVolumes
 from karpenter.decide.reasons import Category, Reason
 from karpenter.model import disruption_budgets, labels, pods
 from karpenter.model.pod_requirements import complaints
 from karpenter.model.requirements import Op, Requirement
-
-_ZONAL_VOLUMES = ("aws_elastic_block_store", "gce_persistent_disk", "azure_disk", "cinder")
 
 
 def awaits_preemption(pod: Pod, nodes: Mapping[str, NodeView]) -> bool:
@@ -113,43 +111,50 @@ def _unreadable(term: NodeSelectorTerm) -> list[str]:
 
 
 def _unsupported(spec: PodSpec) -> Iterator[Reason]:
-    return (Reason(category, detail=text) for category, text in _constraints(spec))
-
-
-def _constraints(spec: PodSpec) -> Iterator[tuple[Category, str]]:
-    for volume in spec.volumes:
-        yield from _volume(volume)
     if spec.resource_claims:
-        yield (
-            Category.DEVICE,
-            "pod has Dynamic Resource Allocation requirements, not yet supported by Karpenter "
-            f"(claims {', '.join(claim.name for claim in spec.resource_claims)})",
+        names = ", ".join(claim.name for claim in spec.resource_claims)
+        text = (
+            f"pod has Dynamic Resource Allocation requirements that are not yet supported by Karpenter (claims {names})"
         )
+        yield Reason(Category.DEVICE, detail=text)
 
 
-def _volume(volume: Volume) -> Iterator[tuple[Category, str]]:
-    if volume.persistent_volume_claim is not None:
-        name = volume.persistent_volume_claim.claim_name
-        yield Category.VOLUME, f"persistent volume claim {name} is not supported yet"
-    elif volume.ephemeral is not None:
-        yield Category.VOLUME, f"ephemeral volume {volume.name} is not supported yet"
-    elif any(getattr(volume, field) is not None for field in _ZONAL_VOLUMES):
-        yield Category.VOLUME, f"volume {volume.name} of an in-tree plug-in is not supported yet"
+def volume_faults(volumes: PodVolumes) -> tuple[Reason, ...]:
+    """Why a waiting pod cannot be planned for with its volumes as they are (SCH-450)."""
+    return tuple(Reason(Category.VOLUME, detail=text, transient=volumes.transient) for text in volumes.faults)
+
+
+def volume_faults_of_moving(volumes: PodVolumes) -> tuple[Reason, ...]:
+    """The same for a pod that must leave its node: only what is not known of its volumes counts (SCH-063, SCH-441)."""
+    return tuple(Reason(Category.VOLUME, detail=text) for text in volumes.unresolved)
 
 
 # -- pods that must leave their node ------------------------------------------------------------------------------------
 
 
-def leaving_groups(snapshot: Snapshot, now: datetime) -> tuple[PodGroup, ...]:
+def leaving(snapshot: Snapshot, now: datetime) -> tuple[Pod, ...]:
     """Pods of machines on their way out that will need another place (SCH-060)."""
+    return tuple(
+        pod
+        for view in snapshot.nodes
+        if view.leaving and view.node is not None
+        for pod in view.pods
+        if pods.is_reschedulable(pod, now) and not _fully_blocked(pod, snapshot.budgets, now)
+    )
+
+
+def grouped(moving: Iterable[Pod]) -> tuple[tuple[PodGroup, ...], tuple[tuple[Pod, Reason], ...]]:
+    """Bound pods by class and look, and those whose requests cannot be read, each with the reason."""
     classes = PodClasses()
     groups: dict[tuple[PodClass, Face], list[Pod]] = {}
-    for view in snapshot.nodes:
-        if view.leaving and view.node is not None:
-            for pod in view.pods:
-                if pods.is_reschedulable(pod, now) and not _fully_blocked(pod, snapshot.budgets, now):
-                    groups.setdefault((classes.of(pod), face_of(pod)), []).append(pod)
-    return tuple(PodGroup(*group, tuple(sorted(found, key=age))) for group, found in groups.items())
+    unreadable: list[tuple[Pod, Reason]] = []
+    for pod in moving:
+        try:
+            groups.setdefault((classes.of(pod), face_of(pod)), []).append(pod)
+        except ValueError as error:
+            unreadable.append((pod, Reason(Category.POD, detail=str(error))))
+    found = tuple(PodGroup(*group, tuple(sorted(items, key=age))) for group, items in groups.items())
+    return found, tuple(unreadable)
 
 
 def _fully_blocked(pod: Pod, budgets: Iterable[PodDisruptionBudget], now: datetime) -> bool:

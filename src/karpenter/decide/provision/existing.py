@@ -11,16 +11,18 @@ free at the start: machines only fill up, so they never miss one.
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from karpenter.api.core import Pod, Taint, Toleration
 from karpenter.catalog.index import Axis, TypeIndex, axes, members
 from karpenter.cluster.classes import PodClass, ports_of
 from karpenter.cluster.nodes import NodeView
-from karpenter.cluster.snapshot import Daemon
+from karpenter.cluster.snapshot import Daemon, PodKey, Snapshot, pod_key
+from karpenter.cluster.volumes import Mounted, Volumes
 from karpenter.decide.provision.company import Constraint
 from karpenter.decide.provision.hosting import Rules, Seats
+from karpenter.decide.provision.mounting import Mounts, of_machine
 from karpenter.decide.provision.prospects import Prospects
 from karpenter.decide.provision.templates import Template, runs_on, terms_of
 from karpenter.decide.provision.variants import Variant
@@ -35,6 +37,7 @@ OPEN = "\0"
 MachineSet = int
 
 _STRICT: frozenset[str] = frozenset()
+_NO_MOUNTS: Mounted = {}
 
 
 def most_copies(requests: Resources, left: Mapping[str, int], wanted: int) -> int:
@@ -49,18 +52,28 @@ def most_copies(requests: Resources, left: Mapping[str, int], wanted: int) -> in
 
 @dataclass(frozen=True, eq=False)
 class Guest:
-    """Pods of one kin as machines see them, at one step of their ladder."""
+    """Pods of one kin as machines see them, at one step of their ladder. ``mounts``: what those attach that have volumes."""
 
     pod_class: PodClass
     variant: Variant
     rules: Rules | None = None
+    mounts: Mapping[PodKey, Mounted] = field(default_factory=dict)
+
+    def mounted(self, pods: Sequence[Pod]) -> list[Mounted]:
+        """What each of the pods attaches to its node."""
+        return [self.mounts.get(pod_key(pod), _NO_MOUNTS) for pod in pods]
 
 
 class Machine:
     """A machine during one decision: its view, what is still free on it, and who has been planned here in this round."""
 
     def __init__(
-        self, view: NodeView, template: Template | None, daemons: Sequence[Daemon], prospects: Prospects
+        self,
+        view: NodeView,
+        template: Template | None,
+        daemons: Sequence[Daemon],
+        prospects: Prospects,
+        volumes: Volumes,
     ) -> None:
         self.view = view
         self._index = template.index if template is not None else None
@@ -76,6 +89,8 @@ class Machine:
         self.left = dict(self._free)
         self._seats = Seats(self.host)
         self._ports_known = False
+        self._volumes = volumes
+        self._mounts: Mounts | None = None
         self.pods: list[Pod] = []
 
     @property
@@ -95,6 +110,7 @@ class Machine:
             self.pods = []
         self._seats = Seats(self.host)
         self._ports_known = False
+        self._mounts = None
 
     def _allocatable(self, daemons: Sequence[Daemon]) -> Resources:
         """What the machine has, less what DaemonSets will still take: all that run here less those already bound (SCH-220)."""
@@ -148,19 +164,29 @@ class Machine:
             self._seats.ports = (*self._seats.ports, *bound, *coming)
         return self._seats
 
-    def room(self, guest: Guest, wanted: int, founding: Container[Constraint]) -> int:
-        """How many of the pods fit here (SCH-272), at most ``wanted``. ``founding``: affinity nobody satisfies yet."""
-        fitting = most_copies(guest.pod_class.requests, self.left, wanted)
+    def _attached(self) -> Mounts:
+        """What is attached here by now, and what may be (SCH-470)."""
+        if self._mounts is None:
+            self._mounts = of_machine(self._volumes, self.host, self.view.pods)
+        return self._mounts
+
+    def room(self, guest: Guest, pods: Sequence[Pod], founding: Container[Constraint]) -> int:
+        """How many of the leading pods fit here (SCH-272). ``founding``: affinity nobody satisfies yet."""
+        fitting = most_copies(guest.pod_class.requests, self.left, len(pods))
         if not fitting or taints.untolerated(self.view.taints, guest.variant.tolerations):
             return 0
         if guest.variant.requirements and not self.offers(guest.variant.requirements):
             return 0
+        if guest.mounts:
+            fitting = self._attached().room(guest.mounted(pods[:fitting]))
         return guest.rules.room(self.seats(guest.rules), fitting, founding) if guest.rules is not None else fitting
 
     def take(self, guest: Guest, pods: Sequence[Pod]) -> None:
         """Commit pods (SCH-274)."""
         for name, amount in guest.pod_class.requests.items():
             self.left[name] = self.left.get(name, 0) - amount * len(pods)
+        if guest.mounts:
+            self._mounts = self._attached().take(guest.mounted(pods))
         if guest.rules is not None:
             guest.rules.take(self.seats(guest.rules), len(pods))
         self.pods.extend(pods)
@@ -176,12 +202,12 @@ def _defined(view: NodeView, index: TypeIndex | None) -> Requirements:
 
 
 def machines(
-    views: Sequence[NodeView], templates: Mapping[str, Template], daemons: Sequence[Daemon], prospects: Prospects
+    snapshot: Snapshot, templates: Mapping[str, Template], daemons: Sequence[Daemon], prospects: Prospects
 ) -> tuple[Machine, ...]:
     """Machines pods may join, in the order they are tried: initialised first, then by name (SCH-270, SCH-095)."""
-    staying = (view for view in views if not view.leaving)
+    staying = (view for view in snapshot.nodes if not view.leaving)
     ordered = sorted(staying, key=lambda view: (not view.initialized, view.name))
-    return tuple(Machine(view, templates.get(view.pool), daemons, prospects) for view in ordered)
+    return tuple(Machine(view, templates.get(view.pool), daemons, prospects, snapshot.volumes) for view in ordered)
 
 
 class Field:

@@ -73,17 +73,12 @@ class Rules:
     ports: tuple[HostPort, ...] = ()
 
     def room(self, seats: Seats, wanted: int, founding: Container[Constraint]) -> int:
-        """How many pods a machine may take, at most ``wanted``. ``founding``: affinity nobody satisfies yet, so that
-        the first may.
+        """How many pods a machine may take, at most ``wanted``.
+
+        ``founding``: affinity nobody satisfies yet, so that the first may begin.
         """
-        if self.ports and seats.ports and seats.collision(self.ports):
+        if self._barred(seats, founding):
             return 0
-        for constraint in self.repelled_by:
-            if seats.owners(constraint):
-                return 0
-        for constraint, itself in self.near:
-            if not seats.met(constraint) and not (itself and constraint in founding):
-                return 0
         if self.ports:
             wanted = min(wanted, 1)
         for constraint, itself in self.apart:
@@ -97,6 +92,17 @@ class Rules:
             wanted = min(wanted, free) if itself else wanted
         return wanted
 
+    def _barred(self, seats: Seats, founding: Container[Constraint]) -> bool:
+        """Whether who sits there already, or does not, keeps all of them away."""
+        if self.ports and seats.ports and seats.collision(self.ports):
+            return True
+        for constraint in self.repelled_by:
+            if seats.owners(constraint):
+                return True
+        return any(
+            not seats.met(constraint) and not (itself and constraint in founding) for constraint, itself in self.near
+        )
+
     def take(self, seats: Seats, number: int) -> None:
         """So many pods have been given seats."""
         for constraint in self.met:
@@ -108,23 +114,17 @@ class Rules:
 
     def obstacle(self, seats: Seats, founding: Container[Constraint]) -> Constraint | None:
         """The constraint for which not even one pod may come, ports aside; None when one may."""
-        rules = (
-            Rules(repelled_by=self.repelled_by),
+        for constraint in self.repelled_by:
+            if seats.owners(constraint):
+                return constraint
+        own = (*self.near, *self.apart, *self.spread)
+        alone = (
             *(Rules(near=(item,)) for item in self.near),
             *(Rules(apart=(item,)) for item in self.apart),
             *(Rules(spread=(item,)) for item in self.spread),
         )
-        for rule in rules:
-            if not rule.room(seats, 1, founding):
-                return next(
-                    iter(
-                        [
-                            *(c for c in rule.repelled_by if seats.owners(c)),
-                            *(c for c, _ in (*rule.near, *rule.apart, *rule.spread)),
-                        ]
-                    )
-                )
-        return None
+        blocking = (item[0] for item, rule in zip(own, alone, strict=True) if not rule.room(seats, 1, founding))
+        return next(blocking, None)
 
 
 def rules_of(pod_class: PodClass, company: Company, active: Iterable[Term]) -> Rules | None:

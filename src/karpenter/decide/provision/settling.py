@@ -10,15 +10,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from itertools import islice, product
 
 from karpenter.api.core import Pod
 from karpenter.cluster.classes import PodClass
-from karpenter.cluster.snapshot import age
+from karpenter.cluster.snapshot import PodKey, age
 from karpenter.cluster.terms import Relation
+from karpenter.cluster.volumes import Mounted
 from karpenter.decide.provision.company import Company, Constraint, counts_on
 from karpenter.decide.provision.existing import OPEN, Field, Guest, Machine, MachineSet
 from karpenter.decide.provision.hosting import Rules, Seats, rules_of
@@ -35,12 +36,16 @@ MOST_CELLS = 512
 
 @dataclass(frozen=True, eq=False)
 class Kin:
-    """Waiting pods that nothing tells apart: one class, one company. ``variants`` is their ladder, ``pods`` oldest first."""
+    """Waiting pods that nothing tells apart: one class, one company, volumes in the same places.
+
+    ``variants`` is their ladder, ``pods`` oldest first; ``mounts`` is what those attach that have volumes.
+    """
 
     pod_class: PodClass
     company: Company
     pods: tuple[Pod, ...]
     variants: tuple[Variant, ...]
+    mounts: Mapping[PodKey, Mounted] = field(default_factory=dict)
 
 
 def by_size(kin: Kin) -> tuple[int, int, datetime, str, str, str]:
@@ -111,7 +116,7 @@ class _Step:
         company, terms = kin.company, self.variant.terms
         self.rules: Rules | None = rules_of(kin.pod_class, company, terms) if company or kin.pod_class.ports else None
         self.asking: Asking | None = asking_of(company, self.variant.firm, terms) if company else None
-        self.guest = Guest(kin.pod_class, self.variant, self.rules)
+        self.guest = Guest(kin.pod_class, self.variant, self.rules, kin.mounts)
         self._field = field
 
     @cached_property
@@ -248,7 +253,7 @@ class Settling:
 
     def _placed_in_bulk(self, step: _Step, pods: list[Pod]) -> list[Pod]:
         pods = list(pods)
-        for machine in self._hosts(step, step.candidates, len(pods)):
+        for machine in self._hosts(step, step.candidates, pods):
             if not pods:
                 return []
             self._fill(step, machine, pods)
@@ -257,22 +262,22 @@ class Settling:
             self.ask(step, (), options, pods, len(pods))
         return pods
 
-    def _hosts(self, step: _Step, candidates: MachineSet, wanted: int) -> Iterable[Machine]:
+    def _hosts(self, step: _Step, candidates: MachineSet, pods: Sequence[Pod]) -> Iterable[Machine]:
         """Machines to fill, in order; pods that must share one host with the first of them choose that with care."""
         found = self._field.among(candidates)
         rules = step.rules
         if rules is None or not any(itself and c in self.founding for c, itself in rules.near):
             return found
-        rooms = [(machine.room(step.guest, wanted, self.founding), machine) for machine in found]
+        rooms = [(machine.room(step.guest, pods, self.founding), machine) for machine in found]
         best, host = max(rooms, key=lambda item: item[0], default=(0, None))
         options = self._market.options(step.kin.pod_class, step.variant)
-        if host is None or best < min(wanted, _most_on_one(step.kin.pod_class, options)):
+        if host is None or best < min(len(pods), _most_on_one(step.kin.pod_class, options)):
             return ()
         return (host,)
 
     def _fill(self, step: _Step, machine: Machine, pods: list[Pod]) -> None:
         """As many pods as fit from the list's front."""
-        count = machine.room(step.guest, len(pods), self.founding) if pods else 0
+        count = machine.room(step.guest, pods, self.founding) if pods else 0
         if count:
             self.seat(step, machine, pods, count)
 
@@ -316,7 +321,7 @@ class Settling:
         assert step.asking is not None
         asking, pods = step.asking, list(pods)
         sources = {
-            cell: _Source(self, step, ((machine, pods) for machine in self._machines_in(step, cell, len(pods))))
+            cell: _Source(self, step, ((machine, pods) for machine in self._machines_in(step, cell, pods)))
             for cell in self._cells(step, asking)
         }
         cells = _Cells(self, step, asking, sources)
@@ -341,18 +346,18 @@ class Settling:
         for key in asking.keys:
             asked = step.variant.requirements.of(key)
             there = {value for value, found in self._field.values(key).items() if found & step.candidates}
+            if self._domains.some_lack(key):
+                there.add(None)
             if key in asking.required_keys:
                 there.discard(None)
             there = {value for value in there if value is None or asked.allows(value)} - {OPEN}
             sold: set[str | None] = {value for value in self._domains.sold(key) if asked.allows(value)}
-            if key not in asking.required_keys and self._domains.may_lack(key):
-                sold.add(None)
             per_key.append(sorted(there | sold, key=lambda value: value or ""))
         return islice(product(*per_key), MOST_CELLS)
 
-    def _machines_in(self, step: _Step, cell: Cell, wanted: int) -> Iterator[Machine]:
+    def _machines_in(self, step: _Step, cell: Cell, pods: Sequence[Pod]) -> Iterator[Machine]:
         """Machines of a cell, in the order they are tried."""
-        yield from self._hosts(step, self._worth_asking(step, cell), wanted)
+        yield from self._hosts(step, self._worth_asking(step, cell), pods)
 
     def _worth_asking(self, step: _Step, cell: Cell) -> MachineSet:
         assert step.asking is not None
@@ -361,12 +366,12 @@ class Settling:
             found &= self._field.values(key).get(value, 0)
         return found
 
-    def room_in(self, step: _Step, cell: Cell, wanted: int) -> int:
-        """How many of so many pods the machines of a cell hold."""
+    def room_in(self, step: _Step, cell: Cell, pods: Sequence[Pod]) -> int:
+        """How many of the pods the machines of a cell hold."""
         room = 0
         for machine in self._field.among(self._worth_asking(step, cell)):
-            room += machine.room(step.guest, wanted - room, self.founding)
-            if room >= wanted:
+            room += machine.room(step.guest, pods[room:], self.founding)
+            if room >= len(pods):
                 break
         return room
 
@@ -374,9 +379,9 @@ class Settling:
         """Ways to buy in a cell; a label a machine has to lack is one its pool never gives."""
         assert step.asking is not None
         pinned = self._market.pinned(step.variant, pins(step.asking, cell))
-        lacking = [key for key, value in zip(step.asking.keys, cell, strict=True) if value is None]
         options = self._market.options(step.kin.pod_class, pinned)
-        return tuple(o for o in options if not any(o.template.values(key) for key in lacking)) if lacking else options
+        lacking = [key for key, value in zip(step.asking.keys, cell, strict=True) if value is None]
+        return tuple(option for option in options if not any(option.template.values(key) for key in lacking))
 
     @property
     def ledger(self) -> Ledger:
@@ -403,6 +408,11 @@ class Settling:
             return Failed(kin, step.variant, tuple(pods), capped=capped)
         return self._blocked(step, tuple(pods))
 
+    def _reachable(self, asking: Asking, key: str) -> set[str | None]:
+        """What a label may be on a machine to be bought for the kin."""
+        lacking = key not in asking.required_keys and self._domains.some_lack(key)
+        return {*self._domains.sold(key), *((None,) if lacking else ())}
+
     def _obstacles(self, step: _Step, constraints: Sequence[Constraint]) -> str:
         return next((self._ledger.obstacle(constraint, step.variant.firm) for constraint in constraints), "")
 
@@ -412,7 +422,7 @@ class Settling:
         if asking is not None:
             open_to, closed = self._ledger.open_to(asking), self._ledger.closed(asking)
             for constraint, _ in asking.stated:
-                if not open_to[asking.place[constraint.key]] & self._domains.sold(constraint.key):
+                if not open_to[asking.place[constraint.key]] & self._reachable(asking, constraint.key):
                     return Failed(kin, step.variant, pods, self._ledger.obstacle(constraint, asking.firm))
             allowed = [c for c in self._cells(step, asking) if _allows(c, open_to, closed)]
             for cell in allowed:
@@ -453,7 +463,7 @@ class _Source:
                 if self._current is None:
                     return None
             machine, pods = self._current
-            room = machine.room(self._step.guest, len(pods), self._settling.founding) if pods else 0
+            room = machine.room(self._step.guest, pods, self._settling.founding) if pods else 0
             if room:
                 return machine, pods, room
             self._current = None
@@ -505,7 +515,7 @@ class _Cells:
     def foundable(self, pods: Sequence[Pod], cells: Sequence[Cell]) -> list[Cell]:
         """Where the first of pods that must stay together should go: one cell that holds them all, or the cheapest to buy in."""
         settling, step = self._settling, self._step
-        roomy = [(settling.room_in(step, cell, len(pods)), cell) for cell in cells]
+        roomy = [(settling.room_in(step, cell, pods), cell) for cell in cells]
         holding = [cell for room, cell in roomy if room >= len(pods)]
         if holding:
             return holding[:1]
@@ -531,7 +541,7 @@ class _Cells:
         self._ledger.record(self._asking, cell, counting, number)
 
 
-def _allows(cell: Cell, open_to: Mapping[int, set[str]], closed: Mapping[int, set[str]]) -> bool:
+def _allows(cell: Cell, open_to: Mapping[int, set[str | None]], closed: Mapping[int, set[str]]) -> bool:
     """Whether every value of the cell is among the open and none among the closed ones."""
     return all(cell[place] in domains for place, domains in open_to.items()) and not any(
         cell[place] in domains for place, domains in closed.items()

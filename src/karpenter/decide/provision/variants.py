@@ -17,7 +17,7 @@ from karpenter.cluster.classes import PodClass
 from karpenter.cluster.terms import Relation, Term, Wish
 from karpenter.decide.provision.eligible import usable_terms
 from karpenter.decide.provision.templates import TOLERATE_PREFERENCES
-from karpenter.model.requirements import Requirements
+from karpenter.model.requirements import Op, Requirement, Requirements
 
 
 class PreferencePolicy(StrEnum):
@@ -52,8 +52,11 @@ class Ladder:
         """The wishes about other pods that are heard at all (SCH-252)."""
         return pod_class.terms.wished if self.policy is PreferencePolicy.RESPECT else ()
 
-    def of(self, pod_class: PodClass) -> tuple[Variant, ...]:
-        """Variants of a class in the order they are tried."""
+    def of(self, pod_class: PodClass, places: tuple[Requirements, ...] = ()) -> tuple[Variant, ...]:
+        """Variants of a class in the order they are tried. ``places``: where its volumes are, one of which must hold (SCH-440).
+
+        Those bind the node only; they are no part of what the pods themselves insist on (SCH-442).
+        """
         own = pod_class.spec.tolerations
         alternatives = _usable(pod_class, self.well_known)
         preferences = pod_class.preferences if self.policy is PreferencePolicy.RESPECT else ()
@@ -61,15 +64,31 @@ class Ladder:
         levels = [
             (preference, (*required, *terms)) for preference, terms in _levels(preferences, self.wished(pod_class))
         ]
+        where = [(alternative, place) for alternative in alternatives for place in _merged(places)]
         strict = tuple(
-            Variant(alternative.intersect(preference), own, alternative, terms)
+            Variant(alternative.intersect(preference).intersect(place), own, alternative, terms)
             for preference, terms in levels
-            for alternative in alternatives
+            for alternative, place in where
         )
         if not self.soft_taints or TOLERATE_PREFERENCES in own:
             return strict
         tolerant = (*own, TOLERATE_PREFERENCES)
-        return (*strict, *(Variant(alternative, tolerant, alternative, required) for alternative in alternatives))
+        return (
+            *strict,
+            *(Variant(alternative.intersect(place), tolerant, alternative, required) for alternative, place in where),
+        )
+
+
+def _merged(places: tuple[Requirements, ...]) -> tuple[Requirements, ...]:
+    """The places as few alternatives: values of one and the same label are one, so that price may choose (SCH-291 Beyond)."""
+    if not places:
+        return (Requirements(),)
+    keys = {tuple(place) for place in places}
+    items = [item for place in places for item in place.values()]
+    if len(keys) > 1 or len(items) != len(places) or any(item.operator is not Op.IN for item in items):
+        return places
+    together = frozenset(value for item in items for value in item.values)
+    return (Requirements((Requirement(items[0].key, False, together),)),)
 
 
 def _usable(pod_class: PodClass, well_known: frozenset[str]) -> list[Requirements]:

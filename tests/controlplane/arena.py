@@ -1,0 +1,261 @@
+"""Plans put to the real kube-scheduler: nodes without kubelets, pods that only need to be bound, one scenario after the other.
+
+Nobody else works here: no autoscaler, no controllers, no kubelet. What the scheduler has seen is known by a beacon: a node of its
+own that no scenario's pod tolerates. A probe pod is bound to it once the scheduler has seen the beacon's latest label, and
+watches being ordered, everything written to pods and nodes before.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from random import Random
+from typing import TypeVar
+
+from controlplane.harness import ApiError, ControlPlane, Json
+from karpenter.api import kinds
+from karpenter.api.core import CSINode, Pod, Taint
+from karpenter.api.kinds import Kind
+from karpenter.api.meta import Wire
+from karpenter.decide.plan import Plan
+from support.builders import node, pod, replaced, taint, tolerating
+from support.judge import forms_of_claim, runs_daemon, sites
+from support.kube_filters import Amounts, Machine
+from support.scenarios_of_scheduling import Scenario
+
+_BEACON = "beacon"
+_MERGE = "application/merge-patch+json"
+_GATE = "tests/wait"
+_CLOSED = {"key": "karpenter.sh/unregistered", "effect": "NoExecute"}
+_POLL_SECONDS = 0.02
+_DEADLINE_SECONDS = 20.0
+_AT_ONCE: Json = {"gracePeriodSeconds": 0}
+_SYSTEM = "kube-system"
+
+T = TypeVar("T")
+
+#: Namespace and name.
+Key = tuple[str, str]
+
+
+@dataclass
+class Arena:
+    """A control plane whose scheduler is told scenarios."""
+
+    plane: ControlPlane
+    _signals: int = 0
+
+    def open(self) -> None:
+        """Set up the beacon."""
+        marked = node(_BEACON, {"cpu": "1"}, taints=[taint(_BEACON)])
+        bare = replaced(marked, metadata=replaced(marked.metadata, labels={}))
+        self._node(_manifest(kinds.NODE, bare), marked.spec.taints)
+
+    # -- what is there ------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def told(self, scenario: Scenario) -> Iterator[None]:
+        """Everything of a scenario but the pods that wait; nothing of it afterwards."""
+        for space in scenario.namespaces:
+            self._keep(kinds.NAMESPACE.path(), _manifest(kinds.NAMESPACE, space))
+        for thing in scenario.storage:
+            self._store(thing)
+        try:
+            world = scenario.world()
+            for item in scenario.nodes:
+                self._node(_manifest(kinds.NODE, item), item.spec.taints)
+            for each in scenario.running:
+                self._create(each)
+            for site in sites(world, Plan()):
+                self._daemons(scenario, site.forms[0])
+            self._until_seen()
+            yield
+        finally:
+            self._clear(scenario)
+
+    def _clear(self, scenario: Scenario) -> None:
+        for space in (*(item.metadata.name for item in scenario.namespaces), _SYSTEM):
+            self.plane.request("DELETE", kinds.POD.path(space), _AT_ONCE)
+        for item in self.plane.request("GET", kinds.NODE.path())["items"]:  # type: ignore[attr-defined]
+            name = item["metadata"]["name"]
+            if name != _BEACON:
+                self.plane.request("DELETE", kinds.NODE.path(name=name))
+                self._delete(kinds.CSI_NODE.path(name=name))
+
+    def _keep(self, path: str, manifest: Json) -> None:
+        """Make something that stays, as namespaces and volumes do; a scenario told again finds it there."""
+        try:
+            self.plane.request("POST", path, manifest)
+        except ApiError as error:
+            if error.status != 409:
+                raise
+
+    def _delete(self, path: str) -> None:
+        try:
+            self.plane.request("DELETE", path)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+
+    def _store(self, thing: Wire) -> None:
+        (kind,) = (item for item in kinds.KINDS.values() if isinstance(thing, item.type))
+        manifest = _manifest(kind, thing)
+        spec: dict[str, object] = manifest["spec"]  # type: ignore[assignment]
+        if kind is kinds.PERSISTENT_VOLUME:
+            spec |= {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]}
+            spec["csi"] = {**spec["csi"], "volumeHandle": "any"}  # type: ignore[dict-item]
+        elif kind is kinds.PERSISTENT_VOLUME_CLAIM:
+            spec |= {"resources": {"requests": {"storage": "1Gi"}}, "storageClassName": ""}
+        elif isinstance(thing, CSINode):
+            for driver in spec["drivers"]:  # type: ignore[attr-defined]
+                driver["nodeID"] = "any"
+        self._keep(kind.path(getattr(thing.metadata, "namespace", "")), manifest)  # type: ignore[attr-defined]
+
+    def _node(self, manifest: Json, taints: Iterable[Taint]) -> None:
+        """A node with certain taints; admission marks new ones as not ready, and nobody else would take that away."""
+        self.plane.request("POST", kinds.NODE.path(), manifest)
+        self._open(manifest["metadata"]["name"], taints)  # type: ignore[index]
+
+    def _open(self, name: str, taints: Iterable[Taint]) -> None:
+        found = [json.loads(kinds.NODE.encode(replaced(_ANY, spec=replaced(_ANY.spec, taints=tuple(taints)))))]
+        self.plane.request(
+            "PATCH", kinds.NODE.path(name=name), {"spec": {"taints": found[0]["spec"].get("taints", [])}}, _MERGE
+        )
+
+    def _daemons(self, scenario: Scenario, machine: Machine) -> None:
+        """The scenario's DaemonSets run on the machine."""
+        for item in scenario.daemons:
+            spec = item.spec.template.spec
+            if runs_daemon(spec, machine):
+                running = pod(f"{item.metadata.name}-{machine.name}", meta={"namespace": _SYSTEM})
+                self._create(replaced(running, spec=replaced(spec, node_name=machine.name)))
+
+    # -- pods -----------------------------------------------------------------------------------------------------------
+
+    def _create(self, each: Pod, *, gated: bool = False) -> None:
+        manifest = _manifest(kinds.POD, each)
+        spec: dict[str, object] = manifest["spec"]  # type: ignore[assignment]
+        for container in (*spec["containers"], *spec.get("initContainers", ())):  # type: ignore[misc, attr-defined]
+            container.setdefault("name", "main")
+            container["image"] = "pause"
+        if gated:
+            spec["schedulingGates"] = [{"name": _GATE}]
+        self.plane.request("POST", kinds.POD.path(each.metadata.namespace), manifest)
+
+    def alone(self, each: Pod) -> str:
+        """The node the scheduler binds a single pod to, empty where it finds none; the pod is gone afterwards."""
+        key = _key(each)
+        self._create(each)
+        try:
+            return self._until(lambda: self._answer(key), f"an answer about {key}")
+        finally:
+            self.plane.request("DELETE", kinds.POD.path(*key), _AT_ONCE)
+
+    def _answer(self, key: Key) -> str | None:
+        found = self.plane.request("GET", kinds.POD.path(*key))
+        where = found["spec"].get("nodeName", "")  # type: ignore[attr-defined]
+        conditions = found["status"].get("conditions", ())  # type: ignore[attr-defined]
+        refused = any(item["type"] == "PodScheduled" and item.get("reason") == "Unschedulable" for item in conditions)
+        return where if where or refused else None
+
+    def carried_out(self, scenario: Scenario, plan: Plan) -> dict[Key, str]:
+        """Where the plan's pods are bound, each nominated to its machine, once all are bound or time is up."""
+        machines = {item.name: _chosen(scenario, plan, item.name) for item in plan.claims}
+        for machine in machines.values():
+            self.plane.request("POST", kinds.NODE.path(), _as_node(machine))
+            self._daemons(scenario, machine)
+        meant = {_key(each): group.node for group in plan.existing for each in group.pods}
+        meant |= {_key(each): item.name for item in plan.claims for each in item.pods}
+        waiting = [each for each in scenario.pods if _key(each) in meant]
+        for each in waiting:
+            self._create(each, gated=True)
+            path = kinds.POD.path(*_key(each), "status")
+            self.plane.request("PATCH", path, {"status": {"nominatedNodeName": meant[_key(each)]}}, _MERGE)
+        for machine in machines.values():
+            self._open(machine.name, machine.taints)
+        self._until_seen()
+        for each in waiting:
+            self.plane.request("PATCH", kinds.POD.path(*_key(each)), {"spec": {"schedulingGates": None}}, _MERGE)
+        return self._bound(scenario, set(meant))
+
+    def _bound(self, scenario: Scenario, wanted: set[Key]) -> dict[Key, str]:
+        deadline = time.monotonic() + _DEADLINE_SECONDS
+        while True:
+            found = {key: where for key, where in self._where(scenario) if key in wanted and where}
+            if len(found) == len(wanted) or time.monotonic() > deadline:
+                return found
+            time.sleep(_POLL_SECONDS)
+
+    def _where(self, scenario: Scenario) -> Iterator[tuple[Key, str]]:
+        for space in scenario.namespaces:
+            for item in self.plane.request("GET", kinds.POD.path(space.metadata.name))["items"]:  # type: ignore[attr-defined]
+                yield (space.metadata.name, item["metadata"]["name"]), item["spec"].get("nodeName", "")
+
+    def why(self, key: Key) -> str:
+        """What the scheduler says about a pod it has not bound."""
+        found = self.plane.request("GET", kinds.POD.path(*key))["status"].get("conditions", ())  # type: ignore[attr-defined]
+        return "; ".join(item.get("message", "") for item in found)
+
+    # -- what the scheduler has seen ------------------------------------------------------------------------------------
+
+    def _until_seen(self) -> None:
+        """Wait until the scheduler knows everything written so far."""
+        self._signals += 1
+        signal = str(self._signals)
+        self.plane.request("PATCH", kinds.NODE.path(name=_BEACON), {"metadata": {"labels": {_BEACON: signal}}}, _MERGE)
+        probe = pod(f"probe-{signal}", node_selector={_BEACON: signal}, tolerations=(tolerating(_BEACON),))
+        assert self.alone(probe) == _BEACON or self._tried_again(probe)
+
+    def _tried_again(self, probe: Pod) -> bool:
+        """The first try may have come before the label: then the scheduler tries again when it sees it."""
+        again = replaced(probe, metadata=replaced(probe.metadata, name=f"{probe.metadata.name}-again"))
+        return self._until(lambda: self.alone(again) == _BEACON or None, "the scheduler to see the beacon")
+
+    @staticmethod
+    def _until(look: Callable[[], T | None], what: str) -> T:
+        deadline = time.monotonic() + _DEADLINE_SECONDS
+        while (found := look()) is None:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"waited for {what}")
+            time.sleep(_POLL_SECONDS)
+        return found
+
+
+_ANY = node("any", {})
+
+
+def _key(each: Pod) -> Key:
+    return (each.metadata.namespace, each.metadata.name)
+
+
+def _manifest(kind: Kind[Wire], thing: object) -> Json:
+    """An object as a client would create it."""
+    found: Json = json.loads(kind.encode(thing))  # type: ignore[arg-type]
+    for name in ("uid", "creationTimestamp"):
+        found["metadata"].pop(name, None)  # type: ignore[attr-defined]
+    return found
+
+
+def _chosen(scenario: Scenario, plan: Plan, name: str) -> Machine:
+    """What the cloud makes of a claim: any of the machines it may become. DaemonSets are told of apart."""
+    (item,) = (item for item in plan.claims if item.name == name)
+    world = Scenario(scenario.name, pools=scenario.pools).world()
+    return Random(f"{scenario.name}/{name}").choice(forms_of_claim(world, item.claim, item.instance_types))
+
+
+def _as_node(machine: Machine) -> Json:
+    head = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": machine.name, "labels": dict(machine.labels)}}
+    amounts = _written(machine.free)
+    ready = [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": ""}]
+    return {
+        **head,
+        "spec": {"taints": [_CLOSED]},
+        "status": {"allocatable": amounts, "capacity": amounts, "conditions": ready},
+    }
+
+
+def _written(amounts: Amounts) -> Mapping[str, str]:
+    return {name: f"{int(amount * 1000)}m" for name, amount in amounts.items()}

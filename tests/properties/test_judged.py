@@ -1,0 +1,109 @@
+"""Plans for pods that look at each other, judged from outside: lawful, nobody left out without need, never an error.
+
+``support.judge`` shares no code with the decision; ``test_the_judge`` shows that it finds what is wrong.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+
+from karpenter.decide.plan import Plan, UnplacedPod
+from karpenter.decide.provision import provision
+from karpenter.decide.reasons import Category
+from support.builders import NOW, indexes, node_pool, pod, snapshot
+from support.clusters import SPACES, Cluster, clusters, odd_pods
+from support.judge import World, problems, room, seen
+
+#: Whether the decision still refuses kinds of constraint with this text. Empty once it knows them all: then it may refuse none.
+REFUSED = ""
+#: Limits leave pods out whatever else is true; the others are about pods nobody could place.
+_EXCUSED = {Category.LIMITS, Category.POD, Category.DEVICE}
+#: A domain that is still open may have to wait for the next pass (SCH-525).
+_LATER = "next pass"
+_QUIET = list(HealthCheck)
+
+
+def decide(cluster: Cluster) -> tuple[World, Plan]:
+    shown = snapshot(cluster.objects())
+    plan = provision(shown, indexes(cluster.pools, cluster.types), NOW)
+    types = {pool.metadata.name: cluster.types for pool in cluster.pools}
+    return seen(shown, types, namespaces=SPACES, storage=cluster.storage), plan
+
+
+def may_wait(item: UnplacedPod) -> bool:
+    """Whether the pod stays waiting for a reason that leaves no place to be found."""
+    refused = bool(REFUSED) and any(REFUSED in reason.detail for reason in item.reasons)
+    if refused:
+        event("a pod of a kind that is not supported yet")
+    later = any(_LATER in reason.detail for reason in item.reasons)
+    return refused or later or any(reason.category in _EXCUSED for reason in item.reasons)
+
+
+def judge(cluster: Cluster) -> None:
+    world, plan = decide(cluster)
+    assert problems(world, plan) == []
+    for item in plan.unplaced:
+        if not may_wait(item):
+            found = room(world, plan, item.pod)
+            assert found is None, f"{item.pod.metadata.name} could have had {found}, was told {item.reasons}"
+
+
+@settings(max_examples=250, derandomize=True, deadline=None, suppress_health_check=_QUIET)
+@given(clusters())
+def test_every_placement_is_lawful_and_nobody_is_left_out_without_need(cluster: Cluster) -> None:
+    """SCH-415 to SCH-419, SCH-480 to SCH-561, beside all that concerns one machine."""
+    judge(cluster)
+
+
+@pytest.mark.soak
+@settings(max_examples=20_000, deadline=None, suppress_health_check=_QUIET)
+@given(clusters())
+def test_every_placement_is_lawful_in_a_long_series(cluster: Cluster) -> None:
+    judge(cluster)
+
+
+def hold(cluster: Cluster) -> None:
+    """A plan comes about, and says something of every pod that waits."""
+    sound = Cluster(
+        pods=(*cluster.pods, pod("fine", {"cpu": "100m"})),
+        pools=(*cluster.pools, node_pool("sound")),
+        nodes=cluster.nodes,
+        claims=cluster.claims,
+        daemons=cluster.daemons,
+        types=cluster.types,
+        storage=cluster.storage,
+    )
+    world, plan = decide(sound)
+    said = [p.metadata.uid for group in (*plan.claims, *plan.existing) for p in group.pods]
+    said += [item.pod.metadata.uid for item in plan.unplaced]
+    assert {p.metadata.uid for p in world.pods if not p.spec.node_name} <= set(said)
+    assert len(said) == len(set(said))
+
+
+@settings(max_examples=200, derandomize=True, deadline=None, suppress_health_check=_QUIET)
+@given(clusters(odd_pods()))
+def test_nonsense_never_raises(cluster: Cluster) -> None:
+    """Unknown operators, empty keys, negative skews, broken selectors: such pods get a reason, all others a plan."""
+    hold(cluster)
+
+
+@pytest.mark.soak
+@settings(max_examples=20_000, deadline=None, suppress_health_check=_QUIET)
+@given(clusters(odd_pods()))
+def test_nonsense_never_raises_in_a_long_series(cluster: Cluster) -> None:
+    hold(cluster)
+
+
+@settings(max_examples=60, derandomize=True, deadline=None, suppress_health_check=_QUIET)
+@given(clusters(), st.randoms(use_true_random=False))
+def test_the_judgement_does_not_depend_on_the_order_of_anything(cluster: Cluster, draw: object) -> None:
+    """The same cluster told in another order gives the same plan: neighbours are counted, not met."""
+    objects = cluster.objects()
+    draw.shuffle(objects)  # type: ignore[attr-defined]
+    first, second = (
+        provision(snapshot(told), indexes(cluster.pools, cluster.types), NOW) for told in (cluster.objects(), objects)
+    )
+    assert [repr(item) for item in first.claims] == [repr(item) for item in second.claims]
+    assert first.existing == second.existing

@@ -1,0 +1,602 @@
+"""The judge itself is judged: it accepts a lawful plan, and complains once the plan is broken in one way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from karpenter.api.core import (
+    Affinity,
+    Container,
+    ContainerPort,
+    Pod,
+    PodAffinity,
+    PodAffinityTerm,
+    ResourceRequirements,
+    TopologySpreadConstraint,
+)
+from karpenter.api.karpenter import NodeClaim, NodePool
+from karpenter.api.meta import LabelSelector, LabelSelectorRequirement
+from karpenter.decide.plan import PlacedPods, Plan, PlannedClaim, UnplacedPod
+from karpenter.decide.reasons import Category, Reason
+from karpenter.model import labels
+from support.builders import (
+    claim,
+    container,
+    daemon_set,
+    node,
+    node_pool,
+    pod,
+    pool_taint,
+    replaced,
+    taint,
+    tolerating,
+    wanted,
+    where,
+)
+from support.disks import csi_node, pv, pvc, storage_class, user, zonal
+from support.judge import World, problems, room
+from support.shapes import WELL_KNOWN, offering, shape
+
+ZONE, HOST, KIND = labels.ZONE, labels.HOSTNAME, labels.CAPACITY_TYPE
+_SOLD_OUT = [offering("on-demand", "z1", 1.0, available=False), offering("on-demand", "z2", 1.0)]
+TYPES = (
+    shape("small", {"cpu": 2, "memory": "4Gi", "pods": 5}),
+    shape("large", {"cpu": 8, "memory": "32Gi", "pods": 20}),
+    shape("arm", {"cpu": 8, "memory": "32Gi", "pods": 20}, arch="arm64"),
+    shape("rare", {"cpu": 8, "memory": "32Gi", "pods": 20}, _SOLD_OUT),
+)
+POOL = node_pool("np")
+APP = {"app": "web"}
+
+
+def buy(
+    name: str,
+    *pods: Pod,
+    types: Sequence[str] = ("large",),
+    zones: Sequence[str] = ("z1",),
+    kinds: Sequence[str] = ("on-demand",),
+    pool: NodePool = POOL,
+    own: Mapping[str, str] = {},
+) -> PlannedClaim:
+    asked = [
+        wanted(labels.INSTANCE_TYPE, "In", *types),
+        wanted(ZONE, "In", *zones),
+        wanted(KIND, "In", *kinds),
+        wanted(labels.OS, "In", "linux"),
+    ]
+    spec = pool.spec.template
+    made = claim(
+        name,
+        None,
+        asked,
+        pool=pool.metadata.name,
+        labels={**spec.metadata.labels, **own},
+        taints=spec.spec.taints,
+    )
+    return PlannedClaim(made, pool.metadata.name, tuple(types), TYPES[0].offerings[0], pods)
+
+
+def put(name: str, *pods: Pod) -> PlacedPods:
+    return PlacedPods(name, name, pods)
+
+
+def plan_of(*parts: PlannedClaim | PlacedPods | UnplacedPod) -> Plan:
+    return Plan(
+        claims=tuple(part for part in parts if isinstance(part, PlannedClaim)),
+        existing=tuple(part for part in parts if isinstance(part, PlacedPods)),
+        unplaced=tuple(part for part in parts if isinstance(part, UnplacedPod)),
+    )
+
+
+@dataclass(frozen=True)
+class Case:
+    """A lawful plan, the same with one fault planted, and a word of the complaint."""
+
+    name: str
+    lawful: Plan
+    broken: Plan
+    word: str
+    there: Sequence[object] = ()
+    pools: Sequence[NodePool] = (POOL,)
+    more: Mapping[str, object] = field(default_factory=dict)
+
+    def world(self, plan: Plan) -> World:
+        groups = (*plan.claims, *plan.existing)
+        waiting = {p.metadata.uid: p for g in groups for p in g.pods} | {
+            item.pod.metadata.uid: item.pod for item in plan.unplaced
+        }
+        things = [thing for item in self.there for thing in (item if isinstance(item, Iterable) else [item])]
+        kinds: dict[str, list[object]] = {"Pod": list(waiting.values())}
+        for thing in things:
+            kinds.setdefault(type(thing).__name__, []).append(thing)
+        return World(
+            pods=tuple(kinds["Pod"]),  # type: ignore[arg-type]
+            pools=tuple(self.pools),
+            nodes=tuple(kinds.get("Node", ())),  # type: ignore[arg-type]
+            claims=tuple(kinds.get("NodeClaim", ())),  # type: ignore[arg-type]
+            daemons=tuple(kinds.get("DaemonSet", ())),  # type: ignore[arg-type]
+            types=TYPES,
+            well_known=WELL_KNOWN,
+            **self.more,  # type: ignore[arg-type]
+        )
+
+
+def standing(name: str, zone: str = "z1", cpu: str = "4", **more: object) -> object:
+    own = {ZONE: zone, labels.ARCH: "amd64", labels.OS: "linux"}
+    return node(name, {"cpu": cpu, "memory": "8Gi"}, labels=own, **more)  # type: ignore[arg-type]
+
+
+def selector(match: Mapping[str, str] = APP, **more: object) -> LabelSelector:
+    return LabelSelector(match_labels=match, **more)  # type: ignore[arg-type]
+
+
+def about(key: str = ZONE, match: Mapping[str, str] = APP, **more: object) -> PodAffinityTerm:
+    return PodAffinityTerm(topology_key=key, label_selector=selector(match), **more)  # type: ignore[arg-type]
+
+
+def liking(*terms: PodAffinityTerm) -> Affinity:
+    return Affinity(pod_affinity=PodAffinity(required=terms))
+
+
+def shunning(*terms: PodAffinityTerm) -> Affinity:
+    return Affinity(pod_anti_affinity=PodAffinity(required=terms))
+
+
+def even(key: str = ZONE, skew: int = 1, match: Mapping[str, str] = APP, **more: object) -> TopologySpreadConstraint:
+    return TopologySpreadConstraint(
+        max_skew=skew,
+        topology_key=key,
+        when_unsatisfiable="DoNotSchedule",
+        label_selector=selector(match),
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def web(name: str, cpu: str = "100m", *, own: Mapping[str, str] = APP, space: str = "default", **spec: object) -> Pod:
+    return pod(name, {"cpu": cpu}, meta={"labels": own, "namespace": space}, **spec)  # type: ignore[arg-type]
+
+
+def spreading(name: str, *constraints: TopologySpreadConstraint, **more: object) -> Pod:
+    return web(name, topology_spread_constraints=constraints or (even(),), **more)  # type: ignore[arg-type]
+
+
+def porter(name: str, port: int = 80, ip: str = "", **more: object) -> Pod:
+    return pod(name, containers=(Container(ports=(ContainerPort(host_port=port, host_ip=ip),)),), **more)  # type: ignore[arg-type]
+
+
+def _resources() -> Iterable[Case]:
+    one, big = web("one", "1"), web("big", "4")
+    yield Case(
+        "cpu of a new machine",
+        plan_of(buy("c", one, types=("small", "large"))),
+        plan_of(buy("c", big, types=("small", "large"))),
+        "cpu",
+    )
+    yield Case(
+        "cpu of an existing machine",
+        plan_of(put("n", one)),
+        plan_of(put("n", web("p", "3"), web("q", "2"))),
+        "cpu",
+        [standing("n")],
+    )
+    running = web("running", "3", node_name="n")
+    yield Case(
+        "cpu beside running pods",
+        plan_of(put("n", one)),
+        plan_of(put("n", web("p", "2"))),
+        "cpu",
+        [standing("n"), running],
+    )
+    only_arm = daemon_set("d", {"cpu": "7"}, affinity=where(labels.ARCH, "In", "arm64"))
+    yield Case(
+        "cpu beside a DaemonSet of one of the types",
+        plan_of(buy("c", one, types=("large",))),
+        plan_of(buy("c", one, types=("large", "arm"))),
+        "cpu",
+        [only_arm],
+    )
+    coming = daemon_set("d", {"cpu": "3500m"})
+    yield Case(
+        "cpu beside a DaemonSet still to come",
+        plan_of(buy("c", one)),
+        plan_of(put("n", one)),
+        "cpu",
+        [standing("n"), coming],
+    )
+    many = [web(f"p{number}") for number in range(6)]
+    yield Case("number of pods", plan_of(buy("c", *many)), plan_of(buy("c", *many, types=("small",))), "pods")
+    first = pod("p", init_containers=(container({"cpu": "5"}),))
+    yield Case("cpu of an init container", plan_of(buy("c", first)), plan_of(buy("c", first, types=("small",))), "cpu")
+    sidecar = container({"cpu": "1"}, restart_policy="Always")
+    beside = pod("p", {"cpu": "1500m"}, init_containers=(sidecar,))
+    yield Case("cpu of a sidecar", plan_of(buy("c", beside)), plan_of(buy("c", beside, types=("small",))), "cpu")
+    level = pod("p", {"cpu": "1"}, resources=ResourceRequirements(requests={"cpu": "3"}))
+    yield Case("cpu of the pod as a whole", plan_of(buy("c", level)), plan_of(buy("c", level, types=("small",))), "cpu")
+    heavy = pod("p", {"cpu": "1"}, overhead={"cpu": "1"})
+    yield Case("overhead", plan_of(buy("c", heavy)), plan_of(buy("c", heavy, types=("small",))), "cpu")
+
+
+def _nodes() -> Iterable[Case]:
+    one, firm = web("p"), web("p", tolerations=(tolerating("dedicated"),))
+    tainted = node_pool("tainted", template={"taints": (pool_taint("dedicated"),)})
+    yield Case(
+        "taint of a pool",
+        plan_of(buy("c", firm, pool=tainted)),
+        plan_of(buy("c", one, pool=tainted)),
+        "taint",
+        pools=[tainted],
+    )
+    marked = standing("n", taints=[taint("dedicated")])
+    yield Case("taint of a node", plan_of(put("n", firm)), plan_of(put("n", one)), "taint", [marked])
+    wrong = web("p", tolerations=(tolerating("dedicated", "Equal", "other"),))
+    yield Case("taint of another value", plan_of(put("n", firm)), plan_of(put("n", wrong)), "taint", [marked])
+    shut = standing("shut")
+    shut = replaced(shut, spec=replaced(shut.spec, unschedulable=True))  # type: ignore[attr-defined, arg-type]
+    yield Case("cordon", plan_of(put("n", one)), plan_of(put("shut", one)), "cordoned", [standing("n"), shut])
+    picky = web("p", node_selector={ZONE: "z1"})
+    yield Case("node selector", plan_of(buy("c", picky)), plan_of(buy("c", picky, zones=("z1", "z2"))), "selector")
+    averse = web("p", affinity=where(ZONE, "NotIn", "z2"))
+    yield Case("node affinity", plan_of(buy("c", averse)), plan_of(buy("c", averse, zones=("z1", "z2"))), "affinity")
+    strong = web("p", affinity=where("integer", "Gt", "4"))
+    yield Case(
+        "node affinity by numbers",
+        plan_of(buy("c", strong)),
+        plan_of(buy("c", strong, types=("small", "large"))),
+        "affinity",
+    )
+    unlabelled = web("p", affinity=where("rack", "Exists"))
+    yield Case(
+        "a label the machine will not have",
+        plan_of(buy("c", unlabelled, own={"rack": "r"})),
+        plan_of(buy("c", unlabelled)),
+        "affinity",
+    )
+
+
+def _purchases() -> Iterable[Case]:
+    one = web("p")
+    lawful = plan_of(buy("c", one))
+    yield Case("sold out", lawful, plan_of(buy("c", one, types=("large", "rare"))), "cannot be bought")
+    yield Case("not offered", lawful, plan_of(buy("c", one, zones=("z3",), kinds=("spot",))), "cannot be bought")
+    narrow = node_pool("np", [wanted(ZONE, "In", "z1")])
+    yield Case(
+        "requirements of the pool",
+        lawful,
+        plan_of(buy("c", one, zones=("z1", "z2"))),
+        "requirements of its pool",
+        pools=[narrow],
+    )
+    tainted = node_pool("np", template={"taints": (pool_taint("dedicated"),)})
+    firm = web("p", tolerations=(tolerating("dedicated"),))
+    yield Case(
+        "taints of the pool",
+        plan_of(buy("c", firm, pool=tainted)),
+        plan_of(buy("c", firm)),
+        "other taints",
+        pools=[tainted],
+    )
+    labelled = node_pool("np", labels={"team": "a"})
+    yield Case(
+        "labels of the pool",
+        plan_of(buy("c", one, pool=labelled)),
+        plan_of(buy("c", one)),
+        "lacks labels",
+        pools=[labelled],
+    )
+    broad = node_pool("np", [wanted(labels.INSTANCE_TYPE, "Exists", least=2)])
+    yield Case("minValues", plan_of(buy("c", one, types=("large", "arm"))), lawful, "too few values", pools=[broad])
+    for what, limits in (("cpu", {"cpu": "10"}), ("nodes", {"nodes": "1"})):
+        two = plan_of(buy("c", one), buy("d", web("q")))
+        yield Case(f"limits on {what}", lawful, two, "limits", pools=[node_pool("np", limits=limits)])
+    taken = claim("old", None, [wanted(labels.INSTANCE_TYPE, "In", "small", "large")])
+    yield Case(
+        "limits a claim in flight uses at worst",
+        plan_of(buy("c", one, types=("small",))),
+        lawful,
+        "limits",
+        [taken],
+        [node_pool("np", limits={"cpu": "12"})],
+    )
+
+
+def _bookkeeping() -> Iterable[Case]:
+    one, other = web("p"), web("q")
+    lawful = plan_of(buy("c", one))
+    yield Case("placed twice", lawful, plan_of(buy("c", one), buy("d", one)), "exactly once")
+    yield Case("two claims of one name", lawful, plan_of(buy("c", one), buy("c", other)), "used twice")
+    yield Case("no such machine", lawful, plan_of(put("nowhere", one)), "not there")
+    leaving = standing("n", deleted=True)
+    yield Case("a machine that leaves", lawful, plan_of(put("n", one)), "leaves", [leaving])
+    why = (Reason(Category.NO_POOL),)
+    yield Case(
+        "left out for no reason", plan_of(UnplacedPod(one, why)), plan_of(UnplacedPod(one, ())), "without a reason"
+    )
+
+
+def _ports() -> Iterable[Case]:
+    def case(name: str, one: Pod, other: Pod) -> Case:
+        return Case(name, plan_of(buy("c", one), buy("d", other)), plan_of(buy("c", one, other)), "host port")
+
+    yield case("one host port", porter("p"), porter("q"))
+    yield case("every address and one", porter("p"), porter("q", ip="10.0.0.1"))
+    yield case("every IPv6 address and one", porter("p", ip="::"), porter("q", ip="10.0.0.1"))
+    ports = (ContainerPort(container_port=80),)
+    yield case("host network", porter("p"), pod("q", host_network=True, containers=(Container(ports=ports),)))
+    sidecar = Container(restart_policy="Always", ports=(ContainerPort(host_port=80),))
+    yield case("port of a sidecar", porter("p"), pod("q", init_containers=(sidecar,)))
+    yield Case(
+        "port of a running pod",
+        plan_of(put("n", porter("p", 81))),
+        plan_of(put("n", porter("p"))),
+        "host port",
+        [standing("n"), porter("old", node_name="n")],
+    )
+    daemon = daemon_set("d", containers=(Container(ports=(ContainerPort(host_port=80),)),))
+    yield Case(
+        "port of a DaemonSet", plan_of(buy("c", porter("p", 81))), plan_of(buy("c", porter("p"))), "host port", [daemon]
+    )
+
+
+def _affinity() -> Iterable[Case]:
+    db = web("db", own={"app": "db"}, node_name="n")
+    near_db = web("p", affinity=liking(about(match={"app": "db"})))
+    there = [standing("n"), db]
+    yield Case(
+        "affinity to a running pod",
+        plan_of(buy("c", near_db)),
+        plan_of(buy("c", near_db, zones=("z2",))),
+        "near",
+        there,
+    )
+    yield Case(
+        "affinity of a machine whose zone is open",
+        plan_of(buy("c", near_db)),
+        plan_of(buy("c", near_db, zones=("z1", "z2"))),
+        "near",
+        there,
+    )
+    leader = web("leader", own={"app": "db"})
+    yield Case(
+        "affinity to a planned pod",
+        plan_of(buy("c", leader), buy("d", near_db)),
+        plan_of(buy("c", leader), buy("d", near_db, zones=("z2",))),
+        "near",
+    )
+    yield Case("affinity to nobody", plan_of(buy("c", leader, near_db)), plan_of(buy("c", near_db)), "near")
+    flock = [web(f"p{number}", affinity=liking(about())) for number in range(2)]
+    yield Case(
+        "affinity to themselves",
+        plan_of(buy("c", flock[0]), buy("d", flock[1])),
+        plan_of(buy("c", flock[0]), buy("d", flock[1], zones=("z2",))),
+        "near",
+    )
+    both = {"app": "web", "tier": "x"}
+    picky = web("p", own={}, affinity=liking(about(), about(match={"tier": "x"})))
+    full, half, rest = web("full", own=both), web("half"), web("rest", own={"tier": "x"})
+    yield Case(
+        "affinity to pods that match all terms at once",
+        plan_of(buy("c", full, picky)),
+        plan_of(buy("c", half, rest, picky)),
+        "near",
+    )
+    strange = web("p", affinity=liking(about("rack")))
+    yield Case(
+        "affinity by a label the machine will not have",
+        plan_of(buy("c", strange, own={"rack": "r"})),
+        plan_of(buy("c", strange)),
+        "no label rack",
+    )
+    far_space = web("p", affinity=liking(about(namespaces=("other",))))
+    yield Case(
+        "affinity to another namespace",
+        plan_of(buy("c", web("q", space="other"), far_space)),
+        plan_of(buy("c", web("q"), far_space)),
+        "near",
+    )
+
+
+def _anti_affinity() -> Iterable[Case]:
+    def case(name: str, one: Pod, other: Pod, more: Mapping[str, object] = {}) -> Case:
+        apart = plan_of(buy("c", one), buy("d", other, zones=("z2",)))
+        return Case(name, apart, plan_of(buy("c", one), buy("d", other)), "far", more=more)
+
+    lone = web("p", affinity=shunning(about()))
+    yield case("anti-affinity between zones", lone, web("q"))
+    yield Case(
+        "anti-affinity between hosts",
+        plan_of(buy("c", web("a", affinity=shunning(about(HOST)))), buy("d", web("b"))),
+        plan_of(buy("c", web("a", affinity=shunning(about(HOST))), web("b"))),
+        "far",
+    )
+    yield Case(
+        "anti-affinity of an open zone",
+        plan_of(buy("c", lone), buy("d", web("q"), zones=("z2", "z3"))),
+        plan_of(buy("c", lone), buy("d", web("q"), zones=("z1", "z2"))),
+        "far",
+    )
+    grump = web("old", own={}, affinity=shunning(about()), node_name="n")
+    yield Case(
+        "anti-affinity of a running pod",
+        plan_of(buy("c", web("p"), zones=("z2",))),
+        plan_of(buy("c", web("p"))),
+        "far",
+        [standing("n"), grump],
+    )
+    yield case(
+        "anti-affinity to a listed namespace",
+        web("p", affinity=shunning(about(namespaces=("other",)))),
+        web("q", space="other"),
+    )
+    chosen = shunning(about(namespace_selector=selector({"team": "a"})))
+    yield case(
+        "anti-affinity to chosen namespaces",
+        web("p", affinity=chosen),
+        web("q", space="other"),
+        {"namespaces": {"other": {"team": "a"}}},
+    )
+    everywhere = shunning(about(namespace_selector=LabelSelector()))
+    yield case("anti-affinity to all namespaces", web("p", affinity=everywhere), web("q", space="other"))
+    v1, v2 = {**APP, "v": "1"}, {**APP, "v": "2"}
+    versions = shunning(about(mismatch_label_keys=("v",)))
+    yield case("anti-affinity to other versions", web("p", own=v1, affinity=versions), web("q", own=v2))
+    same = shunning(about(match_label_keys=("v",)))
+    yield case("anti-affinity to its own version", web("p", own=v1, affinity=same), web("q", own=v1))
+    without = LabelSelector(match_expressions=(LabelSelectorRequirement(key="app", operator="NotIn", values=("x",)),))
+    inverse = shunning(PodAffinityTerm(topology_key=ZONE, label_selector=without))
+    yield case("anti-affinity to pods that are not something", web("p", own={"app": "x"}, affinity=inverse), web("q"))
+
+
+def _spread() -> Iterable[Case]:
+    three = [spreading(f"p{number}") for number in range(3)]
+    split = plan_of(buy("c", *three[:2]), buy("d", three[2], zones=("z2",)))
+    empty = [standing("n1"), standing("n2", "z2"), standing("n3", "z3")]
+    yield Case(
+        "spread over zones",
+        plan_of(put("n1", three[0]), put("n2", three[1]), put("n3", three[2])),
+        plan_of(put("n1", *three[:2]), put("n2", three[2])),
+        "spread",
+        empty,
+    )
+    yield Case(
+        "spread over open zones",
+        split,
+        plan_of(buy("c", *three[:2]), buy("d", three[2], zones=("z1", "z2"))),
+        "spread",
+        empty[:2],
+    )
+    hosts = [spreading(f"p{number}", even(HOST)) for number in range(2)]
+    yield Case(
+        "spread over hosts",
+        plan_of(buy("c", hosts[0]), buy("d", hosts[1])),
+        plan_of(buy("c", *hosts), buy("d", web("q", own={}))),
+        "spread",
+    )
+    wide = [spreading(f"p{number}", even(min_domains=3)) for number in range(2)]
+    yield Case(
+        "minDomains", plan_of(put("n1", wide[0]), put("n2", wide[1])), plan_of(put("n1", *wide)), "spread", empty[:2]
+    )
+    strange = [spreading("p", even("rack"))]
+    yield Case(
+        "spread by a label the machine will not have",
+        plan_of(buy("c", *strange, own={"rack": "r"})),
+        plan_of(buy("c", *strange)),
+        "no label rack",
+    )
+    taken = standing("n2", "z2", taints=[taint("dedicated")])
+
+    def policy(**more: str) -> list[Pod]:
+        return [spreading(f"p{number}", even(**more), node_selector={ZONE: "z1"}) for number in range(2)]
+
+    aware, unaware = policy(), policy(node_affinity_policy="Ignore")
+    yield Case("nodeAffinityPolicy", plan_of(put("n1", *aware)), plan_of(put("n1", *unaware)), "spread", empty[:2])
+
+    def taints(value: str) -> list[Pod]:
+        return [spreading(f"p{number}", even(node_taints_policy=value)) for number in range(2)]
+
+    yield Case(
+        "nodeTaintsPolicy",
+        plan_of(put("n1", *taints("Honor"))),
+        plan_of(put("n1", *taints("Ignore"))),
+        "spread",
+        [standing("n1"), taken],
+    )
+
+    def versions(*found: str) -> list[Pod]:
+        rule = even(match_label_keys=("v",))
+        return [spreading(f"p{number}", rule, own={**APP, "v": v}) for number, v in enumerate(found)]
+
+    yield Case(
+        "matchLabelKeys",
+        plan_of(put("n1", *versions("1", "2"))),
+        plan_of(put("n1", *versions("1", "1"))),
+        "spread",
+        empty[:2],
+    )
+    old = [web(f"old{number}", node_name="n1") for number in range(2)]
+    yield Case(
+        "spread beside running pods",
+        plan_of(put("n2", three[0])),
+        plan_of(put("n1", three[0])),
+        "spread",
+        [*empty[:2], *old],
+    )
+
+
+def _volumes() -> Iterable[Case]:
+    keeper = user("p", "data")
+    away = {"storage": (pvc("data", "disk"), zonal("disk", "z2"))}
+    yield Case(
+        "volume of another zone",
+        plan_of(buy("c", keeper, zones=("z2",))),
+        plan_of(buy("c", keeper)),
+        "volume",
+        more=away,
+    )
+    asked = {"storage": (pvc("data", storage_class="standard"), storage_class("standard", {ZONE: ("z2",)}))}
+    yield Case(
+        "class of another zone",
+        plan_of(buy("c", keeper, zones=("z2",))),
+        plan_of(buy("c", keeper)),
+        "volume",
+        more=asked,
+    )
+    yield Case("no such claim", plan_of(buy("c", web("p"))), plan_of(buy("c", keeper)), "does not exist")
+    many = [thing for name in "abc" for thing in (pvc(name, f"disk-{name}"), pv(f"disk-{name}"))]
+    full = plan_of(put("n", user("p", "a", "b"), user("q", "c")))
+    more = {"storage": (*many, csi_node("n", ebs=2))}
+    yield Case("attach limit", plan_of(put("n", user("p", "a", "b"))), full, "attached", [standing("n")], more=more)
+
+
+CASES = [
+    case
+    for kind in (_resources, _nodes, _purchases, _bookkeeping, _ports, _affinity, _anti_affinity, _spread, _volumes)
+    for case in kind()
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.replace(" ", "-"))
+def test_a_planted_fault_is_found_and_a_lawful_plan_passes(case: Case) -> None:
+    assert problems(case.world(case.lawful), case.lawful) == []
+    found = problems(case.world(case.broken), case.broken)
+    assert any(case.word in problem for problem in found), found
+
+
+def test_pods_of_another_namespace_do_not_count_for_a_spread() -> None:
+    old = [web(f"old{number}", node_name="n1", space="other") for number in range(2)]
+    found = plan_of(put("n1", spreading("p")))
+    case = Case("", found, found, "", [standing("n1"), standing("n2", "z2"), *old])
+    assert problems(case.world(found), found) == []
+
+
+def test_a_forgotten_pod_is_missed() -> None:
+    world = Case("", Plan(), Plan(), "").world(plan_of(buy("c", web("p"))))
+    assert any("exactly once" in problem for problem in problems(world, Plan()))
+
+
+def test_an_order_is_found_where_only_one_will_do() -> None:
+    """Pods that spread have to be bound before those that merely match: then, and only then, all of them pass."""
+    there = [standing("n1"), standing("n2", "z2")]
+    found = plan_of(put("n1", web("a"), web("b"), web("c"), spreading("s")))
+    assert problems(Case("", found, found, "", there).world(found), found) == []
+
+
+def test_a_pod_left_out_is_shown_the_place_it_could_have() -> None:
+    why = (Reason(Category.TOPOLOGY),)
+    lone = web("p", affinity=shunning(about()))
+    barred = [web(f"old-{zone}", node_name=zone) for zone in ("z1", "z2", "z3")]
+    nodes = [standing(zone, zone) for zone in ("z1", "z2", "z3")]
+    left = plan_of(UnplacedPod(lone, why))
+    case = Case("", left, left, "", [*nodes, *barred])
+    assert room(case.world(left), left, lone) is None
+    assert "z3" in (room(replace(case, there=[*nodes, *barred[:2]]).world(left), left, lone) or "")
+
+
+def test_a_claim_in_flight_is_judged_as_every_type_it_may_become() -> None:
+    coming: NodeClaim = claim("old", None, [wanted(labels.INSTANCE_TYPE, "In", "small", "large")])
+    small, large = plan_of(put("old", web("p", "1"))), plan_of(put("old", web("p", "4")))
+    case = Case("", small, large, "", [coming])
+    assert problems(case.world(small), small) == []
+    assert problems(case.world(large), large)

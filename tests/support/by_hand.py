@@ -1,0 +1,78 @@
+"""The simplest lawful plan: one pod after the other goes to the first machine the judge has nothing against, else to a new one.
+
+Wasteful, and made of nothing but the judge's own words. So it can be asked whether the judge speaks for the real scheduler
+before, and apart from, any plan of the product's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from karpenter.api.core import Pod
+from karpenter.decide.plan import PlacedPods, Plan, PlannedClaim, UnplacedPod
+from karpenter.decide.reasons import Category, Reason
+from karpenter.model import labels
+from support.builders import claim, wanted
+from support.judge import POOL, World, fresh, pod_expressions, remaining, sites, waiting
+from support.kube_filters import HOST, Machine, Scene, crowding, misfits
+
+_OPEN = (labels.INSTANCE_TYPE, labels.ZONE, labels.CAPACITY_TYPE)
+
+
+def planned(world: World) -> Plan:
+    """A place for every pod that has one when its turn comes."""
+    plan = Plan()
+    for pod in waiting(world).values():
+        plan = _with(world, plan, pod)
+    return plan
+
+
+def places(world: World, plan: Plan, pod: Pod) -> list[str]:
+    """Machines there are, or are planned, that take the pod now, by the key plans use."""
+    found = [site for site in sites(world, plan) if site.forms]
+    scene = Scene(
+        [site.forms[0] for site in found],
+        [(other, site.forms[0]) for site in found for other in (*site.bound, *site.planned)],
+        world.namespaces,
+    )
+    return [
+        site.key
+        for site in found
+        if not site.leaving
+        and not any(misfits(pod, site.forms[0], world.disks))
+        and not any(crowding((*site.planned, pod), site.forms[0], world.disks))
+        and not any(scene.objections(pod, site.forms[0]))
+    ]
+
+
+def _with(world: World, plan: Plan, pod: Pod) -> Plan:
+    for key in places(world, plan, pod):
+        return _joined(plan, key, pod)
+    for pool in world.pools:
+        left = remaining(world, plan)[pool.metadata.name]
+        for form in fresh(world, pool, left, pod, pod_expressions(pod.spec)):
+            bought = _bought(world, form, len(plan.claims))
+            grown = replace(plan, claims=(*plan.claims, bought))
+            if bought.name in places(world, grown, pod):
+                return _joined(grown, bought.name, pod)
+    return replace(plan, unplaced=(*plan.unplaced, UnplacedPod(pod, (Reason(Category.NO_POOL),))))
+
+
+def _joined(plan: Plan, key: str, pod: Pod) -> Plan:
+    if any(item.name == key for item in plan.claims):
+        grown = (replace(item, pods=(*item.pods, pod)) if item.name == key else item for item in plan.claims)
+        return replace(plan, claims=tuple(grown))
+    placed = {item.key: item for item in plan.existing}
+    there = placed.get(key, PlacedPods(key, key, ()))
+    placed[key] = replace(there, pods=(*there.pods, pod))
+    return replace(plan, existing=tuple(placed.values()))
+
+
+def _bought(world: World, form: Machine, number: int) -> PlannedClaim:
+    name = form.labels[POOL]
+    pool = next(item for item in world.pools if item.metadata.name == name)
+    asked = [wanted(key, "In", form.labels[key]) for key in _OPEN]
+    custom = {key: value for key, value in form.labels.items() if key not in world.well_known | {HOST, POOL}}
+    made = claim(f"{name}-{number}", None, asked, pool=name, labels=custom, taints=pool.spec.template.spec.taints)
+    kind = next(item for item in world.types_of(name) if item.name == form.type)
+    return PlannedClaim(made, name, (form.type,), kind.offerings[0], ())

@@ -1,0 +1,392 @@
+"""Hypothesis strategies for small clusters in which pods look at each other: spread, affinity and anti-affinity, ports, mixtures.
+
+``worlds`` has the richer machines and pools, this module the richer pods. ``odd_pods`` are what an API server would refuse and a
+careless client may still hand over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+from hypothesis import strategies as st
+
+from karpenter.api.core import (
+    Affinity,
+    Container,
+    ContainerPort,
+    DaemonSet,
+    Namespace,
+    Node,
+    NodeAffinity,
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    Pod,
+    PodAffinity,
+    PodAffinityTerm,
+    ResourceRequirements,
+    Toleration,
+    TopologySpreadConstraint,
+)
+from karpenter.api.karpenter import NodeClaim, NodePool
+from karpenter.api.meta import LabelSelector, LabelSelectorRequirement, ObjectMeta, Wire
+from karpenter.catalog.types import InstanceType
+from karpenter.model import labels
+from support.builders import (
+    ANY_CAPACITY,
+    affinity,
+    daemon_set,
+    expr,
+    machine,
+    node_pool,
+    pod,
+    pool_taint,
+    seconds,
+    taint,
+    term,
+    tolerating,
+    wanted,
+)
+from support.disks import csi_node, pvc, storage_class, using, zonal
+from support.shapes import offering, shape
+
+RACK, DEDICATED = "rack", "dedicated"
+ZONES = ("z1", "z2", "z3")
+SPACES: Mapping[str, Mapping[str, str]] = {"default": {"team": "a"}, "other": {"team": "b"}}
+#: Claims: in the first zone, in either of two, anywhere, and one whose class will make it in the third zone.
+_CLAIMS = ("first", "either", "anywhere", "later")
+_STORAGE: tuple[Wire, ...] = (
+    *(pvc(name, name) for name in _CLAIMS[:3]),
+    zonal("first", "z1"),
+    zonal("either", "z1", "z2"),
+    zonal("anywhere"),
+    pvc("later", storage_class="standard"),
+    storage_class("standard", {labels.ZONE: ("z3",)}),
+)
+_zones = st.sampled_from(ZONES)
+_keys = st.sampled_from([labels.ZONE, labels.ZONE, labels.HOSTNAME, labels.HOSTNAME, labels.CAPACITY_TYPE, RACK])
+_rarely = st.sampled_from([True, *[False] * 5])
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Objects and what can be bought; shown as short as can be, for whoever reads a failing example."""
+
+    pods: tuple[Pod, ...]
+    pools: tuple[NodePool, ...]
+    nodes: tuple[Node, ...]
+    claims: tuple[NodeClaim, ...]
+    daemons: tuple[DaemonSet, ...]
+    types: tuple[InstanceType, ...]
+    storage: tuple[Wire, ...] = ()
+
+    def objects(self) -> list[object]:
+        spaces = [Namespace(metadata=ObjectMeta(name=name, labels=own)) for name, own in SPACES.items()]
+        return [*self.pods, *self.pools, *self.nodes, *self.claims, *self.daemons, *self.storage, *spaces]
+
+    def _repr_pretty_(self, printer: object, cycle: bool) -> None:
+        """How hypothesis prints a failing example."""
+        told = (item for item in self.objects() if item not in _STORAGE)
+        lines = [f"{type(item).__name__} {msgspec.json.encode(item).decode()}" for item in told]
+        for item in self.types:
+            sold = [f"{each.capacity_type}/{each.zone}" for each in item.offerings if each.available]
+            lines.append(f"{item.name} {dict(item.capacity)} sold as {sold}")
+        printer.text("\n".join(lines))  # type: ignore[attr-defined]
+
+
+# -- what pods ask of each other ----------------------------------------------------------------------------------------
+
+_selectors = st.one_of(
+    st.sampled_from(["a", "b"]).map(lambda app: LabelSelector(match_labels={"app": app})),
+    st.sampled_from(["a", "b"]).map(
+        lambda app: LabelSelector(
+            match_expressions=(LabelSelectorRequirement(key="app", operator="NotIn", values=(app,)),)
+        )
+    ),
+    st.sampled_from(
+        [
+            LabelSelector(match_expressions=(LabelSelectorRequirement(key="app", operator="Exists"),)),
+            LabelSelector(match_labels={"app": "a", "version": "1"}),
+            None,
+        ]
+    ),
+)
+
+
+@st.composite
+def spreads(draw: st.DrawFn) -> TopologySpreadConstraint:
+    chosen = draw(_selectors)
+    return TopologySpreadConstraint(
+        max_skew=draw(st.sampled_from([1, 1, 1, 2])),
+        topology_key=draw(_keys),
+        when_unsatisfiable=draw(st.sampled_from(["DoNotSchedule", "DoNotSchedule", "DoNotSchedule", "ScheduleAnyway"])),
+        label_selector=chosen,
+        min_domains=draw(st.sampled_from([None, None, None, 2, 3])),
+        node_affinity_policy=draw(st.sampled_from([None, None, "Honor", "Ignore"])),
+        node_taints_policy=draw(st.sampled_from([None, None, "Honor", "Ignore"])),
+        match_label_keys=draw(st.sampled_from([(), (), ("version",)])) if chosen is not None else (),
+    )
+
+
+@st.composite
+def terms(draw: st.DrawFn) -> PodAffinityTerm:
+    chosen = draw(_selectors)
+    keys: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    if chosen is not None:
+        keys = draw(st.sampled_from([((), ()), ((), ()), ((), ()), (("version",), ()), ((), ("version",))]))
+    return PodAffinityTerm(
+        topology_key=draw(_keys),
+        label_selector=chosen,
+        namespaces=draw(st.sampled_from([(), (), (), ("other",), ("default", "other")])),
+        namespace_selector=draw(
+            st.sampled_from([None, None, None, LabelSelector(), LabelSelector(match_labels={"team": "b"})])
+        ),
+        match_label_keys=keys[0],
+        mismatch_label_keys=keys[1],
+    )
+
+
+_ports = st.builds(
+    ContainerPort,
+    host_port=st.sampled_from([80, 80, 443]),
+    host_ip=st.sampled_from(["", "", "0.0.0.0", "10.0.0.1", "10.0.0.2"]),
+    protocol=st.sampled_from(["TCP", "TCP", "UDP"]),
+)
+_expressions = st.one_of(
+    st.lists(_zones, min_size=1, max_size=2, unique=True).map(lambda zones: expr(labels.ZONE, "In", *zones)),
+    _zones.map(lambda zone: expr(labels.ZONE, "NotIn", zone)),
+    st.sampled_from([expr(labels.CAPACITY_TYPE, "In", "spot"), expr(RACK, "Exists"), expr(RACK, "NotIn", "r1")]),
+)
+
+
+@st.composite
+def specs(draw: st.DrawFn) -> dict[str, object]:
+    """Fields of a pod's spec: one or two kinds of constraint, sometimes none."""
+    spec: dict[str, object] = {}
+    asked = Affinity()
+    for kind in draw(
+        st.lists(st.sampled_from(["spread", "spread", "near", "far", "node", "port", "volume"]), max_size=2)
+    ):
+        if kind == "spread":
+            spec["topology_spread_constraints"] = tuple(draw(st.lists(spreads(), min_size=1, max_size=2)))
+        elif kind == "near":
+            asked = _with(
+                asked, pod_affinity=PodAffinity(required=tuple(draw(st.lists(terms(), min_size=1, max_size=2))))
+            )
+        elif kind == "far":
+            asked = _with(asked, pod_anti_affinity=PodAffinity(required=(draw(terms()),)))
+        elif kind == "node":
+            asked = _with(asked, node_affinity=affinity(term(draw(_expressions))).node_affinity)
+        elif kind == "volume":
+            spec["volumes"] = using(*draw(st.lists(st.sampled_from(_CLAIMS), min_size=1, max_size=2, unique=True)))
+        else:
+            spec["ports"] = (draw(_ports),)
+    if asked != Affinity():
+        spec["affinity"] = asked
+    if draw(_rarely):
+        spec["tolerations"] = (tolerating(DEDICATED),)
+    if draw(_rarely):
+        spec["node_selector"] = {labels.ZONE: draw(_zones)}
+    return spec
+
+
+def _with(base: Affinity, **fields: object) -> Affinity:
+    known = {name: getattr(base, name) for name in ("node_affinity", "pod_affinity", "pod_anti_affinity")}
+    return Affinity(**{**known, **fields})
+
+
+def _pod(name: str, requests: Mapping[str, str], meta: Mapping[str, object], spec: Mapping[str, object]) -> Pod:
+    fields = dict(spec)
+    ports = fields.pop("ports", ())
+    own = (Container(resources=ResourceRequirements(requests=requests), ports=ports),)  # type: ignore[arg-type]
+    return pod(name, meta=meta, containers=own, **fields)
+
+
+@st.composite
+def _identity(draw: st.DrawFn) -> dict[str, object]:
+    own = {"app": draw(st.sampled_from(["a", "a", "b"])), "version": draw(st.sampled_from(["1", "2"]))}
+    return {
+        "namespace": draw(st.sampled_from(["default", "default", "default", "other"])),
+        "labels": own if draw(st.integers(0, 5)) else {},
+    }
+
+
+@st.composite
+def waiting(draw: st.DrawFn) -> list[Pod]:
+    """One to twelve pods of up to four kinds."""
+    found: list[Pod] = []
+    for kind in range(draw(st.integers(1, 4))):
+        spec, meta = draw(specs()), draw(_identity())
+        requests = {"cpu": draw(st.sampled_from(["100m", "500m", "500m", "1", "1900m"])), "memory": "100Mi"}
+        for number in range(draw(st.integers(1, 3))):
+            if "volumes" in spec:
+                meta["namespace"] = "default"  # where the claims are
+            age = {"creation_timestamp": seconds(draw(st.integers(0, 2)))}
+            found.append(_pod(f"w{kind}-{number}", requests, {**meta, **age}, spec))
+    return found
+
+
+# -- what there is ------------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def _types(draw: st.DrawFn) -> tuple[InstanceType, ...]:
+    found = []
+    for number, cpu in enumerate(draw(st.lists(st.sampled_from([2, 4, 8]), min_size=1, max_size=3, unique=True))):
+        sold = [
+            offering(kind, zone, (0.4 if kind == "spot" else 1.0) * cpu, available=not draw(_rarely))
+            for kind in draw(st.sampled_from([("on-demand",), ("spot", "on-demand")]))
+            for zone in draw(st.sampled_from([ZONES, ZONES, ZONES[:2], ZONES[1:]]))
+        ]
+        room = {"cpu": cpu, "memory": f"{2 * cpu}Gi", "pods": draw(st.sampled_from([3, 10]))}
+        found.append(shape(f"t{number}", room, sold, systems=("linux",)))
+    return tuple(found)
+
+
+@st.composite
+def _pools(draw: st.DrawFn) -> list[NodePool]:
+    found = []
+    for number in range(draw(st.integers(1, 2))):
+        asked = [ANY_CAPACITY]
+        if draw(_rarely):
+            asked.append(wanted(labels.ZONE, "In", *draw(st.sampled_from([ZONES[:1], ZONES[:2], ZONES[1:]]))))
+        own = {RACK: draw(st.sampled_from(["r1", "r2"]))} if draw(st.booleans()) else {}
+        template = {"taints": (pool_taint(DEDICATED),)} if draw(_rarely) else {}
+        limits = draw(st.sampled_from([{}, {}, {}, {"cpu": "8"}, {"nodes": "1"}]))
+        weight = draw(st.sampled_from([None, None, 10]))
+        found.append(node_pool(f"p{number}", asked, labels=own, template=template, limits=limits, weight=weight))
+    return found
+
+
+@st.composite
+def _machine(draw: st.DrawFn, number: int) -> tuple[Node, NodeClaim]:
+    own = {
+        labels.ZONE: draw(_zones),
+        labels.CAPACITY_TYPE: draw(st.sampled_from(["spot", "on-demand"])),
+        labels.ARCH: "amd64",
+        labels.OS: "linux",
+    }
+    if draw(_rarely):
+        del own[labels.ZONE]
+    if draw(st.booleans()):
+        own[RACK] = draw(st.sampled_from(["r1", "r2"]))
+    amounts = {"cpu": draw(st.sampled_from(["1", "2", "4"])), "memory": "8Gi", "pods": draw(st.sampled_from([2, 10]))}
+    taints = (taint(DEDICATED),) if draw(_rarely) else ()
+    return machine(f"n{number}", amounts, pool="p0", labels=own, taints=taints, deleted=draw(_rarely) and draw(_rarely))
+
+
+@st.composite
+def _running(draw: st.DrawFn, nodes: list[Node]) -> list[Pod]:
+    found = []
+    for number in range(draw(st.integers(0, 4)) if nodes else 0):
+        spec = {"node_name": draw(st.sampled_from(nodes)).metadata.name}
+        if draw(_rarely):
+            spec |= {"affinity": Affinity(pod_anti_affinity=PodAffinity(required=(draw(terms()),)))}
+        if draw(_rarely):
+            spec |= {"ports": (draw(_ports),)}
+        found.append(_pod(f"r{number}", {"cpu": "100m"}, draw(_identity()), spec))
+    return found
+
+
+@st.composite
+def clusters(draw: st.DrawFn, pods: st.SearchStrategy[list[Pod]] | None = None) -> Cluster:
+    """A cluster with pods that wait."""
+    types, pools = draw(_types()), draw(_pools())
+    machines = [draw(_machine(number)) for number in range(draw(st.integers(0, 4)))]
+    nodes = [item for item, _ in machines]
+    daemons = [daemon_set("d", {"cpu": "100m"})] if draw(_rarely) else []
+    return Cluster(
+        pods=(*draw(waiting() if pods is None else pods), *draw(_running(nodes))),
+        pools=tuple(pools),
+        nodes=tuple(nodes),
+        claims=tuple(item for _, item in machines),
+        daemons=tuple(daemons),
+        types=types,
+        storage=(*_STORAGE, *(csi_node(item.metadata.name, ebs=draw(st.integers(1, 2))) for item in nodes)),
+    )
+
+
+# -- nonsense -----------------------------------------------------------------------------------------------------------
+
+_words = st.sampled_from(
+    ["", "a", "app", "z1", "kubernetes.io/hostname", labels.ZONE, "no such key", "x/y/z", "-1", "é"]
+)
+_operators = st.sampled_from(["", "In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Gte", "Lte", "Maybe"])
+_numbers = st.sampled_from([-(2**31), -1, 0, 1, 2, 70_000, 2**31 - 1])
+_values = st.lists(_words, max_size=2).map(tuple)
+_odd_selectors = st.none() | st.builds(
+    LabelSelector,
+    match_labels=st.dictionaries(_words, _words, max_size=2),
+    match_expressions=st.lists(
+        st.builds(LabelSelectorRequirement, key=_words, operator=_operators, values=_values), max_size=2
+    ).map(tuple),
+)
+_odd_spreads = st.builds(
+    TopologySpreadConstraint,
+    max_skew=_numbers,
+    topology_key=_words,
+    when_unsatisfiable=st.sampled_from(["", "DoNotSchedule", "ScheduleAnyway", "Perhaps"]),
+    label_selector=_odd_selectors,
+    min_domains=st.none() | _numbers,
+    node_affinity_policy=st.none() | st.sampled_from(["", "Honor", "Perhaps"]),
+    node_taints_policy=st.none() | st.sampled_from(["", "Honor", "Perhaps"]),
+    match_label_keys=_values,
+)
+_odd_terms = st.builds(
+    PodAffinityTerm,
+    topology_key=_words,
+    label_selector=_odd_selectors,
+    namespaces=_values,
+    namespace_selector=_odd_selectors,
+    match_label_keys=_values,
+    mismatch_label_keys=_values,
+)
+_odd_affinity = st.none() | st.builds(PodAffinity, required=st.lists(_odd_terms, max_size=2).map(tuple))
+_odd_expressions = st.lists(
+    st.builds(NodeSelectorRequirement, key=_words, operator=_operators, values=_values), max_size=2
+).map(tuple)
+_odd_nodes = st.none() | st.builds(
+    NodeAffinity,
+    required=st.none()
+    | st.builds(
+        NodeSelector,
+        node_selector_terms=st.lists(
+            st.builds(NodeSelectorTerm, match_expressions=_odd_expressions, match_fields=_odd_expressions), max_size=2
+        ).map(tuple),
+    ),
+)
+_odd_ports = st.builds(
+    ContainerPort,
+    container_port=_numbers,
+    host_port=_numbers,
+    host_ip=st.sampled_from(["", "::", "not an address", "10.0.0.1"]),
+    protocol=st.sampled_from(["", "TCP", "tcp", "Pigeon"]),
+)
+
+
+@st.composite
+def odd_pods(draw: st.DrawFn) -> list[Pod]:
+    """Pods whose every field may be nonsense."""
+    found = []
+    for number in range(draw(st.integers(1, 4))):
+        spec: dict[str, object] = {
+            "topology_spread_constraints": tuple(draw(st.lists(_odd_spreads, max_size=2))),
+            "affinity": Affinity(
+                node_affinity=draw(_odd_nodes),
+                pod_affinity=draw(_odd_affinity),
+                pod_anti_affinity=draw(_odd_affinity),
+            ),
+            "ports": tuple(draw(st.lists(_odd_ports, max_size=2))),
+            "node_selector": draw(st.dictionaries(_words, _words, max_size=1)),
+            "tolerations": tuple(
+                draw(st.lists(st.builds(Toleration, key=_words, operator=_operators, value=_words), max_size=2))
+            ),
+            "host_network": draw(st.booleans()),
+        }
+        if draw(st.booleans()):
+            spec["node_name"] = draw(st.sampled_from(["n0", "n1", "nowhere"]))
+        requests = {"cpu": draw(st.sampled_from(["1", "0", "-1", "", "a lot"]))}
+        found.append(_pod(f"odd{number}", requests, draw(_identity()), spec))
+    return found

@@ -1,0 +1,724 @@
+"""Is a plan lawful? A brute-force judge that reads wire objects and shares no code with the decision it judges.
+
+A machine that is planned or not launched yet is judged as every machine it may still become: each type left, in each offering
+that is accepted, with each value of each open label. Filters that look at one machine only are asked of each of those. Filters
+that look at neighbours are asked in scenes: a scene is one choice for every machine that is still open in a label neighbours are
+told by. In each scene there must be *some* order in which every planned pod passes the filters at its turn, as the scheduler
+would bind them.
+
+Where there are more scenes than ``SCENES``, each machine takes each of its forms at least once; the rest is drawn, always alike.
+
+``problems`` returns sentences; none means lawful. ``room`` finds, for a pod left out, a place it could have had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import cached_property
+from itertools import product
+from math import inf, prod
+from random import Random
+
+from karpenter.api.core import (
+    CSINode,
+    DaemonSet,
+    DaemonSetSpec,
+    Namespace,
+    Node,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Pod,
+    PodSpec,
+    PodTemplateSpec,
+    StorageClass,
+    Taint,
+    TopologySelectorTerm,
+)
+from karpenter.api.karpenter import NodeClaim, NodePool
+from karpenter.api.meta import ObjectMeta, Wire
+from karpenter.catalog.types import InstanceType
+from karpenter.cluster.snapshot import Snapshot
+from karpenter.decide.plan import Plan, PlannedClaim
+from support.kube_filters import (
+    HOST,
+    Amounts,
+    Bound,
+    Disk,
+    Expression,
+    Machine,
+    Namespaces,
+    Scene,
+    accepts,
+    amounts,
+    crowding,
+    expressions,
+    far,
+    minus,
+    misfits,
+    most,
+    near,
+    needs,
+    plus,
+    ports,
+    repelled,
+    required_terms,
+    spreads,
+    term_selects,
+    wants_node,
+)
+
+POOL = "karpenter.sh/nodepool"
+TYPE = "node.kubernetes.io/instance-type"
+SCENES = 48
+#: So many half-bound clusters are looked at in search of an order; small plans never come near.
+_STEPS = 4000
+_PASSING = {
+    "node.kubernetes.io/not-ready",
+    "node.kubernetes.io/unreachable",
+    "node.cloudprovider.kubernetes.io/uninitialized",
+    "karpenter.sh/unregistered",
+}
+_READY = {"karpenter.sh/registered": "true", "karpenter.sh/initialized": "true"}
+
+
+@dataclass(frozen=True)
+class World:
+    """The cluster a plan was made for. ``types`` are those of every pool, or each pool's own by name."""
+
+    pods: tuple[Pod, ...]
+    pools: tuple[NodePool, ...]
+    nodes: tuple[Node, ...]
+    claims: tuple[NodeClaim, ...]
+    daemons: tuple[DaemonSet, ...]
+    types: Sequence[InstanceType] | Mapping[str, Sequence[InstanceType]]
+    well_known: frozenset[str]
+    namespaces: Namespaces = field(default_factory=dict)
+    #: PersistentVolumeClaims, PersistentVolumes, StorageClasses, CSINodes.
+    storage: tuple[Wire, ...] = ()
+
+    def objects(self) -> list[object]:
+        spaces = [
+            Namespace(metadata=ObjectMeta(name=name, labels=own)) for name, own in sorted(self.namespaces.items())
+        ]
+        return [*self.pods, *self.pools, *self.nodes, *self.claims, *self.daemons, *self.storage, *spaces]
+
+    @cached_property
+    def disks(self) -> Mapping[tuple[str, str], Disk]:
+        """What volume claims ask of nodes, by namespace and name."""
+        return dict(_disks(self.storage))
+
+    @cached_property
+    def attach_limits(self) -> Mapping[str, Mapping[str, int]]:
+        """How many volumes of a driver a node takes, by node."""
+        return {
+            item.metadata.name: {
+                driver.name: driver.allocatable.count
+                for driver in item.spec.drivers
+                if driver.allocatable is not None and driver.allocatable.count is not None
+            }
+            for item in self.storage
+            if isinstance(item, CSINode)
+        }
+
+    def types_of(self, pool: str) -> Sequence[InstanceType]:
+        return self.types.get(pool, ()) if isinstance(self.types, Mapping) else self.types
+
+    def daemon_specs(self) -> list[PodSpec]:
+        return [item.spec.template.spec for item in self.daemons]
+
+
+def seen(snapshot: Snapshot, types: Mapping[str, Sequence[InstanceType]], **more: object) -> World:
+    """The world a snapshot shows; ``more`` are fields of ``World`` it says nothing about."""
+    well_known = {key for own in types.values() for item in own for key in item.requirements}
+    daemons = (
+        DaemonSet(metadata=ObjectMeta(name=item.name), spec=DaemonSetSpec(template=PodTemplateSpec(spec=item.spec)))
+        for item in snapshot.daemons
+    )
+    return World(
+        pods=(
+            *(pod for group in snapshot.groups for pod in group.pods),
+            *(pod for view in snapshot.nodes for pod in view.pods),
+        ),
+        pools=snapshot.pools,
+        nodes=tuple(view.node for view in snapshot.nodes if view.node is not None),
+        claims=tuple(view.claim for view in snapshot.nodes if view.claim is not None),
+        daemons=tuple(daemons),
+        types=types,
+        well_known=frozenset(well_known | {POOL}),
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def _disks(storage: Iterable[Wire]) -> Iterator[tuple[tuple[str, str], Disk]]:
+    """Bound claims are where their volume is, others where their class allows."""
+    known = {(type(item), item.metadata.name): item for item in storage}  # type: ignore[attr-defined]
+    for item in storage:
+        if isinstance(item, PersistentVolumeClaim):
+            key = (item.metadata.namespace, item.metadata.name)
+            volume = known.get((PersistentVolume, item.spec.volume_name))
+            made = known.get((StorageClass, item.spec.storage_class_name))
+            if volume is not None:
+                reach = volume.spec.node_affinity  # type: ignore[attr-defined]
+                terms = reach.required.node_selector_terms if reach is not None and reach.required is not None else ()
+                source = volume.spec.csi  # type: ignore[attr-defined]
+                yield key, Disk(terms, source.driver if source is not None else "")
+            elif made is not None:
+                yield key, Disk(tuple(map(_allowed, made.allowed_topologies)), made.provisioner)  # type: ignore[attr-defined]
+
+
+def _allowed(topology: TopologySelectorTerm) -> NodeSelectorTerm:
+    return NodeSelectorTerm(
+        match_expressions=tuple(
+            NodeSelectorRequirement(key=entry.key, operator="In", values=entry.values)
+            for entry in topology.match_label_expressions
+        )
+    )
+
+
+@dataclass(frozen=True)
+class Site:
+    """A machine that is there, on its way or planned: all it may be, what runs there and what is planned there."""
+
+    key: str
+    forms: tuple[Machine, ...]
+    bound: tuple[Pod, ...] = ()
+    planned: tuple[Pod, ...] = ()
+    leaving: bool = False
+
+
+# -- what machines may become -------------------------------------------------------------------------------------------
+
+
+def forms_of_claim(world: World, claim: NodeClaim, kept: Iterable[str] | None = None) -> list[Machine]:
+    """Every machine a claim may become.
+
+    ``kept`` are the types a plan names, bought from what is sold now. A claim that is there may become a type sold out since.
+    """
+    wanted = expressions(claim.spec.requirements)
+    own = {**claim.metadata.labels, HOST: claim.metadata.name}
+    taints = tuple(item.as_taint() for item in claim.spec.taints)
+    names = None if kept is None else set(kept)
+    return [
+        form
+        for item in world.types_of(claim.metadata.labels.get(POOL, ""))
+        if names is None or item.name in names
+        for form in forms(world, item, wanted, own, taints, sold=kept is not None)
+    ]
+
+
+def forms(
+    world: World,
+    item: InstanceType,
+    wanted: Sequence[Expression],
+    own: Mapping[str, str],
+    taints: tuple[Taint, ...],
+    *,
+    sold: bool,
+) -> Iterator[Machine]:
+    """Machines of a type that meet all that is wanted; none where the type or (``sold``) its offerings rule it out."""
+    free = {name: Fraction(amount, 1000) for name, amount in item.capacity.items()}
+    capacity = dict(free)
+    free = minus(free, {name: Fraction(amount, 1000) for name, amount in item.overhead.items()})
+    huge = sum((amount for name, amount in capacity.items() if name.startswith("hugepages-")), Fraction(0))
+    free["memory"] = max(Fraction(0), free.get("memory", Fraction(0)) - huge)
+    for labels in _labels(item, wanted, sold=sold):
+        machine = Machine(
+            name=own.get(HOST, "new"),
+            labels={**labels, **own, **_READY},
+            taints=taints,
+            free=free,
+            type=item.name,
+            capacity=capacity,
+        )
+        yield _beside_daemons(world, machine, {})
+
+
+def _labels(item: InstanceType, wanted: Sequence[Expression], *, sold: bool) -> Iterator[dict[str, str]]:
+    possible: dict[str, list[str | None]] = {}
+    for key, form in item.requirements.items():
+        own = [(operator, values) for other, operator, values in wanted if other == key]
+        possible[key] = [v for v in sorted(form.values) or [None] if all(accepts(op, vs, v) for op, vs in own)]
+    ways: list[dict[str, str]] = [{}]
+    if sold:
+        each = (
+            {key: next(iter(form.values)) for key, form in offering.requirements.items()}
+            for offering in item.offerings
+            if offering.available
+        )
+        ways = [way for way in each if all(value in possible.get(key, [value]) for key, value in way.items())]
+    for way in ways:
+        open_keys = [key for key in possible if key not in way]
+        for values in product(*(possible[key] for key in open_keys)):
+            found = {**dict(zip(open_keys, values, strict=True)), **way}
+            yield {key: value for key, value in found.items() if value is not None}
+
+
+def _beside_daemons(world: World, machine: Machine, running: Mapping[str, Fraction]) -> Machine:
+    """What is left beside the DaemonSets that may come, less what of them runs already. Their ports count on new machines."""
+    coming = [spec for spec in world.daemon_specs() if runs_daemon(spec, machine)]
+    missing = {
+        name: max(Fraction(0), a - running.get(name, Fraction(0))) for name, a in plus(*map(needs, coming)).items()
+    }
+    taken = tuple(port for spec in coming for port in ports(spec)) if machine.type else ()
+    return replace(machine, free=minus(machine.free, missing), ports=(*machine.ports, *taken))
+
+
+def runs_daemon(spec: PodSpec, machine: Machine) -> bool:
+    return not repelled(spec, machine.taints) and wants_node(spec, machine)
+
+
+def machine_of_node(world: World, node: Node, claim: NodeClaim | None, bound: Sequence[Pod]) -> Machine:
+    """A node as it is; of a starting one only the taints that will stay count, and missing amounts are the claim's."""
+    labels, taints, free = node.metadata.labels, node.spec.taints, amounts(node.status.allocatable)
+    if claim is not None and labels.get("karpenter.sh/initialized") != "true":
+        startup = {(item.key, item.effect) for item in claim.spec.startup_taints}
+        if labels.get("karpenter.sh/registered") != "true":
+            labels, taints = {**claim.metadata.labels, HOST: node.metadata.name}, _taints(claim)
+        taints = tuple(t for t in taints if t.key not in _PASSING and (t.key, t.effect) not in startup)
+        free = {**free, **{n: a for n, a in amounts(claim.status.allocatable).items() if not free.get(n)}}
+    daemons = [pod for pod in bound if any(owner.kind == "DaemonSet" for owner in pod.metadata.owner_references)]
+    machine = Machine(
+        name=node.metadata.name,
+        labels=labels,
+        taints=taints,
+        free=free,
+        ports=tuple(port for pod in bound for port in ports(pod.spec)),
+        cordoned=node.spec.unschedulable,
+        attached=frozenset(
+            (pod.metadata.namespace, volume.persistent_volume_claim.claim_name)
+            for pod in bound
+            for volume in pod.spec.volumes
+            if volume.persistent_volume_claim is not None
+        ),
+        attach_limits=world.attach_limits.get(node.metadata.name, {}),
+    )
+    machine = _beside_daemons(world, machine, plus(*(needs(pod.spec) for pod in daemons)))
+    return replace(machine, free=_without(machine.free, plus(*(needs(pod.spec) for pod in bound))))
+
+
+def _without(free: Amounts, used: Amounts) -> Amounts:
+    return {name: free.get(name, Fraction(0)) - used.get(name, Fraction(0)) for name in {*free, *used}}
+
+
+def _taints(claim: NodeClaim) -> tuple[Taint, ...]:
+    return tuple(item.as_taint() for item in claim.spec.taints)
+
+
+def sites(world: World, plan: Plan) -> list[Site]:
+    """Everything that is there, then everything planned. Pods that have to move count where they go, else nowhere (SCH-064)."""
+    placed = {placement.key: placement.pods for placement in plan.existing}
+    moving = {pod.metadata.uid for group in (*plan.existing, *plan.claims) for pod in group.pods}
+    moving |= {item.pod.metadata.uid for item in plan.unplaced}
+    claim_of = {claim.status.provider_id: claim for claim in world.claims if claim.status.provider_id}
+    found: list[Site] = []
+    for node in world.nodes:
+        claim = claim_of.pop(node.spec.provider_id, None)
+        bound = tuple(
+            pod
+            for pod in world.pods
+            if pod.spec.node_name == node.metadata.name
+            and pod.metadata.uid not in moving
+            and pod.status.phase not in ("Succeeded", "Failed")
+        )
+        key = node.metadata.name if claim is None else claim.metadata.name
+        leaving = (claim if claim is not None else node).metadata.deletion_timestamp is not None
+        machine = machine_of_node(world, node, claim, bound)
+        found.append(Site(key, (machine,), bound, placed.get(key, ()), leaving))
+    for claim in world.claims:
+        if not claim.status.provider_id or claim.status.provider_id in claim_of:
+            own = (_launched(world, claim),) if claim.status.provider_id else tuple(forms_of_claim(world, claim))
+            leaving = claim.metadata.deletion_timestamp is not None
+            found.append(Site(claim.metadata.name, own, (), placed.get(claim.metadata.name, ()), leaving))
+    return [
+        *found,
+        *(
+            Site(item.name, tuple(forms_of_claim(world, item.claim, item.instance_types)), (), item.pods)
+            for item in plan.claims
+        ),
+    ]
+
+
+def _launched(world: World, claim: NodeClaim) -> Machine:
+    labels = {**claim.metadata.labels, HOST: claim.metadata.name}
+    machine = Machine(claim.metadata.name, labels, _taints(claim), amounts(claim.status.allocatable))
+    return _beside_daemons(world, machine, {})
+
+
+# -- the laws -----------------------------------------------------------------------------------------------------------
+
+
+def problems(world: World, plan: Plan) -> list[str]:
+    """Everything unlawful about a plan."""
+    found = sites(world, plan)
+    return [
+        *_once(world, plan),
+        *_on_sites(world, plan, found),
+        *_claims(world, plan),
+        *_within_limits(world, plan),
+        *_neighbours(world, found),
+    ]
+
+
+def waiting(world: World) -> dict[str, Pod]:
+    return {pod.metadata.uid: pod for pod in world.pods if not pod.spec.node_name}
+
+
+def _once(world: World, plan: Plan) -> Iterator[str]:
+    leaving = {site.forms[0].name for site in sites(world, Plan()) if site.leaving and site.forms}
+    may_move = {pod.metadata.uid for pod in world.pods if pod.spec.node_name in leaving}
+    named = [pod.metadata.uid for group in (*plan.claims, *plan.existing) for pod in group.pods]
+    named += [item.pod.metadata.uid for item in plan.unplaced]
+    owed = sorted(waiting(world))
+    if sorted(uid for uid in named if uid not in may_move) != owed or len(named) != len(set(named)):
+        yield f"pods are not planned exactly once: {sorted(named)} of {owed}"
+    for item in plan.unplaced:
+        if not item.reasons:
+            yield f"{item.pod.metadata.name} stays waiting without a reason"
+    names = [item.name for item in plan.claims] + [claim.metadata.name for claim in world.claims]
+    if len(set(names)) != len(names):
+        yield f"a claim name is used twice: {names}"
+
+
+def _on_sites(world: World, plan: Plan, found: Sequence[Site]) -> Iterator[str]:
+    open_keys = {site.key for site in found if not site.leaving}
+    for placement in plan.existing:
+        if placement.key not in open_keys:
+            yield f"{placement.node} is not there or leaves"
+    for site in found:
+        told: set[str] = set()
+        for form in site.forms if site.planned else ():
+            told.update(
+                f"{pod.metadata.name}: {why}" for pod in site.planned for why in misfits(pod, form, world.disks)
+            )
+            told.update(f"{form.type}: {why}" for why in crowding(site.planned, form, world.disks))
+        yield from (f"{site.key}: {why}" for why in sorted(told))
+
+
+def _claims(world: World, plan: Plan) -> Iterator[str]:
+    pools = {pool.metadata.name: pool for pool in world.pools}
+    for item in plan.claims:
+        pool = pools[item.node_pool]
+        template = pool.spec.template
+        own = forms_of_claim(world, item.claim, item.instance_types)
+        if {form.type for form in own} != set(item.instance_types) or not own:
+            yield f"{item.name} names types that cannot be bought: {item.instance_types}"
+        for key, operator, values in expressions(template.spec.requirements):
+            if not all(accepts(operator, values, form.labels.get(key)) for form in own):
+                yield f"{item.name} leaves the requirements of its pool on {key}"
+        yield from (f"{item.name} offers too few values of {key}" for key in lacking_values(pool, own))
+        if item.claim.spec.taints != template.spec.taints:
+            yield f"{item.name} has other taints than its pool"
+        if any(item.claim.metadata.labels.get(key) != value for key, value in template.metadata.labels.items()):
+            yield f"{item.name} lacks labels of its pool"
+        if item.claim.metadata.labels.get(POOL) != item.node_pool:
+            yield f"{item.name} is labelled with another pool than {item.node_pool}"
+
+
+def lacking_values(pool: NodePool, own: Sequence[Machine]) -> Iterator[str]:
+    """Labels of which machines of a claim have fewer values than the pool's minValues."""
+    for item in pool.spec.template.spec.requirements:
+        values = {form.labels[item.key] for form in own if item.key in form.labels}
+        if item.min_values and len(values) < item.min_values:
+            yield item.key
+
+
+# -- limits ---------------------------------------------------------------------------------------------------------------
+
+
+def largest(own: Iterable[Machine]) -> Amounts:
+    """What machines of a claim weigh against limits at worst."""
+    return {**most(*(form.capacity for form in own)), "nodes": Fraction(1)}
+
+
+def remaining(world: World, plan: Plan) -> dict[str, Amounts]:
+    """What is left of every pool's limits once each claim has become the largest it may."""
+    left = {pool.metadata.name: amounts(pool.spec.limits) for pool in world.pools}
+    for pool, spent in (*_spent(world), *_planned(world, plan.claims)):
+        if pool in left:
+            left[pool] = minus(left[pool], spent)
+    return left
+
+
+def _spent(world: World) -> Iterator[tuple[str, Amounts]]:
+    claim_of = {claim.status.provider_id: claim for claim in world.claims if claim.status.provider_id}
+    for node in world.nodes:
+        claim = claim_of.pop(node.spec.provider_id, None)
+        if (claim if claim is not None else node).metadata.deletion_timestamp is None:
+            yield node.metadata.labels.get(POOL, ""), {**amounts(node.status.capacity), "nodes": Fraction(1)}
+    for claim in world.claims:
+        if claim.metadata.deletion_timestamp is None:
+            pool = claim.metadata.labels.get(POOL, "")
+            if not claim.status.provider_id:
+                yield pool, largest(forms_of_claim(world, claim))
+            elif claim.status.provider_id in claim_of:
+                yield pool, {**amounts(claim.status.capacity), "nodes": Fraction(1)}
+
+
+def _planned(world: World, claims: Iterable[PlannedClaim]) -> Iterator[tuple[str, Amounts]]:
+    for item in claims:
+        yield item.node_pool, largest(forms_of_claim(world, item.claim, item.instance_types))
+
+
+def _within_limits(world: World, plan: Plan) -> Iterator[str]:
+    left = remaining(world, plan)
+    for pool in sorted({item.node_pool for item in plan.claims}):
+        if any(amount < 0 for amount in left[pool].values()):
+            yield f"pool {pool} may exceed its limits: {left[pool]} left"
+
+
+# -- neighbours -----------------------------------------------------------------------------------------------------------
+
+
+def _neighbours(world: World, found: Sequence[Site]) -> Iterator[str]:
+    everybody = [pod for site in found for pod in (*site.bound, *site.planned)]
+    if not any(keys_of(pod) for pod in everybody):
+        return
+    told: set[str] = set()
+    for choice in scenes(found, everybody):
+        told.update(_unbindable(world, choice))
+    yield from sorted(told)
+
+
+def keys_of(pod: Pod) -> set[str]:
+    """Labels by which the pod looks at its neighbours."""
+    terms = (*near(pod.spec), *far(pod.spec), *spreads(pod.spec))
+    return {term.topology_key for term in terms}
+
+
+def _telling(pods: Iterable[Pod]) -> set[str]:
+    """Labels that make a difference between neighbours: topology keys, and what pods that spread want of nodes."""
+    found: set[str] = set()
+    for pod in pods:
+        found |= keys_of(pod)
+        if spreads(pod.spec):
+            found |= set(pod.spec.node_selector)
+            found |= {entry.key for term in required_terms(pod.spec) or () for entry in term.match_expressions}
+    return found
+
+
+#: One form for every site.
+Choice = list[tuple[Site, Machine]]
+
+
+def scenes(found: Sequence[Site], pods: Iterable[Pod]) -> Iterator[Choice]:
+    """Choices of forms that differ in something neighbours are told by: all, or some of all where they are too many."""
+    telling = sorted(_telling(pods))
+    there = [site for site in found if site.forms]
+    different = [
+        list({tuple(form.labels.get(key) for key in telling): form for form in site.forms}.values()) for site in there
+    ]
+    if prod(map(len, different)) <= SCENES:
+        yield from (list(zip(there, choice, strict=True)) for choice in product(*different))
+        return
+    draw = Random(len(there))
+    for turn in range(SCENES):
+        in_turn = turn < max(map(len, different))
+        yield [
+            (site, own[turn % len(own)] if in_turn else draw.choice(own))
+            for site, own in zip(there, different, strict=True)
+        ]
+
+
+def _unbindable(world: World, choice: Choice) -> list[str]:
+    """Who cannot be bound in any order; empty where an order is found."""
+    machines = [form for _, form in choice]
+    bound = [(pod, form) for site, form in choice for pod in site.bound]
+    planned = [(pod, form) for site, form in choice for pod in site.planned]
+    # Who looks at neighbours goes first: whoever does not passes at any time, and may only be in the others' way.
+    planned.sort(key=lambda item: not keys_of(item[0]))
+    search = _Search(world.namespaces, machines, [(_kind(pod), pod, form) for pod, form in planned])
+    return search.stuck(bound)
+
+
+def _kind(pod: Pod) -> tuple[object, ...]:
+    """Pods of one kind on one machine are the same to everybody."""
+    affinity = pod.spec.affinity
+    return (pod.metadata.namespace, tuple(sorted(pod.metadata.labels.items())), repr(affinity), repr(spreads(pod.spec)))
+
+
+@dataclass
+class _Search:
+    """Depth-first search for an order; what was left to bind when it failed is not tried again."""
+
+    namespaces: Namespaces
+    machines: Sequence[Machine]
+    planned: Sequence[tuple[object, Pod, Machine]]
+    failed: set[tuple[object, ...]] = field(default_factory=set)
+    steps: int = 0
+    #: What was said where the fewest pods were left.
+    said: list[str] = field(default_factory=lambda: ["no order was found"])
+    fewest: float = inf
+
+    def stuck(self, bound: list[Bound]) -> list[str]:
+        return [] if self._binds(bound, list(range(len(self.planned)))) else self.said
+
+    def _binds(self, bound: list[Bound], left: list[int]) -> bool:
+        if not left:
+            return True
+        state = tuple(sorted((repr(self.planned[item][0]), self.planned[item][2].name) for item in left))
+        self.steps += 1
+        if state in self.failed or self.steps > _STEPS:
+            return False
+        self.failed.add(state)
+        scene = Scene(self.machines, bound, self.namespaces)
+        tried: set[object] = set()
+        told: list[str] = []
+        for item in left:
+            kind, pod, machine = self.planned[item]
+            if (kind, machine.name) in tried:
+                continue
+            tried.add((kind, machine.name))
+            why = next(scene.objections(pod, machine), None)
+            if why is not None:
+                told.append(f"{pod.metadata.name} on {machine.name} {_place(machine, pod)}: {why}")
+            elif self._binds([*bound, (pod, machine)], [other for other in left if other != item]):
+                return True
+        if told and len(left) < self.fewest:
+            self.said, self.fewest = told, len(left)
+        return False
+
+
+def _place(machine: Machine, pod: Pod) -> str:
+    return "/".join(machine.labels.get(key, "-") for key in sorted(keys_of(pod)))
+
+
+# -- a place for a pod that was left out --------------------------------------------------------------------------------
+
+
+def room(world: World, plan: Plan, pod: Pod) -> str | None:
+    """A place the pod could have had beside everything the plan places, in every scene; None where there is none.
+
+    Looked at are machines that exist, and a fresh one of every pool, type and offering within what limits leave. In two things
+    that is stricter than the scheduler: domains pools could offer count as there and empty when a pod spreads, sold out or not
+    (SCH-490), and whoever is to be far from somebody by a label needs a machine that has it (SCH-493, SCH-561).
+    """
+    found = sites(world, plan)
+    everybody = [pod, *(other for site in found for other in (*site.bound, *site.planned))]
+    choices = list(scenes(found, everybody))
+    universe = _universe(world, everybody)
+    for site in found:
+        if not site.leaving and site.key not in {item.name for item in plan.claims} and _holds(world, site, pod):
+            places = [(choice, form) for choice in choices for other, form in choice if other is site]
+            if all(not _objections(world, choice, universe, pod, form) for choice, form in places):
+                return f"machine {site.key}"
+    for name, form in _fresh(world, plan, pod):
+        if all(not _objections(world, choice, universe, pod, form) for choice in choices):
+            return f"{form.type} of pool {name} as {dict(form.labels)}"
+    return None
+
+
+def _holds(world: World, site: Site, pod: Pod) -> bool:
+    return bool(site.forms) and all(
+        not any(misfits(pod, form, world.disks)) and not any(crowding((*site.planned, pod), form, world.disks))
+        for form in site.forms
+    )
+
+
+def _objections(
+    world: World, choice: Choice, universe: Mapping[str, frozenset[str]], pod: Pod, form: Machine
+) -> list[str]:
+    machines = [other for _, other in choice]
+    bound = [(other, where) for site, where in choice for other in (*site.bound, *site.planned)]
+    unlabelled = sorted(_avoiding(world, pod, [other for other, _ in bound]) - form.labels.keys())
+    if unlabelled:
+        return [f"the node has no label {unlabelled[0]} to be far from somebody by"]
+    scene = Scene([*machines, form], bound, world.namespaces, universe)
+    return list(scene.objections(pod, form))
+
+
+def _avoiding(world: World, pod: Pod, others: Iterable[Pod]) -> set[str]:
+    """Labels by which the pod and others avoid each other."""
+    theirs = (
+        term.topology_key
+        for other in others
+        for term in far(other.spec)
+        if term_selects(term, other, pod, world.namespaces)
+    )
+    return {*theirs, *(term.topology_key for term in far(pod.spec))}
+
+
+def _universe(world: World, pods: Iterable[Pod]) -> dict[str, frozenset[str]]:
+    """Values pools could give to the labels pods look at, and a host that is always new."""
+    found: dict[str, frozenset[str]] = {HOST: frozenset(("a-new-host",))}
+    for key in {key for pod in pods for key in keys_of(pod)} - {HOST}:
+        found[key] = frozenset(
+            form.labels[key]
+            for pool in world.pools
+            for own in _customs(world, pool, ())
+            for item in world.types_of(pool.metadata.name)
+            for form in forms(world, item, _asked(pool), own, (), sold=False)
+            if key in form.labels
+        )
+    return found
+
+
+def _asked(pool: NodePool) -> tuple[Expression, ...]:
+    return expressions(pool.spec.template.spec.requirements)
+
+
+def _fresh(world: World, plan: Plan, pod: Pod) -> Iterator[tuple[str, Machine]]:
+    """Fresh machines that hold the pod alone, by pool."""
+    left = remaining(world, plan)
+    for pool in world.pools:
+        if pool.metadata.deletion_timestamp is None and pool.spec.replicas is None:
+            for form in fresh(world, pool, left[pool.metadata.name], pod, pod_expressions(pod.spec)):
+                if not any(misfits(pod, form, world.disks)):
+                    yield pool.metadata.name, form
+
+
+def pod_expressions(spec: PodSpec) -> tuple[Expression, ...]:
+    """What a pod says of labels at all: a fresh machine of a pool that leaves a label open takes one of those values."""
+    terms = required_terms(spec) or ()
+    return (
+        *((key, "In", (value,)) for key, value in spec.node_selector.items()),
+        *(entry for term in terms for entry in expressions(term.match_expressions)),
+    )
+
+
+def fresh(
+    world: World,
+    pool: NodePool,
+    left: Amounts,
+    pod: Pod,
+    mentioned: Sequence[Expression],
+    wanted: Sequence[Expression] = (),
+) -> Iterator[Machine]:
+    """Machines of a pool that can be bought for the pod alone within what limits leave, each meeting all that is wanted."""
+    if any(amount < 0 for amount in left.values()):
+        return
+    taints = tuple(item.as_taint() for item in pool.spec.template.spec.taints)
+    for own in _customs(world, pool, mentioned):
+        if not all(
+            accepts(op, values, own.get(key)) for key, op, values in wanted if key not in world.well_known | {POOL}
+        ):
+            continue
+        if not all(accepts(op, values, own[POOL]) for key, op, values in wanted if key == POOL):
+            continue
+        asked = tuple(entry for entry in (*_asked(pool), *wanted) if entry[0] in world.well_known - {POOL})
+        found: list[Machine] = []
+        for item in world.types_of(pool.metadata.name):
+            each = list(forms(world, item, asked, own, taints, sold=True))
+            spent = {name: each[0].capacity.get(name, Fraction(name == "nodes")) for name in left} if each else {}
+            if all(spent[name] <= left[name] for name in spent):
+                found += [form for form in each if not any(crowding((pod,), form, world.disks))]
+        if not any(lacking_values(pool, found)):
+            yield from found
+
+
+def _customs(world: World, pool: NodePool, mentioned: Sequence[Expression]) -> Iterator[dict[str, str]]:
+    """Labels a machine of the pool may get from the pool itself: those it sets, with a value for each it leaves open."""
+    own = {**pool.spec.template.metadata.labels, POOL: pool.metadata.name, HOST: f"new-{pool.metadata.name}"}
+    asked = [entry for entry in _asked(pool) if entry[0] not in world.well_known and entry[0] not in own]
+    keys = sorted({entry[0] for entry in asked})
+    possible: list[list[str | None]] = []
+    for key in keys:
+        said = [entry for entry in (*asked, *mentioned) if entry[0] == key]
+        candidates = [*sorted({value for _, _, values in said for value in values}), "any-other", None]
+        pool_says = [(op, values) for name, op, values in asked if name == key]
+        possible.append([v for v in candidates if all(accepts(op, values, v) for op, values in pool_says)])
+    for choice in product(*possible):
+        yield {**own, **{key: value for key, value in zip(keys, choice, strict=True) if value is not None}}

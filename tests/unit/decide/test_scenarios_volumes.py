@@ -1,0 +1,119 @@
+"""Where volumes let pods run, in whole plans (SCH §18)."""
+
+from __future__ import annotations
+
+import pytest
+
+from karpenter.api.core import Affinity, PodAffinity, PodAffinityTerm
+from karpenter.api.meta import LabelSelector
+from karpenter.model import labels
+from support.builders import (
+    affinity,
+    asked,
+    categories,
+    details,
+    existing,
+    expr,
+    left,
+    machine,
+    node_pool,
+    plan,
+    pod,
+    sizes,
+    term,
+)
+from support.disks import DRIVER, csi_node, pv, pvc, storage_class, user, zonal
+
+POOL = node_pool()
+
+
+@pytest.mark.parametrize(
+    ("objects", "named"),
+    [
+        pytest.param((), "getting persistent volume claim", id="missing"),
+        pytest.param((pvc("disk", "gone"),), "failed to validate pvc", id="volume-gone"),
+        pytest.param((pvc("disk", storage_class="none"),), "failed to get storage class", id="class-gone"),
+        pytest.param((pvc("disk", phase="Lost"),), "non-existent persistentvolume", id="lost"),
+        pytest.param((pvc("disk"),), "must define a storage class", id="no-class"),
+    ],
+)
+def test_a_pod_whose_volume_cannot_be_had_waits_and_others_are_served(objects: tuple[object, ...], named: str) -> None:
+    """S-130, S-142"""
+    result = plan(POOL, objects, user("p", "disk", requests={"cpu": "1"}), pod("q", {"cpu": "1"}))
+    assert (left(result), categories(result), sizes(result)) == (["p"], {"volume"}, [1])
+    assert named in details(result)
+
+
+def test_a_class_and_a_selector_that_share_no_zone_leave_no_place() -> None:
+    """S-132"""
+    found = storage_class("standard", {labels.ZONE: ("z1", "z3")})
+    waiting = user("p", "disk", node_selector={labels.ZONE: "z2"})
+    assert left(plan(POOL, found, pvc("disk", storage_class="standard"), waiting)) == ["p"]
+
+
+def test_a_volume_elsewhere_than_the_selector_leaves_no_place() -> None:
+    """S-133"""
+    waiting = user("p", "disk", node_selector={labels.ZONE: "z1"})
+    assert left(plan(POOL, zonal("v", "z3"), pvc("disk", "v"), waiting)) == ["p"]
+
+
+def test_a_machine_is_bought_where_the_volume_is() -> None:
+    """S-137: also when the pod's own terms are relaxed."""
+    wishes = affinity(preferred=[(1, term(expr(labels.ZONE, "In", "z9")))])
+    result = plan(POOL, zonal("v", "z2"), pvc("disk", "v"), user("p", "disk", affinity=wishes))
+    assert asked(result, labels.ZONE) == [("In", ("z2",))]
+
+
+def test_a_machine_elsewhere_is_no_place_for_a_pod_with_a_volume() -> None:
+    there = [machine(name, {"cpu": "4"}, labels={labels.ZONE: zone}) for name, zone in (("a", "z1"), ("b", "z3"))]
+    result = plan(POOL, there, zonal("v", "z3"), pvc("disk", "v"), user("p", "disk", requests={"cpu": "1"}))
+    assert existing(result) == {"b": 1}
+
+
+def test_a_local_volume_binds_to_no_host_and_a_network_volume_to_its_own() -> None:
+    """S-134, S-135"""
+    host = term(expr(labels.HOSTNAME, "In", "gone"))
+    assert sizes(plan(POOL, pv("v", host, local={"path": "/disk"}), pvc("disk", "v"), user("p", "disk"))) == [1]
+    assert left(plan(POOL, pv("v", host), pvc("disk", "v"), user("p", "disk"))) == ["p"]
+
+
+def test_volumes_in_one_of_two_zones_leave_room_for_anti_affinity() -> None:
+    """S-136"""
+    apart = Affinity(
+        pod_anti_affinity=PodAffinity(
+            required=(
+                PodAffinityTerm(topology_key=labels.ZONE, label_selector=LabelSelector(match_labels={"app": "db"})),
+            )
+        )
+    )
+    pods = [
+        user(name, f"disk-{name}", affinity=apart, meta={"labels": {"app": "db"}})  # type: ignore[arg-type]
+        for name in ("a", "b")
+    ]
+    disks = [item for name in ("a", "b") for item in (zonal(f"v-{name}", "z1", "z2"), pvc(f"disk-{name}", f"v-{name}"))]
+    result = plan(POOL, disks, pods)
+    assert sorted(asked(result, labels.ZONE)) == [("In", ("z1",)), ("In", ("z2",))]
+
+
+def test_a_claim_shared_by_many_is_attached_once() -> None:
+    """S-138"""
+    there = machine("n", {"cpu": "100", "pods": "200"}, labels={labels.ZONE: "z1"})
+    many = [user(f"p{number}", "disk", requests={"cpu": "10m"}) for number in range(100)]
+    result = plan(POOL, there, csi_node("n", **{DRIVER: 1}), zonal("v", "z1"), pvc("disk", "v"), many)
+    assert existing(result) == {"n": 100}
+
+
+def test_a_machine_takes_as_many_volumes_as_its_driver_attaches() -> None:
+    """SCH-470"""
+    there = machine("n", {"cpu": "100", "pods": "200"}, labels={labels.ZONE: "z1"})
+    disks = [item for n in range(5) for item in (zonal(f"v{n}", "z1"), pvc(f"disk{n}", f"v{n}"))]
+    many = [user(f"p{n}", f"disk{n}", requests={"cpu": "10m"}) for n in range(5)]
+    result = plan(POOL, there, csi_node("n", **{DRIVER: 3}), disks, many)
+    assert (existing(result), sum(sizes(result))) == ({"n": 3}, 2)
+
+
+def test_replicas_with_disks_of_their_own_share_a_machine() -> None:
+    """SCH-900.1: the claims of a StatefulSet have different names and mean the same."""
+    disks = [item for n in range(4) for item in (zonal(f"v{n}", "z1"), pvc(f"disk{n}", f"v{n}"))]
+    result = plan(POOL, disks, [user(f"p{n}", f"disk{n}", requests={"cpu": "200m"}) for n in range(4)])
+    assert sizes(result) == [4]

@@ -4,17 +4,21 @@ is creating it once."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from karpenter.api.core import Pod
-from karpenter.api.karpenter import ClaimResources, NodeClaim, NodeClaimSpec
+from karpenter.api.karpenter import ClaimResources, NodeClaim, NodeClaimSpec, NodeSelectorRequirementWithMinValues
 from karpenter.api.meta import ObjectMeta, OwnerReference
+from karpenter.catalog.index import TypeSet, set_of
+from karpenter.catalog.types import Offering
 from karpenter.decide.plan import PlannedClaim
 from karpenter.decide.provision.packing import Claim, Demand
 from karpenter.decide.provision.templates import labels_of
 from karpenter.model import hashing, labels
 from karpenter.model import resources as res
 from karpenter.model.requirements import LARGEST_INTEGER, Op, Requirement, Requirements, to_wire
+from karpenter.model.resources import Resources
 
 #: Instance types kept on a claim (SCH-617).
 KEPT_TYPES = 600
@@ -28,6 +32,7 @@ def planned_claims(
 ) -> tuple[PlannedClaim, ...]:
     """The claims of a packing as objects, each with its own pods. ``taken_names`` belong to claims that exist."""
     next_pod = [0] * len(demands)
+    moulds: dict[tuple[int, Requirements, TypeSet], _Mould] = {}
     planned = []
     for claim in claims:
         pods: list[Pod] = []
@@ -35,21 +40,50 @@ def planned_claims(
             start = next_pod[position]
             pods += demands[position].pods[start : start + count]
             next_pod[position] = start + count
-        planned.append(_planned(claim, tuple(pods), taken_names))
+        shape = (id(claim.template), claim.requirements, claim.types)
+        mould = moulds.get(shape)
+        if mould is None:
+            mould = moulds[shape] = _mould(claim)
+        planned.append(_planned(claim, mould, tuple(pods), taken_names))
     return tuple(planned)
 
 
-def _planned(claim: Claim, pods: tuple[Pod, ...], taken_names: Collection[str]) -> PlannedClaim:
-    index = claim.template.index
-    prices = claim.prices
+@dataclass(frozen=True, eq=False)
+class _Mould:
+    """What claims with the same requirements and types have in common: names of the types kept, cheapest first, and the rest."""
+
+    instance_types: tuple[str, ...]
+    cheapest: Offering
+    requirements: tuple[NodeSelectorRequirementWithMinValues, ...]
+    daemon_requests: Resources
+    annotations: Mapping[str, str]
+
+
+def _mould(claim: Claim) -> _Mould:
+    template = claim.template
+    index = template.index
     kept = index.cheapest(claim.requirements, claim.types, KEPT_TYPES)
-    names = tuple(index.types[position].name for position in kept)
+    names = tuple([index.types[position].name for position in kept])
+    return _Mould(
+        instance_types=names,
+        cheapest=claim.prices.offering[kept[0]],
+        requirements=to_wire(_final_requirements(claim, kept, names)),
+        daemon_requests=template.least_overhead(claim.types),
+        annotations={
+            **template.pool.spec.template.metadata.annotations,
+            labels.NODE_POOL_HASH: hashing.node_pool_hash(template.pool),
+            labels.NODE_POOL_HASH_VERSION: hashing.NODE_POOL_HASH_VERSION,
+        },
+    )
+
+
+def _planned(claim: Claim, mould: _Mould, pods: tuple[Pod, ...], taken_names: Collection[str]) -> PlannedClaim:
     name = _name(claim.template.name, pods, taken_names)
     return PlannedClaim(
-        claim=_object(claim, name, kept),
+        claim=_object(claim, mould, name),
         node_pool=claim.template.name,
-        instance_types=names,
-        cheapest=prices.offering[kept[0]],
+        instance_types=mould.instance_types,
+        cheapest=mould.cheapest,
         pods=pods,
     )
 
@@ -66,19 +100,15 @@ def _name(pool: str, pods: tuple[Pod, ...], taken_names: Collection[str]) -> str
         attempt += 1
 
 
-def _object(claim: Claim, name: str, kept: Sequence[int]) -> NodeClaim:
+def _object(claim: Claim, mould: _Mould, name: str) -> NodeClaim:
     template = claim.template
     pool, spec = template.pool, template.pool.spec.template.spec
-    requirements = _final_requirements(claim, kept)
-    overhead = template.least_overhead(claim.types)
     return NodeClaim(
         metadata=ObjectMeta(
             name=name,
             labels={**labels_of(pool), **dict(_custom_labels(claim, name))},
             annotations={
-                **pool.spec.template.metadata.annotations,
-                labels.NODE_POOL_HASH: hashing.node_pool_hash(pool),
-                labels.NODE_POOL_HASH_VERSION: hashing.NODE_POOL_HASH_VERSION,
+                **mould.annotations,
                 labels.MIN_VALUES_RELAXED: "true" if claim.min_values_relaxed else "false",
             },
             finalizers=(labels.TERMINATION_FINALIZER,),
@@ -93,9 +123,9 @@ def _object(claim: Claim, name: str, kept: Sequence[int]) -> NodeClaim:
             ),
         ),
         spec=NodeClaimSpec(
-            requirements=to_wire(requirements),
+            requirements=mould.requirements,
             node_class_ref=spec.node_class_ref,
-            resources=ClaimResources(requests=res.to_wire(res.add(claim.requests, overhead))),
+            resources=ClaimResources(requests=res.to_wire(res.add(claim.requests, mould.daemon_requests))),
             taints=spec.taints,
             startup_taints=spec.startup_taints,
             expire_after=spec.expire_after,
@@ -104,10 +134,9 @@ def _object(claim: Claim, name: str, kept: Sequence[int]) -> NodeClaim:
     )
 
 
-def _final_requirements(claim: Claim, kept: Sequence[int]) -> Requirements:
+def _final_requirements(claim: Claim, kept: Sequence[int], kept_names: Sequence[str]) -> Requirements:
     """SCH-620: without what only the simulation needs, with the kept types and the capacity types they can be bought in."""
-    index = claim.template.index
-    names = frozenset(index.types[position].name for position in kept)
+    names = frozenset(kept_names)
     fewest = claim.requirements[labels.INSTANCE_TYPE].min_values if labels.INSTANCE_TYPE in claim.requirements else None
     own = claim.requirements.without({*labels.SIMULATION_ONLY, labels.HOSTNAME, labels.INSTANCE_TYPE})
     result = own.intersect(Requirements((Requirement(labels.INSTANCE_TYPE, False, names, min_values=fewest),)))
@@ -123,11 +152,11 @@ def _capacity_types(claim: Claim, kept: Sequence[int]) -> Iterator[str]:
     """Capacity types of the available offerings the claim accepts, over the kept types."""
     wanted = claim.requirements.of(labels.CAPACITY_TYPE)
     index = claim.template.index
+    held = set_of(kept)
     for capacity_type in (labels.ON_DEMAND, labels.RESERVED, labels.SPOT):
         if wanted.allows(capacity_type):
             only = Requirements((Requirement(labels.CAPACITY_TYPE, False, frozenset((capacity_type,))),))
-            buyable = index.buyable(claim.requirements.intersect(only))
-            if any(buyable >> position & 1 for position in kept):
+            if index.buyable(claim.requirements.intersect(only)) & held:
                 yield capacity_type
 
 

@@ -154,6 +154,8 @@ class Settling:
         self._options: dict[Place, tuple[tuple[Option, ...], Rules | None]] = {}
         #: Of each constraint by host, how many pods it means are asked of new machines.
         self._coming: defaultdict[Constraint, int] = defaultdict(int)
+        #: And in which cells.
+        self._cells_of: defaultdict[Constraint, set[tuple[tuple[str, str | None], ...]]] = defaultdict(set)
         self._steps: dict[tuple[Kin, int], _Step] = {}
         for machine in field.machines:
             machine.start_over()
@@ -296,12 +298,18 @@ class Settling:
             self._ledger.met(step.kin.company, count)
             for constraint in step.rules.met if step.rules is not None else ():
                 self._coming[constraint] += count
+                self._cells_of[constraint].add(_values(step, cell))
         return count
+
+    def _comes(self, constraint: Constraint, step: _Step, cell: Cell) -> bool:
+        """Whether somebody the constraint means may come to a machine of this cell."""
+        own = dict(_values(step, cell))
+        return any(all(own.get(key, value) == value for key, value in there) for there in self._cells_of[constraint])
 
     def askable(self, step: _Step, cell: Cell) -> int:
         """How many more may be asked of new machines at a place."""
         for constraint, itself in step.rules.near if step.rules is not None else ():
-            if not self._coming[constraint] and not (itself and constraint in self.founding):
+            if not self._comes(constraint, step, cell) and not (itself and constraint in self.founding):
                 return 0
         place = (step.kin, step.number, cell)
         cap = self._caps.get(place)
@@ -368,7 +376,7 @@ class Settling:
         return room
 
     def options_in(self, step: _Step, cell: Cell) -> tuple[Option, ...]:
-        """Ways to buy in a cell; what a new machine would have to lack cannot be bought."""
+        """Ways to buy in a cell; a label a machine has to lack is one its pool never gives."""
         assert step.asking is not None
         pinned = self._market.pinned(step.variant, pins(step.asking, cell))
         options = self._market.options(step.kin.pod_class, pinned)
@@ -392,9 +400,21 @@ class Settling:
         step = self._step(kin, number)
         capped = any(place[0] is kin for place in self._caps)
         options = self._market.options(kin.pod_class, step.variant)
+        if options and capped and not any(option.template.pool.spec.limits for option in options):
+            # Only limits and affinity by host leave pods out of a packing.
+            near = [constraint for constraint, _ in step.rules.near] if step.rules is not None else []
+            return Failed(kin, step.variant, tuple(pods), self._obstacles(step, near), capped)
         if not options or capped:
             return Failed(kin, step.variant, tuple(pods), capped=capped)
         return self._blocked(step, tuple(pods))
+
+    def _reachable(self, asking: Asking, key: str) -> set[str | None]:
+        """What a label may be on a machine to be bought for the kin."""
+        lacking = key not in asking.required_keys and self._domains.some_lack(key)
+        return {*self._domains.sold(key), *((None,) if lacking else ())}
+
+    def _obstacles(self, step: _Step, constraints: Sequence[Constraint]) -> str:
+        return next((self._ledger.obstacle(constraint, step.variant.firm) for constraint in constraints), "")
 
     def _blocked(self, step: _Step, pods: tuple[Pod, ...]) -> Failed:
         """Machines could be bought, so it is company that keeps the pods waiting."""
@@ -402,7 +422,7 @@ class Settling:
         if asking is not None:
             open_to, closed = self._ledger.open_to(asking), self._ledger.closed(asking)
             for constraint, _ in asking.stated:
-                if not open_to[asking.place[constraint.key]]:
+                if not open_to[asking.place[constraint.key]] & self._reachable(asking, constraint.key):
                     return Failed(kin, step.variant, pods, self._ledger.obstacle(constraint, asking.firm))
             allowed = [c for c in self._cells(step, asking) if _allows(c, open_to, closed)]
             for cell in allowed:
@@ -500,7 +520,9 @@ class _Cells:
         if holding:
             return holding[:1]
         buyable = [
-            (settling.market.price(options), cell) for cell in cells if (options := settling.options_in(step, cell))
+            (settling.market.price(options), cell)
+            for cell in cells
+            if settling.askable(step, cell) and (options := settling.options_in(step, cell))
         ]
         if buyable:
             return [min(buyable, key=lambda item: (item[0], _name(item[1])))[1]]
@@ -524,6 +546,11 @@ def _allows(cell: Cell, open_to: Mapping[int, set[str | None]], closed: Mapping[
     return all(cell[place] in domains for place, domains in open_to.items()) and not any(
         cell[place] in domains for place, domains in closed.items()
     )
+
+
+def _values(step: _Step, cell: Cell) -> tuple[tuple[str, str | None], ...]:
+    """A cell's values with their keys."""
+    return tuple(zip(step.asking.keys, cell, strict=True)) if step.asking is not None else ()
 
 
 def _name(cell: Cell) -> tuple[str, ...]:

@@ -11,11 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from karpenter.catalog.index import TypeIndex, TypeSet
 from karpenter.cluster.terms import NodeFilter, Relation, Term
 from karpenter.decide.provision.company import Company, Constraint, Scene
 from karpenter.decide.provision.templates import Template
 from karpenter.model import labels, taints
-from karpenter.model.requirements import Requirement, Requirements
+from karpenter.model.requirements import Op, Requirement, Requirements, compatible
 
 #: A value for each key that matters to a kin, in the order of its keys; None: the node lacks the label.
 Cell = tuple[str | None, ...]
@@ -29,18 +30,69 @@ class Domains:
     def __init__(self, scene: Scene, templates: Sequence[Template]) -> None:
         self._scene = scene
         self._templates = templates
-        self._known: dict[tuple[str, NodeFilter | None], frozenset[str]] = {}
+        self._there: dict[tuple[str, NodeFilter | None], frozenset[str]] = {}
+        self._to_come: dict[tuple[str, NodeFilter], frozenset[str]] = {}
         self._sold: dict[str, frozenset[str]] = {}
+        self._sales: dict[int, dict[Requirements, TypeSet]] = {}
         self._lacking: dict[str, bool] = {}
 
     def known(self, term: Term) -> frozenset[str]:
-        """The domains a spread constraint compares (SCH-490 to SCH-492)."""
+        """The domains of nodes that a constraint counts, and of machines of that kind that pools could have (SCH-490 to SCH-492).
+
+        As in kube-scheduler the constraint's own policies decide, not what its pods insist on besides (unlike SCH-547).
+        """
+        return self._on_nodes(term) | self._coming(term)
+
+    def _on_nodes(self, term: Term) -> frozenset[str]:
         place = (term.key, term.counted)
-        known = self._known.get(place)
+        known = self._there.get(place)
         if known is None:
-            there = self._scene.values(term.key, term.counted)
-            sold = [template.values(term.key) for template in self._templates if _counts_new(term.counted, template)]
-            known = self._known[place] = there.union(*sold)
+            known = self._there[place] = self._scene.values(term.key, term.counted)
+        return known
+
+    def _coming(self, term: Term) -> frozenset[str]:
+        if term.counted is None:
+            return self.sold(term.key)
+        place = (term.key, term.counted)
+        known = self._to_come.get(place)
+        if known is None:
+            found = (self._offered(template, term.key, term.counted) for template in self._templates)
+            known = self._to_come[place] = frozenset().union(*found)
+        return known
+
+    def _offered(self, template: Template, key: str, counted: NodeFilter) -> frozenset[str]:
+        """The domains in which a pool could have machines that a constraint counts."""
+        if counted.tolerations is not None and taints.untolerated(template.taints, counted.tolerations):
+            return frozenset()
+        if not all(key == labels.HOSTNAME or template.values(key) for key in counted.keys):
+            return frozenset()
+        if counted.alternatives is None:
+            return template.values(key)
+        return frozenset().union(*(self._offered_to(template, key, asked) for asked in counted.alternatives))
+
+    def _offered_to(self, template: Template, key: str, asked: Requirements) -> frozenset[str]:
+        """The domains in which a pool could have machines for pods that ask so, sold out or not."""
+        index = template.index
+        if not compatible(template.requirements, asked, index.well_known):
+            return frozenset()
+        requirements = template.requirements.intersect(asked)
+        types = template.types & index.matching(requirements) & index.matching(asked)
+        sales = [form for form, on in self._sales_of(index).items() if on & types and key in form]
+        if sales:
+            forms = [form.of(key).values for form in sales if compatible(requirements, form, index.well_known)]
+            return frozenset().union(*forms)
+        own = requirements.of(key)
+        found = index.values(key, types) or (own.values if types and own.operator is Op.IN else ())
+        return frozenset(value for value in found if own.allows(value))
+
+    def _sales_of(self, index: TypeIndex) -> Mapping[Requirements, TypeSet]:
+        """The ways machines are sold, each with the types sold so."""
+        known = self._sales.get(id(index))
+        if known is None:
+            known = self._sales[id(index)] = {}
+            for position, item in enumerate(index.types):
+                for offering in item.offerings:
+                    known[offering.requirements] = known.get(offering.requirements, 0) | 1 << position
         return known
 
     def sold(self, key: str) -> frozenset[str]:
@@ -58,21 +110,12 @@ class Domains:
         return known
 
 
-def _counts_new(counted: NodeFilter | None, template: Template) -> bool:
-    """Whether a constraint would count the pods of a pool's machines (SCH-491)."""
-    if counted is None:
-        return True
-    if counted.tolerations is not None and taints.untolerated(template.taints, counted.tolerations):
-        return False
-    return all(key == labels.HOSTNAME or template.values(key) for key in counted.keys)
-
-
 @dataclass(frozen=True, eq=False)
 class Asking:
     """What one kin asks of domains while some of its terms are active: per key, in the order of ``keys``.
 
-    ``firm`` is what the pods insist on of nodes (SCH-545); ``stated`` come with whether they mean the kin's own pods;
-    ``repelled_by`` are the anti-affinities of others that mean it.
+    ``firm`` is what the pods insist on of nodes (strict in SCH-520); ``stated`` come with whether they mean the kin's own
+    pods; ``repelled_by`` are the anti-affinities of others that mean it.
     """
 
     keys: tuple[str, ...]
@@ -193,18 +236,15 @@ class Ledger:
                 return self._apart(constraint, firm.of(constraint.key))
 
     def _even(self, constraint: Constraint, itself: bool, firm: Requirement) -> set[str | None]:
-        """SCH-547, SCH-548: where one more keeps within the skew; who ignores node affinity compares with all domains
-        there are.
-        """
+        """SCH-547, SCH-548: where one more keeps within the skew."""
         numbers = self.numbers(constraint)
         term = constraint.term
-        ignores = term.counted is not None and term.counted.alternatives is None
-        mine = [domain for domain in self._domains.known(term) if ignores or firm.allows(domain)]
+        mine = self._domains.known(term)
         least = min((numbers.get(domain, 0) for domain in mine), default=0)
         if term.min_domains > len(mine):
             least = 0
         most = term.max_skew + least - itself
-        return {domain for domain in mine if numbers.get(domain, 0) <= most}
+        return {domain for domain in mine if firm.allows(domain) and numbers.get(domain, 0) <= most}
 
     def _near(self, constraint: Constraint, itself: bool, firm: Requirement) -> set[str | None]:
         """SCH-556: where such pods are; for the first of its own kind anywhere, if there is none in the whole cluster."""
@@ -227,19 +267,26 @@ class Ledger:
         """How many pods that the kin should keep even with are in a cell already; its own constraints count before others."""
         own = [c for c, _ in asking.stated if c.term.relation is Relation.SPREAD]
         others = [c for c in asking.met if c.term.relation is Relation.SPREAD and c not in own]
-        return tuple(self.numbers(c).get(cell[asking.place[c.key]] or "", 0) for c in (*own, *others))
+        return tuple(self._number(c, cell[asking.place[c.key]]) for c in (*own, *others))
+
+    def _number(self, constraint: Constraint, domain: str | None) -> int:
+        """Pods in a domain; where there is none, as many as in the emptiest, so that it is no better and no worse."""
+        numbers = self.numbers(constraint)
+        return numbers.get(domain, 0) if domain is not None else min(numbers.values(), default=0)
 
     def obstacle(self, constraint: Constraint, firm: Requirements) -> str:
         """What users read when a constraint leaves no domain (SCH-523)."""
         numbers = self.numbers(constraint) if not constraint.by_host else dict(constraint.numbers)
         known = {*numbers, *(self._domains.known(constraint.term) if not constraint.by_host else ())}
+        sold = self._domains.sold(constraint.key)
         shown = [f"{domain}: {numbers.get(domain, 0)}" for domain in sorted(known)]
         rest = len(shown) - _SHOWN_DOMAINS
         listed = ", ".join(shown[:_SHOWN_DOMAINS]) + (f" and {rest} other(s)" if rest > 0 else "")
         asked = firm.of(constraint.key)
+        offered = Requirement(constraint.key, not sold, sold)
         return (
             f"unsatisfiable topology constraint for {constraint.term.relation}, key={constraint.key} "
-            f"(counts = {listed}, podDomains = {asked}, nodeDomains = {Requirement(constraint.key, True)}"
+            f"(counts = {listed}, podDomains = {asked}, nodeDomains = {offered}"
         )
 
 

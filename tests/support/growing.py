@@ -1,0 +1,111 @@
+"""A cluster that grows plan by plan: every plan is carried out, its machines run and its pods are bound, before the next is made.
+
+Nothing here decides anything: a planned claim becomes a node of its cheapest type in its cheapest offering.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from karpenter.api.core import Pod
+from karpenter.api.karpenter import NodePool
+from karpenter.api.meta import Wire
+from karpenter.catalog.types import InstanceType
+from karpenter.decide.plan import Plan, PlannedClaim
+from karpenter.decide.provision import Options
+from karpenter.model import labels
+from karpenter.model import resources as res
+from support.builders import Types, flatten, machine, plan, replaced
+from support.shapes import STD
+
+
+class Growing:
+    """Objects of a cluster, and how plans change them. Pods that were left out stay waiting."""
+
+    def __init__(self, *objects: object, types: Types = STD, options: Options | None = None) -> None:
+        self._others = [item for item in flatten(objects) if not isinstance(item, Pod)]
+        self._pods: dict[str, Pod] = {item.metadata.uid: item for item in flatten(objects) if isinstance(item, Pod)}
+        self._types = types
+        self._options = options
+        self._nodes: dict[str, Mapping[str, str]] = {}
+
+    def batch(self, *arriving: object) -> Plan:
+        """Plan for these pods and all that still wait, and carry the plan out."""
+        for item in flatten(arriving):
+            assert isinstance(item, Pod)
+            self._pods[item.metadata.uid] = item
+        result = plan(self._others, list(self._pods.values()), types=self._types, options=self._options)
+        for placed in result.existing:
+            self._bind(placed.pods, placed.node)
+        for planned in result.claims:
+            self._others += self._built(planned)
+            self._bind(planned.pods, planned.name)
+        return result
+
+    def change(self, pool: NodePool) -> None:
+        """Put this pool in place of the one of its name, or beside the others."""
+        kept = [i for i in self._others if not (isinstance(i, NodePool) and i.metadata.name == pool.metadata.name)]
+        self._others = [*kept, pool]
+
+    def finish(self) -> None:
+        """The pods that still wait are deleted."""
+        self._pods = {uid: item for uid, item in self._pods.items() if item.spec.node_name}
+
+    def counts(self, key: str = labels.ZONE, app: str | None = None) -> dict[str, int]:
+        """Bound pods by a label of their node, of one app or all; labels of given nodes count as well."""
+        found: dict[str, int] = {}
+        for item in self._bound(app):
+            domain = self._labels_of(item.spec.node_name).get(key, "")
+            found[domain] = found.get(domain, 0) + 1
+        return dict(sorted(found.items()))
+
+    def per_node(self, app: str | None = None) -> list[int]:
+        """How many pods each node with any has, sorted."""
+        return sorted(self.counts(labels.HOSTNAME, app).values())
+
+    def host_of(self, name: str) -> str:
+        """The node a pod is bound to; empty while it waits."""
+        return next(item.spec.node_name for item in self._pods.values() if item.metadata.name == name)
+
+    def domain_of(self, name: str, key: str = labels.ZONE) -> str:
+        """The value a label has on the node a pod is bound to; empty while it waits."""
+        return self._labels_of(self.host_of(name)).get(key, "")
+
+    def _bound(self, app: str | None) -> Iterator[Pod]:
+        for item in self._pods.values():
+            if item.spec.node_name and app in (None, item.metadata.labels.get("app")):
+                yield item
+
+    def _labels_of(self, node: str) -> Mapping[str, str]:
+        found = (i.metadata.labels for i in self._others if i.metadata.name == node)  # type: ignore[attr-defined]
+        return next(found, {})
+
+    def _bind(self, pods: tuple[Pod, ...], node: str) -> None:
+        for item in pods:
+            self._pods[item.metadata.uid] = replaced(  # type: ignore[assignment]
+                item,
+                spec=replaced(item.spec, node_name=node),
+                status=replaced(item.status, phase="Running", conditions=()),
+            )
+
+    def _built(self, planned: PlannedClaim) -> list[Wire]:
+        offered = self._types[planned.node_pool] if isinstance(self._types, Mapping) else self._types
+        kind = next(item for item in offered if item.name == planned.instance_types[0])
+        spec = planned.claim.spec
+        return flatten(
+            machine(
+                planned.name,
+                res.to_wire(kind.allocatable),
+                pool=planned.node_pool,
+                labels=_labels(planned, kind),
+                taints=[item.as_taint() for item in spec.taints],
+            )
+        )
+
+
+def _labels(planned: PlannedClaim, kind: InstanceType) -> dict[str, str]:
+    """What the node is labelled with: by its type, its offering, and what its claim leaves no choice about."""
+    own = {key: min(form.values) for key, form in kind.requirements.items() if form.values}
+    sold = {key: next(iter(form.values)) for key, form in planned.cheapest.requirements.items()}
+    asked = {item.key: item.values[0] for item in planned.claim.spec.requirements if len(item.values) == 1}
+    return {**own, **asked, **sold, **planned.claim.metadata.labels}

@@ -1,0 +1,85 @@
+"""Short words for what pods say about each other: spread constraints, affinity terms, and pods of an app."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from karpenter.api.core import (
+    Affinity,
+    Pod,
+    PodAffinity,
+    PodAffinityTerm,
+    TopologySpreadConstraint,
+    WeightedPodAffinityTerm,
+)
+from karpenter.api.meta import LabelSelector, WireResources
+from karpenter.model import labels
+from support.builders import pods
+
+
+def of_app(name: str) -> LabelSelector:
+    return LabelSelector(match_labels={"app": name})
+
+
+_WEB = of_app("web")
+
+
+def even(
+    key: str = labels.ZONE,
+    skew: int = 1,
+    *,
+    soft: bool = False,
+    selector: LabelSelector | None = _WEB,
+    **fields: object,
+) -> TopologySpreadConstraint:
+    """Spread over the domains of a key; the pods of app ``web`` unless said otherwise."""
+    when = "ScheduleAnyway" if soft else "DoNotSchedule"
+    return TopologySpreadConstraint(
+        max_skew=skew,
+        topology_key=key,
+        when_unsatisfiable=when,
+        label_selector=selector,
+        **fields,  # type: ignore[arg-type]
+    )
+
+
+def to(app: str = "web", key: str = labels.HOSTNAME, **fields: object) -> PodAffinityTerm:
+    """A term about the pods of an app."""
+    return PodAffinityTerm(topology_key=key, label_selector=of_app(app), **fields)  # type: ignore[arg-type]
+
+
+def near(*terms: PodAffinityTerm, wished: Iterable[PodAffinityTerm] = ()) -> PodAffinity:
+    """Required terms, and preferred ones of rising weight, for either direction."""
+    weighted = tuple(WeightedPodAffinityTerm(weight=n, pod_affinity_term=item) for n, item in enumerate(wished, 1))
+    return PodAffinity(required=terms, preferred=weighted)
+
+
+def beside(*terms: PodAffinityTerm, wished: Iterable[PodAffinityTerm] = ()) -> Affinity:
+    """Pod affinity."""
+    return Affinity(pod_affinity=near(*terms, wished=wished))
+
+
+def apart(*terms: PodAffinityTerm, wished: Iterable[PodAffinityTerm] = ()) -> Affinity:
+    """Pod anti-affinity."""
+    return Affinity(pod_anti_affinity=near(*terms, wished=wished))
+
+
+def app_pods(
+    count: int,
+    requests: WireResources | None = None,
+    *,
+    app: str = "web",
+    prefix: str = "",
+    spread: Iterable[TopologySpreadConstraint] = (),
+    own: Mapping[str, str] = {},
+    **spec: object,
+) -> list[Pod]:
+    """Waiting pods of an app; ``own`` are further labels of theirs."""
+    return pods(
+        count,
+        requests,
+        prefix=prefix or app,
+        meta={"labels": {"app": app, **own}},
+        topology_spread_constraints=tuple(spread),
+        **spec,
+    )

@@ -7,7 +7,7 @@ namespaces become the pod's own. Equal terms of different classes are equal valu
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from karpenter.api.core import PodAffinityTerm, PodSpec, Toleration, TopologySpreadConstraint
@@ -99,7 +99,10 @@ class NodeFilter:
 
 @dataclass(frozen=True)
 class Term:
-    """One constraint of a pod. ``weight`` None: it must hold. ``spread`` and ``filter`` belong to topology spread only."""
+    """One constraint of a pod. ``max_skew``, ``min_domains`` and ``counted`` belong to topology spread only.
+
+    ``also``: whom the pod's other required affinity terms are about; to the scheduler only a pod that all of them mean counts.
+    """
 
     relation: Relation
     key: str
@@ -107,6 +110,11 @@ class Term:
     max_skew: int = 0
     min_domains: int = 0
     counted: NodeFilter | None = None
+    also: frozenset[Whom] = frozenset()
+
+    def means(self, face: Face, namespaces: Mapping[str, Labels]) -> bool:
+        """Whether pods that look so are those it is about. ``namespaces`` maps the known ones to their labels."""
+        return self.whom.means(face, namespaces) and all(other.means(face, namespaces) for other in self.also)
 
     @property
     def by_host(self) -> bool:
@@ -175,7 +183,7 @@ def terms_of(meta: ObjectMeta, spec: PodSpec, alternatives: tuple[Requirements, 
     )
     for relation, side in sides:
         if side is not None:
-            required += [_related(relation, term, meta) for term in side.required]
+            required += _together([_related(relation, term, meta) for term in side.required])
             wished += [Wish(_related(relation, w.pod_affinity_term, meta), w.weight) for w in side.preferred]
     for constraint in spec.topology_spread_constraints:
         term = _spread(constraint, meta, spec, alternatives)
@@ -184,6 +192,13 @@ def terms_of(meta: ObjectMeta, spec: PodSpec, alternatives: tuple[Requirements, 
         else:
             required.append(term)
     return Terms(tuple(dict.fromkeys(required)), tuple(wished))
+
+
+def _together(terms: list[Term]) -> list[Term]:
+    """Required affinity terms with each other's pods; anti-affinity terms stand for themselves."""
+    if len(terms) < 2 or terms[0].relation is not Relation.AFFINITY:
+        return terms
+    return [replace(term, also=frozenset(other.whom for other in terms) - {term.whom}) for term in terms]
 
 
 def _related(relation: Relation, term: PodAffinityTerm, meta: ObjectMeta) -> Term:

@@ -52,7 +52,7 @@ class Scene:
 
     def means(self, term: Term, face: Face) -> bool:
         """Whether a term is about pods that look so."""
-        return term.whom.means(face, self._namespaces)
+        return term.means(face, self._namespaces)
 
     def numbers(self, term: Term) -> dict[str, int]:
         """How many pods the term means in each domain, by node name where every host is one (SCH-500)."""

@@ -338,6 +338,8 @@ class Settling:
         for key in asking.keys:
             asked = step.variant.requirements.of(key)
             there = {value for value, found in self._field.values(key).items() if found & step.candidates}
+            if self._domains.some_lack(key):
+                there.add(None)
             if key in asking.required_keys:
                 there.discard(None)
             there = {value for value in there if value is None or asked.allows(value)} - {OPEN}
@@ -368,12 +370,10 @@ class Settling:
     def options_in(self, step: _Step, cell: Cell) -> tuple[Option, ...]:
         """Ways to buy in a cell; what a new machine would have to lack cannot be bought."""
         assert step.asking is not None
-        if None in cell and any(
-            value is None and self._domains.sold(key) for key, value in zip(step.asking.keys, cell, strict=True)
-        ):
-            return ()
         pinned = self._market.pinned(step.variant, pins(step.asking, cell))
-        return self._market.options(step.kin.pod_class, pinned)
+        options = self._market.options(step.kin.pod_class, pinned)
+        lacking = [key for key, value in zip(step.asking.keys, cell, strict=True) if value is None]
+        return tuple(option for option in options if not any(option.template.values(key) for key in lacking))
 
     @property
     def ledger(self) -> Ledger:
@@ -519,7 +519,7 @@ class _Cells:
         self._ledger.record(self._asking, cell, counting, number)
 
 
-def _allows(cell: Cell, open_to: Mapping[int, set[str]], closed: Mapping[int, set[str]]) -> bool:
+def _allows(cell: Cell, open_to: Mapping[int, set[str | None]], closed: Mapping[int, set[str]]) -> bool:
     """Whether every value of the cell is among the open and none among the closed ones."""
     return all(cell[place] in domains for place, domains in open_to.items()) and not any(
         cell[place] in domains for place, domains in closed.items()

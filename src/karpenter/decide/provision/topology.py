@@ -31,6 +31,7 @@ class Domains:
         self._templates = templates
         self._known: dict[tuple[str, NodeFilter | None], frozenset[str]] = {}
         self._sold: dict[str, frozenset[str]] = {}
+        self._lacking: dict[str, bool] = {}
 
     def known(self, term: Term) -> frozenset[str]:
         """The domains a spread constraint compares (SCH-490 to SCH-492)."""
@@ -47,6 +48,13 @@ class Domains:
         known = self._sold.get(key)
         if known is None:
             known = self._sold[key] = frozenset().union(*(template.values(key) for template in self._templates))
+        return known
+
+    def some_lack(self, key: str) -> bool:
+        """Whether some pool has machines without the label."""
+        known = self._lacking.get(key)
+        if known is None:
+            known = self._lacking[key] = any(not template.values(key) for template in self._templates)
         return known
 
 
@@ -81,8 +89,9 @@ class Asking:
 
     @cached_property
     def required_keys(self) -> frozenset[str]:
-        """Keys of which a node must have the label."""
-        return frozenset(constraint.key for constraint, _ in self.stated)
+        """Keys of which a node must have the label: where there is no domain, there is nobody to keep away from."""
+        apart = Relation.ANTI_AFFINITY
+        return frozenset(constraint.key for constraint, _ in self.stated if constraint.term.relation is not apart)
 
 
 def asking_of(company: Company, firm: Requirements, active: Iterable[Term]) -> Asking | None:
@@ -165,16 +174,16 @@ class Ledger:
             found.setdefault(asking.place[constraint.key], set()).update(owned)
         return found
 
-    def open_to(self, asking: Asking) -> dict[int, set[str]]:
+    def open_to(self, asking: Asking) -> dict[int, set[str | None]]:
         """Per key's place in a cell, the domains the kin's own constraints leave for its next pod."""
-        found: dict[int, set[str]] = {}
+        found: dict[int, set[str | None]] = {}
         for constraint, itself in asking.stated:
             place = asking.place[constraint.key]
             valid = self._valid(constraint, itself, asking.firm)
             found[place] = found[place] & valid if place in found else valid
         return found
 
-    def _valid(self, constraint: Constraint, itself: bool, firm: Requirements) -> set[str]:
+    def _valid(self, constraint: Constraint, itself: bool, firm: Requirements) -> set[str | None]:
         match constraint.term.relation:
             case Relation.SPREAD:
                 return self._even(constraint, itself, firm.of(constraint.key))
@@ -183,30 +192,33 @@ class Ledger:
             case Relation.ANTI_AFFINITY:
                 return self._apart(constraint, firm.of(constraint.key))
 
-    def _even(self, constraint: Constraint, itself: bool, firm: Requirement) -> set[str]:
-        """SCH-547, SCH-548: where one more keeps within the skew."""
+    def _even(self, constraint: Constraint, itself: bool, firm: Requirement) -> set[str | None]:
+        """SCH-547, SCH-548: where one more keeps within the skew; who ignores node affinity compares with all domains
+        there are.
+        """
         numbers = self.numbers(constraint)
         term = constraint.term
-        mine = [domain for domain in self._domains.known(term) if firm.allows(domain)]
+        ignores = term.counted is not None and term.counted.alternatives is None
+        mine = [domain for domain in self._domains.known(term) if ignores or firm.allows(domain)]
         least = min((numbers.get(domain, 0) for domain in mine), default=0)
         if term.min_domains > len(mine):
             least = 0
         most = term.max_skew + least - itself
         return {domain for domain in mine if numbers.get(domain, 0) <= most}
 
-    def _near(self, constraint: Constraint, itself: bool, firm: Requirement) -> set[str]:
+    def _near(self, constraint: Constraint, itself: bool, firm: Requirement) -> set[str | None]:
         """SCH-556: where such pods are; for the first of its own kind anywhere, if there is none in the whole cluster."""
         numbers = self.numbers(constraint)
-        found = {domain for domain, number in numbers.items() if number and firm.allows(domain)}
+        found: set[str | None] = {domain for domain, number in numbers.items() if number and firm.allows(domain)}
         if found or not itself or self.is_met(constraint):
             return found
         return {d for d in self._domains.sold(constraint.key) | self._there(constraint) if firm.allows(d)}
 
-    def _apart(self, constraint: Constraint, firm: Requirement) -> set[str]:
-        """SCH-561: where no such pod is."""
+    def _apart(self, constraint: Constraint, firm: Requirement) -> set[str | None]:
+        """SCH-561: where no such pod is, or no domain at all."""
         numbers = self.numbers(constraint)
         everywhere = self._domains.sold(constraint.key) | self._there(constraint)
-        return {domain for domain in everywhere if not numbers.get(domain, 0) and firm.allows(domain)}
+        return {None, *(domain for domain in everywhere if not numbers.get(domain, 0) and firm.allows(domain))}
 
     def _there(self, constraint: Constraint) -> frozenset[str]:
         return self._domains.known(Term(Relation.AFFINITY, constraint.key, constraint.term.whom))

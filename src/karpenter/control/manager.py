@@ -46,6 +46,7 @@ from karpenter.control.observability import Conditioned, Observatory, Part, deta
 from karpenter.control.provisioner import Provisioner
 from karpenter.control.queue import Singleton, WorkQueue, supervised
 from karpenter.control.settings import Settings
+from karpenter.control.static import StaticPools
 from karpenter.decide.provision import Options
 from karpenter.kube.decoding import metadata
 from karpenter.kube.errors import KubeError, NotFound
@@ -54,6 +55,7 @@ from karpenter.kube.protocol import Kube, Rejected
 from karpenter.kube.workqueue import Look
 from karpenter.model import labels, pods, taints
 from karpenter.model.clock import Clock
+from karpenter.model.gates import Gate
 from karpenter.providers.contract import CloudProvider
 from karpenter.telemetry import Metrics
 
@@ -151,6 +153,7 @@ class Manager:
         self._draining = self._queue("node.termination", self._drainer.look, _WORKERS, NODE)
         self._pools = self._queue("nodepool.readiness", self._keeper.look, 4, NODE_POOL)
         self._pod_event_queue = self._queue("nodeclaim.podevents", self._pod_events.look, 8, NODE_CLAIM)
+        self._static = StaticPools(self.world) if Gate.STATIC_CAPACITY in settings.gates else None
         self._informers: list[_Watched] = []
         self.pods = self._informer(POD, self._on_pod)
         self.observatory = Observatory(self.world, self.pods, self._parts(settings))
@@ -197,6 +200,7 @@ class Manager:
             "disruption": self._disruption.run,
             "nodepool.counter": self._count,
             "nodeclaim.garbagecollection": self._collect,
+            **(self._static.loops() if self._static is not None else {}),
         }
 
     async def _count(self) -> None:
@@ -309,13 +313,19 @@ class Manager:
                 self.state.remove_claim(old.metadata.name)
                 self._lifecycle.forget(old.metadata.name)
                 self._replan(old)
+                self._tell_of_claim(old, new)
             return
         self.state.set_claim(new)
+        self._tell_of_claim(old, new)
         self._lifecycle.observed(new)
         self._claims.add(new.metadata.name)
         for node in self.state.nodes_of(new.status.provider_id):
             if node.metadata.deletion_timestamp is not None:
                 self._draining.add(node.metadata.name)
+
+    def _tell_of_claim(self, old: NodeClaim | None, new: NodeClaim | None) -> None:
+        if self._static is not None:
+            self._static.claim(old, new)
 
     def _replan(self, claim: NodeClaim) -> None:
         """A claim is gone: pods that were meant for it need a new plan without waiting for their next reminder."""
@@ -333,6 +343,8 @@ class Manager:
             return
         self.state.set_pool(new)
         self._pools.add(new.metadata.name)
+        if self._static is not None:
+            self._static.pool(old, new)
         if (
             old is None
             or old.metadata.generation != new.metadata.generation

@@ -4,17 +4,20 @@ is creating it once."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Sequence
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from karpenter.api.core import Pod
-from karpenter.api.karpenter import ClaimResources, NodeClaim, NodeClaimSpec
+from karpenter.api.karpenter import ClaimResources, NodeClaim, NodeClaimSpec, NodePool
 from karpenter.api.meta import ObjectMeta, OwnerReference
 from karpenter.decide.plan import PlannedClaim
 from karpenter.decide.provision.packing import Claim, Demand
-from karpenter.decide.provision.templates import labels_of
+from karpenter.decide.provision.templates import labels_of, requirements_of
 from karpenter.model import hashing, labels
 from karpenter.model import resources as res
 from karpenter.model.requirements import LARGEST_INTEGER, Op, Requirement, Requirements, to_wire
+from karpenter.model.resources import Resources
 
 #: Instance types kept on a claim (SCH-617).
 KEPT_TYPES = 600
@@ -57,29 +60,64 @@ def _planned(claim: Claim, pods: tuple[Pod, ...], taken_names: Collection[str]) 
 def _name(pool: str, pods: tuple[Pod, ...], taken_names: Collection[str]) -> str:
     """``<pool>-<digest of its pods>``; a name that a claim already bears is passed over: that one did not hold them."""
     identities = sorted(pod.metadata.uid or f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in pods)
-    attempt = 0
-    while True:
-        digest = hashlib.sha256("\n".join([pool, str(attempt), *identities]).encode()).hexdigest()
-        name = f"{pool[:_NAME_PART].rstrip('-.')}-{digest[:10]}"
-        if name not in taken_names:
-            return name
-        attempt += 1
+    names = (derived_name(pool, str(attempt), *identities) for attempt in itertools.count())
+    return next(name for name in names if name not in taken_names)
+
+
+def derived_name(pool: str, *identities: str) -> str:
+    """The name of the claim that is for exactly this: ``<pool>-<digest>``."""
+    digest = hashlib.sha256("\n".join([pool, *identities]).encode()).hexdigest()
+    return f"{pool[:_NAME_PART].rstrip('-.')}-{digest[:10]}"
 
 
 def _object(claim: Claim, name: str, kept: Sequence[int]) -> NodeClaim:
     template = claim.template
-    pool, spec = template.pool, template.pool.spec.template.spec
-    requirements = _final_requirements(claim, kept)
     overhead = template.least_overhead(claim.types)
+    custom = _custom_keys(template.requirements, template.index.well_known)
+    return _of_pool(
+        template.pool,
+        name,
+        _Contents(
+            _final_requirements(claim, kept),
+            dict(_custom_labels(custom, claim.requirements, name)),
+            {labels.MIN_VALUES_RELAXED: "true" if claim.min_values_relaxed else "false"},
+            res.add(claim.requests, overhead),
+        ),
+    )
+
+
+def static_claim(pool: NodePool, name: str, well_known: frozenset[str]) -> NodeClaim:
+    """A claim of a static pool: its requirements as they are, so that the provider chooses the type (SCH-623, API-138).
+
+    ``well_known`` are the label keys machines bring with them; labels of the pool's own are given a value (SCH-622).
+    """
+    requirements = requirements_of(pool).without({*labels.SIMULATION_ONLY, labels.HOSTNAME})
+    custom = _custom_keys(requirements, well_known)
+    return _of_pool(pool, name, _Contents(requirements, dict(_custom_labels(custom, requirements, name))))
+
+
+@dataclass(frozen=True)
+class _Contents:
+    """What of a claim does not come from its pool alone."""
+
+    requirements: Requirements
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    requests: Resources = field(default_factory=dict)
+
+
+def _of_pool(pool: NodePool, name: str, contents: _Contents) -> NodeClaim:
+    """A claim as the pool's template wants it (SCH-620)."""
+    spec = pool.spec.template.spec
     return NodeClaim(
         metadata=ObjectMeta(
             name=name,
-            labels={**labels_of(pool), **dict(_custom_labels(claim, name))},
+            labels={**labels_of(pool), **contents.labels},
             annotations={
                 **pool.spec.template.metadata.annotations,
                 labels.NODE_POOL_HASH: hashing.node_pool_hash(pool),
                 labels.NODE_POOL_HASH_VERSION: hashing.NODE_POOL_HASH_VERSION,
-                labels.MIN_VALUES_RELAXED: "true" if claim.min_values_relaxed else "false",
+                **contents.annotations,
             },
             finalizers=(labels.TERMINATION_FINALIZER,),
             owner_references=(
@@ -93,9 +131,9 @@ def _object(claim: Claim, name: str, kept: Sequence[int]) -> NodeClaim:
             ),
         ),
         spec=NodeClaimSpec(
-            requirements=to_wire(requirements),
+            requirements=to_wire(contents.requirements),
             node_class_ref=spec.node_class_ref,
-            resources=ClaimResources(requests=res.to_wire(res.add(claim.requests, overhead))),
+            resources=ClaimResources(requests=res.to_wire(contents.requests)),
             taints=spec.taints,
             startup_taints=spec.startup_taints,
             expire_after=spec.expire_after,
@@ -131,13 +169,16 @@ def _capacity_types(claim: Claim, kept: Sequence[int]) -> Iterator[str]:
                 yield capacity_type
 
 
-def _custom_labels(claim: Claim, name: str) -> Iterator[tuple[str, str]]:
-    """One concrete value per custom label the pool defines (SCH-622, its Beyond: none for keys only a pod mentions)."""
-    template = claim.template
-    for key in sorted(template.requirements):
-        if key in template.index.well_known or key == labels.HOSTNAME or key in labels.SIMULATION_ONLY:
-            continue
-        item = claim.requirements[key]
+def _custom_keys(defined: Requirements, well_known: frozenset[str]) -> list[str]:
+    """The label keys a pool defines on its own (SCH-622, its Beyond: not those that only a pod mentions)."""
+    common = {labels.HOSTNAME, *labels.SIMULATION_ONLY}
+    return sorted(key for key in defined if key not in well_known and key not in common)
+
+
+def _custom_labels(keys: Iterable[str], requirements: Requirements, name: str) -> Iterator[tuple[str, str]]:
+    """One concrete value per custom label."""
+    for key in keys:
+        item = requirements[key]
         if item.operator is Op.IN:
             yield key, min(item.values)
         elif item.complement:

@@ -170,6 +170,7 @@ def test_a_status_as_we_write_it_is_stored_and_read_back(server: ControlPlane, s
         "NodePool": conditions.NODE_POOL,
         "NodeClaim": conditions.NODE_CLAIM,
         "KWOKNodeClass": conditions.KWOK_NODE_CLASS,
+        "NodeOverlay": conditions.NODE_OVERLAY,
     }[name]
     assert made.metadata.creation_timestamp is not None
     owner = conditions.owner(types, made.metadata, made.metadata.creation_timestamp)

@@ -39,6 +39,11 @@ _JUSTIFIED: Mapping[Right, str] = {
     ): "asked by an admission plug-in, which leaves no line in the log",
     Right("patch", "nodepools.karpenter.sh"): "the hash of a NodePool is not kept yet",
     **{
+        Right(verb, f"nodeoverlays{part}.karpenter.sh"): "the gate NodeOverlay is off"
+        for part, verbs in (("", ("get", "list", "watch")), ("/status", ("patch",)))
+        for verb in verbs
+    },
+    **{
         Right(verb, "leases.coordination.k8s.io", "kube-system"): "leaders are not elected yet"
         for verb in ("get", "create", "patch")
     },

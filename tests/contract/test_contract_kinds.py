@@ -40,6 +40,7 @@ _SPECS: dict[str, dict[str, Any]] = {
     },
     "NodePool": {"spec": {"template": {"spec": _MACHINE}}},
     "NodeClaim": {"spec": _MACHINE},
+    "NodeOverlay": {"spec": {"requirements": []}},
     "KWOKNodeClass": {},
 }
 _COUNTED = {
@@ -50,6 +51,7 @@ _COUNTED = {
     "PodDisruptionBudget",
     "NodePool",
     "NodeClaim",
+    "NodeOverlay",
     "KWOKNodeClass",
 }
 #: A patch of the status of each kind that has such a subresource.
@@ -65,6 +67,7 @@ _STATUS: dict[str, dict[str, Any]] = {
     "VolumeAttachment": {"attached": True},
     "NodePool": {"nodes": 1},
     "NodeClaim": {"nodeName": "node-1"},
+    "NodeOverlay": {"conditions": []},
     "KWOKNodeClass": {"conditions": []},
     "Namespace": {"phase": "Active"},
 }

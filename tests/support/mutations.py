@@ -38,6 +38,12 @@ _CLAIM: Json = {
     "spec.taints": [_TAINT],
     "spec.terminationGracePeriod": "4h0m0s",
 }
+_OVERLAY: Json = {
+    "spec.requirements": [req("In", "a", "b"), req("Gte", "5"), req("NotIn", "web", key="karpenter.sh/nodepool")],
+    "spec.priceAdjustment": "-5%",
+    "spec.capacity": {"example.com/gpu": 2},
+    "spec.weight": 10,
+}
 #: Valid objects to start from; each may also be what is stored.
 _BASES = [
     built("NodePool", {}),
@@ -46,11 +52,13 @@ _BASES = [
     built("NodeClaim", {}),
     built("NodeClaim", _CLAIM),
     built("KWOKNodeClass", {"spec.nodeRegistrationDelay": "30s"}),
+    built("NodeOverlay", _OVERLAY),
 ]
 _STATUSES: Mapping[str, Json] = {
     "NodePool": {"nodes": 3, "resources": {"cpu": "24"}, "conditions": [condition(), condition(type="Ready")]},
     "NodeClaim": {"nodeName": "n", "capacity": {"cpu": 4}, "conditions": [condition(), condition(type="Ready")]},
     "KWOKNodeClass": {"conditions": [condition(type="Ready")]},
+    "NodeOverlay": {"conditions": [condition(type="Ready")]},
 }
 
 _DURATIONS = [
@@ -303,6 +311,13 @@ _RULED: Mapping[str, Sequence[tuple[str, _Maker]]] = {
         ("spec.requirements", _requirements),
         ("spec.requirements", _requirements),
         ("spec.nodeClassRef", _reference),
+    ),
+    "NodeOverlay": (
+        ("spec.requirements", _requirements),
+        ("spec.requirements", _requirements),
+        ("spec.price", lambda rng: rng.choice(["1", "0.5", ".5", "1.", "-1", None])),
+        ("spec.priceAdjustment", lambda rng: rng.choice(["+5%", "-.5%", "-5.5%", "+.5", "5", "-100%", "-101%", None])),
+        ("spec.capacity", lambda rng: copy.deepcopy(rng.choice([*_AMOUNTS, {"a/b": 1}, {"pods": 1}]))),
     ),
 }
 

@@ -18,7 +18,7 @@ import msgspec
 import yaml
 from msgspec import inspect
 
-from karpenter.api import karpenter, kinds, kwok, rules
+from karpenter.api import karpenter, kinds, kwok, overlay, rules
 from karpenter.api.kinds import Kind
 from karpenter.api.meta import Condition, ObjectMeta, Wire
 
@@ -59,6 +59,9 @@ _EXTRA: Mapping[tuple[type[Wire], str], Json] = {
     (karpenter.NodeClaimTemplateMeta, "labels"): {"x-kubernetes-map-type": "atomic"},
     (karpenter.NodePoolSpec, "weight"): {"format": "int32"},
     (karpenter.NodePoolStatus, "nodes"): {"default": 0},
+    (overlay.NodeOverlaySpec, "requirements"): _ATOMIC_LIST,
+    (overlay.NodeOverlaySpec, "weight"): {"format": "int32"},
+    (overlay.OverlayRequirement, "values"): _ATOMIC_LIST,
     (Condition, "type"): {"maxLength": 316, "pattern": _CONDITION_TYPE},
     (Condition, "status"): {"enum": ["True", "False", "Unknown"]},
     (Condition, "reason"): {"maxLength": 1024, "pattern": _REASON_OR_NONE},
@@ -68,7 +71,9 @@ _EXTRA: Mapping[tuple[type[Wire], str], Json] = {
 #: Required on the wire although the struct can do without (API-115).
 _REQUIRED_TOO: Mapping[type[Wire], tuple[str, ...]] = {Condition: ("lastTransitionTime",)}
 #: Conditions that must come with a reason and a message (API-607). A NodeClaim's need neither (API-115).
-_EXPLAINED_CONDITIONS = frozenset({(karpenter.NodePoolStatus, "conditions"), (kwok.KWOKNodeClassStatus, "conditions")})
+_EXPLAINED_CONDITIONS = frozenset(
+    (status, "conditions") for status in (karpenter.NodePoolStatus, kwok.KWOKNodeClassStatus, overlay.NodeOverlayStatus)
+)
 
 
 def _column(name: str, path: str, type_: str = "string", priority: int = 0) -> Json:
@@ -82,12 +87,13 @@ def _label(key: str) -> str:
 
 _READY = _column("Ready", '.status.conditions[?(@.type=="Ready")].status')
 _AGE = _column("Age", ".metadata.creationTimestamp", "date")
+_WEIGHT = _column("Weight", ".spec.weight", "integer", 1)
 _POOL_COLUMNS = (
     _column("NodeClass", ".spec.template.spec.nodeClassRef.name"),
     _column("Nodes", ".status.nodes"),
     _READY,
     _AGE,
-    _column("Weight", ".spec.weight", "integer", 1),
+    _WEIGHT,
     _column("CPU", ".status.resources.cpu", priority=1),
     _column("Memory", ".status.resources.memory", priority=1),
 )
@@ -107,11 +113,12 @@ _CLAIM_COLUMNS = (
 
 
 def crds() -> tuple[Json, ...]:
-    """The CRDs of NodePool, NodeClaim and KWOKNodeClass, ready for an API server."""
+    """The CRDs of all our kinds, ready for an API server."""
     return (
         _definition(kinds.NODE_POOL, (), _POOL_COLUMNS, {"scale": _SCALE}),
         _definition(kinds.NODE_CLAIM, (), _CLAIM_COLUMNS, {}),
         _definition(kinds.KWOK_NODE_CLASS, ("kwoknc", "kwokncs"), (_READY, _AGE), {}),
+        _definition(kinds.NODE_OVERLAY, ("overlays",), (_READY, _AGE, _WEIGHT), {}),
     )
 
 

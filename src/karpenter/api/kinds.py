@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from karpenter.api import core, karpenter, kwok
+from karpenter.api import core, karpenter, kwok, overlay
 from karpenter.api.meta import Wire
 
 T = TypeVar("T", bound=Wire)
@@ -103,6 +103,7 @@ CUSTOM_RESOURCE_DEFINITION = Kind(
 )
 NODE_POOL = Kind("karpenter.sh", "v1", "nodepools", "NodePool", False, karpenter.NodePool)
 NODE_CLAIM = Kind("karpenter.sh", "v1", "nodeclaims", "NodeClaim", False, karpenter.NodeClaim)
+NODE_OVERLAY = Kind("karpenter.sh", "v1alpha1", "nodeoverlays", "NodeOverlay", False, overlay.NodeOverlay)
 KWOK_NODE_CLASS = Kind("karpenter.kwok.sh", "v1alpha1", "kwoknodeclasses", "KWOKNodeClass", False, kwok.KWOKNodeClass)
 
 #: Every kind, by (apiVersion, kind).
@@ -125,6 +126,7 @@ KINDS: dict[tuple[str, str], Kind[Wire]] = {
         CUSTOM_RESOURCE_DEFINITION,
         NODE_POOL,
         NODE_CLAIM,
+        NODE_OVERLAY,
         KWOK_NODE_CLASS,
     )
 }

@@ -30,6 +30,7 @@ from karpenter.api.kinds import (
     DAEMON_SET,
     NODE,
     NODE_CLAIM,
+    NODE_OVERLAY,
     NODE_POOL,
     POD,
     POD_DISRUPTION_BUDGET,
@@ -43,6 +44,7 @@ from karpenter.control import scaling
 from karpenter.control.batcher import Batcher, Window
 from karpenter.control.disruption import DisruptionLoop
 from karpenter.control.observability import Conditioned, Observatory, Part, details, essentials
+from karpenter.control.overlays import Overlays
 from karpenter.control.provisioner import Provisioner
 from karpenter.control.queue import Singleton, WorkQueue, supervised
 from karpenter.control.settings import Settings
@@ -57,6 +59,7 @@ from karpenter.model import labels, pods, taints
 from karpenter.model.clock import Clock
 from karpenter.model.gates import Gate
 from karpenter.providers.contract import CloudProvider
+from karpenter.providers.overlaid import OverlaidProvider
 from karpenter.telemetry import Metrics
 
 T = TypeVar("T", bound=Wire)
@@ -134,7 +137,8 @@ class Manager:
         self.state = ClusterState(_complain)
         self._recorder = Recorder(kube, clock)
         self.metrics = extra.metrics
-        self.world = World(kube, provider, self.state, clock, self._recorder, extra.metrics)
+        overlaid = OverlaidProvider(provider) if Gate.NODE_OVERLAY in settings.gates else None
+        self.world = World(kube, overlaid or provider, self.state, clock, self._recorder, extra.metrics)
         self._node_classes: dict[tuple[str, str, str], NodeClassState] = {}
         nominator = Nominator(extra.nominate_through or kube, self.state) if settings.nominate_pods else NoNomination()
         self._lifecycle = Lifecycle(self.world, nominator)
@@ -160,6 +164,7 @@ class Manager:
         self.provisioner = Provisioner(self.world, self._batcher, executor, options, self.observatory.decided)
         self._disruption = DisruptionLoop(self.world, lambda: bool(self.faults()))
         self._watched_claims = self._informer(NODE_CLAIM, self._on_claim)
+        self._overlays = self._watch_overlays(overlaid) if overlaid is not None else None
         self._watch()
 
     def _queue(self, name: str, look: Look[str], workers: int, kind: Kind[T]) -> WorkQueue:
@@ -201,6 +206,7 @@ class Manager:
             "nodepool.counter": self._count,
             "nodeclaim.garbagecollection": self._collect,
             **(self._static.loops() if self._static is not None else {}),
+            **(self._overlays.loops() if self._overlays is not None else {}),
         }
 
     async def _count(self) -> None:
@@ -268,6 +274,16 @@ class Manager:
         for kind in self.world.provider.node_class_kinds:
             self._informer(kind, self._on_node_class(kind))
 
+    def _watch_overlays(self, provider: OverlaidProvider) -> Overlays:
+        informer = self._informer(NODE_OVERLAY, lambda old, new: found.overlay(old, new))
+        found = Overlays(self.world, provider, lambda: informer, self._wake_pods)
+        return found
+
+    def _wake_pods(self) -> None:
+        """Something about what can be bought has changed: whoever waits is looked at again."""
+        for pod in self.state.waiting_pods():
+            self._batcher.trigger(pod.metadata.uid)
+
     def _on_pod(self, old: Pod | None, new: Pod | None) -> None:
         self.observatory.pod(old, new)
         if new is None:
@@ -334,17 +350,23 @@ class Manager:
             if pod.metadata.uid in meant:
                 self._batcher.trigger(pod.metadata.uid)
 
+    def _tell_of_pool(self, old: NodePool | None, new: NodePool | None) -> None:
+        if self._static is not None:
+            self._static.pool(old, new)
+        if self._overlays is not None:
+            self._overlays.pool(old, new)
+
     def _on_pool(self, old: NodePool | None, new: NodePool | None) -> None:
         self.observatory.pool(old, new)
         if new is None:
             if old is not None:
                 self.state.remove_pool(old.metadata.name)
                 self._pools.add(old.metadata.name)
+                self._tell_of_pool(old, new)
             return
         self.state.set_pool(new)
         self._pools.add(new.metadata.name)
-        if self._static is not None:
-            self._static.pool(old, new)
+        self._tell_of_pool(old, new)
         if (
             old is None
             or old.metadata.generation != new.metadata.generation
@@ -353,8 +375,7 @@ class Manager:
             for claim in self.state.claims():
                 if claim.metadata.labels.get(labels.NODE_POOL) == new.metadata.name:
                     self._claims.add(claim.metadata.name)
-            for pod in self.state.waiting_pods():
-                self._batcher.trigger(pod.metadata.uid)
+            self._wake_pods()
 
     def _on_daemon_set(self, old: DaemonSet | None, new: DaemonSet | None) -> None:
         if new is not None:
@@ -390,6 +411,8 @@ class Manager:
                 self._node_classes[key] = NodeClassState(subject.status.conditions, leaving, generation)
             for pool in self.state.pools():
                 self._pools.add(pool.metadata.name)
+            if self._overlays is not None:
+                self._overlays.node_class()
 
         return handle
 

@@ -19,6 +19,7 @@ from karpenter.decide.plan import Plan
 from karpenter.decide.provision import Options, provision
 from karpenter.model import labels
 from karpenter.providers.contract import ProviderError
+from karpenter.providers.overlaid import AwaitingOverlays
 
 #: Pods still waiting trigger again after this long (SCH-001), and so does at the latest a pass whose claims failed.
 RETRY_SECONDS = 10.0
@@ -43,6 +44,9 @@ class Indexes:
                 continue
             try:
                 types = await self._world.provider.instance_types(pool)
+            except AwaitingOverlays:
+                _log.debug("skipping, awaiting nodeoverlay evaluation", NodePool=reference)
+                continue
             except ProviderError as error:
                 _log.error("skipping, unable to resolve instance types", NodePool=reference, error=str(error))
                 continue

@@ -49,6 +49,7 @@ class ConditionTypes:
 
 NODE_CLAIM = ConditionTypes("Ready", ("Launched", "Registered", "Initialized"))
 NODE_POOL = ConditionTypes("Ready", ("ValidationSucceeded", "NodeClassReady"))
+NODE_OVERLAY = ConditionTypes("Ready", ("ValidationSucceeded",))
 KWOK_NODE_CLASS = ConditionTypes("Ready")
 
 

@@ -35,6 +35,8 @@ NODE_POOL_HASH = "karpenter.sh/nodepool-hash"
 NODE_POOL_HASH_VERSION = "karpenter.sh/nodepool-hash-version"
 TERMINATION_TIMESTAMP = "karpenter.sh/nodeclaim-termination-timestamp"
 MIN_VALUES_RELAXED = "karpenter.sh/nodeclaim-min-values-relaxed"
+PRICE_OVERLAY = "karpenter.sh/price-overlay-applied"
+CAPACITY_OVERLAY = "karpenter.sh/capacity-overlay-applied"
 
 TERMINATION_FINALIZER = "karpenter.sh/termination"
 

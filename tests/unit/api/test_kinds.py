@@ -15,6 +15,7 @@ from karpenter.api.meta import Condition, ObjectMeta, Wire
 REFERENCE = {"group": "g", "kind": "k", "name": "n"}
 SPECS = {
     "NodePool": {"template": {"spec": {"requirements": [], "nodeClassRef": REFERENCE}}},
+    "NodeOverlay": {"requirements": []},
     "NodeClaim": {"requirements": [], "nodeClassRef": REFERENCE},
 }
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from karpenter.api.core import Pod
 from karpenter.api.karpenter import ClaimResources, NodeClaim, NodeClaimSpec, NodePool
 from karpenter.api.meta import ObjectMeta, OwnerReference
+from karpenter.catalog.types import InstanceType
 from karpenter.decide.plan import PlannedClaim
 from karpenter.decide.provision.packing import Claim, Demand
 from karpenter.decide.provision.templates import labels_of, requirements_of
@@ -80,10 +81,22 @@ def _object(claim: Claim, name: str, kept: Sequence[int]) -> NodeClaim:
         _Contents(
             _final_requirements(claim, kept),
             dict(_custom_labels(custom, claim.requirements, name)),
-            {labels.MIN_VALUES_RELAXED: "true" if claim.min_values_relaxed else "false"},
+            {
+                labels.MIN_VALUES_RELAXED: "true" if claim.min_values_relaxed else "false",
+                **_overlay_annotations([template.index.types[position] for position in kept]),
+            },
             res.add(claim.requests, overhead),
         ),
     )
+
+
+def _overlay_annotations(types: Sequence[InstanceType]) -> dict[str, str]:
+    """What tells a provider that scheduling did not go by its own prices and capacities (SCH-620)."""
+    applied = {
+        labels.PRICE_OVERLAY: any(item.is_repriced for item in types),
+        labels.CAPACITY_OVERLAY: any(item.extended for item in types),
+    }
+    return {annotation: "true" for annotation, holds in applied.items() if holds}
 
 
 def static_claim(pool: NodePool, name: str, well_known: frozenset[str]) -> NodeClaim:

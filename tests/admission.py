@@ -62,7 +62,19 @@ _OVERLAY: Json = {
     "metadata": {"name": "overlay"},
     "spec": {"requirements": []},
 }
-_MINIMAL = {"NodePool": _POOL, "NodeClaim": _CLAIM, "KWOKNodeClass": _KWOK, "NodeOverlay": _OVERLAY}
+_BUFFER: Json = {
+    "apiVersion": "autoscaling.x-k8s.io/v1beta1",
+    "kind": "CapacityBuffer",
+    "metadata": {"name": "buffer", "namespace": "default"},
+    "spec": {},
+}
+_MINIMAL = {
+    "NodePool": _POOL,
+    "NodeClaim": _CLAIM,
+    "KWOKNodeClass": _KWOK,
+    "NodeOverlay": _OVERLAY,
+    "CapacityBuffer": _BUFFER,
+}
 
 
 @dataclass(frozen=True)
@@ -627,7 +639,29 @@ OVERLAYS = [
     ),
 ]
 
-ROWS = [*FIELDS, *BUDGETS, *TEMPLATE, *ENTRIES, *METADATA, *CLAIMS, *CLASSES, *OVERLAYS]
+
+def _buffers(id_: str, verdict: Verdict, *specs: Json, words: tuple[str, ...] = ()) -> list[Row]:
+    return _rows(id_, "CapacityBuffer", verdict, [{"spec": spec} for spec in specs], words)
+
+
+_TEMPLATE_REF: Json = {"podTemplateRef": {"name": "t"}}
+_SCALABLE_REF: Json = {"scalableRef": {"kind": "Deployment", "name": "d", "apiGroup": "apps"}}
+#: API §6.
+BUFFERS = [
+    *_buffers("API-S120", A, {**_TEMPLATE_REF, "replicas": 3}, {**_TEMPLATE_REF, "limits": {"cpu": 1}}),
+    *_buffers("API-182", A, _SCALABLE_REF, {"scalableRef": {"kind": "X", "name": "d"}, "percentage": 20}),
+    *_buffers("API-S121", R, _TEMPLATE_REF, {**_TEMPLATE_REF, "percentage": 5}, words=("replicas or limits",)),
+    *_buffers("API-S121-both", R, {**_TEMPLATE_REF, **_SCALABLE_REF, "replicas": 1}, words=("not both",)),
+    *_buffers("API-S122", A, {"replicas": 3}, {}),
+    *_buffers("API-S127", R, {"replicas": -1}, {"percentage": -1}, {"replicas": 2**31}, {"replicas": "1"}),
+    *_buffers("API-181", R, {"podTemplateRef": {"name": ""}, "replicas": 1}, {"podTemplateRef": {}, "replicas": 1}),
+    *_buffers("API-182-R", R, {"scalableRef": {"name": "d"}}, {"scalableRef": {"kind": "Deployment"}}),
+    *_buffers("API-180", A, {"provisioningStrategy": "buffer.example/other"}, {"provisioningStrategy": None}),
+    *_buffers("API-185", R, {"limits": {"cpu": "many"}}, {"limits": []}),
+    Row("API-022-R5", "CapacityBuffer", R, {"spec": ABSENT}),
+]
+
+ROWS = [*FIELDS, *BUDGETS, *TEMPLATE, *ENTRIES, *METADATA, *CLAIMS, *CLASSES, *OVERLAYS, *BUFFERS]
 
 _BAD_LABEL: Json = {"karpenter.sh/foo": "a"}
 _BAD_BUDGET: Json = {"nodes": "1", "duration": "1h"}

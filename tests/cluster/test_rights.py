@@ -44,6 +44,18 @@ _JUSTIFIED: Mapping[Right, str] = {
         for verb in verbs
     },
     **{
+        Right(verb, resource): "the gate CapacityBuffer is off"
+        for resource, verbs in {
+            "capacitybuffers.autoscaling.x-k8s.io": ("get", "list", "watch"),
+            "capacitybuffers/status.autoscaling.x-k8s.io": ("patch",),
+            "podtemplates": ("get", "list", "watch"),
+            "deployments.apps": ("get",),
+            "statefulsets.apps": ("get",),
+            "replicasets.apps": ("get",),
+        }.items()
+        for verb in verbs
+    },
+    **{
         Right(verb, "leases.coordination.k8s.io", "kube-system"): "leaders are not elected yet"
         for verb in ("get", "create", "patch")
     },

@@ -41,6 +41,9 @@ _SPECS: dict[str, dict[str, Any]] = {
     "NodePool": {"spec": {"template": {"spec": _MACHINE}}},
     "NodeClaim": {"spec": _MACHINE},
     "NodeOverlay": {"spec": {"requirements": []}},
+    "CapacityBuffer": {"spec": {"replicas": 1}},
+    "StatefulSet": {"spec": {**_WORKLOAD, "serviceName": "web"}},
+    "PodTemplate": {"template": _TEMPLATE},
     "KWOKNodeClass": {},
 }
 _COUNTED = {
@@ -52,6 +55,9 @@ _COUNTED = {
     "NodePool",
     "NodeClaim",
     "NodeOverlay",
+    "CapacityBuffer",
+    "StatefulSet",
+    "PodTemplate",
     "KWOKNodeClass",
 }
 #: A patch of the status of each kind that has such a subresource.
@@ -68,6 +74,8 @@ _STATUS: dict[str, dict[str, Any]] = {
     "NodePool": {"nodes": 1},
     "NodeClaim": {"nodeName": "node-1"},
     "NodeOverlay": {"conditions": []},
+    "CapacityBuffer": {"replicas": 1},
+    "StatefulSet": {"replicas": 1},
     "KWOKNodeClass": {"conditions": []},
     "Namespace": {"phase": "Active"},
 }

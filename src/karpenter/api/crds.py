@@ -18,7 +18,7 @@ import msgspec
 import yaml
 from msgspec import inspect
 
-from karpenter.api import karpenter, kinds, kwok, overlay, rules
+from karpenter.api import buffer, karpenter, kinds, kwok, overlay, rules
 from karpenter.api.kinds import Kind
 from karpenter.api.meta import Condition, ObjectMeta, Wire
 
@@ -43,6 +43,8 @@ _ATOMIC_LIST: Json = {"x-kubernetes-list-type": "atomic"}
 _CONDITIONS: Json = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
 #: Fields a schema requires, so that they are spelled out in defaults even when empty.
 _ALWAYS_WRITTEN = frozenset({"message"})
+#: What a 32-bit number can be.
+_LARGEST_COUNT = 2**31 - 1
 _SCALE: Json = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.nodes"}
 
 #: What a schema says beyond the struct, by struct and wire name of the field (API-025, API-607).
@@ -59,6 +61,9 @@ _EXTRA: Mapping[tuple[type[Wire], str], Json] = {
     (karpenter.NodeClaimTemplateMeta, "labels"): {"x-kubernetes-map-type": "atomic"},
     (karpenter.NodePoolSpec, "weight"): {"format": "int32"},
     (karpenter.NodePoolStatus, "nodes"): {"default": 0},
+    (buffer.CapacityBufferSpec, "replicas"): {"format": "int32", "maximum": _LARGEST_COUNT},
+    (buffer.CapacityBufferSpec, "percentage"): {"format": "int32", "maximum": _LARGEST_COUNT},
+    (buffer.CapacityBufferStatus, "replicas"): {"format": "int32", "maximum": _LARGEST_COUNT},
     (overlay.NodeOverlaySpec, "requirements"): _ATOMIC_LIST,
     (overlay.NodeOverlaySpec, "weight"): {"format": "int32"},
     (overlay.OverlayRequirement, "values"): _ATOMIC_LIST,
@@ -72,7 +77,13 @@ _EXTRA: Mapping[tuple[type[Wire], str], Json] = {
 _REQUIRED_TOO: Mapping[type[Wire], tuple[str, ...]] = {Condition: ("lastTransitionTime",)}
 #: Conditions that must come with a reason and a message (API-607). A NodeClaim's need neither (API-115).
 _EXPLAINED_CONDITIONS = frozenset(
-    (status, "conditions") for status in (karpenter.NodePoolStatus, kwok.KWOKNodeClassStatus, overlay.NodeOverlayStatus)
+    (status, "conditions")
+    for status in (
+        karpenter.NodePoolStatus,
+        kwok.KWOKNodeClassStatus,
+        overlay.NodeOverlayStatus,
+        buffer.CapacityBufferStatus,
+    )
 )
 
 
@@ -110,6 +121,17 @@ _CLAIM_COLUMNS = (
     _column("NodeClass", ".spec.nodeClassRef.name", priority=1),
     _column("Drifted", '.status.conditions[?(@.type=="Drifted")].status', priority=1),
 )
+_BUFFER_COLUMNS = (
+    _column("Strategy", ".spec.provisioningStrategy"),
+    _column("PodTemplate", ".status.podTemplateRef.name"),
+    _column("Replicas", ".status.replicas", "integer"),
+    _column("ConditionsType", ".status.conditions[*].type"),
+    _column("ConditionsStatus", ".status.conditions[*].status"),
+    _column("ConditionsReason", ".status.conditions[*].reason"),
+    _AGE,
+)
+#: What commands for a whole category of kinds call them; our own are in one of our name.
+_CATEGORIES = {kinds.CAPACITY_BUFFER.group: "autoscaling"}
 
 
 def crds() -> tuple[Json, ...]:
@@ -119,6 +141,7 @@ def crds() -> tuple[Json, ...]:
         _definition(kinds.NODE_CLAIM, (), _CLAIM_COLUMNS, {}),
         _definition(kinds.KWOK_NODE_CLASS, ("kwoknc", "kwokncs"), (_READY, _AGE), {}),
         _definition(kinds.NODE_OVERLAY, ("overlays",), (_READY, _AGE, _WEIGHT), {}),
+        _definition(kinds.CAPACITY_BUFFER, ("cb",), _BUFFER_COLUMNS, {}),
     )
 
 
@@ -136,7 +159,7 @@ class _Plain(yaml.SafeDumper):
 
 def _definition(kind: Kind[T], short_names: tuple[str, ...], columns: tuple[Json, ...], subresources: Json) -> Json:
     names: Json = {
-        "categories": ["karpenter"],
+        "categories": [_CATEGORIES.get(kind.group, "karpenter")],
         "kind": kind.name,
         "listKind": f"{kind.name}List",
         "plural": kind.plural,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from karpenter.api import domains, karpenter, overlay
+from karpenter.api import buffer, domains, karpenter, overlay
 from karpenter.api.meta import Wire
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -119,6 +119,16 @@ _OVERLAY_CAPACITY = tuple(
     Rule(f"!('{name}' in self)", f"restricted resource: an overlay cannot change {name}")
     for name in ("cpu", "memory", "ephemeral-storage", "pods")
 )
+_BUFFER_SPEC = (
+    Rule(
+        "!has(self.podTemplateRef) || has(self.replicas) || has(self.limits)",
+        "a buffer with podTemplateRef needs replicas or limits",
+    ),
+    Rule(
+        "!has(self.podTemplateRef) || !has(self.scalableRef)",
+        "set either podTemplateRef or scalableRef, not both",
+    ),
+)
 _CLAIM_SPEC = (Rule("self == oldSelf", "spec is immutable"),)
 
 #: Rules by struct and wire name of the field they are written on.
@@ -134,6 +144,7 @@ BY_FIELD: Mapping[tuple[type[Wire], str], tuple[Rule, ...]] = {
     (karpenter.NodeClassReference, "kind"): _not_empty("kind"),
     (karpenter.NodeClassReference, "name"): _not_empty("name"),
     (karpenter.Disruption, "budgets"): _BUDGETS,
+    (buffer.CapacityBuffer, "spec"): _BUFFER_SPEC,
     (overlay.NodeOverlay, "spec"): _OVERLAY_SPEC,
     (overlay.NodeOverlaySpec, "requirements"): _OVERLAY_REQUIREMENTS,
     (overlay.NodeOverlaySpec, "capacity"): _OVERLAY_CAPACITY,

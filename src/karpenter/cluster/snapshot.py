@@ -52,7 +52,7 @@ class Snapshot:
 
     Its order never tells in which order events arrived. ``groups`` are the pods waiting for a machine; ``planned`` says on which
     view (by key) the last pass placed a pod (by uid), so that an unchanged plan stays the same plan; ``repelling`` are bound pods
-    with required anti-affinity.
+    with required anti-affinity; ``held`` says how many virtual pods of capacity buffers the last pass put on which view (by key).
     """
 
     groups: tuple[PodGroup, ...] = ()
@@ -62,3 +62,4 @@ class Snapshot:
     budgets: tuple[PodDisruptionBudget, ...] = ()
     repelling: tuple[tuple[Pod, str], ...] = ()
     planned: Mapping[str, str] = field(default_factory=dict)
+    held: Mapping[str, int] = field(default_factory=dict)

@@ -27,6 +27,7 @@ from karpenter.act.world import World
 from karpenter.api.core import DaemonSet, Node, Pod, PodDisruptionBudget, VolumeAttachment
 from karpenter.api.karpenter import NodeClaim, NodeClassReference, NodePool
 from karpenter.api.kinds import (
+    CAPACITY_BUFFER,
     DAEMON_SET,
     NODE,
     NODE_CLAIM,
@@ -34,14 +35,16 @@ from karpenter.api.kinds import (
     NODE_POOL,
     POD,
     POD_DISRUPTION_BUDGET,
+    POD_TEMPLATE,
     VOLUME_ATTACHMENT,
     Kind,
 )
 from karpenter.api.meta import Condition, ObjectMeta, Wire
 from karpenter.cluster import ClusterState
-from karpenter.cluster.snapshot import pod_key
+from karpenter.cluster.snapshot import Snapshot, pod_key
 from karpenter.control import scaling
 from karpenter.control.batcher import Batcher, Window
+from karpenter.control.buffers import Buffers
 from karpenter.control.disruption import DisruptionLoop
 from karpenter.control.observability import Conditioned, Observatory, Part, details, essentials
 from karpenter.control.overlays import Overlays
@@ -49,6 +52,8 @@ from karpenter.control.provisioner import Provisioner
 from karpenter.control.queue import Singleton, WorkQueue, supervised
 from karpenter.control.settings import Settings
 from karpenter.control.static import StaticPools
+from karpenter.decide.buffers import without_virtual
+from karpenter.decide.plan import Plan
 from karpenter.decide.provision import Options
 from karpenter.kube.decoding import metadata
 from karpenter.kube.errors import KubeError, NotFound
@@ -161,10 +166,11 @@ class Manager:
         self._informers: list[_Watched] = []
         self.pods = self._informer(POD, self._on_pod)
         self.observatory = Observatory(self.world, self.pods, self._parts(settings))
-        self.provisioner = Provisioner(self.world, self._batcher, executor, options, self.observatory.decided)
+        self.provisioner = Provisioner(self.world, self._batcher, executor, options, self._decided)
         self._disruption = DisruptionLoop(self.world, lambda: bool(self.faults()))
         self._watched_claims = self._informer(NODE_CLAIM, self._on_claim)
         self._overlays = self._watch_overlays(overlaid) if overlaid is not None else None
+        self._buffers = self._watch_buffers() if Gate.CAPACITY_BUFFER in settings.gates else None
         self._watch()
 
     def _queue(self, name: str, look: Look[str], workers: int, kind: Kind[T]) -> WorkQueue:
@@ -207,6 +213,7 @@ class Manager:
             "nodeclaim.garbagecollection": self._collect,
             **(self._static.loops() if self._static is not None else {}),
             **(self._overlays.loops() if self._overlays is not None else {}),
+            **(self._buffers.loops() if self._buffers is not None else {}),
         }
 
     async def _count(self) -> None:
@@ -278,6 +285,18 @@ class Manager:
         informer = self._informer(NODE_OVERLAY, lambda old, new: found.overlay(old, new))
         found = Overlays(self.world, provider, lambda: informer, self._wake_pods)
         return found
+
+    def _watch_buffers(self) -> Buffers:
+        informer = self._informer(CAPACITY_BUFFER, lambda _old, _new: None)
+        found = Buffers(self.world, informer, self._batcher.trigger)
+        self._informer(POD_TEMPLATE, found.template)
+        return found
+
+    def _decided(self, snapshot: Snapshot, plan: Plan) -> None:
+        """A plan was made of the snapshot and carried out."""
+        self.observatory.decided(without_virtual(plan))
+        if self._buffers is not None:
+            self._buffers.decided(snapshot, plan)
 
     def _wake_pods(self) -> None:
         """Something about what can be bought has changed: whoever waits is looked at again."""

@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar, cast
 import msgspec
 
 from karpenter.api import crds, domains
-from karpenter.api.kinds import KWOK_NODE_CLASS, NODE_CLAIM, NODE_OVERLAY, NODE_POOL, Kind
+from karpenter.api.kinds import CAPACITY_BUFFER, KWOK_NODE_CLASS, NODE_CLAIM, NODE_OVERLAY, NODE_POOL, Kind
 from karpenter.api.meta import Wire
 from karpenter.model import labels, schema
 from karpenter.model.requirements import as_integer
@@ -264,6 +264,21 @@ def _overlay_capacity(found: dict[str, object], path: str) -> Iterator[Finding]:
             yield Finding(schema.at(path, name), "restricted", f"restricted resource: an overlay cannot change {name}")
 
 
+# -- CapacityBuffers --------------------------------------------------------------------------------------------------------
+
+
+def _buffer(spec: object, path: str) -> Iterator[Finding]:
+    given = {
+        name
+        for name in ("podTemplateRef", "scalableRef", "replicas", "limits")
+        if schema.member(spec, name) is not NOTHING
+    }
+    if "podTemplateRef" in given and not given & {"replicas", "limits"}:
+        yield Finding(path, "count", "a buffer with podTemplateRef needs replicas or limits")
+    if {"podTemplateRef", "scalableRef"} <= given:
+        yield Finding(path, "reference", "set either podTemplateRef or scalableRef, not both")
+
+
 def _immutable_spec(_new: object, _old: object, path: str) -> Iterator[Finding]:
     yield Finding(path, "immutable", "spec is immutable; delete the NodeClaim instead")
 
@@ -290,5 +305,6 @@ _PLACES: Mapping[str, tuple[_Place, ...]] = {
         _Place(("spec", "requirements"), (_reading(tuple[_Entry, ...], _overlay_requirements),)),
         _Place(("spec", "capacity"), (_reading(dict[str, object], _overlay_capacity),)),
     ),
+    CAPACITY_BUFFER.name: (_Place(("spec",), (_buffer,)),),
     KWOK_NODE_CLASS.name: (),
 }

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
+from karpenter.api.buffer import CapacityBuffer
 from karpenter.api.karpenter import Budget, NodeClaim, NodePool, NodeSelectorRequirementWithMinValues
 from karpenter.api.kwok import KWOKNodeClass
+from karpenter.api.overlay import NodeOverlay
 from karpenter.model import budgets, durations, gates, labels, schedules, schema
 from karpenter.model.gates import Gate, Gates
 from karpenter.model.quantities import check_quantities
@@ -28,13 +30,21 @@ _ANY_DAY = datetime(2024, 1, 1, tzinfo=UTC)
 _SIZES = (1, 100, 10**12)
 
 
-def advise(obj: NodePool | NodeClaim | KWOKNodeClass, enabled: Gates = gates.DEFAULT) -> tuple[Finding, ...]:
+#: Objects advice can be given about.
+Advised = NodePool | NodeClaim | KWOKNodeClass | NodeOverlay | CapacityBuffer
+
+
+def advise(obj: Advised, enabled: Gates = gates.DEFAULT) -> tuple[Finding, ...]:
     """What the owner of an admitted object should know; ``enabled`` are the feature gates that are on."""
     match obj:
         case NodePool():
             return tuple(_pool(obj, enabled))
         case NodeClaim():
             return tuple(_claim(obj))
+        case NodeOverlay():
+            return tuple(check_quantities(obj))
+        case CapacityBuffer():
+            return tuple(_buffer(obj))
         case KWOKNodeClass():
             return tuple(_out_of_range("spec.nodeRegistrationDelay", obj.spec.node_registration_delay))
 
@@ -55,6 +65,14 @@ def _claim(claim: NodeClaim) -> Iterator[Finding]:
     yield from _out_of_range("spec.expireAfter", claim.spec.expire_after)
     yield from _out_of_range("spec.terminationGracePeriod", claim.spec.termination_grace_period)
     yield from check_quantities(claim)
+
+
+def _buffer(buffer: CapacityBuffer) -> Iterator[Finding]:
+    yield from check_quantities(buffer)
+    if buffer.spec.percentage is not None and buffer.spec.scalable_ref is None:
+        yield Finding(
+            "spec.percentage", "percentage", "has no effect: only a workload (scalableRef) has replicas to share"
+        )
 
 
 def _ignored_values(pool: NodePool) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from karpenter.api.buffer import CapacityBuffer
 from karpenter.api.core import (
     Container,
     ContainerStatus,
@@ -24,7 +25,7 @@ from karpenter.api.overlay import NodeOverlay
 from karpenter.model import quantity, schema
 from karpenter.model.schema import Finding
 
-Carrier = Pod | Node | NodePool | NodeClaim | NodeOverlay | DaemonSet
+Carrier = Pod | Node | NodePool | NodeClaim | NodeOverlay | CapacityBuffer | DaemonSet
 _Place = tuple[str, WireResources]
 
 
@@ -54,6 +55,8 @@ def _places(obj: Carrier) -> Iterator[_Place]:
         case NodePool():
             yield "spec.limits", obj.spec.limits
             yield "status.resources", obj.status.resources
+        case CapacityBuffer():
+            yield "spec.limits", obj.spec.limits
         case NodeOverlay():
             yield "spec.capacity", obj.spec.capacity
         case NodeClaim():

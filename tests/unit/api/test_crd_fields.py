@@ -167,7 +167,33 @@ OVERLAY: Fields = {
     "spec.capacity{}": AMOUNT,
     "spec.weight": {"type": "integer", "format": "int32", "minimum": 1, "maximum": 10_000, "default": ABSENT},
 }
-KINDS = (("NodePool", NODE_POOL), ("NodeClaim", NODE_CLAIM), ("KWOKNodeClass", KWOK), ("NodeOverlay", OVERLAY))
+COUNT: dict[str, object] = {"type": "integer", "format": "int32", "minimum": 0}
+BUFFER: Fields = {
+    **EXPLAINED,
+    "": {"required": {"spec"}},
+    "spec": {"required": ABSENT},
+    "spec.provisioningStrategy": {"type": "string", "default": "buffer.x-k8s.io/active-capacity"},
+    "spec.podTemplateRef": {"required": {"name"}},
+    "spec.podTemplateRef.name": {"type": "string", "minLength": 1},
+    "spec.scalableRef": {"required": {"kind", "name"}},
+    "spec.scalableRef.apiGroup": {"type": "string", "default": ABSENT},
+    "spec.scalableRef.kind": {"type": "string"},
+    "spec.scalableRef.name": {"type": "string"},
+    "spec.replicas": COUNT,
+    "spec.percentage": COUNT,
+    "spec.limits{}": AMOUNT,
+    "status.podTemplateRef.name": {"type": "string"},
+    "status.podTemplateGeneration": {"type": "integer", "format": "int64"},
+    "status.replicas": {"type": "integer", "format": "int32"},
+    "status.provisioningStrategy": {"type": "string"},
+}
+KINDS = (
+    ("NodePool", NODE_POOL),
+    ("NodeClaim", NODE_CLAIM),
+    ("KWOKNodeClass", KWOK),
+    ("NodeOverlay", OVERLAY),
+    ("CapacityBuffer", BUFFER),
+)
 TABLE = [
     pytest.param(number, path, keywords, id=f"{kind}:{path}")
     for number, (kind, fields) in enumerate(KINDS)
@@ -235,6 +261,13 @@ def test_the_columns_are_printed_in_this_order() -> None:
         *((name, "string", 1) for name in ("ImageID", "ID", "NodePool", "NodeClass", "Drifted")),
     ]
     assert columns(2) == [("Ready", "string", 0), ("Age", "date", 0)]
+    assert columns(4) == [
+        ("Strategy", "string", 0),
+        ("PodTemplate", "string", 0),
+        ("Replicas", "integer", 0),
+        *((f"Conditions{part}", "string", 0) for part in ("Type", "Status", "Reason")),
+        ("Age", "date", 0),
+    ]
     assert columns(3) == [("Ready", "string", 0), ("Age", "date", 0), ("Weight", "integer", 1)]
 
 

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from admission import CAPACITY, REQUIREMENTS, D, T, built, req
+from karpenter.api.buffer import CapacityBuffer, CapacityBufferSpec, ScalableReference
 from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.api.kwok import KWOKNodeClass
 from karpenter.model import validation
@@ -179,3 +180,11 @@ def test_a_node_class_is_told_of_a_delay_without_end() -> None:
     slow = msgspec.convert(built("KWOKNodeClass", {"spec.nodeRegistrationDelay": "2562048h"}), KWOKNodeClass)
     assert [finding.path for finding in validation.advise(slow)] == ["spec.nodeRegistrationDelay"]
     assert validation.advise(KWOKNodeClass()) == ()
+
+
+def test_a_share_of_no_workload_is_advised_against() -> None:
+    """API-184"""
+    lone = CapacityBuffer(spec=CapacityBufferSpec(percentage=20, replicas=1))
+    shared = CapacityBuffer(spec=CapacityBufferSpec(percentage=20, scalable_ref=ScalableReference(kind="a", name="b")))
+    assert [finding.path for finding in validation.advise(lone)] == ["spec.percentage"]
+    assert validation.advise(shared) == ()

@@ -1,14 +1,16 @@
 """A cloud as NodeOverlays make it look (SCH-760, OPS-244).
 
 What pools may use comes with the overlays in force; a pool that was not judged yet gets nothing, so that nothing is bought at a
-wrong price after a start (API-166). What the cloud does is not changed. It knows nothing of resources overlays add: a claim is
-handed on without its wish for those, and its machine is reported with them.
+wrong price after a start (API-166). The cloud itself knows nothing of overlays. So a claim is handed on without its wish for
+resources they add, and its machine is reported with them; and where they changed prices, the cloud is first asked for what is
+cheapest by those, and for anything the claim accepts only if that cannot be had.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import msgspec
 
@@ -18,7 +20,20 @@ from karpenter.api.meta import Wire
 from karpenter.catalog.overlays import Overlay, PoolTypes, applied
 from karpenter.catalog.types import InstanceType
 from karpenter.model import labels
-from karpenter.providers.contract import CloudProvider, Instance, ProviderError, RegistrationHook, RepairPolicy
+from karpenter.model import resources as res
+from karpenter.model.quantity import QuantityError
+from karpenter.model.requirements import from_labels, from_wire, intersects, to_wire
+from karpenter.providers.contract import (
+    CloudProvider,
+    Instance,
+    InsufficientCapacity,
+    ProviderError,
+    RegistrationHook,
+    RepairPolicy,
+)
+
+#: What a claim carries whose types overlays changed.
+_APPLIED = frozenset({labels.PRICE_OVERLAY, labels.CAPACITY_OVERLAY})
 
 
 class AwaitingOverlays(ProviderError):
@@ -35,6 +50,15 @@ class _Shown:
     def by_name(self) -> Mapping[str, InstanceType]:
         """The types after, by name."""
         return {item.name: item for item in self.after}
+
+
+class _Choice(NamedTuple):
+    """An offering of a type, in the order of preference."""
+
+    price_per_hour: float
+    instance_type: str
+    zone: str
+    capacity_type: str
 
 
 class OverlaidProvider:
@@ -77,15 +101,22 @@ class OverlaidProvider:
         return shown
 
     async def create(self, claim: NodeClaim) -> Instance:
-        """Buy one machine for the claim."""
-        if labels.CAPACITY_OVERLAY not in claim.metadata.annotations:
+        """Buy one machine for the claim. Raises ``AwaitingOverlays`` as well."""
+        if not _APPLIED & claim.metadata.annotations.keys():
             return await self._provider.create(claim)
         types = self._known(claim.metadata.labels.get(labels.NODE_POOL, "")).by_name()
-        instance = await self._provider.create(
-            _without(claim, {name for item in types.values() for name in item.extended})
-        )
+        plain = _without(claim, {name for item in types.values() for name in item.extended})
+        instance = await self._bought(plain, _cheapest(claim, types.values()))
         item = types.get(instance.labels.get(labels.INSTANCE_TYPE, ""))
         return instance if item is None else _with(instance, item)
+
+    async def _bought(self, claim: NodeClaim, cheapest: _Choice | None) -> Instance:
+        if cheapest is None or labels.PRICE_OVERLAY not in claim.metadata.annotations:
+            return await self._provider.create(claim)
+        try:
+            return await self._provider.create(_narrowed(claim, cheapest))
+        except InsufficientCapacity:
+            return await self._provider.create(claim)
 
     async def delete(self, provider_id: str) -> None:
         """Ask for the machine to go."""
@@ -120,6 +151,38 @@ class OverlaidProvider:
     def node_class_kinds(self) -> tuple[Kind[Wire], ...]:
         """Kinds of node classes the provider serves."""
         return self._provider.node_class_kinds
+
+
+def _cheapest(claim: NodeClaim, types: Iterable[InstanceType]) -> _Choice | None:
+    """The cheapest offering the claim accepts, ties by name, zone and capacity type; None where there is none."""
+    wished = from_wire(claim.spec.requirements)
+    try:
+        requests = res.parse(claim.spec.resources.requests)
+    except QuantityError:
+        return None
+    found = (
+        _Choice(offering.price_per_hour, item.name, offering.zone, offering.capacity_type)
+        for item in types
+        if wished.of(labels.INSTANCE_TYPE).allows(item.name)
+        and intersects(item.requirements, wished)
+        and res.fits(requests, item.allocatable)
+        for offering in item.offerings
+        if offering.available and intersects(offering.requirements, wished)
+    )
+    return min(found, default=None)
+
+
+def _narrowed(claim: NodeClaim, choice: _Choice) -> NodeClaim:
+    """The claim as it accepts this offering alone."""
+    chosen = from_labels(
+        {
+            labels.INSTANCE_TYPE: choice.instance_type,
+            labels.ZONE: choice.zone,
+            labels.CAPACITY_TYPE: choice.capacity_type,
+        }
+    )
+    wished = from_wire(claim.spec.requirements).without(chosen).intersect(chosen)
+    return msgspec.structs.replace(claim, spec=msgspec.structs.replace(claim.spec, requirements=to_wire(wished)))
 
 
 def _without(claim: NodeClaim, names: set[str]) -> NodeClaim:

@@ -13,7 +13,7 @@ from karpenter.control.gates import parse
 from karpenter.control.settings import Settings
 from karpenter.kube.errors import Conflict
 from karpenter.model import conditions, labels
-from karpenter.providers.contract import ProviderError
+from karpenter.providers.contract import InsufficientCapacity, ProviderError
 from support.builders import pod
 from support.world import World, refusing, story, until
 
@@ -63,6 +63,36 @@ async def test_pods_get_machines_by_overlay_prices_and_claims_say_so(world: Worl
     assert claim.metadata.annotations[labels.PRICE_OVERLAY] == "true"
     assert labels.CAPACITY_OVERLAY not in claim.metadata.annotations
     assert (await verdict(world, "discount", "Ready"))[0] == "True"
+
+
+@story
+async def test_the_cloud_is_asked_for_what_is_cheapest_by_overlays(world: World) -> None:
+    """SCH-760: the simulated cloud would buy the smallest type."""
+    world.simulated()
+    await begin(world)
+    await overlay(world, "discount", req(labels.INSTANCE_TYPE, "t7"), req(labels.ZONE, "z2"), price_adjustment="-99%")
+    await world.waiting(pod("p", {"cpu": "100m"}))
+    await until(lambda: _are_launched(world))
+    (claim,) = await claims(world)
+    found = claim.metadata.labels
+    assert (found[labels.INSTANCE_TYPE], found[labels.ZONE]) == ("t7", "z2")
+    assert "t0" in next(r.values for r in claim.spec.requirements if r.key == labels.INSTANCE_TYPE)
+
+
+async def _are_launched(world: World) -> bool:
+    return bool(await claims(world)) and all(claim.status.provider_id for claim in await claims(world))
+
+
+@story
+async def test_what_is_cheapest_but_sold_out_is_not_waited_for(world: World) -> None:
+    await begin(world)
+    await overlay(world, "discount", req(labels.INSTANCE_TYPE, "t7"), price="0")
+    world.cloud.refuse("create", InsufficientCapacity("sold out"))
+    await world.waiting(pod("p", {"cpu": "100m"}))
+    await until(lambda: _are_launched(world))
+    asked = [name for call, name in world.cloud.calls if call == "create"]
+    assert len(asked) == 2
+    assert len(set(asked)) == 1
 
 
 @story

@@ -130,6 +130,8 @@ _BUFFER_COLUMNS = (
     _column("ConditionsReason", ".status.conditions[*].reason"),
     _AGE,
 )
+#: Versions of the same schema that are served beside the one that is stored, because published manifests use them (API §6).
+_OLDER_VERSIONS = {kinds.CAPACITY_BUFFER.name: ("v1alpha1",)}
 #: What commands for a whole category of kinds call them; our own are in one of our name.
 _CATEGORIES = {kinds.CAPACITY_BUFFER.group: "autoscaling"}
 
@@ -167,14 +169,6 @@ def _definition(kind: Kind[T], short_names: tuple[str, ...], columns: tuple[Json
     }
     if short_names:
         names["shortNames"] = list(short_names)
-    version: Json = {
-        "name": kind.version,
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": copy.deepcopy(schema(kind.type))},
-        "subresources": {"status": {}, **subresources},
-        "additionalPrinterColumns": list(columns),
-    }
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -183,7 +177,17 @@ def _definition(kind: Kind[T], short_names: tuple[str, ...], columns: tuple[Json
             "group": kind.group,
             "names": names,
             "scope": "Namespaced" if kind.namespaced else "Cluster",
-            "versions": [version],
+            "versions": [
+                {
+                    "name": version,
+                    "served": True,
+                    "storage": version == kind.version,
+                    "schema": {"openAPIV3Schema": copy.deepcopy(schema(kind.type))},
+                    "subresources": {"status": {}, **subresources},
+                    "additionalPrinterColumns": list(columns),
+                }
+                for version in (kind.version, *_OLDER_VERSIONS.get(kind.name, ()))
+            ],
         },
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
 
 from karpenter.act.static import StaticKeeper
@@ -21,6 +22,8 @@ class StaticPools:
         self._world = world
         keeper = StaticKeeper(world)
         self._growing = WorkQueue("static.provisioning", keeper.grow, _WORKERS, NODE_POOL, world.metrics)
+        #: Names of the claims of every pool, as the watch tells.
+        self._claims: defaultdict[str, set[str]] = defaultdict(set)
         self._shrinking = WorkQueue("static.deprovisioning", keeper.shrink, _WORKERS, NODE_POOL, world.metrics)
 
     def loops(self) -> dict[str, Callable[[], Awaitable[None]]]:
@@ -40,12 +43,17 @@ class StaticPools:
     def claim(self, old: NodeClaim | None, new: NodeClaim | None) -> None:
         """A claim appeared, changed or went."""
         subject = new or old
-        name = subject.metadata.labels.get(labels.NODE_POOL, "") if subject is not None else ""
+        assert subject is not None
+        name = subject.metadata.labels.get(labels.NODE_POOL, "")
+        known = self._claims[name]
+        (known.discard if new is None else known.add)(subject.metadata.name)
         pool = self._world.state.pool(name)
         if pool is None or pool.spec.replicas is None:
             return
         if old is None:
-            self._shrinking.add(name)
+            # While a pool fills up, counting its claims anew at each of them would cost their square.
+            if len(known) > pool.spec.replicas:
+                self._shrinking.add(name)
         elif new is None or (_is_deleting(new) and not _is_deleting(old)):
             self._growing.add(name)
 

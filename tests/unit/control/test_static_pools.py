@@ -157,6 +157,19 @@ async def test_a_pool_that_is_not_ready_gets_nothing_until_it_is(world: World) -
 
 
 @story
+async def test_a_claim_too_many_is_given_up(world: World) -> None:
+    """SCH-703: one that somebody else made for the pool counts as well."""
+    await begin(world, 1)
+    (own,) = await names(world)
+    await world.join(own)
+    await asyncio.sleep(1)
+    world.cloud.hangs = {("create", "*")}
+    await world.claim("stray", pool="np")
+    await asyncio.sleep(1)
+    assert await staying(world) == [own]
+
+
+@story
 async def test_empty_nodes_of_a_static_pool_stay(world: World) -> None:
     """DIS-563, DIS-S169"""
     await begin(world, 1)

@@ -137,9 +137,9 @@ class StaticKeeper:
             types = await self._world.provider.instance_types(pool)
             well_known = labels.WELL_KNOWN | well_known_of(types)
             taken = {claim.metadata.name for claim in self._world.state.claims()}
-            names = static.free_names(pool, taken, how_many)
-            self._remember(name, names)
-            claims = (static_claim(pool, free, well_known) for free in names)
+            slots = static.free_slots(pool, taken, how_many, static.zones_to_spread_over(pool, types))
+            self._remember(name, tuple(slot.name for slot in slots))
+            claims = (static_claim(pool, slot.name, well_known, slot.zone) for slot in slots)
             _raise_first(await asyncio.gather(*(self._create_one(claim) for claim in claims)))
         finally:
             self._reserved[name] -= how_many

@@ -14,11 +14,14 @@ from itertools import count, islice
 
 from karpenter.api.core import Pod
 from karpenter.api.karpenter import NodeClaim, NodePool
+from karpenter.catalog.types import InstanceType
 from karpenter.cluster.nodes import NodeView
 from karpenter.decide.provision.finalise import derived_name
-from karpenter.model import durations, pods
+from karpenter.decide.provision.templates import requirements_of
+from karpenter.model import durations, labels, pods
 from karpenter.model import resources as res
 from karpenter.model.conditions import is_true
+from karpenter.model.requirements import intersects
 from karpenter.model.resources import Resources
 
 
@@ -96,11 +99,38 @@ def _held(view: NodeView) -> Resources:
     return {**view.capacity, res.NODES: res.ONE}
 
 
-def free_names(pool: NodePool, taken: Collection[str], how_many: int) -> tuple[str, ...]:
-    """The names of the lowest free slots; ``taken`` are the names of all claims there are."""
-    meta = pool.metadata
-    slots = (derived_name(meta.name, meta.uid, f"static {slot}") for slot in count())
-    return tuple(islice((name for name in slots if name not in taken), how_many))
+@dataclass(frozen=True)
+class Slot:
+    """A place for a claim. ``zone`` is where its node has to be, empty for anywhere."""
+
+    name: str
+    zone: str = ""
+
+
+def free_slots(pool: NodePool, taken: Collection[str], how_many: int, zones: Sequence[str] = ()) -> tuple[Slot, ...]:
+    """The lowest free slots; ``taken`` are the names of all claims there are. Neighbouring slots are in different ``zones``."""
+    slots = (_slot(pool, number, zones) for number in count())
+    return tuple(islice((slot for slot in slots if slot.name not in taken), how_many))
+
+
+def _slot(pool: NodePool, number: int, zones: Sequence[str]) -> Slot:
+    name = derived_name(pool.metadata.name, pool.metadata.uid, f"static {number}")
+    return Slot(name, zones[number % len(zones)] if zones else "")
+
+
+def zones_to_spread_over(pool: NodePool, types: Iterable[InstanceType]) -> tuple[str, ...]:
+    """The zones the pool can buy in now, where it asks for its replicas to be spread over them; else none (SCH §24 Beyond)."""
+    if pool.metadata.annotations.get(labels.SPREAD_REPLICAS) != labels.ZONE:
+        return ()
+    wished = requirements_of(pool)
+    found = {
+        offering.zone
+        for item in types
+        if intersects(item.requirements, wished)
+        for offering in item.offerings
+        if offering.available and intersects(offering.requirements, wished)
+    }
+    return tuple(sorted(found - {""}))
 
 
 def surplus(pool: NodePool, members: Sequence[Member], now: datetime) -> tuple[NodeClaim, ...]:

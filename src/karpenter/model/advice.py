@@ -53,6 +53,7 @@ def _pool(pool: NodePool, enabled: Gates) -> Iterator[Finding]:
     yield from _ignored_values(pool)
     yield from _gated(pool, enabled)
     yield from _negative_limits(pool)
+    yield from _spread(pool)
     for index, budget in enumerate(pool.spec.disruption.budgets):
         path = f"{_BUDGETS}[{index}]"
         yield from _no_reasons(budget, path)
@@ -112,6 +113,16 @@ def _negative_limits(pool: NodePool) -> Iterator[Finding]:
         if str(value).startswith("-"):
             text = f"{value} is below zero, so the pool never buys anything"
             yield Finding(schema.at("spec.limits", name), "range", text)
+
+
+def _spread(pool: NodePool) -> Iterator[Finding]:
+    """Our own wish on static pools, where it is not understood."""
+    asked = pool.metadata.annotations.get(labels.SPREAD_REPLICAS)
+    path = schema.at("metadata.annotations", labels.SPREAD_REPLICAS)
+    if asked is not None and asked != labels.ZONE:
+        yield Finding(path, "value", f"replicas cannot be spread over {asked!r}, only over {labels.ZONE}")
+    elif asked is not None and pool.spec.replicas is None:
+        yield Finding(path, "static", "has no effect: only the nodes of a static NodePool (replicas) are spread")
 
 
 def _no_reasons(budget: Budget, path: str) -> Iterator[Finding]:

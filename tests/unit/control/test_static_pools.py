@@ -170,6 +170,19 @@ async def test_a_claim_too_many_is_given_up(world: World) -> None:
 
 
 @story
+async def test_nodes_are_spread_over_zones_where_the_pool_asks_for_it(world: World) -> None:
+    """SCH §24 Beyond"""
+    world.simulated()
+    await world.node_class()
+    made = await world.pool(replicas=0)
+    await world.edit(kinds.NODE_POOL, made.metadata.name, annotations={labels.SPREAD_REPLICAS: labels.ZONE})
+    await world.start(ON)
+    await scale(world, 3)
+    await asyncio.sleep(5)
+    assert {claim.metadata.labels[labels.ZONE] for claim in await claims(world)} == {"z1", "z2", "z3"}
+
+
+@story
 async def test_empty_nodes_of_a_static_pool_stay(world: World) -> None:
     """DIS-563, DIS-S169"""
     await begin(world, 1)

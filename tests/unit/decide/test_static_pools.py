@@ -18,6 +18,7 @@ from karpenter.model import labels
 from karpenter.model.pods import DELETION_COST
 from support import builders
 from support.builders import ANY_CAPACITY, NOW, node_pool, owner
+from support.shapes import STD
 
 
 def pool(replicas: int, **limits: str) -> NodePool:
@@ -129,11 +130,42 @@ def test_what_is_already_going_is_not_excess() -> None:
 def test_new_claims_take_the_lowest_free_slots() -> None:
     """Repeated from the same picture, a creation asks for the same names."""
     kept = pool(3)
-    first = static.free_names(kept, (), 3)
+    first = taken(kept, 3)
     assert len(set(first)) == 3
-    assert static.free_names(kept, (first[0], first[2], "other"), 2) == (first[1], static.free_names(kept, first, 1)[0])
+    assert taken(kept, 2, first[0], first[2], "other") == [first[1], taken(kept, 1, *first)[0]]
     twin = msgspec.structs.replace(kept, metadata=msgspec.structs.replace(kept.metadata, uid="another"))
-    assert not set(static.free_names(twin, (), 3)) & set(first)
+    assert not set(taken(twin, 3)) & set(first)
+
+
+def taken(of: NodePool, count: int, *names: str) -> list[str]:
+    """The names the next claims get."""
+    return [slot.name for slot in static.free_slots(of, names, count)]
+
+
+def spreading(*requirements: NodeSelectorRequirementWithMinValues) -> NodePool:
+    found = node_pool("np", requirements, replicas=6)
+    wish = {labels.SPREAD_REPLICAS: labels.ZONE}
+    return msgspec.structs.replace(found, metadata=msgspec.structs.replace(found.metadata, annotations=wish))
+
+
+def test_replicas_are_spread_over_zones_on_request_and_a_lost_one_comes_back_where_it_was() -> None:
+    """SCH §24 Beyond"""
+    wishes = spreading()
+    zones = static.zones_to_spread_over(wishes, STD)
+    assert zones == ("z1", "z2", "z3")
+    slots = static.free_slots(wishes, (), 6, zones)
+    assert [slot.zone for slot in slots] == ["z1", "z2", "z3", "z1", "z2", "z3"]
+    others = [slot.name for slot in slots if slot is not slots[4]]
+    assert static.free_slots(wishes, others, 1, zones) == (slots[4],)
+    claim = static_claim(wishes, "c", labels.WELL_KNOWN, "z2")
+    assert {item.key: item.values for item in claim.spec.requirements}[labels.ZONE] == ("z2",)
+
+
+def test_only_zones_the_pool_can_buy_in_count_and_only_on_request() -> None:
+    """SCH §24 Beyond"""
+    spot = NodeSelectorRequirementWithMinValues(key=labels.CAPACITY_TYPE, operator="In", values=("spot",))
+    assert static.zones_to_spread_over(spreading(spot), STD) == ("z1", "z2")
+    assert static.zones_to_spread_over(pool(3), STD) == ()
 
 
 def test_a_claim_carries_the_pools_requirements_as_they_are() -> None:

@@ -11,7 +11,7 @@ from admission import CAPACITY, REQUIREMENTS, D, T, built, req
 from karpenter.api.buffer import CapacityBuffer, CapacityBufferSpec, ScalableReference
 from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.api.kwok import KWOKNodeClass
-from karpenter.model import validation
+from karpenter.model import labels, validation
 from karpenter.model.gates import DEFAULT, Gate, Gates
 
 NO_GATES: Gates = frozenset()
@@ -188,3 +188,13 @@ def test_a_share_of_no_workload_is_advised_against() -> None:
     shared = CapacityBuffer(spec=CapacityBufferSpec(percentage=20, scalable_ref=ScalableReference(kind="a", name="b")))
     assert [finding.path for finding in validation.advise(lone)] == ["spec.percentage"]
     assert validation.advise(shared) == ()
+
+
+def test_a_spread_that_cannot_be_is_advised_against() -> None:
+    """SCH §24 Beyond"""
+    over = {"metadata.annotations": {labels.SPREAD_REPLICAS: labels.ZONE}}
+    wrong = {"metadata.annotations": {labels.SPREAD_REPLICAS: "rack"}, "spec.replicas": 3}
+    static = {Gate.STATIC_CAPACITY}
+    assert [item.code for item in validation.advise(pool(over), DEFAULT | static)] == ["static"]
+    assert [item.code for item in validation.advise(pool(wrong), DEFAULT | static)] == ["value"]
+    assert validation.advise(pool({**over, "spec.replicas": 3}), DEFAULT | static) == ()

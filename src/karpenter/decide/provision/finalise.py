@@ -17,7 +17,7 @@ from karpenter.decide.provision.packing import Claim, Demand
 from karpenter.decide.provision.templates import labels_of, requirements_of
 from karpenter.model import hashing, labels
 from karpenter.model import resources as res
-from karpenter.model.requirements import LARGEST_INTEGER, Op, Requirement, Requirements, to_wire
+from karpenter.model.requirements import LARGEST_INTEGER, Op, Requirement, Requirements, from_labels, to_wire
 from karpenter.model.resources import Resources
 
 #: Instance types kept on a claim (SCH-617).
@@ -99,12 +99,15 @@ def _overlay_annotations(types: Sequence[InstanceType]) -> dict[str, str]:
     return {annotation: "true" for annotation, holds in applied.items() if holds}
 
 
-def static_claim(pool: NodePool, name: str, well_known: frozenset[str]) -> NodeClaim:
+def static_claim(pool: NodePool, name: str, well_known: frozenset[str], zone: str = "") -> NodeClaim:
     """A claim of a static pool: its requirements as they are, so that the provider chooses the type (SCH-623, API-138).
 
-    ``well_known`` are the label keys machines bring with them; labels of the pool's own are given a value (SCH-622).
+    ``well_known`` are the label keys machines bring with them; labels of the pool's own are given a value (SCH-622). ``zone`` is
+    where the node has to be, empty for anywhere.
     """
     requirements = requirements_of(pool).without({*labels.SIMULATION_ONLY, labels.HOSTNAME})
+    if zone:
+        requirements = requirements.intersect(from_labels({labels.ZONE: zone}))
     custom = _custom_keys(requirements, well_known)
     return _of_pool(pool, name, _Contents(requirements, dict(_custom_labels(custom, requirements, name))))
 

@@ -1,4 +1,4 @@
-"""Laws every provisioning plan obeys, judged by a checker that shares no code with the decision."""
+"""Laws every provisioning plan obeys, judged by a judge that shares no code with the decision."""
 
 from __future__ import annotations
 

@@ -67,7 +67,6 @@ from support.kube_filters import (
     repelled,
     required_terms,
     spreads,
-    term_selects,
     wants_node,
 )
 
@@ -592,9 +591,8 @@ def _place(machine: Machine, pod: Pod) -> str:
 def room(world: World, plan: Plan, pod: Pod) -> str | None:
     """A place the pod could have had beside everything the plan places, in every scene; None where there is none.
 
-    Looked at are machines that exist, and a fresh one of every pool, type and offering within what limits leave. In two things
-    that is stricter than the scheduler: domains pools could offer count as there and empty when a pod spreads, sold out or not
-    (SCH-490), and whoever is to be far from somebody by a label needs a machine that has it (SCH-493, SCH-561).
+    Looked at are machines that exist, and a fresh one of every pool, type and offering within what limits leave. Domains
+    pools could offer count as there and empty when a pod spreads, sold out or not (SCH-490): that is stricter than the scheduler.
     """
     found = sites(world, plan)
     everybody = [pod, *(other for site in found for other in (*site.bound, *site.planned))]
@@ -623,22 +621,8 @@ def _objections(
 ) -> list[str]:
     machines = [other for _, other in choice]
     bound = [(other, where) for site, where in choice for other in (*site.bound, *site.planned)]
-    unlabelled = sorted(_avoiding(world, pod, [other for other, _ in bound]) - form.labels.keys())
-    if unlabelled:
-        return [f"the node has no label {unlabelled[0]} to be far from somebody by"]
     scene = Scene([*machines, form], bound, world.namespaces, universe)
     return list(scene.objections(pod, form))
-
-
-def _avoiding(world: World, pod: Pod, others: Iterable[Pod]) -> set[str]:
-    """Labels by which the pod and others avoid each other."""
-    theirs = (
-        term.topology_key
-        for other in others
-        for term in far(other.spec)
-        if term_selects(term, other, pod, world.namespaces)
-    )
-    return {*theirs, *(term.topology_key for term in far(pod.spec))}
 
 
 def _universe(world: World, pods: Iterable[Pod]) -> dict[str, frozenset[str]]:

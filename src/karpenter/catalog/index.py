@@ -171,7 +171,7 @@ class TypeIndex:
                     if held is None or _rank(offering) < _rank(held):
                         best[position] = offering
         order = tuple(sorted(best, key=lambda position: (best[position].price_per_hour, position)))
-        return Prices(_set_of(best), order, best)
+        return Prices(set_of(best), order, best)
 
     def holding(self, requests: Resources) -> TypeSet:
         """Types whose allocatable resources cover the requests (SCH-198): the F of SCH-331, offerings aside."""
@@ -238,7 +238,7 @@ class TypeIndex:
         found: dict[str, TypeSet] = {}
         for offered, sold in self._offered.items():
             if compatible(of_offerings, offered, self.well_known):
-                by = _set_of(position for position, _ in sold)
+                by = set_of(position for position, _ in sold)
                 for value, types in values.items():
                     if offered.of(asked.key).allows(value):
                         found[value] = found.get(value, 0) | types & by
@@ -250,7 +250,7 @@ class TypeIndex:
         Dearer ones take the place of some where the ``minValues`` of the requirements need them (SCH-617).
         """
         order = self.prices(requirements).cheapest_first(types)
-        if len(order) <= most or self.diverse(requirements, _set_of(order[:most])):
+        if len(order) <= most or self.diverse(requirements, set_of(order[:most])):
             return order[:most]
         needed = self._needed(requirements, order)
         others = (position for position in order if position not in needed)
@@ -373,7 +373,8 @@ def _rank(offering: Offering) -> tuple[float, str, str]:
     return (offering.price_per_hour, offering.capacity_type, offering.zone)
 
 
-def _set_of(positions: Iterable[int]) -> TypeSet:
+def set_of(positions: Iterable[int]) -> TypeSet:
+    """Positions as a set."""
     types = 0
     for position in positions:
         types |= 1 << position

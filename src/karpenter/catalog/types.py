@@ -36,7 +36,8 @@ class Offering:
 class InstanceType:
     """A machine shape.
 
-    ``requirements`` has an entry for every well-known label, DoesNotExist for those the type lacks (SCH-116).
+    ``requirements`` has an entry for every well-known label, DoesNotExist for those the type lacks (SCH-116). ``extended`` is the
+    part of the capacity NodeOverlays gave it, ``is_repriced`` whether one changed the price of an offering (SCH-760).
     """
 
     name: str
@@ -44,6 +45,8 @@ class InstanceType:
     capacity: Resources
     overhead: Resources = field(default_factory=dict)
     offerings: tuple[Offering, ...] = ()
+    extended: Resources = field(default_factory=dict)
+    is_repriced: bool = False
 
     @cached_property
     def allocatable(self) -> Resources:

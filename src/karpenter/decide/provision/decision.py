@@ -39,6 +39,7 @@ from karpenter.decide.provision.topology import Domains
 from karpenter.decide.provision.variants import Ladder, PreferencePolicy
 from karpenter.decide.reasons import Category, Reason, Skip
 from karpenter.model import labels
+from karpenter.model.buffers import is_virtual
 from karpenter.model.requirements import Requirements
 
 #: So often pods that limits leave out take a step down by themselves; after that, places that limits bind are closed altogether.
@@ -74,6 +75,10 @@ def provision(
     return _Decision(snapshot, indexes, now, options).plan()
 
 
+#: What pods of one kin have in common: class, places of their volumes, constraints that mean them, whether they are virtual.
+_Alike = tuple[PodClass, tuple[Requirements, ...], tuple[Constraint, ...], bool]
+
+
 class _Served:
     """Pods of one group that have their volumes in the same places."""
 
@@ -81,6 +86,7 @@ class _Served:
         self.pod_class = group.pod_class
         self.face = group.face
         self.places = places
+        self.virtual = is_virtual(group.pods[0])
         self.pods: list[Pod] = []
         self.mounts: dict[PodKey, Mounted] = {}
 
@@ -180,10 +186,9 @@ class _Decision:
         heard = {s.pod_class: [wish.term for wish in self._ladder.wished(s.pod_class)] for s in served}
         for pod_class, wished in heard.items():
             companies.enter(pod_class.terms.required, wished)
-        together: defaultdict[tuple[PodClass, tuple[Requirements, ...], tuple[Constraint, ...]], list[_Served]]
-        together = defaultdict(list)
+        together: defaultdict[_Alike, list[_Served]] = defaultdict(list)
         for item in served:
-            together[item.pod_class, item.places, companies.meaning(item.face)].append(item)
+            together[item.pod_class, item.places, companies.meaning(item.face), item.virtual].append(item)
         steps = {(s.pod_class, s.places): self._ladder.of(s.pod_class, s.places) for s in served}
         found = [
             Kin(
@@ -192,8 +197,9 @@ class _Decision:
                 tuple(sorted((pod for item in items for pod in item.pods), key=age)),
                 steps[pod_class, places],
                 {key: mounts for item in items for key, mounts in item.mounts.items()},
+                virtual,
             )
-            for (pod_class, places, _), items in together.items()
+            for (pod_class, places, _, virtual), items in together.items()
         ]
         return sorted(found, key=by_size)
 

@@ -4,17 +4,28 @@ is creating it once."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Sequence
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from karpenter.api.core import Pod
-from karpenter.api.karpenter import ClaimResources, NodeClaim, NodeClaimSpec
+from karpenter.api.karpenter import (
+    ClaimResources,
+    NodeClaim,
+    NodeClaimSpec,
+    NodePool,
+    NodeSelectorRequirementWithMinValues,
+)
 from karpenter.api.meta import ObjectMeta, OwnerReference
+from karpenter.catalog.index import TypeSet, set_of
+from karpenter.catalog.types import InstanceType, Offering
 from karpenter.decide.plan import PlannedClaim
 from karpenter.decide.provision.packing import Claim, Demand
-from karpenter.decide.provision.templates import labels_of
+from karpenter.decide.provision.templates import labels_of, requirements_of
 from karpenter.model import hashing, labels
 from karpenter.model import resources as res
-from karpenter.model.requirements import LARGEST_INTEGER, Op, Requirement, Requirements, to_wire
+from karpenter.model.requirements import LARGEST_INTEGER, Op, Requirement, Requirements, from_labels, to_wire
+from karpenter.model.resources import Resources
 
 #: Instance types kept on a claim (SCH-617).
 KEPT_TYPES = 600
@@ -28,6 +39,7 @@ def planned_claims(
 ) -> tuple[PlannedClaim, ...]:
     """The claims of a packing as objects, each with its own pods. ``taken_names`` belong to claims that exist."""
     next_pod = [0] * len(demands)
+    moulds: dict[tuple[int, Requirements, TypeSet, bool], _Mould] = {}
     planned = []
     for claim in claims:
         pods: list[Pod] = []
@@ -35,21 +47,60 @@ def planned_claims(
             start = next_pod[position]
             pods += demands[position].pods[start : start + count]
             next_pod[position] = start + count
-        planned.append(_planned(claim, tuple(pods), taken_names))
+        shape = (id(claim.template), claim.requirements, claim.types, claim.min_values_relaxed)
+        mould = moulds.get(shape)
+        if mould is None:
+            mould = moulds[shape] = _mould(claim)
+        planned.append(_planned(claim, mould, tuple(pods), taken_names))
     return tuple(planned)
 
 
-def _planned(claim: Claim, pods: tuple[Pod, ...], taken_names: Collection[str]) -> PlannedClaim:
-    index = claim.template.index
-    prices = claim.prices
+@dataclass(frozen=True, eq=False)
+class _Mould:
+    """What claims with the same requirements and types have in common: names of the types kept, cheapest first, and the rest."""
+
+    instance_types: tuple[str, ...]
+    cheapest: Offering
+    requirements: tuple[NodeSelectorRequirementWithMinValues, ...]
+    daemon_requests: Resources
+    annotations: Mapping[str, str]
+    custom_keys: tuple[str, ...]
+
+
+def _mould(claim: Claim) -> _Mould:
+    template = claim.template
+    index = template.index
     kept = index.cheapest(claim.requirements, claim.types, KEPT_TYPES)
-    names = tuple(index.types[position].name for position in kept)
-    name = _name(claim.template.name, pods, taken_names)
-    return PlannedClaim(
-        claim=_object(claim, name, kept),
-        node_pool=claim.template.name,
+    types = [index.types[position] for position in kept]
+    names = tuple([item.name for item in types])
+    relaxed = "true" if claim.min_values_relaxed else "false"
+    return _Mould(
         instance_types=names,
-        cheapest=prices.offering[kept[0]],
+        cheapest=claim.prices.offering[kept[0]],
+        requirements=to_wire(_final_requirements(claim, kept, names)),
+        daemon_requests=template.least_overhead(claim.types),
+        annotations={
+            **_own_annotations(template.pool),
+            labels.MIN_VALUES_RELAXED: relaxed,
+            **_overlay_annotations(types),
+        },
+        custom_keys=tuple(_custom_keys(template.requirements, index.well_known)),
+    )
+
+
+def _planned(claim: Claim, mould: _Mould, pods: tuple[Pod, ...], taken_names: Collection[str]) -> PlannedClaim:
+    name = _name(claim.template.name, pods, taken_names)
+    contents = _Contents(
+        mould.requirements,
+        dict(_custom_labels(mould.custom_keys, claim.requirements, name)),
+        mould.annotations,
+        res.add(claim.requests, mould.daemon_requests),
+    )
+    return PlannedClaim(
+        claim=_of_pool(claim.template.pool, name, contents),
+        node_pool=claim.template.name,
+        instance_types=mould.instance_types,
+        cheapest=mould.cheapest,
         pods=pods,
     )
 
@@ -57,30 +108,66 @@ def _planned(claim: Claim, pods: tuple[Pod, ...], taken_names: Collection[str]) 
 def _name(pool: str, pods: tuple[Pod, ...], taken_names: Collection[str]) -> str:
     """``<pool>-<digest of its pods>``; a name that a claim already bears is passed over: that one did not hold them."""
     identities = sorted(pod.metadata.uid or f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in pods)
-    attempt = 0
-    while True:
-        digest = hashlib.sha256("\n".join([pool, str(attempt), *identities]).encode()).hexdigest()
-        name = f"{pool[:_NAME_PART].rstrip('-.')}-{digest[:10]}"
-        if name not in taken_names:
-            return name
-        attempt += 1
+    names = (derived_name(pool, str(attempt), *identities) for attempt in itertools.count())
+    return next(name for name in names if name not in taken_names)
 
 
-def _object(claim: Claim, name: str, kept: Sequence[int]) -> NodeClaim:
-    template = claim.template
-    pool, spec = template.pool, template.pool.spec.template.spec
-    requirements = _final_requirements(claim, kept)
-    overhead = template.least_overhead(claim.types)
+def derived_name(pool: str, *identities: str) -> str:
+    """The name of the claim that is for exactly this: ``<pool>-<digest>``."""
+    digest = hashlib.sha256("\n".join([pool, *identities]).encode()).hexdigest()
+    return f"{pool[:_NAME_PART].rstrip('-.')}-{digest[:10]}"
+
+
+def _overlay_annotations(types: Sequence[InstanceType]) -> dict[str, str]:
+    """What tells a provider that scheduling did not go by its own prices and capacities (SCH-620)."""
+    applied = {
+        labels.PRICE_OVERLAY: any(item.is_repriced for item in types),
+        labels.CAPACITY_OVERLAY: any(item.extended for item in types),
+    }
+    return {annotation: "true" for annotation, holds in applied.items() if holds}
+
+
+def static_claim(pool: NodePool, name: str, well_known: frozenset[str], zone: str = "") -> NodeClaim:
+    """A claim of a static pool: its requirements as they are, so that the provider chooses the type (SCH-623, API-138).
+
+    ``well_known`` are the label keys machines bring with them; labels of the pool's own are given a value (SCH-622). ``zone`` is
+    where the node has to be, empty for anywhere.
+    """
+    requirements = requirements_of(pool).without({*labels.SIMULATION_ONLY, labels.HOSTNAME})
+    if zone:
+        requirements = requirements.intersect(from_labels({labels.ZONE: zone}))
+    custom = _custom_keys(requirements, well_known)
+    own_labels = dict(_custom_labels(custom, requirements, name))
+    return _of_pool(pool, name, _Contents(to_wire(requirements), own_labels, _own_annotations(pool)))
+
+
+@dataclass(frozen=True)
+class _Contents:
+    """What of a claim does not come from its pool alone."""
+
+    requirements: tuple[NodeSelectorRequirementWithMinValues, ...]
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    requests: Resources = field(default_factory=dict)
+
+
+def _own_annotations(pool: NodePool) -> dict[str, str]:
+    """Annotations every claim of the pool gets (SCH-120)."""
+    return {
+        **pool.spec.template.metadata.annotations,
+        labels.NODE_POOL_HASH: hashing.node_pool_hash(pool),
+        labels.NODE_POOL_HASH_VERSION: hashing.NODE_POOL_HASH_VERSION,
+    }
+
+
+def _of_pool(pool: NodePool, name: str, contents: _Contents) -> NodeClaim:
+    """A claim as the pool's template wants it (SCH-620)."""
+    spec = pool.spec.template.spec
     return NodeClaim(
         metadata=ObjectMeta(
             name=name,
-            labels={**labels_of(pool), **dict(_custom_labels(claim, name))},
-            annotations={
-                **pool.spec.template.metadata.annotations,
-                labels.NODE_POOL_HASH: hashing.node_pool_hash(pool),
-                labels.NODE_POOL_HASH_VERSION: hashing.NODE_POOL_HASH_VERSION,
-                labels.MIN_VALUES_RELAXED: "true" if claim.min_values_relaxed else "false",
-            },
+            labels={**labels_of(pool), **contents.labels},
+            annotations={},
             finalizers=(labels.TERMINATION_FINALIZER,),
             owner_references=(
                 OwnerReference(
@@ -93,9 +180,9 @@ def _object(claim: Claim, name: str, kept: Sequence[int]) -> NodeClaim:
             ),
         ),
         spec=NodeClaimSpec(
-            requirements=to_wire(requirements),
+            requirements=contents.requirements,
             node_class_ref=spec.node_class_ref,
-            resources=ClaimResources(requests=res.to_wire(res.add(claim.requests, overhead))),
+            resources=ClaimResources(requests=res.to_wire(contents.requests)),
             taints=spec.taints,
             startup_taints=spec.startup_taints,
             expire_after=spec.expire_after,
@@ -104,10 +191,9 @@ def _object(claim: Claim, name: str, kept: Sequence[int]) -> NodeClaim:
     )
 
 
-def _final_requirements(claim: Claim, kept: Sequence[int]) -> Requirements:
+def _final_requirements(claim: Claim, kept: Sequence[int], kept_names: Sequence[str]) -> Requirements:
     """SCH-620: without what only the simulation needs, with the kept types and the capacity types they can be bought in."""
-    index = claim.template.index
-    names = frozenset(index.types[position].name for position in kept)
+    names = frozenset(kept_names)
     fewest = claim.requirements[labels.INSTANCE_TYPE].min_values if labels.INSTANCE_TYPE in claim.requirements else None
     own = claim.requirements.without({*labels.SIMULATION_ONLY, labels.HOSTNAME, labels.INSTANCE_TYPE})
     result = own.intersect(Requirements((Requirement(labels.INSTANCE_TYPE, False, names, min_values=fewest),)))
@@ -123,21 +209,24 @@ def _capacity_types(claim: Claim, kept: Sequence[int]) -> Iterator[str]:
     """Capacity types of the available offerings the claim accepts, over the kept types."""
     wanted = claim.requirements.of(labels.CAPACITY_TYPE)
     index = claim.template.index
+    held = set_of(kept)
     for capacity_type in (labels.ON_DEMAND, labels.RESERVED, labels.SPOT):
         if wanted.allows(capacity_type):
             only = Requirements((Requirement(labels.CAPACITY_TYPE, False, frozenset((capacity_type,))),))
-            buyable = index.buyable(claim.requirements.intersect(only))
-            if any(buyable >> position & 1 for position in kept):
+            if index.buyable(claim.requirements.intersect(only)) & held:
                 yield capacity_type
 
 
-def _custom_labels(claim: Claim, name: str) -> Iterator[tuple[str, str]]:
-    """One concrete value per custom label the pool defines (SCH-622, its Beyond: none for keys only a pod mentions)."""
-    template = claim.template
-    for key in sorted(template.requirements):
-        if key in template.index.well_known or key == labels.HOSTNAME or key in labels.SIMULATION_ONLY:
-            continue
-        item = claim.requirements[key]
+def _custom_keys(defined: Requirements, well_known: frozenset[str]) -> list[str]:
+    """The label keys a pool defines on its own (SCH-622, its Beyond: not those that only a pod mentions)."""
+    common = {labels.HOSTNAME, *labels.SIMULATION_ONLY}
+    return sorted(key for key in defined if key not in well_known and key not in common)
+
+
+def _custom_labels(keys: Iterable[str], requirements: Requirements, name: str) -> Iterator[tuple[str, str]]:
+    """One concrete value per custom label."""
+    for key in keys:
+        item = requirements[key]
         if item.operator is Op.IN:
             yield key, min(item.values)
         elif item.complement:

@@ -1,0 +1,138 @@
+"""How the provisioning decision grows: with pods, with classes, with machines that exist, with instance types.
+
+The pods are the mixture of SCH-901 (plain, spread over zones, spread over hosts, zonal self-affinity, anti-affinity by host), the
+existing cluster carries the same kinds. Every figure is one decision in this process, the best of three.
+"""
+
+from __future__ import annotations
+
+import random
+import resource
+import time
+from collections.abc import Iterator, Mapping
+
+from bench.figures import Figure
+from karpenter.api.core import (
+    Affinity,
+    Pod,
+    PodAffinity,
+    PodAffinityTerm,
+    TopologySpreadConstraint,
+    WeightedPodAffinityTerm,
+)
+from karpenter.api.meta import LabelSelector, Wire
+from karpenter.catalog import ec2
+from karpenter.catalog.index import TypeIndex, well_known_of
+from karpenter.catalog.types import InstanceType
+from karpenter.cluster import ClusterState
+from karpenter.decide.plan import Plan
+from karpenter.decide.provision import provision
+from karpenter.model import labels
+from support.builders import NOW, affinity, expr, feed, flatten, machine, node_pool, pod, term
+from support.shapes import inc
+
+_REPEATS = 3
+_ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
+_CPU = (100, 250, 500, 1000, 1500)
+_MEMORY = (100, 256, 512, 1024, 2048, 4096)
+_NAMES = tuple("abcdefg")
+
+
+def figures() -> Iterator[Figure]:
+    """Absolute times with their targets, and how they grow."""
+    small = _decided("pods: 2500 mixed", _mixed(2500, _CPU, _MEMORY), inc(400))
+    large = _decided("pods: 10000 mixed", _mixed(10_000, _CPU, _MEMORY), inc(400), target=1.5)
+    yield from (small, large)
+    yield Figure("growth with pods: four times as many", large.value / small.value, "x", 4.0)
+    few = _decided("classes: 2000 pods of few", _mixed(2000, _CPU[:1], _MEMORY[:1]), inc(400))
+    many = _decided("classes: 2000 pods of many", _mixed(2000, tuple(range(100, 1600, 10)), _MEMORY), inc(400))
+    yield from (few, many)
+    yield _decided("types: 2000 pods, 100 types", _mixed(2000, _CPU, _MEMORY), inc(100))
+    yield _decided("types: 2000 pods, 800 types", _mixed(2000, _CPU, _MEMORY), inc(800))
+    yield _decided("preferences: 4000 pods with three wishes", _wishing(4000), inc(400), target=0.5)
+    for nodes, target in ((500, None), (5000, 1.0)):
+        yield _decided(f"machines: 1000 pods onto {nodes}", _busy(nodes), ec2.types(), target=target)
+    yield Figure("memory: resident at most", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, "MB")
+
+
+def _decided(name: str, objects: list[Wire], types: tuple[InstanceType, ...], target: float | None = None) -> Figure:
+    pool = node_pool()
+    snapshot = feed(ClusterState(), [pool, *objects]).snapshot()
+    index = {pool.metadata.name: TypeIndex(types, well_known_of(types))}
+    taken: list[float] = []
+    plan = Plan()
+    for _ in range(_REPEATS):
+        started = time.perf_counter()
+        plan = provision(snapshot, index, NOW)
+        taken.append(time.perf_counter() - started)
+    placed = sum(len(item.pods) for item in plan.existing)
+    note = f"{len(plan.claims)} claims, {placed} pods on machines there, {len(plan.unplaced)} left"
+    return Figure(name, min(taken), "s", target, note)
+
+
+def _mixed(count: int, cpus: tuple[int, ...], memories: tuple[int, ...]) -> list[Wire]:
+    """SCH-901, a fifth of each kind."""
+    draw = random.Random(42)
+    return [
+        _drawn(f"p{number}", number % 5, draw.choice(_NAMES), draw.choice(cpus), draw.choice(memories))
+        for number in range(count)
+    ]
+
+
+def _drawn(name: str, kind: int, value: str, cpu: int, memory: int) -> Pod:
+    own = {"app": "nginx"} if kind == 4 else {"my-label": value, "kind": str(kind)}
+    return pod(name, {"cpu": f"{cpu}m", "memory": f"{memory}Mi"}, meta={"labels": own}, **_constraint(kind, own))  # type: ignore[arg-type]
+
+
+def _constraint(kind: int, own: Mapping[str, str]) -> dict[str, object]:
+    mine = LabelSelector(match_labels=own)
+    match kind:
+        case 1 | 2:
+            key = labels.ZONE if kind == 1 else labels.HOSTNAME
+            spread = TopologySpreadConstraint(
+                max_skew=1, topology_key=key, when_unsatisfiable="DoNotSchedule", label_selector=mine
+            )
+            return {"topology_spread_constraints": (spread,)}
+        case 3:
+            near = PodAffinityTerm(topology_key=labels.ZONE, label_selector=mine)
+            return {"affinity": Affinity(pod_affinity=PodAffinity(required=(near,)))}
+        case 4:
+            far = PodAffinityTerm(topology_key=labels.HOSTNAME, label_selector=mine)
+            return {"affinity": Affinity(pod_anti_affinity=PodAffinity(required=(far,)))}
+        case _:
+            return {}
+
+
+def _wishing(count: int) -> list[Wire]:
+    """A zone wished for, an anti-affinity by zone that cannot be had, one by host that can (SCH-901)."""
+    mine = LabelSelector(match_labels={"app": "wishing"})
+    zone = affinity(preferred=[(1, term(expr(labels.ZONE, "In", "z1")))])
+    apart = tuple(
+        WeightedPodAffinityTerm(weight=weight, pod_affinity_term=PodAffinityTerm(topology_key=key, label_selector=mine))
+        for weight, key in ((50, labels.ZONE), (1, labels.HOSTNAME))
+    )
+    wishes = Affinity(node_affinity=zone.node_affinity, pod_anti_affinity=PodAffinity(preferred=apart))
+    return [
+        pod(f"p{n}", {"cpu": "100m", "memory": "100Mi"}, meta={"labels": {"app": "wishing"}}, affinity=wishes)
+        for n in range(count)
+    ]
+
+
+def _busy(nodes: int) -> list[Wire]:
+    """Machines with ten pods each of five hundred workloads, and a thousand pods of two hundred of these waiting."""
+    there = [
+        machine(f"n{n}", {"cpu": "16", "memory": "64Gi", "pods": "58"}, labels={labels.ZONE: _ZONES[n % 3]})
+        for n in range(nodes)
+    ]
+    bound = [
+        _of_app(f"b{n}", n * 7 % 500, "1500m", "4Gi", node_name=f"n{n % nodes}", status={"phase": "Running"})
+        for n in range(10 * nodes)
+    ]
+    waiting = [_of_app(f"w{n}", n % 200, f"{500 + n % 200 * 10}m", "2Gi") for n in range(1000)]
+    return flatten([there, bound, waiting])
+
+
+def _of_app(name: str, app: int, cpu: str, memory: str, **fields: object) -> Pod:
+    own = {"app": f"app{app}"}
+    constraint = _constraint((0, 1, 3, 4)[app % 4], own)
+    return pod(name, {"cpu": cpu, "memory": memory}, meta={"labels": own}, **constraint, **fields)  # type: ignore[arg-type]

@@ -219,6 +219,22 @@ async def test_a_template_that_comes_later_or_changes_is_followed_at_once(world:
 
 
 @story
+async def test_conditions_that_turn_are_counted_and_told(world: World) -> None:
+    """OPS §5.7, OPS-530: by namespace and name"""
+    await begin(world)
+    await buffer(world, replicas=1)
+    await asyncio.sleep(1)
+    await pod_template(world)
+    await asyncio.sleep(1)
+    (event,) = await world.events("ReadyForProvisioning")
+    assert (event.involved_object.kind, event.involved_object.namespace) == ("CapacityBuffer", "default")
+    turned = {"type": "ReadyForProvisioning", "status": "True", "reason": "Resolved"}
+    assert world.manager is not None
+    registry = world.manager.metrics.registry
+    assert registry.get_sample_value("operator_capacitybuffer_status_condition_transitions_total", turned) == 1
+
+
+@story
 async def test_foreign_strategies_are_left_alone(world: World) -> None:
     """API-180 Beyond"""
     await begin(world)

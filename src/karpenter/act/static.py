@@ -22,6 +22,7 @@ from karpenter.decide import static
 from karpenter.decide.provision.finalise import static_claim
 from karpenter.kube.errors import KubeError, NotFound
 from karpenter.model import conditions, labels
+from karpenter.model.quantities import check_quantities
 
 #: How soon to look again where nothing is to do, and where the limit on nodes is reached (SCH-702).
 _LOOK_AGAIN_SECONDS = 60.0
@@ -57,7 +58,8 @@ class StaticKeeper:
         Raises ``KubeError`` and ``ProviderError``.
         """
         pool = self._pool(name)
-        if pool is None or not conditions.is_true(pool.status.conditions, "Ready"):
+        # Ready may still be about the pool before its last change, whose limits nobody has looked at yet.
+        if pool is None or not conditions.is_true(pool.status.conditions, "Ready") or check_quantities(pool):
             return None
         held = static.counts(self._members(name))
         growth = static.growth(pool, held, self._reserved[name])

@@ -186,7 +186,8 @@ class Manager:
     def _parts(self, settings: Settings) -> tuple[Part, ...]:
         """What is shown of the cluster; large ones may do without the details (OPS-320)."""
         found = essentials(self.world, self.unready)
-        return found if settings.disable_cluster_state_observability else (*found, *details(self.world))
+        further = (cast(AnyKind, CAPACITY_BUFFER),) if Gate.CAPACITY_BUFFER in settings.gates else ()
+        return found if settings.disable_cluster_state_observability else (*found, *details(self.world, further))
 
     # -- running ------------------------------------------------------------------------------------------------------
 
@@ -303,7 +304,8 @@ class Manager:
         return found
 
     def _watch_buffers(self) -> Buffers:
-        informer = self._informer(CAPACITY_BUFFER, lambda _old, _new: None)
+        name = CAPACITY_BUFFER.name
+        informer = self._informer(CAPACITY_BUFFER, lambda old, new: self.observatory.other(name, old, new))
         found = Buffers(self.world, informer, self._batcher.trigger)
         self._informer(POD_TEMPLATE, found.template)
         return found
@@ -442,7 +444,7 @@ class Manager:
     def _on_node_class(self, kind: Kind[Wire]) -> Callable[[Wire | None, Wire | None], None]:
         def handle(old: Wire | None, new: Wire | None) -> None:
             subject: _Classified = new or old  # type: ignore[assignment]
-            self.observatory.node_class(kind.name, cast(Conditioned | None, old), cast(Conditioned | None, new))
+            self.observatory.other(kind.name, cast(Conditioned | None, old), cast(Conditioned | None, new))
             key = (kind.group, kind.name, subject.metadata.name)
             if new is None:
                 self._node_classes.pop(key, None)

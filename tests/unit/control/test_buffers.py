@@ -32,12 +32,12 @@ ON = Settings(feature_gates=parse("CapacityBuffer=true"))
 LABELS = {"app": "web"}
 
 
-def template(cpu: str = "3") -> PodTemplateSpec:
+def template(cpu: str = "1") -> PodTemplateSpec:
     container = Container(name="a", resources=ResourceRequirements(requests={"cpu": cpu}))
     return PodTemplateSpec(metadata=ObjectMeta(labels=LABELS), spec=PodSpec(containers=(container,)))
 
 
-async def pod_template(world: World, name: str = "t", cpu: str = "3") -> None:
+async def pod_template(world: World, name: str = "t", cpu: str = "1") -> None:
     item = PodTemplate(metadata=ObjectMeta(name=name, namespace="default"), template=template(cpu))
     await world.kube.create(kinds.POD_TEMPLATE, item)
 
@@ -205,7 +205,7 @@ async def test_a_template_that_comes_later_or_changes_is_followed_at_once(world:
     await begin(world)
     await buffer(world, limits={"cpu": "6"})
     await asyncio.sleep(1)
-    await pod_template(world)
+    await pod_template(world, cpu="3")
     await asyncio.sleep(1)
     assert (await status(world)).replicas == 2
     patch = {"template": {"spec": {"containers": [{"name": "a", "resources": {"requests": {"cpu": "2"}}}]}}}
@@ -216,6 +216,56 @@ async def test_a_template_that_comes_later_or_changes_is_followed_at_once(world:
     await world.kube.delete(kinds.POD_TEMPLATE, "t", "default")
     await asyncio.sleep(1)
     assert (await condition(world, "ReadyForProvisioning"))[:2] == ("False", "PodTemplateNotFound")
+
+
+@story
+async def test_conditions_that_turn_are_counted_and_told(world: World) -> None:
+    """OPS §5.7, OPS-530: by namespace and name"""
+    await begin(world)
+    await buffer(world, replicas=1)
+    await asyncio.sleep(1)
+    await pod_template(world)
+    await asyncio.sleep(1)
+    (event,) = await world.events("ReadyForProvisioning")
+    assert (event.involved_object.kind, event.involved_object.namespace) == ("CapacityBuffer", "default")
+    turned = {"type": "ReadyForProvisioning", "status": "True", "reason": "Resolved"}
+    assert world.manager is not None
+    registry = world.manager.metrics.registry
+    assert registry.get_sample_value("operator_capacitybuffer_status_condition_transitions_total", turned) == 1
+
+
+@story
+async def test_only_the_machine_that_holds_the_room_is_kept(world: World) -> None:
+    """DIS-S167"""
+    await begin(world)
+    await pod_template(world)
+    await buffer(world, replicas=1)
+    await joined(world)
+    await until(lambda: _fits(world), 120)
+    await world.claim("idle", pool="np")
+    await asyncio.sleep(1)
+    await world.join("idle")
+    await asyncio.sleep(120)
+    held = world.manager.world.virtual.held if world.manager is not None else {}
+    left = [claim.metadata.name for claim in await world.all(kinds.NODE_CLAIM) if not claim.metadata.deletion_timestamp]
+    assert left == list(held)
+    assert len(left) == 1
+
+
+@story
+async def test_a_new_process_keeps_the_room_there_is(world: World) -> None:
+    await begin(world)
+    await pod_template(world)
+    await buffer(world, replicas=2)
+    await until(lambda: _bought(world))
+    await world.crash()
+    await world.start(ON)
+    before = await joined(world)
+    await until(lambda: _fits(world), 120)
+    await world.crash()
+    await world.start(ON)
+    await asyncio.sleep(300)
+    assert await machines(world) == before
 
 
 @story
@@ -237,7 +287,7 @@ async def test_room_that_real_pods_took_is_bought_again(world: World) -> None:
     await buffer(world, replicas=1)
     (name,) = await joined(world)
     await until(lambda: _fits(world), 120)
-    await world.running("p", f"node-{name}", requests={"cpu": "3"})
+    await world.running("p", f"node-{name}", requests={"cpu": "3500m"})
     await asyncio.sleep(60)
     assert len(await machines(world)) == 2
 

@@ -167,7 +167,7 @@ def _of_pool(pool: NodePool, name: str, contents: _Contents) -> NodeClaim:
         metadata=ObjectMeta(
             name=name,
             labels={**labels_of(pool), **contents.labels},
-            annotations={},
+            annotations=contents.annotations,
             finalizers=(labels.TERMINATION_FINALIZER,),
             owner_references=(
                 OwnerReference(

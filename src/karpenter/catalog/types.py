@@ -15,11 +15,15 @@ _HUGE_PAGES = "hugepages-"
 
 @dataclass(frozen=True)
 class Offering:
-    """One way to buy a type: requirements on at least zone and capacity type, a price, and whether it can be had now."""
+    """One way to buy a type: requirements on at least zone and capacity type, a price, and whether it can be had now.
+
+    ``units_left``: how many machines its reservation still holds; None where it is bound to none, or nobody counts.
+    """
 
     requirements: Requirements
     price_per_hour: float
     available: bool = True
+    units_left: int | None = None
 
     @cached_property
     def zone(self) -> str:
@@ -30,6 +34,11 @@ class Offering:
     def capacity_type(self) -> str:
         """``spot``, ``on-demand`` or ``reserved``; empty if the offering names none or several."""
         return _single(self.requirements, labels.CAPACITY_TYPE)
+
+    @cached_property
+    def reservation(self) -> str:
+        """The reservation it belongs to, empty if it is of none."""
+        return _single(self.requirements, labels.RESERVATION_ID)
 
 
 @dataclass(frozen=True)

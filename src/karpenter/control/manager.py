@@ -160,7 +160,8 @@ class Manager:
             Window(settings.batch_idle_duration.total_seconds(), settings.batch_max_duration.total_seconds())
         )
         executor = Executor(self.world, nominator, Pace(settings.nomination_window, settings.claims_per_minute))
-        options = Options(settings.preference_policy, settings.min_values_policy)
+        reserved = Gate.RESERVED_CAPACITY in settings.gates
+        options = Options(settings.preference_policy, settings.min_values_policy, reserved)
         self._claims = self._queue("nodeclaim.lifecycle", self._lifecycle.look, _WORKERS, NODE_CLAIM)
         pace = _eviction_pace(settings)
         evictor = Evictor(self.world, pace, lambda key: self._evictions.add(key))

@@ -31,6 +31,8 @@ EXCLUDE_FROM_LOAD_BALANCERS = "node.kubernetes.io/exclude-from-external-load-bal
 SPOT = "spot"
 ON_DEMAND = "on-demand"
 RESERVED = "reserved"
+#: Which reservation an offering, and in the end a node, belongs to.
+RESERVATION_ID = "karpenter.k8s.aws/capacity-reservation-id"
 
 DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
 NODE_POOL_HASH = "karpenter.sh/nodepool-hash"

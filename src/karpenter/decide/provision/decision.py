@@ -31,8 +31,8 @@ from karpenter.decide.provision.existing import Field, machines
 from karpenter.decide.provision.failures import why_not
 from karpenter.decide.provision.finalise import planned_claims
 from karpenter.decide.provision.limits import left_of_limits
-from karpenter.decide.provision.market import Market
-from karpenter.decide.provision.packing import Packer, Packing
+from karpenter.decide.provision.market import Market, units_left
+from karpenter.decide.provision.packing import Bounds, Packer, Packing
 from karpenter.decide.provision.prospects import Prospects
 from karpenter.decide.provision.settling import Failed, Kin, Place, Settled, Settling, by_size
 from karpenter.decide.provision.topology import Domains
@@ -60,6 +60,8 @@ class Options:
 
     preferences: PreferencePolicy = PreferencePolicy.RESPECT
     min_values: MinValuesPolicy = MinValuesPolicy.STRICT
+    #: Whether units of reservations are counted (gate ReservedCapacity); else reserved offerings are like any other.
+    reserved: bool = True
 
 
 def provision(
@@ -121,7 +123,8 @@ class _Decision:
             )
         )
         self._ladder = Ladder(options.preferences, soft_taints, self._well_known)
-        self._market = Market(self._templates, self._limits, strict=self._strict)
+        self._units = units_left(self._templates, snapshot.nodes) if options.reserved else {}
+        self._market = Market(self._templates, self._limits, self._units, strict=self._strict)
         self._unplaced: list[UnplacedPod] = []
 
     def plan(self) -> Plan:
@@ -223,7 +226,8 @@ class _Decision:
 
     def _packed(self, settled: Settled) -> Packing:
         demands = [item.demand for item in settled.standing]
-        packer = Packer(demands, self._limits, settled.satisfied, relax_min_values=not self._strict)
+        bounds = Bounds(self._limits, settled.satisfied, self._units)
+        packer = Packer(demands, bounds, relax_min_values=not self._strict)
         return min((packer.value(), packer.largest()), key=lambda packing: packing.badness)
 
     # -- why not ----------------------------------------------------------------------------------------------------------

@@ -108,9 +108,8 @@ class _Decision:
         self._strict = options.min_values is MinValuesPolicy.STRICT
         daemons = tuple(daemon for daemon in snapshot.daemons if not daemon.spec.resource_claims)  # SCH-212
         self._templates, self._skipped = templates.usable(snapshot.pools, indexes, daemons, min_values=self._strict)
-        by_name = {template.name: template for template in self._templates}
         prospects = Prospects(daemons)
-        self._field = Field(machines(snapshot, by_name, daemons, prospects))
+        self._field = Field(machines(snapshot, indexes, daemons, prospects))
         self._limits: Mapping[str, Mapping[str, int]] = {
             t.name: left for t in self._templates if (left := left_of_limits(t, snapshot.nodes, prospects))
         }

@@ -149,7 +149,7 @@ def _signature(rules: Rules | None) -> object:
     if rules is None or rules.near:
         return None
     ports: tuple[HostPort, ...] = rules.ports
-    return (rules.spread, rules.apart, rules.repelled_by, ports)
+    return (rules.spread, rules.apart, rules.repelled_by, rules.spared, ports)
 
 
 class Fill:

@@ -108,12 +108,19 @@ def _amount_fault(obstacle: Short | Unknown | LimitReached | TooFewValues) -> st
             return f"a machine needs {amount(resource, needed)}, the limit leaves {amount(resource, max(0, left))}"
         case TooFewValues(key, wanted, there):
             return f"minValues asks for {wanted} values of {key}, and {there} are left"
-        case Short(resource, asked, there, where, daemons):
-            beside = f" with {amount(resource, daemons)} for DaemonSets" if daemons else ""
+        case Short(resource, _, there, where):
             return (
                 f"the pod is {amount(resource, obstacle.short)} short on {where}, the largest type that suits otherwise"
-                f" (asks {amount(resource, asked)}{beside}, {amount(resource, there)} there)"
+                f" ({_asked(obstacle)}, {amount(resource, there)} there)"
             )
+
+
+def _asked(obstacle: Short) -> str:
+    """``asks 268 GiB of memory, 0.5 GiB of that for DaemonSets``."""
+    taken = amount(obstacle.resource, obstacle.daemons)
+    return f"asks {amount(obstacle.resource, obstacle.asked)}" + (
+        f", {taken} of that for DaemonSets" if obstacle.daemons else ""
+    )
 
 
 def _choice_fault(obstacle: Unmatched | Clashing | Unlabelled | SoldOut | Unoffered) -> str:
@@ -121,7 +128,7 @@ def _choice_fault(obstacle: Unmatched | Clashing | Unlabelled | SoldOut | Unoffe
         case Unmatched(asked, side, offered):
             who = "the pod" if side is Side.POD else "the NodePool"
             instead = f" (there are {_some(offered)})" if offered else ""
-            return f"no suitable type has what {who} requires, {asked}{instead}"
+            return f"no type that suits otherwise has {asked}, which {who} requires{instead}"
         case Clashing(asked, offered):
             return f"the pod requires {asked}, the NodePool has {offered}"
         case Unlabelled(asked, meant):
@@ -130,7 +137,34 @@ def _choice_fault(obstacle: Unmatched | Clashing | Unlabelled | SoldOut | Unoffe
         case SoldOut(zones, capacity_types):
             return f"all that suits is sold out{_where(zones, capacity_types)}"
         case Unoffered(keys):
-            return f"what suits is sold in no way that meets all that is asked of {_joined(keys)}"
+            asked_of = f" in a way that meets all that is asked of {_joined(keys)}" if keys else ""
+            return f"no type that suits otherwise is sold{asked_of}"
+
+
+def hurdle(obstacle: Obstacle) -> str:
+    """What types fall to, as a noun."""
+    match obstacle:
+        case Tainted(taint):
+            return f"the taint {taints.text(taint)}, which the pod does not tolerate"
+        case Unknown(resource):
+            return f"the resource {resource}, which none offers"
+        case Short(resource, _, 0, _):
+            return f"the resource {resource}, of which they have none"
+        case Short(resource, _, there, where):
+            return (
+                f"{resource}: the pod {_asked(obstacle)} (the largest of them, {where}, has {amount(resource, there)})"
+            )
+        case LimitReached(resource, left, needed):
+            least = f"even the smallest needs {amount(resource, needed)}"
+            return f"the limit of {resource}, which leaves {amount(resource, max(0, left))} where {least}"
+        case Unmatched(asked, side):
+            return f"the {'pod' if side is Side.POD else 'NodePool'}'s requirement {asked}"
+        case SoldOut(zones, capacity_types):
+            return f"being sold out{_where(zones, capacity_types)}"
+        case PortTaken(port, protocol, daemon_set):
+            return f"host port {port}/{protocol}, taken by DaemonSet {daemon_set}"
+        case _:
+            return f"this: {fault(obstacle)}"
 
 
 def _where(zones: Sequence[str], capacity_types: Sequence[str]) -> str:

@@ -28,7 +28,9 @@ from karpenter.model.resources import Resources
 _NO_POOLS = (Reason(Category.NO_POOL),)
 #: Alternatives of a pod, and machines there are, that are compared for the nearest miss.
 _VARIANTS = 8
-_MACHINES = 512
+_MACHINES = 64
+#: Eighths of what a pod asks that machines had free which are looked at, those with most first.
+_EIGHTHS = (8, 7, 6, 4)
 
 Limits = Mapping[str, Mapping[str, int]]
 
@@ -120,15 +122,20 @@ class Explaining:
     def _beside(self, requests: Resources, variant: Variant) -> Miss | None:
         """The machine that would take such a pod if it had a little more room: half of what is asked, or less."""
         field = self._scenery.field
-        halves = {name: (amount + 1) // 2 for name, amount in requests.items()}
-        candidates = field.holding(halves) & field.tolerated(variant.tolerations) & _labelled(field, variant)
-        found = (
-            (machine, short)
-            for machine in islice(field.among(candidates), _MACHINES)
-            if (short := _short(machine, requests, halves)) and machine.offers(variant.requirements)
-        )
-        misses = (Miss(short, node=machine.view.name) for machine, short in found)
-        return min(misses, key=nearness, default=None)
+        candidates = field.tolerated(variant.tolerations) & _labelled(field, variant)
+        for eighths in _EIGHTHS if candidates else ():
+            part = {name: -(-amount * eighths // 8) for name, amount in requests.items()}
+            there = candidates & field.holding(part)
+            candidates &= ~there
+            found = (
+                (machine, short)
+                for machine in islice(field.among(there), _MACHINES)
+                if (short := _short(machine, requests)) and machine.offers(variant.requirements)
+            )
+            best = min((Miss(short, node=m.view.name) for m, short in found), key=nearness, default=None)
+            if best is not None:
+                return best
+        return None
 
 
 def _labelled(field: Field, variant: Variant) -> MachineSet:
@@ -144,10 +151,10 @@ def _labelled(field: Field, variant: Variant) -> MachineSet:
     return found
 
 
-def _short(machine: Machine, requests: Resources, least: Resources) -> tuple[Short, ...]:
+def _short(machine: Machine, requests: Resources) -> tuple[Short, ...]:
     """What the machine lacks; nothing where that is no little, or nothing at all."""
     left = machine.left
-    if any(left.get(name, 0) < amount for name, amount in least.items()):
+    if any(2 * left.get(name, 0) < amount for name, amount in requests.items()):
         return ()
     name = machine.view.name
     lacking = [item for item in sorted(requests.items()) if item[1] > left.get(item[0], 0)]

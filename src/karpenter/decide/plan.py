@@ -71,14 +71,26 @@ class SkippedPool:
 
 
 @dataclass(frozen=True)
+class ZonedPods:
+    """Pods that will be in one zone, whatever is bought; ``zone`` is ``none`` where none is left to them (SCH-668)."""
+
+    zone: str
+    pods: tuple[Pod, ...]
+
+
+@dataclass(frozen=True)
 class Plan:
-    """The outcome of one provisioning decision. ``packing`` names the way of packing that won."""
+    """The outcome of one provisioning decision. ``packing`` names the way of packing that won.
+
+    ``zoned`` are the pods whose zone was settled beforehand; for all others several would do.
+    """
 
     claims: tuple[PlannedClaim, ...] = ()
     existing: tuple[PlacedPods, ...] = ()
     unplaced: tuple[UnplacedPod, ...] = ()
     skipped_pools: tuple[SkippedPool, ...] = ()
     packing: str = ""
+    zoned: tuple[ZonedPods, ...] = ()
 
     @property
     def price_per_hour(self) -> float:

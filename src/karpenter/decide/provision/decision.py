@@ -27,6 +27,7 @@ from karpenter.cluster.volumes import NO_VOLUMES, Mounted, PodVolumes
 from karpenter.decide.plan import PlacedPods, Plan, UnplacedPod
 from karpenter.decide.provision import eligible, templates
 from karpenter.decide.provision.company import Companies, Constraint, Scene
+from karpenter.decide.provision.effective_zones import effective_zones
 from karpenter.decide.provision.existing import Field, machines
 from karpenter.decide.provision.explaining import Explaining, Scenery
 from karpenter.decide.provision.finalise import planned_claims
@@ -127,7 +128,8 @@ class _Decision:
         )
         scene = Scene(self._snapshot, ((group.pod_class, group.pods) for group in leaving))
         kins = self._kins((*waiting, *moving), scene)
-        settled, packing = self._settled(kins, Domains(scene, self._templates))
+        domains = Domains(scene, self._templates)
+        settled, packing = self._settled(kins, domains)
         for failed in settled.failed:
             self._unplaced += self._explaining.of(failed, packing.remaining if failed.capped else self._limits)
         taken = {view.key for view in self._snapshot.nodes}
@@ -137,6 +139,7 @@ class _Decision:
             unplaced=tuple(sorted(self._unplaced, key=lambda u: (u.pod.metadata.namespace, u.pod.metadata.name))),
             skipped_pools=self._skipped,
             packing=packing.name if settled.standing else "",
+            zoned=effective_zones(kins, domains),
         )
 
     # -- who waits ------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from karpenter.act.nominate import Nominating
 from karpenter.act.world import World
 from karpenter.api.core import Pod
 from karpenter.cluster.snapshot import pod_key
-from karpenter.decide.explain import pod_message, skip_message
+from karpenter.decide.explain import FAILED, event_text, skip_message, subjects
 from karpenter.decide.plan import PlacedPods, Plan, PlannedClaim, SkippedPool, UnplacedPod
 from karpenter.decide.provision.eligible import is_opt_out
 from karpenter.decide.reasons import Category, Skip
@@ -122,11 +122,15 @@ class Executor:
             self._world.state.nominate(placed.key, until)
             self._world.events.publish(*(self._nominated(pod, placed) for pod in _waiting(placed.pods)))
         left = [unplaced for unplaced in plan.unplaced if not unplaced.pod.spec.node_name]
-        texts = _texts(left)
+        said: dict[str, str] = {}
+        told: dict[tuple[int, int, int], _Told] = {}
         for unplaced in left:
             uid = unplaced.pod.metadata.uid
-            self._say_unplaced(unplaced, texts[uid], is_news=self._said.get(uid) != texts[uid])
-        self._said = texts
+            alike = (id(unplaced.reasons), id(unplaced.nearest), id(unplaced.beside))
+            text = told.get(alike) or told.setdefault(alike, _told(unplaced))
+            self._say_unplaced(unplaced, text, is_news=self._said.get(uid) != text.subjects)
+            said[uid] = text.subjects
+        self._said = said
         for skipped in plan.skipped_pools:
             self._say_skipped(skipped)
         if _without_pools(plan) and not self._without_pools:
@@ -152,14 +156,15 @@ class Executor:
             parts.append(f"node/{node}")
         return Happening(about_pod(pod), NORMAL, "Nominated", f"Pod should schedule on: {', '.join(parts)}")
 
-    def _say_unplaced(self, unplaced: UnplacedPod, text: str, *, is_news: bool) -> None:
-        """A pod's reasons, logged when they change and published as an event now and then."""
+    def _say_unplaced(self, unplaced: UnplacedPod, told: _Told, *, is_news: bool) -> None:
+        """A pod's reasons, logged when they change and published as an event now and then (SCH-654 Beyond)."""
         if is_news:
-            self._log_unplaced(unplaced, text)
+            self._log_unplaced(unplaced, told.text.removeprefix(FAILED))
         if not (any(is_opt_out(reason) for reason in unplaced.reasons) or self._may_pass(unplaced)):
-            message = f"Failed to schedule pod, {text}"
-            about = about_pod(unplaced.pod)
-            self._world.events.publish(Happening(about, WARNING, "FailedScheduling", message, (text,), _FAILED_SILENCE))
+            about, values = about_pod(unplaced.pod), (told.subjects,)
+            self._world.events.publish(
+                Happening(about, WARNING, "FailedScheduling", told.text, values, _FAILED_SILENCE)
+            )
 
     def _may_pass(self, unplaced: UnplacedPod) -> bool:
         """Whether nothing is wrong yet: others are about to remove the obstacles of a young pod (SCH-450 Beyond)."""
@@ -203,15 +208,17 @@ def _waiting(pods: Iterable[Pod]) -> Iterator[Pod]:
     return (pod for pod in pods if not pod.spec.node_name)
 
 
-def _texts(unplaced: Iterable[UnplacedPod]) -> dict[str, str]:
-    """The reasons of each pod, by uid, as text. Pods of a class share their reasons, so one sentence serves them all."""
-    by_reasons: dict[int, str] = {}
-    found: dict[str, str] = {}
-    for item in unplaced:
-        if id(item.reasons) not in by_reasons:
-            by_reasons[id(item.reasons)] = pod_message(item.reasons)
-        found[item.pod.metadata.uid] = by_reasons[id(item.reasons)]
-    return found
+@dataclass(frozen=True)
+class _Told:
+    """What is said of a pod, and what of it counts as news when it changes."""
+
+    text: str
+    subjects: str
+
+
+def _told(unplaced: UnplacedPod) -> _Told:
+    """Pods that fail alike share what is known of it, so this serves them all."""
+    return _Told(event_text(unplaced), subjects(unplaced))
 
 
 def _without_pools(plan: Plan) -> bool:

@@ -86,6 +86,28 @@ class Axis:
         """Those with so much or less."""
         return self._at_most[bisect_right(self._amounts, amount)]
 
+    def most_among(self, members: TypeSet) -> TypeSet:
+        """Those members, at least one given, that have the most."""
+        low, high = 0, len(self._amounts) - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self._at_least[middle] & members:
+                low = middle
+            else:
+                high = middle - 1
+        return self._at_least[low] & members
+
+    def least_among(self, members: TypeSet) -> TypeSet:
+        """Those members, at least one given, that have the least."""
+        low, high = 1, len(self._amounts)
+        while low < high:
+            middle = (low + high) // 2
+            if self._at_most[middle] & members:
+                high = middle
+            else:
+                low = middle + 1
+        return self._at_most[low] & members
+
     def largest_within(self, amount: int) -> int:
         """The largest amount there is that is no more than this; this itself where there is none."""
         place = bisect_right(self._amounts, amount)
@@ -158,6 +180,39 @@ class TypeIndex:
         """Types with an available offering the requirements accept: the O of SCH-331."""
         return self.prices(requirements).buyable
 
+    @cached_property
+    def _listed(self) -> Mapping[Requirements, tuple[TypeSet, TypeSet]]:
+        """Per kind of offering the types that can be had that way now, and those sold out. Only explanations ask for it."""
+        found: dict[Requirements, tuple[TypeSet, TypeSet]] = {}
+        for position, item in enumerate(self.types):
+            for offering in item.offerings:
+                now, gone = found.get(offering.requirements, (0, 0))
+                bit = 1 << position
+                found[offering.requirements] = (now | bit, gone) if offering.available else (now, gone | bit)
+        return found
+
+    def listed(self, requirements: Requirements) -> TypeSet:
+        """Types with an offering the requirements accept, sold out or not."""
+        found: TypeSet = 0
+        for now, gone in self._accepted(requirements):
+            found |= now | gone
+        return found
+
+    def ways(self, requirements: Requirements, types: TypeSet) -> tuple[int, int]:
+        """How many offerings of these types the requirements accept: those to be had now, and those sold out."""
+        accepted = self._accepted(requirements)
+        here = sum((now & types).bit_count() for now, _ in accepted)
+        return here, sum((gone & types).bit_count() for _, gone in accepted)
+
+    def _accepted(self, requirements: Requirements) -> list[tuple[TypeSet, TypeSet]]:
+        matters = Requirements(item for key, item in requirements.items() if key in self.listed_keys)
+        return [sold for offered, sold in self._listed.items() if compatible(matters, offered, self.well_known)]
+
+    @cached_property
+    def listed_keys(self) -> frozenset[str]:
+        """The labels that offerings, sold out or not, speak of."""
+        return frozenset(key for offered in self._listed for key in offered)
+
     def prices(self, requirements: Requirements) -> Prices:
         """Cheapest accepted available offering per type (SCH-616)."""
         return self._prices(self._of_offerings(requirements))
@@ -187,6 +242,16 @@ class TypeIndex:
                     return 0
                 found &= axis.at_least(amount)
         return found
+
+    def roomiest(self, name: str, types: TypeSet) -> TypeSet:
+        """Those of the types that leave most of a resource to pods; all of them where none has any."""
+        axis = self._allocatable.get(name)
+        return axis.most_among(types) if axis is not None and types else types
+
+    def smallest(self, name: str, types: TypeSet) -> TypeSet:
+        """Those of the types that have the least capacity of a resource."""
+        axis = self._capacity.get(name)
+        return axis.least_among(types) if axis is not None and types else types
 
     def most(self, types: TypeSet) -> Resources:
         """The most of each resource that any of these types leaves to pods."""

@@ -18,6 +18,7 @@ COMMANDS = {
     "demo": "karpenter.cli.demo:demo",
     "run": "karpenter.cli.run:run",
     "plan": "karpenter.cli.plan:plan",
+    "explain": "karpenter.cli.explain:explain",
     "crds": "karpenter.cli.main:crds",
 }
 

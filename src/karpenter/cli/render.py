@@ -9,10 +9,8 @@ import msgspec
 
 from karpenter.api.core import Pod
 from karpenter.catalog.index import TypeIndex
-from karpenter.decide.explain import message
+from karpenter.cli.render_reasons import Json, of_unplaced
 from karpenter.decide.plan import Plan, PlannedClaim, UnplacedPod
-
-Json = dict[str, object]
 
 _PRICE_DIGITS = 6
 _SECONDS_DIGITS = 4
@@ -40,9 +38,9 @@ def document(report: Report) -> Json:
     """The plan as plain data. Prices are USD per hour; ``lowerBoundPerHour`` is null where no bound is known."""
     plan, timing = report.plan, report.timing
     return {
-        "nodeClaims": [_claim(claim) for claim in plan.claims],
+        "nodeClaims": [claim(item) for item in plan.claims],
         "existingNodes": [{"name": item.node, "pods": _names(item.pods)} for item in plan.existing],
-        "unschedulable": [_unplaced(item) for item in plan.unplaced],
+        "unschedulable": _unplaced(plan.unplaced),
         "cost": {"perHour": round(float(plan.price_per_hour), _PRICE_DIGITS), "lowerBoundPerHour": None},
         "decisionSeconds": round(timing.decision_seconds, _SECONDS_DIGITS),
         "catalogueSeconds": round(timing.catalogue_seconds, _SECONDS_DIGITS),
@@ -59,7 +57,8 @@ def _names(pods: Iterable[Pod]) -> list[str]:
     return [pod_name(pod) for pod in pods]
 
 
-def _claim(claim: PlannedClaim) -> Json:
+def claim(claim: PlannedClaim) -> Json:
+    """A machine to buy."""
     spec = claim.claim.spec
     return {
         "name": claim.name,
@@ -79,22 +78,37 @@ def _claim(claim: PlannedClaim) -> Json:
     }
 
 
-def _unplaced(item: UnplacedPod) -> Json:
-    reasons = [
-        {"nodePool": reason.node_pool, "category": reason.category.value, "message": message(reason)}
-        for reason in item.reasons
-    ]
-    return {"pod": pod_name(item.pod), "reasons": reasons}
+def _unplaced(found: Iterable[UnplacedPod]) -> list[Json]:
+    """Pods that fail alike share what is known of it, and here what it reads like."""
+    known: dict[tuple[int, int, int], Json] = {}
+    items: list[Json] = []
+    for item in found:
+        alike = (id(item.reasons), id(item.nearest), id(item.beside))
+        if alike not in known:
+            known[alike] = of_unplaced(item)
+        items.append({"pod": pod_name(item.pod), **known[alike]})
+    return items
 
 
 def as_json(report: Report) -> str:
     """Indented JSON, ending in a newline."""
-    return msgspec.json.format(msgspec.json.encode(document(report)), indent=2).decode() + "\n"
+    return to_json(document(report))
 
 
 def as_yaml(report: Report) -> str:
     """YAML with members in the same order."""
+    return to_yaml(document(report))
+
+
+def to_json(data: Json) -> str:
+    """Indented JSON of plain data, ending in a newline."""
+    return msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n"
+
+
+def to_yaml(data: Json) -> str:
+    """YAML of plain data, members in their order."""
     import yaml
 
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    return str(yaml.dump(document(report), Dumper=dumper, sort_keys=False, default_flow_style=False, width=120))
+    dumper = type("_Plain", (dumper,), {"ignore_aliases": lambda *_: True})
+    return str(yaml.dump(data, Dumper=dumper, sort_keys=False, default_flow_style=False, width=120))

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from karpenter.api.core import Pod
 from karpenter.cli.render import Report, pod_name
-from karpenter.decide.explain import pod_message
+from karpenter.decide.explain import pod_message, sentence
 from karpenter.decide.plan import Plan, PlannedClaim
 from karpenter.model import resources as res
 
@@ -53,17 +53,7 @@ class _Line:
 
 def write(report: Report, out: TextIO) -> None:
     """Write the page."""
-    terminal = out.isatty()
-    console = Console(
-        file=out,
-        force_terminal=terminal,
-        no_color=None if terminal else True,
-        width=None if terminal else _WIDTH_ELSEWHERE,
-        highlight=False,
-        markup=False,
-        emoji=False,
-        soft_wrap=False,
-    )
+    console = console_on(out)
     plan = report.plan
     if plan.claims:
         console.print(_machines(report, ascii_only=not console.encoding.startswith("utf")))
@@ -74,6 +64,21 @@ def write(report: Report, out: TextIO) -> None:
     if not (plan.claims or plan.existing or plan.unplaced):
         console.print("No pod waits for a machine: nothing to buy.")
     console.print(_summary(report), soft_wrap=True)
+
+
+def console_on(out: TextIO, width_elsewhere: int = _WIDTH_ELSEWHERE) -> Console:
+    """Where pages are written: plain and of a fixed width unless it is a terminal."""
+    terminal = out.isatty()
+    return Console(
+        file=out,
+        force_terminal=terminal,
+        no_color=None if terminal else True,
+        width=None if terminal else width_elsewhere,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        soft_wrap=False,
+    )
 
 
 # -- machines to buy ----------------------------------------------------------------------------------------------------
@@ -146,15 +151,17 @@ def _existing(plan: Plan) -> Table:
 
 def _waiting(plan: Plan) -> list[Text]:
     """One paragraph per set of reasons, the one most pods have first."""
-    by_reason: dict[str, list[Pod]] = defaultdict(list)
+    by_reason: dict[tuple[str, str], list[Pod]] = defaultdict(list)
     for item in plan.unplaced:
-        by_reason[pod_message(item.reasons)].append(item.pod)
+        by_reason[pod_message(item.reasons), sentence(item.nearest, item.beside)].append(item.pod)
     if not by_reason:
         return []
     paragraphs = [Text("Pods that stay waiting", style="bold")]
-    for reason, pods in sorted(by_reason.items(), key=lambda entry: (-len(entry[1]), entry[0])):
+    for (reason, near), pods in sorted(by_reason.items(), key=lambda entry: (-len(entry[1]), entry[0])):
         paragraphs.append(Text.assemble("  ", (_counted(len(pods), "pod"), "red"), f" ({_some(pods)})"))
         paragraphs.append(Text(f"    {reason}"))
+        if near:
+            paragraphs.append(Text(f"    {near}", style="yellow"))
     return [*paragraphs, Text("")]
 
 

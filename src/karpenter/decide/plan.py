@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from karpenter.api.core import Pod
 from karpenter.api.karpenter import NodeClaim
 from karpenter.catalog.types import Offering
+from karpenter.decide.obstacles import Miss
 from karpenter.decide.reasons import Reason, Skip
 
 
@@ -48,10 +49,16 @@ class PlacedPods:
 
 @dataclass(frozen=True)
 class UnplacedPod:
-    """A pod that stays waiting, with one reason per NodePool tried (or one about the pod itself)."""
+    """A pod that stays waiting, with one reason per NodePool tried (or one about the pod itself).
+
+    ``nearest`` is the smallest change under which it would be bought for, ``beside`` the machine that nearly has room for it
+    (SCH-261 Beyond); None where there is no such thing.
+    """
 
     pod: Pod
     reasons: tuple[Reason, ...]
+    nearest: Miss | None = None
+    beside: Miss | None = None
 
 
 @dataclass(frozen=True)
@@ -64,14 +71,26 @@ class SkippedPool:
 
 
 @dataclass(frozen=True)
+class ZonedPods:
+    """Pods that will be in one zone, whatever is bought; ``zone`` is ``none`` where none is left to them (SCH-668)."""
+
+    zone: str
+    pods: tuple[Pod, ...]
+
+
+@dataclass(frozen=True)
 class Plan:
-    """The outcome of one provisioning decision. ``packing`` names the way of packing that won."""
+    """The outcome of one provisioning decision. ``packing`` names the way of packing that won.
+
+    ``zoned`` are the pods whose zone was settled beforehand; for all others several would do.
+    """
 
     claims: tuple[PlannedClaim, ...] = ()
     existing: tuple[PlacedPods, ...] = ()
     unplaced: tuple[UnplacedPod, ...] = ()
     skipped_pools: tuple[SkippedPool, ...] = ()
     packing: str = ""
+    zoned: tuple[ZonedPods, ...] = ()
 
     @property
     def price_per_hour(self) -> float:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from karpenter.api.core import Taint
+from karpenter.decide.obstacles import Breakdown, Miss
 from karpenter.model.requirements import Incompatibility, Requirements
 from karpenter.model.resources import Resources
 
@@ -57,7 +58,8 @@ class Reason:
     ``detail`` names what the category alone does not (an unsupported constraint, a limit, the condition of a skipped pool).
     ``min_values`` are the labels of which too few values are left. ``considered`` and the three counts are instance types: how
     many were looked at, and how many met the requirements, had enough resources, had an offering. ``transient``: others normally
-    remove the obstacle within seconds, such as a volume that is being made.
+    remove the obstacle within seconds, such as a volume that is being made. ``breakdown`` says what each of the pool's types
+    falls to, ``miss`` what would have to change there; both only where a pool was tried.
     """
 
     category: Category
@@ -76,3 +78,5 @@ class Reason:
     holding: int = 0
     offered: int = 0
     transient: bool = False
+    breakdown: Breakdown | None = None
+    miss: Miss | None = None

@@ -43,8 +43,8 @@ def test_json_has_exactly_the_agreed_members(plan: Plan, mixed: Path) -> None:
     assert claim["requests"] == {"cpu": "6", "memory": "512Mi", "pods": "2"}
     assert {tuple(item) for item in claim["requirements"]} == {("key", "operator", "values")}
     (waiting,) = found["unschedulable"]
-    assert list(waiting) == ["pod", "reasons"]
-    assert {tuple(item) for item in waiting["reasons"]} == {("nodePool", "category", "message")}
+    assert list(waiting) == ["pod", "reasons", "sentence", "nearest", "nearestNode"]
+    assert {tuple(item) for item in waiting["reasons"]} == {("nodePool", "category", "message", "types", "nearest")}
     assert 0 < found["decisionSeconds"] < found["wallSeconds"]
 
 
@@ -58,9 +58,10 @@ def test_yaml_says_the_same_as_json(plan: Plan, mixed: Path) -> None:
 def test_the_page_names_machines_waiting_pods_reasons_and_cost(plan: Plan, mixed: Path) -> None:
     page = plan("-f", mixed).stdout
     assert "\x1b" not in page
-    (row,) = [line.split() for line in page.splitlines() if "a.large" in line]
+    (row,) = [line.split() for line in page.splitlines() if line.split()[1:2] == ["a.large"]]
     assert row[:8] == ["1", "a.large", "default", "zone-a", "on-demand", "0.3500", "0.350", "2"]
     assert "1 pod (default/huge)\n    nodepool default: no instance type" in page
+    assert "\n    nearest is NodePool default: the pod is 56 CPU short on a.large, the largest type" in page
     assert "$0.350 per hour for 1 new machine with 2 pods; 1 pod waiting" in page
 
 

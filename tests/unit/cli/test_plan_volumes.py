@@ -10,9 +10,9 @@ import pytest
 from karpenter.api.core import PersistentVolumeClaim
 from karpenter.api.kinds import KINDS
 from karpenter.cli import inputs
+from karpenter.cli.deciding import state_of
 from karpenter.cli.inputs import Objects
 from karpenter.cli.live import collect
-from karpenter.cli.plan import _state
 from karpenter.cluster import PodVolumes
 from karpenter.kube.memory import MemoryKube, MemoryServer
 from karpenter.model import labels
@@ -60,7 +60,7 @@ def read(folder: Path, *items: Json) -> Objects:
 
 
 def of_first_pod(objects: Objects) -> PodVolumes:
-    return _state(objects).snapshot().volumes.of(objects.pods[0])
+    return state_of(objects).snapshot().volumes.of(objects.pods[0])
 
 
 def zones(found: PodVolumes) -> list[str]:
@@ -71,7 +71,7 @@ def test_claims_volumes_and_limits_in_files_are_read(tmp_path: Path) -> None:
     objects = read(tmp_path, pod(volumes=[CLAIM]), *BOUND)
     found = of_first_pod(objects)
     assert (found.faults, found.mounts) == ((), {DRIVER: {"default/data"}})
-    assert _state(objects).snapshot().volumes.limit("n", DRIVER) == 9
+    assert state_of(objects).snapshot().volumes.limit("n", DRIVER) == 9
 
 
 def test_a_claim_that_no_file_has_is_a_fault_of_its_pod(tmp_path: Path) -> None:

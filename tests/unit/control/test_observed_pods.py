@@ -15,7 +15,7 @@ from karpenter.api.meta import Condition, OwnerReference
 from karpenter.catalog.types import Offering
 from karpenter.control.observability import Observatory, Part
 from karpenter.control.observability.parts import Picture
-from karpenter.decide.plan import PlacedPods, Plan, PlannedClaim, UnplacedPod
+from karpenter.decide.plan import PlacedPods, Plan, PlannedClaim, UnplacedPod, ZonedPods
 from karpenter.decide.reasons import Category, Reason
 from karpenter.model import labels
 from karpenter.model.requirements import Requirements
@@ -409,6 +409,28 @@ def test_waiting_pods_are_counted_by_the_zone_they_ask_for(spec: dict[str, Any],
     seen.put(pod("p", {"cpu": "1"}, **spec))
     counts = seen.scrape().values("karpenter_scheduler_pending_pods_by_effective_zone_count", "zone")
     assert counts == {zone: 1}
+
+
+def test_what_a_plan_knows_of_zones_is_counted_while_the_pod_waits() -> None:
+    """SCH-665, SCH-668: volumes and other pods, which the pod's own words do not tell"""
+    seen = Observed()
+    seen.put(waiting("a"), waiting("b"))
+    seen.decided(Plan(zoned=(ZonedPods("z3", (waiting("a"), waiting("gone"))),)))
+    name = "karpenter_scheduler_pending_pods_by_effective_zone_count"
+    assert seen.scrape().values(name, "zone") == {"z3": 1, "flexible": 1}
+    seen.gone(waiting("a"))
+    assert seen.scrape().values(name, "zone") == {"flexible": 1}
+
+
+def test_pods_that_other_pods_keep_away_are_unschedulable_not_ignored() -> None:
+    """SCH-663, SCH-664; both are 0 when nothing waits (SCH-667 Beyond)"""
+    seen = Observed()
+    seen.put(waiting("a"))
+    seen.decided(left(waiting("a"), category=Category.TOPOLOGY))
+    counts = ("karpenter_scheduler_ignored_pods_count", "karpenter_scheduler_unschedulable_pods_count")
+    assert [seen.scrape().value(name) for name in counts] == [0, 1]
+    seen.gone(waiting("a"))
+    assert [seen.scrape().value(name) for name in counts] == [0, 0]
 
 
 def test_the_picture_says_how_many_machines_it_has_and_whether_it_is_complete() -> None:

@@ -15,6 +15,7 @@ from karpenter.cluster.classes import of_term, required_terms, selector_of
 from karpenter.cluster.snapshot import pod_key
 from karpenter.control.observability.parts import Part, Picture
 from karpenter.decide.plan import Plan, UnplacedPod
+from karpenter.decide.provision.effective_zones import FLEXIBLE, NONE
 from karpenter.decide.reasons import Category
 from karpenter.model import labels
 from karpenter.telemetry.exposition import Family, Writing, pairs
@@ -34,11 +35,9 @@ _SYNCED = Family("karpenter_cluster_state_synced", "1 while all watches bring ne
 _UNSYNCED = Family("karpenter_cluster_state_unsynced_time_seconds", "How long they have not; 0 while they do.")
 
 _PROVISIONER = "provisioner"
-FLEXIBLE = "flexible"
-NONE = "none"
 #: Reasons that speak of the pod alone, whatever pools there are.
 _OF_THE_POD = frozenset(
-    {Category.POD, Category.TOPOLOGY, Category.VOLUME, Category.HOST_PORT, Category.DEVICE},
+    {Category.POD, Category.VOLUME, Category.DEVICE},
 )
 
 
@@ -49,12 +48,15 @@ class LeftOver(Part):
         self._state = world.state
         self._ignored: set[str] = set()
         self._unschedulable: set[str] = set()
+        #: By uid the zone the last plan found settled for a pod; it knows of volumes and of other pods.
+        self._zoned: dict[str, str] = {}
 
     def decided(self, plan: Plan) -> None:
         """Remember what this plan leaves instead of what the last one did."""
         waiting = [unplaced for unplaced in plan.unplaced if self._waits(unplaced.pod)]
         self._ignored = {unplaced.pod.metadata.uid for unplaced in waiting if _is_ignored(unplaced)}
         self._unschedulable = {unplaced.pod.metadata.uid for unplaced in waiting} - self._ignored
+        self._zoned = {pod.metadata.uid: zoned.zone for zoned in plan.zoned for pod in zoned.pods if self._waits(pod)}
 
     def _waits(self, pod: Pod) -> bool:
         """Whether it waits still: carrying a plan out takes its time."""
@@ -67,17 +69,20 @@ class LeftOver(Part):
         if pod is not None and (new is None or new.spec.node_name):
             self._ignored.discard(pod.metadata.uid)
             self._unschedulable.discard(pod.metadata.uid)
+            self._zoned.pop(pod.metadata.uid, None)
 
     def picture(self, picture: Picture) -> Writing:
         """Which pods wait belongs to it."""
-        return partial(self._write, len(self._unschedulable), len(self._ignored), tuple(self._state.waiting_pods()))
+        left = (len(self._unschedulable), len(self._ignored))
+        return partial(self._write, left, tuple(self._state.waiting_pods()), dict(self._zoned))
 
     @staticmethod
-    def _write(unschedulable: int, ignored: int, waiting: tuple[Pod, ...]) -> Iterator[str]:
+    def _write(left: tuple[int, int], waiting: tuple[Pod, ...], zoned: dict[str, str]) -> Iterator[str]:
+        unschedulable, ignored = left
         yield from _UNSCHEDULABLE.text([(pairs(controller=_PROVISIONER), unschedulable)])
         yield from _IGNORED.text([("", ignored)])
         zones = _Zones()
-        counts = Counter(zones.of(pod) for pod in waiting)
+        counts = Counter(zoned.get(pod.metadata.uid) or zones.of(pod) for pod in waiting)
         yield from _BY_ZONE.text(
             (pairs(controller=_PROVISIONER, zone=zone), count) for zone, count in sorted(counts.items())
         )

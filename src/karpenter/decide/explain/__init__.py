@@ -4,5 +4,18 @@ Decisions never build text; events, JSON and tables all get theirs here, so the 
 """
 
 from karpenter.decide.explain.messages import message, pod_message, skip_message
+from karpenter.decide.explain.misses import fault, hurdle, near_machine, sentence
+from karpenter.decide.explain.short import FAILED, event_text, subjects
 
-__all__ = ["message", "pod_message", "skip_message"]
+__all__ = [
+    "FAILED",
+    "event_text",
+    "fault",
+    "hurdle",
+    "message",
+    "near_machine",
+    "pod_message",
+    "sentence",
+    "skip_message",
+    "subjects",
+]

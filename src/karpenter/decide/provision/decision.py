@@ -24,11 +24,12 @@ from karpenter.catalog.index import TypeIndex
 from karpenter.cluster.classes import PodClass
 from karpenter.cluster.snapshot import PodGroup, PodKey, Snapshot, age, pod_key
 from karpenter.cluster.volumes import NO_VOLUMES, Mounted, PodVolumes
-from karpenter.decide.plan import PlacedPods, Plan, SkippedPool, UnplacedPod
+from karpenter.decide.plan import PlacedPods, Plan, UnplacedPod
 from karpenter.decide.provision import eligible, templates
 from karpenter.decide.provision.company import Companies, Constraint, Scene
+from karpenter.decide.provision.effective_zones import effective_zones
 from karpenter.decide.provision.existing import Field, machines
-from karpenter.decide.provision.failures import why_not
+from karpenter.decide.provision.explaining import Explaining, Scenery
 from karpenter.decide.provision.finalise import planned_claims
 from karpenter.decide.provision.limits import left_of_limits
 from karpenter.decide.provision.market import Market, units_left
@@ -37,14 +38,13 @@ from karpenter.decide.provision.prospects import Prospects
 from karpenter.decide.provision.settling import Failed, Kin, Place, Settled, Settling, by_size
 from karpenter.decide.provision.topology import Domains
 from karpenter.decide.provision.variants import Ladder, PreferencePolicy
-from karpenter.decide.reasons import Category, Reason, Skip
+from karpenter.decide.reasons import Reason
 from karpenter.model import labels
 from karpenter.model.buffers import is_virtual
 from karpenter.model.requirements import Requirements
 
 #: So often pods that limits leave out take a step down by themselves; after that, places that limits bind are closed altogether.
 ROUNDS = 8
-_NO_POOLS = (Reason(Category.NO_POOL),)
 
 
 class MinValuesPolicy(StrEnum):
@@ -124,6 +124,7 @@ class _Decision:
         self._ladder = Ladder(options.preferences, soft_taints, self._well_known)
         self._units = units_left(self._templates, snapshot.nodes) if options.reserved else {}
         self._market = Market(self._templates, self._limits, self._units, strict=self._strict)
+        self._explaining = Explaining(Scenery(snapshot, indexes, self._templates, self._skipped, daemons, self._field))
         self._unplaced: list[UnplacedPod] = []
 
     def plan(self) -> Plan:
@@ -135,9 +136,10 @@ class _Decision:
         )
         scene = Scene(self._snapshot, ((group.pod_class, group.pods) for group in leaving))
         kins = self._kins((*waiting, *moving), scene)
-        settled, packing = self._settled(kins, Domains(scene, self._templates))
+        domains = Domains(scene, self._templates)
+        settled, packing = self._settled(kins, domains)
         for failed in settled.failed:
-            self._unplaced += self._explained(failed, packing)
+            self._unplaced += self._explaining.of(failed, packing.remaining if failed.capped else self._limits)
         taken = {view.key for view in self._snapshot.nodes}
         return Plan(
             claims=planned_claims(packing.claims, [item.demand for item in settled.standing], taken),
@@ -145,6 +147,7 @@ class _Decision:
             unplaced=tuple(sorted(self._unplaced, key=lambda u: (u.pod.metadata.namespace, u.pod.metadata.name))),
             skipped_pools=self._skipped,
             packing=packing.name if settled.standing else "",
+            zoned=effective_zones(kins, domains),
         )
 
     # -- who waits ------------------------------------------------------------------------------------------------------
@@ -228,27 +231,3 @@ class _Decision:
         bounds = Bounds(self._limits, settled.satisfied, self._units)
         packer = Packer(demands, bounds, relax_min_values=not self._strict)
         return min((packer.value(), packer.largest()), key=lambda packing: packing.badness)
-
-    # -- why not ----------------------------------------------------------------------------------------------------------
-
-    def _explained(self, failed: Failed, packing: Packing) -> Iterable[UnplacedPod]:
-        if failed.obstacle:
-            reasons: tuple[Reason, ...] = (Reason(Category.TOPOLOGY, detail=failed.obstacle),)
-        else:
-            limits = packing.remaining if failed.capped else self._limits
-            reasons = self._reasons(failed, limits)
-        return [UnplacedPod(pod, reasons) for pod in failed.pods]
-
-    def _reasons(self, failed: Failed, limits: Mapping[str, Mapping[str, int]]) -> tuple[Reason, ...]:
-        """One reason per pool tried, then per pool left out (SCH-115)."""
-        found = why_not(failed.kin.pod_class, failed.variant, self._templates, limits)
-        category = Category.SKIPPED_POOL if found else Category.NO_POOL
-        return (*found, *(_left_out(skipped, category) for skipped in self._skipped)) or _NO_POOLS
-
-
-def _left_out(skipped: SkippedPool, category: Category) -> Reason:
-    """A pool that took no part; unless its types were looked at, in this category."""
-    if skipped.reason in (Skip.FILTERED, Skip.FILTERED_MIN_VALUES):
-        detail = "nodepool requirements filtered out all available instance types"
-        return Reason(Category.NO_TYPES, skipped.node_pool, detail=detail)
-    return Reason(category, skipped.node_pool, detail=skipped.detail, skip=skipped.reason)

@@ -6,9 +6,12 @@ Fit is judged without offerings here, so that "too large" and "sold out" are tol
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from karpenter.catalog.index import TypeSet
 from karpenter.cluster.classes import PodClass
+from karpenter.cluster.snapshot import Daemon
+from karpenter.decide.provision.misses import Study
 from karpenter.decide.provision.templates import Template
 from karpenter.decide.provision.variants import Variant
 from karpenter.decide.reasons import Category, Reason
@@ -18,10 +21,29 @@ from karpenter.model.requirements import compatible, incompatibilities
 
 
 def why_not(
-    pod_class: PodClass, variant: Variant, templates: Sequence[Template], limits: Mapping[str, Mapping[str, int]]
+    pod_class: PodClass,
+    variant: Variant,
+    templates: Sequence[Template],
+    limits: Mapping[str, Mapping[str, int]],
+    daemons: Sequence[Daemon],
 ) -> tuple[Reason, ...]:
-    """One reason per template, in the order they are tried. ``limits``: what is left of each limited pool's limits."""
-    return tuple(_why_not(pod_class, variant, template, limits.get(template.name)) for template in templates)
+    """One reason per template, in the order they are tried, each with what its types fall to and the nearest miss there.
+
+    ``limits``: what is left of each limited pool's limits.
+    """
+    return tuple(_studied(pod_class, variant, t, limits.get(t.name), daemons) for t in templates)
+
+
+def _studied(
+    pod_class: PodClass,
+    variant: Variant,
+    template: Template,
+    left: Mapping[str, int] | None,
+    daemons: Sequence[Daemon],
+) -> Reason:
+    study = Study(pod_class, variant, template, left, daemons)
+    reason = _why_not(pod_class, variant, template, left)
+    return replace(reason, breakdown=study.breakdown, miss=study.miss)
 
 
 def _why_not(pod_class: PodClass, variant: Variant, template: Template, left: Mapping[str, int] | None) -> Reason:
@@ -61,9 +83,10 @@ def _collision(pod_class: PodClass, template: Template) -> str:
 def _type_reason(pod_class: PodClass, variant: Variant, template: Template, types: TypeSet) -> Reason:
     index = template.index
     requirements = template.requirements.intersect(variant.requirements)
-    matching = types & index.matching(requirements) & index.matching(variant.requirements)
-    holding = types & template.holding(pod_class.requests)
-    offered = types & index.buyable(requirements)
+    free = template.open_to(pod_class.ports)  # a DaemonSet's host ports close types to everything (SCH-336)
+    matching = types & free & index.matching(requirements) & index.matching(variant.requirements)
+    holding = types & free & template.holding(pod_class.requests)
+    offered = types & free & index.buyable(requirements)
     together = matching & holding & offered
     short = index.shortages(requirements, together) if together else {}
     overheads = [group.overhead for group in template.daemons if group.types & types and group.overhead]

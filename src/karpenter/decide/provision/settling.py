@@ -20,6 +20,7 @@ from karpenter.cluster.classes import PodClass
 from karpenter.cluster.snapshot import PodKey, age
 from karpenter.cluster.terms import Relation
 from karpenter.cluster.volumes import Mounted
+from karpenter.decide.obstacles import Blocked, Confined
 from karpenter.decide.provision.company import Company, Constraint, counts_on
 from karpenter.decide.provision.existing import OPEN, Field, Guest, Machine, MachineSet
 from karpenter.decide.provision.hosting import Rules, Seats, rules_of
@@ -90,13 +91,16 @@ class Standing:
 @dataclass(frozen=True, eq=False)
 class Failed:
     """Pods that stay waiting, and the last variant tried. ``obstacle`` is the constraint between pods that left no place, if it
-    was one; ``capped``: new machines could be had but for limits."""
+    was one, as text and as data; ``confined``: the constraints that left only the domains the variant names; ``capped``: new
+    machines could be had but for limits."""
 
     kin: Kin
     variant: Variant
     pods: tuple[Pod, ...]
     obstacle: str = ""
     capped: bool = False
+    blocked: Blocked | None = None
+    confined: tuple[Confined, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -408,7 +412,7 @@ class Settling:
         if options and capped and not any(option.template.pool.spec.limits for option in options):
             # Only limits and affinity by host leave pods out of a packing.
             near = [constraint for constraint, _ in step.rules.near] if step.rules is not None else []
-            return Failed(kin, step.variant, tuple(pods), self._obstacles(step, near), capped)
+            return self._failed_by(near[0], step, tuple(pods)) if near else Failed(kin, step.variant, tuple(pods))
         if not options or capped:
             return Failed(kin, step.variant, tuple(pods), capped=capped)
         return self._blocked(step, tuple(pods))
@@ -418,27 +422,46 @@ class Settling:
         lacking = key not in asking.required_keys and self._domains.some_lack(key)
         return {*self._domains.sold(key), *((None,) if lacking else ())}
 
-    def _obstacles(self, step: _Step, constraints: Sequence[Constraint]) -> str:
-        return next((self._ledger.obstacle(constraint, step.variant.firm) for constraint in constraints), "")
-
     def _blocked(self, step: _Step, pods: tuple[Pod, ...]) -> Failed:
         """Machines could be bought, so it is company that keeps the pods waiting."""
         kin, asking = step.kin, step.asking
         if asking is not None:
             open_to, closed = self._ledger.open_to(asking), self._ledger.closed(asking)
             for constraint, _ in asking.stated:
-                if not open_to[asking.place[constraint.key]] & self._reachable(asking, constraint.key):
-                    return Failed(kin, step.variant, pods, self._ledger.obstacle(constraint, asking.firm))
+                domains = open_to[asking.place[constraint.key]]
+                if not domains & self._reachable(asking, constraint.key):
+                    return self._failed_by(constraint, step, pods, domains)
             allowed = [c for c in self._cells(step, asking) if _allows(c, open_to, closed)]
             for cell in allowed:
                 if not self.options_in(step, cell):
-                    return Failed(kin, self._market.pinned(step.variant, pins(asking, cell)), pods)
+                    pinned = self._market.pinned(step.variant, pins(asking, cell))
+                    return Failed(kin, pinned, pods, confined=_confined(asking, cell))
             for constraint in asking.repelled_by:
                 if self._ledger.owners(constraint) and not allowed:
-                    return Failed(kin, step.variant, pods, self._ledger.obstacle(constraint, asking.firm))
+                    return self._failed_by(constraint, step, pods)
         found = step.rules.obstacle(Seats(), self.founding) if step.rules is not None else None
-        text = self._ledger.obstacle(found, step.variant.firm) if found is not None else ""
-        return Failed(kin, step.variant, pods, text)
+        return self._failed_by(found, step, pods) if found is not None else Failed(kin, step.variant, pods)
+
+    def _failed_by(
+        self, constraint: Constraint, step: _Step, pods: tuple[Pod, ...], domains: Iterable[str | None] = ()
+    ) -> Failed:
+        """The constraint left no place but domains where nothing can be bought; as data, with where its pods are."""
+        firm, own = step.variant.firm, constraint in step.kin.company.stated.values()
+        if constraint.by_host:
+            counts = constraint.numbers if own else constraint.owners
+        else:
+            counts = self._ledger.numbers(constraint) if own else self._ledger.owners(constraint)
+        there = {domain: number for domain, number in sorted(counts.items()) if number}
+        closed = tuple(sorted(domain for domain in domains if domain is not None))
+        blocked = Blocked(constraint.term.relation, constraint.key, own, firm.of(constraint.key), there, closed)
+        return Failed(step.kin, step.variant, pods, self._ledger.obstacle(constraint, firm), blocked=blocked)
+
+
+def _confined(asking: Asking, cell: Cell) -> tuple[Confined, ...]:
+    """The kin's own constraints with the values the cell has for them; of one that means it, where it states none."""
+    stated = [constraint for constraint, _ in asking.stated] or [*asking.repelled_by]
+    found = {(c.term.relation, c.key): cell[asking.place[c.key]] for c in stated}
+    return tuple(Confined(relation, key, domain) for (relation, key), domain in found.items() if domain is not None)
 
 
 class Founding:

@@ -135,6 +135,15 @@ def usable(
     return tuple(found), tuple(skipped)
 
 
+def of_static(
+    pools: Iterable[NodePool], indexes: Mapping[str, TypeIndex], daemons: tuple[Daemon, ...]
+) -> tuple[Template, ...]:
+    """What machines of static pools look like, by name of the pool; for explanations, as nothing is bought for pods there."""
+    found = (pool for pool in pools if pool.spec.replicas is not None and pool.metadata.name in indexes)
+    ordered = sorted(found, key=lambda pool: pool.metadata.name)
+    return tuple(_template(pool, indexes[pool.metadata.name], daemons) for pool in ordered)
+
+
 def _unusable(pool: NodePool, indexes: Mapping[str, TypeIndex]) -> Skip | None:
     if pool.spec.replicas is not None:
         return Skip.STATIC

@@ -1,0 +1,194 @@
+"""What commands that decide have in common: their options, where they read objects, and the decision itself."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from karpenter.catalog.index import TypeIndex
+    from karpenter.cli.inputs import Objects
+    from karpenter.cluster import ClusterState
+    from karpenter.decide.plan import Plan
+    from karpenter.decide.provision import Options
+
+#: Exit codes: what was given is wrong; the cluster did not answer as it should.
+WRONG_INPUT = 2
+NO_ANSWER = 1
+
+Files = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-f",
+        "--filename",
+        metavar="FILE",
+        help="YAML or JSON with objects, a directory of such files, or - for standard input; may be repeated. "
+        "Without it: the cluster of the kubeconfig.",
+    ),
+]
+InstanceTypes = Annotated[
+    str,
+    typer.Option(
+        "--instance-types",
+        "--instance-types-file-path",
+        metavar="FILE",
+        envvar="INSTANCE_TYPES_FILE_PATH",
+        help="Instance types to choose from; without it the packaged EC2 types with prices of us-east-1.",
+    ),
+]
+SkipInvalid = Annotated[
+    bool, typer.Option("--skip-invalid", help="Plan without the objects that are wrong instead of refusing.")
+]
+PreferencePolicy = Annotated[
+    Literal["Respect", "Ignore"],
+    typer.Option(envvar="PREFERENCE_POLICY", help="Whether to honour what pods prefer."),
+]
+MinValuesPolicy = Annotated[
+    Literal["Strict", "BestEffort"],
+    typer.Option(envvar="MIN_VALUES_POLICY", help="Whether minValues may be lowered when out of reach."),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """Instance types ready to choose from, and how long that took."""
+
+    index: TypeIndex
+    seconds: float
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Without garbage collection: the process is short, and what it decodes lives until its end."""
+    import gc
+
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def catalogue(path: str) -> Catalogue:
+    """The instance types of a file, or the packaged ones. Ends the command where the file is wrong."""
+    from karpenter.catalog import ec2, file
+    from karpenter.catalog.index import TypeIndex, well_known_of
+    from karpenter.model import labels
+
+    begun = time.perf_counter()
+    try:
+        types = file.load(path) if path else ec2.types()
+    except file.FileError as error:
+        stop(str(error), WRONG_INPUT)
+    index = TypeIndex(types, well_known_of(types) | labels.WELL_KNOWN)
+    return Catalogue(index, time.perf_counter() - begun)
+
+
+def objects(paths: list[str] | None, index: TypeIndex) -> Objects:
+    """What the files hold, or without any the cluster of the kubeconfig."""
+    from karpenter.cli import inputs
+
+    return inputs.read(paths, index.well_known) if paths else _from_cluster()
+
+
+def _from_cluster() -> Objects:
+    from karpenter.cli.live import Unanswered, read
+
+    try:
+        return read()
+    except Unanswered as error:
+        stop(str(error), NO_ANSWER)
+
+
+def complain(found: Objects, *, skip_invalid: bool) -> None:
+    """Say what is wrong with the input; where it may not be left out, stop."""
+    for line in found.problems:
+        say(line)
+    if found.problems and not skip_invalid and not found.live:
+        raise typer.Exit(WRONG_INPUT)
+    if found.skipped:
+        total = sum(found.skipped.values())
+        kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(found.skipped.items()))
+        say(f"skipped {total} object{'' if total == 1 else 's'} of kinds a plan has no use for: {kinds}")
+    if not found.pools:
+        where = "cluster" if found.live else "input"
+        say(f"no NodePool in the {where}: without one nothing can be bought; add a NodePool")
+
+
+def decided(found: Objects, index: TypeIndex, options: Options) -> tuple[Plan, float]:
+    """The plan for the objects, and the seconds it took to decide."""
+    from datetime import UTC, datetime
+
+    from karpenter.decide.provision import provision
+
+    begun = time.perf_counter()
+    state = state_of(found)
+    indexes = {pool.metadata.name: index for pool in found.pools}
+    plan = provision(state.snapshot(), indexes, datetime.now(UTC), options)
+    return plan, time.perf_counter() - begun
+
+
+def state_of(objects: Objects) -> ClusterState:
+    """The picture the objects make."""
+    from karpenter.cluster import ClusterState
+
+    state = ClusterState(lambda kind, name, why: say(f"{kind} {name} is left out: {why}"))
+    for pool in objects.pools:
+        state.set_pool(pool)
+    for claim in objects.claims:
+        state.set_claim(claim)
+    for node in objects.nodes:
+        state.set_node(node)
+    for daemon_set in objects.daemon_sets:
+        state.set_daemon_set(daemon_set)
+    for budget in objects.budgets:
+        state.set_budget(budget)
+    for namespace in objects.namespaces:
+        state.set_namespace(namespace)
+    _add_storage(state, objects)
+    for pod in objects.pods:
+        state.set_pod(pod)
+    return state
+
+
+def _add_storage(state: ClusterState, objects: Objects) -> None:
+    for claim in objects.volume_claims:
+        state.set_volume_claim(claim)
+    for volume in objects.volumes:
+        state.set_volume(volume)
+    for storage_class in objects.storage_classes:
+        state.set_storage_class(storage_class)
+    for csi_node in objects.csi_nodes:
+        state.set_csi_node(csi_node)
+
+
+def options_of(preferences: str, min_values: str) -> Options:
+    """The decision's settings, by the names users write."""
+    from karpenter.decide.provision import MinValuesPolicy, Options, PreferencePolicy
+
+    return Options(PreferencePolicy(preferences), MinValuesPolicy(min_values))
+
+
+def say_skipped(plan: Plan) -> None:
+    """Which pools take no part, and why."""
+    from karpenter.decide.explain import skip_message
+
+    for skipped in plan.skipped_pools:
+        say(f"NodePool {skipped.node_pool} takes no part: {skip_message(skipped)}")
+
+
+def say(line: str) -> None:
+    """One line beside the output."""
+    print(line, file=sys.stderr)  # noqa: T201
+
+
+def stop(line: str, code: int) -> NoReturn:
+    """End the command with a line about why."""
+    say(line)
+    raise typer.Exit(code)

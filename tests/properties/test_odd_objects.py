@@ -5,11 +5,17 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from karpenter.api.buffer import CapacityBuffer
 from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.api.meta import Wire
-from karpenter.model import budgets, durations, hashing, validation
+from karpenter.api.overlay import NodeOverlay
+from karpenter.catalog import overlays
+from karpenter.catalog.overlays import PoolTypes
+from karpenter.model import budgets, buffers, durations, hashing, validation
+from karpenter.model import resources as res
 from support import mutations
 from support.builders import READY, node_pool, plan, pod, replaced
+from support.shapes import STD
 from support.writing import KINDS, in_memory
 
 _WRITES = (1, 700)
@@ -35,6 +41,12 @@ def test_every_admitted_object_can_be_judged(admitted: tuple[Wire, ...]) -> None
             durations.parse_or_never(obj.spec.disruption.consolidate_after)
         if isinstance(obj, NodeClaim):
             durations.parse_or_never(obj.spec.expire_after)
+        if isinstance(obj, NodeOverlay) and not validation.overlay(obj):
+            offered = PoolTypes(node_pool("fine"), STD)
+            judgement = overlays.judge([overlays.parse(obj)], [offered])
+            assert len(overlays.applied(judgement.accepted, offered)) == len(STD)
+        if isinstance(obj, CapacityBuffer) and not validation.check_quantities(obj):
+            assert buffers.target(obj.spec, 10, res.parse({"cpu": "1"})) >= 0
 
 
 def test_every_admitted_object_can_be_planned_with(admitted: tuple[Wire, ...]) -> None:

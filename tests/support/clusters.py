@@ -26,17 +26,22 @@ from karpenter.api.core import (
     Pod,
     PodAffinity,
     PodAffinityTerm,
+    PodDisruptionBudget,
     ResourceRequirements,
+    Taint,
     Toleration,
     TopologySpreadConstraint,
+    WeightedPodAffinityTerm,
 )
-from karpenter.api.karpenter import NodeClaim, NodePool
+from karpenter.api.karpenter import NodeClaim, NodePool, PoolTaint
 from karpenter.api.meta import LabelSelector, LabelSelectorRequirement, ObjectMeta, Wire
 from karpenter.catalog.types import InstanceType
 from karpenter.model import labels
 from support.builders import (
     ANY_CAPACITY,
     affinity,
+    budget,
+    claim,
     daemon_set,
     expr,
     machine,
@@ -52,7 +57,7 @@ from support.builders import (
 from support.disks import csi_node, pvc, storage_class, using, zonal
 from support.shapes import offering, shape
 
-RACK, DEDICATED = "rack", "dedicated"
+RACK, DEDICATED, SOFT = "rack", "dedicated", "soft"
 ZONES = ("z1", "z2", "z3")
 SPACES: Mapping[str, Mapping[str, str]] = {"default": {"team": "a"}, "other": {"team": "b"}}
 #: Claims: in the first zone, in either of two, anywhere, and one whose class will make it in the third zone.
@@ -81,10 +86,12 @@ class Cluster:
     daemons: tuple[DaemonSet, ...]
     types: tuple[InstanceType, ...]
     storage: tuple[Wire, ...] = ()
+    budgets: tuple[PodDisruptionBudget, ...] = ()
 
     def objects(self) -> list[object]:
         spaces = [Namespace(metadata=ObjectMeta(name=name, labels=own)) for name, own in SPACES.items()]
-        return [*self.pods, *self.pools, *self.nodes, *self.claims, *self.daemons, *self.storage, *spaces]
+        told = (self.pods, self.pools, self.nodes, self.claims, self.daemons, self.storage, self.budgets)
+        return [*(item for group in told for item in group), *spaces]
 
     def _repr_pretty_(self, printer: object, cycle: bool) -> None:
         """How hypothesis prints a failing example."""
@@ -167,16 +174,14 @@ def specs(draw: st.DrawFn) -> dict[str, object]:
     spec: dict[str, object] = {}
     asked = Affinity()
     for kind in draw(
-        st.lists(st.sampled_from(["spread", "spread", "near", "far", "node", "port", "volume"]), max_size=2)
+        st.lists(st.sampled_from(["spread", "spread", "near", "far", "node", "port", "volume", "wish"]), max_size=2)
     ):
         if kind == "spread":
             spec["topology_spread_constraints"] = tuple(draw(st.lists(spreads(), min_size=1, max_size=2)))
-        elif kind == "near":
-            asked = _with(
-                asked, pod_affinity=PodAffinity(required=tuple(draw(st.lists(terms(), min_size=1, max_size=2))))
-            )
-        elif kind == "far":
-            asked = _with(asked, pod_anti_affinity=PodAffinity(required=(draw(terms()),)))
+        elif kind in ("near", "far"):
+            asked = draw(_keeping(asked, kind))
+        elif kind == "wish":
+            asked = draw(_wishing(asked))
         elif kind == "node":
             asked = _with(asked, node_affinity=affinity(term(draw(_expressions))).node_affinity)
         elif kind == "volume":
@@ -190,6 +195,28 @@ def specs(draw: st.DrawFn) -> dict[str, object]:
     if draw(_rarely):
         spec["node_selector"] = {labels.ZONE: draw(_zones)}
     return spec
+
+
+@st.composite
+def _keeping(draw: st.DrawFn, asked: Affinity, kind: str) -> Affinity:
+    """With pods that must be near, or must not."""
+    if kind == "far":
+        return _with(asked, pod_anti_affinity=PodAffinity(required=(draw(terms()),)))
+    return _with(asked, pod_affinity=PodAffinity(required=tuple(draw(st.lists(terms(), min_size=1, max_size=2)))))
+
+
+@st.composite
+def _wishing(draw: st.DrawFn, asked: Affinity) -> Affinity:
+    """With a preference that may be given up."""
+    wish = WeightedPodAffinityTerm(weight=draw(st.sampled_from([1, 50])), pod_affinity_term=draw(terms()))
+    side = draw(st.sampled_from(["near", "far", "node"]))
+    if side == "near":
+        known = asked.pod_affinity or PodAffinity()
+        return _with(asked, pod_affinity=PodAffinity(required=known.required, preferred=(wish,)))
+    if side == "far":
+        known = asked.pod_anti_affinity or PodAffinity()
+        return _with(asked, pod_anti_affinity=PodAffinity(required=known.required, preferred=(wish,)))
+    return _with(asked, node_affinity=affinity(preferred=[(wish.weight, term(draw(_expressions)))]).node_affinity)
 
 
 def _with(base: Affinity, **fields: object) -> Affinity:
@@ -220,11 +247,13 @@ def waiting(draw: st.DrawFn) -> list[Pod]:
     for kind in range(draw(st.integers(1, 4))):
         spec, meta = draw(specs()), draw(_identity())
         requests = {"cpu": draw(st.sampled_from(["100m", "500m", "500m", "1", "1900m"])), "memory": "100Mi"}
+        nominated = draw(st.sampled_from(["", "", "", "n0", "n1", "c0"]))
         for number in range(draw(st.integers(1, 3))):
             if "volumes" in spec:
                 meta["namespace"] = "default"  # where the claims are
             age = {"creation_timestamp": seconds(draw(st.integers(0, 2)))}
-            found.append(_pod(f"w{kind}-{number}", requests, {**meta, **age}, spec))
+            state = {"nominated_node_name": nominated} if draw(st.booleans()) else {}
+            found.append(_pod(f"w{kind}-{number}", requests, {**meta, **age}, {**spec, "status": state}))
     return found
 
 
@@ -245,16 +274,23 @@ def _types(draw: st.DrawFn) -> tuple[InstanceType, ...]:
     return tuple(found)
 
 
+_pool_taints: st.SearchStrategy[tuple[PoolTaint, ...]] = st.sampled_from(
+    [*[()] * 6, (pool_taint(DEDICATED),), (pool_taint(SOFT, "PreferNoSchedule"),)]
+)
+
+
 @st.composite
 def _pools(draw: st.DrawFn) -> list[NodePool]:
     found = []
-    for number in range(draw(st.integers(1, 2))):
+    for number in range(draw(st.integers(1, 3))):
         asked = [ANY_CAPACITY]
         if draw(_rarely):
             asked.append(wanted(labels.ZONE, "In", *draw(st.sampled_from([ZONES[:1], ZONES[:2], ZONES[1:]]))))
+        if draw(_rarely):
+            asked.append(wanted(labels.INSTANCE_TYPE, "Exists", least=2))
         own = {RACK: draw(st.sampled_from(["r1", "r2"]))} if draw(st.booleans()) else {}
-        template = {"taints": (pool_taint(DEDICATED),)} if draw(_rarely) else {}
-        limits = draw(st.sampled_from([{}, {}, {}, {"cpu": "8"}, {"nodes": "1"}]))
+        template = {"taints": draw(_pool_taints)}
+        limits = draw(st.sampled_from([{}, {}, {}, {"cpu": "8"}, {"nodes": "1"}, {"cpu": "12", "nodes": "2"}]))
         weight = draw(st.sampled_from([None, None, 10]))
         found.append(node_pool(f"p{number}", asked, labels=own, template=template, limits=limits, weight=weight))
     return found
@@ -273,8 +309,49 @@ def _machine(draw: st.DrawFn, number: int) -> tuple[Node, NodeClaim]:
     if draw(st.booleans()):
         own[RACK] = draw(st.sampled_from(["r1", "r2"]))
     amounts = {"cpu": draw(st.sampled_from(["1", "2", "4"])), "memory": "8Gi", "pods": draw(st.sampled_from([2, 10]))}
-    taints = (taint(DEDICATED),) if draw(_rarely) else ()
-    return machine(f"n{number}", amounts, pool="p0", labels=own, taints=taints, deleted=draw(_rarely) and draw(_rarely))
+    taints: tuple[Taint, ...] = draw(
+        st.sampled_from([*[()] * 6, (taint(DEDICATED),), (taint(SOFT, "PreferNoSchedule"),)])
+    )
+    stages = {"deleted": draw(_rarely), "initialized": not draw(_rarely)}
+    return machine(f"n{number}", amounts, pool="p0", labels=own, taints=taints, **stages)
+
+
+@st.composite
+def _coming(draw: st.DrawFn, number: int, pool: NodePool, types: tuple[InstanceType, ...]) -> NodeClaim:
+    """A claim that is not launched yet: what it will be is settled, or open, per label."""
+    kept = draw(st.lists(st.sampled_from([item.name for item in types]), min_size=1, unique=True))
+    asked = [wanted(labels.INSTANCE_TYPE, "In", *kept)]
+    spec = pool.spec.template.spec
+    asked += [item for item in spec.requirements if item.key != labels.INSTANCE_TYPE]
+    if draw(st.booleans()):
+        own = [item.values for item in spec.requirements if item.key == labels.ZONE and item.values]
+        asked = [item for item in asked if item.key != labels.ZONE]
+        asked.append(wanted(labels.ZONE, "In", draw(st.sampled_from(own[0] if own else ZONES))))
+    if draw(st.booleans()):
+        asked = [item for item in asked if item.key != labels.CAPACITY_TYPE]
+        asked.append(wanted(labels.CAPACITY_TYPE, "In", "on-demand"))
+    return claim(
+        f"c{number}",
+        None,
+        asked,
+        pool=pool.metadata.name,
+        labels=pool.spec.template.metadata.labels,
+        taints=spec.taints,
+        deleted=draw(_rarely),
+    )
+
+
+_daemons = st.sampled_from(
+    [
+        *[()] * 4,
+        (daemon_set("d", {"cpu": "100m"}),),
+        (daemon_set("d", {"cpu": "100m"}, tolerations=(tolerating(DEDICATED),)),),
+        (daemon_set("d", containers=(Container(ports=(ContainerPort(host_port=80),)),)),),
+    ]
+)
+_budgets = st.sampled_from(
+    [*[()] * 4, (budget("b", {"app": "a"}, max_unavailable=0),), (budget("b", {"app": "a"}, max_unavailable=1),)]
+)
 
 
 @st.composite
@@ -295,16 +372,17 @@ def clusters(draw: st.DrawFn, pods: st.SearchStrategy[list[Pod]] | None = None) 
     """A cluster with pods that wait."""
     types, pools = draw(_types()), draw(_pools())
     machines = [draw(_machine(number)) for number in range(draw(st.integers(0, 4)))]
+    coming = [draw(_coming(number, draw(st.sampled_from(pools)), types)) for number in range(draw(st.integers(0, 1)))]
     nodes = [item for item, _ in machines]
-    daemons = [daemon_set("d", {"cpu": "100m"})] if draw(_rarely) else []
     return Cluster(
         pods=(*draw(waiting() if pods is None else pods), *draw(_running(nodes))),
         pools=tuple(pools),
         nodes=tuple(nodes),
-        claims=tuple(item for _, item in machines),
-        daemons=tuple(daemons),
+        claims=(*(item for _, item in machines), *coming),
+        daemons=draw(_daemons),
         types=types,
         storage=(*_STORAGE, *(csi_node(item.metadata.name, ebs=draw(st.integers(1, 2))) for item in nodes)),
+        budgets=draw(_budgets),
     )
 
 

@@ -67,7 +67,6 @@ from support.kube_filters import (
     repelled,
     required_terms,
     spreads,
-    term_selects,
     wants_node,
 )
 
@@ -258,12 +257,12 @@ def _labels(item: InstanceType, wanted: Sequence[Expression], *, sold: bool) -> 
 
 
 def _beside_daemons(world: World, machine: Machine, running: Mapping[str, Fraction]) -> Machine:
-    """What is left beside the DaemonSets that may come, less what of them runs already. Their ports count on new machines."""
+    """What is left beside the DaemonSets that may come, less what of them runs already. Their ports count as taken."""
     coming = [spec for spec in world.daemon_specs() if runs_daemon(spec, machine)]
     missing = {
         name: max(Fraction(0), a - running.get(name, Fraction(0))) for name, a in plus(*map(needs, coming)).items()
     }
-    taken = tuple(port for spec in coming for port in ports(spec)) if machine.type else ()
+    taken = tuple(port for spec in coming for port in ports(spec))
     return replace(machine, free=minus(machine.free, missing), ports=(*machine.ports, *taken))
 
 
@@ -592,9 +591,8 @@ def _place(machine: Machine, pod: Pod) -> str:
 def room(world: World, plan: Plan, pod: Pod) -> str | None:
     """A place the pod could have had beside everything the plan places, in every scene; None where there is none.
 
-    Looked at are machines that exist, and a fresh one of every pool, type and offering within what limits leave. In two things
-    that is stricter than the scheduler: domains pools could offer count as there and empty when a pod spreads, sold out or not
-    (SCH-490), and whoever is to be far from somebody by a label needs a machine that has it (SCH-493, SCH-561).
+    Looked at are machines that exist, and a fresh one of every pool, type and offering within what limits leave. Domains
+    pools could offer count as there and empty when a pod spreads, sold out or not (SCH-490): that is stricter than the scheduler.
     """
     found = sites(world, plan)
     everybody = [pod, *(other for site in found for other in (*site.bound, *site.planned))]
@@ -605,9 +603,10 @@ def room(world: World, plan: Plan, pod: Pod) -> str | None:
             places = [(choice, form) for choice in choices for other, form in choice if other is site]
             if all(not _objections(world, choice, universe, pod, form) for choice, form in places):
                 return f"machine {site.key}"
-    for name, form in _fresh(world, plan, pod):
-        if all(not _objections(world, choice, universe, pod, form) for choice in choices):
-            return f"{form.type} of pool {name} as {dict(form.labels)}"
+    for pool, own in _fresh(world, plan, pod):
+        fit = [form for form in own if all(not _objections(world, choice, universe, pod, form) for choice in choices)]
+        if fit and not any(lacking_values(pool, fit)):
+            return f"{fit[0].type} of pool {pool.metadata.name} as {dict(fit[0].labels)}"
     return None
 
 
@@ -623,22 +622,8 @@ def _objections(
 ) -> list[str]:
     machines = [other for _, other in choice]
     bound = [(other, where) for site, where in choice for other in (*site.bound, *site.planned)]
-    unlabelled = sorted(_avoiding(world, pod, [other for other, _ in bound]) - form.labels.keys())
-    if unlabelled:
-        return [f"the node has no label {unlabelled[0]} to be far from somebody by"]
     scene = Scene([*machines, form], bound, world.namespaces, universe)
     return list(scene.objections(pod, form))
-
-
-def _avoiding(world: World, pod: Pod, others: Iterable[Pod]) -> set[str]:
-    """Labels by which the pod and others avoid each other."""
-    theirs = (
-        term.topology_key
-        for other in others
-        for term in far(other.spec)
-        if term_selects(term, other, pod, world.namespaces)
-    )
-    return {*theirs, *(term.topology_key for term in far(pod.spec))}
 
 
 def _universe(world: World, pods: Iterable[Pod]) -> dict[str, frozenset[str]]:
@@ -660,14 +645,13 @@ def _asked(pool: NodePool) -> tuple[Expression, ...]:
     return expressions(pool.spec.template.spec.requirements)
 
 
-def _fresh(world: World, plan: Plan, pod: Pod) -> Iterator[tuple[str, Machine]]:
+def _fresh(world: World, plan: Plan, pod: Pod) -> Iterator[tuple[NodePool, list[Machine]]]:
     """Fresh machines that hold the pod alone, by pool."""
     left = remaining(world, plan)
     for pool in world.pools:
         if pool.metadata.deletion_timestamp is None and pool.spec.replicas is None:
-            for form in fresh(world, pool, left[pool.metadata.name], pod, pod_expressions(pod.spec)):
-                if not any(misfits(pod, form, world.disks)):
-                    yield pool.metadata.name, form
+            own = fresh(world, pool, left[pool.metadata.name], pod, pod_expressions(pod.spec))
+            yield pool, [form for form in own if not any(misfits(pod, form, world.disks))]
 
 
 def pod_expressions(spec: PodSpec) -> tuple[Expression, ...]:

@@ -18,7 +18,7 @@ from karpenter.model.schema import Schema
 from support.writing import KINDS, Write
 
 #: Seed and number of the writes that are judged in every run.
-USUAL = (12, 800)
+USUAL = (13, 1600)
 
 _TAINT: Json = {"key": "example.com/a", "value": "b", "effect": "NoSchedule"}
 _POOL: Json = {
@@ -38,6 +38,18 @@ _CLAIM: Json = {
     "spec.taints": [_TAINT],
     "spec.terminationGracePeriod": "4h0m0s",
 }
+_OVERLAY: Json = {
+    "spec.requirements": [req("In", "a", "b"), req("Gte", "5"), req("NotIn", "web", key="karpenter.sh/nodepool")],
+    "spec.priceAdjustment": "-5%",
+    "spec.capacity": {"example.com/gpu": 2},
+    "spec.weight": 10,
+}
+_BUFFER: Json = {
+    "spec.scalableRef": {"kind": "Deployment", "name": "d", "apiGroup": "apps"},
+    "spec.replicas": 3,
+    "spec.percentage": 20,
+    "spec.limits": {"cpu": 5},
+}
 #: Valid objects to start from; each may also be what is stored.
 _BASES = [
     built("NodePool", {}),
@@ -46,11 +58,16 @@ _BASES = [
     built("NodeClaim", {}),
     built("NodeClaim", _CLAIM),
     built("KWOKNodeClass", {"spec.nodeRegistrationDelay": "30s"}),
+    built("NodeOverlay", _OVERLAY),
+    built("CapacityBuffer", _BUFFER),
+    built("CapacityBuffer", {"spec.podTemplateRef": {"name": "t"}, "spec.replicas": 1}),
 ]
 _STATUSES: Mapping[str, Json] = {
     "NodePool": {"nodes": 3, "resources": {"cpu": "24"}, "conditions": [condition(), condition(type="Ready")]},
     "NodeClaim": {"nodeName": "n", "capacity": {"cpu": 4}, "conditions": [condition(), condition(type="Ready")]},
     "KWOKNodeClass": {"conditions": [condition(type="Ready")]},
+    "NodeOverlay": {"conditions": [condition(type="Ready")]},
+    "CapacityBuffer": {"replicas": 3, "podTemplateRef": {"name": "t"}, "conditions": [condition()]},
 }
 
 _DURATIONS = [
@@ -303,6 +320,19 @@ _RULED: Mapping[str, Sequence[tuple[str, _Maker]]] = {
         ("spec.requirements", _requirements),
         ("spec.requirements", _requirements),
         ("spec.nodeClassRef", _reference),
+    ),
+    "CapacityBuffer": (
+        ("spec.podTemplateRef", lambda rng: rng.choice([{"name": "t"}, {"name": ""}, {}, None])),
+        ("spec.scalableRef", lambda rng: rng.choice([{"kind": "a", "name": "b"}, {"kind": "a"}, None])),
+        ("spec.replicas", lambda rng: rng.choice([0, 1, -1, 2**31, None])),
+        ("spec.limits", lambda rng: rng.choice([{}, {"cpu": 1}, None])),
+    ),
+    "NodeOverlay": (
+        ("spec.requirements", _requirements),
+        ("spec.requirements", _requirements),
+        ("spec.price", lambda rng: rng.choice(["1", "0.5", ".5", "1.", "-1", None])),
+        ("spec.priceAdjustment", lambda rng: rng.choice(["+5%", "-.5%", "-5.5%", "+.5", "5", "-100%", "-101%", None])),
+        ("spec.capacity", lambda rng: copy.deepcopy(rng.choice([*_AMOUNTS, {"a/b": 1}, {"pods": 1}]))),
     ),
 }
 

@@ -114,7 +114,7 @@ class Observed:
                 self.state.set_pool(new) if new else self.state.remove_pool(subject.metadata.name)
                 self.observatory.pool(old, new)
             case KWOKNodeClass():
-                self.observatory.node_class(KWOK_NODE_CLASS.name, old, new)
+                self.observatory.other(KWOK_NODE_CLASS.name, old, new)
             case _:
                 raise TypeError(subject)
 

@@ -12,14 +12,14 @@ import httpx2
 
 from admission import Json, Row
 from controlplane.harness import ADMIN, ControlPlane
-from karpenter.api.kinds import KWOK_NODE_CLASS, NODE_CLAIM, NODE_POOL
+from karpenter.api.kinds import CAPACITY_BUFFER, KWOK_NODE_CLASS, NODE_CLAIM, NODE_OVERLAY, NODE_POOL
 from karpenter.kube.errors import KubeError
 from karpenter.kube.memory import MemoryServer
 from karpenter.kube.memory.resources import Resource
 from karpenter.kube.memory.store import Entry
 from karpenter.model.clock import SystemClock
 
-KINDS = {kind.name: kind for kind in (NODE_POOL, NODE_CLAIM, KWOK_NODE_CLASS)}
+KINDS = {kind.name: kind for kind in (NODE_POOL, NODE_CLAIM, KWOK_NODE_CLASS, NODE_OVERLAY, CAPACITY_BUFFER)}
 #: What servers decide on, each in its own way.
 _OWN = ("uid", "creationTimestamp", "managedFields", "resourceVersion")
 _SECONDS = 60
@@ -66,12 +66,16 @@ def _name(obj: Json) -> str:
     return str(obj["metadata"]["name"])  # type: ignore[index]
 
 
+def _namespace(kind: str) -> str:
+    return "default" if KINDS[kind].namespaced else ""
+
+
 def in_memory(write: Write) -> Answer:
     """The answer of the in-memory API server."""
     server, kind = MemoryServer(SystemClock()), KINDS[write.kind]
     resource = server.resource(kind.group, kind.version, kind.plural)
     try:
-        made = server.create(resource, "", write.wanted if write.stored is None else write.stored)
+        made = server.create(resource, _namespace(write.kind), write.wanted if write.stored is None else write.stored)
     except KubeError as error:
         return Answer(None, error.status, str(error))
     return _kept(made) if write.stored is None else _replaced(server, resource, write)
@@ -91,7 +95,7 @@ def _replaced(server: MemoryServer, resource: Resource, write: Write) -> Answer:
     name = _name(write.stored)
     change = server.update_status if write.is_status else server.update
     try:
-        return _kept(change(resource, "", name, lambda _old: dict(_named(write.wanted, name))))
+        return _kept(change(resource, _namespace(write.kind), name, lambda _old: dict(_named(write.wanted, name))))
     except KubeError as error:
         return Answer(None, error.status, str(error))
 
@@ -116,7 +120,7 @@ class RealServer:
         if write.stored is None or key in self._stored:
             return
         named = _named(write.stored, f"writing-{len(self._stored)}")
-        made = self.client.post(KINDS[write.kind].path(), json=named)
+        made = self.client.post(KINDS[write.kind].path(_namespace(write.kind)), json=named)
         made.raise_for_status()
         self._stored[key] = made.json()
 
@@ -124,10 +128,10 @@ class RealServer:
         """The answer of the server."""
         kind = KINDS[write.kind]
         if write.stored is None:
-            return self._ask("POST", kind.path(), write.wanted, _name(write.wanted))
+            return self._ask("POST", kind.path(_namespace(write.kind)), write.wanted, _name(write.wanted))
         stored = self._stored[json.dumps([write.kind, write.stored], sort_keys=True)]
         wanted = _named(write.wanted, _name(stored), str(stored["metadata"]["resourceVersion"]))  # type: ignore[index]
-        path = kind.path(name=_name(stored), subresource="status" if write.is_status else "")
+        path = kind.path(_namespace(write.kind), _name(stored), subresource="status" if write.is_status else "")
         return self._ask("PUT", path, wanted, _name(write.stored))
 
     def _ask(self, method: str, path: str, wanted: Json, name: str) -> Answer:
@@ -139,7 +143,8 @@ class RealServer:
     def clear(self) -> None:
         """Remove what was stored."""
         for made in self._stored.values():
-            self.client.delete(KINDS[str(made["kind"])].path(name=_name(made)))
+            kind = str(made["kind"])
+            self.client.delete(KINDS[kind].path(_namespace(kind), _name(made)))
         self._stored.clear()
 
 

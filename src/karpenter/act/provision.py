@@ -10,18 +10,17 @@ from datetime import timedelta
 import structlog
 
 from karpenter.act.ceiling import Ceiling
+from karpenter.act.creation import create
 from karpenter.act.events import NORMAL, WARNING, Happening, about_pod, about_pool, shortened
 from karpenter.act.nominate import Nominating
 from karpenter.act.world import World
 from karpenter.api.core import Pod
-from karpenter.api.kinds import NODE_CLAIM
 from karpenter.cluster.snapshot import pod_key
 from karpenter.decide.explain import FAILED, event_text, skip_message, subjects
 from karpenter.decide.plan import PlacedPods, Plan, PlannedClaim, SkippedPool, UnplacedPod
 from karpenter.decide.provision.eligible import is_opt_out
 from karpenter.decide.reasons import Category, Skip
-from karpenter.kube.errors import AlreadyExists, KubeError
-from karpenter.model import labels
+from karpenter.kube.errors import KubeError
 
 _FAILED_SILENCE = timedelta(minutes=5)
 #: How long a pod may wait for what others make, such as its volume, before that is worth an event.
@@ -191,26 +190,12 @@ class Executor:
         """Create one claim under its derived name; one that exists already is the same claim."""
         async with self._slots:
             try:
-                claim = await self._world.kube.create(NODE_CLAIM, planned.claim)
-            except AlreadyExists:
-                return None
+                if not await create(self._world, planned.claim, planned.instance_types):
+                    return None
             except KubeError as error:
                 _log.error("creating nodeclaim failed", NodePool={"name": planned.node_pool}, error=str(error))
                 return error
-        if self._world.state.claim(planned.name) is None:
-            self._world.state.set_claim(claim)
         self._world.state.nominate(planned.name, self._world.clock.now() + self._window)
-        relaxed = claim.metadata.annotations.get(labels.MIN_VALUES_RELAXED, "false")
-        self._world.metrics.nodeclaims_created_total.labels(
-            reason="provisioned", nodepool=planned.node_pool, min_values_relaxed=relaxed
-        ).inc()
-        _log.info(
-            "created nodeclaim",
-            NodePool={"name": planned.node_pool},
-            NodeClaim={"name": planned.name},
-            requests=dict(planned.claim.spec.resources.requests),
-            **{"instance-types": shortened(planned.instance_types)},
-        )
         text = f"Pod should schedule on: nodeclaim/{planned.name}"
         self._world.events.publish(
             *(Happening(about_pod(pod), NORMAL, "Nominated", text) for pod in _waiting(planned.pods))

@@ -8,6 +8,7 @@ from karpenter.act.events import Recorder
 from karpenter.act.registrations import Registrations
 from karpenter.api.karpenter import NodeClaim, NodeClassReference, NodePool
 from karpenter.cluster import ClusterState
+from karpenter.cluster.virtual import VirtualPods
 from karpenter.kube.protocol import Kube
 from karpenter.model.clock import Clock
 from karpenter.providers.contract import CloudProvider
@@ -25,6 +26,7 @@ class World:
     events: Recorder
     metrics: Metrics
     registrations: Registrations = field(default_factory=Registrations)
+    virtual: VirtualPods = field(default_factory=VirtualPods)
 
     def serves(self, reference: NodeClassReference) -> bool:
         """Whether the running provider supports this node class (OPS-002)."""

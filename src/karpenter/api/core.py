@@ -340,6 +340,21 @@ class ReplicaSet(Wire, frozen=True, kw_only=True):
     status: ReplicatedStatus = ReplicatedStatus()
 
 
+class StatefulSet(Wire, frozen=True, kw_only=True):
+    """A StatefulSet."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ReplicatedSpec = ReplicatedSpec()
+    status: ReplicatedStatus = ReplicatedStatus()
+
+
+class PodTemplate(Wire, frozen=True, kw_only=True):
+    """A template of pods that stands alone."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    template: PodTemplateSpec = PodTemplateSpec()
+
+
 class PodDisruptionBudgetSpec(Wire, frozen=True, kw_only=True):
     """How many of the selected pods must stay."""
 

@@ -18,7 +18,7 @@ import msgspec
 import yaml
 from msgspec import inspect
 
-from karpenter.api import karpenter, kinds, kwok, rules
+from karpenter.api import buffer, karpenter, kinds, kwok, overlay, rules
 from karpenter.api.kinds import Kind
 from karpenter.api.meta import Condition, ObjectMeta, Wire
 
@@ -43,6 +43,8 @@ _ATOMIC_LIST: Json = {"x-kubernetes-list-type": "atomic"}
 _CONDITIONS: Json = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
 #: Fields a schema requires, so that they are spelled out in defaults even when empty.
 _ALWAYS_WRITTEN = frozenset({"message"})
+#: What a 32-bit number can be.
+_LARGEST_COUNT = 2**31 - 1
 _SCALE: Json = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.nodes"}
 
 #: What a schema says beyond the struct, by struct and wire name of the field (API-025, API-607).
@@ -59,6 +61,12 @@ _EXTRA: Mapping[tuple[type[Wire], str], Json] = {
     (karpenter.NodeClaimTemplateMeta, "labels"): {"x-kubernetes-map-type": "atomic"},
     (karpenter.NodePoolSpec, "weight"): {"format": "int32"},
     (karpenter.NodePoolStatus, "nodes"): {"default": 0},
+    (buffer.CapacityBufferSpec, "replicas"): {"format": "int32", "maximum": _LARGEST_COUNT},
+    (buffer.CapacityBufferSpec, "percentage"): {"format": "int32", "maximum": _LARGEST_COUNT},
+    (buffer.CapacityBufferStatus, "replicas"): {"format": "int32", "maximum": _LARGEST_COUNT},
+    (overlay.NodeOverlaySpec, "requirements"): _ATOMIC_LIST,
+    (overlay.NodeOverlaySpec, "weight"): {"format": "int32"},
+    (overlay.OverlayRequirement, "values"): _ATOMIC_LIST,
     (Condition, "type"): {"maxLength": 316, "pattern": _CONDITION_TYPE},
     (Condition, "status"): {"enum": ["True", "False", "Unknown"]},
     (Condition, "reason"): {"maxLength": 1024, "pattern": _REASON_OR_NONE},
@@ -68,7 +76,15 @@ _EXTRA: Mapping[tuple[type[Wire], str], Json] = {
 #: Required on the wire although the struct can do without (API-115).
 _REQUIRED_TOO: Mapping[type[Wire], tuple[str, ...]] = {Condition: ("lastTransitionTime",)}
 #: Conditions that must come with a reason and a message (API-607). A NodeClaim's need neither (API-115).
-_EXPLAINED_CONDITIONS = frozenset({(karpenter.NodePoolStatus, "conditions"), (kwok.KWOKNodeClassStatus, "conditions")})
+_EXPLAINED_CONDITIONS = frozenset(
+    (status, "conditions")
+    for status in (
+        karpenter.NodePoolStatus,
+        kwok.KWOKNodeClassStatus,
+        overlay.NodeOverlayStatus,
+        buffer.CapacityBufferStatus,
+    )
+)
 
 
 def _column(name: str, path: str, type_: str = "string", priority: int = 0) -> Json:
@@ -82,12 +98,13 @@ def _label(key: str) -> str:
 
 _READY = _column("Ready", '.status.conditions[?(@.type=="Ready")].status')
 _AGE = _column("Age", ".metadata.creationTimestamp", "date")
+_WEIGHT = _column("Weight", ".spec.weight", "integer", 1)
 _POOL_COLUMNS = (
     _column("NodeClass", ".spec.template.spec.nodeClassRef.name"),
     _column("Nodes", ".status.nodes"),
     _READY,
     _AGE,
-    _column("Weight", ".spec.weight", "integer", 1),
+    _WEIGHT,
     _column("CPU", ".status.resources.cpu", priority=1),
     _column("Memory", ".status.resources.memory", priority=1),
 )
@@ -104,14 +121,29 @@ _CLAIM_COLUMNS = (
     _column("NodeClass", ".spec.nodeClassRef.name", priority=1),
     _column("Drifted", '.status.conditions[?(@.type=="Drifted")].status', priority=1),
 )
+_BUFFER_COLUMNS = (
+    _column("Strategy", ".spec.provisioningStrategy"),
+    _column("PodTemplate", ".status.podTemplateRef.name"),
+    _column("Replicas", ".status.replicas", "integer"),
+    _column("ConditionsType", ".status.conditions[*].type"),
+    _column("ConditionsStatus", ".status.conditions[*].status"),
+    _column("ConditionsReason", ".status.conditions[*].reason"),
+    _AGE,
+)
+#: Versions of the same schema that are served beside the one that is stored, because published manifests use them (API §6).
+_OLDER_VERSIONS = {kinds.CAPACITY_BUFFER.name: ("v1alpha1",)}
+#: What commands for a whole category of kinds call them; our own are in one of our name.
+_CATEGORIES = {kinds.CAPACITY_BUFFER.group: "autoscaling"}
 
 
 def crds() -> tuple[Json, ...]:
-    """The CRDs of NodePool, NodeClaim and KWOKNodeClass, ready for an API server."""
+    """The CRDs of all our kinds, ready for an API server."""
     return (
         _definition(kinds.NODE_POOL, (), _POOL_COLUMNS, {"scale": _SCALE}),
         _definition(kinds.NODE_CLAIM, (), _CLAIM_COLUMNS, {}),
         _definition(kinds.KWOK_NODE_CLASS, ("kwoknc", "kwokncs"), (_READY, _AGE), {}),
+        _definition(kinds.NODE_OVERLAY, ("overlays",), (_READY, _AGE, _WEIGHT), {}),
+        _definition(kinds.CAPACITY_BUFFER, ("cb",), _BUFFER_COLUMNS, {}),
     )
 
 
@@ -129,7 +161,7 @@ class _Plain(yaml.SafeDumper):
 
 def _definition(kind: Kind[T], short_names: tuple[str, ...], columns: tuple[Json, ...], subresources: Json) -> Json:
     names: Json = {
-        "categories": ["karpenter"],
+        "categories": [_CATEGORIES.get(kind.group, "karpenter")],
         "kind": kind.name,
         "listKind": f"{kind.name}List",
         "plural": kind.plural,
@@ -137,14 +169,6 @@ def _definition(kind: Kind[T], short_names: tuple[str, ...], columns: tuple[Json
     }
     if short_names:
         names["shortNames"] = list(short_names)
-    version: Json = {
-        "name": kind.version,
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": copy.deepcopy(schema(kind.type))},
-        "subresources": {"status": {}, **subresources},
-        "additionalPrinterColumns": list(columns),
-    }
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -153,7 +177,17 @@ def _definition(kind: Kind[T], short_names: tuple[str, ...], columns: tuple[Json
             "group": kind.group,
             "names": names,
             "scope": "Namespaced" if kind.namespaced else "Cluster",
-            "versions": [version],
+            "versions": [
+                {
+                    "name": version,
+                    "served": True,
+                    "storage": version == kind.version,
+                    "schema": {"openAPIV3Schema": copy.deepcopy(schema(kind.type))},
+                    "subresources": {"status": {}, **subresources},
+                    "additionalPrinterColumns": list(columns),
+                }
+                for version in (kind.version, *_OLDER_VERSIONS.get(kind.name, ()))
+            ],
         },
     }
 

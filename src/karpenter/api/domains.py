@@ -36,3 +36,9 @@ ADMITTED: Mapping[str, frozenset[str]] = {
     AWS: AWS_KEYS | {f"{AWS}/ec2nodeclass"},
     KWOK: KWOK_KEYS | {f"{KWOK}/kwoknodeclass"},
 }
+_NOT_IN_OVERLAYS = ("instance-tenancy", "capacity-reservation-", "placement-group-")
+#: The same for NodeOverlays: not what a launch decides (API-434).
+ADMITTED_IN_OVERLAYS: Mapping[str, frozenset[str]] = {
+    domain: frozenset(key for key in keys if not key.partition("/")[2].startswith(_NOT_IN_OVERLAYS))
+    for domain, keys in ADMITTED.items()
+}

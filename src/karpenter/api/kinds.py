@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from karpenter.api import core, karpenter, kwok
+from karpenter.api import buffer, core, karpenter, kwok, overlay
 from karpenter.api.meta import Wire
 
 T = TypeVar("T", bound=Wire)
@@ -84,6 +84,8 @@ EVENT = Kind("", "v1", "events", "Event", True, core.Event)
 DAEMON_SET = Kind("apps", "v1", "daemonsets", "DaemonSet", True, core.DaemonSet)
 DEPLOYMENT = Kind("apps", "v1", "deployments", "Deployment", True, core.Deployment)
 REPLICA_SET = Kind("apps", "v1", "replicasets", "ReplicaSet", True, core.ReplicaSet)
+STATEFUL_SET = Kind("apps", "v1", "statefulsets", "StatefulSet", True, core.StatefulSet)
+POD_TEMPLATE = Kind("", "v1", "podtemplates", "PodTemplate", True, core.PodTemplate)
 POD_DISRUPTION_BUDGET = Kind(
     "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, core.PodDisruptionBudget
 )
@@ -105,6 +107,10 @@ CUSTOM_RESOURCE_DEFINITION = Kind(
 )
 NODE_POOL = Kind("karpenter.sh", "v1", "nodepools", "NodePool", False, karpenter.NodePool)
 NODE_CLAIM = Kind("karpenter.sh", "v1", "nodeclaims", "NodeClaim", False, karpenter.NodeClaim)
+NODE_OVERLAY = Kind("karpenter.sh", "v1alpha1", "nodeoverlays", "NodeOverlay", False, overlay.NodeOverlay)
+CAPACITY_BUFFER = Kind(
+    "autoscaling.x-k8s.io", "v1beta1", "capacitybuffers", "CapacityBuffer", True, buffer.CapacityBuffer
+)
 KWOK_NODE_CLASS = Kind("karpenter.kwok.sh", "v1alpha1", "kwoknodeclasses", "KWOKNodeClass", False, kwok.KWOKNodeClass)
 
 #: Every kind, by (apiVersion, kind).
@@ -119,6 +125,8 @@ KINDS: dict[tuple[str, str], Kind[Wire]] = {
         DAEMON_SET,
         DEPLOYMENT,
         REPLICA_SET,
+        STATEFUL_SET,
+        POD_TEMPLATE,
         POD_DISRUPTION_BUDGET,
         PERSISTENT_VOLUME,
         PERSISTENT_VOLUME_CLAIM,
@@ -129,6 +137,8 @@ KINDS: dict[tuple[str, str], Kind[Wire]] = {
         CUSTOM_RESOURCE_DEFINITION,
         NODE_POOL,
         NODE_CLAIM,
+        NODE_OVERLAY,
+        CAPACITY_BUFFER,
         KWOK_NODE_CLASS,
     )
 }

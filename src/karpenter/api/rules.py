@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from karpenter.api import domains, karpenter
+from karpenter.api import buffer, domains, karpenter, overlay
 from karpenter.api.meta import Wire
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -29,16 +29,21 @@ class Rule:
         return {"rule": self.expression, "message": self.message}
 
 
-def _domain_rule(key: str, domain: str) -> str:
-    admitted = ", ".join(f'"{name}"' for name in sorted(domains.ADMITTED[domain]))
+def _domain_rule(key: str, domain: str, allowed: Mapping[str, frozenset[str]] = domains.ADMITTED) -> str:
+    admitted = ", ".join(f'"{name}"' for name in sorted(allowed[domain]))
     pattern = domain.replace(".", "[.]")
     return f"{key} in [{admitted}] || !{key}.matches('^([^/]*[.])?{pattern}(/|$)')"
 
 
-_RESTRICTED_KEYS = (
-    *(Rule(_domain_rule("self", domain), f'label domain "{domain}" is restricted') for domain in domains.ADMITTED),
-    Rule(f'self != "{HOSTNAME}"', f'label "{HOSTNAME}" is restricted'),
-)
+def _restricted_keys(allowed: Mapping[str, frozenset[str]]) -> tuple[Rule, ...]:
+    return (
+        *(Rule(_domain_rule("self", domain, allowed), f'label domain "{domain}" is restricted') for domain in allowed),
+        Rule(f'self != "{HOSTNAME}"', f'label "{HOSTNAME}" is restricted'),
+    )
+
+
+_RESTRICTED_KEYS = _restricted_keys(domains.ADMITTED)
+_RESTRICTED_OVERLAY_KEYS = _restricted_keys(domains.ADMITTED_IN_OVERLAYS)
 _RESTRICTED_LABELS = (
     *(
         Rule(f"self.all(x, {_domain_rule('x', domain)})", f'label domain "{domain}" is restricted')
@@ -48,17 +53,20 @@ _RESTRICTED_LABELS = (
     Rule(f'self.all(x, x != "{NODE_POOL}")', f'label "{NODE_POOL}" is restricted'),
 )
 
-_REQUIREMENTS = (
-    Rule(
-        "self.all(x, x.operator != 'In' || (has(x.values) && x.values.size() > 0))",
-        "requirements with operator 'In' must have a value defined",
-    ),
+_BOUNDS = (
     Rule(
         # A text that is no number makes the expression fail, which refuses as well (API-024); testing it first costs too much.
         "self.all(x, !(x.operator in ['Gt', 'Lt', 'Gte', 'Lte']) "
         "|| (has(x.values) && x.values.size() == 1 && int(x.values[0]) >= 0))",
         "requirements with operator 'Gt', 'Lt', 'Gte' or 'Lte' must have a single positive integer value",
     ),
+)
+_REQUIREMENTS = (
+    Rule(
+        "self.all(x, x.operator != 'In' || (has(x.values) && x.values.size() > 0))",
+        "requirements with operator 'In' must have a value defined",
+    ),
+    *_BOUNDS,
     Rule(
         "self.all(x, x.operator != 'In' || !has(x.minValues) || (has(x.values) && x.values.size() >= x.minValues))",
         "requirements with 'minValues' must have at least that many values specified in the 'values' field",
@@ -99,6 +107,28 @@ _BUDGETS = (
         "schedule and duration must be set together or not at all",
     ),
 )
+_OVERLAY_REQUIREMENTS = (
+    Rule(
+        "self.all(x, !(x.operator in ['In', 'NotIn']) || (has(x.values) && x.values.size() > 0))",
+        "requirements with operator 'In' or 'NotIn' must have a value defined",
+    ),
+    *_BOUNDS,
+)
+_OVERLAY_SPEC = (Rule("!has(self.price) || !has(self.priceAdjustment)", "cannot set both price and priceAdjustment"),)
+_OVERLAY_CAPACITY = tuple(
+    Rule(f"!('{name}' in self)", f"restricted resource: an overlay cannot change {name}")
+    for name in ("cpu", "memory", "ephemeral-storage", "pods")
+)
+_BUFFER_SPEC = (
+    Rule(
+        "!has(self.podTemplateRef) || has(self.replicas) || has(self.limits)",
+        "a buffer with podTemplateRef needs replicas or limits",
+    ),
+    Rule(
+        "!has(self.podTemplateRef) || !has(self.scalableRef)",
+        "set either podTemplateRef or scalableRef, not both",
+    ),
+)
 _CLAIM_SPEC = (Rule("self == oldSelf", "spec is immutable"),)
 
 #: Rules by struct and wire name of the field they are written on.
@@ -114,4 +144,9 @@ BY_FIELD: Mapping[tuple[type[Wire], str], tuple[Rule, ...]] = {
     (karpenter.NodeClassReference, "kind"): _not_empty("kind"),
     (karpenter.NodeClassReference, "name"): _not_empty("name"),
     (karpenter.Disruption, "budgets"): _BUDGETS,
+    (buffer.CapacityBuffer, "spec"): _BUFFER_SPEC,
+    (overlay.NodeOverlay, "spec"): _OVERLAY_SPEC,
+    (overlay.NodeOverlaySpec, "requirements"): _OVERLAY_REQUIREMENTS,
+    (overlay.NodeOverlaySpec, "capacity"): _OVERLAY_CAPACITY,
+    (overlay.OverlayRequirement, "key"): _RESTRICTED_OVERLAY_KEYS,
 }

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -49,6 +49,8 @@ class _Sold(msgspec.Struct, frozen=True, gc=False):
     price_capital: Annotated[float, Meta(ge=0)] | None = msgspec.field(name="Price", default=None)
     available: bool | None = None
     available_capital: bool | None = msgspec.field(name="Available", default=None)
+    units: Annotated[int, Meta(ge=0)] | None = msgspec.field(name="reservationCapacity", default=None)
+    units_capital: Annotated[int, Meta(ge=0)] | None = msgspec.field(name="ReservationCapacity", default=None)
     requirements: Raw = Raw()
     requirements_capital: Raw = msgspec.field(name="Requirements", default=Raw())
 
@@ -116,11 +118,14 @@ class _Reader:
 
     place: _Place
     _wheres: dict[bytes, tuple[Requirements, ...]] = field(default_factory=dict)
-    _offerings: dict[tuple[int, float, bool], Offering] = field(default_factory=dict)
+    _offerings: dict[tuple[int, float, bool, int | None], Offering] = field(default_factory=dict)
 
     def types(self, described: tuple[_Described, ...]) -> tuple[InstanceType, ...]:
         self._refuse_duplicates(described)
-        sold = [tuple(self._sold(item.offerings, self.place.at(f"[{index}]"))) for index, item in enumerate(described)]
+        sold = [
+            _outside_reservations(tuple(self._sold(item.offerings, self.place.at(f"[{index}]"))))
+            for index, item in enumerate(described)
+        ]
         own = [_requirements(item, offerings) for item, offerings in zip(described, sold, strict=True)]
         well_known = MACHINE_LABELS.union(*own)
         return tuple(
@@ -151,21 +156,31 @@ class _Reader:
             if not wanted or price is None:
                 place.at(f".offerings[{index}]").refuse(f"expected `{'price' if wanted else 'requirements'}`")
             available = item.available_capital if item.available is None else item.available
+            units = item.units_capital if item.units is None else item.units
             for where in self._where(wanted, place, index):
-                yield self._offering(where, price, available is not False)
+                yield self._offering(Offering(where, price, available is not False, units))
 
-    def _offering(self, where: Requirements, price: float, available: bool) -> Offering:
-        key = (id(where), price, available)
-        known = self._offerings.get(key)
-        if known is None:
-            known = self._offerings[key] = Offering(where, price, available)
-        return known
+    def _offering(self, read: Offering) -> Offering:
+        """The one object that stands for all equal offerings."""
+        key = (id(read.requirements), read.price_per_hour, read.available, read.units_left)
+        return self._offerings.setdefault(key, read)
 
     def _where(self, content: bytes, place: _Place, index: int) -> tuple[Requirements, ...]:
         known = self._wheres.get(content)
         if known is None:
             known = self._wheres[content] = _where(content, place.at(f".offerings[{index}].requirements"))
         return known
+
+
+def _outside_reservations(offerings: tuple[Offering, ...]) -> tuple[Offering, ...]:
+    """Where some offerings belong to reservations, the others belong to none: their machines do not get the label."""
+    if not any(offering.reservation for offering in offerings):
+        return offerings
+    none = Requirements((absent(labels.RESERVATION_ID),))
+    return tuple(
+        offering if offering.reservation else replace(offering, requirements=offering.requirements.intersect(none))
+        for offering in offerings
+    )
 
 
 def _where(content: bytes, place: _Place) -> tuple[Requirements, ...]:

@@ -30,6 +30,8 @@ from karpenter.model.resources import Resources
 #: A set of instance types of one index: bit i set means ``types[i]`` is in.
 TypeSet = int
 
+#: Stands for units of a reservation that nobody counts.
+UNCOUNTED = 2**31
 #: Answers remembered per kind of question.
 _REMEMBERED = 4096
 
@@ -122,6 +124,8 @@ class TypeIndex:
         self.position = {item.name: position for position, item in enumerate(self.types)}
         self._forms = _forms(self.types)
         self._offered = _offered(self.types)
+        #: Units left of every reservation, and of reserved capacity that names none (SCH-581).
+        self.reservations = _reservations(self.types)
         self._offering_keys = frozenset(key for requirements in self._offered for key in requirements)
         self._allocatable = axes([item.allocatable for item in self.types])
         self._capacity = axes([item.capacity for item in self.types])
@@ -425,6 +429,16 @@ def _offered(types: Sequence[InstanceType]) -> dict[Requirements, list[tuple[int
         for offering in item.offerings:
             if offering.available:
                 found.setdefault(offering.requirements, []).append((position, offering))
+    return found
+
+
+def _reservations(types: Iterable[InstanceType]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for item in types:
+        for offering in item.offerings:
+            if offering.capacity_type == labels.RESERVED:
+                units = UNCOUNTED if offering.units_left is None else offering.units_left
+                found[offering.reservation] = min(units, found.get(offering.reservation, units))
     return found
 
 

@@ -15,11 +15,15 @@ _HUGE_PAGES = "hugepages-"
 
 @dataclass(frozen=True)
 class Offering:
-    """One way to buy a type: requirements on at least zone and capacity type, a price, and whether it can be had now."""
+    """One way to buy a type: requirements on at least zone and capacity type, a price, and whether it can be had now.
+
+    ``units_left``: how many machines its reservation still holds; None where it is bound to none, or nobody counts.
+    """
 
     requirements: Requirements
     price_per_hour: float
     available: bool = True
+    units_left: int | None = None
 
     @cached_property
     def zone(self) -> str:
@@ -31,12 +35,18 @@ class Offering:
         """``spot``, ``on-demand`` or ``reserved``; empty if the offering names none or several."""
         return _single(self.requirements, labels.CAPACITY_TYPE)
 
+    @cached_property
+    def reservation(self) -> str:
+        """The reservation it belongs to, empty if it is of none."""
+        return _single(self.requirements, labels.RESERVATION_ID)
+
 
 @dataclass(frozen=True)
 class InstanceType:
     """A machine shape.
 
-    ``requirements`` has an entry for every well-known label, DoesNotExist for those the type lacks (SCH-116).
+    ``requirements`` has an entry for every well-known label, DoesNotExist for those the type lacks (SCH-116). ``extended`` is the
+    part of the capacity NodeOverlays gave it, ``is_repriced`` whether one changed the price of an offering (SCH-760).
     """
 
     name: str
@@ -44,6 +54,8 @@ class InstanceType:
     capacity: Resources
     overhead: Resources = field(default_factory=dict)
     offerings: tuple[Offering, ...] = ()
+    extended: Resources = field(default_factory=dict)
+    is_repriced: bool = False
 
     @cached_property
     def allocatable(self) -> Resources:

@@ -57,7 +57,8 @@ class Snapshot:
     Its order never tells in which order events arrived. ``groups`` are the pods waiting for a machine; ``planned`` says on which
     view (by key) the last pass placed a pod (by uid), so that an unchanged plan stays the same plan. ``census`` counts the
     bound pods of every look by node, ``repelling`` those with required anti-affinity by their terms; ``namespaces`` are their
-    labels; ``volumes`` tells what pods' volumes mean for their place.
+    labels; ``volumes`` tells what pods' volumes mean for their place; ``held`` how many virtual pods of capacity buffers the last
+    pass put on which view (by key).
     """
 
     groups: tuple[PodGroup, ...] = ()
@@ -70,3 +71,4 @@ class Snapshot:
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     planned: Mapping[str, str] = field(default_factory=dict)
     volumes: Volumes = field(default_factory=Volumes)
+    held: Mapping[str, int] = field(default_factory=dict)

@@ -282,6 +282,10 @@ class ClusterState:
         self._marked.discard(claim_name)
         self._drop_view_of_claim_name(claim_name)
 
+    def is_marked(self, claim_name: str) -> bool:
+        """Whether a disruption has chosen the machine."""
+        return claim_name in self._marked
+
     def nominate(self, claim_name: str, until: datetime) -> None:
         """Pods are expected on the machine until then; it is not disrupted before (SCH-640)."""
         self._nominated_until[claim_name] = max(until, self._nominated_until.get(claim_name, until))

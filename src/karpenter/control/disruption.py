@@ -57,7 +57,7 @@ class DisruptionLoop:
         started = time.perf_counter()
         now = self._world.clock.now()
         state = self._world.state
-        found = empty_nodes(state.snapshot(), now, lambda key: state.is_nominated(key, now))
+        found = empty_nodes(self._world.virtual.into(state.snapshot()), now, lambda key: state.is_nominated(key, now))
         metrics = self._world.metrics
         metrics.voluntary_disruption_decision_evaluation_duration_seconds.labels(
             reason="empty", consolidation_type="empty"

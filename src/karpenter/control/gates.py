@@ -19,9 +19,6 @@ _PAST = frozenset({"Drift"})
 _NOT_BUILT = {
     Gate.NODE_REPAIR: "unhealthy nodes are not replaced",
     Gate.SPOT_TO_SPOT_CONSOLIDATION: "spot machines are not replaced by cheaper spot machines",
-    Gate.NODE_OVERLAY: "NodeOverlays are not read",
-    Gate.STATIC_CAPACITY: "`replicas` of a NodePool keeps no nodes",
-    Gate.CAPACITY_BUFFER: "CapacityBuffers are not read",
 }
 
 

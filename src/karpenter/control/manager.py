@@ -27,31 +27,39 @@ from karpenter.act.world import World
 from karpenter.api.core import DaemonSet, Namespace, Node, Pod, PodDisruptionBudget, VolumeAttachment
 from karpenter.api.karpenter import NodeClaim, NodeClassReference, NodePool
 from karpenter.api.kinds import (
+    CAPACITY_BUFFER,
     CSI_NODE,
     DAEMON_SET,
     NAMESPACE,
     NODE,
     NODE_CLAIM,
+    NODE_OVERLAY,
     NODE_POOL,
     PERSISTENT_VOLUME,
     PERSISTENT_VOLUME_CLAIM,
     POD,
     POD_DISRUPTION_BUDGET,
+    POD_TEMPLATE,
     STORAGE_CLASS,
     VOLUME_ATTACHMENT,
     Kind,
 )
 from karpenter.api.meta import Condition, ObjectMeta, Wire
 from karpenter.cluster import ClusterState
-from karpenter.cluster.snapshot import pod_key
+from karpenter.cluster.snapshot import Snapshot, pod_key
 from karpenter.control import scaling
 from karpenter.control.batcher import Batcher, Window
+from karpenter.control.buffers import Buffers
 from karpenter.control.disruption import DisruptionLoop
 from karpenter.control.observability import Conditioned, Observatory, Part, details, essentials
+from karpenter.control.overlays import Overlays
 from karpenter.control.provisioner import Provisioner
 from karpenter.control.queue import Singleton, WorkQueue, supervised
 from karpenter.control.settings import Settings
+from karpenter.control.static import StaticPools
 from karpenter.control.volume_events import VolumeEvents
+from karpenter.decide.buffers import without_virtual
+from karpenter.decide.plan import Plan
 from karpenter.decide.provision import Options
 from karpenter.kube.decoding import metadata
 from karpenter.kube.errors import KubeError, NotFound
@@ -61,7 +69,9 @@ from karpenter.kube.where_served import WhereServed
 from karpenter.kube.workqueue import Look
 from karpenter.model import labels, pods, taints
 from karpenter.model.clock import Clock
+from karpenter.model.gates import Gate
 from karpenter.providers.contract import CloudProvider
+from karpenter.providers.overlaid import OverlaidProvider
 from karpenter.telemetry import Metrics
 
 T = TypeVar("T", bound=Wire)
@@ -139,7 +149,8 @@ class Manager:
         self.state = ClusterState(_complain)
         self._recorder = Recorder(kube, clock)
         self.metrics = extra.metrics
-        self.world = World(kube, provider, self.state, clock, self._recorder, extra.metrics)
+        overlaid = OverlaidProvider(provider) if Gate.NODE_OVERLAY in settings.gates else None
+        self.world = World(kube, overlaid or provider, self.state, clock, self._recorder, extra.metrics)
         self._node_classes: dict[tuple[str, str, str], NodeClassState] = {}
         nominator = Nominator(extra.nominate_through or kube, self.state) if settings.nominate_pods else NoNomination()
         self._lifecycle = Lifecycle(self.world, nominator)
@@ -149,7 +160,8 @@ class Manager:
             Window(settings.batch_idle_duration.total_seconds(), settings.batch_max_duration.total_seconds())
         )
         executor = Executor(self.world, nominator, Pace(settings.nomination_window, settings.claims_per_minute))
-        options = Options(settings.preference_policy, settings.min_values_policy)
+        reserved = Gate.RESERVED_CAPACITY in settings.gates
+        options = Options(settings.preference_policy, settings.min_values_policy, reserved)
         self._claims = self._queue("nodeclaim.lifecycle", self._lifecycle.look, _WORKERS, NODE_CLAIM)
         pace = _eviction_pace(settings)
         evictor = Evictor(self.world, pace, lambda key: self._evictions.add(key))
@@ -158,12 +170,15 @@ class Manager:
         self._draining = self._queue("node.termination", self._drainer.look, _WORKERS, NODE)
         self._pools = self._queue("nodepool.readiness", self._keeper.look, 4, NODE_POOL)
         self._pod_event_queue = self._queue("nodeclaim.podevents", self._pod_events.look, 8, NODE_CLAIM)
+        self._static = StaticPools(self.world) if Gate.STATIC_CAPACITY in settings.gates else None
         self._informers: list[_Watched] = []
         self.pods = self._informer(POD, self._on_pod)
         self.observatory = Observatory(self.world, self.pods, self._parts(settings))
-        self.provisioner = Provisioner(self.world, self._batcher, executor, options, self.observatory.decided)
+        self.provisioner = Provisioner(self.world, self._batcher, executor, options, self._decided)
         self._disruption = DisruptionLoop(self.world, lambda: bool(self.faults()))
         self._watched_claims = self._informer(NODE_CLAIM, self._on_claim)
+        self._overlays = self._watch_overlays(overlaid) if overlaid is not None else None
+        self._buffers = self._watch_buffers() if Gate.CAPACITY_BUFFER in settings.gates else None
         self._watch()
 
     def _queue(self, name: str, look: Look[str], workers: int, kind: Kind[T]) -> WorkQueue:
@@ -172,7 +187,8 @@ class Manager:
     def _parts(self, settings: Settings) -> tuple[Part, ...]:
         """What is shown of the cluster; large ones may do without the details (OPS-320)."""
         found = essentials(self.world, self.unready)
-        return found if settings.disable_cluster_state_observability else (*found, *details(self.world))
+        further = (cast(AnyKind, CAPACITY_BUFFER),) if Gate.CAPACITY_BUFFER in settings.gates else ()
+        return found if settings.disable_cluster_state_observability else (*found, *details(self.world, further))
 
     # -- running ------------------------------------------------------------------------------------------------------
 
@@ -204,6 +220,9 @@ class Manager:
             "disruption": self._disruption.run,
             "nodepool.counter": self._count,
             "nodeclaim.garbagecollection": self._collect,
+            **(self._static.loops() if self._static is not None else {}),
+            **(self._overlays.loops() if self._overlays is not None else {}),
+            **(self._buffers.loops() if self._buffers is not None else {}),
         }
 
     async def _count(self) -> None:
@@ -280,6 +299,29 @@ class Manager:
         for kind in self.world.provider.node_class_kinds:
             self._informer(kind, self._on_node_class(kind))
 
+    def _watch_overlays(self, provider: OverlaidProvider) -> Overlays:
+        informer = self._informer(NODE_OVERLAY, lambda old, new: found.overlay(old, new))
+        found = Overlays(self.world, provider, lambda: informer, self._wake_pods)
+        return found
+
+    def _watch_buffers(self) -> Buffers:
+        name = CAPACITY_BUFFER.name
+        informer = self._informer(CAPACITY_BUFFER, lambda old, new: self.observatory.other(name, old, new))
+        found = Buffers(self.world, informer, self._batcher.trigger)
+        self._informer(POD_TEMPLATE, found.template)
+        return found
+
+    def _decided(self, snapshot: Snapshot, plan: Plan) -> None:
+        """A plan was made of the snapshot and carried out."""
+        self.observatory.decided(without_virtual(plan))
+        if self._buffers is not None:
+            self._buffers.decided(snapshot, plan)
+
+    def _wake_pods(self) -> None:
+        """Something about what can be bought has changed: whoever waits is looked at again."""
+        for pod in self.state.waiting_pods():
+            self._batcher.trigger(pod.metadata.uid)
+
     def _on_pod(self, old: Pod | None, new: Pod | None) -> None:
         self.observatory.pod(old, new)
         if new is None:
@@ -331,13 +373,19 @@ class Manager:
                 self.state.remove_claim(old.metadata.name)
                 self._lifecycle.forget(old.metadata.name)
                 self._replan(old)
+                self._tell_of_claim(old, new)
             return
         self.state.set_claim(new)
+        self._tell_of_claim(old, new)
         self._lifecycle.observed(new)
         self._claims.add(new.metadata.name)
         for node in self.state.nodes_of(new.status.provider_id):
             if node.metadata.deletion_timestamp is not None:
                 self._draining.add(node.metadata.name)
+
+    def _tell_of_claim(self, old: NodeClaim | None, new: NodeClaim | None) -> None:
+        if self._static is not None:
+            self._static.claim(old, new)
 
     def _replan(self, claim: NodeClaim) -> None:
         """A claim is gone: pods that were meant for it need a new plan without waiting for their next reminder."""
@@ -346,15 +394,23 @@ class Manager:
             if pod.metadata.uid in meant:
                 self._batcher.trigger(pod.metadata.uid)
 
+    def _tell_of_pool(self, old: NodePool | None, new: NodePool | None) -> None:
+        if self._static is not None:
+            self._static.pool(old, new)
+        if self._overlays is not None:
+            self._overlays.pool(old, new)
+
     def _on_pool(self, old: NodePool | None, new: NodePool | None) -> None:
         self.observatory.pool(old, new)
         if new is None:
             if old is not None:
                 self.state.remove_pool(old.metadata.name)
                 self._pools.add(old.metadata.name)
+                self._tell_of_pool(old, new)
             return
         self.state.set_pool(new)
         self._pools.add(new.metadata.name)
+        self._tell_of_pool(old, new)
         if (
             old is None
             or old.metadata.generation != new.metadata.generation
@@ -363,8 +419,7 @@ class Manager:
             for claim in self.state.claims():
                 if claim.metadata.labels.get(labels.NODE_POOL) == new.metadata.name:
                     self._claims.add(claim.metadata.name)
-            for pod in self.state.waiting_pods():
-                self._batcher.trigger(pod.metadata.uid)
+            self._wake_pods()
 
     def _on_daemon_set(self, old: DaemonSet | None, new: DaemonSet | None) -> None:
         if new is not None:
@@ -390,7 +445,7 @@ class Manager:
     def _on_node_class(self, kind: Kind[Wire]) -> Callable[[Wire | None, Wire | None], None]:
         def handle(old: Wire | None, new: Wire | None) -> None:
             subject: _Classified = new or old  # type: ignore[assignment]
-            self.observatory.node_class(kind.name, cast(Conditioned | None, old), cast(Conditioned | None, new))
+            self.observatory.other(kind.name, cast(Conditioned | None, old), cast(Conditioned | None, new))
             key = (kind.group, kind.name, subject.metadata.name)
             if new is None:
                 self._node_classes.pop(key, None)
@@ -400,6 +455,8 @@ class Manager:
                 self._node_classes[key] = NodeClassState(subject.status.conditions, leaving, generation)
             for pool in self.state.pools():
                 self._pools.add(pool.metadata.name)
+            if self._overlays is not None:
+                self._overlays.node_class()
 
         return handle
 

@@ -13,12 +13,15 @@ from karpenter.act.world import World
 from karpenter.api.karpenter import NodePool
 from karpenter.catalog.index import TypeIndex, well_known_of
 from karpenter.catalog.types import InstanceType
+from karpenter.cluster.snapshot import Snapshot
 from karpenter.control.batcher import Batcher
 from karpenter.control.queue import Singleton
+from karpenter.decide.buffers import without_virtual
 from karpenter.decide.plan import Plan
 from karpenter.decide.provision import Options, provision
 from karpenter.model import labels
 from karpenter.providers.contract import ProviderError
+from karpenter.providers.overlaid import AwaitingOverlays
 
 #: Pods still waiting trigger again after this long (SCH-001), and so does at the latest a pass whose claims failed.
 RETRY_SECONDS = 10.0
@@ -43,6 +46,9 @@ class Indexes:
                 continue
             try:
                 types = await self._world.provider.instance_types(pool)
+            except AwaitingOverlays:
+                _log.debug("skipping, awaiting nodeoverlay evaluation", NodePool=reference)
+                continue
             except ProviderError as error:
                 _log.error("skipping, unable to resolve instance types", NodePool=reference, error=str(error))
                 continue
@@ -62,10 +68,15 @@ class Indexes:
 
 
 class Provisioner:
-    """Runs provisioning passes. ``options`` are the decision's settings; ``tell`` hears of every plan."""
+    """Runs provisioning passes. ``options`` are the decision's settings; ``tell`` hears of every plan and what it was made of."""
 
     def __init__(
-        self, world: World, batcher: Batcher, executor: Executor, options: Options, tell: Callable[[Plan], None]
+        self,
+        world: World,
+        batcher: Batcher,
+        executor: Executor,
+        options: Options,
+        tell: Callable[[Snapshot, Plan], None],
     ) -> None:
         self._world = world
         self._tell = tell
@@ -99,15 +110,15 @@ class Provisioner:
         indexes = await self._indexes.of_pools(ours)
         # From here to the plan nothing may wait: the snapshot would grow old.
         started = time.perf_counter()
-        snapshot = self._world.state.snapshot()
+        snapshot = self._world.virtual.into(self._world.state.snapshot())
         waiting = sum(len(group.pods) for group in snapshot.groups)
         _log.debug("computing scheduling decision for provisionable pod(s)", **{"pending-pods": waiting})
         plan = provision(snapshot, indexes, self._world.clock.now(), self._options)
         seconds = time.perf_counter() - started
         self._world.metrics.scheduler_scheduling_duration_seconds.labels(controller="provisioner").observe(seconds)
-        outcome = await self._executor.carry_out(plan, seconds)
+        outcome = await self._executor.carry_out(without_virtual(plan), seconds)
         self.last_plan = plan
-        self._tell(plan)
+        self._tell(snapshot, plan)
         self._come_back(self._pause(outcome))
         return plan
 

@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar, cast
 import msgspec
 
 from karpenter.api import crds, domains
-from karpenter.api.kinds import KWOK_NODE_CLASS, NODE_CLAIM, NODE_POOL, Kind
+from karpenter.api.kinds import CAPACITY_BUFFER, KWOK_NODE_CLASS, NODE_CLAIM, NODE_OVERLAY, NODE_POOL, Kind
 from karpenter.api.meta import Wire
 from karpenter.model import labels, schema
 from karpenter.model.requirements import as_integer
@@ -29,6 +29,8 @@ V = TypeVar("V")
 _Check = Callable[[object, str], Iterable[Finding]]
 _Comparison = Callable[[object, object, str], Iterable[Finding]]
 
+#: Resources of a machine that no overlay changes (API-153).
+FIXED_CAPACITY = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
 _NUMERIC = frozenset({"Gt", "Lt", "Gte", "Lte"})
 #: What a scale subresource can express.
 _MOST_REPLICAS = 2**31 - 1
@@ -219,12 +221,11 @@ def restricted(path: str, key: str) -> Finding:
     return Finding(path, "restricted", f'label "{key}" is restricted; use a label of your own domain')
 
 
-def _admits(key: str) -> bool:
+def _admits(key: str, allowed: Mapping[str, frozenset[str]] = domains.ADMITTED) -> bool:
     """Whether admission lets a label key through (API-431); a key without slash counts as its own domain."""
     domain = key.partition("/")[0]
     return key != labels.HOSTNAME and not any(
-        key not in admitted and (domain == own or domain.endswith("." + own))
-        for own, admitted in domains.ADMITTED.items()
+        key not in admitted and (domain == own or domain.endswith("." + own)) for own, admitted in allowed.items()
     )
 
 
@@ -238,6 +239,44 @@ def _node_class(*names: str, fixed: tuple[_Comparison, ...] = ()) -> Iterator[_P
     for field in ("group", "kind"):
         yield _Place((*names, field), (_reading(str, _not_empty),), fixed)
     yield _Place((*names, "name"), (_reading(str, _not_empty),))
+
+
+# -- NodeOverlays -----------------------------------------------------------------------------------------------------------
+
+
+def _one_price(spec: object, path: str) -> Iterator[Finding]:
+    if schema.member(spec, "price") is not NOTHING and schema.member(spec, "priceAdjustment") is not NOTHING:
+        yield Finding(path, "price", "cannot set both price and priceAdjustment; keep one")
+
+
+def _overlay_requirements(items: tuple[_Entry, ...], path: str) -> Iterator[Finding]:
+    for index, item in enumerate(items):
+        if not _admits(item.key, domains.ADMITTED_IN_OVERLAYS):
+            yield restricted(f"{path}[{index}].key", item.key)
+        if item.operator == "NotIn" and not item.values:
+            yield Finding(f"{path}[{index}].values", "values", "operator NotIn must have a value; list at least one")
+        yield from entry_values(item, f"{path}[{index}]")
+
+
+def _overlay_capacity(found: dict[str, object], path: str) -> Iterator[Finding]:
+    for name in found:
+        if name in FIXED_CAPACITY:
+            yield Finding(schema.at(path, name), "restricted", f"restricted resource: an overlay cannot change {name}")
+
+
+# -- CapacityBuffers --------------------------------------------------------------------------------------------------------
+
+
+def _buffer(spec: object, path: str) -> Iterator[Finding]:
+    given = {
+        name
+        for name in ("podTemplateRef", "scalableRef", "replicas", "limits")
+        if schema.member(spec, name) is not NOTHING
+    }
+    if "podTemplateRef" in given and not given & {"replicas", "limits"}:
+        yield Finding(path, "count", "a buffer with podTemplateRef needs replicas or limits")
+    if {"podTemplateRef", "scalableRef"} <= given:
+        yield Finding(path, "reference", "set either podTemplateRef or scalableRef, not both")
 
 
 def _immutable_spec(_new: object, _old: object, path: str) -> Iterator[Finding]:
@@ -261,5 +300,11 @@ _PLACES: Mapping[str, tuple[_Place, ...]] = {
         _Place(("spec", "requirements"), (_reading(tuple[_Entry, ...], _requirements),)),
         *_node_class("spec", "nodeClassRef"),
     ),
+    NODE_OVERLAY.name: (
+        _Place(("spec",), (_one_price,)),
+        _Place(("spec", "requirements"), (_reading(tuple[_Entry, ...], _overlay_requirements),)),
+        _Place(("spec", "capacity"), (_reading(dict[str, object], _overlay_capacity),)),
+    ),
+    CAPACITY_BUFFER.name: (_Place(("spec",), (_buffer,)),),
     KWOK_NODE_CLASS.name: (),
 }

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from karpenter.api.buffer import CapacityBuffer
 from karpenter.api.karpenter import Budget, NodeClaim, NodePool, NodeSelectorRequirementWithMinValues
 from karpenter.api.kwok import KWOKNodeClass
+from karpenter.api.overlay import NodeOverlay
 from karpenter.model import budgets, durations, gates, labels, schedules, schema
 from karpenter.model.gates import Gate, Gates
 from karpenter.model.quantities import check_quantities
@@ -25,13 +27,21 @@ _BLOCKED = "until that is mended, no node of the pool may be disrupted"
 _SIZES = (1, 100, 10**12)
 
 
-def advise(obj: NodePool | NodeClaim | KWOKNodeClass, enabled: Gates = gates.DEFAULT) -> tuple[Finding, ...]:
+#: Objects advice can be given about.
+Advised = NodePool | NodeClaim | KWOKNodeClass | NodeOverlay | CapacityBuffer
+
+
+def advise(obj: Advised, enabled: Gates = gates.DEFAULT) -> tuple[Finding, ...]:
     """What the owner of an admitted object should know; ``enabled`` are the feature gates that are on."""
     match obj:
         case NodePool():
             return tuple(_pool(obj, enabled))
         case NodeClaim():
             return tuple(_claim(obj))
+        case NodeOverlay():
+            return tuple(check_quantities(obj))
+        case CapacityBuffer():
+            return tuple(_buffer(obj))
         case KWOKNodeClass():
             return tuple(_out_of_range("spec.nodeRegistrationDelay", obj.spec.node_registration_delay))
 
@@ -40,6 +50,7 @@ def _pool(pool: NodePool, enabled: Gates) -> Iterator[Finding]:
     yield from _ignored_values(pool)
     yield from _gated(pool, enabled)
     yield from _negative_limits(pool)
+    yield from _spread(pool)
     for index, budget in enumerate(pool.spec.disruption.budgets):
         path = f"{_BUDGETS}[{index}]"
         yield from _no_reasons(budget, path)
@@ -52,6 +63,14 @@ def _claim(claim: NodeClaim) -> Iterator[Finding]:
     yield from _out_of_range("spec.expireAfter", claim.spec.expire_after)
     yield from _out_of_range("spec.terminationGracePeriod", claim.spec.termination_grace_period)
     yield from check_quantities(claim)
+
+
+def _buffer(buffer: CapacityBuffer) -> Iterator[Finding]:
+    yield from check_quantities(buffer)
+    if buffer.spec.percentage is not None and buffer.spec.scalable_ref is None:
+        yield Finding(
+            "spec.percentage", "percentage", "has no effect: only a workload (scalableRef) has replicas to share"
+        )
 
 
 def _ignored_values(pool: NodePool) -> Iterator[Finding]:
@@ -91,6 +110,16 @@ def _negative_limits(pool: NodePool) -> Iterator[Finding]:
         if str(value).startswith("-"):
             text = f"{value} is below zero, so the pool never buys anything"
             yield Finding(schema.at("spec.limits", name), "range", text)
+
+
+def _spread(pool: NodePool) -> Iterator[Finding]:
+    """Our own wish on static pools, where it is not understood."""
+    asked = pool.metadata.annotations.get(labels.SPREAD_REPLICAS)
+    path = schema.at("metadata.annotations", labels.SPREAD_REPLICAS)
+    if asked is not None and asked != labels.ZONE:
+        yield Finding(path, "value", f"replicas cannot be spread over {asked!r}, only over {labels.ZONE}")
+    elif asked is not None and pool.spec.replicas is None:
+        yield Finding(path, "static", "has no effect: only the nodes of a static NodePool (replicas) are spread")
 
 
 def _no_reasons(budget: Budget, path: str) -> Iterator[Finding]:

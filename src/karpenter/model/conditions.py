@@ -49,7 +49,9 @@ class ConditionTypes:
 
 NODE_CLAIM = ConditionTypes("Ready", ("Launched", "Registered", "Initialized"))
 NODE_POOL = ConditionTypes("Ready", ("ValidationSucceeded", "NodeClassReady"))
+NODE_OVERLAY = ConditionTypes("Ready", ("ValidationSucceeded",))
 KWOK_NODE_CLASS = ConditionTypes("Ready")
+_NO_ROOT = ConditionTypes("")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +139,13 @@ def put(conditions: Sequence[Condition], wish: Condition, owner: Owner) -> Condi
 def put_true(conditions: Sequence[Condition], type_: str, owner: Owner) -> Conditions:
     """``put`` with status True, the type as reason and no message."""
     return put(conditions, _wish(type_, TRUE), owner)
+
+
+def put_alone(conditions: Sequence[Condition], wish: Condition, generation: int, now: datetime) -> Conditions:
+    """The conditions of an object that has no root, with one set; else as ``put`` does it."""
+    owner = Owner(_NO_ROOT, generation, now, now)
+    changed = _changed(find(conditions, wish.type), wish, owner)
+    return _ordered([*(item for item in conditions if item.type != wish.type), changed], owner)
 
 
 def clear(conditions: Sequence[Condition], type_: str, owner: Owner) -> Conditions:

@@ -31,12 +31,18 @@ EXCLUDE_FROM_LOAD_BALANCERS = "node.kubernetes.io/exclude-from-external-load-bal
 SPOT = "spot"
 ON_DEMAND = "on-demand"
 RESERVED = "reserved"
+#: Which reservation an offering, and in the end a node, belongs to.
+RESERVATION_ID = "karpenter.k8s.aws/capacity-reservation-id"
 
 DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
 NODE_POOL_HASH = "karpenter.sh/nodepool-hash"
 NODE_POOL_HASH_VERSION = "karpenter.sh/nodepool-hash-version"
 TERMINATION_TIMESTAMP = "karpenter.sh/nodeclaim-termination-timestamp"
 MIN_VALUES_RELAXED = "karpenter.sh/nodeclaim-min-values-relaxed"
+PRICE_OVERLAY = "karpenter.sh/price-overlay-applied"
+CAPACITY_OVERLAY = "karpenter.sh/capacity-overlay-applied"
+#: On a static NodePool: the label over whose values its replicas are spread. Ours; only the zone is understood.
+SPREAD_REPLICAS = "karpenter.sh/spread-replicas-over"
 
 TERMINATION_FINALIZER = "karpenter.sh/termination"
 

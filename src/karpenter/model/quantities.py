@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from karpenter.api.buffer import CapacityBuffer
 from karpenter.api.core import (
     Container,
     ContainerStatus,
@@ -20,13 +21,15 @@ from karpenter.api.core import (
 )
 from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.api.meta import WireResources
+from karpenter.api.overlay import NodeOverlay
 from karpenter.model import quantity, schema
 from karpenter.model.schema import Finding
 
+Carrier = Pod | Node | NodePool | NodeClaim | NodeOverlay | CapacityBuffer | DaemonSet
 _Place = tuple[str, WireResources]
 
 
-def check_quantities(obj: Pod | Node | NodePool | NodeClaim | DaemonSet) -> tuple[Finding, ...]:
+def check_quantities(obj: Carrier) -> tuple[Finding, ...]:
     """Each quantity of the object that cannot be read, by its path; empty when all can."""
     return tuple(finding for path, resources in _places(obj) for finding in _broken(path, resources))
 
@@ -39,7 +42,7 @@ def _broken(path: str, resources: WireResources) -> Iterator[Finding]:
             yield Finding(schema.at(path, name), "quantity", str(error))
 
 
-def _places(obj: Pod | Node | NodePool | NodeClaim | DaemonSet) -> Iterator[_Place]:
+def _places(obj: Carrier) -> Iterator[_Place]:
     match obj:
         case Pod(spec=spec, status=status):
             yield from _pod_spec(spec, "spec")
@@ -52,6 +55,10 @@ def _places(obj: Pod | Node | NodePool | NodeClaim | DaemonSet) -> Iterator[_Pla
         case NodePool():
             yield "spec.limits", obj.spec.limits
             yield "status.resources", obj.status.resources
+        case CapacityBuffer():
+            yield "spec.limits", obj.spec.limits
+        case NodeOverlay():
+            yield "spec.capacity", obj.spec.capacity
         case NodeClaim():
             yield "spec.resources.requests", obj.spec.resources.requests
             yield "status.capacity", obj.status.capacity

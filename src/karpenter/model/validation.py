@@ -8,6 +8,7 @@ probably not meant. Admission never gets stricter than users know it, so later i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
@@ -15,8 +16,9 @@ from karpenter.api import crds
 from karpenter.api.karpenter import NodePool, NodeSelectorRequirementWithMinValues, PoolTaint
 from karpenter.api.kinds import Kind
 from karpenter.api.meta import Wire
+from karpenter.api.overlay import PRICE, NodeOverlay, NodeOverlaySpec, OverlayRequirement
 from karpenter.model import durations, labels, schema
-from karpenter.model.admission import Findings, admit, entry_values, restricted
+from karpenter.model.admission import FIXED_CAPACITY, Findings, admit, entry_values, restricted
 from karpenter.model.advice import advise, too_long
 from karpenter.model.quantities import check_quantities
 from karpenter.model.schema import Finding
@@ -27,12 +29,25 @@ __all__ = [
     "admit",
     "advise",
     "check_quantities",
+    "overlay",
     "runtime",
     "unknown_fields",
 ]
 
 T = TypeVar("T", bound=Wire)
 
+#: Resources only the cloud knows the capacity of (API-153).
+_FIXED_BY_CLOUD = frozenset(
+    {
+        "vpc.amazonaws.com/pod-eni",
+        "vpc.amazonaws.com/efa",
+        "aws.amazon.com/neuron",
+        "aws.amazon.com/neuroncore",
+        "habana.ai/gaudi",
+    }
+)
+_PRICE = re.compile(PRICE.strip("^$"), re.ASCII)
+_PRICE_ADJUSTMENT = re.compile(r"[+-]\d*\.?\d+|\+\d*\.?\d+%|-\d{1,2}(\.\d+)?%|-100%", re.ASCII)
 _REQUIREMENTS = "spec.template.spec.requirements"
 _LABELS = "spec.template.metadata.labels"
 
@@ -51,11 +66,56 @@ def runtime(pool: NodePool, well_known: frozenset[str] = labels.WELL_KNOWN) -> F
         *(
             finding
             for index, item in enumerate(template.spec.requirements)
-            for finding in _requirement(item, f"{_REQUIREMENTS}[{index}]", well_known)
+            for finding in _pool_requirement(item, f"{_REQUIREMENTS}[{index}]", well_known)
         ),
         *_durations(pool),
         *check_quantities(pool),
     )
+
+
+def overlay(found: NodeOverlay, well_known: frozenset[str] = labels.WELL_KNOWN) -> Findings:
+    """Why a stored NodeOverlay cannot be used (SCH-755, API-163); empty when its ValidationSucceeded is True."""
+    spec = found.spec
+    return (
+        *(
+            finding
+            for index, item in enumerate(spec.requirements)
+            for finding in _overlay_requirement(item, f"spec.requirements[{index}]", well_known)
+        ),
+        *_overlay_price(spec),
+        *(finding for name in spec.capacity for finding in _overlay_resource(name)),
+        *check_quantities(found),
+        *_negative_capacity(found),
+    )
+
+
+def _overlay_requirement(item: OverlayRequirement, path: str, well_known: frozenset[str]) -> Iterator[Finding]:
+    if item.operator == "NotIn" and not item.values:
+        yield Finding(f"{path}.values", "values", "operator NotIn must have a value; list at least one")
+    yield from _requirement(item.as_of_pool(), path, well_known)
+
+
+def _overlay_price(spec: NodeOverlaySpec) -> Iterator[Finding]:
+    """What old CRDs may have let in."""
+    if spec.price is not None and spec.price_adjustment is not None:
+        yield Finding("spec", "price", "cannot set both price and priceAdjustment; keep one")
+    if spec.price is not None and not _PRICE.fullmatch(spec.price):
+        yield Finding("spec.price", "price", f"{spec.price!r} is not a price such as 0.25")
+    if spec.price_adjustment is not None and not _PRICE_ADJUSTMENT.fullmatch(spec.price_adjustment):
+        text = f"{spec.price_adjustment!r} is not a change of price such as +5%, -5%, +0.10 or -0.10"
+        yield Finding("spec.priceAdjustment", "price", text)
+
+
+def _overlay_resource(name: str) -> Iterator[Finding]:
+    if name in FIXED_CAPACITY or name in _FIXED_BY_CLOUD:
+        text = f"restricted resource: an overlay cannot change {name}"
+        yield Finding(schema.at("spec.capacity", name), "restricted", text)
+
+
+def _negative_capacity(found: NodeOverlay) -> Iterator[Finding]:
+    for name, value in found.spec.capacity.items():
+        if str(value).startswith("-"):
+            yield Finding(schema.at("spec.capacity", name), "range", f"{value} is below zero")
 
 
 def _long_name(name: str, path: str) -> Iterator[Finding]:
@@ -69,12 +129,19 @@ def _long_name(name: str, path: str) -> Iterator[Finding]:
 def _template_labels(found: Mapping[str, str], well_known: frozenset[str]) -> Iterator[Finding]:
     for key, value in found.items():
         path = schema.at(_LABELS, key)
+        yield from _not_the_pools_own(key, path)
         yield from _label_key(key, path, well_known)
         yield from _label_value(value, path)
 
 
+def _not_the_pools_own(key: str, path: str) -> Iterator[Finding]:
+    """A pool gives its nodes its name itself."""
+    if key == labels.NODE_POOL:
+        yield restricted(path, key)
+
+
 def _label_key(key: str, path: str, well_known: frozenset[str]) -> Iterator[Finding]:
-    if key == labels.NODE_POOL or labels.is_restricted(key, well_known):
+    if labels.is_restricted(key, well_known):
         yield restricted(path, key)
     yield from _qualified(key, path, "a label key")
 
@@ -109,6 +176,13 @@ def _taint(taint: PoolTaint, path: str, seen: set[tuple[str, str]]) -> Iterator[
     if (taint.key, taint.effect) in seen:
         text = f"taint {taint.key}:{taint.effect} is there already; taints and startupTaints together may have it once"
         yield Finding(path, "duplicate", text)
+
+
+def _pool_requirement(
+    item: NodeSelectorRequirementWithMinValues, path: str, well_known: frozenset[str]
+) -> Iterator[Finding]:
+    yield from _not_the_pools_own(labels.normalise(item.key), f"{path}.key")
+    yield from _requirement(item, path, well_known)
 
 
 def _requirement(

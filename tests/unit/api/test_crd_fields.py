@@ -153,11 +153,50 @@ KWOK: Fields = {
     "spec.nodeRegistrationDelay": {"pattern": DUR, "default": ABSENT},
     "status": {"default": {"conditions": [READY]}},
 }
+PRICE = r"^\d+(\.\d+)?$"
+ADJUSTMENT = r"^(([+-]{1}(\d*\.?\d+))|(\+{1}\d*\.?\d+%)|(^(-\d{1,2}(\.\d+)?%)$)|(-100%))$"
+OVERLAY_REQUIREMENT = {path: keywords for path, keywords in REQUIREMENT.items() if path != ".minValues"}
+OVERLAY: Fields = {
+    **EXPLAINED,
+    **inside("spec.requirements[]", OVERLAY_REQUIREMENT),
+    "": {"required": {"spec"}},
+    "spec": {"required": {"requirements"}},
+    "spec.requirements": {**ATOMIC, "maxItems": 100},
+    "spec.price": {"type": "string", "pattern": PRICE, "default": ABSENT},
+    "spec.priceAdjustment": {"type": "string", "pattern": ADJUSTMENT, "default": ABSENT},
+    "spec.capacity{}": AMOUNT,
+    "spec.weight": {"type": "integer", "format": "int32", "minimum": 1, "maximum": 10_000, "default": ABSENT},
+}
+COUNT: dict[str, object] = {"type": "integer", "format": "int32", "minimum": 0}
+BUFFER: Fields = {
+    **EXPLAINED,
+    "": {"required": {"spec"}},
+    "spec": {"required": ABSENT},
+    "spec.provisioningStrategy": {"type": "string", "default": "buffer.x-k8s.io/active-capacity"},
+    "spec.podTemplateRef": {"required": {"name"}},
+    "spec.podTemplateRef.name": {"type": "string", "minLength": 1},
+    "spec.scalableRef": {"required": {"kind", "name"}},
+    "spec.scalableRef.apiGroup": {"type": "string", "default": ABSENT},
+    "spec.scalableRef.kind": {"type": "string"},
+    "spec.scalableRef.name": {"type": "string"},
+    "spec.replicas": COUNT,
+    "spec.percentage": COUNT,
+    "spec.limits{}": AMOUNT,
+    "status.podTemplateRef.name": {"type": "string"},
+    "status.podTemplateGeneration": {"type": "integer", "format": "int64"},
+    "status.replicas": {"type": "integer", "format": "int32"},
+    "status.provisioningStrategy": {"type": "string"},
+}
+KINDS = (
+    ("NodePool", NODE_POOL),
+    ("NodeClaim", NODE_CLAIM),
+    ("KWOKNodeClass", KWOK),
+    ("NodeOverlay", OVERLAY),
+    ("CapacityBuffer", BUFFER),
+)
 TABLE = [
     pytest.param(number, path, keywords, id=f"{kind}:{path}")
-    for number, (kind, fields) in enumerate(
-        (("NodePool", NODE_POOL), ("NodeClaim", NODE_CLAIM), ("KWOKNodeClass", KWOK))
-    )
+    for number, (kind, fields) in enumerate(KINDS)
     for path, keywords in fields.items()
 ]
 
@@ -183,10 +222,10 @@ def test_a_field_has_the_keywords_of_the_specification(number: int, path: str, k
         assert (set(value) if isinstance(wanted, set) and value != ABSENT else value) == wanted, name  # type: ignore[call-overload]
 
 
-@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize("number", range(len(KINDS)))
 def test_every_field_is_in_the_table(number: int) -> None:
     """A field that is added needs a line above."""
-    known = {path.rstrip("[]{}") for path in (NODE_POOL, NODE_CLAIM, KWOK)[number]}
+    known = {path.rstrip("[]{}") for path in KINDS[number][1]}
 
     def paths(schema: Schema, path: str) -> set[str]:
         below = {f"{path}.{name}".strip("."): item for name, item in schema.get("properties", {}).items()}  # type: ignore[attr-defined]
@@ -222,13 +261,20 @@ def test_the_columns_are_printed_in_this_order() -> None:
         *((name, "string", 1) for name in ("ImageID", "ID", "NodePool", "NodeClass", "Drifted")),
     ]
     assert columns(2) == [("Ready", "string", 0), ("Age", "date", 0)]
+    assert columns(4) == [
+        ("Strategy", "string", 0),
+        ("PodTemplate", "string", 0),
+        ("Replicas", "integer", 0),
+        *((f"Conditions{part}", "string", 0) for part in ("Type", "Status", "Reason")),
+        ("Age", "date", 0),
+    ]
+    assert columns(3) == [("Ready", "string", 0), ("Age", "date", 0), ("Weight", "integer", 1)]
 
 
 def test_only_pools_can_be_scaled_and_every_status_is_apart() -> None:
     """API-001, API-002, API-006"""
     scale = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.nodes"}
-    assert [version(number)["subresources"] for number in range(3)] == [
+    assert [version(number)["subresources"] for number in range(len(KINDS))] == [
         {"status": {}, "scale": scale},
-        {"status": {}},
-        {"status": {}},
+        *({"status": {}} for _ in KINDS[1:]),
     ]

@@ -28,8 +28,22 @@ def test_descriptions_use_the_names_users_write_and_no_private_references() -> N
 
 
 def test_pools_and_claims_are_cluster_wide_in_one_category() -> None:
-    """API-001, API-002, API-006"""
+    """API-001 to API-004, API-006"""
     names = {crd["metadata"]["name"]: crd["spec"] for crd in crds.crds()}  # type: ignore[index]
-    assert set(names) == {"nodepools.karpenter.sh", "nodeclaims.karpenter.sh", "kwoknodeclasses.karpenter.kwok.sh"}
+    own = {"nodepools.karpenter.sh", "nodeclaims.karpenter.sh", "nodeoverlays.karpenter.sh"}
+    buffers = names.pop("capacitybuffers.autoscaling.x-k8s.io")
+    assert (buffers["scope"], buffers["names"]["categories"]) == ("Namespaced", ["autoscaling"])
+    assert set(names) == {*own, "kwoknodeclasses.karpenter.kwok.sh"}
     assert {spec["scope"] for spec in names.values()} == {"Cluster"}
     assert all(spec["names"]["categories"] == ["karpenter"] for spec in names.values())
+
+
+def test_buffers_are_served_in_the_version_of_published_manifests_too() -> None:
+    """API §6 Beyond: an API server that stored that version once takes no definition without it."""
+    (found,) = (crd["spec"] for crd in crds.crds() if crd["spec"]["group"] == "autoscaling.x-k8s.io")  # type: ignore[index]
+    stored, older = found["versions"]  # type: ignore[index]
+    assert [(item["name"], item["served"], item["storage"]) for item in (stored, older)] == [
+        ("v1beta1", True, True),
+        ("v1alpha1", True, False),
+    ]
+    assert older["schema"] == stored["schema"]

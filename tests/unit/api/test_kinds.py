@@ -15,6 +15,8 @@ from karpenter.api.meta import Condition, ObjectMeta, Wire
 REFERENCE = {"group": "g", "kind": "k", "name": "n"}
 SPECS = {
     "NodePool": {"template": {"spec": {"requirements": [], "nodeClassRef": REFERENCE}}},
+    "NodeOverlay": {"requirements": []},
+    "CapacityBuffer": {},
     "NodeClaim": {"requirements": [], "nodeClassRef": REFERENCE},
 }
 
@@ -44,7 +46,7 @@ def test_explicit_nulls_are_absent_fields(kind: Kind[Wire]) -> None:
     }
     spec = SPECS.get(kind.name)
     body = {"metadata": {"name": "x", **nulls}, "spec": spec, "status": None}
-    plain = {"metadata": {"name": "x"}} | ({"spec": spec} if spec else {})
+    plain = {"metadata": {"name": "x"}} | ({} if spec is None else {"spec": spec})
     assert kind.decode(msgspec.json.encode(body)) == kind.decode(msgspec.json.encode(plain))
 
 

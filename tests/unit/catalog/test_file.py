@@ -184,3 +184,23 @@ def test_the_scenario_files_load(name: str, count: int, offerings: int) -> None:
     types = file.load(path)
     assert len(types) == count
     assert all(len(item.offerings) <= offerings and item.allocatable[res.CPU] > 0 for item in types)
+
+
+def reserved(reservation: str, **sold: object) -> dict[str, object]:
+    """An offering of reserved capacity."""
+    place = [*wanted(kind="reserved"), {"key": labels.RESERVATION_ID, "operator": "In", "values": [reservation]}]
+    return {"price": 0.01, "requirements": place, **sold}
+
+
+def test_offerings_of_a_reservation_have_its_units_and_others_are_of_none() -> None:
+    """SCH-116, SCH-581"""
+    sold = [reserved("r1", reservationCapacity=3), {"price": 0.1, "requirements": wanted()}]
+    (found,) = loads(described(offerings=sold))
+    assert [(item.reservation, item.units_left) for item in found.offerings] == [("r1", 3), ("", None)]
+    assert found.requirements[labels.RESERVATION_ID].values == {"r1"}
+    assert found.offerings[1].requirements[labels.RESERVATION_ID].operator == Op.DOES_NOT_EXIST
+
+
+def test_a_reservation_cannot_have_fewer_than_no_units() -> None:
+    with pytest.raises(file.FileError, match="reservationCapacity"):
+        loads(described(offerings=[reserved("r1", reservationCapacity=-1)]))

@@ -178,13 +178,13 @@ def test_min_values_out_of_reach_are_told_with_both_numbers() -> None:
 
 
 def test_a_host_port_is_told_with_the_daemon_set_that_takes_it() -> None:
-    """SCH-336 Beyond; the text users know stays (row 2)."""
+    """SCH-336 Beyond, SCH-417"""
     ports = (ContainerPort(container_port=80, host_port=80),)
     taking = daemon_set("web", containers=(container(ports=ports),))
     result = plan(node_pool(), taking, pod("p", containers=(container(ports=ports),)), types=BOTH)
     assert said(result) == "nearest is NodePool np: host port 80/TCP is taken by DaemonSet default/web on every machine"
     assert fallen(result, PortTaken).types == 2
-    assert "no instance type met the scheduling requirements or had enough resources or" in event_text(only(result))
+    assert "pod hostport conflicts with existing hostport configuration" in event_text(only(result))
 
 
 def test_a_static_pool_that_would_suit_is_named() -> None:

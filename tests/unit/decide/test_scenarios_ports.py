@@ -117,9 +117,13 @@ def test_pods_on_ports_share_machines_with_any_other() -> None:
 
 
 def test_a_port_that_every_daemon_takes_is_never_free() -> None:
-    """S-090"""
+    """S-090, SCH-417: and the text says why."""
     result = plan(node_pool(), daemon_on_port(), on_port("p"), pod("q"))
     assert (left(result), sizes(result)) == (["p"], [1])
+    assert details(result) == (
+        "pod hostport conflicts with existing hostport configuration "
+        "(existing=IP: 0.0.0.0, Port: 8080, Proto: TCP, pod=IP: 0.0.0.0, Port: 8080, Proto: TCP)"
+    )
 
 
 def test_a_daemon_blocks_only_the_types_it_runs_on() -> None:

@@ -33,6 +33,7 @@ from support.shapes import offering, shape
 
 ZONE, HOST, KIND = labels.ZONE, labels.HOSTNAME, labels.CAPACITY_TYPE
 ZONES = ("z1", "z2", "z3")
+RACK = "example.com/rack"
 
 
 def in_zones(*zones: str, **spec: object) -> object:
@@ -151,6 +152,26 @@ def test_a_company_that_is_somewhere_begins_nowhere_else(bound: bool) -> None:
     there = [full("old", "z1"), *([running("first", "old")] if bound else [])]
     result = Growing(node_pool(), there).batch(app_pods(1, {"cpu": "1"}, affinity=beside(to(key=ZONE)), **at("z2")))
     assert len(left(result)) == bound
+
+
+def test_a_pod_on_a_machine_without_the_label_keeps_no_company_from_beginning() -> None:
+    """SCH-555 as kube-scheduler reads it: only pods in some domain count."""
+    there = [machine("bare", {"cpu": "2"}, labels={"team": "x"}), machine("racked", {"cpu": "2"}, labels={RACK: "r1"})]
+    first = app_pods(1, {"cpu": "1"}, prefix="first", node_selector={"team": "x"})
+    result = plan(there, first, app_pods(1, {"cpu": "500m"}, affinity=beside(to(key=RACK))))
+    assert (existing(result), left(result)) == ({"bare": 1, "racked": 1}, [])
+
+
+def test_a_pod_in_a_domain_of_one_term_keeps_the_other_from_beginning() -> None:
+    """SCH-555 as kube-scheduler reads it: terms hold together or begin together."""
+    there = [
+        machine("bare", {"cpu": "100m"}, labels={ZONE: "z1"}),
+        machine("racked", {"cpu": "2"}, labels={ZONE: "z1", RACK: "r1"}),
+    ]
+    both = beside(to(key=ZONE), to(key=RACK))
+    waiting = app_pods(1, {"cpu": "1"}, affinity=both)
+    assert existing(plan(there, waiting)) == {"racked": 1}
+    assert left(plan(there, running("first", "bare"), waiting)) == ["web-000"]
 
 
 @pytest.mark.parametrize("key", [ZONE, HOST, KIND])

@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from admission import ROWS, STATUS, Row, built, req
-from karpenter.api.kinds import KWOK_NODE_CLASS, NODE_CLAIM, NODE_POOL
+from karpenter.api.kinds import NODE_POOL
 from karpenter.model import admission, validation
 from support import mutations
+from support.writing import KINDS
 
-KINDS = {kind.name: kind for kind in (NODE_POOL, NODE_CLAIM, KWOK_NODE_CLASS)}
 #: Metadata is not the schema's affair, save the name of an object that was never stored.
 _OURS = [row for row in ROWS if not any(path.startswith("metadata.") for path in row.change)]
 _STORED = [row for row in (*_OURS, *STATUS) if row.accepted]
@@ -146,6 +146,10 @@ def test_the_mutations_both_servers_judge_break_every_rule_by_itself() -> None:
         ("static", "spec.limits", ""),
         ("static", "spec.weight", ""),
         ("together", "spec.disruption.budgets", ""),
+        ("price", "spec", ""),
+        ("restricted", "spec.capacity.cpu", ""),
+        ("count", "spec", ""),
+        ("reference", "spec", ""),
         ("minValues", _REQUIRED, ""),
         ("values", _REQUIRED, ""),
         ("values", "spec.requirements", ""),

@@ -8,9 +8,10 @@ import msgspec
 import pytest
 
 from admission import CAPACITY, REQUIREMENTS, D, T, built, req
+from karpenter.api.buffer import CapacityBuffer, CapacityBufferSpec, ScalableReference
 from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.api.kwok import KWOKNodeClass
-from karpenter.model import validation
+from karpenter.model import labels, validation
 from karpenter.model.gates import DEFAULT, Gate, Gates
 
 NO_GATES: Gates = frozenset()
@@ -179,3 +180,21 @@ def test_a_node_class_is_told_of_a_delay_without_end() -> None:
     slow = msgspec.convert(built("KWOKNodeClass", {"spec.nodeRegistrationDelay": "2562048h"}), KWOKNodeClass)
     assert [finding.path for finding in validation.advise(slow)] == ["spec.nodeRegistrationDelay"]
     assert validation.advise(KWOKNodeClass()) == ()
+
+
+def test_a_share_of_no_workload_is_advised_against() -> None:
+    """API-184"""
+    lone = CapacityBuffer(spec=CapacityBufferSpec(percentage=20, replicas=1))
+    shared = CapacityBuffer(spec=CapacityBufferSpec(percentage=20, scalable_ref=ScalableReference(kind="a", name="b")))
+    assert [finding.path for finding in validation.advise(lone)] == ["spec.percentage"]
+    assert validation.advise(shared) == ()
+
+
+def test_a_spread_that_cannot_be_is_advised_against() -> None:
+    """SCH §24 Beyond"""
+    over = {"metadata.annotations": {labels.SPREAD_REPLICAS: labels.ZONE}}
+    wrong = {"metadata.annotations": {labels.SPREAD_REPLICAS: "rack"}, "spec.replicas": 3}
+    static = {Gate.STATIC_CAPACITY}
+    assert [item.code for item in validation.advise(pool(over), DEFAULT | static)] == ["static"]
+    assert [item.code for item in validation.advise(pool(wrong), DEFAULT | static)] == ["value"]
+    assert validation.advise(pool({**over, "spec.replicas": 3}), DEFAULT | static) == ()

@@ -12,8 +12,10 @@ import pytest
 from karpenter.api.karpenter import NodeClaim, PoolTaint
 from karpenter.api.kinds import CONFIG_MAP, KWOK_NODE_CLASS, NODE_CLAIM
 from karpenter.api.meta import ObjectMeta
+from karpenter.catalog.types import InstanceType, Offering
 from karpenter.kube.errors import Unavailable
 from karpenter.model import labels
+from karpenter.model.requirements import Requirements, from_labels, requirement
 from karpenter.providers.contract import InsufficientCapacity, LaunchFailed, NodeClassNotReady, ProviderError
 from karpenter.providers.simulated import Faults, SimulatedProvider, faults, launch
 from support.simulated_world import CLASS, SMALL, World, claim_spec, play, types
@@ -258,3 +260,38 @@ def test_a_script_reads_as_documented() -> None:
     assert script.insufficient_capacity[0].count == 3
     assert script.interruptions[0].notice == "2m"
     assert [rule.never for rule in script.registration] == [False, True]
+
+
+def reserving(units: int) -> tuple[InstanceType, ...]:
+    """The types, each also sold out of one reservation, cheaper than anything else."""
+    place = {labels.ZONE: "zone-a", labels.CAPACITY_TYPE: labels.RESERVED, labels.RESERVATION_ID: "r1"}
+    extra = Offering(from_labels(place), 0.0001, units_left=units)
+    kinds = requirement(labels.CAPACITY_TYPE, "In", ("on-demand", "spot", "reserved"))
+    own = Requirements((kinds, requirement(labels.RESERVATION_ID, "In", ("r1",))))
+    keys = (labels.CAPACITY_TYPE, labels.RESERVATION_ID)
+    return tuple(
+        replace(item, requirements=item.requirements.without(keys).intersect(own), offerings=(*item.offerings, extra))
+        for item in types()
+    )
+
+
+def test_a_reservation_is_used_up_machine_by_machine_and_free_again_when_they_end() -> None:
+    """SCH-581, OPS-256"""
+
+    async def scene(world: World) -> None:
+        provider = SimulatedProvider(world.kube, world.clock, reserving(1))
+        wishes = {labels.CAPACITY_TYPE: ("reserved",), labels.RESERVATION_ID: ("r1",)}
+
+        async def units() -> set[int | None]:
+            sold = [offering for item in await provider.instance_types(world.pool) for offering in item.offerings]
+            return {offering.units_left for offering in sold if offering.reservation}
+
+        assert await units() == {1}
+        machine = await provider.create(await world.claim("first", wishes, SMALL))
+        assert (machine.labels[labels.RESERVATION_ID], await units()) == ("r1", {0})
+        with pytest.raises(InsufficientCapacity):
+            await provider.create(await world.claim("second", wishes, SMALL))
+        await provider.delete(machine.provider_id)
+        assert await units() == {1}
+
+    play(scene)

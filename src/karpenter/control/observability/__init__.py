@@ -13,6 +13,7 @@ from traceback import format_exc
 
 import structlog
 
+from karpenter.act.events import AnyKind
 from karpenter.act.world import World
 from karpenter.api.core import Node, Pod
 from karpenter.api.karpenter import NodeClaim, NodePool
@@ -43,9 +44,12 @@ def essentials(world: World, unready: Callable[[], str]) -> tuple[Part, ...]:
     )
 
 
-def details(world: World) -> tuple[Part, ...]:
-    """Parts about single pods, Nodes, NodePools and conditions, which a setting takes away (OPS-320)."""
-    return (NodeSeries(), Amounts(), PodStates(), PodTimes(world), Conditions(world))
+def details(world: World, further: tuple[AnyKind, ...] = ()) -> tuple[Part, ...]:
+    """Parts about single pods, Nodes, NodePools and conditions, which a setting takes away (OPS-320).
+
+    ``further`` kinds have conditions to show beside those that are always there.
+    """
+    return (NodeSeries(), Amounts(), PodStates(), PodTimes(world), Conditions(world, further))
 
 
 class Observatory:
@@ -74,9 +78,9 @@ class Observatory:
         """A NodePool appeared, changed, or is gone."""
         self._tell(lambda part: part.pool(old, new))
 
-    def node_class(self, kind: str, old: Conditioned | None, new: Conditioned | None) -> None:
-        """A node class of this kind appeared, changed, or is gone."""
-        self._tell(lambda part: part.node_class(kind, old, new))
+    def other(self, kind: str, old: Conditioned | None, new: Conditioned | None) -> None:
+        """A node class, or another object with conditions, appeared, changed, or is gone."""
+        self._tell(lambda part: part.other(kind, old, new))
 
     def pod(self, old: Pod | None, new: Pod | None) -> None:
         """A pod appeared, changed, or is gone."""

@@ -86,7 +86,8 @@ class _OneKind:
         prefix = f"operator_{kind.name.lower()}"
         self.counted = _Counted(metrics, prefix, tuple(self._carried.values()), _TURNING_BUCKETS_SECONDS)
         self.gauges = _gauges(prefix)
-        self.objects: dict[str, Conditioned] = {}
+        #: By namespace and name.
+        self.objects: dict[tuple[str, str], Conditioned] = {}
         self.twin = {"group": kind.group, "kind": kind.name}
 
     def further(self, obj: Conditioned) -> dict[str, str]:
@@ -111,7 +112,7 @@ class _OneKind:
 class Conditions(Part):
     """Remembers nothing but which objects there are: a condition that turned shows in the old and the new object."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, further: Iterable[AnyKind] = ()) -> None:
         self._events = world.events
         self._clock = world.clock
         classes = [f"{kind.group}/{kind.name.lower()}" for kind in world.provider.node_class_kinds]
@@ -119,7 +120,7 @@ class Conditions(Part):
             NODE_CLAIM.name: (*classes, labels.NODE_POOL),
             NODE.name: (*classes, labels.NODE_POOL, labels.INITIALIZED),
         }
-        kinds: tuple[AnyKind, ...] = (NODE_CLAIM, NODE_POOL, NODE, *world.provider.node_class_kinds)
+        kinds: tuple[AnyKind, ...] = (NODE_CLAIM, NODE_POOL, NODE, *world.provider.node_class_kinds, *further)
         self._kinds = {kind.name: _OneKind(world.metrics, kind, carried.get(kind.name, ())) for kind in kinds}
         self._twin = _Counted(world.metrics, "operator", ("group", "kind"), STANDARD_BUCKETS_SECONDS)
         self._twin_gauges = _gauges("operator")
@@ -136,18 +137,18 @@ class Conditions(Part):
         """A NodePool changed."""
         self._changed(NODE_POOL.name, old, new)
 
-    def node_class(self, kind: str, old: Conditioned | None, new: Conditioned | None) -> None:
-        """A node class changed."""
+    def other(self, kind: str, old: Conditioned | None, new: Conditioned | None) -> None:
+        """A node class, or an object of one of the further kinds, changed."""
         self._changed(kind, old, new)
 
     def _changed(self, name: str, old: Conditioned | None, new: Conditioned | None) -> None:
         kind = self._kinds[name]
         if new is not None:
-            kind.objects[new.metadata.name] = new
+            kind.objects[(new.metadata.namespace, new.metadata.name)] = new
             if old is None or old.status.conditions != new.status.conditions:
                 self._compare(kind, old, new)
         elif old is not None:
-            kind.objects.pop(old.metadata.name, None)
+            kind.objects.pop((old.metadata.namespace, old.metadata.name), None)
             self._end(kind, old)
         if old is not None and old.metadata.finalizers:
             self._tell_finalised(kind, old, new)

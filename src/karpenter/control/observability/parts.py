@@ -63,7 +63,7 @@ class Part:
     def pool(self, old: NodePool | None, new: NodePool | None) -> None:
         """A NodePool changed."""
 
-    def node_class(self, kind: str, old: Conditioned | None, new: Conditioned | None) -> None:
+    def other(self, kind: str, old: Conditioned | None, new: Conditioned | None) -> None:
         """A node class of a kind changed."""
 
     def pod(self, old: Pod | None, new: Pod | None) -> None:

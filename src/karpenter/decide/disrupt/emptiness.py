@@ -28,7 +28,10 @@ class Removal:
 
 @dataclass(frozen=True)
 class Blocked:
-    """An empty machine that stays, and what keeps it. ``lasting``: only a change of its NodePool can free it (DIS-105)."""
+    """An empty machine that stays, and what keeps it.
+
+    ``lasting``: only a change of its NodePool or of a capacity buffer can free it (DIS-105).
+    """
 
     view: NodeView
     why: str
@@ -75,6 +78,7 @@ class _Judge:
     def __init__(self, snapshot: Snapshot, now: datetime, is_nominated: Callable[[str], bool]) -> None:
         self._pools = {pool.metadata.name: pool for pool in snapshot.pools}
         self._budgets = snapshot.budgets
+        self._held = snapshot.held
         self._now = now
         self._is_nominated = is_nominated
 
@@ -94,11 +98,16 @@ class _Judge:
             if holds:
                 return Blocked(view, text)
         assert pool is not None
-        lasting = _pool_obstacle(pool)
+        lasting = _pool_obstacle(pool) or self._buffer_obstacle(view)
         if lasting:
             return Blocked(view, lasting, lasting=True)
         text = self._pod_obstacle(view)
         return Blocked(view, text) if text else None
+
+    def _buffer_obstacle(self, view: NodeView) -> str:
+        """A node that is empty on purpose (SCH-741)."""
+        count = self._held.get(view.key, 0)
+        return f"Node is kept for {count} capacity buffer pod(s)" if count else ""
 
     def _pod_obstacle(self, view: NodeView) -> str:
         """Pods that need no other place can still hold a node: by annotation, or by a budget over a DaemonSet (DIS-079 ff.)."""

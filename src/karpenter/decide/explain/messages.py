@@ -35,7 +35,7 @@ _ROWS = {
 }
 _FILTERED = "NodePool requirements filtered out all compatible available instance types"
 _SKIPS = {
-    Skip.STATIC: "static NodePools (spec.replicas) are not supported yet",
+    Skip.STATIC: "NodePool is static and full: pods bring it no nodes beyond spec.replicas",
     Skip.DELETING: "NodePool is being deleted",
     Skip.NOT_READY: "NodePool is not ready",
     Skip.UNRESOLVED: "instance types could not be resolved",

@@ -32,14 +32,15 @@ from karpenter.decide.provision.existing import Field, machines
 from karpenter.decide.provision.explaining import Explaining, Scenery
 from karpenter.decide.provision.finalise import planned_claims
 from karpenter.decide.provision.limits import left_of_limits
-from karpenter.decide.provision.market import Market
-from karpenter.decide.provision.packing import Packer, Packing
+from karpenter.decide.provision.market import Market, units_left
+from karpenter.decide.provision.packing import Bounds, Packer, Packing
 from karpenter.decide.provision.prospects import Prospects
 from karpenter.decide.provision.settling import Failed, Kin, Place, Settled, Settling, by_size
 from karpenter.decide.provision.topology import Domains
 from karpenter.decide.provision.variants import Ladder, PreferencePolicy
 from karpenter.decide.reasons import Reason
 from karpenter.model import labels
+from karpenter.model.buffers import is_virtual
 from karpenter.model.requirements import Requirements
 
 #: So often pods that limits leave out take a step down by themselves; after that, places that limits bind are closed altogether.
@@ -59,6 +60,8 @@ class Options:
 
     preferences: PreferencePolicy = PreferencePolicy.RESPECT
     min_values: MinValuesPolicy = MinValuesPolicy.STRICT
+    #: Whether units of reservations are counted (gate ReservedCapacity); else reserved offerings are like any other.
+    reserved: bool = True
 
 
 def provision(
@@ -74,6 +77,10 @@ def provision(
     return _Decision(snapshot, indexes, now, options).plan()
 
 
+#: What pods of one kin have in common: class, places of their volumes, constraints that mean them, whether they are virtual.
+_Alike = tuple[PodClass, tuple[Requirements, ...], tuple[Constraint, ...], bool]
+
+
 class _Served:
     """Pods of one group that have their volumes in the same places."""
 
@@ -81,6 +88,7 @@ class _Served:
         self.pod_class = group.pod_class
         self.face = group.face
         self.places = places
+        self.virtual = is_virtual(group.pods[0])
         self.pods: list[Pod] = []
         self.mounts: dict[PodKey, Mounted] = {}
 
@@ -100,9 +108,8 @@ class _Decision:
         self._strict = options.min_values is MinValuesPolicy.STRICT
         daemons = tuple(daemon for daemon in snapshot.daemons if not daemon.spec.resource_claims)  # SCH-212
         self._templates, self._skipped = templates.usable(snapshot.pools, indexes, daemons, min_values=self._strict)
-        by_name = {template.name: template for template in self._templates}
         prospects = Prospects(daemons)
-        self._field = Field(machines(snapshot, by_name, daemons, prospects))
+        self._field = Field(machines(snapshot, indexes, daemons, prospects))
         self._limits: Mapping[str, Mapping[str, int]] = {
             t.name: left for t in self._templates if (left := left_of_limits(t, snapshot.nodes, prospects))
         }
@@ -115,10 +122,10 @@ class _Decision:
             )
         )
         self._ladder = Ladder(options.preferences, soft_taints, self._well_known)
-        self._market = Market(self._templates, self._limits, strict=self._strict)
-        self._explaining = Explaining(
-            Scenery(snapshot, indexes, self._templates, self._skipped, daemons, self._field, self._strict)
-        )
+        self._units = units_left(self._templates, snapshot.nodes) if options.reserved else {}
+        self._market = Market(self._templates, self._limits, self._units, strict=self._strict)
+        scenery = Scenery(snapshot, indexes, self._templates, self._skipped, daemons, self._field, self._strict)
+        self._explaining = Explaining(scenery)
         self._unplaced: list[UnplacedPod] = []
 
     def plan(self) -> Plan:
@@ -185,10 +192,9 @@ class _Decision:
         heard = {s.pod_class: [wish.term for wish in self._ladder.wished(s.pod_class)] for s in served}
         for pod_class, wished in heard.items():
             companies.enter(pod_class.terms.required, wished)
-        together: defaultdict[tuple[PodClass, tuple[Requirements, ...], tuple[Constraint, ...]], list[_Served]]
-        together = defaultdict(list)
+        together: defaultdict[_Alike, list[_Served]] = defaultdict(list)
         for item in served:
-            together[item.pod_class, item.places, companies.meaning(item.face)].append(item)
+            together[item.pod_class, item.places, companies.meaning(item.face), item.virtual].append(item)
         steps = {(s.pod_class, s.places): self._ladder.of(s.pod_class, s.places) for s in served}
         found = [
             Kin(
@@ -197,8 +203,9 @@ class _Decision:
                 tuple(sorted((pod for item in items for pod in item.pods), key=age)),
                 steps[pod_class, places],
                 {key: mounts for item in items for key, mounts in item.mounts.items()},
+                virtual,
             )
-            for (pod_class, places, _), items in together.items()
+            for (pod_class, places, _, virtual), items in together.items()
         ]
         return sorted(found, key=by_size)
 
@@ -222,5 +229,6 @@ class _Decision:
 
     def _packed(self, settled: Settled) -> Packing:
         demands = [item.demand for item in settled.standing]
-        packer = Packer(demands, self._limits, settled.satisfied, relax_min_values=not self._strict)
+        bounds = Bounds(self._limits, settled.satisfied, self._units)
+        packer = Packer(demands, bounds, relax_min_values=not self._strict)
         return min((packer.value(), packer.largest()), key=lambda packing: packing.badness)

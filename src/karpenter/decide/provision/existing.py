@@ -24,7 +24,7 @@ from karpenter.decide.provision.company import Constraint
 from karpenter.decide.provision.hosting import Rules, Seats
 from karpenter.decide.provision.mounting import Mounts, of_machine
 from karpenter.decide.provision.prospects import Prospects
-from karpenter.decide.provision.templates import Template, runs_on, terms_of
+from karpenter.decide.provision.templates import runs_on, terms_of
 from karpenter.decide.provision.variants import Variant
 from karpenter.model import labels, taints
 from karpenter.model import resources as res
@@ -70,13 +70,13 @@ class Machine:
     def __init__(
         self,
         view: NodeView,
-        template: Template | None,
+        index: TypeIndex | None,
         daemons: Sequence[Daemon],
         prospects: Prospects,
         volumes: Volumes,
     ) -> None:
         self.view = view
-        self._index = template.index if template is not None else None
+        self._index = index
         self._types = prospects.types(view, self._index) if self._index is not None else 0
         self._labels = _defined(view, self._index)
         offered = (
@@ -202,12 +202,15 @@ def _defined(view: NodeView, index: TypeIndex | None) -> Requirements:
 
 
 def machines(
-    snapshot: Snapshot, templates: Mapping[str, Template], daemons: Sequence[Daemon], prospects: Prospects
+    snapshot: Snapshot, indexes: Mapping[str, TypeIndex], daemons: Sequence[Daemon], prospects: Prospects
 ) -> tuple[Machine, ...]:
-    """Machines pods may join, in the order they are tried: initialised first, then by name (SCH-270, SCH-095)."""
+    """Machines pods may join, in the order they are tried: initialised first, then by name (SCH-270, SCH-095).
+
+    What is on its way is told by its pool's types, even if the pool sells no more of them.
+    """
     staying = (view for view in snapshot.nodes if not view.leaving)
     ordered = sorted(staying, key=lambda view: (not view.initialized, view.name))
-    return tuple(Machine(view, templates.get(view.pool), daemons, prospects, snapshot.volumes) for view in ordered)
+    return tuple(Machine(view, indexes.get(view.pool), daemons, prospects, snapshot.volumes) for view in ordered)
 
 
 class Field:

@@ -51,7 +51,22 @@ def _why_not(pod_class: PodClass, variant: Variant, template: Template, left: Ma
     if not compatible(template.requirements, variant.requirements, template.index.well_known):
         found = incompatibilities(template.requirements, variant.requirements, template.index.well_known)
         return Reason(Category.REQUIREMENTS, template.name, incompatible=found)
-    return _type_reason(pod_class, variant, template, types)
+    free = types & template.open_to(pod_class.ports)
+    if types and not free:
+        return Reason(Category.HOST_PORT, template.name, detail=_collision(pod_class, template))
+    return _type_reason(pod_class, variant, template, free)
+
+
+def _collision(pod_class: PodClass, template: Template) -> str:
+    """The ports DaemonSets take that the pods ask for as well (SCH-417)."""
+    held, port = next(
+        (held, port)
+        for group in template.daemons
+        for held in group.ports
+        for port in pod_class.ports
+        if held.collides(port)
+    )
+    return f"pod hostport conflicts with existing hostport configuration (existing={held}, pod={port})"
 
 
 def _type_reason(pod_class: PodClass, variant: Variant, template: Template, types: TypeSet) -> Reason:

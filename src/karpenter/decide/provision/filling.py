@@ -23,6 +23,8 @@ from karpenter.model.resources import Resources
 
 #: A set of demands: bit i stands for the one at position i.
 Crowd = int
+#: What a claim keeps to: its pool, and the reservation it draws from, if any.
+Lane = tuple[str, str | None]
 #: What a claim's requirements become when pods join, and the types that leaves them.
 Joined = tuple[Requirements, TypeSet] | None
 
@@ -41,6 +43,26 @@ class Joining(Protocol):
     @property
     def types(self) -> TypeSet:
         """Types that could each hold one of them."""
+
+
+class Started(Protocol):
+    """A claim nobody is in yet. Its requirements are given as by ``Book.same``."""
+
+    @property
+    def template(self) -> Template:
+        """Its pool."""
+
+    @property
+    def lane(self) -> Lane:
+        """What it keeps to."""
+
+    @property
+    def requirements(self) -> Requirements:
+        """What it offers."""
+
+    @property
+    def types(self) -> TypeSet:
+        """What it may become."""
 
 
 class Claimant(Protocol):
@@ -127,7 +149,7 @@ def _signature(rules: Rules | None) -> object:
     if rules is None or rules.near:
         return None
     ports: tuple[HostPort, ...] = rules.ports
-    return (rules.spread, rules.apart, rules.repelled_by, ports)
+    return (rules.spread, rules.apart, rules.repelled_by, rules.spared, ports)
 
 
 class Fill:
@@ -138,6 +160,7 @@ class Fill:
         "_founding",
         "_free",
         "_joining",
+        "_lane",
         "_out",
         "_seats",
         "_target",
@@ -150,13 +173,15 @@ class Fill:
     def __init__(
         self,
         book: Book,
-        template: Template,
+        start: Started,
         target: int,
-        joining: Sequence[Mapping[str, Joining]],
+        joining: Sequence[Mapping[Lane, Joining]],
         founding: Container[Constraint],
     ) -> None:
         self._book = book
+        template = start.template
         self._template = template
+        self._lane = start.lane
         self._target = target
         self._joining = joining
         self._founding = founding
@@ -165,12 +190,8 @@ class Fill:
         self._seats = Seats()
         self._out: Crowd = 0
         self.contents: dict[int, int] = {}
-        self.requirements: Requirements = Requirements()
-        self.types: TypeSet = 0
-
-    def begin(self, requirements: Requirements, types: TypeSet) -> None:
-        """Start from a claim's requirements (given as by ``Book.same``) and types."""
-        self.requirements, self.types = requirements, types
+        self.requirements = start.requirements
+        self.types = start.types
 
     def fill(self, waiting: Crowd, left: Sequence[int]) -> int:
         """Put in class after class, in their order, as many pods as go; how many were tried."""
@@ -213,7 +234,7 @@ class Fill:
         return count
 
     def _join(self, position: int) -> bool:
-        joining = self._joining[position].get(self._template.name)
+        joining = self._joining[position].get(self._lane)
         joined = self._book.joined(self._template, self.requirements, joining) if joining is not None else None
         if joined is None or not (self.types & joined[1]) >> self._target & 1:
             return False

@@ -4,20 +4,27 @@ is creating it once."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from karpenter.api.core import Pod
-from karpenter.api.karpenter import ClaimResources, NodeClaim, NodeClaimSpec, NodeSelectorRequirementWithMinValues
+from karpenter.api.karpenter import (
+    ClaimResources,
+    NodeClaim,
+    NodeClaimSpec,
+    NodePool,
+    NodeSelectorRequirementWithMinValues,
+)
 from karpenter.api.meta import ObjectMeta, OwnerReference
 from karpenter.catalog.index import TypeSet, set_of
-from karpenter.catalog.types import Offering
+from karpenter.catalog.types import InstanceType, Offering
 from karpenter.decide.plan import PlannedClaim
 from karpenter.decide.provision.packing import Claim, Demand
-from karpenter.decide.provision.templates import labels_of
+from karpenter.decide.provision.templates import labels_of, requirements_of
 from karpenter.model import hashing, labels
 from karpenter.model import resources as res
-from karpenter.model.requirements import LARGEST_INTEGER, Op, Requirement, Requirements, to_wire
+from karpenter.model.requirements import LARGEST_INTEGER, Op, Requirement, Requirements, from_labels, to_wire
 from karpenter.model.resources import Resources
 
 #: Instance types kept on a claim (SCH-617).
@@ -32,7 +39,7 @@ def planned_claims(
 ) -> tuple[PlannedClaim, ...]:
     """The claims of a packing as objects, each with its own pods. ``taken_names`` belong to claims that exist."""
     next_pod = [0] * len(demands)
-    moulds: dict[tuple[int, Requirements, TypeSet], _Mould] = {}
+    moulds: dict[tuple[int, Requirements, TypeSet, bool], _Mould] = {}
     planned = []
     for claim in claims:
         pods: list[Pod] = []
@@ -40,7 +47,7 @@ def planned_claims(
             start = next_pod[position]
             pods += demands[position].pods[start : start + count]
             next_pod[position] = start + count
-        shape = (id(claim.template), claim.requirements, claim.types)
+        shape = (id(claim.template), claim.requirements, claim.types, claim.min_values_relaxed)
         mould = moulds.get(shape)
         if mould is None:
             mould = moulds[shape] = _mould(claim)
@@ -57,30 +64,40 @@ class _Mould:
     requirements: tuple[NodeSelectorRequirementWithMinValues, ...]
     daemon_requests: Resources
     annotations: Mapping[str, str]
+    custom_keys: tuple[str, ...]
 
 
 def _mould(claim: Claim) -> _Mould:
     template = claim.template
     index = template.index
     kept = index.cheapest(claim.requirements, claim.types, KEPT_TYPES)
-    names = tuple([index.types[position].name for position in kept])
+    types = [index.types[position] for position in kept]
+    names = tuple([item.name for item in types])
+    relaxed = "true" if claim.min_values_relaxed else "false"
     return _Mould(
         instance_types=names,
         cheapest=claim.prices.offering[kept[0]],
         requirements=to_wire(_final_requirements(claim, kept, names)),
         daemon_requests=template.least_overhead(claim.types),
         annotations={
-            **template.pool.spec.template.metadata.annotations,
-            labels.NODE_POOL_HASH: hashing.node_pool_hash(template.pool),
-            labels.NODE_POOL_HASH_VERSION: hashing.NODE_POOL_HASH_VERSION,
+            **_own_annotations(template.pool),
+            labels.MIN_VALUES_RELAXED: relaxed,
+            **_overlay_annotations(types),
         },
+        custom_keys=tuple(_custom_keys(template.requirements, index.well_known)),
     )
 
 
 def _planned(claim: Claim, mould: _Mould, pods: tuple[Pod, ...], taken_names: Collection[str]) -> PlannedClaim:
     name = _name(claim.template.name, pods, taken_names)
+    contents = _Contents(
+        mould.requirements,
+        dict(_custom_labels(mould.custom_keys, claim.requirements, name)),
+        mould.annotations,
+        res.add(claim.requests, mould.daemon_requests),
+    )
     return PlannedClaim(
-        claim=_object(claim, mould, name),
+        claim=_of_pool(claim.template.pool, name, contents),
         node_pool=claim.template.name,
         instance_types=mould.instance_types,
         cheapest=mould.cheapest,
@@ -91,26 +108,66 @@ def _planned(claim: Claim, mould: _Mould, pods: tuple[Pod, ...], taken_names: Co
 def _name(pool: str, pods: tuple[Pod, ...], taken_names: Collection[str]) -> str:
     """``<pool>-<digest of its pods>``; a name that a claim already bears is passed over: that one did not hold them."""
     identities = sorted(pod.metadata.uid or f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in pods)
-    attempt = 0
-    while True:
-        digest = hashlib.sha256("\n".join([pool, str(attempt), *identities]).encode()).hexdigest()
-        name = f"{pool[:_NAME_PART].rstrip('-.')}-{digest[:10]}"
-        if name not in taken_names:
-            return name
-        attempt += 1
+    names = (derived_name(pool, str(attempt), *identities) for attempt in itertools.count())
+    return next(name for name in names if name not in taken_names)
 
 
-def _object(claim: Claim, mould: _Mould, name: str) -> NodeClaim:
-    template = claim.template
-    pool, spec = template.pool, template.pool.spec.template.spec
+def derived_name(pool: str, *identities: str) -> str:
+    """The name of the claim that is for exactly this: ``<pool>-<digest>``."""
+    digest = hashlib.sha256("\n".join([pool, *identities]).encode()).hexdigest()
+    return f"{pool[:_NAME_PART].rstrip('-.')}-{digest[:10]}"
+
+
+def _overlay_annotations(types: Sequence[InstanceType]) -> dict[str, str]:
+    """What tells a provider that scheduling did not go by its own prices and capacities (SCH-620)."""
+    applied = {
+        labels.PRICE_OVERLAY: any(item.is_repriced for item in types),
+        labels.CAPACITY_OVERLAY: any(item.extended for item in types),
+    }
+    return {annotation: "true" for annotation, holds in applied.items() if holds}
+
+
+def static_claim(pool: NodePool, name: str, well_known: frozenset[str], zone: str = "") -> NodeClaim:
+    """A claim of a static pool: its requirements as they are, so that the provider chooses the type (SCH-623, API-138).
+
+    ``well_known`` are the label keys machines bring with them; labels of the pool's own are given a value (SCH-622). ``zone`` is
+    where the node has to be, empty for anywhere.
+    """
+    requirements = requirements_of(pool).without({*labels.SIMULATION_ONLY, labels.HOSTNAME})
+    if zone:
+        requirements = requirements.intersect(from_labels({labels.ZONE: zone}))
+    custom = _custom_keys(requirements, well_known)
+    own_labels = dict(_custom_labels(custom, requirements, name))
+    return _of_pool(pool, name, _Contents(to_wire(requirements), own_labels, _own_annotations(pool)))
+
+
+@dataclass(frozen=True)
+class _Contents:
+    """What of a claim does not come from its pool alone."""
+
+    requirements: tuple[NodeSelectorRequirementWithMinValues, ...]
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    requests: Resources = field(default_factory=dict)
+
+
+def _own_annotations(pool: NodePool) -> dict[str, str]:
+    """Annotations every claim of the pool gets (SCH-120)."""
+    return {
+        **pool.spec.template.metadata.annotations,
+        labels.NODE_POOL_HASH: hashing.node_pool_hash(pool),
+        labels.NODE_POOL_HASH_VERSION: hashing.NODE_POOL_HASH_VERSION,
+    }
+
+
+def _of_pool(pool: NodePool, name: str, contents: _Contents) -> NodeClaim:
+    """A claim as the pool's template wants it (SCH-620)."""
+    spec = pool.spec.template.spec
     return NodeClaim(
         metadata=ObjectMeta(
             name=name,
-            labels={**labels_of(pool), **dict(_custom_labels(claim, name))},
-            annotations={
-                **mould.annotations,
-                labels.MIN_VALUES_RELAXED: "true" if claim.min_values_relaxed else "false",
-            },
+            labels={**labels_of(pool), **contents.labels},
+            annotations=contents.annotations,
             finalizers=(labels.TERMINATION_FINALIZER,),
             owner_references=(
                 OwnerReference(
@@ -123,9 +180,9 @@ def _object(claim: Claim, mould: _Mould, name: str) -> NodeClaim:
             ),
         ),
         spec=NodeClaimSpec(
-            requirements=mould.requirements,
+            requirements=contents.requirements,
             node_class_ref=spec.node_class_ref,
-            resources=ClaimResources(requests=res.to_wire(res.add(claim.requests, mould.daemon_requests))),
+            resources=ClaimResources(requests=res.to_wire(contents.requests)),
             taints=spec.taints,
             startup_taints=spec.startup_taints,
             expire_after=spec.expire_after,
@@ -160,13 +217,16 @@ def _capacity_types(claim: Claim, kept: Sequence[int]) -> Iterator[str]:
                 yield capacity_type
 
 
-def _custom_labels(claim: Claim, name: str) -> Iterator[tuple[str, str]]:
-    """One concrete value per custom label the pool defines (SCH-622, its Beyond: none for keys only a pod mentions)."""
-    template = claim.template
-    for key in sorted(template.requirements):
-        if key in template.index.well_known or key == labels.HOSTNAME or key in labels.SIMULATION_ONLY:
-            continue
-        item = claim.requirements[key]
+def _custom_keys(defined: Requirements, well_known: frozenset[str]) -> list[str]:
+    """The label keys a pool defines on its own (SCH-622, its Beyond: not those that only a pod mentions)."""
+    common = {labels.HOSTNAME, *labels.SIMULATION_ONLY}
+    return sorted(key for key in defined if key not in well_known and key not in common)
+
+
+def _custom_labels(keys: Iterable[str], requirements: Requirements, name: str) -> Iterator[tuple[str, str]]:
+    """One concrete value per custom label."""
+    for key in keys:
+        item = requirements[key]
         if item.operator is Op.IN:
             yield key, min(item.values)
         elif item.complement:

@@ -61,13 +61,15 @@ class Rules:
     """What one kin asks of each machine, and what it means to those who come after.
 
     The flag beside a constraint says whether the kin's own pods are among those it means. ``met`` and ``owned`` are what its pods
-    add to.
+    add to. ``spared`` are spreads of others that mean these pods: where a pod that spreads so is planned they keep within its
+    skew, because nobody knows whom the scheduler binds first.
     """
 
     spread: tuple[tuple[Constraint, bool], ...] = ()
     apart: tuple[tuple[Constraint, bool], ...] = ()
     near: tuple[tuple[Constraint, bool], ...] = ()
     repelled_by: tuple[Constraint, ...] = ()
+    spared: tuple[Constraint, ...] = ()
     met: tuple[Constraint, ...] = ()
     owned: tuple[Constraint, ...] = ()
     ports: tuple[HostPort, ...] = ()
@@ -85,12 +87,19 @@ class Rules:
             if seats.met(constraint):
                 return 0
             wanted = min(wanted, 1) if itself else wanted
+        return self._even(seats, wanted)
+
+    def _even(self, seats: Seats, wanted: int) -> int:
+        """How many of so many pods keep within all skews that matter here."""
         for constraint, itself in self.spread:
             free = constraint.term.max_skew - seats.met(constraint)
             if free < itself:
                 return 0
             wanted = min(wanted, free) if itself else wanted
-        return wanted
+        for constraint in self.spared:
+            if seats.owners(constraint):
+                wanted = min(wanted, constraint.term.max_skew - seats.met(constraint))
+        return max(0, wanted)
 
     def _barred(self, seats: Seats, founding: Container[Constraint]) -> bool:
         """Whether who sits there already, or does not, keeps all of them away."""
@@ -135,13 +144,16 @@ def rules_of(pod_class: PodClass, company: Company, active: Iterable[Term]) -> R
             constraint = company.stated[term]
             by_relation[term.relation].append((constraint, company.means_itself(constraint)))
     met = tuple(c for c in company.meant_by if c.by_host)
+    spread = tuple(by_relation[Relation.SPREAD])
+    own = [constraint for constraint, _ in spread]
     rules = Rules(
-        spread=tuple(by_relation[Relation.SPREAD]),
+        spread=spread,
         apart=tuple(by_relation[Relation.ANTI_AFFINITY]),
         near=tuple(by_relation[Relation.AFFINITY]),
         repelled_by=tuple(c for c in met if c.required and c.term.relation is Relation.ANTI_AFFINITY),
+        spared=tuple(c for c in met if c.required and c.term.relation is Relation.SPREAD and c not in own),
         met=met,
-        owned=tuple(c for c in company.owned if c.by_host),
+        owned=tuple(c for c in (*company.owned, *own) if c.by_host and c.required),
         ports=pod_class.ports,
     )
     return rules if met or pod_class.ports or rules.spread or rules.apart or rules.near else None

@@ -1,28 +1,64 @@
-"""What can be bought for a class of pods: the pools that would take it, each with the types that could hold one of them."""
+"""What can be bought for a class of pods: the pools that would take it, each with the types that could hold one of them.
+
+A pool whose types are sold out of reservations, too, has several lanes: what is bought freely, and each reservation by
+itself. A claim keeps to one lane, so one unit of one reservation is all it ever holds; the reference holds one of each it
+might use and makes others wait for them (§21 Beyond).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from karpenter.api.core import Toleration
 from karpenter.cluster.classes import PodClass
+from karpenter.cluster.nodes import NodeView
 from karpenter.decide.provision.limits import affordable
 from karpenter.decide.provision.packing import Option
 from karpenter.decide.provision.templates import Template
 from karpenter.decide.provision.variants import Variant
-from karpenter.model import taints
-from karpenter.model.requirements import Requirements, compatible
+from karpenter.model import labels, taints
+from karpenter.model.requirements import Requirement, Requirements, compatible
+
+_FREELY = Requirements((Requirement(labels.CAPACITY_TYPE, True, frozenset((labels.RESERVED,))),))
+
+
+def _of_reservation(reservation: str) -> Requirements:
+    named = [Requirement(labels.RESERVATION_ID, False, frozenset((reservation,)))] if reservation else []
+    return Requirements((Requirement(labels.CAPACITY_TYPE, False, frozenset((labels.RESERVED,))), *named))
+
+
+def units_left(templates: Iterable[Template], views: Iterable[NodeView]) -> dict[str, int]:
+    """What is left of every reservation, less what claims are about to take that the cloud has not counted yet (SCH-581)."""
+    found: dict[str, int] = {}
+    for template in templates:
+        for reservation, units in template.index.reservations.items():
+            found[reservation] = min(units, found.get(reservation, units))
+    for view in views if found else ():
+        held = view.offers.get(labels.RESERVATION_ID)
+        if not view.launched and held is not None and len(held.values) == 1 and not held.complement:
+            reservation = next(iter(held.values))
+            found[reservation] = found.get(reservation, 0) - 1
+    return found
 
 
 class Market:
     """Answers of one decision, remembered. ``limits``: what is left of each limited pool's limits at its start.
 
-    ``strict``: a pool whose minValues cannot be met sells nothing (SCH-364).
+    ``units``: what is left of every reservation, empty where reserved capacity is no matter of its own (SCH-580). ``strict``: a
+    pool whose minValues cannot be met sells nothing (SCH-364).
     """
 
-    def __init__(self, templates: Sequence[Template], limits: Mapping[str, Mapping[str, int]], *, strict: bool) -> None:
+    def __init__(
+        self,
+        templates: Sequence[Template],
+        limits: Mapping[str, Mapping[str, int]],
+        units: Mapping[str, int],
+        *,
+        strict: bool,
+    ) -> None:
         self._templates = templates
         self._limits = limits
+        self._units = units
         self._strict = strict
         self._options: dict[tuple[PodClass, Requirements, tuple[Toleration, ...]], tuple[Option, ...]] = {}
         self._together: dict[Requirements, Requirements] = {}
@@ -32,12 +68,25 @@ class Market:
         key = (pod_class, variant.requirements, variant.tolerations)
         known = self._options.get(key)
         if known is None:
-            found = (Option(variant, t, self._types_for(pod_class, variant, t)) for t in self._templates)
+            found = (option for template in self._templates for option in self._lanes(pod_class, variant, template))
             known = tuple(
                 option for option in found if option.types and (not self._strict or option.diverse(option.types))
             )
             self._options[key] = known
         return known
+
+    def _lanes(self, pod_class: PodClass, variant: Variant, template: Template) -> Iterator[Option]:
+        """What is bought freely comes first: what a pod is worth is judged by it."""
+        own = [reservation for reservation in sorted(template.index.reservations) if reservation in self._units]
+        if not own:
+            yield Option(variant, template, self._types_for(pod_class, variant, template))
+            return
+        free = self.pinned(variant, _FREELY)
+        yield Option(free, template, self._types_for(pod_class, free, template))
+        for reservation in own:
+            if self._units[reservation] > 0:
+                held = self.pinned(variant, _of_reservation(reservation))
+                yield Option(held, template, self._types_for(pod_class, held, template), reservation)
 
     def price(self, options: Sequence[Option]) -> float:
         """USD per hour of the cheapest machine among them."""

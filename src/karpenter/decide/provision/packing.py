@@ -17,14 +17,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from karpenter.api.core import Pod
 from karpenter.catalog.index import Prices, TypeSet
 from karpenter.cluster.classes import PodClass
 from karpenter.decide.provision.company import Constraint
-from karpenter.decide.provision.filling import Book, Fill, crowd_of
+from karpenter.decide.provision.filling import Book, Fill, Lane, crowd_of
 from karpenter.decide.provision.hosting import Rules, Seats
 from karpenter.decide.provision.limits import affordable, largest_capacity
 from karpenter.decide.provision.templates import Template, relaxed_min_values
@@ -47,13 +47,32 @@ STEPS = 400_000
 MACHINE_FEE = 0.005
 
 
+@dataclass(frozen=True)
+class Bounds:
+    """What packings keep to: what is left of each limited pool's limits, affinities by host that machines there already satisfy,
+    and the units left of reservations."""
+
+    limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    satisfied: frozenset[Constraint] = frozenset()
+    units: Mapping[str, int] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, eq=False)
 class Option:
-    """A legal way to buy for a class: one variant of it on one template. ``types`` could each hold one such pod."""
+    """A legal way to buy for a class: one variant of it on one template. ``types`` could each hold one such pod.
+
+    ``reservation``: the one it draws from, None for what is bought freely.
+    """
 
     variant: Variant
     template: Template
     types: TypeSet
+    reservation: str | None = None
+
+    @property
+    def lane(self) -> Lane:
+        """What claims it may join keep to."""
+        return (self.template.name, self.reservation)
 
     @property
     def asked(self) -> Requirements:
@@ -109,6 +128,12 @@ class Claim:
     requests: Resources
     contents: tuple[tuple[int, int], ...] = ()
     min_values_relaxed: bool = False
+    reservation: str | None = None
+
+    @property
+    def lane(self) -> Lane:
+        """The pool, and the reservation if it draws from one."""
+        return (self.template.name, self.reservation)
 
     @cached_property
     def prices(self) -> Prices:
@@ -153,14 +178,14 @@ class _Run:
     def __init__(
         self,
         demands: Sequence[Demand],
-        limits: Mapping[str, Mapping[str, int]],
-        founding: Founding,
+        bounds: Bounds,
         *,
         relax_min_values: bool,
     ) -> None:
-        self.founding = founding
+        self.founding = Founding(bounds.satisfied)
         self.left = [len(demand.pods) for demand in demands]
-        self.limits = {pool: dict(amounts) for pool, amounts in limits.items()}
+        self.limits = {pool: dict(amounts) for pool, amounts in bounds.limits.items()}
+        self._units = dict(bounds.units)
         #: What is left of the work the packing may do, and how often each type was chosen so far.
         self.steps = STEPS
         self.chosen: Counter[int] = Counter()
@@ -169,7 +194,7 @@ class _Run:
         self._demands = demands
         templates = {option.template.name: option.template for demand in demands for option in demand.options}
         self._limited = {name: template for name, template in templates.items() if name in self.limits}
-        self._within = {name: affordable(template, limits[name]) for name, template in self._limited.items()}
+        self._within = {name: affordable(template, self.limits[name]) for name, template in self._limited.items()}
         self._allow()
         self._await(0)
 
@@ -177,9 +202,9 @@ class _Run:
         """Options of the heaviest pools the class can still be bought from, with their affordable types."""
         return self._allowed[position]
 
-    def joining(self, position: int, template: Template) -> Option | None:
-        """How the class may join a claim of this template, if it may."""
-        return self.joined[position].get(template.name)
+    def joining(self, position: int, lane: Lane) -> Option | None:
+        """How the class may join a claim of this lane, if it may."""
+        return self.joined[position].get(lane)
 
     def within(self, template: Template) -> TypeSet | None:
         """Types the pool's limits still allow; None when it has no limits."""
@@ -203,11 +228,21 @@ class _Run:
             times = 1
         if claim.template.name in self.limits:
             times = min(times, self._affordable_times(claim.template, most))
+        if claim.reservation is not None:
+            times = min(times, self._units[claim.reservation])
         for position, count in claim.contents:
             self.left[position] -= count * times
         self._spend(claim.template, most, times)
+        self._draw(claim.reservation, times)
         self._await(seed)
         return times
+
+    def _draw(self, reservation: str | None, times: int) -> None:
+        """Take units of a reservation; one that is used up sells nothing more."""
+        if reservation is not None:
+            self._units[reservation] -= times
+            if not self._units[reservation]:
+                self._allow()
 
     def _affordable_times(self, template: Template, most: Resources) -> int:
         """How many such claims limits allow while they rule out no further type; at least the one that was chosen."""
@@ -266,13 +301,15 @@ class _Run:
 
     def _allow(self) -> None:
         self._allowed = [self._heaviest(demand) for demand in self._demands]
-        self.joined = [{option.template.name: option for option, _ in found} for found in self._allowed]
+        self.joined = [{option.lane: option for option, _ in found} for found in self._allowed]
 
     def _heaviest(self, demand: Demand) -> tuple[tuple[Option, TypeSet], ...]:
         found: list[tuple[Option, TypeSet]] = []
         for option in demand.options:
             if found and found[0][0].template.weight != option.template.weight:
                 break
+            if option.reservation is not None and self._units.get(option.reservation, 0) <= 0:
+                continue
             types = option.types & self._within.get(option.template.name, option.types)
             if types and (self._relax or option.diverse(types)):
                 found.append((option, types))
@@ -305,20 +342,12 @@ _Choice = Callable[[int, Option, TypeSet, _Run], Claim | None]
 class Packer:
     """Packs one set of demands, in the order of SCH-231; every call starts afresh.
 
-    ``satisfied`` are affinities by host that machines there already satisfy; ``relax_min_values``: policy BestEffort (SCH-364).
+    ``relax_min_values``: policy BestEffort (SCH-364).
     """
 
-    def __init__(
-        self,
-        demands: Sequence[Demand],
-        limits: Mapping[str, Mapping[str, int]],
-        satisfied: frozenset[Constraint] = frozenset(),
-        *,
-        relax_min_values: bool,
-    ) -> None:
+    def __init__(self, demands: Sequence[Demand], bounds: Bounds, *, relax_min_values: bool) -> None:
         self._demands = demands
-        self._satisfied = satisfied
-        self._limits = limits
+        self._bounds = bounds
         self._relax = relax_min_values
         self._book = Book(demands)
         self._targets: dict[tuple[int, TypeSet, int], list[int]] = {}
@@ -339,7 +368,7 @@ class Packer:
         return self._pack("value", self._most_valuable)
 
     def _pack(self, name: str, choose: _Choice) -> Packing:
-        run = _Run(self._demands, self._limits, Founding(self._satisfied), relax_min_values=self._relax)
+        run = _Run(self._demands, self._bounds, relax_min_values=self._relax)
         claims: list[Claim] = []
         stuck: dict[int, int] = {}
         for seed in range(len(self._demands)):
@@ -358,9 +387,9 @@ class Packer:
         Of pools alike the first is asked for all: the others would answer the same.
         """
         chosen: list[Claim] = []
-        asked: set[tuple[int, TypeSet | None]] = set()
+        asked: set[tuple[int, TypeSet | None, str | None]] = set()
         for option, types in run.allowed(seed):
-            likeness = (self._likeness[option.template.name], run.within(option.template))
+            likeness = (self._likeness[option.template.name], run.within(option.template), option.reservation)
             claim = choose(seed, option, types, run) if likeness not in asked else None
             asked.add(likeness)
             if claim is not None:
@@ -386,7 +415,7 @@ class Packer:
         relaxed = self._relax and not template.index.diverse(requirements, types)
         if relaxed:
             requirements = relaxed_min_values(requirements, template.index, types)
-        return Claim(template, self._book.same(requirements), types, {}, (), relaxed)
+        return Claim(template, self._book.same(requirements), types, {}, (), relaxed, option.reservation)
 
     def _grown(self, seed: int, option: Option, types: TypeSet, run: _Run) -> Claim | None:
         claim, seats = self._start(option, types), Seats()
@@ -394,7 +423,7 @@ class Packer:
         for position, wanted in self._in_order(seed, run):
             if not self._could_join(position, claim, roomy):
                 continue
-            joining = run.joining(position, claim.template)
+            joining = run.joining(position, claim.lane)
             if joining is not None:
                 seated = self._seated(position, seats, wanted, run)
                 claim, count = self._grow(claim, joining, position, seated)
@@ -484,8 +513,7 @@ class Packer:
 
     def _filled(self, seed: int, start: Claim, target: int, run: _Run) -> Claim | None:
         """One machine of the target type, filled class by class; None when the first class does not go in."""
-        fill = Fill(self._book, start.template, target, run.joined, run.founding)
-        fill.begin(self._book.same(start.requirements), start.types)
+        fill = Fill(self._book, start, target, run.joined, run.founding)
         companions = run.companions(seed)
         if not fill.add(seed, 1 if companions else run.left[seed]):
             return None
@@ -551,7 +579,9 @@ def _likeness(demands: Sequence[Demand]) -> dict[str, int]:
     templates = {option.template.name: option.template for demand in demands for option in demand.options}
     taken: dict[str, list[TypeSet]] = {name: [] for name in templates}
     for demand in demands:
-        types = {option.template.name: option.types for option in demand.options}
+        types: dict[str, TypeSet] = {}
+        for option in demand.options:
+            types.setdefault(option.template.name, option.types)
         for name, found in taken.items():
             found.append(types.get(name, 0))
     numbers: dict[object, int] = {}

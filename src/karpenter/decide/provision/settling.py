@@ -39,7 +39,8 @@ MOST_CELLS = 512
 class Kin:
     """Waiting pods that nothing tells apart: one class, one company, volumes in the same places.
 
-    ``variants`` is their ladder, ``pods`` oldest first; ``mounts`` is what those attach that have volumes.
+    ``variants`` is their ladder, ``pods`` oldest first; ``mounts`` is what those attach that have volumes. ``virtual``: they
+    stand for room that a capacity buffer keeps free.
     """
 
     pod_class: PodClass
@@ -47,12 +48,16 @@ class Kin:
     pods: tuple[Pod, ...]
     variants: tuple[Variant, ...]
     mounts: Mapping[PodKey, Mounted] = field(default_factory=dict)
+    virtual: bool = False
 
 
-def by_size(kin: Kin) -> tuple[int, int, datetime, str, str, str]:
-    """Kin in the reference's order (SCH-231): CPU, then memory, largest first, then the oldest pod."""
+def by_size(kin: Kin) -> tuple[bool, int, int, datetime, str, str, str]:
+    """Kin in the reference's order (SCH-231): CPU, then memory, largest first, then the oldest pod.
+
+    Virtual pods come last, so that they never take the place of a real one (§25 Beyond).
+    """
     requests = kin.pod_class.requests
-    return (-requests.get(res.CPU, 0), -requests.get(res.MEMORY, 0), *age(kin.pods[0]))
+    return (kin.virtual, -requests.get(res.CPU, 0), -requests.get(res.MEMORY, 0), *age(kin.pods[0]))
 
 
 #: A kin, a step of its ladder and a cell: where demand for new machines stands.
@@ -206,8 +211,8 @@ class Settling:
         hinted: dict[Kin, dict[Machine, list[Pod]]] = {}
         left: dict[Kin, list[Pod]] = {}
         for kin in kins:
-            left[kin] = []
-            for pod in kin.pods:
+            left[kin] = list(kin.pods) if kin.virtual else []
+            for pod in () if kin.virtual else kin.pods:
                 planned = machine_of.get(self._planned.get(pod.metadata.uid, ""))
                 machine = planned or node_of.get(pod.status.nominated_node_name)
                 if machine is None:

@@ -164,6 +164,8 @@ class Ledger:
         self._numbers: dict[Constraint, dict[str, int]] = {}
         self._owners: dict[Constraint, dict[str, int]] = {}
         self._planned: dict[Constraint, int] = {}
+        #: Of those planned, how many are on machines without the label.
+        self._outside: dict[Constraint, int] = {}
         #: Grows with every pod written down: as long as it stands still, asking again is in vain.
         self.version = 0
 
@@ -182,8 +184,8 @@ class Ledger:
         return known
 
     def is_met(self, constraint: Constraint) -> bool:
-        """Whether any pod it means is anywhere, bound or planned."""
-        return bool(constraint.numbers) or bool(self._planned.get(constraint))
+        """Whether any pod it means is in some domain, bound or planned."""
+        return bool(constraint.numbers) or self.planned(constraint) > self._outside.get(constraint, 0)
 
     def planned(self, constraint: Constraint) -> int:
         """How many of the pods it means are planned by now."""
@@ -199,6 +201,8 @@ class Ledger:
         """So many pods of a kin go to a cell, where these of its constraints count them (SCH-525)."""
         for constraint in counted:
             self._write(self.numbers(constraint), cell[asking.place[constraint.key]], number)
+            if cell[asking.place[constraint.key]] is None:
+                self._outside[constraint] = self._outside.get(constraint, 0) + number
         for constraint in asking.owned:
             self._write(self.owners(constraint), cell[asking.place[constraint.key]], number)
 
@@ -220,9 +224,11 @@ class Ledger:
     def open_to(self, asking: Asking) -> dict[int, set[str | None]]:
         """Per key's place in a cell, the domains the kin's own constraints leave for its next pod."""
         found: dict[int, set[str | None]] = {}
+        affinity = [c for c, _ in asking.stated if c.term.relation is Relation.AFFINITY]
+        founding = not any(self.is_met(c) for c in affinity)
         for constraint, itself in asking.stated:
             place = asking.place[constraint.key]
-            valid = self._valid(constraint, itself, asking.firm)
+            valid = self._valid(constraint, itself and (founding or constraint not in affinity), asking.firm)
             found[place] = found[place] & valid if place in found else valid
         return found
 
@@ -246,11 +252,11 @@ class Ledger:
         most = term.max_skew + least - itself
         return {domain for domain in mine if firm.allows(domain) and numbers.get(domain, 0) <= most}
 
-    def _near(self, constraint: Constraint, itself: bool, firm: Requirement) -> set[str | None]:
-        """SCH-556: where such pods are; for the first of its own kind anywhere, if there is none in the whole cluster."""
+    def _near(self, constraint: Constraint, founds: bool, firm: Requirement) -> set[str | None]:
+        """SCH-556: where such pods are; for the first of its own kind, if none is in any domain of its terms, anywhere."""
         numbers = self.numbers(constraint)
         found: set[str | None] = {domain for domain, number in numbers.items() if number and firm.allows(domain)}
-        if found or not itself or self.is_met(constraint):
+        if found or not founds:
             return found
         return {d for d in self._domains.sold(constraint.key) | self._there(constraint) if firm.allows(d)}
 

@@ -237,4 +237,5 @@ _CREATE_DEFAULTS = {
     "Namespace": _default_namespace,
     "Deployment": _default_replicas,
     "ReplicaSet": _default_replicas,
+    "StatefulSet": _default_replicas,
 }

@@ -8,8 +8,9 @@ offering is skipped (OPS-267), and trouble can be scripted (OPS-269).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from karpenter.api.karpenter import NodeClaim, NodePool
@@ -46,6 +47,28 @@ _REPAIR_AFTER = timedelta(minutes=10)
 _OfferingKey = tuple[str, str, str]
 
 
+@dataclass(frozen=True)
+class _Sales:
+    """What of the catalogue is gone: offerings that could not be had lately, and machines by reservation."""
+
+    lacking: frozenset[_OfferingKey] = frozenset()
+    taken: frozenset[tuple[str, int]] = frozenset()
+
+    def __bool__(self) -> bool:
+        return bool(self.lacking or self.taken)
+
+    def leave(self, item: InstanceType, offering: Offering) -> Offering:
+        """What is left of an offering."""
+        available = offering.available and _key(item, offering) not in self.lacking
+        units = offering.units_left
+        if units is not None:
+            units = max(0, units - dict(self.taken).get(offering.reservation, 0))
+            available = available and units > 0
+        if (available, units) == (offering.available, offering.units_left):
+            return offering
+        return replace(offering, available=available, units_left=units)
+
+
 class SimulatedProvider:
     """A cloud without machines. Implements ``CloudProvider``."""
 
@@ -57,7 +80,8 @@ class SimulatedProvider:
         self._types = types
         self._by_name = {instance_type.name: instance_type for instance_type in types}
         self._unavailable: dict[_OfferingKey, datetime] = {}
-        self._shown: tuple[frozenset[_OfferingKey], tuple[InstanceType, ...]] = (frozenset(), types)
+        self._shown: tuple[_Sales, tuple[InstanceType, ...]] = (_Sales(), types)
+        self._has_reservations = any(offering.units_left is not None for item in types for offering in item.offerings)
 
     def play(self, faults: Faults) -> None:
         """Follow another script from now on; what was decided for machines already bought stays."""
@@ -86,11 +110,18 @@ class SimulatedProvider:
         return ""
 
     async def instance_types(self, pool: NodePool) -> tuple[InstanceType, ...]:
-        """The catalogue; offerings that could not be had lately are there, marked unavailable."""
-        lacking = self._lacking()
-        if lacking != self._shown[0]:
-            self._shown = (lacking, tuple(_without(item, lacking) for item in self._types) if lacking else self._types)
+        """The catalogue; offerings that could not be had lately are there, marked unavailable, reservations with what is left."""
+        sales = await self._sales()
+        if sales != self._shown[0]:
+            self._shown = (sales, tuple(_after(item, sales) for item in self._types) if sales else self._types)
         return self._shown[1]
+
+    async def _sales(self) -> _Sales:
+        if not self._has_reservations:
+            return _Sales(self._lacking())
+        running = [record for record in await self._store.all() if not record.terminating]
+        taken = Counter(reservation for r in running if (reservation := r.labels.get(labels.RESERVATION_ID, "")))
+        return _Sales(self._lacking(), frozenset(taken.items()))
 
     async def create(self, claim: NodeClaim) -> Instance:
         """Buy the cheapest machine that satisfies the claim, or find the one bought before (OPS-210, OPS-211, OPS-256)."""
@@ -98,7 +129,7 @@ class SimulatedProvider:
         if known is not None:
             return known.instance()
         node_class = await self._usable_class(claim)
-        choice = self._choose(claim)
+        choice = self._choose(claim, await self._sales())
         record = await self._store.create(self._record(claim, node_class, choice))
         if record.claim_uid != claim.metadata.uid:
             raise ProviderError(
@@ -173,11 +204,8 @@ class SimulatedProvider:
             raise NodeClassNotReady(f"KWOKNodeClass {name} has condition Ready False")
         return node_class
 
-    def _choose(self, claim: NodeClaim) -> launch.Choice:
-        lacking = self._lacking()
-        found = launch.market(
-            self._by_name, claim, lambda item, offering: offering.available and _key(item, offering) not in lacking
-        )
+    def _choose(self, claim: NodeClaim, sales: _Sales) -> launch.Choice:
+        found = launch.market(self._by_name, claim, lambda item, offering: sales.leave(item, offering).available)
         for choice in found.choices:
             wanted = _launch(claim, choice)
             refusal = self._script.refusal(wanted)
@@ -234,11 +262,7 @@ def _key(instance_type: InstanceType, offering: Offering) -> _OfferingKey:
     return instance_type.name, offering.zone, offering.capacity_type
 
 
-def _without(instance_type: InstanceType, lacking: frozenset[_OfferingKey]) -> InstanceType:
-    if not any(_key(instance_type, offering) in lacking for offering in instance_type.offerings):
-        return instance_type
-    offerings = (
-        replace(offering, available=False) if _key(instance_type, offering) in lacking else offering
-        for offering in instance_type.offerings
-    )
-    return replace(instance_type, offerings=tuple(offerings))
+def _after(instance_type: InstanceType, sales: _Sales) -> InstanceType:
+    """The type as it is sold now; the same where nothing of it is missing."""
+    offerings = tuple(sales.leave(instance_type, offering) for offering in instance_type.offerings)
+    return replace(instance_type, offerings=offerings) if offerings != instance_type.offerings else instance_type

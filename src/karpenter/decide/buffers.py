@@ -1,0 +1,69 @@
+"""What a plan means for capacity buffers, and what is left of it for everybody else (SCH-740, SCH-741)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from karpenter.api.core import Pod
+from karpenter.decide.plan import Plan
+from karpenter.model.buffers import count_by_buffer, is_virtual
+
+
+@dataclass(frozen=True)
+class Placement:
+    """What became of one buffer's pods: how many are on machines that are ready, need machines that are not, found no place."""
+
+    fitting: int = 0
+    new: int = 0
+    failed: int = 0
+
+
+def placements(plan: Plan, is_ready: Callable[[str], bool]) -> Mapping[str, Placement]:
+    """The placement of every buffer with pods in the plan, by ``namespace/name``. ``is_ready`` tells of a view's key."""
+    fitting = count_by_buffer(pod for placed in plan.existing if is_ready(placed.key) for pod in placed.pods)
+    starting = count_by_buffer(pod for placed in plan.existing if not is_ready(placed.key) for pod in placed.pods)
+    bought = count_by_buffer(pod for claim in plan.claims for pod in claim.pods)
+    failed = count_by_buffer(unplaced.pod for unplaced in plan.unplaced)
+    return {
+        buffer: Placement(
+            fitting.get(buffer, 0), starting.get(buffer, 0) + bought.get(buffer, 0), failed.get(buffer, 0)
+        )
+        for buffer in sorted({*fitting, *starting, *bought, *failed})
+    }
+
+
+def held(plan: Plan) -> Mapping[str, int]:
+    """How many virtual pods each machine holds, by key of its view. Beyond: those about to be bought count as well."""
+    found: Counter[str] = Counter()
+    for key, pods in _assigned(plan):
+        found[key] += sum(map(is_virtual, pods))
+    return {key: count for key, count in found.items() if count}
+
+
+def _assigned(plan: Plan) -> Iterable[tuple[str, tuple[Pod, ...]]]:
+    yield from ((placed.key, placed.pods) for placed in plan.existing)
+    yield from ((claim.name, claim.pods) for claim in plan.claims)
+
+
+def without_virtual(plan: Plan) -> Plan:
+    """The plan as far as it is about real pods; machines bought for virtual ones alone stay in it, for nobody."""
+    if not any(True for _ in _virtual(plan)):
+        return plan
+    existing = (replace(placed, pods=_real(placed.pods)) for placed in plan.existing)
+    return replace(
+        plan,
+        claims=tuple(replace(claim, pods=_real(claim.pods)) for claim in plan.claims),
+        existing=tuple(placed for placed in existing if placed.pods),
+        unplaced=tuple(unplaced for unplaced in plan.unplaced if not is_virtual(unplaced.pod)),
+    )
+
+
+def _virtual(plan: Plan) -> Iterable[Pod]:
+    yield from (pod for _, pods in _assigned(plan) for pod in pods if is_virtual(pod))
+    yield from (unplaced.pod for unplaced in plan.unplaced if is_virtual(unplaced.pod))
+
+
+def _real(pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
+    return tuple(pod for pod in pods if not is_virtual(pod))

@@ -1,0 +1,89 @@
+"""The functions behind gates that are off by default, on a real control plane and with the rights of `deploy/`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from controlplane import deployed
+from controlplane.deployed import Account
+from controlplane.harness import ControlPlane, Json
+from controlplane.process import controller
+from karpenter.api import crds
+
+pytestmark = pytest.mark.cluster
+
+GATES = "--feature-gates=StaticCapacity=true,NodeOverlay=true,CapacityBuffer=true"
+_CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
+_POOLS = "/apis/karpenter.sh/v1/nodepools"
+_OVERLAY = "/apis/karpenter.sh/v1alpha1/nodeoverlays/devices"
+_BUFFER = "/apis/autoscaling.x-k8s.io/v1beta1/namespaces/default/capacitybuffers/headroom"
+_CPU = {"key": "karpenter.k8s.aws/instance-cpu", "operator": "In", "values": ["2"]}
+
+
+def made(kind: str, version: str, name: str, spec: Json, **metadata: str) -> Json:
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name, **metadata}, "spec": spec}
+
+
+def pool(name: str, **spec: object) -> Json:
+    reference = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
+    template = {"spec": {"nodeClassRef": reference, "requirements": [_CPU]}}
+    return made("NodePool", "karpenter.sh/v1", name, {"template": template, **spec})
+
+
+@pytest.fixture(scope="module")
+def account() -> Iterator[Account]:
+    with ControlPlane(scheduler=True, controllers=True) as plane:
+        plane.apply(*crds.crds())
+        plane.apply(made("KWOKNodeClass", "karpenter.kwok.sh/v1alpha1", "default", {}))
+        with deployed.installed(plane) as ready:
+            yield ready
+
+
+def of_pool(plane: ControlPlane, name: str) -> list[Json]:
+    path = f"{_CLAIMS}?labelSelector=karpenter.sh/nodepool%3D{name}"
+    found: list[Json] = plane.request("GET", path)["items"]  # type: ignore[assignment]
+    return [item for item in found if "deletionTimestamp" not in item["metadata"]]  # type: ignore[operator]
+
+
+def conditions(plane: ControlPlane, path: str) -> dict[str, tuple[str, str]]:
+    """Status and reason by type."""
+    status: Json = plane.request("GET", path).get("status", {})  # type: ignore[assignment]
+    found: list[dict[str, str]] = status.get("conditions", [])  # type: ignore[assignment]
+    return {item["type"]: (item["status"], item["reason"]) for item in found}
+
+
+def holds(plane: ControlPlane, path: str, type_: str, *expected: str) -> Callable[[], bool]:
+    return lambda: conditions(plane, path).get(type_) == expected
+
+
+def test_static_pools_overlays_and_buffers_do_their_work_with_the_rights_of_the_controller(account: Account) -> None:
+    """S-230, S-251, S-260"""
+    plane = account.plane
+    with controller(account.kubeconfig, GATES) as running:
+        running.until(running.is_ready, "become ready")
+        plane.apply(pool("kept", replicas=3), pool("bought"))
+        plane.until(lambda: len(of_pool(plane, "kept")) == 3, "three nodes of the static pool")
+
+        plane.apply(
+            made("NodeOverlay", "karpenter.sh/v1alpha1", "devices", {"requirements": [_CPU], "capacity": {"x/dev": 1}})
+        )
+        plane.until(holds(plane, _OVERLAY, "Ready", "True", "Ready"), "the overlay to be used")
+
+        resources = {"requests": {"cpu": "1500m"}, "limits": {"x/dev": "1"}}
+        container = {"name": "app", "image": "pause", "resources": resources}
+        template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [container]}}
+        workload = {"replicas": 0, "selector": {"matchLabels": {"app": "web"}}, "template": template}
+        plane.apply(made("Deployment", "apps/v1", "web", workload, namespace="default"))
+        spec: Json = {"scalableRef": {"apiGroup": "apps", "kind": "Deployment", "name": "web"}, "replicas": 2}
+        plane.apply(made("CapacityBuffer", "autoscaling.x-k8s.io/v1beta1", "headroom", spec, namespace="default"))
+        plane.until(holds(plane, _BUFFER, "ReadyForProvisioning", "True", "Resolved"), "the buffer to be read")
+        plane.until(lambda: len(of_pool(plane, "bought")) == 2, "two machines with the overlay's resource")
+        claim = of_pool(plane, "bought")[0]["metadata"]
+        assert claim["annotations"]["karpenter.sh/capacity-overlay-applied"] == "true"  # type: ignore[index]
+        plane.until(holds(plane, _BUFFER, "Provisioning", "False", "RequiresNewCapacity"), "the buffer to say so")
+
+        plane.request("PATCH", f"{_POOLS}/kept/scale", {"spec": {"replicas": 1}}, "application/merge-patch+json")
+        plane.until(lambda: len(of_pool(plane, "kept")) == 1, "two nodes of the static pool to go")
+    account.check()

@@ -1,0 +1,65 @@
+"""What makes a stored NodeOverlay unusable (SCH-755, API-163)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from karpenter.api.meta import ObjectMeta
+from karpenter.api.overlay import NodeOverlay, NodeOverlaySpec, OverlayRequirement
+from karpenter.model import validation
+
+
+def findings(*requirements: tuple[str, str, tuple[str, ...]], **spec: Any) -> list[tuple[str, str]]:
+    wanted = tuple(OverlayRequirement(key=key, operator=op, values=values) for key, op, values in requirements)  # type: ignore[arg-type]
+    overlay = NodeOverlay(metadata=ObjectMeta(name="o"), spec=NodeOverlaySpec(requirements=wanted, **spec))
+    return [(finding.path, finding.code) for finding in validation.overlay(overlay)]
+
+
+def test_a_sound_overlay_has_no_findings() -> None:
+    own = ("karpenter.sh/nodepool", "In", ("a",))
+    assert findings(own, ("example.com/a", "NotIn", ("x",)), price="0.5", capacity={"example.com/gpu": "2"}) == []
+
+
+@pytest.mark.parametrize(
+    ("requirement", "code"),
+    [
+        (("a", "NotIn", ()), "values"),
+        (("a", "In", ()), "values"),
+        (("a", "Gt", ("x",)), "bound"),
+        (("spaces are not allowed", "Exists", ()), "name"),
+        (("karpenter.sh/foo", "Exists", ()), "restricted"),
+        (("a", "In", ("not a value!",)), "value"),
+        (("karpenter.sh/capacity-type", "In", ("borrowed",)), "values"),
+    ],
+)
+def test_requirements_are_judged_like_those_of_pools(requirement: tuple[str, str, tuple[str, ...]], code: str) -> None:
+    """SCH-055"""
+    assert [found for _, found in findings(requirement)] == [code]
+
+
+@pytest.mark.parametrize("name", ["cpu", "pods", "vpc.amazonaws.com/efa", "aws.amazon.com/neuron", "habana.ai/gaudi"])
+def test_resources_only_a_cloud_knows_cannot_be_overlaid(name: str) -> None:
+    """API-153"""
+    assert [code for _, code in findings(capacity={name: "1"})] == ["restricted"]
+
+
+def test_resources_of_graphics_cards_can_be_overlaid() -> None:
+    """API-153"""
+    assert findings(capacity={"nvidia.com/gpu": "8", "amd.com/gpu": 1}) == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "code"),
+    [
+        ({"price": "1", "price_adjustment": "+1"}, "price"),
+        ({"price": ".5"}, "price"),
+        ({"price_adjustment": "5%"}, "price"),
+        ({"price_adjustment": "-101%"}, "price"),
+        ({"capacity": {"a": "many"}}, "quantity"),
+        ({"capacity": {"a": "-1"}}, "range"),
+    ],
+)
+def test_what_looser_rules_let_in_is_found(spec: dict[str, Any], code: str) -> None:
+    assert [found for _, found in findings(**spec)] == [code]

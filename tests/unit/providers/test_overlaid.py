@@ -1,0 +1,139 @@
+"""A cloud seen through overlays: what pools may use, and what the cloud itself is asked (SCH-760, API-166)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from decimal import Decimal
+from typing import Any, TypeVar, cast
+
+import msgspec
+import pytest
+
+from karpenter.api.karpenter import ClaimResources, NodeClaim, NodePool
+from karpenter.catalog.overlays import Overlay, PoolTypes, PriceChange
+from karpenter.catalog.types import InstanceType
+from karpenter.decide.provision.finalise import static_claim
+from karpenter.model import labels
+from karpenter.model import resources as res
+from karpenter.model.requirements import Op, Requirements, requirement
+from karpenter.providers.contract import CloudProvider, Instance, InsufficientCapacity
+from karpenter.providers.overlaid import AwaitingOverlays, OverlaidProvider
+from support.builders import NOW, node_pool
+from support.shapes import STD
+
+POOL = node_pool()
+T = TypeVar("T")
+
+
+class Cloud:
+    """Sells the first type it is asked for, unless that is sold out."""
+
+    def __init__(self) -> None:
+        self.types: tuple[InstanceType, ...] = STD
+        self.asked: list[NodeClaim] = []
+        self.sold_out: frozenset[str] = frozenset()
+
+    async def instance_types(self, pool: NodePool) -> tuple[InstanceType, ...]:
+        return self.types
+
+    async def create(self, claim: NodeClaim) -> Instance:
+        self.asked.append(claim)
+        named = next((r.values for r in claim.spec.requirements if r.key == labels.INSTANCE_TYPE), ("default",))
+        left = [name for name in named if name not in self.sold_out]
+        if not left:
+            raise InsufficientCapacity("sold out")
+        own = {"cpu": 4000}
+        return Instance("id", claim.metadata.name, {labels.INSTANCE_TYPE: left[0]}, own, own, NOW)
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(work)
+
+
+def seen(*overlays: Overlay) -> tuple[Cloud, OverlaidProvider]:
+    """A cloud, and how it looks with these overlays in force."""
+    cloud = Cloud()
+    provider = OverlaidProvider(cast(CloudProvider, cloud))
+    provider.put(overlays, [PoolTypes(POOL, STD)])
+    return cloud, provider
+
+
+def claim(*annotations: str, **requests: str) -> NodeClaim:
+    found = static_claim(POOL, "c", labels.WELL_KNOWN)
+    meta = msgspec.structs.replace(found.metadata, annotations=dict.fromkeys(annotations, "true"))
+    wanted = {name.replace("_", "/"): amount for name, amount in requests.items()}
+    spec = msgspec.structs.replace(found.spec, resources=ClaimResources(requests=wanted))
+    return msgspec.structs.replace(found, metadata=meta, spec=spec)
+
+
+def overlay(**fields: Any) -> Overlay:
+    return Overlay(**{"name": "o", "requirements": Requirements(), **fields})
+
+
+def values(found: NodeClaim, key: str) -> tuple[str, ...]:
+    """The values a claim accepts of a label; none where it accepts all."""
+    return next((item.values for item in found.spec.requirements if item.key == key), ())
+
+
+DEVICES = overlay(capacity=res.parse({"x/dev": "2"}))
+
+
+def test_a_pool_that_was_not_judged_has_no_types() -> None:
+    """API-166"""
+    _, provider = seen()
+    other = node_pool("other")
+    with pytest.raises(AwaitingOverlays):
+        run(provider.instance_types(other))
+    assert run(provider.plain_types(other)) is STD
+
+
+def test_the_same_types_are_the_same_object_until_something_changes() -> None:
+    cloud, provider = seen(DEVICES)
+    first = run(provider.instance_types(POOL))
+    assert first is not STD
+    assert run(provider.instance_types(POOL)) is first
+    assert not provider.put((DEVICES,), [PoolTypes(POOL, STD)])
+    assert run(provider.instance_types(POOL)) is first
+    cloud.types = STD[:2]
+    assert [item.name for item in run(provider.instance_types(POOL))] == ["small", "default"]
+    assert all(item.extended for item in run(provider.instance_types(POOL)))
+
+
+def test_without_overlays_the_clouds_own_types_are_seen() -> None:
+    _, provider = seen()
+    assert run(provider.instance_types(POOL)) is STD
+    assert provider.put((DEVICES,), [PoolTypes(POOL, STD)])
+    assert provider.put((), [PoolTypes(POOL, STD)])
+    assert run(provider.instance_types(POOL)) is STD
+
+
+def test_the_cloud_is_not_asked_for_what_it_does_not_know_and_the_machine_has_it() -> None:
+    """S-251"""
+    cloud, provider = seen(DEVICES)
+    instance = run(provider.create(claim(labels.CAPACITY_OVERLAY, cpu="1", x_dev="1")))
+    assert dict(cloud.asked[0].spec.resources.requests) == {"cpu": "1"}
+    assert instance.capacity == {"cpu": 4000, "x/dev": 2000}
+    assert instance.allocatable == {"cpu": 4000, "x/dev": 2000}
+
+
+def test_a_claim_no_overlay_touched_passes_as_it_is() -> None:
+    cloud, provider = seen(DEVICES)
+    plain = claim(cpu="1")
+    run(provider.create(plain))
+    assert cloud.asked == [plain]
+
+
+def test_the_cheapest_by_overlays_is_asked_for_first_and_anything_else_next() -> None:
+    """SCH-760"""
+    only_small = Requirements((requirement(labels.INSTANCE_TYPE, Op.IN, ("small",)),))
+    cloud, provider = seen(overlay(price=PriceChange(Decimal(100), Decimal(0)), requirements=only_small))
+    run(provider.create(claim(labels.PRICE_OVERLAY, cpu="1")))
+    (first,) = cloud.asked
+    assert values(first, labels.INSTANCE_TYPE) == ("default",)
+    assert values(first, labels.ZONE) == ("z1",)
+    cloud.asked.clear()
+    cloud.sold_out = frozenset({"default"})
+    with pytest.raises(InsufficientCapacity):
+        run(provider.create(claim(labels.PRICE_OVERLAY, cpu="1")))
+    assert [values(item, labels.INSTANCE_TYPE) for item in cloud.asked] == [("default",), ()]

@@ -124,7 +124,8 @@ class _Decision:
         self._ladder = Ladder(options.preferences, soft_taints, self._well_known)
         self._units = units_left(self._templates, snapshot.nodes) if options.reserved else {}
         self._market = Market(self._templates, self._limits, self._units, strict=self._strict)
-        self._explaining = Explaining(Scenery(snapshot, indexes, self._templates, self._skipped, daemons, self._field))
+        scenery = Scenery(snapshot, indexes, self._templates, self._skipped, daemons, self._field, self._strict)
+        self._explaining = Explaining(scenery)
         self._unplaced: list[UnplacedPod] = []
 
     def plan(self) -> Plan:

@@ -17,7 +17,7 @@ from karpenter.decide.plan import SkippedPool, UnplacedPod
 from karpenter.decide.provision import templates
 from karpenter.decide.provision.existing import Field, Machine, MachineSet
 from karpenter.decide.provision.failures import why_not
-from karpenter.decide.provision.misses import Study, nearness
+from karpenter.decide.provision.misses import Seeking, Study, nearness
 from karpenter.decide.provision.settling import Failed
 from karpenter.decide.provision.templates import Template
 from karpenter.decide.provision.variants import Variant
@@ -37,7 +37,10 @@ Limits = Mapping[str, Mapping[str, int]]
 
 @dataclass(frozen=True, eq=False)
 class Scenery:
-    """What a decision chose among: the picture, the types of each pool, pools in the order tried and those left out, machines."""
+    """What a decision chose among: the picture, the types of each pool, pools in the order tried and those left out, machines.
+
+    ``strict``: minValues may not be lowered.
+    """
 
     snapshot: Snapshot
     indexes: Mapping[str, TypeIndex]
@@ -45,6 +48,7 @@ class Scenery:
     skipped: Sequence[SkippedPool]
     daemons: tuple[Daemon, ...]
     field: Field
+    strict: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +94,7 @@ class Explaining:
     def _reasons(self, failed: Failed, limits: Limits) -> tuple[Reason, ...]:
         """One reason per pool tried, then per pool left out (SCH-115)."""
         scenery = self._scenery
-        found = why_not(failed.kin.pod_class, failed.variant, scenery.templates, limits, scenery.daemons)
+        found = why_not(self._seeking(failed, failed.variant), scenery.templates, limits)
         category = Category.SKIPPED_POOL if found else Category.NO_POOL
         return (*found, *(_left_out(skipped, category) for skipped in scenery.skipped)) or _NO_POOLS
 
@@ -99,9 +103,12 @@ class Explaining:
         yield from (reason.miss for reason in reasons if reason.miss is not None)
         for variant in _others(failed):
             for template in self._scenery.templates:
-                study = Study(failed.kin.pod_class, variant, template, limits.get(template.name), self._scenery.daemons)
+                study = Study(self._seeking(failed, variant), template, limits.get(template.name))
                 if study.miss is not None:
                     yield study.miss
+
+    def _seeking(self, failed: Failed, variant: Variant) -> Seeking:
+        return Seeking(failed.kin.pod_class, variant, self._scenery.daemons, self._scenery.strict)
 
     # -- pools with a fixed number of machines --------------------------------------------------------------------------
 
@@ -113,7 +120,7 @@ class Explaining:
     def _of_static_pools(self, failed: Failed) -> Iterable[Miss]:
         """Static pools buy nothing for pods, but a pod that suits one may think it waits for that."""
         for template in self._static:
-            study = Study(failed.kin.pod_class, failed.variant, template, None, self._scenery.daemons)
+            study = Study(self._seeking(failed, failed.variant), template, None)
             if study.fits:
                 yield Miss((StaticFull(template.pool.spec.replicas or 0),), node_pool=template.name)
 

@@ -10,8 +10,7 @@ from dataclasses import replace
 
 from karpenter.catalog.index import TypeSet
 from karpenter.cluster.classes import PodClass
-from karpenter.cluster.snapshot import Daemon
-from karpenter.decide.provision.misses import Study
+from karpenter.decide.provision.misses import Seeking, Study
 from karpenter.decide.provision.templates import Template
 from karpenter.decide.provision.variants import Variant
 from karpenter.decide.reasons import Category, Reason
@@ -21,28 +20,18 @@ from karpenter.model.requirements import compatible, incompatibilities
 
 
 def why_not(
-    pod_class: PodClass,
-    variant: Variant,
-    templates: Sequence[Template],
-    limits: Mapping[str, Mapping[str, int]],
-    daemons: Sequence[Daemon],
+    seeking: Seeking, templates: Sequence[Template], limits: Mapping[str, Mapping[str, int]]
 ) -> tuple[Reason, ...]:
     """One reason per template, in the order they are tried, each with what its types fall to and the nearest miss there.
 
     ``limits``: what is left of each limited pool's limits.
     """
-    return tuple(_studied(pod_class, variant, t, limits.get(t.name), daemons) for t in templates)
+    return tuple(_studied(seeking, template, limits.get(template.name)) for template in templates)
 
 
-def _studied(
-    pod_class: PodClass,
-    variant: Variant,
-    template: Template,
-    left: Mapping[str, int] | None,
-    daemons: Sequence[Daemon],
-) -> Reason:
-    study = Study(pod_class, variant, template, left, daemons)
-    reason = _why_not(pod_class, variant, template, left)
+def _studied(seeking: Seeking, template: Template, left: Mapping[str, int] | None) -> Reason:
+    study = Study(seeking, template, left)
+    reason = _why_not(seeking.pod_class, seeking.variant, template, left)
     return replace(reason, breakdown=study.breakdown, miss=study.miss)
 
 

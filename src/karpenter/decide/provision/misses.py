@@ -41,7 +41,14 @@ from karpenter.decide.provision.templates import Template, types_running
 from karpenter.decide.provision.variants import Variant
 from karpenter.model import resources as res
 from karpenter.model import taints
-from karpenter.model.requirements import Incompatibility, Requirement, Requirements, Undefined, incompatibilities
+from karpenter.model.requirements import (
+    Incompatibility,
+    Requirement,
+    Requirements,
+    Undefined,
+    compatible,
+    incompatibilities,
+)
 from karpenter.model.resources import Resources
 
 #: Values shown of a label whose value does not suit, and types asked where they would be sold.
@@ -100,31 +107,35 @@ class _Hurdle:
     offerings: int = 0
 
 
-class Study:
-    """One NodePool asked why pods of a class get no machine of it.
+@dataclass(frozen=True, eq=False)
+class Seeking:
+    """Pods of a class that look for a machine, at one step of their ladder.
 
-    ``left``: what is left of its limits, None where it has none; ``daemons``: those whose ports may be in the way.
+    ``daemons``: those whose ports may be in the way; ``strict``: minValues out of reach are in the way as well (SCH-364).
     """
 
-    def __init__(
-        self,
-        pod_class: PodClass,
-        variant: Variant,
-        template: Template,
-        left: Mapping[str, int] | None,
-        daemons: Sequence[Daemon],
-    ) -> None:
-        self._requests = pod_class.requests
-        self._ports = pod_class.ports
-        self._variant = variant
+    pod_class: PodClass
+    variant: Variant
+    daemons: Sequence[Daemon]
+    strict: bool
+
+
+class Study:
+    """One NodePool asked why such pods get no machine of it. ``left``: what is left of its limits, None where it has none."""
+
+    def __init__(self, seeking: Seeking, template: Template, left: Mapping[str, int] | None) -> None:
+        self._requests = seeking.pod_class.requests
+        self._ports = seeking.pod_class.ports
+        self._variant = variant = seeking.variant
+        self._daemons = seeking.daemons
+        self._strict = seeking.strict
         self._template = template
         self._index = template.index
         self._left = left or {}
-        self._daemons = daemons
         clashes = incompatibilities(template.requirements, variant.requirements, self._index.well_known)
         self._clashes = {clash.asked.key: clash for clash in clashes}
-        #: Types that fall to a requirement about a label offerings speak of, by label.
-        self._unsold: dict[str, TypeSet] = {}
+        #: By whose requirement and its label, the types that would have to be spared it.
+        self._eases: dict[tuple[Side, str], TypeSet] = {}
 
     @cached_property
     def _hurdles(self) -> tuple[_Hurdle, ...]:
@@ -176,16 +187,16 @@ class Study:
         """The least that would have to change here; None where single constraints do not explain it."""
         least = next(place for place, types in enumerate(self._failing) if types & ~self._failing[place + 1])
         types = self._failing[least] & ~self._failing[least + 1]
-        found = self._too_few(types) if not least else self._least(types)
-        return replace(found, node_pool=self._template.name) if found is not None else None
+        found = self._least(types) if least else Miss(self._too_few(types))
+        return replace(found, node_pool=self._template.name) if found.obstacles else None
 
-    def _too_few(self, types: TypeSet) -> Miss | None:
-        """Each of these types would do, together they are not diverse enough."""
-        short = self._index.shortages(self._together, types)
-        return Miss(self._values_lacking(short)) if short else None
-
-    def _values_lacking(self, short: Mapping[str, int]) -> tuple[Obstacle, ...]:
-        return tuple(TooFewValues(key, self._together[key].min_values or 0, there) for key, there in short.items())
+    def _too_few(self, types: TypeSet) -> tuple[Obstacle, ...]:
+        """Where each of these types would do once what they fall to is gone: the values of which they together offer too few."""
+        if not self._strict:
+            return ()
+        left = self._eased(next(members(types)))
+        short = self._index.shortages(left, types)
+        return tuple(TooFewValues(key, left[key].min_values or 0, there) for key, there in sorted(short.items()))
 
     def _least(self, types: TypeSet) -> Miss:
         ways: list[tuple[TypeSet, tuple[_Hurdle, ...]]] = [(types, ())]
@@ -202,7 +213,8 @@ class Study:
         obstacles = tuple(hurdle.at(types) for hurdle in hurdles)
         depends = types.bit_count() == 1 or any(isinstance(item, Short | LimitReached) for item in obstacles)
         name = self._index.types[next(members(types))].name if depends else ""
-        return Miss(tuple(sorted(obstacles, key=lambda item: -_RANKS[type(item)])), instance_type=name)
+        all_of_them = (*obstacles, *self._too_few(types))
+        return Miss(tuple(sorted(all_of_them, key=lambda item: -_RANKS[type(item)])), instance_type=name)
 
     # -- hurdles ------------------------------------------------------------------------------------------------------
 
@@ -221,14 +233,33 @@ class Study:
         for clash in self._clashes.values():
             yield _constant(self._index.everything, _clash(clash))
         for key in sorted({*pool, *pods}):
-            of_pool = self._outside(pool[key]) if key in pool and key not in self._clashes else 0
-            of_pods = self._outside(pods[key]) | self._outside(self._together[key]) & ~of_pool if key in pods else 0
+            of_pool = self._outside(pool[key]) if key in pool else 0
+            of_pods = self._outside(pods[key]) if key in pods else 0
+            if key in self._clashes:
+                # Whoever of the two gives way, a type that suits neither needs the other to do so as well.
+                self._eases[Side.POD, key] = of_pods
+                self._eases[Side.POOL, key] = self._index.everything & ~of_pods | of_pool
+                of_pool, of_pods = of_pool & of_pods, 0
+            else:
+                if key in pods:
+                    of_pods |= self._outside(self._together[key]) & ~of_pool
+                self._eases[Side.POD, key] = of_pods
+                self._eases[Side.POOL, key] = of_pool
             if of_pool:
                 yield self._unmatched(of_pool, pool[key], Side.POOL)
             if of_pods:
                 yield self._unmatched(of_pods, pods[key], Side.POD)
-            if key in self._index.listed_keys and of_pool | of_pods:
-                self._unsold[key] = of_pool | of_pods
+
+    def _eased(self, position: int) -> Requirements:
+        """The requirements without those that a type would have to be spared."""
+        return self._spared([place for place, types in self._eases.items() if types >> position & 1])
+
+    def _spared(self, places: Iterable[tuple[Side, str]]) -> Requirements:
+        dropped: dict[Side, list[str]] = {Side.POD: [], Side.POOL: []}
+        for side, key in places:
+            dropped[side].append(key)
+        pool = self._template.requirements.without(dropped[Side.POOL])
+        return pool.intersect(self._variant.requirements.without(dropped[Side.POD]))
 
     def _outside(self, item: Requirement) -> TypeSet:
         """Types whose label does not meet the requirement, or that are never sold so."""
@@ -302,8 +333,8 @@ class Study:
     def _of_offerings(self) -> Iterator[_Hurdle]:
         """Types that could not be bought even if the requirements they fall to alone were gone."""
         gone = never = 0
-        for keys, types in self._by_unsold():
-            accepted = self._together.without(keys)
+        for places, types in self._by_eases():
+            accepted = self._spared(places)
             missing = types & ~self._index.buyable(accepted)
             if missing:
                 listed = self._index.listed(accepted)
@@ -313,25 +344,23 @@ class Study:
         keys = tuple(sorted(key for key in self._together if key in self._index.listed_keys))
         yield _constant(never, Unoffered(keys))
 
-    def _by_unsold(self) -> list[tuple[tuple[str, ...], TypeSet]]:
-        """The types by the labels of offerings whose requirements they fall to."""
-        groups: list[tuple[tuple[str, ...], TypeSet]] = [((), self._index.everything)]
-        for key, fallen in self._unsold.items():
-            split = [((*keys, key), types & fallen) for keys, types in groups]
-            rest = [(keys, types & ~fallen) for keys, types in groups]
-            groups = [(keys, types) for keys, types in (*split, *rest) if types]
+    def _by_eases(self) -> list[tuple[tuple[tuple[Side, str], ...], TypeSet]]:
+        """The types by the requirements on offerings they would have to be spared."""
+        groups: list[tuple[tuple[tuple[Side, str], ...], TypeSet]] = [((), self._index.everything)]
+        for place, spared in self._eases.items():
+            if place[1] in self._index.listed_keys and spared:
+                split = [((*places, place), types & spared) for places, types in groups]
+                rest = [(places, types & ~spared) for places, types in groups]
+                groups = [(places, types) for places, types in (*split, *rest) if types]
         return groups
 
     def _sold_out(self, types: TypeSet) -> Obstacle:
         zones: set[str] = set()
         kinds: set[str] = set()
         for position in islice(members(types), _ASKED):
-            keys = [key for key, fallen in self._unsold.items() if fallen >> position & 1]
-            accepted = self._together.without(keys)
+            accepted = self._eased(position)
             for offering in self._index.types[position].offerings:
-                if not offering.available and not incompatibilities(
-                    accepted, offering.requirements, self._index.well_known
-                ):
+                if not offering.available and compatible(accepted, offering.requirements, self._index.well_known):
                     zones.add(offering.zone)
                     kinds.add(offering.capacity_type)
         return SoldOut(tuple(sorted(filter(None, zones))), tuple(sorted(filter(None, kinds))))

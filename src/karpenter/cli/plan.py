@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 import typer
 
 if TYPE_CHECKING:
+    from karpenter.api.core import TopologySpreadConstraint
+    from karpenter.api.kinds import Kind
+    from karpenter.api.meta import Wire
     from karpenter.catalog.index import TypeIndex
     from karpenter.cli.inputs import Objects
     from karpenter.cli.render import Report
@@ -66,15 +69,24 @@ def plan(
     min_values_policy: Annotated[
         MinValues, typer.Option(envvar="MIN_VALUES_POLICY", help="Whether minValues may be lowered when out of reach.")
     ] = "Strict",
+    scheduler_config: Annotated[
+        str,
+        typer.Option(
+            envvar="SCHEDULER_CONFIG",
+            help="Spread constraints that the cluster's scheduler gives pods without any, as YAML or JSON.",
+        ),
+    ] = "",
 ) -> None:
     """Say which machines would be bought for the pods that wait, and what they cost. Changes nothing."""
     from karpenter.decide.explain import skip_message
     from karpenter.decide.provision import MinValuesPolicy, Options, PreferencePolicy
 
-    options = Options(PreferencePolicy(preference_policy), MinValuesPolicy(min_values_policy))
+    spread = _default_spread(scheduler_config)
+    options = Options(PreferencePolicy(preference_policy), MinValuesPolicy(min_values_policy), spread)
     with _uncollected():
         catalogue = _catalogue(instance_types)
-        objects = _from_files(filename, catalogue.index) if filename else _from_cluster()
+        further = _workloads() if spread else ()
+        objects = _from_files(filename, catalogue.index, further) if filename else _from_cluster(further)
         _complain(objects, skip_invalid=skip_invalid)
         found, seconds = _decided(objects, catalogue.index, options)
         for skipped in found.skipped_pools:
@@ -114,17 +126,33 @@ def _catalogue(path: str) -> _Catalogue:
     return _Catalogue(index, time.perf_counter() - begun)
 
 
-def _from_files(paths: list[str], index: TypeIndex) -> Objects:
+def _default_spread(text: str) -> tuple[TopologySpreadConstraint, ...]:
+    from karpenter.control.scheduler_config import SchedulerConfigError, parse
+
+    try:
+        return parse(text).default_constraints
+    except SchedulerConfigError as error:
+        _stop(f"--scheduler-config: {error}", WRONG_INPUT)
+
+
+def _workloads() -> tuple[Kind[Wire], ...]:
+    """The kinds that only default constraints need."""
+    from karpenter.cli.inputs import WORKLOADS
+
+    return WORKLOADS
+
+
+def _from_files(paths: list[str], index: TypeIndex, further: Iterable[Kind[Wire]]) -> Objects:
     from karpenter.cli.inputs import read
 
-    return read(paths, index.well_known)
+    return read(paths, index.well_known, further)
 
 
-def _from_cluster() -> Objects:
+def _from_cluster(further: Iterable[Kind[Wire]]) -> Objects:
     from karpenter.cli.live import Unanswered, read
 
     try:
-        return read()
+        return read(further)
     except Unanswered as error:
         _stop(str(error), NO_ANSWER)
 
@@ -173,6 +201,10 @@ def _state(objects: Objects) -> ClusterState:
     for namespace in objects.namespaces:
         state.set_namespace(namespace)
     _add_storage(state, objects)
+    for service in objects.services:
+        state.workloads.set_service(service)
+    for owner in objects.owners:
+        state.workloads.set_owner(owner)
     for pod in objects.pods:
         state.set_pod(pod)
     return state

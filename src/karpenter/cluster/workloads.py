@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from karpenter.api.core import Pod, ReplicationController, SelectingWorkload, Service
 from karpenter.api.meta import LabelSelector, LabelSelectorRequirement
+from karpenter.cluster.faces import Face
 
 Labels = Mapping[str, str]
 #: What labels must satisfy, in an order that only the tests themselves tell; none at all: nobody is meant.
@@ -64,9 +65,12 @@ class WorkloadIndex:
             self._services[namespace] = {other: selector for other, selector in known.items() if other != name}
 
     def set_owner(self, owner: SelectingWorkload | ReplicationController) -> None:
-        """A ReplicaSet, StatefulSet or ReplicationController appeared or changed; selectors hardly ever do."""
+        """A ReplicaSet, StatefulSet or ReplicationController appeared or changed; selectors hardly ever do.
+
+        One without a uid, from a file, owns nobody.
+        """
         found = _owned(owner)
-        if self._owners.get(owner.metadata.uid) != found:
+        if owner.metadata.uid and self._owners.get(owner.metadata.uid) != found:
             self._own()
             self._owners[owner.metadata.uid] = found
 
@@ -98,25 +102,31 @@ def _equal_to(values: Labels) -> Tests:
 
 
 class Fellows:
-    """Finds out which pods a pod belongs together with. Made for one picture: it files Services by one of their labels."""
+    """Finds out which pods a pod belongs together with. Made for one picture, with caches that live as long (SCH-833)."""
 
     def __init__(self, workloads: Workloads) -> None:
         self._workloads = workloads
         self._filed: dict[str, dict[tuple[str, str], list[Labels]]] = {}
+        self._known: dict[tuple[Face, str], Tests] = {}
 
-    def of(self, pod: Pod) -> Tests:
-        """The selector deduced for a pod (SCH-832); empty where nothing is known that it belongs to."""
+    def of(self, face: Face, pod: Pod) -> Tests:
+        """The selector deduced for a pod that looks so (SCH-832); empty where nothing is known that it belongs to."""
+        owner = next((item.uid for item in pod.metadata.owner_references if item.controller), "")
+        known = self._known.get((face, owner))
+        if known is None:
+            known = self._known[face, owner] = self._deduced(face, self._workloads.owners.get(owner, _NOBODY))
+        return known
+
+    def _deduced(self, face: Face, owned: Owned) -> Tests:
         named: dict[str, str] = {}
-        for selector in self._serving(pod):
+        for selector in self._serving(face):
             named.update(selector)
-        owner = next((item for item in pod.metadata.owner_references if item.controller), None)
-        owned = self._workloads.owners.get(owner.uid, _NOBODY) if owner is not None else _NOBODY
         return _in_order((*_equal_to({**named, **owned.labels}), *owned.tests))
 
-    def _serving(self, pod: Pod) -> Iterable[Labels]:
-        """Selectors of the Services that select the pod. Where they name the same key they agree: the pod has one value."""
-        own = pod.metadata.labels
-        filed = self._filed_in(pod.metadata.namespace)
+    def _serving(self, face: Face) -> Iterable[Labels]:
+        """Selectors of the Services that select such pods. Where they name the same key they agree: the pod has one value."""
+        own = face.labels
+        filed = self._filed_in(face.namespace)
         for label in own.items() if filed else ():
             for selector in filed.get(label, ()):
                 if selector.items() <= own.items():

@@ -6,6 +6,7 @@ import pytest
 
 from karpenter.api.core import ReplicationController, SelectingWorkload, Service
 from karpenter.api.meta import LabelSelector
+from karpenter.cluster.faces import face_of
 from karpenter.cluster.workloads import Fellows, Tests, WorkloadIndex
 from support.builders import pod
 from support.owning import asking, equal, owned_by, owning, replication_controller, service
@@ -26,7 +27,8 @@ def index(*items: Service | SelectingWorkload | ReplicationController) -> Worklo
 def fellows(known: WorkloadIndex, **meta: object) -> Tests:
     """The selector of a pod with the labels app=web and rev=1."""
     own = {"labels": {"app": "web", "rev": "1"}, **meta}
-    return Fellows(known.picture()).of(pod("p", meta=own))
+    found = pod("p", meta=own)
+    return Fellows(known.picture()).of(face_of(found), found)
 
 
 @pytest.mark.parametrize(
@@ -97,3 +99,9 @@ def test_a_service_that_lost_its_selector_selects_nobody() -> None:
     known = index(service("a", {"app": "web"}))
     known.set_service(service("a", None))
     assert fellows(known) == ()
+
+
+def test_an_owner_without_a_uid_owns_nobody() -> None:
+    """Such as a manifest: pods without a controller are not its own."""
+    nameless = SelectingWorkload(spec=owning("web", WEB).spec)
+    assert fellows(index(nameless)) == ()

@@ -134,6 +134,14 @@ def test_pods_that_must_leave_their_node_are_spread_too() -> None:
     assert sizes(result) == [1, 1, 1]
 
 
+def test_pods_that_leave_and_pods_that_wait_are_spread_together() -> None:
+    old = machine("old", {"cpu": "8"}, labels={ZONE: "z1"}, deleted=True)
+    bound = app_pods(2, {"cpu": "1"}, node_name="old", status={"phase": "Running", "conditions": ()})
+    waiting = app_pods(2, {"cpu": "1"}, prefix="new")
+    result = plan(node_pool(), old, service("web", {"app": "web"}), bound, waiting, options=APART)
+    assert (left(result), sizes(result)) == ([], [1, 1, 1, 1])
+
+
 def test_virtual_pods_are_spread_too() -> None:
     """SCH-831"""
     virtual = VirtualPods()

@@ -39,7 +39,7 @@ class DefaultSpread:
         """Pods that look the same but have different owners may differ in their selectors."""
         by_fellows: dict[Tests, list[Pod]] = {}
         for pod in group.pods:
-            by_fellows.setdefault(self._fellows.of(pod), []).append(pod)
+            by_fellows.setdefault(self._fellows.of(group.face, pod), []).append(pod)
         for tests, pods in by_fellows.items():
             pod_class = self._class(group.pod_class, pods[0], tests) if tests else group.pod_class
             yield PodGroup(pod_class, group.face, tuple(pods))

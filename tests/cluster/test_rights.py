@@ -49,10 +49,13 @@ _JUSTIFIED: Mapping[Right, str] = {
             "capacitybuffers/status.autoscaling.x-k8s.io": ("patch",),
             "podtemplates": ("get", "list", "watch"),
             "deployments.apps": ("get",),
-            "statefulsets.apps": ("get",),
-            "replicasets.apps": ("get",),
         }.items()
         for verb in verbs
+    },
+    **{
+        Right(verb, resource): "no default spread constraints are configured"
+        for resource in ("statefulsets.apps", "replicasets.apps", "services", "replicationcontrollers")
+        for verb in ("get", "list", "watch")
     },
 }
 #: Whoever may list objects has read them: these give nothing more, and client tools expect them together.

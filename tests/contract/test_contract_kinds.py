@@ -45,6 +45,8 @@ _SPECS: dict[str, dict[str, Any]] = {
     "NodeOverlay": {"spec": {"requirements": []}},
     "CapacityBuffer": {"spec": {"replicas": 1}},
     "StatefulSet": {"spec": {**_WORKLOAD, "serviceName": "web"}},
+    "Service": {"spec": {"selector": _LABELS, "ports": [{"port": 80}]}},
+    "ReplicationController": {"spec": {"replicas": 0, "selector": _LABELS, "template": _TEMPLATE}},
     "PodTemplate": {"template": _TEMPLATE},
     "KWOKNodeClass": {},
 }
@@ -59,6 +61,7 @@ _COUNTED = {
     "NodeOverlay",
     "CapacityBuffer",
     "StatefulSet",
+    "ReplicationController",
     "PodTemplate",
     "KWOKNodeClass",
 }
@@ -78,6 +81,8 @@ _STATUS: dict[str, dict[str, Any]] = {
     "NodeOverlay": {"conditions": []},
     "CapacityBuffer": {"replicas": 1},
     "StatefulSet": {"replicas": 1},
+    "Service": {"loadBalancer": {}},
+    "ReplicationController": {"replicas": 1},
     "KWOKNodeClass": {"conditions": []},
     "Namespace": {"phase": "Active"},
 }

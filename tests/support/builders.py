@@ -33,7 +33,10 @@ from karpenter.api.core import (
     PodStatus,
     PodTemplateSpec,
     PreferredSchedulingTerm,
+    ReplicationController,
     ResourceRequirements,
+    SelectingWorkload,
+    Service,
     StorageClass,
     Taint,
     Toleration,
@@ -287,6 +290,9 @@ def feed(state: ClusterState, objects: Iterable[Wire]) -> ClusterState:
         StorageClass: state.set_storage_class,
         CSINode: state.set_csi_node,
         Namespace: state.set_namespace,
+        Service: state.workloads.set_service,
+        ReplicationController: state.workloads.set_owner,
+        SelectingWorkload: state.workloads.set_owner,
     }
     for item in objects:
         setters[type(item)](item)  # type: ignore[operator]

@@ -348,6 +348,39 @@ class StatefulSet(Wire, frozen=True, kw_only=True):
     status: ReplicatedStatus = ReplicatedStatus()
 
 
+class SelectingSpec(Wire, frozen=True, kw_only=True):
+    """Of a ReplicaSet or StatefulSet only which pods are its own."""
+
+    selector: LabelSelector | None = None
+
+
+class SelectingWorkload(Wire, frozen=True, kw_only=True):
+    """A ReplicaSet or StatefulSet for whoever watches all of them and needs but their selectors."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: SelectingSpec = SelectingSpec()
+
+
+class LabelledSpec(Wire, frozen=True, kw_only=True):
+    """Of a Service or ReplicationController only which pods it selects: those with these labels."""
+
+    selector: Mapping[str, str] | None = None
+
+
+class Service(Wire, frozen=True, kw_only=True):
+    """A Service; without a selector it selects no pods."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: LabelledSpec = LabelledSpec()
+
+
+class ReplicationController(Wire, frozen=True, kw_only=True):
+    """A ReplicationController."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: LabelledSpec = LabelledSpec()
+
+
 class PodTemplate(Wire, frozen=True, kw_only=True):
     """A template of pods that stands alone."""
 

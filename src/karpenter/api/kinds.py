@@ -85,6 +85,13 @@ DAEMON_SET = Kind("apps", "v1", "daemonsets", "DaemonSet", True, core.DaemonSet)
 DEPLOYMENT = Kind("apps", "v1", "deployments", "Deployment", True, core.Deployment)
 REPLICA_SET = Kind("apps", "v1", "replicasets", "ReplicaSet", True, core.ReplicaSet)
 STATEFUL_SET = Kind("apps", "v1", "statefulsets", "StatefulSet", True, core.StatefulSet)
+#: The same two, of which only the selectors are read: for watching all of them. Not among ``KINDS``.
+SELECTING_REPLICA_SET = Kind("apps", "v1", "replicasets", "ReplicaSet", True, core.SelectingWorkload)
+SELECTING_STATEFUL_SET = Kind("apps", "v1", "statefulsets", "StatefulSet", True, core.SelectingWorkload)
+SERVICE = Kind("", "v1", "services", "Service", True, core.Service)
+REPLICATION_CONTROLLER = Kind(
+    "", "v1", "replicationcontrollers", "ReplicationController", True, core.ReplicationController
+)
 POD_TEMPLATE = Kind("", "v1", "podtemplates", "PodTemplate", True, core.PodTemplate)
 POD_DISRUPTION_BUDGET = Kind(
     "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, core.PodDisruptionBudget
@@ -126,6 +133,8 @@ KINDS: dict[tuple[str, str], Kind[Wire]] = {
         DEPLOYMENT,
         REPLICA_SET,
         STATEFUL_SET,
+        SERVICE,
+        REPLICATION_CONTROLLER,
         POD_TEMPLATE,
         POD_DISRUPTION_BUDGET,
         PERSISTENT_VOLUME,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 import typer
 
 if TYPE_CHECKING:
+    from karpenter.api.kinds import Kind
+    from karpenter.api.meta import Wire
     from karpenter.catalog.index import TypeIndex
     from karpenter.cli.inputs import Objects
     from karpenter.cluster import ClusterState
@@ -53,6 +55,13 @@ MinValuesPolicy = Annotated[
     Literal["Strict", "BestEffort"],
     typer.Option(envvar="MIN_VALUES_POLICY", help="Whether minValues may be lowered when out of reach."),
 ]
+SchedulerConfig = Annotated[
+    str,
+    typer.Option(
+        envvar="SCHEDULER_CONFIG",
+        help="Spread constraints that the cluster's scheduler gives pods without any, as YAML or JSON.",
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,18 +99,19 @@ def catalogue(path: str) -> Catalogue:
     return Catalogue(index, time.perf_counter() - begun)
 
 
-def objects(paths: list[str] | None, index: TypeIndex) -> Objects:
+def objects(paths: list[str] | None, index: TypeIndex, options: Options) -> Objects:
     """What the files hold, or without any the cluster of the kubeconfig."""
     from karpenter.cli import inputs
 
-    return inputs.read(paths, index.well_known) if paths else _from_cluster()
+    further = inputs.WORKLOADS if options.default_spread else ()  # only default constraints need these
+    return inputs.read(paths, index.well_known, further) if paths else _from_cluster(further)
 
 
-def _from_cluster() -> Objects:
+def _from_cluster(further: Iterable[Kind[Wire]]) -> Objects:
     from karpenter.cli.live import Unanswered, read
 
     try:
-        return read()
+        return read(further)
     except Unanswered as error:
         stop(str(error), NO_ANSWER)
 
@@ -152,6 +162,10 @@ def state_of(objects: Objects) -> ClusterState:
     for namespace in objects.namespaces:
         state.set_namespace(namespace)
     _add_storage(state, objects)
+    for service in objects.services:
+        state.workloads.set_service(service)
+    for owner in objects.owners:
+        state.workloads.set_owner(owner)
     for pod in objects.pods:
         state.set_pod(pod)
     return state
@@ -168,11 +182,16 @@ def _add_storage(state: ClusterState, objects: Objects) -> None:
         state.set_csi_node(csi_node)
 
 
-def options_of(preferences: str, min_values: str) -> Options:
-    """The decision's settings, by the names users write."""
+def options_of(preferences: str, min_values: str, scheduler_config: str) -> Options:
+    """The decision's settings, as users write them. Ends the command where the scheduler's configuration is wrong."""
+    from karpenter.control.scheduler_config import SchedulerConfigError, parse
     from karpenter.decide.provision import MinValuesPolicy, Options, PreferencePolicy
 
-    return Options(PreferencePolicy(preferences), MinValuesPolicy(min_values))
+    try:
+        spread = parse(scheduler_config).default_constraints
+    except SchedulerConfigError as error:
+        stop(f"--scheduler-config: {error}", WRONG_INPUT)
+    return Options(PreferencePolicy(preferences), MinValuesPolicy(min_values), default_spread=spread)
 
 
 def say_skipped(plan: Plan) -> None:

@@ -32,14 +32,15 @@ def explain(
     skip_invalid: deciding.SkipInvalid = False,
     preference_policy: deciding.PreferencePolicy = "Respect",
     min_values_policy: deciding.MinValuesPolicy = "Strict",
+    scheduler_config: deciding.SchedulerConfig = "",
 ) -> None:
     """Say where a pod would go, or why it stays waiting and what would have to change. Changes nothing."""
     from karpenter.cli.render_explain import answer
 
-    options = deciding.options_of(preference_policy, min_values_policy)
+    options = deciding.options_of(preference_policy, min_values_policy, scheduler_config)
     with deciding.uncollected():
         catalogue = deciding.catalogue(instance_types)
-        objects = deciding.objects(filename, catalogue.index)
+        objects = deciding.objects(filename, catalogue.index, options)
         deciding.complain(objects, skip_invalid=skip_invalid)
         pod = _found(objects, namespace, name)
         plan, _ = deciding.decided(objects, catalogue.index, options)

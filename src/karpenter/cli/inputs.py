@@ -28,6 +28,9 @@ from karpenter.api.core import (
     Pod,
     PodDisruptionBudget,
     PodSpec,
+    ReplicationController,
+    SelectingWorkload,
+    Service,
     StorageClass,
 )
 from karpenter.api.karpenter import NodeClaim, NodePool
@@ -41,7 +44,9 @@ from karpenter.model.schema import Finding
 from karpenter.model.schema import at as member
 
 _Storage = PersistentVolumeClaim | PersistentVolume | StorageClass | CSINode
-Planned = Pod | Node | NodePool | NodeClaim | DaemonSet | PodDisruptionBudget | Namespace | KWOKNodeClass | _Storage
+_Owner = SelectingWorkload | ReplicationController
+_Common = Pod | Node | NodePool | NodeClaim | DaemonSet | PodDisruptionBudget | Namespace | KWOKNodeClass
+Planned = _Common | _Storage | Service | _Owner
 T = TypeVar("T", bound=Wire)
 
 #: What a plan reads. Of node classes only the correctness is looked at: offline, pools do not need theirs.
@@ -59,7 +64,13 @@ _USED = (
     kinds.CSI_NODE,
     kinds.KWOK_NODE_CLASS,
 )
-_BY_NAME: dict[tuple[str, str], Kind[Wire]] = {(kind.api_version, kind.name): kind for kind in _USED}  # type: ignore[misc]
+#: What the selectors of default spread constraints are worked out from: read only where there are such constraints.
+WORKLOADS: tuple[Kind[Wire], ...] = (
+    kinds.SERVICE,  # type: ignore[assignment]
+    kinds.REPLICATION_CONTROLLER,
+    kinds.SELECTING_REPLICA_SET,
+    kinds.SELECTING_STATEFUL_SET,
+)
 _OURS = frozenset({kinds.NODE_POOL.name, kinds.NODE_CLAIM.name, kinds.KWOK_NODE_CLASS.name})
 _UNSCHEDULABLE = Condition(type="PodScheduled", status="False", reason="Unschedulable")
 _READY = Condition(type="Ready", status="True", reason="Assumed")
@@ -83,6 +94,8 @@ class Objects:
     volumes: list[PersistentVolume] = field(default_factory=list)
     storage_classes: list[StorageClass] = field(default_factory=list)
     csi_nodes: list[CSINode] = field(default_factory=list)
+    services: list[Service] = field(default_factory=list)
+    owners: list[_Owner] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
     live: bool = False
@@ -106,6 +119,14 @@ class Objects:
                 self.namespaces.append(obj)
             case PersistentVolumeClaim() | PersistentVolume() | StorageClass() | CSINode():
                 self._add_storage(obj)
+            case Service() | SelectingWorkload() | ReplicationController():
+                self._add_workload(obj)
+
+    def _add_workload(self, obj: Service | _Owner) -> None:
+        if isinstance(obj, Service):
+            self.services.append(obj)
+        else:
+            self.owners.append(obj)
 
     def _add_storage(self, obj: _Storage) -> None:
         match obj:
@@ -164,12 +185,13 @@ class _Object:
     data: bytes | msgspec.Raw
 
 
-def read(paths: Iterable[str], well_known: frozenset[str]) -> Objects:
+def read(paths: Iterable[str], well_known: frozenset[str], further: Iterable[Kind[Wire]] = ()) -> Objects:
     """All objects of files, directories and standard input, ready to be planned for.
 
-    ``well_known`` are the labels the catalogue's types define. What is wrong is left out and has its line in ``problems``.
+    ``well_known`` are the labels the catalogue's types define; ``further`` kinds are read besides those any plan reads. What is
+    wrong is left out and has its line in ``problems``.
     """
-    reader = _Reader(well_known)
+    reader = _Reader(well_known, (*_USED, *further))  # type: ignore[arg-type]
     for document in documents(paths):
         if isinstance(document, Malformed):
             reader.objects.problems.append(document.line)
@@ -187,7 +209,7 @@ def _objects(place: _Place, data: bytes | msgspec.Raw, api_version: str, kind: s
     api_version, kind = head.api_version or api_version, head.kind or kind
     if head.items is None or not kind.endswith("List"):
         name = head.metadata.name or head.metadata.generate_name
-        namespaced = (found := _BY_NAME.get((api_version, kind))) is not None and found.namespaced
+        namespaced = (found := kinds.KINDS.get((api_version, kind))) is not None and found.namespaced
         full = f"{head.metadata.namespace or 'default'}/{name}" if namespaced and name else name
         yield _Object(replace(place, kind=kind, name=full), api_version, kind, data)
         return
@@ -222,16 +244,17 @@ def _text(value: object) -> str:
 class _Reader:
     """Decodes, checks and completes one object after another."""
 
-    def __init__(self, well_known: frozenset[str]) -> None:
+    def __init__(self, well_known: frozenset[str], used: Iterable[Kind[Wire]]) -> None:
         self.objects = Objects()
         self._well_known = well_known
+        self._used = {(kind.api_version, kind.name): kind for kind in used}
         self._generated = 0
 
     def take(self, item: _Object) -> None:
         """Add an object, count it as of no use, or note what is wrong with it."""
-        kind = _BY_NAME.get((item.api_version, item.kind))
+        kind = self._used.get((item.api_version, item.kind))
         if kind is None:
-            misfit = _unknown_kind(item)
+            misfit = _unknown_kind(item, self._used.values())
             if misfit is None:
                 self.objects.skipped[item.kind] += 1
             else:
@@ -297,14 +320,14 @@ def _is_untouched(pod: Pod) -> bool:
     )
 
 
-def _unknown_kind(item: _Object) -> Finding | None:
+def _unknown_kind(item: _Object, used: Iterable[Kind[Wire]]) -> Finding | None:
     """What is wrong with an object that is none of ours, None when it is merely of no use."""
     if not item.kind:
         return Finding("kind", "required", "is missing; expected a Kubernetes object with apiVersion and kind")
     if not item.api_version:
         return Finding("apiVersion", "required", f"is missing; expected the API version of {item.kind}")
     group = item.api_version.rpartition("/")[0]
-    for kind in _USED:
+    for kind in used:
         if kind.name == item.kind and kind.group == group:
             text = f"{item.api_version} is not supported; expected {kind.api_version}"
             return Finding("apiVersion", "version", text)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TypeVar
+from collections.abc import Iterable
+from typing import TypeVar, cast
 
 from karpenter.api import kinds
 from karpenter.api.core import DaemonSet
 from karpenter.api.karpenter import NodePool
 from karpenter.api.kinds import Kind
 from karpenter.api.meta import Wire
-from karpenter.cli.inputs import Objects
+from karpenter.cli.inputs import Objects, Planned
 from karpenter.kube import config, errors
 from karpenter.kube.explain import explain
 from karpenter.kube.protocol import Reader
@@ -24,30 +25,31 @@ class Unanswered(Exception):
     """The cluster could not be read; the text is one line with what to do about it."""
 
 
-def read() -> Objects:
-    """What a plan needs of the cluster the kubeconfig names. Raises ``Unanswered``.
+def read(further: Iterable[Kind[Wire]] = ()) -> Objects:
+    """What a plan needs of the cluster the kubeconfig names; ``further`` kinds besides. Raises ``Unanswered``.
 
     Objects that do not decode are left out and have their line in ``problems``: one bad object stops no plan.
     """
     try:
         connection = config.load()
-        return asyncio.run(_from(connection))
+        return asyncio.run(_from(connection, further))
     except config.ConfigError as error:
         raise Unanswered(" ".join(str(error).split())) from error
     except errors.KubeError as error:
         raise Unanswered(" ".join(explain(error, connection.server).split())) from error
 
 
-async def _from(connection: config.Connection) -> Objects:
+async def _from(connection: config.Connection, further: Iterable[Kind[Wire]]) -> Objects:
     client = config.connect(connection)
     async with client:
-        return await collect(client)
+        return await collect(client, further)
 
 
-async def collect(reader: Reader) -> Objects:
-    """All objects a plan reads. Raises ``errors.KubeError``."""
+async def collect(reader: Reader, further: Iterable[Kind[Wire]] = ()) -> Objects:
+    """All objects a plan reads, and those of ``further`` kinds. Raises ``errors.KubeError``."""
     objects = Objects(live=True)
-    await asyncio.gather(_collect_machines_and_pods(reader, objects), _collect_storage(reader, objects))
+    besides = [_collect(reader, kind, objects) for kind in further]
+    await asyncio.gather(_collect_machines_and_pods(reader, objects), _collect_storage(reader, objects), *besides)
     _drop_unreadable(objects)
     return objects
 
@@ -79,6 +81,11 @@ async def _collect_storage(reader: Reader, objects: Objects) -> None:
         _listed(storage, kinds.STORAGE_CLASS, objects),
         _listed(storage, kinds.CSI_NODE, objects),
     )
+
+
+async def _collect(reader: Reader, kind: Kind[Wire], objects: Objects) -> None:
+    for item in await _listed(reader, kind, objects):
+        objects.add(cast(Planned, item))
 
 
 async def _listed(reader: Reader, kind: Kind[T], objects: Objects) -> list[T]:

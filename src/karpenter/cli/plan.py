@@ -30,14 +30,15 @@ def plan(
     skip_invalid: deciding.SkipInvalid = False,
     preference_policy: deciding.PreferencePolicy = "Respect",
     min_values_policy: deciding.MinValuesPolicy = "Strict",
+    scheduler_config: deciding.SchedulerConfig = "",
 ) -> None:
     """Say which machines would be bought for the pods that wait, and what they cost. Changes nothing."""
     from karpenter.cli.render import Report, Timing
 
-    options = deciding.options_of(preference_policy, min_values_policy)
+    options = deciding.options_of(preference_policy, min_values_policy, scheduler_config)
     with deciding.uncollected():
         catalogue = deciding.catalogue(instance_types)
-        objects = deciding.objects(filename, catalogue.index)
+        objects = deciding.objects(filename, catalogue.index, options)
         deciding.complain(objects, skip_invalid=skip_invalid)
         found, seconds = deciding.decided(objects, catalogue.index, options)
         deciding.say_skipped(found)

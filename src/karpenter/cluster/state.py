@@ -38,6 +38,7 @@ from karpenter.cluster.nodes import NO_USAGE, NodeView, Usage, view
 from karpenter.cluster.snapshot import Daemon, PodGroup, PodKey, Snapshot, age, pod_key
 from karpenter.cluster.terms import Term
 from karpenter.cluster.volumes import VolumeIndex
+from karpenter.cluster.workloads import WorkloadIndex
 from karpenter.model import labels, pods
 from karpenter.model import resources as res
 from karpenter.model.quantity import QuantityError
@@ -75,6 +76,8 @@ class ClusterState:
         self._attachments: dict[str, VolumeAttachment] = {}
         self._attached: dict[str, set[str]] = {}
         self._volumes = VolumeIndex()
+        #: Who serves and owns pods; told by whoever watches that.
+        self.workloads = WorkloadIndex()
         self._marked: set[str] = set()
         self._nominated_until: dict[str, datetime] = {}
         #: Pod uid to the key of the view the latest pass placed it on.
@@ -379,6 +382,7 @@ class ClusterState:
             namespaces=self._namespaces,
             planned=dict(self.planned),
             volumes=self._volumes.picture(),
+            workloads=self.workloads.picture(),
         )
 
     def _groups(self) -> Iterable[PodGroup]:

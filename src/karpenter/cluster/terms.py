@@ -225,10 +225,12 @@ def _spread(
     query = query_of(constraint.label_selector)
     if query is not None:
         query = _with_own(query, constraint.match_label_keys, "In", meta.labels)
+    # A selector without a single test counts nobody in kube-scheduler, where anywhere else it selects everybody.
+    counted = query if query is not None and query.tests else None
     return Term(
         Relation.SPREAD,
         labels.normalise(constraint.topology_key),
-        Whom(frozenset((meta.namespace,)), None, query),
+        Whom(frozenset((meta.namespace,)), None, counted),
         constraint.max_skew,
         constraint.min_domains or 0,
         NodeFilter(

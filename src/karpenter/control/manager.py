@@ -40,6 +40,10 @@ from karpenter.api.kinds import (
     POD,
     POD_DISRUPTION_BUDGET,
     POD_TEMPLATE,
+    REPLICATION_CONTROLLER,
+    SELECTING_REPLICA_SET,
+    SELECTING_STATEFUL_SET,
+    SERVICE,
     STORAGE_CLASS,
     VOLUME_ATTACHMENT,
     Kind,
@@ -58,6 +62,7 @@ from karpenter.control.queue import Singleton, WorkQueue, supervised
 from karpenter.control.settings import Settings
 from karpenter.control.static import StaticPools
 from karpenter.control.volume_events import VolumeEvents
+from karpenter.control.workload_events import WorkloadEvents
 from karpenter.decide.buffers import without_virtual
 from karpenter.decide.plan import Plan
 from karpenter.decide.provision import Options
@@ -161,7 +166,8 @@ class Manager:
         )
         executor = Executor(self.world, nominator, Pace(settings.nomination_window, settings.claims_per_minute))
         reserved = Gate.RESERVED_CAPACITY in settings.gates
-        options = Options(settings.preference_policy, settings.min_values_policy, reserved)
+        default_spread = settings.scheduler_config.default_constraints
+        options = Options(settings.preference_policy, settings.min_values_policy, reserved, default_spread)
         self._claims = self._queue("nodeclaim.lifecycle", self._lifecycle.look, _WORKERS, NODE_CLAIM)
         pace = _eviction_pace(settings)
         evictor = Evictor(self.world, pace, lambda key: self._evictions.add(key))
@@ -180,6 +186,8 @@ class Manager:
         self._overlays = self._watch_overlays(overlaid) if overlaid is not None else None
         self._buffers = self._watch_buffers() if Gate.CAPACITY_BUFFER in settings.gates else None
         self._watch()
+        if default_spread:
+            self._watch_workloads()
 
     def _queue(self, name: str, look: Look[str], workers: int, kind: Kind[T]) -> WorkQueue:
         return WorkQueue(name, look, workers, cast(AnyKind, kind), self.metrics)
@@ -298,6 +306,14 @@ class Manager:
         self._informer(CSI_NODE, volumes.on_csi_node, storage)
         for kind in self.world.provider.node_class_kinds:
             self._informer(kind, self._on_node_class(kind))
+
+    def _watch_workloads(self) -> None:
+        """What the selectors of default constraints are worked out from; nobody else asks."""
+        told = WorkloadEvents(self.state.workloads)
+        self._informer(SERVICE, told.on_service)
+        self._informer(REPLICATION_CONTROLLER, told.on_owner)
+        self._informer(SELECTING_REPLICA_SET, told.on_owner)
+        self._informer(SELECTING_STATEFUL_SET, told.on_owner)
 
     def _watch_overlays(self, provider: OverlaidProvider) -> Overlays:
         informer = self._informer(NODE_OVERLAY, lambda old, new: found.overlay(old, new))

@@ -16,9 +16,10 @@ from karpenter.catalog.types import InstanceType
 from karpenter.cluster.snapshot import Snapshot
 from karpenter.control.batcher import Batcher
 from karpenter.control.queue import Singleton
+from karpenter.control.wishes import Wishes
 from karpenter.decide.buffers import without_virtual
 from karpenter.decide.plan import Plan
-from karpenter.decide.provision import Options, provision
+from karpenter.decide.provision import Options, PreferencePolicy, provision
 from karpenter.model import labels
 from karpenter.providers.contract import ProviderError
 from karpenter.providers.overlaid import AwaitingOverlays
@@ -85,6 +86,7 @@ class Provisioner:
         self._executor = executor
         self._options = options
         self._indexes = Indexes(world)
+        self._wishes = Wishes()
         self.last_plan = Plan()
         self._retry_seconds = _FIRST_RETRY_SECONDS
         self._retry_at: asyncio.TimerHandle | None = None
@@ -113,6 +115,8 @@ class Provisioner:
         snapshot = self._world.virtual.into(self._world.state.snapshot())
         waiting = sum(len(group.pods) for group in snapshot.groups)
         _log.debug("computing scheduling decision for provisionable pod(s)", **{"pending-pods": waiting})
+        if self._options.preferences is PreferencePolicy.RESPECT:
+            self._wishes.hear(snapshot.groups, self._world.clock.now())
         plan = provision(snapshot, indexes, self._world.clock.now(), self._options)
         seconds = time.perf_counter() - started
         self._world.metrics.scheduler_scheduling_duration_seconds.labels(controller="provisioner").observe(seconds)

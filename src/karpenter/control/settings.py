@@ -87,7 +87,7 @@ class Settings:
     )
     ignore_dra_requests: bool = setting(kinds.SWITCH, "true", "Whether pods that claim devices are left alone.")
     scheduler_config: SchedulerConfig = setting(
-        kinds.SCHEDULER, "", "Default spread constraints of the cluster's scheduler, as YAML or JSON."
+        kinds.SCHEDULER, "", "Spread constraints that the cluster's scheduler gives pods without any, as YAML or JSON."
     )
     feature_gates: FeatureGates = setting(
         kinds.GATES, "", "Functions to switch, such as NodeRepair=true,ReservedCapacity=false."
@@ -183,8 +183,6 @@ def _without_effect(settings: Settings, environment: Mapping[str, str]) -> Itera
         yield "--karpenter-service: there is no webhook any more"
     if not settings.ignore_dra_requests:
         yield "--ignore-dra-requests: devices are not allocated yet, so pods that claim them are left alone all the same"
-    if settings.scheduler_config.default_constraints:
-        yield f"--scheduler-config: not built yet, so pods are not spread by default ({settings.scheduler_config})"
     yield from settings.feature_gates.remarks()
     for name in _IGNORED_VARIABLES:
         if environment.get(name):

@@ -32,8 +32,13 @@ class Pattern:
 
 
 def of_constraint(pod: Pod, constraint: TopologySpreadConstraint) -> Pattern:
-    """The pods a spread constraint of this pod counts: its own namespace, none that are terminating."""
+    """The pods a spread constraint of this pod counts: its own namespace, none that are terminating.
+
+    An empty selector counts nobody here, like a missing one.
+    """
     selector = _with_own_values(pod, constraint.label_selector, constraint.match_label_keys, "In")
+    if selector == LabelSelector():
+        selector = None
     return _pattern(selector, frozenset((pod.metadata.namespace,)), None, counts_terminating=False)
 
 

@@ -222,14 +222,11 @@ def test_what_has_no_effect_is_said_with_its_consequence() -> None:
         "IGNORE_DRA_REQUESTS": "false",
         "FEATURE_GATES": "NodeRepair=true,NodeRepiar=true",
         "KUBERNETES_MIN_VERSION": "1.19.0-0",
-        "SCHEDULER_CONFIG": "podTopologySpread: {defaultConstraints: "
-        "[{maxSkew: 1, topologyKey: a, whenUnsatisfiable: ScheduleAnyway}]}",
     }
     said = without_effect(resolve({}, environment), environment)
     assert [line.partition(":")[0] for line in said] == [
         "--karpenter-service",
         "--ignore-dra-requests",
-        "--scheduler-config",
         "feature gate NodeRepair",
         "feature gate NodeRepiar",
         "KUBERNETES_MIN_VERSION",

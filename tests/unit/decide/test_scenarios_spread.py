@@ -406,15 +406,32 @@ def test_each_revision_is_spread_for_itself(key: str, expected: list[int]) -> No
         LabelSelector(match_expressions=(LabelSelectorRequirement(key="app", operator="In", values=("web", "x")),)),
         LabelSelector(match_expressions=(LabelSelectorRequirement(key="app", operator="Exists"),)),
         LabelSelector(match_expressions=(LabelSelectorRequirement(key="app", operator="NotIn", values=("x",)),)),
-        LabelSelector(),
     ],
-    ids=["in", "exists", "not-in", "empty"],
+    ids=["in", "exists", "not-in"],
 )
 def test_selectors_may_be_expressions(selector: LabelSelector) -> None:
-    """An empty selector selects everybody, unlike a missing one (SCH-483)."""
+    """SCH-483"""
     cluster = Growing(node_pool())
     cluster.batch(app_pods(3, spread=[even(HOST, selector=selector)]))
     assert cluster.per_node() == [1, 1, 1]
+
+
+def test_an_empty_selector_counts_nobody() -> None:
+    """Unlike SCH-483: kube-scheduler counts no pod for a selector without a test, so nothing is ever uneven."""
+    cluster = Growing(node_pool())
+    result = cluster.batch(app_pods(4, spread=[even(HOST, selector=LabelSelector()), even(selector=LabelSelector())]))
+    assert (left(result), cluster.per_node()) == ([], [4])
+
+
+def test_an_empty_selector_counts_the_pods_of_the_same_revision() -> None:
+    """A label the pod has makes a test of its own; one it lacks does not."""
+    revised = [even(selector=LabelSelector(), match_label_keys=("rev",))]
+    cluster = Growing(node_pool())
+    cluster.batch(app_pods(3, spread=revised, own={"rev": "1"}))
+    assert sorted(cluster.counts().values()) == [1, 1, 1]
+    unrevised = Growing(node_pool())
+    unrevised.batch(app_pods(3, spread=revised))
+    assert sorted(unrevised.counts().values()) == [3]
 
 
 def test_two_apps_with_one_selector_are_counted_together() -> None:

@@ -208,6 +208,10 @@ class TestSpread:
         on.put(ask(pod("another", "3")), "b")
         assert where(on, web("one", spread(ZONE))) == "a"
 
+    def test_an_empty_selector_counts_nobody(self) -> None:
+        on = board(node("a", zone="a"), a=web("one"))
+        assert where(on, web("two", spread(ZONE, min_domains=2, label_selector=LabelSelector()))) == "a"
+
     def test_a_node_without_the_label_is_refused(self) -> None:
         bare = node("n")
         bare = msgspec.structs.replace(bare, metadata=msgspec.structs.replace(bare.metadata, labels={}))

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
-from karpenter.api.core import Pod
+from karpenter.api.core import Pod, TopologySpreadConstraint
 from karpenter.catalog.index import TypeIndex
 from karpenter.cluster.classes import PodClass
 from karpenter.cluster.snapshot import PodGroup, PodKey, Snapshot, age, pod_key
@@ -27,6 +27,7 @@ from karpenter.cluster.volumes import NO_VOLUMES, Mounted, PodVolumes
 from karpenter.decide.plan import PlacedPods, Plan, UnplacedPod
 from karpenter.decide.provision import eligible, templates
 from karpenter.decide.provision.company import Companies, Constraint, Scene
+from karpenter.decide.provision.defaults import DefaultSpread
 from karpenter.decide.provision.effective_zones import effective_zones
 from karpenter.decide.provision.existing import Field, machines
 from karpenter.decide.provision.explaining import Explaining, Scenery
@@ -56,12 +57,13 @@ class MinValuesPolicy(StrEnum):
 
 @dataclass(frozen=True)
 class Options:
-    """Settings a decision depends on."""
+    """Settings a decision depends on. ``default_spread``: constraints of pods that have none, without selectors (SCH-830)."""
 
     preferences: PreferencePolicy = PreferencePolicy.RESPECT
     min_values: MinValuesPolicy = MinValuesPolicy.STRICT
     #: Whether units of reservations are counted (gate ReservedCapacity); else reserved offerings are like any other.
     reserved: bool = True
+    default_spread: tuple[TopologySpreadConstraint, ...] = ()
 
 
 def provision(
@@ -126,14 +128,19 @@ class _Decision:
         self._market = Market(self._templates, self._limits, self._units, strict=self._strict)
         scenery = Scenery(snapshot, indexes, self._templates, self._skipped, daemons, self._field, self._strict)
         self._explaining = Explaining(scenery)
+        self._default_spread = DefaultSpread(options.default_spread, snapshot.workloads)
         self._unplaced: list[UnplacedPod] = []
 
     def plan(self) -> Plan:
         leaving, unreadable = eligible.grouped(eligible.leaving(self._snapshot, self._now))
         self._unplaced += [UnplacedPod(pod, (reason,)) for pod, reason in unreadable]
-        moving = self._served(leaving, eligible.objections_to_moving, eligible.volume_faults_of_moving)
+        moving = self._served(
+            self._default_spread.into(leaving), eligible.objections_to_moving, eligible.volume_faults_of_moving
+        )
         waiting = self._served(
-            self._waiting(), lambda found: eligible.objections(found, self._well_known), eligible.volume_faults
+            self._default_spread.into(self._waiting()),
+            lambda found: eligible.objections(found, self._well_known),
+            eligible.volume_faults,
         )
         scene = Scene(self._snapshot, ((group.pod_class, group.pods) for group in leaving))
         kins = self._kins((*waiting, *moving), scene)

@@ -12,8 +12,10 @@ from karpenter.api.kinds import Kind
 from karpenter.api.meta import Wire
 
 _VOLUMES = {"PersistentVolume", "PersistentVolumeClaim", "VolumeAttachment"}
-_STATUS_WITHOUT_FIELD = {"Namespace", "DaemonSet", "CustomResourceDefinition"} | _VOLUMES
-_WITHOUT_GENERATION = {"Node", "Namespace", "ConfigMap", "Event", "Lease", "StorageClass", "CSINode"} | _VOLUMES
+_SELECTING = {"Service", "ReplicationController"}
+_STATUS_WITHOUT_FIELD = {"Namespace", "DaemonSet", "CustomResourceDefinition"} | _VOLUMES | _SELECTING
+_UNVERSIONED = {"Node", "Namespace", "ConfigMap", "Event", "Lease", "StorageClass", "CSINode", "Service"}
+_WITHOUT_GENERATION = _UNVERSIONED | _VOLUMES
 _SCALABLE = {"Deployment", "ReplicaSet", "StatefulSet", "NodePool"}
 _SHORT_NAMES = {
     "Pod": ("po",),
@@ -25,6 +27,8 @@ _SHORT_NAMES = {
     "Deployment": ("deploy",),
     "ReplicaSet": ("rs",),
     "StatefulSet": ("sts",),
+    "Service": ("svc",),
+    "ReplicationController": ("rc",),
     "PodDisruptionBudget": ("pdb",),
     "PersistentVolumeClaim": ("pvc",),
     "PersistentVolume": ("pv",),
@@ -36,6 +40,7 @@ _SHORT_NAMES = {
     "EC2NodeClass": ("ec2nc", "ec2ncs"),
     "KWOKNodeClass": ("kwoknc", "kwokncs"),
 }
+_ALL = {"Pod", "DaemonSet", "Deployment", "ReplicaSet"} | _SELECTING
 _CATEGORIES = {"autoscaling.x-k8s.io": ("autoscaling",)}
 
 
@@ -70,7 +75,7 @@ class Resource:
     def categories(self) -> tuple[str, ...]:
         """Groups of kinds the command line can ask for at once (API-001 ff.)."""
         if not self.custom:
-            return ("all",) if self.kind.name in {"Pod", "DaemonSet", "Deployment", "ReplicaSet"} else ()
+            return ("all",) if self.kind.name in _ALL else ()
         return _CATEGORIES.get(self.kind.group, ("karpenter",))
 
 

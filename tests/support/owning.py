@@ -1,0 +1,39 @@
+"""Short words for what selects pods: Services, and the controllers that own them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from karpenter.api.core import LabelledSpec, ReplicationController, SelectingSpec, SelectingWorkload, Service
+from karpenter.api.meta import LabelSelector, LabelSelectorRequirement, ObjectMeta, OwnerReference
+from karpenter.cluster.workloads import Tests
+
+
+def service(name: str, selector: Mapping[str, str] | None, namespace: str = "default") -> Service:
+    return Service(metadata=ObjectMeta(name=name, namespace=namespace), spec=LabelledSpec(selector=selector))
+
+
+def replication_controller(name: str, selector: Mapping[str, str]) -> ReplicationController:
+    meta = ObjectMeta(name=name, namespace="default", uid=f"uid-{name}")
+    return ReplicationController(metadata=meta, spec=LabelledSpec(selector=selector))
+
+
+def owning(name: str, selector: LabelSelector | None) -> SelectingWorkload:
+    """A ReplicaSet or StatefulSet."""
+    return SelectingWorkload(
+        metadata=ObjectMeta(name=name, namespace="default", uid=f"uid-{name}"), spec=SelectingSpec(selector=selector)
+    )
+
+
+def owned_by(name: str, kind: str = "ReplicaSet", *, controller: bool = True) -> tuple[OwnerReference, ...]:
+    version = "v1" if kind == "ReplicationController" else "apps/v1"
+    return (OwnerReference(api_version=version, kind=kind, name=name, uid=f"uid-{name}", controller=controller),)
+
+
+def asking(key: str, operator: str, *values: str) -> LabelSelectorRequirement:
+    return LabelSelectorRequirement(key=key, operator=operator, values=values)
+
+
+def equal(**values: str) -> Tests:
+    """Labels that must have these values."""
+    return tuple(asking(key, "In", value) for key, value in sorted(values.items()))

@@ -1,0 +1,85 @@
+"""``karpenter plan`` with the spread constraints that a scheduler gives pods without any (SCH §29)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from karpenter.cli.inputs import WORKLOADS
+from karpenter.cli.live import collect
+from karpenter.kube.memory import MemoryKube, MemoryServer
+from karpenter.model.clock import SystemClock
+from support.cli_words import Json, Plan, pod, pool
+
+Written = Callable[..., Path]
+CONFIG = (
+    "podTopologySpread: {defaultConstraints: "
+    "[{maxSkew: 1, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: DoNotSchedule}]}"
+)
+LABELS = {"app": "web"}
+SERVICE: Json = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {"selector": LABELS}}
+
+
+def workload(kind: str, version: str = "apps/v1") -> Json:
+    selector: Json = LABELS if kind == "ReplicationController" else {"matchLabels": LABELS}  # type: ignore[assignment]
+    return {
+        "apiVersion": version,
+        "kind": kind,
+        "metadata": {"name": "web", "uid": "u-1"},
+        "spec": {"selector": selector, "template": {"spec": {"containers": "left unread"}}},
+    }
+
+
+def web(number: int, kind: str = "ReplicaSet") -> Json:
+    owner = {"apiVersion": "apps/v1", "kind": kind, "name": "web", "uid": "u-1", "controller": True}
+    return {**pod(), "metadata": {"name": f"web-{number}", "labels": LABELS, "ownerReferences": [owner]}}
+
+
+def machines(plan: Plan, *arguments: str | Path) -> int:
+    result = plan(*arguments, "-o", "json")
+    assert result.exit_code == 0, result.stderr
+    return len(json.loads(result.stdout)["nodeClaims"])
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        SERVICE,
+        workload("ReplicaSet"),
+        workload("StatefulSet"),
+        workload("ReplicationController", "v1"),
+    ],
+    ids=lambda known: str(known["kind"]),
+)
+def test_pods_that_belong_together_are_spread(plan: Plan, written: Written, known: Json) -> None:
+    """S-220"""
+    file = written("all.json", pool(), known, web(1), web(2))
+    assert machines(plan, "-f", file, "--scheduler-config", CONFIG) == 2
+
+
+def test_without_the_setting_these_kinds_are_of_no_use(plan: Plan, written: Written) -> None:
+    result = plan("-f", written("all.json", pool(), SERVICE, workload("StatefulSet"), web(1), web(2)), "-o", "json")
+    assert len(json.loads(result.stdout)["nodeClaims"]) == 1
+    assert "skipped 2 objects of kinds a plan has no use for: Service 1, StatefulSet 1" in result.stderr
+
+
+def test_a_bad_configuration_is_refused(plan: Plan, written: Written) -> None:
+    """SCH-830"""
+    result = plan("-f", written("all.json", pool()), "--scheduler-config", "a: 1")
+    assert (result.exit_code, result.stderr) == (2, "--scheduler-config: Object contains unknown field `a`\n")
+
+
+async def test_a_cluster_is_asked_for_them_only_where_they_are_needed() -> None:
+    server = MemoryServer(SystemClock())
+    named = [
+        {**item, "metadata": {"name": "web", "namespace": "default"}} for item in (SERVICE, workload("ReplicaSet"))
+    ]
+    server.load(named)
+    kube = MemoryKube(server)
+    found = await collect(kube, WORKLOADS)
+    assert ([item.metadata.name for item in found.services], len(found.owners)) == (["web"], 1)
+    unasked = await collect(kube)
+    assert (unasked.services, unasked.owners) == ([], [])

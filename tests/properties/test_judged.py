@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import HealthCheck, event, given, settings
-from hypothesis import strategies as st
 
 from karpenter.decide.plan import Plan, UnplacedPod
 from karpenter.decide.provision import provision
@@ -96,16 +95,3 @@ def test_nonsense_never_raises(cluster: Cluster) -> None:
 @given(clusters(odd_pods()))
 def test_nonsense_never_raises_in_a_long_series(cluster: Cluster) -> None:
     hold(cluster)
-
-
-@settings(max_examples=60, derandomize=True, deadline=None, suppress_health_check=_QUIET)
-@given(clusters(), st.randoms(use_true_random=False))
-def test_the_plan_does_not_depend_on_the_order_of_anything(cluster: Cluster, draw: object) -> None:
-    """SCH-862: the same cluster told in another order gives the same plan, as neighbours are counted, not met."""
-    objects = cluster.objects()
-    draw.shuffle(objects)  # type: ignore[attr-defined]
-    first, second = (
-        provision(snapshot(told), indexes(cluster.pools, cluster.types), NOW) for told in (cluster.objects(), objects)
-    )
-    assert [repr(item) for item in first.claims] == [repr(item) for item in second.claims]
-    assert first.existing == second.existing

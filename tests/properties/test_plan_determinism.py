@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from karpenter.decide.plan import Plan
 from karpenter.model import labels
 from support.builders import claim, machine, node_pool, plan, pod, pods, replaced, wanted, where
+from support.clusters import Cluster, clusters
 from support.judge import World
 from support.shapes import inc
 from support.worlds import worlds
@@ -83,6 +84,18 @@ def test_the_plan_does_not_depend_on_the_order_of_anything(world: World, seed: i
     """SCH-862: ties are broken by rule, never by arrival."""
     objects, types = list(world.objects()), list(world.types)
     first = digest(plan(objects, types=types))
+    Random(seed).shuffle(objects)
+    Random(seed).shuffle(types)
+    assert digest(plan(objects, types=types)) == first
+
+
+@settings(max_examples=80, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+@given(clusters(), st.integers(0, 2**32))
+def test_nor_does_it_where_pods_look_at_each_other(cluster: Cluster, seed: int) -> None:
+    """SCH-862: told twice, or in another order, the same cluster gives the same plan with the same reasons."""
+    objects, types = cluster.objects(), list(cluster.types)
+    first = digest(plan(objects, types=types))
+    assert digest(plan(objects, types=types)) == first
     Random(seed).shuffle(objects)
     Random(seed).shuffle(types)
     assert digest(plan(objects, types=types)) == first

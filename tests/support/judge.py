@@ -329,8 +329,8 @@ def sites(world: World, plan: Plan) -> list[Site]:
         found.append(Site(key, (machine,), bound, placed.get(key, ()), leaving))
     for claim in world.claims:
         if not claim.status.provider_id or claim.status.provider_id in claim_of:
-            own = (_launched(world, claim),) if claim.status.provider_id else tuple(forms_of_claim(world, claim))
             leaving = claim.metadata.deletion_timestamp is not None
+            own = () if leaving else _on_its_way(world, claim)
             found.append(Site(claim.metadata.name, own, (), placed.get(claim.metadata.name, ()), leaving))
     return [
         *found,
@@ -339,6 +339,10 @@ def sites(world: World, plan: Plan) -> list[Site]:
             for item in plan.claims
         ),
     ]
+
+
+def _on_its_way(world: World, claim: NodeClaim) -> tuple[Machine, ...]:
+    return (_launched(world, claim),) if claim.status.provider_id else tuple(forms_of_claim(world, claim))
 
 
 def _launched(world: World, claim: NodeClaim) -> Machine:
@@ -596,18 +600,32 @@ def room(world: World, plan: Plan, pod: Pod) -> str | None:
     """
     found = sites(world, plan)
     everybody = [pod, *(other for site in found for other in (*site.bound, *site.planned))]
+    asking = [*everybody, *(item.pod for item in plan.unplaced)]
     choices = list(scenes(found, everybody))
     universe = _universe(world, everybody)
     for site in found:
-        if not site.leaving and site.key not in {item.name for item in plan.claims} and _holds(world, site, pod):
+        theirs = site.leaving or site.key in {item.name for item in plan.claims} or _is_open(site, asking)
+        if not theirs and _holds(world, site, pod):
             places = [(choice, form) for choice in choices for other, form in choice if other is site]
             if all(not _objections(world, choice, universe, pod, form) for choice, form in places):
                 return f"machine {site.key}"
     for pool, own in _fresh(world, plan, pod):
         fit = [form for form in own if all(not _objections(world, choice, universe, pod, form) for choice in choices)]
-        if fit and not any(lacking_values(pool, fit)):
-            return f"{fit[0].type} of pool {pool.metadata.name} as {dict(fit[0].labels)}"
+        for form in fit:
+            alike = [other for other in fit if _told(other, asking) == _told(form, asking)]
+            if not any(lacking_values(pool, alike)):
+                return f"{form.type} of pool {pool.metadata.name} as {dict(form.labels)}"
     return None
+
+
+def _is_open(site: Site, pods: Sequence[Pod]) -> bool:
+    """Whether the machine may still get different values of labels somebody looks at: then nobody has to guess which."""
+    return len({_told(form, pods) for form in site.forms}) > 1
+
+
+def _told(form: Machine, pods: Iterable[Pod]) -> tuple[str | None, ...]:
+    """The domains of a machine; whoever looks at them is sent to one of each key, where minValues have to hold, too."""
+    return tuple(form.labels.get(key) for key in sorted(_telling(pods) - {HOST}))
 
 
 def _holds(world: World, site: Site, pod: Pod) -> bool:

@@ -6,17 +6,18 @@ states itself and which mean it: the former decide where it may go, the latter h
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from karpenter.api.core import Node, Pod
+from karpenter.api.core import Pod, Taint
 from karpenter.cluster.classes import PodClass
 from karpenter.cluster.faces import Counts, Face, face_of
+from karpenter.cluster.nodes import NodeView
 from karpenter.cluster.snapshot import Snapshot
 from karpenter.cluster.terms import NodeFilter, Relation, Term
 from karpenter.model import labels, taints
-from karpenter.model.requirements import Requirements, compatible, from_labels
+from karpenter.model.requirements import Op, Requirements, compatible
 
 _STRICT: frozenset[str] = frozenset()
 
@@ -25,7 +26,8 @@ class Scene:
     """The bound pods as constraints see them, less those that are about to move (SCH-487)."""
 
     def __init__(self, snapshot: Snapshot, moving: Iterable[tuple[PodClass, Iterable[Pod]]]) -> None:
-        self._nodes = {view.node.metadata.name: view.node for view in snapshot.nodes if view.node is not None}
+        self._views = snapshot.nodes
+        self._nodes = {view.node.metadata.name: view for view in snapshot.nodes if view.node is not None}
         self._namespaces = snapshot.namespaces
         self._away: dict[tuple[Face | Term, str], int] = {}
         for pod_class, pods in moving:
@@ -76,35 +78,61 @@ class Scene:
 
     def _gather(self, term: Term, what: Face | Term, counts: Counts, found: dict[str, int]) -> None:
         for name, number in counts.items():
-            node = self._nodes.get(name)
-            domain = _domain(term.key, node) if node is not None else ""
+            view = self._nodes.get(name)
+            domain = _domain(term.key, view) if view is not None else ""
             number -= self._away.get((what, name), 0)
-            if node is not None and domain and number > 0 and counts_on(term.counted, node):
+            if view is not None and domain and number > 0 and counts_on(term.counted, view):
                 found[domain] = found.get(domain, 0) + number
 
     def values(self, key: str, counted: NodeFilter | None) -> frozenset[str]:
-        """Values a label has on nodes whose pods count."""
-        found = (_domain(key, node) for node in self._nodes.values() if counts_on(counted, node))
-        return frozenset(filter(None, found))
+        """Values a label has on machines whose pods count, or is sure to get on those that are on their way."""
+        there = (view for view in self._views if view.node is not None or not view.leaving)
+        return frozenset(filter(None, (_domain(key, view) for view in there if counts_on(counted, view))))
 
 
-def _domain(key: str, node: Node) -> str:
-    """The domain a node is of: hosts are called by their Node's name."""
-    return node.metadata.name if key == labels.HOSTNAME else node.metadata.labels.get(key, "")
+def _domain(key: str, view: NodeView) -> str:
+    """The domain a machine is of: hosts are called by their Node's name. Empty where it has none, or none that is settled."""
+    if key == labels.HOSTNAME:
+        return view.node.metadata.name if view.node is not None else view.name
+    held = view.offers.get(key)
+    return next(iter(held.values)) if held is not None and held.operator is Op.IN and len(held.values) == 1 else ""
 
 
-def counts_on(counted: NodeFilter | None, node: Node) -> bool:
-    """Whether a constraint counts the pods of a node, by its raw labels and taints (SCH-482)."""
+def counts_on(counted: NodeFilter | None, view: NodeView) -> bool:
+    """Whether a constraint counts the pods of a machine, by its labels and the taints that will stay (SCH-482)."""
     if counted is None:
         return True
-    if any(not _domain(key, node) for key in counted.keys):
-        return False
-    if counted.tolerations is not None and taints.untolerated(node.spec.taints, counted.tolerations):
+    if any(not _domain(key, view) for key in counted.keys) or not tolerated(counted, view.taints):
         return False
     if counted.alternatives is None or any(not alternative for alternative in counted.alternatives):
         return True
-    offered = from_labels(node.metadata.labels)
-    return any(compatible(offered, alternative, _STRICT) for alternative in counted.alternatives)
+    return any(compatible(view.offers, alternative, _STRICT) for alternative in counted.alternatives)
+
+
+def tolerated(counted: NodeFilter, own_taints: Iterable[Taint]) -> bool:
+    """Whether the taints of a machine leave its pods counted; what merely asks to stay away plays no part."""
+    if counted.tolerations is None:
+        return True
+    hard = (taint for taint in own_taints if taint.effect != "PreferNoSchedule")
+    return not taints.untolerated(hard, counted.tolerations)
+
+
+def counts_to_come(
+    counted: NodeFilter | None, offered: Requirements, own_taints: Iterable[Taint], has: Callable[[str], object]
+) -> bool:
+    """Whether a constraint counts the pods of a machine yet to come that offers this (with the allowance, SCH-541 Beyond).
+
+    ``has`` says whether it will have a label.
+    """
+    if counted is None:
+        return True
+    if not tolerated(counted, own_taints):
+        return False
+    if not all(key == labels.HOSTNAME or has(key) for key in counted.keys):
+        return False
+    return counted.alternatives is None or any(
+        compatible(offered, alternative, labels.WELL_KNOWN) for alternative in counted.alternatives
+    )
 
 
 class Constraint:
@@ -134,13 +162,6 @@ class Constraint:
     def owners(self) -> Mapping[str, int]:
         """Bound pods that repel by it, by domain."""
         return self._scene.owners(self.term)
-
-    def counts_at(self, requirements: Requirements, well_known: frozenset[str]) -> bool:
-        """Whether it counts a pod on a machine yet to come that offers this (with the allowance, SCH-541 Beyond)."""
-        counted = self.term.counted
-        if counted is None or counted.alternatives is None:
-            return True
-        return any(compatible(requirements, alternative, well_known) for alternative in counted.alternatives)
 
 
 @dataclass(frozen=True, eq=False)

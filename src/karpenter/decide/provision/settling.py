@@ -21,14 +21,13 @@ from karpenter.cluster.snapshot import PodKey, age
 from karpenter.cluster.terms import Relation
 from karpenter.cluster.volumes import Mounted
 from karpenter.decide.obstacles import Blocked, Confined
-from karpenter.decide.provision.company import Company, Constraint, counts_on
+from karpenter.decide.provision.company import Company, Constraint, counts_on, counts_to_come
 from karpenter.decide.provision.existing import OPEN, Field, Guest, Machine, MachineSet
 from karpenter.decide.provision.hosting import Rules, Seats, rules_of
 from karpenter.decide.provision.market import Market
 from karpenter.decide.provision.packing import Demand, Option
 from karpenter.decide.provision.topology import Asking, Cell, Domains, Ledger, asking_of, pins
 from karpenter.decide.provision.variants import Variant
-from karpenter.model import labels
 from karpenter.model import resources as res
 
 #: Combinations of values looked at for a kin that several topology keys have to do with.
@@ -559,8 +558,11 @@ class _Cells:
                 break
             options = options_of[cell]
             count = self._settling.ask(self._step, cell, options, pods, len(pods) if self._step.in_bulk else 1)
-            offered = options[0].requirements
-            self._record(cell, [c for c in self._asking.met if c.counts_at(offered, labels.WELL_KNOWN)], count)
+            offered, pool = options[0].requirements, options[0].template
+            counting = [
+                c for c in self._asking.met if counts_to_come(c.term.counted, offered, pool.taints, pool.values)
+            ]
+            self._record(cell, counting, count)
             asked += count
         return asked > 0
 
@@ -584,10 +586,11 @@ class _Cells:
         return self._ledger.crowding(self._asking, cell)
 
     def _counting_on(self, machine: Machine) -> list[Constraint]:
-        node = machine.view.node
-        if node is None:
-            return [c for c in self._asking.met if c.counts_at(machine.view.offers, labels.WELL_KNOWN)]
-        return [c for c in self._asking.met if counts_on(c.term.counted, node)]
+        view = machine.view
+        if not view.launched:
+            has = machine.value
+            return [c for c in self._asking.met if counts_to_come(c.term.counted, view.offers, view.taints, has)]
+        return [c for c in self._asking.met if counts_on(c.term.counted, view)]
 
     def _record(self, cell: Cell, counting: Iterable[Constraint], number: int) -> None:
         self._ledger.record(self._asking, cell, counting, number)

@@ -13,9 +13,9 @@ from functools import cached_property
 
 from karpenter.catalog.index import TypeIndex, TypeSet
 from karpenter.cluster.terms import NodeFilter, Relation, Term
-from karpenter.decide.provision.company import Company, Constraint, Scene
+from karpenter.decide.provision.company import Company, Constraint, Scene, tolerated
 from karpenter.decide.provision.templates import Template
-from karpenter.model import labels, taints
+from karpenter.model import labels
 from karpenter.model.requirements import Op, Requirement, Requirements, compatible
 
 #: A value for each key that matters to a kin, in the order of its keys; None: the node lacks the label.
@@ -62,7 +62,7 @@ class Domains:
 
     def _offered(self, template: Template, key: str, counted: NodeFilter) -> frozenset[str]:
         """The domains in which a pool could have machines that a constraint counts."""
-        if counted.tolerations is not None and taints.untolerated(template.taints, counted.tolerations):
+        if not tolerated(counted, template.taints):
             return frozenset()
         if not all(key == labels.HOSTNAME or template.values(key) for key in counted.keys):
             return frozenset()

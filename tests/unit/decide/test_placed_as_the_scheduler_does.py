@@ -1,0 +1,75 @@
+"""Single findings of the long series: plans that kube-scheduler would not have bound, and places that were overlooked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from karpenter.catalog.types import InstanceType
+from karpenter.decide.provision import provision
+from karpenter.model import labels
+from support.builders import (
+    ANY_CAPACITY,
+    NOW,
+    claim,
+    existing,
+    flatten,
+    indexes,
+    left,
+    machine,
+    node_pool,
+    plan,
+    pod,
+    pool_taint,
+    snapshot,
+    taint,
+    tolerating,
+    wanted,
+)
+from support.judge import problems, seen
+from support.relations import app_pods, even
+from support.shapes import STD, offering, shape
+
+_SOLD_OUT = (shape("t", {"cpu": 4, "memory": "8Gi", "pods": 10}, [offering("on-demand", "z1", 1.0, available=False)]),)
+
+
+def unlawful(*objects: object, types: Sequence[InstanceType] = STD) -> list[str]:
+    """What kube-scheduler would object to in the plan for these objects."""
+    found = flatten(objects)
+    shown, known = snapshot(found), indexes(found, types)
+    return problems(seen(shown, dict.fromkeys(known, types)), provision(shown, known, NOW))
+
+
+def coming() -> list[object]:
+    """A pool that has nothing to sell any more, and a claim of it on its way to the first zone."""
+    return [node_pool(), claim("c", None, [ANY_CAPACITY, wanted(labels.ZONE, "In", "z1")])]
+
+
+def test_a_claim_on_its_way_takes_pods_even_if_its_pool_sells_nothing_more() -> None:
+    result = plan(coming(), pod("p", {"cpu": "1"}), types=_SOLD_OUT)
+    assert (left(result), existing(result)) == ([], {"c": 1})
+
+
+def test_the_zone_of_a_claim_on_its_way_is_a_domain_to_spread_over() -> None:
+    result = plan(coming(), app_pods(1, {"cpu": "1"}, spread=[even()]), types=_SOLD_OUT)
+    assert (left(result), existing(result)) == ([], {"c": 1})
+
+
+def test_pods_on_dedicated_machines_to_come_do_not_count_for_those_who_honour_taints() -> None:
+    """``nodeTaintsPolicy: Honor`` (SCH-482)."""
+    pools = [node_pool(), node_pool("own", template={"taints": (pool_taint("dedicated"),)})]
+    theirs = app_pods(
+        2,
+        {"cpu": "1500m"},
+        prefix="own",
+        tolerations=(tolerating("dedicated"),),
+        node_selector={labels.NODE_POOL: "own", labels.ZONE: "z1"},
+    )
+    others = app_pods(3, {"cpu": "1"}, spread=[even(node_taints_policy="Honor", min_domains=3)])
+    assert unlawful(pools, theirs, others) == []
+
+
+def test_a_machine_that_merely_would_rather_not_is_a_domain_for_those_who_honour_taints() -> None:
+    """The scheduler looks at taints of effect NoSchedule and NoExecute only."""
+    there = machine("n1", {"cpu": "4"}, labels={labels.ZONE: "z1"}, taints=(taint("soft", "PreferNoSchedule"),))
+    result = plan(there, app_pods(1, {"cpu": "1"}, spread=[even(node_taints_policy="Honor")]))
+    assert (left(result), existing(result)) == ([], {"n1": 1})

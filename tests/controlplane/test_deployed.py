@@ -11,7 +11,7 @@ import pytest
 from controlplane import deployed
 from controlplane.deployed import Account
 from controlplane.harness import ControlPlane
-from karpenter.api.kinds import CONFIG_MAP, NAMESPACE, NODE
+from karpenter.api.kinds import CONFIG_MAP, EVENT, NODE
 from karpenter.kube import config, errors
 
 pytestmark = pytest.mark.cluster
@@ -64,19 +64,19 @@ async def test_what_is_forbidden_fails_the_test(plane: ControlPlane) -> None:
     with pytest.raises(AssertionError) as raised, deployed.installed(plane) as account:  # noqa: PT012
         async with account.client() as client:
             with pytest.raises(errors.Forbidden):
-                await client.list(NAMESPACE)
+                await client.list(EVENT)
             with pytest.raises(errors.NotFound):
                 await client.get(CONFIG_MAP, "missing", "kube-system")
     lines = str(raised.value).splitlines()
     assert len(lines) == 2
-    assert 'cannot list resource "namespaces"' in lines[1]
+    assert 'cannot list resource "events"' in lines[1]
 
 
 async def test_what_an_earlier_test_was_forbidden_is_not_held_against_the_next(plane: ControlPlane) -> None:
     with pytest.raises(AssertionError), deployed.installed(plane) as account:  # noqa: PT012
         async with account.client() as client:
             with pytest.raises(errors.Forbidden):
-                await client.list(NAMESPACE)
+                await client.list(EVENT)
     with deployed.installed(plane) as account:
         assert any(call.is_refused for call in account.calls())
 

@@ -102,6 +102,20 @@ class Book:
         self._same: dict[Requirements, Requirements] = {}
         self._joined: dict[tuple[int, int, int], Joined] = {}
         self._possible: dict[tuple[int, int], TypeSet] = {}
+        self._asking: dict[tuple[Lane, int], Crowd] = {}
+
+    def asking_like(self, asked: Requirements, lane: Lane, joining: Sequence[Mapping[Lane, Joining]]) -> Crowd:
+        """Demands that ask the same of nodes in a lane: what is shut to one is shut to all."""
+        known = self.same(asked)
+        key = (lane, id(known))
+        if key not in self._asking:
+            alike = [
+                position
+                for position, found in enumerate(joining)
+                if lane in found and self.same(found[lane].asked) is known
+            ]
+            self._asking[key] = crowd_of(alike)
+        return self._asking[key]
 
     def fitting(self, free: Sequence[int]) -> Crowd:
         """Demands that ask for no more CPU and memory than this."""
@@ -236,6 +250,8 @@ class Fill:
     def _join(self, position: int) -> bool:
         joining = self._joining[position].get(self._lane)
         joined = self._book.joined(self._template, self.requirements, joining) if joining is not None else None
+        if joined is None and joining is not None:
+            self._out |= self._book.asking_like(joining.asked, self._lane, self._joining)
         if joined is None or not (self.types & joined[1]) >> self._target & 1:
             return False
         self.requirements = joined[0]

@@ -61,6 +61,7 @@ class Market:
         self._units = units
         self._strict = strict
         self._options: dict[tuple[PodClass, Requirements, tuple[Toleration, ...]], tuple[Option, ...]] = {}
+        self._suiting: dict[tuple[int, Requirements, tuple[Toleration, ...]], int] = {}
         self._together: dict[Requirements, Requirements] = {}
 
     def options(self, pod_class: PodClass, variant: Variant) -> tuple[Option, ...]:
@@ -101,12 +102,22 @@ class Market:
 
     def _types_for(self, pod_class: PodClass, variant: Variant, template: Template) -> int:
         """Types of a pool that could each hold one pod of the class, within what its limits leave."""
+        key = (id(template), variant.requirements, variant.tolerations)
+        suiting = self._suiting.get(key)
+        if suiting is None:
+            suiting = self._suiting[key] = self._suit(variant, template)
+        if not suiting:
+            return 0
+        return suiting & template.holding(pod_class.requests) & template.open_to(pod_class.ports)
+
+    def _suit(self, variant: Variant, template: Template) -> int:
+        """Types of a pool that suit whoever asks this of nodes, however much they request."""
         index = template.index
         if template.taints and taints.untolerated(template.taints, variant.tolerations):
             return 0
         if not compatible(template.requirements, variant.requirements, index.well_known):
             return 0
-        types = template.types & template.holding(pod_class.requests) & template.open_to(pod_class.ports)
+        types = template.types
         if template.name in self._limits:
             types &= affordable(template, self._limits[template.name])
         if types and variant.requirements:

@@ -38,6 +38,8 @@ KEPT_UNDER_LIMITS = 60
 #: Types the value packing fills per machine; the rest are worse by price and shape than one of these.
 TARGETS = 24
 FEWER_TARGETS = 4
+#: Up to so many demands as many types are filled as said above.
+MANY_DEMANDS = 100
 #: All of them are filled for so many machines, then again each time the number of machines has doubled.
 THOROUGH = 8
 #: So often the value packing asks whether a class goes into a machine; a thousand pods, no two alike, stay well below.
@@ -218,7 +220,7 @@ class _Run:
         if self._asked <= THOROUGH or not self._asked & (self._asked - 1):
             return worthwhile
         often = sorted(worthwhile, key=lambda target: -self.chosen[target])
-        return often[:FEWER_TARGETS]
+        return often[: _fewer(FEWER_TARGETS, len(self._demands))]
 
     def take(self, claim: Claim, seed: int) -> int:
         """Commit as many claims like this as its pods and limits suggest; how many. ``seed`` is the first class still waiting."""
@@ -350,6 +352,7 @@ class Packer:
         self._bounds = bounds
         self._relax = relax_min_values
         self._book = Book(demands)
+        self._breadth = _fewer(TARGETS, len(demands))
         self._targets: dict[tuple[int, TypeSet, int], list[int]] = {}
         self._worths: dict[tuple[int, int], float] = {}
         self._known_prices: dict[tuple[int, int], Prices] = {}
@@ -541,7 +544,7 @@ class Packer:
         if known is None:
             index = claim.template.index
             efficient = index.efficient(claim.types, self._prices(claim), self._resources)
-            known = self._targets[key] = _spread(efficient, TARGETS)
+            known = self._targets[key] = _spread(efficient, self._breadth)
         return known
 
     def _worth_of(self, demand: Demand) -> float:
@@ -599,6 +602,11 @@ def _with(contents: Sequence[tuple[int, int]], position: int, count: int) -> tup
 def _share(requests: Resources, template: Template, position: int) -> float:
     allocatable = template.index.types[position].allocatable
     return max((amount / allocatable[name] for name, amount in requests.items() if amount > 0), default=0.0)
+
+
+def _fewer(most: int, demands: int) -> int:
+    """As many of something as the work allows: with many demands each machine is filled for fewer types, at least half."""
+    return max(most // 2, min(most, most * MANY_DEMANDS // max(1, demands)))
 
 
 def _spread(positions: Sequence[int], most: int) -> list[int]:

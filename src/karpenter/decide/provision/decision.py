@@ -79,6 +79,20 @@ def provision(
     return _Decision(snapshot, indexes, now, options).plan()
 
 
+@dataclass(frozen=True)
+class _Outcome:
+    """Where everybody went, and the caps it took."""
+
+    settled: Settled
+    packing: Packing
+    caps: Mapping[Place, int]
+
+    @property
+    def left_out(self) -> int:
+        """How many pods found no place."""
+        return sum(len(failed.pods) for failed in self.settled.failed)
+
+
 #: What pods of one kin have in common: class, places of their volumes, constraints that mean them, whether they are virtual.
 _Alike = tuple[PodClass, tuple[Requirements, ...], tuple[Constraint, ...], bool]
 
@@ -219,8 +233,23 @@ class _Decision:
     # -- rounds -----------------------------------------------------------------------------------------------------------
 
     def _settled(self, kins: Sequence[Kin], domains: Domains) -> tuple[Settled, Packing]:
-        """Where everybody goes, with a packing that leaves nobody out whom others count on."""
-        caps: dict[Place, int] = {}
+        """Where everybody goes, with a packing that leaves nobody out whom others count on.
+
+        A cap may have been set for the sake of pods that later gave way themselves. So where limits left pods out, their caps are
+        lifted once, and what comes of it is taken if it leaves fewer out.
+        """
+        first = self._converged(kins, domains, {})
+        out = {failed.kin for failed in first.settled.failed}
+        lasting = {place: cap for place, cap in first.caps.items() if place[0] not in out}
+        if not first.left_out or len(lasting) == len(first.caps):
+            return first.settled, first.packing
+        second = self._converged(kins, domains, lasting)
+        if second.left_out >= first.left_out:
+            second = self._converged(kins, domains, first.caps)
+        return second.settled, second.packing
+
+    def _converged(self, kins: Sequence[Kin], domains: Domains, from_caps: Mapping[Place, int]) -> _Outcome:
+        caps = dict(from_caps)
         attempt = 0
         while True:
             settling = Settling(self._field, self._market, domains, self._snapshot.planned, caps)
@@ -229,7 +258,7 @@ class _Decision:
             left = [(settled.standing[at], count) for at, count in packing.left.items()]
             if all(item.is_last and not item.kin.company for item, _ in left):
                 stuck = [Failed(item.kin, item.kin.variants[-1], item.last(count), capped=True) for item, count in left]
-                return replace(settled, failed=(*settled.failed, *stuck)), packing
+                return _Outcome(replace(settled, failed=(*settled.failed, *stuck)), packing, caps)
             attempt += 1
             for item, count in left:
                 caps[item.place] = len(item.demand.pods) - count if attempt < ROUNDS else 0

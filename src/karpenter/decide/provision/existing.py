@@ -148,12 +148,21 @@ class Machine:
         """The value a label has, or is sure to get, here: None where it lacks it, ``OPEN`` while that is not settled."""
         held = self._labels.get(key)
         if held is None and not self.view.launched:
-            held = self.view.offers.get(key)
-            if held is None or not (held.operator is Op.IN and len(held.values) == 1):
-                return OPEN
+            return self._coming_value(key)
         if held is not None and held.operator is Op.IN and len(held.values) == 1:
             return next(iter(held.values))
         return None
+
+    def _coming_value(self, key: str) -> str:
+        """The only value a machine yet to be launched may get, ``OPEN`` where there are several."""
+        held = self.view.offers.of(key)
+        if held.operator is Op.IN and len(held.values) == 1:
+            return next(iter(held.values))
+        sold = self._index.values(key, self._types) if self._index is not None and self._types else frozenset()
+        possible = [value for value in sold if held.allows(value)]
+        if len(possible) == 1 and self._certain(Requirement(key, False, frozenset(possible))):
+            return possible[0]
+        return OPEN
 
     def seats(self, rules: Rules) -> Seats:
         """Who sits here, as far as these rules ask."""

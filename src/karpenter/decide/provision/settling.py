@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from itertools import islice, product
@@ -127,6 +127,14 @@ class _Step:
         self.guest = Guest(kin.pod_class, self.variant, self.rules, kin.mounts)
         self._field = field
 
+    def stop_sparing(self) -> bool:
+        """Heed others' spread no further than the scheduler does itself; whether that makes a difference."""
+        if self.rules is None or not self.rules.spared:
+            return False
+        self.rules = replace(self.rules, spared=())
+        self.guest = replace(self.guest, rules=self.rules)
+        return True
+
     @cached_property
     def candidates(self) -> MachineSet:
         """Machines worth asking."""
@@ -178,7 +186,7 @@ class Settling:
     def settle(self, kins: Sequence[Kin]) -> Settled:
         """Find a place for everybody."""
         waiting = self._kept_in_place(kins)
-        failed: list[Failed] = []
+        out: dict[Kin, list[Pod]] = {}
         version = -1
         while waiting and version != self._ledger.version:
             version = self._ledger.version
@@ -188,14 +196,26 @@ class Settling:
                 if left and kin.company.stated:
                     still[kin] = left
                 elif left:
-                    failed.append(self._failure(kin, left))
+                    out[kin] = left
             waiting = still
-        failed += [self._failure(kin, left) for kin, left in waiting.items()]
+        failed = [self._failure(kin, left) for kin, left in self._placed_unsparingly({**out, **waiting}).items()]
         order = {kin: number for number, kin in enumerate(kins)}
         places = sorted(self._asked, key=lambda p: (order[p[0]], p[1], tuple(value or "" for value in p[2])))
         near = {c for _, rules in self._options.values() if rules is not None for c, _ in rules.near}
         there = frozenset(c for c in near if c.numbers or self._ledger.planned(c) > self._coming[c])
         return Settled(tuple(self._standing(place) for place in places), tuple(failed), there)
+
+    def _placed_unsparingly(self, left: Mapping[Kin, list[Pod]]) -> dict[Kin, list[Pod]]:
+        """Who has no place but one that is right in one order of binding only gets that: waiting would be no better."""
+        still: dict[Kin, list[Pod]] = {}
+        for kin, pods in left.items():
+            steps = [self._step(kin, number) for number in range(len(kin.variants))]
+            relented = [step.stop_sparing() for step in steps]
+            if any(relented):
+                pods = self._placed(kin, pods)
+            if pods:
+                still[kin] = pods
+        return still
 
     def _standing(self, place: Place) -> Standing:
         options, rules = self._options[place]

@@ -28,13 +28,14 @@ from karpenter.decide.plan import PlacedPods, Plan, UnplacedPod
 from karpenter.decide.provision import eligible, templates
 from karpenter.decide.provision.company import Companies, Constraint, Scene
 from karpenter.decide.provision.defaults import DefaultSpread
+from karpenter.decide.provision.demand import Bounds, Packing
 from karpenter.decide.provision.effective_zones import effective_zones
 from karpenter.decide.provision.existing import Field, machines
 from karpenter.decide.provision.explaining import Explaining, Scenery
 from karpenter.decide.provision.finalise import planned_claims
 from karpenter.decide.provision.limits import left_of_limits
 from karpenter.decide.provision.market import Market, units_left
-from karpenter.decide.provision.packing import Bounds, Packer, Packing
+from karpenter.decide.provision.packing import Packer
 from karpenter.decide.provision.prospects import Prospects
 from karpenter.decide.provision.settling import Failed, Kin, Place, Settled, Settling, by_size
 from karpenter.decide.provision.topology import Domains

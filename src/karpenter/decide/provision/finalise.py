@@ -20,7 +20,7 @@ from karpenter.api.meta import ObjectMeta, OwnerReference
 from karpenter.catalog.index import TypeSet, set_of
 from karpenter.catalog.types import InstanceType, Offering
 from karpenter.decide.plan import PlannedClaim
-from karpenter.decide.provision.packing import Claim, Demand
+from karpenter.decide.provision.demand import Claim, Demand
 from karpenter.decide.provision.templates import labels_of, requirements_of
 from karpenter.model import hashing, labels
 from karpenter.model import resources as res

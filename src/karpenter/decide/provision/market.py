@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from karpenter.api.core import Toleration
 from karpenter.cluster.classes import PodClass
 from karpenter.cluster.nodes import NodeView
+from karpenter.decide.provision.demand import Option
 from karpenter.decide.provision.limits import affordable
-from karpenter.decide.provision.packing import Option
 from karpenter.decide.provision.templates import Template
 from karpenter.decide.provision.variants import Variant
 from karpenter.model import labels, taints

@@ -22,10 +22,10 @@ from karpenter.cluster.terms import Relation
 from karpenter.cluster.volumes import Mounted
 from karpenter.decide.obstacles import Blocked, Confined
 from karpenter.decide.provision.company import Company, Constraint, counts_on, counts_to_come
+from karpenter.decide.provision.demand import Demand, Option
 from karpenter.decide.provision.existing import OPEN, Field, Guest, Machine, MachineSet
 from karpenter.decide.provision.hosting import Rules, Seats, rules_of
 from karpenter.decide.provision.market import Market
-from karpenter.decide.provision.packing import Demand, Option
 from karpenter.decide.provision.topology import Asking, Cell, Domains, Ledger, asking_of, pins
 from karpenter.decide.provision.variants import Variant
 from karpenter.model import resources as res

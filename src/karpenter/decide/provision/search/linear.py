@@ -1,0 +1,121 @@
+"""Linear programmes, solved by HiGHS: the one place that knows the solver.
+
+One thread, no clock, no randomness: the same programme gives the same answer wherever the same wheel runs. The solver is loaded
+with the first programme; processes that plan load it beforehand (`load`), because that takes longer than most decisions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from highspy import Highs
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Places = NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """A minimum: its value, the variables, and what one unit more on the right of each row would cost."""
+
+    objective: float
+    values: Floats
+    duals: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """A matrix by columns: column ``i`` has ``values[starts[i]:starts[i + 1]]`` in those ``rows``."""
+
+    starts: Places
+    rows: Places
+    values: Floats
+
+    @staticmethod
+    def of(matrix: Floats) -> Columns:
+        """From a dense matrix with one row for each column of the programme."""
+        columns, rows = np.nonzero(matrix)
+        starts = np.searchsorted(columns, np.arange(len(matrix) + 1))
+        return Columns(starts, rows, matrix[columns, rows])
+
+
+def load() -> None:
+    """Load the solver."""
+    import highspy as highspy
+
+
+def minimise(costs: Floats, columns: Columns, lower: Floats, upper: Floats) -> Solution | None:
+    """Non-negative variables of least cost with every row between ``lower`` and ``upper``; None where there are none."""
+    import highspy
+
+    solver = _solver()
+    programme = highspy.HighsLp()
+    programme.num_col_, programme.num_row_ = len(costs), len(lower)
+    programme.col_cost_ = costs
+    programme.col_lower_, programme.col_upper_ = np.zeros(len(costs)), np.full(len(costs), np.inf)
+    programme.row_lower_, programme.row_upper_ = lower, upper
+    programme.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+    programme.a_matrix_.start_ = columns.starts.astype(np.int32)
+    programme.a_matrix_.index_ = columns.rows.astype(np.int32)
+    programme.a_matrix_.value_ = columns.values
+    solver.passModel(programme)
+    return _solved(solver)
+
+
+class Covering:
+    """The least cost to cover counts by columns taken any number of times, parts of times too; columns may be added."""
+
+    def __init__(self, counts: Floats) -> None:
+        self._solver = _solver()
+        self._solver.setOptionValue("presolve", "off")
+        no_entries = np.zeros(0, dtype=np.int32)
+        for count in counts:
+            self._solver.addRow(float(count), float("inf"), 0, no_entries, np.zeros(0))
+
+    def add(self, costs: Floats, matrix: Floats) -> None:
+        """More columns: what each costs and, a row each, how many it covers."""
+        columns = Columns.of(matrix)
+        number = len(costs)
+        self._solver.addCols(
+            number,
+            costs,
+            np.zeros(number),
+            np.full(number, np.inf),
+            len(columns.values),
+            columns.starts[:-1].astype(np.int32),
+            columns.rows.astype(np.int32),
+            columns.values,
+        )
+
+    def solve(self) -> Solution | None:
+        """The cheapest cover, from where the last one was; None where the columns cannot cover."""
+        return _solved(self._solver)
+
+
+def _solver() -> Highs:
+    import highspy
+
+    solver = highspy.Highs()
+    solver.setOptionValue("output_flag", False)
+    solver.setOptionValue("threads", 1)
+    return solver
+
+
+def _solved(solver: Highs) -> Solution | None:
+    import highspy
+
+    solver.run()
+    if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+        return None
+    found = solver.getSolution()
+    return Solution(
+        float(solver.getInfo().objective_function_value),
+        np.array(found.col_value, dtype=np.float64),
+        np.array(found.row_dual, dtype=np.float64),
+    )

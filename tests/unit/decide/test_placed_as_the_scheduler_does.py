@@ -26,7 +26,7 @@ from support.builders import (
     wanted,
 )
 from support.judge import problems, seen
-from support.relations import app_pods, even
+from support.relations import apart, app_pods, even, to
 from support.shapes import STD, offering, shape
 
 _SOLD_OUT = (shape("t", {"cpu": 4, "memory": "8Gi", "pods": 10}, [offering("on-demand", "z1", 1.0, available=False)]),)
@@ -73,3 +73,20 @@ def test_a_machine_that_merely_would_rather_not_is_a_domain_for_those_who_honour
     there = machine("n1", {"cpu": "4"}, labels={labels.ZONE: "z1"}, taints=(taint("soft", "PreferNoSchedule"),))
     result = plan(there, app_pods(1, {"cpu": "1"}, spread=[even(node_taints_policy="Honor")]))
     assert (left(result), existing(result)) == ([], {"n1": 1})
+
+
+def test_a_claim_on_its_way_lacks_the_labels_its_pool_does_not_give() -> None:
+    """Nobody has to guess whether it will be of a rack, so it may take pods that others would keep even over racks."""
+    there = machine("n1", {"cpu": "1"}, labels={"rack": "r1"})
+    counting = pod("counting", {"cpu": "100m"}, topology_spread_constraints=(even("rack"),))
+    result = plan(coming(), there, counting, app_pods(1, {"cpu": "2"}), types=_SOLD_OUT)
+    assert (left(result), existing(result)) == ([], {"n1": 1, "c": 1})
+
+
+def test_a_pod_that_merely_wishes_to_be_apart_keeps_nobody_away() -> None:
+    """Even if another pod insists on the very same."""
+    wishing = app_pods(1, {"cpu": "1"}, prefix="wishing", affinity=apart(wished=[to(key=labels.ZONE)]))
+    insisting = pod("insisting", {"cpu": "800m"}, affinity=apart(to(key=labels.ZONE)))
+    plain = app_pods(1, {"cpu": "500m"}, prefix="plain")
+    in_one_zone = node_pool(requirements=[ANY_CAPACITY, wanted(labels.ZONE, "In", "z1")])
+    assert left(plan(in_one_zone, wishing, insisting, plain)) == ["insisting"]

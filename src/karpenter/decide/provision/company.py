@@ -166,10 +166,14 @@ class Constraint:
 
 @dataclass(frozen=True, eq=False)
 class Company:
-    """What a kin has to do with the constraints in play. ``stated`` are its own, by term; ``meant_by`` those that mean it."""
+    """What a kin has to do with the constraints in play. ``stated`` are its own, by term; ``meant_by`` those that mean it.
+
+    ``required`` are those of its own that are no mere wish of this kin, whatever others make of them.
+    """
 
     stated: Mapping[Term, Constraint]
     meant_by: tuple[Constraint, ...]
+    required: frozenset[Constraint] = frozenset()
 
     def __bool__(self) -> bool:
         return bool(self.stated or self.meant_by)
@@ -181,7 +185,7 @@ class Company:
     @cached_property
     def owned(self) -> frozenset[Constraint]:
         """Anti-affinity it insists on: where these pods are, those meant may not come."""
-        return frozenset(c for c in self.stated.values() if c.required and c.term.relation is Relation.ANTI_AFFINITY)
+        return frozenset(c for c in self.required if c.term.relation is Relation.ANTI_AFFINITY)
 
 
 class Companies:
@@ -225,6 +229,8 @@ class Companies:
             known = self._meaning[face] = tuple(c for c in nearby if self._scene.means(c.term, face))
         return known
 
-    def of(self, terms: Iterable[Term], face: Face) -> Company:
+    def of(self, required: Iterable[Term], wished: Iterable[Term], face: Face) -> Company:
         """The company of pods that state these terms and look so."""
-        return Company({term: self._constraints[term] for term in terms}, self.meaning(face))
+        firm = {term: self._constraints[term] for term in required}
+        stated = firm | {term: self._constraints[term] for term in wished}
+        return Company(stated, self.meaning(face), frozenset(firm.values()))

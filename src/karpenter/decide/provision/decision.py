@@ -220,7 +220,7 @@ class _Decision:
         found = [
             Kin(
                 pod_class,
-                companies.of((*pod_class.terms.required, *heard[pod_class]), items[0].face),
+                companies.of(pod_class.terms.required, heard[pod_class], items[0].face),
                 tuple(sorted((pod for item in items for pod in item.pods), key=age)),
                 steps[pod_class, places],
                 {key: mounts for item in items for key, mounts in item.mounts.items()},

@@ -153,8 +153,13 @@ class Machine:
             return next(iter(held.values))
         return None
 
-    def _coming_value(self, key: str) -> str:
-        """The only value a machine yet to be launched may get, ``OPEN`` where there are several."""
+    def _coming_value(self, key: str) -> str | None:
+        """The only value a machine yet to be launched may get, None where it will lack the label, ``OPEN`` where either may be.
+
+        Labels its pool gives are on the claim already; only those that machines bring with them come later (SCH-622).
+        """
+        if self._index is not None and self._certain(Requirement(key, False)):
+            return None
         held = self.view.offers.of(key)
         if held.operator is Op.IN and len(held.values) == 1:
             return next(iter(held.values))

@@ -4,8 +4,7 @@ In order: who waits, who can be served, which pools take part; then kin by kin w
 first, and what is left becomes demand for new ones; the demand is packed in several ways and the cheapest packing becomes the
 plan.
 
-Where limits leave pods out of a packing, everything is settled anew with a cap on what may be asked of new machines there: those
-pods take the next step of their ladder, and nobody counts on pods that will not come. Machines are made of the last packing only.
+Where that leaves pods out whom another round could serve, everything is settled anew (`rounds`).
 
 Growth: linear in pods, and in classes times candidates for the rest: a class asks only machines that could hold it, found by bit
 sets, and fills new ones by arithmetic. `make bench growth` shows it.
@@ -15,14 +14,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
 from karpenter.api.core import Pod, TopologySpreadConstraint
 from karpenter.catalog.index import TypeIndex
 from karpenter.cluster.classes import PodClass
-from karpenter.cluster.snapshot import PodGroup, PodKey, Snapshot, age, pod_key
+from karpenter.cluster.snapshot import PodGroup, PodKey, Snapshot, pod_key
 from karpenter.cluster.volumes import NO_VOLUMES, Mounted, PodVolumes
 from karpenter.decide.plan import PlacedPods, Plan, UnplacedPod
 from karpenter.decide.provision import eligible, templates
@@ -34,18 +33,15 @@ from karpenter.decide.provision.explaining import Explaining, Scenery
 from karpenter.decide.provision.finalise import planned_claims
 from karpenter.decide.provision.limits import left_of_limits
 from karpenter.decide.provision.market import Market, units_left
-from karpenter.decide.provision.packing import Bounds, Packer, Packing
 from karpenter.decide.provision.prospects import Prospects
-from karpenter.decide.provision.settling import Failed, Kin, Place, Settled, Settling, by_size
+from karpenter.decide.provision.rounds import Ground, Rounds
+from karpenter.decide.provision.settling import Kin, by_size, turn
 from karpenter.decide.provision.topology import Domains
 from karpenter.decide.provision.variants import Ladder, PreferencePolicy
 from karpenter.decide.reasons import Reason
 from karpenter.model import labels
 from karpenter.model.buffers import is_virtual
 from karpenter.model.requirements import Requirements
-
-#: So often pods that limits leave out take a step down by themselves; after that, places that limits bind are closed altogether.
-ROUNDS = 8
 
 
 class MinValuesPolicy(StrEnum):
@@ -77,20 +73,6 @@ def provision(
     Deterministic: the same snapshot, types and options give the same plan.
     """
     return _Decision(snapshot, indexes, now, options).plan()
-
-
-@dataclass(frozen=True)
-class _Outcome:
-    """Where everybody went, and the caps it took."""
-
-    settled: Settled
-    packing: Packing
-    caps: Mapping[Place, int]
-
-    @property
-    def left_out(self) -> int:
-        """How many pods found no place."""
-        return sum(len(failed.pods) for failed in self.settled.failed)
 
 
 #: What pods of one kin have in common: class, places of their volumes, constraints that mean them, whether they are virtual.
@@ -159,7 +141,8 @@ class _Decision:
         scene = Scene(self._snapshot, ((group.pod_class, group.pods) for group in leaving))
         kins = self._kins((*waiting, *moving), scene)
         domains = Domains(scene, self._templates)
-        settled, packing = self._settled(kins, domains)
+        outcome = Rounds(self._ground(domains)).outcome(kins)
+        settled, packing = outcome.settled, outcome.packing
         for failed in settled.failed:
             self._unplaced += self._explaining.of(failed, packing.remaining if failed.capped else self._limits)
         taken = {view.key for view in self._snapshot.nodes}
@@ -171,6 +154,10 @@ class _Decision:
             packing=packing.name if settled.standing else "",
             zoned=effective_zones(kins, domains),
         )
+
+    def _ground(self, domains: Domains) -> Ground:
+        planned = self._snapshot.planned
+        return Ground(self._field, self._market, domains, planned, self._limits, self._units, self._strict)
 
     # -- who waits ------------------------------------------------------------------------------------------------------
 
@@ -221,7 +208,7 @@ class _Decision:
             Kin(
                 pod_class,
                 companies.of(pod_class.terms.required, heard[pod_class], items[0].face),
-                tuple(sorted((pod for item in items for pod in item.pods), key=age)),
+                tuple(sorted((pod for item in items for pod in item.pods), key=turn)),
                 steps[pod_class, places],
                 {key: mounts for item in items for key, mounts in item.mounts.items()},
                 virtual,
@@ -229,42 +216,3 @@ class _Decision:
             for (pod_class, places, _, virtual), items in together.items()
         ]
         return sorted(found, key=by_size)
-
-    # -- rounds -----------------------------------------------------------------------------------------------------------
-
-    def _settled(self, kins: Sequence[Kin], domains: Domains) -> tuple[Settled, Packing]:
-        """Where everybody goes, with a packing that leaves nobody out whom others count on.
-
-        A cap may have been set for the sake of pods that later gave way themselves. So where limits left pods out, their caps are
-        lifted once, and what comes of it is taken if it leaves fewer out.
-        """
-        first = self._converged(kins, domains, {})
-        out = {failed.kin for failed in first.settled.failed}
-        lasting = {place: cap for place, cap in first.caps.items() if place[0] not in out}
-        if not first.left_out or len(lasting) == len(first.caps):
-            return first.settled, first.packing
-        second = self._converged(kins, domains, lasting)
-        if second.left_out >= first.left_out:
-            second = self._converged(kins, domains, first.caps)
-        return second.settled, second.packing
-
-    def _converged(self, kins: Sequence[Kin], domains: Domains, from_caps: Mapping[Place, int]) -> _Outcome:
-        caps = dict(from_caps)
-        attempt = 0
-        while True:
-            settling = Settling(self._field, self._market, domains, self._snapshot.planned, caps)
-            settled = settling.settle(kins)
-            packing = self._packed(settled)
-            left = [(settled.standing[at], count) for at, count in packing.left.items()]
-            if all(item.is_last and not item.kin.company for item, _ in left):
-                stuck = [Failed(item.kin, item.kin.variants[-1], item.last(count), capped=True) for item, count in left]
-                return _Outcome(replace(settled, failed=(*settled.failed, *stuck)), packing, caps)
-            attempt += 1
-            for item, count in left:
-                caps[item.place] = len(item.demand.pods) - count if attempt < ROUNDS else 0
-
-    def _packed(self, settled: Settled) -> Packing:
-        demands = [item.demand for item in settled.standing]
-        bounds = Bounds(self._limits, settled.satisfied, self._units)
-        packer = Packer(demands, bounds, relax_min_values=not self._strict)
-        return min((packer.value(), packer.largest()), key=lambda packing: packing.badness)

@@ -38,7 +38,7 @@ MOST_CELLS = 512
 class Kin:
     """Waiting pods that nothing tells apart: one class, one company, volumes in the same places.
 
-    ``variants`` is their ladder, ``pods`` oldest first; ``mounts`` is what those attach that have volumes. ``virtual``: they
+    ``variants`` is their ladder, ``pods`` in their turn; ``mounts`` is what those attach that have volumes. ``virtual``: they
     stand for room that a capacity buffer keeps free.
     """
 
@@ -50,17 +50,42 @@ class Kin:
     virtual: bool = False
 
 
+def priority(pod: Pod) -> int:
+    """How important a pod is: its priority class as a number."""
+    return pod.spec.priority or 0
+
+
+def turn(pod: Pod) -> tuple[int, datetime, str, str, str]:
+    """Sort key of pods that nothing else tells apart: the most important first, then the oldest."""
+    return (-priority(pod), *age(pod))
+
+
 def by_size(kin: Kin) -> tuple[bool, int, int, datetime, str, str, str]:
     """Kin in the reference's order (SCH-231): CPU, then memory, largest first, then the oldest pod.
 
     Virtual pods come last, so that they never take the place of a real one (§25 Beyond).
     """
     requests = kin.pod_class.requests
-    return (kin.virtual, -requests.get(res.CPU, 0), -requests.get(res.MEMORY, 0), *age(kin.pods[0]))
+    return (kin.virtual, -requests.get(res.CPU, 0), -requests.get(res.MEMORY, 0), *min(map(age, kin.pods)))
 
 
 #: A kin, a step of its ladder and a cell: where demand for new machines stands.
 Place = tuple[Kin, int, Cell]
+
+
+@dataclass(frozen=True)
+class Caps:
+    """How many pods may be asked of new machines: by place, and of a kin at a step altogether. Without a cap, any number."""
+
+    places: Mapping[Place, int] = field(default_factory=dict)
+    totals: Mapping[tuple[Kin, int], int] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.places or self.totals)
+
+    def are_on(self, kin: Kin) -> bool:
+        """Whether the kin may not ask as it likes."""
+        return any(place[0] is kin for place in (*self.places, *self.totals))
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,7 +181,7 @@ class _Step:
 
 
 class Settling:
-    """One round. ``planned`` says on which view the last pass placed a pod, ``caps`` how many may be asked of new machines."""
+    """One round. ``planned`` says on which view the last pass placed a pod."""
 
     def __init__(
         self,
@@ -164,7 +189,7 @@ class Settling:
         market: Market,
         domains: Domains,
         planned: Mapping[str, str],
-        caps: Mapping[Place, int],
+        caps: Caps,
     ) -> None:
         self._field = field
         self._market = market
@@ -248,7 +273,7 @@ class Settling:
         self._keep_all(hinted)
         for kin, by_machine in hinted.items():
             rest = [pod for pods in by_machine.values() for pod in pods]
-            left[kin] = sorted((*left[kin], *rest), key=age) if rest else left[kin]
+            left[kin] = sorted((*left[kin], *rest), key=turn) if rest else left[kin]
         return {kin: pods for kin, pods in left.items() if pods}
 
     def _keep_all(self, hinted: Mapping[Kin, Mapping[Machine, list[Pod]]]) -> None:
@@ -347,8 +372,11 @@ class Settling:
             if not self._comes(constraint, step, cell) and not (itself and constraint in self.founding):
                 return 0
         place = (step.kin, step.number, cell)
-        cap = self._caps.get(place)
-        return len(step.kin.pods) if cap is None else max(0, cap - len(self._asked.get(place, ())))
+        here = self._caps.places.get(place, len(step.kin.pods)) - len(self._asked.get(place, ()))
+        total = self._caps.totals.get((step.kin, step.number))
+        if total is not None:
+            here = min(here, total - sum(len(pods) for at, pods in self._asked.items() if at[:2] == place[:2]))
+        return max(0, here)
 
     # -- cells ------------------------------------------------------------------------------------------------------------
 
@@ -433,7 +461,7 @@ class Settling:
     def _failure(self, kin: Kin, pods: Sequence[Pod]) -> Failed:
         number = len(kin.variants) - 1
         step = self._step(kin, number)
-        capped = any(place[0] is kin for place in self._caps)
+        capped = self._caps.are_on(kin)
         options = self._market.options(kin.pod_class, step.variant)
         if options and capped and not any(option.template.pool.spec.limits for option in options):
             # Only limits and affinity by host leave pods out of a packing.

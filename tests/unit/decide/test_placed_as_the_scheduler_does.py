@@ -90,3 +90,11 @@ def test_a_pod_that_merely_wishes_to_be_apart_keeps_nobody_away() -> None:
     plain = app_pods(1, {"cpu": "500m"}, prefix="plain")
     in_one_zone = node_pool(requirements=[ANY_CAPACITY, wanted(labels.ZONE, "In", "z1")])
     assert left(plan(in_one_zone, wishing, insisting, plain)) == ["insisting"]
+
+
+def test_what_all_types_of_a_claim_have_in_common_is_a_domain_even_if_the_claim_leaves_it_open() -> None:
+    coming_somewhere = [node_pool(), claim("c", None, [ANY_CAPACITY])]
+    alone = app_pods(1, {"cpu": "1"}, affinity=apart(to(key=labels.CAPACITY_TYPE)))
+    assert existing(plan(coming_somewhere, alone, types=_SOLD_OUT)) == {"c": 1}
+    evenly = app_pods(1, {"cpu": "1"}, spread=[even(labels.CAPACITY_TYPE)])
+    assert existing(plan(coming_somewhere, evenly, types=_SOLD_OUT)) == {"c": 1}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from karpenter.api.core import Pod
+from karpenter.api.core import Affinity, Pod
 from karpenter.model import labels
 from support.builders import existing, left, machine, node_pool, plan, pod, pods, sizes
 from support.relations import apart, app_pods, beside, even, to
@@ -34,8 +34,8 @@ def test_a_limit_on_machines_leaves_out_no_more_of_spread_pods_than_it_must() ->
     assert (left(result), sizes(result)) == (["web-002"], [1, 1])
 
 
-def _important(name: str, priority: int, cpu: str, **spec: object) -> Pod:
-    return pod(name, {"cpu": cpu}, priority=priority, **spec)
+def _important(name: str, priority: int, cpu: str, affinity: Affinity | None = None) -> Pod:
+    return pod(name, {"cpu": cpu}, priority=priority, affinity=affinity)
 
 
 def test_under_limits_the_more_important_pod_is_bought_for() -> None:

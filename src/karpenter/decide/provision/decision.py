@@ -21,6 +21,7 @@ from enum import StrEnum
 from karpenter.api.core import Pod, TopologySpreadConstraint
 from karpenter.catalog.index import TypeIndex
 from karpenter.cluster.classes import PodClass
+from karpenter.cluster.faces import Face
 from karpenter.cluster.snapshot import PodGroup, PodKey, Snapshot, pod_key
 from karpenter.cluster.volumes import NO_VOLUMES, Mounted, PodVolumes
 from karpenter.decide.plan import PlacedPods, Plan, UnplacedPod
@@ -33,6 +34,7 @@ from karpenter.decide.provision.explaining import Explaining, Scenery
 from karpenter.decide.provision.finalise import planned_claims
 from karpenter.decide.provision.limits import left_of_limits
 from karpenter.decide.provision.market import Market, units_left
+from karpenter.decide.provision.mounting import Attaching, limits_of_types
 from karpenter.decide.provision.prospects import Prospects
 from karpenter.decide.provision.rounds import Ground, Rounds
 from karpenter.decide.provision.settling import Kin, by_size, turn
@@ -82,11 +84,11 @@ _Alike = tuple[PodClass, tuple[Requirements, ...], tuple[Constraint, ...], bool]
 class _Served:
     """Pods of one group that have their volumes in the same places."""
 
-    def __init__(self, group: PodGroup, places: tuple[Requirements, ...]) -> None:
-        self.pod_class = group.pod_class
-        self.face = group.face
+    def __init__(self, pod_class: PodClass, face: Face, places: tuple[Requirements, ...], virtual: bool) -> None:
+        self.pod_class = pod_class
+        self.face = face
         self.places = places
-        self.virtual = is_virtual(group.pods[0])
+        self.virtual = virtual
         self.pods: list[Pod] = []
         self.mounts: dict[PodKey, Mounted] = {}
 
@@ -102,12 +104,16 @@ class _Decision:
 
     def __init__(self, snapshot: Snapshot, indexes: Mapping[str, TypeIndex], now: datetime, options: Options) -> None:
         self._snapshot = snapshot
-        self._now = now
         self._strict = options.min_values is MinValuesPolicy.STRICT
+        self._leaving, self._unreadable = eligible.grouped(eligible.leaving(snapshot, now))
+        self._volumes_of: dict[PodKey, PodVolumes] = {}
+        self._attached: dict[tuple[PodClass, tuple[tuple[str, int], ...]], PodClass] = {}
+        self._attaching = self._attaching_to(indexes)
+        indexes = {name: self._attaching.extended(index) for name, index in indexes.items()}
         daemons = tuple(daemon for daemon in snapshot.daemons if not daemon.spec.resource_claims)  # SCH-212
         self._templates, self._skipped = templates.usable(snapshot.pools, indexes, daemons, min_values=self._strict)
         prospects = Prospects(daemons)
-        self._field = Field(machines(snapshot, indexes, daemons, prospects))
+        self._field = Field(machines(snapshot, indexes, daemons, self._attaching, prospects))
         self._limits: Mapping[str, Mapping[str, int]] = {
             t.name: left for t in self._templates if (left := left_of_limits(t, snapshot.nodes, prospects))
         }
@@ -128,8 +134,8 @@ class _Decision:
         self._unplaced: list[UnplacedPod] = []
 
     def plan(self) -> Plan:
-        leaving, unreadable = eligible.grouped(eligible.leaving(self._snapshot, self._now))
-        self._unplaced += [UnplacedPod(pod, (reason,)) for pod, reason in unreadable]
+        leaving = self._leaving
+        self._unplaced += [UnplacedPod(pod, (reason,)) for pod, reason in self._unreadable]
         moving = self._served(
             self._default_spread.into(leaving), eligible.objections_to_moving, eligible.volume_faults_of_moving
         )
@@ -140,7 +146,7 @@ class _Decision:
         )
         scene = Scene(self._snapshot, ((group.pod_class, group.pods) for group in leaving))
         kins = self._kins((*waiting, *moving), scene)
-        domains = Domains(scene, self._templates)
+        domains = Domains(scene, self._templates, self._field)
         outcome = Rounds(self._ground(domains)).outcome(kins)
         settled, packing = outcome.settled, outcome.packing
         for failed in settled.failed:
@@ -180,19 +186,48 @@ class _Decision:
         found: list[_Served] = []
         for group in groups:
             reasons = objections(group.pod_class)
-            by_places: dict[tuple[Requirements, ...], _Served] = {}
+            by_volumes: dict[tuple[tuple[Requirements, ...], PodClass], _Served] = {}
             for pod in group.pods:
-                volumes = self._snapshot.volumes.of(pod) if not reasons else NO_VOLUMES
+                volumes = self._volumes(pod) if not reasons else NO_VOLUMES
                 why = reasons or faults(volumes)
                 if why:
                     self._unplaced.append(UnplacedPod(pod, why))
                     continue
-                served = by_places.get(volumes.alternatives)
+                pod_class = self._class_with(group.pod_class, volumes)
+                served = by_volumes.get((volumes.alternatives, pod_class))
                 if served is None:
-                    served = by_places[volumes.alternatives] = _Served(group, volumes.alternatives)
+                    served = _Served(pod_class, group.face, volumes.alternatives, is_virtual(pod))
+                    by_volumes[volumes.alternatives, pod_class] = served
                 served.add(pod, volumes)
-            found += by_places.values()
+            found += by_volumes.values()
         return found
+
+    def _volumes(self, pod: Pod) -> PodVolumes:
+        """What a pod's volumes mean; asked for twice where attachments are limited."""
+        if not pod.spec.volumes:
+            return NO_VOLUMES
+        key = pod_key(pod)
+        known = self._volumes_of.get(key)
+        if known is None:
+            known = self._volumes_of[key] = self._snapshot.volumes.of(pod)
+        return known
+
+    def _attaching_to(self, indexes: Mapping[str, TypeIndex]) -> Attaching:
+        limits = limits_of_types(self._snapshot.volumes, self._snapshot.nodes, indexes.values())
+        groups = (*self._snapshot.groups, *self._leaving) if limits else ()
+        wanted = (self._volumes(pod).mounts for group in groups for pod in group.pods)
+        return Attaching(self._snapshot.volumes, limits, wanted)
+
+    def _class_with(self, pod_class: PodClass, volumes: PodVolumes) -> PodClass:
+        """The class with the attachments its pods ask of machines to come."""
+        slots = self._attaching.requests(volumes.mounts) if volumes.mounts else {}
+        if not slots:
+            return pod_class
+        key = (pod_class, tuple(sorted(slots.items())))
+        known = self._attached.get(key)
+        if known is None:
+            known = self._attached[key] = pod_class.beside(slots)
+        return known
 
     def _kins(self, served: Sequence[_Served], scene: Scene) -> list[Kin]:
         """Groups that differ only in labels nobody reads become one kin; largest first (SCH-231)."""

@@ -19,10 +19,10 @@ from karpenter.catalog.index import Axis, TypeIndex, axes, members
 from karpenter.cluster.classes import PodClass, ports_of
 from karpenter.cluster.nodes import NodeView
 from karpenter.cluster.snapshot import Daemon, PodKey, Snapshot, pod_key
-from karpenter.cluster.volumes import Mounted, Volumes
+from karpenter.cluster.volumes import Mounted
 from karpenter.decide.provision.company import Constraint
 from karpenter.decide.provision.hosting import Rules, Seats
-from karpenter.decide.provision.mounting import Mounts, of_machine
+from karpenter.decide.provision.mounting import Attaching, Mounts
 from karpenter.decide.provision.prospects import Prospects
 from karpenter.decide.provision.templates import runs_on, terms_of
 from karpenter.decide.provision.variants import Variant
@@ -73,7 +73,7 @@ class Machine:
         index: TypeIndex | None,
         daemons: Sequence[Daemon],
         prospects: Prospects,
-        volumes: Volumes,
+        attaching: Attaching,
     ) -> None:
         self.view = view
         self._index = index
@@ -85,11 +85,11 @@ class Machine:
             else self._allocatable(daemons)
         )
         self._daemons = daemons
-        self._free = res.subtract(offered, view.requested)
+        self._free = {**res.subtract(offered, view.requested), **attaching.plenty}
         self.left = dict(self._free)
         self._seats = Seats(self.host)
         self._ports_known = False
-        self._volumes = volumes
+        self._attaching = attaching
         self._mounts: Mounts | None = None
         self.pods: list[Pod] = []
 
@@ -181,7 +181,7 @@ class Machine:
     def _attached(self) -> Mounts:
         """What is attached here by now, and what may be (SCH-470)."""
         if self._mounts is None:
-            self._mounts = of_machine(self._volumes, self.host, self.view.pods)
+            self._mounts = self._attaching.of_machine(self.view)
         return self._mounts
 
     def room(self, guest: Guest, pods: Sequence[Pod], founding: Container[Constraint]) -> int:
@@ -216,7 +216,11 @@ def _defined(view: NodeView, index: TypeIndex | None) -> Requirements:
 
 
 def machines(
-    snapshot: Snapshot, indexes: Mapping[str, TypeIndex], daemons: Sequence[Daemon], prospects: Prospects
+    snapshot: Snapshot,
+    indexes: Mapping[str, TypeIndex],
+    daemons: Sequence[Daemon],
+    attaching: Attaching,
+    prospects: Prospects,
 ) -> tuple[Machine, ...]:
     """Machines pods may join, in the order they are tried: initialised first, then by name (SCH-270, SCH-095).
 
@@ -224,7 +228,7 @@ def machines(
     """
     staying = (view for view in snapshot.nodes if not view.leaving)
     ordered = sorted(staying, key=lambda view: (not view.initialized, view.name))
-    return tuple(Machine(view, indexes.get(view.pool), daemons, prospects, snapshot.volumes) for view in ordered)
+    return tuple(Machine(view, indexes.get(view.pool), daemons, prospects, attaching) for view in ordered)
 
 
 class Field:

@@ -7,13 +7,14 @@ choice that others would have to guess (SCH-525 counts such pods everywhere or n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from karpenter.catalog.index import TypeIndex, TypeSet
 from karpenter.cluster.terms import NodeFilter, Relation, Term
-from karpenter.decide.provision.company import Company, Constraint, Scene, tolerated
+from karpenter.decide.provision.company import Company, Constraint, Scene, counts_to_come, tolerated
+from karpenter.decide.provision.existing import OPEN, Field
 from karpenter.decide.provision.templates import Template
 from karpenter.model import labels
 from karpenter.model.requirements import Op, Requirement, Requirements, compatible
@@ -27,8 +28,9 @@ _SHOWN_DOMAINS = 25
 class Domains:
     """The domains there are, or could be bought (SCH §19.2)."""
 
-    def __init__(self, scene: Scene, templates: Sequence[Template]) -> None:
+    def __init__(self, scene: Scene, templates: Sequence[Template], field: Field) -> None:
         self._scene = scene
+        self._field = field
         self._templates = templates
         self._there: dict[tuple[str, NodeFilter | None], frozenset[str]] = {}
         self._to_come: dict[tuple[str, NodeFilter], frozenset[str]] = {}
@@ -47,8 +49,17 @@ class Domains:
         place = (term.key, term.counted)
         known = self._there.get(place)
         if known is None:
-            known = self._there[place] = self._scene.values(term.key, term.counted)
+            known = self._scene.values(term.key, term.counted)
+            known = self._there[place] = known.union(self._on_their_way(term, known))
         return known
+
+    def _on_their_way(self, term: Term, known: frozenset[str]) -> Iterator[str]:
+        """Further domains of machines to be launched: their claims leave the label open, but their types have one value only."""
+        for value, having in self._field.values(term.key).items():
+            if value is not None and value != OPEN and value not in known:
+                coming = (machine for machine in self._field.among(having) if not machine.view.launched)
+                if any(counts_to_come(term.counted, m.view.offers, m.view.taints, m.value) for m in coming):
+                    yield value
 
     def _coming(self, term: Term) -> frozenset[str]:
         if term.counted is None:

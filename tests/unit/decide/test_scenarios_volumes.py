@@ -93,10 +93,7 @@ def test_volumes_in_one_of_two_zones_leave_room_for_anti_affinity() -> None:
             )
         )
     )
-    pods = [
-        user(name, f"disk-{name}", affinity=apart, meta={"labels": {"app": "db"}})  # type: ignore[arg-type]
-        for name in ("a", "b")
-    ]
+    pods = [user(name, f"disk-{name}", affinity=apart, meta={"labels": {"app": "db"}}) for name in ("a", "b")]
     disks = [item for name in ("a", "b") for item in (zonal(f"v-{name}", "z1", "z2"), pvc(f"disk-{name}", f"v-{name}"))]
     result = plan(POOL, disks, pods)
     assert sorted(asked(result, labels.ZONE)) == [("In", ("z1",)), ("In", ("z2",))]

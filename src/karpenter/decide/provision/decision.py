@@ -12,7 +12,7 @@ sets, and fills new ones by arithmetic. `make bench growth` shows it.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -30,12 +30,13 @@ from karpenter.decide.provision.company import Companies, Constraint, Scene
 from karpenter.decide.provision.defaults import DefaultSpread
 from karpenter.decide.provision.effective_zones import effective_zones
 from karpenter.decide.provision.existing import Field, machines
-from karpenter.decide.provision.explaining import Explaining, Scenery
+from karpenter.decide.provision.explaining import Explaining, Left, Scenery
 from karpenter.decide.provision.finalise import planned_claims
 from karpenter.decide.provision.limits import left_of_limits
-from karpenter.decide.provision.market import Market, units_left
+from karpenter.decide.provision.market import Market
 from karpenter.decide.provision.mounting import Attaching, limits_of_types
 from karpenter.decide.provision.prospects import Prospects
+from karpenter.decide.provision.reservations import units_left
 from karpenter.decide.provision.rounds import Ground, Rounds
 from karpenter.decide.provision.settling import Kin, by_size, turn
 from karpenter.decide.provision.topology import Domains
@@ -149,8 +150,11 @@ class _Decision:
         domains = Domains(scene, self._templates, self._field)
         outcome = Rounds(self._ground(domains)).outcome(kins)
         settled, packing = outcome.settled, outcome.packing
+        drawn = Counter(claim.reservation for claim in packing.claims if claim.reservation is not None)
+        units = {reservation: number - drawn[reservation] for reservation, number in self._units.items()}
+        before, after = Left(self._limits, self._units), Left(packing.remaining, units)
         for failed in settled.failed:
-            self._unplaced += self._explaining.of(failed, packing.remaining if failed.capped else self._limits)
+            self._unplaced += self._explaining.of(failed, after if failed.capped else before)
         taken = {view.key for view in self._snapshot.nodes}
         return Plan(
             claims=planned_claims(packing.claims, [item.demand for item in settled.standing], taken),

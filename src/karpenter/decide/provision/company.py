@@ -191,6 +191,7 @@ class Companies:
         self._scene = scene
         self._constraints: dict[Term, Constraint] = {}
         self._meaning: dict[Face, tuple[Constraint, ...]] = {}
+        self._companies: dict[tuple[tuple[Term, ...], tuple[Constraint, ...]], Company] = {}
         self._by_namespace: dict[str, list[Constraint]] = {}
         self._anywhere: list[Constraint] = []
         for term in scene.repelling:
@@ -226,5 +227,10 @@ class Companies:
         return known
 
     def of(self, terms: Iterable[Term], face: Face) -> Company:
-        """The company of pods that state these terms and look so."""
-        return Company({term: self._constraints[term] for term in terms}, self.meaning(face))
+        """The company of pods that state these terms and look so; one object for all who have the same."""
+        stated, meaning = tuple(terms), self.meaning(face)
+        known = self._companies.get((stated, meaning))
+        if known is None:
+            known = Company({term: self._constraints[term] for term in stated}, meaning)
+            self._companies[stated, meaning] = known
+        return known

@@ -131,6 +131,8 @@ class TypeIndex:
         self._capacity = axes([item.capacity for item in self.types])
         self._matching = lru_cache(_REMEMBERED)(self._match)
         self._prices = lru_cache(_REMEMBERED)(self._price)
+        self._prices_under = lru_cache(_REMEMBERED)(self._find_prices)
+        self._wanting = lru_cache(_REMEMBERED)(_wanting)
         self._implying = lru_cache(_REMEMBERED)(self._imply)
         self._most = lru_cache(_REMEMBERED)(self._find_most)
         self._reached = lru_cache(_REMEMBERED)(self._reach)
@@ -215,6 +217,9 @@ class TypeIndex:
 
     def prices(self, requirements: Requirements) -> Prices:
         """Cheapest accepted available offering per type (SCH-616)."""
+        return self._prices_under(requirements)
+
+    def _find_prices(self, requirements: Requirements) -> Prices:
         return self._prices(self._of_offerings(requirements))
 
     def _of_offerings(self, requirements: Requirements) -> Requirements:
@@ -283,8 +288,8 @@ class TypeIndex:
         """
         return {
             key: count
-            for key, item in requirements.items()
-            if item.min_values is not None and (count := self._offers(requirements, key, types)) < item.min_values
+            for key, least in self._wanting(requirements)
+            if (count := self._offers(requirements, key, types)) < least
         }
 
     def diverse(self, requirements: Requirements, types: TypeSet) -> bool:
@@ -446,6 +451,11 @@ def axes(lists: Sequence[Resources]) -> dict[str, Axis]:
     """One axis per resource that any of the lists names; one that lacks it has none of it."""
     names = {name for resources in lists for name in resources}
     return {name: Axis([resources.get(name, 0) for resources in lists]) for name in sorted(names)}
+
+
+def _wanting(requirements: Requirements) -> tuple[tuple[str, int], ...]:
+    """The labels with ``minValues``, each with that number; mostly none."""
+    return tuple((key, item.min_values) for key, item in requirements.items() if item.min_values is not None)
 
 
 def _rank(offering: Offering) -> tuple[float, str, str]:

@@ -63,6 +63,8 @@ def by_size(kin: Kin) -> tuple[bool, int, int, datetime, str, str, str]:
 
 #: A kin, a step of its ladder and a cell: where demand for new machines stands.
 Place = tuple[Kin, int, Cell]
+#: What options depend on: the class, what it asks and tolerates of nodes, and a value for each of some keys.
+_Wanted = tuple[PodClass, Requirements, tuple[Toleration, ...], tuple[str, ...], Cell]
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,7 +197,7 @@ class Settling:
         self._manners = _Manners()
         self._steps: dict[tuple[Kin, int], _Step] = {}
         self._cells_for: dict[tuple[Asking, Requirements, MachineSet], tuple[Cell, ...]] = {}
-        self._pinned: dict[tuple[PodClass, Requirements, tuple[Toleration, ...], Asking, Cell], tuple[Option, ...]] = {}
+        self._options_for: dict[_Wanted, tuple[Option, ...]] = {}
         self._counting: dict[tuple[Asking, Template, Requirements], tuple[Constraint, ...]] = {}
         for machine in field.machines:
             machine.start_over()
@@ -442,14 +444,14 @@ class Settling:
     def options_in(self, step: _Step, cell: Cell) -> tuple[Option, ...]:
         """Ways to buy in a cell; a label a machine has to lack is one its pool never gives."""
         assert step.asking is not None
-        key = (step.kin.pod_class, step.variant.requirements, step.variant.tolerations, step.asking, cell)
-        known = self._pinned.get(key)
+        key = (step.kin.pod_class, step.variant.requirements, step.variant.tolerations, step.asking.keys, cell)
+        known = self._options_for.get(key)
         if known is None:
             pinned = self._market.pinned(step.variant, step.asking.pins(cell))
             options = self._market.options(step.kin.pod_class, pinned)
             lacking = [key for key, value in zip(step.asking.keys, cell, strict=True) if value is None]
             found = (option for option in options if not any(option.template.values(key) for key in lacking))
-            known = self._pinned[key] = tuple(found)
+            known = self._options_for[key] = tuple(found)
         return known
 
     def counting(self, asking: Asking, option: Option) -> tuple[Constraint, ...]:

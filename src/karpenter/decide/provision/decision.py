@@ -115,6 +115,13 @@ class _Served:
             self.mounts[pod_key(pod)] = volumes.mounts
 
 
+def _oldest_first(items: Sequence[_Served]) -> tuple[Pod, ...]:
+    """The pods of several groups; each group is in that order already."""
+    if len(items) == 1:
+        return tuple(items[0].pods)
+    return tuple(sorted((pod for item in items for pod in item.pods), key=age))
+
+
 class _Decision:
     """One decision while it is being made."""
 
@@ -191,8 +198,11 @@ class _Decision:
     ) -> list[_Served]:
         """Pods a plan can be made for, split by where their volumes are; the others are recorded with the reasons."""
         found: list[_Served] = []
+        objected: dict[PodClass, tuple[Reason, ...]] = {}
         for group in groups:
-            reasons = objections(group.pod_class)
+            reasons = objected.get(group.pod_class)
+            if reasons is None:
+                reasons = objected[group.pod_class] = objections(group.pod_class)
             by_places: dict[tuple[Requirements, ...], _Served] = {}
             for pod in group.pods:
                 volumes = self._snapshot.volumes.of(pod) if not reasons else NO_VOLUMES
@@ -210,18 +220,20 @@ class _Decision:
     def _kins(self, served: Sequence[_Served], scene: Scene) -> list[Kin]:
         """Groups that differ only in labels nobody reads become one kin; largest first (SCH-231)."""
         companies = Companies(scene)
-        heard = {s.pod_class: [wish.term for wish in self._ladder.wished(s.pod_class)] for s in served}
+        classes = dict.fromkeys(item.pod_class for item in served)
+        heard = {each: [wish.term for wish in self._ladder.wished(each)] for each in classes}
         for pod_class, wished in heard.items():
             companies.enter(pod_class.terms.required, wished)
         together: defaultdict[_Alike, list[_Served]] = defaultdict(list)
         for item in served:
             together[item.pod_class, item.places, companies.meaning(item.face), item.virtual].append(item)
-        steps = {(s.pod_class, s.places): self._ladder.of(s.pod_class, s.places) for s in served}
+        asking = dict.fromkeys((item.pod_class, item.places) for item in served)
+        steps = {each: self._ladder.of(*each) for each in asking}
         found = [
             Kin(
                 pod_class,
                 companies.of((*pod_class.terms.required, *heard[pod_class]), items[0].face),
-                tuple(sorted((pod for item in items for pod in item.pods), key=age)),
+                _oldest_first(items),
                 steps[pod_class, places],
                 {key: mounts for item in items for key, mounts in item.mounts.items()},
                 virtual,
@@ -236,7 +248,7 @@ class _Decision:
         """Where everybody goes, with a packing that leaves nobody out whom others count on.
 
         A cap may have been set for the sake of pods that later gave way themselves. So where limits left pods out, their caps are
-        lifted once, and what comes of it is taken if it leaves fewer out.
+        lifted once, and what comes of it is taken if it leaves fewer out; else who was where is settled once more.
         """
         first = self._converged(kins, domains, {})
         out = {failed.kin for failed in first.settled.failed}
@@ -244,16 +256,16 @@ class _Decision:
         if not first.left_out or len(lasting) == len(first.caps):
             return first.settled, first.packing
         second = self._converged(kins, domains, lasting)
-        if second.left_out >= first.left_out:
-            second = self._converged(kins, domains, first.caps)
-        return second.settled, second.packing
+        if second.left_out < first.left_out:
+            return second.settled, second.packing
+        self._settling(domains, first.caps).settle(kins)
+        return first.settled, first.packing
 
     def _converged(self, kins: Sequence[Kin], domains: Domains, from_caps: Mapping[Place, int]) -> _Outcome:
         caps = dict(from_caps)
         attempt = 0
         while True:
-            settling = Settling(self._field, self._market, domains, self._snapshot.planned, caps)
-            settled = settling.settle(kins)
+            settled = self._settling(domains, caps).settle(kins)
             packing = self._packed(settled)
             left = [(settled.standing[at], count) for at, count in packing.left.items()]
             if all(item.is_last and not item.kin.company for item, _ in left):
@@ -262,6 +274,9 @@ class _Decision:
             attempt += 1
             for item, count in left:
                 caps[item.place] = len(item.demand.pods) - count if attempt < ROUNDS else 0
+
+    def _settling(self, domains: Domains, caps: Mapping[Place, int]) -> Settling:
+        return Settling(self._field, self._market, domains, self._snapshot.planned, caps)
 
     def _packed(self, settled: Settled) -> Packing:
         demands = [item.demand for item in settled.standing]

@@ -135,7 +135,7 @@ class Market:
         if template.name in self._limits:
             types &= affordable(template, self._limits[template.name])
         if types and variant.requirements:
-            requirements = template.requirements.intersect(variant.requirements)
+            requirements = template.narrowed(variant.requirements)
             types &= index.matching(requirements) & index.buyable(requirements)
             types &= index.matching(variant.requirements)
         return types

@@ -195,6 +195,7 @@ class Companies:
         self._scene = scene
         self._constraints: dict[Term, Constraint] = {}
         self._meaning: dict[Face, tuple[Constraint, ...]] = {}
+        self._companies: dict[tuple[tuple[Term, ...], tuple[Term, ...], tuple[Constraint, ...]], Company] = {}
         self._by_namespace: dict[str, list[Constraint]] = {}
         self._anywhere: list[Constraint] = []
         for term in scene.repelling:
@@ -230,7 +231,11 @@ class Companies:
         return known
 
     def of(self, required: Iterable[Term], wished: Iterable[Term], face: Face) -> Company:
-        """The company of pods that state these terms and look so."""
-        firm = {term: self._constraints[term] for term in required}
-        stated = firm | {term: self._constraints[term] for term in wished}
-        return Company(stated, self.meaning(face), frozenset(firm.values()))
+        """The company of pods that state these terms and look so; one object for all who have the same."""
+        key = (tuple(required), tuple(wished), self.meaning(face))
+        known = self._companies.get(key)
+        if known is None:
+            firm = {term: self._constraints[term] for term in key[0]}
+            stated = firm | {term: self._constraints[term] for term in key[1]}
+            known = self._companies[key] = Company(stated, key[2], frozenset(firm.values()))
+        return known

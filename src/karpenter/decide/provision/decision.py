@@ -100,6 +100,14 @@ class _Served:
             self.mounts[pod_key(pod)] = volumes.mounts
 
 
+def _in_turn(items: Sequence[_Served]) -> tuple[Pod, ...]:
+    """The pods of several groups in their turn; each group has its oldest first already."""
+    found = [pod for item in items for pod in item.pods]
+    if len(items) > 1 or len({pod.spec.priority for pod in found}) > 1:
+        found.sort(key=turn)
+    return tuple(found)
+
+
 class _Decision:
     """One decision while it is being made."""
 
@@ -188,8 +196,11 @@ class _Decision:
     ) -> list[_Served]:
         """Pods a plan can be made for, split by where their volumes are; the others are recorded with the reasons."""
         found: list[_Served] = []
+        objected: dict[PodClass, tuple[Reason, ...]] = {}
         for group in groups:
-            reasons = objections(group.pod_class)
+            reasons = objected.get(group.pod_class)
+            if reasons is None:
+                reasons = objected[group.pod_class] = objections(group.pod_class)
             by_volumes: dict[tuple[tuple[Requirements, ...], PodClass], _Served] = {}
             for pod in group.pods:
                 volumes = self._volumes(pod) if not reasons else NO_VOLUMES
@@ -236,18 +247,20 @@ class _Decision:
     def _kins(self, served: Sequence[_Served], scene: Scene) -> list[Kin]:
         """Groups that differ only in labels nobody reads become one kin; largest first (SCH-231)."""
         companies = Companies(scene)
-        heard = {s.pod_class: [wish.term for wish in self._ladder.wished(s.pod_class)] for s in served}
+        classes = dict.fromkeys(item.pod_class for item in served)
+        heard = {each: [wish.term for wish in self._ladder.wished(each)] for each in classes}
         for pod_class, wished in heard.items():
             companies.enter(pod_class.terms.required, wished)
         together: defaultdict[_Alike, list[_Served]] = defaultdict(list)
         for item in served:
             together[item.pod_class, item.places, companies.meaning(item.face), item.virtual].append(item)
-        steps = {(s.pod_class, s.places): self._ladder.of(s.pod_class, s.places) for s in served}
+        asking = dict.fromkeys((item.pod_class, item.places) for item in served)
+        steps = {each: self._ladder.of(*each) for each in asking}
         found = [
             Kin(
                 pod_class,
                 companies.of(pod_class.terms.required, heard[pod_class], items[0].face),
-                tuple(sorted((pod for item in items for pod in item.pods), key=turn)),
+                _in_turn(items),
                 steps[pod_class, places],
                 {key: mounts for item in items for key, mounts in item.mounts.items()},
                 virtual,

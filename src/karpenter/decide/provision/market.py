@@ -41,7 +41,9 @@ class Market:
         self._strict = strict
         self._options: dict[tuple[PodClass, Requirements, tuple[Toleration, ...]], tuple[Option, ...]] = {}
         self._suiting: dict[tuple[int, Requirements, tuple[Toleration, ...]], int] = {}
-        self._together: dict[Requirements, Requirements] = {}
+        self._together: dict[tuple[Requirements, Requirements], Requirements] = {}
+        self._equal: dict[Requirements, Requirements] = {}
+        self._holding: dict[tuple[int, PodClass], int] = {}
 
     def options(self, pod_class: PodClass, variant: Variant) -> tuple[Option, ...]:
         """Legal ways to buy for the class, in the order of pools."""
@@ -75,8 +77,11 @@ class Market:
 
     def pinned(self, variant: Variant, pins: Requirements) -> Variant:
         """The variant in one cell; equal ones are one object, as much is remembered by them."""
-        together = variant.requirements.intersect(pins)
-        together = self._together.setdefault(together, together)
+        key = (variant.requirements, pins)
+        together = self._together.get(key)
+        if together is None:
+            together = variant.requirements.intersect(pins)
+            together = self._together[key] = self._equal.setdefault(together, together)
         return Variant(together, variant.tolerations, variant.firm, variant.terms)
 
     def _types_for(self, pod_class: PodClass, variant: Variant, template: Template) -> int:
@@ -87,7 +92,16 @@ class Market:
             suiting = self._suiting[key] = self._suit(variant, template)
         if not suiting:
             return 0
-        return suiting & template.holding(pod_class.requests) & template.open_to(pod_class.ports)
+        return suiting & self._holding_one(pod_class, template)
+
+    def _holding_one(self, pod_class: PodClass, template: Template) -> int:
+        """Types of a pool that could hold one pod of the class, whatever it asks of nodes."""
+        key = (id(template), pod_class)
+        known = self._holding.get(key)
+        if known is None:
+            known = template.holding(pod_class.requests) & template.open_to(pod_class.ports)
+            self._holding[key] = known
+        return known
 
     def _suit(self, variant: Variant, template: Template) -> int:
         """Types of a pool that suit whoever asks this of nodes, however much they request."""
@@ -100,7 +114,7 @@ class Market:
         if template.name in self._limits:
             types &= affordable(template, self._limits[template.name])
         if types and variant.requirements:
-            requirements = template.requirements.intersect(variant.requirements)
+            requirements = template.narrowed(variant.requirements)
             types &= index.matching(requirements) & index.buyable(requirements)
             types &= index.matching(variant.requirements)
         return types

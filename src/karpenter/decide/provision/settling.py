@@ -15,10 +15,10 @@ from datetime import datetime
 from functools import cached_property
 from itertools import islice, product
 
-from karpenter.api.core import Pod
-from karpenter.cluster.classes import PodClass
+from karpenter.api.core import Pod, Toleration
+from karpenter.cluster.classes import HostPort, PodClass
 from karpenter.cluster.snapshot import PodKey, age
-from karpenter.cluster.terms import Relation
+from karpenter.cluster.terms import Relation, Term
 from karpenter.cluster.volumes import Mounted
 from karpenter.decide.obstacles import Blocked, Confined
 from karpenter.decide.provision.company import Company, Constraint, counts_on, counts_to_come
@@ -26,9 +26,11 @@ from karpenter.decide.provision.existing import OPEN, Field, Guest, Machine, Mac
 from karpenter.decide.provision.hosting import Rules, Seats, rules_of
 from karpenter.decide.provision.market import Market
 from karpenter.decide.provision.packing import Demand, Option
-from karpenter.decide.provision.topology import Asking, Cell, Domains, Ledger, asking_of, pins
+from karpenter.decide.provision.templates import Template
+from karpenter.decide.provision.topology import Asking, Cell, Domains, Ledger, asking_of
 from karpenter.decide.provision.variants import Variant
 from karpenter.model import resources as res
+from karpenter.model.requirements import Requirements
 
 #: Combinations of values looked at for a kin that several topology keys have to do with.
 MOST_CELLS = 512
@@ -60,17 +62,19 @@ def turn(pod: Pod) -> tuple[int, datetime, str, str, str]:
     return (-priority(pod), *age(pod))
 
 
-def by_size(kin: Kin) -> tuple[bool, int, int, datetime, str, str, str]:
-    """Kin in the reference's order (SCH-231): CPU, then memory, largest first, then the oldest pod.
+def by_size(kin: Kin) -> tuple[bool, int, int, int, datetime, str, str, str]:
+    """Kin in the reference's order (SCH-231): CPU, then memory, largest first, then whose pod is first in turn.
 
     Virtual pods come last, so that they never take the place of a real one (§25 Beyond).
     """
     requests = kin.pod_class.requests
-    return (kin.virtual, -requests.get(res.CPU, 0), -requests.get(res.MEMORY, 0), *min(map(age, kin.pods)))
+    return (kin.virtual, -requests.get(res.CPU, 0), -requests.get(res.MEMORY, 0), *turn(kin.pods[0]))
 
 
 #: A kin, a step of its ladder and a cell: where demand for new machines stands.
 Place = tuple[Kin, int, Cell]
+#: What options depend on: the class, what it asks and tolerates of nodes, and a value for each of some keys.
+_Wanted = tuple[PodClass, Requirements, tuple[Toleration, ...], tuple[str, ...], Cell]
 
 
 @dataclass(frozen=True)
@@ -139,16 +143,41 @@ class Settled:
     satisfied: frozenset[Constraint] = frozenset()
 
 
+class _Manners:
+    """What companies come to at one step of a ladder, worked out once for all kins alike."""
+
+    def __init__(self) -> None:
+        self._rules: dict[tuple[Company, tuple[Term, ...], tuple[HostPort, ...]], Rules | None] = {}
+        self._asking: dict[tuple[Company, tuple[Term, ...], Requirements], Asking | None] = {}
+
+    def rules(self, kin: Kin, variant: Variant) -> Rules | None:
+        """What the kin asks of a single machine."""
+        if not kin.company and not kin.pod_class.ports:
+            return None
+        key = (kin.company, variant.terms, kin.pod_class.ports)
+        if key not in self._rules:
+            self._rules[key] = rules_of(kin.pod_class, kin.company, variant.terms)
+        return self._rules[key]
+
+    def asking(self, kin: Kin, variant: Variant) -> Asking | None:
+        """What the kin asks of wider domains."""
+        if not kin.company:
+            return None
+        key = (kin.company, variant.terms, variant.firm)
+        if key not in self._asking:
+            self._asking[key] = asking_of(kin.company, variant.firm, variant.terms)
+        return self._asking[key]
+
+
 class _Step:
     """A kin at one step of its ladder, with all that does not change while it is placed."""
 
-    def __init__(self, kin: Kin, number: int, field: Field) -> None:
+    def __init__(self, kin: Kin, number: int, field: Field, manners: _Manners) -> None:
         self.kin = kin
         self.number = number
         self.variant = kin.variants[number]
-        company, terms = kin.company, self.variant.terms
-        self.rules: Rules | None = rules_of(kin.pod_class, company, terms) if company or kin.pod_class.ports else None
-        self.asking: Asking | None = asking_of(company, self.variant.firm, terms) if company else None
+        self.rules: Rules | None = manners.rules(kin, self.variant)
+        self.asking: Asking | None = manners.asking(kin, self.variant)
         self.guest = Guest(kin.pod_class, self.variant, self.rules, kin.mounts)
         self._field = field
 
@@ -164,20 +193,6 @@ class _Step:
     def candidates(self) -> MachineSet:
         """Machines worth asking."""
         return self._field.candidates(self.guest)
-
-    @cached_property
-    def in_bulk(self) -> bool:
-        """Whether any number of the pods may go to a cell that one of them may go to."""
-        assert self.asking is not None
-        relations = {c.term.relation for c, _ in self.asking.stated} - {Relation.AFFINITY}
-        return not relations and not any(c.term.relation is Relation.SPREAD for c in self.asking.met)
-
-    @cached_property
-    def by_level(self) -> bool:
-        """Whether one pod in a cell leaves the other cells that are just as crowded open: they can be served at one go."""
-        assert self.asking is not None
-        spreading = [itself for c, itself in self.asking.stated if c.term.relation is Relation.SPREAD]
-        return len(self.asking.keys) == 1 and len(spreading) == len(self.asking.stated) > 0 and all(spreading)
 
 
 class Settling:
@@ -204,7 +219,11 @@ class Settling:
         self._coming: defaultdict[Constraint, int] = defaultdict(int)
         #: And in which cells.
         self._cells_of: defaultdict[Constraint, set[tuple[tuple[str, str | None], ...]]] = defaultdict(set)
+        self._manners = _Manners()
         self._steps: dict[tuple[Kin, int], _Step] = {}
+        self._cells_for: dict[tuple[Asking, Requirements, MachineSet], tuple[Cell, ...]] = {}
+        self._options_for: dict[_Wanted, tuple[Option, ...]] = {}
+        self._counting: dict[tuple[Asking, Template, Requirements], tuple[Constraint, ...]] = {}
         for machine in field.machines:
             machine.start_over()
 
@@ -250,7 +269,7 @@ class Settling:
     def _step(self, kin: Kin, number: int) -> _Step:
         known = self._steps.get((kin, number))
         if known is None:
-            known = self._steps[kin, number] = _Step(kin, number, self._field)
+            known = self._steps[kin, number] = _Step(kin, number, self._field, self._manners)
         return known
 
     # -- where the last pass planned them -------------------------------------------------------------------------------
@@ -296,7 +315,8 @@ class Settling:
             cell = _cell_of(machine, asking) if pods else None
             if cell is not None:
                 offered[cell].append((machine, pods))
-        cells = _Cells(self, step, asking, {cell: _Source(self, step, found) for cell, found in offered.items()})
+        sources = {cell: _Source(self, step, found) for cell, found in offered.items()}
+        cells = _Cells(self, step, asking, tuple(offered), sources)
         while cells.seat_next(cells.allowed()):
             pass
 
@@ -356,10 +376,14 @@ class Settling:
             self._options[place] = (options, step.rules)
             del pods[:count]
             self._ledger.met(step.kin.company, count)
-            for constraint in step.rules.met if step.rules is not None else ():
-                self._coming[constraint] += count
-                self._cells_of[constraint].add(_values(step, cell))
+            if step.rules is not None and step.rules.met:
+                self._note_coming(step.rules.met, _values(step, cell), count)
         return count
+
+    def _note_coming(self, met: Iterable[Constraint], values: tuple[tuple[str, str | None], ...], count: int) -> None:
+        for constraint in met:
+            self._coming[constraint] += count
+            self._cells_of[constraint].add(values)
 
     def _comes(self, constraint: Constraint, step: _Step, cell: Cell) -> bool:
         """Whether somebody the constraint means may come to a machine of this cell."""
@@ -372,6 +396,8 @@ class Settling:
             if not self._comes(constraint, step, cell) and not (itself and constraint in self.founding):
                 return 0
         place = (step.kin, step.number, cell)
+        if not self._caps:
+            return len(step.kin.pods)
         here = self._caps.places.get(place, len(step.kin.pods)) - len(self._asked.get(place, ()))
         total = self._caps.totals.get((step.kin, step.number))
         if total is not None:
@@ -383,15 +409,15 @@ class Settling:
     def _placed_in_cells(self, step: _Step, pods: list[Pod]) -> list[Pod]:
         assert step.asking is not None
         asking, pods = step.asking, list(pods)
+        found = self._cells(step, asking)
         sources = {
             cell: _Source(self, step, ((machine, pods) for machine in self._machines_in(step, cell, pods)))
-            for cell in self._cells(step, asking)
+            for cell in (found if step.candidates else ())
         }
-        cells = _Cells(self, step, asking, sources)
-        together = any(itself and c.term.relation is Relation.AFFINITY for c, itself in asking.stated)
+        cells = _Cells(self, step, asking, found, sources)
         while pods:
             allowed = cells.allowed()
-            if together and len(allowed) > 1 and self._is_first(asking):
+            if asking.affinity and len(allowed) > 1 and self._is_first(asking):
                 allowed = cells.foundable(pods, allowed)
             if not (cells.seat_next(allowed) or cells.ask_next(allowed, pods)):
                 break
@@ -403,8 +429,15 @@ class Settling:
             itself and c.term.relation is Relation.AFFINITY and c in self.founding for c, itself in asking.stated
         )
 
-    def _cells(self, step: _Step, asking: Asking) -> Iterator[Cell]:
+    def _cells(self, step: _Step, asking: Asking) -> tuple[Cell, ...]:
         """Combinations of values the pods could go to, on machines that exist or could be bought."""
+        key = (asking, step.variant.requirements, step.candidates)
+        known = self._cells_for.get(key)
+        if known is None:
+            known = self._cells_for[key] = tuple(self._combined(step, asking))
+        return known
+
+    def _combined(self, step: _Step, asking: Asking) -> Iterator[Cell]:
         per_key: list[list[str | None]] = []
         for key in asking.keys:
             asked = step.variant.requirements.of(key)
@@ -441,10 +474,26 @@ class Settling:
     def options_in(self, step: _Step, cell: Cell) -> tuple[Option, ...]:
         """Ways to buy in a cell; a label a machine has to lack is one its pool never gives."""
         assert step.asking is not None
-        pinned = self._market.pinned(step.variant, pins(step.asking, cell))
-        options = self._market.options(step.kin.pod_class, pinned)
-        lacking = [key for key, value in zip(step.asking.keys, cell, strict=True) if value is None]
-        return tuple(option for option in options if not any(option.template.values(key) for key in lacking))
+        key = (step.kin.pod_class, step.variant.requirements, step.variant.tolerations, step.asking.keys, cell)
+        known = self._options_for.get(key)
+        if known is None:
+            pinned = self._market.pinned(step.variant, step.asking.pins(cell))
+            options = self._market.options(step.kin.pod_class, pinned)
+            lacking = [key for key, value in zip(step.asking.keys, cell, strict=True) if value is None]
+            found = (option for option in options if not any(option.template.values(key) for key in lacking))
+            known = self._options_for[key] = tuple(found)
+        return known
+
+    def counting(self, asking: Asking, option: Option) -> tuple[Constraint, ...]:
+        """The constraints that will count pods on a machine bought so."""
+        key = (asking, option.template, option.asked)
+        known = self._counting.get(key)
+        if known is None:
+            offered, pool = option.requirements, option.template
+            known = self._counting[key] = tuple(
+                c for c in asking.met if counts_to_come(c.term.counted, offered, pool.taints, pool.values)
+            )
+        return known
 
     @property
     def ledger(self) -> Ledger:
@@ -488,7 +537,7 @@ class Settling:
             allowed = [c for c in self._cells(step, asking) if _allows(c, open_to, closed)]
             for cell in allowed:
                 if not self.options_in(step, cell):
-                    pinned = self._market.pinned(step.variant, pins(asking, cell))
+                    pinned = self._market.pinned(step.variant, asking.pins(cell))
                     return Failed(kin, pinned, pods, confined=_confined(asking, cell))
             for constraint in asking.repelled_by:
                 if self._ledger.owners(constraint) and not allowed:
@@ -554,63 +603,79 @@ class _Source:
 class _Cells:
     """A kin's cells while its pods are sent there, one after another."""
 
-    def __init__(self, settling: Settling, step: _Step, asking: Asking, sources: Mapping[Cell, _Source]) -> None:
+    def __init__(
+        self, settling: Settling, step: _Step, asking: Asking, cells: tuple[Cell, ...], sources: dict[Cell, _Source]
+    ) -> None:
         self._settling = settling
         self._ledger = settling.ledger
         self._step = step
         self._asking = asking
+        self._cells = cells
+        #: Where machines may still have room.
         self._sources = sources
 
-    def allowed(self) -> list[Cell]:
+    def allowed(self) -> Sequence[Cell]:
         """Cells the next pod may go to."""
+        if self._asking.is_free:
+            return self._cells
         open_to, closed = self._ledger.open_to(self._asking), self._ledger.closed(self._asking)
-        return [cell for cell in self._sources if _allows(cell, open_to, closed)]
+        return [cell for cell in self._cells if _allows(cell, open_to, closed)]
 
     def seat_next(self, cells: Sequence[Cell]) -> bool:
         """Plan the next pod on a machine of the least crowded cell that has one; False where none has."""
-        found = [(cell, offer) for cell in cells if (offer := self._sources[cell].next()) is not None]
-        if not found:
+        offers = self._offers(cells) if self._sources else {}
+        if not offers:
             return False
-        level = self._lowest([cell for cell, _ in found])
-        offers = dict(found)
-        for cell in sorted(level, key=_name) if self._step.by_level else [min(level, key=_name)]:
+        level = self._lowest(list(offers))
+        for cell in sorted(level, key=_name) if self._asking.by_level else [min(level, key=_name)]:
             machine, pods, room = offers[cell]
             if not pods:
                 continue
-            count = room if self._step.in_bulk else 1
+            count = room if self._asking.in_bulk else 1
             self._settling.seat(self._step, machine, pods, count)
             self._record(cell, self._counting_on(machine), count)
         return True
 
+    def _offers(self, cells: Iterable[Cell]) -> dict[Cell, tuple[Machine, list[Pod], int]]:
+        """The next machine with room of every cell that has one."""
+        found: dict[Cell, tuple[Machine, list[Pod], int]] = {}
+        for cell in cells:
+            offer = self._sources[cell].next() if cell in self._sources else None
+            if offer is not None:
+                found[cell] = offer
+            else:
+                self._sources.pop(cell, None)
+        return found
+
     def _lowest(self, cells: Sequence[Cell]) -> list[Cell]:
         """The least crowded of the cells."""
+        if len(cells) == 1:
+            return [*cells]
         crowding = [self._crowding(cell) for cell in cells]
         least = min(crowding)
         return [cell for cell, crowded in zip(cells, crowding, strict=True) if crowded == least]
 
     def ask_next(self, cells: Sequence[Cell], pods: list[Pod]) -> bool:
         """Ask for new machines for the next pods in the least crowded, then cheapest cell; False where none can be had."""
-        found = [
-            (cell, options)
+        settling, step = self._settling, self._step
+        options_of = {
+            cell: options
             for cell in cells
-            if self._settling.askable(self._step, cell) and (options := self._settling.options_in(self._step, cell))
-        ]
-        if not found:
+            if settling.askable(step, cell) and (options := settling.options_in(step, cell))
+        }
+        if not options_of:
             return False
-        price = self._settling.market.price
-        options_of = dict(found)
-        level = sorted(self._lowest(list(options_of)), key=lambda cell: (price(options_of[cell]), _name(cell)))
+        level = self._lowest(list(options_of))
+        if len(level) > 1:
+            price = settling.market.price
+            level.sort(key=lambda cell: (price(options_of[cell]), _name(cell)))
         asked = 0
-        for cell in level if self._step.by_level else level[:1]:
+        for cell in level if self._asking.by_level else level[:1]:
             if not pods:
                 break
             options = options_of[cell]
-            count = self._settling.ask(self._step, cell, options, pods, len(pods) if self._step.in_bulk else 1)
-            offered, pool = options[0].requirements, options[0].template
-            counting = [
-                c for c in self._asking.met if counts_to_come(c.term.counted, offered, pool.taints, pool.values)
-            ]
-            self._record(cell, counting, count)
+            count = settling.ask(step, cell, options, pods, len(pods) if self._asking.in_bulk else 1)
+            self._record(cell, settling.counting(self._asking, options[0]), count)
             asked += count
         return asked > 0
 

@@ -664,8 +664,10 @@ def _claimed(world: World, key: str) -> Iterator[str]:
     """What claims on their way settle of a label; the cloud may know a type for them that pools offer no more."""
     for claim in world.claims:
         if not claim.status.provider_id and claim.metadata.deletion_timestamp is None:
-            own = (item.values for item in claim.spec.requirements if item.key == key and item.operator == "In")
+            own = [item.values for item in claim.spec.requirements if item.key == key and item.operator == "In"]
             yield from (values[0] for values in own if len(values) == 1)
+            if key in claim.metadata.labels:
+                yield claim.metadata.labels[key]
 
 
 def _asked(pool: NodePool) -> tuple[Expression, ...]:

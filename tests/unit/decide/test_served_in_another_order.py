@@ -34,6 +34,15 @@ def test_a_limit_on_machines_leaves_out_no_more_of_spread_pods_than_it_must() ->
     assert (left(result), sizes(result)) == (["web-002"], [1, 1])
 
 
+def test_under_limits_a_pod_that_others_want_to_be_near_is_served_before_them() -> None:
+    """One machine for three pods is allowed; without the small one nobody would have a place."""
+    wanted = pod("wanted", {"cpu": "100m"}, meta={"labels": {"app": "web"}})
+    nearby = pods(3, {"cpu": "500m"}, prefix="nearby", affinity=beside(to(key=labels.CAPACITY_TYPE)))
+    three = (shape("t", {"cpu": 8, "memory": "8Gi", "pods": 3}, [offering("on-demand", "z1", 1.0)]),)
+    result = plan(node_pool(limits={"nodes": "1"}), wanted, nearby, types=three)
+    assert (left(result), sizes(result)) == (["nearby-002"], [3])
+
+
 def _important(name: str, priority: int, cpu: str, affinity: Affinity | None = None) -> Pod:
     return pod(name, {"cpu": cpu}, priority=priority, affinity=affinity)
 

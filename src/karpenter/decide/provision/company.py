@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import cached_property
 
 from karpenter.api.core import Pod, Taint
@@ -117,22 +118,33 @@ def tolerated(counted: NodeFilter, own_taints: Iterable[Taint]) -> bool:
     return not taints.untolerated(hard, counted.tolerations)
 
 
-def counts_to_come(
-    counted: NodeFilter | None, offered: Requirements, own_taints: Iterable[Taint], has: Callable[[str], object]
-) -> bool:
-    """Whether a constraint counts the pods of a machine yet to come that offers this (with the allowance, SCH-541 Beyond).
+class Chance(IntEnum):
+    """Whether something will be true of a machine yet to come."""
 
-    ``has`` says whether it will have a label.
+    NEVER = 0
+    PERHAPS = 1
+    SURELY = 2
+
+
+def chance_to_count(
+    counted: NodeFilter | None,
+    own_taints: Iterable[Taint],
+    has: Callable[[str], object],
+    meets: Callable[[Requirements], Chance],
+) -> Chance:
+    """Whether a constraint will count the pods of a machine yet to come (with the allowance, SCH-541 Beyond).
+
+    ``has`` says whether it will have a label, ``meets`` whether it will be what is asked.
     """
     if counted is None:
-        return True
+        return Chance.SURELY
     if not tolerated(counted, own_taints):
-        return False
+        return Chance.NEVER
     if not all(key == labels.HOSTNAME or has(key) for key in counted.keys):
-        return False
-    return counted.alternatives is None or any(
-        compatible(offered, alternative, labels.WELL_KNOWN) for alternative in counted.alternatives
-    )
+        return Chance.NEVER
+    if counted.alternatives is None:
+        return Chance.SURELY
+    return max((meets(alternative) for alternative in counted.alternatives), default=Chance.NEVER)
 
 
 class Constraint:
@@ -162,6 +174,21 @@ class Constraint:
     def owners(self) -> Mapping[str, int]:
         """Bound pods that repel by it, by domain."""
         return self._scene.owners(self.term)
+
+
+@dataclass(frozen=True)
+class Counting:
+    """The constraints that will count a pod, and those of which that hangs on what its machine becomes."""
+
+    surely: tuple[Constraint, ...] = ()
+    perhaps: tuple[Constraint, ...] = ()
+
+
+def counting_by(chances: Iterable[tuple[Constraint, Chance]]) -> Counting:
+    """What the chances of constraints come to."""
+    found = tuple(chances)
+    surely, perhaps = (tuple(c for c, own in found if own is chance) for chance in (Chance.SURELY, Chance.PERHAPS))
+    return Counting(surely, perhaps)
 
 
 @dataclass(frozen=True, eq=False)

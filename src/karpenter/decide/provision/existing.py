@@ -19,8 +19,9 @@ from karpenter.catalog.index import Axis, TypeIndex, axes, members
 from karpenter.cluster.classes import PodClass, ports_of
 from karpenter.cluster.nodes import NodeView
 from karpenter.cluster.snapshot import Daemon, PodKey, Snapshot, pod_key
+from karpenter.cluster.terms import NodeFilter
 from karpenter.cluster.volumes import Mounted
-from karpenter.decide.provision.company import Constraint
+from karpenter.decide.provision.company import Chance, Constraint, chance_to_count
 from karpenter.decide.provision.hosting import Rules, Seats
 from karpenter.decide.provision.mounting import Attaching, Mounts
 from karpenter.decide.provision.prospects import Prospects
@@ -143,6 +144,15 @@ class Machine:
         if asked.key in self.view.offers and held.implies(asked):
             return True
         return bool(self._types) and not self._types & ~self._index.implying(held, asked)
+
+    def chance_to_count(self, counted: NodeFilter | None) -> Chance:
+        """Whether a constraint will count the pods of this machine, which is yet to be launched."""
+        return chance_to_count(counted, self.view.taints, self.value, self._chance_of)
+
+    def _chance_of(self, asked: Requirements) -> Chance:
+        if not compatible(self.view.offers, asked, labels.WELL_KNOWN):
+            return Chance.NEVER
+        return Chance.SURELY if self.offers(asked) else Chance.PERHAPS
 
     def value(self, key: str) -> str | None:
         """The value a label has, or is sure to get, here: None where it lacks it, ``OPEN`` while that is not settled."""

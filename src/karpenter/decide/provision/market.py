@@ -10,14 +10,38 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from karpenter.api.core import Toleration
+from karpenter.catalog.index import TypeIndex, TypeSet
 from karpenter.cluster.classes import PodClass
+from karpenter.decide.provision.company import Chance
 from karpenter.decide.provision.limits import affordable
 from karpenter.decide.provision.packing import Option
 from karpenter.decide.provision.reservations import FREELY, of_reservation
 from karpenter.decide.provision.templates import Template
 from karpenter.decide.provision.variants import Variant
 from karpenter.model import taints
-from karpenter.model.requirements import Requirements, compatible
+from karpenter.model.requirements import Requirement, Requirements, compatible
+
+
+def chance_of(option: Option, asked: Requirements) -> Chance:
+    """Whether a machine bought so will be what somebody else asks of nodes, whichever of its types and offerings it is."""
+    offered, index = option.requirements, option.template.index
+    types = option.template.types & index.matching(offered)
+    within = offered.intersect(asked)
+    if not compatible(offered, asked, index.well_known) or not types & index.matching(within) & index.buyable(within):
+        return Chance.NEVER
+    return Chance.SURELY if all(_implied(offered, item, index, types) for item in asked.values()) else Chance.PERHAPS
+
+
+def _implied(offered: Requirements, asked: Requirement, index: TypeIndex, types: TypeSet) -> bool:
+    held = offered.of(asked.key)
+    if asked.key not in index.well_known:
+        return held.implies(asked) if asked.key in offered else asked.accepts_absent
+    if not types & ~index.implying(held, asked):
+        return True
+    if asked.gte is not None or asked.lte is not None:
+        return False
+    otherwise = offered.intersect(Requirements((Requirement(asked.key, not asked.complement, asked.values),)))
+    return not types & index.matching(otherwise) & index.buyable(otherwise)
 
 
 class Market:

@@ -4,8 +4,9 @@ Where limits leave pods out of a packing, everything is settled anew with a cap 
 pods take the next step of their ladder, and nobody counts on pods that will not come. Machines are made of the last packing only.
 
 Caps may do more than they should, so where some were set others are tried, too. And who comes first is served first, so that a
-round may end with somebody left out for whom another order has a place; if those left out could be served were they alone, they
-come first then. A way counts as better only if it leaves out nobody who had a place before.
+round may end with somebody left out for whom another order has a place. If those left out could be served were they alone, they
+come first then, and before them those whom they want to be near; who is still left out is added where that costs nobody a place.
+The way that leaves out the fewest counts.
 
 Where limits bind and priorities differ it is another matter: the more important pods are served, whoever it costs the place.
 """
@@ -17,16 +18,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from karpenter.cluster.terms import Relation
 from karpenter.decide.provision.existing import Field
 from karpenter.decide.provision.market import Market
 from karpenter.decide.provision.packing import Bounds, Packer, Packing
-from karpenter.decide.provision.settling import Caps, Failed, Kin, Settled, Settling, Standing, by_size, priority
+from karpenter.decide.provision.settling import Caps, Failed, Kin, Place, Settled, Settling, Standing, by_size, priority
 from karpenter.decide.provision.topology import Domains
 
 #: So often pods that limits leave out take a step down by themselves; after that, places that limits bind are closed altogether.
 ROUNDS = 8
-#: So often those left out are put before all others.
+#: So often those left out are put before all others, and so many kin of theirs are tried to be added to the rest.
 ORDERS = 3
+ADDITIONS = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,9 +76,12 @@ class Outcome:
         """How many pods of each priority found no place."""
         return Counter(priority(pod) for failed in self.settled.failed for pod in failed.pods)
 
-    def spares(self, other: Outcome) -> bool:
-        """Whether fewer are left out than in the other outcome of the same kin, and of no kin more."""
-        return self.missed.total() < other.missed.total() and self.missed <= other.missed
+    @cached_property
+    def served(self) -> Counter[Place]:
+        """How many pods new machines are bought for, by the place they asked at."""
+        left = self.packing.left
+        standing = enumerate(self.settled.standing)
+        return Counter({item.place: len(item.demand.pods) - left.get(at, 0) for at, item in standing})
 
 
 class Rounds:
@@ -100,27 +106,35 @@ class Rounds:
         best = first
         for way in _other_caps(first):
             found = self._tried(way)
-            best = found if found.spares(best) else best
-        return self._by_priority(self._reordered(best))
+            best = found if _leaves_fewer(found, best) else best
+        if self._could_be_served(best):
+            best = self._added(self._reordered(best))
+        return self._by_priority(best)
+
+    def _could_be_served(self, outcome: Outcome) -> bool:
+        """Whether those left out, limits aside, would fare better were they alone."""
+        kins = {failed.kin for failed in outcome.settled.failed if failed.kin.company or not failed.capped}
+        alone = tuple(kin for kin in _first(outcome.missed, outcome.way.kins) if kin in kins)
+        if not alone:
+            return False
+        missed = self._tried(_Way(alone)).missed
+        return any(missed[kin] < outcome.missed[kin] for kin in alone)
 
     def _reordered(self, best: Outcome) -> Outcome:
         """Those left out come first, if that is of use; and again with those whom this leaves out."""
-        for _ in range(ORDERS if self._could_be_served(best) else 0):
+        for _ in range(ORDERS):
             found = self._tried(_Way(_first(best.missed, best.way.kins)))
-            if not found.spares(best):
+            if not _leaves_fewer(found, best):
                 break
             best = found
         return best
 
-    def _could_be_served(self, outcome: Outcome) -> bool:
-        """Whether those left out, limits aside, would fare better were they alone."""
-        kins = [failed.kin for failed in outcome.settled.failed if failed.kin.company or not failed.capped]
-        alone = tuple(kin for kin in outcome.way.kins if kin in set(kins))
-        return bool(alone) and any(count < outcome.missed[kin] for kin, count in self._missed_of(alone).items())
-
-    def _missed_of(self, kins: tuple[Kin, ...]) -> dict[Kin, int]:
-        missed = self._tried(_Way(kins)).missed
-        return {kin: missed[kin] for kin in kins}
+    def _added(self, best: Outcome) -> Outcome:
+        """With those left out for whom there is a place beside all others, who get no more than they have: kin by kin."""
+        for kin in [*best.missed][:ADDITIONS]:
+            found = self._tried(_last(kin, best))
+            best = found if _leaves_fewer(found, best) else best
+        return best
 
     # -- the more important first ---------------------------------------------------------------------------------------
 
@@ -206,9 +220,29 @@ def _other_caps(first: Outcome) -> Iterator[_Way]:
         yield _Way(kins, in_total=True)
 
 
-def _first(chosen: Mapping[Kin, int], kins: Sequence[Kin]) -> tuple[Kin, ...]:
-    """The chosen kin before all others, virtual pods still last."""
-    return tuple(sorted(kins, key=lambda kin: (kin.virtual, kin not in chosen)))
+def _leaves_fewer(found: Outcome, best: Outcome) -> bool:
+    """Whether fewer pods are left out, whosever they are."""
+    return found.missed.total() < best.missed.total()
+
+
+def _first(missed: Mapping[Kin, int], kins: Sequence[Kin]) -> tuple[Kin, ...]:
+    """Those whom the missed want to be near before all others, then the missed; virtual pods still last."""
+    wanted = {c for kin in missed for c in kin.company.stated.values() if c.term.relation is Relation.AFFINITY}
+
+    def is_wanted(kin: Kin) -> bool:
+        return any(c in wanted for c in kin.company.meant_by if c.term not in kin.company.stated)
+
+    return tuple(sorted(kins, key=lambda kin: (kin.virtual, not is_wanted(kin), kin not in missed)))
+
+
+def _last(chosen: Kin, outcome: Outcome) -> _Way:
+    """One kin after all others, and those held to what they have."""
+    others = tuple(kin for kin in outcome.way.kins if kin is not chosen)
+    places = {place: count for place, count in outcome.served.items() if place[0] is not chosen}
+    totals = dict.fromkeys(((kin, step) for kin in others for step in range(len(kin.variants))), 0)
+    for place, count in places.items():
+        totals[place[:2]] += count
+    return _Way((*others, chosen), Caps(places, totals))
 
 
 def _passed_over(outcome: Outcome) -> int | None:

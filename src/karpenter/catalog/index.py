@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import accumulate, islice
 from operator import or_
@@ -129,11 +130,27 @@ class TypeIndex:
         self._offering_keys = frozenset(key for requirements in self._offered for key in requirements)
         self._allocatable = axes([item.allocatable for item in self.types])
         self._capacity = axes([item.capacity for item in self.types])
+        self._as_much: dict[str, list[TypeSet]] = {}
         self._matching = lru_cache(_REMEMBERED)(self._match)
         self._prices = lru_cache(_REMEMBERED)(self._price)
+        self._prices_under = lru_cache(_REMEMBERED)(self._find_prices)
+        self._wanting = lru_cache(_REMEMBERED)(_wanting)
         self._implying = lru_cache(_REMEMBERED)(self._imply)
         self._most = lru_cache(_REMEMBERED)(self._find_most)
         self._reached = lru_cache(_REMEMBERED)(self._reach)
+
+    def beside(self, added: Mapping[str, Sequence[int]]) -> TypeIndex:
+        """The same types with amounts of further resources, given in the order of ``types``; answers about labels stay known."""
+        other = copy(self)
+        other.types = tuple(
+            replace(item, capacity={**item.capacity, **{name: amounts[at] for name, amounts in added.items()}})
+            for at, item in enumerate(self.types)
+        )
+        further = {name: Axis(amounts) for name, amounts in added.items()}
+        other._allocatable = {**self._allocatable, **further}
+        other._capacity = {**self._capacity, **further}
+        other._most = lru_cache(_REMEMBERED)(other._find_most)
+        return other
 
     def matching(self, requirements: Requirements) -> TypeSet:
         """Types whose labels intersect the requirements (SCH-165): the R of SCH-331."""
@@ -215,6 +232,9 @@ class TypeIndex:
 
     def prices(self, requirements: Requirements) -> Prices:
         """Cheapest accepted available offering per type (SCH-616)."""
+        return self._prices_under(requirements)
+
+    def _find_prices(self, requirements: Requirements) -> Prices:
         return self._prices(self._of_offerings(requirements))
 
     def _of_offerings(self, requirements: Requirements) -> Requirements:
@@ -222,15 +242,15 @@ class TypeIndex:
         return Requirements(item for key, item in requirements.items() if key in self._offering_keys)
 
     def _price(self, requirements: Requirements) -> Prices:
-        best: dict[int, Offering] = {}
-        for asked, sold in self._offered.items():
-            if compatible(requirements, asked, self.well_known):
-                for position, offering in sold:
-                    held = best.get(position)
-                    if held is None or _rank(offering) < _rank(held):
-                        best[position] = offering
-        order = tuple(sorted(best, key=lambda position: (best[position].price_per_hour, position)))
-        return Prices(set_of(best), order, best)
+        accepted = [sold for asked, sold in self._offered.items() if compatible(requirements, asked, self.well_known)]
+        best = dict(accepted[0]) if accepted else {}
+        for sold in accepted[1:]:
+            for position, offering in sold.items():
+                held = best.get(position)
+                if held is None or _is_cheaper(offering, held):
+                    best[position] = offering
+        order = sorted([(offering.price_per_hour, position) for position, offering in best.items()])
+        return Prices(set_of(best), tuple([position for _, position in order]), best)
 
     def holding(self, requests: Resources) -> TypeSet:
         """Types whose allocatable resources cover the requests (SCH-198): the F of SCH-331, offerings aside."""
@@ -242,6 +262,11 @@ class TypeIndex:
                     return 0
                 found &= axis.at_least(amount)
         return found
+
+    @property
+    def resources(self) -> Iterable[str]:
+        """The resources any of the types has."""
+        return self._capacity.keys()
 
     def roomiest(self, name: str, types: TypeSet) -> TypeSet:
         """Those of the types that leave most of a resource to pods; all of them where none has any."""
@@ -283,8 +308,8 @@ class TypeIndex:
         """
         return {
             key: count
-            for key, item in requirements.items()
-            if item.min_values is not None and (count := self._offers(requirements, key, types)) < item.min_values
+            for key, least in self._wanting(requirements)
+            if (count := self._offers(requirements, key, types)) < least
         }
 
     def diverse(self, requirements: Requirements, types: TypeSet) -> bool:
@@ -307,7 +332,7 @@ class TypeIndex:
         found: dict[str, TypeSet] = {}
         for offered, sold in self._offered.items():
             if compatible(of_offerings, offered, self.well_known):
-                by = set_of(position for position, _ in sold)
+                by = set_of(sold)
                 for value, types in values.items():
                     if offered.of(asked.key).allows(value):
                         found[value] = found.get(value, 0) | types & by
@@ -336,20 +361,27 @@ class TypeIndex:
 
     def efficient(self, types: TypeSet, prices: Prices, resources: Iterable[str]) -> list[int]:
         """Members no other member beats: none as cheap has at least as much of every named resource. Cheapest first."""
-        axes = [(name, self._allocatable[name]) for name in resources if name in self._allocatable]
+        columns = [self._with_as_much(name) for name in resources if name in self._allocatable]
         kept: list[int] = []
         seen: TypeSet = 0
         for position in prices.order:
             if not types >> position & 1:
                 continue
             better = seen
-            allocatable = self.types[position].allocatable
-            for name, axis in axes:
-                better &= axis.at_least(allocatable.get(name, 0))
+            for with_as_much in columns:
+                better &= with_as_much[position]
             if not better:
                 kept.append(position)
             seen |= 1 << position
         return kept
+
+    def _with_as_much(self, name: str) -> list[TypeSet]:
+        """For each type those that leave at least as much of a resource to pods."""
+        known = self._as_much.get(name)
+        if known is None:
+            axis = self._allocatable[name]
+            known = self._as_much[name] = [axis.at_least(item.allocatable.get(name, 0)) for item in self.types]
+        return known
 
 
 @dataclass(frozen=True)
@@ -423,12 +455,16 @@ def _forms_of_key(per_form: Mapping[Requirement, int]) -> _Forms:
     return _Forms(defined, tuple(per_form.items()), open_forms, by_value)
 
 
-def _offered(types: Sequence[InstanceType]) -> dict[Requirements, list[tuple[int, Offering]]]:
-    found: dict[Requirements, list[tuple[int, Offering]]] = {}
+def _offered(types: Sequence[InstanceType]) -> dict[Requirements, dict[int, Offering]]:
+    """Per kind of offering the types that can be had that way now, each with the cheapest."""
+    found: dict[Requirements, dict[int, Offering]] = {}
     for position, item in enumerate(types):
         for offering in item.offerings:
             if offering.available:
-                found.setdefault(offering.requirements, []).append((position, offering))
+                sold = found.setdefault(offering.requirements, {})
+                held = sold.get(position)
+                if held is None or _is_cheaper(offering, held):
+                    sold[position] = offering
     return found
 
 
@@ -448,8 +484,16 @@ def axes(lists: Sequence[Resources]) -> dict[str, Axis]:
     return {name: Axis([resources.get(name, 0) for resources in lists]) for name in sorted(names)}
 
 
-def _rank(offering: Offering) -> tuple[float, str, str]:
-    return (offering.price_per_hour, offering.capacity_type, offering.zone)
+def _wanting(requirements: Requirements) -> tuple[tuple[str, int], ...]:
+    """The labels with ``minValues``, each with that number; mostly none."""
+    return tuple((key, item.min_values) for key, item in requirements.items() if item.min_values is not None)
+
+
+def _is_cheaper(one: Offering, other: Offering) -> bool:
+    """Whether it goes first: ties are settled by capacity type, then zone."""
+    if one.price_per_hour != other.price_per_hour:
+        return one.price_per_hour < other.price_per_hour
+    return (one.capacity_type, one.zone) < (other.capacity_type, other.zone)
 
 
 def set_of(positions: Iterable[int]) -> TypeSet:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cached_property, lru_cache
 
 from karpenter.api.core import PodAffinityTerm, PodSpec, Toleration, TopologySpreadConstraint
 from karpenter.api.meta import LabelSelector, ObjectMeta
@@ -112,6 +113,14 @@ class Term:
     counted: NodeFilter | None = None
     also: frozenset[Whom] = frozenset()
 
+    @cached_property
+    def _hash(self) -> int:
+        own = (self.relation, self.key, self.whom, self.max_skew, self.min_domains, self.counted, self.also)
+        return hash(own)
+
+    def __hash__(self) -> int:
+        return self._hash
+
     def means(self, face: Face, namespaces: Mapping[str, Labels]) -> bool:
         """Whether pods that look so are those it is about. ``namespaces`` maps the known ones to their labels."""
         return self.whom.means(face, namespaces) and all(other.means(face, namespaces) for other in self.also)
@@ -191,7 +200,14 @@ def terms_of(meta: ObjectMeta, spec: PodSpec, alternatives: tuple[Requirements, 
             wished.append(Wish(term, 0))
         else:
             required.append(term)
-    return Terms(tuple(dict.fromkeys(required)), tuple(wished))
+    heard = tuple(replace(wish, term=_shared(wish.term)) for wish in wished)
+    return Terms(tuple(map(_shared, dict.fromkeys(required))), heard)
+
+
+@lru_cache(maxsize=4096)
+def _shared(term: Term) -> Term:
+    """One object for all equal terms: much is remembered by them, and looked up faster by an object that is known."""
+    return term
 
 
 def _together(terms: list[Term]) -> list[Term]:

@@ -8,7 +8,7 @@ on the offering side, which is why compatibility (`compatible`) is not symmetric
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -229,6 +229,18 @@ class Requirements(Mapping[str, Requirement]):
 
     def __contains__(self, key: object) -> bool:
         return key in self._by_key
+
+    def keys(self) -> KeysView[str]:
+        """Keys, values and items are those of a dict: what `Mapping` makes of the rest is many times slower."""
+        return self._by_key.keys()
+
+    def values(self) -> ValuesView[Requirement]:
+        """One requirement per key."""
+        return self._by_key.values()
+
+    def items(self) -> ItemsView[str, Requirement]:
+        """Each key with its requirement."""
+        return self._by_key.items()
 
     def __hash__(self) -> int:
         if self._hash is None:

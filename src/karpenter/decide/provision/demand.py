@@ -57,7 +57,7 @@ class Option:
     @cached_property
     def requirements(self) -> Requirements:
         """The pool's requirements with those of the pods."""
-        return self.template.requirements.intersect(self.variant.requirements)
+        return self.template.narrowed(self.variant.requirements)
 
     @cached_property
     def cheapest(self) -> float:

@@ -121,12 +121,12 @@ def _unsupported(spec: PodSpec) -> Iterator[Reason]:
 
 def volume_faults(volumes: PodVolumes) -> tuple[Reason, ...]:
     """Why a waiting pod cannot be planned for with its volumes as they are (SCH-450)."""
-    return tuple(Reason(Category.VOLUME, detail=text, transient=volumes.transient) for text in volumes.faults)
+    return tuple([Reason(Category.VOLUME, detail=text, transient=volumes.transient) for text in volumes.faults])
 
 
 def volume_faults_of_moving(volumes: PodVolumes) -> tuple[Reason, ...]:
     """The same for a pod that must leave its node: only what is not known of its volumes counts (SCH-063, SCH-441)."""
-    return tuple(Reason(Category.VOLUME, detail=text) for text in volumes.unresolved)
+    return tuple([Reason(Category.VOLUME, detail=text) for text in volumes.unresolved])
 
 
 # -- pods that must leave their node ------------------------------------------------------------------------------------

@@ -26,22 +26,19 @@ class Seats:
         self._owners: dict[Constraint, int] = {}
         self.ports = ports
 
-    def copy(self) -> Seats:
-        """The same seats, to be taken on their own."""
-        other = Seats(self._host, self.ports)
-        other._met = dict(self._met)
-        other._owners = dict(self._owners)
-        return other
-
     def met(self, constraint: Constraint) -> int:
         """How many pods the constraint means are here."""
         known = self._met.get(constraint)
-        return constraint.numbers.get(self._host, 0) if known is None else known
+        if known is not None:
+            return known
+        return constraint.numbers.get(self._host, 0) if self._host else 0
 
     def owners(self, constraint: Constraint) -> int:
         """How many pods that repel by the constraint are here."""
         known = self._owners.get(constraint)
-        return constraint.owners.get(self._host, 0) if known is None else known
+        if known is not None:
+            return known
+        return constraint.owners.get(self._host, 0) if self._host else 0
 
     def meet(self, constraint: Constraint, number: int) -> None:
         """So many pods the constraint means have come."""
@@ -79,7 +76,7 @@ class Rules:
 
         ``founding``: affinity nobody satisfies yet, so that the first may begin.
         """
-        if self._barred(seats, founding):
+        if (self.repelled_by or self.near or self.ports) and self._barred(seats, founding):
             return 0
         if self.ports:
             wanted = min(wanted, 1)
@@ -98,8 +95,8 @@ class Rules:
             wanted = min(wanted, free) if itself else wanted
         for constraint in self.spared:
             if seats.owners(constraint):
-                wanted = min(wanted, constraint.term.max_skew - seats.met(constraint))
-        return max(0, wanted)
+                wanted = max(0, min(wanted, constraint.term.max_skew - seats.met(constraint)))
+        return wanted
 
     def _barred(self, seats: Seats, founding: Container[Constraint]) -> bool:
         """Whether who sits there already, or does not, keeps all of them away."""
@@ -153,7 +150,7 @@ def rules_of(pod_class: PodClass, company: Company, active: Iterable[Term]) -> R
         repelled_by=tuple(c for c in met if c.required and c.term.relation is Relation.ANTI_AFFINITY),
         spared=tuple(c for c in met if c.required and c.term.relation is Relation.SPREAD and c not in own),
         met=met,
-        owned=tuple(c for c in (*company.owned, *own) if c.by_host and c.required),
+        owned=tuple(c for c in (*company.owned, *own) if c.by_host and c in company.required),
         ports=pod_class.ports,
     )
     return rules if met or pod_class.ports or rules.spread or rules.apart or rules.near else None

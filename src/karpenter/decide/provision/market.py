@@ -7,38 +7,41 @@ might use and makes others wait for them (§21 Beyond).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from karpenter.api.core import Toleration
+from karpenter.catalog.index import TypeIndex, TypeSet
 from karpenter.cluster.classes import PodClass
-from karpenter.cluster.nodes import NodeView
+from karpenter.decide.provision.company import Chance
 from karpenter.decide.provision.demand import Option
 from karpenter.decide.provision.limits import affordable
+from karpenter.decide.provision.reservations import FREELY, of_reservation
 from karpenter.decide.provision.templates import Template
 from karpenter.decide.provision.variants import Variant
-from karpenter.model import labels, taints
+from karpenter.model import taints
 from karpenter.model.requirements import Requirement, Requirements, compatible
 
-_FREELY = Requirements((Requirement(labels.CAPACITY_TYPE, True, frozenset((labels.RESERVED,))),))
+
+def chance_of(option: Option, asked: Requirements) -> Chance:
+    """Whether a machine bought so will be what somebody else asks of nodes, whichever of its types and offerings it is."""
+    offered, index = option.requirements, option.template.index
+    types = option.template.types & index.matching(offered)
+    within = offered.intersect(asked)
+    if not compatible(offered, asked, index.well_known) or not types & index.matching(within) & index.buyable(within):
+        return Chance.NEVER
+    return Chance.SURELY if all(_implied(offered, item, index, types) for item in asked.values()) else Chance.PERHAPS
 
 
-def _of_reservation(reservation: str) -> Requirements:
-    named = [Requirement(labels.RESERVATION_ID, False, frozenset((reservation,)))] if reservation else []
-    return Requirements((Requirement(labels.CAPACITY_TYPE, False, frozenset((labels.RESERVED,))), *named))
-
-
-def units_left(templates: Iterable[Template], views: Iterable[NodeView]) -> dict[str, int]:
-    """What is left of every reservation, less what claims are about to take that the cloud has not counted yet (SCH-581)."""
-    found: dict[str, int] = {}
-    for template in templates:
-        for reservation, units in template.index.reservations.items():
-            found[reservation] = min(units, found.get(reservation, units))
-    for view in views if found else ():
-        held = view.offers.get(labels.RESERVATION_ID)
-        if not view.launched and held is not None and len(held.values) == 1 and not held.complement:
-            reservation = next(iter(held.values))
-            found[reservation] = found.get(reservation, 0) - 1
-    return found
+def _implied(offered: Requirements, asked: Requirement, index: TypeIndex, types: TypeSet) -> bool:
+    held = offered.of(asked.key)
+    if asked.key not in index.well_known:
+        return held.implies(asked) if asked.key in offered else asked.accepts_absent
+    if not types & ~index.implying(held, asked):
+        return True
+    if asked.gte is not None or asked.lte is not None:
+        return False
+    otherwise = offered.intersect(Requirements((Requirement(asked.key, not asked.complement, asked.values),)))
+    return not types & index.matching(otherwise) & index.buyable(otherwise)
 
 
 class Market:
@@ -62,7 +65,9 @@ class Market:
         self._strict = strict
         self._options: dict[tuple[PodClass, Requirements, tuple[Toleration, ...]], tuple[Option, ...]] = {}
         self._suiting: dict[tuple[int, Requirements, tuple[Toleration, ...]], int] = {}
-        self._together: dict[Requirements, Requirements] = {}
+        self._together: dict[tuple[Requirements, Requirements], Requirements] = {}
+        self._equal: dict[Requirements, Requirements] = {}
+        self._holding: dict[tuple[int, PodClass], int] = {}
 
     def options(self, pod_class: PodClass, variant: Variant) -> tuple[Option, ...]:
         """Legal ways to buy for the class, in the order of pools."""
@@ -82,11 +87,11 @@ class Market:
         if not own:
             yield Option(variant, template, self._types_for(pod_class, variant, template))
             return
-        free = self.pinned(variant, _FREELY)
+        free = self.pinned(variant, FREELY)
         yield Option(free, template, self._types_for(pod_class, free, template))
         for reservation in own:
             if self._units[reservation] > 0:
-                held = self.pinned(variant, _of_reservation(reservation))
+                held = self.pinned(variant, of_reservation(reservation))
                 yield Option(held, template, self._types_for(pod_class, held, template), reservation)
 
     def price(self, options: Sequence[Option]) -> float:
@@ -96,8 +101,11 @@ class Market:
 
     def pinned(self, variant: Variant, pins: Requirements) -> Variant:
         """The variant in one cell; equal ones are one object, as much is remembered by them."""
-        together = variant.requirements.intersect(pins)
-        together = self._together.setdefault(together, together)
+        key = (variant.requirements, pins)
+        together = self._together.get(key)
+        if together is None:
+            together = variant.requirements.intersect(pins)
+            together = self._together[key] = self._equal.setdefault(together, together)
         return Variant(together, variant.tolerations, variant.firm, variant.terms)
 
     def _types_for(self, pod_class: PodClass, variant: Variant, template: Template) -> int:
@@ -108,7 +116,16 @@ class Market:
             suiting = self._suiting[key] = self._suit(variant, template)
         if not suiting:
             return 0
-        return suiting & template.holding(pod_class.requests) & template.open_to(pod_class.ports)
+        return suiting & self._holding_one(pod_class, template)
+
+    def _holding_one(self, pod_class: PodClass, template: Template) -> int:
+        """Types of a pool that could hold one pod of the class, whatever it asks of nodes."""
+        key = (id(template), pod_class)
+        known = self._holding.get(key)
+        if known is None:
+            known = template.holding(pod_class.requests) & template.open_to(pod_class.ports)
+            self._holding[key] = known
+        return known
 
     def _suit(self, variant: Variant, template: Template) -> int:
         """Types of a pool that suit whoever asks this of nodes, however much they request."""
@@ -121,7 +138,7 @@ class Market:
         if template.name in self._limits:
             types &= affordable(template, self._limits[template.name])
         if types and variant.requirements:
-            requirements = template.requirements.intersect(variant.requirements)
+            requirements = template.narrowed(variant.requirements)
             types &= index.matching(requirements) & index.buyable(requirements)
             types &= index.matching(variant.requirements)
         return types

@@ -60,6 +60,17 @@ class Template:
         groups = tuple((group.types, tuple(sorted(group.overhead.items())), group.ports) for group in self.daemons)
         return (id(self.index), self.weight, own, self.types, groups)
 
+    @cached_property
+    def _narrowed(self) -> dict[Requirements, Requirements]:
+        return {}
+
+    def narrowed(self, asked: Requirements) -> Requirements:
+        """The pool's requirements with those of pods; one object for all that ask the same."""
+        known = self._narrowed.get(asked)
+        if known is None:
+            known = self._narrowed[asked] = self.requirements.intersect(asked)
+        return known
+
     def holding(self, requests: Resources) -> TypeSet:
         """Types that hold the requests beside their DaemonSets (SCH-216)."""
         found = 0

@@ -7,13 +7,14 @@ choice that others would have to guess (SCH-525 counts such pods everywhere or n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from karpenter.catalog.index import TypeIndex, TypeSet
 from karpenter.cluster.terms import NodeFilter, Relation, Term
-from karpenter.decide.provision.company import Company, Constraint, Scene, tolerated
+from karpenter.decide.provision.company import Company, Constraint, Counting, Scene, tolerated
+from karpenter.decide.provision.existing import OPEN, Field
 from karpenter.decide.provision.templates import Template
 from karpenter.model import labels
 from karpenter.model.requirements import Op, Requirement, Requirements, compatible
@@ -27,9 +28,11 @@ _SHOWN_DOMAINS = 25
 class Domains:
     """The domains there are, or could be bought (SCH §19.2)."""
 
-    def __init__(self, scene: Scene, templates: Sequence[Template]) -> None:
+    def __init__(self, scene: Scene, templates: Sequence[Template], field: Field) -> None:
         self._scene = scene
+        self._field = field
         self._templates = templates
+        self._known: dict[Term, frozenset[str]] = {}
         self._there: dict[tuple[str, NodeFilter | None], frozenset[str]] = {}
         self._to_come: dict[tuple[str, NodeFilter], frozenset[str]] = {}
         self._sold: dict[str, frozenset[str]] = {}
@@ -41,14 +44,26 @@ class Domains:
 
         As in kube-scheduler the constraint's own policies decide, not what its pods insist on besides (unlike SCH-547).
         """
-        return self._on_nodes(term) | self._coming(term)
+        known = self._known.get(term)
+        if known is None:
+            known = self._known[term] = self._on_nodes(term) | self._coming(term)
+        return known
 
     def _on_nodes(self, term: Term) -> frozenset[str]:
         place = (term.key, term.counted)
         known = self._there.get(place)
         if known is None:
-            known = self._there[place] = self._scene.values(term.key, term.counted)
+            known = self._scene.values(term.key, term.counted)
+            known = self._there[place] = known.union(self._on_their_way(term, known))
         return known
+
+    def _on_their_way(self, term: Term, known: frozenset[str]) -> Iterator[str]:
+        """Further domains of machines to be launched: their claims leave the label open, but their types have one value only."""
+        for value, having in self._field.values(term.key).items():
+            if value is not None and value != OPEN and value not in known:
+                coming = (machine for machine in self._field.among(having) if not machine.view.launched)
+                if any(machine.chance_to_count(term.counted) for machine in coming):
+                    yield value
 
     def _coming(self, term: Term) -> frozenset[str]:
         if term.counted is None:
@@ -136,6 +151,40 @@ class Asking:
         apart = Relation.ANTI_AFFINITY
         return frozenset(constraint.key for constraint, _ in self.stated if constraint.term.relation is not apart)
 
+    @cached_property
+    def affinity(self) -> tuple[Constraint, ...]:
+        """Affinity the kin states."""
+        return tuple(c for c, _ in self.stated if c.term.relation is Relation.AFFINITY)
+
+    @cached_property
+    def spreads(self) -> tuple[tuple[Constraint, int], ...]:
+        """Whom the kin should keep even with, each with its key's place: its own constraints, then those of others."""
+        own = [c for c, _ in self.stated if c.term.relation is Relation.SPREAD]
+        others = [c for c in self.met if c.term.relation is Relation.SPREAD and c not in own]
+        return tuple((c, self.place[c.key]) for c in (*own, *others))
+
+    @cached_property
+    def in_bulk(self) -> bool:
+        """Whether any number of the pods may go to a cell that one of them may go to."""
+        relations = {c.term.relation for c, _ in self.stated} - {Relation.AFFINITY}
+        return not relations and not any(c.term.relation is Relation.SPREAD for c in self.met)
+
+    @cached_property
+    def by_level(self) -> bool:
+        """Whether one pod in a cell leaves the other cells that are just as crowded open: they can be served at one go."""
+        spreading = [itself for c, itself in self.stated if c.term.relation is Relation.SPREAD]
+        return len(self.keys) == 1 and len(spreading) == len(self.stated) > 0 and all(spreading)
+
+    @cached_property
+    def is_free(self) -> bool:
+        """Whether no constraint ever closes a cell to the kin."""
+        return not self.stated and not self.repelled_by
+
+    def pins(self, cell: Cell) -> Requirements:
+        """The cell as requirements. What a node must lack is left to whoever chooses among nodes."""
+        given = ((key, value) for key, value in zip(self.keys, cell, strict=True) if value is not None)
+        return Requirements(Requirement(key, False, frozenset((value,))) for key, value in given)
+
 
 def asking_of(company: Company, firm: Requirements, active: Iterable[Term]) -> Asking | None:
     """What a kin asks of domains, None where no constraint wider than a host has to do with it."""
@@ -164,8 +213,11 @@ class Ledger:
         self._numbers: dict[Constraint, dict[str, int]] = {}
         self._owners: dict[Constraint, dict[str, int]] = {}
         self._planned: dict[Constraint, int] = {}
+        #: By domain, how many of the pods planned may turn out not to count: they crowd it, but make no other seem emptier.
+        self._unsure: dict[Constraint, dict[str, int]] = {}
         #: Of those planned, how many are on machines without the label.
         self._outside: dict[Constraint, int] = {}
+        self._possible_to: dict[tuple[Constraint, Asking], tuple[str, ...]] = {}
         #: Grows with every pod written down: as long as it stands still, asking again is in vain.
         self.version = 0
 
@@ -197,9 +249,11 @@ class Ledger:
         for constraint in company.meant_by:
             self._planned[constraint] = self._planned.get(constraint, 0) + number
 
-    def record(self, asking: Asking, cell: Cell, counted: Iterable[Constraint], number: int) -> None:
+    def record(self, asking: Asking, cell: Cell, counting: Counting, number: int) -> None:
         """So many pods of a kin go to a cell, where these of its constraints count them (SCH-525)."""
-        for constraint in counted:
+        for constraint in counting.perhaps:
+            self._write(self._unsure.setdefault(constraint, {}), cell[asking.place[constraint.key]], number)
+        for constraint in (*counting.surely, *counting.perhaps):
             self._write(self.numbers(constraint), cell[asking.place[constraint.key]], number)
             if cell[asking.place[constraint.key]] is None:
                 self._outside[constraint] = self._outside.get(constraint, 0) + number
@@ -224,33 +278,42 @@ class Ledger:
     def open_to(self, asking: Asking) -> dict[int, set[str | None]]:
         """Per key's place in a cell, the domains the kin's own constraints leave for its next pod."""
         found: dict[int, set[str | None]] = {}
-        affinity = [c for c, _ in asking.stated if c.term.relation is Relation.AFFINITY]
-        founding = not any(self.is_met(c) for c in affinity)
+        founding = not any(self.is_met(c) for c in asking.affinity)
         for constraint, itself in asking.stated:
             place = asking.place[constraint.key]
-            valid = self._valid(constraint, itself and (founding or constraint not in affinity), asking.firm)
+            valid = self._valid(constraint, itself and (founding or constraint not in asking.affinity), asking)
             found[place] = found[place] & valid if place in found else valid
         return found
 
-    def _valid(self, constraint: Constraint, itself: bool, firm: Requirements) -> set[str | None]:
+    def _valid(self, constraint: Constraint, itself: bool, asking: Asking) -> set[str | None]:
         match constraint.term.relation:
             case Relation.SPREAD:
-                return self._even(constraint, itself, firm.of(constraint.key))
+                return self._even(constraint, itself, asking)
             case Relation.AFFINITY:
-                return self._near(constraint, itself, firm.of(constraint.key))
+                return self._near(constraint, itself, asking.firm.of(constraint.key))
             case Relation.ANTI_AFFINITY:
-                return self._apart(constraint, firm.of(constraint.key))
+                return self._apart(constraint, asking.firm.of(constraint.key))
 
-    def _even(self, constraint: Constraint, itself: bool, firm: Requirement) -> set[str | None]:
+    def _even(self, constraint: Constraint, itself: bool, asking: Asking) -> set[str | None]:
         """SCH-547, SCH-548: where one more keeps within the skew."""
         numbers = self.numbers(constraint)
         term = constraint.term
         mine = self._domains.known(term)
-        least = min((numbers.get(domain, 0) for domain in mine), default=0)
+        unsure = self._unsure.get(constraint, {})
+        least = min((numbers.get(domain, 0) - unsure.get(domain, 0) for domain in mine), default=0)
         if term.min_domains > len(mine):
             least = 0
         most = term.max_skew + least - itself
-        return {domain for domain in mine if firm.allows(domain) and numbers.get(domain, 0) <= most}
+        return {domain for domain in self._possible(constraint, asking) if numbers.get(domain, 0) <= most}
+
+    def _possible(self, constraint: Constraint, asking: Asking) -> tuple[str, ...]:
+        """Of the domains that a spread counts those that the kin's pods may be in."""
+        known = self._possible_to.get((constraint, asking))
+        if known is None:
+            firm = asking.firm.of(constraint.key)
+            allowed = (domain for domain in self._domains.known(constraint.term) if firm.allows(domain))
+            known = self._possible_to[constraint, asking] = tuple(allowed)
+        return known
 
     def _near(self, constraint: Constraint, founds: bool, firm: Requirement) -> set[str | None]:
         """SCH-556: where such pods are; for the first of its own kind, if none is in any domain of its terms, anywhere."""
@@ -271,9 +334,7 @@ class Ledger:
 
     def crowding(self, asking: Asking, cell: Cell) -> tuple[int, ...]:
         """How many pods that the kin should keep even with are in a cell already; its own constraints count before others."""
-        own = [c for c, _ in asking.stated if c.term.relation is Relation.SPREAD]
-        others = [c for c in asking.met if c.term.relation is Relation.SPREAD and c not in own]
-        return tuple(self._number(c, cell[asking.place[c.key]]) for c in (*own, *others))
+        return tuple([self._number(constraint, cell[place]) for constraint, place in asking.spreads])
 
     def _number(self, constraint: Constraint, domain: str | None) -> int:
         """Pods in a domain; where there is none, as many as in the emptiest, so that it is no better and no worse."""
@@ -294,13 +355,3 @@ class Ledger:
             f"unsatisfiable topology constraint for {constraint.term.relation}, key={constraint.key} "
             f"(counts = {listed}, podDomains = {asked}, nodeDomains = {offered}"
         )
-
-
-def pins(asking: Asking, cell: Cell) -> Requirements:
-    """The cell as requirements. What a node must lack is left to whoever chooses among nodes."""
-    found = (
-        Requirement(key, False, frozenset((value,)))
-        for key, value in zip(asking.keys, cell, strict=True)
-        if value is not None
-    )
-    return Requirements(found)

@@ -62,6 +62,15 @@ SchedulerConfig = Annotated[
         help="Spread constraints that the cluster's scheduler gives pods without any, as YAML or JSON.",
     ),
 ]
+NodeFee = Annotated[
+    float,
+    typer.Option(
+        envvar="NODE_FEE",
+        min=0.0,
+        metavar="USD",
+        help="What a machine counts beside its price when plans are compared, in USD per hour.",
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +144,9 @@ def decided(found: Objects, index: TypeIndex, options: Options) -> tuple[Plan, f
     """The plan for the objects, and the seconds it took to decide."""
     from datetime import UTC, datetime
 
-    from karpenter.decide.provision import provision
+    from karpenter.decide.provision import prepare, provision
 
+    prepare()
     begun = time.perf_counter()
     state = state_of(found)
     indexes = {pool.metadata.name: index for pool in found.pools}
@@ -182,16 +192,19 @@ def _add_storage(state: ClusterState, objects: Objects) -> None:
         state.set_csi_node(csi_node)
 
 
-def options_of(preferences: str, min_values: str, scheduler_config: str) -> Options:
+def options_of(preferences: str, min_values: str, scheduler_config: str, node_fee: float) -> Options:
     """The decision's settings, as users write them. Ends the command where the scheduler's configuration is wrong."""
     from karpenter.control.scheduler_config import SchedulerConfigError, parse
     from karpenter.decide.provision import MinValuesPolicy, Options, PreferencePolicy
+    from karpenter.decide.worth import Worth
 
     try:
         spread = parse(scheduler_config).default_constraints
     except SchedulerConfigError as error:
         stop(f"--scheduler-config: {error}", WRONG_INPUT)
-    return Options(PreferencePolicy(preferences), MinValuesPolicy(min_values), default_spread=spread)
+    return Options(
+        PreferencePolicy(preferences), MinValuesPolicy(min_values), default_spread=spread, worth=Worth(node_fee)
+    )
 
 
 def say_skipped(plan: Plan) -> None:

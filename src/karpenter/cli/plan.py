@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from karpenter.cli import deciding
+from karpenter.decide.worth import NODE_FEE_PER_HOUR
 
 if TYPE_CHECKING:
     from karpenter.cli.render import Report
@@ -31,11 +32,12 @@ def plan(
     preference_policy: deciding.PreferencePolicy = "Respect",
     min_values_policy: deciding.MinValuesPolicy = "Strict",
     scheduler_config: deciding.SchedulerConfig = "",
+    node_fee: deciding.NodeFee = NODE_FEE_PER_HOUR,
 ) -> None:
     """Say which machines would be bought for the pods that wait, and what they cost. Changes nothing."""
     from karpenter.cli.render import Report, Timing
 
-    options = deciding.options_of(preference_policy, min_values_policy, scheduler_config)
+    options = deciding.options_of(preference_policy, min_values_policy, scheduler_config, node_fee)
     with deciding.uncollected():
         catalogue = deciding.catalogue(instance_types)
         objects = deciding.objects(filename, catalogue.index, options)

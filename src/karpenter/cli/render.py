@@ -41,10 +41,21 @@ def document(report: Report) -> Json:
         "nodeClaims": [claim(item) for item in plan.claims],
         "existingNodes": [{"name": item.node, "pods": _names(item.pods)} for item in plan.existing],
         "unschedulable": _unplaced(plan.unplaced),
-        "cost": {"perHour": round(float(plan.price_per_hour), _PRICE_DIGITS), "lowerBoundPerHour": None},
+        "cost": _cost(plan),
         "decisionSeconds": round(timing.decision_seconds, _SECONDS_DIGITS),
         "catalogueSeconds": round(timing.catalogue_seconds, _SECONDS_DIGITS),
         "wallSeconds": round(timing.wall_seconds, _SECONDS_DIGITS),
+    }
+
+
+def _cost(plan: Plan) -> Json:
+    """What the machines to buy cost, what any would cost at least, and the share of that by which they are dearer."""
+    price, bound = float(plan.price_per_hour), plan.lower_bound_per_hour
+    gap = price / bound - 1 if bound else None
+    return {
+        "perHour": round(price, _PRICE_DIGITS),
+        "lowerBoundPerHour": round(bound, _PRICE_DIGITS) if bound is not None else None,
+        "gap": round(gap, _PRICE_DIGITS) if gap is not None else None,
     }
 
 

@@ -82,7 +82,8 @@ class ZonedPods:
 class Plan:
     """The outcome of one provisioning decision. ``packing`` names the way of packing that won.
 
-    ``zoned`` are the pods whose zone was settled beforehand; for all others several would do.
+    ``zoned`` are the pods whose zone was settled beforehand; for all others several would do. ``lower_bound_per_hour`` is what
+    the machines to buy would cost at the very least (USD), None where that is not known.
     """
 
     claims: tuple[PlannedClaim, ...] = ()
@@ -91,6 +92,7 @@ class Plan:
     skipped_pools: tuple[SkippedPool, ...] = ()
     packing: str = ""
     zoned: tuple[ZonedPods, ...] = ()
+    lower_bound_per_hour: float | None = 0.0
 
     @property
     def price_per_hour(self) -> float:

@@ -4,6 +4,7 @@
 """
 
 from karpenter.decide.provision.decision import MinValuesPolicy, Options, provision
+from karpenter.decide.provision.search.linear import load as prepare
 from karpenter.decide.provision.variants import PreferencePolicy
 
-__all__ = ["MinValuesPolicy", "Options", "PreferencePolicy", "provision"]
+__all__ = ["MinValuesPolicy", "Options", "PreferencePolicy", "prepare", "provision"]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
@@ -38,10 +38,12 @@ from karpenter.decide.provision.mounting import Attaching, limits_of_types
 from karpenter.decide.provision.prospects import Prospects
 from karpenter.decide.provision.reservations import units_left
 from karpenter.decide.provision.rounds import Ground, Rounds
+from karpenter.decide.provision.search.proof import lower_bound
 from karpenter.decide.provision.settling import Kin, by_size, turn
 from karpenter.decide.provision.topology import Domains
 from karpenter.decide.provision.variants import Ladder, PreferencePolicy
 from karpenter.decide.reasons import Reason
+from karpenter.decide.worth import Worth
 from karpenter.model import labels
 from karpenter.model.buffers import is_virtual
 from karpenter.model.requirements import Requirements
@@ -63,6 +65,7 @@ class Options:
     #: Whether units of reservations are counted (gate ReservedCapacity); else reserved offerings are like any other.
     reserved: bool = True
     default_spread: tuple[TopologySpreadConstraint, ...] = ()
+    worth: Worth = field(default_factory=Worth)
 
 
 def provision(
@@ -113,6 +116,7 @@ class _Decision:
 
     def __init__(self, snapshot: Snapshot, indexes: Mapping[str, TypeIndex], now: datetime, options: Options) -> None:
         self._snapshot = snapshot
+        self._worth = options.worth
         self._strict = options.min_values is MinValuesPolicy.STRICT
         self._leaving, self._unreadable = eligible.grouped(eligible.leaving(snapshot, now))
         self._volumes_of: dict[PodKey, PodVolumes] = {}
@@ -164,18 +168,20 @@ class _Decision:
         for failed in settled.failed:
             self._unplaced += self._explaining.of(failed, after if failed.capped else before)
         taken = {view.key for view in self._snapshot.nodes}
+        demands = [item.demand for item in settled.standing]
         return Plan(
-            claims=planned_claims(packing.claims, [item.demand for item in settled.standing], taken),
+            claims=planned_claims(packing.claims, demands, taken),
             existing=tuple(PlacedPods(m.view.key, m.view.name, tuple(m.pods)) for m in self._field.machines if m.pods),
             unplaced=tuple(sorted(self._unplaced, key=lambda u: (u.pod.metadata.namespace, u.pod.metadata.name))),
             skipped_pools=self._skipped,
             packing=packing.name if settled.standing else "",
+            lower_bound_per_hour=lower_bound(demands, packing.left, self._units),
             zoned=effective_zones(kins, domains),
         )
 
     def _ground(self, domains: Domains) -> Ground:
         planned = self._snapshot.planned
-        return Ground(self._field, self._market, domains, planned, self._limits, self._units, self._strict)
+        return Ground(self._field, self._market, domains, planned, self._limits, self._units, self._strict, self._worth)
 
     # -- who waits ------------------------------------------------------------------------------------------------------
 

@@ -17,10 +17,6 @@ from karpenter.decide.provision.variants import Variant
 from karpenter.model.requirements import Requirements
 from karpenter.model.resources import Resources
 
-#: USD per hour that a machine costs beside its price when packings are compared, so that pennies never buy a swarm: about its
-#: root volume and address. Plans show prices without it.
-MACHINE_FEE = 0.005
-
 
 @dataclass(frozen=True)
 class Bounds:
@@ -121,27 +117,21 @@ class Claim:
         prices = self.prices
         return prices.offering[prices.cheapest(self.types)].price_per_hour
 
-    @property
-    def cost(self) -> float:
-        """What it is compared by: the price and the fee of a machine."""
-        return self.price + MACHINE_FEE
-
 
 @dataclass(frozen=True)
 class Packing:
     """The outcome of one packing. ``left`` counts pods by demand position for which limits leave nothing to buy.
 
-    ``remaining`` is what the claims leave of each limited pool's limits.
+    ``worth`` is what the claims are valued at (`decide.worth`), ``remaining`` what they leave of each limited pool's limits.
     """
 
     name: str
     claims: tuple[Claim, ...]
     left: Mapping[int, int]
-    prices: float
+    worth: float
     remaining: Mapping[str, Mapping[str, int]]
 
     @property
     def badness(self) -> tuple[int, float, int]:
-        """Smaller is better: pods left over, then cost, then number of machines."""
-        cost = self.prices + MACHINE_FEE * len(self.claims)
-        return (sum(self.left.values()), round(cost, 9), len(self.claims))
+        """Smaller is better: pods left over, then worth, then number of machines."""
+        return (sum(self.left.values()), round(self.worth, 9), len(self.claims))

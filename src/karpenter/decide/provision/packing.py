@@ -4,10 +4,10 @@ A packing opens one claim at a time, fills it with class after class (the classe
 it. Filling is arithmetic on counts; when the filled pattern can be repeated it is repeated at once, so the work depends on the
 number of different machines, not of pods.
 
-* ``largest``: a claim grows as long as any type holds its pods, as the reference does; the largest machine that fills is bought.
+* ``classic``: a claim grows as long as any type holds its pods, as the reference does; the largest machine that fills is bought.
 * ``value``: for every type worth considering, fill it and ask what its pods would be worth bought one by one; the type with
   the most worth per dollar is taken. Worth considering are types no other type beats on price and on every resource. Its work
-  is bounded by ``STEPS``; what is still left then is bought the way of ``largest``.
+  is bounded by ``STEPS``; what is still left then is bought the way of ``classic``.
 
 Weight order is law: a class only joins claims of pools as heavy as the heaviest that can take it within what limits leave; among
 equals price decides. Limits are reserved as claims close (SCH-384), a node counting as one (its Beyond).
@@ -15,17 +15,21 @@ equals price decides. Limits are reserved as claims close (SCH-384), a node coun
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from karpenter.catalog.index import Prices, TypeSet
 from karpenter.decide.provision.company import Constraint
-from karpenter.decide.provision.demand import MACHINE_FEE, Bounds, Claim, Demand, Option, Packing
+from karpenter.decide.provision.demand import Bounds, Claim, Demand, Option, Packing
 from karpenter.decide.provision.filling import Book, Fill, Lane, crowd_of
 from karpenter.decide.provision.hosting import Seats
 from karpenter.decide.provision.limits import affordable, largest_capacity
+from karpenter.decide.provision.search.search import Pattern, search
+from karpenter.decide.provision.search.shapes import Ask, Kind, shapes_of
 from karpenter.decide.provision.templates import Template, relaxed_min_values
+from karpenter.decide.worth import Worth
 from karpenter.model import resources as res
 from karpenter.model.resources import Resources
 
@@ -66,7 +70,6 @@ class _Run:
         self._limited = {name: template for name, template in templates.items() if name in self.limits}
         self._within = {name: affordable(template, self.limits[name]) for name, template in self._limited.items()}
         self._allow()
-        self._await(0)
 
     def allowed(self, position: int) -> tuple[tuple[Option, TypeSet], ...]:
         """Options of the heaviest pools the class can still be bought from, with their affordable types."""
@@ -90,10 +93,10 @@ class _Run:
         often = sorted(worthwhile, key=lambda target: -self.chosen[target])
         return often[: _fewer(FEWER_TARGETS, len(self._demands))]
 
-    def take(self, claim: Claim, seed: int) -> int:
-        """Commit as many claims like this as its pods and limits suggest; how many. ``seed`` is the first class still waiting."""
+    def take(self, claim: Claim, most_times: int = sys.maxsize) -> int:
+        """Commit as many claims like this as its pods and limits suggest, at most so many; how many."""
         most = largest_capacity(claim.template, claim.types) if claim.template.name in self.limits else {}
-        times = min(self.left[position] // count for position, count in claim.contents)
+        times = min(most_times, *(self.left[position] // count for position, count in claim.contents))
         if self.founding.close([self._demands[position] for position, _ in claim.contents]):
             times = 1
         if claim.template.name in self.limits:
@@ -104,7 +107,6 @@ class _Run:
             self.left[position] -= count * times
         self._spend(claim.template, most, times)
         self._draw(claim.reservation, times)
-        self._await(seed)
         return times
 
     def _draw(self, reservation: str | None, times: int) -> None:
@@ -140,10 +142,10 @@ class _Run:
     def give_up(self, seed: int) -> int:
         """Nothing can be bought for the class any more; how many of its pods are left out."""
         count, self.left[seed] = self.left[seed], 0
-        self._await(seed)
         return count
 
-    def _await(self, seed: int) -> None:
+    def await_company(self, seed: int) -> None:
+        """Note who still waits, now that all before the seed are served; to be called before a machine is opened for it."""
         self.waiting = [
             position for position in range(len(self.left)) if self.left[position] and self._joins(position, seed)
         ]
@@ -215,7 +217,9 @@ class Packer:
     ``relax_min_values``: policy BestEffort (SCH-364).
     """
 
-    def __init__(self, demands: Sequence[Demand], bounds: Bounds, *, relax_min_values: bool) -> None:
+    def __init__(self, demands: Sequence[Demand], bounds: Bounds, *, relax_min_values: bool, worth: Worth) -> None:
+        self._valued = worth
+        self._fee = worth.node_fee_per_hour
         self._demands = demands
         self._bounds = bounds
         self._relax = relax_min_values
@@ -230,27 +234,49 @@ class Packer:
 
     # -- the two packings -----------------------------------------------------------------------------------------------
 
-    def largest(self) -> Packing:
+    def classic(self) -> Packing:
         """Every claim grows while any type holds it."""
-        return self._pack("largest", self._grown)
+        return self._pack("classic", self._grown)
 
     def value(self) -> Packing:
         """Every claim is the one whose pods are worth most per dollar."""
         return self._pack("value", self._most_valuable)
 
-    def _pack(self, name: str, choose: _Choice) -> Packing:
+    def priced(self) -> Packing:
+        """The machines the search for cheap ones proposes; what it leaves goes the way of `value`.
+
+        Reservations come first: what is paid for already is not searched for.
+        """
         run = _Run(self._demands, self._bounds, relax_min_values=self._relax)
-        claims: list[Claim] = []
+        claims = self._reserved(run)
+        within = {
+            option.template.name: run.within(option.template) for demand in self._demands for option in demand.options
+        }
+        shapes = shapes_of(
+            Ask(self._demands, run.left, run.allowed, within, self._book, self._fee, strict=not self._relax)
+        )
+        if shapes is not None:
+            for pattern in search(shapes).patterns:
+                claims += self._realised(shapes.groups, shapes.kinds[pattern.kind], pattern, run)
+        return self._packed("priced", run, claims, self._most_valuable)
+
+    def _pack(self, name: str, choose: _Choice) -> Packing:
+        return self._packed(name, _Run(self._demands, self._bounds, relax_min_values=self._relax), [], choose)
+
+    def _packed(self, name: str, run: _Run, claims: list[Claim], choose: _Choice) -> Packing:
+        """Machines for all who are left, beside those claimed already."""
         stuck: dict[int, int] = {}
         for seed in range(len(self._demands)):
+            run.await_company(seed)
             while run.left[seed] and run.can_begin(seed):
                 claim = self._open(seed, run, choose)
                 if claim is None:
                     stuck[seed] = run.give_up(seed)
                 else:
-                    claims += [claim] * run.take(claim, seed)
+                    claims += [claim] * run.take(claim)
+                    run.await_company(seed)
         stuck |= {position: count for position, count in enumerate(run.left) if count}
-        return Packing(name, tuple(claims), stuck, sum(claim.price for claim in claims), run.limits)
+        return Packing(name, tuple(claims), stuck, self._valued.of(claim.price for claim in claims), run.limits)
 
     def _open(self, seed: int, run: _Run, choose: _Choice) -> Claim | None:
         """The next claim for the first waiting class: from the heaviest pools that limits allow, equals competing.
@@ -267,7 +293,7 @@ class Packer:
                 chosen.append(self._closed(claim, run))
         if not chosen:
             return None
-        return min(chosen, key=lambda claim: claim.cost / max(self._worth_in(claim.contents), _TINY))
+        return min(chosen, key=lambda claim: (claim.price + self._fee) / max(self._worth_in(claim.contents), _TINY))
 
     def _closed(self, claim: Claim, run: _Run) -> Claim:
         """Under limits a claim keeps only its cheapest types and those minValues need."""
@@ -277,6 +303,52 @@ class Packer:
         for position in claim.template.index.cheapest(claim.requirements, claim.types, KEPT_UNDER_LIMITS):
             kept |= 1 << position
         return replace(claim, types=kept)
+
+    # -- what the search proposes -----------------------------------------------------------------------------------------
+
+    def _reserved(self, run: _Run) -> list[Claim]:
+        """Machines from reservations, as long as they are what a class buys first."""
+        claims: list[Claim] = []
+        for seed in range(len(self._demands)):
+            run.await_company(seed)
+            while (
+                run.left[seed] and run.can_begin(seed) and any(o.reservation is not None for o, _ in run.allowed(seed))
+            ):
+                claim = self._open(seed, run, self._most_valuable)
+                if claim is None or claim.reservation is None:
+                    break
+                claims += [claim] * run.take(claim)
+                run.await_company(seed)
+        return claims
+
+    def _realised(self, groups: Sequence[Sequence[int]], kind: Kind, pattern: Pattern, run: _Run) -> Iterator[Claim]:
+        """The machines of a pattern with pods of actual classes in them, as far as rules and limits agree."""
+        times = pattern.times
+        while times > 0:
+            contents = _served(groups, pattern, run.left)
+            claim = self._proposed(contents, kind, run) if contents else None
+            taken = run.take(claim, times) if claim is not None else 0
+            if claim is None or not taken:
+                return
+            times -= taken
+            yield from [claim] * taken
+
+    def _proposed(self, contents: Sequence[tuple[int, int]], kind: Kind, run: _Run) -> Claim | None:
+        """A machine of this kind with these pods, or those of them that may be there."""
+        first = next(((o, types) for o, types in run.allowed(contents[0][0]) if o.lane == kind.lane), None)
+        if first is None:
+            return None
+        start = self._start(*first)
+        fill = Fill(self._book, start, kind.target, run.joined, run.founding)
+        for position, count in contents:
+            fill.add(position, count)
+        if not fill.contents:
+            return None
+        filled = replace(start, requirements=fill.requirements, types=fill.types, contents=tuple(fill.contents.items()))
+        claim = self._right_sized(filled)
+        if not claim.types or not claim.template.index.diverse(claim.requirements, claim.types):
+            return None
+        return self._closed(claim, run)
 
     # -- choosing a claim -------------------------------------------------------------------------------------------------
 
@@ -371,7 +443,7 @@ class Packer:
         for target in run.targets(self._worthwhile(start)):
             claim = self._filled(seed, start, target, run)
             if claim is not None:
-                cost = self._prices(claim).offering[target].price_per_hour + MACHINE_FEE
+                cost = self._prices(claim).offering[target].price_per_hour + self._fee
                 score = self._worth_in(claim.contents) / cost
                 if best is None or score > best[0]:
                     best = (score, target, claim)
@@ -425,8 +497,7 @@ class Packer:
             offering = self._prices(claim).offering
             known = self._worths[key] = min(
                 (
-                    (offering[position].price_per_hour + MACHINE_FEE)
-                    * _share(demand.requests, option.template, position)
+                    (offering[position].price_per_hour + self._fee) * _share(demand.requests, option.template, position)
                     for position in self._worthwhile(claim)
                 ),
                 default=0.0,
@@ -460,6 +531,18 @@ def _likeness(demands: Sequence[Demand]) -> dict[str, int]:
         name: numbers.setdefault((template.alike, tuple(taken[name])), len(numbers))
         for name, template in templates.items()
     }
+
+
+def _served(groups: Sequence[Sequence[int]], pattern: Pattern, left: Sequence[int]) -> list[tuple[int, int]]:
+    """The pods of one machine of the pattern by class, those classes first that come first; as many as there still are."""
+    found: list[tuple[int, int]] = []
+    for group, count in pattern.contents:
+        for position in groups[group]:
+            number = min(count, left[position])
+            if number:
+                found.append((position, number))
+                count -= number
+    return sorted(found)
 
 
 def _with(contents: Sequence[tuple[int, int]], position: int, count: int) -> tuple[tuple[int, int], ...]:

@@ -25,6 +25,7 @@ from karpenter.decide.provision.market import Market
 from karpenter.decide.provision.packing import Packer
 from karpenter.decide.provision.settling import Caps, Failed, Kin, Place, Settled, Settling, Standing, by_size, priority
 from karpenter.decide.provision.topology import Domains
+from karpenter.decide.worth import Worth
 
 #: So often pods that limits leave out take a step down by themselves; after that, places that limits bind are closed altogether.
 ROUNDS = 8
@@ -44,6 +45,7 @@ class Ground:
     limits: Mapping[str, Mapping[str, int]]
     units: Mapping[str, int]
     strict: bool
+    worth: Worth
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +102,13 @@ class Rounds:
         if best is not self._last:
             settled, stuck = self._settled(best.way.kins, best.caps), best.settled.failed
             best = replace(best, settled=replace(settled, failed=stuck))
-        return best
+        return replace(best, packing=self._cheapest(best))
+
+    def _cheapest(self, best: Outcome) -> Packing:
+        """The packing a search for cheap machines comes to, if it leaves the same pods out and is cheaper."""
+        found = self._packer(best.settled).priced()
+        known = best.packing
+        return found if found.left == known.left and found.badness < known.badness else known
 
     def _improved(self, first: Outcome) -> Outcome:
         """The best that other ways make of an outcome that leaves pods out."""
@@ -177,13 +185,16 @@ class Rounds:
         return Settling(ground.field, ground.market, ground.domains, ground.planned, caps).settle(kins)
 
     def _packed(self, settled: Settled) -> Packing:
+        packer = self._packer(settled)
+        return min(
+            (packer.value(), packer.classic()), key=lambda packing: (_left_out(packing, settled), packing.badness)
+        )
+
+    def _packer(self, settled: Settled) -> Packer:
         ground = self._ground
         demands = [item.demand for item in settled.standing]
         bounds = Bounds(ground.limits, settled.satisfied, ground.units)
-        packer = Packer(demands, bounds, relax_min_values=not ground.strict)
-        return min(
-            (packer.value(), packer.largest()), key=lambda packing: (_left_out(packing, settled), packing.badness)
-        )
+        return Packer(demands, bounds, relax_min_values=not ground.strict, worth=ground.worth)
 
 
 def _left_out(packing: Packing, settled: Settled) -> list[tuple[int, int]]:

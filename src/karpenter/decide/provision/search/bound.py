@@ -1,9 +1,9 @@
 """The least that pods could cost: a linear programme over parts of machines, and what it says each pod is worth.
 
-Machines may be bought in parts, and pods split over the machines they fit on, but all a pod requests comes from the same kind of
-machine; rules between pods play no part. No plan can be cheaper. The programme has, for every kind of machine worth it, how much of it
-to buy, and for every crowd how many of it go there; the prices of its rows are what the search goes by: of a pod of each crowd,
-and of each resource on each kind of machine.
+Machines may be bought in parts, and pods split over the machines they fit on, but all a pod requests comes from the same kind
+of machine; rules between pods play no part. No plan can be cheaper. The programme has, for every kind of machine worth it, how
+much of it to buy, and for every crowd how many of it go there; the prices of its rows are what the search goes by: of a pod of
+each crowd, and of each resource on each kind of machine.
 """
 
 from __future__ import annotations

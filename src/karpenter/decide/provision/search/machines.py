@@ -1,7 +1,7 @@
 """Filling many machines at once: one row each, all of them pod by pod in its own order of preference.
 
-This is what the search does most, so it works on whole arrays: a step looks at the next group of every row and puts in as many pods
-as fit. Work is counted in cells, rows times steps.
+This is what the search does most, so it works on whole arrays: a step looks at the next group of every row and puts in as many
+pods as fit. Work is counted in cells, rows times steps.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class Filler:
             share = shapes.weights[kinds, column] * weights[:, column]
             if share.any():
                 size += share[:, None] * shapes.needs[None, :, column]
-        return worths[None, :] / size * noise
+        found: Floats = worths[None, :] / size * noise
+        return found
 
     def fill(self, kinds: Places, preferences: Floats, left: Floats, first: Places | None = None) -> Floats:
         """How many pods of every group each machine gets. ``left``: how many there are, a row each.

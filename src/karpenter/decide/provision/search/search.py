@@ -83,8 +83,8 @@ class _Search:
     def apart(self) -> tuple[list[Pattern], Floats]:
         """Machines for pods that must be alone of their sort, and the pods left.
 
-        As many machines are needed as there are such pods, whatever else is in them. So each begins with one of them, and those that
-        waste the least money are taken: their price less the worth of what is in them.
+        As many machines are needed as there are such pods, whatever else is in them. So each begins with one of them, and those
+        that waste the least money are taken: their price less the worth of what is in them.
         """
         shapes = self._shapes
         left = shapes.counts.copy()

@@ -46,8 +46,8 @@ class Kind:
 class Shapes:
     """The problem. ``groups`` are positions of demands; ``needs`` and ``rooms`` have resources and then seats in their columns.
 
-    ``prices`` are USD per hour with the fee of a machine. ``worths`` say what a pod of each group is worth, ``weights`` what one unit of
-    each column is worth on each kind: how much of a machine's price a pod deserves there.
+    ``prices`` are USD per hour with the fee of a machine. ``worths`` say what a pod of each group is worth, ``weights`` what one
+    unit of each column is worth on each kind: how much of a machine's price a pod deserves there.
     """
 
     groups: tuple[tuple[int, ...], ...]
@@ -76,15 +76,15 @@ class Shapes:
 
 @dataclass(frozen=True, eq=False)
 class Ask:
-    """What is to be packed: pods left of every demand, what each may be bought from now, and the fee of a machine in USD per hour.
+    """What is to be packed: pods left of every demand, what each may be bought from now, a machine's fee in USD per hour.
 
-    ``within`` are the types limits leave of a pool (None: all); ``strict`` says whether minValues are law.
+    ``within`` are the types limits leave of each pool (None: all); ``strict`` says whether minValues are law.
     """
 
     demands: Sequence[Demand]
     left: Sequence[int]
     allowed: Callable[[int], tuple[tuple[Option, TypeSet], ...]]
-    within: Callable[[Option], TypeSet | None]
+    within: Mapping[str, TypeSet | None]
     book: Book
     fee: float
     strict: bool
@@ -139,16 +139,16 @@ def shapes_of(ask: Ask) -> Shapes | None:
     )
 
 
-def _crowds(needs: Floats, tasting: Sequence[int], left: Floats) -> tuple[Floats, Crowds]:
+def _crowds(needs: Floats, tasting: Sequence[int], left: Floats) -> tuple[Places, Crowds]:
     """Demands that request the same and have one taste; which crowd each is of."""
-    keys, first, crowd_of = np.unique(
+    _keys, first, crowd_of = np.unique(
         np.column_stack([needs, np.array(tasting, dtype=np.float64)]), axis=0, return_index=True, return_inverse=True
     )
-    counts = np.bincount(crowd_of.ravel(), weights=left)
+    counts: Floats = np.bincount(crowd_of.ravel(), weights=left).astype(np.float64)
     return crowd_of.ravel(), Crowds(counts, needs[first], [tasting[at] for at in first])
 
 
-def _merged(crowd_of: Floats, seats: Floats) -> list[list[int]]:
+def _merged(crowd_of: Places, seats: Floats) -> list[list[int]]:
     """Places of demands that one group stands for, in the order of demands."""
     found: dict[tuple[int, bytes], list[int]] = {}
     for at, crowd in enumerate(crowd_of.tolist()):
@@ -218,7 +218,7 @@ class _Kinds:
         template = option.template
         index, requirements = template.index, self._ask.book.same(option.requirements)
         types = self._ask.book.possible(template, requirements)
-        limited = self._ask.within(option)
+        limited = self._ask.within.get(template.name)
         if limited is not None:
             types &= limited
         by_price = [at for at in index.prices(requirements).cheapest_first(types) if (rooms[at] >= 0).all()]
@@ -242,7 +242,7 @@ class _Kinds:
         return found
 
 
-def _weights(rooms: Floats, prices: Floats, opens: Flags, relaxation: Relaxed, crowd: Floats) -> tuple[Floats, Floats]:
+def _weights(rooms: Floats, prices: Floats, opens: Flags, relaxation: Relaxed, crowd: Places) -> tuple[Floats, Floats]:
     """For each kind what its columns are worth, and the most value per dollar it can promise.
 
     What the linear programme says of one kind holds of any other that is open to no more crowds: the least such promise counts.
@@ -279,11 +279,11 @@ def _spread(rows: Places, prices: Floats) -> list[int]:
     """At most `KINDS` of the rows, their prices in steps of about equal ratio."""
     ordered = rows[np.argsort(prices[rows], kind="stable")]
     if len(ordered) <= KINDS:
-        return ordered.tolist()
+        return [int(row) for row in ordered]
     logs = np.log(np.maximum(prices[ordered], _FREE))
     marks = np.linspace(logs[0], logs[-1], KINDS)
     found = np.unique(np.searchsorted(logs, marks - 1e-12))
-    return ordered[np.minimum(found, len(ordered) - 1)].tolist()
+    return [int(row) for row in ordered[np.minimum(found, len(ordered) - 1)]]
 
 
 def _sensible(counts: Floats, seats: Floats, cost: float) -> float:

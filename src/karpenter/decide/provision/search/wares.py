@@ -1,8 +1,8 @@
 """What is for sale, as numbers: rows of machines with their room, their price and who may use them.
 
-A *taste* is what a class asks of nodes in every lane it may buy from; classes of one taste that request the same are one crowd for
-the linear programme. Amounts are whole numbers stored as floats, small enough (`_LARGEST`) for every sum to be exact, so that no
-order of adding changes a plan.
+A *taste* is what a class asks of nodes in every lane it may buy from; classes of one taste that request the same are one crowd
+for the linear programme. Amounts are whole numbers stored as floats, small enough (`_LARGEST`) for every sum to be exact, so
+that no order of adding changes a plan.
 """
 
 from __future__ import annotations
@@ -142,12 +142,12 @@ class Tastes:
             wishes.setdefault(option.requirements, []).append(number)
             by_wish[option.requirements] = option
         prices = np.array([_prices(option, len(rooms)) for option in by_wish.values()])
-        of_wish = np.zeros((len(wishes), len(self._options)), dtype=bool)
+        of_wish: Flags = np.zeros((len(wishes), len(self._options)), dtype=bool)
         for row, numbers in enumerate(wishes.values()):
             of_wish[row, numbers] = True
         if len(wishes) > _TOLD_APART:
             prices = prices.min(axis=0)[None, :]
-            of_wish = of_wish.any(axis=0)[None, :]
+            of_wish = np.atleast_2d(of_wish.any(axis=0))
         wish, at = np.nonzero(np.isfinite(prices))
         asked = prices[wish, at]
         # A machine at this price may be used by all whose own cheapest price for the type is no higher.

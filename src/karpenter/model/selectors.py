@@ -7,9 +7,9 @@ kept in one place: a negative test (``NotIn``, ``!=``) holds for an object that 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 
-from karpenter.api.meta import LabelSelector, LabelSelectorRequirement
+from karpenter.api.meta import LabelSelector
 
 Labels = Mapping[str, str]
 #: A compiled selector.
@@ -49,16 +49,16 @@ def matches(selector: LabelSelector | None, labels: Labels) -> bool:
     for key, value in selector.match_labels.items():
         if labels.get(key) != value:
             return False
-    return all(_holds(expression, labels) for expression in selector.match_expressions)
+    return all(holds(labels.get(e.key), e.operator, e.values) for e in selector.match_expressions)
 
 
-def _holds(expression: LabelSelectorRequirement, labels: Labels) -> bool:
-    value = labels.get(expression.key)
-    match expression.operator:
+def holds(value: str | None, operator: str, wanted: Container[str]) -> bool:
+    """Whether one label satisfies one expression of a selector; None is the label an object lacks."""
+    match operator:
         case "In":
-            return value is not None and value in expression.values
+            return value is not None and value in wanted
         case "NotIn":
-            return value is None or value not in expression.values
+            return value is None or value not in wanted
         case "Exists":
             return value is not None
         case "DoesNotExist":

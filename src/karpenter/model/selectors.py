@@ -108,13 +108,13 @@ def _test(text: str, found: re.Match[str]) -> Predicate:
 def _ordered(key: str, order: str, bound: int) -> Predicate:
     """A comparison of whole numbers; a label that is none, or absent, does not satisfy it."""
 
-    def holds(labels: Labels) -> bool:
+    def in_order(labels: Labels) -> bool:
         value = labels.get(key, "")
         if _NUMBER.fullmatch(value) is None:
             return False
         return int(value) > bound if order == ">" else int(value) < bound
 
-    return holds
+    return in_order
 
 
 def _values(text: str, listed: str) -> frozenset[str]:

@@ -187,7 +187,7 @@ class Settling:
         self._planned = planned
         self._caps = caps
         self._ledger = Ledger(domains)
-        self.founding = Founding(self._ledger)
+        self.founding = Unmet(self._ledger)
         self._asked: dict[Place, list[Pod]] = {}
         self._options: dict[Place, tuple[tuple[Option, ...], Rules | None]] = {}
         #: Of each constraint by host, how many pods it means are asked of new machines.
@@ -537,7 +537,7 @@ def _confined(asking: Asking, cell: Cell) -> tuple[Confined, ...]:
     return tuple(Confined(relation, key, domain) for (relation, key), domain in found.items() if domain is not None)
 
 
-class Founding:
+class Unmet:
     """The affinity constraints nobody satisfies yet, so that the first of their own kind may begin (SCH-555)."""
 
     def __init__(self, ledger: Ledger) -> None:

@@ -240,14 +240,7 @@ class TypeIndex:
 
     def holding(self, requests: Resources) -> TypeSet:
         """Types whose allocatable resources cover the requests (SCH-198): the F of SCH-331, offerings aside."""
-        found = self.everything
-        for name, amount in requests.items():
-            if amount > 0:
-                axis = self._allocatable.get(name)
-                if axis is None:
-                    return 0
-                found &= axis.at_least(amount)
-        return found
+        return covering(requests, self._allocatable, self.everything)
 
     def roomiest(self, name: str, types: TypeSet) -> TypeSet:
         """Those of the types that leave most of a resource to pods; all of them where none has any."""
@@ -468,6 +461,18 @@ def axes(lists: Sequence[Resources]) -> dict[str, Axis]:
 def _wanting(requirements: Requirements) -> tuple[tuple[str, int], ...]:
     """The labels with ``minValues``, each with that number; mostly none."""
     return tuple((key, item.min_values) for key, item in requirements.items() if item.min_values is not None)
+
+
+def covering(requests: Resources, by_name: Mapping[str, Axis], everything: int) -> int:
+    """Of a list with these axes, by resource, those that have as much of each as is requested. ``everything``: the whole list."""
+    found = everything
+    for name, amount in requests.items():
+        if amount > 0:
+            axis = by_name.get(name)
+            if axis is None:
+                return 0
+            found &= axis.at_least(amount)
+    return found
 
 
 def _is_cheaper(one: Offering, other: Offering) -> bool:

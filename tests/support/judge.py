@@ -596,7 +596,8 @@ def room(world: World, plan: Plan, pod: Pod) -> str | None:
     """A place the pod could have had beside everything the plan places, in every scene; None where there is none.
 
     Looked at are machines that exist, and a fresh one of every pool, type and offering within what limits leave. Domains
-    pools could offer count as there and empty when a pod spreads, sold out or not (SCH-490): that is stricter than the scheduler.
+    pools could offer, and those of claims on their way, count as there and empty when a pod spreads, sold out or not (SCH-490):
+    that is stricter than the scheduler.
     """
     found = sites(world, plan)
     everybody = [pod, *(other for site in found for other in (*site.bound, *site.planned))]
@@ -655,8 +656,18 @@ def _universe(world: World, pods: Iterable[Pod]) -> dict[str, frozenset[str]]:
             for item in world.types_of(pool.metadata.name)
             for form in forms(world, item, _asked(pool), own, (), sold=False)
             if key in form.labels
-        )
+        ).union(_claimed(world, key))
     return found
+
+
+def _claimed(world: World, key: str) -> Iterator[str]:
+    """What claims on their way settle of a label; the cloud may know a type for them that pools offer no more."""
+    for claim in world.claims:
+        if not claim.status.provider_id and claim.metadata.deletion_timestamp is None:
+            own = [item.values for item in claim.spec.requirements if item.key == key and item.operator == "In"]
+            yield from (values[0] for values in own if len(values) == 1)
+            if key in claim.metadata.labels:
+                yield claim.metadata.labels[key]
 
 
 def _asked(pool: NodePool) -> tuple[Expression, ...]:

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import accumulate, islice
 from operator import or_
@@ -138,6 +139,19 @@ class TypeIndex:
         self._most = lru_cache(_REMEMBERED)(self._find_most)
         self._reached = lru_cache(_REMEMBERED)(self._reach)
 
+    def beside(self, added: Mapping[str, Sequence[int]]) -> TypeIndex:
+        """The same types with amounts of further resources, given in the order of ``types``; answers about labels stay known."""
+        other = copy(self)
+        other.types = tuple(
+            replace(item, capacity={**item.capacity, **{name: amounts[at] for name, amounts in added.items()}})
+            for at, item in enumerate(self.types)
+        )
+        further = {name: Axis(amounts) for name, amounts in added.items()}
+        other._allocatable = {**self._allocatable, **further}
+        other._capacity = {**self._capacity, **further}
+        other._most = lru_cache(_REMEMBERED)(other._find_most)
+        return other
+
     def matching(self, requirements: Requirements) -> TypeSet:
         """Types whose labels intersect the requirements (SCH-165): the R of SCH-331."""
         found = self.everything
@@ -241,6 +255,11 @@ class TypeIndex:
     def holding(self, requests: Resources) -> TypeSet:
         """Types whose allocatable resources cover the requests (SCH-198): the F of SCH-331, offerings aside."""
         return covering(requests, self._allocatable, self.everything)
+
+    @property
+    def resources(self) -> Iterable[str]:
+        """The resources any of the types has."""
+        return self._capacity.keys()
 
     def roomiest(self, name: str, types: TypeSet) -> TypeSet:
         """Those of the types that leave most of a resource to pods; all of them where none has any."""

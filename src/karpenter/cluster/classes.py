@@ -36,6 +36,10 @@ class PodClass:
         #: Effective requests of one pod, ``pods: 1`` included.
         self.requests = requests
 
+    def beside(self, more: Resources) -> PodClass:
+        """The class of such pods that take something else of their machine as well."""
+        return PodClass(self.key, Pod(metadata=self._meta, spec=self.spec), {**self.requests, **more})
+
     @cached_property
     def selector(self) -> Requirements:
         """The node selector as requirements."""

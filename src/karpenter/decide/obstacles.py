@@ -86,6 +86,13 @@ class SoldOut:
 
 
 @dataclass(frozen=True, slots=True)
+class UsedUp:
+    """A type that could only be bought from reservations without any unit left; reserved capacity may also bear no name."""
+
+    reservations: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Unoffered:
     """A type is sold in no way that meets all requirements on offerings together. ``keys`` are those requirements' labels."""
 
@@ -159,6 +166,7 @@ Obstacle = (
     | Unknown
     | Short
     | SoldOut
+    | UsedUp
     | Unoffered
     | PortTaken
     | LimitReached

@@ -8,13 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from karpenter.cluster.snapshot import Snapshot
 from karpenter.cluster.volumes import Mounted, Volumes
-from karpenter.decide.provision.mounting import UNLIMITED, Mounts, of_machine, of_types
+from karpenter.decide.provision.mounting import SLOT, UNLIMITED, Attaching, Mounts, limits_of_types
 from karpenter.model import labels
 from support.builders import flatten, machine, pod, snapshot
 from support.disks import DRIVER, csi_node, pv, pvc, user
+from support.shapes import index_of, shape
 
 OTHER = "other.example.com"
+ROOM: dict[str, str | int] = {"cpu": 4, "memory": "8Gi"}
+
+
+def held_by(state: Snapshot, name: str) -> Mounts:
+    """What a machine holds."""
+    limits = limits_of_types(state.volumes, state.nodes, ())
+    return Attaching(state.volumes, limits, ()).of_machine(next(view for view in state.nodes if view.name == name))
 
 
 def mounts(*claims: str, driver: str = DRIVER) -> Mounted:
@@ -33,9 +42,9 @@ def test_pods_fit_as_long_as_their_driver_attaches_more() -> None:
 def test_pods_that_share_a_claim_all_fit() -> None:
     """S-138: a claim several pods share is attached once."""
     state = [csi_node("n", ebs=10), pvc("data", "v"), pv("v"), machine("n", {"cpu": 100})]
-    volumes = snapshot(state).volumes
-    hundred = [volumes.of(user(f"p{number}", "data")).mounts for number in range(100)]
-    empty = of_machine(volumes, "n", ())
+    shown = snapshot(flatten(state))
+    hundred = [shown.volumes.of(user(f"p{number}", "data")).mounts for number in range(100)]
+    empty = held_by(shown, "n")
     assert empty.room(hundred) == 100
     assert empty.take(hundred).room([mounts(f"x{number}") for number in range(20)]) == 9
 
@@ -69,11 +78,11 @@ def test_a_driver_without_limit_takes_everything() -> None:
 def test_a_machine_holds_what_its_pods_mount() -> None:
     """SCH-093"""
     running = user("p", "a", "b", node_name="n")
-    state = snapshot(csi_node("n", ebs=3), pvc("a", "va"), pvc("b", "vb"), pv("va"), pv("vb"), running)
-    found = of_machine(state.volumes, "n", [running, pod("q", node_name="n")])
-    assert found.room([mounts("default/a"), mounts("default/c"), mounts("default/d")]) == 2
-    assert of_machine(state.volumes, "m", [running]) is UNLIMITED
-    assert of_machine(Volumes(), "n", [running]) is UNLIMITED
+    there = flatten([machine(name, {"cpu": 4}) for name in "nm"])
+    claims = [pvc("a", "va"), pvc("b", "vb"), pv("va"), pv("vb")]
+    state = snapshot(there, csi_node("n", ebs=3), claims, running, pod("q", node_name="n"))
+    assert held_by(state, "n").room([mounts("default/a"), mounts("default/c"), mounts("default/d")]) == 2
+    assert held_by(state, "m") is UNLIMITED
 
 
 def test_new_machines_allow_what_those_of_their_type_do() -> None:
@@ -82,12 +91,67 @@ def test_new_machines_allow_what_those_of_their_type_do() -> None:
     there = [machine(name, {"cpu": 4}, labels={labels.INSTANCE_TYPE: kind}) for name, kind in named.items()]
     limits = [csi_node("a", ebs=25), csi_node("b", ebs=24, other=7), csi_node("c", ebs=0), csi_node("gone", ebs=1)]
     state = snapshot(flatten(there), limits)
-    found = of_types(state.volumes, state.nodes)
-    assert found.keys() == {"large", "small"}
-    thirty = [mounts(f"c{number}") for number in range(30)]
-    assert (found["large"].room(thirty), found["small"].room(thirty)) == (24, 0)
-    assert found["large"].room([mounts(str(number), driver="other") for number in range(30)]) == 7
-    assert of_types(Volumes(), state.nodes) == {}
+    found = limits_of_types(state.volumes, state.nodes, ())
+    assert found == {"large": {DRIVER: 24, "other": 7}, "small": {DRIVER: 0}}
+    assert limits_of_types(Volumes(), state.nodes, ()) == {}
+
+
+def test_a_type_may_tell_itself_what_it_allows() -> None:
+    """As an instance-type file or a NodeOverlay may have it; of several who tell, the least counts."""
+    told: dict[str, str | int] = {SLOT + DRIVER: 9, **ROOM}
+    index = index_of([shape("a", told), shape("b", told), shape("c", ROOM)])
+    state = snapshot(flatten(machine("n", {"cpu": 4}, labels={labels.INSTANCE_TYPE: "a"})), csi_node("n", ebs=5))
+    found = limits_of_types(state.volumes, state.nodes, [index, index])
+    assert found == {"a": {DRIVER: 5}, "b": {DRIVER: 9}}
+
+
+def test_a_node_that_has_not_told_yet_allows_what_others_of_its_type_do() -> None:
+    known = machine("a", {"cpu": 4}, labels={labels.INSTANCE_TYPE: "large"})
+    starting = machine("b", {"cpu": 4}, labels={labels.INSTANCE_TYPE: "large"}, initialized=False)
+    ready = machine("c", {"cpu": 4}, labels={labels.INSTANCE_TYPE: "large"})
+    state = snapshot(flatten([known, starting, ready]), csi_node("a", ebs=2))
+    three = [mounts(name) for name in "xyz"]
+    assert (held_by(state, "b").room(three), held_by(state, "c").room(three)) == (2, 3)
+
+
+def asked(wanted: list[frozenset[str]], limit: int) -> list[int]:
+    """How many attachments each of the pods asks of a machine of a type with such a limit."""
+    all_of_them = [{DRIVER: own} for own in wanted]
+    attaching = Attaching(Volumes(), {"t": {DRIVER: limit}}, all_of_them)
+    return [sum(attaching.requests(one).values()) // 1000 for one in all_of_them]
+
+
+def test_claims_that_pods_share_are_set_aside_on_every_machine() -> None:
+    own = [frozenset((f"own-{number}", "shared")) for number in range(30)]
+    assert asked(own, limit=25) == [1] * 30
+    attaching = Attaching(Volumes(), {"t": {DRIVER: 25}}, [{DRIVER: one} for one in own])
+    extended = attaching.extended(index_of([shape("t", ROOM), shape("u", ROOM)]))
+    slots = [item.allocatable[SLOT + DRIVER] // 1000 for item in extended.types]
+    assert slots[0] == 24, "one of them is the shared one's"
+    assert slots[1] > 1000, "nobody knows"
+
+
+@pytest.mark.parametrize("shared", [7, 24])
+def test_many_shared_claims_are_counted_with_each_pod(shared: int) -> None:
+    together = frozenset(f"s{number}" for number in range(shared))
+    assert asked([together, together], limit=25) == [shared] * 2
+
+
+SHARING = st.lists(st.frozensets(st.integers(0, 30).map(str), max_size=6), min_size=1, max_size=12)
+
+
+@given(SHARING, st.integers(0, 30))
+def test_pods_whose_attachments_fit_by_number_fit_by_name(wanted: list[frozenset[str]], limit: int) -> None:
+    """Counting never promises more than a machine attaches."""
+    attaching = Attaching(Volumes(), {"t": {DRIVER: limit}}, [{DRIVER: own} for own in wanted])
+    free = attaching.extended(index_of([shape("t", ROOM)])).types[0].allocatable[SLOT + DRIVER]
+    fitting: list[Mounted] = []
+    for own in wanted:
+        free -= attaching.requests({DRIVER: own}).get(SLOT + DRIVER, 0)
+        if free >= 0:
+            fitting.append({DRIVER: own})
+    assert free < 0 or len(fitting) == len(wanted)
+    assert Mounts({DRIVER: limit}, {}).room(fitting) == len(fitting)
 
 
 CLAIMS = st.frozensets(st.sampled_from("abcdef"), max_size=4)

@@ -10,11 +10,12 @@ import pytest
 from karpenter.api.karpenter import NodePool
 from karpenter.catalog.index import TypeIndex, well_known_of
 from karpenter.catalog.types import InstanceType, Offering
+from karpenter.decide.explain import sentence
 from karpenter.decide.plan import Plan
 from karpenter.decide.provision import Options, provision
 from karpenter.model import labels
 from karpenter.model.requirements import Requirements, from_labels, requirement
-from support.builders import NOW, asked, claim, flatten, left, node_pool, pod, pods, sizes, snapshot, wanted
+from support.builders import NOW, asked, categories, claim, flatten, left, node_pool, pod, pods, sizes, snapshot, wanted
 from support.shapes import shape
 
 DEAR, CHEAP = 1.0, 0.01
@@ -99,6 +100,21 @@ def test_a_pod_that_asks_for_reserved_capacity_waits_where_none_is_left() -> Non
     choosy = pods(3, ONE, node_selector={labels.CAPACITY_TYPE: "reserved"})
     result = plan(node_pool(), choosy, types=[selling(reserved("r1", 1))])
     assert (held(result), len(left(result))) == (["r1"], 1)
+
+
+@pytest.mark.parametrize("units", [0, 1])
+def test_who_waits_for_reserved_capacity_is_told_which_reservation_is_used_up(units: int) -> None:
+    """Whether it was before this pass or is by what others take in it (SCH-586: there such pods are told nothing)."""
+    choosy = pods(units + 1, {"cpu": "2"}, node_selector={labels.CAPACITY_TYPE: "reserved"})
+    result = plan(node_pool(), choosy, types=[selling(reserved("r1", units))])
+    (waiting,) = result.unplaced
+    assert sentence(waiting.nearest).endswith("all that suits is reserved capacity, and the reservation r1 is used up")
+    assert categories(result) == {"types-offering"}
+
+
+def test_a_pod_that_is_too_large_anyway_is_not_told_of_reservations() -> None:
+    result = plan(node_pool(), pod("p", {"cpu": "3"}), types=[selling(reserved("r1", 0))])
+    assert "reserv" not in sentence(result.unplaced[0].nearest)
 
 
 def test_a_heavier_pool_whose_reservation_is_used_up_is_still_the_one_to_buy_from() -> None:

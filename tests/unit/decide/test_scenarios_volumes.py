@@ -6,11 +6,16 @@ import pytest
 
 from karpenter.api.core import Affinity, PodAffinity, PodAffinityTerm
 from karpenter.api.meta import LabelSelector
+from karpenter.catalog.types import InstanceType
+from karpenter.decide.explain import sentence
 from karpenter.model import labels
 from support.builders import (
+    ANY_CAPACITY,
     affinity,
     asked,
+    bought,
     categories,
+    claim,
     details,
     existing,
     expr,
@@ -21,8 +26,10 @@ from support.builders import (
     pod,
     sizes,
     term,
+    wanted,
 )
 from support.disks import DRIVER, csi_node, pv, pvc, storage_class, user, zonal
+from support.shapes import offering, shape
 
 POOL = node_pool()
 
@@ -86,10 +93,7 @@ def test_volumes_in_one_of_two_zones_leave_room_for_anti_affinity() -> None:
             )
         )
     )
-    pods = [
-        user(name, f"disk-{name}", affinity=apart, meta={"labels": {"app": "db"}})  # type: ignore[arg-type]
-        for name in ("a", "b")
-    ]
+    pods = [user(name, f"disk-{name}", affinity=apart, meta={"labels": {"app": "db"}}) for name in ("a", "b")]
     disks = [item for name in ("a", "b") for item in (zonal(f"v-{name}", "z1", "z2"), pvc(f"disk-{name}", f"v-{name}"))]
     result = plan(POOL, disks, pods)
     assert sorted(asked(result, labels.ZONE)) == [("In", ("z1",)), ("In", ("z2",))]
@@ -117,3 +121,54 @@ def test_replicas_with_disks_of_their_own_share_a_machine() -> None:
     disks = [item for n in range(4) for item in (zonal(f"v{n}", "z1"), pvc(f"disk{n}", f"v{n}"))]
     result = plan(POOL, disks, [user(f"p{n}", f"disk{n}", requests={"cpu": "200m"}) for n in range(4)])
     assert sizes(result) == [4]
+
+
+def _with_disks(count: int, each: int = 1) -> list[object]:
+    """Pods with so many claims of their own."""
+    claims = [[f"disk-{number}-{place}" for place in range(each)] for number in range(count)]
+    waiting = [user(f"p{number}", *own, requests={"cpu": "100m"}) for number, own in enumerate(claims)]
+    return [storage_class(), [pvc(name, storage_class="standard") for own in claims for name in own], waiting]
+
+
+def _known(name: str, limit: int) -> list[object]:
+    """A full node of a type, which tells what such nodes attach."""
+    return [
+        machine(f"there-{name}", {"cpu": "0"}, labels={labels.INSTANCE_TYPE: name}),
+        csi_node(f"there-{name}", ebs=limit),
+    ]
+
+
+def test_new_machines_get_no_more_volumes_than_their_type_attaches() -> None:
+    """SCH-293 Beyond: so much is known once a node of the type runs."""
+    types = [_shape("t", 8)]
+    result = plan(POOL, _known("t", 3), _with_disks(8), types=types)
+    assert (left(result), sorted(sizes(result))) == ([], [2, 3, 3])
+    assert sizes(plan(POOL, _known("other", 3), _with_disks(8), types=types)) == [8]
+
+
+def test_a_type_that_attaches_enough_is_bought_for_many_volumes() -> None:
+    result = plan(POOL, _known("a", 2), _with_disks(2, each=3), types=[_shape("a", 4), _shape("b", 8)])
+    assert (left(result), bought(result)) == ([], ["b"])
+
+
+def test_a_pod_with_more_volumes_than_any_machine_attaches_is_told_so() -> None:
+    result = plan(POOL, _known("t", 2), _with_disks(1, each=3), types=[_shape("t", 4)])
+    assert left(result) == ["p0"]
+    nearest = result.unplaced[0].nearest
+    assert nearest is not None
+    assert "attachable-volumes-csi-ebs.csi.aws.com" in sentence(nearest)
+
+
+def test_attachments_are_not_asked_of_the_provider() -> None:
+    result = plan(POOL, _known("t", 3), _with_disks(2), types=[_shape("t", 4)])
+    assert set(result.claims[0].claim.spec.resources.requests) == {"cpu", "pods"}
+
+
+def test_a_claim_on_its_way_takes_no_more_volumes_than_its_types_attach() -> None:
+    coming = claim("coming", None, [ANY_CAPACITY, wanted(labels.INSTANCE_TYPE, "In", "t")])
+    result = plan(POOL, coming, _known("t", 3), _with_disks(5), types=[_shape("t", 8)])
+    assert (left(result), existing(result), sizes(result)) == ([], {"coming": 3}, [2])
+
+
+def _shape(name: str, cpu: int) -> InstanceType:
+    return shape(name, {"cpu": cpu, "memory": "64Gi", "pods": 100}, [offering("on-demand", "z1", float(cpu))])

@@ -23,6 +23,7 @@ from karpenter.decide.obstacles import (
     Unlabelled,
     Unmatched,
     Unoffered,
+    UsedUp,
 )
 from karpenter.model import labels, taints
 from karpenter.model import resources as res
@@ -88,7 +89,7 @@ def fault(obstacle: Obstacle) -> str:
     match obstacle:
         case Short() | Unknown() | LimitReached() | TooFewValues():
             return _amount_fault(obstacle)
-        case Unmatched() | Clashing() | Unlabelled() | SoldOut() | Unoffered():
+        case Unmatched() | Clashing() | Unlabelled() | SoldOut() | UsedUp() | Unoffered():
             return _choice_fault(obstacle)
         case Tainted(taint):
             return f"the pod does not tolerate the taint {_taint(taint)}"
@@ -123,7 +124,7 @@ def _asked(obstacle: Short) -> str:
     )
 
 
-def _choice_fault(obstacle: Unmatched | Clashing | Unlabelled | SoldOut | Unoffered) -> str:
+def _choice_fault(obstacle: Unmatched | Clashing | Unlabelled | SoldOut | UsedUp | Unoffered) -> str:
     match obstacle:
         case Unmatched(asked, side, offered):
             who = "the pod" if side is Side.POD else "the NodePool"
@@ -136,6 +137,8 @@ def _choice_fault(obstacle: Unmatched | Clashing | Unlabelled | SoldOut | Unoffe
             return f"the pod requires {asked}, a label the NodePool does not define{hint}"
         case SoldOut(zones, capacity_types):
             return f"all that suits is sold out{_where(zones, capacity_types)}"
+        case UsedUp():
+            return f"all that suits is reserved capacity, and {_used_up(obstacle)}"
         case Unoffered(keys):
             asked_of = f" in a way that meets all that is asked of {_joined(keys)}" if keys else ""
             return f"no type that suits otherwise is sold{asked_of}"
@@ -161,10 +164,22 @@ def hurdle(obstacle: Obstacle) -> str:
             return f"the {'pod' if side is Side.POD else 'NodePool'}'s requirement {asked}"
         case SoldOut(zones, capacity_types):
             return f"being sold out{_where(zones, capacity_types)}"
+        case UsedUp():
+            return f"being reserved capacity: {_used_up(obstacle)}"
         case PortTaken(port, protocol, daemon_set):
             return f"host port {port}/{protocol}, taken by DaemonSet {daemon_set}"
         case _:
             return f"this: {fault(obstacle)}"
+
+
+def _used_up(obstacle: UsedUp) -> str:
+    """``the reservation cr-1 is used up``."""
+    named = [reservation for reservation in obstacle.reservations if reservation]
+    if not named:
+        return "it is used up"
+    return (
+        f"the reservation {named[0]} is used up" if len(named) == 1 else f"the reservations {_some(named)} are used up"
+    )
 
 
 def _where(zones: Sequence[str], capacity_types: Sequence[str]) -> str:

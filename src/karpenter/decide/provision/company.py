@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import cached_property
 
 from karpenter.api.core import Pod, Taint
@@ -117,22 +118,33 @@ def tolerated(counted: NodeFilter, own_taints: Iterable[Taint]) -> bool:
     return not taints.untolerated(hard, counted.tolerations)
 
 
-def counts_to_come(
-    counted: NodeFilter | None, offered: Requirements, own_taints: Iterable[Taint], has: Callable[[str], object]
-) -> bool:
-    """Whether a constraint counts the pods of a machine yet to come that offers this (with the allowance, SCH-541 Beyond).
+class Chance(IntEnum):
+    """Whether something will be true of a machine yet to come."""
 
-    ``has`` says whether it will have a label.
+    NEVER = 0
+    PERHAPS = 1
+    SURELY = 2
+
+
+def chance_to_count(
+    counted: NodeFilter | None,
+    own_taints: Iterable[Taint],
+    has: Callable[[str], object],
+    meets: Callable[[Requirements], Chance],
+) -> Chance:
+    """Whether a constraint will count the pods of a machine yet to come (with the allowance, SCH-541 Beyond).
+
+    ``has`` says whether it will have a label, ``meets`` whether it will be what is asked.
     """
     if counted is None:
-        return True
+        return Chance.SURELY
     if not tolerated(counted, own_taints):
-        return False
+        return Chance.NEVER
     if not all(key == labels.HOSTNAME or has(key) for key in counted.keys):
-        return False
-    return counted.alternatives is None or any(
-        compatible(offered, alternative, labels.WELL_KNOWN) for alternative in counted.alternatives
-    )
+        return Chance.NEVER
+    if counted.alternatives is None:
+        return Chance.SURELY
+    return max((meets(alternative) for alternative in counted.alternatives), default=Chance.NEVER)
 
 
 class Constraint:
@@ -164,12 +176,31 @@ class Constraint:
         return self._scene.owners(self.term)
 
 
+@dataclass(frozen=True)
+class Counting:
+    """The constraints that will count a pod, and those of which that hangs on what its machine becomes."""
+
+    surely: tuple[Constraint, ...] = ()
+    perhaps: tuple[Constraint, ...] = ()
+
+
+def counting_by(chances: Iterable[tuple[Constraint, Chance]]) -> Counting:
+    """What the chances of constraints come to."""
+    found = tuple(chances)
+    surely, perhaps = (tuple(c for c, own in found if own is chance) for chance in (Chance.SURELY, Chance.PERHAPS))
+    return Counting(surely, perhaps)
+
+
 @dataclass(frozen=True, eq=False)
 class Company:
-    """What a kin has to do with the constraints in play. ``stated`` are its own, by term; ``meant_by`` those that mean it."""
+    """What a kin has to do with the constraints in play. ``stated`` are its own, by term; ``meant_by`` those that mean it.
+
+    ``required`` are those of its own that are no mere wish of this kin, whatever others make of them.
+    """
 
     stated: Mapping[Term, Constraint]
     meant_by: tuple[Constraint, ...]
+    required: frozenset[Constraint] = frozenset()
 
     def __bool__(self) -> bool:
         return bool(self.stated or self.meant_by)
@@ -181,7 +212,7 @@ class Company:
     @cached_property
     def owned(self) -> frozenset[Constraint]:
         """Anti-affinity it insists on: where these pods are, those meant may not come."""
-        return frozenset(c for c in self.stated.values() if c.required and c.term.relation is Relation.ANTI_AFFINITY)
+        return frozenset(c for c in self.required if c.term.relation is Relation.ANTI_AFFINITY)
 
 
 class Companies:
@@ -191,7 +222,7 @@ class Companies:
         self._scene = scene
         self._constraints: dict[Term, Constraint] = {}
         self._meaning: dict[Face, tuple[Constraint, ...]] = {}
-        self._companies: dict[tuple[tuple[Term, ...], tuple[Constraint, ...]], Company] = {}
+        self._companies: dict[tuple[tuple[Term, ...], tuple[Term, ...], tuple[Constraint, ...]], Company] = {}
         self._by_namespace: dict[str, list[Constraint]] = {}
         self._anywhere: list[Constraint] = []
         for term in scene.repelling:
@@ -226,11 +257,12 @@ class Companies:
             known = self._meaning[face] = tuple(c for c in nearby if self._scene.means(c.term, face))
         return known
 
-    def of(self, terms: Iterable[Term], face: Face) -> Company:
+    def of(self, required: Iterable[Term], wished: Iterable[Term], face: Face) -> Company:
         """The company of pods that state these terms and look so; one object for all who have the same."""
-        stated, meaning = tuple(terms), self.meaning(face)
-        known = self._companies.get((stated, meaning))
+        key = (tuple(required), tuple(wished), self.meaning(face))
+        known = self._companies.get(key)
         if known is None:
-            known = Company({term: self._constraints[term] for term in stated}, meaning)
-            self._companies[stated, meaning] = known
+            firm = {term: self._constraints[term] for term in key[0]}
+            stated = firm | {term: self._constraints[term] for term in key[1]}
+            known = self._companies[key] = Company(stated, key[2], frozenset(firm.values()))
         return known

@@ -4,8 +4,7 @@ In order: who waits, who can be served, which pools take part; then kin by kin w
 first, and what is left becomes demand for new ones; the demand is packed in several ways and the cheapest packing becomes the
 plan.
 
-Where limits leave pods out of a packing, everything is settled anew with a cap on what may be asked of new machines there: those
-pods take the next step of their ladder, and nobody counts on pods that will not come. Machines are made of the last packing only.
+Where that leaves pods out whom another round could serve, everything is settled anew (`rounds`).
 
 Growth: linear in pods, and in classes times candidates for the rest: a class asks only machines that could hold it, found by bit
 sets, and fills new ones by arithmetic. `make bench growth` shows it.
@@ -13,16 +12,17 @@ sets, and fills new ones by arithmetic. `make bench growth` shows it.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
 from karpenter.api.core import Pod, TopologySpreadConstraint
 from karpenter.catalog.index import TypeIndex
 from karpenter.cluster.classes import PodClass
-from karpenter.cluster.snapshot import PodGroup, PodKey, Snapshot, age, pod_key
+from karpenter.cluster.faces import Face
+from karpenter.cluster.snapshot import PodGroup, PodKey, Snapshot, pod_key
 from karpenter.cluster.volumes import NO_VOLUMES, Mounted, PodVolumes
 from karpenter.decide.plan import PlacedPods, Plan, UnplacedPod
 from karpenter.decide.provision import eligible, templates
@@ -30,22 +30,21 @@ from karpenter.decide.provision.company import Companies, Constraint, Scene
 from karpenter.decide.provision.defaults import DefaultSpread
 from karpenter.decide.provision.effective_zones import effective_zones
 from karpenter.decide.provision.existing import Field, machines
-from karpenter.decide.provision.explaining import Explaining, Scenery
+from karpenter.decide.provision.explaining import Explaining, Left, Scenery
 from karpenter.decide.provision.finalise import planned_claims
 from karpenter.decide.provision.limits import left_of_limits
-from karpenter.decide.provision.market import Market, units_left
-from karpenter.decide.provision.packing import Bounds, Packer, Packing
+from karpenter.decide.provision.market import Market
+from karpenter.decide.provision.mounting import Attaching, limits_of_types
 from karpenter.decide.provision.prospects import Prospects
-from karpenter.decide.provision.settling import Failed, Kin, Place, Settled, Settling, by_size
+from karpenter.decide.provision.reservations import units_left
+from karpenter.decide.provision.rounds import Ground, Rounds
+from karpenter.decide.provision.settling import Kin, by_size, turn
 from karpenter.decide.provision.topology import Domains
 from karpenter.decide.provision.variants import Ladder, PreferencePolicy
 from karpenter.decide.reasons import Reason
 from karpenter.model import labels
 from karpenter.model.buffers import is_virtual
 from karpenter.model.requirements import Requirements
-
-#: So often pods that limits leave out take a step down by themselves; after that, places that limits bind are closed altogether.
-ROUNDS = 8
 
 
 class MinValuesPolicy(StrEnum):
@@ -79,20 +78,6 @@ def provision(
     return _Decision(snapshot, indexes, now, options).plan()
 
 
-@dataclass(frozen=True)
-class _Outcome:
-    """Where everybody went, and the caps it took."""
-
-    settled: Settled
-    packing: Packing
-    caps: Mapping[Place, int]
-
-    @property
-    def left_out(self) -> int:
-        """How many pods found no place."""
-        return sum(len(failed.pods) for failed in self.settled.failed)
-
-
 #: What pods of one kin have in common: class, places of their volumes, constraints that mean them, whether they are virtual.
 _Alike = tuple[PodClass, tuple[Requirements, ...], tuple[Constraint, ...], bool]
 
@@ -100,11 +85,11 @@ _Alike = tuple[PodClass, tuple[Requirements, ...], tuple[Constraint, ...], bool]
 class _Served:
     """Pods of one group that have their volumes in the same places."""
 
-    def __init__(self, group: PodGroup, places: tuple[Requirements, ...]) -> None:
-        self.pod_class = group.pod_class
-        self.face = group.face
+    def __init__(self, pod_class: PodClass, face: Face, places: tuple[Requirements, ...], virtual: bool) -> None:
+        self.pod_class = pod_class
+        self.face = face
         self.places = places
-        self.virtual = is_virtual(group.pods[0])
+        self.virtual = virtual
         self.pods: list[Pod] = []
         self.mounts: dict[PodKey, Mounted] = {}
 
@@ -115,11 +100,12 @@ class _Served:
             self.mounts[pod_key(pod)] = volumes.mounts
 
 
-def _oldest_first(items: Sequence[_Served]) -> tuple[Pod, ...]:
-    """The pods of several groups; each group is in that order already."""
-    if len(items) == 1:
-        return tuple(items[0].pods)
-    return tuple(sorted((pod for item in items for pod in item.pods), key=age))
+def _in_turn(items: Sequence[_Served]) -> tuple[Pod, ...]:
+    """The pods of several groups in their turn; each group has its oldest first already."""
+    found = [pod for item in items for pod in item.pods]
+    if len(items) > 1 or len({pod.spec.priority for pod in found}) > 1:
+        found.sort(key=turn)
+    return tuple(found)
 
 
 class _Decision:
@@ -127,12 +113,16 @@ class _Decision:
 
     def __init__(self, snapshot: Snapshot, indexes: Mapping[str, TypeIndex], now: datetime, options: Options) -> None:
         self._snapshot = snapshot
-        self._now = now
         self._strict = options.min_values is MinValuesPolicy.STRICT
+        self._leaving, self._unreadable = eligible.grouped(eligible.leaving(snapshot, now))
+        self._volumes_of: dict[PodKey, PodVolumes] = {}
+        self._attached: dict[tuple[PodClass, tuple[tuple[str, int], ...]], PodClass] = {}
+        self._attaching = self._attaching_to(indexes)
+        indexes = {name: self._attaching.extended(index) for name, index in indexes.items()}
         daemons = tuple(daemon for daemon in snapshot.daemons if not daemon.spec.resource_claims)  # SCH-212
         self._templates, self._skipped = templates.usable(snapshot.pools, indexes, daemons, min_values=self._strict)
         prospects = Prospects(daemons)
-        self._field = Field(machines(snapshot, indexes, daemons, prospects))
+        self._field = Field(machines(snapshot, indexes, daemons, self._attaching, prospects))
         self._limits: Mapping[str, Mapping[str, int]] = {
             t.name: left for t in self._templates if (left := left_of_limits(t, snapshot.nodes, prospects))
         }
@@ -153,8 +143,8 @@ class _Decision:
         self._unplaced: list[UnplacedPod] = []
 
     def plan(self) -> Plan:
-        leaving, unreadable = eligible.grouped(eligible.leaving(self._snapshot, self._now))
-        self._unplaced += [UnplacedPod(pod, (reason,)) for pod, reason in unreadable]
+        leaving = self._leaving
+        self._unplaced += [UnplacedPod(pod, (reason,)) for pod, reason in self._unreadable]
         moving = self._served(
             self._default_spread.into(leaving), eligible.objections_to_moving, eligible.volume_faults_of_moving
         )
@@ -165,10 +155,14 @@ class _Decision:
         )
         scene = Scene(self._snapshot, ((group.pod_class, group.pods) for group in leaving))
         kins = self._kins((*waiting, *moving), scene)
-        domains = Domains(scene, self._templates)
-        settled, packing = self._settled(kins, domains)
+        domains = Domains(scene, self._templates, self._field)
+        outcome = Rounds(self._ground(domains)).outcome(kins)
+        settled, packing = outcome.settled, outcome.packing
+        drawn = Counter(claim.reservation for claim in packing.claims if claim.reservation is not None)
+        units = {reservation: number - drawn[reservation] for reservation, number in self._units.items()}
+        before, after = Left(self._limits, self._units), Left(packing.remaining, units)
         for failed in settled.failed:
-            self._unplaced += self._explaining.of(failed, packing.remaining if failed.capped else self._limits)
+            self._unplaced += self._explaining.of(failed, after if failed.capped else before)
         taken = {view.key for view in self._snapshot.nodes}
         return Plan(
             claims=planned_claims(packing.claims, [item.demand for item in settled.standing], taken),
@@ -178,6 +172,10 @@ class _Decision:
             packing=packing.name if settled.standing else "",
             zoned=effective_zones(kins, domains),
         )
+
+    def _ground(self, domains: Domains) -> Ground:
+        planned = self._snapshot.planned
+        return Ground(self._field, self._market, domains, planned, self._limits, self._units, self._strict)
 
     # -- who waits ------------------------------------------------------------------------------------------------------
 
@@ -203,19 +201,48 @@ class _Decision:
             reasons = objected.get(group.pod_class)
             if reasons is None:
                 reasons = objected[group.pod_class] = objections(group.pod_class)
-            by_places: dict[tuple[Requirements, ...], _Served] = {}
+            by_volumes: dict[tuple[tuple[Requirements, ...], PodClass], _Served] = {}
             for pod in group.pods:
-                volumes = self._snapshot.volumes.of(pod) if not reasons else NO_VOLUMES
+                volumes = self._volumes(pod) if not reasons else NO_VOLUMES
                 why = reasons or faults(volumes)
                 if why:
                     self._unplaced.append(UnplacedPod(pod, why))
                     continue
-                served = by_places.get(volumes.alternatives)
+                pod_class = self._class_with(group.pod_class, volumes)
+                served = by_volumes.get((volumes.alternatives, pod_class))
                 if served is None:
-                    served = by_places[volumes.alternatives] = _Served(group, volumes.alternatives)
+                    served = _Served(pod_class, group.face, volumes.alternatives, is_virtual(pod))
+                    by_volumes[volumes.alternatives, pod_class] = served
                 served.add(pod, volumes)
-            found += by_places.values()
+            found += by_volumes.values()
         return found
+
+    def _volumes(self, pod: Pod) -> PodVolumes:
+        """What a pod's volumes mean; asked for twice where attachments are limited."""
+        if not pod.spec.volumes:
+            return NO_VOLUMES
+        key = pod_key(pod)
+        known = self._volumes_of.get(key)
+        if known is None:
+            known = self._volumes_of[key] = self._snapshot.volumes.of(pod)
+        return known
+
+    def _attaching_to(self, indexes: Mapping[str, TypeIndex]) -> Attaching:
+        limits = limits_of_types(self._snapshot.volumes, self._snapshot.nodes, indexes.values())
+        groups = (*self._snapshot.groups, *self._leaving) if limits else ()
+        wanted = (self._volumes(pod).mounts for group in groups for pod in group.pods)
+        return Attaching(self._snapshot.volumes, limits, wanted)
+
+    def _class_with(self, pod_class: PodClass, volumes: PodVolumes) -> PodClass:
+        """The class with the attachments its pods ask of machines to come."""
+        slots = self._attaching.requests(volumes.mounts) if volumes.mounts else {}
+        if not slots:
+            return pod_class
+        key = (pod_class, tuple(sorted(slots.items())))
+        known = self._attached.get(key)
+        if known is None:
+            known = self._attached[key] = pod_class.beside(slots)
+        return known
 
     def _kins(self, served: Sequence[_Served], scene: Scene) -> list[Kin]:
         """Groups that differ only in labels nobody reads become one kin; largest first (SCH-231)."""
@@ -232,8 +259,8 @@ class _Decision:
         found = [
             Kin(
                 pod_class,
-                companies.of((*pod_class.terms.required, *heard[pod_class]), items[0].face),
-                _oldest_first(items),
+                companies.of(pod_class.terms.required, heard[pod_class], items[0].face),
+                _in_turn(items),
                 steps[pod_class, places],
                 {key: mounts for item in items for key, mounts in item.mounts.items()},
                 virtual,
@@ -241,45 +268,3 @@ class _Decision:
             for (pod_class, places, _, virtual), items in together.items()
         ]
         return sorted(found, key=by_size)
-
-    # -- rounds -----------------------------------------------------------------------------------------------------------
-
-    def _settled(self, kins: Sequence[Kin], domains: Domains) -> tuple[Settled, Packing]:
-        """Where everybody goes, with a packing that leaves nobody out whom others count on.
-
-        A cap may have been set for the sake of pods that later gave way themselves. So where limits left pods out, their caps are
-        lifted once, and what comes of it is taken if it leaves fewer out; else who was where is settled once more.
-        """
-        first = self._converged(kins, domains, {})
-        out = {failed.kin for failed in first.settled.failed}
-        lasting = {place: cap for place, cap in first.caps.items() if place[0] not in out}
-        if not first.left_out or len(lasting) == len(first.caps):
-            return first.settled, first.packing
-        second = self._converged(kins, domains, lasting)
-        if second.left_out < first.left_out:
-            return second.settled, second.packing
-        self._settling(domains, first.caps).settle(kins)
-        return first.settled, first.packing
-
-    def _converged(self, kins: Sequence[Kin], domains: Domains, from_caps: Mapping[Place, int]) -> _Outcome:
-        caps = dict(from_caps)
-        attempt = 0
-        while True:
-            settled = self._settling(domains, caps).settle(kins)
-            packing = self._packed(settled)
-            left = [(settled.standing[at], count) for at, count in packing.left.items()]
-            if all(item.is_last and not item.kin.company for item, _ in left):
-                stuck = [Failed(item.kin, item.kin.variants[-1], item.last(count), capped=True) for item, count in left]
-                return _Outcome(replace(settled, failed=(*settled.failed, *stuck)), packing, caps)
-            attempt += 1
-            for item, count in left:
-                caps[item.place] = len(item.demand.pods) - count if attempt < ROUNDS else 0
-
-    def _settling(self, domains: Domains, caps: Mapping[Place, int]) -> Settling:
-        return Settling(self._field, self._market, domains, self._snapshot.planned, caps)
-
-    def _packed(self, settled: Settled) -> Packing:
-        demands = [item.demand for item in settled.standing]
-        bounds = Bounds(self._limits, settled.satisfied, self._units)
-        packer = Packer(demands, bounds, relax_min_values=not self._strict)
-        return min((packer.value(), packer.largest()), key=lambda packing: packing.badness)

@@ -19,10 +19,11 @@ from karpenter.catalog.index import Axis, TypeIndex, axes, covering, members
 from karpenter.cluster.classes import PodClass, ports_of
 from karpenter.cluster.nodes import NodeView
 from karpenter.cluster.snapshot import Daemon, PodKey, Snapshot, pod_key
-from karpenter.cluster.volumes import Mounted, Volumes
-from karpenter.decide.provision.company import Constraint
+from karpenter.cluster.terms import NodeFilter
+from karpenter.cluster.volumes import Mounted
+from karpenter.decide.provision.company import Chance, Constraint, chance_to_count
 from karpenter.decide.provision.hosting import Rules, Seats
-from karpenter.decide.provision.mounting import Mounts, of_machine
+from karpenter.decide.provision.mounting import Attaching, Mounts
 from karpenter.decide.provision.prospects import Prospects
 from karpenter.decide.provision.templates import runs_on, terms_of
 from karpenter.decide.provision.variants import Variant
@@ -73,7 +74,7 @@ class Machine:
         index: TypeIndex | None,
         daemons: Sequence[Daemon],
         prospects: Prospects,
-        volumes: Volumes,
+        attaching: Attaching,
     ) -> None:
         self.view = view
         self._index = index
@@ -85,11 +86,11 @@ class Machine:
             else self._allocatable(daemons)
         )
         self._daemons = daemons
-        self._free = res.subtract(offered, view.requested)
+        self._free = {**res.subtract(offered, view.requested), **attaching.plenty}
         self.left = dict(self._free)
         self._seats = Seats(self.host)
         self._ports_known = False
-        self._volumes = volumes
+        self._attaching = attaching
         self._mounts: Mounts | None = None
         self.pods: list[Pod] = []
 
@@ -144,6 +145,15 @@ class Machine:
             return True
         return bool(self._types) and not self._types & ~self._index.implying(held, asked)
 
+    def chance_to_count(self, counted: NodeFilter | None) -> Chance:
+        """Whether a constraint will count the pods of this machine, which is yet to be launched."""
+        return chance_to_count(counted, self.view.taints, self.value, self._chance_of)
+
+    def _chance_of(self, asked: Requirements) -> Chance:
+        if not compatible(self.view.offers, asked, labels.WELL_KNOWN):
+            return Chance.NEVER
+        return Chance.SURELY if self.offers(asked) else Chance.PERHAPS
+
     def value(self, key: str) -> str | None:
         """The value a label has, or is sure to get, here: None where it lacks it, ``OPEN`` while that is not settled."""
         held = self._labels.get(key)
@@ -153,8 +163,13 @@ class Machine:
             return next(iter(held.values))
         return None
 
-    def _coming_value(self, key: str) -> str:
-        """The only value a machine yet to be launched may get, ``OPEN`` where there are several."""
+    def _coming_value(self, key: str) -> str | None:
+        """The only value a machine yet to be launched may get, None where it will lack the label, ``OPEN`` where either may be.
+
+        Labels its pool gives are on the claim already; only those that machines bring with them come later (SCH-622).
+        """
+        if self._index is not None and self._certain(Requirement(key, False)):
+            return None
         held = self.view.offers.of(key)
         if held.operator is Op.IN and len(held.values) == 1:
             return next(iter(held.values))
@@ -176,7 +191,7 @@ class Machine:
     def _attached(self) -> Mounts:
         """What is attached here by now, and what may be (SCH-470)."""
         if self._mounts is None:
-            self._mounts = of_machine(self._volumes, self.host, self.view.pods)
+            self._mounts = self._attaching.of_machine(self.view)
         return self._mounts
 
     def room(self, guest: Guest, pods: Sequence[Pod], founding: Container[Constraint]) -> int:
@@ -211,7 +226,11 @@ def _defined(view: NodeView, index: TypeIndex | None) -> Requirements:
 
 
 def machines(
-    snapshot: Snapshot, indexes: Mapping[str, TypeIndex], daemons: Sequence[Daemon], prospects: Prospects
+    snapshot: Snapshot,
+    indexes: Mapping[str, TypeIndex],
+    daemons: Sequence[Daemon],
+    attaching: Attaching,
+    prospects: Prospects,
 ) -> tuple[Machine, ...]:
     """Machines pods may join, in the order they are tried: initialised first, then by name (SCH-270, SCH-095).
 
@@ -219,7 +238,7 @@ def machines(
     """
     staying = (view for view in snapshot.nodes if not view.leaving)
     ordered = sorted(staying, key=lambda view: (not view.initialized, view.name))
-    return tuple(Machine(view, indexes.get(view.pool), daemons, prospects, snapshot.volumes) for view in ordered)
+    return tuple(Machine(view, indexes.get(view.pool), daemons, prospects, attaching) for view in ordered)
 
 
 class Field:

@@ -32,7 +32,13 @@ _MACHINES = 64
 #: Eighths of what a pod asks that machines had free which are looked at, those with most first.
 _EIGHTHS = (8, 7, 6, 4)
 
-Limits = Mapping[str, Mapping[str, int]]
+
+@dataclass(frozen=True)
+class Left:
+    """What is left of limits, by pool, and of reservations."""
+
+    limits: Mapping[str, Mapping[str, int]]
+    units: Mapping[str, int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,12 +73,12 @@ class Explaining:
         self._scenery = scenery
         self._known: dict[tuple[object, ...], _Told] = {}
 
-    def of(self, failed: Failed, limits: Limits) -> list[UnplacedPod]:
-        """Each of the pods with its reasons. ``limits`` is what was left of limits when they were turned away."""
-        told = self._told(failed, limits)
+    def of(self, failed: Failed, left: Left) -> list[UnplacedPod]:
+        """Each of the pods with its reasons. ``left`` is what there was when they were turned away."""
+        told = self._told(failed, left)
         return [UnplacedPod(pod, told.reasons, told.nearest, told.beside) for pod in failed.pods]
 
-    def _told(self, failed: Failed, limits: Limits) -> _Told:
+    def _told(self, failed: Failed, left: Left) -> _Told:
         if failed.blocked is not None:
             miss = Miss((failed.blocked,))
             return _Told((Reason(Category.TOPOLOGY, detail=failed.obstacle, miss=miss),), miss)
@@ -80,35 +86,35 @@ class Explaining:
         key = (failed.kin.pod_class, variant.requirements, variant.tolerations, failed.confined, failed.capped)
         known = self._known.get(key)
         if known is None:
-            known = self._known[key] = self._studied(failed, limits)
+            known = self._known[key] = self._studied(failed, left)
         return known
 
-    def _studied(self, failed: Failed, limits: Limits) -> _Told:
-        reasons = self._reasons(failed, limits)
-        misses = [*self._misses(failed, reasons, limits), *self._of_static_pools(failed)]
+    def _studied(self, failed: Failed, left: Left) -> _Told:
+        reasons = self._reasons(failed, left)
+        misses = [*self._misses(failed, reasons, left), *self._of_static_pools(failed)]
         nearest = min(misses, key=nearness, default=None)
         if nearest is not None:
             nearest = replace(nearest, confined=failed.confined)
         return _Told(reasons, nearest, self._beside(failed.kin.pod_class.requests, failed.variant))
 
-    def _reasons(self, failed: Failed, limits: Limits) -> tuple[Reason, ...]:
+    def _reasons(self, failed: Failed, left: Left) -> tuple[Reason, ...]:
         """One reason per pool tried, then per pool left out (SCH-115)."""
         scenery = self._scenery
-        found = why_not(self._seeking(failed, failed.variant), scenery.templates, limits)
+        found = why_not(self._seeking(failed, failed.variant, left.units), scenery.templates, left.limits)
         category = Category.SKIPPED_POOL if found else Category.NO_POOL
         return (*found, *(_left_out(skipped, category) for skipped in scenery.skipped)) or _NO_POOLS
 
-    def _misses(self, failed: Failed, reasons: Iterable[Reason], limits: Limits) -> Iterable[Miss]:
+    def _misses(self, failed: Failed, reasons: Iterable[Reason], left: Left) -> Iterable[Miss]:
         """The nearest miss in each pool, for the step the reasons are about and for the pod's other alternatives."""
         yield from (reason.miss for reason in reasons if reason.miss is not None)
         for variant in _others(failed):
             for template in self._scenery.templates:
-                study = Study(self._seeking(failed, variant), template, limits.get(template.name))
+                study = Study(self._seeking(failed, variant, left.units), template, left.limits.get(template.name))
                 if study.miss is not None:
                     yield study.miss
 
-    def _seeking(self, failed: Failed, variant: Variant) -> Seeking:
-        return Seeking(failed.kin.pod_class, variant, self._scenery.daemons, self._scenery.strict)
+    def _seeking(self, failed: Failed, variant: Variant, units: Mapping[str, int]) -> Seeking:
+        return Seeking(failed.kin.pod_class, variant, self._scenery.daemons, self._scenery.strict, units)
 
     # -- pools with a fixed number of machines --------------------------------------------------------------------------
 
@@ -120,7 +126,7 @@ class Explaining:
     def _of_static_pools(self, failed: Failed) -> Iterable[Miss]:
         """Static pools buy nothing for pods, but a pod that suits one may think it waits for that."""
         for template in self._static:
-            study = Study(self._seeking(failed, failed.variant), template, None)
+            study = Study(self._seeking(failed, failed.variant, {}), template, None)
             if study.fits:
                 yield Miss((StaticFull(template.pool.spec.replicas or 0),), node_pool=template.name)
 

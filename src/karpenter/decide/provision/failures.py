@@ -10,9 +10,9 @@ from dataclasses import replace
 
 from karpenter.catalog.index import TypeSet
 from karpenter.cluster.classes import PodClass
+from karpenter.decide.provision import reservations
 from karpenter.decide.provision.misses import Seeking, Study
 from karpenter.decide.provision.templates import Template
-from karpenter.decide.provision.variants import Variant
 from karpenter.decide.reasons import Category, Reason
 from karpenter.model import resources as res
 from karpenter.model import taints
@@ -31,11 +31,12 @@ def why_not(
 
 def _studied(seeking: Seeking, template: Template, left: Mapping[str, int] | None) -> Reason:
     study = Study(seeking, template, left)
-    reason = _why_not(seeking.pod_class, seeking.variant, template, left)
+    reason = _why_not(seeking, template, left)
     return replace(reason, breakdown=study.breakdown, miss=study.miss)
 
 
-def _why_not(pod_class: PodClass, variant: Variant, template: Template, left: Mapping[str, int] | None) -> Reason:
+def _why_not(seeking: Seeking, template: Template, left: Mapping[str, int] | None) -> Reason:
+    pod_class, variant = seeking.pod_class, seeking.variant
     types = template.types
     if left is not None:
         if left.get(res.NODES, res.ONE) < res.ONE:
@@ -54,7 +55,7 @@ def _why_not(pod_class: PodClass, variant: Variant, template: Template, left: Ma
     free = types & template.open_to(pod_class.ports)
     if types and not free:
         return Reason(Category.HOST_PORT, template.name, detail=_collision(pod_class, template))
-    return _type_reason(pod_class, variant, template, free)
+    return _type_reason(seeking, template, free)
 
 
 def _collision(pod_class: PodClass, template: Template) -> str:
@@ -69,13 +70,13 @@ def _collision(pod_class: PodClass, template: Template) -> str:
     return f"pod hostport conflicts with existing hostport configuration (existing={held}, pod={port})"
 
 
-def _type_reason(pod_class: PodClass, variant: Variant, template: Template, types: TypeSet) -> Reason:
-    index = template.index
+def _type_reason(seeking: Seeking, template: Template, types: TypeSet) -> Reason:
+    pod_class, variant, index = seeking.pod_class, seeking.variant, template.index
     requirements = template.requirements.intersect(variant.requirements)
     free = template.open_to(pod_class.ports)  # a DaemonSet's host ports close types to everything (SCH-336)
     matching = types & free & index.matching(requirements) & index.matching(variant.requirements)
     holding = types & free & template.holding(pod_class.requests)
-    offered = types & free & index.buyable(requirements)
+    offered = types & free & reservations.buyable(index, requirements, seeking.units)
     together = matching & holding & offered
     short = index.shortages(requirements, together) if together else {}
     overheads = [group.overhead for group in template.daemons if group.types & types and group.overhead]

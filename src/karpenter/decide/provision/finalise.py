@@ -20,6 +20,7 @@ from karpenter.api.meta import ObjectMeta, OwnerReference
 from karpenter.catalog.index import TypeSet, set_of
 from karpenter.catalog.types import InstanceType, Offering
 from karpenter.decide.plan import PlannedClaim
+from karpenter.decide.provision.mounting import SLOT
 from karpenter.decide.provision.packing import Claim, Demand
 from karpenter.decide.provision.templates import labels_of, requirements_of
 from karpenter.model import hashing, labels
@@ -94,7 +95,7 @@ def _planned(claim: Claim, mould: _Mould, pods: tuple[Pod, ...], taken_names: Co
         mould.requirements,
         dict(_custom_labels(mould.custom_keys, claim.requirements, name)),
         mould.annotations,
-        res.add(claim.requests, mould.daemon_requests),
+        _asked(res.add(claim.requests, mould.daemon_requests)),
     )
     return PlannedClaim(
         claim=_of_pool(claim.template.pool, name, contents),
@@ -103,6 +104,11 @@ def _planned(claim: Claim, mould: _Mould, pods: tuple[Pod, ...], taken_names: Co
         cheapest=mould.cheapest,
         pods=pods,
     )
+
+
+def _asked(requests: Resources) -> Resources:
+    """What is asked of the provider: attachments only decide who shares a machine."""
+    return {name: amount for name, amount in requests.items() if not name.startswith(SLOT)}
 
 
 def _name(pool: str, pods: tuple[Pod, ...], taken_names: Collection[str]) -> str:

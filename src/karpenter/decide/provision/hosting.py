@@ -150,7 +150,7 @@ def rules_of(pod_class: PodClass, company: Company, active: Iterable[Term]) -> R
         repelled_by=tuple(c for c in met if c.required and c.term.relation is Relation.ANTI_AFFINITY),
         spared=tuple(c for c in met if c.required and c.term.relation is Relation.SPREAD and c not in own),
         met=met,
-        owned=tuple(c for c in (*company.owned, *own) if c.by_host and c.required),
+        owned=tuple(c for c in (*company.owned, *own) if c.by_host and c in company.required),
         ports=pod_class.ports,
     )
     return rules if met or pod_class.ports or rules.spread or rules.apart or rules.near else None

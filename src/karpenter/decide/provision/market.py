@@ -7,38 +7,41 @@ might use and makes others wait for them (§21 Beyond).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from karpenter.api.core import Toleration
+from karpenter.catalog.index import TypeIndex, TypeSet
 from karpenter.cluster.classes import PodClass
-from karpenter.cluster.nodes import NodeView
+from karpenter.decide.provision.company import Chance
 from karpenter.decide.provision.limits import affordable
 from karpenter.decide.provision.packing import Option
+from karpenter.decide.provision.reservations import FREELY, of_reservation
 from karpenter.decide.provision.templates import Template
 from karpenter.decide.provision.variants import Variant
-from karpenter.model import labels, taints
+from karpenter.model import taints
 from karpenter.model.requirements import Requirement, Requirements, compatible
 
-_FREELY = Requirements((Requirement(labels.CAPACITY_TYPE, True, frozenset((labels.RESERVED,))),))
+
+def chance_of(option: Option, asked: Requirements) -> Chance:
+    """Whether a machine bought so will be what somebody else asks of nodes, whichever of its types and offerings it is."""
+    offered, index = option.requirements, option.template.index
+    types = option.template.types & index.matching(offered)
+    within = offered.intersect(asked)
+    if not compatible(offered, asked, index.well_known) or not types & index.matching(within) & index.buyable(within):
+        return Chance.NEVER
+    return Chance.SURELY if all(_implied(offered, item, index, types) for item in asked.values()) else Chance.PERHAPS
 
 
-def _of_reservation(reservation: str) -> Requirements:
-    named = [Requirement(labels.RESERVATION_ID, False, frozenset((reservation,)))] if reservation else []
-    return Requirements((Requirement(labels.CAPACITY_TYPE, False, frozenset((labels.RESERVED,))), *named))
-
-
-def units_left(templates: Iterable[Template], views: Iterable[NodeView]) -> dict[str, int]:
-    """What is left of every reservation, less what claims are about to take that the cloud has not counted yet (SCH-581)."""
-    found: dict[str, int] = {}
-    for template in templates:
-        for reservation, units in template.index.reservations.items():
-            found[reservation] = min(units, found.get(reservation, units))
-    for view in views if found else ():
-        held = view.offers.get(labels.RESERVATION_ID)
-        if not view.launched and held is not None and len(held.values) == 1 and not held.complement:
-            reservation = next(iter(held.values))
-            found[reservation] = found.get(reservation, 0) - 1
-    return found
+def _implied(offered: Requirements, asked: Requirement, index: TypeIndex, types: TypeSet) -> bool:
+    held = offered.of(asked.key)
+    if asked.key not in index.well_known:
+        return held.implies(asked) if asked.key in offered else asked.accepts_absent
+    if not types & ~index.implying(held, asked):
+        return True
+    if asked.gte is not None or asked.lte is not None:
+        return False
+    otherwise = offered.intersect(Requirements((Requirement(asked.key, not asked.complement, asked.values),)))
+    return not types & index.matching(otherwise) & index.buyable(otherwise)
 
 
 class Market:
@@ -84,11 +87,11 @@ class Market:
         if not own:
             yield Option(variant, template, self._types_for(pod_class, variant, template))
             return
-        free = self.pinned(variant, _FREELY)
+        free = self.pinned(variant, FREELY)
         yield Option(free, template, self._types_for(pod_class, free, template))
         for reservation in own:
             if self._units[reservation] > 0:
-                held = self.pinned(variant, _of_reservation(reservation))
+                held = self.pinned(variant, of_reservation(reservation))
                 yield Option(held, template, self._types_for(pod_class, held, template), reservation)
 
     def price(self, options: Sequence[Option]) -> float:

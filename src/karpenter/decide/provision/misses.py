@@ -10,7 +10,7 @@ Work: some ten operations on sets per constraint and pool, whatever the number o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 
@@ -36,7 +36,9 @@ from karpenter.decide.obstacles import (
     Unlabelled,
     Unmatched,
     Unoffered,
+    UsedUp,
 )
+from karpenter.decide.provision import reservations
 from karpenter.decide.provision.templates import Template, types_running
 from karpenter.decide.provision.variants import Variant
 from karpenter.model import resources as res
@@ -60,6 +62,7 @@ _WAYS = 64
 _RANKS: Mapping[type[Obstacle], int] = {
     StaticFull: 0,
     SoldOut: 1,
+    UsedUp: 1,
     LimitReached: 2,
     Tainted: 3,
     TooFewValues: 4,
@@ -111,13 +114,15 @@ class _Hurdle:
 class Seeking:
     """Pods of a class that look for a machine, at one step of their ladder.
 
-    ``daemons``: those whose ports may be in the way; ``strict``: minValues out of reach are in the way as well (SCH-364).
+    ``daemons``: those whose ports may be in the way; ``strict``: minValues out of reach are in the way as well (SCH-364);
+    ``units``: what is left of reservations.
     """
 
     pod_class: PodClass
     variant: Variant
     daemons: Sequence[Daemon]
     strict: bool
+    units: Mapping[str, int] = field(default_factory=dict)
 
 
 class Study:
@@ -129,6 +134,7 @@ class Study:
         self._variant = variant = seeking.variant
         self._daemons = seeking.daemons
         self._strict = seeking.strict
+        self._units = seeking.units
         self._template = template
         self._index = template.index
         self._left = left or {}
@@ -332,15 +338,18 @@ class Study:
 
     def _of_offerings(self) -> Iterator[_Hurdle]:
         """Types that could not be bought even if the requirements they fall to alone were gone."""
-        gone = never = 0
+        gone = never = taken = 0
         for places, types in self._by_eases():
             accepted = self._spared(places)
-            missing = types & ~self._index.buyable(accepted)
+            sold = self._index.buyable(accepted)
+            taken |= types & sold & ~reservations.buyable(self._index, accepted, self._units)
+            missing = types & ~sold
             if missing:
                 listed = self._index.listed(accepted)
                 gone |= missing & listed
                 never |= missing & ~listed
         yield _Hurdle(gone, self._sold_out, offerings=self._index.ways(self._together, gone)[1])
+        yield _Hurdle(taken, self._used_up)
         keys = tuple(sorted(key for key in self._together if key in self._index.listed_keys))
         yield _constant(never, Unoffered(keys))
 
@@ -353,6 +362,10 @@ class Study:
                 rest = [(places, types & ~spared) for places, types in groups]
                 groups = [(places, types) for places, types in (*split, *rest) if types]
         return groups
+
+    def _used_up(self, types: TypeSet) -> Obstacle:
+        accepted = self._eased(next(members(types)))
+        return UsedUp(reservations.used_up(self._index, accepted, self._units, types))
 
     def _sold_out(self, types: TypeSet) -> Obstacle:
         zones: set[str] = set()

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice, product
 
 from karpenter.api.core import Pod, Toleration
@@ -21,10 +21,17 @@ from karpenter.cluster.snapshot import PodKey, age
 from karpenter.cluster.terms import Relation, Term
 from karpenter.cluster.volumes import Mounted
 from karpenter.decide.obstacles import Blocked, Confined
-from karpenter.decide.provision.company import Company, Constraint, counts_on, counts_to_come
+from karpenter.decide.provision.company import (
+    Company,
+    Constraint,
+    Counting,
+    chance_to_count,
+    counting_by,
+    counts_on,
+)
 from karpenter.decide.provision.existing import OPEN, Field, Guest, Machine, MachineSet
 from karpenter.decide.provision.hosting import Rules, Seats, rules_of
-from karpenter.decide.provision.market import Market
+from karpenter.decide.provision.market import Market, chance_of
 from karpenter.decide.provision.packing import Demand, Option
 from karpenter.decide.provision.templates import Template
 from karpenter.decide.provision.topology import Asking, Cell, Domains, Ledger, asking_of
@@ -40,7 +47,7 @@ MOST_CELLS = 512
 class Kin:
     """Waiting pods that nothing tells apart: one class, one company, volumes in the same places.
 
-    ``variants`` is their ladder, ``pods`` oldest first; ``mounts`` is what those attach that have volumes. ``virtual``: they
+    ``variants`` is their ladder, ``pods`` in their turn; ``mounts`` is what those attach that have volumes. ``virtual``: they
     stand for room that a capacity buffer keeps free.
     """
 
@@ -52,19 +59,57 @@ class Kin:
     virtual: bool = False
 
 
-def by_size(kin: Kin) -> tuple[bool, int, int, datetime, str, str, str]:
-    """Kin in the reference's order (SCH-231): CPU, then memory, largest first, then the oldest pod.
+def priority(pod: Pod) -> int:
+    """How important a pod is: its priority class as a number."""
+    return pod.spec.priority or 0
+
+
+def turn(pod: Pod) -> tuple[int, datetime, str, str, str]:
+    """Sort key of pods that nothing else tells apart: the most important first, then the oldest."""
+    return (-priority(pod), *age(pod))
+
+
+def by_size(kin: Kin) -> tuple[bool, int, int, int, datetime, str, str, str]:
+    """Kin in the reference's order (SCH-231): CPU, then memory, largest first, then whose pod is first in turn.
 
     Virtual pods come last, so that they never take the place of a real one (§25 Beyond).
     """
     requests = kin.pod_class.requests
-    return (kin.virtual, -requests.get(res.CPU, 0), -requests.get(res.MEMORY, 0), *age(kin.pods[0]))
+    return (kin.virtual, -requests.get(res.CPU, 0), -requests.get(res.MEMORY, 0), *turn(kin.pods[0]))
 
 
-#: A kin, a step of its ladder and a cell: where demand for new machines stands.
-Place = tuple[Kin, int, Cell]
+#: A kin, a step of its ladder, a cell and which of its shops there: where demand for new machines stands.
+Place = tuple[Kin, int, Cell, int]
 #: What options depend on: the class, what it asks and tolerates of nodes, and a value for each of some keys.
 _Wanted = tuple[PodClass, Requirements, tuple[Toleration, ...], tuple[str, ...], Cell]
+
+
+@dataclass(frozen=True)
+class Caps:
+    """How many pods may be asked of new machines: by place, and of a kin at a step altogether. Without a cap, any number."""
+
+    places: Mapping[Place, int] = field(default_factory=dict)
+    totals: Mapping[tuple[Kin, int], int] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.places or self.totals)
+
+    def are_on(self, kin: Kin) -> bool:
+        """Whether the kin may not ask as it likes."""
+        return any(place[0] is kin for place in (*self.places, *self.totals))
+
+
+@dataclass(frozen=True, eq=False)
+class Shop:
+    """Ways to buy in a cell that come to the same for everybody else: ``counting`` says which constraints will count the pods.
+
+    What they count must not hang on which pool a machine is bought from in the end. ``number``: its place among the cell's shops.
+    """
+
+    cell: Cell
+    options: tuple[Option, ...]
+    counting: Counting = field(default_factory=Counting)
+    number: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,14 +117,17 @@ class Standing:
     """Demand for new machines and the place it comes from."""
 
     demand: Demand
-    kin: Kin
-    step: int
-    cell: Cell
+    place: Place
 
     @property
-    def place(self) -> Place:
-        """Where it stands."""
-        return (self.kin, self.step, self.cell)
+    def kin(self) -> Kin:
+        """Whose pods they are."""
+        return self.place[0]
+
+    @property
+    def step(self) -> int:
+        """The step of their ladder."""
+        return self.place[1]
 
     @property
     def is_last(self) -> bool:
@@ -171,7 +219,7 @@ class _Step:
 
 
 class Settling:
-    """One round. ``planned`` says on which view the last pass placed a pod, ``caps`` how many may be asked of new machines."""
+    """One round. ``planned`` says on which view the last pass placed a pod."""
 
     def __init__(
         self,
@@ -179,7 +227,7 @@ class Settling:
         market: Market,
         domains: Domains,
         planned: Mapping[str, str],
-        caps: Mapping[Place, int],
+        caps: Caps,
     ) -> None:
         self._field = field
         self._market = market
@@ -198,7 +246,7 @@ class Settling:
         self._steps: dict[tuple[Kin, int], _Step] = {}
         self._cells_for: dict[tuple[Asking, Requirements, MachineSet], tuple[Cell, ...]] = {}
         self._options_for: dict[_Wanted, tuple[Option, ...]] = {}
-        self._counting: dict[tuple[Asking, Template, Requirements], tuple[Constraint, ...]] = {}
+        self._counting: dict[tuple[Asking, Template, Requirements], Counting] = {}
         for machine in field.machines:
             machine.start_over()
 
@@ -219,7 +267,7 @@ class Settling:
             waiting = still
         failed = [self._failure(kin, left) for kin, left in self._placed_unsparingly({**out, **waiting}).items()]
         order = {kin: number for number, kin in enumerate(kins)}
-        places = sorted(self._asked, key=lambda p: (order[p[0]], p[1], tuple(value or "" for value in p[2])))
+        places = sorted(self._asked, key=lambda p: (order[p[0]], p[1], _name(p[2]), p[3]))
         near = {c for _, rules in self._options.values() if rules is not None for c, _ in rules.near}
         there = frozenset(c for c in near if c.numbers or self._ledger.planned(c) > self._coming[c])
         return Settled(tuple(self._standing(place) for place in places), tuple(failed), there)
@@ -238,8 +286,7 @@ class Settling:
 
     def _standing(self, place: Place) -> Standing:
         options, rules = self._options[place]
-        kin, step, cell = place
-        return Standing(Demand(kin.pod_class, tuple(self._asked[place]), options, rules), kin, step, cell)
+        return Standing(Demand(place[0].pod_class, tuple(self._asked[place]), options, rules), place)
 
     def _step(self, kin: Kin, number: int) -> _Step:
         known = self._steps.get((kin, number))
@@ -267,7 +314,7 @@ class Settling:
         self._keep_all(hinted)
         for kin, by_machine in hinted.items():
             rest = [pod for pods in by_machine.values() for pod in pods]
-            left[kin] = sorted((*left[kin], *rest), key=age) if rest else left[kin]
+            left[kin] = sorted((*left[kin], *rest), key=turn) if rest else left[kin]
         return {kin: pods for kin, pods in left.items() if pods}
 
     def _keep_all(self, hinted: Mapping[Kin, Mapping[Machine, list[Pod]]]) -> None:
@@ -314,7 +361,7 @@ class Settling:
             self._fill(step, machine, pods)
         options = self._market.options(step.kin.pod_class, step.variant) if pods else ()
         if options:
-            self.ask(step, (), options, pods, len(pods))
+            self.ask(step, Shop((), options), pods, len(pods))
         return pods
 
     def _hosts(self, step: _Step, candidates: MachineSet, pods: Sequence[Pod]) -> Iterable[Machine]:
@@ -342,17 +389,17 @@ class Settling:
         del pods[:count]
         self._ledger.met(step.kin.company, count)
 
-    def ask(self, step: _Step, cell: Cell, options: tuple[Option, ...], pods: list[Pod], wanted: int) -> int:
+    def ask(self, step: _Step, shop: Shop, pods: list[Pod], wanted: int) -> int:
         """Ask for new machines for so many pods of the list's front, as far as allowed; for how many it was."""
-        count = min(wanted, self.askable(step, cell))
+        count = min(wanted, self.askable(step, shop))
         if count:
-            place = (step.kin, step.number, cell)
+            place = (step.kin, step.number, shop.cell, shop.number)
             self._asked.setdefault(place, []).extend(pods[:count])
-            self._options[place] = (options, step.rules)
+            self._options[place] = (shop.options, step.rules)
             del pods[:count]
             self._ledger.met(step.kin.company, count)
             if step.rules is not None and step.rules.met:
-                self._note_coming(step.rules.met, _values(step, cell), count)
+                self._note_coming(step.rules.met, _values(step, shop.cell), count)
         return count
 
     def _note_coming(self, met: Iterable[Constraint], values: tuple[tuple[str, str | None], ...], count: int) -> None:
@@ -365,14 +412,19 @@ class Settling:
         own = dict(_values(step, cell))
         return any(all(own.get(key, value) == value for key, value in there) for there in self._cells_of[constraint])
 
-    def askable(self, step: _Step, cell: Cell) -> int:
-        """How many more may be asked of new machines at a place."""
+    def askable(self, step: _Step, shop: Shop) -> int:
+        """How many more may be asked of new machines there."""
         for constraint, itself in step.rules.near if step.rules is not None else ():
-            if not self._comes(constraint, step, cell) and not (itself and constraint in self.founding):
+            if not self._comes(constraint, step, shop.cell) and not (itself and constraint in self.founding):
                 return 0
-        place = (step.kin, step.number, cell)
-        cap = self._caps.get(place) if self._caps else None
-        return len(step.kin.pods) if cap is None else max(0, cap - len(self._asked.get(place, ())))
+        if not self._caps:
+            return len(step.kin.pods)
+        place = (step.kin, step.number, shop.cell, shop.number)
+        here = self._caps.places.get(place, len(step.kin.pods)) - len(self._asked.get(place, ()))
+        total = self._caps.totals.get((step.kin, step.number))
+        if total is not None:
+            here = min(here, total - sum(len(pods) for at, pods in self._asked.items() if at[:2] == place[:2]))
+        return max(0, here)
 
     # -- cells ------------------------------------------------------------------------------------------------------------
 
@@ -454,14 +506,23 @@ class Settling:
             known = self._options_for[key] = tuple(found)
         return known
 
-    def counting(self, asking: Asking, option: Option) -> tuple[Constraint, ...]:
+    def shops_in(self, step: _Step, cell: Cell) -> tuple[Shop, ...]:
+        """The shops of a cell, those of the heaviest pools first."""
+        assert step.asking is not None
+        found: dict[Counting, list[Option]] = {}
+        for option in self.options_in(step, cell):
+            found.setdefault(self._counted(step.asking, option), []).append(option)
+        each = enumerate(found.items())
+        return tuple(Shop(cell, tuple(options), counting, number) for number, (counting, options) in each)
+
+    def _counted(self, asking: Asking, option: Option) -> Counting:
         """The constraints that will count pods on a machine bought so."""
         key = (asking, option.template, option.asked)
         known = self._counting.get(key)
         if known is None:
-            offered, pool = option.requirements, option.template
-            known = self._counting[key] = tuple(
-                c for c in asking.met if counts_to_come(c.term.counted, offered, pool.taints, pool.values)
+            pool, meets = option.template, partial(chance_of, option)
+            known = self._counting[key] = counting_by(
+                (c, chance_to_count(c.term.counted, pool.taints, pool.values, meets)) for c in asking.met
             )
         return known
 
@@ -480,7 +541,7 @@ class Settling:
     def _failure(self, kin: Kin, pods: Sequence[Pod]) -> Failed:
         number = len(kin.variants) - 1
         step = self._step(kin, number)
-        capped = any(place[0] is kin for place in self._caps)
+        capped = self._caps.are_on(kin)
         options = self._market.options(kin.pod_class, step.variant)
         if options and capped and not any(option.template.pool.spec.limits for option in options):
             # Only limits and affinity by host leave pods out of a packing.
@@ -581,6 +642,7 @@ class _Cells:
         self._step = step
         self._asking = asking
         self._cells = cells
+        self._shops: dict[Cell, tuple[Shop, ...]] = {}
         #: Where machines may still have room.
         self._sources = sources
 
@@ -628,26 +690,28 @@ class _Cells:
     def ask_next(self, cells: Sequence[Cell], pods: list[Pod]) -> bool:
         """Ask for new machines for the next pods in the least crowded, then cheapest cell; False where none can be had."""
         settling, step = self._settling, self._step
-        options_of = {
-            cell: options
-            for cell in cells
-            if settling.askable(step, cell) and (options := settling.options_in(step, cell))
-        }
-        if not options_of:
+        shops = {cell: shop for cell in cells if (shop := self._open_in(cell)) is not None}
+        if not shops:
             return False
-        level = self._lowest(list(options_of))
+        level = self._lowest(list(shops))
         if len(level) > 1:
             price = settling.market.price
-            level.sort(key=lambda cell: (price(options_of[cell]), _name(cell)))
+            level.sort(key=lambda cell: (price(shops[cell].options), _name(cell)))
         asked = 0
         for cell in level if self._asking.by_level else level[:1]:
             if not pods:
                 break
-            options = options_of[cell]
-            count = settling.ask(step, cell, options, pods, len(pods) if self._asking.in_bulk else 1)
-            self._record(cell, settling.counting(self._asking, options[0]), count)
+            count = settling.ask(step, shops[cell], pods, len(pods) if self._asking.in_bulk else 1)
+            self._record(cell, shops[cell].counting, count)
             asked += count
         return asked > 0
+
+    def _open_in(self, cell: Cell) -> Shop | None:
+        """The first shop of a cell where more may be asked for."""
+        known = self._shops.get(cell)
+        if known is None:
+            known = self._shops[cell] = self._settling.shops_in(self._step, cell)
+        return next((shop for shop in known if self._settling.askable(self._step, shop)), None)
 
     def foundable(self, pods: Sequence[Pod], cells: Sequence[Cell]) -> list[Cell]:
         """Where the first of pods that must stay together should go: one cell that holds them all, or the cheapest to buy in."""
@@ -657,9 +721,7 @@ class _Cells:
         if holding:
             return holding[:1]
         buyable = [
-            (settling.market.price(options), cell)
-            for cell in cells
-            if settling.askable(step, cell) and (options := settling.options_in(step, cell))
+            (settling.market.price(shop.options), cell) for cell in cells if (shop := self._open_in(cell)) is not None
         ]
         if buyable:
             return [min(buyable, key=lambda item: (item[0], _name(item[1])))[1]]
@@ -668,14 +730,13 @@ class _Cells:
     def _crowding(self, cell: Cell) -> tuple[int, ...]:
         return self._ledger.crowding(self._asking, cell)
 
-    def _counting_on(self, machine: Machine) -> list[Constraint]:
+    def _counting_on(self, machine: Machine) -> Counting:
         view = machine.view
         if not view.launched:
-            has = machine.value
-            return [c for c in self._asking.met if counts_to_come(c.term.counted, view.offers, view.taints, has)]
-        return [c for c in self._asking.met if counts_on(c.term.counted, view)]
+            return counting_by((c, machine.chance_to_count(c.term.counted)) for c in self._asking.met)
+        return Counting(tuple(c for c in self._asking.met if counts_on(c.term.counted, view)))
 
-    def _record(self, cell: Cell, counting: Iterable[Constraint], number: int) -> None:
+    def _record(self, cell: Cell, counting: Counting, number: int) -> None:
         self._ledger.record(self._asking, cell, counting, number)
 
 

@@ -7,13 +7,14 @@ choice that others would have to guess (SCH-525 counts such pods everywhere or n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from karpenter.catalog.index import TypeIndex, TypeSet
 from karpenter.cluster.terms import NodeFilter, Relation, Term
-from karpenter.decide.provision.company import Company, Constraint, Scene, tolerated
+from karpenter.decide.provision.company import Company, Constraint, Counting, Scene, tolerated
+from karpenter.decide.provision.existing import OPEN, Field
 from karpenter.decide.provision.templates import Template
 from karpenter.model import labels
 from karpenter.model.requirements import Op, Requirement, Requirements, compatible
@@ -27,8 +28,9 @@ _SHOWN_DOMAINS = 25
 class Domains:
     """The domains there are, or could be bought (SCH §19.2)."""
 
-    def __init__(self, scene: Scene, templates: Sequence[Template]) -> None:
+    def __init__(self, scene: Scene, templates: Sequence[Template], field: Field) -> None:
         self._scene = scene
+        self._field = field
         self._templates = templates
         self._known: dict[Term, frozenset[str]] = {}
         self._there: dict[tuple[str, NodeFilter | None], frozenset[str]] = {}
@@ -51,8 +53,17 @@ class Domains:
         place = (term.key, term.counted)
         known = self._there.get(place)
         if known is None:
-            known = self._there[place] = self._scene.values(term.key, term.counted)
+            known = self._scene.values(term.key, term.counted)
+            known = self._there[place] = known.union(self._on_their_way(term, known))
         return known
+
+    def _on_their_way(self, term: Term, known: frozenset[str]) -> Iterator[str]:
+        """Further domains of machines to be launched: their claims leave the label open, but their types have one value only."""
+        for value, having in self._field.values(term.key).items():
+            if value is not None and value != OPEN and value not in known:
+                coming = (machine for machine in self._field.among(having) if not machine.view.launched)
+                if any(machine.chance_to_count(term.counted) for machine in coming):
+                    yield value
 
     def _coming(self, term: Term) -> frozenset[str]:
         if term.counted is None:
@@ -202,6 +213,8 @@ class Ledger:
         self._numbers: dict[Constraint, dict[str, int]] = {}
         self._owners: dict[Constraint, dict[str, int]] = {}
         self._planned: dict[Constraint, int] = {}
+        #: By domain, how many of the pods planned may turn out not to count: they crowd it, but make no other seem emptier.
+        self._unsure: dict[Constraint, dict[str, int]] = {}
         #: Of those planned, how many are on machines without the label.
         self._outside: dict[Constraint, int] = {}
         self._possible_to: dict[tuple[Constraint, Asking], tuple[str, ...]] = {}
@@ -236,9 +249,11 @@ class Ledger:
         for constraint in company.meant_by:
             self._planned[constraint] = self._planned.get(constraint, 0) + number
 
-    def record(self, asking: Asking, cell: Cell, counted: Iterable[Constraint], number: int) -> None:
+    def record(self, asking: Asking, cell: Cell, counting: Counting, number: int) -> None:
         """So many pods of a kin go to a cell, where these of its constraints count them (SCH-525)."""
-        for constraint in counted:
+        for constraint in counting.perhaps:
+            self._write(self._unsure.setdefault(constraint, {}), cell[asking.place[constraint.key]], number)
+        for constraint in (*counting.surely, *counting.perhaps):
             self._write(self.numbers(constraint), cell[asking.place[constraint.key]], number)
             if cell[asking.place[constraint.key]] is None:
                 self._outside[constraint] = self._outside.get(constraint, 0) + number
@@ -284,7 +299,8 @@ class Ledger:
         numbers = self.numbers(constraint)
         term = constraint.term
         mine = self._domains.known(term)
-        least = min((numbers.get(domain, 0) for domain in mine), default=0)
+        unsure = self._unsure.get(constraint, {})
+        least = min((numbers.get(domain, 0) - unsure.get(domain, 0) for domain in mine), default=0)
         if term.min_domains > len(mine):
             least = 0
         most = term.max_skew + least - itself

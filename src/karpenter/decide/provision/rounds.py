@@ -1,0 +1,276 @@
+"""How often everybody is settled: until nobody is left out whom another round could serve (SCH §9.1, §15).
+
+Where limits leave pods out of a packing, everything is settled anew with a cap on what may be asked of new machines there: those
+pods take the next step of their ladder, and nobody counts on pods that will not come. Machines are made of the last packing only.
+
+Caps may do more than they should, so where some were set others are tried, too. And who comes first is served first, so that a
+round may end with somebody left out for whom another order has a place. If those left out could be served were they alone, they
+come first then, and before them those whom they want to be near; who is still left out is added where that costs nobody a place.
+The way that leaves out the fewest counts.
+
+Where limits bind and priorities differ it is another matter: the more important pods are served, whoever it costs the place.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from karpenter.cluster.terms import Relation
+from karpenter.decide.provision.existing import Field
+from karpenter.decide.provision.market import Market
+from karpenter.decide.provision.packing import Bounds, Packer, Packing
+from karpenter.decide.provision.settling import Caps, Failed, Kin, Place, Settled, Settling, Standing, by_size, priority
+from karpenter.decide.provision.topology import Domains
+
+#: So often pods that limits leave out take a step down by themselves; after that, places that limits bind are closed altogether.
+ROUNDS = 8
+#: So often those left out are put before all others, and so many kin of theirs are tried to be added to the rest.
+ORDERS = 3
+ADDITIONS = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Ground:
+    """What rounds are held on. ``planned``: on which view the last pass placed a pod; ``strict``: minValues are not lowered."""
+
+    field: Field
+    market: Market
+    domains: Domains
+    planned: Mapping[str, str]
+    limits: Mapping[str, Mapping[str, int]]
+    units: Mapping[str, int]
+    strict: bool
+
+
+@dataclass(frozen=True, eq=False)
+class _Way:
+    """An order of kin and the caps to begin with. ``in_total``: limits cap what a kin asks altogether, not place by place."""
+
+    kins: tuple[Kin, ...]
+    caps: Caps = field(default_factory=Caps)
+    in_total: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """Where everybody went, and how that came about."""
+
+    way: _Way
+    settled: Settled
+    packing: Packing
+    caps: Caps
+
+    @cached_property
+    def missed(self) -> Counter[Kin]:
+        """How many pods of each kin found no place."""
+        found: Counter[Kin] = Counter()
+        for failed in self.settled.failed:
+            found[failed.kin] += len(failed.pods)
+        return found
+
+    @cached_property
+    def missed_by_priority(self) -> Counter[int]:
+        """How many pods of each priority found no place."""
+        return Counter(priority(pod) for failed in self.settled.failed for pod in failed.pods)
+
+    @cached_property
+    def served(self) -> Counter[Place]:
+        """How many pods new machines are bought for, by the place they asked at."""
+        left = self.packing.left
+        standing = enumerate(self.settled.standing)
+        return Counter({item.place: len(item.demand.pods) - left.get(at, 0) for at, item in standing})
+
+
+class Rounds:
+    """The rounds of one decision."""
+
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
+        self._last: Outcome | None = None
+
+    def outcome(self, kins: Sequence[Kin]) -> Outcome:
+        """Where everybody goes, with a packing that leaves out nobody whom others count on. Machines know who is on them."""
+        best = self._tried(_Way(tuple(kins)))
+        if best.missed:
+            best = self._improved(best)
+        if best is not self._last:
+            settled, stuck = self._settled(best.way.kins, best.caps), best.settled.failed
+            best = replace(best, settled=replace(settled, failed=stuck))
+        return best
+
+    def _improved(self, first: Outcome) -> Outcome:
+        """The best that other ways make of an outcome that leaves pods out."""
+        best = first
+        for way in _other_caps(first):
+            found = self._tried(way)
+            best = found if _leaves_fewer(found, best) else best
+        if self._could_be_served(best):
+            best = self._added(self._reordered(best))
+        return self._by_priority(best)
+
+    def _could_be_served(self, outcome: Outcome) -> bool:
+        """Whether those left out, limits aside, would fare better were they alone."""
+        kins = {failed.kin for failed in outcome.settled.failed if failed.kin.company or not failed.capped}
+        alone = tuple(kin for kin in _first(outcome.missed, outcome.way.kins) if kin in kins)
+        if not alone:
+            return False
+        missed = self._tried(_Way(alone)).missed
+        return any(missed[kin] < outcome.missed[kin] for kin in alone)
+
+    def _reordered(self, best: Outcome) -> Outcome:
+        """Those left out come first, if that is of use; and again with those whom this leaves out."""
+        for _ in range(ORDERS):
+            found = self._tried(_Way(_first(best.missed, best.way.kins)))
+            if not _leaves_fewer(found, best):
+                break
+            best = found
+        return best
+
+    def _added(self, best: Outcome) -> Outcome:
+        """With those left out for whom there is a place beside all others, who get no more than they have: kin by kin."""
+        for kin in [*best.missed][:ADDITIONS]:
+            found = self._tried(_last(kin, best))
+            best = found if _leaves_fewer(found, best) else best
+        return best
+
+    # -- the more important first ---------------------------------------------------------------------------------------
+
+    def _by_priority(self, best: Outcome) -> Outcome:
+        """As before, unless pods are left out that are more important than some that have a place and could have had it."""
+        top = _passed_over(best)
+        if top is None:
+            return best
+        kins = _ranked(best.way.kins)
+        more_important = tuple(kin for kin in kins if priority(kin.pods[0]) >= top)
+        if not _is_better(self._tried(_Way(more_important)), best, top):
+            return best
+        for caps in (Caps(), Caps(totals=_closed(kins, top))):
+            found = self._tried(_Way(kins, caps))
+            best = found if _is_better(found, best, top) else best
+        return best
+
+    # -- one way --------------------------------------------------------------------------------------------------------
+
+    def _tried(self, way: _Way) -> Outcome:
+        """Round after round with caps where limits left pods out, until they leave out nobody on whom others may count."""
+        caps = way.caps
+        attempt = 0
+        while True:
+            settled = self._settled(way.kins, caps)
+            packing = self._packed(settled)
+            left = [(settled.standing[at], count) for at, count in packing.left.items()]
+            if all(item.is_last and not item.kin.company for item, _ in left):
+                stuck = [Failed(item.kin, item.kin.variants[-1], item.last(count), capped=True) for item, count in left]
+                settled = replace(settled, failed=(*settled.failed, *stuck))
+                self._last = Outcome(way, settled, packing, caps)
+                return self._last
+            attempt += 1
+            closing = attempt >= ROUNDS
+            caps = _capped_in_total(caps, settled, left, closing) if way.in_total else _capped(caps, left, closing)
+
+    def _settled(self, kins: Sequence[Kin], caps: Caps) -> Settled:
+        ground = self._ground
+        return Settling(ground.field, ground.market, ground.domains, ground.planned, caps).settle(kins)
+
+    def _packed(self, settled: Settled) -> Packing:
+        ground = self._ground
+        demands = [item.demand for item in settled.standing]
+        bounds = Bounds(ground.limits, settled.satisfied, ground.units)
+        packer = Packer(demands, bounds, relax_min_values=not ground.strict)
+        return min(
+            (packer.value(), packer.largest()), key=lambda packing: (_left_out(packing, settled), packing.badness)
+        )
+
+
+def _left_out(packing: Packing, settled: Settled) -> list[tuple[int, int]]:
+    """Pods a packing leaves out, by priority: smaller is better."""
+    if not packing.left:
+        return []
+    found = Counter(priority(pod) for at, count in packing.left.items() for pod in settled.standing[at].last(count))
+    return sorted(found.items(), reverse=True)
+
+
+def _capped(caps: Caps, left: Sequence[tuple[Standing, int]], closing: bool) -> Caps:
+    """With a cap wherever pods were left out: on what was served there, or on everything."""
+    places = {item.place: 0 if closing else len(item.demand.pods) - count for item, count in left}
+    return replace(caps, places={**caps.places, **places})
+
+
+def _capped_in_total(caps: Caps, settled: Settled, left: Sequence[tuple[Standing, int]], closing: bool) -> Caps:
+    """With a cap on what kin that were left out may ask for altogether at that step."""
+    asked: Counter[tuple[Kin, int]] = Counter()
+    for item in settled.standing:
+        asked[item.kin, item.step] += len(item.demand.pods)
+    for item, count in left:
+        asked[item.kin, item.step] -= count
+    totals = {(item.kin, item.step): 0 if closing else asked[item.kin, item.step] for item, _ in left}
+    return replace(caps, totals={**caps.totals, **totals})
+
+
+def _other_caps(first: Outcome) -> Iterator[_Way]:
+    """Other caps. One may have been set for the sake of pods that later gave way themselves: those are lifted once."""
+    kins, caps = first.way.kins, first.caps
+    lasting = {place: cap for place, cap in caps.places.items() if place[0] not in first.missed}
+    if len(lasting) < len(caps.places):
+        yield _Way(kins, Caps(lasting))
+    if caps:
+        yield _Way(kins, in_total=True)
+
+
+def _leaves_fewer(found: Outcome, best: Outcome) -> bool:
+    """Whether fewer pods are left out, whosever they are."""
+    return found.missed.total() < best.missed.total()
+
+
+def _first(missed: Mapping[Kin, int], kins: Sequence[Kin]) -> tuple[Kin, ...]:
+    """Those whom the missed want to be near before all others, then the missed; virtual pods still last."""
+    wanted = {c for kin in missed for c in kin.company.stated.values() if c.term.relation is Relation.AFFINITY}
+
+    def is_wanted(kin: Kin) -> bool:
+        return any(c in wanted for c in kin.company.meant_by if c.term not in kin.company.stated)
+
+    return tuple(sorted(kins, key=lambda kin: (kin.virtual, not is_wanted(kin), kin not in missed)))
+
+
+def _last(chosen: Kin, outcome: Outcome) -> _Way:
+    """One kin after all others, and those held to what they have."""
+    others = tuple(kin for kin in outcome.way.kins if kin is not chosen)
+    places = {place: count for place, count in outcome.served.items() if place[0] is not chosen}
+    totals = dict.fromkeys(((kin, step) for kin in others for step in range(len(kin.variants))), 0)
+    for place, count in places.items():
+        totals[place[:2]] += count
+    return _Way((*others, chosen), Caps(places, totals))
+
+
+def _passed_over(outcome: Outcome) -> int | None:
+    """The highest priority of which pods were left out while less important ones got a place; None where there are none such."""
+    missed = outcome.missed_by_priority
+    everybody = Counter(priority(pod) for kin in outcome.way.kins for pod in kin.pods)
+    placed = [level for level, count in everybody.items() if count > missed[level]]
+    return max((level for level in missed if any(lower < level for lower in placed)), default=None)
+
+
+def _is_better(found: Outcome, best: Outcome, top: int) -> bool:
+    """Whether fewer pods as important as that or more are left out, the most important counting first."""
+    levels = sorted({*found.missed_by_priority, *best.missed_by_priority}, reverse=True)
+    mine, theirs = ([one.missed_by_priority[level] for level in levels if level >= top] for one in (found, best))
+    return mine < theirs
+
+
+def _ranked(kins: Sequence[Kin]) -> tuple[Kin, ...]:
+    """Kin of one priority each, the most important first."""
+    found = [
+        replace(kin, pods=tuple(pod for pod in kin.pods if priority(pod) == level))
+        for kin in kins
+        for level in {priority(pod) for pod in kin.pods}
+    ]
+    return tuple(sorted(found, key=lambda kin: (kin.virtual, -priority(kin.pods[0]), by_size(kin))))
+
+
+def _closed(kins: Sequence[Kin], top: int) -> dict[tuple[Kin, int], int]:
+    """New machines for nobody less important than that; such pods may still come to machines that are there."""
+    lower = (kin for kin in kins if priority(kin.pods[0]) < top)
+    return {(kin, step): 0 for kin in lower for step in range(len(kin.variants))}

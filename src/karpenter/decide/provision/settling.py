@@ -96,7 +96,11 @@ class Caps:
 
     def are_on(self, kin: Kin) -> bool:
         """Whether the kin may not ask as it likes."""
-        return any(place[0] is kin for place in (*self.places, *self.totals))
+        return kin in self._kins
+
+    @cached_property
+    def _kins(self) -> frozenset[Kin]:
+        return frozenset((*(place[0] for place in self.places), *(kin for kin, _ in self.totals)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,6 +241,8 @@ class Settling:
         self._ledger = Ledger(domains)
         self.founding = Unmet(self._ledger)
         self._asked: dict[Place, list[Pod]] = {}
+        #: How many pods of a kin ask for new machines at a step.
+        self._asked_at: defaultdict[tuple[Kin, int], int] = defaultdict(int)
         self._options: dict[Place, tuple[tuple[Option, ...], Rules | None]] = {}
         #: Of each constraint by host, how many pods it means are asked of new machines.
         self._coming: defaultdict[Constraint, int] = defaultdict(int)
@@ -246,6 +252,7 @@ class Settling:
         self._steps: dict[tuple[Kin, int], _Step] = {}
         self._cells_for: dict[tuple[Asking, Requirements, MachineSet], tuple[Cell, ...]] = {}
         self._options_for: dict[_Wanted, tuple[Option, ...]] = {}
+        self._shops: dict[tuple[Asking, Cell, tuple[Option, ...]], tuple[Shop, ...]] = {}
         self._counting: dict[tuple[Asking, Template, Requirements], Counting] = {}
         for machine in field.machines:
             machine.start_over()
@@ -395,6 +402,7 @@ class Settling:
         if count:
             place = (step.kin, step.number, shop.cell, shop.number)
             self._asked.setdefault(place, []).extend(pods[:count])
+            self._asked_at[step.kin, step.number] += count
             self._options[place] = (shop.options, step.rules)
             del pods[:count]
             self._ledger.met(step.kin.company, count)
@@ -423,7 +431,7 @@ class Settling:
         here = self._caps.places.get(place, len(step.kin.pods)) - len(self._asked.get(place, ()))
         total = self._caps.totals.get((step.kin, step.number))
         if total is not None:
-            here = min(here, total - sum(len(pods) for at, pods in self._asked.items() if at[:2] == place[:2]))
+            here = min(here, total - self._asked_at[step.kin, step.number])
         return max(0, here)
 
     # -- cells ------------------------------------------------------------------------------------------------------------
@@ -509,11 +517,17 @@ class Settling:
     def shops_in(self, step: _Step, cell: Cell) -> tuple[Shop, ...]:
         """The shops of a cell, those of the heaviest pools first."""
         assert step.asking is not None
-        found: dict[Counting, list[Option]] = {}
-        for option in self.options_in(step, cell):
-            found.setdefault(self._counted(step.asking, option), []).append(option)
-        each = enumerate(found.items())
-        return tuple(Shop(cell, tuple(options), counting, number) for number, (counting, options) in each)
+        options = self.options_in(step, cell)
+        key = (step.asking, cell, options)
+        known = self._shops.get(key)
+        if known is None:
+            found: dict[Counting, list[Option]] = {}
+            for option in options:
+                found.setdefault(self._counted(step.asking, option), []).append(option)
+            each = enumerate(found.items())
+            known = tuple(Shop(cell, tuple(alike), counting, number) for number, (counting, alike) in each)
+            self._shops[key] = known
+        return known
 
     def _counted(self, asking: Asking, option: Option) -> Counting:
         """The constraints that will count pods on a machine bought so."""

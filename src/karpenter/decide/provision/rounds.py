@@ -30,6 +30,8 @@ ROUNDS = 8
 #: So often those left out are put before all others, and so many kin of theirs are tried to be added to the rest.
 ORDERS = 3
 ADDITIONS = 8
+#: Another way is begun as long as no more than so many pods, each as often as it was settled, have been settled for the others.
+SETTLED_AGAIN = 20_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,11 +92,13 @@ class Rounds:
     def __init__(self, ground: Ground) -> None:
         self._ground = ground
         self._last: Outcome | None = None
+        self._left_to_settle = SETTLED_AGAIN
 
     def outcome(self, kins: Sequence[Kin]) -> Outcome:
         """Where everybody goes, with a packing that leaves out nobody whom others count on. Machines know who is on them."""
         best = self._tried(_Way(tuple(kins)))
         if best.missed:
+            self._left_to_settle = SETTLED_AGAIN
             best = self._improved(best)
         if best is not self._last:
             settled, stuck = self._settled(best.way.kins, best.caps), best.settled.failed
@@ -105,8 +109,7 @@ class Rounds:
         """The best that other ways make of an outcome that leaves pods out."""
         best = first
         for way in _other_caps(first):
-            found = self._tried(way)
-            best = found if _leaves_fewer(found, best) else best
+            best = self._fewer_left_by(way, best)
         if self._could_be_served(best):
             best = self._added(self._reordered(best))
         return self._by_priority(best)
@@ -123,8 +126,8 @@ class Rounds:
     def _reordered(self, best: Outcome) -> Outcome:
         """Those left out come first, if that is of use; and again with those whom this leaves out."""
         for _ in range(ORDERS):
-            found = self._tried(_Way(_first(best.missed, best.way.kins)))
-            if not _leaves_fewer(found, best):
+            found = self._fewer_left_by(_Way(_first(best.missed, best.way.kins)), best)
+            if found is best:
                 break
             best = found
         return best
@@ -132,9 +135,13 @@ class Rounds:
     def _added(self, best: Outcome) -> Outcome:
         """With those left out for whom there is a place beside all others, who get no more than they have: kin by kin."""
         for kin in [*best.missed][:ADDITIONS]:
-            found = self._tried(_last(kin, best))
-            best = found if _leaves_fewer(found, best) else best
+            best = self._fewer_left_by(_last(kin, best), best)
         return best
+
+    def _fewer_left_by(self, way: _Way, best: Outcome) -> Outcome:
+        """What comes of the way if that leaves out fewer, else the best so far; also where there was work enough."""
+        found = self._tried(way) if self._left_to_settle > 0 and best.missed else best
+        return found if found.missed.total() < best.missed.total() else best
 
     # -- the more important first ---------------------------------------------------------------------------------------
 
@@ -160,6 +167,7 @@ class Rounds:
         attempt = 0
         while True:
             settled = self._settled(way.kins, caps)
+            self._left_to_settle -= sum(len(kin.pods) for kin in way.kins)
             packing = self._packed(settled)
             left = [(settled.standing[at], count) for at, count in packing.left.items()]
             if all(item.is_last and not item.kin.company for item, _ in left):
@@ -218,11 +226,6 @@ def _other_caps(first: Outcome) -> Iterator[_Way]:
         yield _Way(kins, Caps(lasting))
     if caps:
         yield _Way(kins, in_total=True)
-
-
-def _leaves_fewer(found: Outcome, best: Outcome) -> bool:
-    """Whether fewer pods are left out, whosever they are."""
-    return found.missed.total() < best.missed.total()
 
 
 def _first(missed: Mapping[Kin, int], kins: Sequence[Kin]) -> tuple[Kin, ...]:

@@ -307,7 +307,7 @@ class TypeIndex:
 
     def diverse(self, requirements: Requirements, types: TypeSet) -> bool:
         """Whether the types offer the ``minValues`` the requirements ask for."""
-        return not self.shortages(requirements, types)
+        return not self._wanting(requirements) or not self.shortages(requirements, types)
 
     def _offers(self, requirements: Requirements, key: str, types: TypeSet) -> int:
         """How many different values of a label the types offer, counting no further than ``minValues``."""

@@ -22,6 +22,7 @@ from karpenter.cluster.terms import Relation, Term
 from karpenter.cluster.volumes import Mounted
 from karpenter.decide.obstacles import Blocked, Confined
 from karpenter.decide.provision.company import (
+    Chance,
     Company,
     Constraint,
     Counting,
@@ -252,7 +253,9 @@ class Settling:
         self._steps: dict[tuple[Kin, int], _Step] = {}
         self._cells_for: dict[tuple[Asking, Requirements, MachineSet], tuple[Cell, ...]] = {}
         self._options_for: dict[_Wanted, tuple[Option, ...]] = {}
+        self._known_pins: dict[tuple[tuple[str, ...], Cell], Requirements] = {}
         self._shops: dict[tuple[Asking, Cell, tuple[Option, ...]], tuple[Shop, ...]] = {}
+        self._chances: dict[tuple[Constraint, Template, Requirements], Chance] = {}
         self._counting: dict[tuple[Asking, Template, Requirements], Counting] = {}
         for machine in field.machines:
             machine.start_over()
@@ -305,6 +308,8 @@ class Settling:
 
     def _kept_in_place(self, kins: Sequence[Kin]) -> dict[Kin, list[Pod]]:
         """Pods the last pass planned on a machine stay planned there while it may have them; the rest is returned."""
+        if not self._field.machines:
+            return {kin: list(kin.pods) for kin in kins}
         machine_of = {machine.view.key: machine for machine in self._field.machines}
         node_of = {machine.host: machine for machine in self._field.machines if machine.host}
         hinted: dict[Kin, dict[Machine, list[Pod]]] = {}
@@ -507,11 +512,21 @@ class Settling:
         key = (step.kin.pod_class, step.variant.requirements, step.variant.tolerations, step.asking.keys, cell)
         known = self._options_for.get(key)
         if known is None:
-            pinned = self._market.pinned(step.variant, step.asking.pins(cell))
+            pinned = self._market.pinned(step.variant, self._pins(step.asking, cell))
             options = self._market.options(step.kin.pod_class, pinned)
             lacking = [key for key, value in zip(step.asking.keys, cell, strict=True) if value is None]
-            found = (option for option in options if not any(option.template.values(key) for key in lacking))
-            known = self._options_for[key] = tuple(found)
+            if lacking:
+                found = (option for option in options if not any(option.template.values(key) for key in lacking))
+                options = tuple(found)
+            known = self._options_for[key] = options
+        return known
+
+    def _pins(self, asking: Asking, cell: Cell) -> Requirements:
+        """The cell as requirements, one object for all who look at it."""
+        key = (asking.keys, cell)
+        known = self._known_pins.get(key)
+        if known is None:
+            known = self._known_pins[key] = asking.pins(cell)
         return known
 
     def shops_in(self, step: _Step, cell: Cell) -> tuple[Shop, ...]:
@@ -521,23 +536,33 @@ class Settling:
         key = (step.asking, cell, options)
         known = self._shops.get(key)
         if known is None:
-            found: dict[Counting, list[Option]] = {}
-            for option in options:
-                found.setdefault(self._counted(step.asking, option), []).append(option)
-            each = enumerate(found.items())
-            known = tuple(Shop(cell, tuple(alike), counting, number) for number, (counting, alike) in each)
-            self._shops[key] = known
+            known = self._shops[key] = self._told_apart(step.asking, cell, options)
         return known
+
+    def _told_apart(self, asking: Asking, cell: Cell, options: tuple[Option, ...]) -> tuple[Shop, ...]:
+        if len(options) == 1:
+            return (Shop(cell, options, self._counted(asking, options[0])),)
+        found: dict[Counting, list[Option]] = {}
+        for option in options:
+            found.setdefault(self._counted(asking, option), []).append(option)
+        each = enumerate(found.items())
+        return tuple(Shop(cell, tuple(alike), counting, number) for number, (counting, alike) in each)
 
     def _counted(self, asking: Asking, option: Option) -> Counting:
         """The constraints that will count pods on a machine bought so."""
         key = (asking, option.template, option.asked)
         known = self._counting.get(key)
         if known is None:
+            known = self._counting[key] = counting_by((c, self._chance(c, option)) for c in asking.met)
+        return known
+
+    def _chance(self, constraint: Constraint, option: Option) -> Chance:
+        key = (constraint, option.template, option.asked)
+        known = self._chances.get(key)
+        if known is None:
             pool, meets = option.template, partial(chance_of, option)
-            known = self._counting[key] = counting_by(
-                (c, chance_to_count(c.term.counted, pool.taints, pool.values, meets)) for c in asking.met
-            )
+            known = chance_to_count(constraint.term.counted, pool.taints, pool.values, meets)
+            self._chances[key] = known
         return known
 
     @property

@@ -247,7 +247,7 @@ class TypeIndex:
         for sold in accepted[1:]:
             for position, offering in sold.items():
                 held = best.get(position)
-                if held is None or _is_cheaper(offering, held):
+                if held is None or offering.price_per_hour < held.price_per_hour:
                     best[position] = offering
         order = sorted([(offering.price_per_hour, position) for position, offering in best.items()])
         return Prices(set_of(best), tuple([position for _, position in order]), best)
@@ -449,16 +449,19 @@ def _forms_of_key(per_form: Mapping[Requirement, int]) -> _Forms:
 
 
 def _offered(types: Sequence[InstanceType]) -> dict[Requirements, dict[int, Offering]]:
-    """Per kind of offering the types that can be had that way now, each with the cheapest."""
+    """Per kind of offering the types that can be had that way now, each with the cheapest.
+
+    Kinds go by capacity type, then zone: of equal prices the first counts.
+    """
     found: dict[Requirements, dict[int, Offering]] = {}
     for position, item in enumerate(types):
         for offering in item.offerings:
             if offering.available:
                 sold = found.setdefault(offering.requirements, {})
                 held = sold.get(position)
-                if held is None or _is_cheaper(offering, held):
+                if held is None or offering.price_per_hour < held.price_per_hour:
                     sold[position] = offering
-    return found
+    return dict(sorted(found.items(), key=lambda item: _kind(next(iter(item[1].values())))))
 
 
 def _reservations(types: Iterable[InstanceType]) -> dict[str, int]:
@@ -494,11 +497,8 @@ def covering(requests: Resources, by_name: Mapping[str, Axis], everything: int) 
     return found
 
 
-def _is_cheaper(one: Offering, other: Offering) -> bool:
-    """Whether it goes first: ties are settled by capacity type, then zone."""
-    if one.price_per_hour != other.price_per_hour:
-        return one.price_per_hour < other.price_per_hour
-    return (one.capacity_type, one.zone) < (other.capacity_type, other.zone)
+def _kind(offering: Offering) -> tuple[str, str]:
+    return (offering.capacity_type, offering.zone)
 
 
 def set_of(positions: Iterable[int]) -> TypeSet:

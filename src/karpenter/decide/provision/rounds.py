@@ -146,15 +146,19 @@ class Rounds:
     # -- the more important first ---------------------------------------------------------------------------------------
 
     def _by_priority(self, best: Outcome) -> Outcome:
-        """As before, unless pods are left out that are more important than some that have a place and could have had it."""
+        """As before, unless pods are left out that are more important than some that have a place, and could have had one."""
         top = _passed_over(best)
         if top is None:
             return best
-        kins = _ranked(best.way.kins)
-        more_important = tuple(kin for kin in kins if priority(kin.pods[0]) >= top)
-        if not _is_better(self._tried(_Way(more_important)), best, top):
+        ranked = _ranked(best.way.kins)
+        important = self._tried(_Way(tuple(kin for kin in ranked if priority(kin.pods[0]) >= top)))
+        if important.missed:
+            important = self._reordered(important)
+        if not _is_better(important, best, top):
             return best
-        for caps in (Caps(), Caps(totals=_closed(kins, top))):
+        others = tuple(replace(kin, stays=False) for kin in ranked if priority(kin.pods[0]) < top)
+        kins = (*important.way.kins, *others)
+        for caps in (Caps(), Caps(totals=_closed(others))):
             found = self._tried(_Way(kins, caps))
             best = found if _is_better(found, best, top) else best
         return best
@@ -273,7 +277,6 @@ def _ranked(kins: Sequence[Kin]) -> tuple[Kin, ...]:
     return tuple(sorted(found, key=lambda kin: (kin.virtual, -priority(kin.pods[0]), by_size(kin))))
 
 
-def _closed(kins: Sequence[Kin], top: int) -> dict[tuple[Kin, int], int]:
-    """New machines for nobody less important than that; such pods may still come to machines that are there."""
-    lower = (kin for kin in kins if priority(kin.pods[0]) < top)
-    return {(kin, step): 0 for kin in lower for step in range(len(kin.variants))}
+def _closed(kins: Sequence[Kin]) -> dict[tuple[Kin, int], int]:
+    """New machines for none of them; they may still come to machines that are there."""
+    return {(kin, step): 0 for kin in kins for step in range(len(kin.variants))}

@@ -49,7 +49,7 @@ class Kin:
     """Waiting pods that nothing tells apart: one class, one company, volumes in the same places.
 
     ``variants`` is their ladder, ``pods`` in their turn; ``mounts`` is what those attach that have volumes. ``virtual``: they
-    stand for room that a capacity buffer keeps free.
+    stand for room that a capacity buffer keeps free. ``stays``: its pods stay planned where the last pass had them, if they may.
     """
 
     pod_class: PodClass
@@ -58,6 +58,7 @@ class Kin:
     variants: tuple[Variant, ...]
     mounts: Mapping[PodKey, Mounted] = field(default_factory=dict)
     virtual: bool = False
+    stays: bool = True
 
 
 def priority(pod: Pod) -> int:
@@ -315,8 +316,9 @@ class Settling:
         hinted: dict[Kin, dict[Machine, list[Pod]]] = {}
         left: dict[Kin, list[Pod]] = {}
         for kin in kins:
-            left[kin] = list(kin.pods) if kin.virtual else []
-            for pod in () if kin.virtual else kin.pods:
+            stays = kin.stays and not kin.virtual
+            left[kin] = [] if stays else list(kin.pods)
+            for pod in kin.pods if stays else ():
                 planned = machine_of.get(self._planned.get(pod.metadata.uid, ""))
                 machine = planned or node_of.get(pod.status.nominated_node_name)
                 if machine is None:

@@ -27,12 +27,15 @@ from fractions import Fraction
 
 from karpenter.catalog.index import Prices
 from karpenter.catalog.types import Offering
-from karpenter.model.shares import WHOLE
+from karpenter.model.shares import WHOLE, parse_share
 
 #: USD per hour: about an 80 GiB root volume share and an address in use, on the low side.
 NODE_FEE_PER_HOUR = 0.005
 #: USD: see above.
 COST_PER_INTERRUPTION = 1.0
+#: The share of both limits of exposure, as settings write it.
+EXPOSURE = "0.5"
+_SHARE = parse_share(EXPOSURE)
 
 
 @dataclass(frozen=True)
@@ -43,8 +46,8 @@ class Exposure:
     machines, from ``fewest_claims`` on, in one type and zone.
     """
 
-    per_machine: Fraction = Fraction(1, 2)
-    per_spot_pool: Fraction = Fraction(1, 2)
+    per_machine: Fraction = _SHARE
+    per_spot_pool: Fraction = _SHARE
     fewest_pods: int = 4
     fewest_claims: int = 4
 

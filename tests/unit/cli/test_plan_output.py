@@ -33,7 +33,7 @@ def test_json_has_exactly_the_agreed_members(plan: Plan, mixed: Path) -> None:
     assert list(found) == [
         "nodeClaims", "existingNodes", "unschedulable", "cost", "decisionSeconds", "catalogueSeconds", "wallSeconds",
     ]  # fmt: skip
-    assert list(found["cost"]) == ["perHour", "lowerBoundPerHour"]
+    assert list(found["cost"]) == ["perHour", "lowerBoundPerHour", "gap"]
     (claim,) = found["nodeClaims"]
     assert list(claim) == ["name", "nodePool", "instanceTypes", "cheapest", "requirements", "requests", "pods"]
     assert claim["cheapest"] == {

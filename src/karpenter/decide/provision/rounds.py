@@ -196,9 +196,10 @@ class Rounds:
 
     def _packed(self, settled: Settled) -> Packing:
         packer = self._packer(settled)
-        return min(
-            (packer.value(), packer.classic()), key=lambda packing: (_left_out(packing, settled), packing.badness)
-        )
+        classic = packer.classic()
+        if not classic.left:
+            return classic
+        return min((packer.value(), classic), key=lambda packing: (_left_out(packing, settled), packing.badness))
 
     def _packer(self, settled: Settled) -> Packer:
         ground = self._ground

@@ -47,8 +47,9 @@ class Kind:
 class Shapes:
     """The problem. ``groups`` are positions of demands; ``needs`` and ``rooms`` have resources and then seats in their columns.
 
-    ``prices`` are USD per hour with the fee of a machine. ``worths`` say what a pod of each group is worth, ``weights`` what one
-    unit of each column is worth on each kind: how much of a machine's price a pod deserves there.
+    ``opens`` says which kinds could hold one pod of a group, ``accepts`` which would have pods of a taste at all, ``tastes`` the
+    taste of each group. ``prices`` are USD per hour with the fee of a machine. ``worths`` say what a pod of each group is worth,
+    ``weights`` what one unit of each column is worth on each kind: how much of a machine's price a pod deserves there.
     """
 
     groups: tuple[tuple[int, ...], ...]
@@ -58,6 +59,8 @@ class Shapes:
     rooms: Floats
     prices: Floats
     opens: Flags
+    tastes: Places
+    accepts: Flags
     worths: Floats
     weights: Floats
     #: So many of the columns are resources.
@@ -71,6 +74,7 @@ class Shapes:
             counts=self.counts[groups],
             needs=self.needs[groups],
             opens=self.opens[:, groups],
+            tastes=self.tastes[groups],
             worths=self.worths[groups],
         )
 
@@ -134,6 +138,8 @@ def shapes_of(ask: Ask) -> Shapes | None:
         np.hstack([kinds.rooms[kept], np.full((len(kept), columns), float(SEATS))]),
         kinds.prices[kept],
         opens[kept],
+        np.array([tasting[at] for at in first], dtype=np.intp),
+        kinds.accepts[kept],
         relaxation.worths[crowd],
         np.hstack([weights[kept], np.zeros((len(kept), columns))]),
         needs.shape[1],
@@ -168,8 +174,13 @@ def _seats(rules: Sequence[Rules | None], left: Floats) -> Floats:
         (rule for rule, weight in weights.items() if weight),
         key=lambda rule: (isinstance(rule, Exposed), -weights[rule]),  # what may give way comes last
     )[:SEATINGS]
-    rows = [[float(mapping.get(rule, 0)) for rule in ranked] for mapping in taken]
-    return np.array(rows, dtype=np.float64).reshape(len(rules), len(ranked))
+    column = {rule: at for at, rule in enumerate(ranked)}
+    found = np.zeros((len(rules), len(ranked)))
+    for at, mapping in enumerate(taken):
+        for rule, amount in mapping.items():
+            if rule in column:
+                found[at, column[rule]] = amount
+    return found
 
 
 def _taken(rules: Rules) -> dict[object, int]:

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from karpenter.api.core import Pod
 from karpenter.cli.render import Report, pod_name
-from karpenter.decide.explain import pod_message, sentence
+from karpenter.decide.explain import exposure_lines, pod_message, sentence
 from karpenter.decide.plan import Plan, PlannedClaim
 from karpenter.model import resources as res
 
@@ -61,6 +61,8 @@ def write(report: Report, out: TextIO) -> None:
         console.print(_existing(plan))
     for text in _waiting(plan):
         console.print(text, soft_wrap=True)
+    for line in exposure_lines(plan):
+        console.print(Text(line, style="yellow"), soft_wrap=True)
     if not (plan.claims or plan.existing or plan.unplaced):
         console.print("No pod waits for a machine: nothing to buy.")
     console.print(_summary(report), soft_wrap=True)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from karpenter.api.core import Node, Pod, Taint
 from karpenter.api.karpenter import NodeClaim, NodeClaimStatus
 from karpenter.api.meta import WireResources
 from karpenter.cluster.classes import hostname_requirement
-from karpenter.model import conditions, labels, taints
+from karpenter.model import conditions, labels, pods, taints
 from karpenter.model import resources as res
 from karpenter.model.requirements import Requirements, from_labels, from_wire
 from karpenter.model.resources import Resources
@@ -46,6 +48,11 @@ class NodeView:
     def key(self) -> str:
         """What stays the same from claim to node: the NodeClaim's name, or the Node's where there is no claim."""
         return self.claim.metadata.name if self.claim is not None else self.name
+
+    @cached_property
+    def workloads(self) -> Mapping[str, int]:
+        """How many bound pods of each workload are here."""
+        return Counter(owner for pod in self.pods if (owner := pods.workload(pod)))
 
     @property
     def managed(self) -> bool:

@@ -167,7 +167,8 @@ class Manager:
         executor = Executor(self.world, nominator, Pace(settings.nomination_window, settings.claims_per_minute))
         reserved = Gate.RESERVED_CAPACITY in settings.gates
         default_spread = settings.scheduler_config.default_constraints
-        options = Options(settings.preference_policy, settings.min_values_policy, reserved, default_spread)
+        policies = (settings.preference_policy, settings.min_values_policy)
+        options = Options(*policies, reserved, default_spread, settings.worth)
         self._claims = self._queue("nodeclaim.lifecycle", self._lifecycle.look, _WORKERS, NODE_CLAIM)
         pace = _eviction_pace(settings)
         evictor = Evictor(self.world, pace, lambda key: self._evictions.add(key))

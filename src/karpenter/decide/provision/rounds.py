@@ -9,6 +9,9 @@ come first then, and before them those whom they want to be near; who is still l
 The way that leaves out the fewest counts.
 
 Where limits bind and priorities differ it is another matter: the more important pods are served, whoever it costs the place.
+
+That not all of a workload should be on one machine (`exposing`) is no reason to leave a pod out: where limits do so, everything
+is tried without that wish, of the workloads left out and then of all.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from functools import cached_property
 from karpenter.cluster.terms import Relation
 from karpenter.decide.provision.demand import Bounds, Packing
 from karpenter.decide.provision.existing import Field
+from karpenter.decide.provision.hosting import Exposed
 from karpenter.decide.provision.market import Market
 from karpenter.decide.provision.packing import Packer
 from karpenter.decide.provision.settling import Caps, Failed, Kin, Place, Settled, Settling, Standing, by_size, priority
@@ -99,14 +103,20 @@ class Rounds:
 
     def outcome(self, kins: Sequence[Kin]) -> Outcome:
         """Where everybody goes, with a packing that leaves out nobody whom others count on. Machines know who is on them."""
-        best = self._tried(_Way(tuple(kins)))
-        if best.missed:
-            self._left_to_settle = SETTLED_AGAIN
-            best = self._improved(best)
+        best = self._best(kins)
+        for exposed in _giving_way(best):
+            found = self._best([replace(kin, exposed=None) if kin.exposed in exposed else kin for kin in kins])
+            best = found if found.missed.total() < best.missed.total() else best
         if best is not self._last:
             settled, stuck = self._settled(best.way.kins, best.caps), best.settled.failed
             best = replace(best, settled=replace(settled, failed=stuck))
         return replace(best, packing=self._cheapest(best))
+
+    def _best(self, kins: Sequence[Kin]) -> Outcome:
+        """The way that leaves out the fewest."""
+        found = self._tried(_Way(tuple(kins)))
+        self._left_to_settle = SETTLED_AGAIN
+        return self._improved(found) if found.missed else found
 
     def _cheapest(self, best: Outcome) -> Packing:
         """The packing a search for cheap machines comes to, if it leaves the same pods out and is cheaper."""
@@ -243,6 +253,16 @@ def _other_caps(first: Outcome) -> Iterator[_Way]:
         yield _Way(kins, Caps(lasting))
     if caps:
         yield _Way(kins, in_total=True)
+
+
+def _giving_way(best: Outcome) -> list[set[Exposed]]:
+    """Workloads that should be less exposed than their pods should wait: of the pods left out, then of all. Only limits leave
+    out pods for that."""
+    exposed = {kin.exposed for kin in best.way.kins if kin.exposed is not None}
+    if not exposed or not best.missed or not (best.caps or any(failed.capped for failed in best.settled.failed)):
+        return []
+    own = {kin.exposed for kin in best.missed if kin.exposed is not None}
+    return [found for found in (own, exposed) if found]
 
 
 def _first(missed: Mapping[Kin, int], kins: Sequence[Kin]) -> tuple[Kin, ...]:

@@ -32,7 +32,7 @@ from karpenter.decide.provision.company import (
 )
 from karpenter.decide.provision.demand import Demand, Option
 from karpenter.decide.provision.existing import OPEN, Field, Guest, Machine, MachineSet
-from karpenter.decide.provision.hosting import Rules, Seats, rules_of
+from karpenter.decide.provision.hosting import Exposed, Rules, Seats, exposed_by, rules_of
 from karpenter.decide.provision.market import Market, chance_of
 from karpenter.decide.provision.templates import Template
 from karpenter.decide.provision.topology import Asking, Cell, Domains, Ledger, asking_of
@@ -50,6 +50,7 @@ class Kin:
 
     ``variants`` is their ladder, ``pods`` in their turn; ``mounts`` is what those attach that have volumes. ``virtual``: they
     stand for room that a capacity buffer keeps free. ``stays``: its pods stay planned where the last pass had them, if they may.
+    ``exposed``: the workload they are all of, if not all of it should be on one new machine.
     """
 
     pod_class: PodClass
@@ -59,6 +60,7 @@ class Kin:
     mounts: Mapping[PodKey, Mounted] = field(default_factory=dict)
     virtual: bool = False
     stays: bool = True
+    exposed: Exposed | None = None
 
 
 def priority(pod: Pod) -> int:
@@ -297,6 +299,7 @@ class Settling:
 
     def _standing(self, place: Place) -> Standing:
         options, rules = self._options[place]
+        rules = exposed_by(rules, place[0].exposed)
         return Standing(Demand(place[0].pod_class, tuple(self._asked[place]), options, rules), place)
 
     def _step(self, kin: Kin, number: int) -> _Step:

@@ -39,6 +39,12 @@ class Query:
         """Whether labels satisfy every test; an operator nobody knows is satisfied by nothing."""
         return all(holds(values.get(key), operator, wanted) for key, operator, wanted in self.tests)
 
+    @property
+    def named(self) -> tuple[str, frozenset[str]] | None:
+        """A label and the values one of which is needed to be selected: where to look for what is selected. None: anywhere."""
+        found = [(key, wanted) for key, operator, wanted in self.tests if operator == "In"]
+        return min(found, key=lambda test: (len(test[1]), test[0]), default=None)
+
     def and_also(self, key: str, operator: str, values: Iterable[str]) -> Query:
         """The same query with one more test."""
         return Query(self.tests | {(key, operator, frozenset(values))})

@@ -154,7 +154,8 @@ class Rounds:
     def _added(self, best: Outcome) -> Outcome:
         """With those left out for whom there is a place beside all others, who get no more than they have: kin by kin."""
         for kin in [*best.missed][:ADDITIONS]:
-            best = self._fewer_left_by(_last(kin, best), best)
+            found = self._fewer_left_by(_last(kin, best), best)
+            best = found if found.missed_by_priority <= best.missed_by_priority else best
         return best
 
     def _fewer_left_by(self, way: _Way, best: Outcome) -> Outcome:
@@ -179,7 +180,8 @@ class Rounds:
         kins = (*important.way.kins, *others)
         for caps in (Caps(), Caps(totals=_closed(others))):
             found = self._tried(_Way(kins, caps))
-            best = found if _is_better(found, best, top) else best
+            if _is_better(found, best, top):
+                best = self._added(found) if caps else found
         return best
 
     # -- one way --------------------------------------------------------------------------------------------------------

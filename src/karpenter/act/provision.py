@@ -10,7 +10,7 @@ from datetime import timedelta
 import structlog
 
 from karpenter.act.ceiling import Ceiling
-from karpenter.act.creation import create
+from karpenter.act.creation import Purpose, create
 from karpenter.act.events import NORMAL, WARNING, Happening, about_pod, about_pool, shortened
 from karpenter.act.nominate import Nominating
 from karpenter.act.world import World
@@ -190,7 +190,7 @@ class Executor:
         """Create one claim under its derived name; one that exists already is the same claim."""
         async with self._slots:
             try:
-                if not await create(self._world, planned.claim, planned.instance_types):
+                if not await create(self._world, planned.claim, Purpose(instance_types=planned.instance_types)):
                     return None
             except KubeError as error:
                 _log.error("creating nodeclaim failed", NodePool={"name": planned.node_pool}, error=str(error))

@@ -1,9 +1,9 @@
 """Beginning disruption commands: close the machines, buy what takes their place, and only then take them out (DIS §12).
 
-The order is what keeps pods safe. Replacements are created while the candidates still count as capacity, or provisioning would buy for
-their pods a second time; as soon as they exist, the candidates give no capacity any more and their pods are planned on what was
-bought. Names of replacements are derived from the pods they are for, so that a creation which is repeated buys nothing twice.
-What waits and deletes is ``undertakings``.
+The order is what keeps pods safe. Replacements are created while the candidates still count as capacity, or provisioning would
+buy for their pods a second time; as soon as they exist, the candidates give no capacity any more and their pods are planned on
+what was bought. Names of replacements are derived from the pods they are for, so that a creation which is repeated buys nothing
+twice. What waits and deletes is ``undertakings``.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Sequence
-from datetime import timedelta
 
 import msgspec
 import structlog
 
 from karpenter.act import marking
-from karpenter.act.ceiling import Ceiling
+from karpenter.act.ceiling import Pace
 from karpenter.act.creation import Purpose, create
 from karpenter.act.drain import pods_on_node
 from karpenter.act.events import NORMAL, Happening, about_pod
@@ -43,16 +42,14 @@ class _Refused(Exception):
 
 
 class Disruptor:
-    """Begins commands, and undoes what an earlier process left half-done. ``window`` is how long pods are expected (SCH-640)."""
+    """Begins commands, and undoes what an earlier process left half-done."""
 
-    def __init__(
-        self, world: World, undertakings: Undertakings, journal: Journal, ceiling: Ceiling, window: timedelta
-    ) -> None:
+    def __init__(self, world: World, undertakings: Undertakings, journal: Journal, pace: Pace) -> None:
         self._world = world
         self._undertakings = undertakings
         self._journal = journal
-        self._ceiling = ceiling
-        self._window = window
+        self._ceiling = pace.ceiling
+        self._window = pace.nomination_window
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
     async def begin(self, command: Command) -> str:
@@ -62,7 +59,9 @@ class Disruptor:
         """
         undertaking = Undertaking(str(uuid.uuid4()), command, asyncio.get_running_loop().time())
         if not self._undertakings.hold(undertaking):
-            _log.error("disrupting node(s) failed", error="a node is part of another command", **undertaking.described())
+            _log.error(
+                "disrupting node(s) failed", error="a node is part of another command", **undertaking.described()
+            )
             return ""
         self._journal.begin(undertaking.entry(self._world.clock.now()))
         _log.info("disrupting node(s)", **undertaking.described())

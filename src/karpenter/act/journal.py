@@ -1,7 +1,7 @@
 """The journal of disruption decisions: what was decided last, why, what came of it. Bounded, in memory, shown on a debug page.
 
-The log has each decision as a line, and NodeClaims carry its identity (``labels.DISRUPTION_DECISION``), so that a node that is gone
-can be linked to the decision, its reason and its replacement.
+The log has each decision as a line, and NodeClaims carry its identity (``labels.DISRUPTION_DECISION``), so that a node that is
+gone can be linked to the decision, its reason and its replacement.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Marking one machine as about to go, and freeing it again: the taint on its Node, the reason on its NodeClaim (DIS-302, DIS-054).
+"""Marking one machine as about to go, and freeing it again: the taint on its Node, the reason on its NodeClaim (DIS-302,
+DIS-054).
 
-What a mark consists of is in the API server, so that users see it and a later process finds it. Both halves are written against the
-version that was read; a write by somebody else in between is read and met, a few times.
+What a mark consists of is in the API server, so that users see it and a later process finds it. Both halves are written against
+the version that was read; a write by somebody else in between is read and met, a few times.
 """
 
 from __future__ import annotations

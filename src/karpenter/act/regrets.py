@@ -55,16 +55,12 @@ class Regrets:
         for name in names:
             self._known.pop((reason, name), None)
 
-    def barred(self, reason: str, *names: str) -> Regret | None:
-        """What still bars one of the names from going for a reason; None when nothing does."""
+    def barred(self, reason: str, names: Iterable[str], now: float) -> Regret | None:
+        """What bars one of the names from going for a reason at a time; None when nothing does. May be asked from any thread."""
         if not self._known:
             return None
-        now = self._now()
-        for name in names:
-            known = self._known.get((reason, name))
-            if known is not None and known.until > now:
-                return known
-        return None
+        found = (self._known.get((reason, name)) for name in names)
+        return next((known for known in found if known is not None and known.until > now), None)
 
     def next_end(self) -> float | None:
         """When the next bar falls, on the clock of ``now``; None when nothing is barred."""

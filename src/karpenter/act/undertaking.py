@@ -24,8 +24,8 @@ _NAMED = 50
 class Undertaking:
     """A command being carried out.
 
-    ``began`` is on the event loop's clock; ``remaining`` its candidates whose claim is not deleted yet; ``ready`` the replacements that
-    were seen initialised.
+    ``began`` is on the event loop's clock; ``remaining`` its candidates whose claim is not deleted yet; ``ready`` the
+    replacements that were seen initialised.
     """
 
     identity: str

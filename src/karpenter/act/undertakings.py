@@ -1,8 +1,8 @@
 """The commands under way: wait for replacements, delete what they replace, or call the whole off (DIS §12).
 
-Work is keyed by the command, not by one of its machines: a machine that goes by itself meanwhile (expired, interrupted, deleted by
-hand) takes nothing else with it, and every command ends, one way or the other. Nothing of this outlives the process. A later one
-finds tainted machines that nobody pursues and frees them, and replacements as machines like any other.
+Work is keyed by the command, not by one of its machines: a machine that goes by itself meanwhile (expired, interrupted, deleted
+by hand) takes nothing else with it, and every command ends, one way or the other. Nothing of this outlives the process. A later
+one finds tainted machines that nobody pursues and frees them, and replacements as machines like any other.
 """
 
 from __future__ import annotations
@@ -54,6 +54,11 @@ class Undertakings:
         """Whether a machine is part of a command under way (DIS-070)."""
         return key in self._held
 
+    @property
+    def held(self) -> frozenset[str]:
+        """The machines of all commands under way."""
+        return frozenset(self._held)
+
     def hold(self, undertaking: Undertaking) -> bool:
         """Take the command's machines; False, and nothing is done, where another command has one of them (DIS-300)."""
         if any(key in self._held for key in undertaking.remaining):
@@ -68,9 +73,6 @@ class Undertakings:
         """From now on the machines give no capacity any more (DIS-305)."""
         for key in undertaking.remaining:
             self._world.state.mark(key)
-
-    def __len__(self) -> int:
-        return len(self._by_identity)
 
     def _forget(self, undertaking: Undertaking) -> None:
         self._by_identity.pop(undertaking.identity, None)

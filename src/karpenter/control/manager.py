@@ -14,15 +14,20 @@ from typing import Protocol, TypeVar, cast
 
 import structlog
 
+from karpenter.act.ceiling import Ceiling, Pace
 from karpenter.act.collect import claims_without_instance
+from karpenter.act.disrupt import Disruptor
 from karpenter.act.drain import Drainer
 from karpenter.act.events import AnyKind, Recorder
 from karpenter.act.evict import EvictionPace, Evictor
+from karpenter.act.journal import Journal
 from karpenter.act.lifecycle import Lifecycle
 from karpenter.act.nominate import Nominator, NoNomination
 from karpenter.act.podevents import PodEvents, is_event
 from karpenter.act.pools import NodeClassState, PoolKeeper
-from karpenter.act.provision import Executor, Pace
+from karpenter.act.provision import Executor
+from karpenter.act.regrets import Regrets
+from karpenter.act.undertakings import Undertakings
 from karpenter.act.world import World
 from karpenter.api.core import DaemonSet, Namespace, Node, Pod, PodDisruptionBudget, VolumeAttachment
 from karpenter.api.karpenter import NodeClaim, NodeClassReference, NodePool
@@ -54,7 +59,7 @@ from karpenter.cluster.snapshot import Snapshot, pod_key
 from karpenter.control import scaling
 from karpenter.control.batcher import Batcher, Window
 from karpenter.control.buffers import Buffers
-from karpenter.control.disruption import DisruptionLoop
+from karpenter.control.disruption import DisruptionLoop, Hands, decide_empty
 from karpenter.control.observability import Conditioned, Observatory, Part, details, essentials
 from karpenter.control.overlays import Overlays
 from karpenter.control.provisioner import Provisioner
@@ -164,7 +169,8 @@ class Manager:
         self._batcher = Batcher(
             Window(settings.batch_idle_duration.total_seconds(), settings.batch_max_duration.total_seconds())
         )
-        executor = Executor(self.world, nominator, Pace(settings.nomination_window, settings.claims_per_minute))
+        ceiling = Ceiling(settings.claims_per_minute)
+        executor = Executor(self.world, nominator, Pace(settings.nomination_window, ceiling))
         reserved = Gate.RESERVED_CAPACITY in settings.gates
         default_spread = settings.scheduler_config.default_constraints
         options = Options(settings.preference_policy, settings.min_values_policy, reserved, default_spread)
@@ -181,7 +187,9 @@ class Manager:
         self.pods = self._informer(POD, self._on_pod)
         self.observatory = Observatory(self.world, self.pods, self._parts(settings))
         self.provisioner = Provisioner(self.world, self._batcher, executor, options, self._decided)
-        self._disruption = DisruptionLoop(self.world, lambda: bool(self.faults()))
+        self.journal = Journal()
+        hands = self._hands(ceiling, settings)
+        self.disruption = DisruptionLoop(self.world, hands, decide_empty, lambda: bool(self.faults()))
         self._watched_claims = self._informer(NODE_CLAIM, self._on_claim)
         self._overlays = self._watch_overlays(overlaid) if overlaid is not None else None
         self._buffers = self._watch_buffers() if Gate.CAPACITY_BUFFER in settings.gates else None
@@ -191,6 +199,13 @@ class Manager:
 
     def _queue(self, name: str, look: Look[str], workers: int, kind: Kind[T]) -> WorkQueue:
         return WorkQueue(name, look, workers, cast(AnyKind, kind), self.metrics)
+
+    def _hands(self, ceiling: Ceiling, settings: Settings) -> Hands:
+        """What carries disruption decisions out."""
+        regrets = Regrets(lambda: asyncio.get_running_loop().time())
+        undertakings = Undertakings(self.world, self.journal, regrets)
+        pace = Pace(settings.nomination_window, ceiling)
+        return Hands(Disruptor(self.world, undertakings, self.journal, pace), undertakings, regrets)
 
     def _parts(self, settings: Settings) -> tuple[Part, ...]:
         """What is shown of the cluster; large ones may do without the details (OPS-320)."""
@@ -225,7 +240,7 @@ class Manager:
             "nodepool.readiness": self._pools.run,
             "nodeclaim.podevents": self._pod_event_queue.run,
             "provisioner": self.provisioner.run,
-            "disruption": self._disruption.run,
+            **self.disruption.loops(),
             "nodepool.counter": self._count,
             "nodeclaim.garbagecollection": self._collect,
             **(self._static.loops() if self._static is not None else {}),

@@ -66,6 +66,4 @@ class Allowances:
 
     def closed(self, reason: DisruptionReason) -> frozenset[str]:
         """Pools with nodes whose budget is 0, whatever is happening to them now (DIS-149)."""
-        return frozenset(
-            name for name in self._pools if self._nodes[name].counted and not self.allowed(name, reason)
-        )
+        return frozenset(name for name in self._pools if self._nodes[name].counted and not self.allowed(name, reason))

@@ -1,7 +1,7 @@
 """The second look: whether a command chosen a while ago is still what would be chosen (DIS §11).
 
-The decision is made again on the cluster as it is now; a command that was not chosen again is refused, with the kind of change that
-did it. Emptiness may shrink to what is still empty, everything else holds as a whole or not at all.
+The decision is made again on the cluster as it is now; a command that was not chosen again is refused, with the kind of change
+that did it. Emptiness may shrink to what is still empty, everything else holds as a whole or not at all.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The snapshot as it will be once commands that are settled but not begun yet are carried out.
 
-Between choosing and acting lies a wait, and other decisions are made meanwhile. They are made on this picture: the chosen machines are
-on their way out, so that budgets count them and nobody plans on them; what is to be bought in their place is on its way, so that
-nobody buys it twice.
+Between choosing and acting lies a wait, and other decisions are made meanwhile. They are made on this picture: the chosen
+machines are on their way out, so that budgets count them and nobody plans on them; what is to be bought in their place is on
+its way, so that nobody buys it twice.
 """
 
 from __future__ import annotations

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from karpenter.api.core import Pod
-from karpenter.api.karpenter import NodeClaim, NodeClaimSpec
+from karpenter.api.karpenter import ClaimResources, NodeClaim, NodeClaimSpec
 from karpenter.api.meta import ObjectMeta
 from karpenter.decide.disrupt.command import Candidate, Command, ConsolidationType, DisruptionReason
 from karpenter.decide.plan import PlannedClaim
 from karpenter.model import labels, pods
+from karpenter.model import resources as res
 from support.builders import ANY_CAPACITY, NODE_CLASS
 from support.world import TYPES, World
 
@@ -18,7 +19,11 @@ def replacement(name: str, pool: str = "np", meant: Sequence[Pod] = ()) -> Plann
     """A claim to be bought under this name, for these pods."""
     claim = NodeClaim(
         metadata=ObjectMeta(name=name, labels={labels.NODE_POOL: pool}, finalizers=(labels.TERMINATION_FINALIZER,)),
-        spec=NodeClaimSpec(requirements=(ANY_CAPACITY,), node_class_ref=NODE_CLASS),
+        spec=NodeClaimSpec(
+            requirements=(ANY_CAPACITY,),
+            node_class_ref=NODE_CLASS,
+            resources=ClaimResources(requests=res.to_wire(res.add(*(pods.requests(pod) for pod in meant)))),
+        ),
     )
     kept = TYPES[0]
     return PlannedClaim(claim, pool, (kept.name,), kept.offerings[0], tuple(meant))

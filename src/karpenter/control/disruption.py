@@ -38,6 +38,8 @@ POLL_SECONDS = 10.0
 VALIDATION_SECONDS = 15.0
 #: How long nothing is decided anew while nothing changes (DIS-029).
 MEMORY_SECONDS = 300.0
+#: Decisions about so many machines take long enough that other work must go on beside them, in a thread.
+_MANY = 200
 #: How many commands are looked at at the same time.
 _WORKERS = 100
 _EMPTY_GONE = "abandoning empty node consolidation attempt due to pod churn, command is no longer valid"
@@ -55,7 +57,7 @@ class Found:
 
 
 class Decide(Protocol):
-    """A disruption decision: a pure function, called in a thread of its own."""
+    """A disruption decision: a pure function, called in a thread where there are many machines."""
 
     def __call__(self, snapshot: Snapshot, indexes: Mapping[str, TypeIndex], circumstances: Circumstances) -> Found:
         """What to do now."""
@@ -156,7 +158,11 @@ class DisruptionLoop:
 
     async def _found(self, snapshot: Snapshot, indexes: Mapping[str, TypeIndex]) -> Found:
         started = time.perf_counter()
-        found = await asyncio.to_thread(self._decide, snapshot, indexes, self._circumstances(snapshot))
+        circumstances = self._circumstances(snapshot)
+        if len(snapshot.nodes) < _MANY:
+            found = self._decide(snapshot, indexes, circumstances)
+        else:
+            found = await asyncio.to_thread(self._decide, snapshot, indexes, circumstances)
         metrics = self._world.metrics
         metrics.voluntary_disruption_decision_evaluation_duration_seconds.labels(
             reason="empty", consolidation_type="empty"

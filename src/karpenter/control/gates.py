@@ -17,7 +17,6 @@ SPELLINGS = {
 _PAST = frozenset({"Drift"})
 #: What does not happen yet although its gate is on.
 _NOT_BUILT = {
-    Gate.NODE_REPAIR: "unhealthy nodes are not replaced",
     Gate.SPOT_TO_SPOT_CONSOLIDATION: "spot machines are not replaced by cheaper spot machines",
 }
 

@@ -27,6 +27,7 @@ from karpenter.act.podevents import PodEvents, is_event
 from karpenter.act.pools import NodeClassState, PoolKeeper
 from karpenter.act.provision import Executor
 from karpenter.act.regrets import Regrets
+from karpenter.act.repair import Repairer
 from karpenter.act.undertakings import Undertakings
 from karpenter.act.world import World
 from karpenter.api.core import DaemonSet, Namespace, Node, Pod, PodDisruptionBudget, VolumeAttachment
@@ -90,6 +91,7 @@ T = TypeVar("T", bound=Wire)
 COUNTER_SECONDS = 5.0
 COLLECT_SECONDS = 120.0
 _WORKERS = 256
+_REPAIRS_AT_ONCE = 10
 _log = structlog.get_logger()
 
 
@@ -183,6 +185,11 @@ class Manager:
         self._pools = self._queue("nodepool.readiness", self._keeper.look, 4, NODE_POOL)
         self._pod_event_queue = self._queue("nodeclaim.podevents", self._pod_events.look, 8, NODE_CLAIM)
         self._static = StaticPools(self.world) if Gate.STATIC_CAPACITY in settings.gates else None
+        self._repairs = (
+            self._queue("node.health", Repairer(self.world).look, _REPAIRS_AT_ONCE, NODE)
+            if Gate.NODE_REPAIR in settings.gates
+            else None
+        )
         self._informers: list[_Watched] = []
         self.pods = self._informer(POD, self._on_pod)
         self.observatory = Observatory(self.world, self.pods, self._parts(settings))
@@ -243,6 +250,7 @@ class Manager:
             **self.disruption.loops(),
             "nodepool.counter": self._count,
             "nodeclaim.garbagecollection": self._collect,
+            **({self._repairs.name: self._repairs.run} if self._repairs is not None else {}),
             **(self._static.loops() if self._static is not None else {}),
             **(self._overlays.loops() if self._overlays is not None else {}),
             **(self._buffers.loops() if self._buffers is not None else {}),
@@ -387,6 +395,8 @@ class Manager:
             self.state.set_node(new)
             if new.metadata.deletion_timestamp is not None:
                 self._draining.add(new.metadata.name)
+            if self._repairs is not None and _conditions_differ(old, new):
+                self._repairs.add(new.metadata.name)
             if any(taints.same(taint, labels.DISRUPTED_TAINT) for taint in new.spec.taints):
                 self._batcher.trigger(new.metadata.uid)
         elif old is not None:
@@ -445,6 +455,7 @@ class Manager:
         if (
             old is None
             or old.metadata.generation != new.metadata.generation
+            or old.metadata.annotations != new.metadata.annotations
             or old.status.conditions != new.status.conditions
         ):
             for claim in self.state.claims():
@@ -486,6 +497,10 @@ class Manager:
                 self._node_classes[key] = NodeClassState(subject.status.conditions, leaving, generation)
             for pool in self.state.pools():
                 self._pools.add(pool.metadata.name)
+            self._lifecycle.class_changed()
+            for claim in self.state.claims():
+                if _is_of_class(claim.spec.node_class_ref, key):
+                    self._claims.add(claim.metadata.name)
             if self._overlays is not None:
                 self._overlays.node_class()
 
@@ -493,6 +508,14 @@ class Manager:
 
     def _find_class(self, reference: NodeClassReference) -> NodeClassState | None:
         return self._node_classes.get((reference.group, reference.kind, reference.name))
+
+
+def _conditions_differ(old: Node | None, new: Node) -> bool:
+    return old is None or old.status.conditions != new.status.conditions
+
+
+def _is_of_class(reference: NodeClassReference, key: tuple[str, str, str]) -> bool:
+    return (reference.group, reference.kind, reference.name) == key
 
 
 def _eviction_pace(settings: Settings) -> EvictionPace:

@@ -116,6 +116,11 @@ class Metrics:
         self.pods_disruption_initiated_total = self._counter(
             "pods_disruption_initiated_total", "Pods to be moved, on nodes whose end this process began.", _DISRUPTED
         )
+        self.nodeclaims_unhealthy_disrupted_total = self._counter(
+            "nodeclaims_unhealthy_disrupted_total",
+            "NodeClaims replaced because their Node was broken.",
+            ("condition", "nodepool", "capacity_type", "image_id"),
+        )
         self.nodeclaims_instance_termination_duration_seconds = self._histogram(
             "nodeclaims_instance_termination_duration_seconds",
             "From asking the cloud to end an instance to its being gone.",

@@ -13,6 +13,8 @@ from karpenter.cluster.nodes import NodeView
 from karpenter.cluster.snapshot import Snapshot
 from karpenter.model import budgets, disruption_budgets, durations, labels, pods
 from karpenter.model.conditions import is_true
+from karpenter.model.freezes import freeze_of
+from karpenter.model.pool_rules import rules_of
 
 REASON = "Empty"
 
@@ -64,11 +66,9 @@ def empty_nodes(snapshot: Snapshot, now: datetime, is_nominated: Callable[[str],
             blocked.append(obstacle)
         elif is_true(view.claim.status.conditions, "Consolidatable"):
             candidates.append(Removal(view, view.pool))
-    pools = {pool.metadata.name: pool for pool in snapshot.pools}
-    nodes = pool_nodes(snapshot.nodes)
-    allowed = _within_budgets(candidates, allowances(nodes, pools))
+    allowed = _within_budgets(candidates, allowances(snapshot, now))
     wanted = {removal.pool for removal in candidates}
-    closed = tuple(sorted(wanted & _closed(nodes, pools)))
+    closed = tuple(sorted(wanted & _closed(snapshot, now)))
     return Emptiness(tuple(allowed), tuple(blocked), closed, len(candidates))
 
 
@@ -168,22 +168,26 @@ def pool_nodes(views: Iterable[NodeView]) -> Mapping[str, PoolNodes]:
     return defaultdict(PoolNodes, {pool: PoolNodes(counted[pool], unavailable[pool]) for pool in counted})
 
 
-def allowances(nodes: Mapping[str, PoolNodes], pools: Mapping[str, NodePool], reason: str = REASON) -> dict[str, int]:
-    """How many more nodes of each pool may go (DIS-144 to DIS-147): the budget less the nodes that are unavailable already."""
-    return {
-        name: max(
-            0, budgets.allowed(pool.spec.disruption.budgets, nodes[name].counted, reason) - nodes[name].unavailable
-        )
-        for name, pool in pools.items()
-    }
+def allowances(snapshot: Snapshot, now: datetime, reason: str = REASON) -> dict[str, int]:
+    """How many more nodes of each pool may go (DIS-144 to DIS-147): what budgets and freezes allow less what is unavailable."""
+    nodes = pool_nodes(snapshot.nodes)
+    found: dict[str, int] = {}
+    for pool in snapshot.pools:
+        own = nodes[pool.metadata.name]
+        allowance = rules_of(pool, snapshot.freeze).allowance(own.counted, reason, now)
+        found[pool.metadata.name] = max(0, allowance.nodes - own.unavailable)
+    return found
 
 
-def _closed(nodes: Mapping[str, PoolNodes], pools: Mapping[str, NodePool]) -> set[str]:
-    """Pools with nodes whose budget is 0, whatever is happening to them now."""
+def _closed(snapshot: Snapshot, now: datetime) -> set[str]:
+    """Pools with nodes whose budget is 0, whatever is happening to them now. A freeze says so itself."""
+    nodes = pool_nodes(snapshot.nodes)
     return {
-        name
-        for name, pool in pools.items()
-        if nodes[name].counted and not budgets.allowed(pool.spec.disruption.budgets, nodes[name].counted, REASON)
+        pool.metadata.name
+        for pool in snapshot.pools
+        if nodes[pool.metadata.name].counted
+        and not budgets.allowed(pool, nodes[pool.metadata.name].counted, REASON, now)
+        and freeze_of(pool, snapshot.freeze, now) is None
     }
 
 

@@ -1,8 +1,7 @@
 """Whether a move is worth what it disrupts: its share of the pool's price over its share of the pool's disruption (DIS §10).
 
 The score asks how much better a move is than doing the same to the whole pool, so it means the same in pools of any size. Policy
-Balanced is one threshold on it (0.5); every other pool has a low floor, so that nothing is moved for pennies. Both can be set
-per NodePool by an annotation.
+Balanced is one threshold on it; every other pool has a low one, so that nothing is moved for pennies (`model.calm`).
 """
 
 from __future__ import annotations
@@ -17,13 +16,9 @@ from karpenter.cluster.nodes import NodeView
 from karpenter.cluster.snapshot import Snapshot
 from karpenter.decide.disrupt.command import Candidate, Score
 from karpenter.decide.disrupt.costs import PriceList, disruption_cost
-from karpenter.model import labels, pods
+from karpenter.model import calm, pods
 
 BALANCED = "Balanced"
-#: Score from which Balanced approves: one over k, and k is 2 (DIS-045).
-BALANCED_THRESHOLD = 0.5
-#: And any other policy: a twentieth of what moving the whole pool would have to save.
-USUAL_THRESHOLD = 0.05
 
 
 @dataclass(frozen=True)
@@ -49,18 +44,6 @@ def _disruption(view: NodeView) -> float:
     return disruption_cost(pod for pod in view.pods if pods.needs_a_place(pod))
 
 
-def threshold(pool: NodePool) -> float:
-    """The least score a move needs in a pool. An annotation that is no number from 0 on counts as none."""
-    text = pool.metadata.annotations.get(labels.LEAST_CONSOLIDATION_SCORE, "")
-    try:
-        wanted = float(text)
-    except ValueError:
-        wanted = math.nan
-    if wanted >= 0 and math.isfinite(wanted):
-        return wanted
-    return BALANCED_THRESHOLD if is_balanced(pool) else USUAL_THRESHOLD
-
-
 def is_balanced(pool: NodePool) -> bool:
     """Whether the pool asked for moves to be weighed (DIS-250 ff.)."""
     return pool.spec.disruption.consolidation_policy == BALANCED
@@ -78,7 +61,7 @@ def score(pool: NodePool, held: Totals | None, saving: float, disruption: float)
     return Score(
         pool=pool.metadata.name,
         score=value,
-        threshold=threshold(pool),
+        threshold=calm.of_pool(pool).minimum_saving_ratio,
         saving_per_hour=saving,
         saving_fraction=saved,
         disruption_cost=disruption,

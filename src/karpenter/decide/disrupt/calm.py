@@ -5,15 +5,14 @@ Both concern machines with pods only. An empty machine has its own quiet time, a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 from karpenter.api.core import Pod
 from karpenter.api.karpenter import NodePool
 from karpenter.cluster.snapshot import Snapshot
 from karpenter.decide.disrupt.command import Candidate
-from karpenter.model import durations, labels, pods
-from karpenter.model.conditions import find
+from karpenter.model import calm, durations, pods
 
 _TEMPLATE_HASH = "pod-template-hash"
 _REVISION = "controller-revision-hash"
@@ -22,18 +21,12 @@ Workload = tuple[str, str, str]
 
 
 def youth(candidate: Candidate, pool: NodePool, now: datetime) -> str:
-    """Why a machine is too young to be consolidated; empty when it is not."""
-    text = pool.metadata.annotations.get(labels.LEAST_NODE_AGE, "")
-    try:
-        least = durations.parse(text)
-    except durations.DurationError:
+    """Why a machine is too young to be consolidated; empty when it is not, or nobody knows its age."""
+    created = candidate.view.claim.metadata.creation_timestamp if candidate.view.claim is not None else None
+    least = calm.of_pool(pool).minimum_node_age
+    if created is None or now - created >= least:
         return ""
-    claim = candidate.view.claim
-    initialized = find(claim.status.conditions, "Initialized") if claim is not None else None
-    since = initialized.last_transition_time if initialized is not None else None
-    if since is None or now - since >= least:
-        return ""
-    return f"Node is younger than {durations.text(least)}, the least age at which its NodePool lets it be consolidated"
+    return f"Node is younger than {durations.text(least)}, the least age at which it may be consolidated"
 
 
 class RollOuts:
@@ -46,25 +39,15 @@ class RollOuts:
             found = _version(pod)
             if found is not None and pods.is_active(pod) and versions.setdefault(found[0], found[1]) != found[1]:
                 self._under_way.add(found[0])
-        self._held = _held_pools(snapshot.pools)
 
     def holding(self, candidate: Candidate) -> str:
         """What is being rolled out on a machine, as a reason to wait; empty when nothing is."""
-        if not self._under_way or candidate.pool not in self._held:
-            return ""
-        for pod in candidate.pods:
+        for pod in candidate.pods if self._under_way else ():
             found = _version(pod)
             if found is not None and found[0] in self._under_way:
                 namespace, kind, name = found[0]
                 return f"{kind} {namespace}/{name} is being rolled out"
         return ""
-
-
-def _held_pools(pools: Iterable[NodePool]) -> frozenset[str]:
-    """NodePools whose machines wait for roll-outs: all that do not say otherwise."""
-    return frozenset(
-        pool.metadata.name for pool in pools if pool.metadata.annotations.get(labels.HOLD_FOR_ROLL_OUTS) != "false"
-    )
 
 
 def _pods_of(snapshot: Snapshot) -> Iterator[Pod]:

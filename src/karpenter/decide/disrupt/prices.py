@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from karpenter.catalog.index import TypeIndex, TypeSet, members, set_of
+from karpenter.catalog.index import TypeSet, members, set_of
 from karpenter.decide.disrupt.command import Candidate
 from karpenter.decide.disrupt.costs import labels_of
 from karpenter.decide.provision.packing import Claim
@@ -49,10 +49,8 @@ class Bargain:
         return sum(claim.price for claim in self.claims)
 
 
-def bargain(
-    candidates: Sequence[Candidate], bought: Sequence[Claim], *, saving: float, spot_to_spot: bool
-) -> Bargain | Refusal:
-    """The machines with only those types that keep the move cheaper by ``saving`` USD per hour at least (DIS-179 to DIS-205).
+def bargain(candidates: Sequence[Candidate], bought: Sequence[Claim], *, spot_to_spot: bool) -> Bargain | Refusal:
+    """The machines with only those types that keep the move cheaper whatever is launched (DIS-179 to DIS-205).
 
     With several new machines what they may cost beyond their cheapest types is shared out between them. ``spot_to_spot``: the
     gate of DIS-200.
@@ -65,10 +63,13 @@ def bargain(
         if to_spot and not spot_to_spot:
             return Refusal("SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node")
         claims.append(_narrowed(claim, _SPOT) if to_spot else claim)
-    capped = _capped(claims, price - saving)
+    capped = _capped(claims, price)
     if isinstance(capped, Refusal):
         return capped
-    narrowed = tuple(_one_kind(claim) for claim in capped.claims)
+    kinds = [_one_kind(claim) for claim in capped.claims]
+    narrowed = tuple(claim for claim in kinds if claim is not None)
+    if len(narrowed) < len(kinds):
+        return Refusal("Can't replace with a cheaper node, minValues requirement is not met by spot capacity alone")
     if from_spot and len(candidates) == 1 and any(_is_spot(claim) for claim in narrowed):
         return _flexible(replace(capped, claims=narrowed))
     return replace(capped, claims=narrowed)
@@ -112,12 +113,15 @@ def _flexible(found: Bargain) -> Bargain | Refusal:
     return replace(found, claims=tuple(kept))
 
 
-def _one_kind(claim: Claim) -> Claim:
-    """Spot only where it may be spot, so that missing spot capacity fails instead of buying what is dearer (DIS-182)."""
-    both = _sold(claim, _SPOT) and _sold(claim, _ON_DEMAND)
-    narrowed = _narrowed(claim, _SPOT) if both else claim
-    # What types of the one kind leave of minValues may be too little; then the claim stays open to both.
-    return narrowed if narrowed.template.index.diverse(narrowed.requirements, narrowed.types) else claim
+def _one_kind(claim: Claim) -> Claim | None:
+    """Spot only where it may be spot, so that missing spot capacity fails instead of buying what is dearer (DIS-182).
+
+    None where that leaves too few types for minValues.
+    """
+    if not (_sold(claim, _SPOT) and _sold(claim, _ON_DEMAND)):
+        return claim
+    narrowed = _narrowed(claim, _SPOT)
+    return narrowed if narrowed.template.index.diverse(narrowed.requirements, narrowed.types) else None
 
 
 def _is_spot(claim: Claim) -> bool:
@@ -146,43 +150,51 @@ def _dearest(claim: Claim) -> dict[int, float]:
 # -- the same type once more ---------------------------------------------------------------------------------------------
 
 
-def reused(candidates: Sequence[Candidate], claims: Sequence[Claim]) -> Candidate | None:
-    """A candidate that one of the new machines may turn out to be once more (DIS-210): to keep it costs the same and moves less.
+@dataclass(frozen=True)
+class Reused(Refusal):
+    """Machines (by key) that would only be bought once more: to keep them costs the same and moves less (DIS-210)."""
 
-    Of several the one that is dearest to disrupt; None where every new machine is another one.
+    keys: frozenset[str]
+
+
+def unlike(candidates: Sequence[Candidate], found: Bargain) -> Bargain | Reused:
+    """The bargain without types that some of the machines have already, unless they are cheaper now (DIS-210 to DIS-213).
+
+    A new machine may only be one that is cheaper than the cheapest of the candidates it could be like. Where that leaves nothing,
+    one such candidate per new machine is named, the dearest to disrupt first.
     """
-    for claim in claims:
-        worst = _dearest(claim)
-        index = claim.template.index
-        again = [
-            candidate
-            for candidate in candidates
-            if candidate.pool == claim.template.name
-            and (at := index.position.get(labels_of(candidate.view).get(labels.INSTANCE_TYPE, ""))) is not None
-            and at in worst
-            and (candidate.price_per_hour or 0.0) <= min(worst.values()) + _TINY
-        ]
-        if again:
-            return max(again, key=lambda candidate: (candidate.disruption_cost, candidate.view.name))
-    return None
+    kept: list[Claim] = []
+    again: set[str] = set()
+    for claim in found.claims:
+        less = _without_types_of(candidates, claim)
+        if less is not None:
+            kept.append(less)
+            continue
+        alike = (c for c in candidates if c.key not in again and _position(claim, c) is not None)
+        nearest = min(alike, key=lambda c: (c.price_per_hour or 0.0, -c.disruption_cost, c.view.name), default=None)
+        if nearest is not None:
+            again.add(nearest.key)
+    if again:
+        return Reused("Can't replace with a cheaper node, the same node would be bought again", frozenset(again))
+    return replace(found, claims=tuple(kept))
 
 
-def without_types_of(candidates: Sequence[Candidate], claim: Claim) -> Claim | None:
-    """The claim with what is cheaper than the cheapest of the candidates' own types among its options (DIS-210 to DIS-213).
+def _without_types_of(candidates: Sequence[Candidate], claim: Claim) -> Claim | None:
+    """The claim with what is cheaper than the cheapest of the candidates' own types; None where nothing is left.
 
-    None where nothing is left. A type whose own price is not known is left out by itself (Beyond of DIS-213).
+    A type whose price nobody knows is left out by itself (Beyond of DIS-213).
     """
-    index = claim.template.index
     worst = _dearest(claim)
-    own = {at: c.price_per_hour for c in candidates if (at := _position(index, c)) is not None and at in worst}
-    known = [price for price in own.values() if price is not None]
-    limit = min(known, default=float("inf"))
+    own = {at: candidate.price_per_hour for candidate in candidates if (at := _position(claim, candidate)) is not None}
+    limit = min((price for price in own.values() if price is not None), default=float("inf"))
     unknown = {at for at, price in own.items() if price is None}
     types = set_of(at for at, price in worst.items() if price < limit - _TINY and at not in unknown)
-    if not types or not index.diverse(claim.requirements, types):
+    if not types or not claim.template.index.diverse(claim.requirements, types):
         return None
     return replace(claim, types=types)
 
 
-def _position(index: TypeIndex, candidate: Candidate) -> int | None:
-    return index.position.get(labels_of(candidate.view).get(labels.INSTANCE_TYPE, ""))
+def _position(claim: Claim, candidate: Candidate) -> int | None:
+    """The candidate's type, if the claim could be one of it."""
+    at = claim.template.index.position.get(labels_of(candidate.view).get(labels.INSTANCE_TYPE, ""))
+    return at if at is not None and claim.types >> at & 1 else None

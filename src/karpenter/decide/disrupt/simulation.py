@@ -55,6 +55,10 @@ class World:
         self._settle_those_who_wait(indexes, options)
         self._pools = {pool.metadata.name: pool for pool in snapshot.pools}
 
+    def leave_out(self, keys: Iterable[str]) -> None:
+        """These machines go without leaving pods behind: nobody moves there."""
+        self._prepared.close(keys)
+
     def shelter(self) -> None:
         """From now on machines in their own quiet time take nobody: this is consolidation, not drift."""
         restless = (v.key for v in self._snapshot.nodes if not is_quiet(v, self._pools.get(v.pool), self._now))
@@ -103,6 +107,10 @@ class World:
                 f"{name.namespace}/{name.name} => would schedule against uninitialized nodeclaim/{key}"
             )
         return found
+
+    def least_price(self, candidates: Iterable[Candidate]) -> float:
+        """USD per hour that machines for their pods alone would cost at least."""
+        return self._prepared.least_price(self.moving(candidates))
 
     def settle(self, candidates: Sequence[Candidate], placed: Iterable[PlacedPods]) -> None:
         """These go, and their pods go there."""

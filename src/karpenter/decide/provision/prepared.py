@@ -92,6 +92,10 @@ class Prepared:
         """
         return self._base.moved(tuple(leaving), self._base.places(gone), below)
 
+    def least_price(self, pods: Iterable[Pod]) -> float:
+        """USD per hour that machines for these pods alone would cost at least, whatever the packing."""
+        return self._base.least_price(pods)
+
     def settle(self, placed: Iterable[PlacedPods], leaving: Iterable[Pod], gone: Iterable[str]) -> None:
         """From now on these machines are gone, ``leaving`` are away from where they were, and ``placed`` have moved in."""
         self._base.settle(tuple(placed), tuple(leaving), self._base.places(gone))
@@ -166,7 +170,15 @@ class _Moving(Deciding):
             return 0.0
         total = res.add(*({n: a * len(s.demand.pods) for n, a in s.demand.requests.items()} for s in standing))
         single = max(min(option.cheapest for option in s.demand.options) for s in standing)
-        return max(single, *(amount * self._rates.get(name, 0.0) for name, amount in total.items()))
+        return max(single, self._priced(total))
+
+    def least_price(self, pods: Iterable[Pod]) -> float:
+        """See ``Prepared.least_price``."""
+        known = (look[0].requests for pod in pods if (look := self._look(pod)) is not None)
+        return self._priced(res.add(*known))
+
+    def _priced(self, total: Mapping[str, int]) -> float:
+        return max((amount * self._rates.get(name, 0.0) for name, amount in total.items()), default=0.0)
 
     @cached_property
     def _rates(self) -> Mapping[str, float]:

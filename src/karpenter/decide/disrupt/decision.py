@@ -100,9 +100,8 @@ class _Pass:
         moving = [candidate for candidate in moving if candidate.key not in gone]
         if moving or movable:
             self._move(moving, movable, gone)
-        return Disruptions(
-            tuple(self._commands), tuple(dict.fromkeys(self._blocked)), self._closed, self._eligible
-        )
+        blocked = {(item.view.key, item.why): item for item in self._blocked}
+        return Disruptions(tuple(self._commands), tuple(blocked.values()), self._closed, self._eligible)
 
     def _tell(self, reason: DisruptionReason, candidates: Iterable[Candidate]) -> None:
         found = tuple(candidates)

@@ -43,6 +43,7 @@ from karpenter.cluster.volumes import VolumeIndex
 from karpenter.cluster.workloads import WorkloadIndex
 from karpenter.model import labels, pods
 from karpenter.model import resources as res
+from karpenter.model.freezes import Freeze
 from karpenter.model.quantity import QuantityError
 
 #: Nominations of machines that are gone are forgotten once there are so many more of them than claims.
@@ -93,6 +94,8 @@ class ClusterState:
         self._volumes = VolumeIndex()
         #: Who serves and owns pods; told by whoever watches that.
         self.workloads = WorkloadIndex()
+        #: The freeze over the whole cluster, whether it is on or over; told by whoever watches that.
+        self.freeze: Freeze | None = None
         self._marked: set[str] = set()
         self._chosen: set[str] = set()
         #: Moves on with everything that may change what is decided about machines that exist; what does not matter leaves it.
@@ -451,6 +454,7 @@ class ClusterState:
             planned=dict(self.planned),
             volumes=self._volumes.picture(),
             workloads=self.workloads.picture(),
+            freeze=self.freeze,
         )
 
     def _groups(self) -> Iterable[PodGroup]:

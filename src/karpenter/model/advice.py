@@ -12,16 +12,15 @@ from karpenter.api.buffer import CapacityBuffer
 from karpenter.api.karpenter import Budget, NodeClaim, NodePool, NodeSelectorRequirementWithMinValues
 from karpenter.api.kwok import KWOKNodeClass
 from karpenter.api.overlay import NodeOverlay
-from karpenter.model import budgets, durations, gates, labels, schedules, schema
+from karpenter.model import budgets, durations, gates, labels, pool_rules, schema
+from karpenter.model.budgets import Rule
 from karpenter.model.gates import Gate, Gates
 from karpenter.model.quantities import check_quantities
 from karpenter.model.schema import Finding
 
 _REQUIREMENTS = "spec.template.spec.requirements"
-_BUDGETS = "spec.disruption.budgets"
 _LONGEST_SHOWN = 40
 _RESERVATION = f"{labels.AWS_GROUP}/capacity-reservation-"
-_BLOCKED = "until that is mended, no node of the pool may be disrupted"
 #: Pool sizes that tell any two budgets apart: in one a percentage is smallest, in one it is its own number, in one it is
 #: beyond every count.
 _SIZES = (1, 100, 10**12)
@@ -52,11 +51,11 @@ def _pool(pool: NodePool, enabled: Gates) -> Iterator[Finding]:
     yield from _negative_limits(pool)
     yield from _spread(pool)
     for index, budget in enumerate(pool.spec.disruption.budgets):
-        path = f"{_BUDGETS}[{index}]"
-        yield from _no_reasons(budget, path)
-        yield from _broken_count(budget, path)
-        yield from _broken_schedule(budget, path)
-        yield from _never_the_least(budget, pool.spec.disruption.budgets, path)
+        yield from _no_reasons(budget, f"{budgets.PATH}[{index}]")
+    yield from pool_rules.unreadable(pool)
+    rules = budgets.of_pool(pool).rules
+    for rule in rules:
+        yield from _never_the_least(rule, rules)
 
 
 def _claim(claim: NodeClaim) -> Iterator[Finding]:
@@ -129,39 +128,17 @@ def _no_reasons(budget: Budget, path: str) -> Iterator[Finding]:
         yield Finding(f"{path}.reasons", "reasons", text)
 
 
-def _broken_count(budget: Budget, path: str) -> Iterator[Finding]:
-    """API-086, API-088: admission lets numbers of any length through."""
-    try:
-        budgets.value(budget, 1)
-    except budgets.BudgetError as error:
-        yield Finding(f"{path}.nodes", "budget", f"{error}; {_BLOCKED}")
-
-
-def _broken_schedule(budget: Budget, path: str) -> Iterator[Finding]:
-    """API-082a, API-083, API-086."""
-    if budget.schedule is None:
+def _never_the_least(rule: Rule, others: Sequence[Rule]) -> Iterator[Finding]:
+    """A budget for some time under one that always allows less, for the same reasons (API-089)."""
+    if rule.window.is_always:
         return
-    try:
-        schedules.parse(budget.schedule)
-    except schedules.ScheduleError as error:
-        yield Finding(f"{path}.schedule", "schedule", f"{error}; {_BLOCKED}")
-        return
-    if not schedules.is_sound(budget.schedule):
-        text = f"schedule {budget.schedule!r} names a day that never comes; {_BLOCKED}"
-        yield Finding(f"{path}.schedule", "schedule", text)
-
-
-def _never_the_least(budget: Budget, others: Sequence[Budget], path: str) -> Iterator[Finding]:
-    """A scheduled budget under one that always allows less, for the same reasons (API-089)."""
-    if budget.schedule is None:
-        return
-    for index, other in enumerate(others):
-        if other.schedule is None and _covers(other, budget) and _allows_no_more(other, budget):
+    for other in others:
+        if other.window.is_always and _covers(other.budget, rule.budget) and _allows_no_more(other.budget, rule.budget):
             text = (
-                f"has no effect: {_BUDGETS}[{index}] always allows as little ({other.nodes}), and of several budgets the "
+                f"has no effect: {other.path} always allows as little ({other.budget.nodes}), and of several budgets the "
                 "strictest counts; give that one a schedule, too"
             )
-            yield Finding(path, "budget", text)
+            yield Finding(rule.path, "budget", text)
             return
 
 
@@ -171,10 +148,7 @@ def _covers(other: Budget, budget: Budget) -> bool:
 
 def _allows_no_more(left: Budget, right: Budget) -> bool:
     """Whether ``left`` allows no more than ``right`` in a pool of any size: counts stay, percentages grow with the pool."""
-    try:
-        return all(budgets.value(left, nodes) <= budgets.value(right, nodes) for nodes in _SIZES)
-    except budgets.BudgetError:
-        return False
+    return all(budgets.value(left, nodes) <= budgets.value(right, nodes) for nodes in _SIZES)
 
 
 def _out_of_range(path: str, text: str | None) -> Iterator[Finding]:

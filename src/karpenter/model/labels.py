@@ -50,6 +50,15 @@ DISRUPTION_REPLACES = "karpenter.sh/disruption-replaces"
 #: On a static NodePool: the label over whose values its replicas are spread. Ours; only the zone is understood.
 SPREAD_REPLICAS = "karpenter.sh/spread-replicas-over"
 
+#: On a NodePool, ours: time zones and dates of its disruption budgets (``budgets``).
+BUDGET_WINDOWS = "karpenter.sh/budget-windows"
+#: On a NodePool, ours: nothing of it is disrupted of our own will, for this reason, until this moment (``freezes``).
+FREEZE = "karpenter.sh/freeze"
+FREEZE_UNTIL = "karpenter.sh/freeze-until"
+#: On a NodePool, ours: what a move has to be worth, and how old its nodes have to be (``calm``).
+MINIMUM_SAVING_RATIO = "karpenter.sh/minimum-saving-ratio"
+MINIMUM_NODE_AGE = "karpenter.sh/minimum-node-age"
+
 TERMINATION_FINALIZER = "karpenter.sh/termination"
 
 UNREGISTERED_TAINT = Taint(key="karpenter.sh/unregistered", effect="NoExecute")

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
-from karpenter.api.karpenter import NodePool
 from karpenter.cluster.nodes import NodeView
+from karpenter.cluster.snapshot import Snapshot
 from karpenter.decide.disrupt.command import DisruptionReason
-from karpenter.model import budgets
 from karpenter.model.conditions import is_true
+from karpenter.model.freezes import freeze_of
+from karpenter.model.pool_rules import rules_of
 
 
 @dataclass(frozen=True)
@@ -38,11 +40,16 @@ def _is_terminating(view: NodeView) -> bool:
 
 
 class Allowances:
-    """What budgets still allow while a pass takes from it; every machine taken counts against every reason (DIS-147)."""
+    """What budgets and freezes still allow while a pass takes from it.
 
-    def __init__(self, pools: Iterable[NodePool], views: Iterable[NodeView]) -> None:
-        self._pools = {pool.metadata.name: pool for pool in pools}
-        self._nodes = pool_nodes(views)
+    Every machine taken counts against every reason (DIS-147).
+    """
+
+    def __init__(self, snapshot: Snapshot, now: datetime) -> None:
+        self._pools = {pool.metadata.name: pool for pool in snapshot.pools}
+        self._freeze = snapshot.freeze
+        self._now = now
+        self._nodes = pool_nodes(snapshot.nodes)
         self._taken: defaultdict[str, int] = defaultdict(int)
         self._allowed: dict[tuple[str, DisruptionReason], int] = {}
 
@@ -52,7 +59,8 @@ class Allowances:
         if known is None:
             found = self._pools.get(pool)
             counted = self._nodes[pool].counted
-            known = budgets.allowed(found.spec.disruption.budgets, counted, reason.value) if found is not None else 0
+            rules = rules_of(found, self._freeze) if found is not None else None
+            known = rules.allowance(counted, reason.value, self._now).nodes if rules is not None else 0
             self._allowed[pool, reason] = known
         return known
 
@@ -65,5 +73,11 @@ class Allowances:
         self._taken[pool] += number
 
     def closed(self, reason: DisruptionReason) -> frozenset[str]:
-        """Pools with nodes whose budget is 0, whatever is happening to them now (DIS-149)."""
-        return frozenset(name for name in self._pools if self._nodes[name].counted and not self.allowed(name, reason))
+        """Pools with nodes whose budget is 0, whatever is happening to them now (DIS-149). A freeze says so itself."""
+        return frozenset(
+            name
+            for name, pool in self._pools.items()
+            if self._nodes[name].counted
+            and not self.allowed(name, reason)
+            and freeze_of(pool, self._freeze, self._now) is None
+        )

@@ -38,13 +38,15 @@ class Circumstances:
     """What matters beside the snapshot; machines are named by the keys of their views.
 
     ``is_nominated``: pods are expected there. ``executing``: machines of commands under way. ``is_barred``: going for this reason
-    has failed before and is not tried again yet.
+    has failed before and is not tried again yet. ``chosen``: sets of machines that an earlier pass has chosen to consolidate; they are
+    looked at first, so that what was chosen is not lost to another choice as good.
     """
 
     now: datetime
     is_nominated: Callable[[str], bool] = _nobody
     executing: Container[str] = frozenset()
     is_barred: Callable[[DisruptionReason, str], bool] = _nothing
+    chosen: tuple[frozenset[str], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ def empty_nodes(snapshot: Snapshot, now: datetime, is_nominated: Callable[[str],
     """Empty machines that may be removed now, within budgets. ``is_nominated`` says of a view's key whether pods are expected."""
     judge = Judge(snapshot, None, Circumstances(now, is_nominated))
     candidates, blocked = empty_candidates(snapshot, judge)
-    allowances = Allowances(snapshot.pools, snapshot.nodes)
+    allowances = Allowances(snapshot, now)
     allowed = within_budgets(candidates, allowances, DisruptionReason.EMPTY)
     wanted = {candidate.pool for candidate in candidates}
     closed = tuple(sorted(wanted & allowances.closed(DisruptionReason.EMPTY)))

@@ -11,24 +11,20 @@ import asyncio
 from dataclasses import dataclass
 from datetime import timedelta
 
+import msgspec
 import structlog
 
 from karpenter.act.draft import Draft
 from karpenter.act.world import World
 from karpenter.api.karpenter import NodeClaim, NodePool
-from karpenter.catalog.types import InstanceType, Offering
+from karpenter.decide.disrupt.drift import INSTANCE_TYPE, SETTLED_AGE, drift_reason, is_sold
 from karpenter.model import conditions, hashing, labels
-from karpenter.model.requirements import Requirements, from_labels, from_wire, intersects
 from karpenter.providers.contract import InstanceNotFound
 
 #: How often a claim is looked at without news, and what is sold to its pool for its sake (DIS-033).
 LOOK_SECONDS = 300.0
 _MARKET_SECONDS = 1800.0
-#: A claim younger than that was bought from what was sold.
-_YOUNG = timedelta(hours=1)
 _DRIFTED = "Drifted"
-#: What may be different for a machine that was bought from a reservation, which may end (DIS-345).
-_RESERVED_KEYS = (labels.CAPACITY_TYPE, labels.RESERVATION_ID)
 _log = structlog.get_logger()
 
 
@@ -48,7 +44,7 @@ class Drift:
         self._world = world
         self._asked: dict[str, _Asked] = {}
         self._sold_at: dict[str, float] = {}
-        self._hashes: dict[str, tuple[str, int, str]] = {}
+        self._pools: dict[str, tuple[NodePool, NodePool]] = {}
 
     def forget(self, name: str) -> None:
         """The claim is gone."""
@@ -80,36 +76,24 @@ class Drift:
             draft.announce(lambda: _log.debug("marking drifted", reason=reason))
 
     async def _reason(self, claim: NodeClaim, pool: NodePool, draft: Draft) -> str:
-        if self._has_other_template(claim, pool):
-            return "NodePoolDrifted"
-        if not _satisfies(claim, pool):
-            return "RequirementsDrifted"
+        reason = drift_reason(claim, self._as_it_is(pool))
+        if reason:
+            return reason
         if await self._is_not_sold(claim, pool, draft):
-            return "InstanceTypeNotFound"
+            return INSTANCE_TYPE
         return await self._cloud_reason(claim, pool)
 
-    # -- the pool -----------------------------------------------------------------------------------------------------------
-
-    def _has_other_template(self, claim: NodeClaim, pool: NodePool) -> bool:
-        """DIS-343. Of hashes of our own version the pool's is worked out: its annotation may be about the edition before."""
-        mine, its = claim.metadata.annotations, pool.metadata.annotations
-        keys = (labels.NODE_POOL_HASH, labels.NODE_POOL_HASH_VERSION)
-        if not all(key in found for key in keys for found in (mine, its)):
-            return False
-        version = mine[labels.NODE_POOL_HASH_VERSION]
-        if version != its[labels.NODE_POOL_HASH_VERSION]:
-            return False
-        is_ours = version == hashing.NODE_POOL_HASH_VERSION
-        return mine[labels.NODE_POOL_HASH] != (self._hash(pool) if is_ours else its[labels.NODE_POOL_HASH])
-
-    def _hash(self, pool: NodePool) -> str:
-        """Worked out once for each edition."""
+    def _as_it_is(self, pool: NodePool) -> NodePool:
+        """The pool with the hash of what it says now; its annotation may be about the edition before. Made once per edition."""
         meta = pool.metadata
-        uid, generation, known = self._hashes.get(meta.name, ("", 0, ""))
-        if (uid, generation) != (meta.uid, meta.generation):
-            known = hashing.node_pool_hash(pool)
-            self._hashes[meta.name] = (meta.uid, meta.generation, known)
-        return known
+        if meta.annotations.get(labels.NODE_POOL_HASH_VERSION) != hashing.NODE_POOL_HASH_VERSION:
+            return pool
+        known = self._pools.get(meta.name)
+        if known is None or known[0] is not pool:
+            notes = {**meta.annotations, labels.NODE_POOL_HASH: hashing.node_pool_hash(pool)}
+            current = msgspec.structs.replace(pool, metadata=msgspec.structs.replace(meta, annotations=notes))
+            known = self._pools[meta.name] = (pool, current)
+        return known[1]
 
     # -- the cloud ----------------------------------------------------------------------------------------------------------
 
@@ -118,7 +102,7 @@ class Drift:
         created, now = claim.metadata.creation_timestamp, _now()
         if created is None:
             return False
-        left = created + _YOUNG - draft.now
+        left = created + SETTLED_AGE - draft.now
         if left >= timedelta(0):
             draft.look_again(left.total_seconds() + 1)
             return False
@@ -139,31 +123,6 @@ class Drift:
             reason = await self._world.provider.drift_reason(claim)
             known = self._asked[name] = _Asked(about, reason, _now())
         return known.reason
-
-
-def _satisfies(claim: NodeClaim, pool: NodePool) -> bool:
-    """Whether the claim's labels are what the pool's requirements ask for now (DIS-344)."""
-    found = {labels.normalise(key): value for key, value in claim.metadata.labels.items()}
-    wished = from_wire(pool.spec.template.spec.requirements)
-    return all(item.allows(found[key]) if key in found else item.accepts_absent for key, item in wished.items())
-
-
-def is_sold(claim: NodeClaim, types: tuple[InstanceType, ...]) -> bool:
-    """Whether a claim's type is among those sold, with an offering that fits its labels, available or not (DIS-345)."""
-    found = claim.metadata.labels
-    name = found.get(labels.INSTANCE_TYPE, "")
-    sold = next((item for item in types if item.name == name), None)
-    if sold is None:
-        return False
-    is_reserved = found.get(labels.CAPACITY_TYPE) == labels.RESERVED
-    own = from_labels(found).without(_RESERVED_KEYS if is_reserved else ())
-    return any(_fits(own, offering, is_reserved=is_reserved) for offering in sold.offerings)
-
-
-def _fits(own: Requirements, offering: Offering, *, is_reserved: bool) -> bool:
-    if is_reserved and offering.capacity_type not in (labels.RESERVED, labels.ON_DEMAND):
-        return False
-    return intersects(own, offering.requirements)
 
 
 def _is_marked(draft: Draft, reason: str) -> bool:

@@ -11,8 +11,6 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Protocol
 
 import structlog
 
@@ -26,12 +24,14 @@ from karpenter.cluster.nodes import NodeView
 from karpenter.cluster.snapshot import Snapshot
 from karpenter.control.provisioner import Indexes
 from karpenter.control.queue import Singleton, WorkQueue
-from karpenter.decide.disrupt import Blocked, Circumstances, empty_nodes
+from karpenter.decide.disrupt import Circumstances
 from karpenter.decide.disrupt.allowances import Allowances
-from karpenter.decide.disrupt.command import Candidate, Command, ConsolidationType, DisruptionReason
+from karpenter.decide.disrupt.command import Candidate, Command, ConsolidationType, DisruptionReason, Score
 from karpenter.decide.disrupt.confirming import Refusal, confirmed
+from karpenter.decide.disrupt.decision import DisruptionOptions, Disruptions, decide_disruption
 from karpenter.decide.disrupt.foreseen import foreseen
-from karpenter.model import labels, pods
+from karpenter.decide.disrupt.times import changes_by_time
+from karpenter.model import pods
 
 #: Pause between passes that found nothing (DIS-020), and between choosing and acting (DIS-023).
 POLL_SECONDS = 10.0
@@ -44,31 +44,6 @@ _MANY = 200
 _WORKERS = 100
 _EMPTY_GONE = "abandoning empty node consolidation attempt due to pod churn, command is no longer valid"
 _log = structlog.get_logger()
-
-
-@dataclass(frozen=True)
-class Found:
-    """What a decision says: commands that do not hinder each other, machines that stay and why, pools that are closed."""
-
-    commands: tuple[Command, ...] = ()
-    blocked: tuple[Blocked, ...] = ()
-    closed_pools: tuple[str, ...] = ()
-    eligible: int = 0
-
-
-class Decide(Protocol):
-    """A disruption decision: a pure function, called in a thread where there are many machines."""
-
-    def __call__(self, snapshot: Snapshot, indexes: Mapping[str, TypeIndex], circumstances: Circumstances) -> Found:
-        """What to do now."""
-
-
-def decide_empty(snapshot: Snapshot, indexes: Mapping[str, TypeIndex], circumstances: Circumstances) -> Found:
-    """Emptiness alone."""
-    found = empty_nodes(snapshot, circumstances.now, circumstances.is_nominated)
-    candidates = tuple(Candidate(item.view, item.pool, (), None, 1.0) for item in found.removals)
-    command = Command(DisruptionReason.EMPTY, candidates, consolidation_type=ConsolidationType.EMPTY)
-    return Found((command,) if candidates else (), found.blocked, found.closed_pools, found.eligible)
 
 
 @dataclass(frozen=True)
@@ -104,13 +79,21 @@ class _Memory:
         self._inputs, self._until = inputs, until
 
 
+#: Under which kind a reason's searches are counted.
+_KIND_OF = {
+    DisruptionReason.EMPTY: ConsolidationType.EMPTY,
+    DisruptionReason.DRIFTED: ConsolidationType.NONE,
+    DisruptionReason.UNDERUTILIZED: ConsolidationType.MULTI,
+}
+
+
 class DisruptionLoop:
     """Decides and begins commands. ``is_blind`` tells whether some watch is failing now: then nothing is judged."""
 
-    def __init__(self, world: World, hands: Hands, decide: Decide, is_blind: Callable[[], bool]) -> None:
+    def __init__(self, world: World, hands: Hands, options: DisruptionOptions, is_blind: Callable[[], bool]) -> None:
         self._world = world
         self._hands = hands
-        self._decide = decide
+        self._options = options
         self._is_blind = is_blind
         self._indexes = Indexes(world)
         self._queue = WorkQueue("disruption.queue", hands.undertakings.look, _WORKERS, None, world.metrics)
@@ -143,7 +126,7 @@ class DisruptionLoop:
         state = self._world.state
         indexes = await self._indexes.of_pools(tuple(pool for pool in state.pools() if self._world.manages(pool)))
         due = [waiting.command for waiting in self._waiting if waiting.due <= _now()]
-        inputs = (state.revision, tuple(id(index) for index in indexes.values()))
+        inputs = (state.revision, state.freeze, tuple(id(index) for index in indexes.values()))
         if not due and self._memory.covers(inputs):
             return False
         self._waiting = tuple(waiting for waiting in self._waiting if waiting.command not in due)
@@ -151,28 +134,37 @@ class DisruptionLoop:
         # From here to the decision nothing may wait: the snapshot would grow old.
         snapshot = foreseen(self._world.virtual.into(state.snapshot()), [item.command for item in self._waiting])
         self._memory.keep(inputs, self._until(snapshot))
-        found = await self._found(snapshot, indexes)
+        found = await self._found(snapshot, indexes, self._circumstances(snapshot, due))
         return False if self._is_blind() else await self._act(due, found)
 
     # -- deciding ---------------------------------------------------------------------------------------------------------
 
-    async def _found(self, snapshot: Snapshot, indexes: Mapping[str, TypeIndex]) -> Found:
+    async def _found(
+        self, snapshot: Snapshot, indexes: Mapping[str, TypeIndex], circumstances: Circumstances
+    ) -> Disruptions:
         started = time.perf_counter()
-        circumstances = self._circumstances(snapshot)
         if len(snapshot.nodes) < _MANY:
-            found = self._decide(snapshot, indexes, circumstances)
+            found = decide_disruption(snapshot, indexes, circumstances, self._options)
         else:
-            found = await asyncio.to_thread(self._decide, snapshot, indexes, circumstances)
-        metrics = self._world.metrics
-        metrics.voluntary_disruption_decision_evaluation_duration_seconds.labels(
-            reason="empty", consolidation_type="empty"
-        ).observe(time.perf_counter() - started)
-        metrics.voluntary_disruption_eligible_nodes.labels(reason="empty").set(found.eligible)
+            found = await asyncio.to_thread(decide_disruption, snapshot, indexes, circumstances, self._options)
+        self._count_found(found, time.perf_counter() - started)
         obstacles.say_blocked(self._world, found.blocked)
-        obstacles.say_closed(self._world, DisruptionReason.EMPTY, found.closed_pools)
+        for reason, pools in found.closed_pools.items():
+            obstacles.say_closed(self._world, reason, pools)
         return found
 
-    def _circumstances(self, snapshot: Snapshot) -> Circumstances:
+    def _count_found(self, found: Disruptions, seconds: float) -> None:
+        """DIS-411, DIS-414. All methods are one pass: its time is that of every reason that had candidates."""
+        metrics = self._world.metrics
+        for reason, kind in _KIND_OF.items():
+            eligible = found.eligible.get(reason, 0)
+            metrics.voluntary_disruption_eligible_nodes.labels(reason=reason.lower()).set(eligible)
+            if eligible:
+                metrics.voluntary_disruption_decision_evaluation_duration_seconds.labels(
+                    reason=reason.lower(), consolidation_type=kind.value
+                ).observe(seconds)
+
+    def _circumstances(self, snapshot: Snapshot, due: Iterable[Command]) -> Circumstances:
         """What matters beside the snapshot. It is asked in another thread, so times are taken here."""
         now, seconds = self._world.clock.now(), _now()
         state, regrets = self._world.state, self._hands.regrets
@@ -189,15 +181,26 @@ class DisruptionLoop:
             is_nominated=lambda key: key in expecting or state.is_nominated(key, now),
             executing=self._hands.undertakings.held.union(settled),
             is_barred=is_barred,
+            chosen=tuple(
+                frozenset(candidate.key for candidate in command.candidates)
+                for command in due
+                if command.reason is DisruptionReason.UNDERUTILIZED
+            ),
         )
 
     def _until(self, snapshot: Snapshot) -> float:
         """When the same snapshot would be judged differently because time has passed, on the event loop's clock."""
         now, seconds = self._world.clock.now(), _now()
-        moments = [self._world.state.next_nomination_end(now), *_protection_ends(snapshot, now)]
-        ends = [seconds + (moment - now).total_seconds() for moment in moments if moment is not None]
+        nominated = self._world.state.next_nomination_end(now)
+        moments = [*changes_by_time(snapshot, now, MEMORY_SECONDS), *(() if nominated is None else (nominated,))]
+        ends: list[float] = [
+            seconds + MEMORY_SECONDS,
+            *(seconds + (moment - now).total_seconds() for moment in moments),
+        ]
         regret = self._hands.regrets.next_end()
-        return min([seconds + MEMORY_SECONDS, *ends, *([] if regret is None else [regret])])
+        if regret is not None:
+            ends.append(regret)
+        return min(ends)
 
     async def carry_out(self, commands: Iterable[Command]) -> bool:
         """Begin commands, all at once; whether any could be begun. From then on they are looked after until they end."""
@@ -208,7 +211,7 @@ class DisruptionLoop:
 
     # -- acting -----------------------------------------------------------------------------------------------------------
 
-    async def _act(self, due: Iterable[Command], found: Found) -> bool:
+    async def _act(self, due: Iterable[Command], found: Disruptions) -> bool:
         """Begin what stood its second look and what needs none; the rest waits. Whether anything was begun."""
         chosen = list(self._confirmed(due, found))
         taken = {candidate.key for command in chosen for candidate in command.candidates}
@@ -220,10 +223,23 @@ class DisruptionLoop:
                 chosen.append(command)
             else:
                 self._waiting += (_Waiting(command, at),)
-                obstacles.say_considered(self._world, command)
+                self._tell_of(command)
         return await self.carry_out(self._still_fit(chosen))
 
-    def _confirmed(self, due: Iterable[Command], found: Found) -> Iterable[Command]:
+    def _tell_of(self, command: Command) -> None:
+        """A consolidation was chosen, and waits (DIS-260 to DIS-264, DIS-395)."""
+        obstacles.say_considered(self._world, command)
+        metrics = self._world.metrics
+        for score in command.scores:
+            pool = self._world.state.pool(score.pool)
+            policy = pool.spec.disruption.consolidation_policy if pool is not None else ""
+            described = {"decision": "approved", "nodepool": score.pool, "policy": policy}
+            metrics.consolidation_moves_total.labels(**described).inc()
+            if score.strict:
+                metrics.consolidation_score.labels(**described).observe(score.score)
+            _log.debug("consolidation score", **_scored(command, score))
+
+    def _confirmed(self, due: Iterable[Command], found: Disruptions) -> Iterable[Command]:
         blocked = {item.view.key for item in found.blocked}
         for command in due:
             verdict = confirmed(command, found.commands, blocked)
@@ -251,8 +267,10 @@ class DisruptionLoop:
 
     def _still_fit(self, commands: Iterable[Command]) -> list[Command]:
         """The commands whose machines are what the decision saw, which may have taken a while; budgets are asked once more."""
-        views = {view.key: view for view in self._world.state.views()}
-        allowances = Allowances(self._world.state.pools(), views.values())
+        state = self._world.state
+        views = {view.key: view for view in state.views()}
+        seen = Snapshot(nodes=tuple(views.values()), pools=state.pools(), freeze=state.freeze)
+        allowances = Allowances(seen, self._world.clock.now())
         return [fit for command in commands if (fit := self._fit(command, views, allowances)) is not None]
 
     def _fit(self, command: Command, views: Mapping[str, NodeView], allowances: Allowances) -> Command | None:
@@ -294,14 +312,23 @@ def _has_pods(view: NodeView) -> bool:
     return any(pods.needs_a_place(pod) for pod in view.pods)
 
 
-def _protection_ends(snapshot: Snapshot, now: datetime) -> Iterable[datetime]:
-    """When pods' protections for a time end (DIS-091)."""
-    for view in snapshot.nodes:
-        for pod in view.pods:
-            if labels.DO_NOT_DISRUPT in pod.metadata.annotations:
-                found = pods.protection(pod, now)
-                if found is not None and found.active and found.until is not None:
-                    yield found.until
+def _scored(command: Command, score: Score) -> dict[str, object]:
+    """What the log says of a move's worth to a pool (DIS-258)."""
+    return {
+        "nodepool": score.pool,
+        "score": score.score,
+        "savings_fraction": score.saving_fraction,
+        "disruption_fraction": score.disruption_fraction,
+        "savings": score.saving_per_hour,
+        "disruption_cost": score.disruption_cost,
+        "nodepool_total_cost": score.pool_price_per_hour,
+        "nodepool_total_disruption_cost": score.pool_disruption_cost,
+        "threshold": score.threshold,
+        "k": 1 / score.threshold if score.threshold else 0.0,
+        "approved": score.approved,
+        "decision": command.decision.value,
+        "candidates": len(command.candidates),
+    }
 
 
 def _now() -> float:

@@ -60,7 +60,7 @@ from karpenter.cluster.snapshot import Snapshot, pod_key
 from karpenter.control import scaling
 from karpenter.control.batcher import Batcher, Window
 from karpenter.control.buffers import Buffers
-from karpenter.control.disruption import DisruptionLoop, Hands, decide_empty
+from karpenter.control.disruption import DisruptionLoop, Hands
 from karpenter.control.observability import Conditioned, Observatory, Part, details, essentials
 from karpenter.control.overlays import Overlays
 from karpenter.control.provisioner import Provisioner
@@ -70,6 +70,7 @@ from karpenter.control.static import StaticPools
 from karpenter.control.volume_events import VolumeEvents
 from karpenter.control.workload_events import WorkloadEvents
 from karpenter.decide.buffers import without_virtual
+from karpenter.decide.disrupt.decision import DisruptionOptions
 from karpenter.decide.plan import Plan
 from karpenter.decide.provision import Options
 from karpenter.kube.decoding import metadata
@@ -196,7 +197,8 @@ class Manager:
         self.provisioner = Provisioner(self.world, self._batcher, executor, options, self._decided)
         self.journal = Journal()
         hands = self._hands(ceiling, settings)
-        self.disruption = DisruptionLoop(self.world, hands, decide_empty, lambda: bool(self.faults()))
+        disruption = DisruptionOptions(options, Gate.SPOT_TO_SPOT_CONSOLIDATION in settings.gates)
+        self.disruption = DisruptionLoop(self.world, hands, disruption, lambda: bool(self.faults()))
         self._watched_claims = self._informer(NODE_CLAIM, self._on_claim)
         self._overlays = self._watch_overlays(overlaid) if overlaid is not None else None
         self._buffers = self._watch_buffers() if Gate.CAPACITY_BUFFER in settings.gates else None

@@ -55,6 +55,7 @@ CONSOLIDATION_SEARCHES = ("multi", "single")
 
 _DISRUPTED = ("reason", "nodepool", "capacity_type", "consolidation_policy", "termination_mode")
 _DECIDED = ("decision", "reason", "consolidation_type")
+_SCORED = ("decision", "nodepool", "policy")
 _CALLED = ("controller", "method", "provider")
 _QUEUE = ("name", "controller")
 #: Architectures under the names the reference's platform has for them.
@@ -206,6 +207,15 @@ class Metrics:
             "voluntary_disruption_failed_validations_total",
             "Candidates that did not stand the second look before acting.",
             ("consolidation_type",),
+        )
+        self.consolidation_score = self._histogram(
+            "consolidation_score",
+            "What a consolidation saves by what it disrupts, each as a share of the NodePool's.",
+            _SCORED,
+            (0.1, 0.25, 0.33, 0.5, 1.0, 2.0, 5.0, 10.0),
+        )
+        self.consolidation_moves_total = self._counter(
+            "consolidation_moves_total", "Consolidations that were weighed, per NodePool.", _SCORED
         )
         self.voluntary_disruption_queue_failures_total = self._counter(
             "voluntary_disruption_queue_failures_total", "Disruptions that failed while being carried out.", _DECIDED

@@ -220,14 +220,13 @@ def test_what_has_no_effect_is_said_with_its_consequence() -> None:
     environment = {
         "KARPENTER_SERVICE": "webhook",
         "IGNORE_DRA_REQUESTS": "false",
-        "FEATURE_GATES": "SpotToSpotConsolidation=true,NodeRepiar=true",
+        "FEATURE_GATES": "NodeRepair=true,NodeRepiar=true",
         "KUBERNETES_MIN_VERSION": "1.19.0-0",
     }
     said = without_effect(resolve({}, environment), environment)
     assert [line.partition(":")[0] for line in said] == [
         "--karpenter-service",
         "--ignore-dra-requests",
-        "feature gate SpotToSpotConsolidation",
         "feature gate NodeRepiar",
         "KUBERNETES_MIN_VERSION",
     ]

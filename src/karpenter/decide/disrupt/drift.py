@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.catalog.index import TypeIndex
-from karpenter.catalog.types import Offering
+from karpenter.catalog.types import InstanceType, Offering
 from karpenter.cluster.nodes import NodeView
 from karpenter.cluster.snapshot import Snapshot
 from karpenter.decide import static
@@ -22,7 +22,7 @@ from karpenter.decide.plan import PlannedClaim
 from karpenter.decide.provision.finalise import KEPT_TYPES, static_claim
 from karpenter.decide.provision.templates import requirements_of
 from karpenter.model import labels
-from karpenter.model.conditions import find, is_true
+from karpenter.model.conditions import find
 from karpenter.model.requirements import from_labels, from_wire
 
 NODE_POOL = "NodePoolDrifted"
@@ -30,28 +30,15 @@ REQUIREMENTS = "RequirementsDrifted"
 INSTANCE_TYPE = "InstanceTypeNotFound"
 
 #: Claims younger than that are not asked whether their type is still sold (DIS-345): lists may lag behind launches.
-_SETTLED_AGE = timedelta(hours=1)
+SETTLED_AGE = timedelta(hours=1)
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def drift_reason(
-    claim: NodeClaim, pool: NodePool, index: TypeIndex | None, now: datetime, of_provider: str = ""
-) -> str:
-    """Why a claim is not what its pool asks for, empty where it is (DIS-341 to DIS-345).
-
-    ``index``: the prepared types of the pool, None where they are not known now. ``of_provider``: what the cloud itself says, which
-    counts last.
-    """
-    if not is_true(claim.status.conditions, "Launched"):
-        return ""
+def drift_reason(claim: NodeClaim, pool: NodePool) -> str:
+    """Why a claim is not what its pool asks for, empty where it is (DIS-343, DIS-344). What the cloud says comes after that."""
     if _differs_from_template(claim, pool):
         return NODE_POOL
-    if not meets_requirements(claim, pool):
-        return REQUIREMENTS
-    created = claim.metadata.creation_timestamp
-    if index is not None and created is not None and now - created > _SETTLED_AGE and not is_sold(claim, index):
-        return INSTANCE_TYPE
-    return of_provider
+    return "" if meets_requirements(claim, pool) else REQUIREMENTS
 
 
 def _differs_from_template(claim: NodeClaim, pool: NodePool) -> bool:
@@ -67,7 +54,7 @@ def _differs_from_template(claim: NodeClaim, pool: NodePool) -> bool:
 
 def meets_requirements(claim: NodeClaim, pool: NodePool) -> bool:
     """Whether the claim's labels satisfy every requirement of the pool (DIS-344)."""
-    own = claim.metadata.labels
+    own = {labels.normalise(key): value for key, value in claim.metadata.labels.items()}
     for key, asked in from_wire(pool.spec.template.spec.requirements).items():
         value = own.get(key)
         if not (asked.accepts_absent if value is None else asked.allows(value)):
@@ -75,11 +62,11 @@ def meets_requirements(claim: NodeClaim, pool: NodePool) -> bool:
     return True
 
 
-def is_sold(claim: NodeClaim, index: TypeIndex) -> bool:
-    """Whether the pool still lists the claim's type the way it was bought, available or not (DIS-345)."""
+def is_sold(claim: NodeClaim, types: Iterable[InstanceType]) -> bool:
+    """Whether the claim's type is among those a pool lists, the way it was bought, available or not (DIS-345)."""
     own = claim.metadata.labels
-    at = index.position.get(own.get(labels.INSTANCE_TYPE, ""))
-    return at is not None and any(_was_bought(offering, own) for offering in index.types[at].offerings)
+    kind = own.get(labels.INSTANCE_TYPE, "")
+    return any(_was_bought(offering, own) for item in types if item.name == kind for offering in item.offerings)
 
 
 def _was_bought(offering: Offering, own: Mapping[str, str]) -> bool:

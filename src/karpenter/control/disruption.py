@@ -100,6 +100,11 @@ class DisruptionLoop:
         self._waiting: tuple[_Waiting, ...] = ()
         self._memory = _Memory()
 
+    @property
+    def waiting(self) -> tuple[Command, ...]:
+        """Commands that wait for their second look."""
+        return tuple(waiting.command for waiting in self._waiting)
+
     def loops(self) -> dict[str, Callable[[], Awaitable[None]]]:
         """What has to run."""
         return {"disruption": self.run, self._queue.name: self._queue.run}

@@ -121,7 +121,7 @@ class DisruptionLoop:
     def _pause_seconds(self) -> float:
         """Until the next pass: shorter where a command is due for its second look."""
         now = _now()
-        return min((max(0.0, waiting.due - now) for waiting in self._waiting), default=POLL_SECONDS)
+        return min([POLL_SECONDS, *(max(0.0, waiting.due - now) for waiting in self._waiting)])
 
     async def pass_once(self) -> bool:
         """One pass; whether it began a command. Nothing is judged while a watch brings no news: the picture may be old."""

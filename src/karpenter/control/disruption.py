@@ -40,6 +40,8 @@ VALIDATION_SECONDS = 15.0
 MEMORY_SECONDS = 300.0
 #: Decisions about so many machines take long enough that other work must go on beside them, in a thread.
 _MANY = 200
+#: What is due this soon is due now: a wait may end a rounding error early.
+_SLACK_SECONDS = 0.001
 #: How many commands are looked at at the same time.
 _WORKERS = 100
 _EMPTY_GONE = "abandoning empty node consolidation attempt due to pod churn, command is no longer valid"
@@ -130,7 +132,7 @@ class DisruptionLoop:
             return False
         state = self._world.state
         indexes = await self._indexes.of_pools(tuple(pool for pool in state.pools() if self._world.manages(pool)))
-        due = [waiting.command for waiting in self._waiting if waiting.due <= _now()]
+        due = [waiting.command for waiting in self._waiting if waiting.due <= _now() + _SLACK_SECONDS]
         inputs = (state.revision, state.freeze, tuple(id(index) for index in indexes.values()))
         if not due and self._memory.covers(inputs):
             return False

@@ -19,7 +19,7 @@ def changes_by_time(snapshot: Snapshot, now: datetime, within_seconds: float) ->
     end = now + timedelta(seconds=within_seconds)
     youth: dict[str, timedelta] = {}
     for pool in snapshot.pools:
-        yield from rules_of(pool, snapshot.freeze).edges(Span(now, end))
+        yield from (edge for edge in rules_of(pool, snapshot.freeze).edges(Span(now, end)) if edge > now)
         youth[pool.metadata.name] = calm.of_pool(pool).minimum_node_age
     for view in snapshot.nodes:
         created = view.claim.metadata.creation_timestamp if view.claim is not None else None

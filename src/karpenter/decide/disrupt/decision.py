@@ -7,10 +7,11 @@ shared. So drift and emptiness never wait for a search (Beyond of DIS-053), and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from karpenter.catalog.index import TypeIndex
 from karpenter.cluster.snapshot import Snapshot
+from karpenter.decide.disrupt.aftermath import aftermath
 from karpenter.decide.disrupt.allowances import Allowances
 from karpenter.decide.disrupt.balanced import Scales
 from karpenter.decide.disrupt.calm import RollOuts, youth
@@ -24,6 +25,8 @@ from karpenter.decide.disrupt.simulation import World
 from karpenter.decide.provision import Options
 from karpenter.model import pods
 
+#: So often moves are looked for anew because others would follow them.
+_LOOKAHEADS = 4
 _EMPTY, _DRIFTED, _UNDERUTILIZED = DisruptionReason.EMPTY, DisruptionReason.DRIFTED, DisruptionReason.UNDERUTILIZED
 
 
@@ -153,17 +156,70 @@ class _Pass:
         return found
 
     def _move(self, moving: list[Candidate], movable: list[Candidate], gone: set[str]) -> None:
-        world = World(self._snapshot, self._indexes, self._circumstances, self._options.provisioning, self._judge)
-        world.leave_out(gone)
+        """Drift, then consolidation of what is left."""
+        world = self._world(gone)
         commands, blocked = replaced(moving, world, self._allowances)
         self._commands += commands
         self._blocked += blocked
-        taken = gone.union(c.key for command in self._commands for c in command.candidates)
+        taken = self._taken()
         hosting = {placed.key for command in commands for placed in command.placed}
+        left = [c for c in movable if c.key not in taken and c.key not in hosting]
+        if left:
+            found = self._consolidated(left, world)
+            self._commands += found.commands
+            views = {candidate.key: candidate.view for candidate in left}
+            self._blocked += [Blocked(views[key], why, lasting=True) for key, why in sorted(found.refused.items())]
+
+    def _taken(self) -> set[str]:
+        return {candidate.key for command in self._commands for candidate in command.candidates}
+
+    def _world(self, gone: Iterable[str]) -> World:
+        world = World(self._snapshot, self._indexes, self._circumstances, self._options.provisioning, self._judge)
+        world.leave_out(gone)
+        return world
+
+    def _consolidated(self, candidates: list[Candidate], world: World) -> Replan:
+        """All moves, looking ahead: what would be moved again once they are done is moved in one go instead (anti-churn)."""
+        before = self._allowances.copy()
+        chosen = self._circumstances.chosen
+        found = self._replanned(candidates, world, before.copy(), chosen)
+        for _ in range(_LOOKAHEADS):
+            later = () if found.is_bound or not found.commands else self._next_moves(found.commands)
+            sets = [_together(command, found.commands) for command in later]
+            if not sets:
+                break
+            chosen = (*chosen, *sets)
+            again = self._world(self._taken())
+            for command in self._commands:
+                again.settle(command.candidates, command.placed)
+            found = self._replanned(candidates, again, before.copy(), chosen)
+        return found
+
+    def _replanned(
+        self, candidates: list[Candidate], world: World, allowances: Allowances, chosen: Iterable[frozenset[str]]
+    ) -> Replan:
         world.shelter()
         moves = Moves(world, Scales(self._snapshot, self._judge.prices), Settings(self._options.spot_to_spot))
-        left = [c for c in movable if c.key not in taken and c.key not in hosting]
-        replan = Replan(left, moves, self._allowances)
-        self._commands += replan.run(self._circumstances.chosen)
-        views = {candidate.key: candidate.view for candidate in left}
-        self._blocked += [Blocked(views[key], why, lasting=True) for key, why in sorted(replan.refused.items())]
+        replan = Replan(candidates, moves, allowances)
+        replan.run(chosen)
+        return replan
+
+    def _next_moves(self, commands: Iterable[Command]) -> tuple[Command, ...]:
+        """What would be moved for money once these are done."""
+        done = (*self._commands, *commands)
+        snapshot = aftermath(self._snapshot, done, self._indexes)
+        later = _Pass(snapshot, self._indexes, replace(self._circumstances, chosen=()), self._options)
+        movable = later._movable()
+        return later._replanned(movable, later._world(()), later._allowances, ()).commands if movable else ()
+
+
+def _together(later: Command, earlier: Iterable[Command]) -> frozenset[str]:
+    """The machines of a move with those whose pods an earlier move has brought there."""
+    keys = {candidate.key for candidate in later.candidates}
+    found = set(keys)
+    for command in earlier:
+        bought = {planned.name for planned in command.replacements}
+        if keys & (bought | {placed.key for placed in command.placed}):
+            found |= {candidate.key for candidate in command.candidates}
+            found -= bought
+    return frozenset(found)

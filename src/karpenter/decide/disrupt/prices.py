@@ -150,18 +150,11 @@ def _dearest(claim: Claim) -> dict[int, float]:
 # -- the same type once more ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Reused(Refusal):
-    """Machines (by key) that would only be bought once more: to keep them costs the same and moves less (DIS-210)."""
-
-    keys: frozenset[str]
-
-
-def unlike(candidates: Sequence[Candidate], found: Bargain) -> Bargain | Reused:
+def unlike(candidates: Sequence[Candidate], found: Bargain) -> Bargain | frozenset[str]:
     """The bargain without types that some of the machines have already, unless they are cheaper now (DIS-210 to DIS-213).
 
     A new machine may only be one that is cheaper than the cheapest of the candidates it could be like. Where that leaves nothing,
-    one such candidate per new machine is named, the dearest to disrupt first.
+    one such candidate per new machine is named (by key), the dearest to disrupt first: to keep those costs the same and moves less.
     """
     kept: list[Claim] = []
     again: set[str] = set()
@@ -175,7 +168,7 @@ def unlike(candidates: Sequence[Candidate], found: Bargain) -> Bargain | Reused:
         if nearest is not None:
             again.add(nearest.key)
     if again:
-        return Reused("Can't replace with a cheaper node, the same node would be bought again", frozenset(again))
+        return frozenset(again)
     return replace(found, claims=tuple(kept))
 
 

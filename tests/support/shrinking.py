@@ -96,4 +96,3 @@ def _is_of(item: Wire, gone: set[str], command: Command) -> bool:
     return (isinstance(item, Node) and item.metadata.name in gone) or (
         isinstance(item, NodeClaim) and item.metadata.name in claims
     )
-

@@ -6,7 +6,8 @@ shared. So drift and emptiness never wait for a search (Beyond of DIS-053), and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from karpenter.catalog.index import TypeIndex
@@ -17,6 +18,7 @@ from karpenter.decide.disrupt.balanced import Scales
 from karpenter.decide.disrupt.calm import RollOuts, youth
 from karpenter.decide.disrupt.candidates import Blocked, Circumstances, Judge, is_consolidatable
 from karpenter.decide.disrupt.command import Candidate, Command, ConsolidationType, DisruptionReason
+from karpenter.decide.disrupt.composed import composed
 from karpenter.decide.disrupt.drift import drifted, replaced, replaced_in_place
 from karpenter.decide.disrupt.emptiness import empty_candidates, within_budgets
 from karpenter.decide.disrupt.moves import Moves, Settings
@@ -25,8 +27,8 @@ from karpenter.decide.disrupt.simulation import World
 from karpenter.decide.provision import Options
 from karpenter.model import pods
 
-#: So often moves are looked for anew because others would follow them.
-_LOOKAHEADS = 4
+#: So many steps are gone through on paper; each saves money, so there is an end, and it is near.
+_STEPS = 16
 _EMPTY, _DRIFTED, _UNDERUTILIZED = DisruptionReason.EMPTY, DisruptionReason.DRIFTED, DisruptionReason.UNDERUTILIZED
 
 
@@ -165,10 +167,7 @@ class _Pass:
         hosting = {placed.key for command in commands for placed in command.placed}
         left = [c for c in movable if c.key not in taken and c.key not in hosting]
         if left:
-            found = self._consolidated(left, world)
-            self._commands += found.commands
-            views = {candidate.key: candidate.view for candidate in left}
-            self._blocked += [Blocked(views[key], why, lasting=True) for key, why in sorted(found.refused.items())]
+            self._consolidate(left, world)
 
     def _taken(self) -> set[str]:
         return {candidate.key for command in self._commands for candidate in command.candidates}
@@ -178,22 +177,46 @@ class _Pass:
         world.leave_out(gone)
         return world
 
-    def _consolidated(self, candidates: list[Candidate], world: World) -> Replan:
-        """All moves, looking ahead: what would be moved again once they are done is moved in one go instead (anti-churn)."""
-        before = self._allowances.copy()
-        chosen = self._circumstances.chosen
-        found = self._replanned(candidates, world, before.copy(), chosen)
-        for _ in range(_LOOKAHEADS):
-            later = () if found.is_bound or not found.commands else self._next_moves(found.commands)
-            sets = [_together(command, found.commands) for command in later]
-            if not sets:
+    def _consolidate(self, candidates: list[Candidate], world: World) -> None:
+        found = self._replanned(candidates, world, self._allowances.copy(), self._circumstances.chosen)
+        views = {candidate.key: candidate.view for candidate in candidates}
+        self._blocked += [Blocked(views[key], why, lasting=True) for key, why in sorted(found.refused.items())]
+        commands = found.commands if found.is_bound else self._to_the_end(candidates, found.commands)
+        self._commands += commands
+        for candidate in (candidate for command in commands for candidate in command.candidates):
+            self._allowances.take(candidate.pool)
+
+    def _to_the_end(self, candidates: Sequence[Candidate], first: tuple[Command, ...]) -> tuple[Command, ...]:
+        """The moves, and what would follow once they are done, as one way (anti-churn)."""
+        if any(command.placed or command.replacements for command in self._commands):
+            return first  # drift moves pods as well; what comes of both is seen in the next pass
+        best = first
+        known = {candidate.key for candidate in candidates} | self._taken()
+        bought = [planned for command in first for planned in command.replacements]
+        snapshot, step = self._snapshot, (*self._commands, *first)
+        for _ in range(_STEPS if first else 0):
+            snapshot = aftermath(snapshot, step, self._indexes)
+            later = _Pass(snapshot, self._indexes, replace(self._circumstances, chosen=()), self._options)
+            step = later._moves_alone()
+            if not step:
                 break
-            chosen = (*chosen, *sets)
-            again = self._world(self._taken())
-            for command in self._commands:
-                again.settle(command.candidates, command.placed)
-            found = self._replanned(candidates, again, before.copy(), chosen)
-        return found
+            bought += [planned for command in step for planned in command.replacements]
+            end = aftermath(snapshot, step, self._indexes)
+            found = composed(candidates, end, bought, Scales(self._snapshot, self._judge.prices))
+            vanished = {view.key for view in self._snapshot.nodes} - {view.key for view in end.nodes}
+            if found is None or not vanished <= known or not self._is_within_budgets(found):
+                break
+            best = found
+        return best
+
+    def _moves_alone(self) -> tuple[Command, ...]:
+        """What would be moved for money, whatever else there is to do."""
+        movable = self._movable()
+        return self._replanned(movable, self._world(()), self._allowances, ()).commands if movable else ()
+
+    def _is_within_budgets(self, commands: Iterable[Command]) -> bool:
+        taken = Counter(candidate.pool for command in commands for candidate in command.candidates)
+        return all(number <= self._allowances.left(pool, _UNDERUTILIZED) for pool, number in taken.items())
 
     def _replanned(
         self, candidates: list[Candidate], world: World, allowances: Allowances, chosen: Iterable[frozenset[str]]
@@ -203,23 +226,3 @@ class _Pass:
         replan = Replan(candidates, moves, allowances)
         replan.run(chosen)
         return replan
-
-    def _next_moves(self, commands: Iterable[Command]) -> tuple[Command, ...]:
-        """What would be moved for money once these are done."""
-        done = (*self._commands, *commands)
-        snapshot = aftermath(self._snapshot, done, self._indexes)
-        later = _Pass(snapshot, self._indexes, replace(self._circumstances, chosen=()), self._options)
-        movable = later._movable()
-        return later._replanned(movable, later._world(()), later._allowances, ()).commands if movable else ()
-
-
-def _together(later: Command, earlier: Iterable[Command]) -> frozenset[str]:
-    """The machines of a move with those whose pods an earlier move has brought there."""
-    keys = {candidate.key for candidate in later.candidates}
-    found = set(keys)
-    for command in earlier:
-        bought = {planned.name for planned in command.replacements}
-        if keys & (bought | {placed.key for placed in command.placed}):
-            found |= {candidate.key for candidate in command.candidates}
-            found -= bought
-    return frozenset(found)

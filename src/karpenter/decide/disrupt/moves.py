@@ -51,9 +51,10 @@ class Moves:
     def replace(self, candidates: Sequence[Candidate]) -> Command | Refusal:
         """The machines go; what of their pods finds no room gets new machines that are cheaper (DIS-175 to DIS-182)."""
         price = sum(candidate.price_per_hour or 0.0 for candidate in candidates)
-        found = self.world.moved(candidates, price)
+        needed = self.scales.least_saving(candidates)
+        found = self.world.moved(candidates, price - needed)
         if found is None:
-            return Refusal("Can't replace with a cheaper node")
+            return Refusal(_TOO_LITTLE if needed else "Can't replace with a cheaper node")
         if isinstance(found, Impossible):
             return Refusal(found.why)
         if not found.bought:

@@ -130,9 +130,7 @@ def _is_spot(claim: Claim) -> bool:
 
 def _narrowed(claim: Claim, to: Requirements) -> Claim:
     requirements = claim.requirements.intersect(to)
-    return replace(
-        claim, requirements=requirements, types=claim.types & claim.template.index.buyable(requirements)
-    )
+    return replace(claim, requirements=requirements, types=claim.types & claim.template.index.buyable(requirements))
 
 
 def _sold(claim: Claim, kind: Requirements) -> TypeSet:

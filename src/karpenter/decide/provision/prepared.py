@@ -35,6 +35,9 @@ from karpenter.decide.provision.topology import Domains
 from karpenter.decide.reasons import Category, Reason
 from karpenter.model import resources as res
 
+#: Ways CPU is weighed against memory in bounds, beside each by itself; and how many bytes of memory weigh like a core.
+_WEIGHINGS = 12
+_MEMORY_PER_CPU = 4.0 * 2**30
 #: In which order machines are offered to pods: initialised ones first whatever it says.
 Order = Callable[[NodeView], object]
 
@@ -178,20 +181,31 @@ class _Moving(Deciding):
         return self._priced(res.add(*known))
 
     def _priced(self, total: Mapping[str, int]) -> float:
-        return max((amount * self._rates.get(name, 0.0) for name, amount in total.items()), default=0.0)
+        return max((_amount(total, weights) * rate for weights, rate in self._rates), default=0.0)
 
     @cached_property
-    def _rates(self) -> Mapping[str, float]:
-        """USD per hour for a thousandth of each resource where it is cheapest, as if a machine were bought for it alone."""
-        found: dict[str, float] = {}
+    def _rates(self) -> tuple[tuple[Mapping[str, float], float], ...]:
+        """Ways to weigh resources against each other, each with USD per hour for a unit where it is cheapest.
+
+        However pods are packed, their machines cost at least what their requests weigh at that price: every way is a bound.
+        """
+        names = {name for template in self._templates for kind in template.index.types for name in kind.allocatable}
+        ways: list[Mapping[str, float]] = [{name: 1.0} for name in sorted(names)]
+        ways += [
+            {res.CPU: part / _WEIGHINGS, res.MEMORY: (1 - part / _WEIGHINGS) / _MEMORY_PER_CPU}
+            for part in range(1, _WEIGHINGS)
+        ]
+        return tuple((weights, rate) for weights in ways if (rate := self._cheapest(weights)) < inf)
+
+    def _cheapest(self, weights: Mapping[str, float]) -> float:
+        rates: list[float] = []
         for template in self._templates:
             prices = template.index.prices(template.requirements)
             for position in members(template.types & prices.buyable):
-                price = prices.offering[position].price_per_hour
-                for name, amount in template.index.types[position].allocatable.items():
-                    if amount > 0:
-                        found[name] = min(price / amount, found.get(name, inf))
-        return found
+                weight = _amount(template.index.types[position].allocatable, weights)
+                if weight > 0:
+                    rates.append(prices.offering[position].price_per_hour / weight)
+        return min(rates, default=inf)
 
     def _relocated(
         self, part: _Part, bought: tuple[Claim, ...], demands: tuple[Demand, ...], stranded: Iterable[UnplacedPod]
@@ -210,7 +224,9 @@ class _Moving(Deciding):
         self._unplaced = []
         groups = self._default_spread.into(self._groups(leaving))
         served = self._served(groups, eligible.objections_to_moving, eligible.volume_faults_of_moving)
-        return self._kins(served, _Standpoint(self._ground, [(item.pod_class, item.face, item.pods) for item in served]))
+        return self._kins(
+            served, _Standpoint(self._ground, [(item.pod_class, item.face, item.pods) for item in served])
+        )
 
     def _groups(self, leaving: Iterable[Pod]) -> Iterator[PodGroup]:
         groups: defaultdict[tuple[PodClass, Face], list[Pod]] = defaultdict(list)
@@ -356,6 +372,10 @@ class _Ground(Scene):
             _add(self._repelling[term][0], node, number)
             if term in self._owned:
                 _add(self._owned[term], self.domain(term, node), number)
+
+
+def _amount(resources: Mapping[str, int], weights: Mapping[str, float]) -> float:
+    return sum(resources.get(name, 0) * weight for name, weight in weights.items())
 
 
 def _sum(found: Iterable[Counts]) -> dict[str, int]:

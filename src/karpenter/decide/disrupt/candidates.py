@@ -1,8 +1,8 @@
 """Which machines may go at all, and what keeps the others: the checks of DIS §4, the same for every method.
 
-A `Judge` looks at a machine in two steps. `candidate` asks what holds for every method, in a fixed order whose first failing check
-counts; the filters of the methods (`for_emptiness`, `for_consolidation`, `for_drift`) come after that. Only drift may choose a
-machine whose pods object, and only where its claim says how long a drain may take (DIS-082).
+A `Judge` looks at a machine in two steps. `candidate` asks what holds for every method, in a fixed order whose first failing
+check counts; the filters of the methods (`for_emptiness`, `for_consolidation`, `for_drift`) come after that. Only drift may
+choose a machine whose pods object, and only where its claim says how long a drain may take (DIS-082).
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def _nothing(_reason: DisruptionReason, _key: str) -> bool:
 class Circumstances:
     """What matters beside the snapshot; machines are named by the keys of their views.
 
-    ``is_nominated``: pods are expected there. ``executing``: machines of commands under way. ``is_barred``: going for this reason
-    has failed before and is not tried again yet. ``chosen``: sets of machines that an earlier pass has chosen to consolidate; they are
-    looked at first, so that what was chosen is not lost to another choice as good.
+    ``is_nominated``: pods are expected there. ``executing``: machines of commands under way. ``is_barred``: going for this
+    reason has failed before and is not tried again yet. ``chosen``: sets of machines that an earlier pass has chosen to
+    consolidate; they are looked at first, so that what was chosen is not lost to another choice as good.
     """
 
     now: datetime

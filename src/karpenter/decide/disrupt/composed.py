@@ -1,9 +1,9 @@
 """Many steps made one: moves that follow each other, as what they come to.
 
-A pass may find that after its moves others would follow: a machine that took in pods could go itself then. Carried out one after
-the other some pods would be moved twice. So the steps are gone through on paper until none is left to take, and what is decided
-is the way from the cluster as it is to where that ends: which machines go, what is bought, where each pod is in the end. Each step
-is legal and saves money, hence so does the whole. What ends up together in new machines is one command.
+A pass may find that after its moves others would follow: a machine that took in pods could go itself then. Carried out one
+after the other some pods would be moved twice. So the steps are gone through on paper until none is left to take, and what is
+decided is the way from the cluster as it is to where that ends: which machines go, what is bought, where each pod is in the
+end. Each step is legal and saves money, hence so does the whole. What ends up together in new machines is one command.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def composed(
 ) -> tuple[Command, ...] | None:
     """The commands that lead to ``end``: the snapshot when all steps are done. ``bought``: all machines any step has bought.
 
-    ``candidates`` are those that may go, as they are now. None where the way cannot be told: where minValues want several kinds of a
-    machine that the steps took for one kind and filled up.
+    ``candidates`` are those that may go, as they are now. None where the way cannot be told: where minValues want several
+    kinds of a machine that the steps took for one kind and filled up.
     """
     after = {view.key: view for view in end.nodes}
     gone = [candidate for candidate in candidates if candidate.key not in after]

@@ -1,7 +1,8 @@
 """The disruption decision: from a snapshot to commands that do not hinder each other (DIS §3, §9).
 
-All methods look at one snapshot in the order of DIS-055, and what one of them decides is settled for those after it; budgets are
-shared. So drift and emptiness never wait for a search (Beyond of DIS-053), and every command of a pass can be carried out at once.
+All methods look at one snapshot in the order of DIS-055, and what one of them decides is settled for those after it; budgets
+are shared. So drift and emptiness never wait for a search (Beyond of DIS-053), and every command of a pass can be carried out
+at once.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _EMPTY, _DRIFTED, _UNDERUTILIZED = DisruptionReason.EMPTY, DisruptionReason.DRIF
 class DisruptionOptions:
     """Settings a decision depends on: those of provisioning, and the gate SpotToSpotConsolidation (DIS-200)."""
 
-    provisioning: Options = Options()
+    provisioning: Options = field(default_factory=Options)
     spot_to_spot: bool = False
 
 

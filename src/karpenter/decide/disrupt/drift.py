@@ -39,8 +39,8 @@ def drift_reason(
 ) -> str:
     """Why a claim is not what its pool asks for, empty where it is (DIS-341 to DIS-345).
 
-    ``index``: the prepared types of the pool, None where they are not known now. ``of_provider``: what the cloud itself says, which
-    counts last.
+    ``index``: the prepared types of the pool, None where they are not known now. ``of_provider``: what the cloud itself says,
+    which counts last.
     """
     if not is_true(claim.status.conditions, "Launched"):
         return ""

@@ -7,8 +7,8 @@ keep within budgets together; nothing is left unseen for want of time, and no po
 1. *Delete.* Machines in the order of what they save per disruption. A machine that takes in pods of others stays this time, so no
    pod is moved twice.
 2. *Plan anew.* Of what is left, the machines that cost most beyond what their pods need go into one set, as many as budgets
-   allow, then half as many, and so on; the set that saves most wins. Machines that would be bought once more as they are stay
-   out of the set (DIS-210): to keep them costs the same and moves nobody. Again, until no set saves anything.
+   allow, then half as many, and so on; the set that saves most wins. Machines that would only be bought once more as they are
+   leave the set again (DIS-210): to keep them costs the same and moves nobody. Until no set saves anything.
 3. *One by one.* What no set helped may still be replaced by itself.
 """
 

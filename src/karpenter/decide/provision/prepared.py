@@ -42,6 +42,13 @@ _MEMORY_PER_CPU = 4.0 * 2**30
 Order = Callable[[NodeView], object]
 
 
+_USUAL = Options()
+
+
+def _by_name(view: NodeView) -> object:
+    return view.name
+
+
 @dataclass(frozen=True, eq=False)
 class Relocated:
     """Where pods would go. ``placed`` are those for machines that exist, ``bought`` machines for others, ``stranded`` the rest.
@@ -79,8 +86,8 @@ class Prepared:
         snapshot: Snapshot,
         indexes: Mapping[str, TypeIndex],
         now: datetime,
-        options: Options = Options(),
-        order: Order = lambda view: view.name,
+        options: Options = _USUAL,
+        order: Order = _by_name,
     ) -> None:
         self._base = _Moving(snapshot, indexes, now, options, order)
 
@@ -120,7 +127,7 @@ class _Moving(Deciding):
         order: Order,
     ) -> None:
         super().__init__(snapshot, indexes, now, options)
-        ordered = sorted(self._field.machines, key=lambda m: (not m.view.initialized, order(m.view)))  # type: ignore[arg-type,return-value]
+        ordered = sorted(self._field.machines, key=lambda m: (not m.view.initialized, order(m.view)))
         self._whole = Field(ordered)
         self._place = {machine.view.key: 1 << at for at, machine in enumerate(ordered)}
         self._ground = _Ground(snapshot)
@@ -316,8 +323,10 @@ class _Ground(Scene):
 
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__(snapshot, ())
-        self._census = {face: dict(counts) for face, counts in snapshot.census.items()}
-        self._repelling = {term: [_sum(found)] for term, found in self._repelling.items()}
+        self._by_face = {face: dict(counts) for face, counts in snapshot.census.items()}
+        self._by_term = {term: _sum(found) for term, found in self._repelling.items()}
+        self._census = self._by_face
+        self._repelling = {term: [counts] for term, counts in self._by_term.items()}
         self._meant: dict[tuple[Term, Face], bool] = {}
         self._summed: dict[Term, dict[str, int]] = {}
         self._owned: dict[Term, dict[str, int]] = {}
@@ -358,18 +367,19 @@ class _Ground(Scene):
 
     def count(self, pod_class: PodClass, face: Face, node: str, number: int) -> None:
         """So many more, or fewer, pods of a kind on a node."""
-        if face not in self._census:
-            self._census[face] = {}
+        if face not in self._by_face:
+            self._by_face[face] = {}
             self._by_namespace.setdefault(face.namespace, []).append(face)
-        _add(self._census[face], node, number)
+        _add(self._by_face[face], node, number)
         for term, numbers in self._summed.items():
             if self.means(term, face):
                 _add(numbers, self.domain(term, node), number)
         for term in pod_class.terms.repelling:
-            if term not in self._repelling:
-                self._repelling[term] = [{}]
+            if term not in self._by_term:
+                counts = self._by_term[term] = {}
+                self._repelling[term] = [counts]
                 self._repellers.clear()
-            _add(self._repelling[term][0], node, number)
+            _add(self._by_term[term], node, number)
             if term in self._owned:
                 _add(self._owned[term], self.domain(term, node), number)
 

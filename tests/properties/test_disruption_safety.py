@@ -36,7 +36,12 @@ def shrunken(draw: st.DrawFn, budgets: Sequence[Budget] = (), **spec: object) ->
     grown = Shrinking([with_budget(pool, *budgets) for pool in pools], types=types)
     for batch in range(draw(st.integers(1, 3))):
         waiting = draw(worlds.waiting_pods())
-        renamed = [replaced(p, metadata=replaced(p.metadata, name=f"b{batch}-{p.metadata.name}", uid=f"b{batch}-{p.metadata.uid}")) for p in waiting]
+        renamed = [
+            replaced(
+                p, metadata=replaced(p.metadata, name=f"b{batch}-{p.metadata.name}", uid=f"b{batch}-{p.metadata.uid}")
+            )
+            for p in waiting
+        ]
         grown.batch(renamed)
     grown.finish()
     there = grown.bound()

@@ -21,6 +21,8 @@ from support.builders import NOW, Types, indexes, replaced, snapshot
 from support.growing import Growing
 from support.shapes import STD
 
+QUIET = Circumstances(NOW)
+USUAL = DisruptionOptions()
 CONSOLIDATABLE = Condition(type="Consolidatable", status="True")
 
 
@@ -33,9 +35,7 @@ class Shrinking(Growing):
         self.given_types = types
         self.restarts = 0
 
-    def decide(
-        self, circumstances: Circumstances = Circumstances(NOW), options: DisruptionOptions = DisruptionOptions()
-    ) -> Disruptions:
+    def decide(self, circumstances: Circumstances = QUIET, options: DisruptionOptions = USUAL) -> Disruptions:
         """What to give back now."""
         return decide_disruption(self.snapshot(), self._indexes, circumstances, options)
 
@@ -96,4 +96,3 @@ def _is_of(item: Wire, gone: set[str], command: Command) -> bool:
     return (isinstance(item, Node) and item.metadata.name in gone) or (
         isinstance(item, NodeClaim) and item.metadata.name in claims
     )
-

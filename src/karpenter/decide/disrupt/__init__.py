@@ -2,7 +2,9 @@
 
 from karpenter.decide.disrupt.allowances import PoolNodes, pool_nodes
 from karpenter.decide.disrupt.candidates import Blocked, Circumstances
-from karpenter.decide.disrupt.command import Candidate, Command, ConsolidationType, Decision, DisruptionReason
+from karpenter.decide.disrupt.command import Candidate, Command, ConsolidationType, Decision, DisruptionReason, Score
+from karpenter.decide.disrupt.decision import DisruptionOptions, Disruptions, decide_disruption
+from karpenter.decide.disrupt.drift import drift_reason
 from karpenter.decide.disrupt.emptiness import Emptiness, Removal, empty_nodes
 
 __all__ = [
@@ -12,10 +14,15 @@ __all__ = [
     "Command",
     "ConsolidationType",
     "Decision",
+    "DisruptionOptions",
     "DisruptionReason",
+    "Disruptions",
     "Emptiness",
     "PoolNodes",
     "Removal",
+    "Score",
+    "decide_disruption",
+    "drift_reason",
     "empty_nodes",
     "pool_nodes",
 ]

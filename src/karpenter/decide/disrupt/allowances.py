@@ -46,12 +46,19 @@ class Allowances:
     """
 
     def __init__(self, snapshot: Snapshot, now: datetime) -> None:
+        self._snapshot = snapshot
         self._pools = {pool.metadata.name: pool for pool in snapshot.pools}
         self._freeze = snapshot.freeze
         self._now = now
         self._nodes = pool_nodes(snapshot.nodes)
         self._taken: defaultdict[str, int] = defaultdict(int)
         self._allowed: dict[tuple[str, DisruptionReason], int] = {}
+
+    def copy(self) -> Allowances:
+        """The same, to be taken from on its own."""
+        other = Allowances(self._snapshot, self._now)
+        other._taken = self._taken.copy()
+        return other
 
     def allowed(self, pool: str, reason: DisruptionReason) -> int:
         """How many nodes of the pool may be away at once for the reason (DIS-144); none of a pool nobody knows."""

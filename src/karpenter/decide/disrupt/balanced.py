@@ -93,6 +93,17 @@ class Scales:
             found.append(score(self._pools[name], self._totals.get(name), saving, disruption))
         return tuple(found)
 
+    def least_saving(self, candidates: Sequence[Candidate]) -> float:
+        """USD per hour below which no pool approves, whatever they are replaced by."""
+        found = self.scores(candidates, 0.0)
+        whole = sum(item.saving_per_hour for item in found)
+        needed = 0.0
+        for item in found:
+            if item.saving_per_hour > 0 and item.pool_price_per_hour > 0:
+                least = item.threshold * item.disruption_fraction * item.pool_price_per_hour
+                needed = max(needed, least * whole / item.saving_per_hour)
+        return needed
+
     def approve(self, scores: Iterable[Score]) -> bool:
         """Whether every pool does. Where no price is known there is nothing to weigh, which only Balanced takes for a no."""
         return all(item.approved or (not item.strict and item.pool_price_per_hour <= 0) for item in scores)

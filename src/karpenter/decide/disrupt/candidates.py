@@ -37,9 +37,9 @@ def _nothing(_reason: DisruptionReason, _key: str) -> bool:
 class Circumstances:
     """What matters beside the snapshot; machines are named by the keys of their views.
 
-    ``is_nominated``: pods are expected there. ``executing``: machines of commands under way. ``is_barred``: going for this reason
-    has failed before and is not tried again yet. ``chosen``: sets of machines that an earlier pass has chosen to consolidate; they are
-    looked at first, so that what was chosen is not lost to another choice as good.
+    ``is_nominated``: pods are expected there. ``executing``: machines of commands under way. ``is_barred``: going for this
+    reason has failed before and is not tried again yet. ``chosen``: sets of machines that an earlier pass has chosen to
+    consolidate; they are looked at first, so that what was chosen is not lost to another choice as good.
     """
 
     now: datetime

@@ -9,7 +9,6 @@ from karpenter.api.core import Pod
 from karpenter.cluster.nodes import NodeView
 from karpenter.decide.plan import PlacedPods, PlannedClaim
 
-
 #: What restarting an ordinary pod is reckoned at when moves are told by their pay-back time: about a minute of a few cores.
 RESTART_USD = 0.002
 
@@ -62,8 +61,8 @@ class Candidate:
 class Score:
     """What a move is worth to one NodePool, held against what it disrupts there (DIS-253).
 
-    The fractions are of what the pool's machines cost together and of what disrupting all of them would; ``score`` is the one over
-    the other. ``strict``: the pool asked for it by its policy (Balanced); others only have a floor.
+    The fractions are of what the pool's machines cost together and of what disrupting all of them would; ``score`` is the one
+    over the other. ``strict``: the pool asked for it by its policy (Balanced); others only have a floor.
     """
 
     pool: str

@@ -1,21 +1,25 @@
 """The disruption decision: from a snapshot to commands that do not hinder each other (DIS §3, §9).
 
-All methods look at one snapshot in the order of DIS-055, and what one of them decides is settled for those after it; budgets are
-shared. So drift and emptiness never wait for a search (Beyond of DIS-053), and every command of a pass can be carried out at once.
+All methods look at one snapshot in the order of DIS-055, and what one of them decides is settled for those after it; budgets
+are shared. So drift and emptiness never wait for a search (Beyond of DIS-053), and every command of a pass can be carried out
+at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from karpenter.catalog.index import TypeIndex
 from karpenter.cluster.snapshot import Snapshot
+from karpenter.decide.disrupt.aftermath import aftermath
 from karpenter.decide.disrupt.allowances import Allowances
 from karpenter.decide.disrupt.balanced import Scales
 from karpenter.decide.disrupt.calm import RollOuts, youth
 from karpenter.decide.disrupt.candidates import Blocked, Circumstances, Judge, is_consolidatable
 from karpenter.decide.disrupt.command import Candidate, Command, ConsolidationType, DisruptionReason
+from karpenter.decide.disrupt.composed import composed
 from karpenter.decide.disrupt.drift import drifted, replaced, replaced_in_place
 from karpenter.decide.disrupt.emptiness import empty_candidates, within_budgets
 from karpenter.decide.disrupt.moves import Moves, Settings
@@ -24,6 +28,8 @@ from karpenter.decide.disrupt.simulation import World
 from karpenter.decide.provision import Options
 from karpenter.model import pods
 
+#: So many steps are gone through on paper; each saves money, so there is an end, and it is near.
+_STEPS = 16
 _EMPTY, _DRIFTED, _UNDERUTILIZED = DisruptionReason.EMPTY, DisruptionReason.DRIFTED, DisruptionReason.UNDERUTILIZED
 
 
@@ -31,7 +37,7 @@ _EMPTY, _DRIFTED, _UNDERUTILIZED = DisruptionReason.EMPTY, DisruptionReason.DRIF
 class DisruptionOptions:
     """Settings a decision depends on: those of provisioning, and the gate SpotToSpotConsolidation (DIS-200)."""
 
-    provisioning: Options = Options()
+    provisioning: Options = field(default_factory=Options)
     spot_to_spot: bool = False
 
 
@@ -153,17 +159,71 @@ class _Pass:
         return found
 
     def _move(self, moving: list[Candidate], movable: list[Candidate], gone: set[str]) -> None:
-        world = World(self._snapshot, self._indexes, self._circumstances, self._options.provisioning, self._judge)
-        world.leave_out(gone)
+        """Drift, then consolidation of what is left."""
+        world = self._world(gone)
         commands, blocked = replaced(moving, world, self._allowances)
         self._commands += commands
         self._blocked += blocked
-        taken = gone.union(c.key for command in self._commands for c in command.candidates)
+        taken = self._taken()
         hosting = {placed.key for command in commands for placed in command.placed}
+        left = [c for c in movable if c.key not in taken and c.key not in hosting]
+        if left:
+            self._consolidate(left, world)
+
+    def _taken(self) -> set[str]:
+        return {candidate.key for command in self._commands for candidate in command.candidates}
+
+    def _world(self, gone: Iterable[str]) -> World:
+        world = World(self._snapshot, self._indexes, self._circumstances, self._options.provisioning, self._judge)
+        world.leave_out(gone)
+        return world
+
+    def _consolidate(self, candidates: list[Candidate], world: World) -> None:
+        found = self._replanned(candidates, world, self._allowances.copy(), self._circumstances.chosen)
+        views = {candidate.key: candidate.view for candidate in candidates}
+        self._blocked += [Blocked(views[key], why, lasting=True) for key, why in sorted(found.refused.items())]
+        commands = found.commands if found.is_bound else self._to_the_end(candidates, found.commands)
+        self._commands += commands
+        for candidate in (candidate for command in commands for candidate in command.candidates):
+            self._allowances.take(candidate.pool)
+
+    def _to_the_end(self, candidates: Sequence[Candidate], first: tuple[Command, ...]) -> tuple[Command, ...]:
+        """The moves, and what would follow once they are done, as one way (anti-churn)."""
+        if any(command.placed or command.replacements for command in self._commands):
+            return first  # drift moves pods as well; what comes of both is seen in the next pass
+        best = first
+        known = {candidate.key for candidate in candidates} | self._taken()
+        bought = [planned for command in first for planned in command.replacements]
+        snapshot, step = self._snapshot, (*self._commands, *first)
+        for _ in range(_STEPS if first else 0):
+            snapshot = aftermath(snapshot, step, self._indexes)
+            later = _Pass(snapshot, self._indexes, replace(self._circumstances, chosen=()), self._options)
+            step = later._moves_alone()
+            if not step:
+                break
+            bought += [planned for command in step for planned in command.replacements]
+            end = aftermath(snapshot, step, self._indexes)
+            found = composed(candidates, end, bought, Scales(self._snapshot, self._judge.prices))
+            vanished = {view.key for view in self._snapshot.nodes} - {view.key for view in end.nodes}
+            if found is None or not vanished <= known or not self._is_within_budgets(found):
+                break
+            best = found
+        return best
+
+    def _moves_alone(self) -> tuple[Command, ...]:
+        """What would be moved for money, whatever else there is to do."""
+        movable = self._movable()
+        return self._replanned(movable, self._world(()), self._allowances, ()).commands if movable else ()
+
+    def _is_within_budgets(self, commands: Iterable[Command]) -> bool:
+        taken = Counter(candidate.pool for command in commands for candidate in command.candidates)
+        return all(number <= self._allowances.left(pool, _UNDERUTILIZED) for pool, number in taken.items())
+
+    def _replanned(
+        self, candidates: list[Candidate], world: World, allowances: Allowances, chosen: Iterable[frozenset[str]]
+    ) -> Replan:
         world.shelter()
         moves = Moves(world, Scales(self._snapshot, self._judge.prices), Settings(self._options.spot_to_spot))
-        left = [c for c in movable if c.key not in taken and c.key not in hosting]
-        replan = Replan(left, moves, self._allowances)
-        self._commands += replan.run(self._circumstances.chosen)
-        views = {candidate.key: candidate.view for candidate in left}
-        self._blocked += [Blocked(views[key], why, lasting=True) for key, why in sorted(replan.refused.items())]
+        replan = Replan(candidates, moves, allowances)
+        replan.run(chosen)
+        return replan

@@ -14,6 +14,17 @@ from karpenter.decide.provision.prepared import Relocated
 _TOO_LITTLE = "Consolidation would save too little for what it disrupts"
 
 
+_SAME = "Can't replace with a cheaper node, the same node would be bought again"
+
+
+@dataclass(frozen=True)
+class Reused(Refusal):
+    """Some of the machines (by key) would only be bought once more; ``anyway`` is what the move would be nevertheless."""
+
+    keys: frozenset[str]
+    anyway: Command | Refusal
+
+
 @dataclass(frozen=True)
 class Settings:
     """What moves depend on beside the cluster. ``spot_to_spot``: the gate of DIS-200."""
@@ -40,9 +51,10 @@ class Moves:
     def replace(self, candidates: Sequence[Candidate]) -> Command | Refusal:
         """The machines go; what of their pods finds no room gets new machines that are cheaper (DIS-175 to DIS-182)."""
         price = sum(candidate.price_per_hour or 0.0 for candidate in candidates)
-        found = self.world.moved(candidates, price)
+        needed = self.scales.least_saving(candidates)
+        found = self.world.moved(candidates, price - needed)
         if found is None:
-            return Refusal("Can't replace with a cheaper node")
+            return Refusal(_TOO_LITTLE if needed else "Can't replace with a cheaper node")
         if isinstance(found, Impossible):
             return Refusal(found.why)
         if not found.bought:
@@ -50,9 +62,12 @@ class Moves:
         if any(candidate.price_per_hour is None for candidate in candidates):
             return Refusal("Can't replace with a cheaper node, the price of this one is not known")
         cheaper = bargain(candidates, found.bought, spot_to_spot=self._settings.spot_to_spot)
-        if isinstance(cheaper, Bargain) and len(candidates) > 1:
-            cheaper = unlike(candidates, cheaper)
-        return cheaper if isinstance(cheaper, Refusal) else self._weighed(candidates, found, cheaper)
+        if isinstance(cheaper, Refusal):
+            return cheaper
+        other = unlike(candidates, cheaper) if len(candidates) > 1 else cheaper
+        if isinstance(other, Bargain):
+            return self._weighed(candidates, found, other)
+        return Reused(_SAME, other, self._weighed(candidates, found, cheaper))
 
     def _weighed(self, candidates: Sequence[Candidate], found: Relocated, cheaper: Bargain | None) -> Command | Refusal:
         command = self._command(candidates, found, cheaper)

@@ -1,7 +1,7 @@
 """Whether replacements are cheaper than what they replace, and which of their types keep it so whatever is launched (DIS §8).
 
-A replacement may be launched as any of its types, in any zone it accepts. So a type counts with what it may cost at worst, and what
-a move saves is promised, not hoped for.
+A replacement may be launched as any of its types, in any zone it accepts. So a type counts with what it may cost at worst,
+and what a move saves is promised, not hoped for.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from karpenter.decide.provision.packing import Claim
 from karpenter.model import labels
 from karpenter.model.requirements import Requirement, Requirements
 
-#: Cheaper spot types a single spot machine needs before another spot machine replaces it, and how many of them are kept (DIS-027).
+#: Cheaper spot types a single spot machine needs before another spot machine replaces it, and how many of them are kept
+#: (DIS-027).
 SPOT_TYPES = 15
 #: Types kept of any replacement (DIS-028).
 KEPT_TYPES = 600
@@ -130,9 +131,7 @@ def _is_spot(claim: Claim) -> bool:
 
 def _narrowed(claim: Claim, to: Requirements) -> Claim:
     requirements = claim.requirements.intersect(to)
-    return replace(
-        claim, requirements=requirements, types=claim.types & claim.template.index.buyable(requirements)
-    )
+    return replace(claim, requirements=requirements, types=claim.types & claim.template.index.buyable(requirements))
 
 
 def _sold(claim: Claim, kind: Requirements) -> TypeSet:
@@ -150,18 +149,12 @@ def _dearest(claim: Claim) -> dict[int, float]:
 # -- the same type once more ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Reused(Refusal):
-    """Machines (by key) that would only be bought once more: to keep them costs the same and moves less (DIS-210)."""
-
-    keys: frozenset[str]
-
-
-def unlike(candidates: Sequence[Candidate], found: Bargain) -> Bargain | Reused:
+def unlike(candidates: Sequence[Candidate], found: Bargain) -> Bargain | frozenset[str]:
     """The bargain without types that some of the machines have already, unless they are cheaper now (DIS-210 to DIS-213).
 
-    A new machine may only be one that is cheaper than the cheapest of the candidates it could be like. Where that leaves nothing,
-    one such candidate per new machine is named, the dearest to disrupt first.
+    A new machine may only be one that is cheaper than the cheapest of the candidates it could be like. Where that leaves
+    nothing, one such candidate per new machine is named (by key), the dearest to disrupt first: to keep those costs the same
+    and moves less.
     """
     kept: list[Claim] = []
     again: set[str] = set()
@@ -175,7 +168,7 @@ def unlike(candidates: Sequence[Candidate], found: Bargain) -> Bargain | Reused:
         if nearest is not None:
             again.add(nearest.key)
     if again:
-        return Reused("Can't replace with a cheaper node, the same node would be bought again", frozenset(again))
+        return frozenset(again)
     return replace(found, claims=tuple(kept))
 
 

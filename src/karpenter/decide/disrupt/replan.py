@@ -7,8 +7,8 @@ keep within budgets together; nothing is left unseen for want of time, and no po
 1. *Delete.* Machines in the order of what they save per disruption. A machine that takes in pods of others stays this time, so no
    pod is moved twice.
 2. *Plan anew.* Of what is left, the machines that cost most beyond what their pods need go into one set, as many as budgets
-   allow, then half as many, and so on; the set that saves most wins. Machines that would be bought once more as they are stay
-   out of the set (DIS-210): to keep them costs the same and moves nobody. Again, until no set saves anything.
+   allow, then half as many, and so on; the set that saves most wins. Machines that would only be bought once more as they are
+   leave the set again (DIS-210): to keep them costs the same and moves nobody. Until no set saves anything.
 3. *One by one.* What no set helped may still be replaced by itself.
 """
 
@@ -20,12 +20,13 @@ from collections.abc import Iterable, Sequence
 from karpenter.decide.disrupt.allowances import Allowances
 from karpenter.decide.disrupt.command import Candidate, Command, DisruptionReason
 from karpenter.decide.disrupt.costs import order
-from karpenter.decide.disrupt.moves import Moves
-from karpenter.decide.disrupt.prices import Refusal, Reused
+from karpenter.decide.disrupt.moves import Moves, Reused
+from karpenter.decide.disrupt.prices import Refusal
 
 _REASON = DisruptionReason.UNDERUTILIZED
 #: So often a set is planned anew without machines that would only be bought once more.
 _PRUNINGS = 6
+_TINY = 1e-9
 
 
 class Replan:
@@ -35,19 +36,23 @@ class Replan:
         self._left = {candidate.key: candidate for candidate in sorted(candidates, key=order)}
         self._moves = moves
         self._allowances = allowances
-        self.commands: list[Command] = []
+        self.commands: tuple[Command, ...] = ()
         #: Why machines that were looked at by themselves stay, by key.
         self.refused: dict[str, str] = {}
 
-    def run(self, chosen: Iterable[frozenset[str]] = ()) -> tuple[Command, ...]:
-        """All moves. ``chosen``: sets of machines an earlier pass has chosen; they go first if that is still right."""
+    def run(self, chosen: Iterable[frozenset[str]] = ()) -> None:
+        """Find all moves. ``chosen``: sets of machines an earlier pass has chosen; they go first if that is still right."""
         for keys in chosen:
             self._try_again(keys)
         self._delete()
         while (command := self._best_set()) is not None:
             self._settle(command)
         self._one_by_one()
-        return tuple(self.commands)
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether budgets kept some machine from being looked at."""
+        return any(self._allowances.left(candidate.pool, _REASON) <= 0 for candidate in self._left.values())
 
     def _settle(self, command: Command) -> None:
         self._moves.world.settle(command.candidates, command.placed)
@@ -56,15 +61,14 @@ class Replan:
             del self._left[candidate.key]
         for placed in command.placed:
             self._left.pop(placed.key, None)
-        self.commands.append(command)
+        self.commands = (*self.commands, command)
 
     def _try_again(self, keys: frozenset[str]) -> None:
         found = [self._left[key] for key in sorted(keys) if key in self._left]
         if len(found) < len(keys) or len(self._within_budgets(found)) < len(found):
             return
-        command = self._moves.delete(found[0]) if len(found) == 1 else None
-        again = command or self._moves.replace(found)
-        if isinstance(again, Command):
+        again = self._planned_anew(found)
+        if again is not None:
             self._settle(again)
 
     def _delete(self) -> None:
@@ -108,18 +112,21 @@ class Replan:
         return found
 
     def _planned_anew(self, candidates: Sequence[Candidate]) -> Command | None:
-        """The move, without machines that would come back as they are."""
+        """The move, as far as possible without machines that would come back as they are; None where nothing is saved.
+
+        Without them nothing more may have to be bought than with them: else they are not the same, but part of a better plan.
+        """
         members = list(candidates)
+        best: Command | None = None
         for _ in range(_PRUNINGS):
-            if len(members) < 2:
-                return None
-            found = self._moves.replace(members)
-            if isinstance(found, Command):
-                return found
+            found = self._moves.replace(members) if members else None
+            command = found.anyway if isinstance(found, Reused) else found
+            if isinstance(command, Command) and (best is None or _saving(command) >= _saving(best) - _TINY):
+                best = command
             if not isinstance(found, Reused):
-                return None
+                break
             members = [candidate for candidate in members if candidate.key not in found.keys]
-        return None
+        return best
 
     # -- single machines ------------------------------------------------------------------------------------------------------
 

@@ -103,9 +103,7 @@ class World:
             waiting = (pod for item in found.placed if item.key in found.uninitialised for pod in item.pods)
             name = next(pod.metadata for pod in waiting)
             key = min(found.uninitialised)
-            return Impossible(
-                f"{name.namespace}/{name.name} => would schedule against uninitialized nodeclaim/{key}"
-            )
+            return Impossible(f"{name.namespace}/{name.name} => would schedule against uninitialized nodeclaim/{key}")
         return found
 
     def least_price(self, candidates: Iterable[Candidate]) -> float:

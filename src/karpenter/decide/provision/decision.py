@@ -146,6 +146,7 @@ class Deciding:
         self._unplaced: list[UnplacedPod] = []
 
     def plan(self) -> Plan:
+        """The plan for everybody who waits or has to move."""
         leaving, unreadable = eligible.grouped(eligible.leaving(self._snapshot, self._now))
         self._unplaced += [UnplacedPod(pod, (reason,)) for pod, reason in unreadable]
         moving = self._served(

@@ -35,8 +35,18 @@ from karpenter.decide.provision.topology import Domains
 from karpenter.decide.reasons import Category, Reason
 from karpenter.model import resources as res
 
+#: Ways CPU is weighed against memory in bounds, beside each by itself; and how many bytes of memory weigh like a core.
+_WEIGHINGS = 12
+_MEMORY_PER_CPU = 4.0 * 2**30
 #: In which order machines are offered to pods: initialised ones first whatever it says.
 Order = Callable[[NodeView], object]
+
+
+_USUAL = Options()
+
+
+def _by_name(view: NodeView) -> object:
+    return view.name
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,8 +86,8 @@ class Prepared:
         snapshot: Snapshot,
         indexes: Mapping[str, TypeIndex],
         now: datetime,
-        options: Options = Options(),
-        order: Order = lambda view: view.name,
+        options: Options = _USUAL,
+        order: Order = _by_name,
     ) -> None:
         self._base = _Moving(snapshot, indexes, now, options, order)
 
@@ -117,7 +127,7 @@ class _Moving(Deciding):
         order: Order,
     ) -> None:
         super().__init__(snapshot, indexes, now, options)
-        ordered = sorted(self._field.machines, key=lambda m: (not m.view.initialized, order(m.view)))  # type: ignore[arg-type,return-value]
+        ordered = sorted(self._field.machines, key=lambda m: (not m.view.initialized, order(m.view)))
         self._whole = Field(ordered)
         self._place = {machine.view.key: 1 << at for at, machine in enumerate(ordered)}
         self._ground = _Ground(snapshot)
@@ -178,20 +188,31 @@ class _Moving(Deciding):
         return self._priced(res.add(*known))
 
     def _priced(self, total: Mapping[str, int]) -> float:
-        return max((amount * self._rates.get(name, 0.0) for name, amount in total.items()), default=0.0)
+        return max((_amount(total, weights) * rate for weights, rate in self._rates), default=0.0)
 
     @cached_property
-    def _rates(self) -> Mapping[str, float]:
-        """USD per hour for a thousandth of each resource where it is cheapest, as if a machine were bought for it alone."""
-        found: dict[str, float] = {}
+    def _rates(self) -> tuple[tuple[Mapping[str, float], float], ...]:
+        """Ways to weigh resources against each other, each with USD per hour for a unit where it is cheapest.
+
+        However pods are packed, their machines cost at least what their requests weigh at that price: every way is a bound.
+        """
+        names = {name for template in self._templates for kind in template.index.types for name in kind.allocatable}
+        ways: list[Mapping[str, float]] = [{name: 1.0} for name in sorted(names)]
+        ways += [
+            {res.CPU: part / _WEIGHINGS, res.MEMORY: (1 - part / _WEIGHINGS) / _MEMORY_PER_CPU}
+            for part in range(1, _WEIGHINGS)
+        ]
+        return tuple((weights, rate) for weights in ways if (rate := self._cheapest(weights)) < inf)
+
+    def _cheapest(self, weights: Mapping[str, float]) -> float:
+        rates: list[float] = []
         for template in self._templates:
             prices = template.index.prices(template.requirements)
             for position in members(template.types & prices.buyable):
-                price = prices.offering[position].price_per_hour
-                for name, amount in template.index.types[position].allocatable.items():
-                    if amount > 0:
-                        found[name] = min(price / amount, found.get(name, inf))
-        return found
+                weight = _amount(template.index.types[position].allocatable, weights)
+                if weight > 0:
+                    rates.append(prices.offering[position].price_per_hour / weight)
+        return min(rates, default=inf)
 
     def _relocated(
         self, part: _Part, bought: tuple[Claim, ...], demands: tuple[Demand, ...], stranded: Iterable[UnplacedPod]
@@ -210,7 +231,9 @@ class _Moving(Deciding):
         self._unplaced = []
         groups = self._default_spread.into(self._groups(leaving))
         served = self._served(groups, eligible.objections_to_moving, eligible.volume_faults_of_moving)
-        return self._kins(served, _Standpoint(self._ground, [(item.pod_class, item.face, item.pods) for item in served]))
+        return self._kins(
+            served, _Standpoint(self._ground, [(item.pod_class, item.face, item.pods) for item in served])
+        )
 
     def _groups(self, leaving: Iterable[Pod]) -> Iterator[PodGroup]:
         groups: defaultdict[tuple[PodClass, Face], list[Pod]] = defaultdict(list)
@@ -300,8 +323,10 @@ class _Ground(Scene):
 
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__(snapshot, ())
-        self._census = {face: dict(counts) for face, counts in snapshot.census.items()}
-        self._repelling = {term: [_sum(found)] for term, found in self._repelling.items()}
+        self._by_face = {face: dict(counts) for face, counts in snapshot.census.items()}
+        self._by_term = {term: _sum(found) for term, found in self._repelling.items()}
+        self._census = self._by_face
+        self._repelling = {term: [counts] for term, counts in self._by_term.items()}
         self._meant: dict[tuple[Term, Face], bool] = {}
         self._summed: dict[Term, dict[str, int]] = {}
         self._owned: dict[Term, dict[str, int]] = {}
@@ -342,20 +367,25 @@ class _Ground(Scene):
 
     def count(self, pod_class: PodClass, face: Face, node: str, number: int) -> None:
         """So many more, or fewer, pods of a kind on a node."""
-        if face not in self._census:
-            self._census[face] = {}
+        if face not in self._by_face:
+            self._by_face[face] = {}
             self._by_namespace.setdefault(face.namespace, []).append(face)
-        _add(self._census[face], node, number)
+        _add(self._by_face[face], node, number)
         for term, numbers in self._summed.items():
             if self.means(term, face):
                 _add(numbers, self.domain(term, node), number)
         for term in pod_class.terms.repelling:
-            if term not in self._repelling:
-                self._repelling[term] = [{}]
+            if term not in self._by_term:
+                counts = self._by_term[term] = {}
+                self._repelling[term] = [counts]
                 self._repellers.clear()
-            _add(self._repelling[term][0], node, number)
+            _add(self._by_term[term], node, number)
             if term in self._owned:
                 _add(self._owned[term], self.domain(term, node), number)
+
+
+def _amount(resources: Mapping[str, int], weights: Mapping[str, float]) -> float:
+    return sum(resources.get(name, 0) * weight for name, weight in weights.items())
 
 
 def _sum(found: Iterable[Counts]) -> dict[str, int]:

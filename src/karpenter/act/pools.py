@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import msgspec
 import structlog
 
+from karpenter.act import disruption_settings
 from karpenter.act.capacities import Capacities
 from karpenter.act.events import NODE_POOL_INVALID, advice_events, invalid_event
 from karpenter.act.patching import difference
@@ -23,6 +24,7 @@ from karpenter.api.meta import Condition
 from karpenter.kube.errors import Conflict, KubeError, NotFound
 from karpenter.model import conditions, gates, labels, validation
 from karpenter.model import resources as res
+from karpenter.model.freezes import freeze_of
 from karpenter.model.gates import Gates
 
 #: How soon to look again at a pool somebody else wrote in between.
@@ -44,11 +46,19 @@ FindNodeClass = Callable[[NodeClassReference], NodeClassState | None]
 
 
 @dataclass(frozen=True)
-class _Read:
-    """What was found in one edition of a pool."""
+class _Edition:
+    """What tells a pool from what it was before: annotations are no part of its generation."""
 
     uid: str
     generation: int
+    settings: tuple[str | None, ...]
+
+
+@dataclass(frozen=True)
+class _Read:
+    """What was found in one edition of a pool."""
+
+    edition: _Edition
     validated: Condition
 
 
@@ -116,6 +126,9 @@ class PoolKeeper:
         node_class = self._find_class(pool.spec.template.spec.node_class_ref)
         found = conditions.put(pool.status.conditions, self._validated(pool), owner)
         found = conditions.put(found, class_ready(node_class), owner)
+        freeze = freeze_of(pool, self._world.state.freeze, owner.now)
+        found = disruption_settings.judged(found, pool, freeze, owner)
+        self._world.events.publish(*disruption_settings.turned(pool, found))
         if node_class is None:
             return msgspec.structs.replace(pool.status, conditions=found)
         healthy = self._world.registrations.condition(pool, node_class.generation)
@@ -128,9 +141,11 @@ class PoolKeeper:
     def _validated(self, pool: NodePool) -> Condition:
         """Each edition of a pool is read once."""
         meta = pool.metadata
+        settings = tuple(meta.annotations.get(key) for key in labels.POOL_SETTINGS)
+        edition = _Edition(meta.uid, meta.generation, settings)
         known = self._read.get(meta.name)
-        if known is None or (known.uid, known.generation) != (meta.uid, meta.generation):
-            known = self._read[meta.name] = _Read(meta.uid, meta.generation, validated(pool))
+        if known is None or known.edition != edition:
+            known = self._read[meta.name] = _Read(edition, validated(pool))
             self._tell(pool, known.validated)
         return known.validated
 

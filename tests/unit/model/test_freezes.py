@@ -49,6 +49,13 @@ def test_a_pool_is_frozen_by_its_annotations(notes: Mapping[str, str], reason: s
     assert (found.reason, found.until, found.findings) == (reason, until, ())
 
 
+def test_a_reason_is_shown_on_one_line() -> None:
+    found = freezes.of_pool(pool(freeze="a\n\x1b[31mb\t" + "c" * 500))
+    assert found is not None
+    assert found.reason.startswith("a [31mb ccc")
+    assert len(found.reason) == 200
+
+
 @pytest.mark.parametrize("notes", [{}, {"freeze": "false"}, {"freeze": "false", "until": "2026-01-02T00:00:00Z"}])
 def test_a_pool_without_a_freeze_is_not_frozen(notes: Mapping[str, str]) -> None:
     assert freezes.freeze_of(pool(**notes), None, NOW) is None

@@ -23,7 +23,7 @@ from support.cli_words import Json, pod, pool
 Written = Callable[..., Path]
 #: A Monday.
 MONDAY = "2026-12-21T00:00:00Z"
-OFFICE = {"nodes": "1", "schedule": "0 9 * * mon-fri", "duration": "8h", "reasons": ["Drifted", "Underutilized"]}
+OFFICE: Json = {"nodes": "1", "schedule": "0 9 * * mon-fri", "duration": "8h", "reasons": ["Drifted", "Underutilized"]}
 WINDOWS = "karpenter.sh/budget-windows"
 
 
@@ -118,7 +118,8 @@ def test_programs_get_the_same_as_data(written: Written, form: str, read: Callab
     result = budgets("default", "-f", file, "--nodes", 40, "--from", "2026-12-21T09:30:00Z", "--days", 1, "-o", form)
     found = read(result.stdout)
     assert (found["nodePool"], found["nodes"], found["unavailable"], found["problems"]) == ("default", 40, 0, [])
-    frozen, closed, *_ = found["stretches"]  # type: ignore[misc]
+    stretches: list[Json] = found["stretches"]  # type: ignore[assignment]
+    frozen, closed, *_ = stretches
     assert frozen["frozen"] == {
         "by": "metadata.annotations[karpenter.sh/freeze]",
         "reason": "release",

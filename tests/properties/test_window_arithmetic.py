@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -9,10 +10,12 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from karpenter.api.core import ConfigMap
 from karpenter.api.karpenter import Budget, Disruption
-from karpenter.model import budgets, schedules, zones
+from karpenter.model import budgets, freezes, labels, moments, schedules, zones
+from karpenter.model.pool_rules import rules_of, unreadable
 from karpenter.model.windows import Recurrence, Span, Window
-from support.builders import node_pool
+from support.builders import annotated, node_pool
 
 MINUTE = timedelta(minutes=1)
 #: Places, and a day near a change of their clocks.
@@ -115,3 +118,31 @@ def test_between_two_edges_an_allowance_stays_what_it_is(given: list[Budget], re
         found = known.allowance(nodes, reason, moment)
         assert last is None or found == last or moment in edges
         last = found
+
+
+_texts = st.one_of(
+    st.text(max_size=40),
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=12) | st.sampled_from(["Asia/Seoul", "@daily"]),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(st.sampled_from(["timeZone", "from", "until", "x"]), inner, max_size=3)
+        ),
+        max_leaves=6,
+    ).map(json.dumps),
+)
+
+
+@given(_texts, st.sampled_from(labels.POOL_SETTINGS))
+def test_whatever_an_annotation_holds_it_is_read_or_holds_things_back(text: str, key: str) -> None:
+    """API-086: nothing that can be written into an annotation stops us, or opens a pool by being unreadable."""
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    plain = node_pool(disruption=Disruption(budgets=(Budget(nodes="2"),)))
+    pool = annotated(plain, {key: text})
+    found = rules_of(pool, None)
+    allowance = found.allowance(9, "Empty", now)
+    assert allowance.nodes in (0, 2) or key == labels.BUDGET_WINDOWS
+    if unreadable(pool):
+        settings_of_moves = (labels.MINIMUM_SAVING_RATIO, labels.MINIMUM_NODE_AGE)
+        assert allowance.nodes == (2 if key in settings_of_moves else 0)
+    assert freezes.of_config_map(ConfigMap(data={"until": text})).is_on(now) or moments.parse(text) <= now

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 Output = Literal["table", "json", "yaml"]
 _MOST_DAYS = 366
 _SHOWN = 5
+#: Calendars end before year 1 and after 9999, and windows reach centuries back.
+_EARLIEST, _LATEST = datetime(2000, 1, 1, tzinfo=UTC), datetime(3000, 1, 1, tzinfo=UTC)
 
 
 def budgets(
@@ -63,10 +65,12 @@ def _period(begin: str, days: int) -> Span:
 
     try:
         first = moments.parse(begin) if begin else datetime.now(UTC)
-        first = first.replace(microsecond=0)
-        return Span(first, first + timedelta(days=days))
-    except (moments.MomentError, OverflowError) as error:
+    except moments.MomentError as error:
         deciding.stop(f"--from: {error}", deciding.WRONG_INPUT)
+    if not _EARLIEST <= first < _LATEST:
+        deciding.stop(f"--from: {begin!r} is not of this millennium", deciding.WRONG_INPUT)
+    first = first.replace(microsecond=0)
+    return Span(first, first + timedelta(days=days))
 
 
 def _zone(name: str) -> tzinfo:

@@ -6,8 +6,8 @@ A freeze stands on a NodePool, in annotations, or over the whole cluster, in one
     kubectl create configmap karpenter-freeze -n kube-system --from-literal=reason="audit"
 
 Both parts may be left out: a reason is for people, and a freeze without an end lasts until it is taken away. What is there and
-cannot be read freezes too, without an end: who wrote it wanted things to stop. Expiration, interruption, node repair and
-deletion by hand go on.
+cannot be read freezes too, without an end: who wrote it wanted things to stop. Expiration, interruption, node repair, fewer
+replicas of a static pool and deletion by hand go on.
 """
 
 from __future__ import annotations

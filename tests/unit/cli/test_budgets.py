@@ -60,6 +60,12 @@ def test_a_table_shows_what_may_go_when_and_which_budget_says_so(written: Writte
     ]
 
 
+def test_the_calendar_among_the_examples_can_be_shown() -> None:
+    example = Path(__file__).parents[3] / "examples" / "windows.yaml"
+    result = budgets("web", "-f", example, "--nodes", 40, "--from", "2026-12-24T00:00:00Z", "--days", 1)
+    assert [cells[2:5] for cells in rows(result)] == [["0", "0", "0"]]
+
+
 def test_a_week_is_shown_unless_more_or_less_is_asked_for(written: Written) -> None:
     file = written("a.json", restricted({"nodes": "0"}))
     ((begin, end, *_),) = rows(budgets("default", "-f", file, "--from", MONDAY))
@@ -158,7 +164,8 @@ def test_percentages_are_of_the_nodes_in_the_input(written: Written) -> None:
             "--time-zone: 'Berlin' is not a time zone; did you mean 'Europe/Berlin'?",
         ),
         (["default", "--from", "now"], "--from: 'now' is not a date and time with its distance to UTC"),
-        (["default", "--from", "9999-12-31T00:00:00Z"], "--from: "),
+        (["default", "--from", "9999-12-31T00:00:00Z"], "--from: '9999-12-31T00:00:00Z' is not of this millennium"),
+        (["default", "--from", "0001-01-01T00:00:00Z"], "is not of this millennium"),
         (["default", "--days", "0"], "Invalid value for '--days'"),
         (["default", "--nodes", "-1"], "Invalid value for '--nodes'"),
     ],

@@ -142,6 +142,36 @@ def test_a_scheduled_budget_that_can_be_the_strictest_is_fine(
     assert on_budgets(other, {**scheduled, **WORKDAYS}) == {}
 
 
+def dated(windows: str, *given: Mapping[str, object]) -> dict[str, str]:
+    return advice({f"{D}.budgets": list(given), "metadata.annotations": {labels.BUDGET_WINDOWS: windows}})
+
+
+def test_a_budget_between_dates_does_not_always_allow_as_little() -> None:
+    """API-089"""
+    assert dated('[{"until": "2026-01-01T00:00:00Z"}, null]', {"nodes": "0"}, {"nodes": "5", **WORKDAYS}) == {}
+
+
+def test_a_budget_between_dates_under_a_stricter_one_is_told_to_have_no_effect() -> None:
+    """API-089 (Beyond)"""
+    found = dated('[null, {"until": "2026-01-01T00:00:00Z"}]', {"nodes": "1"}, {"nodes": "5"})
+    assert list(found) == [f"{D}.budgets[1]"]
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "words"),
+    [
+        (labels.BUDGET_WINDOWS, "[]", "has 0 members for 1 budgets"),
+        (labels.FREEZE_UNTIL, "soon", "is not a date and time"),
+        (labels.MINIMUM_SAVING_RATIO, "10%", "is not a ratio"),
+        (labels.MINIMUM_NODE_AGE, "old", "is not a duration"),
+    ],
+)
+def test_an_annotation_about_disruption_that_cannot_be_read_is_told(key: str, text: str, words: str) -> None:
+    found = advice({"metadata.annotations": {key: text}})
+    assert list(found) == [f"metadata.annotations[{key}]"]
+    assert words in found[f"metadata.annotations[{key}]"]
+
+
 def test_a_field_without_effect_names_the_gate_that_is_off() -> None:
     """API-032 (Beyond)"""
     change = {"spec.replicas": 3}

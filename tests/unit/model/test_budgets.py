@@ -227,6 +227,8 @@ def test_a_member_that_adds_nothing_changes_nothing(extension: object) -> None:
         ([None, "Asia/Seoul"], "", "list[1]"),
         ([None, {"timezone": "Asia/Seoul"}], "", "unknown field 'timezone'"),
         ([None, {"timeZone": 9}], "", "str"),
+        ([None, {"x" * 9999: 9}], "", "unknown field"),
+        ([None, {"timeZone": "x" * 9999}], "[1].timeZone", "is not a time zone"),
         ([None, {"timeZone": "Asia/Soul"}], "[1].timeZone", "did you mean 'Asia/Seoul'?"),
         ([None, {"timeZone": "asia/seoul"}], "[1].timeZone", "is not a time zone"),
         ([None, {"timeZone": "America"}], "[1].timeZone", "is not a time zone"),

@@ -109,3 +109,14 @@ def test_dates_alone_are_one_window() -> None:
     assert (found.is_on(begin), found.is_on(end)) == (True, False)
     assert spans(found, "2026-01-01T00:00", "2026-01-31T00:00", "UTC") == [("05 00:00+0000", "07 00:00+0000")]
     assert spans(found, "2026-02-01T00:00", "2026-02-28T00:00", "UTC") == []
+
+
+def test_windows_that_last_for_years_are_seen_from_within() -> None:
+    """Admission sets no bound to durations; the timeline must neither miss their windows nor walk through all hits before."""
+    begin, end = at("2026-01-05T00:00"), at("2026-01-06T00:00")
+    assert window("* * * * *", 100 * 8766).spans(Span(begin, end)) == (Span(begin, end),)
+    assert window("0 0 1 1 *", 24 * 400).spans(Span(begin, end)) == (Span(begin, end),)
+
+
+def test_windows_without_length_are_none() -> None:
+    assert spans(window("* * * * *", 0), "2026-01-01T00:00", "2026-01-03T00:00", "UTC") == []

@@ -70,7 +70,7 @@ class BudgetErrors:
         self._said = ""
 
     def tell(self, pools: Iterable[NodePool]) -> None:
-        """To be called at the start of a pass, with the pools that are ours to act on."""
+        """To be called now and then, with the pools that are ours to act on."""
         errors = "; ".join(
             f"NodePool {pool.metadata.name}: {finding}" for pool in pools for finding in budgets.of_pool(pool).findings
         )

@@ -14,6 +14,7 @@ import structlog
 
 from karpenter.act import disruption_settings
 from karpenter.act.capacities import Capacities
+from karpenter.act.disruption_settings import BudgetErrors
 from karpenter.act.events import NODE_POOL_INVALID, advice_events, invalid_event
 from karpenter.act.patching import difference
 from karpenter.act.stamping import stamp
@@ -71,6 +72,7 @@ class PoolKeeper:
         self._enabled = enabled
         self._capacities = Capacities()
         self._read: dict[str, _Read] = {}
+        self._budget_errors = BudgetErrors()
 
     async def look(self, name: str) -> float | None:
         """Bring one pool's conditions and hash up to date; seconds until the next look, None to wait for events.
@@ -92,21 +94,22 @@ class PoolKeeper:
         return None
 
     async def count(self) -> None:
-        """Write what every pool's machines add up to (API-645), and how its latest ones fared."""
+        """Write what every pool's machines add up to (API-645), how its latest ones fared, and what its rules say by now."""
         self._capacities.update(self._world.state.views())
-        for pool in self._world.state.pools():
-            if self._world.manages(pool):
-                held = self._capacities.of(pool.metadata.name)
-                nodes = held[res.NODES] // res.ONE
-                status = msgspec.structs.replace(self._judged(pool), resources=res.to_wire(held), nodes=nodes)
-                try:
-                    await self._write(pool, status)
-                except Conflict:
-                    # Somebody wrote the pool just now; the next count sees that.
-                    continue
-                except KubeError as error:
-                    # The next count tries again; the other pools are counted now.
-                    _log.error("counting pool failed", NodePool={"name": pool.metadata.name}, error=str(error))
+        managed = [pool for pool in self._world.state.pools() if self._world.manages(pool)]
+        self._budget_errors.tell(managed)
+        for pool in managed:
+            held = self._capacities.of(pool.metadata.name)
+            nodes = held[res.NODES] // res.ONE
+            status = msgspec.structs.replace(self._judged(pool), resources=res.to_wire(held), nodes=nodes)
+            try:
+                await self._write(pool, status)
+            except Conflict:
+                # Somebody wrote the pool just now; the next count sees that.
+                continue
+            except KubeError as error:
+                # The next count tries again; the other pools are counted now.
+                _log.error("counting pool failed", NodePool={"name": pool.metadata.name}, error=str(error))
 
     async def _write(self, pool: NodePool, status: NodePoolStatus) -> None:
         patch = difference(pool, msgspec.structs.replace(pool, status=status))

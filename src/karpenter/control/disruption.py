@@ -9,7 +9,6 @@ from collections.abc import Callable
 import structlog
 
 from karpenter.act.disrupt import Disruptor
-from karpenter.act.disruption_settings import BudgetErrors
 from karpenter.act.world import World
 from karpenter.control.queue import Singleton
 from karpenter.decide.disrupt import Removal, empty_nodes
@@ -27,7 +26,6 @@ class DisruptionLoop:
         self._world = world
         self._is_blind = is_blind
         self._disruptor = Disruptor(world)
-        self._budget_errors = BudgetErrors()
 
     async def run(self) -> None:
         """Pass after pass, until cancelled."""
@@ -40,7 +38,6 @@ class DisruptionLoop:
 
     async def pass_once(self) -> bool:
         """One pass; whether it removed anything. Nothing is judged while a watch brings no news: the picture may be old."""
-        self._budget_errors.tell(pool for pool in self._world.state.pools() if self._world.manages(pool))
         if self._is_blind():
             return False
         await self._disruptor.tidy(self._world.state.views())

@@ -81,9 +81,10 @@ class Budgets:
         return min(found, key=lambda allowance: allowance.nodes, default=Allowance(UNLIMITED))
 
     def edges(self, period: Span) -> frozenset[datetime]:
-        """The moments within a period at which some budget begins or ceases to be active."""
+        """The moments within a period, its ends left out, at which some budget begins or ceases to be active."""
         spans = (span for rule in self.rules for span in rule.window.spans(period))
-        return frozenset(moment for span in spans for moment in (span.begin, span.end) if moment < period.end)
+        ends = (moment for span in spans for moment in (span.begin, span.end))
+        return frozenset(moment for moment in ends if period.begin < moment < period.end)
 
 
 def allowed(pool: NodePool, nodes: int, reason: str, now: datetime) -> int:

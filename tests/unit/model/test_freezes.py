@@ -106,7 +106,7 @@ def test_nothing_may_go_while_a_freeze_is_on_and_what_budgets_allow_afterwards()
     rules = rules_of(pool(freeze="x", until="2026-01-02T00:00:00Z"), None)
     assert rules.allowance(50, "Empty", NOW) == Allowance(0, ON_POOL)
     assert rules.allowance(50, "Empty", LATER) == Allowance(5, "spec.disruption.budgets[0]")
-    assert rules.edges(Span(NOW, LATER + timedelta(hours=1))) == {NOW, LATER}
+    assert rules.edges(Span(NOW, LATER + timedelta(hours=1))) == {LATER}
 
 
 def test_what_cannot_be_read_is_found_in_every_setting_about_disruption() -> None:

@@ -14,7 +14,7 @@ from karpenter.api.karpenter import NodePool
 from karpenter.cli import render
 from karpenter.cli.render_reasons import Json
 from karpenter.cli.render_table import console_on
-from karpenter.model import moments
+from karpenter.model import budget_advice, moments
 from karpenter.model.budgets import PATH, UNLIMITED, Allowance
 from karpenter.model.freezes import Freeze
 from karpenter.model.pool_rules import PoolRules, unreadable
@@ -45,7 +45,9 @@ def write(preview: Preview, out: TextIO) -> None:
     console = console_on(out, _WIDTH_ELSEWHERE)
     console.print(_headline(preview), soft_wrap=True)
     for finding in unreadable(preview.pool):
-        console.print(Text(f"{finding.path}: {finding.message}", style="red"), soft_wrap=True)
+        console.print(Text(str(finding), style="red"), soft_wrap=True)
+    for finding in budget_advice.advise(preview.pool):
+        console.print(Text(str(finding), style="yellow"), soft_wrap=True)
     table = Table(box=None, padding=(0, 1), header_style="dim")
     table.add_column("from", no_wrap=True)
     table.add_column("until", no_wrap=True)
@@ -101,6 +103,7 @@ def document(preview: Preview) -> Json:
         "nodes": preview.nodes,
         "unavailable": preview.unavailable,
         "problems": [str(finding) for finding in unreadable(preview.pool)],
+        "advice": [str(finding) for finding in budget_advice.advise(preview.pool)],
         "stretches": [_stretch(stretch) for stretch in preview.stretches],
     }
 

@@ -57,7 +57,7 @@ class Recurrence:
 
     def _on_wall(self, begin: datetime, end: datetime) -> Iterator[tuple[datetime, datetime]]:
         """Windows between two times of one clock that runs evenly: those of one day, again on every day that has hits."""
-        pattern = self._of_a_day()
+        pattern = self.windows_of_a_day()
         day = (begin - self.duration).date()
         while day <= end.date():
             midnight = datetime.combine(day, time.min)
@@ -66,7 +66,7 @@ class Recurrence:
                     yield max(midnight + opens, begin), min(midnight + closes, end)
             day += _DAY
 
-    def _of_a_day(self) -> list[tuple[timedelta, timedelta]]:
+    def windows_of_a_day(self) -> list[tuple[timedelta, timedelta]]:
         """The windows that hits of one day open, counted from its midnight, with pauses between."""
         found: list[tuple[timedelta, timedelta]] = []
         for hit in self.schedule.times() if self.duration else ():
@@ -103,13 +103,14 @@ class Window:
         if begin >= end:
             return ()
         within = Span(begin.astimezone(UTC), end.astimezone(UTC))
-        return (within,) if self.recurrence is None else tuple(_joined(self.recurrence.spans(within)))
+        return (within,) if self.recurrence is None else tuple(joined(self.recurrence.spans(within)))
 
 
 _ALWAYS = Window()
 
 
-def _joined(spans: Iterable[Span]) -> Iterator[Span]:
+def joined(spans: Iterable[Span]) -> Iterator[Span]:
+    """Spans in the order of their beginnings, those that overlap or touch made one."""
     last: Span | None = None
     for span in spans:
         if last is not None and span.begin <= last.end:

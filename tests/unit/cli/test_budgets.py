@@ -66,6 +66,16 @@ def test_the_calendar_among_the_examples_can_be_shown() -> None:
     assert [cells[2:5] for cells in rows(result)] == [["0", "0", "0"]]
 
 
+def test_what_is_probably_not_meant_is_told_above_the_table(written: Written) -> None:
+    """DIS §6 Beyond"""
+    file = written("a.json", restricted({"nodes": "10%"}, {"nodes": "1"}))
+    result = budgets("default", "-f", file, "--from", MONDAY)
+    line = "spec.disruption.budgets[0]: has no effect: spec.disruption.budgets[1] always allows as little (1)"
+    assert result.stdout.splitlines()[1].startswith(line)
+    data = json.loads(budgets("default", "-f", file, "-o", "json").stdout)
+    assert [text.startswith(line) for text in data["advice"]] == [True]
+
+
 def test_a_week_is_shown_unless_more_or_less_is_asked_for(written: Written) -> None:
     file = written("a.json", restricted({"nodes": "0"}))
     ((begin, end, *_),) = rows(budgets("default", "-f", file, "--from", MONDAY))

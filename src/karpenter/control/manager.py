@@ -57,7 +57,7 @@ from karpenter.api.kinds import (
 from karpenter.api.meta import Condition, ObjectMeta, Wire
 from karpenter.cluster import ClusterState
 from karpenter.cluster.snapshot import Snapshot, pod_key
-from karpenter.control import scaling
+from karpenter.control import freezing, scaling
 from karpenter.control.batcher import Batcher, Window
 from karpenter.control.buffers import Buffers
 from karpenter.control.disruption import DisruptionLoop, Hands
@@ -329,6 +329,7 @@ class Manager:
         self._informer(VOLUME_ATTACHMENT, self._on_attachment, storage)
         self._informer(STORAGE_CLASS, volumes.on_class, storage)
         self._informer(CSI_NODE, volumes.on_csi_node, storage)
+        self._informers.append(_Watched("configmaps", freezing.follow(self.world.kube, self.state)))
         for kind in self.world.provider.node_class_kinds:
             self._informer(kind, self._on_node_class(kind))
 

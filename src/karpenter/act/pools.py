@@ -6,7 +6,7 @@ up to, which changes too often to be written at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -52,7 +52,7 @@ class _Edition:
 
     uid: str
     generation: int
-    settings: tuple[str | None, ...]
+    said: frozenset[tuple[str, str]]
 
 
 @dataclass(frozen=True)
@@ -144,8 +144,7 @@ class PoolKeeper:
     def _validated(self, pool: NodePool) -> Condition:
         """Each edition of a pool is read once."""
         meta = pool.metadata
-        settings = tuple(meta.annotations.get(key) for key in labels.POOL_SETTINGS)
-        edition = _Edition(meta.uid, meta.generation, settings)
+        edition = _Edition(meta.uid, meta.generation, _said(meta.annotations))
         known = self._read.get(meta.name)
         if known is None or known.edition != edition:
             known = self._read[meta.name] = _Read(edition, validated(pool))
@@ -164,6 +163,13 @@ class PoolKeeper:
                 key=wrong.key,
                 **{"valid-values": wrong.valid, "invalid-values": wrong.invalid},
             )
+
+
+def _said(annotations: Mapping[str, str]) -> frozenset[tuple[str, str]]:
+    """What users say in annotations of ours; hashes are our own."""
+    hashes = (labels.NODE_POOL_HASH, labels.NODE_POOL_HASH_VERSION)
+    ours = f"{labels.GROUP}/"
+    return frozenset(item for item in annotations.items() if item[0].startswith(ours) and item[0] not in hashes)
 
 
 def class_ready(state: NodeClassState | None) -> Condition:

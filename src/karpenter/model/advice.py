@@ -6,6 +6,7 @@ the admission rules users are used to (API §§1-4, "Beyond").
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator
 
 from karpenter.api.buffer import CapacityBuffer
@@ -19,6 +20,10 @@ from karpenter.model.schema import Finding
 
 _REQUIREMENTS = "spec.template.spec.requirements"
 _LONGEST_SHOWN = 40
+#: What is written on NodePools, by users and by us.
+_ANNOTATIONS = frozenset({*labels.POOL_SETTINGS, labels.NODE_POOL_HASH, labels.NODE_POOL_HASH_VERSION})
+#: How much two keys must be alike, of 1; they share their domain.
+_NEAR = 0.85
 _RESERVATION = f"{labels.AWS_GROUP}/capacity-reservation-"
 
 
@@ -46,6 +51,7 @@ def _pool(pool: NodePool, enabled: Gates) -> Iterator[Finding]:
     yield from _gated(pool, enabled)
     yield from _negative_limits(pool)
     yield from _spread(pool)
+    yield from _misspelt(pool)
     yield from pool_rules.unreadable(pool)
     yield from budget_advice.advise(pool)
 
@@ -111,6 +117,16 @@ def _spread(pool: NodePool) -> Iterator[Finding]:
         yield Finding(path, "value", f"replicas cannot be spread over {asked!r}, only over {labels.ZONE}")
     elif asked is not None and pool.spec.replicas is None:
         yield Finding(path, "static", "has no effect: only the nodes of a static NodePool (replicas) are spread")
+
+
+def _misspelt(pool: NodePool) -> Iterator[Finding]:
+    """Annotations that nobody reads and that look much like one of ours: a freeze that is none would be a bad surprise."""
+    for key in pool.metadata.annotations:
+        if key.startswith(f"{labels.GROUP}/") and key not in _ANNOTATIONS:
+            near = difflib.get_close_matches(key, labels.POOL_SETTINGS, n=1, cutoff=_NEAR)
+            if near:
+                path = schema.at("metadata.annotations", key)
+                yield Finding(path, "unknown", f"has no effect: nobody reads {key!r}; did you mean {near[0]!r}?")
 
 
 def _out_of_range(path: str, text: str | None) -> Iterator[Finding]:

@@ -59,7 +59,7 @@ FREEZE_UNTIL = "karpenter.sh/freeze-until"
 MINIMUM_SAVING_RATIO = "karpenter.sh/minimum-saving-ratio"
 MINIMUM_NODE_AGE = "karpenter.sh/minimum-node-age"
 
-#: Everything a NodePool may say in annotations. They are no part of its generation.
+#: Everything a NodePool may say in annotations.
 POOL_SETTINGS = (SPREAD_REPLICAS, BUDGET_WINDOWS, FREEZE, FREEZE_UNTIL, MINIMUM_SAVING_RATIO, MINIMUM_NODE_AGE)
 
 TERMINATION_FINALIZER = "karpenter.sh/termination"

@@ -237,6 +237,37 @@ def test_an_annotation_about_disruption_that_cannot_be_read_is_told(key: str, te
     assert words in found[f"metadata.annotations[{key}]"]
 
 
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("karpenter.sh/freeze-untill", labels.FREEZE_UNTIL),
+        ("karpenter.sh/frieze", labels.FREEZE),
+        ("karpenter.sh/budget-window", labels.BUDGET_WINDOWS),
+        ("karpenter.sh/min-saving-ratio", labels.MINIMUM_SAVING_RATIO),
+        ("karpenter.sh/minimum-node-ages", labels.MINIMUM_NODE_AGE),
+    ],
+)
+def test_an_annotation_that_is_misspelt_is_told(key: str, meant: str) -> None:
+    found = advice({"metadata.annotations": {key: "x"}})
+    assert list(found) == [f"metadata.annotations[{key}]"]
+    assert f"did you mean {meant!r}?" in found[f"metadata.annotations[{key}]"]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        labels.NODE_POOL_HASH,
+        labels.NODE_POOL_HASH_VERSION,
+        labels.DO_NOT_DISRUPT,
+        "example.com/freeze",
+        "karpenter.sh/stored-version-migrated",
+        "compatibility.karpenter.sh/v1beta1-nodeclass-reference",
+    ],
+)
+def test_annotations_of_others_are_nobodys_business(key: str) -> None:
+    assert advice({"metadata.annotations": {key: "x"}}) == {}
+
+
 def test_a_field_without_effect_names_the_gate_that_is_off() -> None:
     """API-032 (Beyond)"""
     change = {"spec.replicas": 3}

@@ -76,7 +76,7 @@ class Drift:
             draft.announce(lambda: _log.debug("marking drifted", reason=reason))
 
     async def _reason(self, claim: NodeClaim, pool: NodePool, draft: Draft) -> str:
-        reason = drift_reason(claim, self._as_it_is(pool))
+        reason = drift_reason(claim, self._as_it_is(pool), None, draft.now)
         if reason:
             return reason
         if await self._is_not_sold(claim, pool, draft):

@@ -22,7 +22,7 @@ from karpenter.decide.plan import PlannedClaim
 from karpenter.decide.provision.finalise import KEPT_TYPES, static_claim
 from karpenter.decide.provision.templates import requirements_of
 from karpenter.model import labels
-from karpenter.model.conditions import find
+from karpenter.model.conditions import find, is_true
 from karpenter.model.requirements import from_labels, from_wire
 
 NODE_POOL = "NodePoolDrifted"
@@ -34,11 +34,24 @@ SETTLED_AGE = timedelta(hours=1)
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def drift_reason(claim: NodeClaim, pool: NodePool) -> str:
-    """Why a claim is not what its pool asks for, empty where it is (DIS-343, DIS-344). What the cloud says comes after that."""
+def drift_reason(
+    claim: NodeClaim, pool: NodePool, index: TypeIndex | None, now: datetime, of_provider: str = ""
+) -> str:
+    """Why a claim is not what its pool asks for, empty where it is (DIS-341 to DIS-345).
+
+    ``index``: the prepared types of the pool, None where they are not known now. ``of_provider``: what the cloud itself says,
+    which counts last.
+    """
+    if not is_true(claim.status.conditions, "Launched"):
+        return ""
     if _differs_from_template(claim, pool):
         return NODE_POOL
-    return "" if meets_requirements(claim, pool) else REQUIREMENTS
+    if not meets_requirements(claim, pool):
+        return REQUIREMENTS
+    created = claim.metadata.creation_timestamp
+    if index is not None and created is not None and now - created > SETTLED_AGE and not is_sold(claim, index.types):
+        return INSTANCE_TYPE
+    return of_provider
 
 
 def _differs_from_template(claim: NodeClaim, pool: NodePool) -> bool:

@@ -182,7 +182,9 @@ class Judge:
             missing = (key for key in (labels.CAPACITY_TYPE, labels.ZONE) if key not in found)
             lacking = next(missing, "")
             why = f'Node does not have label "{lacking}"' if lacking else _disabled(pool)
-        is_worth_nothing = candidate.disruption_cost <= NODE_COST  # as good as empty, once its pods have a place (DIS-121)
+        is_worth_nothing = (
+            candidate.disruption_cost <= NODE_COST
+        )  # as good as empty, once its pods have a place (DIS-121)
         if not why and pool.spec.disruption.consolidation_policy == _WHEN_EMPTY and not is_worth_nothing:
             why = f'NodePool "{candidate.pool}" has non-empty consolidation disabled'
         return Blocked(candidate.view, why, lasting=True) if why else None

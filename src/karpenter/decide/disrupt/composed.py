@@ -3,12 +3,12 @@
 A pass may find that after its moves others would follow: a machine that took in pods could go itself then. Carried out one
 after the other some pods would be moved twice. So the steps are gone through on paper until none is left to take, and what is
 decided is the way from the cluster as it is to where that ends: which machines go, what is bought, where each pod is in the
-end. Each step is legal and saves money, hence so does the whole. What ends up together in new machines is one command.
+end. Each step is legal and saves money, hence so does the whole. What shares new machines on the way is one command.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from msgspec.structs import replace as changed
@@ -24,16 +24,16 @@ from karpenter.model import resources as res
 
 
 def composed(
-    candidates: Sequence[Candidate], end: Snapshot, bought: Iterable[PlannedClaim], scales: Scales
+    candidates: Sequence[Candidate], end: Snapshot, steps: Sequence[Command], scales: Scales
 ) -> tuple[Command, ...] | None:
-    """The commands that lead to ``end``: the snapshot when all steps are done. ``bought``: all machines any step has bought.
+    """The commands that lead to ``end``: the snapshot when all steps are done.
 
     ``candidates`` are those that may go, as they are now. None where the way cannot be told: where minValues want several
     kinds of a machine that the steps took for one kind and filled up.
     """
     after = {view.key: view for view in end.nodes}
     gone = [candidate for candidate in candidates if candidate.key not in after]
-    planned = {item.name: item for item in bought if item.name in after}
+    planned = {item.name: item for step in steps for item in step.replacements if item.name in after}
     host_of = {pod.metadata.uid: key for key, view in after.items() for pod in view.pods}
     moving = {candidate.key: [(pod, host_of.get(pod.metadata.uid, "")) for pod in candidate.pods] for candidate in gone}
     inside: dict[str, list[Pod]] = {name: [] for name in planned}
@@ -49,7 +49,7 @@ def composed(
         final[name] = fixed
     return tuple(
         _command(group, moving, final, {key: view.name for key, view in after.items()}, scales)
-        for group in _together(gone, moving, final)
+        for group in _together(gone, moving, steps)
     )
 
 
@@ -73,9 +73,9 @@ def _holding(planned: PlannedClaim, inside: Sequence[Pod]) -> PlannedClaim | Non
 
 
 def _together(
-    gone: Sequence[Candidate], moving: Mapping[str, Sequence[tuple[Pod, str]]], bought: Mapping[str, PlannedClaim]
+    gone: Sequence[Candidate], moving: Mapping[str, Sequence[tuple[Pod, str]]], steps: Sequence[Command]
 ) -> list[list[Candidate]]:
-    """The machines that go, those together whose pods meet in a new machine."""
+    """The machines that go, those together that paid for the same new machines or whose pods meet in one."""
     leader: dict[str, str] = {}
 
     def find(key: str) -> str:
@@ -83,10 +83,16 @@ def _together(
             key = leader[key]
         return key
 
+    bought: set[str] = set()
+    for step in (step for step in steps if step.replacements):
+        names = [item.name for item in step.replacements]
+        bought.update(names)
+        for key in (*names, *(candidate.key for candidate in step.candidates)):
+            leader[find(key)] = find(names[0])
     for candidate in gone:
         for _, host in moving[candidate.key]:
             if host in bought:
-                leader[find(f"claim {host}")] = find(candidate.key)
+                leader[find(host)] = find(candidate.key)
     groups: dict[str, list[Candidate]] = {}
     for candidate in gone:
         groups.setdefault(find(candidate.key), []).append(candidate)

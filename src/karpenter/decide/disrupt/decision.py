@@ -193,7 +193,7 @@ class _Pass:
             return first  # drift moves pods as well; what comes of both is seen in the next pass
         best = first
         known = {candidate.key for candidate in candidates} | self._taken()
-        bought = [planned for command in first for planned in command.replacements]
+        steps = [*first]
         snapshot, step = self._snapshot, (*self._commands, *first)
         for _ in range(_STEPS if first else 0):
             snapshot = aftermath(snapshot, step, self._indexes)
@@ -201,9 +201,9 @@ class _Pass:
             step = later._moves_alone()
             if not step:
                 break
-            bought += [planned for command in step for planned in command.replacements]
+            steps += step
             end = aftermath(snapshot, step, self._indexes)
-            found = composed(candidates, end, bought, Scales(self._snapshot, self._judge.prices))
+            found = composed(candidates, end, steps, Scales(self._snapshot, self._judge.prices))
             vanished = {view.key for view in self._snapshot.nodes} - {view.key for view in end.nodes}
             if found is None or not vanished <= known or not self._is_within_budgets(found):
                 break

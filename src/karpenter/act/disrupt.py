@@ -20,7 +20,6 @@ from karpenter.act.ceiling import Pace
 from karpenter.act.creation import Purpose, create
 from karpenter.act.drain import pods_on_node
 from karpenter.act.events import NORMAL, Happening, about_pod
-from karpenter.act.journal import Journal
 from karpenter.act.marking import Note
 from karpenter.act.undertaking import Undertaking
 from karpenter.act.undertakings import Undertakings
@@ -44,10 +43,9 @@ class _Refused(Exception):
 class Disruptor:
     """Begins commands, and undoes what an earlier process left half-done."""
 
-    def __init__(self, world: World, undertakings: Undertakings, journal: Journal, pace: Pace) -> None:
+    def __init__(self, world: World, undertakings: Undertakings, pace: Pace) -> None:
         self._world = world
         self._undertakings = undertakings
-        self._journal = journal
         self._ceiling = pace.ceiling
         self._window = pace.nomination_window
         self._slots = asyncio.Semaphore(_AT_ONCE)
@@ -63,7 +61,6 @@ class Disruptor:
                 "disrupting node(s) failed", error="a node is part of another command", **undertaking.described()
             )
             return ""
-        self._journal.begin(undertaking.entry(self._world.clock.now()))
         _log.info("disrupting node(s)", **undertaking.described())
         try:
             await self._begin(undertaking)

@@ -39,6 +39,11 @@ class Regrets:
         self._most = most
         self._known: OrderedDict[tuple[str, str], Regret] = OrderedDict()
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing at all is remembered."""
+        return not self._known
+
     def note(self, reason: str, names: Iterable[str], cause: str) -> None:
         """These failed to go for a reason: each is barred for it, longer than last time."""
         now = self._now()

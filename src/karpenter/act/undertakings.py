@@ -8,7 +8,7 @@ one finds tainted machines that nobody pursues and frees them, and replacements 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 
 import structlog
@@ -18,6 +18,7 @@ from karpenter.act.events import NORMAL, Happening, about_claim, about_node
 from karpenter.act.journal import Journal, Outcome
 from karpenter.act.regrets import Regrets
 from karpenter.act.undertaking import Undertaking
+from karpenter.act.undone import Undone
 from karpenter.act.world import World
 from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import NODE_CLAIM
@@ -37,13 +38,23 @@ _FAILED = "failed terminating nodes while executing a disruption command"
 _log = structlog.get_logger()
 
 
+class Memory:
+    """What is remembered of commands beyond their end."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.journal = Journal()
+        self.regrets = Regrets(now)
+        self.undone = Undone(self.regrets, now)
+
+
 class Undertakings:
     """All commands under way, by identity; and which machines they hold."""
 
-    def __init__(self, world: World, journal: Journal, regrets: Regrets) -> None:
+    def __init__(self, world: World, memory: Memory) -> None:
         self._world = world
-        self._journal = journal
-        self._regrets = regrets
+        self._journal = memory.journal
+        self._regrets = memory.regrets
+        self._undone = memory.undone
         self._by_identity: dict[str, Undertaking] = {}
         self._held: dict[str, str] = {}
         self._slots = asyncio.Semaphore(_AT_ONCE)
@@ -67,6 +78,7 @@ class Undertakings:
         self._held.update(dict.fromkeys(undertaking.remaining, undertaking.identity))
         for key in undertaking.remaining:
             self._world.state.choose(key)
+        self._journal.begin(undertaking.entry(self._world.clock.now()))
         return True
 
     def mark(self, undertaking: Undertaking) -> None:
@@ -199,6 +211,7 @@ class Undertakings:
         self._forget(undertaking)
         self._regrets.forgive(command.reason, (*(item.key for item in command.candidates), *pool_names(command.pools)))
         self._journal.end(undertaking.identity, Outcome.SUCCEEDED, self._world.clock.now())
+        self._undone.moved(command)
         _log.debug("command succeeded", **undertaking.described())
 
     async def call_off(self, undertaking: Undertaking, cause: str) -> None:

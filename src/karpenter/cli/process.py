@@ -208,7 +208,7 @@ class _Beside:
             manager.provisioner.last_plan,
             self._mandate.fence.is_open,
             manager.unready(),
-            manager.journal.entries(),
+            manager.memory.journal.entries(),
             manager.disruption.waiting,
         )
         return picture(scene, manager.world.clock.now())

@@ -18,6 +18,7 @@ from karpenter.act import obstacles
 from karpenter.act.disrupt import Disruptor
 from karpenter.act.regrets import Regrets
 from karpenter.act.undertakings import Undertakings, pool_names
+from karpenter.act.undone import owner_names
 from karpenter.act.world import World
 from karpenter.catalog.index import TypeIndex
 from karpenter.cluster.nodes import NodeView
@@ -176,11 +177,12 @@ class DisruptionLoop:
         now, seconds = self._world.clock.now(), _now()
         state, regrets = self._world.state, self._hands.regrets
         expecting = _expecting(snapshot)
-        pool_of = {view.key: view.pool for view in snapshot.nodes}
+        views = {} if regrets.is_empty else {view.key: view for view in snapshot.nodes}
         settled = (candidate.key for waiting in self._waiting for candidate in waiting.command.candidates)
 
         def is_barred(reason: DisruptionReason, key: str) -> bool:
-            names = (key, *pool_names((pool_of.get(key, ""),)))
+            view = views.get(key)
+            names = () if view is None else (key, *pool_names((view.pool,)), *owner_names(view.pods))
             return regrets.barred(reason, names, seconds) is not None
 
         return Circumstances(

@@ -20,15 +20,13 @@ from karpenter.act.disrupt import Disruptor
 from karpenter.act.drain import Drainer
 from karpenter.act.events import AnyKind, Recorder
 from karpenter.act.evict import EvictionPace, Evictor
-from karpenter.act.journal import Journal
 from karpenter.act.lifecycle import Lifecycle
 from karpenter.act.nominate import Nominator, NoNomination
 from karpenter.act.podevents import PodEvents, is_event
 from karpenter.act.pools import NodeClassState, PoolKeeper
 from karpenter.act.provision import Executor
-from karpenter.act.regrets import Regrets
 from karpenter.act.repair import Repairer
-from karpenter.act.undertakings import Undertakings
+from karpenter.act.undertakings import Memory, Undertakings
 from karpenter.act.world import World
 from karpenter.api.core import DaemonSet, Namespace, Node, Pod, PodDisruptionBudget, VolumeAttachment
 from karpenter.api.karpenter import NodeClaim, NodeClassReference, NodePool
@@ -195,7 +193,8 @@ class Manager:
         self.pods = self._informer(POD, self._on_pod)
         self.observatory = Observatory(self.world, self.pods, self._parts(settings))
         self.provisioner = Provisioner(self.world, self._batcher, executor, options, self._decided)
-        self.journal = Journal()
+        #: What was decided about disruption, and what came of it.
+        self.memory = Memory(lambda: asyncio.get_running_loop().time())
         hands = self._hands(ceiling, settings)
         disruption = DisruptionOptions(options, Gate.SPOT_TO_SPOT_CONSOLIDATION in settings.gates)
         self.disruption = DisruptionLoop(self.world, hands, disruption, lambda: bool(self.faults()))
@@ -211,10 +210,9 @@ class Manager:
 
     def _hands(self, ceiling: Ceiling, settings: Settings) -> Hands:
         """What carries disruption decisions out."""
-        regrets = Regrets(lambda: asyncio.get_running_loop().time())
-        undertakings = Undertakings(self.world, self.journal, regrets)
+        undertakings = Undertakings(self.world, self.memory)
         pace = Pace(settings.nomination_window, ceiling)
-        return Hands(Disruptor(self.world, undertakings, self.journal, pace), undertakings, regrets)
+        return Hands(Disruptor(self.world, undertakings, pace), undertakings, self.memory.regrets)
 
     def _parts(self, settings: Settings) -> tuple[Part, ...]:
         """What is shown of the cluster; large ones may do without the details (OPS-320)."""
@@ -355,7 +353,9 @@ class Manager:
 
     def _decided(self, snapshot: Snapshot, plan: Plan) -> None:
         """A plan was made of the snapshot and carried out."""
-        self.observatory.decided(without_virtual(plan))
+        real = without_virtual(plan)
+        self.observatory.decided(real)
+        self.memory.undone.planned(real)
         if self._buffers is not None:
             self._buffers.decided(snapshot, plan)
 

@@ -340,11 +340,11 @@ async def test_the_journal_links_what_went_to_what_came(world: World) -> None:
     await carry_out(world, command(world, "n0", bought=("r0",)), command(world, "n1"))
     await asyncio.sleep(1)
     assert world.manager is not None
-    first, second = world.manager.journal.entries()
+    first, second = world.manager.memory.journal.entries()
     assert (first.machines, first.replacements, first.outcome) == ((("n0", "n0"),), ("r0",), "under way")
     assert (second.machines, second.replacements, second.outcome) == ((("n1", "n1"),), (), "succeeded")
     await world.kube.delete(kinds.NODE_CLAIM, "r0")
     await asyncio.sleep(3)
-    ended = world.manager.journal.entries()[0]
+    ended = world.manager.memory.journal.entries()[0]
     assert (ended.outcome, ended.cause) == ("failed", "replacement nodeclaim r0 is gone")
     assert ended.ended_at is not None

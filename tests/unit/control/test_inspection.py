@@ -148,7 +148,7 @@ async def test_the_state_shows_what_was_decided_about_disruption(world: World) -
     await asyncio.sleep(3)
     manager = world.manager
     assert manager is not None
-    scene = Scene(manager.state, manager.provisioner.last_plan, True, "", manager.journal.entries())
+    scene = Scene(manager.state, manager.provisioner.last_plan, True, "", manager.memory.journal.entries())
     (shown,) = json.loads(json.dumps(picture(scene, world.clock.now())))["disruptions"]
     assert (shown["reason"], shown["decision"], shown["nodePools"]) == ("Drifted", "replace", ["np"])
     assert shown["machines"] == [{"node": "n0", "nodeClaim": "n0"}]

@@ -9,7 +9,8 @@ from karpenter.api import kinds
 from karpenter.api.karpenter import Budget, Disruption, NodeClaim
 from karpenter.model import labels
 from karpenter.providers.contract import Instance, InsufficientCapacity
-from support.world import World, story
+from support.consolidating import begin, deployment, runs, scale
+from support.world import World, story, until
 
 OPEN = Disruption(consolidate_after="Never", budgets=(Budget(nodes="100%"),))
 
@@ -74,3 +75,29 @@ async def test_one_pool_that_fails_keeps_no_other_waiting(world: World) -> None:
     await asyncio.sleep(5)
     leaving = [c.metadata.name for c in await world.all(kinds.NODE_CLAIM) if c.metadata.deletion_timestamp]
     assert leaving == ["b-old"]
+
+
+@story
+async def test_pods_whose_move_was_undone_are_not_moved_again_soon(world: World) -> None:
+    """A workload that comes back right after it was packed together: the second time it is left alone for a while."""
+    await begin(world, deployment("web", 12))
+    await asyncio.sleep(300)
+    await scale(world, "web", 4)
+    await until(lambda: _has_moved(world), 600, 1)
+    await asyncio.sleep(60)
+    await scale(world, "web", 12)
+    await until(lambda: runs(world, 12), 120)
+    assert world.lines("consolidation was undone")
+    assert world.manager is not None
+    regrets = world.manager.memory.regrets
+    (name,) = {line["owner"] for line in world.lines("consolidation was undone")}
+    assert regrets.barred("Underutilized", [name], asyncio.get_running_loop().time()) is not None
+    assert regrets.barred("Drifted", [name], asyncio.get_running_loop().time()) is None
+
+
+async def _has_moved(world: World) -> bool:
+    assert world.manager is not None
+    return any(
+        entry.reason == "Underutilized" and entry.outcome == "succeeded"
+        for entry in world.manager.memory.journal.entries()
+    )

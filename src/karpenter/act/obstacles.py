@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import timedelta
 
+from karpenter.act import protection
 from karpenter.act.events import NORMAL, About, Happening, about_claim, about_node, about_pool
 from karpenter.act.undertaking import part_text, simple_text
 from karpenter.act.world import World
@@ -12,6 +13,7 @@ from karpenter.cluster.nodes import NodeView
 from karpenter.decide.disrupt import Blocked
 from karpenter.decide.disrupt.command import Command, Decision, DisruptionReason
 from karpenter.decide.disrupt.confirming import Refusal
+from karpenter.model import labels
 
 #: How long a passing and a lasting obstacle is not said again (DIS-390, DIS-398), and a closed budget (DIS-391).
 _PASSING, _LASTING, _CLOSED = timedelta(minutes=2), timedelta(minutes=15), timedelta(minutes=1)
@@ -24,6 +26,14 @@ def say_blocked(world: World, blocked: Iterable[Blocked]) -> None:
             reason, silence = ("Unconsolidatable", _LASTING) if item.lasting else ("DisruptionBlocked", _PASSING)
             for about in subjects(item.view):
                 world.events.publish(Happening(about, NORMAL, reason, item.why, (item.why,), silence))
+
+
+def say_protections(world: World, views: Iterable[NodeView]) -> None:
+    """What their owners' annotations do for pods on machines of ours (DIS-092 to DIS-094)."""
+    for view in views:
+        for pod in view.pods if view.managed else ():
+            if labels.DO_NOT_DISRUPT in pod.metadata.annotations:
+                protection.tell(world, pod)
 
 
 def say_closed(world: World, reason: DisruptionReason, pools: Iterable[str]) -> None:

@@ -6,24 +6,25 @@ the admission rules users are used to (API §§1-4, "Beyond").
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import difflib
+from collections.abc import Iterator
 
 from karpenter.api.buffer import CapacityBuffer
-from karpenter.api.karpenter import Budget, NodeClaim, NodePool, NodeSelectorRequirementWithMinValues
+from karpenter.api.karpenter import NodeClaim, NodePool, NodeSelectorRequirementWithMinValues
 from karpenter.api.kwok import KWOKNodeClass
 from karpenter.api.overlay import NodeOverlay
-from karpenter.model import budgets, durations, gates, labels, pool_rules, schema
-from karpenter.model.budgets import Rule
+from karpenter.model import budget_advice, durations, gates, labels, pool_rules, schema
 from karpenter.model.gates import Gate, Gates
 from karpenter.model.quantities import check_quantities
 from karpenter.model.schema import Finding
 
 _REQUIREMENTS = "spec.template.spec.requirements"
 _LONGEST_SHOWN = 40
+#: What is written on NodePools, by users and by us.
+_ANNOTATIONS = frozenset({*labels.POOL_SETTINGS, labels.NODE_POOL_HASH, labels.NODE_POOL_HASH_VERSION})
+#: How much two keys must be alike, of 1; they share their domain.
+_NEAR = 0.85
 _RESERVATION = f"{labels.AWS_GROUP}/capacity-reservation-"
-#: Pool sizes that tell any two budgets apart: in one a percentage is smallest, in one it is its own number, in one it is
-#: beyond every count.
-_SIZES = (1, 100, 10**12)
 
 
 #: Objects advice can be given about.
@@ -50,12 +51,9 @@ def _pool(pool: NodePool, enabled: Gates) -> Iterator[Finding]:
     yield from _gated(pool, enabled)
     yield from _negative_limits(pool)
     yield from _spread(pool)
-    for index, budget in enumerate(pool.spec.disruption.budgets):
-        yield from _no_reasons(budget, f"{budgets.PATH}[{index}]")
+    yield from _misspelt(pool)
     yield from pool_rules.unreadable(pool)
-    rules = budgets.of_pool(pool).rules
-    for rule in rules:
-        yield from _never_the_least(rule, rules)
+    yield from budget_advice.advise(pool)
 
 
 def _claim(claim: NodeClaim) -> Iterator[Finding]:
@@ -121,34 +119,14 @@ def _spread(pool: NodePool) -> Iterator[Finding]:
         yield Finding(path, "static", "has no effect: only the nodes of a static NodePool (replicas) are spread")
 
 
-def _no_reasons(budget: Budget, path: str) -> Iterator[Finding]:
-    """API-049."""
-    if budget.reasons == ():
-        text = "an empty list of reasons counts as all reasons; leave it out or name some"
-        yield Finding(f"{path}.reasons", "reasons", text)
-
-
-def _never_the_least(rule: Rule, others: Sequence[Rule]) -> Iterator[Finding]:
-    """A budget for some time under one that always allows less, for the same reasons (API-089)."""
-    if rule.window.is_always:
-        return
-    for other in others:
-        if other.window.is_always and _covers(other.budget, rule.budget) and _allows_no_more(other.budget, rule.budget):
-            text = (
-                f"has no effect: {other.path} always allows as little ({other.budget.nodes}), and of several budgets the "
-                "strictest counts; give that one a schedule, too"
-            )
-            yield Finding(rule.path, "budget", text)
-            return
-
-
-def _covers(other: Budget, budget: Budget) -> bool:
-    return not other.reasons or (bool(budget.reasons) and set(budget.reasons or ()) <= set(other.reasons))
-
-
-def _allows_no_more(left: Budget, right: Budget) -> bool:
-    """Whether ``left`` allows no more than ``right`` in a pool of any size: counts stay, percentages grow with the pool."""
-    return all(budgets.value(left, nodes) <= budgets.value(right, nodes) for nodes in _SIZES)
+def _misspelt(pool: NodePool) -> Iterator[Finding]:
+    """Annotations that nobody reads and that look much like one of ours: a freeze that is none would be a bad surprise."""
+    for key in pool.metadata.annotations:
+        if key.startswith(f"{labels.GROUP}/") and key not in _ANNOTATIONS:
+            near = difflib.get_close_matches(key, labels.POOL_SETTINGS, n=1, cutoff=_NEAR)
+            if near:
+                path = schema.at("metadata.annotations", key)
+                yield Finding(path, "unknown", f"has no effect: nobody reads {key!r}; did you mean {near[0]!r}?")
 
 
 def _out_of_range(path: str, text: str | None) -> Iterator[Finding]:

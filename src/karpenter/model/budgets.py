@@ -34,6 +34,7 @@ WINDOWS_PATH = schema.at("metadata.annotations", labels.BUDGET_WINDOWS)
 _BLOCKED = "until that is mended, no node of the pool may be disrupted"
 _VALUE = re.compile(r"([+-]?[0-9]{1,9})(%?)", re.ASCII)
 _WHOLE = 100
+_LONGEST_SHOWN = 160
 
 
 class BudgetError(ValueError):
@@ -80,9 +81,10 @@ class Budgets:
         return min(found, key=lambda allowance: allowance.nodes, default=Allowance(UNLIMITED))
 
     def edges(self, period: Span) -> frozenset[datetime]:
-        """The moments within a period at which some budget begins or ceases to be active."""
+        """The moments within a period, its ends left out, at which some budget begins or ceases to be active."""
         spans = (span for rule in self.rules for span in rule.window.spans(period))
-        return frozenset(moment for span in spans for moment in (span.begin, span.end) if moment < period.end)
+        ends = (moment for span in spans for moment in (span.begin, span.end))
+        return frozenset(moment for moment in ends if period.begin < moment < period.end)
 
 
 def allowed(pool: NodePool, nodes: int, reason: str, now: datetime) -> int:
@@ -156,7 +158,8 @@ def _extensions(pool: NodePool, count: int) -> tuple[_Extension, ...]:
     try:
         found = _DECODER.decode(text)
     except msgspec.ValidationError as error:
-        raise _Unreadable(WINDOWS_PATH, "windows", str(error).replace("`", "'").replace("$", "list")) from error
+        why = _shown(str(error)).replace("`", "'").replace("$", "list")
+        raise _Unreadable(WINDOWS_PATH, "windows", why) from error
     except (msgspec.DecodeError, RecursionError) as error:
         why = f'is not JSON ({error}); expected a list with null or an object such as {{"timeZone": "Asia/Seoul"}}'
         raise _Unreadable(WINDOWS_PATH, "windows", why) from error
@@ -164,6 +167,10 @@ def _extensions(pool: NodePool, count: int) -> tuple[_Extension, ...]:
         why = f"has {len(found)} members for {count} budgets; give one for each, null where there is nothing to add"
         raise _Unreadable(WINDOWS_PATH, "windows", why)
     return tuple(item or _NOTHING for item in found)
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 1] + "…"
 
 
 def _broken_count(budget: Budget, path: str) -> Iterator[Finding]:
@@ -215,7 +222,7 @@ def _recurrence(budget: Budget, zone: tzinfo, path: str) -> Recurrence | None:
     except schedules.ScheduleError as error:
         raise _Unreadable(path, "schedule", error) from error
     if not schedules.is_sound(budget.schedule):
-        raise _Unreadable(path, "schedule", f"schedule {budget.schedule!r} names a day that never comes")
+        raise _Unreadable(path, "schedule", f"schedule {_shown(budget.schedule)!r} names a day that never comes")
     return Recurrence(schedule, duration, zone)
 
 

@@ -6,8 +6,8 @@ A freeze stands on a NodePool, in annotations, or over the whole cluster, in one
     kubectl create configmap karpenter-freeze -n kube-system --from-literal=reason="audit"
 
 Both parts may be left out: a reason is for people, and a freeze without an end lasts until it is taken away. What is there and
-cannot be read freezes too, without an end: who wrote it wanted things to stop. Expiration, interruption, node repair and
-deletion by hand go on.
+cannot be read freezes too, without an end: who wrote it wanted things to stop. Expiration, interruption, node repair, fewer
+replicas of a static pool and deletion by hand go on.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ _UNTIL_PATH = schema.at("metadata.annotations", labels.FREEZE_UNTIL)
 _OFF = "false"
 #: Values that say nothing but yes.
 _PLAIN = frozenset({"", "true"})
+_LONGEST_REASON = 200
 _LAST = datetime.max.replace(tzinfo=UTC)
 
 
@@ -100,11 +101,17 @@ def _strange(data: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _read(source: str, word: str, until: str | None, path: str) -> Freeze:
-    reason = "" if word in _PLAIN else word
+    reason = "" if word in _PLAIN else _on_one_line(word)
     try:
         return Freeze(source, reason, None if until is None else moments.parse(until))
     except moments.MomentError as error:
         return Freeze(source, reason, None, (Finding(path, "freeze", str(error)),))
+
+
+def _on_one_line(word: str) -> str:
+    """What people wrote, as it can stand in messages and on terminals."""
+    plain = "".join(letter if letter.isprintable() else " " for letter in word)
+    return " ".join(plain.split())[:_LONGEST_REASON]
 
 
 def _ending(freeze: Freeze) -> datetime:

@@ -30,7 +30,7 @@ class PoolRules:
         return freezes.longest(self.freezes, now)
 
     def edges(self, period: Span) -> frozenset[datetime]:
-        """The moments within a period at which any of this changes."""
+        """The moments within a period, its ends left out, at which any of this changes."""
         ends = (freeze.until for freeze in self.freezes if freeze.until is not None)
         return self.budgets.edges(period) | {end for end in ends if period.begin < end < period.end}
 

@@ -67,23 +67,34 @@ class Schedule:
                 return datetime.combine(day, found)
         return None
 
+    def times(self) -> tuple[timedelta, ...]:
+        """When it hits on the days it hits on, counted from midnight, in order."""
+        minutes = sorted(hour * 60 + minute for hour in self.hours for minute in self.minutes)
+        return tuple(timedelta(minutes=minute) for minute in minutes)
+
+    def is_day(self, day: date) -> bool:
+        """Whether it hits on a day."""
+        by_month, by_week = day.day in self.days_of_month, day.isoweekday() % 7 in self.days_of_week
+        return day.month in self.months and (by_month or by_week if self.either_day else by_month and by_week)
+
     def _days(self, first: date) -> Iterator[date]:
         day = first
         while day.year <= first.year + HORIZON_YEARS:
             if day.month not in self.months:
                 day = (day.replace(day=1) + timedelta(days=32)).replace(day=1)
                 continue
-            if self._is_day(day):
+            if self.is_day(day):
                 yield day
             day += timedelta(days=1)
 
-    def _is_day(self, day: date) -> bool:
-        by_month, by_week = day.day in self.days_of_month, day.isoweekday() % 7 in self.days_of_week
-        return by_month or by_week if self.either_day else by_month and by_week
-
     def _first_time(self, earliest: time) -> time | None:
-        times = (time(hour, minute) for hour in sorted(self.hours) for minute in sorted(self.minutes))
-        return next((found for found in times if found >= earliest), None)
+        """The first hit of a day from a full minute on."""
+        for hour in sorted(hour for hour in self.hours if hour >= earliest.hour):
+            least = earliest.minute if hour == earliest.hour else 0
+            minute = min((minute for minute in self.minutes if minute >= least), default=None)
+            if minute is not None:
+                return time(hour, minute)
+        return None
 
 
 @dataclass(frozen=True, slots=True)

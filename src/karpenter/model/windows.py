@@ -17,11 +17,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, time, timedelta, tzinfo
 
 from karpenter.model.schedules import Schedule
 
 _HOUR = timedelta(hours=1)
+_DAY = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +56,25 @@ class Recurrence:
                 yield Span((opens - offset).replace(tzinfo=UTC), (closes - offset).replace(tzinfo=UTC))
 
     def _on_wall(self, begin: datetime, end: datetime) -> Iterator[tuple[datetime, datetime]]:
-        """Windows between two times of one clock that runs evenly."""
-        hit = self.schedule.next_on_wall(begin - self.duration)
-        while hit is not None and hit < end:
-            opens, closes = max(hit, begin), hit + self.duration
-            hit = self.schedule.next_on_wall(hit)
-            while hit is not None and hit <= closes < end:
-                closes = hit + self.duration
-                hit = self.schedule.next_on_wall(hit)
-            if opens < closes:
-                yield opens, min(closes, end)
+        """Windows between two times of one clock that runs evenly: those of one day, again on every day that has hits."""
+        pattern = self.windows_of_a_day()
+        day = (begin - self.duration).date()
+        while day <= end.date():
+            midnight = datetime.combine(day, time.min)
+            for opens, closes in pattern if self.schedule.is_day(day) else ():
+                if midnight + closes > begin and midnight + opens < end:
+                    yield max(midnight + opens, begin), min(midnight + closes, end)
+            day += _DAY
+
+    def windows_of_a_day(self) -> list[tuple[timedelta, timedelta]]:
+        """The windows that hits of one day open, counted from its midnight, with pauses between."""
+        found: list[tuple[timedelta, timedelta]] = []
+        for hit in self.schedule.times() if self.duration else ():
+            begin = hit
+            if found and hit <= found[-1][1]:
+                begin, _ = found.pop()
+            found.append((begin, hit + self.duration))
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +103,14 @@ class Window:
         if begin >= end:
             return ()
         within = Span(begin.astimezone(UTC), end.astimezone(UTC))
-        return (within,) if self.recurrence is None else tuple(_joined(self.recurrence.spans(within)))
+        return (within,) if self.recurrence is None else tuple(joined(self.recurrence.spans(within)))
 
 
 _ALWAYS = Window()
 
 
-def _joined(spans: Iterable[Span]) -> Iterator[Span]:
+def joined(spans: Iterable[Span]) -> Iterator[Span]:
+    """Spans in the order of their beginnings, those that overlap or touch made one."""
     last: Span | None = None
     for span in spans:
         if last is not None and span.begin <= last.end:

@@ -204,6 +204,12 @@ def test_dates_bound_the_windows_of_a_schedule() -> None:
     ]
 
 
+def test_a_window_that_is_open_already_changes_only_at_its_end() -> None:
+    """Whoever waits for the next change must not find it now."""
+    found = budgets.of_pool(pool([Budget(nodes="5"), OFFICE]))
+    assert found.edges(Span(NOW, NOW + timedelta(hours=12))) == {at("2000-06-15T17:00:00+00:00")}
+
+
 def test_one_end_alone_is_enough() -> None:
     """Beyond"""
     assert allowed([Budget(nodes="0")], 5, extension=[{"from": "2000-06-16T00:00:00Z"}]) == budgets.UNLIMITED
@@ -227,6 +233,8 @@ def test_a_member_that_adds_nothing_changes_nothing(extension: object) -> None:
         ([None, "Asia/Seoul"], "", "list[1]"),
         ([None, {"timezone": "Asia/Seoul"}], "", "unknown field 'timezone'"),
         ([None, {"timeZone": 9}], "", "str"),
+        ([None, {"x" * 9999: 9}], "", "unknown field"),
+        ([None, {"timeZone": "x" * 9999}], "[1].timeZone", "is not a time zone"),
         ([None, {"timeZone": "Asia/Soul"}], "[1].timeZone", "did you mean 'Asia/Seoul'?"),
         ([None, {"timeZone": "asia/seoul"}], "[1].timeZone", "is not a time zone"),
         ([None, {"timeZone": "America"}], "[1].timeZone", "is not a time zone"),

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.catalog.index import TypeIndex
-from karpenter.catalog.types import Offering
+from karpenter.catalog.types import InstanceType, Offering
 from karpenter.cluster.nodes import NodeView
 from karpenter.cluster.snapshot import Snapshot
 from karpenter.decide import static
@@ -30,7 +30,7 @@ REQUIREMENTS = "RequirementsDrifted"
 INSTANCE_TYPE = "InstanceTypeNotFound"
 
 #: Claims younger than that are not asked whether their type is still sold (DIS-345): lists may lag behind launches.
-_SETTLED_AGE = timedelta(hours=1)
+SETTLED_AGE = timedelta(hours=1)
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -49,7 +49,7 @@ def drift_reason(
     if not meets_requirements(claim, pool):
         return REQUIREMENTS
     created = claim.metadata.creation_timestamp
-    if index is not None and created is not None and now - created > _SETTLED_AGE and not is_sold(claim, index):
+    if index is not None and created is not None and now - created > SETTLED_AGE and not is_sold(claim, index.types):
         return INSTANCE_TYPE
     return of_provider
 
@@ -67,7 +67,7 @@ def _differs_from_template(claim: NodeClaim, pool: NodePool) -> bool:
 
 def meets_requirements(claim: NodeClaim, pool: NodePool) -> bool:
     """Whether the claim's labels satisfy every requirement of the pool (DIS-344)."""
-    own = claim.metadata.labels
+    own = {labels.normalise(key): value for key, value in claim.metadata.labels.items()}
     for key, asked in from_wire(pool.spec.template.spec.requirements).items():
         value = own.get(key)
         if not (asked.accepts_absent if value is None else asked.allows(value)):
@@ -75,11 +75,11 @@ def meets_requirements(claim: NodeClaim, pool: NodePool) -> bool:
     return True
 
 
-def is_sold(claim: NodeClaim, index: TypeIndex) -> bool:
-    """Whether the pool still lists the claim's type the way it was bought, available or not (DIS-345)."""
+def is_sold(claim: NodeClaim, types: Iterable[InstanceType]) -> bool:
+    """Whether the claim's type is among those a pool lists, the way it was bought, available or not (DIS-345)."""
     own = claim.metadata.labels
-    at = index.position.get(own.get(labels.INSTANCE_TYPE, ""))
-    return at is not None and any(_was_bought(offering, own) for offering in index.types[at].offerings)
+    kind = own.get(labels.INSTANCE_TYPE, "")
+    return any(_was_bought(offering, own) for item in types if item.name == kind for offering in item.offerings)
 
 
 def _was_bought(offering: Offering, own: Mapping[str, str]) -> bool:

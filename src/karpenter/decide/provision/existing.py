@@ -248,6 +248,10 @@ class Field:
     def _resources(self) -> Mapping[str, Axis]:
         return axes([machine.free for machine in self.machines])
 
+    def refresh(self) -> None:
+        """Machines have filled up for good: know again which have how much left."""
+        self.__dict__.pop("_resources", None)
+
     def holding(self, requests: Resources) -> MachineSet:
         """Machines that had so much free at the start."""
         found = self.everyone

@@ -38,6 +38,8 @@ from karpenter.model import resources as res
 #: Ways CPU is weighed against memory in bounds, beside each by itself; and how many bytes of memory weigh like a core.
 _WEIGHINGS = 12
 _MEMORY_PER_CPU = 4.0 * 2**30
+#: After so many moves the sets of machines by what is left are made anew; till then they hold some that are full by now.
+_REFRESHED = 16
 #: In which order machines are offered to pods: initialised ones first whatever it says.
 Order = Callable[[NodeView], object]
 
@@ -137,6 +139,7 @@ class _Moving(Deciding):
         self._names = frozenset(view.key for view in snapshot.nodes)
         self._unreadable: dict[str, Reason] = {}
         self.closed: MachineSet = 0
+        self._settled_since = 0
 
     def places(self, keys: Iterable[str]) -> MachineSet:
         """The machines of these names."""
@@ -271,6 +274,10 @@ class _Moving(Deciding):
                 machine.keep(item.pods, [known[0].requests for pod in item.pods if (known := self._look(pod))])
                 for pod in item.pods:
                     self._record(pod, machine.host, 1)
+        self._settled_since += 1
+        if self._settled_since >= _REFRESHED:
+            self._settled_since = 0
+            self._whole.refresh()
 
     def _record(self, pod: Pod, node: str, number: int) -> None:
         known = self._look(pod)

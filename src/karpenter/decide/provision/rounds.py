@@ -101,6 +101,7 @@ class Rounds:
         self._ground = ground
         self._last: Outcome | None = None
         self._left_to_settle = SETTLED_AGAIN
+        self._last_packer: tuple[Sequence[Standing] | None, Packer | None] = (None, None)
 
     def outcome(self, kins: Sequence[Kin]) -> Outcome:
         """Where everybody goes, with a packing that leaves out nobody whom others count on. Machines know who is on them."""
@@ -228,10 +229,15 @@ class Rounds:
         return min((packer.value(), classic), key=lambda packing: (_left_out(packing, settled), packing.badness))
 
     def _packer(self, settled: Settled) -> Packer:
-        ground = self._ground
-        demands = [item.demand for item in settled.standing]
-        bounds = Bounds(ground.limits, settled.satisfied, ground.units)
-        return Packer(demands, bounds, relax_min_values=not ground.strict, worth=ground.worth)
+        """The packer of these demands; asked for again it is the same, which remembers what it worked out."""
+        known, packer = self._last_packer
+        if known is not settled.standing or packer is None:
+            ground = self._ground
+            demands = [item.demand for item in settled.standing]
+            bounds = Bounds(ground.limits, settled.satisfied, ground.units)
+            packer = Packer(demands, bounds, relax_min_values=not ground.strict, worth=ground.worth)
+            self._last_packer = (settled.standing, packer)
+        return packer
 
 
 def _left_out(packing: Packing, settled: Settled) -> list[tuple[int, int]]:

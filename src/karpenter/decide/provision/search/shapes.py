@@ -130,7 +130,9 @@ def shapes_of(ask: Ask) -> Shapes | None:
     sensible = _sensible(counts, seats[first], relaxation.cost)
     kept = _promising(promise, kinds.prices, opens, sensible)
     columns = seats.shape[1]
-    return Shapes(
+    if not kept:
+        return None
+    shapes = Shapes(
         tuple(tuple(positions[at] for at in members_) for members_ in merged),
         counts,
         np.hstack([group_needs, seats[first]]),
@@ -144,6 +146,7 @@ def shapes_of(ask: Ask) -> Shapes | None:
         np.hstack([weights[kept], np.zeros((len(kept), columns))]),
         needs.shape[1],
     )
+    return shapes.of(np.flatnonzero(shapes.opens.any(axis=0)))
 
 
 def _crowds(needs: Floats, tasting: Sequence[int], left: Floats) -> tuple[Places, Crowds]:
@@ -283,6 +286,8 @@ def _promising(promise: Floats, prices: Floats, opens: Flags, sensible: float) -
 
     For every group at least a few it may use are among them.
     """
+    if not len(promise):
+        return []
     ranked = np.argsort(-promise, kind="stable")
     good = np.flatnonzero((prices <= sensible) & (promise >= (_GOOD if len(promise) > KINDS else 0.0)))
     chosen = set(_spread(good, prices))

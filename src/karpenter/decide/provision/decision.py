@@ -37,7 +37,7 @@ from karpenter.decide.provision.market import Market
 from karpenter.decide.provision.mounting import Attaching, limits_of_types
 from karpenter.decide.provision.prospects import Prospects
 from karpenter.decide.provision.reservations import units_left
-from karpenter.decide.provision.rounds import Ground, Rounds
+from karpenter.decide.provision.rounds import Ground, PackingWay, Rounds
 from karpenter.decide.provision.search.proof import lower_bound
 from karpenter.decide.provision.settling import Kin, by_size, turn
 from karpenter.decide.provision.topology import Domains
@@ -66,6 +66,7 @@ class Options:
     reserved: bool = True
     default_spread: tuple[TopologySpreadConstraint, ...] = ()
     worth: Worth = field(default_factory=Worth)
+    packing: PackingWay = PackingWay.CHEAPEST
 
 
 def provision(
@@ -117,6 +118,7 @@ class _Decision:
     def __init__(self, snapshot: Snapshot, indexes: Mapping[str, TypeIndex], now: datetime, options: Options) -> None:
         self._snapshot = snapshot
         self._worth = options.worth
+        self._packing = options.packing
         self._strict = options.min_values is MinValuesPolicy.STRICT
         self._leaving, self._unreadable = eligible.grouped(eligible.leaving(snapshot, now))
         self._volumes_of: dict[PodKey, PodVolumes] = {}
@@ -180,8 +182,17 @@ class _Decision:
         )
 
     def _ground(self, domains: Domains) -> Ground:
-        planned = self._snapshot.planned
-        return Ground(self._field, self._market, domains, planned, self._limits, self._units, self._strict, self._worth)
+        return Ground(
+            self._field,
+            self._market,
+            domains,
+            self._snapshot.planned,
+            self._limits,
+            self._units,
+            self._strict,
+            self._worth,
+            self._packing,
+        )
 
     # -- who waits ------------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from functools import cached_property
 
 from karpenter.cluster.terms import Relation
@@ -34,6 +35,13 @@ ORDERS = 3
 ADDITIONS = 8
 
 
+class PackingWay(StrEnum):
+    """Which packings a plan is chosen from: all there are, the cheapest being taken; or only the reference's (SCH-865)."""
+
+    CHEAPEST = "cheapest"
+    CLASSIC = "classic"
+
+
 @dataclass(frozen=True, eq=False)
 class Ground:
     """What rounds are held on. ``planned``: on which view the last pass placed a pod; ``strict``: minValues are not lowered."""
@@ -46,6 +54,7 @@ class Ground:
     units: Mapping[str, int]
     strict: bool
     worth: Worth
+    packing: PackingWay = PackingWay.CHEAPEST
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +115,8 @@ class Rounds:
 
     def _cheapest(self, best: Outcome) -> Packing:
         """The packing a search for cheap machines comes to, if it leaves the same pods out and is cheaper."""
+        if self._ground.packing is PackingWay.CLASSIC:
+            return best.packing
         found = self._packer(best.settled).priced()
         known = best.packing
         return found if found.left == known.left and found.badness < known.badness else known
@@ -186,6 +197,8 @@ class Rounds:
 
     def _packed(self, settled: Settled) -> Packing:
         packer = self._packer(settled)
+        if self._ground.packing is PackingWay.CLASSIC:
+            return packer.classic()
         return min(
             (packer.value(), packer.classic()), key=lambda packing: (_left_out(packing, settled), packing.badness)
         )

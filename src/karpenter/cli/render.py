@@ -50,8 +50,7 @@ def document(report: Report) -> Json:
 
 def _cost(plan: Plan) -> Json:
     """What the machines to buy cost, what any would cost at least, and the share of that by which they are dearer."""
-    price, bound = float(plan.price_per_hour), plan.lower_bound_per_hour
-    gap = price / bound - 1 if bound else None
+    price, bound, gap = float(plan.price_per_hour), plan.lower_bound_per_hour, plan.gap
     return {
         "perHour": round(price, _PRICE_DIGITS),
         "lowerBoundPerHour": round(bound, _PRICE_DIGITS) if bound is not None else None,

@@ -11,6 +11,8 @@ from karpenter.catalog import ec2
 from karpenter.catalog.index import TypeIndex
 from karpenter.decide.plan import Plan
 from karpenter.decide.provision import packing, provision
+from karpenter.decide.provision.demand import Demand
+from karpenter.decide.worth import NODE_FEE_PER_HOUR
 from karpenter.model import labels
 from support.builders import NOW, bought, left, node_pool, plan, pod, pods, sizes, snapshot, wanted
 from support.shapes import inc, offering, shape
@@ -110,11 +112,11 @@ def test_a_rare_resource_has_its_price_in_the_comparison() -> None:
     seen: list[float] = []
     original = packing.Packer._worth_of
 
-    def spy(self: packing.Packer, item: packing.Demand) -> float:
+    def spy(self: packing.Packer, item: Demand) -> float:
         seen.append(original(self, item))
         return seen[-1]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(packing.Packer, "_worth_of", spy)
         assert bought(plan(node_pool(), demand, types=[*cheap, dear])) == ["dear"]
-    assert seen == [pytest.approx(15.0 + packing.MACHINE_FEE)]
+    assert seen == [pytest.approx(15.0 + NODE_FEE_PER_HOUR)]

@@ -267,14 +267,13 @@ class Packer:
         """Machines for all who are left, beside those claimed already."""
         stuck: dict[int, int] = {}
         for seed in range(len(self._demands)):
-            run.await_company(seed)
             while run.left[seed] and run.can_begin(seed):
+                run.await_company(seed)
                 claim = self._open(seed, run, choose)
                 if claim is None:
                     stuck[seed] = run.give_up(seed)
                 else:
                     claims += [claim] * run.take(claim)
-                    run.await_company(seed)
         stuck |= {position: count for position, count in enumerate(run.left) if count}
         return Packing(name, tuple(claims), stuck, self._valued.of(claim.price for claim in claims), run.limits)
 
@@ -309,16 +308,15 @@ class Packer:
     def _reserved(self, run: _Run) -> list[Claim]:
         """Machines from reservations, as long as they are what a class buys first."""
         claims: list[Claim] = []
-        for seed in range(len(self._demands)):
-            run.await_company(seed)
+        for seed in range(len(self._demands)) if self._bounds.units else ():
             while (
                 run.left[seed] and run.can_begin(seed) and any(o.reservation is not None for o, _ in run.allowed(seed))
             ):
+                run.await_company(seed)
                 claim = self._open(seed, run, self._most_valuable)
                 if claim is None or claim.reservation is None:
                     break
                 claims += [claim] * run.take(claim)
-                run.await_company(seed)
         return claims
 
     def _realised(self, groups: Sequence[Sequence[int]], kind: Kind, pattern: Pattern, run: _Run) -> Iterator[Claim]:

@@ -197,11 +197,10 @@ class Rounds:
 
     def _packed(self, settled: Settled) -> Packing:
         packer = self._packer(settled)
-        if self._ground.packing is PackingWay.CLASSIC:
-            return packer.classic()
-        return min(
-            (packer.value(), packer.classic()), key=lambda packing: (_left_out(packing, settled), packing.badness)
-        )
+        classic = packer.classic()
+        if self._ground.packing is PackingWay.CLASSIC or not classic.left:
+            return classic
+        return min((packer.value(), classic), key=lambda packing: (_left_out(packing, settled), packing.badness))
 
     def _packer(self, settled: Settled) -> Packer:
         ground = self._ground

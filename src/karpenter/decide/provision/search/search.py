@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from karpenter.decide.provision.search.linear import Covering, Floats, Places
-from karpenter.decide.provision.search.machines import PARTS, Filled, Filler, whole
+from karpenter.decide.provision.search.machines import PARTS, Filled, Filler, Whim
 from karpenter.decide.provision.search.shapes import SEATS, Shapes
 
 #: Rounds of new columns at most, and how many columns a round may bring.
@@ -27,15 +27,19 @@ NEW_COLUMNS = 48
 CELLS, CELLS_PER_POD, MOST_CELLS = 250_000, 600, 1_200_000
 #: Rows filled at once in a round, and in a step of the runs side by side.
 ROWS, RUN_ROWS = 1000, 1400
-#: Runs side by side at most.
+#: Runs side by side at most; sets of them are made until they took so many cells.
 RUNS = 16
+CELLS_TO_FINISH = 300_000
 #: How far preferences and the weights of resources are shaken.
 SHAKEN, SHAKEN_WEIGHTS = 0.3, 0.5
 #: How much of the last round's worths the next one keeps: the programme's own jump from one extreme to the other.
 INERTIA = 0.5
-#: Where pods must be apart: machines in a batch (more where more are taken), groups each looks at, the share of such pods a batch
-#: serves, and the number of machines from which on it is worth while.
-ROWS_APART, ROWS_EACH_APART, MOST_ROWS_APART, LOOKS_APART, SHARE_APART, AT_LEAST_APART = 600, 8, 2400, 32, 0.1, 2
+#: Where pods must be apart: machines in a batch (so many for each that is taken, within limits), groups each looks at, and the share
+#: of such pods a batch serves.
+ROWS_APART, ROWS_EACH_APART, MOST_ROWS_APART, LOOKS_APART, SHARE_APART = 600, 8, 2400, 32, 0.1
+#: It is done for so many machines or more, until few of those asked for at first are left, or it took so many cells.
+AT_LEAST_APART, FEW_APART, MOST_CELLS_APART = 2, 0.05, 3_000_000
+#: How far preferences are shaken there.
 SHAKEN_APART = 0.6
 _SEED = 20_240_807
 _TINY = 1e-6
@@ -92,9 +96,10 @@ class _Search:
         seats = shapes.needs[:, shapes.resources :] / SEATS
         worths = _balanced(shapes)
         cells = 0
-        while cells < MOST_CELLS:
+        enough = max(AT_LEAST_APART, float((left @ seats).max(initial=0.0)) * FEW_APART)
+        while cells < MOST_CELLS_APART:
             wanted = left @ seats
-            if wanted.max(initial=0.0) < AT_LEAST_APART:
+            if wanted.max(initial=0.0) < enough:
                 break
             waiting = np.flatnonzero(left)
             scarce = np.flatnonzero(seats[waiting, int(wanted.argmax())] > _TINY)
@@ -118,11 +123,12 @@ class _Search:
         noise, weights = self._shakes(len(kinds), len(waiting), SHAKEN_APART)
         preferences = filler.preferences(kinds, worths[waiting], noise, weights) * worths[waiting]
         available = np.broadcast_to(left[waiting], (len(kinds), len(waiting)))
-        contents = filler.fill(kinds, preferences, available, first)
-        filled = filler.bought(contents[contents.sum(axis=1) > 0])
-        waste = filled.prices - filled.contents @ whole(worths[waiting]) / PARTS
+        filled = filler.fill(
+            kinds, preferences, worths[waiting], available, Whim(first, self._random.random(noise.shape))
+        ).real
+        waste = filled.prices - filled.values / PARTS
         for row in np.argsort(waste, kind="stable").tolist():
-            if most <= 0 or not np.isfinite(waste[row]):
+            if most <= 0:
                 break
             groups = np.flatnonzero(filled.contents[row])
             numbers = filled.contents[row, groups]
@@ -142,16 +148,14 @@ class _Search:
             return [], counts
         self._counts = counts
         covering = Covering(counts)
-        self._bring(covering, np.eye(len(shapes.counts)))
+        self._bring(covering, self._filler.alone(self._worths).real)
         budget = min(MOST_CELLS, CELLS + CELLS_PER_POD * int(counts.sum()))
         solution = covering.solve()
         for _ in range(ROUNDS):
             if self._filler.cells > budget:
                 break
-            contents, price = self._round()
-            value = contents @ whole(self._worths) / PARTS
-            ranked = np.argsort(-(value / price), kind="stable")
-            if not self._bring(covering, contents[ranked]):
+            filled = self._round()
+            if not self._bring(covering, filled.of(np.argsort(-(filled.values / filled.prices), kind="stable"))):
                 break
             solution = covering.solve()
             if solution is None:
@@ -160,7 +164,8 @@ class _Search:
             self._worths = INERTIA * self._worths + (1 - INERTIA) * duals
         return self._in_whole(solution.values if solution is not None else np.zeros(0))
 
-    def _round(self) -> tuple[Floats, Floats]:
+    def _round(self) -> Filled:
+        """Machines of every kind, most of them filled at a whim."""
         number = len(self._shapes.kinds)
         each = max(1, ROWS // number)
         kinds = np.tile(np.arange(number), each)
@@ -168,9 +173,7 @@ class _Search:
         noise[:number], weights[:number] = 1.0, 1.0  # each kind once as it is
         preferences = self._filler.preferences(kinds, self._worths, noise, weights)
         left = np.broadcast_to(self._counts, (len(kinds), len(self._counts)))
-        filled = self._filler.bought(self._filler.fill(kinds, preferences, left))
-        some = np.isfinite(filled.prices) & (filled.contents.sum(axis=1) > 0)
-        return filled.contents[some], filled.prices[some]
+        return self._filler.fill(kinds, preferences, self._worths, left).real
 
     def _shakes(self, rows: int, groups: int, shaken: float) -> tuple[Floats, Floats]:
         """Factors near one for the preferences and weights of every row."""
@@ -178,24 +181,23 @@ class _Search:
         weights = 1 + SHAKEN_WEIGHTS * (2 * self._random.random((rows, self._shapes.needs.shape[1])) - 1)
         return noise, weights
 
-    def _bring(self, covering: Covering, ranked: Floats) -> int:
-        """Add the first columns that are new; how many."""
-        new: list[Floats] = []
-        for contents in ranked[: 4 * NEW_COLUMNS] if self._columns else ranked:
-            name = contents.tobytes()
+    def _bring(self, covering: Covering, ranked: Filled) -> int:
+        """Add the first columns that are new, at the beginning all; how many."""
+        beginning = not self._columns
+        new: list[int] = []
+        for row in range(len(ranked.prices) if beginning else min(len(ranked.prices), 4 * NEW_COLUMNS)):
+            name = ranked.contents[row].tobytes()
             if name not in self._seen:
                 self._seen.add(name)
-                new.append(contents)
-            if len(new) == NEW_COLUMNS and self._columns:
+                new.append(row)
+            if len(new) == NEW_COLUMNS and not beginning:
                 break
-        if not new:
-            return 0
-        filled = self._filler.bought(np.array(new))
-        bought = np.isfinite(filled.prices)
-        self._columns += list(filled.contents[bought])
-        self._kinds += filled.kinds[bought].tolist()
-        covering.add(filled.prices[bought], filled.contents[bought])
-        return int(bought.sum())
+        brought = ranked.of(np.array(new, dtype=np.intp))
+        if new:
+            self._columns += list(brought.contents)
+            self._kinds += brought.kinds.tolist()
+            covering.add(brought.prices, brought.contents)
+        return len(new)
 
     def _in_whole(self, values: Floats) -> tuple[list[Pattern], Floats]:
         left = self._counts.copy()
@@ -216,7 +218,11 @@ class _Search:
         groups = np.flatnonzero(left)
         if not len(groups):
             return [], 0.0
-        return _Runs(self._shapes.of(groups), groups, self._worths[groups], self._shakes).best(left[groups])
+        runs = _Runs(self._shapes.of(groups), groups, self._worths[groups], self._shakes)
+        best = runs.best(left[groups])
+        while runs.cells < CELLS_TO_FINISH:
+            best = min(best, runs.best(left[groups]), key=lambda found: found[1])
+        return best
 
 
 class _Runs:
@@ -229,6 +235,11 @@ class _Runs:
         self._shakes = shakes
         self._filler = Filler(shapes)
         self._kinds = np.flatnonzero(shapes.opens.any(axis=1))
+
+    @property
+    def cells(self) -> int:
+        """The work done so far."""
+        return self._filler.cells
 
     def best(self, left: Floats) -> tuple[list[Pattern], float]:
         """The cheapest run's machines, and what they cost."""
@@ -258,8 +269,8 @@ class _Runs:
         if plain:
             noise[:number], weights[:number] = 1.0, 1.0
         preferences = self._filler.preferences(rows, self._worths, noise, weights)
-        filled = self._filler.bought(self._filler.fill(rows, preferences, np.repeat(waiting, number, axis=0)))
-        score = (filled.contents @ whole(self._worths)) / filled.prices
+        filled = self._filler.fill(rows, preferences, self._worths, np.repeat(waiting, number, axis=0))
+        score = filled.values / filled.prices
         best = score.reshape(len(waiting), number).argmax(axis=1)
         return filled, best + np.arange(len(waiting)) * number
 

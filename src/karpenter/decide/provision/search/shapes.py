@@ -46,8 +46,9 @@ class Kind:
 class Shapes:
     """The problem. ``groups`` are positions of demands; ``needs`` and ``rooms`` have resources and then seats in their columns.
 
-    ``prices`` are USD per hour with the fee of a machine. ``worths`` say what a pod of each group is worth, ``weights`` what one
-    unit of each column is worth on each kind: how much of a machine's price a pod deserves there.
+    ``opens`` says which kinds could hold one pod of a group, ``accepts`` which would have pods of a taste at all, ``tastes`` the
+    taste of each group. ``prices`` are USD per hour with the fee of a machine. ``worths`` say what a pod of each group is worth,
+    ``weights`` what one unit of each column is worth on each kind: how much of a machine's price a pod deserves there.
     """
 
     groups: tuple[tuple[int, ...], ...]
@@ -57,6 +58,8 @@ class Shapes:
     rooms: Floats
     prices: Floats
     opens: Flags
+    tastes: Places
+    accepts: Flags
     worths: Floats
     weights: Floats
     #: So many of the columns are resources.
@@ -70,6 +73,7 @@ class Shapes:
             counts=self.counts[groups],
             needs=self.needs[groups],
             opens=self.opens[:, groups],
+            tastes=self.tastes[groups],
             worths=self.worths[groups],
         )
 
@@ -133,6 +137,8 @@ def shapes_of(ask: Ask) -> Shapes | None:
         np.hstack([kinds.rooms[kept], np.full((len(kept), columns), float(SEATS))]),
         kinds.prices[kept],
         opens[kept],
+        np.array([tasting[at] for at in first], dtype=np.intp),
+        kinds.accepts[kept],
         relaxation.worths[crowd],
         np.hstack([weights[kept], np.zeros((len(kept), columns))]),
         needs.shape[1],
@@ -164,8 +170,13 @@ def _seats(rules: Sequence[Rules | None], left: Floats) -> Floats:
         for rule, amount in mapping.items():
             weights[rule] = weights.get(rule, 0.0) + (count if amount > 1 else 0.0)
     ranked = sorted((rule for rule, weight in weights.items() if weight), key=lambda rule: -weights[rule])[:SEATINGS]
-    rows = [[float(mapping.get(rule, 0)) for rule in ranked] for mapping in taken]
-    return np.array(rows, dtype=np.float64).reshape(len(rules), len(ranked))
+    column = {rule: at for at, rule in enumerate(ranked)}
+    found = np.zeros((len(rules), len(ranked)))
+    for at, mapping in enumerate(taken):
+        for rule, amount in mapping.items():
+            if rule in column:
+                found[at, column[rule]] = amount
+    return found
 
 
 def _taken(rules: Rules) -> dict[object, int]:

@@ -24,7 +24,8 @@ from karpenter.decide.plan import Plan
 from karpenter.decide.waste import accelerators
 from karpenter.model import resources as res
 
-_WIDTH_ELSEWHERE = 80
+#: Columns of a page that goes to no terminal.
+PAGE_WIDTH = 80
 _BAR_CELLS = 6
 _BLOCKS = ("█", "░")
 _ASCII = ("#", ".")
@@ -44,7 +45,7 @@ _BESIDE = "  "
 
 def write(report: Report, out: TextIO) -> None:
     """Write the page."""
-    console = console_on(out, _WIDTH_ELSEWHERE)
+    console = console_on(out, PAGE_WIDTH)
     plan = report.plan
     groups = grouped(plan, report.index)
     for text in _machines(groups, console):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -202,6 +203,8 @@ def options_of(preferences: str, min_values: str, scheduler_config: str, node_fe
         spread = parse(scheduler_config).default_constraints
     except SchedulerConfigError as error:
         stop(f"--scheduler-config: {error}", WRONG_INPUT)
+    if not math.isfinite(node_fee):
+        stop(f"--node-fee: {node_fee} is not an amount of USD per hour such as 0.005", WRONG_INPUT)
     return Options(
         PreferencePolicy(preferences), MinValuesPolicy(min_values), default_spread=spread, worth=Worth(node_fee)
     )

@@ -22,6 +22,7 @@ _LONGEST_SHOWN = 60
 _SUBDOMAIN = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
+_USD = re.compile(r"[0-9]{1,9}(\.[0-9]{1,12})?")
 _PROVIDERS = ("simulated",)
 
 
@@ -122,6 +123,10 @@ def _positive(text: str) -> int:
     return value
 
 
+def _usd_per_hour(text: str) -> float:
+    return float(_matching(_USD)(text))
+
+
 def _one_of(*words: str) -> Callable[[str], str]:
     def read(text: str) -> str:
         if text not in words:
@@ -151,6 +156,7 @@ SWITCH = Kind(_switch, "true or false")
 PORT = Kind(_port, "a port number")
 INTEGER = Kind(_integer, "a whole number")
 POSITIVE = Kind(_positive, "a positive whole number")
+USD_PER_HOUR = Kind(_usd_per_hour, "an amount of USD per hour such as 0.005")
 DURATION = Kind(_duration, "a duration such as 10s")
 TEXT = Kind(str, "a text")
 PATHS = Kind(_paths, "a list of paths, separated by commas")

@@ -23,6 +23,7 @@ from karpenter.control.gates import FeatureGates
 from karpenter.control.scheduler_config import SchedulerConfig
 from karpenter.control.setting_kinds import Setting, SettingError, named, setting
 from karpenter.decide.provision import MinValuesPolicy, PreferencePolicy
+from karpenter.decide.worth import NODE_FEE_PER_HOUR
 from karpenter.model import durations
 from karpenter.model.gates import Gates
 
@@ -84,6 +85,11 @@ class Settings:
     )
     min_values_policy: MinValuesPolicy = setting(
         kinds.MIN_VALUES, "Strict", "Whether minValues may be lowered to what is available."
+    )
+    node_fee: float = setting(
+        kinds.USD_PER_HOUR,
+        str(NODE_FEE_PER_HOUR),
+        "What a machine counts beside its price when plans are compared, in USD per hour.",
     )
     ignore_dra_requests: bool = setting(kinds.SWITCH, "true", "Whether pods that claim devices are left alone.")
     scheduler_config: SchedulerConfig = setting(

@@ -138,6 +138,22 @@ def test_min_values_policy_decides_whether_a_pool_out_of_reach_is_used(plan: Pla
     assert (len(strict["nodeClaims"]), len(relaxed["nodeClaims"])) == (0, 1)
 
 
+def test_a_fee_makes_machines_fewer_and_prices_are_shown_without_it(written: Written, tmp_path: Path) -> None:
+    types = tmp_path / "steep.json"
+    types.write_text(json.dumps([type_of("a.small", 2, 8, 0.1), type_of("a.large", 4, 16, 0.3)]))
+    file = written("a.json", pool(), *(pod(f"web-{number}", "2") for number in range(2)))
+    arguments = ["plan", "--instance-types", str(types), "-f", str(file), "-o", "json", "--node-fee"]
+    for fee, bought, price in (("0", 2, 0.2), ("0.2", 1, 0.3)):
+        found = json.loads(CliRunner().invoke(app, [*arguments, fee]).stdout)
+        assert (len(found["nodeClaims"]), found["cost"]["perHour"]) == (bought, price)
+
+
+@pytest.mark.parametrize("fee", ["-1", "nan", "inf", "cheap"])
+def test_a_fee_that_is_no_amount_is_refused(plan: Plan, mixed: Path, fee: str) -> None:
+    result = plan("-f", mixed, "--node-fee", fee)
+    assert (result.exit_code, result.stdout, "--node-fee" in result.stderr) == (2, "", True)
+
+
 def test_preferences_can_be_ignored(plan: Plan, written: Written) -> None:
     wish = {"matchExpressions": [{"key": "example.com/family", "operator": "In", "values": ["b"]}]}
     preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": wish}]}

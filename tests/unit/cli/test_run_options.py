@@ -78,6 +78,7 @@ OTHER_VALUES = {
     "leader_election_namespace": "b",
     "memory_limit": "5",
     "cpu_requests": "6",
+    "node_fee": "0.25",
     "batch_max_duration": "7s",
     "batch_idle_duration": "8s",
     "preference_policy": "Ignore",

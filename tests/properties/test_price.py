@@ -12,7 +12,7 @@ from karpenter.api.core import Pod
 from karpenter.catalog.types import InstanceType
 from karpenter.decide.plan import Plan
 from karpenter.decide.provision import Options, PackingWay
-from karpenter.decide.worth import Worth
+from karpenter.decide.worth import UNLIMITED, Worth
 from karpenter.model import labels
 from support.builders import node_pool, plan, pod, wanted
 from support.judge import World
@@ -53,8 +53,8 @@ def workloads(draw: st.DrawFn) -> list[Pod]:
 
 
 def both(objects: list[object], types: tuple[InstanceType, ...]) -> tuple[Plan, Plan]:
-    """The plan chosen and the classic one, machines having no fee."""
-    free = Worth(node_fee_per_hour=0.0)
+    """The plan chosen and the classic one, in dollars alone."""
+    free = Worth(node_fee_per_hour=0.0, cost_per_interruption=0.0, exposure=UNLIMITED)
     chosen, classic = (
         plan(objects, types=types, options=Options(worth=free, packing=way))
         for way in (PackingWay.CHEAPEST, PackingWay.CLASSIC)

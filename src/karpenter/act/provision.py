@@ -16,7 +16,7 @@ from karpenter.act.nominate import Nominating
 from karpenter.act.world import World
 from karpenter.api.core import Pod
 from karpenter.cluster.snapshot import pod_key
-from karpenter.decide.explain import FAILED, event_text, skip_message, subjects
+from karpenter.decide.explain import FAILED, event_text, exposure_lines, skip_message, subjects
 from karpenter.decide.plan import PlacedPods, Plan, PlannedClaim, SkippedPool, UnplacedPod
 from karpenter.decide.provision.eligible import is_opt_out
 from karpenter.decide.reasons import Category, Skip
@@ -65,6 +65,7 @@ class Executor:
         self._said: dict[str, str] = {}
         self._skipped: frozenset[SkippedPool] = frozenset()
         self._without_pools = False
+        self._exposed: frozenset[str] = frozenset()
 
     async def carry_out(self, plan: Plan, decision_seconds: float) -> Outcome:
         """Create the plan's claims and publish what it says. A failed claim costs its pods this pass, nothing else.
@@ -133,10 +134,19 @@ class Executor:
         self._said = said
         for skipped in plan.skipped_pools:
             self._say_skipped(skipped)
+        self._say_exposed(plan)
         if _without_pools(plan) and not self._without_pools:
             _log.info("no dynamic nodepools found")
         self._skipped = frozenset(plan.skipped_pools)
         self._without_pools = _without_pools(plan)
+
+    def _say_exposed(self, plan: Plan) -> None:
+        """Where exposure gave way, and wishes about it that nobody can read: logged while that is news."""
+        lines = exposure_lines(plan)
+        for line in lines:
+            if line not in self._exposed:
+                _log.info("exposure is not as wished", detail=line)
+        self._exposed = frozenset(lines)
 
     def _say_skipped(self, skipped: SkippedPool) -> None:
         """A pool that takes no part, logged when that changes; an event where its requirements leave no type (SCH-653)."""

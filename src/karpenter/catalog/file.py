@@ -51,6 +51,8 @@ class _Sold(msgspec.Struct, frozen=True, gc=False):
     available_capital: bool | None = msgspec.field(name="Available", default=None)
     units: Annotated[int, Meta(ge=0)] | None = msgspec.field(name="reservationCapacity", default=None)
     units_capital: Annotated[int, Meta(ge=0)] | None = msgspec.field(name="ReservationCapacity", default=None)
+    interruptions: Annotated[float, Meta(ge=0)] = msgspec.field(name="interruptionsPerHour", default=0.0)
+    interruptions_capital: Annotated[float, Meta(ge=0)] = msgspec.field(name="InterruptionsPerHour", default=0.0)
     requirements: Raw = Raw()
     requirements_capital: Raw = msgspec.field(name="Requirements", default=Raw())
 
@@ -118,7 +120,7 @@ class _Reader:
 
     place: _Place
     _wheres: dict[bytes, tuple[Requirements, ...]] = field(default_factory=dict)
-    _offerings: dict[tuple[int, float, bool, int | None], Offering] = field(default_factory=dict)
+    _offerings: dict[tuple[int, float, bool, int | None, float], Offering] = field(default_factory=dict)
 
     def types(self, described: tuple[_Described, ...]) -> tuple[InstanceType, ...]:
         self._refuse_duplicates(described)
@@ -157,12 +159,14 @@ class _Reader:
                 place.at(f".offerings[{index}]").refuse(f"expected `{'price' if wanted else 'requirements'}`")
             available = item.available_capital if item.available is None else item.available
             units = item.units_capital if item.units is None else item.units
+            interruptions = item.interruptions or item.interruptions_capital
             for where in self._where(wanted, place, index):
-                yield self._offering(Offering(where, price, available is not False, units))
+                yield self._offering(Offering(where, price, available is not False, units, interruptions))
 
     def _offering(self, read: Offering) -> Offering:
         """The one object that stands for all equal offerings."""
-        key = (id(read.requirements), read.price_per_hour, read.available, read.units_left)
+        sold = (read.price_per_hour, read.available, read.units_left, read.interruptions_per_hour)
+        key = (id(read.requirements), *sold)
         return self._offerings.setdefault(key, read)
 
     def _where(self, content: bytes, place: _Place, index: int) -> tuple[Requirements, ...]:

@@ -18,12 +18,14 @@ class Offering:
     """One way to buy a type: requirements on at least zone and capacity type, a price, and whether it can be had now.
 
     ``units_left``: how many machines its reservation still holds; None where it is bound to none, or nobody counts.
+    ``interruptions_per_hour``: how often the cloud takes such a machine away, on average; 0 where that is not known.
     """
 
     requirements: Requirements
     price_per_hour: float
     available: bool = True
     units_left: int | None = None
+    interruptions_per_hour: float = 0.0
 
     @cached_property
     def zone(self) -> str:

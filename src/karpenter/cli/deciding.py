@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from karpenter.cluster import ClusterState
     from karpenter.decide.plan import Plan
     from karpenter.decide.provision import Options
+    from karpenter.decide.worth import Worth
 
 #: Exit codes: what was given is wrong; the cluster did not answer as it should.
 WRONG_INPUT = 2
@@ -70,6 +71,24 @@ NodeFee = Annotated[
         min=0.0,
         metavar="USD",
         help="What a machine counts beside its price when plans are compared, in USD per hour.",
+    ),
+]
+Exposure = Annotated[
+    str,
+    typer.Option(
+        envvar="EXPOSURE",
+        metavar="SHARE",
+        help="How much of a workload may be on one new machine, and of a NodePool's spot machines in one type and zone: "
+        "a number above 0 and up to 1, or off. A wish that gives way.",
+    ),
+]
+InterruptionCost = Annotated[
+    float,
+    typer.Option(
+        envvar="INTERRUPTION_COST",
+        min=0.0,
+        metavar="USD",
+        help="What one interruption of a spot machine costs, where instance types say how often they are interrupted.",
     ),
 ]
 
@@ -193,21 +212,31 @@ def _add_storage(state: ClusterState, objects: Objects) -> None:
         state.set_csi_node(csi_node)
 
 
-def options_of(preferences: str, min_values: str, scheduler_config: str, node_fee: float) -> Options:
+def worth_of(node_fee: float, exposure: str, interruption_cost: float) -> Worth:
+    """How plans are valued, as users write it. Ends the command where one is no amount or the exposure no share."""
+    from karpenter.decide.worth import Exposure, Worth
+    from karpenter.model.shares import ShareError, parse_share
+
+    for flag, amount in (("--node-fee", node_fee), ("--interruption-cost", interruption_cost)):
+        if not math.isfinite(amount):
+            stop(f"{flag}: {amount} is not an amount of USD such as 0.005", WRONG_INPUT)
+    try:
+        share = parse_share(exposure)
+    except ShareError as error:
+        stop(f"--exposure: {error}", WRONG_INPUT)
+    return Worth(node_fee, interruption_cost, Exposure.of(share))
+
+
+def options_of(preferences: str, min_values: str, scheduler_config: str, worth: Worth) -> Options:
     """The decision's settings, as users write them. Ends the command where the scheduler's configuration is wrong."""
     from karpenter.control.scheduler_config import SchedulerConfigError, parse
     from karpenter.decide.provision import MinValuesPolicy, Options, PreferencePolicy
-    from karpenter.decide.worth import Worth
 
     try:
         spread = parse(scheduler_config).default_constraints
     except SchedulerConfigError as error:
         stop(f"--scheduler-config: {error}", WRONG_INPUT)
-    if not math.isfinite(node_fee):
-        stop(f"--node-fee: {node_fee} is not an amount of USD per hour such as 0.005", WRONG_INPUT)
-    return Options(
-        PreferencePolicy(preferences), MinValuesPolicy(min_values), default_spread=spread, worth=Worth(node_fee)
-    )
+    return Options(PreferencePolicy(preferences), MinValuesPolicy(min_values), default_spread=spread, worth=worth)
 
 
 def say_skipped(plan: Plan) -> None:

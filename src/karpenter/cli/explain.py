@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from karpenter.cli import deciding
-from karpenter.decide.worth import NODE_FEE_PER_HOUR
+from karpenter.decide.worth import COST_PER_INTERRUPTION, EXPOSURE, NODE_FEE_PER_HOUR
 
 if TYPE_CHECKING:
     from karpenter.api.core import Pod
@@ -35,11 +35,14 @@ def explain(
     min_values_policy: deciding.MinValuesPolicy = "Strict",
     scheduler_config: deciding.SchedulerConfig = "",
     node_fee: deciding.NodeFee = NODE_FEE_PER_HOUR,
+    exposure: deciding.Exposure = EXPOSURE,
+    interruption_cost: deciding.InterruptionCost = COST_PER_INTERRUPTION,
 ) -> None:
     """Say where a pod would go, or why it stays waiting and what would have to change. Changes nothing."""
     from karpenter.cli.render_explain import answer
 
-    options = deciding.options_of(preference_policy, min_values_policy, scheduler_config, node_fee)
+    worth = deciding.worth_of(node_fee, exposure, interruption_cost)
+    options = deciding.options_of(preference_policy, min_values_policy, scheduler_config, worth)
     with deciding.uncollected():
         catalogue = deciding.catalogue(instance_types)
         objects = deciding.objects(filename, catalogue.index, options)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from karpenter.cli import deciding
-from karpenter.decide.worth import NODE_FEE_PER_HOUR
+from karpenter.decide.worth import COST_PER_INTERRUPTION, EXPOSURE, NODE_FEE_PER_HOUR
 
 if TYPE_CHECKING:
     from karpenter.cli.render import Comparison, Report
@@ -35,6 +35,8 @@ def plan(
     min_values_policy: deciding.MinValuesPolicy = "Strict",
     scheduler_config: deciding.SchedulerConfig = "",
     node_fee: deciding.NodeFee = NODE_FEE_PER_HOUR,
+    exposure: deciding.Exposure = EXPOSURE,
+    interruption_cost: deciding.InterruptionCost = COST_PER_INTERRUPTION,
     compare: Annotated[
         Literal["classic"] | None,
         typer.Option(
@@ -46,7 +48,8 @@ def plan(
     from karpenter.cli.render import Comparison, Report, Timing
     from karpenter.decide.provision import PackingWay
 
-    options = deciding.options_of(preference_policy, min_values_policy, scheduler_config, node_fee)
+    worth = deciding.worth_of(node_fee, exposure, interruption_cost)
+    options = deciding.options_of(preference_policy, min_values_policy, scheduler_config, worth)
     with deciding.uncollected():
         catalogue = deciding.catalogue(instance_types)
         objects = deciding.objects(filename, catalogue.index, options)

@@ -15,7 +15,7 @@ from karpenter.decide.plan import Plan, PlannedClaim, UnplacedPod
 _PRICE_DIGITS = 6
 _SECONDS_DIGITS = 4
 #: Members that say something of the plan, not of the process that made it.
-_OF_A_PLAN = ("nodeClaims", "existingNodes", "unschedulable", "cost", "decisionSeconds")
+_OF_A_PLAN = ("nodeClaims", "existingNodes", "unschedulable", "exposure", "cost", "decisionSeconds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +76,22 @@ def document(report: Report) -> Json:
         "nodeClaims": [claim(item) for item in plan.claims],
         "existingNodes": [{"name": item.node, "pods": _names(item.pods)} for item in plan.existing],
         "unschedulable": _unplaced(plan.unplaced),
+        "exposure": _exposure(plan),
         "cost": _cost(plan),
         "decisionSeconds": round(timing.decision_seconds, _SECONDS_DIGITS),
         "catalogueSeconds": round(timing.catalogue_seconds, _SECONDS_DIGITS),
         "wallSeconds": round(timing.wall_seconds, _SECONDS_DIGITS),
+    }
+
+
+def _exposure(plan: Plan) -> Json:
+    """Where limits of exposure gave way and why, and the annotations about them that nobody can read."""
+    return {
+        "conceded": [
+            {"subject": c.subject, "place": c.place, "number": c.number, "most": c.most, "reason": str(c.why)}
+            for c in plan.conceded
+        ],
+        "unreadable": [{"subject": u.subject, "annotation": u.annotation, "fault": u.fault} for u in plan.unreadable],
     }
 
 

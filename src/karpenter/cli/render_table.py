@@ -19,7 +19,7 @@ from rich.text import Text
 from karpenter.api.core import Pod
 from karpenter.cli.machines import Machines, grouped, summed
 from karpenter.cli.render import Report, pod_name
-from karpenter.decide.explain import pod_message, sentence
+from karpenter.decide.explain import exposure_lines, pod_message, sentence
 from karpenter.decide.plan import Plan
 from karpenter.decide.waste import accelerators
 from karpenter.model import resources as res
@@ -54,6 +54,8 @@ def write(report: Report, out: TextIO) -> None:
         console.print(_existing(plan))
     for text in _waiting(plan):
         console.print(text, soft_wrap=True)
+    for line in exposure_lines(plan):
+        console.print(Text(line, style="yellow"), soft_wrap=True)
     for text in _waste(groups):
         console.print(text, soft_wrap=True)
     if not (plan.claims or plan.existing or plan.unplaced):

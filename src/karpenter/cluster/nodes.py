@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from karpenter.api.core import Node, Pod, Taint
 from karpenter.api.karpenter import NodeClaim, NodeClaimStatus
 from karpenter.api.meta import WireResources
 from karpenter.cluster.classes import hostname_requirement
-from karpenter.model import conditions, labels, taints
+from karpenter.model import conditions, labels, pods, taints
 from karpenter.model import resources as res
 from karpenter.model.requirements import Requirements, from_labels, from_wire
 from karpenter.model.resources import Resources
@@ -46,6 +48,11 @@ class NodeView:
     def key(self) -> str:
         """What stays the same from claim to node: the NodeClaim's name, or the Node's where there is no claim."""
         return self.claim.metadata.name if self.claim is not None else self.name
+
+    @cached_property
+    def workloads(self) -> Mapping[str, int]:
+        """How many bound pods of each workload are here."""
+        return Counter(owner for pod in self.pods if (owner := pods.workload(pod)))
 
     @property
     def managed(self) -> bool:
@@ -115,11 +122,11 @@ def _identity(node: Node | None, claim: NodeClaim | None, *, from_node: bool) ->
 
 
 def _offers(values: Mapping[str, str], claim: NodeClaim | None, hostname: str, *, launched: bool) -> Requirements:
-    own = from_labels({key: value for key, value in values.items() if key != labels.HOSTNAME})
-    host = Requirements((hostname_requirement(hostname),))
+    others = {key: value for key, value in values.items() if key != labels.HOSTNAME}
     if launched or claim is None:
-        return own.intersect(host)
-    return own.intersect(from_wire(claim.spec.requirements)).intersect(host)
+        return from_labels({**others, labels.HOSTNAME: hostname})
+    host = Requirements((hostname_requirement(hostname),))
+    return from_labels(others).intersect(from_wire(claim.spec.requirements)).intersect(host)
 
 
 def _taints(node: Node | None, claim: NodeClaim | None, *, registered: bool, initialized: bool) -> tuple[Taint, ...]:
@@ -140,6 +147,8 @@ def _taints(node: Node | None, claim: NodeClaim | None, *, registered: bool, ini
 def _amounts(reported: WireResources, planned: WireResources) -> Resources:
     """Capacity or allocatable (SCH-087, SCH-088): what the Node lacks or reports as 0 is the claim's, until initialised."""
     own = res.parse(reported)
+    if not planned:
+        return own
     return {**own, **{name: amount for name, amount in res.parse(planned).items() if not own.get(name)}}
 
 

@@ -66,7 +66,6 @@ from karpenter.control.workload_events import WorkloadEvents
 from karpenter.decide.buffers import without_virtual
 from karpenter.decide.plan import Plan
 from karpenter.decide.provision import Options, prepare
-from karpenter.decide.worth import Worth
 from karpenter.kube.decoding import metadata
 from karpenter.kube.errors import KubeError, NotFound
 from karpenter.kube.informer import Informer
@@ -487,7 +486,7 @@ def _options(settings: Settings) -> Options:
         settings.min_values_policy,
         reserved=Gate.RESERVED_CAPACITY in settings.gates,
         default_spread=settings.scheduler_config.default_constraints,
-        worth=Worth(settings.node_fee),
+        worth=settings.worth,
     )
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from fractions import Fraction
 from typing import Generic, TypeVar
 
 from karpenter.control import gates, scheduler_config
@@ -13,6 +14,7 @@ from karpenter.control.gates import FeatureGates, GateError
 from karpenter.control.scheduler_config import SchedulerConfig, SchedulerConfigError
 from karpenter.decide.provision import MinValuesPolicy, PreferencePolicy
 from karpenter.model import durations
+from karpenter.model.shares import parse_share
 
 V = TypeVar("V")
 
@@ -22,7 +24,7 @@ _LONGEST_SHOWN = 60
 _SUBDOMAIN = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
-_USD = re.compile(r"[0-9]{1,9}(\.[0-9]{1,12})?")
+_AMOUNT = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 _PROVIDERS = ("simulated",)
 
 
@@ -123,8 +125,8 @@ def _positive(text: str) -> int:
     return value
 
 
-def _usd_per_hour(text: str) -> float:
-    return float(_matching(_USD)(text))
+def _usd(text: str) -> float:
+    return float(_matching(_AMOUNT)(text))
 
 
 def _one_of(*words: str) -> Callable[[str], str]:
@@ -156,7 +158,8 @@ SWITCH = Kind(_switch, "true or false")
 PORT = Kind(_port, "a port number")
 INTEGER = Kind(_integer, "a whole number")
 POSITIVE = Kind(_positive, "a positive whole number")
-USD_PER_HOUR = Kind(_usd_per_hour, "an amount of USD per hour such as 0.005")
+USD = Kind(_usd, "an amount of USD such as 0.005")
+SHARE: Kind[Fraction] = Kind(parse_share, "off or a number above 0 and up to 1, such as 0.5")
 DURATION = Kind(_duration, "a duration such as 10s")
 TEXT = Kind(str, "a text")
 PATHS = Kind(_paths, "a list of paths, separated by commas")

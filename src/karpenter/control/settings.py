@@ -17,15 +17,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from enum import StrEnum
+from fractions import Fraction
 
 from karpenter.control import setting_kinds as kinds
 from karpenter.control.gates import FeatureGates
 from karpenter.control.scheduler_config import SchedulerConfig
 from karpenter.control.setting_kinds import Setting, SettingError, named, setting
 from karpenter.decide.provision import MinValuesPolicy, PreferencePolicy
-from karpenter.decide.worth import NODE_FEE_PER_HOUR
+from karpenter.decide.worth import COST_PER_INTERRUPTION, EXPOSURE, NODE_FEE_PER_HOUR, Exposure, Worth
 from karpenter.model import durations
 from karpenter.model.gates import Gates
+from karpenter.model.shares import share_text
 
 __all__ = ["SETTINGS", "Setting", "SettingError", "Settings", "resolve", "sources", "without_effect"]
 
@@ -87,9 +89,20 @@ class Settings:
         kinds.MIN_VALUES, "Strict", "Whether minValues may be lowered to what is available."
     )
     node_fee: float = setting(
-        kinds.USD_PER_HOUR,
-        str(NODE_FEE_PER_HOUR),
+        kinds.USD,
+        f"{NODE_FEE_PER_HOUR:g}",
         "What a machine counts beside its price when plans are compared, in USD per hour.",
+    )
+    exposure: Fraction = setting(
+        kinds.SHARE,
+        EXPOSURE,
+        "How much of a workload may be on one new machine, and of a NodePool's spot machines in one type and zone, "
+        "unless pods would wait for it.",
+    )
+    interruption_cost: float = setting(
+        kinds.USD,
+        f"{COST_PER_INTERRUPTION:g}",
+        "What one interruption of a spot machine costs in USD, where the provider says how often they come.",
     )
     ignore_dra_requests: bool = setting(kinds.SWITCH, "true", "Whether pods that claim devices are left alone.")
     scheduler_config: SchedulerConfig = setting(
@@ -121,6 +134,11 @@ class Settings:
         return self.feature_gates.enabled
 
     @property
+    def worth(self) -> Worth:
+        """How plans are valued."""
+        return Worth(self.node_fee, self.interruption_cost, Exposure.of(self.exposure))
+
+    @property
     def nomination_window(self) -> timedelta:
         """How long a planned pod is expected on its machine (SCH-640)."""
         return max(2 * self.batch_max_duration, timedelta(seconds=10))
@@ -136,6 +154,8 @@ def _text(value: object) -> str:
             return "true" if value else "false"
         case timedelta():
             return durations.text(value)
+        case Fraction():
+            return share_text(value)
         case StrEnum():
             return value.value
         case tuple():

@@ -6,6 +6,7 @@ A plan is a frozen value. Pods appear as objects: whoever carries the plan out n
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from karpenter.api.core import Pod
 from karpenter.api.karpenter import NodeClaim
@@ -78,12 +79,44 @@ class ZonedPods:
     pods: tuple[Pod, ...]
 
 
+class Why(StrEnum):
+    """Why a limit of exposure gave way."""
+
+    TOGETHER = "Together"
+    LIMITS = "Limits"
+    NOTHING_ELSE = "NothingElse"
+
+
+@dataclass(frozen=True)
+class Concession:
+    """More of something in one place than should be there: ``number`` instead of ``most``.
+
+    ``subject`` is a workload or a NodePool (its spot machines), ``place`` a NodeClaim or a type and zone.
+    """
+
+    subject: str
+    place: str
+    number: int
+    most: int
+    why: Why
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """An annotation of ours that nobody can read, so that the default holds: on what, its key, what is wrong."""
+
+    subject: str
+    annotation: str
+    fault: str
+
+
 @dataclass(frozen=True)
 class Plan:
     """The outcome of one provisioning decision. ``packing`` names the way of packing that won.
 
     ``zoned`` are the pods whose zone was settled beforehand; for all others several would do. ``lower_bound_per_hour`` is what
-    the machines to buy would cost at the very least (USD), None where that is not known.
+    the machines to buy would cost at the very least (USD), None where that is not known. ``conceded`` is what is more exposed
+    than it should be, ``unreadable`` the wishes about that which cannot be read.
     """
 
     claims: tuple[PlannedClaim, ...] = ()
@@ -93,6 +126,8 @@ class Plan:
     packing: str = ""
     zoned: tuple[ZonedPods, ...] = ()
     lower_bound_per_hour: float | None = 0.0
+    conceded: tuple[Concession, ...] = ()
+    unreadable: tuple[Unreadable, ...] = ()
 
     @property
     def price_per_hour(self) -> float:

@@ -16,6 +16,7 @@ from karpenter.model import budgets, durations, gates, labels, schedules, schema
 from karpenter.model.gates import Gate, Gates
 from karpenter.model.quantities import check_quantities
 from karpenter.model.schema import Finding
+from karpenter.model.shares import ShareError, parse_share
 
 _REQUIREMENTS = "spec.template.spec.requirements"
 _BUDGETS = "spec.disruption.budgets"
@@ -51,6 +52,7 @@ def _pool(pool: NodePool, enabled: Gates) -> Iterator[Finding]:
     yield from _gated(pool, enabled)
     yield from _negative_limits(pool)
     yield from _spread(pool)
+    yield from _exposure(pool)
     for index, budget in enumerate(pool.spec.disruption.budgets):
         path = f"{_BUDGETS}[{index}]"
         yield from _no_reasons(budget, path)
@@ -120,6 +122,17 @@ def _spread(pool: NodePool) -> Iterator[Finding]:
         yield Finding(path, "value", f"replicas cannot be spread over {asked!r}, only over {labels.ZONE}")
     elif asked is not None and pool.spec.replicas is None:
         yield Finding(path, "static", "has no effect: only the nodes of a static NodePool (replicas) are spread")
+
+
+def _exposure(pool: NodePool) -> Iterator[Finding]:
+    """Our own wish, where nobody can read it."""
+    asked = pool.metadata.annotations.get(labels.EXPOSURE)
+    if asked is None:
+        return
+    try:
+        parse_share(asked)
+    except ShareError as error:
+        yield Finding(schema.at("metadata.annotations", labels.EXPOSURE), "value", f"{error}; the default holds")
 
 
 def _no_reasons(budget: Budget, path: str) -> Iterator[Finding]:

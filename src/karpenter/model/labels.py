@@ -44,6 +44,9 @@ CAPACITY_OVERLAY = "karpenter.sh/capacity-overlay-applied"
 #: On a static NodePool: the label over whose values its replicas are spread. Ours; only the zone is understood.
 SPREAD_REPLICAS = "karpenter.sh/spread-replicas-over"
 
+#: On a NodePool or a pod: how much of a workload, or of the pool's spot machines, may be in one place; a share or ``off``. Ours.
+EXPOSURE = "karpenter.sh/exposure"
+
 TERMINATION_FINALIZER = "karpenter.sh/termination"
 
 UNREGISTERED_TAINT = Taint(key="karpenter.sh/unregistered", effect="NoExecute")

@@ -136,6 +136,14 @@ def is_unschedulable(pod: Pod) -> bool:
     return any(c.type == "PodScheduled" and c.reason == "Unschedulable" for c in pod.status.conditions)
 
 
+def workload(pod: Pod) -> str:
+    """What tells apart the workloads of pods: the uid of the controlling owner, else its kind and name; empty without one."""
+    for owner in pod.metadata.owner_references:
+        if owner.controller:
+            return owner.uid or f"{pod.metadata.namespace}/{owner.kind}/{owner.name}"
+    return ""
+
+
 def is_daemon(pod: Pod) -> bool:
     """Whether a DaemonSet owns the pod."""
     return _owned_by(pod.metadata.owner_references, "apps/v1", "DaemonSet")

@@ -79,6 +79,8 @@ OTHER_VALUES = {
     "memory_limit": "5",
     "cpu_requests": "6",
     "node_fee": "0.25",
+    "exposure": "0.25",
+    "interruption_cost": "2",
     "batch_max_duration": "7s",
     "batch_idle_duration": "8s",
     "preference_policy": "Ignore",

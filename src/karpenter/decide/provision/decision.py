@@ -21,7 +21,6 @@ from enum import StrEnum
 from karpenter.api.core import Pod, TopologySpreadConstraint
 from karpenter.catalog.index import TypeIndex
 from karpenter.cluster.classes import PodClass
-from karpenter.cluster.faces import Face
 from karpenter.cluster.snapshot import PodGroup, PodKey, Snapshot, pod_key
 from karpenter.cluster.volumes import NO_VOLUMES, Mounted, PodVolumes
 from karpenter.decide.plan import PlacedPods, Plan, UnplacedPod
@@ -31,7 +30,9 @@ from karpenter.decide.provision.defaults import DefaultSpread
 from karpenter.decide.provision.effective_zones import effective_zones
 from karpenter.decide.provision.existing import Field, machines
 from karpenter.decide.provision.explaining import Explaining, Left, Scenery
+from karpenter.decide.provision.exposing import Exposures, concessions
 from karpenter.decide.provision.finalise import planned_claims
+from karpenter.decide.provision.hosting import Exposed
 from karpenter.decide.provision.limits import left_of_limits
 from karpenter.decide.provision.market import Market
 from karpenter.decide.provision.mounting import Attaching, limits_of_types
@@ -40,6 +41,7 @@ from karpenter.decide.provision.reservations import units_left
 from karpenter.decide.provision.rounds import Ground, PackingWay, Rounds
 from karpenter.decide.provision.search.proof import lower_bound
 from karpenter.decide.provision.settling import Kin, by_size, turn
+from karpenter.decide.provision.spotting import spot_there, spread
 from karpenter.decide.provision.topology import Domains
 from karpenter.decide.provision.variants import Ladder, PreferencePolicy
 from karpenter.decide.reasons import Reason
@@ -82,18 +84,20 @@ def provision(
     return _Decision(snapshot, indexes, now, options).plan()
 
 
-#: What pods of one kin have in common: class, places of their volumes, constraints that mean them, whether they are virtual.
-_Alike = tuple[PodClass, tuple[Requirements, ...], tuple[Constraint, ...], bool]
+#: Whether pods are virtual, and the workload they are of if that is exposed.
+_First = tuple[bool, Exposed | None]
+#: What pods of one kin have in common: class, places of their volumes, constraints that mean them, and the above.
+_Alike = tuple[PodClass, tuple[Requirements, ...], tuple[Constraint, ...], bool, Exposed | None]
 
 
 class _Served:
-    """Pods of one group that have their volumes in the same places."""
+    """Pods of one group that have their volumes in the same places, and are of one workload where that matters."""
 
-    def __init__(self, pod_class: PodClass, face: Face, places: tuple[Requirements, ...], virtual: bool) -> None:
+    def __init__(self, group: PodGroup, pod_class: PodClass, places: tuple[Requirements, ...], first: _First) -> None:
         self.pod_class = pod_class
-        self.face = face
+        self.face = group.face
         self.places = places
-        self.virtual = virtual
+        self.virtual, self.exposed = first
         self.pods: list[Pod] = []
         self.mounts: dict[PodKey, Mounted] = {}
 
@@ -121,6 +125,7 @@ class _Decision:
         self._packing = options.packing
         self._strict = options.min_values is MinValuesPolicy.STRICT
         self._leaving, self._unreadable = eligible.grouped(eligible.leaving(snapshot, now))
+        self._exposures = Exposures(snapshot, self._leaving, options.worth.exposure)
         self._volumes_of: dict[PodKey, PodVolumes] = {}
         self._attached: dict[tuple[PodClass, tuple[tuple[str, int], ...]], PodClass] = {}
         self._attaching = self._attaching_to(indexes)
@@ -128,6 +133,7 @@ class _Decision:
         daemons = tuple(daemon for daemon in snapshot.daemons if not daemon.spec.resource_claims)  # SCH-212
         self._templates, self._skipped = templates.usable(snapshot.pools, indexes, daemons, min_values=self._strict)
         prospects = Prospects(daemons)
+        self._spot_there = spot_there(snapshot.nodes, indexes, prospects)
         self._field = Field(machines(snapshot, indexes, daemons, self._attaching, prospects))
         self._limits: Mapping[str, Mapping[str, int]] = {
             t.name: left for t in self._templates if (left := left_of_limits(t, snapshot.nodes, prospects))
@@ -171,14 +177,18 @@ class _Decision:
             self._unplaced += self._explaining.of(failed, after if failed.capped else before)
         taken = {view.key for view in self._snapshot.nodes}
         demands = [item.demand for item in settled.standing]
+        purchase = spread(packing.claims, self._spot_there, self._exposures.most_spot)
+        claims = planned_claims(purchase.claims, demands, taken)
         return Plan(
-            claims=planned_claims(packing.claims, demands, taken),
+            claims=claims,
             existing=tuple(PlacedPods(m.view.key, m.view.name, tuple(m.pods)) for m in self._field.machines if m.pods),
             unplaced=tuple(sorted(self._unplaced, key=lambda u: (u.pod.metadata.namespace, u.pod.metadata.name))),
             skipped_pools=self._skipped,
             packing=packing.name if settled.standing else "",
             lower_bound_per_hour=lower_bound(demands, packing.left, self._units),
             zoned=effective_zones(kins, domains),
+            conceded=(*concessions(claims, self._exposures), *purchase.conceded),
+            unreadable=tuple(self._exposures.unreadable),
         )
 
     def _ground(self, domains: Domains) -> Ground:
@@ -218,7 +228,7 @@ class _Decision:
             reasons = objected.get(group.pod_class)
             if reasons is None:
                 reasons = objected[group.pod_class] = objections(group.pod_class)
-            by_volumes: dict[tuple[tuple[Requirements, ...], PodClass], _Served] = {}
+            by_volumes: dict[tuple[tuple[Requirements, ...], PodClass, Exposed | None], _Served] = {}
             for pod in group.pods:
                 volumes = self._volumes(pod) if not reasons else NO_VOLUMES
                 why = reasons or faults(volumes)
@@ -226,10 +236,12 @@ class _Decision:
                     self._unplaced.append(UnplacedPod(pod, why))
                     continue
                 pod_class = self._class_with(group.pod_class, volumes)
-                served = by_volumes.get((volumes.alternatives, pod_class))
+                key = (volumes.alternatives, pod_class, self._exposures.of(pod))
+                served = by_volumes.get(key)
                 if served is None:
-                    served = _Served(pod_class, group.face, volumes.alternatives, is_virtual(pod))
-                    by_volumes[volumes.alternatives, pod_class] = served
+                    served = by_volumes[key] = _Served(
+                        group, pod_class, volumes.alternatives, (is_virtual(pod), key[2])
+                    )
                 served.add(pod, volumes)
             found += by_volumes.values()
         return found
@@ -270,7 +282,8 @@ class _Decision:
             companies.enter(pod_class.terms.required, wished)
         together: defaultdict[_Alike, list[_Served]] = defaultdict(list)
         for item in served:
-            together[item.pod_class, item.places, companies.meaning(item.face), item.virtual].append(item)
+            meaning = companies.meaning(item.face)
+            together[item.pod_class, item.places, meaning, item.virtual, item.exposed].append(item)
         asking = dict.fromkeys((item.pod_class, item.places) for item in served)
         steps = {each: self._ladder.of(*each) for each in asking}
         found = [
@@ -281,7 +294,8 @@ class _Decision:
                 steps[pod_class, places],
                 {key: mounts for item in items for key, mounts in item.mounts.items()},
                 virtual,
+                exposed=exposed,
             )
-            for (pod_class, places, _, virtual), items in together.items()
+            for (pod_class, places, _, virtual, exposed), items in together.items()
         ]
         return sorted(found, key=by_size)

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from karpenter.api.core import Pod
 from karpenter.catalog.index import Prices, TypeSet
+from karpenter.catalog.types import Offering
 from karpenter.cluster.classes import PodClass
 from karpenter.decide.provision.company import Constraint
 from karpenter.decide.provision.filling import Lane
@@ -88,6 +89,12 @@ class Demand:
         """Requests of one pod."""
         return self.pod_class.requests
 
+    @property
+    def most_on_one(self) -> int:
+        """No more of the pods than that should be on one machine, whichever it is."""
+        exposed = self.rules.exposed if self.rules is not None else None
+        return exposed.least if exposed is not None else len(self.pods)
+
 
 @dataclass(frozen=True, eq=False)
 class Claim:
@@ -112,10 +119,10 @@ class Claim:
         return self.template.index.prices(self.requirements)
 
     @property
-    def price(self) -> float:
-        """USD per hour of the cheapest type that holds the claim's pods."""
+    def cheapest(self) -> Offering:
+        """How the cheapest type that holds the claim's pods is bought."""
         prices = self.prices
-        return prices.offering[prices.cheapest(self.types)].price_per_hour
+        return prices.offering[prices.cheapest(self.types)]
 
 
 @dataclass(frozen=True)

@@ -163,7 +163,7 @@ def _signature(rules: Rules | None) -> object:
     if rules is None or rules.near:
         return None
     ports: tuple[HostPort, ...] = rules.ports
-    return (rules.spread, rules.apart, rules.repelled_by, rules.spared, ports)
+    return (rules.spread, rules.apart, rules.repelled_by, rules.spared, ports, rules.exposed)
 
 
 class Fill:
@@ -201,7 +201,7 @@ class Fill:
         self._founding = founding
         free = res.subtract(template.index.types[target].allocatable, template.overhead_of(target))
         self._free = [free.get(name, 0) for name in book.names]
-        self._seats = Seats()
+        self._seats = Seats(pool=template.name)
         self._out: Crowd = 0
         self.contents: dict[int, int] = {}
         self.requirements = start.requirements

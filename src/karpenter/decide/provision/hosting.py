@@ -7,21 +7,48 @@ sits on it. Both serve machines that exist and machines that a packing only thin
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from karpenter.cluster.classes import HostPort, PodClass
 from karpenter.cluster.terms import Relation, Term
 from karpenter.decide.provision.company import Company, Constraint
 
 
+@dataclass(frozen=True, eq=False)
+class Exposed:
+    """A workload of which no more than ``most`` pods should be on one new machine; NodePools may say otherwise (``most_in``).
+
+    ``name`` is how users know it, ``replicas`` how many pods it has, waiting or bound.
+    """
+
+    name: str
+    replicas: int
+    most: int
+    most_in: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def least(self) -> int:
+        """The fewest that any NodePool says."""
+        return min((self.most, *self.most_in.values()))
+
+    def most_on(self, pool: str) -> int:
+        """How many a machine of the NodePool should take."""
+        return self.most_in.get(pool, self.most)
+
+
 class Seats:
-    """Who sits on one machine. ``host`` is its Node's name, empty for one without Node, on which nobody is bound yet."""
+    """Who sits on one machine. ``host`` is its Node's name, empty for one without Node, on which nobody is bound yet.
 
-    __slots__ = ("_host", "_met", "_owners", "ports")
+    ``pool``: the NodePool of a machine to be bought.
+    """
 
-    def __init__(self, host: str = "", ports: tuple[HostPort, ...] = ()) -> None:
+    __slots__ = ("_exposed", "_host", "_met", "_owners", "_pool", "ports")
+
+    def __init__(self, host: str = "", ports: tuple[HostPort, ...] = (), pool: str = "") -> None:
         self._host = host
+        self._pool = pool
+        self._exposed: dict[Exposed, int] = {}
         self._met: dict[Constraint, int] = {}
         self._owners: dict[Constraint, int] = {}
         self.ports = ports
@@ -48,6 +75,14 @@ class Seats:
         """So many pods that repel by it have come."""
         self._owners[constraint] = self.owners(constraint) + number
 
+    def open_to(self, exposed: Exposed) -> int:
+        """How many more pods of a workload should come here."""
+        return max(0, exposed.most_on(self._pool) - self._exposed.get(exposed, 0))
+
+    def expose(self, exposed: Exposed, number: int) -> None:
+        """So many pods of the workload have come."""
+        self._exposed[exposed] = self._exposed.get(exposed, 0) + number
+
     def collision(self, ports: Iterable[HostPort]) -> tuple[HostPort, HostPort] | None:
         """The first pair of a taken and an asked port that collide."""
         return next(((held, port) for port in ports for held in self.ports if held.collides(port)), None)
@@ -59,7 +94,8 @@ class Rules:
 
     The flag beside a constraint says whether the kin's own pods are among those it means. ``met`` and ``owned`` are what its pods
     add to. ``spared`` are spreads of others that mean these pods: where a pod that spreads so is planned they keep within its
-    skew, because nobody knows whom the scheduler binds first.
+    skew, because nobody knows whom the scheduler binds first. ``exposed`` is the workload they are of, where not all of that
+    should be on one new machine.
     """
 
     spread: tuple[tuple[Constraint, bool], ...] = ()
@@ -70,6 +106,7 @@ class Rules:
     met: tuple[Constraint, ...] = ()
     owned: tuple[Constraint, ...] = ()
     ports: tuple[HostPort, ...] = ()
+    exposed: Exposed | None = None
 
     def room(self, seats: Seats, wanted: int, founding: Container[Constraint]) -> int:
         """How many pods a machine may take, at most ``wanted``.
@@ -80,6 +117,8 @@ class Rules:
             return 0
         if self.ports:
             wanted = min(wanted, 1)
+        if self.exposed is not None:
+            wanted = min(wanted, seats.open_to(self.exposed))
         for constraint, itself in self.apart:
             if seats.met(constraint):
                 return 0
@@ -117,6 +156,8 @@ class Rules:
             seats.own(constraint, number)
         if self.ports:
             seats.ports = (*seats.ports, *self.ports)
+        if self.exposed is not None:
+            seats.expose(self.exposed, number)
 
     def obstacle(self, seats: Seats, founding: Container[Constraint]) -> Constraint | None:
         """The constraint for which not even one pod may come, ports aside; None when one may."""
@@ -154,3 +195,10 @@ def rules_of(pod_class: PodClass, company: Company, active: Iterable[Term]) -> R
         ports=pod_class.ports,
     )
     return rules if met or pod_class.ports or rules.spread or rules.apart or rules.near else None
+
+
+def exposed_by(rules: Rules | None, exposed: Exposed | None) -> Rules | None:
+    """The rules of pods on new machines, their workload's exposure among them; pods that must be together stay together."""
+    if exposed is None or (rules is not None and rules.near):
+        return rules
+    return replace(rules if rules is not None else Rules(), exposed=exposed)

@@ -219,7 +219,6 @@ class Packer:
 
     def __init__(self, demands: Sequence[Demand], bounds: Bounds, *, relax_min_values: bool, worth: Worth) -> None:
         self._valued = worth
-        self._fee = worth.node_fee_per_hour
         self._demands = demands
         self._bounds = bounds
         self._relax = relax_min_values
@@ -231,6 +230,7 @@ class Packer:
         self._resources = sorted({name for demand in demands for name in demand.requests})
         self._worth = [self._worth_of(demand) for demand in demands]
         self._likeness = _likeness(demands)
+        self._most = [demand.most_on_one for demand in demands]
 
     # -- the two packings -----------------------------------------------------------------------------------------------
 
@@ -253,7 +253,7 @@ class Packer:
             option.template.name: run.within(option.template) for demand in self._demands for option in demand.options
         }
         shapes = shapes_of(
-            Ask(self._demands, run.left, run.allowed, within, self._book, self._fee, strict=not self._relax)
+            Ask(self._demands, run.left, run.allowed, within, self._book, self._valued, strict=not self._relax)
         )
         if shapes is not None:
             for pattern in search(shapes).patterns:
@@ -275,7 +275,7 @@ class Packer:
                 else:
                     claims += [claim] * run.take(claim)
         stuck |= {position: count for position, count in enumerate(run.left) if count}
-        return Packing(name, tuple(claims), stuck, self._valued.of(claim.price for claim in claims), run.limits)
+        return Packing(name, tuple(claims), stuck, self._valued.of(claim.cheapest for claim in claims), run.limits)
 
     def _open(self, seed: int, run: _Run, choose: _Choice) -> Claim | None:
         """The next claim for the first waiting class: from the heaviest pools that limits allow, equals competing.
@@ -292,7 +292,8 @@ class Packer:
                 chosen.append(self._closed(claim, run))
         if not chosen:
             return None
-        return min(chosen, key=lambda claim: (claim.price + self._fee) / max(self._worth_in(claim.contents), _TINY))
+        cost = self._valued.of_one
+        return min(chosen, key=lambda claim: cost(claim.cheapest) / max(self._worth_in(claim.contents), _TINY))
 
     def _closed(self, claim: Claim, run: _Run) -> Claim:
         """Under limits a claim keeps only its cheapest types and those minValues need."""
@@ -323,7 +324,7 @@ class Packer:
         """The machines of a pattern with pods of actual classes in them, as far as rules and limits agree."""
         times = pattern.times
         while times > 0:
-            contents = _served(groups, pattern, run.left)
+            contents = _served(groups, pattern, run.left, self._most)
             claim = self._proposed(contents, kind, run) if contents else None
             taken = run.take(claim, times) if claim is not None else 0
             if claim is None or not taken:
@@ -359,7 +360,7 @@ class Packer:
         return Claim(template, self._book.same(requirements), types, {}, (), relaxed, option.reservation)
 
     def _grown(self, seed: int, option: Option, types: TypeSet, run: _Run) -> Claim | None:
-        claim, seats = self._start(option, types), Seats()
+        claim, seats = self._start(option, types), Seats(pool=option.template.name)
         roomy = claim.template.index.most(types)
         for position, wanted in self._in_order(seed, run):
             if not self._could_join(position, claim, roomy):
@@ -441,7 +442,7 @@ class Packer:
         for target in run.targets(self._worthwhile(start)):
             claim = self._filled(seed, start, target, run)
             if claim is not None:
-                cost = self._prices(claim).offering[target].price_per_hour + self._fee
+                cost = self._valued.of_one(self._prices(claim).offering[target])
                 score = self._worth_in(claim.contents) / cost
                 if best is None or score > best[0]:
                     best = (score, target, claim)
@@ -481,7 +482,7 @@ class Packer:
         known = self._targets.get(key)
         if known is None:
             index = claim.template.index
-            efficient = index.efficient(claim.types, self._prices(claim), self._resources)
+            efficient = index.efficient(claim.types, self._valued.ranked(self._prices(claim)), self._resources)
             known = self._targets[key] = _spread(efficient, self._breadth)
         return known
 
@@ -495,7 +496,7 @@ class Packer:
             offering = self._prices(claim).offering
             known = self._worths[key] = min(
                 (
-                    (offering[position].price_per_hour + self._fee) * _share(demand.requests, option.template, position)
+                    self._valued.of_one(offering[position]) * _share(demand.requests, option.template, position)
                     for position in self._worthwhile(claim)
                 ),
                 default=0.0,
@@ -531,12 +532,17 @@ def _likeness(demands: Sequence[Demand]) -> dict[str, int]:
     }
 
 
-def _served(groups: Sequence[Sequence[int]], pattern: Pattern, left: Sequence[int]) -> list[tuple[int, int]]:
-    """The pods of one machine of the pattern by class, those classes first that come first; as many as there still are."""
+def _served(
+    groups: Sequence[Sequence[int]], pattern: Pattern, left: Sequence[int], most: Sequence[int]
+) -> list[tuple[int, int]]:
+    """The pods of one machine of the pattern by class, those classes first that come first; as many as there still are.
+
+    ``most``: of each class no more than so many go to one machine.
+    """
     found: list[tuple[int, int]] = []
     for group, count in pattern.contents:
         for position in groups[group]:
-            number = min(count, left[position])
+            number = min(count, left[position], most[position])
             if number:
                 found.append((position, number))
                 count -= number

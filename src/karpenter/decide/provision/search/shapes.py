@@ -18,10 +18,11 @@ import numpy as np
 from karpenter.catalog.index import TypeSet, set_of
 from karpenter.decide.provision.demand import Demand, Option
 from karpenter.decide.provision.filling import Book, Lane
-from karpenter.decide.provision.hosting import Rules
+from karpenter.decide.provision.hosting import Exposed, Rules
 from karpenter.decide.provision.search.bound import Crowds, Relaxed, relaxed
 from karpenter.decide.provision.search.linear import Flags, Floats, Places
 from karpenter.decide.provision.search.wares import Tastes, Units, front
+from karpenter.decide.worth import Worth
 from karpenter.model.requirements import Requirements
 
 #: Kinds of machines tried at most; the rest are worse by value and price.
@@ -80,7 +81,7 @@ class Shapes:
 
 @dataclass(frozen=True, eq=False)
 class Ask:
-    """What is to be packed: pods left of every demand, what each may be bought from now, a machine's fee in USD per hour.
+    """What is to be packed: pods left of every demand, what each may be bought from now, how machines are valued.
 
     ``within`` are the types limits leave of each pool (None: all); ``strict`` says whether minValues are law.
     """
@@ -90,7 +91,7 @@ class Ask:
     allowed: Callable[[int], tuple[tuple[Option, TypeSet], ...]]
     within: Mapping[str, TypeSet | None]
     book: Book
-    fee: float
+    worth: Worth
     strict: bool
 
 
@@ -108,12 +109,12 @@ def shapes_of(ask: Ask) -> Shapes | None:
         [ask.demands[at].requests for at in positions],
         list({id(o.template.index): o.template.index for at in positions for o in options[at]}.values()),
     )
-    tastes = Tastes(units)
+    tastes = Tastes(units, ask.worth.risk)
     tasting = [tastes.enter(options[at]) for at in positions]
     needs = units.needs([ask.demands[at].requests for at in positions])
     left = np.array([float(ask.left[at]) for at in positions])
     crowd_of, crowds = _crowds(needs, tasting, left)
-    relaxation = relaxed(crowds, tastes.rows(), ask.fee, {})
+    relaxation = relaxed(crowds, tastes.rows(), ask.worth.node_fee_per_hour, {})
     if relaxation is None:
         return None
     seats = _seats([ask.demands[at].rules for at in positions], left)
@@ -169,7 +170,10 @@ def _seats(rules: Sequence[Rules | None], left: Floats) -> Floats:
     for mapping, count in zip(taken, left.tolist(), strict=True):
         for rule, amount in mapping.items():
             weights[rule] = weights.get(rule, 0.0) + (count if amount > 1 else 0.0)
-    ranked = sorted((rule for rule, weight in weights.items() if weight), key=lambda rule: -weights[rule])[:SEATINGS]
+    ranked = sorted(
+        (rule for rule, weight in weights.items() if weight),
+        key=lambda rule: (isinstance(rule, Exposed), -weights[rule]),  # what may give way comes last
+    )[:SEATINGS]
     column = {rule: at for at, rule in enumerate(ranked)}
     found = np.zeros((len(rules), len(ranked)))
     for at, mapping in enumerate(taken):
@@ -191,6 +195,8 @@ def _taken(rules: Rules) -> dict[object, int]:
         if itself:
             found[constraint] = SEATS
     found.update(dict.fromkeys(rules.ports, SEATS))
+    if rules.exposed is not None:
+        found[rules.exposed] = (SEATS - 1) // rules.exposed.least
     return found
 
 
@@ -217,7 +223,7 @@ class _Kinds:
                 accepted = self._accepted(lane, option)
                 offering = option.template.index.prices(option.requirements).offering
                 rooms.append(room[types])
-                prices += [offering[position].price_per_hour + ask.fee for position in types]
+                prices += [ask.worth.of_one(offering[position]) for position in types]
                 accepts += [accepted] * len(types)
                 self.kinds += [Kind(lane, position) for position in types]
         self.rooms = np.concatenate(rooms)
@@ -232,7 +238,8 @@ class _Kinds:
         limited = self._ask.within.get(template.name)
         if limited is not None:
             types &= limited
-        by_price = [at for at in index.prices(requirements).cheapest_first(types) if (rooms[at] >= 0).all()]
+        ranked = self._ask.worth.ranked(index.prices(requirements))
+        by_price = [at for at in ranked.cheapest_first(types) if (rooms[at] >= 0).all()]
         found = front(rooms, by_price)
         if not self._ask.strict or not any(item.min_values is not None for item in requirements.values()):
             return found

@@ -7,13 +7,14 @@ that no order of adding changes a plan.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from karpenter.catalog.index import TypeIndex, members
+from karpenter.catalog.types import Offering
 from karpenter.decide.provision.demand import Option
 from karpenter.decide.provision.search.linear import Flags, Floats, Places
 from karpenter.decide.provision.templates import Template
@@ -93,10 +94,14 @@ def taste_of(options: Sequence[Option]) -> Taste:
 
 
 class Tastes:
-    """The tastes of a decision, numbered, and the rows all of them may choose from. ``units`` as for `Wares`."""
+    """The tastes of a decision, numbered, and the rows all of them may choose from. ``units`` as for `Wares`.
 
-    def __init__(self, units: Units) -> None:
+    ``surcharge``: USD per hour an offering counts beside its price.
+    """
+
+    def __init__(self, units: Units, surcharge: Callable[[Offering], float] = lambda _: 0.0) -> None:
         self.units = units
+        self._surcharge = surcharge
         self.number: dict[Taste, int] = {}
         self._options: list[tuple[Option, ...]] = []
 
@@ -141,7 +146,7 @@ class Tastes:
         for number, option in asking:
             wishes.setdefault(option.requirements, []).append(number)
             by_wish[option.requirements] = option
-        prices = np.array([_prices(option, len(rooms)) for option in by_wish.values()])
+        prices = np.array([self._prices(option, len(rooms)) for option in by_wish.values()])
         of_wish: Flags = np.zeros((len(wishes), len(self._options)), dtype=bool)
         for row, numbers in enumerate(wishes.values()):
             of_wish[row, numbers] = True
@@ -157,16 +162,16 @@ class Tastes:
         kept = first[(rooms[at[first]] >= 0).all(axis=1)]
         return Rows(rooms[at[kept]], asked[kept], accepts[kept], np.full(len(kept), float(mark)))
 
-
-def _prices(option: Option, number: int) -> Floats:
-    """USD per hour of every type for this option alone, infinite where it cannot be had."""
-    index = option.template.index
-    prices = index.prices(option.requirements)
-    possible = option.template.types & index.matching(option.requirements) & prices.buyable
-    found = np.full(number, np.inf)
-    for position in members(possible):
-        found[position] = prices.offering[position].price_per_hour
-    return found
+    def _prices(self, option: Option, number: int) -> Floats:
+        """USD per hour of every type for this option alone, infinite where it cannot be had."""
+        index = option.template.index
+        prices = index.prices(option.requirements)
+        possible = option.template.types & index.matching(option.requirements) & prices.buyable
+        found = np.full(number, np.inf)
+        for position in members(possible):
+            offering = prices.offering[position]
+            found[position] = offering.price_per_hour + self._surcharge(offering)
+        return found
 
 
 def unbeaten(rows: Rows) -> Rows:

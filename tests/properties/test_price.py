@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from karpenter.api.core import Pod
 from karpenter.catalog.types import InstanceType
 from karpenter.decide.plan import Plan
-from karpenter.decide.provision import Options, PackingWay
+from karpenter.decide.provision import Options, Outlook, PackingWay
 from karpenter.decide.worth import UNLIMITED, Worth
 from karpenter.model import labels
 from support.builders import node_pool, plan, pod, wanted
@@ -53,10 +53,10 @@ def workloads(draw: st.DrawFn) -> list[Pod]:
 
 
 def both(objects: list[object], types: tuple[InstanceType, ...]) -> tuple[Plan, Plan]:
-    """The plan chosen and the classic one, in dollars alone."""
+    """The plan chosen and the classic one, in dollars alone and without regard to pods to come."""
     free = Worth(node_fee_per_hour=0.0, cost_per_interruption=0.0, exposure=UNLIMITED)
     chosen, classic = (
-        plan(objects, types=types, options=Options(worth=free, packing=way))
+        plan(objects, types=types, options=Options(worth=free, outlook=Outlook.NOTHING, packing=way))
         for way in (PackingWay.CHEAPEST, PackingWay.CLASSIC)
     )
     return chosen, classic

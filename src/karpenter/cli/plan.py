@@ -51,12 +51,11 @@ def plan(
     worth = deciding.worth_of(node_fee, exposure, interruption_cost)
     options = deciding.options_of(preference_policy, min_values_policy, scheduler_config, worth)
     with deciding.uncollected():
-        catalogue = deciding.catalogue(instance_types)
-        objects = deciding.objects(filename, catalogue.index, options)
-        deciding.complain(objects, skip_invalid=skip_invalid)
+        ground = deciding.ready(filename, instance_types, options, skip_invalid=skip_invalid)
+        catalogue = ground.catalogue
 
         def report(packing: PackingWay) -> Report:
-            found, seconds = deciding.decided(objects, catalogue.index, replace(options, packing=packing))
+            found, seconds = deciding.decided(ground.objects, catalogue.index, replace(options, packing=packing))
             return Report(found, catalogue.index, Timing(seconds, catalogue.seconds, _wall_seconds()))
 
         chosen = report(PackingWay.CHEAPEST)

@@ -92,5 +92,6 @@ def _verdict(comparison: Comparison) -> Text:
         month = saved * _HOURS_PER_MONTH
         return Text(f"The chosen plan saves ${saved:.3f} per hour ({share:.1%}), ${month:,.0f} a month{beside}.")
     if saved < 0:
-        return Text(f"The chosen plan costs ${-saved:.3f} per hour more, machines' fees not counted{beside}.")
+        why = "machines' fees and room for pods to come are not counted"
+        return Text(f"The chosen plan costs ${-saved:.3f} per hour more ({why}){beside}.")
     return Text(f"Both cost the same{beside}.")

@@ -23,6 +23,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from karpenter.cluster.terms import Relation
+from karpenter.decide.provision.arrivals import Room
 from karpenter.decide.provision.demand import Bounds, Packing
 from karpenter.decide.provision.existing import Field
 from karpenter.decide.provision.hosting import Exposed
@@ -119,7 +120,7 @@ class Rounds:
         if best is not self._last:
             settled, stuck = self._settled(best.way.kins, best.caps), best.settled.failed
             best = replace(best, settled=replace(settled, failed=stuck))
-        return replace(best, packing=self._cheapest(best))
+        return best
 
     def _best(self, kins: Sequence[Kin]) -> Outcome:
         """The way that leaves out the fewest."""
@@ -127,13 +128,26 @@ class Rounds:
         self._left_to_settle = SETTLED_AGAIN
         return self._improved(found) if found.missed else found
 
-    def _cheapest(self, best: Outcome) -> Packing:
-        """The packing a search for cheap machines comes to, if it leaves the same pods out and is cheaper."""
+    def simplest(self, best: Outcome) -> Packing:
+        """The best packing without a search."""
+        if self._ground.packing is PackingWay.CLASSIC:
+            return best.packing
+        return min(best.packing, self._packer(best.settled).value(), key=lambda packing: packing.badness)
+
+    def cheapest(self, best: Outcome, room: Room | None) -> Packing:
+        """The packing a search for cheap machines comes to, if it leaves the same pods out and is cheaper.
+
+        Where ``room`` for pods to come is worth something, it counts.
+        """
         if self._ground.packing is PackingWay.CLASSIC:
             return best.packing
         found = self._packer(best.settled).priced()
         known = best.packing
-        return found if found.left == known.left and found.badness < known.badness else known
+        if found.left != known.left:
+            return known
+        if room is None:
+            return min(known, found, key=lambda packing: packing.badness)
+        return min(known, found, key=lambda packing: packing.worth - room.value(packing))
 
     def _improved(self, first: Outcome) -> Outcome:
         """The best that other ways make of an outcome that leaves pods out."""

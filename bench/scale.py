@@ -45,6 +45,7 @@ def figures() -> Iterator[Figure]:
                 "cores used at rest", _cores(controller.pid, _IDLE_SECONDS), "core", 0.05, f"over {_IDLE_SECONDS} s"
             )
             yield from _churn(server, controller)
+            server.kill()  # first: it would complain of a client that went in the middle of a request
 
 
 def _churn(server: subprocess.Popen[str], controller: subprocess.Popen[str]) -> Iterator[Figure]:

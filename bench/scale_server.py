@@ -1,5 +1,6 @@
 """A cluster of any size behind the in-memory API server, in a process of its own: ``python -m bench.scale_server NODES PODS``.
 
+Machines and their pool carry all that a controller would write onto them, so that what it does at rest is rest.
 Prints its URL once everything is loaded. A line ``churn RATE SECONDS`` on standard input lets pods change, come and go at
 that many events a second; it answers ``done COUNT``.
 """
@@ -11,10 +12,15 @@ import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
+import msgspec
+
 from bench.mainjob import NODE_CLASS, node_pool
+from karpenter.api.kinds import NODE_POOL
 from karpenter.kube.memory.server import MemoryServer
 from karpenter.kube.protocol import JsonObject
 from karpenter.kube.serve import serving
+from karpenter.model import hashing, labels
+from karpenter.model import resources as res
 from karpenter.model.clock import SystemClock
 
 _WORKLOADS = 400
@@ -52,7 +58,33 @@ def _conditions(*types: str) -> list[JsonObject]:
     ]
 
 
-def _machine(number: int) -> Iterator[JsonObject]:
+def _pool(nodes: int) -> JsonObject:
+    """The pool of all machines, as a controller leaves it."""
+    pool = node_pool("Never")
+    held = {name: amount * nodes for name, amount in res.parse(_AMOUNTS).items()}
+    found = _conditions("ValidationSucceeded", "NodeClassReady", "NodeRegistrationHealthy", "Ready")
+    unsure = {"status": "Unknown", "reason": "AwaitingReconciliation", "message": "object is awaiting reconciliation"}
+    return {
+        **pool,
+        "metadata": {"name": "default", "generation": 1, "annotations": _hashes(pool)},
+        "status": {
+            "conditions": [*found[:2], {**found[2], **unsure}, found[3]],
+            "resources": res.to_wire({**held, res.NODES: nodes * res.ONE}),
+            "nodes": nodes,
+        },
+    }
+
+
+def _hashes(pool: JsonObject) -> dict[str, str]:
+    """What tells that a machine looks like its pool's template."""
+    decoded = NODE_POOL.decode(msgspec.json.encode(pool))
+    return {
+        labels.NODE_POOL_HASH: hashing.node_pool_hash(decoded),
+        labels.NODE_POOL_HASH_VERSION: hashing.NODE_POOL_HASH_VERSION,
+    }
+
+
+def _machine(number: int, hashes: JsonObject) -> Iterator[JsonObject]:
     """A NodeClaim and its Node, both in good order."""
     claim, node = f"default-{number:05d}", f"node-{number:05d}"
     provider_id = f"still:///{claim}"
@@ -61,7 +93,14 @@ def _machine(number: int) -> Iterator[JsonObject]:
     yield {
         "apiVersion": "karpenter.sh/v1",
         "kind": "NodeClaim",
-        "metadata": {"name": claim, "uid": f"claim-{number}", "labels": _OWN, "finalizers": finalizers},
+        "metadata": {
+            "name": claim,
+            "uid": f"claim-{number}",
+            "generation": 1,
+            "labels": _OWN,
+            "annotations": hashes,
+            "finalizers": finalizers,
+        },
         "spec": {
             "nodeClassRef": reference,
             "requirements": [
@@ -80,11 +119,17 @@ def _machine(number: int) -> Iterator[JsonObject]:
             "conditions": _conditions("Launched", "Registered", "Initialized", "ConsistentStateFound", "Ready"),
         },
     }
+    owner = {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "name": claim, "uid": f"claim-{number}"}
     marks = {"karpenter.sh/registered": "true", "karpenter.sh/initialized": "true", "kubernetes.io/hostname": node}
     yield {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": node, "labels": {**_OWN, **marks}, "finalizers": finalizers},
+        "metadata": {
+            "name": node,
+            "labels": {**_OWN, **marks},
+            "finalizers": finalizers,
+            "ownerReferences": [{**owner, "blockOwnerDeletion": True}],
+        },
         "spec": {"providerID": provider_id},
         "status": {"capacity": _AMOUNTS, "allocatable": _AMOUNTS, "conditions": _conditions("Ready")},
     }
@@ -126,12 +171,10 @@ def _pod(name: str, number: int, nodes: int) -> JsonObject:
 
 def _everything(nodes: int, pods: int) -> Iterator[JsonObject]:
     yield {**NODE_CLASS, "status": {"conditions": _conditions("Ready")}}
-    yield {
-        **node_pool("Never"),
-        "status": {"conditions": _conditions("ValidationSucceeded", "NodeClassReady", "Ready")},
-    }
+    yield _pool(nodes)
+    hashes = _hashes(node_pool("Never"))
     for number in range(nodes):
-        yield from _machine(number)
+        yield from _machine(number, hashes)
     for number in range(pods):
         yield _pod(f"pod-{number:06d}", number, nodes)
 

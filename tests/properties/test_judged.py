@@ -6,21 +6,17 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import HealthCheck, given, settings
 
-from karpenter.decide.plan import Plan, UnplacedPod
+from karpenter.decide.plan import Plan
 from karpenter.decide.provision import provision
 from karpenter.decide.reasons import Category
 from support.builders import NOW, indexes, node_pool, pod, snapshot
 from support.clusters import SPACES, Cluster, clusters, odd_pods
 from support.judge import World, problems, room, seen
 
-#: Whether the decision still refuses kinds of constraint with this text. Empty once it knows them all: then it may refuse none.
-REFUSED = ""
-#: Limits leave pods out whatever else is true; the others are about pods nobody could place.
-_EXCUSED = {Category.LIMITS, Category.POD, Category.DEVICE}
-#: A domain that is still open may have to wait for the next pass (SCH-525).
-_LATER = "next pass"
+#: About pods that nobody could place.
+_EXCUSED = {Category.POD, Category.DEVICE}
 _QUIET = list(HealthCheck)
 
 
@@ -31,20 +27,11 @@ def decide(cluster: Cluster) -> tuple[World, Plan]:
     return seen(shown, types, namespaces=SPACES, storage=cluster.storage), plan
 
 
-def may_wait(item: UnplacedPod) -> bool:
-    """Whether the pod stays waiting for a reason that leaves no place to be found."""
-    refused = bool(REFUSED) and any(REFUSED in reason.detail for reason in item.reasons)
-    if refused:
-        event("a pod of a kind that is not supported yet")
-    later = any(_LATER in reason.detail for reason in item.reasons)
-    return refused or later or any(reason.category in _EXCUSED for reason in item.reasons)
-
-
 def judge(cluster: Cluster) -> None:
     world, plan = decide(cluster)
     assert problems(world, plan) == []
     for item in plan.unplaced:
-        if not may_wait(item):
+        if not any(reason.category in _EXCUSED for reason in item.reasons):
             found = room(world, plan, item.pod)
             assert found is None, f"{item.pod.metadata.name} could have had {found}, was told {item.reasons}"
 

@@ -247,21 +247,14 @@ class TypeIndex:
         for sold in accepted[1:]:
             for position, offering in sold.items():
                 held = best.get(position)
-                if held is None or _is_cheaper(offering, held):
+                if held is None or offering.price_per_hour < held.price_per_hour:
                     best[position] = offering
         order = sorted([(offering.price_per_hour, position) for position, offering in best.items()])
         return Prices(set_of(best), tuple([position for _, position in order]), best)
 
     def holding(self, requests: Resources) -> TypeSet:
         """Types whose allocatable resources cover the requests (SCH-198): the F of SCH-331, offerings aside."""
-        found = self.everything
-        for name, amount in requests.items():
-            if amount > 0:
-                axis = self._allocatable.get(name)
-                if axis is None:
-                    return 0
-                found &= axis.at_least(amount)
-        return found
+        return covering(requests, self._allocatable, self.everything)
 
     @property
     def resources(self) -> Iterable[str]:
@@ -314,7 +307,7 @@ class TypeIndex:
 
     def diverse(self, requirements: Requirements, types: TypeSet) -> bool:
         """Whether the types offer the ``minValues`` the requirements ask for."""
-        return not self.shortages(requirements, types)
+        return not self._wanting(requirements) or not self.shortages(requirements, types)
 
     def _offers(self, requirements: Requirements, key: str, types: TypeSet) -> int:
         """How many different values of a label the types offer, counting no further than ``minValues``."""
@@ -456,16 +449,19 @@ def _forms_of_key(per_form: Mapping[Requirement, int]) -> _Forms:
 
 
 def _offered(types: Sequence[InstanceType]) -> dict[Requirements, dict[int, Offering]]:
-    """Per kind of offering the types that can be had that way now, each with the cheapest."""
+    """Per kind of offering the types that can be had that way now, each with the cheapest.
+
+    Kinds go by capacity type, then zone: of equal prices the first counts.
+    """
     found: dict[Requirements, dict[int, Offering]] = {}
     for position, item in enumerate(types):
         for offering in item.offerings:
             if offering.available:
                 sold = found.setdefault(offering.requirements, {})
                 held = sold.get(position)
-                if held is None or _is_cheaper(offering, held):
+                if held is None or offering.price_per_hour < held.price_per_hour:
                     sold[position] = offering
-    return found
+    return dict(sorted(found.items(), key=lambda item: _kind(next(iter(item[1].values())))))
 
 
 def _reservations(types: Iterable[InstanceType]) -> dict[str, int]:
@@ -489,11 +485,20 @@ def _wanting(requirements: Requirements) -> tuple[tuple[str, int], ...]:
     return tuple((key, item.min_values) for key, item in requirements.items() if item.min_values is not None)
 
 
-def _is_cheaper(one: Offering, other: Offering) -> bool:
-    """Whether it goes first: ties are settled by capacity type, then zone."""
-    if one.price_per_hour != other.price_per_hour:
-        return one.price_per_hour < other.price_per_hour
-    return (one.capacity_type, one.zone) < (other.capacity_type, other.zone)
+def covering(requests: Resources, by_name: Mapping[str, Axis], everything: int) -> int:
+    """Of a list with these axes, by resource, those that have as much of each as is requested. ``everything``: the whole list."""
+    found = everything
+    for name, amount in requests.items():
+        if amount > 0:
+            axis = by_name.get(name)
+            if axis is None:
+                return 0
+            found &= axis.at_least(amount)
+    return found
+
+
+def _kind(offering: Offering) -> tuple[str, str]:
+    return (offering.capacity_type, offering.zone)
 
 
 def set_of(positions: Iterable[int]) -> TypeSet:

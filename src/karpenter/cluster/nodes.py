@@ -122,11 +122,11 @@ def _identity(node: Node | None, claim: NodeClaim | None, *, from_node: bool) ->
 
 
 def _offers(values: Mapping[str, str], claim: NodeClaim | None, hostname: str, *, launched: bool) -> Requirements:
-    own = from_labels({key: value for key, value in values.items() if key != labels.HOSTNAME})
-    host = Requirements((hostname_requirement(hostname),))
+    others = {key: value for key, value in values.items() if key != labels.HOSTNAME}
     if launched or claim is None:
-        return own.intersect(host)
-    return own.intersect(from_wire(claim.spec.requirements)).intersect(host)
+        return from_labels({**others, labels.HOSTNAME: hostname})
+    host = Requirements((hostname_requirement(hostname),))
+    return from_labels(others).intersect(from_wire(claim.spec.requirements)).intersect(host)
 
 
 def _taints(node: Node | None, claim: NodeClaim | None, *, registered: bool, initialized: bool) -> tuple[Taint, ...]:
@@ -147,6 +147,8 @@ def _taints(node: Node | None, claim: NodeClaim | None, *, registered: bool, ini
 def _amounts(reported: WireResources, planned: WireResources) -> Resources:
     """Capacity or allocatable (SCH-087, SCH-088): what the Node lacks or reports as 0 is the claim's, until initialised."""
     own = res.parse(reported)
+    if not planned:
+        return own
     return {**own, **{name: amount for name, amount in res.parse(planned).items() if not own.get(name)}}
 
 

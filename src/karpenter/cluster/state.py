@@ -14,6 +14,7 @@ Machines are keyed by provider ID where there is one, so that a Node and its Nod
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 
@@ -40,7 +41,6 @@ from karpenter.cluster.terms import Term
 from karpenter.cluster.volumes import VolumeIndex
 from karpenter.cluster.workloads import WorkloadIndex
 from karpenter.model import labels, pods
-from karpenter.model import resources as res
 from karpenter.model.quantity import QuantityError
 
 #: Nominations of machines that are gone are forgotten once there are so many more of them than claims.
@@ -72,6 +72,7 @@ class ClusterState:
         self._pools: dict[str, NodePool] = {}
         self._daemon_sets: dict[PodKey, DaemonSet] = {}
         self._daemon_pods: dict[PodKey, dict[PodKey, Pod]] = {}
+        self._of_daemons: set[PodKey] = set()
         self._budgets: dict[PodKey, PodDisruptionBudget] = {}
         self._attachments: dict[str, VolumeAttachment] = {}
         self._attached: dict[str, set[str]] = {}
@@ -98,6 +99,7 @@ class ClusterState:
         self._class_of[key] = pod_class
         for daemon_set in _daemon_sets_of(pod):
             self._daemon_pods.setdefault(daemon_set, {})[key] = pod
+            self._of_daemons.add(key)
         if not pods.is_finished(pod):
             self._volumes.set_pod(key, pod)
         if pod.spec.node_name and not pods.is_finished(pod):
@@ -130,6 +132,7 @@ class ClusterState:
             if not bound:
                 del self._bound[pod.spec.node_name]
         for daemon_set in _daemon_sets_of(pod):
+            self._of_daemons.discard(key)
             siblings = self._daemon_pods[daemon_set]
             del siblings[key]
             if not siblings:
@@ -427,13 +430,20 @@ class ClusterState:
         if known is None:
             bound = self._bound.get(node_name, {})
             keys = sorted(bound)
-            daemons = [key for key in keys if pods.is_daemon(bound[key])]
             known = self._usage[node_name] = Usage(
-                requested=res.add(*[self._class_of[key].requests for key in keys]),
-                daemon_requested=res.add(*[self._class_of[key].requests for key in daemons]),
+                requested=self._requested(keys),
+                daemon_requested=self._requested([key for key in keys if key in self._of_daemons]),
                 pods=tuple([bound[key] for key in keys]),
             )
         return known
+
+    def _requested(self, keys: Iterable[PodKey]) -> dict[str, int]:
+        """What these pods request together: replicas are many, classes few."""
+        total: dict[str, int] = {}
+        for pod_class, count in Counter([self._class_of[key] for key in keys]).items():
+            for name, amount in pod_class.requests.items():
+                total[name] = total.get(name, 0) + amount * count
+        return total
 
     def daemons(self) -> tuple[Daemon, ...]:
         """One representative pod per DaemonSet (SCH-210), by name."""

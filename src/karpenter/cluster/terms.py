@@ -16,6 +16,7 @@ from karpenter.api.meta import LabelSelector, ObjectMeta
 from karpenter.cluster.faces import Face
 from karpenter.model import labels
 from karpenter.model.requirements import Requirements
+from karpenter.model.selectors import holds
 
 Labels = Mapping[str, str]
 
@@ -36,25 +37,17 @@ class Query:
 
     def matches(self, values: Labels) -> bool:
         """Whether labels satisfy every test; an operator nobody knows is satisfied by nothing."""
-        return all(_holds(values.get(key), operator, wanted) for key, operator, wanted in self.tests)
+        return all(holds(values.get(key), operator, wanted) for key, operator, wanted in self.tests)
+
+    @property
+    def named(self) -> tuple[str, frozenset[str]] | None:
+        """A label and the values one of which is needed to be selected: where to look for what is selected. None: anywhere."""
+        found = [(key, wanted) for key, operator, wanted in self.tests if operator == "In"]
+        return min(found, key=lambda test: (len(test[1]), test[0]), default=None)
 
     def and_also(self, key: str, operator: str, values: Iterable[str]) -> Query:
         """The same query with one more test."""
         return Query(self.tests | {(key, operator, frozenset(values))})
-
-
-def _holds(value: str | None, operator: str, wanted: frozenset[str]) -> bool:
-    match operator:
-        case "In":
-            return value is not None and value in wanted
-        case "NotIn":
-            return value is None or value not in wanted
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case _:
-            return False
 
 
 def query_of(selector: LabelSelector | None) -> Query | None:

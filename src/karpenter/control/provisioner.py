@@ -101,10 +101,14 @@ class Provisioner:
                     await self.decide_once()
 
     async def _remind(self) -> None:
+        """Whoever waits is looked at again and again, and so are the pods of machines that leave (SCH-001, SCH-002)."""
         while True:
             await asyncio.sleep(RETRY_SECONDS)
             for pod in self._world.state.waiting_pods():
                 self._batcher.trigger(pod.metadata.uid)
+            for view in self._world.state.views():
+                if view.leaving and view.node is not None and view.pods:
+                    self._batcher.trigger(view.node.metadata.uid)
 
     async def decide_once(self) -> Plan:
         """One pass: snapshot, decision, execution."""

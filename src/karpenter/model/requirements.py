@@ -280,7 +280,7 @@ class Requirements(Mapping[str, Requirement]):
 
 def from_labels(values: Mapping[str, str]) -> Requirements:
     """Labels as requirements: each ``In`` its one value (API-409)."""
-    return Requirements(_label(key, value) for key, value in values.items())
+    return Requirements(map(_label, values, values.values()))
 
 
 @lru_cache(maxsize=65_536)

@@ -7,9 +7,9 @@ kept in one place: a negative test (``NotIn``, ``!=``) holds for an object that 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 
-from karpenter.api.meta import LabelSelector, LabelSelectorRequirement
+from karpenter.api.meta import LabelSelector
 
 Labels = Mapping[str, str]
 #: A compiled selector.
@@ -49,16 +49,16 @@ def matches(selector: LabelSelector | None, labels: Labels) -> bool:
     for key, value in selector.match_labels.items():
         if labels.get(key) != value:
             return False
-    return all(_holds(expression, labels) for expression in selector.match_expressions)
+    return all(holds(labels.get(e.key), e.operator, e.values) for e in selector.match_expressions)
 
 
-def _holds(expression: LabelSelectorRequirement, labels: Labels) -> bool:
-    value = labels.get(expression.key)
-    match expression.operator:
+def holds(value: str | None, operator: str, wanted: Container[str]) -> bool:
+    """Whether one label satisfies one expression of a selector; None is the label an object lacks."""
+    match operator:
         case "In":
-            return value is not None and value in expression.values
+            return value is not None and value in wanted
         case "NotIn":
-            return value is None or value not in expression.values
+            return value is None or value not in wanted
         case "Exists":
             return value is not None
         case "DoesNotExist":
@@ -108,13 +108,13 @@ def _test(text: str, found: re.Match[str]) -> Predicate:
 def _ordered(key: str, order: str, bound: int) -> Predicate:
     """A comparison of whole numbers; a label that is none, or absent, does not satisfy it."""
 
-    def holds(labels: Labels) -> bool:
+    def in_order(labels: Labels) -> bool:
         value = labels.get(key, "")
         if _NUMBER.fullmatch(value) is None:
             return False
         return int(value) > bound if order == ">" else int(value) < bound
 
-    return holds
+    return in_order
 
 
 def _values(text: str, listed: str) -> frozenset[str]:

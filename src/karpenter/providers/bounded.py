@@ -11,8 +11,6 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from karpenter.api.karpenter import NodeClaim, NodePool
-from karpenter.api.kinds import Kind
-from karpenter.api.meta import Wire
 from karpenter.catalog.types import InstanceType
 from karpenter.providers.contract import (
     CloudProvider,
@@ -20,9 +18,9 @@ from karpenter.providers.contract import (
     Pending,
     ProviderError,
     RegistrationHook,
-    RepairPolicy,
     Satisfied,
 )
+from karpenter.providers.passing import PassingProvider
 
 T = TypeVar("T")
 
@@ -30,11 +28,11 @@ T = TypeVar("T")
 CALL_SECONDS = 60.0
 
 
-class BoundedProvider:
+class BoundedProvider(PassingProvider):
     """A provider that passes everything on and gives each call ``seconds``; later it is a ``ProviderError``."""
 
     def __init__(self, provider: CloudProvider, seconds: float = CALL_SECONDS) -> None:
-        self._provider = provider
+        super().__init__(provider)
         self._seconds = seconds
 
     async def create(self, claim: NodeClaim) -> Instance:
@@ -61,23 +59,9 @@ class BoundedProvider:
         """Why the machine no longer matches its class."""
         return await _within(self._seconds, "comparing a machine with its class", self._provider.drift_reason(claim))
 
-    def repair_policies(self) -> tuple[RepairPolicy, ...]:
-        """Node conditions that mean broken."""
-        return self._provider.repair_policies()
-
     def registration_hooks(self) -> tuple[RegistrationHook, ...]:
         """What must be satisfied before a Node is opened to pods, with bounded questions."""
         return tuple(_BoundedHook(hook, self._seconds) for hook in self._provider.registration_hooks())
-
-    @property
-    def name(self) -> str:
-        """Short name, the metric label ``provider``."""
-        return self._provider.name
-
-    @property
-    def node_class_kinds(self) -> tuple[Kind[Wire], ...]:
-        """Kinds of node classes the provider serves."""
-        return self._provider.node_class_kinds
 
 
 class _BoundedHook:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from karpenter.api.karpenter import NodeClaim, NodePool
-from karpenter.api.kinds import Kind
-from karpenter.api.meta import Wire
-from karpenter.catalog.types import InstanceType
+from karpenter.api.karpenter import NodeClaim
 from karpenter.kube import fenced
 from karpenter.kube.fenced import Fence
-from karpenter.providers.contract import CloudProvider, Instance, ProviderError, RegistrationHook, RepairPolicy
+from karpenter.providers.contract import CloudProvider, Instance, ProviderError
+from karpenter.providers.passing import PassingProvider
 
 R = TypeVar("R")
 
@@ -20,11 +18,11 @@ class NotLeading(ProviderError):
     """The cloud was not asked, or its answer not awaited: this process does not lead, or not any more."""
 
 
-class FencedProvider:
+class FencedProvider(PassingProvider):
     """A provider whose machines are bought and ended through a fence. All else passes."""
 
     def __init__(self, provider: CloudProvider, fence: Fence) -> None:
-        self._provider = provider
+        super().__init__(provider)
         self._fence = fence
 
     async def create(self, claim: NodeClaim) -> Instance:
@@ -34,40 +32,6 @@ class FencedProvider:
     async def delete(self, provider_id: str) -> None:
         """Ask for the machine to go."""
         await self._through(lambda: self._provider.delete(provider_id))
-
-    async def get(self, provider_id: str) -> Instance:
-        """One machine."""
-        return await self._provider.get(provider_id)
-
-    async def list(self) -> tuple[Instance, ...]:
-        """All machines of this cluster."""
-        return await self._provider.list()
-
-    async def instance_types(self, pool: NodePool) -> tuple[InstanceType, ...]:
-        """Everything the pool's class could use."""
-        return await self._provider.instance_types(pool)
-
-    async def drift_reason(self, claim: NodeClaim) -> str:
-        """Why the machine no longer matches its class."""
-        return await self._provider.drift_reason(claim)
-
-    def repair_policies(self) -> tuple[RepairPolicy, ...]:
-        """Node conditions that mean broken."""
-        return self._provider.repair_policies()
-
-    def registration_hooks(self) -> tuple[RegistrationHook, ...]:
-        """What must be satisfied before a Node is opened to pods."""
-        return self._provider.registration_hooks()
-
-    @property
-    def name(self) -> str:
-        """Short name, the metric label ``provider``."""
-        return self._provider.name
-
-    @property
-    def node_class_kinds(self) -> tuple[Kind[Wire], ...]:
-        """Kinds of node classes the provider serves."""
-        return self._provider.node_class_kinds
 
     async def _through(self, call: Callable[[], Awaitable[R]]) -> R:
         try:

@@ -11,8 +11,6 @@ from collections.abc import Awaitable
 from typing import TypeVar
 
 from karpenter.api.karpenter import NodeClaim, NodePool
-from karpenter.api.kinds import Kind
-from karpenter.api.meta import Wire
 from karpenter.catalog.types import InstanceType
 from karpenter.providers.contract import (
     CloudProvider,
@@ -20,9 +18,8 @@ from karpenter.providers.contract import (
     InstanceNotFound,
     InsufficientCapacity,
     NodeClassNotReady,
-    RegistrationHook,
-    RepairPolicy,
 )
+from karpenter.providers.passing import PassingProvider
 from karpenter.telemetry import Metrics
 from karpenter.telemetry.controllers import current_controller
 
@@ -36,11 +33,11 @@ _NAMES: tuple[tuple[type[Exception], str], ...] = (
 )
 
 
-class MeasuredProvider:
+class MeasuredProvider(PassingProvider):
     """A provider that counts what it is asked and passes it on."""
 
     def __init__(self, provider: CloudProvider, metrics: Metrics) -> None:
-        self._provider = provider
+        super().__init__(provider)
         self._metrics = metrics
 
     async def create(self, claim: NodeClaim) -> Instance:
@@ -66,24 +63,6 @@ class MeasuredProvider:
     async def drift_reason(self, claim: NodeClaim) -> str:
         """Why the machine no longer matches its class."""
         return await self._timed("IsDrifted", self._provider.drift_reason(claim))
-
-    def repair_policies(self) -> tuple[RepairPolicy, ...]:
-        """Node conditions that mean broken."""
-        return self._provider.repair_policies()
-
-    def registration_hooks(self) -> tuple[RegistrationHook, ...]:
-        """What must be satisfied before a Node is opened to pods."""
-        return self._provider.registration_hooks()
-
-    @property
-    def name(self) -> str:
-        """Short name, the metric label ``provider``."""
-        return self._provider.name
-
-    @property
-    def node_class_kinds(self) -> tuple[Kind[Wire], ...]:
-        """Kinds of node classes the provider serves."""
-        return self._provider.node_class_kinds
 
     async def _timed(self, method: str, call: Awaitable[T], *expected: type[Exception]) -> T:
         own = {"controller": current_controller(), "method": method, "provider": self.name}

@@ -15,8 +15,6 @@ from typing import NamedTuple
 import msgspec
 
 from karpenter.api.karpenter import NodeClaim, NodePool
-from karpenter.api.kinds import Kind
-from karpenter.api.meta import Wire
 from karpenter.catalog.overlays import Overlay, PoolTypes, applied
 from karpenter.catalog.types import InstanceType
 from karpenter.model import labels
@@ -28,9 +26,8 @@ from karpenter.providers.contract import (
     Instance,
     InsufficientCapacity,
     ProviderError,
-    RegistrationHook,
-    RepairPolicy,
 )
+from karpenter.providers.passing import PassingProvider
 
 #: What a claim carries whose types overlays changed.
 _APPLIED = frozenset({labels.PRICE_OVERLAY, labels.CAPACITY_OVERLAY})
@@ -61,11 +58,11 @@ class _Choice(NamedTuple):
     capacity_type: str
 
 
-class OverlaidProvider:
+class OverlaidProvider(PassingProvider):
     """A provider whose instance types pass through overlays. All else passes."""
 
     def __init__(self, provider: CloudProvider) -> None:
-        self._provider = provider
+        super().__init__(provider)
         self._overlays: tuple[Overlay, ...] = ()
         self._shown: dict[str, _Shown] = {}
 
@@ -117,40 +114,6 @@ class OverlaidProvider:
             return await self._provider.create(_narrowed(claim, cheapest))
         except InsufficientCapacity:
             return await self._provider.create(claim)
-
-    async def delete(self, provider_id: str) -> None:
-        """Ask for the machine to go."""
-        await self._provider.delete(provider_id)
-
-    async def get(self, provider_id: str) -> Instance:
-        """One machine."""
-        return await self._provider.get(provider_id)
-
-    async def list(self) -> tuple[Instance, ...]:
-        """All machines of this cluster."""
-        return await self._provider.list()
-
-    async def drift_reason(self, claim: NodeClaim) -> str:
-        """Why the machine no longer matches its class."""
-        return await self._provider.drift_reason(claim)
-
-    def repair_policies(self) -> tuple[RepairPolicy, ...]:
-        """Node conditions that mean broken."""
-        return self._provider.repair_policies()
-
-    def registration_hooks(self) -> tuple[RegistrationHook, ...]:
-        """What must be satisfied before a Node is opened to pods."""
-        return self._provider.registration_hooks()
-
-    @property
-    def name(self) -> str:
-        """Short name, the metric label ``provider``."""
-        return self._provider.name
-
-    @property
-    def node_class_kinds(self) -> tuple[Kind[Wire], ...]:
-        """Kinds of node classes the provider serves."""
-        return self._provider.node_class_kinds
 
 
 def _cheapest(claim: NodeClaim, types: Iterable[InstanceType]) -> _Choice | None:

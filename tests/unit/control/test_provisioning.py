@@ -479,3 +479,25 @@ async def test_pods_that_still_run_on_a_leaving_node_are_not_told_anything(world
     await asyncio.sleep(5)
     assert {event.involved_object.name for event in await world.events("FailedScheduling")} == {"other"}
     assert [line["Pod"]["name"] for line in world.lines("could not schedule pod")] == ["other"]
+
+
+@story
+async def test_pods_of_a_machine_that_leaves_are_looked_at_again_while_they_are_there(world: World) -> None:
+    """SCH-002: every ten seconds, though nothing else happens."""
+    await shop(world)
+    await world.claim()
+    await until(lambda: _has_launched(world))
+    await world.join()
+    await world.running("web", "node-c", meta={"finalizers": ("example.com/slow",)})
+    await asyncio.sleep(5)
+    await world.kube.delete(kinds.NODE_CLAIM, "c")
+    await asyncio.sleep(15)
+    line = "computing scheduling decision for provisionable pod(s)"
+    before = len(world.lines(line))
+    await asyncio.sleep(40)
+    assert len(world.lines(line)) >= before + 3
+    assert await world.has(kinds.NODE, "node-c")
+
+
+async def _has_launched(world: World) -> bool:
+    return bool((await world.get_claim()).status.provider_id)

@@ -83,3 +83,19 @@ def test_an_important_pod_that_fits_nowhere_takes_no_place_from_others() -> None
 def test_an_important_pod_that_waits_for_company_in_vain_takes_no_place_from_others() -> None:
     waiting = _important("high", 1000, "1", affinity=beside(to("missing")))
     assert left(plan(node_pool(limits={"cpu": "4"}), waiting, _important("low", 0, "1"), types=inc(4))) == ["high"]
+
+
+def test_a_less_important_pod_does_not_stay_where_it_was_planned_at_the_cost_of_an_important_one() -> None:
+    """Neither of the two may have a new machine, and the last pass had the place for the other."""
+    there = machine("n1", {"cpu": "1"}, labels={"disk": "local"})
+    own = {"node_selector": {"disk": "local"}}
+    old = pod("old", {"cpu": "1"}, status={"nominated_node_name": "n1"}, **own)
+    assert left(plan(node_pool(), there, old, pod("new", {"cpu": "1"}, **own))) == ["new"]
+    assert left(plan(node_pool(), there, old, pod("new", {"cpu": "1"}, priority=1000, **own))) == ["old"]
+
+
+def test_of_equally_important_pods_one_that_has_a_choice_yields_before_the_less_important_do() -> None:
+    rigid = {"node_selector": {"disk": "local"}}
+    there = [machine("local", {"cpu": "2"}, labels={"disk": "local"}), machine("plain", {"cpu": "2"})]
+    important = [_important("free", 1000, "2"), pod("bound", {"cpu": "1500m"}, priority=1000, **rigid)]
+    assert left(plan(there, important, _important("low", 0, "1800m"))) == ["low"]

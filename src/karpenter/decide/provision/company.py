@@ -40,6 +40,7 @@ class Scene:
         self._by_namespace: dict[str, list[Face]] = {}
         for face in snapshot.census:
             self._by_namespace.setdefault(face.namespace, []).append(face)
+        self._by_label: dict[tuple[str, str], dict[str, list[Face]]] = {}
         self._repelling: dict[Term, list[Counts]] = {}
         for terms, counts in snapshot.repelling.items():
             for term in terms:
@@ -66,9 +67,28 @@ class Scene:
         return found
 
     def _faces(self, term: Term) -> Iterable[Face]:
-        if term.whom.of_namespaces is not None:
+        """Looks among which are all those the term means."""
+        whom = term.whom
+        if whom.pods is None:
+            return ()
+        if whom.of_namespaces is not None:
             return self._census
-        return [face for namespace in sorted(term.whom.namespaces) for face in self._by_namespace.get(namespace, ())]
+        named = whom.pods.named
+        if named is None:
+            return [face for namespace in sorted(whom.namespaces) for face in self._by_namespace.get(namespace, ())]
+        places = [(self._labelled(namespace, named[0]), value) for namespace in whom.namespaces for value in named[1]]
+        return [face for faces, value in places for face in faces.get(value, ())]
+
+    def _labelled(self, namespace: str, key: str) -> Mapping[str, list[Face]]:
+        """The looks in a namespace by their value of a label."""
+        known = self._by_label.get((namespace, key))
+        if known is None:
+            known = self._by_label[namespace, key] = {}
+            for face in self._by_namespace.get(namespace, ()):
+                value = face.labels.get(key)
+                if value is not None:
+                    known.setdefault(value, []).append(face)
+        return known
 
     def owners(self, term: Term) -> dict[str, int]:
         """How many bound pods repel by the term from each domain (SCH-485)."""
@@ -223,8 +243,8 @@ class Companies:
         self._constraints: dict[Term, Constraint] = {}
         self._meaning: dict[Face, tuple[Constraint, ...]] = {}
         self._companies: dict[tuple[tuple[Term, ...], tuple[Term, ...], tuple[Constraint, ...]], Company] = {}
-        self._by_namespace: dict[str, list[Constraint]] = {}
-        self._anywhere: list[Constraint] = []
+        #: Where to look for those that mean a pod, each with its number: a namespace, there perhaps a label's value, or anywhere.
+        self._by_place: dict[tuple[str, ...], list[tuple[int, Constraint]]] = {}
         for term in scene.repelling:
             self._enter(term).required = True
 
@@ -242,19 +262,17 @@ class Companies:
         known = self._constraints.get(term)
         if known is None:
             known = self._constraints[term] = Constraint(term, self._scene)
-            if term.whom.of_namespaces is not None:
-                self._anywhere.append(known)
-            else:
-                for namespace in term.whom.namespaces:
-                    self._by_namespace.setdefault(namespace, []).append(known)
+            for place in _places(term):
+                self._by_place.setdefault(place, []).append((len(self._constraints), known))
         return known
 
     def meaning(self, face: Face) -> tuple[Constraint, ...]:
         """The constraints that mean pods that look so."""
         known = self._meaning.get(face)
         if known is None:
-            nearby = (*self._by_namespace.get(face.namespace, ()), *self._anywhere)
-            known = self._meaning[face] = tuple(c for c in nearby if self._scene.means(c.term, face))
+            places = [(), (face.namespace,), *((face.namespace, *label) for label in face.labels.items())]
+            nearby = sorted(found for place in places for found in self._by_place.get(place, ()))
+            known = self._meaning[face] = tuple([c for _, c in nearby if self._scene.means(c.term, face)])
         return known
 
     def of(self, required: Iterable[Term], wished: Iterable[Term], face: Face) -> Company:
@@ -266,3 +284,16 @@ class Companies:
             stated = firm | {term: self._constraints[term] for term in key[1]}
             known = self._companies[key] = Company(stated, key[2], frozenset(firm.values()))
         return known
+
+
+def _places(term: Term) -> list[tuple[str, ...]]:
+    """Where a term is found by those it may mean, see ``Companies``: of several places no pod is in two."""
+    whom = term.whom
+    if whom.pods is None:
+        return []
+    if whom.of_namespaces is not None:
+        return [()]
+    named = whom.pods.named
+    if named is None:
+        return [(namespace,) for namespace in whom.namespaces]
+    return [(namespace, named[0], value) for namespace in whom.namespaces for value in named[1]]

@@ -283,7 +283,7 @@ class _Decision:
                 steps[pod_class, places],
                 {key: mounts for item in items for key, mounts in item.mounts.items()},
                 virtual,
-                exposed,
+                exposed=exposed,
             )
             for (pod_class, places, _, virtual, exposed), items in together.items()
         ]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from karpenter.api.core import Pod, Taint, Toleration
-from karpenter.catalog.index import Axis, TypeIndex, axes, members
+from karpenter.catalog.index import Axis, TypeIndex, axes, covering, members
 from karpenter.cluster.classes import PodClass, ports_of
 from karpenter.cluster.nodes import NodeView
 from karpenter.cluster.snapshot import Daemon, PodKey, Snapshot, pod_key
@@ -260,14 +260,7 @@ class Field:
 
     def holding(self, requests: Resources) -> MachineSet:
         """Machines that had so much free at the start."""
-        found = self.everyone
-        for name, amount in requests.items():
-            if amount > 0:
-                axis = self._resources.get(name)
-                if axis is None:
-                    return 0
-                found &= axis.at_least(amount)
-        return found
+        return covering(requests, self._resources, self.everyone)
 
     def tolerated(self, tolerations: tuple[Toleration, ...]) -> MachineSet:
         """Machines none of whose taints keeps such pods away."""

@@ -74,16 +74,15 @@ class Market:
         key = (pod_class, variant.requirements, variant.tolerations)
         known = self._options.get(key)
         if known is None:
-            found = (option for template in self._templates for option in self._lanes(pod_class, variant, template))
-            known = tuple(
-                option for option in found if option.types and (not self._strict or option.diverse(option.types))
-            )
-            self._options[key] = known
+            found = [option for template in self._templates for option in self._lanes(pod_class, variant, template)]
+            strict = self._strict
+            legal = [option for option in found if option.types and (not strict or option.diverse(option.types))]
+            known = self._options[key] = tuple(legal)
         return known
 
     def _lanes(self, pod_class: PodClass, variant: Variant, template: Template) -> Iterator[Option]:
         """What is bought freely comes first: what a pod is worth is judged by it."""
-        own = [reservation for reservation in sorted(template.index.reservations) if reservation in self._units]
+        own = [each for each in sorted(template.index.reservations) if each in self._units] if self._units else []
         if not own:
             yield Option(variant, template, self._types_for(pod_class, variant, template))
             return

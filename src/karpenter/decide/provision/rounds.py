@@ -36,6 +36,8 @@ ROUNDS = 8
 #: So often those left out are put before all others, and so many kin of theirs are tried to be added to the rest.
 ORDERS = 3
 ADDITIONS = 8
+#: Another way is begun as long as no more than so many pods, each as often as it was settled, have been settled for the others.
+SETTLED_AGAIN = 20_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,13 +99,14 @@ class Rounds:
     def __init__(self, ground: Ground) -> None:
         self._ground = ground
         self._last: Outcome | None = None
+        self._left_to_settle = SETTLED_AGAIN
 
     def outcome(self, kins: Sequence[Kin]) -> Outcome:
         """Where everybody goes, with a packing that leaves out nobody whom others count on. Machines know who is on them."""
         best = self._best(kins)
         for exposed in _giving_way(best):
             found = self._best([replace(kin, exposed=None) if kin.exposed in exposed else kin for kin in kins])
-            best = found if _leaves_fewer(found, best) else best
+            best = found if found.missed.total() < best.missed.total() else best
         if best is not self._last:
             settled, stuck = self._settled(best.way.kins, best.caps), best.settled.failed
             best = replace(best, settled=replace(settled, failed=stuck))
@@ -112,6 +115,7 @@ class Rounds:
     def _best(self, kins: Sequence[Kin]) -> Outcome:
         """The way that leaves out the fewest."""
         found = self._tried(_Way(tuple(kins)))
+        self._left_to_settle = SETTLED_AGAIN
         return self._improved(found) if found.missed else found
 
     def _cheapest(self, best: Outcome) -> Packing:
@@ -124,8 +128,7 @@ class Rounds:
         """The best that other ways make of an outcome that leaves pods out."""
         best = first
         for way in _other_caps(first):
-            found = self._tried(way)
-            best = found if _leaves_fewer(found, best) else best
+            best = self._fewer_left_by(way, best)
         if self._could_be_served(best):
             best = self._added(self._reordered(best))
         return self._by_priority(best)
@@ -142,8 +145,8 @@ class Rounds:
     def _reordered(self, best: Outcome) -> Outcome:
         """Those left out come first, if that is of use; and again with those whom this leaves out."""
         for _ in range(ORDERS):
-            found = self._tried(_Way(_first(best.missed, best.way.kins)))
-            if not _leaves_fewer(found, best):
+            found = self._fewer_left_by(_Way(_first(best.missed, best.way.kins)), best)
+            if found is best:
                 break
             best = found
         return best
@@ -151,22 +154,30 @@ class Rounds:
     def _added(self, best: Outcome) -> Outcome:
         """With those left out for whom there is a place beside all others, who get no more than they have: kin by kin."""
         for kin in [*best.missed][:ADDITIONS]:
-            found = self._tried(_last(kin, best))
-            best = found if _leaves_fewer(found, best) else best
+            best = self._fewer_left_by(_last(kin, best), best)
         return best
+
+    def _fewer_left_by(self, way: _Way, best: Outcome) -> Outcome:
+        """What comes of the way if that leaves out fewer, else the best so far; also where there was work enough."""
+        found = self._tried(way) if self._left_to_settle > 0 and best.missed else best
+        return found if found.missed.total() < best.missed.total() else best
 
     # -- the more important first ---------------------------------------------------------------------------------------
 
     def _by_priority(self, best: Outcome) -> Outcome:
-        """As before, unless pods are left out that are more important than some that have a place and could have had it."""
+        """As before, unless pods are left out that are more important than some that have a place, and could have had one."""
         top = _passed_over(best)
         if top is None:
             return best
-        kins = _ranked(best.way.kins)
-        more_important = tuple(kin for kin in kins if priority(kin.pods[0]) >= top)
-        if not _is_better(self._tried(_Way(more_important)), best, top):
+        ranked = _ranked(best.way.kins)
+        important = self._tried(_Way(tuple(kin for kin in ranked if priority(kin.pods[0]) >= top)))
+        if important.missed:
+            important = self._reordered(important)
+        if not _is_better(important, best, top):
             return best
-        for caps in (Caps(), Caps(totals=_closed(kins, top))):
+        others = tuple(replace(kin, stays=False) for kin in ranked if priority(kin.pods[0]) < top)
+        kins = (*important.way.kins, *others)
+        for caps in (Caps(), Caps(totals=_closed(others))):
             found = self._tried(_Way(kins, caps))
             best = found if _is_better(found, best, top) else best
         return best
@@ -179,6 +190,7 @@ class Rounds:
         attempt = 0
         while True:
             settled = self._settled(way.kins, caps)
+            self._left_to_settle -= sum(len(kin.pods) for kin in way.kins)
             packing = self._packed(settled)
             left = [(settled.standing[at], count) for at, count in packing.left.items()]
             if all(item.is_last and not item.kin.company for item, _ in left):
@@ -253,11 +265,6 @@ def _giving_way(best: Outcome) -> list[set[Exposed]]:
     return [found for found in (own, exposed) if found]
 
 
-def _leaves_fewer(found: Outcome, best: Outcome) -> bool:
-    """Whether fewer pods are left out, whosever they are."""
-    return found.missed.total() < best.missed.total()
-
-
 def _first(missed: Mapping[Kin, int], kins: Sequence[Kin]) -> tuple[Kin, ...]:
     """Those whom the missed want to be near before all others, then the missed; virtual pods still last."""
     wanted = {c for kin in missed for c in kin.company.stated.values() if c.term.relation is Relation.AFFINITY}
@@ -303,7 +310,6 @@ def _ranked(kins: Sequence[Kin]) -> tuple[Kin, ...]:
     return tuple(sorted(found, key=lambda kin: (kin.virtual, -priority(kin.pods[0]), by_size(kin))))
 
 
-def _closed(kins: Sequence[Kin], top: int) -> dict[tuple[Kin, int], int]:
-    """New machines for nobody less important than that; such pods may still come to machines that are there."""
-    lower = (kin for kin in kins if priority(kin.pods[0]) < top)
-    return {(kin, step): 0 for kin in lower for step in range(len(kin.variants))}
+def _closed(kins: Sequence[Kin]) -> dict[tuple[Kin, int], int]:
+    """New machines for none of them; they may still come to machines that are there."""
+    return {(kin, step): 0 for kin in kins for step in range(len(kin.variants))}

@@ -22,6 +22,7 @@ from karpenter.cluster.terms import Relation, Term
 from karpenter.cluster.volumes import Mounted
 from karpenter.decide.obstacles import Blocked, Confined
 from karpenter.decide.provision.company import (
+    Chance,
     Company,
     Constraint,
     Counting,
@@ -48,8 +49,8 @@ class Kin:
     """Waiting pods that nothing tells apart: one class, one company, volumes in the same places.
 
     ``variants`` is their ladder, ``pods`` in their turn; ``mounts`` is what those attach that have volumes. ``virtual``: they
-    stand for room that a capacity buffer keeps free. ``exposed``: the workload they are all of, if not all of it should be on one
-    new machine.
+    stand for room that a capacity buffer keeps free. ``stays``: its pods stay planned where the last pass had them, if they may.
+    ``exposed``: the workload they are all of, if not all of it should be on one new machine.
     """
 
     pod_class: PodClass
@@ -58,6 +59,7 @@ class Kin:
     variants: tuple[Variant, ...]
     mounts: Mapping[PodKey, Mounted] = field(default_factory=dict)
     virtual: bool = False
+    stays: bool = True
     exposed: Exposed | None = None
 
 
@@ -98,7 +100,11 @@ class Caps:
 
     def are_on(self, kin: Kin) -> bool:
         """Whether the kin may not ask as it likes."""
-        return any(place[0] is kin for place in (*self.places, *self.totals))
+        return kin in self._kins
+
+    @cached_property
+    def _kins(self) -> frozenset[Kin]:
+        return frozenset((*(place[0] for place in self.places), *(kin for kin, _ in self.totals)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,8 +243,10 @@ class Settling:
         self._planned = planned
         self._caps = caps
         self._ledger = Ledger(domains)
-        self.founding = Founding(self._ledger)
+        self.founding = Unmet(self._ledger)
         self._asked: dict[Place, list[Pod]] = {}
+        #: How many pods of a kin ask for new machines at a step.
+        self._asked_at: defaultdict[tuple[Kin, int], int] = defaultdict(int)
         self._options: dict[Place, tuple[tuple[Option, ...], Rules | None]] = {}
         #: Of each constraint by host, how many pods it means are asked of new machines.
         self._coming: defaultdict[Constraint, int] = defaultdict(int)
@@ -248,6 +256,9 @@ class Settling:
         self._steps: dict[tuple[Kin, int], _Step] = {}
         self._cells_for: dict[tuple[Asking, Requirements, MachineSet], tuple[Cell, ...]] = {}
         self._options_for: dict[_Wanted, tuple[Option, ...]] = {}
+        self._known_pins: dict[tuple[tuple[str, ...], Cell], Requirements] = {}
+        self._shops: dict[tuple[Asking, Cell, tuple[Option, ...]], tuple[Shop, ...]] = {}
+        self._chances: dict[tuple[Constraint, Template, Requirements], Chance] = {}
         self._counting: dict[tuple[Asking, Template, Requirements], Counting] = {}
         for machine in field.machines:
             machine.start_over()
@@ -301,13 +312,16 @@ class Settling:
 
     def _kept_in_place(self, kins: Sequence[Kin]) -> dict[Kin, list[Pod]]:
         """Pods the last pass planned on a machine stay planned there while it may have them; the rest is returned."""
+        if not self._field.machines:
+            return {kin: list(kin.pods) for kin in kins}
         machine_of = {machine.view.key: machine for machine in self._field.machines}
         node_of = {machine.host: machine for machine in self._field.machines if machine.host}
         hinted: dict[Kin, dict[Machine, list[Pod]]] = {}
         left: dict[Kin, list[Pod]] = {}
         for kin in kins:
-            left[kin] = list(kin.pods) if kin.virtual else []
-            for pod in () if kin.virtual else kin.pods:
+            stays = kin.stays and not kin.virtual
+            left[kin] = [] if stays else list(kin.pods)
+            for pod in kin.pods if stays else ():
                 planned = machine_of.get(self._planned.get(pod.metadata.uid, ""))
                 machine = planned or node_of.get(pod.status.nominated_node_name)
                 if machine is None:
@@ -398,6 +412,7 @@ class Settling:
         if count:
             place = (step.kin, step.number, shop.cell, shop.number)
             self._asked.setdefault(place, []).extend(pods[:count])
+            self._asked_at[step.kin, step.number] += count
             self._options[place] = (shop.options, step.rules)
             del pods[:count]
             self._ledger.met(step.kin.company, count)
@@ -426,7 +441,7 @@ class Settling:
         here = self._caps.places.get(place, len(step.kin.pods)) - len(self._asked.get(place, ()))
         total = self._caps.totals.get((step.kin, step.number))
         if total is not None:
-            here = min(here, total - sum(len(pods) for at, pods in self._asked.items() if at[:2] == place[:2]))
+            here = min(here, total - self._asked_at[step.kin, step.number])
         return max(0, here)
 
     # -- cells ------------------------------------------------------------------------------------------------------------
@@ -502,31 +517,57 @@ class Settling:
         key = (step.kin.pod_class, step.variant.requirements, step.variant.tolerations, step.asking.keys, cell)
         known = self._options_for.get(key)
         if known is None:
-            pinned = self._market.pinned(step.variant, step.asking.pins(cell))
+            pinned = self._market.pinned(step.variant, self._pins(step.asking, cell))
             options = self._market.options(step.kin.pod_class, pinned)
             lacking = [key for key, value in zip(step.asking.keys, cell, strict=True) if value is None]
-            found = (option for option in options if not any(option.template.values(key) for key in lacking))
-            known = self._options_for[key] = tuple(found)
+            if lacking:
+                found = (option for option in options if not any(option.template.values(key) for key in lacking))
+                options = tuple(found)
+            known = self._options_for[key] = options
+        return known
+
+    def _pins(self, asking: Asking, cell: Cell) -> Requirements:
+        """The cell as requirements, one object for all who look at it."""
+        key = (asking.keys, cell)
+        known = self._known_pins.get(key)
+        if known is None:
+            known = self._known_pins[key] = asking.pins(cell)
         return known
 
     def shops_in(self, step: _Step, cell: Cell) -> tuple[Shop, ...]:
         """The shops of a cell, those of the heaviest pools first."""
         assert step.asking is not None
+        options = self.options_in(step, cell)
+        key = (step.asking, cell, options)
+        known = self._shops.get(key)
+        if known is None:
+            known = self._shops[key] = self._told_apart(step.asking, cell, options)
+        return known
+
+    def _told_apart(self, asking: Asking, cell: Cell, options: tuple[Option, ...]) -> tuple[Shop, ...]:
+        if len(options) == 1:
+            return (Shop(cell, options, self._counted(asking, options[0])),)
         found: dict[Counting, list[Option]] = {}
-        for option in self.options_in(step, cell):
-            found.setdefault(self._counted(step.asking, option), []).append(option)
+        for option in options:
+            found.setdefault(self._counted(asking, option), []).append(option)
         each = enumerate(found.items())
-        return tuple(Shop(cell, tuple(options), counting, number) for number, (counting, options) in each)
+        return tuple(Shop(cell, tuple(alike), counting, number) for number, (counting, alike) in each)
 
     def _counted(self, asking: Asking, option: Option) -> Counting:
         """The constraints that will count pods on a machine bought so."""
         key = (asking, option.template, option.asked)
         known = self._counting.get(key)
         if known is None:
+            known = self._counting[key] = counting_by((c, self._chance(c, option)) for c in asking.met)
+        return known
+
+    def _chance(self, constraint: Constraint, option: Option) -> Chance:
+        key = (constraint, option.template, option.asked)
+        known = self._chances.get(key)
+        if known is None:
             pool, meets = option.template, partial(chance_of, option)
-            known = self._counting[key] = counting_by(
-                (c, chance_to_count(c.term.counted, pool.taints, pool.values, meets)) for c in asking.met
-            )
+            known = chance_to_count(constraint.term.counted, pool.taints, pool.values, meets)
+            self._chances[key] = known
         return known
 
     @property
@@ -601,7 +642,7 @@ def _confined(asking: Asking, cell: Cell) -> tuple[Confined, ...]:
     return tuple(Confined(relation, key, domain) for (relation, key), domain in found.items() if domain is not None)
 
 
-class Founding:
+class Unmet:
     """The affinity constraints nobody satisfies yet, so that the first of their own kind may begin (SCH-555)."""
 
     def __init__(self, ledger: Ledger) -> None:

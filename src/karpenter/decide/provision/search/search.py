@@ -23,19 +23,19 @@ from karpenter.decide.provision.search.shapes import SEATS, Shapes
 #: Rounds of new columns at most, and how many columns a round may bring.
 ROUNDS = 24
 NEW_COLUMNS = 48
-#: Cells the rounds may take: for every problem, for each pod more, and at most.
-CELLS, CELLS_PER_POD, MOST_CELLS = 250_000, 600, 1_200_000
+#: Cells the rounds may take: for each of the first pods, for each pod more, and at most.
+CELLS_PER_FIRST_POD, FIRST_PODS, CELLS_PER_POD, MOST_CELLS = 12_500, 20, 600, 1_200_000
 #: Rows filled at once in a round, and in a step of the runs side by side.
 ROWS, RUN_ROWS = 1000, 1400
-#: Runs side by side at most; sets of them are made until they took so many cells.
+#: Runs side by side at most; sets of them are made until they took so many cells for each of the first pods.
 RUNS = 16
-CELLS_TO_FINISH = 300_000
+CELLS_TO_FINISH = 15_000
 #: How far preferences and the weights of resources are shaken.
 SHAKEN, SHAKEN_WEIGHTS = 0.3, 0.5
 #: How much of the last round's worths the next one keeps: the programme's own jump from one extreme to the other.
 INERTIA = 0.5
-#: Where pods must be apart: machines in a batch (so many for each that is taken, within limits), groups each looks at, and the share
-#: of such pods a batch serves.
+#: Where pods must be apart: machines in a batch (so many for each that is taken, within limits), groups each looks at, and the
+#: share of such pods a batch serves.
 ROWS_APART, ROWS_EACH_APART, MOST_ROWS_APART, LOOKS_APART, SHARE_APART = 600, 8, 2400, 32, 0.1
 #: It is done for so many machines or more, until few of those asked for at first are left, or it took so many cells.
 AT_LEAST_APART, FEW_APART, MOST_CELLS_APART = 2, 0.05, 3_000_000
@@ -78,6 +78,7 @@ class _Search:
         self._filler = Filler(shapes)
         self._random = np.random.Generator(np.random.PCG64(_SEED))
         self._worths = np.maximum(shapes.worths, _least(shapes))
+        self._first_pods = min(FIRST_PODS, int(shapes.counts.sum()))
         self._seen: set[bytes] = set()
         self._columns: list[Floats] = []
         self._kinds: list[int] = []
@@ -149,7 +150,7 @@ class _Search:
         self._counts = counts
         covering = Covering(counts)
         self._bring(covering, self._filler.alone(self._worths).real)
-        budget = min(MOST_CELLS, CELLS + CELLS_PER_POD * int(counts.sum()))
+        budget = min(MOST_CELLS, CELLS_PER_FIRST_POD * self._first_pods + CELLS_PER_POD * int(counts.sum()))
         solution = covering.solve()
         for _ in range(ROUNDS):
             if self._filler.cells > budget:
@@ -220,7 +221,7 @@ class _Search:
             return [], 0.0
         runs = _Runs(self._shapes.of(groups), groups, self._worths[groups], self._shakes)
         best = runs.best(left[groups])
-        while runs.cells < CELLS_TO_FINISH:
+        while runs.cells < CELLS_TO_FINISH * self._first_pods:
             best = min(best, runs.best(left[groups]), key=lambda found: found[1])
         return best
 

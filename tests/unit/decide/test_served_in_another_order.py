@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from karpenter.api.core import Affinity, Pod
 from karpenter.model import labels
-from support.builders import existing, left, machine, node_pool, plan, pod, pods, sizes
+from support.builders import existing, left, machine, node_pool, plan, pod, pods, pool_taint, sizes, tolerating
 from support.relations import apart, app_pods, beside, even, to
 from support.shapes import inc, offering, shape
 
@@ -99,3 +99,14 @@ def test_of_equally_important_pods_one_that_has_a_choice_yields_before_the_less_
     there = [machine("local", {"cpu": "2"}, labels={"disk": "local"}), machine("plain", {"cpu": "2"})]
     important = [_important("free", 1000, "2"), pod("bound", {"cpu": "1500m"}, priority=1000, **rigid)]
     assert left(plan(there, important, _important("low", 0, "1800m"))) == ["low"]
+
+
+def test_less_important_pods_that_cost_nobody_a_place_are_still_bought_for() -> None:
+    """What closes new machines to them is the limit of one pool; another has none."""
+    pools = [node_pool("limited", limits={"cpu": "124"}), node_pool("free", template={"taints": (pool_taint("own"),)})]
+    tall = app_pods(3, {"cpu": "500m"}, priority=1000, affinity=apart(to()))
+    low = pods(20, {"cpu": "9"}, prefix="low")
+    others = pods(
+        3, {"cpu": "9"}, prefix="own", tolerations=(tolerating("own"),), node_selector={labels.NODE_POOL: "free"}
+    )
+    assert not [name for name in left(plan(pools, tall, low, others, types=inc(100))) if not name.startswith("low")]

@@ -3,8 +3,8 @@
 ``provision`` is the entry; everything else is a step of it. Prices decide among legal plans, never what is legal.
 """
 
-from karpenter.decide.provision.decision import MinValuesPolicy, Options, provision
+from karpenter.decide.provision.decision import MinValuesPolicy, Options, Outlook, provision
 from karpenter.decide.provision.search.linear import load as prepare
 from karpenter.decide.provision.variants import PreferencePolicy
 
-__all__ = ["MinValuesPolicy", "Options", "PreferencePolicy", "prepare", "provision"]
+__all__ = ["MinValuesPolicy", "Options", "Outlook", "PreferencePolicy", "prepare", "provision"]

@@ -25,8 +25,18 @@ from karpenter.cluster.snapshot import PodGroup, PodKey, Snapshot, pod_key
 from karpenter.cluster.volumes import NO_VOLUMES, Mounted, PodVolumes
 from karpenter.decide.plan import PlacedPods, Plan, UnplacedPod
 from karpenter.decide.provision import eligible, templates
+from karpenter.decide.provision.arrivals import (
+    MOST_TO_COME,
+    Arrivals,
+    Room,
+    arrivals,
+    is_to_come,
+    room_for,
+    without_those_to_come,
+)
 from karpenter.decide.provision.company import Companies, Constraint, Scene
 from karpenter.decide.provision.defaults import DefaultSpread
+from karpenter.decide.provision.demand import Demand
 from karpenter.decide.provision.effective_zones import effective_zones
 from karpenter.decide.provision.existing import Field, machines
 from karpenter.decide.provision.explaining import Explaining, Left, Scenery
@@ -38,7 +48,7 @@ from karpenter.decide.provision.market import Market
 from karpenter.decide.provision.mounting import Attaching, limits_of_types
 from karpenter.decide.provision.prospects import Prospects
 from karpenter.decide.provision.reservations import units_left
-from karpenter.decide.provision.rounds import Ground, Rounds
+from karpenter.decide.provision.rounds import Ground, Outcome, Rounds
 from karpenter.decide.provision.search.proof import lower_bound
 from karpenter.decide.provision.settling import Kin, by_size, turn
 from karpenter.decide.provision.spotting import spot_there, spread
@@ -58,6 +68,13 @@ class MinValuesPolicy(StrEnum):
     BEST_EFFORT = "BestEffort"
 
 
+class Outlook(StrEnum):
+    """What is expected of the time to come: that pods keep coming as of late (`arrivals`), or nothing."""
+
+    ARRIVALS = "Arrivals"
+    NOTHING = "Nothing"
+
+
 @dataclass(frozen=True)
 class Options:
     """Settings a decision depends on. ``default_spread``: constraints of pods that have none, without selectors (SCH-830)."""
@@ -68,6 +85,7 @@ class Options:
     reserved: bool = True
     default_spread: tuple[TopologySpreadConstraint, ...] = ()
     worth: Worth = field(default_factory=Worth)
+    outlook: Outlook = Outlook.ARRIVALS
 
 
 def provision(
@@ -115,12 +133,24 @@ def _in_turn(items: Sequence[_Served]) -> tuple[Pod, ...]:
     return tuple(found)
 
 
+def _needing(outcome: Outcome) -> int:
+    """How many pods need new machines."""
+    return sum(len(item.demand.pods) for item in outcome.settled.standing)
+
+
+def _real(demands: Sequence[Demand]) -> list[Demand]:
+    """Those of pods that exist, which come first."""
+    return [demand for demand in demands if not is_to_come(demand.pods[0])]
+
+
 class _Decision:
     """One decision while it is being made."""
 
     def __init__(self, snapshot: Snapshot, indexes: Mapping[str, TypeIndex], now: datetime, options: Options) -> None:
         self._snapshot = snapshot
         self._worth = options.worth
+        self._now = now
+        self._outlook = options.outlook
         self._strict = options.min_values is MinValuesPolicy.STRICT
         self._leaving, self._unreadable = eligible.grouped(eligible.leaving(snapshot, now))
         self._exposures = Exposures(snapshot, self._leaving, options.worth.exposure)
@@ -166,28 +196,52 @@ class _Decision:
         scene = Scene(self._snapshot, ((group.pod_class, group.pods) for group in leaving))
         kins = self._kins((*waiting, *moving), scene)
         domains = Domains(scene, self._templates, self._field)
-        outcome = Rounds(self._ground(domains)).outcome(kins)
-        settled, packing = outcome.settled, outcome.packing
+        rounds = Rounds(self._ground(domains))
+        outcome = rounds.outcome(kins)
+        recent = self._recent(outcome)
+        to_come = self._served(recent.beside(_needing(outcome)), eligible.objections_to_moving, eligible.volume_faults)
+        if to_come:
+            outcome = rounds.outcome(self._kins((*waiting, *moving, *to_come), scene))
+        settled, packing = outcome.settled, rounds.cheapest(outcome, self._room(outcome, recent))
         drawn = Counter(claim.reservation for claim in packing.claims if claim.reservation is not None)
         units = {reservation: number - drawn[reservation] for reservation, number in self._units.items()}
         before, after = Left(self._limits, self._units), Left(packing.remaining, units)
         for failed in settled.failed:
+            if is_to_come(failed.pods[0]):
+                continue
             self._unplaced += self._explaining.of(failed, after if failed.capped else before)
         taken = {view.key for view in self._snapshot.nodes}
         demands = [item.demand for item in settled.standing]
-        purchase = spread(packing.claims, self._spot_there, self._exposures.most_spot)
+        purchase = spread(without_those_to_come(packing.claims, demands), self._spot_there, self._exposures.most_spot)
         claims = planned_claims(purchase.claims, demands, taken)
         return Plan(
             claims=claims,
-            existing=tuple(PlacedPods(m.view.key, m.view.name, tuple(m.pods)) for m in self._field.machines if m.pods),
+            existing=self._on_existing(),
             unplaced=tuple(sorted(self._unplaced, key=lambda u: (u.pod.metadata.namespace, u.pod.metadata.name))),
             skipped_pools=self._skipped,
             packing=packing.name if settled.standing else "",
-            lower_bound_per_hour=lower_bound(demands, packing.left, self._units),
+            lower_bound_per_hour=lower_bound(_real(demands), packing.left, self._units),
             zoned=effective_zones(kins, domains),
             conceded=(*concessions(claims, self._exposures), *purchase.conceded),
             unreadable=tuple(self._exposures.unreadable),
         )
+
+    def _recent(self, outcome: Outcome) -> Arrivals:
+        """The pods that came lately, where that matters: a few need machines, and nothing keeps anybody from having one."""
+        few = 0 < _needing(outcome) <= MOST_TO_COME
+        if self._outlook is Outlook.NOTHING or not few or outcome.missed or self._limits:
+            return Arrivals()
+        return arrivals(self._snapshot, self._now)
+
+    def _room(self, outcome: Outcome, recent: Arrivals) -> Room | None:
+        """What room for pods to come is worth; None where none are reckoned with."""
+        demands = [item.demand for item in outcome.settled.standing]
+        per_hour = lower_bound(demands, outcome.packing.left, self._units) if demands and recent.to_come else None
+        return room_for(demands, per_hour, recent.to_come) if per_hour else None
+
+    def _on_existing(self) -> tuple[PlacedPods, ...]:
+        placed = ((m.view, tuple(pod for pod in m.pods if not is_to_come(pod))) for m in self._field.machines if m.pods)
+        return tuple(PlacedPods(view.key, view.name, pods) for view, pods in placed if pods)
 
     def _ground(self, domains: Domains) -> Ground:
         planned = self._snapshot.planned

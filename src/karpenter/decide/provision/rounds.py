@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from karpenter.cluster.terms import Relation
+from karpenter.decide.provision.arrivals import Room
 from karpenter.decide.provision.demand import Bounds, Packing
 from karpenter.decide.provision.existing import Field
 from karpenter.decide.provision.hosting import Exposed
@@ -110,7 +111,7 @@ class Rounds:
         if best is not self._last:
             settled, stuck = self._settled(best.way.kins, best.caps), best.settled.failed
             best = replace(best, settled=replace(settled, failed=stuck))
-        return replace(best, packing=self._cheapest(best))
+        return best
 
     def _best(self, kins: Sequence[Kin]) -> Outcome:
         """The way that leaves out the fewest."""
@@ -118,11 +119,18 @@ class Rounds:
         self._left_to_settle = SETTLED_AGAIN
         return self._improved(found) if found.missed else found
 
-    def _cheapest(self, best: Outcome) -> Packing:
-        """The packing a search for cheap machines comes to, if it leaves the same pods out and is cheaper."""
+    def cheapest(self, best: Outcome, room: Room | None) -> Packing:
+        """The packing a search for cheap machines comes to, if it leaves the same pods out and is cheaper.
+
+        Where ``room`` for pods to come is worth something, it counts.
+        """
         found = self._packer(best.settled).priced()
         known = best.packing
-        return found if found.left == known.left and found.badness < known.badness else known
+        if found.left != known.left:
+            return known
+        if room is None:
+            return min(known, found, key=lambda packing: packing.badness)
+        return min(known, found, key=lambda packing: packing.worth - room.value(packing))
 
     def _improved(self, first: Outcome) -> Outcome:
         """The best that other ways make of an outcome that leaves pods out."""
@@ -154,7 +162,8 @@ class Rounds:
     def _added(self, best: Outcome) -> Outcome:
         """With those left out for whom there is a place beside all others, who get no more than they have: kin by kin."""
         for kin in [*best.missed][:ADDITIONS]:
-            best = self._fewer_left_by(_last(kin, best), best)
+            found = self._fewer_left_by(_last(kin, best), best)
+            best = found if found.missed_by_priority <= best.missed_by_priority else best
         return best
 
     def _fewer_left_by(self, way: _Way, best: Outcome) -> Outcome:
@@ -179,7 +188,8 @@ class Rounds:
         kins = (*important.way.kins, *others)
         for caps in (Caps(), Caps(totals=_closed(others))):
             found = self._tried(_Way(kins, caps))
-            best = found if _is_better(found, best, top) else best
+            if _is_better(found, best, top):
+                best = self._added(found) if caps else found
         return best
 
     # -- one way --------------------------------------------------------------------------------------------------------

@@ -48,7 +48,9 @@ class Case:
 cases = st.builds(
     Case,
     st.lists(st.tuples(st.integers(1, 12), st.sampled_from([100, 300, 900, 2500])), min_size=1, max_size=5).map(tuple),
-    st.sampled_from([(), (), (("nodes", "1"),), (("nodes", "2"),), (("nodes", "4"),), (("cpu", "6"),), (("cpu", "30"),)]),
+    st.sampled_from(
+        [(), (), (("nodes", "1"),), (("nodes", "2"),), (("nodes", "4"),), (("cpu", "6"),), (("cpu", "30"),)]
+    ),
     st.booleans(),
     st.sampled_from([Fraction(1, 10), Fraction(1, 4), Fraction(1, 2), Fraction(9, 10)]),
 )
@@ -88,5 +90,7 @@ def test_exposed_plans_do_not_depend_on_the_order_of_anything(case: Case, seed: 
     Random(seed).shuffle(objects)
     Random(seed).shuffle(types)
     again = plan(objects, types=types, options=case.options)
-    assert [(c.name, c.claim, c.instance_types) for c in again.claims] == [(c.name, c.claim, c.instance_types) for c in first.claims]
+    assert [(c.name, c.claim, c.instance_types) for c in again.claims] == [
+        (c.name, c.claim, c.instance_types) for c in first.claims
+    ]
     assert (again.conceded, left(again)) == (first.conceded, left(first))

@@ -31,7 +31,7 @@ def mixed(written: Written) -> Path:
 def test_json_has_exactly_the_agreed_members(plan: Plan, mixed: Path) -> None:
     found = json.loads(plan("-f", mixed, "-o", "json").stdout)
     assert list(found) == [
-        "nodeClaims", "existingNodes", "unschedulable", "cost", "decisionSeconds", "catalogueSeconds", "wallSeconds",
+        "nodeClaims", "existingNodes", "unschedulable", "exposure", "cost", "decisionSeconds", "catalogueSeconds", "wallSeconds",
     ]  # fmt: skip
     assert list(found["cost"]) == ["perHour", "lowerBoundPerHour", "gap"]
     (claim,) = found["nodeClaims"]

@@ -10,12 +10,15 @@ import pytest
 from karpenter.api.core import Affinity, Pod, PodAffinity, PodAffinityTerm
 from karpenter.api.karpenter import NodePool
 from karpenter.api.meta import LabelSelector, ObjectMeta
+from karpenter.catalog import ec2
+from karpenter.catalog.index import TypeIndex
 from karpenter.decide.explain import exposure_lines
 from karpenter.decide.plan import Plan, Why
-from karpenter.decide.provision import Options
+from karpenter.decide.provision import Options, provision
 from karpenter.decide.worth import UNLIMITED, Exposure, Worth
 from karpenter.model import labels
 from support.builders import (
+    NOW,
     bought,
     existing,
     left,
@@ -27,6 +30,8 @@ from support.builders import (
     pods,
     replaced,
     sizes,
+    snapshot,
+    wanted,
 )
 from support.shapes import STD, inc
 
@@ -88,7 +93,9 @@ def test_every_workload_counts_for_itself() -> None:
 def test_pods_of_one_workload_count_together_whatever_their_size() -> None:
     """A rollout that changes requests is still one workload where its owner is one."""
     small, large = replicas(4), replicas(4, requests={"cpu": "200m"})
-    renamed = [replaced(item, metadata=replaced(item.metadata, name=f"web-l{n}", uid=f"l{n}")) for n, item in enumerate(large)]
+    renamed = [
+        replaced(item, metadata=replaced(item.metadata, name=f"web-l{n}", uid=f"l{n}")) for n, item in enumerate(large)
+    ]
     assert most_together(plan(node_pool(), small, renamed, types=inc(8))) == 4
 
 
@@ -195,3 +202,22 @@ def test_many_workloads_are_all_apart() -> None:
     without = plan(node_pool(), waiting, types=inc(30), options=OFF)
     assert found.price_per_hour <= 1.1 * without.price_per_hour, "so many workloads fill two machines as well as one"
     assert len(bought(found)) >= 2
+
+
+@pytest.mark.parametrize("share", [Fraction(1, 2), Fraction(1, 10)])
+def test_exposure_costs_next_to_nothing_where_there_are_many_workloads(share: Fraction) -> None:
+    """Forty workloads of twelve pods on the real table: what is apart fills machines as well as what is together."""
+    index = TypeIndex(ec2.types(), labels.WELL_KNOWN)
+    waiting = [
+        replicas(
+            12,
+            f"w{number:02}x",
+            requests={"cpu": f"{100 + 137 * number % 1400}m", "memory": f"{150 + 331 * number % 3900}Mi"},
+        )
+        for number in range(40)
+    ]
+    picture = snapshot(node_pool("np", [wanted(labels.CAPACITY_TYPE, "In", "on-demand")]), waiting)
+    exposed = Options(worth=Worth(exposure=Exposure.of(share)))
+    found, without = (provision(picture, {"np": index}, NOW, options) for options in (exposed, OFF))
+    assert found.conceded == ()
+    assert found.price_per_hour <= 1.02 * without.price_per_hour

@@ -83,12 +83,14 @@ def _of_offer(asked: Requirements, item: InstanceType) -> Requirements:
 
 
 def check(claim: PlannedClaim) -> None:
-    """The claim names the cheapest types that hold its pods, all of them up to the cap, in order of price; wire and plan agree."""
+    """The claim names the cheapest types that hold its pods, all of them up to the cap, by price; wire and plan agree."""
     prices = holding(claim)
     assert set(claim.instance_types) <= set(prices), "what is sent holds the pods"
     sent = [prices[name] for name in claim.instance_types]
     assert sent == sorted(sent)
-    assert len(claim.instance_types) == min(KEPT_TYPES, len(prices)), "nothing that holds the pods is left out below the cap"
+    assert len(claim.instance_types) == min(KEPT_TYPES, len(prices)), (
+        "nothing that holds the pods is left out below the cap"
+    )
     assert sent == sorted(prices.values())[: len(sent)]
     near = [price for price in prices.values() if price <= NEAR * min(prices.values())]
     assert sum(price <= NEAR * sent[0] for price in sent) >= min(ENOUGH, len(near))
@@ -152,7 +154,9 @@ def test_limits_keep_the_cheapest_types_and_enough_of_them() -> None:
 
 
 amounts = st.tuples(
-    st.integers(1, 30), st.sampled_from([50, 250, 900, 1700, 4000, 9000, 31000]), st.sampled_from([64, 700, 3000, 17000, 90000])
+    st.integers(1, 30),
+    st.sampled_from([50, 250, 900, 1700, 4000, 9000, 31000]),
+    st.sampled_from([64, 700, 3000, 17000, 90000]),
 )
 
 

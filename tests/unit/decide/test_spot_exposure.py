@@ -17,7 +17,20 @@ from karpenter.decide.provision import Options, provision
 from karpenter.decide.worth import UNLIMITED, Worth
 from karpenter.model import labels
 from karpenter.model.requirements import from_wire
-from support.builders import NOW, claim, left, machine, node_pool, plan, pods, pool_taint, replaced, snapshot, wanted, where
+from support.builders import (
+    NOW,
+    claim,
+    left,
+    machine,
+    node_pool,
+    plan,
+    pods,
+    pool_taint,
+    replaced,
+    snapshot,
+    wanted,
+    where,
+)
 from support.shapes import offering, shape
 
 SPOT = [wanted(labels.CAPACITY_TYPE, "In", "spot")]

@@ -6,8 +6,7 @@ The controller is a process of its own (`karpenter run`), the scheduler and the 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -17,6 +16,7 @@ from controlplane.harness import ControlPlane, Json
 from controlplane.process import controller
 from karpenter.api import crds, kinds
 from karpenter.kube.client import KubeClient
+from support.rollouts import settled, web
 
 PODS = 500
 _DEADLINE_SECONDS = 150.0
@@ -61,29 +61,6 @@ def account(plane: ControlPlane) -> Iterator[Account]:
         yield ready
 
 
-def _deployment(replicas: int) -> Json:
-    labels = {"app": "web"}
-    container = {"name": "app", "image": "pause", "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}}}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "web", "namespace": "default"},
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
-        },
-    }
-
-
-async def _until(condition: Callable[[], Awaitable[str]]) -> None:
-    """Wait until the condition returns an empty text; fail with its last text at the deadline."""
-    end = time.monotonic() + _DEADLINE_SECONDS
-    while missing := await condition():
-        assert time.monotonic() < end, missing
-        await asyncio.sleep(0.5)
-
-
 async def _running(kube: KubeClient) -> str:
     pods = (await kube.list(kinds.POD, "default")).items
     running = sum(pod.status.phase == "Running" for pod in pods)
@@ -108,12 +85,12 @@ async def test_five_hundred_pods_get_machines_and_scaling_to_zero_gives_them_bac
     """The journey of design.md from pending pod to machine, and emptiness (DIS-S160) back to nothing."""
     with controller(account.kubeconfig, "--nominate-pods", nominate) as running:
         async with plane.client() as kube:
-            await asyncio.to_thread(plane.apply, _deployment(PODS))
-            await _until(lambda: _running(kube))
+            await asyncio.to_thread(plane.apply, web(PODS))
+            await settled(lambda: _running(kube), _DEADLINE_SECONDS)
             nodes = {node.metadata.name for node in (await kube.list(kinds.NODE)).items}
             claims = (await kube.list(kinds.NODE_CLAIM)).items
             assert nodes == {claim.status.node_name for claim in claims}
-            await asyncio.to_thread(plane.apply, _deployment(0))
-            await _until(lambda: _nothing_left(kube))
+            await asyncio.to_thread(plane.apply, web(0))
+            await settled(lambda: _nothing_left(kube), _DEADLINE_SECONDS)
         assert not running.lines("Reconciler error")
         assert len(running.lines("deleted nodeclaim")) == len(running.lines("created nodeclaim"))

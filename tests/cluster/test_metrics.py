@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -14,6 +13,7 @@ from controlplane.harness import ControlPlane, Json
 from controlplane.process import Controller, controller
 from karpenter.api import crds, kinds
 from karpenter.kube.client import KubeClient
+from support.rollouts import settled, web
 from support.scrape import Scrape
 
 PODS = 60
@@ -60,28 +60,6 @@ def account(plane: ControlPlane) -> Iterator[Account]:
         yield ready
 
 
-def _deployment(replicas: int, cpu: str = "500m") -> Json:
-    labels = {"app": "web"}
-    container = {"name": "app", "image": "pause", "resources": {"requests": {"cpu": cpu, "memory": "1Gi"}}}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "web", "namespace": "default"},
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
-        },
-    }
-
-
-async def _until(condition: Callable[[], Awaitable[str]]) -> None:
-    end = time.monotonic() + _DEADLINE_SECONDS
-    while missing := await condition():
-        assert time.monotonic() < end, missing
-        await asyncio.sleep(0.5)
-
-
 def _scrape(running: Controller) -> Scrape:
     return Scrape.of(running.metrics())
 
@@ -120,16 +98,16 @@ async def test_a_life_of_machines_as_prometheus_sees_it(plane: ControlPlane, acc
             "memory": 4000 * 2**30,
         }
         async with plane.client() as kube:
-            await asyncio.to_thread(plane.apply, _deployment(PODS))
-            await _until(lambda: _started(running))
+            await asyncio.to_thread(plane.apply, web(PODS))
+            await settled(lambda: _started(running), _DEADLINE_SECONDS)
             names = await _names(kube)
             claims = (await kube.list(kinds.NODE_CLAIM)).items
             _check_running(await asyncio.to_thread(_scrape, running), len(claims))
             _check_bounded(await asyncio.to_thread(_scrape, running), names)
             told = {event.reason for event in (await kube.list(kinds.EVENT)).items}
             assert {"Launched", "Registered", "Initialized", "Nominated"} <= told
-            await asyncio.to_thread(plane.apply, _deployment(0))
-            await _until(lambda: _gone(running))
+            await asyncio.to_thread(plane.apply, web(0))
+            await settled(lambda: _gone(running), _DEADLINE_SECONDS)
             _check_over(await asyncio.to_thread(_scrape, running), len(claims))
 
 

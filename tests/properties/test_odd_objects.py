@@ -14,7 +14,7 @@ from karpenter.catalog.overlays import PoolTypes
 from karpenter.model import budgets, buffers, durations, hashing, validation
 from karpenter.model import resources as res
 from support import mutations
-from support.builders import READY, node_pool, plan, pod, replaced
+from support.builders import NOW, READY, node_pool, plan, pod, replaced
 from support.shapes import STD
 from support.writing import KINDS, in_memory
 
@@ -37,7 +37,7 @@ def test_every_admitted_object_can_be_judged(admitted: tuple[Wire, ...]) -> None
         if isinstance(obj, NodePool):
             assert all(finding.path and finding.message for finding in validation.runtime(obj))
             assert hashing.node_pool_hash(obj).isdigit()
-            assert budgets.allowed(obj.spec.disruption.budgets, 10, "Empty") >= 0
+            assert budgets.allowed(obj, 10, "Empty", NOW) >= 0
             durations.parse_or_never(obj.spec.disruption.consolidate_after)
         if isinstance(obj, NodeClaim):
             durations.parse_or_never(obj.spec.expire_after)

@@ -180,6 +180,11 @@ def node_pool(
     )
 
 
+def annotated(pool: NodePool, notes: Mapping[str, str]) -> NodePool:
+    """The pool with these annotations."""
+    return msgspec.structs.replace(pool, metadata=msgspec.structs.replace(pool.metadata, annotations=notes))
+
+
 def node(
     name: str,
     amounts: WireResources,

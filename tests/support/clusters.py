@@ -261,7 +261,7 @@ def waiting(draw: st.DrawFn) -> list[Pod]:
 
 
 @st.composite
-def _types(draw: st.DrawFn) -> tuple[InstanceType, ...]:
+def instance_types(draw: st.DrawFn) -> tuple[InstanceType, ...]:
     found = []
     for number, cpu in enumerate(draw(st.lists(st.sampled_from([2, 4, 8]), min_size=1, max_size=3, unique=True))):
         sold = [
@@ -280,7 +280,7 @@ _pool_taints: st.SearchStrategy[tuple[PoolTaint, ...]] = st.sampled_from(
 
 
 @st.composite
-def _pools(draw: st.DrawFn) -> list[NodePool]:
+def node_pools(draw: st.DrawFn) -> list[NodePool]:
     found = []
     for number in range(draw(st.integers(1, 3))):
         asked = [ANY_CAPACITY]
@@ -370,7 +370,7 @@ def _running(draw: st.DrawFn, nodes: list[Node]) -> list[Pod]:
 @st.composite
 def clusters(draw: st.DrawFn, pods: st.SearchStrategy[list[Pod]] | None = None) -> Cluster:
     """A cluster with pods that wait."""
-    types, pools = draw(_types()), draw(_pools())
+    types, pools = draw(instance_types()), draw(node_pools())
     machines = [draw(_machine(number)) for number in range(draw(st.integers(0, 4)))]
     coming = [draw(_coming(number, draw(st.sampled_from(pools)), types)) for number in range(draw(st.integers(0, 1)))]
     nodes = [item for item, _ in machines]

@@ -230,7 +230,7 @@ def advice_events(pool: NodePool, findings: Iterable[Finding]) -> tuple[Happenin
             WARNING,
             "NodePoolAdvice",
             str(finding),
-            (generation, finding.path, finding.code),
+            (generation, finding.path, finding.code, finding.message),
             _ADVICE_SILENCE,
         )
         for finding in findings

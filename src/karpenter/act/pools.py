@@ -6,13 +6,15 @@ up to, which changes too often to be written at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import msgspec
 import structlog
 
+from karpenter.act import disruption_settings
 from karpenter.act.capacities import Capacities
+from karpenter.act.disruption_settings import BudgetErrors
 from karpenter.act.events import NODE_POOL_INVALID, advice_events, invalid_event
 from karpenter.act.patching import difference
 from karpenter.act.stamping import stamp
@@ -23,6 +25,7 @@ from karpenter.api.meta import Condition
 from karpenter.kube.errors import Conflict, KubeError, NotFound
 from karpenter.model import conditions, gates, labels, validation
 from karpenter.model import resources as res
+from karpenter.model.freezes import freeze_of
 from karpenter.model.gates import Gates
 
 #: How soon to look again at a pool somebody else wrote in between.
@@ -44,11 +47,19 @@ FindNodeClass = Callable[[NodeClassReference], NodeClassState | None]
 
 
 @dataclass(frozen=True)
-class _Read:
-    """What was found in one edition of a pool."""
+class _Edition:
+    """What tells a pool from what it was before: annotations are no part of its generation."""
 
     uid: str
     generation: int
+    said: frozenset[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class _Read:
+    """What was found in one edition of a pool."""
+
+    edition: _Edition
     validated: Condition
 
 
@@ -61,6 +72,7 @@ class PoolKeeper:
         self._enabled = enabled
         self._capacities = Capacities()
         self._read: dict[str, _Read] = {}
+        self._budget_errors = BudgetErrors()
 
     async def look(self, name: str) -> float | None:
         """Bring one pool's conditions and hash up to date; seconds until the next look, None to wait for events.
@@ -82,21 +94,22 @@ class PoolKeeper:
         return None
 
     async def count(self) -> None:
-        """Write what every pool's machines add up to (API-645), and how its latest ones fared."""
+        """Write what every pool's machines add up to (API-645), how its latest ones fared, and what its rules say by now."""
         self._capacities.update(self._world.state.views())
-        for pool in self._world.state.pools():
-            if self._world.manages(pool):
-                held = self._capacities.of(pool.metadata.name)
-                nodes = held[res.NODES] // res.ONE
-                status = msgspec.structs.replace(self._judged(pool), resources=res.to_wire(held), nodes=nodes)
-                try:
-                    await self._write(pool, status)
-                except Conflict:
-                    # Somebody wrote the pool just now; the next count sees that.
-                    continue
-                except KubeError as error:
-                    # The next count tries again; the other pools are counted now.
-                    _log.error("counting pool failed", NodePool={"name": pool.metadata.name}, error=str(error))
+        managed = [pool for pool in self._world.state.pools() if self._world.manages(pool)]
+        self._budget_errors.tell(managed)
+        for pool in managed:
+            held = self._capacities.of(pool.metadata.name)
+            nodes = held[res.NODES] // res.ONE
+            status = msgspec.structs.replace(self._judged(pool), resources=res.to_wire(held), nodes=nodes)
+            try:
+                await self._write(pool, status)
+            except Conflict:
+                # Somebody wrote the pool just now; the next count sees that.
+                continue
+            except KubeError as error:
+                # The next count tries again; the other pools are counted now.
+                _log.error("counting pool failed", NodePool={"name": pool.metadata.name}, error=str(error))
 
     async def _write(self, pool: NodePool, status: NodePoolStatus) -> None:
         patch = difference(pool, msgspec.structs.replace(pool, status=status))
@@ -116,6 +129,9 @@ class PoolKeeper:
         node_class = self._find_class(pool.spec.template.spec.node_class_ref)
         found = conditions.put(pool.status.conditions, self._validated(pool), owner)
         found = conditions.put(found, class_ready(node_class), owner)
+        freeze = freeze_of(pool, self._world.state.freeze, owner.now)
+        found = disruption_settings.judged(found, pool, freeze, owner)
+        self._world.events.publish(*disruption_settings.turned(pool, found))
         if node_class is None:
             return msgspec.structs.replace(pool.status, conditions=found)
         healthy = self._world.registrations.condition(pool, node_class.generation)
@@ -128,9 +144,10 @@ class PoolKeeper:
     def _validated(self, pool: NodePool) -> Condition:
         """Each edition of a pool is read once."""
         meta = pool.metadata
+        edition = _Edition(meta.uid, meta.generation, _said(meta.annotations))
         known = self._read.get(meta.name)
-        if known is None or (known.uid, known.generation) != (meta.uid, meta.generation):
-            known = self._read[meta.name] = _Read(meta.uid, meta.generation, validated(pool))
+        if known is None or known.edition != edition:
+            known = self._read[meta.name] = _Read(edition, validated(pool))
             self._tell(pool, known.validated)
         return known.validated
 
@@ -146,6 +163,13 @@ class PoolKeeper:
                 key=wrong.key,
                 **{"valid-values": wrong.valid, "invalid-values": wrong.invalid},
             )
+
+
+def _said(annotations: Mapping[str, str]) -> frozenset[tuple[str, str]]:
+    """What users say in annotations of ours; hashes are our own."""
+    hashes = (labels.NODE_POOL_HASH, labels.NODE_POOL_HASH_VERSION)
+    ours = f"{labels.GROUP}/"
+    return frozenset(item for item in annotations.items() if item[0].startswith(ours) and item[0] not in hashes)
 
 
 def class_ready(state: NodeClassState | None) -> Condition:

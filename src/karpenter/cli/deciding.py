@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from karpenter.decide.plan import Plan
     from karpenter.decide.provision import Options
     from karpenter.decide.worth import Worth
+    from karpenter.model.freezes import Freeze
 
 #: Exit codes: what was given is wrong; the cluster did not answer as it should.
 WRONG_INPUT = 2
@@ -100,6 +101,14 @@ class Catalogue:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What a decision is made on."""
+
+    catalogue: Catalogue
+    objects: Objects
+
+
 @contextmanager
 def uncollected() -> Iterator[None]:
     """Without garbage collection: the process is short, and what it decodes lives until its end."""
@@ -144,12 +153,17 @@ def _from_cluster(further: Iterable[Kind[Wire]]) -> Objects:
         stop(str(error), NO_ANSWER)
 
 
+def ready(filename: list[str] | None, instance_types: str, options: Options, *, skip_invalid: bool) -> Ground:
+    """What to decide on, from files or the cluster. Says what is wrong with it, and ends the command where that may not be."""
+    types = catalogue(instance_types)
+    found = objects(filename, types.index, options)
+    complain(found, skip_invalid=skip_invalid)
+    return Ground(types, found)
+
+
 def complain(found: Objects, *, skip_invalid: bool) -> None:
     """Say what is wrong with the input; where it may not be left out, stop."""
-    for line in found.problems:
-        say(line)
-    if found.problems and not skip_invalid and not found.live:
-        raise typer.Exit(WRONG_INPUT)
+    refuse(found, skip_invalid=skip_invalid)
     if found.skipped:
         total = sum(found.skipped.values())
         kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(found.skipped.items()))
@@ -157,6 +171,14 @@ def complain(found: Objects, *, skip_invalid: bool) -> None:
     if not found.pools:
         where = "cluster" if found.live else "input"
         say(f"no NodePool in the {where}: without one nothing can be bought; add a NodePool")
+
+
+def refuse(found: Objects, *, skip_invalid: bool) -> None:
+    """Say which objects cannot be used; where they may not be left out, stop."""
+    for line in found.problems:
+        say(line)
+    if found.problems and not skip_invalid and not found.live:
+        raise typer.Exit(WRONG_INPUT)
 
 
 def decided(found: Objects, index: TypeIndex, options: Options) -> tuple[Plan, float]:
@@ -190,6 +212,7 @@ def state_of(objects: Objects) -> ClusterState:
         state.set_budget(budget)
     for namespace in objects.namespaces:
         state.set_namespace(namespace)
+    state.freeze = freeze_over(objects)
     _add_storage(state, objects)
     for service in objects.services:
         state.workloads.set_service(service)
@@ -198,6 +221,16 @@ def state_of(objects: Objects) -> ClusterState:
     for pod in objects.pods:
         state.set_pod(pod)
     return state
+
+
+def freeze_over(objects: Objects) -> Freeze | None:
+    """The freeze over the whole cluster, if there is one among the objects."""
+    from karpenter.model import freezes
+
+    for item in objects.config_maps:
+        if (item.metadata.namespace, item.metadata.name) == (freezes.NAMESPACE, freezes.NAME):
+            return freezes.of_config_map(item)
+    return None
 
 
 def _add_storage(state: ClusterState, objects: Objects) -> None:

@@ -44,11 +44,9 @@ def explain(
     worth = deciding.worth_of(node_fee, exposure, interruption_cost)
     options = deciding.options_of(preference_policy, min_values_policy, scheduler_config, worth)
     with deciding.uncollected():
-        catalogue = deciding.catalogue(instance_types)
-        objects = deciding.objects(filename, catalogue.index, options)
-        deciding.complain(objects, skip_invalid=skip_invalid)
-        pod = _found(objects, namespace, name)
-        plan, _ = deciding.decided(objects, catalogue.index, options)
+        ground = deciding.ready(filename, instance_types, options, skip_invalid=skip_invalid)
+        pod = _found(ground.objects, namespace, name)
+        plan, _ = deciding.decided(ground.objects, ground.catalogue.index, options)
     _write(answer(pod, plan), output)
 
 

@@ -18,6 +18,7 @@ import msgspec
 
 from karpenter.api import kinds
 from karpenter.api.core import (
+    ConfigMap,
     Container,
     CSINode,
     DaemonSet,
@@ -46,7 +47,7 @@ from karpenter.model.schema import at as member
 _Storage = PersistentVolumeClaim | PersistentVolume | StorageClass | CSINode
 _Owner = SelectingWorkload | ReplicationController
 _Common = Pod | Node | NodePool | NodeClaim | DaemonSet | PodDisruptionBudget | Namespace | KWOKNodeClass
-Planned = _Common | _Storage | Service | _Owner
+Planned = _Common | _Storage | Service | _Owner | ConfigMap
 T = TypeVar("T", bound=Wire)
 
 #: What a plan reads. Of node classes only the correctness is looked at: offline, pools do not need theirs.
@@ -96,6 +97,7 @@ class Objects:
     csi_nodes: list[CSINode] = field(default_factory=list)
     services: list[Service] = field(default_factory=list)
     owners: list[_Owner] = field(default_factory=list)
+    config_maps: list[ConfigMap] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
     live: bool = False
@@ -119,14 +121,17 @@ class Objects:
                 self.namespaces.append(obj)
             case PersistentVolumeClaim() | PersistentVolume() | StorageClass() | CSINode():
                 self._add_storage(obj)
-            case Service() | SelectingWorkload() | ReplicationController():
-                self._add_workload(obj)
+            case Service() | SelectingWorkload() | ReplicationController() | ConfigMap():
+                self._add_further(obj)
 
-    def _add_workload(self, obj: Service | _Owner) -> None:
-        if isinstance(obj, Service):
-            self.services.append(obj)
-        else:
-            self.owners.append(obj)
+    def _add_further(self, obj: Service | _Owner | ConfigMap) -> None:
+        match obj:
+            case Service():
+                self.services.append(obj)
+            case ConfigMap():
+                self.config_maps.append(obj)
+            case _:
+                self.owners.append(obj)
 
     def _add_storage(self, obj: _Storage) -> None:
         match obj:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar, cast
 
 from karpenter.api import kinds
@@ -14,10 +14,11 @@ from karpenter.api.meta import Wire
 from karpenter.cli.inputs import Objects, Planned
 from karpenter.kube import config, errors
 from karpenter.kube.explain import explain
-from karpenter.kube.protocol import Reader
+from karpenter.kube.protocol import Kube, Reader
 from karpenter.kube.where_served import WhereServed
-from karpenter.model import validation
+from karpenter.model import freezes, validation
 
+A = TypeVar("A")
 T = TypeVar("T", bound=Wire)
 
 
@@ -30,19 +31,29 @@ def read(further: Iterable[Kind[Wire]] = ()) -> Objects:
 
     Objects that do not decode are left out and have their line in ``problems``: one bad object stops no plan.
     """
+    return ask(lambda client: collect(client, further))
+
+
+def read_machines() -> Objects:
+    """The NodePools, NodeClaims and Nodes of that cluster, and the freeze over it. Raises ``Unanswered``."""
+    return ask(collect_machines)
+
+
+def ask(question: Callable[[Kube], Awaitable[A]]) -> A:
+    """What comes of talking to that cluster. Raises ``Unanswered`` where it does not let us, or cannot be reached."""
     try:
         connection = config.load()
-        return asyncio.run(_from(connection, further))
+        return asyncio.run(_from(connection, question))
     except config.ConfigError as error:
         raise Unanswered(" ".join(str(error).split())) from error
     except errors.KubeError as error:
         raise Unanswered(" ".join(explain(error, connection.server).split())) from error
 
 
-async def _from(connection: config.Connection, further: Iterable[Kind[Wire]]) -> Objects:
+async def _from(connection: config.Connection, question: Callable[[Kube], Awaitable[A]]) -> A:
     client = config.connect(connection)
     async with client:
-        return await collect(client, further)
+        return await question(client)
 
 
 async def collect(reader: Reader, further: Iterable[Kind[Wire]] = ()) -> Objects:
@@ -52,6 +63,25 @@ async def collect(reader: Reader, further: Iterable[Kind[Wire]] = ()) -> Objects
     await asyncio.gather(_collect_machines_and_pods(reader, objects), _collect_storage(reader, objects), *besides)
     _drop_unreadable(objects)
     return objects
+
+
+async def collect_machines(reader: Reader) -> Objects:
+    """What budgets are about. Raises ``errors.KubeError``."""
+    objects = Objects(live=True)
+    objects.pools, objects.claims, objects.nodes, _ = await asyncio.gather(
+        _listed(reader, kinds.NODE_POOL, objects),
+        _listed(reader, kinds.NODE_CLAIM, objects),
+        _listed(reader, kinds.NODE, objects),
+        _collect_freeze(reader, objects),
+    )
+    return objects
+
+
+async def _collect_freeze(reader: Reader, objects: Objects) -> None:
+    try:
+        objects.config_maps.append(await reader.get(kinds.CONFIG_MAP, freezes.NAME, freezes.NAMESPACE))
+    except errors.NotFound:
+        return
 
 
 async def _collect_machines_and_pods(reader: Reader, objects: Objects) -> None:

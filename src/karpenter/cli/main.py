@@ -19,6 +19,9 @@ COMMANDS = {
     "run": "karpenter.cli.run:run",
     "plan": "karpenter.cli.plan:plan",
     "explain": "karpenter.cli.explain:explain",
+    "budgets": "karpenter.cli.budgets:budgets",
+    "freeze": "karpenter.cli.freeze:freeze",
+    "thaw": "karpenter.cli.freeze:thaw",
     "crds": "karpenter.cli.main:crds",
 }
 

@@ -42,10 +42,9 @@ def plan(
     worth = deciding.worth_of(node_fee, exposure, interruption_cost)
     options = deciding.options_of(preference_policy, min_values_policy, scheduler_config, worth)
     with deciding.uncollected():
-        catalogue = deciding.catalogue(instance_types)
-        objects = deciding.objects(filename, catalogue.index, options)
-        deciding.complain(objects, skip_invalid=skip_invalid)
-        found, seconds = deciding.decided(objects, catalogue.index, options)
+        ground = deciding.ready(filename, instance_types, options, skip_invalid=skip_invalid)
+        catalogue = ground.catalogue
+        found, seconds = deciding.decided(ground.objects, catalogue.index, options)
         deciding.say_skipped(found)
         _write(Report(found, catalogue.index, Timing(seconds, catalogue.seconds, _wall_seconds())), output)
 

@@ -203,7 +203,14 @@ class _Beside:
 
     def _picture(self) -> object:
         manager = self._manager
-        scene = Scene(manager.state, manager.provisioner.last_plan, self._mandate.fence.is_open, manager.unready())
+        scene = Scene(
+            manager.state,
+            manager.provisioner.last_plan,
+            self._mandate.fence.is_open,
+            manager.unready(),
+            manager.memory.journal.entries(),
+            manager.disruption.waiting,
+        )
         return picture(scene, manager.world.clock.now())
 
     async def _complain(self) -> None:

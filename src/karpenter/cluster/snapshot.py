@@ -14,6 +14,7 @@ from karpenter.cluster.nodes import NodeView
 from karpenter.cluster.terms import Term
 from karpenter.cluster.volumes import Volumes
 from karpenter.cluster.workloads import Workloads
+from karpenter.model.freezes import Freeze
 from karpenter.model.resources import Resources
 
 #: Namespace and name of a pod.
@@ -59,7 +60,8 @@ class Snapshot:
     view (by key) the last pass placed a pod (by uid), so that an unchanged plan stays the same plan. ``census`` counts the
     bound pods of every look by node, ``repelling`` those with required anti-affinity by their terms; ``namespaces`` are their
     labels; ``volumes`` tells what pods' volumes mean for their place; ``held`` how many virtual pods of capacity buffers the last
-    pass put on which view (by key); ``workloads`` who serves and owns pods, as far as it is watched.
+    pass put on which view (by key); ``workloads`` who serves and owns pods, as far as it is watched; ``freeze`` the freeze over
+    the whole cluster, whether it is on or over.
     """
 
     groups: tuple[PodGroup, ...] = ()
@@ -74,3 +76,4 @@ class Snapshot:
     volumes: Volumes = field(default_factory=Volumes)
     held: Mapping[str, int] = field(default_factory=dict)
     workloads: Workloads = field(default_factory=Workloads)
+    freeze: Freeze | None = None

@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from karpenter.act.journal import Entry
+from karpenter.act.undertaking import simple_text
 from karpenter.api.core import Pod
 from karpenter.api.karpenter import NodePool
 from karpenter.cluster import ClusterState
 from karpenter.cluster.nodes import NodeView
 from karpenter.cluster.snapshot import Snapshot
+from karpenter.decide.disrupt.command import Command
 from karpenter.decide.explain.messages import pod_message
 from karpenter.decide.plan import Plan
 from karpenter.model import conditions
@@ -22,12 +25,17 @@ Json = dict[str, object]
 
 @dataclass(frozen=True)
 class Scene:
-    """What a picture is taken of. ``unsynced`` says which watches bring no news, empty when all do."""
+    """What a picture is taken of. ``unsynced`` says which watches bring no news, empty when all do.
+
+    ``decisions`` are the latest about disruption, ``chosen`` what waits for its second look.
+    """
 
     state: ClusterState
     last_plan: Plan
     is_leader: bool
     unsynced: str
+    decisions: tuple[Entry, ...] = ()
+    chosen: tuple[Command, ...] = ()
 
 
 def picture(scene: Scene, now: datetime) -> Json:
@@ -40,6 +48,36 @@ def picture(scene: Scene, now: datetime) -> Json:
         "nodePools": [_pool(pool) for pool in snapshot.pools],
         "machines": [_machine(view, scene.state, now) for view in snapshot.nodes],
         "pendingPods": _pending(snapshot, scene.last_plan),
+        "chosenToGo": [_chosen(command) for command in scene.chosen],
+        "disruptions": [_decision(entry) for entry in reversed(scene.decisions)],
+    }
+
+
+def _chosen(command: Command) -> Json:
+    return {
+        "command": simple_text(command),
+        "reason": command.reason.value,
+        "savingPerHour": command.saving_per_hour,
+        "pods": command.restarts,
+    }
+
+
+def _decision(entry: Entry) -> Json:
+    """A decision, and what came of it."""
+    return {
+        "id": entry.identity,
+        "time": rfc3339(entry.at),
+        "reason": entry.reason,
+        "decision": entry.decision,
+        "consolidationType": entry.consolidation_type,
+        "nodePools": list(entry.pools),
+        "machines": [{"node": node, "nodeClaim": claim} for node, claim in entry.machines],
+        "replacements": list(entry.replacements),
+        "pods": entry.pods,
+        "savingPerHour": entry.saving_per_hour,
+        "outcome": entry.outcome.value,
+        "cause": entry.cause,
+        "ended": rfc3339(entry.ended_at) if entry.ended_at is not None else "",
     }
 
 

@@ -6,26 +6,26 @@ the admission rules users are used to (API §§1-4, "Beyond").
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import difflib
+from collections.abc import Iterator
 
 from karpenter.api.buffer import CapacityBuffer
-from karpenter.api.karpenter import Budget, NodeClaim, NodePool, NodeSelectorRequirementWithMinValues
+from karpenter.api.karpenter import NodeClaim, NodePool, NodeSelectorRequirementWithMinValues
 from karpenter.api.kwok import KWOKNodeClass
 from karpenter.api.overlay import NodeOverlay
-from karpenter.model import budgets, durations, gates, labels, schedules, schema
+from karpenter.model import budget_advice, durations, gates, labels, pool_rules, schema
 from karpenter.model.gates import Gate, Gates
 from karpenter.model.quantities import check_quantities
 from karpenter.model.schema import Finding
 from karpenter.model.shares import ShareError, parse_share
 
 _REQUIREMENTS = "spec.template.spec.requirements"
-_BUDGETS = "spec.disruption.budgets"
 _LONGEST_SHOWN = 40
+#: What is written on NodePools, by users and by us.
+_ANNOTATIONS = frozenset({*labels.POOL_SETTINGS, labels.NODE_POOL_HASH, labels.NODE_POOL_HASH_VERSION})
+#: How much two keys must be alike, of 1; they share their domain.
+_NEAR = 0.85
 _RESERVATION = f"{labels.AWS_GROUP}/capacity-reservation-"
-_BLOCKED = "until that is mended, no node of the pool may be disrupted"
-#: Pool sizes that tell any two budgets apart: in one a percentage is smallest, in one it is its own number, in one it is
-#: beyond every count.
-_SIZES = (1, 100, 10**12)
 
 
 #: Objects advice can be given about.
@@ -53,12 +53,9 @@ def _pool(pool: NodePool, enabled: Gates) -> Iterator[Finding]:
     yield from _negative_limits(pool)
     yield from _spread(pool)
     yield from _exposure(pool)
-    for index, budget in enumerate(pool.spec.disruption.budgets):
-        path = f"{_BUDGETS}[{index}]"
-        yield from _no_reasons(budget, path)
-        yield from _broken_count(budget, path)
-        yield from _broken_schedule(budget, path)
-        yield from _never_the_least(budget, pool.spec.disruption.budgets, path)
+    yield from _misspelt(pool)
+    yield from pool_rules.unreadable(pool)
+    yield from budget_advice.advise(pool)
 
 
 def _claim(claim: NodeClaim) -> Iterator[Finding]:
@@ -135,59 +132,14 @@ def _exposure(pool: NodePool) -> Iterator[Finding]:
         yield Finding(schema.at("metadata.annotations", labels.EXPOSURE), "value", f"{error}; the default holds")
 
 
-def _no_reasons(budget: Budget, path: str) -> Iterator[Finding]:
-    """API-049."""
-    if budget.reasons == ():
-        text = "an empty list of reasons counts as all reasons; leave it out or name some"
-        yield Finding(f"{path}.reasons", "reasons", text)
-
-
-def _broken_count(budget: Budget, path: str) -> Iterator[Finding]:
-    """API-086, API-088: admission lets numbers of any length through."""
-    try:
-        budgets.value(budget, 1)
-    except budgets.BudgetError as error:
-        yield Finding(f"{path}.nodes", "budget", f"{error}; {_BLOCKED}")
-
-
-def _broken_schedule(budget: Budget, path: str) -> Iterator[Finding]:
-    """API-082a, API-083, API-086."""
-    if budget.schedule is None:
-        return
-    try:
-        schedules.parse(budget.schedule)
-    except schedules.ScheduleError as error:
-        yield Finding(f"{path}.schedule", "schedule", f"{error}; {_BLOCKED}")
-        return
-    if not schedules.is_sound(budget.schedule):
-        text = f"schedule {budget.schedule!r} names a day that never comes; {_BLOCKED}"
-        yield Finding(f"{path}.schedule", "schedule", text)
-
-
-def _never_the_least(budget: Budget, others: Sequence[Budget], path: str) -> Iterator[Finding]:
-    """A scheduled budget under one that always allows less, for the same reasons (API-089)."""
-    if budget.schedule is None:
-        return
-    for index, other in enumerate(others):
-        if other.schedule is None and _covers(other, budget) and _allows_no_more(other, budget):
-            text = (
-                f"has no effect: {_BUDGETS}[{index}] always allows as little ({other.nodes}), and of several budgets the "
-                "strictest counts; give that one a schedule, too"
-            )
-            yield Finding(path, "budget", text)
-            return
-
-
-def _covers(other: Budget, budget: Budget) -> bool:
-    return not other.reasons or (bool(budget.reasons) and set(budget.reasons or ()) <= set(other.reasons))
-
-
-def _allows_no_more(left: Budget, right: Budget) -> bool:
-    """Whether ``left`` allows no more than ``right`` in a pool of any size: counts stay, percentages grow with the pool."""
-    try:
-        return all(budgets.value(left, nodes) <= budgets.value(right, nodes) for nodes in _SIZES)
-    except budgets.BudgetError:
-        return False
+def _misspelt(pool: NodePool) -> Iterator[Finding]:
+    """Annotations that nobody reads and that look much like one of ours: a freeze that is none would be a bad surprise."""
+    for key in pool.metadata.annotations:
+        if key.startswith(f"{labels.GROUP}/") and key not in _ANNOTATIONS:
+            near = difflib.get_close_matches(key, labels.POOL_SETTINGS, n=1, cutoff=_NEAR)
+            if near:
+                path = schema.at("metadata.annotations", key)
+                yield Finding(path, "unknown", f"has no effect: nobody reads {key!r}; did you mean {near[0]!r}?")
 
 
 def _out_of_range(path: str, text: str | None) -> Iterator[Finding]:

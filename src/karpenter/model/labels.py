@@ -41,11 +41,36 @@ TERMINATION_TIMESTAMP = "karpenter.sh/nodeclaim-termination-timestamp"
 MIN_VALUES_RELAXED = "karpenter.sh/nodeclaim-min-values-relaxed"
 PRICE_OVERLAY = "karpenter.sh/price-overlay-applied"
 CAPACITY_OVERLAY = "karpenter.sh/capacity-overlay-applied"
+#: On a NodeClaim that is given back, and on those that take its place: the decision's identity. Ours, as the next two.
+DISRUPTION_DECISION = "karpenter.sh/disruption-decision"
+#: On a NodeClaim that is given back: the names of those that take its place.
+DISRUPTION_REPLACEMENTS = "karpenter.sh/disruption-replacements"
+#: On a NodeClaim that was bought to take the place of others: their names.
+DISRUPTION_REPLACES = "karpenter.sh/disruption-replaces"
 #: On a static NodePool: the label over whose values its replicas are spread. Ours; only the zone is understood.
 SPREAD_REPLICAS = "karpenter.sh/spread-replicas-over"
 
 #: On a NodePool or a pod: how much of a workload, or of the pool's spot machines, may be in one place; a share or ``off``. Ours.
 EXPOSURE = "karpenter.sh/exposure"
+#: On a NodePool, ours: time zones and dates of its disruption budgets (``budgets``).
+BUDGET_WINDOWS = "karpenter.sh/budget-windows"
+#: On a NodePool, ours: nothing of it is disrupted of our own will, for this reason, until this moment (``freezes``).
+FREEZE = "karpenter.sh/freeze"
+FREEZE_UNTIL = "karpenter.sh/freeze-until"
+#: On a NodePool, ours: what a move has to be worth, and how old its nodes have to be (``calm``).
+MINIMUM_SAVING_RATIO = "karpenter.sh/minimum-saving-ratio"
+MINIMUM_NODE_AGE = "karpenter.sh/minimum-node-age"
+
+#: Everything a NodePool may say in annotations.
+POOL_SETTINGS = (
+    SPREAD_REPLICAS,
+    BUDGET_WINDOWS,
+    FREEZE,
+    FREEZE_UNTIL,
+    MINIMUM_SAVING_RATIO,
+    MINIMUM_NODE_AGE,
+    EXPOSURE,
+)
 
 TERMINATION_FINALIZER = "karpenter.sh/termination"
 

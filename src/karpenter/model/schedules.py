@@ -1,8 +1,8 @@
-"""Cron schedules as disruption budgets write them: five fields or a descriptor, always in UTC (API-082, DIS-142).
+"""Cron schedules as disruption budgets write them: five fields or a descriptor (API-082, DIS-142).
 
 A parsed schedule is five sets of numbers; the next hit is found by walking over days, of which months that do not match are
-skipped at once. Hits fall on full minutes. A schedule that names a day no calendar has (30 February) parses and never hits;
-looking ahead ends after five years, so that asking always ends.
+skipped at once. Hits fall on full minutes. A schedule knows no time zone: it says what a clock shows when it hits. One that
+names a day no calendar has (30 February) parses and never hits; looking ahead ends after five years, so that asking always ends.
 """
 
 from __future__ import annotations
@@ -55,12 +55,27 @@ class Schedule:
 
     def next_after(self, moment: datetime) -> datetime | None:
         """The first hit strictly after an aware moment, in UTC; None when there is none within ``HORIZON_YEARS``."""
-        earliest = moment.astimezone(UTC).replace(second=0, microsecond=0) + timedelta(minutes=1)
+        found = self.next_on_wall(moment.astimezone(UTC).replace(tzinfo=None))
+        return None if found is None else found.replace(tzinfo=UTC)
+
+    def next_on_wall(self, wall: datetime) -> datetime | None:
+        """The first hit strictly after a time that a clock on some wall shows, as that clock shows it; None as above."""
+        earliest = wall.replace(second=0, microsecond=0) + timedelta(minutes=1)
         for day in self._days(earliest.date()):
             found = self._first_time(earliest.time() if day == earliest.date() else time.min)
             if found is not None:
-                return datetime.combine(day, found, UTC)
+                return datetime.combine(day, found)
         return None
+
+    def times(self) -> tuple[timedelta, ...]:
+        """When it hits on the days it hits on, counted from midnight, in order."""
+        minutes = sorted(hour * 60 + minute for hour in self.hours for minute in self.minutes)
+        return tuple(timedelta(minutes=minute) for minute in minutes)
+
+    def is_day(self, day: date) -> bool:
+        """Whether it hits on a day."""
+        by_month, by_week = day.day in self.days_of_month, day.isoweekday() % 7 in self.days_of_week
+        return day.month in self.months and (by_month or by_week if self.either_day else by_month and by_week)
 
     def _days(self, first: date) -> Iterator[date]:
         day = first
@@ -68,17 +83,18 @@ class Schedule:
             if day.month not in self.months:
                 day = (day.replace(day=1) + timedelta(days=32)).replace(day=1)
                 continue
-            if self._is_day(day):
+            if self.is_day(day):
                 yield day
             day += timedelta(days=1)
 
-    def _is_day(self, day: date) -> bool:
-        by_month, by_week = day.day in self.days_of_month, day.isoweekday() % 7 in self.days_of_week
-        return by_month or by_week if self.either_day else by_month and by_week
-
     def _first_time(self, earliest: time) -> time | None:
-        times = (time(hour, minute) for hour in sorted(self.hours) for minute in sorted(self.minutes))
-        return next((found for found in times if found >= earliest), None)
+        """The first hit of a day from a full minute on."""
+        for hour in sorted(hour for hour in self.hours if hour >= earliest.hour):
+            least = earliest.minute if hour == earliest.hour else 0
+            minute = min((minute for minute in self.minutes if minute >= least), default=None)
+            if minute is not None:
+                return time(hour, minute)
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +142,7 @@ def _five_fields(text: str) -> list[str]:
             raise ScheduleError(text, f"use one of {', '.join(sorted(_DESCRIPTORS))}, or five fields")
         stripped = _DESCRIPTORS[stripped]
     if stripped.startswith(("TZ=", "CRON_TZ=")):
-        raise ScheduleError(text, "schedules are in UTC and take no time zone; give the times in UTC")
+        raise ScheduleError(text, "schedules take no time zone; name it in the annotation karpenter.sh/budget-windows")
     parts = stripped.split()
     if len(parts) != len(_FIELDS):
         wanted = " ".join(field.name.replace(" ", "-") for field in _FIELDS)

@@ -19,24 +19,11 @@ from karpenter.api.meta import Condition, ObjectMeta
 from karpenter.model import labels
 from karpenter.providers.contract import ProviderError
 from support.builders import budget
+from support.ending import all_gone, ready
 from support.world import START, World, after, story, until
 
 PROTECTED = {labels.DO_NOT_DISRUPT: "true"}
 HOLD = "example.com/hold"
-
-
-async def ready(world: World, name: str = "c", **fields: object) -> None:
-    """A running controller, a claim and its initialised node."""
-    if world.manager is None:
-        await world.start()
-    await world.claim(name, **fields)  # type: ignore[arg-type]
-    await asyncio.sleep(0.1)
-    await world.join(name)
-    await asyncio.sleep(1)
-
-
-async def all_gone(world: World, name: str = "c") -> bool:
-    return not await world.has(kinds.NODE_CLAIM, name) and not await world.has(kinds.NODE, f"node-{name}")
 
 
 async def strip(world: World, kind: object, name: str) -> None:

@@ -17,23 +17,10 @@ from karpenter.kube.errors import Conflict, Forbidden, NotFound, TooManyRequests
 from karpenter.model import labels
 from karpenter.providers.contract import ProviderError
 from support.builders import budget, pod
+from support.ending import all_gone, ready
 from support.world import START, World, after, refusing, story, until
 
 PROTECTED = {labels.DO_NOT_DISRUPT: "true"}
-
-
-async def ready(world: World, name: str = "c", **fields: object) -> None:
-    """A running controller, a claim and its initialised node."""
-    if world.manager is None:
-        await world.start()
-    await world.claim(name, **fields)  # type: ignore[arg-type]
-    await asyncio.sleep(0.1)
-    await world.join(name)
-    await asyncio.sleep(1)
-
-
-async def all_gone(world: World, name: str = "c") -> bool:
-    return not await world.has(kinds.NODE_CLAIM, name) and not await world.has(kinds.NODE, f"node-{name}")
 
 
 def evicted(world: World) -> list[str]:

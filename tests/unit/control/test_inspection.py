@@ -9,11 +9,14 @@ from http import HTTPStatus
 
 import pytest
 
+from karpenter.api import kinds
+from karpenter.api.karpenter import Budget, Disruption
 from karpenter.control import inspection
 from karpenter.control.debug import Scene, picture
 from karpenter.control.http import Address, Answer, HttpServer, Page, Request
 from karpenter.telemetry import Build, Metrics
 from support.builders import pod
+from support.commands import carry_out, command
 from support.world import World, story
 
 NOWHERE = Address(0, "--metrics-port", "metrics cannot be served")
@@ -128,3 +131,26 @@ async def test_the_state_shows_machines_pods_and_why_they_wait(world: World) -> 
     assert waiting["default/fits"]["plannedOn"] == machine["nodeClaim"]
     assert "has enough resources" in waiting["default/never"]["why"]
     assert shown["time"] == "2026-01-01T00:00:15Z"
+
+
+@story
+async def test_the_state_shows_what_was_decided_about_disruption(world: World) -> None:
+    """Which machine went, why, what took its place, and how it ended."""
+    await world.pool(disruption=Disruption(consolidate_after="Never", budgets=(Budget(nodes="100%"),)))
+    await world.node_class()
+    await world.start()
+    await world.claim("n0", pool="np")
+    await asyncio.sleep(0.1)
+    await world.join("n0", "n0")
+    await asyncio.sleep(1)
+    await carry_out(world, command(world, "n0", bought=("r0",)))
+    await world.kube.delete(kinds.NODE_CLAIM, "r0")
+    await asyncio.sleep(3)
+    manager = world.manager
+    assert manager is not None
+    scene = Scene(manager.state, manager.provisioner.last_plan, True, "", manager.memory.journal.entries())
+    (shown,) = json.loads(json.dumps(picture(scene, world.clock.now())))["disruptions"]
+    assert (shown["reason"], shown["decision"], shown["nodePools"]) == ("Drifted", "replace", ["np"])
+    assert shown["machines"] == [{"node": "n0", "nodeClaim": "n0"}]
+    assert (shown["replacements"], shown["outcome"]) == (["r0"], "failed")
+    assert shown["cause"] == "replacement nodeclaim r0 is gone"

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from karpenter.api import kinds
-from karpenter.api.karpenter import NodeClaim
+from karpenter.api.karpenter import Budget, Disruption, NodeClaim
 from karpenter.control.gates import parse
 from karpenter.control.settings import Settings
 from karpenter.kube.errors import Unavailable
@@ -214,3 +214,94 @@ async def test_what_is_created_is_logged_and_counted(world: World) -> None:
     counted = world.counted("nodeclaims_created_total", reason="provisioned", nodepool="np", min_values_relaxed="false")
     assert counted == 2
     assert {claim.metadata.labels[labels.NODE_POOL] for claim in await claims(world)} == {"np"}
+
+
+# -- drift of static pools (DIS §9.2, §18) ------------------------------------------------------------------------------------
+
+
+async def drifting(world: World, replicas: int, budget: str, **fields: object) -> list[str]:
+    """A static pool whose machines are all initialised and have drifted just now; their claims."""
+    budgets = (Budget(nodes=budget, reasons=("Drifted",)),)
+    await begin(world, replicas, disruption=Disruption(consolidate_after="Never", budgets=budgets), **fields)
+    old = await names(world)
+    for name in old:
+        await world.join(name)
+    await asyncio.sleep(1)
+    change = {"spec": {"template": {"metadata": {"labels": {"a": "b"}}}}}
+    await world.kube.patch(kinds.NODE_POOL, "np", change)
+    return old
+
+
+async def tainted(world: World) -> int:
+    return sum(labels.DISRUPTED_TAINT in node.spec.taints for node in await world.all(kinds.NODE))
+
+
+@pytest.mark.parametrize(
+    ("replicas", "budget", "limits", "begun"),
+    [
+        (4, "2", {}, 2),
+        (5, "20%", {}, 1),
+        (4, "100%", {"nodes": "4"}, 0),
+        (5, "100%", {}, 5),
+        (5, "100%", {"nodes": "6"}, 1),
+    ],
+    ids=["S205", "S206", "S207", "S208", "E2"],
+)
+@story
+async def test_drifted_machines_of_a_static_pool_are_replaced_within_budgets_and_limits(
+    world: World, replicas: int, budget: str, limits: dict[str, str], begun: int
+) -> None:
+    """DIS-S205 to DIS-S208, DIS-225 to DIS-227: each by one of its pool, and no machine is lost or gained on the way."""
+    old = await drifting(world, replicas, budget, limits=limits)
+    await asyncio.sleep(15)
+    assert await tainted(world) == begun
+    new = [name for name in await names(world) if name not in old]
+    assert len(new) == begun
+    assert await staying(world) == sorted([*old, *new])
+    for name in new:
+        await world.join(name)
+    await asyncio.sleep(5)
+    left = [name for name in await staying(world) if name in old]
+    assert len(left) == replicas - begun
+    assert len(await staying(world)) >= replicas
+
+
+@story
+async def test_a_static_pool_ends_with_as_many_new_machines_as_it_had(world: World) -> None:
+    """DIS-S205: one after the other."""
+    await drifting(world, 3, "1")
+    old = {claim.metadata.uid for claim in await claims(world)}
+    for _ in range(600):
+        claims_now = await claims(world)
+        nodes = {node.spec.provider_id for node in await world.all(kinds.NODE)}
+        for claim in claims_now:
+            launched = bool(claim.status.provider_id)
+            if launched and claim.metadata.deletion_timestamp is None and claim.status.provider_id not in nodes:
+                await world.join(claim.metadata.name)
+        assert 3 <= len(await staying(world)) <= 4
+        await asyncio.sleep(1)
+    found = await claims(world)
+    assert len(found) == 3
+    assert old.isdisjoint(claim.metadata.uid for claim in found)
+
+
+@story
+async def test_a_static_pool_that_shrinks_does_that_first(world: World) -> None:
+    """DIS-S211: all are given up, and none is replaced."""
+    await drifting(world, 3, "100%")
+    await scale(world, 0)
+    await asyncio.sleep(60)
+    assert await staying(world) == []
+    assert not world.lines("disrupting node(s)")
+
+
+@story
+async def test_a_protected_node_of_a_static_pool_stays(world: World) -> None:
+    """DIS-S210"""
+    await begin(world, 1, disruption=Disruption(budgets=(Budget(nodes="100%"),)))
+    (name,) = await names(world)
+    await world.join(name, annotations={labels.DO_NOT_DISRUPT: "true"})
+    await asyncio.sleep(1)
+    await world.kube.patch(kinds.NODE_POOL, "np", {"spec": {"template": {"metadata": {"labels": {"a": "b"}}}}})
+    await asyncio.sleep(60)
+    assert await names(world) == [name]

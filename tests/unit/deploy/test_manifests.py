@@ -16,6 +16,7 @@ from controlplane.deployed import DEPLOY
 from controlplane.harness import Json
 from karpenter.api import crds
 from karpenter.control.settings import SETTINGS, resolve
+from karpenter.model import freezes
 
 ROOT = DEPLOY.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -163,9 +164,16 @@ def test_what_only_simulated_machines_need_is_not_granted_elsewhere() -> None:
     core = {grant for grant in granted() if "simulated" not in grant.role}
     assert {grant.role for grant in core} == {"ClusterRole `karpenter-core`", "Role `karpenter` in `kube-system`"}
     resources = {grant.resource for grant in core}
-    assert resources.isdisjoint({"configmaps", "nodes/status", "kwoknodeclasses.karpenter.kwok.sh"})
+    assert resources.isdisjoint({"nodes/status", "kwoknodeclasses.karpenter.kwok.sh"})
     (nodes,) = (grant for grant in core if grant.resource == "nodes")
     assert "create" not in nodes.verbs
+
+
+def test_of_config_maps_only_the_freeze_may_be_read() -> None:
+    """Others may hold what is nobody's business."""
+    rules = [rule for item in deployed.manifests("controller") if "rules" in item for rule in _rules(item)]
+    (rule,) = (rule for rule in rules if "configmaps" in rule["resources"])
+    assert (rule["resourceNames"], frozenset(rule["verbs"])) == ([freezes.NAME], _READ)
 
 
 def granted() -> set[Grant]:

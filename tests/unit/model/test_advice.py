@@ -43,7 +43,9 @@ def on_budgets(*budgets: Mapping[str, object]) -> dict[str, str]:
         {"spec.limits": {"cpu": 1, "memory": "0"}},
         {f"{T}.expireAfter": "Never", f"{D}.consolidateAfter": "Never"},
         {f"{D}.budgets": []},
-        {f"{D}.budgets": [{"nodes": "0", **WORKDAYS}, {"nodes": "100%", "schedule": "@daily", "duration": "1h"}]},
+        {f"{D}.budgets": [{"nodes": "9%"}, {"nodes": "0", **WORKDAYS}]},
+        {f"{D}.budgets": [{"nodes": "9%", "schedule": "@daily", "duration": "24h"}, {"nodes": "0", **WORKDAYS}]},
+        {f"{D}.budgets": [{"nodes": "1"}, {"nodes": "0", "schedule": "0 8,9,10 * * *", "duration": "1h"}]},
     ],
 )
 def test_a_sound_pool_gets_no_advice(change: Mapping[str, object]) -> None:
@@ -92,7 +94,7 @@ def test_a_schedule_that_cannot_be_kept_is_told_with_its_consequence(schedule: s
 
 
 def test_a_leap_day_is_a_schedule_like_others() -> None:
-    assert on_budgets({"nodes": "0", "schedule": "0 0 29 2 *", "duration": "24h"}) == {}
+    assert on_budgets({"nodes": "10%"}, {"nodes": "0", "schedule": "0 0 29 2 *", "duration": "24h"}) == {}
 
 
 def test_a_count_that_cannot_be_read_is_told() -> None:
@@ -118,7 +120,8 @@ def test_a_scheduled_budget_under_a_stricter_one_is_told_to_have_no_effect(
 ) -> None:
     """API-089 (Beyond)"""
     found = on_budgets({**scheduled, **WORKDAYS}, always)
-    assert list(found) == [f"{D}.budgets[0]"]
+    assert f"{D}.budgets[0]" in found
+    assert f"{D}.budgets[1]" not in found
     assert f"{D}.budgets[1] always allows as little ({always['nodes']})" in found[f"{D}.budgets[0]"]
 
 
@@ -139,7 +142,130 @@ def test_a_scheduled_budget_that_can_be_the_strictest_is_fine(
     other: Mapping[str, object], scheduled: Mapping[str, object]
 ) -> None:
     """API-089"""
-    assert on_budgets(other, {**scheduled, **WORKDAYS}) == {}
+    assert not {f"{D}.budgets[0]", f"{D}.budgets[1]"} & set(on_budgets(other, {**scheduled, **WORKDAYS}))
+
+
+@pytest.mark.parametrize(
+    ("given", "without_effect"),
+    [
+        ([{"nodes": "10%"}, {"nodes": "1"}], [0]),  # the least of them, not "at least 1"
+        ([{"nodes": "2"}, {"nodes": "2"}], [1]),
+        ([{"nodes": "2"}, {"nodes": "2"}, {"nodes": "2"}], [1, 2]),
+        ([{"nodes": "2"}, {"nodes": "2", "reasons": ["Empty"]}], [1]),
+        ([{"nodes": "2", "reasons": ["Drifted"]}, {"nodes": "2", "reasons": ["Empty"]}], []),
+        ([{"nodes": "10%"}, {"nodes": "5"}], []),
+        ([{"nodes": "10"}, {"nodes": "1", "reasons": ["Empty"]}], []),
+    ],
+)
+def test_of_two_budgets_that_are_always_active_the_looser_has_no_effect(
+    given: list[Mapping[str, object]], without_effect: list[int]
+) -> None:
+    """API-089, DIS §6 (Beyond)"""
+    found = on_budgets(*given)
+    assert list(found) == [f"{D}.budgets[{index}]" for index in without_effect]
+    assert all("leave one of them out" in text for text in found.values())
+
+
+@pytest.mark.parametrize(
+    ("schedule", "duration", "words"),
+    [
+        (
+            "0 9-17 * * mon-fri",
+            "8h",
+            "every hit opens 8h0m0s of its own, which makes one window from 09:00 to 01:00 (next day)",
+        ),
+        ("0,30 22 * * *", "1h", "one window from 22:00 to 23:30"),
+        ("0 0,12 * * mon", "60h", "one window from 00:00 to 00:00 (3 days later)"),
+    ],
+)
+def test_hits_that_come_before_a_window_is_over_are_told(schedule: str, duration: str, words: str) -> None:
+    """DIS §6 (Beyond)"""
+    found = on_budgets({"nodes": "10%"}, {"nodes": "0", "schedule": schedule, "duration": duration})
+    assert list(found) == [f"{D}.budgets[1].schedule"]
+    assert words in found[f"{D}.budgets[1].schedule"]
+
+
+@pytest.mark.parametrize(
+    ("given", "reasons"),
+    [
+        ([{"nodes": "0", **WORKDAYS}], "Empty, Drifted, Underutilized"),
+        ([{"nodes": "0", **WORKDAYS}, {"nodes": "1", "reasons": ["Empty"]}], "Drifted, Underutilized"),
+        ([{"nodes": "0", "reasons": ["Drifted"], **WORKDAYS}], "Drifted"),
+        ([{"nodes": "0", "schedule": "0 0 * * *", "duration": "23h59m"}], "Empty, Drifted, Underutilized"),
+    ],
+)
+def test_times_at_which_nothing_limits_disruption_are_told(given: list[Mapping[str, object]], reasons: str) -> None:
+    """DIS §6 (Beyond)"""
+    found = on_budgets(*given)
+    assert list(found) == [f"{D}.budgets"]
+    assert f"nothing limits disruption for {reasons}; add" in found[f"{D}.budgets"]
+
+
+def test_windows_that_follow_each_other_leave_no_gap() -> None:
+    night = {"nodes": "5", "schedule": "0 18 * * *", "duration": "14h"}
+    assert on_budgets({"nodes": "0", "schedule": "0 8 * * *", "duration": "10h"}, night) == {}
+
+
+def dated(windows: str, *given: Mapping[str, object]) -> dict[str, str]:
+    return advice({f"{D}.budgets": list(given), "metadata.annotations": {labels.BUDGET_WINDOWS: windows}})
+
+
+def test_a_budget_between_dates_does_not_always_allow_as_little() -> None:
+    """API-089"""
+    found = dated('[{"until": "2026-01-01T00:00:00Z"}, null]', {"nodes": "0"}, {"nodes": "5", **WORKDAYS})
+    assert list(found) == [f"{D}.budgets"]
+
+
+def test_a_budget_between_dates_under_a_stricter_one_is_told_to_have_no_effect() -> None:
+    """API-089 (Beyond)"""
+    found = dated('[null, {"until": "2026-01-01T00:00:00Z"}]', {"nodes": "1"}, {"nodes": "5"})
+    assert list(found) == [f"{D}.budgets[1]"]
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "words"),
+    [
+        (labels.BUDGET_WINDOWS, "[]", "has 0 members for 1 budgets"),
+        (labels.FREEZE_UNTIL, "soon", "is not a date and time"),
+        (labels.MINIMUM_SAVING_RATIO, "10%", "is not a ratio"),
+        (labels.MINIMUM_NODE_AGE, "old", "is not a duration"),
+    ],
+)
+def test_an_annotation_about_disruption_that_cannot_be_read_is_told(key: str, text: str, words: str) -> None:
+    found = advice({"metadata.annotations": {key: text}})
+    assert list(found) == [f"metadata.annotations[{key}]"]
+    assert words in found[f"metadata.annotations[{key}]"]
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("karpenter.sh/freeze-untill", labels.FREEZE_UNTIL),
+        ("karpenter.sh/frieze", labels.FREEZE),
+        ("karpenter.sh/budget-window", labels.BUDGET_WINDOWS),
+        ("karpenter.sh/min-saving-ratio", labels.MINIMUM_SAVING_RATIO),
+        ("karpenter.sh/minimum-node-ages", labels.MINIMUM_NODE_AGE),
+    ],
+)
+def test_an_annotation_that_is_misspelt_is_told(key: str, meant: str) -> None:
+    found = advice({"metadata.annotations": {key: "x"}})
+    assert list(found) == [f"metadata.annotations[{key}]"]
+    assert f"did you mean {meant!r}?" in found[f"metadata.annotations[{key}]"]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        labels.NODE_POOL_HASH,
+        labels.NODE_POOL_HASH_VERSION,
+        labels.DO_NOT_DISRUPT,
+        "example.com/freeze",
+        "karpenter.sh/stored-version-migrated",
+        "compatibility.karpenter.sh/v1beta1-nodeclass-reference",
+    ],
+)
+def test_annotations_of_others_are_nobodys_business(key: str) -> None:
+    assert advice({"metadata.annotations": {key: "x"}}) == {}
 
 
 def test_a_field_without_effect_names_the_gate_that_is_off() -> None:

@@ -1,4 +1,4 @@
-"""What a pool means beyond its schema: runtime validation, budgets and the hash of its template."""
+"""What a pool means beyond its schema: runtime validation and the hash of its template."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from karpenter.api.core import (
     PodTemplateSpec,
     ResourceRequirements,
 )
-from karpenter.api.karpenter import Budget, NodePool
-from karpenter.model import budgets, hashing, labels, validation
+from karpenter.api.karpenter import NodePool
+from karpenter.model import hashing, labels, validation
 
 T = "spec.template.spec"
 META = "spec.template.metadata"
@@ -128,39 +128,6 @@ BAD = ResourceRequirements(requests={"cpu": "1", "memory": "lots"}, limits={"nvi
 )
 def test_broken_quantities_are_found_by_path(obj: Pod | Node | DaemonSet, paths: list[str]) -> None:
     assert [finding.path for finding in validation.check_quantities(obj)] == paths
-
-
-@pytest.mark.parametrize(
-    ("given", "nodes", "reason", "want"),
-    [
-        ([Budget(nodes="10")], 100, "Empty", 10),  # API-S060
-        ([Budget(nodes="10%")], 100, "Empty", 10),
-        ([Budget(nodes="10%")], 95, "Empty", 10),
-        ([Budget(nodes="10%")], 1, "Empty", 1),
-        ([Budget(nodes="10%")], 0, "Empty", 0),
-        ([Budget(nodes="100%")], 37, "Empty", 37),
-        ([Budget(nodes="0")], 5, "Empty", 0),
-        ([Budget(nodes="0%")], 5, "Empty", 0),
-        ([], 5, "Empty", 2147483647),
-        ([Budget(nodes="10"), Budget(nodes="5", reasons=("Drifted",))], 9, "Empty", 10),
-        ([Budget(nodes="10"), Budget(nodes="5", reasons=("Drifted",))], 9, "Drifted", 5),
-        ([Budget(nodes="5", reasons=("Drifted",))], 9, "Empty", 2147483647),
-        ([Budget(nodes="10%"), Budget(nodes="1")], 5, "Empty", 1),
-        ([Budget(nodes="10%"), Budget(nodes="1")], 50, "Empty", 1),
-        ([Budget(nodes="3", reasons=())], 9, "Empty", 3),
-        ([Budget(nodes="ten"), Budget(nodes="1")], 9, "Empty", 0),
-        ([Budget(nodes="ten", reasons=("Drifted",)), Budget(nodes="1")], 9, "Empty", 0),  # API-088
-        ([Budget(nodes="101%")], 9, "Empty", 0),
-        ([Budget(nodes="-1")], 9, "Empty", 0),
-        ([Budget(nodes="3", schedule="0 9 * * mon-fri", duration="8h")], 9, "Empty", 3),
-        ([Budget(nodes="3", schedule="99 99 99 99 99", duration="1h")], 9, "Empty", 0),  # API-086
-        ([Budget(nodes="3", schedule="@dailyXYZ", duration="1h", reasons=("Drifted",))], 9, "Empty", 0),  # API-088
-        ([Budget(nodes="3", schedule="0 0 30 2 *", duration="1h")], 9, "Empty", 0),  # API-082a
-    ],
-)
-def test_budgets_allow_what_the_strictest_allows(given: list[Budget], nodes: int, reason: str, want: int) -> None:
-    """API-084 to API-089, API-S060 to API-S066, S071"""
-    assert budgets.allowed(given, nodes, reason) == want
 
 
 BASE = {

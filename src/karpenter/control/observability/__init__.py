@@ -115,6 +115,7 @@ class Observatory:
             claims=state.claims(),
             pools=state.pools(),
             pods=tuple(self._pods),
+            freeze=state.freeze,
         )
         return partial(_written, [(part, part.picture(picture)) for part in self._parts])
 

@@ -12,6 +12,7 @@ from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.api.meta import Condition, ObjectMeta
 from karpenter.cluster.nodes import NodeView
 from karpenter.decide.plan import Plan
+from karpenter.model.freezes import Freeze
 from karpenter.telemetry.exposition import Writing
 
 
@@ -37,7 +38,8 @@ class Conditioned(Protocol):
 
 @dataclass(frozen=True)
 class Picture:
-    """The cluster at one moment; nothing in it changes any more. ``nodes`` are all Nodes by name, ``views`` the machines."""
+    """The cluster at one moment; nothing in it changes any more. ``nodes`` are all Nodes by name, ``views`` the machines,
+    ``freeze`` the freeze over the whole cluster."""
 
     now: datetime
     views: tuple[NodeView, ...]
@@ -45,6 +47,7 @@ class Picture:
     claims: tuple[NodeClaim, ...]
     pools: tuple[NodePool, ...]
     pods: tuple[Pod, ...]
+    freeze: Freeze | None = None
 
 
 def _nothing() -> Iterable[str]:

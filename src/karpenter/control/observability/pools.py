@@ -14,7 +14,8 @@ from karpenter.catalog.types import InstanceType
 from karpenter.control.observability.amounts import decimal, resource_type
 from karpenter.control.observability.parts import Part, Picture
 from karpenter.decide.disrupt import pool_nodes
-from karpenter.model import budgets, labels, quantity
+from karpenter.model import labels, quantity
+from karpenter.model.pool_rules import rules_of
 from karpenter.providers.contract import ProviderError
 from karpenter.telemetry.exposition import Family, Writing, pairs
 
@@ -23,6 +24,7 @@ _USAGE = Family("karpenter_nodepools_usage", "What a NodePool's nodes have, as i
 _COST = Family("karpenter_nodepools_cost_total", "What a NodePool's machines cost now, in USD per hour.")
 _ALLOWED = Family("karpenter_nodepools_allowed_disruptions", "How many nodes budgets let be disrupted at a time.")
 _CONSUMING = Family("karpenter_nodepools_nodes_consuming_budgets", "How many nodes count against that now.")
+_FROZEN = Family("karpenter_nodepools_frozen", "Whether a freeze keeps a NodePool's nodes from being disrupted now.")
 
 #: The reasons budgets speak of, as the API spells them (OPS-405).
 BUDGETED = ("Underutilized", "Empty", "Drifted")
@@ -64,14 +66,18 @@ class Budgets(Part):
         nodes = pool_nodes(picture.views)
         allowed: list[tuple[str, int]] = []
         consuming: list[tuple[str, int]] = []
+        frozen: list[tuple[str, int]] = []
         for pool in picture.pools:
             own = nodes[pool.metadata.name]
+            rules = rules_of(pool, picture.freeze)
+            frozen.append((pairs(nodepool=pool.metadata.name), int(rules.freeze(picture.now) is not None)))
             for reason in BUDGETED:
                 described = pairs(nodepool=pool.metadata.name, reason=reason)
-                allowed.append((described, budgets.allowed(pool.spec.disruption.budgets, own.counted, reason)))
+                allowed.append((described, rules.allowance(own.counted, reason, picture.now).nodes))
                 consuming.append((described, own.unavailable))
         yield from _ALLOWED.text(allowed)
         yield from _CONSUMING.text(consuming)
+        yield from _FROZEN.text(frozen)
 
 
 class _Prices:

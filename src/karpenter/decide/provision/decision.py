@@ -98,7 +98,7 @@ def provision(
 
     Deterministic: the same snapshot, types and options give the same plan.
     """
-    return _Decision(snapshot, indexes, now, options).plan()
+    return Deciding(snapshot, indexes, now, options).plan()
 
 
 #: Whether pods are virtual, and the workload they are of if that is exposed.
@@ -143,7 +143,7 @@ def _real(demands: Sequence[Demand]) -> list[Demand]:
     return [demand for demand in demands if not is_to_come(demand.pods[0])]
 
 
-class _Decision:
+class Deciding:
     """One decision while it is being made."""
 
     def __init__(self, snapshot: Snapshot, indexes: Mapping[str, TypeIndex], now: datetime, options: Options) -> None:
@@ -183,6 +183,7 @@ class _Decision:
         self._unplaced: list[UnplacedPod] = []
 
     def plan(self) -> Plan:
+        """The plan for everybody who waits or has to move."""
         leaving = self._leaving
         self._unplaced += [UnplacedPod(pod, (reason,)) for pod, reason in self._unreadable]
         moving = self._served(

@@ -119,6 +119,10 @@ class Rounds:
         self._left_to_settle = SETTLED_AGAIN
         return self._improved(found) if found.missed else found
 
+    def simplest(self, best: Outcome) -> Packing:
+        """The best packing without a search."""
+        return min(best.packing, self._packer(best.settled).value(), key=lambda packing: packing.badness)
+
     def cheapest(self, best: Outcome, room: Room | None) -> Packing:
         """The packing a search for cheap machines comes to, if it leaves the same pods out and is cheaper.
 

@@ -1,0 +1,118 @@
+"""Freezes: while one is on, nothing is disrupted of our own will (emptiness, drift, consolidation), whatever budgets allow.
+
+A freeze stands on a NodePool, in annotations, or over the whole cluster, in one ConfigMap with a fixed place::
+
+    kubectl annotate nodepool web karpenter.sh/freeze="release week" karpenter.sh/freeze-until=2026-12-27T00:00:00Z
+    kubectl create configmap karpenter-freeze -n kube-system --from-literal=reason="audit"
+
+Both parts may be left out: a reason is for people, and a freeze without an end lasts until it is taken away. What is there and
+cannot be read freezes too, without an end: who wrote it wanted things to stop. Expiration, interruption, node repair, fewer
+replicas of a static pool and deletion by hand go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from karpenter.api.core import ConfigMap
+from karpenter.api.karpenter import NodePool
+from karpenter.model import labels, moments, schema
+from karpenter.model.schema import Finding
+
+#: The ConfigMap that freezes the whole cluster while it exists, and its namespace: one place, wherever the controller runs.
+NAMESPACE = "kube-system"
+NAME = "karpenter-freeze"
+#: The members of its data.
+REASON, UNTIL = "reason", "until"
+
+#: How messages call the ConfigMap.
+CLUSTER_SOURCE = f"ConfigMap {NAMESPACE}/{NAME}"
+#: Where a pool says that it is frozen.
+POOL_SOURCE = schema.at("metadata.annotations", labels.FREEZE)
+_UNTIL_PATH = schema.at("metadata.annotations", labels.FREEZE_UNTIL)
+#: A value that says no, as with other annotations.
+_OFF = "false"
+#: Values that say nothing but yes.
+_PLAIN = frozenset({"", "true"})
+_LONGEST_REASON = 200
+_LAST = datetime.max.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Freeze:
+    """A freeze: where it stands, what for, until when (None: without an end), and what of it could not be read."""
+
+    source: str
+    reason: str = ""
+    until: datetime | None = None
+    findings: tuple[Finding, ...] = ()
+
+    def is_on(self, now: datetime) -> bool:
+        """Whether it is on at an aware moment; at its very end it is not."""
+        return self.until is None or now < self.until
+
+    def __str__(self) -> str:
+        end = f" until {moments.text(self.until)}" if self.until is not None else ""
+        why = f": {self.reason}" if self.reason else ""
+        unread = "".join(f" ({finding}; frozen until that is mended)" for finding in self.findings)
+        return f"frozen by {self.source}{end}{why}{unread}"
+
+
+def freeze_of(pool: NodePool, cluster: Freeze | None, now: datetime) -> Freeze | None:
+    """What freezes a pool at ``now``: of its own freeze and the cluster's the one that lasts longer; None where neither is on."""
+    return longest(over(pool, cluster), now)
+
+
+def over(pool: NodePool, cluster: Freeze | None) -> tuple[Freeze, ...]:
+    """The freezes over a pool, on or not: the cluster's, then its own."""
+    return tuple(freeze for freeze in (cluster, of_pool(pool)) if freeze is not None)
+
+
+def longest(freezes: Iterable[Freeze], now: datetime) -> Freeze | None:
+    """Of the freezes that are on at ``now`` the one that ends last; None where none is on."""
+    return max((freeze for freeze in freezes if freeze.is_on(now)), key=_ending, default=None)
+
+
+def of_pool(pool: NodePool) -> Freeze | None:
+    """The freeze a pool's annotations ask for, whether it is on or over; None where they ask for none."""
+    notes = pool.metadata.annotations
+    word, until = notes.get(labels.FREEZE), notes.get(labels.FREEZE_UNTIL)
+    if word == _OFF or (word is None and until is None):
+        return None
+    return _read(POOL_SOURCE if word is not None else _UNTIL_PATH, word or "", until, _UNTIL_PATH)
+
+
+def of_config_map(found: ConfigMap) -> Freeze:
+    """The freeze over the whole cluster, whether it is on or over. A member nobody knows may be a misspelt one."""
+    data: Mapping[str, str] = found.data
+    freeze = _read(CLUSTER_SOURCE, data.get(REASON, ""), data.get(UNTIL), "data.until")
+    strange = tuple(_strange(data))
+    if not strange:
+        return freeze
+    return Freeze(CLUSTER_SOURCE, freeze.reason, None, (*freeze.findings, *strange))
+
+
+def _strange(data: Mapping[str, str]) -> Iterator[Finding]:
+    for name in sorted(data):
+        if name not in (REASON, UNTIL):
+            yield Finding(schema.at("data", name), "unknown", f"is not known; expected {REASON} and {UNTIL}")
+
+
+def _read(source: str, word: str, until: str | None, path: str) -> Freeze:
+    reason = "" if word in _PLAIN else _on_one_line(word)
+    try:
+        return Freeze(source, reason, None if until is None else moments.parse(until))
+    except moments.MomentError as error:
+        return Freeze(source, reason, None, (Finding(path, "freeze", str(error)),))
+
+
+def _on_one_line(word: str) -> str:
+    """What people wrote, as it can stand in messages and on terminals."""
+    plain = "".join(letter if letter.isprintable() else " " for letter in word)
+    return " ".join(plain.split())[:_LONGEST_REASON]
+
+
+def _ending(freeze: Freeze) -> datetime:
+    return freeze.until or _LAST

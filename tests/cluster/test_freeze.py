@@ -1,0 +1,149 @@
+"""Freezes on a real control plane: the commands write them, the controller obeys, and the right on one name is enough."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from controlplane import deployed
+from controlplane.deployed import Account
+from controlplane.harness import ControlPlane, Json
+from controlplane.process import Controller, controller
+from karpenter.api import crds, kinds
+from karpenter.cluster import ClusterState
+from karpenter.control import freezing
+from karpenter.kube import config
+from karpenter.kube.errors import Forbidden
+from support.rollouts import settled, web
+from support.scrape import Scrape
+
+pytestmark = pytest.mark.cluster
+
+_DEADLINE_SECONDS = 90.0
+_NOBODY = "nobody"
+#: A machine that nobody needs is chosen in one look and removed after the next; one look every ten seconds.
+_PASSES = 4
+_NODE_CLASS: Json = {
+    "apiVersion": "karpenter.kwok.sh/v1alpha1",
+    "kind": "KWOKNodeClass",
+    "metadata": {"name": "default"},
+    "spec": {},
+}
+_POOL: Json = {
+    "apiVersion": "karpenter.sh/v1",
+    "kind": "NodePool",
+    "metadata": {"name": "default"},
+    "spec": {
+        "template": {
+            "spec": {
+                "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"},
+                "requirements": [],
+            }
+        },
+        "disruption": {"consolidateAfter": "1s", "budgets": [{"nodes": "100%"}]},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    with ControlPlane(scheduler=True, controllers=True) as running:
+        running.apply(*crds.crds())
+        running.apply(_NODE_CLASS, _POOL)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def account(plane: ControlPlane) -> Iterator[Account]:
+    with deployed.installed(plane) as ready:
+        yield ready
+
+
+def karpenter(plane: ControlPlane, *arguments: str) -> str:
+    """What a command prints for the cluster's administrator."""
+    done = subprocess.run(
+        [sys.executable, "-m", "karpenter.cli.main", *arguments],
+        env={"KUBECONFIG": plane.kubeconfig, "PYTHONPATH": ":".join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def count(plane: ControlPlane, path: str) -> int:
+    return len(plane.request("GET", path)["items"])  # type: ignore[arg-type]
+
+
+def machines(plane: ControlPlane) -> int:
+    return count(plane, "/apis/karpenter.sh/v1/nodeclaims")
+
+
+async def test_one_name_is_all_that_has_to_be_readable(plane: ControlPlane) -> None:
+    """OPS-660 ff.: the right in the ClusterRole is on that name only, without those of the simulated cloud."""
+    bindings = [item for item in deployed.bindings_to(_NOBODY) if item["kind"] == "ClusterRoleBinding"]
+    plane.apply(*deployed.rights(), *(item for item in bindings if item["roleRef"]["name"] == "karpenter-core"))  # type: ignore[index]
+    wanted = {"resource": "configmaps", "verb": "watch", "name": "karpenter-freeze", "namespace": "kube-system"}
+    plane.until(lambda: deployed.allowed(plane, _NOBODY, wanted), "the right to be in force")
+    state = ClusterState()
+    async with config.connect(config.load(plane.kubeconfig_of(_NOBODY))) as kube:
+        with pytest.raises(Forbidden):
+            await kube.list(kinds.CONFIG_MAP, "kube-system")
+        informer = freezing.follow(kube, state)
+        watching = asyncio.create_task(informer.run())
+        await asyncio.wait_for(informer.wait_synced(), _DEADLINE_SECONDS)
+        assert state.freeze is None
+        await asyncio.to_thread(karpenter, plane, "freeze", "--reason", "audit")
+
+        async def missing() -> str:
+            return "" if state.freeze is not None and state.freeze.reason == "audit" else "no freeze is seen"
+
+        async def left() -> str:
+            return str(state.freeze or "")
+
+        await settled(missing, _DEADLINE_SECONDS)
+        assert informer.fault is None
+        await asyncio.to_thread(karpenter, plane, "thaw")
+        await settled(left, _DEADLINE_SECONDS)
+        watching.cancel()
+
+
+def test_a_frozen_cluster_keeps_its_machines_until_it_is_thawed(plane: ControlPlane, account: Account) -> None:
+    with controller(account.kubeconfig) as running:
+        running.until(running.is_ready, "become ready")
+        plane.apply(web(2))
+        plane.until(lambda: _running(plane) == 2, "pods to run")
+        bought = machines(plane)
+        assert bought
+        assert karpenter(plane, "freeze", "--reason", "release", "--for", "1h").startswith(
+            "the whole cluster is frozen"
+        )
+        plane.apply(web(0))
+        shown = karpenter(plane, "budgets", "default", "--days", "1")
+        assert "frozen by ConfigMap kube-system/karpenter-freeze until" in shown
+        running.until(lambda: _seen(running, "karpenter_nodepools_frozen", nodepool="default") == 1, "be frozen")
+        plane.until(lambda: not _running(plane), "pods to go")
+        enough = _passes(running) + _PASSES
+        running.until(lambda: _passes(running) >= enough, "look often enough", 2 * _DEADLINE_SECONDS)
+        assert machines(plane) == bought
+        assert karpenter(plane, "thaw") == "the cluster is thawed\n"
+        plane.until(lambda: not machines(plane), "machines to go")
+
+
+def _running(plane: ControlPlane) -> int:
+    pods: list[Json] = plane.request("GET", "/api/v1/namespaces/default/pods")["items"]  # type: ignore[assignment]
+    return sum(pod["status"]["phase"] == "Running" for pod in pods)  # type: ignore[index]
+
+
+def _seen(running: Controller, series: str, **described: str) -> float:
+    return Scrape.of(running.metrics()).total(series, **described)
+
+
+def _passes(running: Controller) -> float:
+    """How often the controller has looked for machines that may go."""
+    return _seen(running, "controller_runtime_reconcile_total", controller="disruption")

@@ -1,0 +1,46 @@
+"""Words for stories of consolidation: workloads on simulated machines of a pool that gives back what it can."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from karpenter.api import kinds
+from karpenter.api.core import Deployment, PodSpec, PodTemplateSpec, ReplicatedSpec
+from karpenter.api.karpenter import Budget, Disruption
+from karpenter.api.meta import LabelSelector, ObjectMeta
+from support.builders import container
+from support.world import World, until
+
+OPEN = (Budget(nodes="100%"),)
+
+
+def deployment(name: str, replicas: int, cpu: str = "900m") -> Deployment:
+    template = PodTemplateSpec(
+        metadata=ObjectMeta(labels={"app": name}),
+        spec=PodSpec(containers=(container({"cpu": cpu, "memory": "256Mi"}),)),
+    )
+    selector = LabelSelector(match_labels={"app": name})
+    spec = ReplicatedSpec(replicas=replicas, selector=selector, template=template)
+    return Deployment(metadata=ObjectMeta(name=name, namespace="default"), spec=spec)
+
+
+async def scale(world: World, name: str, replicas: int) -> None:
+    await world.kube.patch(kinds.DEPLOYMENT, name, {"spec": {"replicas": replicas}}, "default")
+
+
+async def begin(world: World, *workloads: Deployment, budgets: Sequence[Budget] = OPEN, **pool: Any) -> None:
+    """Simulated machines, a pool that consolidates, and workloads that run."""
+    world.simulated()
+    world.scheduled()
+    await world.node_class(node_registration_delay="2s")
+    await world.pool(disruption=Disruption(consolidate_after="10s", budgets=tuple(budgets)), **pool)
+    for item in workloads:
+        await world.kube.create(kinds.DEPLOYMENT, item)
+    await world.start()
+    await until(lambda: runs(world, sum(item.spec.replicas or 0 for item in workloads)), 180)
+
+
+async def runs(world: World, count: int) -> bool:
+    found = [item for item in await world.all(kinds.POD) if item.metadata.deletion_timestamp is None]
+    return len(found) == count and all(item.status.phase == "Running" for item in found)

@@ -1,0 +1,135 @@
+"""``karpenter freeze`` and ``thaw``: what they write stops the controller, and what cannot be meant is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from karpenter.api import kinds
+from karpenter.api.core import ConfigMap
+from karpenter.api.karpenter import NodePool
+from karpenter.cli import live
+from karpenter.cli.freeze import freezing, thawing
+from karpenter.cli.main import app
+from karpenter.kube.memory import MemoryKube, MemoryServer
+from karpenter.model import freezes, labels
+from karpenter.model.clock import SystemClock
+from support.cli_words import pool
+
+END = datetime(2999, 1, 1, tzinfo=UTC)
+
+
+def cluster(*pools: str) -> MemoryKube:
+    server = MemoryServer(SystemClock())
+    server.load([pool(name) for name in pools])
+    return MemoryKube(server)
+
+
+async def config_map(kube: MemoryKube) -> ConfigMap:
+    return await kube.get(kinds.CONFIG_MAP, freezes.NAME, freezes.NAMESPACE)
+
+
+async def frozen(kube: MemoryKube, name: str) -> str:
+    found: NodePool = await kube.get(kinds.NODE_POOL, name)
+    return str(freezes.of_pool(found))
+
+
+async def test_the_cluster_is_frozen_by_its_config_map() -> None:
+    kube = cluster("web")
+    lines = await freezing(kube, [], "audit", END)
+    assert lines == ["the whole cluster is frozen until 2999-01-01T00:00:00Z"]
+    found = freezes.of_config_map(await config_map(kube))
+    assert (found.reason, found.until, found.findings) == ("audit", END, ())
+
+
+async def test_a_new_freeze_takes_the_place_of_one_that_cannot_be_read() -> None:
+    kube = cluster()
+    await freezing(kube, [], "audit", END)
+    await kube.patch(kinds.CONFIG_MAP, freezes.NAME, {"data": {"untill": "x"}}, freezes.NAMESPACE)
+    assert await freezing(kube, [], "", None) == ["the whole cluster is frozen until it is thawed"]
+    assert (await config_map(kube)).data == {}
+
+
+async def test_pools_are_frozen_and_thawed_one_by_one() -> None:
+    kube = cluster("web", "batch", "gpu")
+    lines = await freezing(kube, ["web", "batch"], "release", None)
+    assert lines == ["NodePool web is frozen until it is thawed", "NodePool batch is frozen until it is thawed"]
+    assert await frozen(kube, "web") == f"frozen by metadata.annotations[{labels.FREEZE}]: release"
+    assert await frozen(kube, "gpu") == "None"
+    await freezing(kube, ["web"], "", END)
+    assert "until 2999-01-01T00:00:00Z" in await frozen(kube, "web")
+    assert await thawing(kube, ["web"]) == ["NodePool web is thawed"]
+    assert (await frozen(kube, "web"), await frozen(kube, "batch") != "None") == ("None", True)
+
+
+@pytest.mark.parametrize("reason", ["false", "true", "", "release"])
+async def test_whatever_the_reason_is_the_pool_is_frozen(reason: str) -> None:
+    kube = cluster("web")
+    await freezing(kube, ["web"], reason, None)
+    assert await frozen(kube, "web") != "None"
+
+
+async def test_a_thaw_says_what_is_still_frozen() -> None:
+    kube = cluster("web", "batch")
+    await freezing(kube, [], "audit", None)
+    await freezing(kube, ["web"], "", None)
+    cluster_line = "the whole cluster stays as it is: frozen by ConfigMap kube-system/karpenter-freeze: audit"
+    assert await thawing(kube, ["batch"]) == ["NodePool batch is thawed", cluster_line]
+    pool_line = f"NodePool web stays as it is: frozen by metadata.annotations[{labels.FREEZE}]"
+    assert await thawing(kube, []) == ["the cluster is thawed", pool_line]
+    assert await thawing(kube, []) == ["the cluster was not frozen", pool_line]
+
+
+@pytest.fixture
+def karpenter(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """The command line on a cluster with one NodePool, ``web``."""
+    kube = cluster("web")
+
+    def ask(question: Callable[[Any], Awaitable[Any]]) -> Any:
+        async def asked() -> Any:
+            return await question(kube)
+
+        return asyncio.run(asked())
+
+    monkeypatch.setattr(live, "ask", ask)
+
+    def run(*arguments: str) -> Result:
+        return CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+
+    return run
+
+
+def test_a_freeze_can_be_given_a_length(karpenter: Callable[..., Result]) -> None:
+    result = karpenter("freeze", "--pool", "web", "--reason", "release", "--for", "2h")
+    assert (result.exit_code, result.stderr) == (0, "")
+    text = result.stdout.strip().removeprefix("NodePool web is frozen until ")
+    end = datetime.fromisoformat(text)
+    assert timedelta(minutes=119) < end - datetime.now(UTC) <= timedelta(hours=2)
+    assert karpenter("thaw", "--pool", "web").stdout == "NodePool web is thawed\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["freeze", "--for", "soon"], "--for: 'soon' is not a duration"),
+        (["freeze", "--for", "-2h"], "--for: the freeze would be over already"),
+        (["freeze", "--for", "0s"], "--for: the freeze would be over already"),
+        (["freeze", "--until", "tomorrow"], "--until: 'tomorrow' is not a date and time"),
+        (["freeze", "--until", "2020-01-01T00:00:00Z"], "--until: the freeze would be over already"),
+        (["freeze", "--for", "2h", "--until", "2999-01-01T00:00:00Z"], "give one of them"),
+        (["freeze", "--pool", "wob"], "no NodePool wob in the cluster; there are web"),
+        (["thaw", "--pool", "web", "--pool", "wob"], "no NodePool wob in the cluster; there are web"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_in_one_line(
+    karpenter: Callable[..., Result], arguments: list[str], line: str
+) -> None:
+    result = karpenter(*arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert line in result.stderr
+    assert len(result.stderr.splitlines()) == 1

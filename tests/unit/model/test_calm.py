@@ -1,0 +1,63 @@
+"""Settings of a pool that keep consolidation calm."""
+
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+
+import pytest
+
+from karpenter.api.karpenter import Disruption
+from karpenter.model import calm, labels
+from karpenter.model.calm import Calm
+from support.builders import annotated, node_pool
+
+RATIO, AGE = labels.MINIMUM_SAVING_RATIO, labels.MINIMUM_NODE_AGE
+
+
+def of(**notes: str) -> Calm:
+    """``ratio`` and ``age`` are the two annotations."""
+    keys = {"ratio": RATIO, "age": AGE}
+    return calm.of_pool(annotated(node_pool(), {keys[name]: text for name, text in notes.items()}))
+
+
+def test_a_pool_that_says_nothing_has_the_settings_of_its_policy() -> None:
+    """DIS-254 for Balanced"""
+    assert of() == Calm(0.1, timedelta(minutes=5))
+    balanced = node_pool(disruption=Disruption(consolidation_policy="Balanced"))
+    assert calm.of_pool(balanced) == Calm(0.5, timedelta(minutes=5))
+
+
+def test_the_annotation_wins_over_the_policy() -> None:
+    balanced = node_pool(disruption=Disruption(consolidation_policy="Balanced"))
+    assert calm.of_pool(annotated(balanced, {RATIO: "0.3"})).minimum_saving_ratio == 0.3
+
+
+@pytest.mark.parametrize(("text", "want"), [("0", 0.0), ("0.0", 0.0), ("1", 1.0), ("2.75", 2.75), ("0.000001", 1e-6)])
+def test_a_ratio_is_a_plain_decimal_number(text: str, want: float) -> None:
+    assert of(ratio=text) == Calm(want)
+
+
+@pytest.mark.parametrize(
+    ("text", "want"), [("0s", timedelta()), ("90s", timedelta(seconds=90)), ("1h30m", timedelta(minutes=90))]
+)
+def test_an_age_is_a_duration(text: str, want: timedelta) -> None:
+    assert of(age=text).minimum_node_age == want
+
+
+@pytest.mark.parametrize("text", ["", "-1", "10%", "1e3", "nan", "inf", "1.", ".5", " 1", "0,5", "٣", "1" * 400])
+def test_no_move_reaches_a_ratio_that_cannot_be_read(text: str) -> None:
+    found = of(ratio=text)
+    assert found.minimum_saving_ratio == math.inf
+    (finding,) = found.findings
+    assert finding.path == f"metadata.annotations[{RATIO}]"
+    assert "such as 0.5" in finding.message
+    assert len(finding.message) < 200
+
+
+@pytest.mark.parametrize("text", ["", "-1s", "5", "Never", "5 m", "old", "9999999h"])
+def test_no_node_is_old_enough_for_an_age_that_cannot_be_read(text: str) -> None:
+    found = of(age=text)
+    assert found.minimum_node_age == timedelta.max
+    assert found.minimum_saving_ratio == 0.1
+    assert [finding.path for finding in found.findings] == [f"metadata.annotations[{AGE}]"]

@@ -71,7 +71,7 @@ def test_what_is_more_exposed_than_wished_is_told_and_nothing_else(case: Case) -
     are."""
     found = plan(case.objects(), types=inc(8), options=case.options)
     sizes = dict(enumerate(count for count, _ in case.workloads))
-    expected = Counter()
+    expected: Counter[tuple[str, str, int, int]] = Counter()
     for claim in found.claims:
         for at, number in Counter(int(item.metadata.name[1:].partition("-")[0]) for item in claim.pods).items():
             most = most_of(case.share, sizes[at]) if sizes[at] >= 4 else sizes[at]

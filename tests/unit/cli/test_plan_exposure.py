@@ -18,14 +18,8 @@ Written = Callable[..., Path]
 def replicas(count: int, **annotations: str) -> list[Json]:
     """Pods of one ReplicaSet, small enough for one machine."""
     reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-7f", "uid": "u1", "controller": True}
-    found = [pod(f"web-{number}", "100m") for number in range(count)]
-    for item in found:
-        item["metadata"] = {
-            "name": item["metadata"]["name"],
-            "ownerReferences": [reference],
-            "annotations": annotations,
-        }  # type: ignore[index]
-    return found
+    own = {"ownerReferences": [reference], "annotations": annotations}
+    return [{**pod("web", "100m"), "metadata": {"name": f"web-{number}", **own}} for number in range(count)]
 
 
 def machines(plan: Plan, *arguments: str | Path) -> list[int]:

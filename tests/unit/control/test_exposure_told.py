@@ -22,9 +22,9 @@ def replicas(count: int, cpu: str, **annotations: str) -> list[Pod]:
     return [pod(f"web-{number}", {"cpu": cpu}, meta=meta) for number in range(count)]
 
 
-async def shop(world: World, settings: Settings | None = None, **pool: object) -> None:
+async def shop(world: World, settings: Settings | None = None, limits: dict[str, str] | None = None) -> None:
     await world.node_class()
-    await world.pool(disruption=CALM, **pool)
+    await world.pool(disruption=CALM, limits=limits or {})
     await world.start(settings)
 
 

@@ -46,8 +46,8 @@ def replicas(count: int, name: str = "web", **spec: object) -> list[Pod]:
     return [pod(f"{name}-{number:03}", requests, meta=meta, **spec) for number in range(count)]  # type: ignore[arg-type]
 
 
-def asking(text: str, **spec: object) -> dict[str, object]:
-    return {"meta": {"annotations": {labels.EXPOSURE: text}}, **spec}
+def asking(text: str) -> dict[str, dict[str, object]]:
+    return {"meta": {"annotations": {labels.EXPOSURE: text}}}
 
 
 def pool_asking(text: str, name: str = "np", **spec: object) -> NodePool:
@@ -159,7 +159,7 @@ def test_pods_that_want_to_be_together_are() -> None:
 
 @pytest.mark.parametrize(("text", "most"), [("off", 8), ("1", 8), ("0.25", 2), (".75", 6)])
 def test_a_workload_may_ask_for_another_share(text: str, most: int) -> None:
-    found = plan(node_pool(), replicas(8, **asking(text)), types=inc(8))
+    found = plan(node_pool(), replicas(8, "web", **asking(text)), types=inc(8))
     assert most_together(found) == most
     assert (found.conceded, found.unreadable) == ((), ())
 
@@ -167,7 +167,7 @@ def test_a_workload_may_ask_for_another_share(text: str, most: int) -> None:
 def test_a_node_pool_may_ask_for_another_share_and_the_workload_has_the_last_word() -> None:
     assert sizes(plan(pool_asking("off"), replicas(8), types=inc(8))) == [8]
     assert sizes(plan(pool_asking("0.25"), replicas(8), types=inc(8))) == [2, 2, 2, 2]
-    assert sizes(plan(pool_asking("0.25"), replicas(8, **asking("off")), types=inc(8))) == [8]
+    assert sizes(plan(pool_asking("0.25"), replicas(8, "web", **asking("off")), types=inc(8))) == [8]
 
 
 def test_a_share_holds_for_machines_of_the_node_pool_that_asks_for_it() -> None:
@@ -181,7 +181,7 @@ def test_a_share_holds_for_machines_of_the_node_pool_that_asks_for_it() -> None:
 
 @pytest.mark.parametrize("text", ["", "half", "0", "1.5", "-0.5", "50%", "1e-1", "nan", " 0.5", "Off"])
 def test_a_share_that_cannot_be_read_leaves_the_default_and_is_told(text: str) -> None:
-    found = plan(pool_asking(text), replicas(8, **asking(text)), types=inc(8))
+    found = plan(pool_asking(text), replicas(8, "web", **asking(text)), types=inc(8))
     assert sizes(found) == [4, 4]
     assert [item.subject for item in found.unreadable] == ["NodePool np", "ReplicaSet default/web"]
     assert {item.annotation for item in found.unreadable} == {"karpenter.sh/exposure"}

@@ -10,7 +10,7 @@ import pytest
 from karpenter.api.meta import ObjectMeta
 from karpenter.catalog import ec2
 from karpenter.catalog.index import TypeIndex
-from karpenter.catalog.types import InstanceType
+from karpenter.catalog.types import InstanceType, Offering
 from karpenter.decide.explain import exposure_lines
 from karpenter.decide.plan import Plan, Why
 from karpenter.decide.provision import Options, provision
@@ -162,6 +162,6 @@ def test_real_spot_machines_keep_many_types() -> None:
     assert found.price_per_hour <= 1.05 * without.price_per_hour
 
 
-def _with_spot(item: InstanceType) -> list[object]:
+def _with_spot(item: InstanceType) -> list[Offering]:
     own = [offer for offer in item.offerings if offer.capacity_type == "spot"]
     return own or list(item.offerings)

@@ -15,6 +15,7 @@ from karpenter.catalog.index import TypeIndex
 from karpenter.decide.explain import exposure_lines
 from karpenter.decide.plan import Plan, Why
 from karpenter.decide.provision import Options, provision
+from karpenter.decide.provision.prepared import Prepared
 from karpenter.decide.worth import UNLIMITED, Exposure, Worth
 from karpenter.model import labels
 from support.builders import (
@@ -33,7 +34,7 @@ from support.builders import (
     snapshot,
     wanted,
 )
-from support.shapes import STD, inc
+from support.shapes import STD, inc, index_of
 
 OFF = Options(worth=Worth(exposure=UNLIMITED))
 SMALL = {"cpu": "100m"}
@@ -221,3 +222,18 @@ def test_exposure_costs_next_to_nothing_where_there_are_many_workloads(share: Fr
     found, without = (provision(picture, {"np": index}, NOW, options) for options in (exposed, OFF))
     assert found.conceded == ()
     assert found.price_per_hour <= 1.02 * without.price_per_hour
+
+
+def test_pods_that_are_moved_are_no_more_exposed_than_those_that_come() -> None:
+    """Two machines with half of a workload each are not given up for one with all of it."""
+    there = [machine(name, {"cpu": "1"}) for name in ("n1", "n2")]
+    bound = [
+        replaced(item, spec=replaced(item.spec, node_name=f"n{1 + number % 2}"))
+        for number, item in enumerate(replicas(8, node_name="n1"))
+    ]
+    picture = snapshot(node_pool(), there, bound)
+    types = {"np": index_of(inc(8))}
+    for options, expected in ((Options(), 2), (OFF, 1)):
+        found = Prepared(picture, types, NOW, options).moved(bound, [f"claim-n{number}" for number in (1, 2)])
+        assert found is not None
+        assert len(found.bought) == expected

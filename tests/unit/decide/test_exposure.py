@@ -231,9 +231,10 @@ def test_pods_that_are_moved_are_no_more_exposed_than_those_that_come() -> None:
         replaced(item, spec=replaced(item.spec, node_name=f"n{1 + number % 2}"))
         for number, item in enumerate(replicas(8, node_name="n1"))
     ]
-    picture = snapshot(node_pool(), there, bound)
+    moving = [item for item in bound if isinstance(item, Pod)]
+    picture = snapshot(node_pool(), there, moving)
     types = {"np": index_of(inc(8))}
     for options, expected in ((Options(), 2), (OFF, 1)):
-        found = Prepared(picture, types, NOW, options).moved(bound, [f"claim-n{number}" for number in (1, 2)])
+        found = Prepared(picture, types, NOW, options).moved(moving, [f"claim-n{number}" for number in (1, 2)])
         assert found is not None
         assert len(found.bought) == expected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -245,10 +246,13 @@ def _add_storage(state: ClusterState, objects: Objects) -> None:
 
 
 def worth_of(node_fee: float, exposure: str, interruption_cost: float) -> Worth:
-    """How plans are valued, as users write it. Ends the command where the exposure is no share."""
+    """How plans are valued, as users write it. Ends the command where one is no amount or the exposure no share."""
     from karpenter.decide.worth import Exposure, Worth
     from karpenter.model.shares import ShareError, parse_share
 
+    for flag, amount in (("--node-fee", node_fee), ("--interruption-cost", interruption_cost)):
+        if not math.isfinite(amount):
+            stop(f"{flag}: {amount} is not an amount of USD such as 0.005", WRONG_INPUT)
     try:
         share = parse_share(exposure)
     except ShareError as error:

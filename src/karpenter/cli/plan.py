@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -16,7 +17,8 @@ from karpenter.cli import deciding
 from karpenter.decide.worth import COST_PER_INTERRUPTION, EXPOSURE, NODE_FEE_PER_HOUR
 
 if TYPE_CHECKING:
-    from karpenter.cli.render import Report
+    from karpenter.cli.render import Comparison, Report
+    from karpenter.cli.render_reasons import Json
 
 _IMPORTED_AT = time.perf_counter()
 _CLOCK_TICK_FIELD = 19
@@ -35,22 +37,37 @@ def plan(
     node_fee: deciding.NodeFee = NODE_FEE_PER_HOUR,
     exposure: deciding.Exposure = EXPOSURE,
     interruption_cost: deciding.InterruptionCost = COST_PER_INTERRUPTION,
+    compare: Annotated[
+        Literal["classic"] | None,
+        typer.Option(
+            help="Show beside it the plan of another packing: classic, which fills the largest machines first."
+        ),
+    ] = None,
 ) -> None:
     """Say which machines would be bought for the pods that wait, and what they cost. Changes nothing."""
-    from karpenter.cli.render import Report, Timing
+    from karpenter.cli.render import Comparison, Report, Timing
+    from karpenter.decide.provision import PackingWay
 
     worth = deciding.worth_of(node_fee, exposure, interruption_cost)
     options = deciding.options_of(preference_policy, min_values_policy, scheduler_config, worth)
     with deciding.uncollected():
         ground = deciding.ready(filename, instance_types, options, skip_invalid=skip_invalid)
         catalogue = ground.catalogue
-        found, seconds = deciding.decided(ground.objects, catalogue.index, options)
-        deciding.say_skipped(found)
-        _write(Report(found, catalogue.index, Timing(seconds, catalogue.seconds, _wall_seconds())), output)
+
+        def report(packing: PackingWay) -> Report:
+            found, seconds = deciding.decided(ground.objects, catalogue.index, replace(options, packing=packing))
+            return Report(found, catalogue.index, Timing(seconds, catalogue.seconds, _wall_seconds()))
+
+        chosen = report(PackingWay.CHEAPEST)
+        deciding.say_skipped(chosen.plan)
+        if compare is None:
+            _write(chosen, output)
+        else:
+            _write_both(Comparison(chosen, report(PackingWay.CLASSIC)), output)
 
 
 def _write(report: Report, output: Output) -> None:
-    from karpenter.cli.output import emit, to_whoever_reads
+    from karpenter.cli.output import to_whoever_reads
 
     if output == "table":
         from karpenter.cli.render_table import write
@@ -58,9 +75,30 @@ def _write(report: Report, output: Output) -> None:
         with to_whoever_reads():
             write(report, sys.stdout)
     else:
-        from karpenter.cli import render
+        from karpenter.cli.render import document
 
-        emit(render.as_json(report) if output == "json" else render.as_yaml(report))
+        _emit(document(report), output)
+
+
+def _write_both(comparison: Comparison, output: Output) -> None:
+    from karpenter.cli.output import to_whoever_reads
+
+    if output == "table":
+        from karpenter.cli.render_compare import write
+
+        with to_whoever_reads():
+            write(comparison, sys.stdout)
+    else:
+        from karpenter.cli.render import compared
+
+        _emit(compared(comparison), output)
+
+
+def _emit(data: Json, output: Output) -> None:
+    from karpenter.cli import render
+    from karpenter.cli.output import emit
+
+    emit(render.to_json(data) if output == "json" else render.to_yaml(data))
 
 
 def _wall_seconds() -> float:

@@ -14,6 +14,8 @@ from karpenter.decide.plan import Plan, PlannedClaim, UnplacedPod
 
 _PRICE_DIGITS = 6
 _SECONDS_DIGITS = 4
+#: Members that say something of the plan, not of the process that made it.
+_OF_A_PLAN = ("nodeClaims", "existingNodes", "unschedulable", "exposure", "cost", "decisionSeconds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,39 @@ class Report:
     plan: Plan
     index: TypeIndex
     timing: Timing
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two reports about the same objects: on the plan that was chosen, and on the classic one (`PackingWay.CLASSIC`)."""
+
+    chosen: Report
+    classic: Report
+
+    @property
+    def saved_per_hour(self) -> float:
+        """USD per hour by which the chosen plan is cheaper."""
+        return self.classic.plan.price_per_hour - self.chosen.plan.price_per_hour
+
+    @property
+    def saved_share(self) -> float | None:
+        """That as a share of the classic plan's price, None where that buys nothing."""
+        price = self.classic.plan.price_per_hour
+        return self.saved_per_hour / price if price else None
+
+
+def compared(comparison: Comparison) -> Json:
+    """The chosen plan as ever, and in one more member the classic one with what is saved."""
+    share = comparison.saved_share
+    classic = document(comparison.classic)
+    return {
+        **document(comparison.chosen),
+        "comparison": {
+            "classic": {name: classic[name] for name in _OF_A_PLAN},
+            "savedPerHour": round(comparison.saved_per_hour, _PRICE_DIGITS),
+            "savedShare": round(share, _PRICE_DIGITS) if share is not None else None,
+        },
+    }
 
 
 def document(report: Report) -> Json:
@@ -62,8 +97,7 @@ def _exposure(plan: Plan) -> Json:
 
 def _cost(plan: Plan) -> Json:
     """What the machines to buy cost, what any would cost at least, and the share of that by which they are dearer."""
-    price, bound = float(plan.price_per_hour), plan.lower_bound_per_hour
-    gap = price / bound - 1 if bound else None
+    price, bound, gap = float(plan.price_per_hour), plan.lower_bound_per_hour, plan.gap
     return {
         "perHour": round(price, _PRICE_DIGITS),
         "lowerBoundPerHour": round(bound, _PRICE_DIGITS) if bound is not None else None,
@@ -111,16 +145,6 @@ def _unplaced(found: Iterable[UnplacedPod]) -> list[Json]:
             known[alike] = of_unplaced(item)
         items.append({"pod": pod_name(item.pod), **known[alike]})
     return items
-
-
-def as_json(report: Report) -> str:
-    """Indented JSON, ending in a newline."""
-    return to_json(document(report))
-
-
-def as_yaml(report: Report) -> str:
-    """YAML with members in the same order."""
-    return to_yaml(document(report))
 
 
 def to_json(data: Json) -> str:

@@ -70,7 +70,7 @@ from karpenter.control.workload_events import WorkloadEvents
 from karpenter.decide.buffers import without_virtual
 from karpenter.decide.disrupt.decision import DisruptionOptions
 from karpenter.decide.plan import Plan
-from karpenter.decide.provision import Options
+from karpenter.decide.provision import Options, prepare
 from karpenter.kube.decoding import metadata
 from karpenter.kube.errors import KubeError, NotFound
 from karpenter.kube.informer import Informer
@@ -172,10 +172,7 @@ class Manager:
         )
         ceiling = Ceiling(settings.claims_per_minute)
         executor = Executor(self.world, nominator, Pace(settings.nomination_window, ceiling))
-        reserved = Gate.RESERVED_CAPACITY in settings.gates
-        default_spread = settings.scheduler_config.default_constraints
-        policies = (settings.preference_policy, settings.min_values_policy)
-        options = Options(*policies, reserved, default_spread, settings.worth)
+        options = _options(settings)
         self._claims = self._queue("nodeclaim.lifecycle", self._lifecycle.look, _WORKERS, NODE_CLAIM)
         pace = _eviction_pace(settings)
         evictor = Evictor(self.world, pace, lambda key: self._evictions.add(key))
@@ -203,7 +200,7 @@ class Manager:
         self._overlays = self._watch_overlays(overlaid) if overlaid is not None else None
         self._buffers = self._watch_buffers() if Gate.CAPACITY_BUFFER in settings.gates else None
         self._watch()
-        if default_spread:
+        if options.default_spread:
             self._watch_workloads()
 
     def _queue(self, name: str, look: Look[str], workers: int, kind: Kind[T]) -> WorkQueue:
@@ -225,6 +222,7 @@ class Manager:
 
     async def run(self, elected: Elected = at_once) -> None:
         """Run until cancelled. Nothing is done before ``elected`` returns, except watching where warm-up is on (OPS-316)."""
+        prepare()
         async with asyncio.TaskGroup() as tasks:
             if self._settings.disable_controller_warmup:
                 await elected()
@@ -512,6 +510,17 @@ class Manager:
 
     def _find_class(self, reference: NodeClassReference) -> NodeClassState | None:
         return self._node_classes.get((reference.group, reference.kind, reference.name))
+
+
+def _options(settings: Settings) -> Options:
+    """What decisions depend on."""
+    return Options(
+        settings.preference_policy,
+        settings.min_values_policy,
+        reserved=Gate.RESERVED_CAPACITY in settings.gates,
+        default_spread=settings.scheduler_config.default_constraints,
+        worth=settings.worth,
+    )
 
 
 def _conditions_differ(old: Node | None, new: Node) -> bool:

@@ -133,3 +133,9 @@ class Plan:
     def price_per_hour(self) -> float:
         """USD per hour of all machines to buy, each at its cheapest offering."""
         return sum(claim.price_per_hour for claim in self.claims)
+
+    @property
+    def gap(self) -> float | None:
+        """The share of the lower bound by which the machines to buy are dearer; None without a bound to compare with."""
+        bound = self.lower_bound_per_hour
+        return self.price_per_hour / bound - 1 if bound else None

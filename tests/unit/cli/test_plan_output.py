@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 
 from karpenter.api.crds import to_yaml
 from karpenter.cli.main import COMMANDS, app
-from support.cli_words import Plan, pod, pool
+from karpenter.cli.render_table import SHOWN
+from support.cli_words import Json, Plan, pod, pool, type_of
 from support.legality import faults
 
 Written = Callable[..., Path]
@@ -58,16 +59,63 @@ def test_yaml_says_the_same_as_json(plan: Plan, mixed: Path) -> None:
 def test_the_page_names_machines_waiting_pods_reasons_and_cost(plan: Plan, mixed: Path) -> None:
     page = plan("-f", mixed).stdout
     assert "\x1b" not in page
-    (row,) = [line.split() for line in page.splitlines() if line.split()[1:2] == ["a.large"]]
-    assert row[:8] == ["1", "a.large", "default", "zone-a", "on-demand", "0.3500", "0.350", "2"]
+    (row,) = [line.split() for line in page.splitlines() if "a.large " in line and "zone-a" in line]
+    assert row == ["1", "a.large", "zone-a", "on-demand", "0.3500", "0.350", "2"]
+    assert "NodePool default: 1 machine, $0.350 per hour" in page
+    assert "cpu ████░░  75%  memory ░░░░░░   3%  pods ░░░░░░   2%" in page
     assert "1 pod (default/huge)\n    nodepool default: no instance type" in page
     assert "\n    nearest is NodePool default: the pod is 56 CPU short on a.large, the largest type" in page
     assert "$0.350 per hour for 1 new machine with 2 pods; 1 pod waiting" in page
+    assert "no machines for them could cost less than $0.262 per hour (gap 33.3%)" in page
+
+
+def test_the_page_says_what_is_paid_for_and_requested_by_nobody(plan: Plan, mixed: Path) -> None:
+    """8 cores and 16 GiB, counting as 2 cores, share 0.35 USD: 0.28 and 0.07, of which 6 cores and 0.5 GiB are requested."""
+    page = plan("-f", mixed).stdout
+    assert "requested by nobody: 0.138 (39.4%)" in page
+    assert ["1", "a.large", "0.070", "0.068", "0.138"] in [line.split() for line in page.splitlines()]
+
+
+def many(count: int) -> list[Json]:
+    """As many pools as pods, each pod on its own."""
+    found: list[Json] = []
+    for number in range(count):
+        name = f"a-pool-with-a-rather-long-name-{number:02}"
+        found += [pool(name), pod(f"p{number}", "7", nodeSelector={"karpenter.sh/nodepool": name})]
+    return found
+
+
+def test_a_long_plan_is_cut_and_says_how_much_is_left_out(plan: Plan, written: Written) -> None:
+    page = plan("-f", written("a.json", *many(SHOWN + 3))).stdout
+    assert page.count("NodePool a-pool") == SHOWN
+    assert "... and 3 more groups: 3 machines, $1.050 per hour" in page
+    assert f"... and {SHOWN + 3 - 5} more" in page
+
+
+def test_the_page_needs_80_columns_and_no_more(plan: Plan, written: Written) -> None:
+    page = plan("-f", written("a.json", *many(3))).stdout
+    assert max(len(line) for line in page.splitlines()) <= 80
+
+
+def test_a_long_name_of_a_type_gives_way_on_a_narrow_page(written: Written, tmp_path: Path) -> None:
+    types = tmp_path / "long.json"
+    types.write_text(json.dumps([type_of("a." + "very-" * 20 + "large", 8, 16, 0.35)]))
+    arguments = ["plan", "--instance-types", str(types), "-f", str(written("a.json", pool(), pod()))]
+    page = CliRunner().invoke(app, arguments, catch_exceptions=False).stdout
+    (row,) = [line for line in page.splitlines() if "on-demand" in line]
+    assert (len(row), ".. " in row) == (80, True)
+
+
+def test_without_a_terminal_that_knows_them_bars_are_plain_letters(mixed: Path, types: Path) -> None:
+    with process("plan", "-f", mixed, "--instance-types", types, PYTHONIOENCODING="ascii") as running:
+        output, _ = running.communicate()
+    assert "cpu ####..  75%" in output
 
 
 def test_machines_bought_the_same_way_share_a_line(plan: Plan, written: Written) -> None:
     page = plan("-f", written("a.json", pool(), *(pod(f"p{number}", "7") for number in range(3)))).stdout
-    assert [line.split()[:2] for line in page.splitlines() if ".large" in line] == [["3", "a.large"]]
+    rows = [line.split()[:2] for line in page.splitlines() if "a.large" in line and "on-demand" in line]
+    assert rows == [["3", "a.large"]]
 
 
 def test_a_plan_with_nothing_to_do_says_so(plan: Plan, written: Written) -> None:
@@ -88,6 +136,22 @@ def test_min_values_policy_decides_whether_a_pool_out_of_reach_is_used(plan: Pla
     strict = json.loads(plan("-f", file, "-o", "json").stdout)
     relaxed = json.loads(plan("-f", file, "-o", "json", "--min-values-policy", "BestEffort").stdout)
     assert (len(strict["nodeClaims"]), len(relaxed["nodeClaims"])) == (0, 1)
+
+
+def test_a_fee_makes_machines_fewer_and_prices_are_shown_without_it(written: Written, tmp_path: Path) -> None:
+    types = tmp_path / "steep.json"
+    types.write_text(json.dumps([type_of("a.small", 2, 8, 0.1), type_of("a.large", 4, 16, 0.3)]))
+    file = written("a.json", pool(), *(pod(f"web-{number}", "2") for number in range(2)))
+    arguments = ["plan", "--instance-types", str(types), "-f", str(file), "-o", "json", "--node-fee"]
+    for fee, bought, price in (("0", 2, 0.2), ("0.2", 1, 0.3)):
+        found = json.loads(CliRunner().invoke(app, [*arguments, fee]).stdout)
+        assert (len(found["nodeClaims"]), found["cost"]["perHour"]) == (bought, price)
+
+
+@pytest.mark.parametrize("fee", ["-1", "nan", "inf", "cheap"])
+def test_a_fee_that_is_no_amount_is_refused(plan: Plan, mixed: Path, fee: str) -> None:
+    result = plan("-f", mixed, "--node-fee", fee)
+    assert (result.exit_code, result.stdout, "--node-fee" in result.stderr) == (2, "", True)
 
 
 def test_preferences_can_be_ignored(plan: Plan, written: Written) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,25 @@ def test_every_pod_of_a_scenario_is_placed_legally_once(file: Path) -> None:
     assert (result.exit_code, result.stderr) == (0, "")
     objects = json.loads(file.read_text())["items"]
     assert list(faults(objects, json.loads(TYPES.read_text()), json.loads(result.stdout))) == []
+
+
+def published() -> Iterator[tuple[str, str]]:
+    """Scenario and lower bound, as the scenarios' own README has them."""
+    page = SCENARIOS / "README.md"
+    for name, bound in re.findall(r"^\| ([a-z-]+-\d+) \| ([\d.]+) \|", page.read_text() if FILES else "", re.MULTILINE):
+        if (SCENARIOS / f"{name}.json").is_file():
+            yield name, bound
+
+
+@pytest.mark.parametrize(("name", "bound"), list(published()))
+def test_the_lower_bound_is_that_which_others_have_worked_out(name: str, bound: str) -> None:
+    """To the last digit they give: figures from another programme, which shares no code with ours."""
+    catalogue = SCENARIOS / ("types-linear-400.json" if name.startswith("diverse") else TYPES.name)
+    given = ["plan", "-f", str(SCENARIOS / f"{name}.json"), "--instance-types", str(catalogue), "-o", "json"]
+    found = json.loads(CliRunner().invoke(app, given, catch_exceptions=False).stdout)["cost"]
+    digits = len(bound.partition(".")[2])
+    assert found["lowerBoundPerHour"] == pytest.approx(float(bound), abs=0.51 * 10**-digits)
+    assert found["lowerBoundPerHour"] <= found["perHour"]
 
 
 def without_seconds(output: str) -> str:

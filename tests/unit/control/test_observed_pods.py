@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -350,6 +351,25 @@ def test_a_pod_that_went_while_the_plan_was_carried_out_is_not_counted() -> None
     seen.put(bound("b"))
     seen.decided(left(waiting("a"), waiting("b"), waiting("never-seen")))
     assert seen.scrape().value("karpenter_scheduler_unschedulable_pods_count") == 0
+
+
+def prices(seen: Observed) -> tuple[float, ...]:
+    """Price, lower bound and gap, as far as they are shown."""
+    names = {f"karpenter_scheduler_plan_price{end}" for end in ("", "_lower_bound", "_gap")}
+    return tuple(value for name, _, value in seen.scrape() if name in names)
+
+
+def test_the_price_of_what_was_bought_last_stays_while_nothing_is_bought() -> None:
+    seen = Observed()
+    assert prices(seen) == ()
+    plan = bought(waiting("a"))
+    seen.decided(replace(plan, lower_bound_per_hour=0.8))
+    shown = prices(seen)
+    assert shown == pytest.approx((1.0, 0.8, 0.25))
+    seen.decided(Plan())
+    assert prices(seen) == shown
+    seen.decided(replace(plan, lower_bound_per_hour=None))
+    assert prices(seen) == (plan.price_per_hour,)
 
 
 def test_a_part_that_breaks_costs_its_own_figures_only() -> None:

@@ -11,11 +11,13 @@ import pytest
 
 from karpenter.api import kinds
 from karpenter.api.karpenter import Budget, Disruption
+from karpenter.control import manager
 from karpenter.control.settings import Settings
 from karpenter.kube.errors import AlreadyExists, Invalid, Unavailable
 from karpenter.model import labels
 from karpenter.providers.contract import InsufficientCapacity, ProviderError
 from support.builders import container, pod, pods, wanted
+from support.shapes import offering, shape
 from support.world import World, Write, story, until
 
 CALM = Disruption(consolidate_after="Never")
@@ -501,3 +503,31 @@ async def test_pods_of_a_machine_that_leaves_are_looked_at_again_while_they_are_
 
 async def _has_launched(world: World) -> bool:
     return bool((await world.get_claim()).status.provider_id)
+
+
+# -- what machines cost ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("fee", "machines"), [(0.0, 2), (0.2, 1)])
+@story
+async def test_the_fee_of_a_machine_is_a_setting(world: World, fee: float, machines: int) -> None:
+    """Two small machines cost 0.2 USD, the one twice as large 0.3."""
+    steep = tuple(
+        shape(name, {"cpu": cpu, "memory": "16Gi", "pods": 9}, [offering("on-demand", "z1", price)], overhead={})
+        for name, cpu, price in (("small", 2, 0.1), ("large", 4, 0.3))
+    )
+    world.simulated(steep)
+    await shop(world, Settings(node_fee=fee))
+    await world.waiting(*pods(2, {"cpu": "2"}))
+    await asyncio.sleep(5)
+    assert len(await claims(world)) == machines
+
+
+@story
+async def test_the_solver_is_there_before_anything_is_decided(world: World) -> None:
+    """It takes longer to load than most decisions take."""
+    loaded: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(manager, "prepare", lambda: loaded.append(len(world.wire.writes)))
+        await shop(world)
+    assert loaded == [0]

@@ -22,7 +22,7 @@ from karpenter.control.observability.nodes import Lifetimes, NodeSeries
 from karpenter.control.observability.parts import Conditioned, Part, Picture
 from karpenter.control.observability.pods import PodStates, PodTimes
 from karpenter.control.observability.pools import Amounts, Budgets, Costs
-from karpenter.control.observability.scheduling import ClusterState, LeftOver
+from karpenter.control.observability.scheduling import ClusterState, LeftOver, Prices
 from karpenter.decide.plan import Plan
 from karpenter.telemetry.exposition import Writing
 
@@ -38,6 +38,7 @@ def essentials(world: World, unready: Callable[[], str]) -> tuple[Part, ...]:
     return (
         ClusterState(world, unready),
         LeftOver(world),
+        Prices(),
         Budgets(),
         Costs(world),
         Lifetimes(world.metrics, world.clock),

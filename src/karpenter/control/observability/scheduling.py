@@ -1,4 +1,4 @@
-"""Gauges about the picture itself and about what the last plan left (OPS-461 to OPS-464)."""
+"""Gauges about the picture itself and about the last plan: what it left (OPS-461 to OPS-464) and what it pays."""
 
 from __future__ import annotations
 
@@ -30,6 +30,12 @@ _BY_ZONE = Family(
     "karpenter_scheduler_pending_pods_by_effective_zone_count",
     "Waiting pods by the zone they ask for: its name, flexible for several, none where nothing is left.",
 )
+_PRICE = Family("karpenter_scheduler_plan_price", "USD per hour of the machines the last plan that bought any bought.")
+_BOUND = Family(
+    "karpenter_scheduler_plan_price_lower_bound",
+    "USD per hour that no machines for the pods of that plan could undercut.",
+)
+_GAP = Family("karpenter_scheduler_plan_price_gap", "Share of that bound by which that plan's machines were dearer.")
 _COUNT = Family("karpenter_cluster_state_node_count", "Machines that exist or are on their way.")
 _SYNCED = Family("karpenter_cluster_state_synced", "1 while all watches bring news.")
 _UNSYNCED = Family("karpenter_cluster_state_unsynced_time_seconds", "How long they have not; 0 while they do.")
@@ -86,6 +92,31 @@ class LeftOver(Part):
         yield from _BY_ZONE.text(
             (pairs(controller=_PROVISIONER, zone=zone), count) for zone, count in sorted(counts.items())
         )
+
+
+class Prices(Part):
+    """What the last plan that bought machines paid for them, and how cheap they could have been at best.
+
+    Not of every plan: most find nothing to buy, and their zeros would cover up what was decided between two scrapes.
+    """
+
+    def __init__(self) -> None:
+        #: Price, lower bound and gap; those that are not known are None.
+        self._last: tuple[float | None, float | None, float | None] = (None, None, None)
+
+    def decided(self, plan: Plan) -> None:
+        """Remember a plan that buys."""
+        if plan.claims:
+            self._last = (plan.price_per_hour, plan.lower_bound_per_hour, plan.gap)
+
+    def picture(self, picture: Picture) -> Writing:
+        """It depends on that plan alone."""
+        return partial(self._write, self._last)
+
+    @staticmethod
+    def _write(last: tuple[float | None, ...]) -> Iterator[str]:
+        for family, value in zip((_PRICE, _BOUND, _GAP), last, strict=True):
+            yield from family.text([("", value)] if value is not None else [])
 
 
 def _is_ignored(unplaced: UnplacedPod) -> bool:

@@ -4,7 +4,8 @@
 """
 
 from karpenter.decide.provision.decision import MinValuesPolicy, Options, Outlook, provision
+from karpenter.decide.provision.rounds import PackingWay
 from karpenter.decide.provision.search.linear import load as prepare
 from karpenter.decide.provision.variants import PreferencePolicy
 
-__all__ = ["MinValuesPolicy", "Options", "Outlook", "PreferencePolicy", "prepare", "provision"]
+__all__ = ["MinValuesPolicy", "Options", "Outlook", "PackingWay", "PreferencePolicy", "prepare", "provision"]

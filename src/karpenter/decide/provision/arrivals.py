@@ -30,6 +30,8 @@ from karpenter.model.resources import Resources
 RECENTLY = timedelta(minutes=15)
 #: So few pods are bought for with as many more in mind; more than that fill machines of their own.
 FEW = 6
+#: For each pod that is reckoned with so many have to have come lately.
+EVIDENCE = 3
 #: Room for more pods than that is worth nothing.
 MOST_TO_COME = 24
 #: What room for a pod to come is worth of what the pod would cost.
@@ -45,11 +47,11 @@ class Arrivals:
     @property
     def to_come(self) -> int:
         """How many more are reckoned with when room is valued."""
-        return min(len(self.pods), MOST_TO_COME)
+        return min(len(self.pods) // EVIDENCE, MOST_TO_COME)
 
     def beside(self, waiting: int) -> tuple[PodGroup, ...]:
-        """Pods to come, as many as there are that need machines, if those are few."""
-        number = min(waiting, len(self.pods)) if waiting <= FEW else 0
+        """Pods to come, as many as there are that need machines, if those are few and more than so many came lately."""
+        number = waiting if waiting <= FEW and EVIDENCE * waiting <= len(self.pods) else 0
         groups, _ = eligible.grouped(_to_come(pod) for pod in self.pods[:number])
         return groups
 

@@ -48,7 +48,7 @@ from karpenter.decide.provision.market import Market
 from karpenter.decide.provision.mounting import Attaching, limits_of_types
 from karpenter.decide.provision.prospects import Prospects
 from karpenter.decide.provision.reservations import units_left
-from karpenter.decide.provision.rounds import Ground, Outcome, Rounds
+from karpenter.decide.provision.rounds import Ground, Outcome, PackingWay, Rounds
 from karpenter.decide.provision.search.proof import lower_bound
 from karpenter.decide.provision.settling import Kin, by_size, turn
 from karpenter.decide.provision.spotting import spot_there, spread
@@ -85,6 +85,7 @@ class Options:
     reserved: bool = True
     default_spread: tuple[TopologySpreadConstraint, ...] = ()
     worth: Worth = field(default_factory=Worth)
+    packing: PackingWay = PackingWay.CHEAPEST
     outlook: Outlook = Outlook.ARRIVALS
 
 
@@ -149,8 +150,9 @@ class Deciding:
     def __init__(self, snapshot: Snapshot, indexes: Mapping[str, TypeIndex], now: datetime, options: Options) -> None:
         self._snapshot = snapshot
         self._worth = options.worth
+        self._packing = options.packing
         self._now = now
-        self._outlook = options.outlook
+        self._outlook = options.outlook if options.packing is PackingWay.CHEAPEST else Outlook.NOTHING
         self._strict = options.min_values is MinValuesPolicy.STRICT
         self._leaving, self._unreadable = eligible.grouped(eligible.leaving(snapshot, now))
         self._exposures = Exposures(snapshot, self._leaving, options.worth.exposure)
@@ -245,8 +247,17 @@ class Deciding:
         return tuple(PlacedPods(view.key, view.name, pods) for view, pods in placed if pods)
 
     def _ground(self, domains: Domains) -> Ground:
-        planned = self._snapshot.planned
-        return Ground(self._field, self._market, domains, planned, self._limits, self._units, self._strict, self._worth)
+        return Ground(
+            self._field,
+            self._market,
+            domains,
+            self._snapshot.planned,
+            self._limits,
+            self._units,
+            self._strict,
+            self._worth,
+            self._packing,
+        )
 
     # -- who waits ------------------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from functools import cached_property
 
 from karpenter.cluster.terms import Relation
@@ -41,6 +42,13 @@ ADDITIONS = 8
 SETTLED_AGAIN = 20_000
 
 
+class PackingWay(StrEnum):
+    """Which packings a plan is chosen from: all there are, the cheapest being taken; or only the reference's (SCH-865)."""
+
+    CHEAPEST = "cheapest"
+    CLASSIC = "classic"
+
+
 @dataclass(frozen=True, eq=False)
 class Ground:
     """What rounds are held on. ``planned``: on which view the last pass placed a pod; ``strict``: minValues are not lowered."""
@@ -53,6 +61,7 @@ class Ground:
     units: Mapping[str, int]
     strict: bool
     worth: Worth
+    packing: PackingWay = PackingWay.CHEAPEST
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +110,7 @@ class Rounds:
         self._ground = ground
         self._last: Outcome | None = None
         self._left_to_settle = SETTLED_AGAIN
+        self._last_packer: tuple[Sequence[Standing] | None, Packer | None] = (None, None)
 
     def outcome(self, kins: Sequence[Kin]) -> Outcome:
         """Where everybody goes, with a packing that leaves out nobody whom others count on. Machines know who is on them."""
@@ -121,6 +131,8 @@ class Rounds:
 
     def simplest(self, best: Outcome) -> Packing:
         """The best packing without a search."""
+        if self._ground.packing is PackingWay.CLASSIC:
+            return best.packing
         return min(best.packing, self._packer(best.settled).value(), key=lambda packing: packing.badness)
 
     def cheapest(self, best: Outcome, room: Room | None) -> Packing:
@@ -128,6 +140,8 @@ class Rounds:
 
         Where ``room`` for pods to come is worth something, it counts.
         """
+        if self._ground.packing is PackingWay.CLASSIC:
+            return best.packing
         found = self._packer(best.settled).priced()
         known = best.packing
         if found.left != known.left:
@@ -223,15 +237,20 @@ class Rounds:
     def _packed(self, settled: Settled) -> Packing:
         packer = self._packer(settled)
         classic = packer.classic()
-        if not classic.left:
+        if self._ground.packing is PackingWay.CLASSIC or not classic.left:
             return classic
         return min((packer.value(), classic), key=lambda packing: (_left_out(packing, settled), packing.badness))
 
     def _packer(self, settled: Settled) -> Packer:
-        ground = self._ground
-        demands = [item.demand for item in settled.standing]
-        bounds = Bounds(ground.limits, settled.satisfied, ground.units)
-        return Packer(demands, bounds, relax_min_values=not ground.strict, worth=ground.worth)
+        """The packer of these demands; asked for again it is the same, which remembers what it worked out."""
+        known, packer = self._last_packer
+        if known is not settled.standing or packer is None:
+            ground = self._ground
+            demands = [item.demand for item in settled.standing]
+            bounds = Bounds(ground.limits, settled.satisfied, ground.units)
+            packer = Packer(demands, bounds, relax_min_values=not ground.strict, worth=ground.worth)
+            self._last_packer = (settled.standing, packer)
+        return packer
 
 
 def _left_out(packing: Packing, settled: Settled) -> list[tuple[int, int]]:

@@ -27,8 +27,8 @@ NEW_COLUMNS = 48
 CELLS_PER_FIRST_POD, FIRST_PODS, CELLS_PER_POD, MOST_CELLS = 12_500, 20, 600, 1_200_000
 #: Rows filled at once in a round, and in a step of the runs side by side.
 ROWS, RUN_ROWS = 1000, 1400
-#: Runs side by side at most; sets of them are made until they took so many cells for each of the first pods.
-RUNS = 16
+#: Runs side by side at most; sets of them are made until they took so many cells for each of the first pods, or are so many.
+RUNS, SETS = 16, 5
 CELLS_TO_FINISH = 15_000
 #: How far preferences and the weights of resources are shaken.
 SHAKEN, SHAKEN_WEIGHTS = 0.3, 0.5
@@ -220,10 +220,10 @@ class _Search:
         if not len(groups):
             return [], 0.0
         runs = _Runs(self._shapes.of(groups), groups, self._worths[groups], self._shakes)
-        best = runs.best(left[groups])
-        while runs.cells < CELLS_TO_FINISH * self._first_pods:
-            best = min(best, runs.best(left[groups]), key=lambda found: found[1])
-        return best
+        found = [runs.best(left[groups])]
+        while runs.cells < CELLS_TO_FINISH * self._first_pods and len(found) < SETS:
+            found.append(runs.best(left[groups]))
+        return min(found, key=lambda best: best[1])
 
 
 class _Runs:

@@ -133,7 +133,9 @@ def shapes_of(ask: Ask) -> Shapes | None:
     sensible = _sensible(counts, seats[first], relaxation.cost)
     kept = _promising(promise, kinds.prices, opens, sensible)
     columns = seats.shape[1]
-    return Shapes(
+    if not kept:
+        return None
+    shapes = Shapes(
         tuple(tuple(positions[at] for at in members_) for members_ in merged),
         counts,
         np.hstack([group_needs, seats[first]]),
@@ -148,6 +150,7 @@ def shapes_of(ask: Ask) -> Shapes | None:
         needs.shape[1],
         np.array([float(sum(ask.demands[positions[at]].most_on_one for at in members_)) for members_ in merged]),
     )
+    return shapes.of(np.flatnonzero(shapes.opens.any(axis=0)))
 
 
 def _crowds(needs: Floats, tasting: Sequence[int], left: Floats) -> tuple[Places, Crowds]:
@@ -282,6 +285,8 @@ def _promising(promise: Floats, prices: Floats, opens: Flags, sensible: float) -
 
     For every group at least a few it may use are among them.
     """
+    if not len(promise):
+        return []
     ranked = np.argsort(-promise, kind="stable")
     good = np.flatnonzero((prices <= sensible) & (promise >= (_GOOD if len(promise) > KINDS else 0.0)))
     chosen = set(_spread(good, prices))

@@ -81,7 +81,6 @@ OTHER_VALUES = {
     "leader_election_namespace": "b",
     "memory_limit": "5",
     "cpu_requests": "6",
-    "interruption_cost": "2",
     "batch_max_duration": "7s",
     "batch_idle_duration": "8s",
     "preference_policy": "Ignore",

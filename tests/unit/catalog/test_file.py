@@ -186,6 +186,20 @@ def test_the_scenario_files_load(name: str, count: int, offerings: int) -> None:
     assert all(len(item.offerings) <= offerings and item.allocatable[res.CPU] > 0 for item in types)
 
 
+def test_an_offering_may_say_how_often_it_is_interrupted() -> None:
+    """Not there in the reference; what is not said counts as never."""
+    sold = [
+        {"price": 0.1, "interruptionsPerHour": 0.002, "requirements": wanted()},
+        {"price": 0.2, "requirements": wanted("b")},
+    ]
+    older = [{"Price": 0.1, "InterruptionsPerHour": 0.5, "Requirements": wanted()}]
+    calm, wild = loads(described(offerings=sold), described(name="d-4x", offerings=older))
+    assert [item.interruptions_per_hour for item in calm.offerings] == [0.002, 0.0]
+    assert [item.interruptions_per_hour for item in wild.offerings] == [0.5]
+    with pytest.raises(file.FileError, match="interruptionsPerHour"):
+        loads(described(offerings=[{"price": 0.1, "interruptionsPerHour": -1, "requirements": wanted()}]))
+
+
 def reserved(reservation: str, **sold: object) -> dict[str, object]:
     """An offering of reserved capacity."""
     place = [*wanted(kind="reserved"), {"key": labels.RESERVATION_ID, "operator": "In", "values": [reservation]}]

@@ -66,6 +66,9 @@ def test_every_setting_has_a_flag_that_sets_it(command: Command, name: str) -> N
 DEFAULTS = Settings().described()
 #: A value other than the default, where "the opposite" is none.
 OTHER_VALUES = {
+    "exposure": "0.25",
+    "interruption_cost": "2.0",
+    "node_fee": "0.25",
     "provider": "simulated",
     "log_level": "debug",
     "log_output_paths": "stderr",
@@ -78,9 +81,6 @@ OTHER_VALUES = {
     "leader_election_namespace": "b",
     "memory_limit": "5",
     "cpu_requests": "6",
-    "node_fee": "0.25",
-    "exposure": "0.25",
-    "interruption_cost": "2",
     "batch_max_duration": "7s",
     "batch_idle_duration": "8s",
     "preference_policy": "Ignore",

@@ -8,6 +8,7 @@ import pytest
 
 from karpenter.control.settings import SETTINGS, SettingError, Settings, resolve, sources, without_effect
 from karpenter.decide.provision import PreferencePolicy
+from karpenter.decide.worth import UNLIMITED, Worth
 from karpenter.model.gates import DEFAULT, Gate
 
 #: Variable, flag and default of every setting of the reference's core (OPS §4.2).
@@ -94,6 +95,12 @@ def test_a_flag_wins_over_the_environment() -> None:
         ("LOG_LEVEL", "INFO"),
         ("PREFERENCE_POLICY", "x"),
         ("MIN_VALUES_POLICY", "x"),
+        ("EXPOSURE", "half"),
+        ("EXPOSURE", "0"),
+        ("EXPOSURE", "1.1"),
+        ("NODE_FEE", "-1"),
+        ("NODE_FEE", "nan"),
+        ("INTERRUPTION_COST", "1e3"),
         ("BATCH_MAX_DURATION", "soon"),
         ("BATCH_MAX_DURATION", "10"),
         ("BATCH_IDLE_DURATION", "-1s"),
@@ -103,7 +110,6 @@ def test_a_flag_wins_over_the_environment() -> None:
         ("KUBE_CLIENT_BURST", "0"),
         ("CLAIMS_PER_MINUTE", "0"),
         ("NODE_FEE", "-0.1"),
-        ("NODE_FEE", "nan"),
         ("NODE_FEE", "1e-3"),
         ("NODE_FEE", "0.005 USD"),
         ("NOMINATION_QPS", "-1"),
@@ -217,7 +223,15 @@ def test_settings_are_shown_as_they_are_written() -> None:
     assert shown["batch_max_duration"] == "1m30s"
     assert shown["nominate_pods"] == "false"
     assert shown["min_values_policy"] == "Strict"
+    assert (shown["exposure"], shown["node_fee"], shown["interruption_cost"]) == ("0.5", "0.005", "1.0")
     assert shown["feature_gates"].startswith("StaticCapacity=false,")
+
+
+def test_how_plans_are_valued_is_a_setting() -> None:
+    found = resolve({"exposure": "off"}, {"NODE_FEE": "0", "INTERRUPTION_COST": "2.5"})
+    assert found.worth == Worth(0.0, 2.5, UNLIMITED)
+    assert found.described()["exposure"] == "off"
+    assert resolve({}, {}).worth == Worth()
 
 
 def test_what_has_no_effect_is_said_with_its_consequence() -> None:

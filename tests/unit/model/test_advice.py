@@ -324,3 +324,12 @@ def test_a_spread_that_cannot_be_is_advised_against() -> None:
     assert [item.code for item in validation.advise(pool(over), DEFAULT | static)] == ["static"]
     assert [item.code for item in validation.advise(pool(wrong), DEFAULT | static)] == ["value"]
     assert validation.advise(pool({**over, "spec.replicas": 3}), DEFAULT | static) == ()
+
+
+def test_an_exposure_nobody_can_read_is_advised_against() -> None:
+    """Issue of price, point 3: the default holds, and somebody has to be told."""
+    wrong, right = ({"metadata.annotations": {labels.EXPOSURE: text}} for text in ("half", "0.25"))
+    (found,) = validation.advise(pool(wrong))
+    assert "'half'" in found.message
+    assert "default" in found.message
+    assert validation.advise(pool(right)) == ()

@@ -10,9 +10,10 @@ It gives way, and the plan says so, where pods must be together on one host, and
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from functools import cached_property
 
 from karpenter.api.core import Pod
 from karpenter.cluster.snapshot import PodGroup, Snapshot
@@ -20,6 +21,7 @@ from karpenter.decide.plan import Concession, PlannedClaim, Unreadable, Why
 from karpenter.decide.provision.hosting import Exposed
 from karpenter.decide.worth import Exposure
 from karpenter.model import labels, pods
+from karpenter.model.buffers import is_virtual
 from karpenter.model.shares import ShareError, most_of, parse_share
 
 
@@ -42,13 +44,31 @@ class Exposures:
                 self._shares[name] = share
         waiting, leaving = _by_workload(snapshot.groups), _by_workload(moving)
         asking = {owner: (*waiting.get(owner, ()), *leaving.get(owner, ())) for owner in (*waiting, *leaving)}
-        bound = _bound(snapshot, asking) if asking else Counter()
+        self._nodes = snapshot.nodes
         for owner, found in asking.items():
-            self._enter(owner, found, len(waiting.get(owner, ())) + bound[owner])
+            self._enter(owner, found, len(waiting.get(owner, ())) + self._bound[owner])
+
+    def consider(self, leaving: Iterable[Pod]) -> None:
+        """From now on only these bound pods need a place."""
+        together: defaultdict[str, list[Pod]] = defaultdict(list)
+        for pod in leaving:
+            together[pods.workload(pod)].append(pod)
+        self._of, self.unreadable = {}, []
+        for owner, found in together.items():
+            if owner and len(found) > 1:
+                self._enter(owner, found, self._bound[owner])
+
+    @cached_property
+    def _bound(self) -> Counter[str]:
+        """How many pods of each workload are bound."""
+        found: Counter[str] = Counter()
+        for view in self._nodes:
+            found.update(view.workloads)
+        return found
 
     def of(self, pod: Pod) -> Exposed | None:
-        """The workload of a pod, None where it may all be on one machine."""
-        return self._of.get(pods.workload(pod)) if self._of else None
+        """The workload of a pod, None where it may all be on one machine. Virtual pods are of none."""
+        return self._of.get(pods.workload(pod)) if self._of and not is_virtual(pod) else None
 
     def most_spot(self, pool: str, number: int) -> int:
         """How many of so many spot machines of a NodePool should be in one type and zone."""
@@ -64,7 +84,7 @@ class Exposures:
         share = own if own is not None else self._exposure.per_machine
         in_pools = {} if own is not None else {pool: most_of(s, replicas) for pool, s in self._shares.items()}
         exposed = Exposed(name, replicas, most_of(share, replicas), in_pools)
-        if exposed.least < replicas:
+        if exposed.least < len(waiting):
             self._of[owner] = exposed
 
     def _own(self, waiting: Sequence[Pod], name: str) -> Fraction | None:
@@ -94,16 +114,6 @@ def _asked(annotations: Mapping[str, str], subject: str, complain: Callable[[Unr
     except ShareError as error:
         complain(Unreadable(subject, labels.EXPOSURE, str(error)))
         return None
-
-
-def _bound(snapshot: Snapshot, waiting: Mapping[str, object]) -> Counter[str]:
-    """How many pods of the owners in question are bound."""
-    found: Counter[str] = Counter()
-    for view in snapshot.nodes:
-        for owner, count in view.workloads.items():
-            if owner in waiting:
-                found[owner] += count
-    return found
 
 
 def _name(pod: Pod) -> str:

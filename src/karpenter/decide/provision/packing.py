@@ -326,7 +326,8 @@ class Packer:
         while times > 0:
             contents = _served(groups, pattern, run.left, self._most)
             claim = self._proposed(contents, kind, run) if contents else None
-            taken = run.take(claim, times) if claim is not None else 0
+            apart = any(run.left[at] > self._most[at] for at, _ in contents)
+            taken = run.take(claim, 1 if apart else times) if claim is not None else 0
             if claim is None or not taken:
                 return
             times -= taken
@@ -541,7 +542,10 @@ def _served(
     """
     found: list[tuple[int, int]] = []
     for group, count in pattern.contents:
-        for position in groups[group]:
+        members = [position for position in groups[group] if left[position]]
+        if len(members) > 1:  # who needs more machines than others goes into each of them
+            members.sort(key=lambda position: -(-left[position] // most[position]), reverse=True)
+        for position in members:
             number = min(count, left[position], most[position])
             if number:
                 found.append((position, number))

@@ -239,6 +239,8 @@ class _Moving(Deciding):
 
     def _kins_of(self, leaving: Iterable[Pod]) -> list[Kin]:
         self._unplaced = []
+        leaving = [*leaving]
+        self._exposures.consider(leaving)
         groups = self._default_spread.into(self._groups(leaving))
         served = self._served(groups, eligible.objections_to_moving, eligible.volume_faults_of_moving)
         return self._kins(served, _Standpoint(self._basis, [(item.pod_class, item.face, item.pods) for item in served]))

@@ -79,7 +79,7 @@ class Filler:
     ) -> Filled:
         """Machines with as many pods as go in, in the order of preference. ``left``: how many there are, a row each."""
         shapes = self._shapes
-        usable = np.where(shapes.opens[kinds], left, 0.0)
+        usable = np.where(shapes.opens[kinds], np.minimum(left, shapes.most[None, :]), 0.0)
         wanted = np.where(usable > 0, -preferences, np.inf)
         most = int((usable > 0).sum(axis=1).max(initial=0))
         order = _first(wanted, min(self._looks, most), whim.chances if whim is not None else None)

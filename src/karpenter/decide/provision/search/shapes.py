@@ -18,7 +18,7 @@ import numpy as np
 from karpenter.catalog.index import TypeSet, set_of
 from karpenter.decide.provision.demand import Demand, Option
 from karpenter.decide.provision.filling import Book, Lane
-from karpenter.decide.provision.hosting import Exposed, Rules
+from karpenter.decide.provision.hosting import Rules
 from karpenter.decide.provision.search.bound import Crowds, Relaxed, relaxed
 from karpenter.decide.provision.search.linear import Flags, Floats, Places
 from karpenter.decide.provision.search.wares import Tastes, Units, front
@@ -65,6 +65,8 @@ class Shapes:
     weights: Floats
     #: So many of the columns are resources.
     resources: int
+    #: How many pods of each group one machine should take at most, so that no workload is too exposed.
+    most: Floats
 
     def of(self, groups: Places) -> Shapes:
         """The same problem for some of the groups."""
@@ -76,6 +78,7 @@ class Shapes:
             opens=self.opens[:, groups],
             tastes=self.tastes[groups],
             worths=self.worths[groups],
+            most=self.most[groups],
         )
 
 
@@ -145,6 +148,7 @@ def shapes_of(ask: Ask) -> Shapes | None:
         relaxation.worths[crowd],
         np.hstack([weights[kept], np.zeros((len(kept), columns))]),
         needs.shape[1],
+        np.array([float(sum(ask.demands[positions[at]].most_on_one for at in members_)) for members_ in merged]),
     )
     return shapes.of(np.flatnonzero(shapes.opens.any(axis=0)))
 
@@ -173,10 +177,7 @@ def _seats(rules: Sequence[Rules | None], left: Floats) -> Floats:
     for mapping, count in zip(taken, left.tolist(), strict=True):
         for rule, amount in mapping.items():
             weights[rule] = weights.get(rule, 0.0) + (count if amount > 1 else 0.0)
-    ranked = sorted(
-        (rule for rule, weight in weights.items() if weight),
-        key=lambda rule: (isinstance(rule, Exposed), -weights[rule]),  # what may give way comes last
-    )[:SEATINGS]
+    ranked = sorted((rule for rule, weight in weights.items() if weight), key=lambda rule: -weights[rule])[:SEATINGS]
     column = {rule: at for at, rule in enumerate(ranked)}
     found = np.zeros((len(rules), len(ranked)))
     for at, mapping in enumerate(taken):
@@ -198,8 +199,6 @@ def _taken(rules: Rules) -> dict[object, int]:
         if itself:
             found[constraint] = SEATS
     found.update(dict.fromkeys(rules.ports, SEATS))
-    if rules.exposed is not None:
-        found[rules.exposed] = (SEATS - 1) // rules.exposed.least
     return found
 
 

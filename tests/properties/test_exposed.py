@@ -1,0 +1,96 @@
+"""Exposure never costs a pod its place, and where it does not hold the plan says so."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from fractions import Fraction
+from random import Random
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from karpenter.api.core import Pod
+from karpenter.decide.provision import Options
+from karpenter.decide.worth import UNLIMITED, Exposure, Worth
+from karpenter.model.shares import most_of
+from support.builders import left, machine, node_pool, owner, plan, pod
+from support.shapes import inc
+
+OFF = Options(worth=Worth(exposure=UNLIMITED))
+
+
+@dataclass(frozen=True)
+class Case:
+    """Workloads by number of pods and size, what limits the pool, whether a machine is there, and the share."""
+
+    workloads: tuple[tuple[int, int], ...]
+    limits: tuple[tuple[str, str], ...]
+    is_there: bool
+    share: Fraction
+
+    @property
+    def options(self) -> Options:
+        return Options(worth=Worth(exposure=Exposure.of(self.share)))
+
+    def pods(self) -> list[Pod]:
+        return [
+            pod(f"w{at}-{number}", {"cpu": f"{cpu}m"}, meta={"owner_references": (owner("ReplicaSet", f"w{at}"),)})
+            for at, (count, cpu) in enumerate(self.workloads)
+            for number in range(count)
+        ]
+
+    def objects(self) -> list[object]:
+        there = [*machine("n1", {"cpu": "2"})] if self.is_there else []
+        return [node_pool(limits=dict(self.limits)), *there, *self.pods()]
+
+
+cases = st.builds(
+    Case,
+    st.lists(st.tuples(st.integers(1, 12), st.sampled_from([100, 300, 900, 2500])), min_size=1, max_size=5).map(tuple),
+    st.sampled_from(
+        [(), (), (("nodes", "1"),), (("nodes", "2"),), (("nodes", "4"),), (("cpu", "6"),), (("cpu", "30"),)]
+    ),
+    st.booleans(),
+    st.sampled_from([Fraction(1, 10), Fraction(1, 4), Fraction(1, 2), Fraction(9, 10)]),
+)
+
+
+@settings(max_examples=50, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+@given(cases)
+def test_exposure_never_costs_a_pod_its_place(case: Case) -> None:
+    """As many pods are served as without, whatever limits leave."""
+    exposed, free = (plan(case.objects(), types=inc(8), options=options) for options in (case.options, OFF))
+    assert len(left(exposed)) <= len(left(free))
+
+
+@settings(max_examples=50, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+@given(cases)
+def test_what_is_more_exposed_than_wished_is_told_and_nothing_else(case: Case) -> None:
+    """Counted anew: every machine with too much of a workload is among the concessions, with its numbers, and only where limits
+    are."""
+    found = plan(case.objects(), types=inc(8), options=case.options)
+    sizes = dict(enumerate(count for count, _ in case.workloads))
+    expected: Counter[tuple[str, str, int, int]] = Counter()
+    for claim in found.claims:
+        for at, number in Counter(int(item.metadata.name[1:].partition("-")[0]) for item in claim.pods).items():
+            most = most_of(case.share, sizes[at]) if sizes[at] >= 4 else sizes[at]
+            if number > most:
+                expected[f"ReplicaSet default/w{at}", f"NodeClaim {claim.name}", number, most] += 1
+    assert Counter((item.subject, item.place, item.number, item.most) for item in found.conceded) == expected
+    assert not expected or case.limits
+
+
+@settings(max_examples=20, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+@given(cases, st.integers(0, 2**32))
+def test_exposed_plans_do_not_depend_on_the_order_of_anything(case: Case, seed: int) -> None:
+    """SCH-862."""
+    objects, types = case.objects(), list(inc(8))
+    first = plan(objects, types=types, options=case.options)
+    Random(seed).shuffle(objects)
+    Random(seed).shuffle(types)
+    again = plan(objects, types=types, options=case.options)
+    assert [(c.name, c.claim, c.instance_types) for c in again.claims] == [
+        (c.name, c.claim, c.instance_types) for c in first.claims
+    ]
+    assert (again.conceded, left(again)) == (first.conceded, left(first))

@@ -14,6 +14,7 @@ from karpenter.api.core import Pod
 from karpenter.api.karpenter import Budget
 from karpenter.decide.disrupt.candidates import Circumstances, Judge
 from karpenter.decide.disrupt.command import Candidate, Command, DisruptionReason
+from karpenter.decide.disrupt.confirming import confirmed
 from karpenter.decide.disrupt.costs import PriceList
 from karpenter.decide.disrupt.simulation import Impossible, World
 from karpenter.decide.plan import Plan
@@ -146,6 +147,17 @@ def test_the_simulation_is_the_provisioning_decision(grown: Shrinking, data: st.
         return
     assert not expected.unplaced
     assert found.price_per_hour == pytest.approx(expected.price_per_hour)
+
+
+@settings(max_examples=250, derandomize=True, deadline=None, suppress_health_check=_QUIET)
+@given(shrunken([Budget(nodes="2")]) | shrunken())
+def test_a_second_look_at_what_has_not_changed_confirms_everything(grown: Shrinking) -> None:
+    """DIS-272: or nothing would ever be carried out."""
+    first = grown.decide().commands
+    again = grown.decide(Circumstances(NOW, chosen=first))
+    blocked = {item.view.key for item in again.blocked}
+    for command in first:
+        assert isinstance(confirmed(command, again.commands, blocked), Command)
 
 
 def test_there_is_a_reason_for_every_command() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from karpenter.catalog.index import TypeIndex
+from karpenter.cluster import nodes
 from karpenter.cluster.snapshot import Snapshot
 from karpenter.decide.disrupt.aftermath import aftermath
 from karpenter.decide.disrupt.allowances import Allowances
@@ -174,15 +175,22 @@ class _Pass:
         return {candidate.key for command in self._commands for candidate in command.candidates}
 
     def _world(self, gone: Iterable[str]) -> World:
-        world = World(self._snapshot, self._indexes, self._circumstances, self._options.provisioning, self._judge)
+        known = {view.key for view in self._snapshot.nodes}
+        planned = (item for command in self._circumstances.chosen for item in command.replacements)
+        coming = [
+            nodes.view(None, item.claim, nodes.NO_USAGE, marked=False) for item in planned if item.name not in known
+        ]
+        options = self._options.provisioning
+        world = World(self._snapshot, self._indexes, self._circumstances, options, self._judge, coming)
         world.leave_out(gone)
         return world
 
     def _consolidate(self, candidates: list[Candidate], world: World) -> None:
-        found = self._replanned(candidates, world, self._allowances.copy(), self._circumstances.chosen)
+        chosen = self._circumstances.chosen
+        found = self._replanned(candidates, world, self._allowances.copy(), chosen)
         views = {candidate.key: candidate.view for candidate in candidates}
         self._blocked += [Blocked(views[key], why, lasting=True) for key, why in sorted(found.refused.items())]
-        commands = found.commands if found.is_bound else self._to_the_end(candidates, found.commands)
+        commands = found.commands if found.is_bound or chosen else self._to_the_end(candidates, found.commands)
         self._commands += commands
         for candidate in (candidate for command in commands for candidate in command.candidates):
             self._allowances.take(candidate.pool)
@@ -213,14 +221,18 @@ class _Pass:
     def _moves_alone(self) -> tuple[Command, ...]:
         """What would be moved for money, whatever else there is to do."""
         movable = self._movable()
-        return self._replanned(movable, self._world(()), self._allowances, ()).commands if movable else ()
+        return self._replanned(movable, self._world(()), self._allowances).commands if movable else ()
 
     def _is_within_budgets(self, commands: Iterable[Command]) -> bool:
         taken = Counter(candidate.pool for command in commands for candidate in command.candidates)
         return all(number <= self._allowances.left(pool, _UNDERUTILIZED) for pool, number in taken.items())
 
     def _replanned(
-        self, candidates: Sequence[Candidate], world: World, allowances: Allowances, chosen: Iterable[frozenset[str]]
+        self,
+        candidates: Sequence[Candidate],
+        world: World,
+        allowances: Allowances,
+        chosen: Iterable[Command] = (),
     ) -> Replan:
         world.shelter()
         candidates = [candidate for candidate in candidates if candidate.key not in world.expecting]

@@ -145,7 +145,7 @@ def replaced(
             price = candidate.price_per_hour
             saving = None if price is None else price - found.price_per_hour
             commands.append(Command(reason, (candidate,), found.claims(), found.placed, saving_per_hour=saving))
-            world.settle((candidate,), found.placed)
+            world.settle(commands[-1])
             allowances.take(candidate.pool)
     return commands, blocked
 

@@ -40,10 +40,10 @@ class Replan:
         #: Why machines that were looked at by themselves stay, by key.
         self.refused: dict[str, str] = {}
 
-    def run(self, chosen: Iterable[frozenset[str]] = ()) -> None:
-        """Find all moves. ``chosen``: sets of machines an earlier pass has chosen; they go first if that is still right."""
-        for keys in chosen:
-            self._try_again(keys)
+    def run(self, chosen: Iterable[Command] = ()) -> None:
+        """Find all moves. ``chosen``: those of an earlier pass; they go first as far as they are still right."""
+        for earlier in chosen:
+            self._try_again(earlier)
         self._delete()
         while (command := self._best_set()) is not None:
             self._settle(command)
@@ -55,7 +55,7 @@ class Replan:
         return any(self._allowances.left(candidate.pool, _REASON) <= 0 for candidate in self._left.values())
 
     def _settle(self, command: Command) -> None:
-        self._moves.world.settle(command.candidates, command.placed)
+        self._moves.world.settle(command)
         for candidate in command.candidates:
             self._allowances.take(candidate.pool)
             del self._left[candidate.key]
@@ -63,13 +63,13 @@ class Replan:
             self._left.pop(placed.key, None)
         self.commands = (*self.commands, command)
 
-    def _try_again(self, keys: frozenset[str]) -> None:
-        found = [self._left[key] for key in sorted(keys) if key in self._left]
-        if len(found) < len(keys) or len(self._within_budgets(found)) < len(found):
-            return
-        again = self._planned_anew(found)
-        if again is not None:
-            self._settle(again)
+    def _try_again(self, chosen: Command) -> None:
+        keys = [candidate.key for candidate in chosen.candidates]
+        found = [self._left[key] for key in keys if key in self._left]
+        if len(found) == len(keys) == len(self._within_budgets(found)):
+            command = self._moves.again(chosen, found)
+            if command is not None:
+                self._settle(command)
 
     def _delete(self) -> None:
         for candidate in tuple(self._left.values()):

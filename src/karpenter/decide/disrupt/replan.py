@@ -27,6 +27,8 @@ _REASON = DisruptionReason.UNDERUTILIZED
 #: So often a set is planned anew without machines that would only be bought once more.
 _PRUNINGS = 6
 _TINY = 1e-9
+#: Sets of so many machines come first: a command is carried out as a whole or not at all.
+_SMALL = 16
 
 
 class Replan:
@@ -87,13 +89,25 @@ class Replan:
             key=self._waste,
         )
         found = self._within_budgets(wasteful)
+        return self._best_of(found, self._sizes(1, min(_SMALL, len(found)))) or self._best_of(
+            found, self._sizes(_SMALL, len(found))
+        )
+
+    @staticmethod
+    def _sizes(above: int, most: int) -> list[int]:
+        """The most, half of it, and so on, as long as it is more than ``above``."""
+        sizes: list[int] = []
+        while most > above:
+            sizes.append(most)
+            most //= 2
+        return sizes
+
+    def _best_of(self, candidates: Sequence[Candidate], sizes: Iterable[int]) -> Command | None:
         best: Command | None = None
-        size = len(found)
-        while size > 1:
-            command = self._planned_anew(found[:size])
+        for size in sizes:
+            command = self._planned_anew(candidates[:size])
             if command is not None and (best is None or _saving(command) > _saving(best)):
                 best = command
-            size //= 2
         return best
 
     def _waste(self, candidate: Candidate) -> tuple[float, str]:

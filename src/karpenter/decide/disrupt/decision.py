@@ -106,9 +106,13 @@ class _Pass:
         self._commands += replaced_in_place(fixed, self._snapshot, self._indexes, self._allowances)
         moving = [candidate for candidate in moving if candidate.key not in gone]
         if moving or movable:
-            self._move(moving, movable, gone)
+            self._move(moving, movable, gone | self._going_soon((*moving, *fixed)))
         blocked = {(item.view.key, item.why): item for item in self._blocked}
         return Disruptions(tuple(self._commands), tuple(blocked.values()), self._closed, self._eligible)
+
+    def _going_soon(self, outdated: Iterable[Candidate]) -> set[str]:
+        """Drifted machines whose turn will come: pods that move there would move twice."""
+        return {candidate.key for candidate in outdated if self._allowances.allowed(candidate.pool, _DRIFTED)}
 
     def _tell(self, reason: DisruptionReason, candidates: Iterable[Candidate]) -> None:
         found = tuple(candidates)
@@ -159,9 +163,9 @@ class _Pass:
                     found.append(candidate)
         return found
 
-    def _move(self, moving: list[Candidate], movable: list[Candidate], gone: set[str]) -> None:
-        """Drift, then consolidation of what is left."""
-        world = self._world(gone)
+    def _move(self, moving: list[Candidate], movable: list[Candidate], shut: set[str]) -> None:
+        """Drift, then consolidation of what is left. ``shut``: machines nobody moves to."""
+        world = self._world(shut)
         commands, blocked = replaced(moving, world, self._allowances)
         self._commands += commands
         self._blocked += blocked
@@ -174,7 +178,7 @@ class _Pass:
     def _taken(self) -> set[str]:
         return {candidate.key for command in self._commands for candidate in command.candidates}
 
-    def _world(self, gone: Iterable[str]) -> World:
+    def _world(self, shut: Iterable[str]) -> World:
         known = {view.key for view in self._snapshot.nodes}
         planned = (item for command in self._circumstances.chosen for item in command.replacements)
         coming = [
@@ -182,7 +186,7 @@ class _Pass:
         ]
         options = self._options.provisioning
         world = World(self._snapshot, self._indexes, self._circumstances, options, self._judge, coming)
-        world.leave_out(gone)
+        world.leave_out(shut)
         return world
 
     def _consolidate(self, candidates: list[Candidate], world: World) -> None:

@@ -61,7 +61,7 @@ class World:
         self._pools = {pool.metadata.name: pool for pool in snapshot.pools}
 
     def leave_out(self, keys: Iterable[str]) -> None:
-        """These machines go without leaving pods behind: nobody moves there."""
+        """Nobody moves to these machines any more."""
         self._prepared.close(keys)
 
     def shelter(self) -> None:

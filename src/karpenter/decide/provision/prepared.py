@@ -453,7 +453,7 @@ class _Standpoint(Scene):
 
     def __init__(self, ground: _Ground, moving: Sequence[tuple[PodClass, Face, Sequence[Pod]]]) -> None:
         self._ground = ground
-        faces = {face for _, face, _ in moving}
+        faces = dict.fromkeys(face for _, face, _ in moving)
         self._terms = tuple(dict.fromkeys(term for face in faces for term in ground.repellers(face)))
         self._leaving: defaultdict[Face, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
         self._giving_up: defaultdict[Term, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))

@@ -260,6 +260,7 @@ class DisruptionLoop:
     def _tell_of(self, command: Command) -> None:
         """A consolidation was chosen, and waits (DIS-260 to DIS-264, DIS-395)."""
         obstacles.say_considered(self._world, command)
+        obstacles.say_approved(self._world, command)
         metrics = self._world.metrics
         for score in command.scores:
             pool = self._world.state.pool(score.pool)

@@ -212,11 +212,7 @@ class DisruptionLoop:
             is_nominated=lambda key: key in expecting or state.is_nominated(key, now),
             executing=self._hands.undertakings.held.union(settled),
             is_barred=is_barred,
-            chosen=tuple(
-                frozenset(candidate.key for candidate in command.candidates)
-                for command in due
-                if command.reason is DisruptionReason.UNDERUTILIZED
-            ),
+            chosen=tuple(command for command in due if command.reason is DisruptionReason.UNDERUTILIZED),
         )
 
     def _until(self, snapshot: Snapshot) -> float:

@@ -432,12 +432,36 @@ def test_a_roll_out_is_waited_for() -> None:
     assert why(found, "a") == "Deployment default/web is being rolled out"
 
 
+def chosen(*commands: object) -> Circumstances:
+    return Circumstances(NOW, chosen=commands)  # type: ignore[arg-type]
+
+
 def test_what_was_chosen_before_is_chosen_again() -> None:
     """Of two machines as good as each other the one an earlier pass chose goes (for the second look, DIS-272)."""
     cluster = [pool("np", Budget(nodes="1")), running("a", "m", 1), running("b", "m", 1)]
-    assert gone(decide(cluster)) == ["a"]
-    again = Circumstances(NOW, chosen=(frozenset({"claim-b"}),))
-    assert gone(decide(cluster, circumstances=again)) == ["b"]
+    (first,) = decide(cluster).commands
+    assert gone([first]) == ["a"]
+    other = decide(pool("np", Budget(nodes="1")), running("b", "m", 1), running("c", "m", 3)).commands
+    assert gone(other) == ["b"]
+    assert gone(decide(cluster, circumstances=chosen(*other))) == ["b"]
+
+
+def test_a_replacement_chosen_before_is_kept_while_it_holds_the_pods() -> None:
+    """DIS-272: pods that are gone by now are no reason to choose anew; pods that do not fit any more are."""
+    cluster = [pool(), running("a", "l", 1, 0.5)]
+    (first,) = decide(cluster).commands
+    (planned,) = first.replacements
+    (again,) = decide(pool(), running("a", "l", 1), circumstances=chosen(first)).commands
+    assert [(item.name, len(item.pods)) for item in again.replacements] == [(planned.name, 1)]
+    (grown,) = decide(cluster, on("a", 2, prefix="late"), circumstances=chosen(first)).commands
+    assert [item.instance_types for item in grown.replacements] == [("m",)]
+
+
+def test_what_was_to_be_bought_is_for_its_own_pods_only() -> None:
+    """Nobody else moves to a machine that may never be bought."""
+    (first,) = decide(pool(), running("a", "l", 1)).commands
+    found = decide(pool(), running("b", "s", 1), circumstances=chosen(first))
+    assert gone(found) == []
 
 
 def test_a_move_says_what_it_saves_and_what_it_costs() -> None:

@@ -10,6 +10,7 @@ from karpenter.act.draft import Draft
 from karpenter.act.world import World
 from karpenter.api.karpenter import NodePool
 from karpenter.model import conditions, durations, labels
+from karpenter.model.clock import rfc3339
 from karpenter.model.durations import DurationError
 
 _CLOCKS_DIFFER = timedelta(minutes=5)
@@ -32,7 +33,13 @@ async def step(draft: Draft, world: World) -> None:
         left = since + period - draft.now
         if left > timedelta(0):
             draft.look_again(left.total_seconds())
-            _clear(draft, "consolidateAfter has not passed")
+            _clear(
+                draft,
+                "consolidateAfter has not passed",
+                lastPodEventTime=rfc3339(since),
+                consolidateAfter=durations.text(period),
+                timeSincePodEvent=durations.text(draft.now - since),
+            )
         elif not draft.is_true("Consolidatable"):
             draft.set("Consolidatable", conditions.TRUE)
             _log.debug("marking consolidatable")
@@ -52,7 +59,7 @@ def _last_event(draft: Draft) -> datetime | None:
     return stored if stored is None or stored <= draft.now + _CLOCKS_DIFFER else None
 
 
-def _clear(draft: Draft, reason: str) -> None:
+def _clear(draft: Draft, reason: str, **more: str) -> None:
     if draft.condition("Consolidatable") is not None:
         draft.clear("Consolidatable")
-        _log.debug("removing consolidatable status condition", reason=reason)
+        _log.debug("removing consolidatable status condition", reason=reason, **more)

@@ -114,14 +114,10 @@ class Undertakings:
         return None
 
     async def _wait(self, undertaking: Undertaking) -> float | None:
-        if asyncio.get_running_loop().time() - undertaking.began <= self._patience_seconds():
+        if asyncio.get_running_loop().time() - undertaking.began <= patience_seconds(len(self._held)):
             return LOOK_SECONDS
         await self.call_off(undertaking, "command reached its timeout")
         return None
-
-    def _patience_seconds(self) -> float:
-        """How long a command may take now (DIS-030)."""
-        return min(_LONGEST_SECONDS, max(_SHORTEST_SECONDS, _SECONDS_PER_MACHINE * len(self._held)))
 
     async def _await_replacements(self, undertaking: Undertaking) -> str:
         """Look at the replacements (DIS-310); what makes the command hopeless, empty when nothing does.
@@ -267,6 +263,11 @@ class Undertakings:
         staying = (item for item in undertaking.command.candidates if not self._is_going(item.key))
         own = {pod.metadata.uid for candidate in staying for pod in candidate.pods}
         return any(key == claim.metadata.name and uid not in own for uid, key in state.planned.items())
+
+
+def patience_seconds(machines: int) -> float:
+    """How long a command may take while there are so many machines in all commands (DIS-030)."""
+    return min(_LONGEST_SECONDS, max(_SHORTEST_SECONDS, _SECONDS_PER_MACHINE * machines))
 
 
 def pool_names(pools: Iterable[str]) -> tuple[str, ...]:

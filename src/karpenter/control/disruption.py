@@ -25,6 +25,7 @@ from karpenter.cluster.nodes import NodeView
 from karpenter.cluster.snapshot import Snapshot
 from karpenter.control.provisioner import Indexes
 from karpenter.control.queue import Singleton, WorkQueue
+from karpenter.control.steadiness import Steadiness
 from karpenter.decide.disrupt import Circumstances
 from karpenter.decide.disrupt.allowances import Allowances
 from karpenter.decide.disrupt.command import Candidate, Command, ConsolidationType, DisruptionReason, Score
@@ -43,6 +44,8 @@ MEMORY_SECONDS = 300.0
 _MANY = 200
 #: What is due this soon is due now: a wait may end a rounding error early.
 _SLACK_SECONDS = 0.001
+#: Passes that are further apart are worth a line (DIS-022).
+_ABNORMAL_SECONDS = 900.0
 #: How many commands are looked at at the same time.
 _WORKERS = 100
 _EMPTY_GONE = "abandoning empty node consolidation attempt due to pod churn, command is no longer valid"
@@ -102,6 +105,8 @@ class DisruptionLoop:
         self._queue = WorkQueue("disruption.queue", hands.undertakings.look, _WORKERS, None, world.metrics)
         self._waiting: tuple[_Waiting, ...] = ()
         self._memory = _Memory()
+        self._steadiness = Steadiness()
+        self._ran_at: float | None = None
 
     @property
     def waiting(self) -> tuple[Command, ...]:
@@ -117,9 +122,17 @@ class DisruptionLoop:
         passes = Singleton("disruption", self._world.metrics)
         while True:
             with passes.one_pass():
+                self._check_pace()
                 has_begun = await self.pass_once()
             if not has_begun:
                 await asyncio.sleep(self._pause_seconds())
+
+    def _check_pace(self) -> None:
+        """Say it when passes are far apart (DIS-051)."""
+        now, last = _now(), self._ran_at
+        self._ran_at = now
+        if last is not None and now - last > _ABNORMAL_SECONDS:
+            _log.debug("abnormal time between runs", time_since=f"{now - last:.0f}s")
 
     def _pause_seconds(self) -> float:
         """Until the next pass: shorter where a command is due for its second look."""
@@ -128,7 +141,7 @@ class DisruptionLoop:
 
     async def pass_once(self) -> bool:
         """One pass; whether it began a command. Nothing is judged while a watch brings no news: the picture may be old."""
-        if self._is_blind():
+        if self._is_blind() or not self._is_steady():
             self._waiting = ()
             return False
         state = self._world.state
@@ -142,8 +155,17 @@ class DisruptionLoop:
         # From here to the decision nothing may wait: the snapshot would grow old.
         snapshot = foreseen(self._world.virtual.into(state.snapshot()), [item.command for item in self._waiting])
         self._memory.keep(inputs, self._until(snapshot))
+        obstacles.say_protections(self._world, snapshot.nodes)
         found = await self._found(snapshot, indexes, self._circumstances(snapshot, due))
         return False if self._is_blind() else await self._act(due, found)
+
+    def _is_steady(self) -> bool:
+        """Whether the time of day has not jumped lately: what seems quiet or old for that may be neither."""
+        now = _now()
+        jump = self._steadiness.jump_seconds(self._world.clock.now(), now)
+        if jump:
+            _log.error("the time of day has jumped, holding disruption for a while", **{"jump-seconds": round(jump, 1)})
+        return self._steadiness.is_steady(now)
 
     # -- deciding ---------------------------------------------------------------------------------------------------------
 
@@ -234,6 +256,7 @@ class DisruptionLoop:
     def _tell_of(self, command: Command) -> None:
         """A consolidation was chosen, and waits (DIS-260 to DIS-264, DIS-395)."""
         obstacles.say_considered(self._world, command)
+        obstacles.say_approved(self._world, command)
         metrics = self._world.metrics
         for score in command.scores:
             pool = self._world.state.pool(score.pool)

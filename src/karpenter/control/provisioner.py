@@ -36,29 +36,39 @@ class Indexes:
     def __init__(self, world: World) -> None:
         self._world = world
         self._prepared: dict[int, tuple[tuple[InstanceType, ...], TypeIndex]] = {}
+        #: What was said of each pool last: it is said again when it changes.
+        self._said: dict[str, str] = {}
 
     async def of_pools(self, pools: tuple[NodePool, ...]) -> dict[str, TypeIndex]:
         """Prepared types by pool name; pools whose types cannot be resolved are left out (SCH-115)."""
         found: dict[str, TypeIndex] = {}
         used: set[int] = set()
         for pool in pools:
-            reference = {"name": pool.metadata.name}
             if not self._world.manages(pool):
                 continue
             try:
                 types = await self._world.provider.instance_types(pool)
             except AwaitingOverlays:
-                _log.debug("skipping, awaiting nodeoverlay evaluation", NodePool=reference)
+                self._say(pool, "skipping, awaiting nodeoverlay evaluation")
                 continue
             except ProviderError as error:
-                _log.error("skipping, unable to resolve instance types", NodePool=reference, error=str(error))
+                self._say(pool, "skipping, unable to resolve instance types", str(error))
                 continue
-            if not types:
-                _log.info("skipping, no resolved instance types found", NodePool=reference)
+            self._say(pool, "" if types else "skipping, no resolved instance types found")
             found[pool.metadata.name] = self._index(types)
             used.add(id(types))
         self._prepared = {key: value for key, value in self._prepared.items() if key in used}
         return found
+
+    def _say(self, pool: NodePool, what: str, error: str = "") -> None:
+        """Say why a pool takes no part, when that is news; nothing where it does."""
+        name = pool.metadata.name
+        if self._said.get(name, "") != what + error:
+            self._said[name] = what + error
+            if error:
+                _log.error(what, NodePool={"name": name}, error=error)
+            elif what:
+                _log.info(what, NodePool={"name": name})
 
     def _index(self, types: tuple[InstanceType, ...]) -> TypeIndex:
         known = self._prepared.get(id(types))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from karpenter.act.undertakings import patience_seconds
 from karpenter.api import kinds
 from karpenter.api.karpenter import Budget, Disruption
 from karpenter.decide.disrupt.command import ConsolidationType, DisruptionReason
@@ -348,3 +349,13 @@ async def test_the_journal_links_what_went_to_what_came(world: World) -> None:
     ended = world.manager.memory.journal.entries()[0]
     assert (ended.outcome, ended.cause) == ("failed", "replacement nodeclaim r0 is gone")
     assert ended.ended_at is not None
+
+
+@pytest.mark.parametrize(
+    ("machines_in_commands", "seconds"),
+    [(5, 600), (7_500, 600), (20_000, 1600), (100_000, 3600)],
+    ids=["few", "S224", "E11", "many"],
+)
+def test_patience_grows_with_the_machines_in_commands(machines_in_commands: int, seconds: float) -> None:
+    """DIS-030, DIS E11: between ten minutes and an hour."""
+    assert patience_seconds(machines_in_commands) == seconds

@@ -44,17 +44,17 @@ async def begin(world: World) -> None:
     await asyncio.sleep(30)
 
 
-async def all_running(world: World) -> bool:
+async def all_running(world: World, count: int = REPLICAS) -> bool:
     found = [item for item in await world.all(kinds.POD) if item.metadata.deletion_timestamp is None]
-    return len(found) == REPLICAS and all(item.status.phase == "Running" for item in found)
+    return len(found) == count and all(item.status.phase == "Running" for item in found)
 
 
-async def is_at_rest(world: World) -> bool:
+async def is_at_rest(world: World, count: int = REPLICAS) -> bool:
     """Everything runs; claims, Nodes and machines are one to one, each with pods, and none is marked or leaving."""
     claims, nodes = await world.all(kinds.NODE_CLAIM), await world.all(kinds.NODE)
     used = {item.spec.node_name for item in await world.all(kinds.POD) if pods.needs_a_place(item)}
     return (
-        await all_running(world)
+        await all_running(world, count)
         and len(claims) == len(nodes) == len(await world.all(kinds.CONFIG_MAP))
         and {node.metadata.name for node in nodes} == used
         and not any(labels.DISRUPTED_TAINT in node.spec.taints for node in nodes)
@@ -108,3 +108,35 @@ async def test_a_crash_after_each_of_sixty_writes_leaves_nothing_half_done(world
 async def test_crash_upon_crash_leaves_nothing_half_done(world: World, seed: int) -> None:
     numbers = random.Random(seed)
     await replace_and_crash(world, *(numbers.randint(1, 25) for _ in range(4)))
+
+
+async def consolidate_and_crash(world: World, *counts: int) -> None:
+    """Two thirds of the pods go, the process after so many writes, while what is left moves together."""
+    await begin(world)
+    await asyncio.sleep(300)
+    for number in range(4):
+        item = (await world.all(kinds.POD))[number]
+        await world.kube.delete(kinds.POD, item.metadata.name, "default", grace_period_seconds=0)
+    await world.kube.patch(kinds.DEPLOYMENT, "web", {"spec": {"replicas": 4}}, "default")
+    await until(lambda: all_running(world, 4), 60)
+    for count in counts:
+        await crash(world, count)
+    await until(lambda: is_at_rest(world, 4), 1200, 5)
+    await asyncio.sleep(600)
+    assert await is_at_rest(world, 4)
+    assert len(await world.all(kinds.NODE)) <= 2
+
+
+@pytest.mark.parametrize("count", [1, 3, 5, 8, 13, 21])
+@story
+async def test_a_crash_while_the_controller_consolidates_leaves_nothing_half_done(world: World, count: int) -> None:
+    """The decisions are the controller's own, before and after."""
+    await consolidate_and_crash(world, count)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(60))
+@story
+async def test_crashes_while_the_controller_consolidates_leave_nothing_half_done(world: World, seed: int) -> None:
+    numbers = random.Random(seed)
+    await consolidate_and_crash(world, *(numbers.randint(1, 40) for _ in range(numbers.randint(1, 4))))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from random import Random
 
 import pytest
 from hypothesis import HealthCheck, given, note, settings
@@ -13,8 +14,10 @@ from hypothesis import strategies as st
 from karpenter.api.core import Pod
 from karpenter.api.karpenter import Budget
 from karpenter.decide.disrupt.candidates import Circumstances, Judge
-from karpenter.decide.disrupt.command import Candidate, Command, DisruptionReason
+from karpenter.decide.disrupt.command import Candidate, Command
+from karpenter.decide.disrupt.confirming import confirmed
 from karpenter.decide.disrupt.costs import PriceList
+from karpenter.decide.disrupt.decision import decide_disruption
 from karpenter.decide.disrupt.simulation import Impossible, World
 from karpenter.decide.plan import Plan
 from karpenter.decide.provision import Options, provision
@@ -148,6 +151,43 @@ def test_the_simulation_is_the_provisioning_decision(grown: Shrinking, data: st.
     assert found.price_per_hour == pytest.approx(expected.price_per_hour)
 
 
-def test_there_is_a_reason_for_every_command() -> None:
-    """Reasons are those budgets speak about (DIS-016)."""
-    assert {reason.value for reason in DisruptionReason} == {"Empty", "Drifted", "Underutilized"}
+@settings(max_examples=250, derandomize=True, deadline=None, suppress_health_check=_QUIET)
+@given(shrunken([Budget(nodes="2")]) | shrunken())
+def test_a_second_look_at_what_has_not_changed_confirms_everything(grown: Shrinking) -> None:
+    """DIS-272: or nothing would ever be carried out."""
+    first = grown.decide().commands
+    again = grown.decide(Circumstances(NOW, chosen=first))
+    blocked = {item.view.key for item in again.blocked}
+    for command in first:
+        assert isinstance(confirmed(command, again.commands, blocked), Command)
+
+
+@settings(max_examples=100, derandomize=True, deadline=None, suppress_health_check=_QUIET)
+@given(shrunken(), st.randoms(use_true_random=False))
+def test_the_decision_does_not_depend_on_the_order_of_events(grown: Shrinking, chance: Random) -> None:
+    """Reproducible: ties are settled by names."""
+    told = grown.objects()
+    chance.shuffle(told)
+    other = decide_disruption(snapshot(told), grown.types, Circumstances(NOW))
+    assert [_described(command) for command in other.commands] == [_described(c) for c in grown.decide().commands]
+
+
+def _described(command: Command) -> tuple[object, ...]:
+    return (
+        [candidate.key for candidate in command.candidates],
+        [(planned.name, planned.instance_types) for planned in command.replacements],
+        [(placed.key, [pod.metadata.uid for pod in placed.pods]) for placed in command.placed],
+    )
+
+
+@settings(max_examples=150, derandomize=True, deadline=None, suppress_health_check=_QUIET)
+@given(shrunken(), clusters.odd_pods(), st.data())
+def test_odd_pods_stop_nobody(grown: Shrinking, odd: list[Pod], data: st.DataObject) -> None:
+    """Bound pods whose every field may be nonsense: never an error, and nobody loses a place."""
+    hosts = [view.name for view in grown.snapshot().nodes]
+    if hosts:
+        there = [replaced(pod, spec=replaced(pod.spec, node_name=data.draw(st.sampled_from(hosts)))) for pod in odd]
+        found = decide_disruption(snapshot(grown.objects() + there), grown.types, Circumstances(NOW))
+        for command in found.commands:
+            uids = [pod.metadata.uid for candidate in command.candidates for pod in candidate.pods]
+            assert moved(command) == Counter(uids)

@@ -29,12 +29,19 @@ async def scale(world: World, name: str, replicas: int) -> None:
     await world.kube.patch(kinds.DEPLOYMENT, name, {"spec": {"replicas": replicas}}, "default")
 
 
-async def begin(world: World, *workloads: Deployment, budgets: Sequence[Budget] = OPEN, **pool: Any) -> None:
+async def begin(
+    world: World,
+    *workloads: Deployment,
+    budgets: Sequence[Budget] = OPEN,
+    policy: str = "WhenEmptyOrUnderutilized",
+    **pool: Any,
+) -> None:
     """Simulated machines, a pool that consolidates, and workloads that run."""
     world.simulated()
     world.scheduled()
     await world.node_class(node_registration_delay="2s")
-    await world.pool(disruption=Disruption(consolidate_after="10s", budgets=tuple(budgets)), **pool)
+    disruption = Disruption(consolidate_after="10s", consolidation_policy=policy, budgets=tuple(budgets))  # type: ignore[arg-type]
+    await world.pool(disruption=disruption, **pool)
     for item in workloads:
         await world.kube.create(kinds.DEPLOYMENT, item)
     await world.start()

@@ -11,7 +11,7 @@ from karpenter.act.undertaking import part_text, simple_text
 from karpenter.act.world import World
 from karpenter.cluster.nodes import NodeView
 from karpenter.decide.disrupt import Blocked
-from karpenter.decide.disrupt.command import Command, Decision, DisruptionReason
+from karpenter.decide.disrupt.command import Command, Decision, DisruptionReason, Score
 from karpenter.decide.disrupt.confirming import Refusal
 from karpenter.model import labels
 
@@ -53,6 +53,25 @@ def say_considered(world: World, command: Command) -> None:
         _say_to_all(
             world, command, "ConsolidationCandidate", f"{text}, savings: ${command.saving_per_hour or 0:.2f}", values
         )
+
+
+def say_approved(world: World, command: Command) -> None:
+    """What Balanced pools think of it (DIS-260, DIS-264): of one machine on that machine, of several on the pools."""
+    for score in command.scores:
+        pool = world.state.pool(score.pool)
+        if not score.strict or not score.approved or pool is None:
+            continue
+        is_single = len(command.candidates) == 1
+        about = subjects(command.candidates[0].view) if is_single else [about_pool(pool.metadata)]
+        world.events.publish(*(Happening(item, NORMAL, "ConsolidationApproved", _weighed(score)) for item in about))
+
+
+def _weighed(score: Score) -> str:
+    """DIS-261"""
+    return (
+        f"Consolidation approved: score {score.score:.2f}, threshold {score.threshold:.2f}, k: {1 / score.threshold:g}, "
+        f"savings {100 * score.saving_fraction:.1f}%, disruption {100 * score.disruption_fraction:.1f}%"
+    )
 
 
 def say_refused(world: World, command: Command, refusal: Refusal) -> None:

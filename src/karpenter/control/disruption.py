@@ -212,11 +212,7 @@ class DisruptionLoop:
             is_nominated=lambda key: key in expecting or state.is_nominated(key, now),
             executing=self._hands.undertakings.held.union(settled),
             is_barred=is_barred,
-            chosen=tuple(
-                frozenset(candidate.key for candidate in command.candidates)
-                for command in due
-                if command.reason is DisruptionReason.UNDERUTILIZED
-            ),
+            chosen=tuple(command for command in due if command.reason is DisruptionReason.UNDERUTILIZED),
         )
 
     def _until(self, snapshot: Snapshot) -> float:
@@ -260,6 +256,7 @@ class DisruptionLoop:
     def _tell_of(self, command: Command) -> None:
         """A consolidation was chosen, and waits (DIS-260 to DIS-264, DIS-395)."""
         obstacles.say_considered(self._world, command)
+        obstacles.say_approved(self._world, command)
         metrics = self._world.metrics
         for score in command.scores:
             pool = self._world.state.pool(score.pool)

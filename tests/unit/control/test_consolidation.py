@@ -264,3 +264,22 @@ async def test_a_replacement_is_not_taken_for_empty_while_its_pods_are_on_their_
     assert len(world.lines("disrupting node(s)")) == 1
     assert await runs(world, 1)
     assert len([item for item in await world.all(kinds.POD) if pods.needs_a_place(item)]) == 1
+
+
+@story
+async def test_balanced_pools_say_what_a_move_is_worth(world: World) -> None:
+    """DIS-260 to DIS-264, DIS-S330"""
+    await begin(world, deployment("web", 12), policy="Balanced")
+    await asyncio.sleep(300)
+    await scale(world, "web", 4)
+    await asyncio.sleep(300)
+    said = await world.events("ConsolidationApproved")
+    assert said
+    assert all("threshold 0.50, k: 2, savings" in event.message for event in said)
+    moved = [line for line in world.lines("disrupting node(s)") if line["reason"] == "Underutilized"]
+    assert moved
+    counted = world.counted("consolidation_moves_total", decision="approved", nodepool="np", policy="Balanced")
+    assert counted >= len(moved)
+    scored = world.lines("consolidation score")
+    assert {line["nodepool"] for line in scored} == {"np"}
+    assert all(line["approved"] for line in scored)

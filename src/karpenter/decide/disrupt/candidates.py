@@ -17,7 +17,7 @@ from karpenter.catalog.index import TypeIndex
 from karpenter.cluster.faces import Face, face_of
 from karpenter.cluster.nodes import NodeView
 from karpenter.cluster.snapshot import Snapshot
-from karpenter.decide.disrupt.command import Candidate, DisruptionReason
+from karpenter.decide.disrupt.command import Candidate, Command, DisruptionReason
 from karpenter.decide.disrupt.costs import NODE_COST, PriceList, disruption_cost, labels_of
 from karpenter.model import disruption_budgets, durations, labels, pods
 from karpenter.model.conditions import find, is_true
@@ -38,15 +38,15 @@ class Circumstances:
     """What matters beside the snapshot; machines are named by the keys of their views.
 
     ``is_nominated``: pods are expected there. ``executing``: machines of commands under way. ``is_barred``: going for this
-    reason has failed before and is not tried again yet. ``chosen``: sets of machines that an earlier pass has chosen to
-    consolidate; they are looked at first, so that what was chosen is not lost to another choice as good.
+    reason has failed before and is not tried again yet. ``chosen``: moves of an earlier
+    pass; they are looked at first, so that what was chosen is not lost to another choice as good.
     """
 
     now: datetime
     is_nominated: Callable[[str], bool] = _nobody
     executing: Container[str] = frozenset()
     is_barred: Callable[[DisruptionReason, str], bool] = _nothing
-    chosen: tuple[frozenset[str], ...] = ()
+    chosen: tuple[Command, ...] = ()
 
 
 @dataclass(frozen=True)

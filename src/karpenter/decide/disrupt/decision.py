@@ -11,7 +11,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from karpenter.api.core import Pod
 from karpenter.catalog.index import TypeIndex
+from karpenter.cluster import nodes
 from karpenter.cluster.snapshot import Snapshot
 from karpenter.decide.disrupt.aftermath import aftermath
 from karpenter.decide.disrupt.allowances import Allowances
@@ -27,6 +29,7 @@ from karpenter.decide.disrupt.replan import Replan
 from karpenter.decide.disrupt.simulation import World
 from karpenter.decide.provision import Options
 from karpenter.model import pods
+from karpenter.model.buffers import is_virtual
 
 #: So many steps are gone through on paper; each saves money, so there is an end, and it is near.
 _STEPS = 16
@@ -105,9 +108,14 @@ class _Pass:
         self._commands += replaced_in_place(fixed, self._snapshot, self._indexes, self._allowances)
         moving = [candidate for candidate in moving if candidate.key not in gone]
         if moving or movable:
-            self._move(moving, movable, gone)
+            self._move(moving, movable, gone | self._going_soon((*moving, *fixed)))
         blocked = {(item.view.key, item.why): item for item in self._blocked}
-        return Disruptions(tuple(self._commands), tuple(blocked.values()), self._closed, self._eligible)
+        commands = tuple(_without_virtual(command) for command in self._commands)
+        return Disruptions(commands, tuple(blocked.values()), self._closed, self._eligible)
+
+    def _going_soon(self, outdated: Iterable[Candidate]) -> set[str]:
+        """Drifted machines whose turn will come: pods that move there would move twice."""
+        return {candidate.key for candidate in outdated if self._allowances.allowed(candidate.pool, _DRIFTED)}
 
     def _tell(self, reason: DisruptionReason, candidates: Iterable[Candidate]) -> None:
         found = tuple(candidates)
@@ -158,9 +166,9 @@ class _Pass:
                     found.append(candidate)
         return found
 
-    def _move(self, moving: list[Candidate], movable: list[Candidate], gone: set[str]) -> None:
-        """Drift, then consolidation of what is left."""
-        world = self._world(gone)
+    def _move(self, moving: list[Candidate], movable: list[Candidate], shut: set[str]) -> None:
+        """Drift, then consolidation of what is left. ``shut``: machines nobody moves to."""
+        world = self._world(shut)
         commands, blocked = replaced(moving, world, self._allowances)
         self._commands += commands
         self._blocked += blocked
@@ -173,16 +181,23 @@ class _Pass:
     def _taken(self) -> set[str]:
         return {candidate.key for command in self._commands for candidate in command.candidates}
 
-    def _world(self, gone: Iterable[str]) -> World:
-        world = World(self._snapshot, self._indexes, self._circumstances, self._options.provisioning, self._judge)
-        world.leave_out(gone)
+    def _world(self, shut: Iterable[str]) -> World:
+        known = {view.key for view in self._snapshot.nodes}
+        planned = (item for command in self._circumstances.chosen for item in command.replacements)
+        coming = [
+            nodes.view(None, item.claim, nodes.NO_USAGE, marked=False) for item in planned if item.name not in known
+        ]
+        options = self._options.provisioning
+        world = World(self._snapshot, self._indexes, self._circumstances, options, self._judge, coming)
+        world.leave_out(shut)
         return world
 
     def _consolidate(self, candidates: list[Candidate], world: World) -> None:
-        found = self._replanned(candidates, world, self._allowances.copy(), self._circumstances.chosen)
+        chosen = self._circumstances.chosen
+        found = self._replanned(candidates, world, self._allowances.copy(), chosen)
         views = {candidate.key: candidate.view for candidate in candidates}
         self._blocked += [Blocked(views[key], why, lasting=True) for key, why in sorted(found.refused.items())]
-        commands = found.commands if found.is_bound else self._to_the_end(candidates, found.commands)
+        commands = found.commands if found.is_bound or chosen else self._to_the_end(candidates, found.commands)
         self._commands += commands
         for candidate in (candidate for command in commands for candidate in command.candidates):
             self._allowances.take(candidate.pool)
@@ -213,14 +228,18 @@ class _Pass:
     def _moves_alone(self) -> tuple[Command, ...]:
         """What would be moved for money, whatever else there is to do."""
         movable = self._movable()
-        return self._replanned(movable, self._world(()), self._allowances, ()).commands if movable else ()
+        return self._replanned(movable, self._world(()), self._allowances).commands if movable else ()
 
     def _is_within_budgets(self, commands: Iterable[Command]) -> bool:
         taken = Counter(candidate.pool for command in commands for candidate in command.candidates)
         return all(number <= self._allowances.left(pool, _UNDERUTILIZED) for pool, number in taken.items())
 
     def _replanned(
-        self, candidates: Sequence[Candidate], world: World, allowances: Allowances, chosen: Iterable[frozenset[str]]
+        self,
+        candidates: Sequence[Candidate],
+        world: World,
+        allowances: Allowances,
+        chosen: Iterable[Command] = (),
     ) -> Replan:
         world.shelter()
         candidates = [candidate for candidate in candidates if candidate.key not in world.expecting]
@@ -228,3 +247,20 @@ class _Pass:
         replan = Replan(candidates, moves, allowances)
         replan.run(chosen)
         return replan
+
+
+def _without_virtual(command: Command) -> Command:
+    """As it is carried out: nobody waits for the virtual pods of capacity buffers, they only make sure of room."""
+    inside = [item.pods for item in command.placed] + [item.pods for item in command.replacements]
+    if not any(is_virtual(pod) for found in inside for pod in found):
+        return command
+    placed = (replace(item, pods=_real(item.pods)) for item in command.placed)
+    return replace(
+        command,
+        placed=tuple(item for item in placed if item.pods),
+        replacements=tuple(replace(item, pods=_real(item.pods)) for item in command.replacements),
+    )
+
+
+def _real(found: Iterable[Pod]) -> tuple[Pod, ...]:
+    return tuple(pod for pod in found if not is_virtual(pod))

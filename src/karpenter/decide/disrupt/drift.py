@@ -23,6 +23,7 @@ from karpenter.decide.provision.finalise import KEPT_TYPES, static_claim
 from karpenter.decide.provision.templates import requirements_of
 from karpenter.model import labels
 from karpenter.model.conditions import find, is_true
+from karpenter.model.quantities import check_quantities
 from karpenter.model.requirements import from_labels, from_wire
 
 NODE_POOL = "NodePoolDrifted"
@@ -145,7 +146,7 @@ def replaced(
             price = candidate.price_per_hour
             saving = None if price is None else price - found.price_per_hour
             commands.append(Command(reason, (candidate,), found.claims(), found.placed, saving_per_hour=saving))
-            world.settle((candidate,), found.placed)
+            world.settle(commands[-1])
             allowances.take(candidate.pool)
     return commands, blocked
 
@@ -164,7 +165,7 @@ def replaced_in_place(
     for pool in snapshot.pools:
         own = by_pool.get(pool.metadata.name, [])
         wanted = min(len(own), allowances.left(pool.metadata.name, DisruptionReason.DRIFTED))
-        granted = _granted(pool, snapshot, wanted) if wanted else 0
+        granted = _granted(pool, snapshot, wanted) if wanted and not check_quantities(pool) else 0
         if not granted:
             continue
         index = indexes[pool.metadata.name]

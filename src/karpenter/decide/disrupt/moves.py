@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from karpenter.decide.disrupt.balanced import Scales
 from karpenter.decide.disrupt.command import Candidate, Command, ConsolidationType, DisruptionReason
@@ -47,6 +47,35 @@ class Moves:
             return None
         found = self.world.elsewhere((candidate,))
         return None if found is None else self._command((candidate,), found, None)
+
+    def again(self, chosen: Command, candidates: Sequence[Candidate]) -> Command | None:
+        """A move that was chosen before, with its machines as they are now; None where it is not right any more (DIS-272).
+
+        It is right if what was to be bought, and nothing else, still gives every pod a place, and is still worth it.
+        """
+        found = self.world.as_chosen(candidates, chosen)
+        if found is None:
+            return None
+        inside = {placed.key: placed.pods for placed in found.placed}
+        bought = tuple(
+            replace(planned, pods=inside[planned.name]) for planned in chosen.replacements if planned.name in inside
+        )
+        names = {planned.name for planned in bought}
+        placed = tuple(item for item in found.placed if item.key not in names)
+        price = sum(planned.price_per_hour for planned in bought)
+        before = [candidate.price_per_hour for candidate in candidates]
+        saving = None if None in before else sum(amount or 0.0 for amount in before) - price
+        scores = self.scales.scores(candidates, price)
+        if not self.scales.approve(scores) or (bought and (saving is None or saving <= 0)):
+            return None
+        return replace(
+            chosen,
+            candidates=tuple(candidates),
+            replacements=bought,
+            placed=placed,
+            saving_per_hour=saving,
+            scores=scores,
+        )
 
     def replace(self, candidates: Sequence[Candidate]) -> Command | Refusal:
         """The machines go; what of their pods finds no room gets new machines that are cheaper (DIS-175 to DIS-182)."""

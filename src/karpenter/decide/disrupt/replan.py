@@ -27,6 +27,8 @@ _REASON = DisruptionReason.UNDERUTILIZED
 #: So often a set is planned anew without machines that would only be bought once more.
 _PRUNINGS = 6
 _TINY = 1e-9
+#: Sets of so many machines come first: a command is carried out as a whole or not at all.
+_SMALL = 16
 
 
 class Replan:
@@ -40,10 +42,10 @@ class Replan:
         #: Why machines that were looked at by themselves stay, by key.
         self.refused: dict[str, str] = {}
 
-    def run(self, chosen: Iterable[frozenset[str]] = ()) -> None:
-        """Find all moves. ``chosen``: sets of machines an earlier pass has chosen; they go first if that is still right."""
-        for keys in chosen:
-            self._try_again(keys)
+    def run(self, chosen: Iterable[Command] = ()) -> None:
+        """Find all moves. ``chosen``: those of an earlier pass; they go first as far as they are still right."""
+        for earlier in chosen:
+            self._try_again(earlier)
         self._delete()
         while (command := self._best_set()) is not None:
             self._settle(command)
@@ -55,7 +57,7 @@ class Replan:
         return any(self._allowances.left(candidate.pool, _REASON) <= 0 for candidate in self._left.values())
 
     def _settle(self, command: Command) -> None:
-        self._moves.world.settle(command.candidates, command.placed)
+        self._moves.world.settle(command)
         for candidate in command.candidates:
             self._allowances.take(candidate.pool)
             del self._left[candidate.key]
@@ -63,13 +65,13 @@ class Replan:
             self._left.pop(placed.key, None)
         self.commands = (*self.commands, command)
 
-    def _try_again(self, keys: frozenset[str]) -> None:
-        found = [self._left[key] for key in sorted(keys) if key in self._left]
-        if len(found) < len(keys) or len(self._within_budgets(found)) < len(found):
-            return
-        again = self._planned_anew(found)
-        if again is not None:
-            self._settle(again)
+    def _try_again(self, chosen: Command) -> None:
+        keys = [candidate.key for candidate in chosen.candidates]
+        found = [self._left[key] for key in keys if key in self._left]
+        if len(found) == len(keys) == len(self._within_budgets(found)):
+            command = self._moves.again(chosen, found)
+            if command is not None:
+                self._settle(command)
 
     def _delete(self) -> None:
         for candidate in tuple(self._left.values()):
@@ -87,13 +89,25 @@ class Replan:
             key=self._waste,
         )
         found = self._within_budgets(wasteful)
+        return self._best_of(found, self._sizes(1, min(_SMALL, len(found)))) or self._best_of(
+            found, self._sizes(_SMALL, len(found))
+        )
+
+    @staticmethod
+    def _sizes(above: int, most: int) -> list[int]:
+        """The most, half of it, and so on, as long as it is more than ``above``."""
+        sizes: list[int] = []
+        while most > above:
+            sizes.append(most)
+            most //= 2
+        return sizes
+
+    def _best_of(self, candidates: Sequence[Candidate], sizes: Iterable[int]) -> Command | None:
         best: Command | None = None
-        size = len(found)
-        while size > 1:
-            command = self._planned_anew(found[:size])
+        for size in sizes:
+            command = self._planned_anew(candidates[:size])
             if command is not None and (best is None or _saving(command) > _saving(best)):
                 best = command
-            size //= 2
         return best
 
     def _waste(self, candidate: Candidate) -> tuple[float, str]:

@@ -20,7 +20,7 @@ from karpenter.api.core import Pod
 from karpenter.catalog.index import TypeIndex, members
 from karpenter.cluster.classes import PodClass, PodClasses
 from karpenter.cluster.faces import Counts, Face, face_of, is_counted
-from karpenter.cluster.nodes import NodeView
+from karpenter.cluster.nodes import NO_USAGE, NodeView, view
 from karpenter.cluster.snapshot import PodGroup, PodKey, Snapshot, age, pod_key
 from karpenter.cluster.terms import Term
 from karpenter.decide.plan import PlacedPods, PlannedClaim, UnplacedPod
@@ -35,6 +35,7 @@ from karpenter.decide.provision.settling import Caps, Failed, Kin, Settling
 from karpenter.decide.provision.topology import Domains
 from karpenter.decide.reasons import Category, Reason
 from karpenter.model import resources as res
+from karpenter.model.buffers import is_virtual
 
 #: Ways CPU is weighed against memory in bounds, beside each by itself; and how many bytes of memory weigh like a core.
 _WEIGHINGS = 12
@@ -98,7 +99,16 @@ class Prepared:
 
     def elsewhere(self, leaving: Iterable[Pod], gone: Iterable[str]) -> Relocated | None:
         """Where the pods go without a new machine, None if that cannot be. ``gone``: keys of machines that are not there."""
-        return self._base.elsewhere(tuple(leaving), self._base.places(gone))
+        return self._base.elsewhere(tuple(leaving), self._base.places(gone), 0, {})
+
+    def as_planned(
+        self, leaving: Iterable[Pod], gone: Iterable[str], beside: Iterable[str], planned: Mapping[str, str]
+    ) -> Relocated | None:
+        """The same for pods that were planned somewhere, by uid: they go there if they may, and elsewhere if they may not.
+
+        ``beside``: keys of closed machines that are open to these pods all the same.
+        """
+        return self._base.elsewhere(tuple(leaving), self._base.places(gone), self._base.places(beside), planned)
 
     def moved(self, leaving: Iterable[Pod], gone: Iterable[str], below: float = inf) -> Relocated | None:
         """Where the pods go, on machines that exist or new ones.
@@ -111,9 +121,19 @@ class Prepared:
         """USD per hour that machines for these pods alone would cost at least, whatever the packing."""
         return self._base.least_price(pods)
 
-    def settle(self, placed: Iterable[PlacedPods], leaving: Iterable[Pod], gone: Iterable[str]) -> None:
-        """From now on these machines are gone, ``leaving`` are away from where they were, and ``placed`` have moved in."""
+    def settle(
+        self,
+        placed: Iterable[PlacedPods],
+        leaving: Iterable[Pod],
+        gone: Iterable[str] = (),
+        bought: Iterable[PlannedClaim] = (),
+    ) -> None:
+        """From now on these machines are gone, ``leaving`` are away from where they were, and ``placed`` have moved in.
+
+        ``bought`` are on their way with their pods; they take nobody else.
+        """
         self._base.settle(tuple(placed), tuple(leaving), self._base.places(gone))
+        self._base.buy(bought)
 
     def close(self, keys: Iterable[str]) -> None:
         """These machines take nobody any more, yet stay with the pods they have (DIS-166)."""
@@ -153,13 +173,16 @@ class _Moving(Deciding):
 
     # -- questions --------------------------------------------------------------------------------------------------------
 
-    def elsewhere(self, leaving: Sequence[Pod], gone: MachineSet) -> Relocated | None:
-        """See ``Prepared.elsewhere``."""
+    def elsewhere(
+        self, leaving: Sequence[Pod], gone: MachineSet, beside: MachineSet, planned: Mapping[str, str]
+    ) -> Relocated | None:
+        """See ``Prepared.elsewhere`` and ``Prepared.as_planned``."""
         kins = self._kins_of(leaving)
         if self._unplaced:
             return None
-        with _Part(self, gone) as part:
-            settled = Settling(part, self._market, self._domains, {}, Caps()).settle(kins)
+        with _Part(self, gone, beside) as part:
+            part.look_at(self.places(planned.values()))
+            settled = Settling(part, self._market, self._domains, planned, Caps()).settle(kins)
             if settled.standing or settled.failed:
                 return None
             return self._relocated(part, (), (), ())
@@ -246,14 +269,14 @@ class _Moving(Deciding):
         return self._kins(served, _Standpoint(self._basis, [(item.pod_class, item.face, item.pods) for item in served]))
 
     def _groups(self, leaving: Iterable[Pod]) -> Iterator[PodGroup]:
-        groups: defaultdict[tuple[PodClass, Face], list[Pod]] = defaultdict(list)
+        groups: defaultdict[tuple[PodClass, Face, bool], list[Pod]] = defaultdict(list)
         for pod in leaving:
             known = self._look(pod)
             if known is None:
                 self._unplaced.append(UnplacedPod(pod, (self._not_read[pod.metadata.uid],)))
             else:
-                groups[known].append(pod)
-        for (pod_class, face), items in groups.items():
+                groups[(*known, is_virtual(pod))].append(pod)
+        for (pod_class, face, _), items in groups.items():
             yield PodGroup(pod_class, face, tuple(sorted(items, key=age)))
 
     def _look(self, pod: Pod) -> tuple[PodClass, Face] | None:
@@ -286,9 +309,16 @@ class _Moving(Deciding):
             self._settled_since = 0
             self._whole.refresh()
 
+    def buy(self, bought: Iterable[PlannedClaim]) -> None:
+        """See ``Prepared.settle``."""
+        for planned in bought:
+            self._basis.expect(planned.name, view(None, planned.claim, NO_USAGE, marked=False))
+            for pod in planned.pods:
+                self._record(pod, planned.name, 1)
+
     def _record(self, pod: Pod, node: str, number: int) -> None:
         known = self._look(pod)
-        if known is not None and (number > 0 or is_counted(pod)):
+        if known is not None and not is_virtual(pod) and (number > 0 or is_counted(pod)):
             self._basis.count(known[0], known[1], node, number)
 
     @property
@@ -300,9 +330,9 @@ class _Moving(Deciding):
 class _Part(Field):
     """The field without some machines, for one question. Remembers who was asked, to leave them as they were found."""
 
-    def __init__(self, moving: _Moving, gone: MachineSet) -> None:
+    def __init__(self, moving: _Moving, gone: MachineSet, beside: MachineSet = 0) -> None:
         self._all = moving.whole
-        self.everyone = self._all.everyone & ~(gone | moving.closed)
+        self.everyone = self._all.everyone & ~(gone | moving.closed) | beside
         self._asked: dict[Machine, None] = {}
 
     def __enter__(self) -> _Part:
@@ -311,6 +341,11 @@ class _Part(Field):
     def __exit__(self, *_: object) -> None:
         for machine in self._asked:
             machine.start_over()
+
+    def look_at(self, wanted: MachineSet) -> None:
+        """Pods may be planned on these beforehand, as far as they are part of it."""
+        for _ in self.among(wanted & self.everyone):
+            pass
 
     @property
     def machines(self) -> tuple[Machine, ...]:  # type: ignore[override]
@@ -345,6 +380,10 @@ class _Ground(Scene):
         self._summed: dict[Term, dict[str, int]] = {}
         self._owned: dict[Term, dict[str, int]] = {}
         self._repellers: dict[Face, tuple[Term, ...]] = {}
+
+    def expect(self, name: str, view: NodeView) -> None:
+        """A machine is on its way: its pods count wherever it is sure to be."""
+        self._nodes[name] = view
 
     def means(self, term: Term, face: Face) -> bool:
         """See ``Scene``."""
@@ -423,7 +462,7 @@ class _Standpoint(Scene):
 
     def __init__(self, ground: _Ground, moving: Sequence[tuple[PodClass, Face, Sequence[Pod]]]) -> None:
         self._ground = ground
-        faces = {face for _, face, _ in moving}
+        faces = dict.fromkeys(face for _, face, _ in moving)
         self._terms = tuple(dict.fromkeys(term for face in faces for term in ground.repellers(face)))
         self._leaving: defaultdict[Face, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
         self._giving_up: defaultdict[Term, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))

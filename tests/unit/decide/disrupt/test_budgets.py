@@ -8,9 +8,11 @@ from karpenter.api.karpenter import Budget
 from karpenter.api.meta import Condition
 from karpenter.decide.disrupt.allowances import Allowances
 from karpenter.decide.disrupt.command import ConsolidationType, Decision, DisruptionReason
-from support.builders import NOW, node, replaced, snapshot
-from support.disrupting import decide, drifted, gone, pool, running
-from support.shrinking import CONSOLIDATABLE
+from karpenter.decide.disrupt.preview import preview
+from karpenter.model import labels
+from support.builders import NOW, flatten, indexes, node, replaced, snapshot
+from support.disrupting import KINDS, decide, drifted, gone, pool, running, with_annotation
+from support.shrinking import CONSOLIDATABLE, QUIET, USUAL
 
 EMPTY = DisruptionReason.EMPTY
 
@@ -110,3 +112,12 @@ def test_where_consolidation_is_off_an_empty_machine_still_drifts() -> None:
     assert [(command.reason, command.decision) for command in found.commands] == [
         (DisruptionReason.DRIFTED, Decision.DELETE)
     ]
+
+
+def test_a_preview_shows_what_waits_behind_budgets_and_freezes() -> None:
+    """DIS-494"""
+    frozen = with_annotation(pool("np", Budget(nodes="1")), labels.FREEZE, "release week")
+    cluster = flatten([frozen, empties(3)])
+    assert gone(decide(cluster)) == []
+    found = preview(snapshot(cluster), indexes(cluster, KINDS), QUIET, USUAL)
+    assert gone(found) == ["e0", "e1", "e2"]

@@ -6,23 +6,28 @@ from datetime import timedelta
 
 import pytest
 
+from karpenter.api.buffer import CapacityBuffer, CapacityBufferSpec
 from karpenter.api.core import (
     Affinity,
     PodAffinity,
     PodAffinityTerm,
     PodDisruptionBudgetStatus,
+    PodSpec,
+    PodTemplateSpec,
     TopologySpreadConstraint,
     WeightedPodAffinityTerm,
 )
 from karpenter.api.karpenter import Budget
-from karpenter.api.meta import Condition, LabelSelector
+from karpenter.api.meta import Condition, LabelSelector, ObjectMeta
+from karpenter.cluster.virtual import VirtualPods
 from karpenter.decide.disrupt.candidates import Circumstances
 from karpenter.decide.disrupt.command import ConsolidationType, Decision, DisruptionReason
-from karpenter.decide.disrupt.decision import DisruptionOptions
+from karpenter.decide.disrupt.decision import DisruptionOptions, Disruptions, decide_disruption
 from karpenter.decide.provision import Options, PreferencePolicy
 from karpenter.model import labels
+from karpenter.model.buffers import virtual_pods
 from karpenter.model.pods import DELETION_COST
-from support.builders import NOW, budget, node, owner, pod, replaced, wanted
+from support.builders import NOW, budget, container, flatten, indexes, node, owner, pod, replaced, snapshot, wanted
 from support.disrupting import (
     ANY,
     KINDS,
@@ -38,6 +43,7 @@ from support.disrupting import (
     with_annotation,
 )
 from support.shapes import offering
+from support.shrinking import QUIET
 
 SPOT_TO_SPOT = DisruptionOptions(spot_to_spot=True)
 
@@ -432,12 +438,36 @@ def test_a_roll_out_is_waited_for() -> None:
     assert why(found, "a") == "Deployment default/web is being rolled out"
 
 
+def chosen(*commands: object) -> Circumstances:
+    return Circumstances(NOW, chosen=commands)  # type: ignore[arg-type]
+
+
 def test_what_was_chosen_before_is_chosen_again() -> None:
     """Of two machines as good as each other the one an earlier pass chose goes (for the second look, DIS-272)."""
     cluster = [pool("np", Budget(nodes="1")), running("a", "m", 1), running("b", "m", 1)]
-    assert gone(decide(cluster)) == ["a"]
-    again = Circumstances(NOW, chosen=(frozenset({"claim-b"}),))
-    assert gone(decide(cluster, circumstances=again)) == ["b"]
+    (first,) = decide(cluster).commands
+    assert gone([first]) == ["a"]
+    other = decide(pool("np", Budget(nodes="1")), running("b", "m", 1), running("c", "m", 3)).commands
+    assert gone(other) == ["b"]
+    assert gone(decide(cluster, circumstances=chosen(*other))) == ["b"]
+
+
+def test_a_replacement_chosen_before_is_kept_while_it_holds_the_pods() -> None:
+    """DIS-272: pods that are gone by now are no reason to choose anew; pods that do not fit any more are."""
+    cluster = [pool(), running("a", "l", 1, 0.5)]
+    (first,) = decide(cluster).commands
+    (planned,) = first.replacements
+    (again,) = decide(pool(), running("a", "l", 1), circumstances=chosen(first)).commands
+    assert [(item.name, len(item.pods)) for item in again.replacements] == [(planned.name, 1)]
+    (grown,) = decide(cluster, on("a", 2, prefix="late"), circumstances=chosen(first)).commands
+    assert [item.instance_types for item in grown.replacements] == [("m",)]
+
+
+def test_what_was_to_be_bought_is_for_its_own_pods_only() -> None:
+    """Nobody else moves to a machine that may never be bought."""
+    (first,) = decide(pool(), running("a", "l", 1)).commands
+    found = decide(pool(), running("b", "s", 1), circumstances=chosen(first))
+    assert gone(found) == []
 
 
 def test_a_move_says_what_it_saves_and_what_it_costs() -> None:
@@ -447,3 +477,32 @@ def test_a_move_says_what_it_saves_and_what_it_costs() -> None:
     assert command.restarts == 2
     assert command.disruption_cost == 3.0
     assert command.payback_hours == pytest.approx(0.002)
+
+
+# -- capacity buffers ----------------------------------------------------------------------------------------------------
+
+
+def buffered(cluster: list[object], cpu: str, count: int) -> Disruptions:
+    """The decision for a cluster with a buffer of virtual pods."""
+    found = flatten(cluster)
+    room = VirtualPods()
+    buffer = CapacityBuffer(metadata=ObjectMeta(name="b", namespace="default", uid="b"), spec=CapacityBufferSpec())
+    template = PodTemplateSpec(spec=PodSpec(containers=(container({"cpu": cpu}),)))
+    room.put("default/b", virtual_pods(buffer, template, count, NOW))
+    return decide_disruption(room.into(snapshot(found)), indexes(found, KINDS), QUIET)
+
+
+def test_room_that_is_kept_free_moves_along() -> None:
+    """DIS-S146"""
+    found = buffered([pool(), running("a", "l", 1)], "1", 1)
+    (command,) = found.commands
+    assert bought(found) == ["s"]
+    assert [len(item.pods) for item in command.replacements] == [1]
+    assert bought(buffered([pool(), running("a", "l", 1)], "3", 1)) == ["m"]
+
+
+def test_a_machine_goes_only_where_kept_room_fits_too() -> None:
+    """DIS-S146"""
+    cluster = [pool(), running("a", "m", 2), running("b", "m", 2)]
+    assert bought(decide(cluster)) == []
+    assert bought(buffered(cluster, "2", 1)) == ["s"]

@@ -15,6 +15,7 @@ from support import builders
 from support.builders import NOW, claim, node_pool, pool_taint, replaced, wanted
 from support.disrupting import KINDS, bought, decide, drifted, gone, on, pool, running, why, with_annotation
 from support.shapes import INTEGER, index_of
+from support.shrinking import CONSOLIDATABLE
 
 INDEX = index_of(KINDS)
 LAUNCHED = (Condition(type="Launched", status="True"),)
@@ -100,6 +101,23 @@ def test_commands_of_a_pass_do_not_count_on_the_same_room() -> None:
     found = decide(pool(), machines, running("room", "m", 1, conditions=()))
     assert len(found.commands) == 2
     assert len(bought(found)) == 1
+
+
+def test_pods_do_not_move_to_machines_whose_turn_comes_next() -> None:
+    """Beyond of §9.3: or a roll through a pool would restart its pods again and again."""
+    machines = [running(f"n{n}", "m", 1, conditions=drifted()) for n in range(4)]
+    one_by_one = pool("np", Budget(nodes="1"))
+    found = decide(one_by_one, machines)
+    assert [(len(command.replacements), command.placed) for command in found.commands] == [(1, ())]
+    closed = pool("np", Budget(nodes="0", reasons=("Drifted",)))
+    kept = [running(f"n{n}", "m", 1, conditions=(*drifted(), CONSOLIDATABLE)) for n in range(4)]
+    assert gone(decide(closed, kept))
+
+
+def test_limits_that_cannot_be_read_stop_their_pool_only() -> None:
+    """API-033"""
+    found = decide(fixed(5, "100%", limits={"nodes": "many"}), five(), pool("other"), running("x", pool="other"))
+    assert gone(found) == ["x"]
 
 
 # -- 26.11 static pools ----------------------------------------------------------------------------------------------------

@@ -42,6 +42,10 @@ class Growing:
             self._bind(planned.pods, planned.name)
         return result
 
+    def objects(self) -> list[Wire]:
+        """Everything there is now."""
+        return [*self._others, *self._pods.values()]
+
     def change(self, pool: NodePool) -> None:
         """Put this pool in place of the one of its name, or beside the others."""
         kept = [i for i in self._others if not (isinstance(i, NodePool) and i.metadata.name == pool.metadata.name)]

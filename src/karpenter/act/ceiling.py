@@ -7,6 +7,7 @@ ceiling is for. It is counted in memory; a restart begins a new minute.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 _MINUTE = timedelta(minutes=1)
@@ -34,3 +35,11 @@ class Ceiling:
         if self.room(now) > 0:
             return 0.0
         return (self._created_at[0] + _MINUTE - now).total_seconds()
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long planned pods are expected on a machine (SCH-640), and how many claims may be created in a minute, by whomever."""
+
+    nomination_window: timedelta
+    ceiling: Ceiling

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import structlog
 
@@ -16,11 +17,16 @@ from karpenter.model import labels
 _log = structlog.get_logger()
 
 
-async def create(world: World, claim: NodeClaim, instance_types: Sequence[str] = ()) -> bool:
-    """Create, count and log the claim, and let the next pass see it (SCH-073); False when it was there. Raises ``KubeError``.
+@dataclass(frozen=True)
+class Purpose:
+    """What a claim is created for, as figures and the log say it: ``instance_types`` are the types it may become."""
 
-    ``instance_types`` are the types it may become, for the log.
-    """
+    reason: str = "provisioned"
+    instance_types: Sequence[str] = ()
+
+
+async def create(world: World, claim: NodeClaim, purpose: Purpose = Purpose()) -> bool:
+    """Create, count and log the claim, and let the next pass see it (SCH-073); False when it was there. Raises ``KubeError``."""
     try:
         created = await world.kube.create(NODE_CLAIM, claim)
     except AlreadyExists:
@@ -29,12 +35,14 @@ async def create(world: World, claim: NodeClaim, instance_types: Sequence[str] =
     if world.state.claim(name) is None:
         world.state.set_claim(created)
     relaxed = created.metadata.annotations.get(labels.MIN_VALUES_RELAXED, "false")
-    world.metrics.nodeclaims_created_total.labels(reason="provisioned", nodepool=pool, min_values_relaxed=relaxed).inc()
+    world.metrics.nodeclaims_created_total.labels(
+        reason=purpose.reason, nodepool=pool, min_values_relaxed=relaxed
+    ).inc()
     _log.info(
         "created nodeclaim",
         NodePool={"name": pool},
         NodeClaim={"name": name},
         requests=dict(claim.spec.resources.requests),
-        **({"instance-types": shortened(instance_types)} if instance_types else {}),
+        **({"instance-types": shortened(purpose.instance_types)} if purpose.instance_types else {}),
     )
     return True

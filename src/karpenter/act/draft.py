@@ -5,7 +5,7 @@ Conditions are written against the version they were read at (API-608): another 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 
 import msgspec
@@ -91,6 +91,13 @@ class Draft:
             own, labels={**own.labels, **labels}, annotations={**own.annotations, **annotations}
         )
         self.claim = msgspec.structs.replace(self.claim, metadata=meta)
+
+    def drop_annotations(self, keys: Iterable[str]) -> None:
+        """Remove annotations."""
+        own = self.claim.metadata
+        dropped = frozenset(keys)
+        kept = {key: value for key, value in own.annotations.items() if key not in dropped}
+        self.claim = msgspec.structs.replace(self.claim, metadata=msgspec.structs.replace(own, annotations=kept))
 
     def look_again(self, seconds: float) -> None:
         """Ask for another look after this time at the latest."""

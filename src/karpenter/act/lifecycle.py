@@ -4,8 +4,8 @@ One look takes every step that can be taken, in the order of ``Lifecycle._steps`
 on a picture older than its own last write: it waits until that write has come back through the watch, which is what the
 reference's one-second sleep is for.
 
-Expiration, hydration and the consistency check are steps here and not controllers of their own: one writer per claim means that
-no two of them meet, and that a claim is written once where several things changed.
+Expiration, hydration, drift and the consistency check are steps here and not controllers of their own: one writer per claim
+means that no two of them meet, and that a claim is written once where several things changed.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import structlog
 from karpenter.act import expire, quiet
 from karpenter.act.consistency import Consistency
 from karpenter.act.draft import Draft
+from karpenter.act.drift import Drift
 from karpenter.act.events import WARNING, Happening, about_claim
 from karpenter.act.finalise import Finaliser
 from karpenter.act.hydrate import Hydrator
@@ -56,6 +57,7 @@ class Lifecycle:
         self._launcher = Launcher(world)
         registrar, initialiser = Registrar(world, nominator), Initialiser(world)
         hydrator, consistency, troubles = Hydrator(world), Consistency(world), Troubles(world)
+        self._drift = Drift(world)
         self._steps: tuple[_Step, ...] = (
             partial(expire.step, world=world),
             hydrator.claim,
@@ -67,8 +69,9 @@ class Lifecycle:
             consistency.step,
             troubles.step,
             partial(quiet.step, world=world),
+            self._drift.step,
         )
-        self._forgetful = (self._launcher, registrar, initialiser, consistency, troubles)
+        self._forgetful = (self._launcher, registrar, initialiser, consistency, troubles, self._drift)
         self._unseen: dict[str, tuple[str, float]] = {}
         self._given_up: dict[str, tuple[str, float]] = {}
 
@@ -77,6 +80,10 @@ class Lifecycle:
         version, _ = self._unseen.get(claim.metadata.name, ("", 0.0))
         if version == claim.metadata.resource_version:
             del self._unseen[claim.metadata.name]
+
+    def class_changed(self) -> None:
+        """A node class was edited, of whichever kind."""
+        self._drift.class_changed()
 
     def forget(self, name: str) -> None:
         """The claim is gone."""

@@ -9,8 +9,8 @@ from datetime import timedelta
 
 import structlog
 
-from karpenter.act.ceiling import Ceiling
-from karpenter.act.creation import create
+from karpenter.act.ceiling import Pace
+from karpenter.act.creation import Purpose, create
 from karpenter.act.events import NORMAL, WARNING, Happening, about_pod, about_pool, shortened
 from karpenter.act.nominate import Nominating
 from karpenter.act.world import World
@@ -45,14 +45,6 @@ class Outcome:
     room_in_seconds: float = 0.0
 
 
-@dataclass(frozen=True)
-class Pace:
-    """How long planned pods are expected on a machine (SCH-640), and how many claims may be created in a minute."""
-
-    nomination_window: timedelta
-    claims_per_minute: int
-
-
 class Executor:
     """Carries plans out."""
 
@@ -60,7 +52,7 @@ class Executor:
         self._world = world
         self._nominator = nominator
         self._window = pace.nomination_window
-        self._ceiling = Ceiling(pace.claims_per_minute)
+        self._ceiling = pace.ceiling
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._said: dict[str, str] = {}
         self._skipped: frozenset[SkippedPool] = frozenset()
@@ -190,7 +182,7 @@ class Executor:
         """Create one claim under its derived name; one that exists already is the same claim."""
         async with self._slots:
             try:
-                if not await create(self._world, planned.claim, planned.instance_types):
+                if not await create(self._world, planned.claim, Purpose(instance_types=planned.instance_types)):
                     return None
             except KubeError as error:
                 _log.error("creating nodeclaim failed", NodePool={"name": planned.node_pool}, error=str(error))

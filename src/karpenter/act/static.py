@@ -107,7 +107,7 @@ class StaticKeeper:
     def _members(self, pool: str) -> list[static.Member]:
         state = self._world.state
         return [
-            static.Member(claim, state.pods_on(claim.status.node_name), state.is_marked(claim.metadata.name))
+            static.Member(claim, state.pods_on(claim.status.node_name), state.is_chosen(claim.metadata.name))
             for claim in state.claims()
             if claim.metadata.labels.get(labels.NODE_POOL) == pool
         ]

@@ -32,6 +32,8 @@ TypeSet = int
 
 #: Stands for units of a reservation that nobody counts.
 UNCOUNTED = 2**31
+#: Kinds of capacity in the order a launch tries them.
+_LAUNCHED = (labels.RESERVED, labels.SPOT, labels.ON_DEMAND)
 #: Answers remembered per kind of question.
 _REMEMBERED = 4096
 
@@ -131,6 +133,7 @@ class TypeIndex:
         self._capacity = axes([item.capacity for item in self.types])
         self._matching = lru_cache(_REMEMBERED)(self._match)
         self._prices = lru_cache(_REMEMBERED)(self._price)
+        self._dearest = lru_cache(_REMEMBERED)(self._find_dearest)
         self._implying = lru_cache(_REMEMBERED)(self._imply)
         self._most = lru_cache(_REMEMBERED)(self._find_most)
         self._reached = lru_cache(_REMEMBERED)(self._reach)
@@ -220,6 +223,23 @@ class TypeIndex:
     def _of_offerings(self, requirements: Requirements) -> Requirements:
         """The requirements that choose among offerings."""
         return Requirements(item for key, item in requirements.items() if key in self._offering_keys)
+
+    def dearest(self, requirements: Requirements) -> Mapping[int, float]:
+        """What a launch may cost at worst (DIS-190): of each type the dearest accepted available offering of the first kind there
+        is of reserved, spot and on-demand."""
+        return self._dearest(self._of_offerings(requirements))
+
+    def _find_dearest(self, requirements: Requirements) -> dict[int, float]:
+        found: dict[int, tuple[int, float]] = {}
+        for asked, sold in self._offered.items():
+            if not compatible(requirements, asked, self.well_known):
+                continue
+            for position, offering in sold:
+                kind = _LAUNCHED.index(offering.capacity_type) if offering.capacity_type in _LAUNCHED else 0
+                held = found.get(position)
+                if held is None or (-kind, offering.price_per_hour) > (-held[0], held[1]):
+                    found[position] = (kind, offering.price_per_hour)
+        return {position: price for position, (_, price) in found.items()}
 
     def _price(self, requirements: Requirements) -> Prices:
         best: dict[int, Offering] = {}

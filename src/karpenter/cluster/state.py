@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
+from typing import Protocol
 
 import msgspec
 
@@ -32,6 +33,7 @@ from karpenter.api.core import (
     VolumeAttachment,
 )
 from karpenter.api.karpenter import NodeClaim, NodePool
+from karpenter.api.meta import ObjectMeta
 from karpenter.cluster.classes import PodClass, PodClasses
 from karpenter.cluster.faces import Face, Tally, face_of, is_counted
 from karpenter.cluster.nodes import NO_USAGE, NodeView, Usage, view
@@ -49,6 +51,19 @@ _MANY_NOMINATIONS = 1000
 
 #: Told about an object that cannot be used: kind, ``namespace/name``, why.
 Complaint = Callable[[str, str, str], None]
+
+
+class _Seen(Protocol):
+    """What most objects are made of."""
+
+    @property
+    def metadata(self) -> ObjectMeta: ...
+
+    @property
+    def spec(self) -> object: ...
+
+    @property
+    def status(self) -> object: ...
 
 
 class ClusterState:
@@ -82,6 +97,9 @@ class ClusterState:
         #: The freeze over the whole cluster, whether it is on or over; told by whoever watches that.
         self.freeze: Freeze | None = None
         self._marked: set[str] = set()
+        self._chosen: set[str] = set()
+        #: Moves on with everything that may change what is decided about machines that exist; what does not matter leaves it.
+        self.revision = 0
         self._nominated_until: dict[str, datetime] = {}
         #: Pod uid to the key of the view the latest pass placed it on.
         self.planned: dict[str, str] = {}
@@ -91,7 +109,8 @@ class ClusterState:
     def set_pod(self, pod: Pod) -> None:
         """A pod appeared or changed."""
         key = pod_key(pod)
-        self.remove_pod(key)
+        self._heard(self._pods.get(key), pod)
+        self._forget_pod(key)
         try:
             pod_class = self._classes.of(pod)
         except (QuantityError, ValueError) as error:
@@ -119,6 +138,10 @@ class ClusterState:
 
     def remove_pod(self, key: PodKey) -> None:
         """A pod is gone."""
+        self.revision += 1
+        self._forget_pod(key)
+
+    def _forget_pod(self, key: PodKey) -> None:
         pod = self._pods.pop(key, None)
         if pod is None:
             return
@@ -149,6 +172,7 @@ class ClusterState:
     def set_node(self, node: Node) -> None:
         """A Node appeared or changed."""
         name = node.metadata.name
+        self._heard(self._nodes.get(name), node)
         self._forget_node(name)
         self._nodes[name] = node
         self._nodes_of_provider.add(node.spec.provider_id, name)
@@ -156,6 +180,7 @@ class ClusterState:
 
     def remove_node(self, name: str) -> None:
         """A Node is gone."""
+        self.revision += 1
         self._forget_node(name)
 
     def _forget_node(self, name: str) -> None:
@@ -167,6 +192,7 @@ class ClusterState:
     def set_claim(self, claim: NodeClaim) -> None:
         """A NodeClaim appeared or changed; its creator calls this too, so that the next pass sees it (SCH-073)."""
         name = claim.metadata.name
+        self._heard(self._claims.get(name), claim)
         self._forget_claim(name)
         self._claims[name] = claim
         self._claims_of_provider.add(claim.status.provider_id, name)
@@ -174,8 +200,10 @@ class ClusterState:
 
     def remove_claim(self, name: str) -> None:
         """A NodeClaim is gone, and with it every mark on it."""
+        self.revision += 1
         self._forget_claim(name)
         self._marked.discard(name)
+        self._chosen.discard(name)
         self._nominated_until.pop(name, None)
 
     def _forget_claim(self, name: str) -> None:
@@ -186,15 +214,19 @@ class ClusterState:
 
     def set_pool(self, pool: NodePool) -> None:
         """A NodePool appeared or changed."""
+        self._heard(self._pools.get(pool.metadata.name), pool)
         self._pools[pool.metadata.name] = pool
 
     def remove_pool(self, name: str) -> None:
         """A NodePool is gone."""
+        self.revision += 1
         self._pools.pop(name, None)
 
     def set_daemon_set(self, daemon_set: DaemonSet) -> None:
         """A DaemonSet appeared or changed."""
         key = (daemon_set.metadata.namespace, daemon_set.metadata.name)
+        if self._daemon_sets.get(key) != daemon_set:
+            self.revision += 1
         try:
             pods.template_requests(daemon_set.spec.template.spec)
         except QuantityError as error:
@@ -205,26 +237,32 @@ class ClusterState:
 
     def remove_daemon_set(self, key: PodKey) -> None:
         """A DaemonSet is gone. Its pods may outlive it, or be taken over by another of its name."""
+        self.revision += 1
         self._daemon_sets.pop(key, None)
 
     def set_budget(self, budget: PodDisruptionBudget) -> None:
         """A PodDisruptionBudget appeared or changed."""
-        self._budgets[(budget.metadata.namespace, budget.metadata.name)] = budget
+        key = (budget.metadata.namespace, budget.metadata.name)
+        self._heard(self._budgets.get(key), budget)
+        self._budgets[key] = budget
 
     def remove_budget(self, key: PodKey) -> None:
         """A PodDisruptionBudget is gone."""
+        self.revision += 1
         self._budgets.pop(key, None)
 
     def set_namespace(self, namespace: Namespace) -> None:
         """A namespace appeared or changed. They are few and change rarely: snapshots share the mapping, so each change
         copies it.
         """
+        self.revision += 1
         name = namespace.metadata.name
         own = {labels.NAMESPACE_NAME: name, **namespace.metadata.labels}
         self._namespaces = {**self._namespaces, name: own}
 
     def remove_namespace(self, name: str) -> None:
         """A namespace is gone."""
+        self.revision += 1
         self._namespaces = {known: own for known, own in self._namespaces.items() if known != name}
 
     def set_attachment(self, attachment: VolumeAttachment) -> None:
@@ -246,51 +284,77 @@ class ClusterState:
 
     def set_volume_claim(self, claim: PersistentVolumeClaim) -> None:
         """A PersistentVolumeClaim appeared or changed."""
+        self.revision += 1
         self._volumes.set_claim(claim)
 
     def remove_volume_claim(self, key: PodKey) -> None:
         """A PersistentVolumeClaim is gone."""
+        self.revision += 1
         self._volumes.remove_claim(key)
 
     def set_volume(self, volume: PersistentVolume) -> None:
         """A PersistentVolume appeared or changed."""
+        self.revision += 1
         self._volumes.set_volume(volume)
 
     def remove_volume(self, name: str) -> None:
         """A PersistentVolume is gone."""
+        self.revision += 1
         self._volumes.remove_volume(name)
 
     def set_storage_class(self, storage_class: StorageClass) -> None:
         """A StorageClass appeared or changed."""
+        self.revision += 1
         self._volumes.set_class(storage_class)
 
     def remove_storage_class(self, name: str) -> None:
         """A StorageClass is gone."""
+        self.revision += 1
         self._volumes.remove_class(name)
 
     def set_csi_node(self, csi_node: CSINode) -> None:
         """A CSINode appeared or changed."""
+        self.revision += 1
         self._volumes.set_csi_node(csi_node)
 
     def remove_csi_node(self, name: str) -> None:
         """A CSINode is gone."""
+        self.revision += 1
         self._volumes.remove_csi_node(name)
 
+    def _heard(self, old: _Seen | None, new: _Seen) -> None:
+        """An object was delivered. Versions alone are no news: kubelets and controllers write often what was there already."""
+        if old is None or (old.spec, old.status) != (new.spec, new.status):
+            self.revision += 1
+            return
+        version = old.metadata.resource_version
+        if msgspec.structs.replace(new.metadata, resource_version=version) != old.metadata:
+            self.revision += 1
+
     # -- marks our own actions leave --------------------------------------------------------------------------------
+
+    def choose(self, claim_name: str) -> None:
+        """A disruption wants the machine, which gives capacity until it is marked; of a static pool it is one too few from now on
+        (DIS-302).
+        """
+        self._chosen.add(claim_name)
 
     def mark(self, claim_name: str) -> None:
         """A disruption has chosen the machine: it gives no capacity any more (OPS-113)."""
         self._marked.add(claim_name)
+        self.revision += 1
         self._drop_view_of_claim_name(claim_name)
 
     def unmark(self, claim_name: str) -> None:
         """The disruption was called off."""
+        self._chosen.discard(claim_name)
         self._marked.discard(claim_name)
+        self.revision += 1
         self._drop_view_of_claim_name(claim_name)
 
-    def is_marked(self, claim_name: str) -> bool:
-        """Whether a disruption has chosen the machine."""
-        return claim_name in self._marked
+    def is_chosen(self, claim_name: str) -> bool:
+        """Whether a disruption wants the machine, or has marked it already."""
+        return claim_name in self._chosen or claim_name in self._marked
 
     def nominate(self, claim_name: str, until: datetime) -> None:
         """Pods are expected on the machine until then; it is not disrupted before (SCH-640)."""
@@ -302,6 +366,10 @@ class ClusterState:
     def is_nominated(self, claim_name: str, now: datetime) -> bool:
         """Whether pods are still expected on the machine."""
         return self._nominated_until.get(claim_name, now) > now
+
+    def next_nomination_end(self, now: datetime) -> datetime | None:
+        """When the next machine is free of nominations again; None where none is nominated."""
+        return min((until for until in self._nominated_until.values() if until > now), default=None)
 
     # -- look-ups -----------------------------------------------------------------------------------------------------
 

@@ -39,7 +39,9 @@ class Batcher:
             if left <= 0:
                 break
             try:
-                await asyncio.wait_for(self._news.wait(), left)
+                # Not ``wait_for``, which forgets that it was cancelled when news come at the same moment.
+                async with asyncio.timeout(left):
+                    await self._news.wait()
             except TimeoutError:
                 break
         self._seen.clear()

@@ -15,11 +15,6 @@ SPELLINGS = {
 }
 #: Gates there are no more: what they switched is always on. Naming one is no mistake (OPS-356).
 _PAST = frozenset({"Drift"})
-#: What does not happen yet although its gate is on.
-_NOT_BUILT = {
-    Gate.NODE_REPAIR: "unhealthy nodes are not replaced",
-    Gate.SPOT_TO_SPOT_CONSOLIDATION: "spot machines are not replaced by cheaper spot machines",
-}
 
 
 class GateError(ValueError):
@@ -38,8 +33,6 @@ class FeatureGates:
 
     def remarks(self) -> Iterator[str]:
         """What whoever wrote the list should know."""
-        for gate in sorted(self.enabled & _NOT_BUILT.keys()):
-            yield f"feature gate {gate}: not built yet, so {_NOT_BUILT[gate]}"
         for name in self.unknown:
             near = get_close_matches(name, list(Gate), 1)
             yield f"feature gate {name}: unknown and ignored" + (f"; did you mean {near[0]}?" if near else "")

@@ -14,15 +14,21 @@ from typing import Protocol, TypeVar, cast
 
 import structlog
 
+from karpenter.act.ceiling import Ceiling, Pace
 from karpenter.act.collect import claims_without_instance
+from karpenter.act.disrupt import Disruptor
 from karpenter.act.drain import Drainer
 from karpenter.act.events import AnyKind, Recorder
 from karpenter.act.evict import EvictionPace, Evictor
+from karpenter.act.journal import Journal
 from karpenter.act.lifecycle import Lifecycle
 from karpenter.act.nominate import Nominator, NoNomination
 from karpenter.act.podevents import PodEvents, is_event
 from karpenter.act.pools import NodeClassState, PoolKeeper
-from karpenter.act.provision import Executor, Pace
+from karpenter.act.provision import Executor
+from karpenter.act.regrets import Regrets
+from karpenter.act.repair import Repairer
+from karpenter.act.undertakings import Undertakings
 from karpenter.act.world import World
 from karpenter.api.core import DaemonSet, Namespace, Node, Pod, PodDisruptionBudget, VolumeAttachment
 from karpenter.api.karpenter import NodeClaim, NodeClassReference, NodePool
@@ -54,7 +60,7 @@ from karpenter.cluster.snapshot import Snapshot, pod_key
 from karpenter.control import freezing, scaling
 from karpenter.control.batcher import Batcher, Window
 from karpenter.control.buffers import Buffers
-from karpenter.control.disruption import DisruptionLoop
+from karpenter.control.disruption import DisruptionLoop, Hands
 from karpenter.control.observability import Conditioned, Observatory, Part, details, essentials
 from karpenter.control.overlays import Overlays
 from karpenter.control.provisioner import Provisioner
@@ -64,6 +70,7 @@ from karpenter.control.static import StaticPools
 from karpenter.control.volume_events import VolumeEvents
 from karpenter.control.workload_events import WorkloadEvents
 from karpenter.decide.buffers import without_virtual
+from karpenter.decide.disrupt.decision import DisruptionOptions
 from karpenter.decide.plan import Plan
 from karpenter.decide.provision import Options
 from karpenter.kube.decoding import metadata
@@ -85,6 +92,7 @@ T = TypeVar("T", bound=Wire)
 COUNTER_SECONDS = 5.0
 COLLECT_SECONDS = 120.0
 _WORKERS = 256
+_REPAIRS_AT_ONCE = 10
 _log = structlog.get_logger()
 
 
@@ -164,7 +172,8 @@ class Manager:
         self._batcher = Batcher(
             Window(settings.batch_idle_duration.total_seconds(), settings.batch_max_duration.total_seconds())
         )
-        executor = Executor(self.world, nominator, Pace(settings.nomination_window, settings.claims_per_minute))
+        ceiling = Ceiling(settings.claims_per_minute)
+        executor = Executor(self.world, nominator, Pace(settings.nomination_window, ceiling))
         reserved = Gate.RESERVED_CAPACITY in settings.gates
         default_spread = settings.scheduler_config.default_constraints
         options = Options(settings.preference_policy, settings.min_values_policy, reserved, default_spread)
@@ -177,11 +186,19 @@ class Manager:
         self._pools = self._queue("nodepool.readiness", self._keeper.look, 4, NODE_POOL)
         self._pod_event_queue = self._queue("nodeclaim.podevents", self._pod_events.look, 8, NODE_CLAIM)
         self._static = StaticPools(self.world) if Gate.STATIC_CAPACITY in settings.gates else None
+        self._repairs = (
+            self._queue("node.health", Repairer(self.world).look, _REPAIRS_AT_ONCE, NODE)
+            if Gate.NODE_REPAIR in settings.gates
+            else None
+        )
         self._informers: list[_Watched] = []
         self.pods = self._informer(POD, self._on_pod)
         self.observatory = Observatory(self.world, self.pods, self._parts(settings))
         self.provisioner = Provisioner(self.world, self._batcher, executor, options, self._decided)
-        self._disruption = DisruptionLoop(self.world, lambda: bool(self.faults()))
+        self.journal = Journal()
+        hands = self._hands(ceiling, settings)
+        disruption = DisruptionOptions(options, Gate.SPOT_TO_SPOT_CONSOLIDATION in settings.gates)
+        self.disruption = DisruptionLoop(self.world, hands, disruption, lambda: bool(self.faults()))
         self._watched_claims = self._informer(NODE_CLAIM, self._on_claim)
         self._overlays = self._watch_overlays(overlaid) if overlaid is not None else None
         self._buffers = self._watch_buffers() if Gate.CAPACITY_BUFFER in settings.gates else None
@@ -191,6 +208,13 @@ class Manager:
 
     def _queue(self, name: str, look: Look[str], workers: int, kind: Kind[T]) -> WorkQueue:
         return WorkQueue(name, look, workers, cast(AnyKind, kind), self.metrics)
+
+    def _hands(self, ceiling: Ceiling, settings: Settings) -> Hands:
+        """What carries disruption decisions out."""
+        regrets = Regrets(lambda: asyncio.get_running_loop().time())
+        undertakings = Undertakings(self.world, self.journal, regrets)
+        pace = Pace(settings.nomination_window, ceiling)
+        return Hands(Disruptor(self.world, undertakings, self.journal, pace), undertakings, regrets)
 
     def _parts(self, settings: Settings) -> tuple[Part, ...]:
         """What is shown of the cluster; large ones may do without the details (OPS-320)."""
@@ -225,9 +249,10 @@ class Manager:
             "nodepool.readiness": self._pools.run,
             "nodeclaim.podevents": self._pod_event_queue.run,
             "provisioner": self.provisioner.run,
-            "disruption": self._disruption.run,
+            **self.disruption.loops(),
             "nodepool.counter": self._count,
             "nodeclaim.garbagecollection": self._collect,
+            **({self._repairs.name: self._repairs.run} if self._repairs is not None else {}),
             **(self._static.loops() if self._static is not None else {}),
             **(self._overlays.loops() if self._overlays is not None else {}),
             **(self._buffers.loops() if self._buffers is not None else {}),
@@ -373,6 +398,8 @@ class Manager:
             self.state.set_node(new)
             if new.metadata.deletion_timestamp is not None:
                 self._draining.add(new.metadata.name)
+            if self._repairs is not None and _conditions_differ(old, new):
+                self._repairs.add(new.metadata.name)
             if any(taints.same(taint, labels.DISRUPTED_TAINT) for taint in new.spec.taints):
                 self._batcher.trigger(new.metadata.uid)
         elif old is not None:
@@ -431,6 +458,7 @@ class Manager:
         if (
             old is None
             or old.metadata.generation != new.metadata.generation
+            or old.metadata.annotations != new.metadata.annotations
             or old.status.conditions != new.status.conditions
         ):
             for claim in self.state.claims():
@@ -472,6 +500,10 @@ class Manager:
                 self._node_classes[key] = NodeClassState(subject.status.conditions, leaving, generation)
             for pool in self.state.pools():
                 self._pools.add(pool.metadata.name)
+            self._lifecycle.class_changed()
+            for claim in self.state.claims():
+                if _is_of_class(claim.spec.node_class_ref, key):
+                    self._claims.add(claim.metadata.name)
             if self._overlays is not None:
                 self._overlays.node_class()
 
@@ -479,6 +511,14 @@ class Manager:
 
     def _find_class(self, reference: NodeClassReference) -> NodeClassState | None:
         return self._node_classes.get((reference.group, reference.kind, reference.name))
+
+
+def _conditions_differ(old: Node | None, new: Node) -> bool:
+    return old is None or old.status.conditions != new.status.conditions
+
+
+def _is_of_class(reference: NodeClassReference, key: tuple[str, str, str]) -> bool:
+    return (reference.group, reference.kind, reference.name) == key
 
 
 def _eviction_pace(settings: Settings) -> EvictionPace:

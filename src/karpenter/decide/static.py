@@ -81,9 +81,14 @@ def growth(pool: NodePool, held: Counts, reserved: int = 0) -> Growth:
     if held.active + held.pending_disruption >= replicas:
         return Growth()
     wanted = replicas - held.active
+    return Growth(wanted, room(pool, held, wanted, reserved))
+
+
+def room(pool: NodePool, held: Counts, wanted: int, reserved: int = 0) -> int:
+    """How many of the wanted claims the pool's limit on nodes allows (DIS-226). Raises ``quantity.QuantityError``."""
     limit = res.parse(pool.spec.limits).get(res.NODES)
-    room = wanted if limit is None else limit // res.ONE - held.total - reserved
-    return Growth(wanted, max(0, min(wanted, room)))
+    left = wanted if limit is None else limit // res.ONE - held.total - reserved
+    return max(0, min(wanted, left))
 
 
 def exceeded(pool: NodePool, views: Iterable[NodeView]) -> tuple[str, ...]:

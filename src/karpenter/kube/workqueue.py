@@ -12,6 +12,7 @@ import asyncio
 import heapq
 import time
 from collections.abc import Awaitable, Callable, Hashable
+from contextlib import suppress
 from enum import StrEnum
 from itertools import count
 from typing import Generic, Protocol, TypeVar
@@ -146,11 +147,10 @@ class Queue(Generic[K]):
                 if self._due.get(key) == due:
                     del self._due[key]
                     self._take(key)
-            wait = self._timers[0][0] - loop.time() if self._timers else None
-            try:
-                await asyncio.wait_for(self._timer_changed.wait(), wait)
-            except TimeoutError:
-                continue
+            # Not ``wait_for``, which forgets that it was cancelled when a timer is changed at the same moment.
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(self._timers[0][0] if self._timers else None):
+                    await self._timer_changed.wait()
 
     async def _work(self) -> None:
         while True:

@@ -41,6 +41,12 @@ TERMINATION_TIMESTAMP = "karpenter.sh/nodeclaim-termination-timestamp"
 MIN_VALUES_RELAXED = "karpenter.sh/nodeclaim-min-values-relaxed"
 PRICE_OVERLAY = "karpenter.sh/price-overlay-applied"
 CAPACITY_OVERLAY = "karpenter.sh/capacity-overlay-applied"
+#: On a NodeClaim that is given back, and on those that take its place: the decision's identity. Ours, as the next two.
+DISRUPTION_DECISION = "karpenter.sh/disruption-decision"
+#: On a NodeClaim that is given back: the names of those that take its place.
+DISRUPTION_REPLACEMENTS = "karpenter.sh/disruption-replacements"
+#: On a NodeClaim that was bought to take the place of others: their names.
+DISRUPTION_REPLACES = "karpenter.sh/disruption-replaces"
 #: On a static NodePool: the label over whose values its replicas are spread. Ours; only the zone is understood.
 SPREAD_REPLICAS = "karpenter.sh/spread-replicas-over"
 

@@ -55,6 +55,7 @@ CONSOLIDATION_SEARCHES = ("multi", "single")
 
 _DISRUPTED = ("reason", "nodepool", "capacity_type", "consolidation_policy", "termination_mode")
 _DECIDED = ("decision", "reason", "consolidation_type")
+_SCORED = ("decision", "nodepool", "policy")
 _CALLED = ("controller", "method", "provider")
 _QUEUE = ("name", "controller")
 #: Architectures under the names the reference's platform has for them.
@@ -115,6 +116,11 @@ class Metrics:
         )
         self.pods_disruption_initiated_total = self._counter(
             "pods_disruption_initiated_total", "Pods to be moved, on nodes whose end this process began.", _DISRUPTED
+        )
+        self.nodeclaims_unhealthy_disrupted_total = self._counter(
+            "nodeclaims_unhealthy_disrupted_total",
+            "NodeClaims replaced because their Node was broken.",
+            ("condition", "nodepool", "capacity_type", "image_id"),
         )
         self.nodeclaims_instance_termination_duration_seconds = self._histogram(
             "nodeclaims_instance_termination_duration_seconds",
@@ -201,6 +207,15 @@ class Metrics:
             "voluntary_disruption_failed_validations_total",
             "Candidates that did not stand the second look before acting.",
             ("consolidation_type",),
+        )
+        self.consolidation_score = self._histogram(
+            "consolidation_score",
+            "What a consolidation saves by what it disrupts, each as a share of the NodePool's.",
+            _SCORED,
+            (0.1, 0.25, 0.33, 0.5, 1.0, 2.0, 5.0, 10.0),
+        )
+        self.consolidation_moves_total = self._counter(
+            "consolidation_moves_total", "Consolidations that were weighed, per NodePool.", _SCORED
         )
         self.voluntary_disruption_queue_failures_total = self._counter(
             "voluntary_disruption_queue_failures_total", "Disruptions that failed while being carried out.", _DECIDED

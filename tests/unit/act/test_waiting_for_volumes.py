@@ -7,8 +7,9 @@ from datetime import timedelta
 
 import pytest
 
+from karpenter.act.ceiling import Ceiling, Pace
 from karpenter.act.nominate import NoNomination
-from karpenter.act.provision import Executor, Pace
+from karpenter.act.provision import Executor
 from karpenter.decide.plan import Plan, UnplacedPod
 from karpenter.decide.reasons import Category, Reason
 from support.builders import pod
@@ -24,7 +25,7 @@ async def told_after(world: World, seconds: float, *reasons: Reason) -> int:
     await world.start()
     await asyncio.sleep(seconds)
     assert world.manager is not None
-    executor = Executor(world.manager.world, NoNomination(), Pace(timedelta(seconds=10), 100))
+    executor = Executor(world.manager.world, NoNomination(), Pace(timedelta(seconds=10), Ceiling(100)))
     waiting = pod("p", meta={"creation_timestamp": START})
     await executor.carry_out(Plan(unplaced=(UnplacedPod(waiting, reasons),)), 0.1)
     await asyncio.sleep(1)

@@ -84,7 +84,7 @@ OTHER_VALUES = {
     "min_values_policy": "BestEffort",
     "scheduler_config": "podTopologySpread: {defaultConstraints: "
     "[{maxSkew: 1, topologyKey: a, whenUnsatisfiable: ScheduleAnyway}]}",
-    "feature_gates": "NodeRepair=true",
+    "feature_gates": "SpotToSpotConsolidation=true",
     "nomination_qps": "9",
     "claims_per_minute": "10",
     "instance_types_file_path": "types.json",
@@ -161,7 +161,7 @@ def test_a_provider_can_be_named_in_either_form(command: Command) -> None:
 
 def test_check_prints_every_setting_with_its_source_and_ends(command: Command) -> None:
     """OPS-305"""
-    result = command("--check", "--batch-max-duration=90s", "--feature-gates=NodeRepair=true", KUBE_CLIENT_QPS="7")
+    result = command("--check", "--batch-max-duration=90s", "--feature-gates=Xyzzy=true", KUBE_CLIENT_QPS="7")
     assert result.exit_code == 0
     assert command.settings == []
     lines = [line.split() for line in result.output.splitlines()]
@@ -170,7 +170,7 @@ def test_check_prints_every_setting_with_its_source_and_ends(command: Command) -
     assert ["--log-level", "info"] in lines
     assert ["--leader-election-namespace", "(empty)"] in lines
     assert {line[0] for line in lines} == {item.spelling.flag for item in SETTINGS.values()} | {"note:"}
-    assert "note: feature gate NodeRepair: not built yet" in result.output
+    assert "note: feature gate Xyzzy: unknown and ignored" in result.output
 
 
 @pytest.mark.parametrize(

@@ -71,12 +71,6 @@ def test_an_unknown_gate_is_ignored_and_said_with_what_was_probably_meant() -> N
     ]
 
 
-def test_a_gate_of_something_that_is_not_built_says_what_will_not_happen() -> None:
-    assert list(parse("NodeRepair=true").remarks()) == [
-        "feature gate NodeRepair: not built yet, so unhealthy nodes are not replaced"
-    ]
-
-
 def test_gates_read_back_as_they_are_shown() -> None:
     found = parse("NodeRepair=true,ReservedCapacity=false")
     assert parse(str(found)) == found

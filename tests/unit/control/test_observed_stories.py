@@ -111,8 +111,9 @@ async def test_a_restart_invents_no_samples_and_tells_nothing_again(world: World
     await shop(world)
     await world.waiting(pod("p", {"cpu": "500m"}))
     await settled(world, 1)
+    await asyncio.sleep(30)
     await world.stop()
-    before = len(await world.events())
+    before = {event.metadata.name for event in await world.events()}
     await world.start()
     await asyncio.sleep(30)
     found = scrape(world)
@@ -120,7 +121,9 @@ async def test_a_restart_invents_no_samples_and_tells_nothing_again(world: World
     assert found.value("karpenter_pods_bound_duration_seconds_count") == 0
     assert len(found.series("karpenter_pods_state")) == 1
     assert found.series("operator_nodeclaim_status_condition_transition_seconds_count") == []
-    assert len(await world.events()) == before
+    new = [event for event in await world.events() if event.metadata.name not in before]
+    # Why a machine stays is said every quarter of an hour anyway.
+    assert {event.reason for event in new} <= {"Unconsolidatable"}
 
 
 @story

@@ -227,7 +227,6 @@ def test_what_has_no_effect_is_said_with_its_consequence() -> None:
     assert [line.partition(":")[0] for line in said] == [
         "--karpenter-service",
         "--ignore-dra-requests",
-        "feature gate NodeRepair",
         "feature gate NodeRepiar",
         "KUBERNETES_MIN_VERSION",
     ]

@@ -9,6 +9,9 @@ from karpenter.api.core import Pod
 from karpenter.cluster.nodes import NodeView
 from karpenter.decide.plan import PlacedPods, PlannedClaim
 
+#: What restarting an ordinary pod is reckoned at when moves are told by their pay-back time: about a minute of a few cores.
+RESTART_USD = 0.002
+
 
 class DisruptionReason(StrEnum):
     """Why a machine goes of our own will; budgets speak about these (DIS-016)."""
@@ -55,11 +58,38 @@ class Candidate:
 
 
 @dataclass(frozen=True)
+class Score:
+    """What a move is worth to one NodePool, held against what it disrupts there (DIS-253).
+
+    The fractions are of what the pool's machines cost together and of what disrupting all of them would; ``score`` is the one
+    over the other. ``strict``: the pool asked for it by its policy (Balanced); others only have a floor.
+    """
+
+    pool: str
+    score: float
+    threshold: float
+    saving_per_hour: float
+    saving_fraction: float
+    disruption_cost: float
+    disruption_fraction: float
+    pool_price_per_hour: float
+    pool_disruption_cost: float
+    strict: bool = False
+
+    @property
+    def approved(self) -> bool:
+        """Whether it is worth it (DIS-254)."""
+        return self.score >= self.threshold
+
+
+@dataclass(frozen=True)
 class Command:
     """Machines that go together, and what their pods need beforehand.
 
     ``replacements`` are bought and initialised before any candidate goes; ``placed`` are pods meant for machines that exist
-    (DIS-306). ``saving_per_hour`` in USD may be negative (drift), None where a price is not known.
+    (DIS-306). ``saving_per_hour`` in USD may be negative (drift), None where a price is not known. ``scores``: what each NodePool
+    it takes machines from thinks of it, for consolidation only. ``disruption_cost`` as DIS-114, summed; ``payback_hours``: how
+    long the saving takes to outweigh it, None where nothing is saved.
     """
 
     reason: DisruptionReason
@@ -68,6 +98,24 @@ class Command:
     placed: tuple[PlacedPods, ...] = ()
     consolidation_type: ConsolidationType = ConsolidationType.NONE
     saving_per_hour: float | None = None
+    scores: tuple[Score, ...] = ()
+
+    @property
+    def disruption_cost(self) -> float:
+        """What it hurts (DIS-114), over all its machines."""
+        return sum(candidate.disruption_cost for candidate in self.candidates)
+
+    @property
+    def restarts(self) -> int:
+        """Pods that have to start again elsewhere."""
+        return sum(len(candidate.pods) for candidate in self.candidates)
+
+    @property
+    def payback_hours(self) -> float | None:
+        """How long it takes until it has paid for itself, an ordinary restart reckoned at ``RESTART_USD``."""
+        if self.saving_per_hour is None or self.saving_per_hour <= 0:
+            return None
+        return self.disruption_cost * RESTART_USD / self.saving_per_hour
 
     @property
     def decision(self) -> Decision:

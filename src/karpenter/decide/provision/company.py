@@ -79,7 +79,7 @@ class Scene:
     def _gather(self, term: Term, what: Face | Term, counts: Counts, found: dict[str, int]) -> None:
         for name, number in counts.items():
             view = self._nodes.get(name)
-            domain = _domain(term.key, view) if view is not None else ""
+            domain = domain_of(term.key, view) if view is not None else ""
             number -= self._away.get((what, name), 0)
             if view is not None and domain and number > 0 and counts_on(term.counted, view):
                 found[domain] = found.get(domain, 0) + number
@@ -87,10 +87,10 @@ class Scene:
     def values(self, key: str, counted: NodeFilter | None) -> frozenset[str]:
         """Values a label has on machines whose pods count, or is sure to get on those that are on their way."""
         there = (view for view in self._views if view.node is not None or not view.leaving)
-        return frozenset(filter(None, (_domain(key, view) for view in there if counts_on(counted, view))))
+        return frozenset(filter(None, (domain_of(key, view) for view in there if counts_on(counted, view))))
 
 
-def _domain(key: str, view: NodeView) -> str:
+def domain_of(key: str, view: NodeView) -> str:
     """The domain a machine is of: hosts are called by their Node's name. Empty where it has none, or none that is settled."""
     if key == labels.HOSTNAME:
         return view.node.metadata.name if view.node is not None else view.name
@@ -102,7 +102,7 @@ def counts_on(counted: NodeFilter | None, view: NodeView) -> bool:
     """Whether a constraint counts the pods of a machine, by its labels and the taints that will stay (SCH-482)."""
     if counted is None:
         return True
-    if any(not _domain(key, view) for key in counted.keys) or not tolerated(counted, view.taints):
+    if any(not domain_of(key, view) for key in counted.keys) or not tolerated(counted, view.taints):
         return False
     if counted.alternatives is None or any(not alternative for alternative in counted.alternatives):
         return True

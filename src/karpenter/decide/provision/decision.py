@@ -76,7 +76,7 @@ def provision(
 
     Deterministic: the same snapshot, types and options give the same plan.
     """
-    return _Decision(snapshot, indexes, now, options).plan()
+    return Deciding(snapshot, indexes, now, options).plan()
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class _Served:
             self.mounts[pod_key(pod)] = volumes.mounts
 
 
-class _Decision:
+class Deciding:
     """One decision while it is being made."""
 
     def __init__(self, snapshot: Snapshot, indexes: Mapping[str, TypeIndex], now: datetime, options: Options) -> None:
@@ -146,6 +146,7 @@ class _Decision:
         self._unplaced: list[UnplacedPod] = []
 
     def plan(self) -> Plan:
+        """The plan for everybody who waits or has to move."""
         leaving, unreadable = eligible.grouped(eligible.leaving(self._snapshot, self._now))
         self._unplaced += [UnplacedPod(pod, (reason,)) for pod, reason in unreadable]
         moving = self._served(

@@ -139,7 +139,7 @@ def leaving(snapshot: Snapshot, now: datetime) -> tuple[Pod, ...]:
         for view in snapshot.nodes
         if view.leaving and view.node is not None
         for pod in view.pods
-        if pods.is_reschedulable(pod, now) and not _fully_blocked(pod, snapshot.budgets, now)
+        if pods.is_reschedulable(pod, now) and not fully_blocked(pod, snapshot.budgets, now)
     )
 
 
@@ -157,7 +157,7 @@ def grouped(moving: Iterable[Pod]) -> tuple[tuple[PodGroup, ...], tuple[tuple[Po
     return found, tuple(unreadable)
 
 
-def _fully_blocked(pod: Pod, budgets: Iterable[PodDisruptionBudget], now: datetime) -> bool:
+def fully_blocked(pod: Pod, budgets: Iterable[PodDisruptionBudget], now: datetime) -> bool:
     """Whether disruption budgets can never let the pod go (SCH-062)."""
     if not pods.is_active(pod) or pods.tolerates_disruption(pod) or pods.is_protected(pod, now):
         return False

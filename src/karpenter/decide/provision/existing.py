@@ -10,8 +10,8 @@ free at the start: machines only fill up, so they never miss one.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from karpenter.api.core import Pod, Taint, Toleration
@@ -108,6 +108,15 @@ class Machine:
         if self.pods:
             self.left = dict(self._free)
             self.pods = []
+        self._seats = Seats(self.host)
+        self._ports_known = False
+        self._mounts = None
+
+    def keep(self, pods: Sequence[Pod], requests: Iterable[Resources]) -> None:
+        """These have moved in for good, and nothing else is planned: what follows is about what they leave."""
+        self._free = res.subtract(self._free, res.add(*requests))
+        self.view = replace(self.view, pods=(*self.view.pods, *pods))
+        self.left = dict(self._free)
         self._seats = Seats(self.host)
         self._ports_known = False
         self._mounts = None

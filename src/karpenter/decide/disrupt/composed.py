@@ -1,0 +1,122 @@
+"""Many steps made one: moves that follow each other, as what they come to.
+
+A pass may find that after its moves others would follow: a machine that took in pods could go itself then. Carried out one
+after the other some pods would be moved twice. So the steps are gone through on paper until none is left to take, and what is
+decided is the way from the cluster as it is to where that ends: which machines go, what is bought, where each pod is in the
+end. Each step is legal and saves money, hence so does the whole. What ends up together in new machines is one command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from msgspec.structs import replace as changed
+
+from karpenter.api.core import Pod
+from karpenter.api.karpenter import NodeSelectorRequirementWithMinValues
+from karpenter.cluster.snapshot import Snapshot
+from karpenter.decide.disrupt.balanced import Scales
+from karpenter.decide.disrupt.command import Candidate, Command, ConsolidationType, DisruptionReason
+from karpenter.decide.plan import PlacedPods, PlannedClaim
+from karpenter.model import labels, pods
+from karpenter.model import resources as res
+
+
+def composed(
+    candidates: Sequence[Candidate], end: Snapshot, bought: Iterable[PlannedClaim], scales: Scales
+) -> tuple[Command, ...] | None:
+    """The commands that lead to ``end``: the snapshot when all steps are done. ``bought``: all machines any step has bought.
+
+    ``candidates`` are those that may go, as they are now. None where the way cannot be told: where minValues want several
+    kinds of a machine that the steps took for one kind and filled up.
+    """
+    after = {view.key: view for view in end.nodes}
+    gone = [candidate for candidate in candidates if candidate.key not in after]
+    planned = {item.name: item for item in bought if item.name in after}
+    host_of = {pod.metadata.uid: key for key, view in after.items() for pod in view.pods}
+    moving = {candidate.key: [(pod, host_of.get(pod.metadata.uid, "")) for pod in candidate.pods] for candidate in gone}
+    inside: dict[str, list[Pod]] = {name: [] for name in planned}
+    for found in moving.values():
+        for pod, host in found:
+            if host in inside:
+                inside[host].append(pod)
+    final: dict[str, PlannedClaim] = {}
+    for name, item in planned.items():
+        fixed = _holding(item, inside[name])
+        if fixed is None:
+            return None
+        final[name] = fixed
+    return tuple(
+        _command(group, moving, final, {key: view.name for key, view in after.items()}, scales)
+        for group in _together(gone, moving, final)
+    )
+
+
+def _holding(planned: PlannedClaim, inside: Sequence[Pod]) -> PlannedClaim | None:
+    """The machine for all these pods. With other pods than it was made for it is what the steps took it for, and nothing else."""
+    if {pod.metadata.uid for pod in inside} == {pod.metadata.uid for pod in planned.pods}:
+        return replace(planned, pods=tuple(inside))
+    spec = planned.claim.spec
+    if any(item.min_values is not None for item in spec.requirements):
+        return None
+    exact = {labels.INSTANCE_TYPE: planned.instance_types[0]}
+    exact |= {key: min(form.values) for key, form in planned.cheapest.requirements.items() if form.values}
+    asked = [item for item in spec.requirements if item.key not in exact]
+    asked += [NodeSelectorRequirementWithMinValues(key=key, operator="In", values=(v,)) for key, v in exact.items()]
+    before = res.add(*(pods.requests(pod) for pod in planned.pods))
+    requests = res.add(res.parse(spec.resources.requests), *(pods.requests(pod) for pod in inside))
+    requests = res.subtract(requests, before)
+    sized = changed(spec.resources, requests=res.to_wire({name: amount for name, amount in requests.items() if amount}))
+    claim = changed(planned.claim, spec=changed(spec, requirements=tuple(asked), resources=sized))
+    return replace(planned, claim=claim, instance_types=planned.instance_types[:1], pods=tuple(inside))
+
+
+def _together(
+    gone: Sequence[Candidate], moving: Mapping[str, Sequence[tuple[Pod, str]]], bought: Mapping[str, PlannedClaim]
+) -> list[list[Candidate]]:
+    """The machines that go, those together whose pods meet in a new machine."""
+    leader: dict[str, str] = {}
+
+    def find(key: str) -> str:
+        while leader.setdefault(key, key) != key:
+            key = leader[key]
+        return key
+
+    for candidate in gone:
+        for _, host in moving[candidate.key]:
+            if host in bought:
+                leader[find(f"claim {host}")] = find(candidate.key)
+    groups: dict[str, list[Candidate]] = {}
+    for candidate in gone:
+        groups.setdefault(find(candidate.key), []).append(candidate)
+    return list(groups.values())
+
+
+def _command(
+    group: Sequence[Candidate],
+    moving: Mapping[str, Sequence[tuple[Pod, str]]],
+    bought: Mapping[str, PlannedClaim],
+    names: Mapping[str, str],
+    scales: Scales,
+) -> Command:
+    going = [item for candidate in group for item in moving[candidate.key]]
+    hosts = sorted({host for _, host in going})
+    replacements = tuple(bought[host] for host in hosts if host in bought)
+    placed = tuple(
+        PlacedPods(host, names[host], tuple(pod for pod, at in going if at == host))
+        for host in hosts
+        if host and host not in bought
+    )
+    price = sum(item.price_per_hour for item in replacements)
+    known = [candidate.price_per_hour for candidate in group]
+    prices = [amount for amount in known if amount is not None]
+    return Command(
+        reason=DisruptionReason.UNDERUTILIZED,
+        candidates=tuple(group),
+        replacements=replacements,
+        placed=placed,
+        consolidation_type=ConsolidationType.MULTI if len(group) > 1 else ConsolidationType.SINGLE,
+        saving_per_hour=sum(prices) - price if len(prices) == len(known) else None,
+        scores=scales.scores(group, price),
+    )

@@ -1,0 +1,229 @@
+"""The disruption decision: from a snapshot to commands that do not hinder each other (DIS §3, §9).
+
+All methods look at one snapshot in the order of DIS-055, and what one of them decides is settled for those after it; budgets
+are shared. So drift and emptiness never wait for a search (Beyond of DIS-053), and every command of a pass can be carried out
+at once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from karpenter.catalog.index import TypeIndex
+from karpenter.cluster.snapshot import Snapshot
+from karpenter.decide.disrupt.aftermath import aftermath
+from karpenter.decide.disrupt.allowances import Allowances
+from karpenter.decide.disrupt.balanced import Scales
+from karpenter.decide.disrupt.calm import RollOuts, youth
+from karpenter.decide.disrupt.candidates import Blocked, Circumstances, Judge, is_consolidatable
+from karpenter.decide.disrupt.command import Candidate, Command, ConsolidationType, DisruptionReason
+from karpenter.decide.disrupt.composed import composed
+from karpenter.decide.disrupt.drift import drifted, replaced, replaced_in_place
+from karpenter.decide.disrupt.emptiness import empty_candidates, within_budgets
+from karpenter.decide.disrupt.moves import Moves, Settings
+from karpenter.decide.disrupt.replan import Replan
+from karpenter.decide.disrupt.simulation import World
+from karpenter.decide.provision import Options
+from karpenter.model import pods
+
+#: So many steps are gone through on paper; each saves money, so there is an end, and it is near.
+_STEPS = 16
+_EMPTY, _DRIFTED, _UNDERUTILIZED = DisruptionReason.EMPTY, DisruptionReason.DRIFTED, DisruptionReason.UNDERUTILIZED
+
+
+@dataclass(frozen=True)
+class DisruptionOptions:
+    """Settings a decision depends on: those of provisioning, and the gate SpotToSpotConsolidation (DIS-200)."""
+
+    provisioning: Options = field(default_factory=Options)
+    spot_to_spot: bool = False
+
+
+@dataclass(frozen=True)
+class Disruptions:
+    """The outcome.
+
+    ``commands`` respect budgets together and can be carried out together, most urgent first. ``blocked``: machines that stay and
+    why, each reason once. ``closed_pools``: by reason, pools that have candidates but whose budgets allow nothing at all
+    (DIS-149). ``eligible``: by reason, how many machines would go if no budget forbade it (DIS-414).
+    """
+
+    commands: tuple[Command, ...] = ()
+    blocked: tuple[Blocked, ...] = ()
+    closed_pools: Mapping[DisruptionReason, tuple[str, ...]] = field(default_factory=dict)
+    eligible: Mapping[DisruptionReason, int] = field(default_factory=dict)
+
+
+def decide_disruption(
+    snapshot: Snapshot,
+    indexes: Mapping[str, TypeIndex],
+    circumstances: Circumstances,
+    options: DisruptionOptions = DisruptionOptions(),
+) -> Disruptions:
+    """What to give back now. ``indexes`` holds the prepared instance types of each NodePool, by name.
+
+    Deterministic. Costs little where no machine is a candidate; else the cluster is prepared once, and every question about it
+    costs what the pods in question do.
+    """
+    return _Pass(snapshot, indexes, circumstances, options).disruptions()
+
+
+class _Pass:
+    """One decision while it is being made."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        indexes: Mapping[str, TypeIndex],
+        circumstances: Circumstances,
+        options: DisruptionOptions,
+    ) -> None:
+        self._snapshot = snapshot
+        self._indexes = indexes
+        self._circumstances = circumstances
+        self._options = options
+        self._judge = Judge(snapshot, indexes, circumstances)
+        self._allowances = Allowances(snapshot, circumstances.now)
+        self._commands: list[Command] = []
+        self._blocked: list[Blocked] = []
+        self._closed: dict[DisruptionReason, tuple[str, ...]] = {}
+        self._eligible: dict[DisruptionReason, int] = {}
+
+    def disruptions(self) -> Disruptions:
+        """The whole of it."""
+        empty = self._empty()
+        moving, fixed, kept = drifted(self._snapshot.nodes, self._judge, self._circumstances)
+        self._blocked += kept
+        movable = self._movable()
+        self._tell(_EMPTY, empty)
+        self._tell(_DRIFTED, (*moving, *fixed))
+        self._tell(_UNDERUTILIZED, movable)
+        gone = self._remove_empty(empty)
+        fixed = [candidate for candidate in fixed if candidate.key not in gone]
+        self._commands += replaced_in_place(fixed, self._snapshot, self._indexes, self._allowances)
+        moving = [candidate for candidate in moving if candidate.key not in gone]
+        if moving or movable:
+            self._move(moving, movable, gone)
+        blocked = {(item.view.key, item.why): item for item in self._blocked}
+        return Disruptions(tuple(self._commands), tuple(blocked.values()), self._closed, self._eligible)
+
+    def _tell(self, reason: DisruptionReason, candidates: Iterable[Candidate]) -> None:
+        found = tuple(candidates)
+        self._eligible[reason] = len(found)
+        closed = {candidate.pool for candidate in found} & self._allowances.closed(reason)
+        if closed:
+            self._closed[reason] = tuple(sorted(closed))
+
+    # -- machines without pods ----------------------------------------------------------------------------------------------
+
+    def _empty(self) -> list[Candidate]:
+        candidates, blocked = empty_candidates(self._snapshot, self._judge)
+        self._blocked += blocked
+        return [c for c in candidates if not self._circumstances.is_barred(_EMPTY, c.key)]
+
+    def _remove_empty(self, candidates: list[Candidate]) -> set[str]:
+        """All that budgets allow go in one command (DIS-220)."""
+        taken = within_budgets(candidates, self._allowances, _EMPTY)
+        if taken:
+            known = [candidate.price_per_hour for candidate in taken]
+            saving = sum(price for price in known if price is not None) if None not in known else None
+            kind = ConsolidationType.EMPTY
+            self._commands.append(Command(_EMPTY, taken, consolidation_type=kind, saving_per_hour=saving))
+        return {candidate.key for candidate in taken}
+
+    # -- machines with pods -------------------------------------------------------------------------------------------------
+
+    def _movable(self) -> list[Candidate]:
+        """Machines that consolidation may look at (DIS-101)."""
+        found: list[Candidate] = []
+        pools = {pool.metadata.name: pool for pool in self._snapshot.pools}
+        roll_outs = RollOuts(self._snapshot)
+        for view in self._snapshot.nodes:
+            if not self._judge.is_ours(view) or not any(pods.needs_a_place(pod) for pod in view.pods):
+                continue
+            candidate = self._judge.candidate(view, _UNDERUTILIZED)
+            if isinstance(candidate, Blocked):
+                self._blocked.append(candidate)
+                continue
+            obstacle = self._judge.for_consolidation(candidate)
+            if obstacle is not None:
+                self._blocked.append(obstacle)
+            elif is_consolidatable(view) and not self._circumstances.is_barred(_UNDERUTILIZED, view.key):
+                why = youth(candidate, pools[candidate.pool], self._circumstances.now) or roll_outs.holding(candidate)
+                if why:
+                    self._blocked.append(Blocked(view, why, lasting=True))
+                else:
+                    found.append(candidate)
+        return found
+
+    def _move(self, moving: list[Candidate], movable: list[Candidate], gone: set[str]) -> None:
+        """Drift, then consolidation of what is left."""
+        world = self._world(gone)
+        commands, blocked = replaced(moving, world, self._allowances)
+        self._commands += commands
+        self._blocked += blocked
+        taken = self._taken()
+        hosting = {placed.key for command in commands for placed in command.placed}
+        left = [c for c in movable if c.key not in taken and c.key not in hosting]
+        if left:
+            self._consolidate(left, world)
+
+    def _taken(self) -> set[str]:
+        return {candidate.key for command in self._commands for candidate in command.candidates}
+
+    def _world(self, gone: Iterable[str]) -> World:
+        world = World(self._snapshot, self._indexes, self._circumstances, self._options.provisioning, self._judge)
+        world.leave_out(gone)
+        return world
+
+    def _consolidate(self, candidates: list[Candidate], world: World) -> None:
+        found = self._replanned(candidates, world, self._allowances.copy(), self._circumstances.chosen)
+        views = {candidate.key: candidate.view for candidate in candidates}
+        self._blocked += [Blocked(views[key], why, lasting=True) for key, why in sorted(found.refused.items())]
+        commands = found.commands if found.is_bound else self._to_the_end(candidates, found.commands)
+        self._commands += commands
+        for candidate in (candidate for command in commands for candidate in command.candidates):
+            self._allowances.take(candidate.pool)
+
+    def _to_the_end(self, candidates: Sequence[Candidate], first: tuple[Command, ...]) -> tuple[Command, ...]:
+        """The moves, and what would follow once they are done, as one way (anti-churn)."""
+        if any(command.placed or command.replacements for command in self._commands):
+            return first  # drift moves pods as well; what comes of both is seen in the next pass
+        best = first
+        known = {candidate.key for candidate in candidates} | self._taken()
+        bought = [planned for command in first for planned in command.replacements]
+        snapshot, step = self._snapshot, (*self._commands, *first)
+        for _ in range(_STEPS if first else 0):
+            snapshot = aftermath(snapshot, step, self._indexes)
+            later = _Pass(snapshot, self._indexes, replace(self._circumstances, chosen=()), self._options)
+            step = later._moves_alone()
+            if not step:
+                break
+            bought += [planned for command in step for planned in command.replacements]
+            end = aftermath(snapshot, step, self._indexes)
+            found = composed(candidates, end, bought, Scales(self._snapshot, self._judge.prices))
+            vanished = {view.key for view in self._snapshot.nodes} - {view.key for view in end.nodes}
+            if found is None or not vanished <= known or not self._is_within_budgets(found):
+                break
+            best = found
+        return best
+
+    def _moves_alone(self) -> tuple[Command, ...]:
+        """What would be moved for money, whatever else there is to do."""
+        movable = self._movable()
+        return self._replanned(movable, self._world(()), self._allowances, ()).commands if movable else ()
+
+    def _is_within_budgets(self, commands: Iterable[Command]) -> bool:
+        taken = Counter(candidate.pool for command in commands for candidate in command.candidates)
+        return all(number <= self._allowances.left(pool, _UNDERUTILIZED) for pool, number in taken.items())
+
+    def _replanned(
+        self, candidates: list[Candidate], world: World, allowances: Allowances, chosen: Iterable[frozenset[str]]
+    ) -> Replan:
+        world.shelter()
+        moves = Moves(world, Scales(self._snapshot, self._judge.prices), Settings(self._options.spot_to_spot))
+        replan = Replan(candidates, moves, allowances)
+        replan.run(chosen)
+        return replan

@@ -1,0 +1,154 @@
+"""Laws every disruption decision obeys, on clusters that grew by plans and lost some of their pods."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, note, settings
+from hypothesis import strategies as st
+
+from karpenter.api.core import Pod
+from karpenter.api.karpenter import Budget
+from karpenter.decide.disrupt.candidates import Circumstances, Judge
+from karpenter.decide.disrupt.command import Candidate, Command, DisruptionReason
+from karpenter.decide.disrupt.costs import PriceList
+from karpenter.decide.disrupt.simulation import Impossible, World
+from karpenter.decide.plan import Plan
+from karpenter.decide.provision import Options, provision
+from karpenter.model import pods
+from support import judge, worlds
+from support.builders import NOW, replaced
+from support.judge import problems
+from support.shrinking import Shrinking, with_budget
+
+_QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
+_TINY = 1e-9
+
+
+@st.composite
+def shrunken(draw: st.DrawFn, budgets: Sequence[Budget] = (), **spec: object) -> Shrinking:
+    """Machines that plans have bought in a few batches, less some of their pods. ``spec``: fields of every pool."""
+    types, pools = draw(worlds.types()), draw(worlds.pools())
+    pools = [replaced(pool, spec=replaced(pool.spec, **spec)) for pool in pools]  # type: ignore[misc]
+    grown = Shrinking([with_budget(pool, *budgets) for pool in pools], types=types)
+    for batch in range(draw(st.integers(1, 3))):
+        waiting = draw(worlds.waiting_pods())
+        renamed = [
+            replaced(
+                p, metadata=replaced(p.metadata, name=f"b{batch}-{p.metadata.name}", uid=f"b{batch}-{p.metadata.uid}")
+            )
+            for p in waiting
+        ]
+        grown.batch(renamed)
+    grown.finish()
+    there = grown.bound()
+    gone = draw(st.sets(st.sampled_from([pod.metadata.uid for pod in there]))) if there else set()
+    grown.delete_pods(gone)
+    return grown
+
+
+def moved(command: Command) -> Counter[str]:
+    """Where every pod of a command is meant to go, by uid."""
+    going = [pod for planned in command.replacements for pod in planned.pods]
+    going += [pod for placed in command.placed for pod in placed.pods]
+    return Counter(pod.metadata.uid for pod in going)
+
+
+@settings(max_examples=150, derandomize=True, deadline=None, suppress_health_check=_QUIET)
+@given(shrunken())
+def test_a_move_saves_money_and_leaves_no_pod_without_a_place(grown: Shrinking) -> None:
+    """Properties of the issue: never dearer, nobody evicted who has nowhere to go; each pod has exactly one place."""
+    before = grown.price
+    found = grown.decide()
+    for command in found.commands:
+        uids = [pod.metadata.uid for candidate in command.candidates for pod in candidate.pods]
+        assert moved(command) == Counter(uids)
+        assert command.saving_per_hour is None or command.saving_per_hour > _TINY
+    grown.carry_out(found.commands)
+    saved = sum(command.saving_per_hour or 0.0 for command in found.commands)
+    assert grown.price == pytest.approx(before - saved)
+
+
+@settings(max_examples=150, derandomize=True, deadline=None, suppress_health_check=_QUIET)
+@given(shrunken())
+def test_pods_are_moved_to_places_the_scheduler_would_take_them_to(grown: Shrinking) -> None:
+    """The plan of all moves together, held against the judge of plans."""
+    found = grown.decide()
+    gone = {candidate.view.name for command in found.commands for candidate in command.candidates}
+    claims = {candidate.key for command in found.commands for candidate in command.candidates}
+    moving = {uid for command in found.commands for uid in moved(command)}
+    world = judge.World(
+        pods=tuple(_waiting(item) if item.metadata.uid in moving else item for item in grown.bound()),
+        pools=grown.snapshot().pools,
+        nodes=tuple(v.node for v in grown.snapshot().nodes if v.node is not None and v.name not in gone),
+        claims=tuple(v.claim for v in grown.snapshot().nodes if v.claim is not None and v.key not in claims),
+        daemons=(),
+        types=grown.given_types,
+        well_known=worlds.WELL_KNOWN,
+    )
+    plan = Plan(
+        claims=tuple(planned for command in found.commands for planned in command.replacements),
+        existing=tuple(placed for command in found.commands for placed in command.placed),
+    )
+    assert problems(world, plan) == []
+
+
+def _waiting(pod: Pod) -> Pod:
+    spec = replaced(pod.spec, node_name="")
+    return replaced(pod, spec=spec, status=replaced(pod.status, phase="Pending"))  # type: ignore[return-value]
+
+
+@settings(max_examples=150, derandomize=True, deadline=None, suppress_health_check=_QUIET)
+@given(shrunken([Budget(nodes="1")]))
+def test_no_pool_gives_more_machines_than_its_budget_allows(grown: Shrinking) -> None:
+    """DIS-147: over all commands and reasons together."""
+    taken = Counter(c.pool for command in grown.decide().commands for c in command.candidates)
+    assert all(number <= 1 for number in taken.values())
+
+
+@settings(max_examples=150, derandomize=True, deadline=None, suppress_health_check=_QUIET)
+@given(shrunken())
+def test_what_has_been_moved_is_not_moved_again(grown: Shrinking) -> None:
+    """The anti-churn law: on an unchanged snapshot without budgets, the moves leave one on which none is proposed."""
+    first = grown.decide().commands
+    note(f"{[(c.decision, [x.view.name for x in c.candidates], [p.name for p in c.replacements]) for c in first]}")
+    grown.carry_out(first)
+    assert grown.decide().commands == ()
+
+
+@settings(max_examples=100, derandomize=True, deadline=None, suppress_health_check=_QUIET)
+@given(shrunken(limits={}), st.data())
+def test_the_simulation_is_the_provisioning_decision(grown: Shrinking, data: st.DataObject) -> None:
+    """What a prepared world answers is what provisioning plans once the machines are on their way out.
+
+    But for limits: until its replacement runs, a machine that goes counts against its pool's.
+    """
+    taken = grown.snapshot()
+    if not taken.nodes:
+        return
+    gone = data.draw(st.sets(st.sampled_from([view.key for view in taken.nodes]), min_size=1))
+    judging = Judge(taken, grown.types, Circumstances(NOW))
+    world = World(taken, grown.types, Circumstances(NOW), Options(), judging)
+    prices = PriceList(grown.types)
+    candidates = [
+        Candidate(view, view.pool, tuple(p for p in view.pods if pods.needs_a_place(p)), prices.of(view), 1.0)
+        for view in taken.nodes
+        if view.key in gone
+    ]
+    nodes = tuple(replace(view, leaving=True) if view.key in gone else view for view in taken.nodes)
+    expected = provision(replace(taken, nodes=nodes), grown.types, NOW)
+    found = world.moved(candidates)
+    assert found is not None
+    if isinstance(found, Impossible):
+        assert expected.unplaced
+        return
+    assert not expected.unplaced
+    assert found.price_per_hour == pytest.approx(expected.price_per_hour)
+
+
+def test_there_is_a_reason_for_every_command() -> None:
+    """Reasons are those budgets speak about (DIS-016)."""
+    assert {reason.value for reason in DisruptionReason} == {"Empty", "Drifted", "Underutilized"}

@@ -1,0 +1,98 @@
+"""A cluster that shrinks decision by decision: every command is carried out at once, pods go where it planned them.
+
+Nothing here decides anything. A machine that is bought runs as its cheapest type in its cheapest offering, as in `growing`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from karpenter.api.core import Node, Pod
+from karpenter.api.karpenter import NodeClaim, NodePool
+from karpenter.api.meta import Condition, Wire
+from karpenter.catalog.index import TypeIndex
+from karpenter.cluster.snapshot import Snapshot
+from karpenter.decide.disrupt.candidates import Circumstances
+from karpenter.decide.disrupt.command import Command
+from karpenter.decide.disrupt.costs import PriceList
+from karpenter.decide.disrupt.decision import DisruptionOptions, Disruptions, decide_disruption
+from karpenter.decide.plan import PlannedClaim
+from support.builders import NOW, Types, indexes, replaced, snapshot
+from support.growing import Growing
+from support.shapes import STD
+
+QUIET = Circumstances(NOW)
+USUAL = DisruptionOptions()
+CONSOLIDATABLE = Condition(type="Consolidatable", status="True")
+
+
+class Shrinking(Growing):
+    """Objects of a cluster, and how disruption commands change them."""
+
+    def __init__(self, *objects: object, types: Types = STD) -> None:
+        super().__init__(*objects, types=types)
+        self._indexes: Mapping[str, TypeIndex] = indexes(self._others, types)
+        self.given_types = types
+        self.restarts = 0
+
+    def decide(self, circumstances: Circumstances = QUIET, options: DisruptionOptions = USUAL) -> Disruptions:
+        """What to give back now."""
+        return decide_disruption(self.snapshot(), self._indexes, circumstances, options)
+
+    def snapshot(self) -> Snapshot:
+        """The cluster as it is."""
+        return snapshot(self.objects())
+
+    @property
+    def types(self) -> Mapping[str, TypeIndex]:
+        """The prepared types of every pool."""
+        return self._indexes
+
+    @property
+    def price(self) -> float:
+        """USD per hour of all machines."""
+        prices = PriceList(self._indexes)
+        return sum(prices.of(view) or 0.0 for view in self.snapshot().nodes)
+
+    def delete_pods(self, uids: Iterable[str]) -> None:
+        """These pods are gone for good."""
+        gone = set(uids)
+        self._pods = {uid: pod for uid, pod in self._pods.items() if uid not in gone}
+
+    def bound(self) -> list[Pod]:
+        """Pods that run, by name."""
+        return sorted((pod for pod in self._pods.values() if pod.spec.node_name), key=lambda pod: pod.metadata.name)
+
+    def carry_out(self, commands: Iterable[Command]) -> None:
+        """All of them, at once."""
+        for command in commands:
+            gone = {candidate.view.name for candidate in command.candidates}
+            self._others = [item for item in self._others if not _is_of(item, gone, command)]
+            self.restarts += command.restarts
+            for planned in command.replacements:
+                self._others += self._built(planned)
+                self._bind(planned.pods, planned.name)
+            for placed in command.placed:
+                self._bind(placed.pods, placed.node)
+
+    def _built(self, planned: PlannedClaim) -> list[Wire]:
+        return [consolidatable(item) if isinstance(item, NodeClaim) else item for item in super()._built(planned)]
+
+
+def consolidatable(claim: NodeClaim) -> NodeClaim:
+    """The claim once its quiet time is over."""
+    conditions = (*claim.status.conditions, CONSOLIDATABLE)
+    return replaced(claim, status=replaced(claim.status, conditions=conditions))  # type: ignore[return-value]
+
+
+def with_budget(pool: NodePool, *budgets: object, **disruption: object) -> NodePool:
+    """The pool with these budgets, by default none that limits anything."""
+    changed = replaced(pool.spec.disruption, budgets=tuple(budgets), **disruption)
+    return replaced(pool, spec=replaced(pool.spec, disruption=changed))  # type: ignore[return-value]
+
+
+def _is_of(item: Wire, gone: set[str], command: Command) -> bool:
+    claims = {candidate.key for candidate in command.candidates}
+    return (isinstance(item, Node) and item.metadata.name in gone) or (
+        isinstance(item, NodeClaim) and item.metadata.name in claims
+    )

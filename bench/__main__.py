@@ -1,4 +1,4 @@
-"""Run the measurements named on the command line, or all: objects, plans, growth, coldstart, mainjob, scale, drains."""
+"""Run the measurements named on the command line, or all of ``MEASUREMENTS``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 _ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(_ROOT / "tests"))
 
-from bench import coldstart, drains, growth, mainjob, objects, plans, scale  # noqa: E402
+from bench import coldstart, disruption, drains, growth, mainjob, objects, plans, scale  # noqa: E402
 from bench.figures import Figure  # noqa: E402
 
 
@@ -28,6 +28,7 @@ MEASUREMENTS: dict[str, Callable[[], Iterator[Figure]]] = {
     "mainjob": _main_job,
     "scale": scale.figures,
     "drains": drains.figures,
+    "disruption": disruption.figures,
 }
 
 

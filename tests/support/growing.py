@@ -10,23 +10,34 @@ from collections.abc import Iterator, Mapping
 from karpenter.api.core import Pod
 from karpenter.api.karpenter import NodePool
 from karpenter.api.meta import Wire
+from karpenter.catalog.index import TypeIndex
 from karpenter.catalog.types import InstanceType
 from karpenter.decide.plan import Plan, PlannedClaim
-from karpenter.decide.provision import Options
+from karpenter.decide.provision import Options, provision
 from karpenter.model import labels
 from karpenter.model import resources as res
-from support.builders import Types, flatten, machine, plan, replaced
+from support.builders import NOW, Types, flatten, machine, plan, replaced, snapshot
 from support.shapes import STD
 
 
 class Growing:
-    """Objects of a cluster, and how plans change them. Pods that were left out stay waiting."""
+    """Objects of a cluster, and how plans change them. Pods that were left out stay waiting.
 
-    def __init__(self, *objects: object, types: Types = STD, options: Options | None = None) -> None:
+    ``index``: the types prepared, for all pools; else they are prepared for every plan as those of the tests are.
+    """
+
+    def __init__(
+        self,
+        *objects: object,
+        types: Types = STD,
+        options: Options | None = None,
+        index: TypeIndex | None = None,
+    ) -> None:
         self._others = [item for item in flatten(objects) if not isinstance(item, Pod)]
         self._pods: dict[str, Pod] = {item.metadata.uid: item for item in flatten(objects) if isinstance(item, Pod)}
         self._types = types
         self._options = options
+        self._index = index
         self._nodes: dict[str, Mapping[str, str]] = {}
 
     def batch(self, *arriving: object) -> Plan:
@@ -34,7 +45,12 @@ class Growing:
         for item in flatten(arriving):
             assert isinstance(item, Pod)
             self._pods[item.metadata.uid] = item
-        result = plan(self._others, list(self._pods.values()), types=self._types, options=self._options)
+        everything = [*self._others, *self._pods.values()]
+        if self._index is None:
+            result = plan(everything, types=self._types, options=self._options)
+        else:
+            prepared = {item.metadata.name: self._index for item in self._others if isinstance(item, NodePool)}
+            result = provision(snapshot(everything), prepared, NOW, self._options or Options())
         for placed in result.existing:
             self._bind(placed.pods, placed.node)
         for planned in result.claims:

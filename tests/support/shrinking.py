@@ -29,9 +29,12 @@ CONSOLIDATABLE = Condition(type="Consolidatable", status="True")
 class Shrinking(Growing):
     """Objects of a cluster, and how disruption commands change them."""
 
-    def __init__(self, *objects: object, types: Types = STD) -> None:
-        super().__init__(*objects, types=types)
-        self._indexes: Mapping[str, TypeIndex] = indexes(self._others, types)
+    def __init__(self, *objects: object, types: Types = STD, index: TypeIndex | None = None) -> None:
+        super().__init__(*objects, types=types, index=index)
+        own = (item.metadata.name for item in self._others if isinstance(item, NodePool))
+        self._indexes: Mapping[str, TypeIndex] = (
+            indexes(self._others, types) if index is None else dict.fromkeys(own, index)
+        )
         self.given_types = types
         self.restarts = 0
 

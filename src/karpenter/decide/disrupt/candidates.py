@@ -18,7 +18,7 @@ from karpenter.cluster.faces import Face, face_of
 from karpenter.cluster.nodes import NodeView
 from karpenter.cluster.snapshot import Snapshot
 from karpenter.decide.disrupt.command import Candidate, DisruptionReason
-from karpenter.decide.disrupt.costs import PriceList, disruption_cost, labels_of
+from karpenter.decide.disrupt.costs import NODE_COST, PriceList, disruption_cost, labels_of
 from karpenter.model import disruption_budgets, durations, labels, pods
 from karpenter.model.conditions import find, is_true
 
@@ -182,7 +182,8 @@ class Judge:
             missing = (key for key in (labels.CAPACITY_TYPE, labels.ZONE) if key not in found)
             lacking = next(missing, "")
             why = f'Node does not have label "{lacking}"' if lacking else _disabled(pool)
-        if not why and pool.spec.disruption.consolidation_policy == _WHEN_EMPTY:
+        is_worth_nothing = candidate.disruption_cost <= NODE_COST  # as good as empty, once its pods have a place (DIS-121)
+        if not why and pool.spec.disruption.consolidation_policy == _WHEN_EMPTY and not is_worth_nothing:
             why = f'NodePool "{candidate.pool}" has non-empty consolidation disabled'
         return Blocked(candidate.view, why, lasting=True) if why else None
 

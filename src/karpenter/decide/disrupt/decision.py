@@ -220,9 +220,10 @@ class _Pass:
         return all(number <= self._allowances.left(pool, _UNDERUTILIZED) for pool, number in taken.items())
 
     def _replanned(
-        self, candidates: list[Candidate], world: World, allowances: Allowances, chosen: Iterable[frozenset[str]]
+        self, candidates: Sequence[Candidate], world: World, allowances: Allowances, chosen: Iterable[frozenset[str]]
     ) -> Replan:
         world.shelter()
+        candidates = [candidate for candidate in candidates if candidate.key not in world.expecting]
         moves = Moves(world, Scales(self._snapshot, self._judge.prices), Settings(self._options.spot_to_spot))
         replan = Replan(candidates, moves, allowances)
         replan.run(chosen)

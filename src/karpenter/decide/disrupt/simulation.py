@@ -34,10 +34,7 @@ class Impossible:
 
 
 class World:
-    """A snapshot, ready for questions about its machines, and what has been decided about it so far.
-
-    ``sheltered``: machines that are inside their own quiet time take no pods of others (DIS-166).
-    """
+    """A snapshot, ready for questions about its machines, and what has been decided about it so far."""
 
     def __init__(
         self,
@@ -52,6 +49,8 @@ class World:
         self._snapshot = snapshot
         worth = {view.key: self._worth_keeping(view) for view in snapshot.nodes}
         self._prepared = Prepared(snapshot, indexes, self._now, options, lambda view: (worth[view.key], view.name))
+        #: Machines that pods who wait are going to need.
+        self.expecting: frozenset[str] = frozenset()
         self._settle_those_who_wait(indexes, options)
         self._pools = {pool.metadata.name: pool for pool in snapshot.pools}
 
@@ -74,6 +73,7 @@ class World:
         if self._snapshot.groups or leaving:
             plan = provision(self._snapshot, indexes, self._now, options)
             self._prepared.settle(plan.existing, leaving, ())
+            self.expecting = frozenset(placed.key for placed in plan.existing)
 
     # -- questions --------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,145 @@
+"""A small vocabulary for disruption decisions: machines of known types with pods on them, and what is decided about them.
+
+Three types, each with room for its CPUs (no overhead): ``s`` 2 CPU at 1 $/h, ``m`` 4 CPU at 2 $/h, ``l`` 8 CPU at 4 $/h, on
+demand in two zones, spot at half of that in both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from karpenter.api.core import Pod
+from karpenter.api.karpenter import Budget, NodeClaim, NodePool
+from karpenter.api.meta import Condition, Wire
+from karpenter.catalog.types import InstanceType, Offering
+from karpenter.decide.disrupt.candidates import Blocked, Circumstances, Judge
+from karpenter.decide.disrupt.command import Command, DisruptionReason
+from karpenter.decide.disrupt.decision import DisruptionOptions, Disruptions, decide_disruption
+from karpenter.model import labels
+from support.builders import (
+    NOW,
+    Types,
+    flatten,
+    indexes,
+    machine,
+    node_pool,
+    owner,
+    pod,
+    replaced,
+    snapshot,
+    wanted,
+)
+from support.shapes import offering, shape
+from support.shrinking import CONSOLIDATABLE, QUIET, USUAL, with_budget
+
+CPUS = {"s": 2, "m": 4, "l": 8}
+ON_DEMAND = wanted(labels.CAPACITY_TYPE, "In", "on-demand")
+ANY = wanted(labels.CAPACITY_TYPE, "Exists")
+
+
+def sold(price: float, *, spot: float | None = None, zones: Sequence[str] = ("z1", "z2")) -> list[Offering]:
+    """On-demand offerings at a price, and spot ones at another."""
+    found = [offering("on-demand", zone, price) for zone in zones]
+    return found + ([] if spot is None else [offering("spot", zone, spot) for zone in zones])
+
+
+def kind(name: str, cpu: int, offerings: Iterable[Offering]) -> InstanceType:
+    """A type with so many CPUs, no overhead, and memory for anything."""
+    return shape(name, {"cpu": cpu, "memory": "64Gi", "pods": 50}, offerings, overhead={})
+
+
+KINDS = tuple(kind(name, cpu, sold(cpu / 2, spot=cpu / 4)) for name, cpu in CPUS.items())
+
+
+def pool(
+    name: str = "np", *budgets: Budget, requirements: Sequence[object] = (ON_DEMAND,), **disruption: object
+) -> NodePool:
+    """A NodePool; without budgets nothing is limited. Its machines are on demand unless ``requirements`` say otherwise."""
+    return with_budget(node_pool(name, requirements), *budgets, **disruption)  # type: ignore[arg-type]
+
+
+def on(host: str, *cpus: float | str, prefix: str = "", **fields: object) -> list[Pod]:
+    """Pods of ReplicaSets bound to a node, each with so many CPUs."""
+    given: Mapping[str, object] = fields.pop("meta", {})  # type: ignore[assignment]
+    meta = {"owner_references": (owner("ReplicaSet", "rs"),), **given}
+    return [
+        pod(f"{prefix or host}-{number}", {"cpu": str(cpu)}, meta=meta, node_name=host, **fields)  # type: ignore[arg-type]
+        for number, cpu in enumerate(cpus)
+    ]
+
+
+def running(
+    name: str,
+    kind: str = "m",
+    *cpus: float | str,
+    pool: str = "np",
+    zone: str = "z1",
+    capacity_type: str = "on-demand",
+    conditions: tuple[Condition, ...] = (CONSOLIDATABLE,),
+    **fields: object,
+) -> list[Wire]:
+    """An initialised machine of a type and its claim, with pods of so many CPUs."""
+    own = {labels.INSTANCE_TYPE: kind, labels.ZONE: zone, labels.CAPACITY_TYPE: capacity_type}
+    own |= {labels.ARCH: "amd64", labels.OS: "linux"}
+    offered = {"cpu": CPUS.get(kind, 4), "memory": "64Gi", "pods": 50}
+    pair = machine(name, offered, pool=pool, labels=own, conditions=conditions, **fields)  # type: ignore[arg-type]
+    return [*pair, *on(name, *cpus)]
+
+
+def drifted(at: object = None) -> tuple[Condition, ...]:
+    """Conditions of a claim that has drifted, since then."""
+    return (Condition(type="Drifted", status="True", reason="NodePoolDrifted", last_transition_time=at),)  # type: ignore[arg-type]
+
+
+def decide(
+    *objects: object,
+    types: Types = KINDS,
+    circumstances: Circumstances = QUIET,
+    options: DisruptionOptions = USUAL,
+) -> Disruptions:
+    """The decision for a cluster of these objects."""
+    found = flatten(objects)
+    return decide_disruption(snapshot(found), indexes(found, types), circumstances, options)
+
+
+def verdict(
+    name: str, *objects: object, reason: DisruptionReason = DisruptionReason.UNDERUTILIZED, **circumstances: object
+) -> str:
+    """Why the node (or claim) may not be chosen for the reason, empty where it may; ``-`` where there is nothing to say."""
+    found = flatten(objects)
+    taken = snapshot(found)
+    judge = Judge(taken, indexes(found, KINDS), Circumstances(NOW, **circumstances))  # type: ignore[arg-type]
+    view = next(view for view in taken.nodes if view.name == name)
+    if not judge.is_ours(view):
+        return "-"
+    result = judge.candidate(view, reason)
+    return result.why if isinstance(result, Blocked) else ""
+
+
+def gone(found: Disruptions | Iterable[Command]) -> list[str]:
+    """The nodes that go, sorted."""
+    commands = found.commands if isinstance(found, Disruptions) else found
+    return sorted(candidate.view.name for command in commands for candidate in command.candidates)
+
+
+def bought(found: Disruptions) -> list[str]:
+    """The cheapest type of every machine that is bought, sorted."""
+    return sorted(planned.instance_types[0] for command in found.commands for planned in command.replacements)
+
+
+def why(found: Disruptions, name: str) -> str:
+    """What keeps a node, all that is said of it."""
+    return "; ".join(item.why for item in found.blocked if item.view.name == name)
+
+
+def with_annotation(item: Wire, key: str, value: str) -> Wire:
+    """The object with one more annotation."""
+    meta = item.metadata  # type: ignore[attr-defined]
+    return replaced(item, metadata=replaced(meta, annotations={**meta.annotations, key: value}))
+
+
+def claimed(objects: Sequence[Wire], **spec: object) -> list[Wire]:
+    """The same objects, their claims with these fields of the specification."""
+    return [
+        replaced(item, spec=replaced(item.spec, **spec)) if isinstance(item, NodeClaim) else item for item in objects
+    ]

@@ -27,6 +27,7 @@ from karpenter.cluster.nodes import NodeView
 from karpenter.decide.disrupt.command import Candidate, ConsolidationType
 from karpenter.kube.errors import KubeError, NotFound
 from karpenter.model import conditions, pods
+from karpenter.model.freezes import Freeze, freeze_of
 
 #: How often a command is looked at (DIS-031).
 LOOK_SECONDS = 1.0
@@ -102,6 +103,10 @@ class Undertakings:
         if undertaking is None:
             return None
         if any(not self._is_going(key) for key in undertaking.remaining):
+            freeze = self._freeze(undertaking)
+            if freeze is not None:
+                await self._stop(undertaking, freeze)
+                return None
             lost = await self._await_replacements(undertaking)
             if lost:
                 await self.call_off(undertaking, lost)
@@ -224,10 +229,26 @@ class Undertakings:
         self._regrets.note(command.reason, (candidate.key for candidate in command.candidates), cause)
         if command.replacements:
             self._regrets.note(command.reason, pool_names(command.pools), cause)
+        await self._withdraw(undertaking, cause)
+
+    async def _withdraw(self, undertaking: Undertaking, cause: str) -> None:
         self._journal.end(undertaking.identity, Outcome.FAILED, self._world.clock.now(), cause)
         await self.release(undertaking, undertaking.remaining.values())
         await asyncio.gather(*(self._take_back(undertaking, name) for name in undertaking.replacements))
         self._forget(undertaking)
+
+    def _freeze(self, undertaking: Undertaking) -> Freeze | None:
+        """What freezes a pool whose machines have not begun to go yet."""
+        state, now = self._world.state, self._world.clock.now()
+        pools = {item.pool for item in undertaking.remaining.values() if not self._is_going(item.key)}
+        found = (state.pool(name) for name in sorted(pools))
+        freezes = (freeze_of(pool, state.freeze, now) for pool in found if pool is not None)
+        return next((freeze for freeze in freezes if freeze is not None), None)
+
+    async def _stop(self, undertaking: Undertaking, freeze: Freeze) -> None:
+        """Somebody wants things to stop: nothing has failed, and nothing is held against the machines afterwards."""
+        _log.info("disruption command stopped", freeze=str(freeze), **undertaking.described())
+        await self._withdraw(undertaking, str(freeze))
 
     async def release(self, undertaking: Undertaking, candidates: Iterable[Candidate]) -> None:
         """These stay: unmark and untaint them. What cannot be written now is done by the next pass (DIS-054)."""

@@ -359,3 +359,37 @@ async def test_the_journal_links_what_went_to_what_came(world: World) -> None:
 def test_patience_grows_with_the_machines_in_commands(machines_in_commands: int, seconds: float) -> None:
     """DIS-030, DIS E11: between ten minutes and an hour."""
     assert patience_seconds(machines_in_commands) == seconds
+
+
+@story
+async def test_a_freeze_stops_a_command_whose_machines_have_not_begun_to_go(world: World) -> None:
+    """A freeze stops everything at once; nothing has failed, so nothing is held against anybody afterwards."""
+    await machines(world)
+    await carry_out(world, command(world, "n0", bought=("r0",)))
+    await asyncio.sleep(5)
+    assert await is_tainted(world, "n0")
+    await world.kube.patch(kinds.NODE_POOL, "np", {"metadata": {"annotations": {labels.FREEZE: "release"}}})
+    await until(lambda: is_free(world, "n0"), 5)
+    assert not await world.has(kinds.NODE_CLAIM, "r0") or "r0" in await leaving(world)
+    (line,) = world.lines("disruption command stopped")
+    assert line["freeze"] == f"frozen by metadata.annotations[{labels.FREEZE}]: release"
+    assert world.lines("failed terminating nodes while executing a disruption command") == []
+    await asyncio.sleep(120)
+    assert await leaving(world) in ([], ["r0"])
+    await world.kube.patch(kinds.NODE_POOL, "np", {"metadata": {"annotations": {labels.FREEZE: None}}})
+    await asyncio.sleep(1)
+    assert await carry_out(world, command(world, "n0"))
+    await until(lambda: _is_leaving(world, "n0"), 5)
+
+
+@story
+async def test_machines_that_have_begun_to_go_are_not_stopped_by_a_freeze(world: World) -> None:
+    await machines(world)
+    await carry_out(world, command(world, "n0"))
+    await until(lambda: _is_leaving(world, "n0"), 5)
+    await world.kube.patch(kinds.NODE_POOL, "np", {"metadata": {"annotations": {labels.FREEZE: "release"}}})
+    await until(lambda: _is_gone(world, "n0"), 120)
+
+
+async def _is_gone(world: World, name: str) -> bool:
+    return not await world.has(kinds.NODE_CLAIM, name)

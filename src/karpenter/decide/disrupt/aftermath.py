@@ -25,6 +25,7 @@ from karpenter.decide.disrupt.command import Command
 from karpenter.decide.plan import PlannedClaim
 from karpenter.model import conditions, labels, pods
 from karpenter.model import resources as res
+from karpenter.model.buffers import is_virtual
 
 _DONE = ("Launched", "Registered", "Initialized", "Ready", "Consolidatable")
 
@@ -40,7 +41,8 @@ def aftermath(snapshot: Snapshot, commands: Iterable[Command], indexes: Mapping[
             staying[planned.name] = _running(planned, indexes[planned.node_pool])
         arriving = [(planned.name, planned.pods) for planned in command.replacements]
         arriving += [(placed.key, placed.pods) for placed in command.placed]
-        for key, moving in arriving:
+        for key, found in arriving:
+            moving = [pod for pod in found if not is_virtual(pod)]
             staying[key] = _with(staying[key], moving)
             counting.move(moving, staying[key].name)
     return replace(

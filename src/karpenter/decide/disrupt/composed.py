@@ -8,7 +8,7 @@ end. Each step is legal and saves money, hence so does the whole. What shares ne
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from msgspec.structs import replace as changed
@@ -21,6 +21,7 @@ from karpenter.decide.disrupt.command import Candidate, Command, ConsolidationTy
 from karpenter.decide.plan import PlacedPods, PlannedClaim
 from karpenter.model import labels, pods
 from karpenter.model import resources as res
+from karpenter.model.buffers import is_virtual
 
 
 def composed(
@@ -55,8 +56,9 @@ def composed(
 
 def _holding(planned: PlannedClaim, inside: Sequence[Pod]) -> PlannedClaim | None:
     """The machine for all these pods. With other pods than it was made for it is what the steps took it for, and nothing else."""
-    if {pod.metadata.uid for pod in inside} == {pod.metadata.uid for pod in planned.pods}:
-        return replace(planned, pods=tuple(inside))
+    virtual = tuple(filter(is_virtual, planned.pods))
+    if _uids(inside) == _uids(planned.pods) - _uids(virtual):
+        return replace(planned, pods=(*inside, *virtual))
     spec = planned.claim.spec
     if any(item.min_values is not None for item in spec.requirements):
         return None
@@ -70,6 +72,10 @@ def _holding(planned: PlannedClaim, inside: Sequence[Pod]) -> PlannedClaim | Non
     sized = changed(spec.resources, requests=res.to_wire({name: amount for name, amount in requests.items() if amount}))
     claim = changed(planned.claim, spec=changed(spec, requirements=tuple(asked), resources=sized))
     return replace(planned, claim=claim, instance_types=planned.instance_types[:1], pods=tuple(inside))
+
+
+def _uids(of: Iterable[Pod]) -> set[str]:
+    return {pod.metadata.uid for pod in of}
 
 
 def _together(

@@ -46,7 +46,10 @@ class PriceList:
         self._known: dict[tuple[str, str, str, str, str], float | None] = {}
 
     def of(self, view: NodeView) -> float | None:
-        """USD per hour, whether or not that offering can be had now; None where type, offering or price are not known."""
+        """USD per hour, whether or not that offering can be had now; None where type, offering or price are not known.
+
+        Of several reservations the machine's own counts, the first where it names none.
+        """
         found = labels_of(view)
         names = (labels.INSTANCE_TYPE, labels.ZONE, labels.CAPACITY_TYPE, labels.RESERVATION_ID)
         kind, zone, capacity_type, reservation = (found.get(name, "") for name in names)
@@ -61,7 +64,8 @@ class PriceList:
         if index is None or at is None:
             return None
         for offering in index.types[at].offerings:
-            if _is_of(offering, zone, capacity_type) and offering.reservation in ("", reservation):
+            is_its_own = not reservation or offering.reservation in ("", reservation)
+            if is_its_own and _is_of(offering, zone, capacity_type):
                 return offering.price_per_hour if math.isfinite(offering.price_per_hour) else None
         return None
 

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from karpenter.api.core import Pod
 from karpenter.catalog.index import TypeIndex
 from karpenter.cluster import nodes
 from karpenter.cluster.snapshot import Snapshot
@@ -28,6 +29,7 @@ from karpenter.decide.disrupt.replan import Replan
 from karpenter.decide.disrupt.simulation import World
 from karpenter.decide.provision import Options
 from karpenter.model import pods
+from karpenter.model.buffers import is_virtual
 
 #: So many steps are gone through on paper; each saves money, so there is an end, and it is near.
 _STEPS = 16
@@ -108,7 +110,8 @@ class _Pass:
         if moving or movable:
             self._move(moving, movable, gone | self._going_soon((*moving, *fixed)))
         blocked = {(item.view.key, item.why): item for item in self._blocked}
-        return Disruptions(tuple(self._commands), tuple(blocked.values()), self._closed, self._eligible)
+        commands = tuple(_without_virtual(command) for command in self._commands)
+        return Disruptions(commands, tuple(blocked.values()), self._closed, self._eligible)
 
     def _going_soon(self, outdated: Iterable[Candidate]) -> set[str]:
         """Drifted machines whose turn will come: pods that move there would move twice."""
@@ -244,3 +247,20 @@ class _Pass:
         replan = Replan(candidates, moves, allowances)
         replan.run(chosen)
         return replan
+
+
+def _without_virtual(command: Command) -> Command:
+    """As it is carried out: nobody waits for the virtual pods of capacity buffers, they only make sure of room."""
+    inside = [item.pods for item in command.placed] + [item.pods for item in command.replacements]
+    if not any(is_virtual(pod) for found in inside for pod in found):
+        return command
+    placed = (replace(item, pods=_real(item.pods)) for item in command.placed)
+    return replace(
+        command,
+        placed=tuple(item for item in placed if item.pods),
+        replacements=tuple(replace(item, pods=_real(item.pods)) for item in command.replacements),
+    )
+
+
+def _real(found: Iterable[Pod]) -> tuple[Pod, ...]:
+    return tuple(pod for pod in found if not is_virtual(pod))

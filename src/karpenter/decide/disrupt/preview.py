@@ -21,7 +21,7 @@ def preview(
     snapshot: Snapshot,
     indexes: Mapping[str, TypeIndex],
     circumstances: Circumstances,
-    options: DisruptionOptions = DisruptionOptions(),
+    options: DisruptionOptions,
 ) -> Disruptions:
     """The whole way from the cluster as it is to one in which nothing is left to do, as commands."""
     free = replace(snapshot, pools=tuple(_unlimited(pool) for pool in snapshot.pools), freeze=None)

@@ -22,6 +22,7 @@ from karpenter.decide.plan import UnplacedPod
 from karpenter.decide.provision import Options, eligible, provision
 from karpenter.decide.provision.prepared import Prepared, Relocated
 from karpenter.model import pods
+from karpenter.model.buffers import is_virtual
 
 _SHOWN_PODS = 5
 
@@ -55,8 +56,9 @@ class World:
         worth = {view.key: self._worth_keeping(view) for view in everything.nodes}
         self._prepared = Prepared(everything, indexes, self._now, options, lambda view: (worth[view.key], view.name))
         self._prepared.close(view.key for view in coming)
-        #: Machines that pods who wait are going to need.
+        #: Machines that pods who wait are going to need, and the virtual pods of capacity buffers by machine.
         self.expecting: frozenset[str] = frozenset()
+        self._virtual: dict[str, tuple[Pod, ...]] = {}
         self._settle_those_who_wait(indexes, options)
         self._pools = {pool.metadata.name: pool for pool in snapshot.pools}
 
@@ -79,13 +81,19 @@ class World:
         if self._snapshot.groups or leaving:
             plan = provision(self._snapshot, indexes, self._now, options)
             self._prepared.settle(plan.existing, leaving)
-            self.expecting = frozenset(placed.key for placed in plan.existing)
+            self.expecting = frozenset(i.key for i in plan.existing if not all(map(is_virtual, i.pods)))
+            self._virtual = {i.key: tuple(filter(is_virtual, i.pods)) for i in plan.existing}
 
     # -- questions --------------------------------------------------------------------------------------------------------
 
     def moving(self, candidates: Iterable[Candidate]) -> list[Pod]:
-        """Pods that need another place when these go; what nothing can evict needs none in advance (DIS-162)."""
-        return [pod for candidate in candidates for pod in candidate.pods if self._moves(pod)]
+        """Pods that need another place when these go; what nothing can evict needs none in advance (DIS-162).
+
+        The room that capacity buffers keep on them moves along.
+        """
+        going = tuple(candidates)
+        found = [pod for candidate in going for pod in candidate.pods if self._moves(pod)]
+        return [*found, *(pod for candidate in going for pod in self._virtual.get(candidate.key, ()))]
 
     def _moves(self, pod: Pod) -> bool:
         if not pods.is_reschedulable(pod, self._now):

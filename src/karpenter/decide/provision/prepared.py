@@ -34,6 +34,7 @@ from karpenter.decide.provision.settling import Failed, Kin, Settling
 from karpenter.decide.provision.topology import Domains
 from karpenter.decide.reasons import Category, Reason
 from karpenter.model import resources as res
+from karpenter.model.buffers import is_virtual
 
 #: Ways CPU is weighed against memory in bounds, beside each by itself; and how many bytes of memory weigh like a core.
 _WEIGHINGS = 12
@@ -261,14 +262,14 @@ class _Moving(Deciding):
         )
 
     def _groups(self, leaving: Iterable[Pod]) -> Iterator[PodGroup]:
-        groups: defaultdict[tuple[PodClass, Face], list[Pod]] = defaultdict(list)
+        groups: defaultdict[tuple[PodClass, Face, bool], list[Pod]] = defaultdict(list)
         for pod in leaving:
             known = self._look(pod)
             if known is None:
                 self._unplaced.append(UnplacedPod(pod, (self._unreadable[pod.metadata.uid],)))
             else:
-                groups[known].append(pod)
-        for (pod_class, face), items in groups.items():
+                groups[(*known, is_virtual(pod))].append(pod)
+        for (pod_class, face, _), items in groups.items():
             yield PodGroup(pod_class, face, tuple(sorted(items, key=age)))
 
     def _look(self, pod: Pod) -> tuple[PodClass, Face] | None:
@@ -310,7 +311,7 @@ class _Moving(Deciding):
 
     def _record(self, pod: Pod, node: str, number: int) -> None:
         known = self._look(pod)
-        if known is not None and (number > 0 or is_counted(pod)):
+        if known is not None and not is_virtual(pod) and (number > 0 or is_counted(pod)):
             self._ground.count(known[0], known[1], node, number)
 
     @property

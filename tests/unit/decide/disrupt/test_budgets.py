@@ -12,7 +12,7 @@ from karpenter.decide.disrupt.preview import preview
 from karpenter.model import labels
 from support.builders import NOW, flatten, indexes, node, replaced, snapshot
 from support.disrupting import KINDS, decide, drifted, gone, pool, running, with_annotation
-from support.shrinking import CONSOLIDATABLE, QUIET
+from support.shrinking import CONSOLIDATABLE, QUIET, USUAL
 
 EMPTY = DisruptionReason.EMPTY
 
@@ -119,5 +119,5 @@ def test_a_preview_shows_what_waits_behind_budgets_and_freezes() -> None:
     frozen = with_annotation(pool("np", Budget(nodes="1")), labels.FREEZE, "release week")
     cluster = flatten([frozen, empties(3)])
     assert gone(decide(cluster)) == []
-    found = preview(snapshot(cluster), indexes(cluster, KINDS), QUIET)
+    found = preview(snapshot(cluster), indexes(cluster, KINDS), QUIET, USUAL)
     assert gone(found) == ["e0", "e1", "e2"]

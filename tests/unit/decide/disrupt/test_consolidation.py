@@ -6,23 +6,28 @@ from datetime import timedelta
 
 import pytest
 
+from karpenter.api.buffer import CapacityBuffer, CapacityBufferSpec
 from karpenter.api.core import (
     Affinity,
     PodAffinity,
     PodAffinityTerm,
     PodDisruptionBudgetStatus,
+    PodSpec,
+    PodTemplateSpec,
     TopologySpreadConstraint,
     WeightedPodAffinityTerm,
 )
 from karpenter.api.karpenter import Budget
-from karpenter.api.meta import Condition, LabelSelector
+from karpenter.api.meta import Condition, LabelSelector, ObjectMeta
+from karpenter.cluster.virtual import VirtualPods
 from karpenter.decide.disrupt.candidates import Circumstances
 from karpenter.decide.disrupt.command import ConsolidationType, Decision, DisruptionReason
-from karpenter.decide.disrupt.decision import DisruptionOptions
+from karpenter.decide.disrupt.decision import DisruptionOptions, Disruptions, decide_disruption
 from karpenter.decide.provision import Options, PreferencePolicy
 from karpenter.model import labels
+from karpenter.model.buffers import virtual_pods
 from karpenter.model.pods import DELETION_COST
-from support.builders import NOW, budget, node, owner, pod, replaced, wanted
+from support.builders import NOW, budget, container, flatten, indexes, node, owner, pod, replaced, snapshot, wanted
 from support.disrupting import (
     ANY,
     KINDS,
@@ -38,6 +43,7 @@ from support.disrupting import (
     with_annotation,
 )
 from support.shapes import offering
+from support.shrinking import QUIET
 
 SPOT_TO_SPOT = DisruptionOptions(spot_to_spot=True)
 
@@ -471,3 +477,32 @@ def test_a_move_says_what_it_saves_and_what_it_costs() -> None:
     assert command.restarts == 2
     assert command.disruption_cost == 3.0
     assert command.payback_hours == pytest.approx(0.002)
+
+
+# -- capacity buffers ----------------------------------------------------------------------------------------------------
+
+
+def buffered(cluster: list[object], cpu: str, count: int) -> Disruptions:
+    """The decision for a cluster with a buffer of virtual pods."""
+    found = flatten(cluster)
+    room = VirtualPods()
+    buffer = CapacityBuffer(metadata=ObjectMeta(name="b", namespace="default", uid="b"), spec=CapacityBufferSpec())
+    template = PodTemplateSpec(spec=PodSpec(containers=(container({"cpu": cpu}),)))
+    room.put("default/b", virtual_pods(buffer, template, count, NOW))
+    return decide_disruption(room.into(snapshot(found)), indexes(found, KINDS), QUIET)
+
+
+def test_room_that_is_kept_free_moves_along() -> None:
+    """DIS-S146"""
+    found = buffered([pool(), running("a", "l", 1)], "1", 1)
+    (command,) = found.commands
+    assert bought(found) == ["s"]
+    assert [len(item.pods) for item in command.replacements] == [1]
+    assert bought(buffered([pool(), running("a", "l", 1)], "3", 1)) == ["m"]
+
+
+def test_a_machine_goes_only_where_kept_room_fits_too() -> None:
+    """DIS-S146"""
+    cluster = [pool(), running("a", "m", 2), running("b", "m", 2)]
+    assert bought(decide(cluster)) == []
+    assert bought(buffered(cluster, "2", 1)) == ["s"]

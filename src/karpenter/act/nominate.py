@@ -42,6 +42,9 @@ class Nominating(Protocol):
     async def nominate_ahead(self, claim_name: str, node_name: str) -> None:
         """The same while the machine is still starting, where its Node's name is known already."""
 
+    async def nominate_to(self, pod: Pod, claim_name: str, node_name: str) -> None:
+        """Nominate one pod to a node that is open, for a claim's sake (or, without claim, the node's)."""
+
     async def withdraw_stale(self) -> None:
         """Take back nominations of ours that the latest pass no longer means."""
 
@@ -64,6 +67,9 @@ class NoNomination:
         """Nobody is nominated."""
 
     async def nominate_ahead(self, claim_name: str, node_name: str) -> None:
+        """Nobody is nominated."""
+
+    async def nominate_to(self, pod: Pod, claim_name: str, node_name: str) -> None:
         """Nobody is nominated."""
 
     async def withdraw_stale(self) -> None:
@@ -110,6 +116,10 @@ class Nominator:
             self._writing -= 1
             if not self._writing:
                 self._quiet.set()
+
+    async def nominate_to(self, pod: Pod, claim_name: str, node_name: str) -> None:
+        """Nominate one pod to a node that is open. What the scheduler has done meanwhile stays as it is."""
+        await self._nominate(pod, claim_name, node_name)
 
     async def _nominate(self, pod: Pod, claim_name: str, node_name: str) -> None:
         """Nominate against the version that was judged: what somebody else nominated meanwhile is not overwritten."""

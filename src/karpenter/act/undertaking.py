@@ -33,6 +33,8 @@ class Undertaking:
     began: float
     remaining: dict[str, Candidate] = field(init=False)
     ready: set[str] = field(default_factory=set)
+    #: Whether the successors of its pods were promised their places.
+    is_promised: bool = False
 
     def __post_init__(self) -> None:
         self.remaining = {candidate.key: candidate for candidate in self.command.candidates}

@@ -16,6 +16,7 @@ import structlog
 from karpenter.act import counting, marking
 from karpenter.act.events import NORMAL, Happening, about_claim, about_node
 from karpenter.act.journal import Journal, Outcome
+from karpenter.act.promises import Promises
 from karpenter.act.regrets import Regrets
 from karpenter.act.undertaking import Undertaking
 from karpenter.act.undone import Undone
@@ -50,8 +51,9 @@ class Memory:
 class Undertakings:
     """All commands under way, by identity; and which machines they hold."""
 
-    def __init__(self, world: World, memory: Memory) -> None:
+    def __init__(self, world: World, memory: Memory, promises: Promises) -> None:
         self._world = world
+        self._promises = promises
         self._journal = memory.journal
         self._regrets = memory.regrets
         self._undone = memory.undone
@@ -107,6 +109,9 @@ class Undertakings:
             if any(undertaking.awaited()):
                 return await self._wait(undertaking)
         self._expect_pods(undertaking)
+        if not undertaking.is_promised:
+            undertaking.is_promised = True
+            self._promises.make(undertaking.command)
         await self._delete_all(undertaking)
         if undertaking.remaining:
             return await self._wait(undertaking)

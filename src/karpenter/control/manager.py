@@ -24,6 +24,7 @@ from karpenter.act.lifecycle import Lifecycle
 from karpenter.act.nominate import Nominator, NoNomination
 from karpenter.act.podevents import PodEvents, is_event
 from karpenter.act.pools import NodeClassState, PoolKeeper
+from karpenter.act.promises import Promises
 from karpenter.act.provision import Executor
 from karpenter.act.repair import Repairer
 from karpenter.act.undertakings import Memory, Undertakings
@@ -195,6 +196,7 @@ class Manager:
         self.provisioner = Provisioner(self.world, self._batcher, executor, options, self._decided)
         #: What was decided about disruption, and what came of it.
         self.memory = Memory(lambda: asyncio.get_running_loop().time())
+        self._promises = Promises(self.state, nominator, lambda: asyncio.get_running_loop().time())
         hands = self._hands(ceiling, settings)
         disruption = DisruptionOptions(options, Gate.SPOT_TO_SPOT_CONSOLIDATION in settings.gates)
         self.disruption = DisruptionLoop(self.world, hands, disruption, lambda: bool(self.faults()))
@@ -210,7 +212,7 @@ class Manager:
 
     def _hands(self, ceiling: Ceiling, settings: Settings) -> Hands:
         """What carries disruption decisions out."""
-        undertakings = Undertakings(self.world, self.memory)
+        undertakings = Undertakings(self.world, self.memory, self._promises)
         pace = Pace(settings.nomination_window, ceiling)
         return Hands(Disruptor(self.world, undertakings, pace), undertakings, self.memory.regrets)
 
@@ -248,6 +250,7 @@ class Manager:
             "nodeclaim.podevents": self._pod_event_queue.run,
             "provisioner": self.provisioner.run,
             **self.disruption.loops(),
+            "disruption.promises": self._promises.run,
             "nodepool.counter": self._count,
             "nodeclaim.garbagecollection": self._collect,
             **({self._repairs.name: self._repairs.run} if self._repairs is not None else {}),
@@ -372,6 +375,8 @@ class Manager:
                 self._wake_drain(old.spec.node_name)
             return
         self.state.set_pod(new)
+        if old is None and self.pods.synced:
+            self._promises.appeared(new)
         if pods.is_provisionable(new):
             self._batcher.trigger(new.metadata.uid)
         if (old is not None or self.pods.synced) and is_event(old, new):

@@ -29,6 +29,7 @@ from support.shrinking import Shrinking, with_budget
 
 _QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 _TINY = 1e-9
+_STEPS = 60
 
 
 @st.composite
@@ -119,6 +120,29 @@ def test_what_has_been_moved_is_not_moved_again(grown: Shrinking) -> None:
     note(f"{[(c.decision, [x.view.name for x in c.candidates], [p.name for p in c.replacements]) for c in first]}")
     grown.carry_out(first)
     assert grown.decide().commands == ()
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@settings(max_examples=10_000, deadline=None, suppress_health_check=_QUIET)
+@given(shrunken())
+def test_what_has_been_moved_is_not_moved_again_in_a_long_series(grown: Shrinking) -> None:
+    grown.carry_out(grown.decide().commands)
+    assert grown.decide().commands == ()
+
+
+@settings(max_examples=80, derandomize=True, deadline=None, suppress_health_check=_QUIET)
+@given(shrunken([Budget(nodes="1")]))
+def test_step_by_step_a_cluster_comes_to_rest(grown: Shrinking) -> None:
+    """Where budgets let one machine of a pool go at a time, every step is cheaper, and there is a last one."""
+    for _ in range(_STEPS):
+        before = grown.price
+        commands = grown.decide().commands
+        if not commands:
+            return
+        grown.carry_out(commands)
+        assert grown.price < before
+    pytest.fail(f"still moving after {_STEPS} steps")
 
 
 @settings(max_examples=200, derandomize=True, deadline=None, suppress_health_check=_QUIET)

@@ -173,6 +173,15 @@ def test_spot_machines_may_always_be_given_back() -> None:
     assert gone(found) == ["a"]
 
 
+def test_a_machine_whose_price_nobody_knows_goes_but_is_not_replaced() -> None:
+    """DIS-192"""
+    unsold = running("a", "l", 1, zone="z9")
+    assert gone(decide(pool(), unsold)) == []
+    staying = running("b", "m", 3, conditions=())
+    assert gone(decide(pool(), unsold, staying)) == ["a"]
+    assert gone(decide(pool(consolidation_policy="Balanced"), unsold, staying)) == []
+
+
 def test_a_pool_may_want_only_empty_machines_to_go() -> None:
     """DIS-S123"""
     found = decide(pool(consolidation_policy="WhenEmpty"), running("a", "m", 1), running("b", "m", 3), running("idle"))

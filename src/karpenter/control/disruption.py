@@ -147,7 +147,7 @@ class DisruptionLoop:
         state = self._world.state
         indexes = await self._indexes.of_pools(tuple(pool for pool in state.pools() if self._world.manages(pool)))
         due = [waiting.command for waiting in self._waiting if waiting.due <= _now() + _SLACK_SECONDS]
-        inputs = (state.revision, state.freeze, tuple(id(index) for index in indexes.values()))
+        inputs = (state.revision, state.freeze, tuple(indexes.items()))
         if not due and self._memory.covers(inputs):
             return False
         self._waiting = tuple(waiting for waiting in self._waiting if waiting.command not in due)

@@ -30,7 +30,7 @@ from karpenter.decide.provision.decision import Deciding, Options
 from karpenter.decide.provision.demand import Claim, Demand
 from karpenter.decide.provision.existing import Field, Guest, Machine, MachineSet
 from karpenter.decide.provision.finalise import planned_claims
-from karpenter.decide.provision.rounds import Rounds
+from karpenter.decide.provision.rounds import SEARCHED_ALONE, Rounds
 from karpenter.decide.provision.settling import Caps, Failed, Kin, Settling
 from karpenter.decide.provision.topology import Domains
 from karpenter.decide.reasons import Category, Reason
@@ -42,8 +42,6 @@ _WEIGHINGS = 12
 _MEMORY_PER_CPU = 4.0 * 2**30
 #: After so many moves the sets of machines by what is left are made anew; till then they hold some that are full by now.
 _REFRESHED = 16
-#: New machines for so many pods are searched for; for fewer a simple packing does, as it is asked for again and again.
-_SEARCHED = 100
 #: In which order machines are offered to pods: initialised ones first whatever it says.
 Order = Callable[[NodeView], object]
 
@@ -198,7 +196,7 @@ class _Moving(Deciding):
             outcome = rounds.outcome(kins)
             settled = outcome.settled
             number = sum(len(item.demand.pods) for item in settled.standing)
-            packing = rounds.cheapest(outcome, None) if number >= _SEARCHED else rounds.simplest(outcome)
+            packing = rounds.cheapest(outcome, None) if number >= SEARCHED_ALONE else rounds.simplest(outcome)
             self._unplaced += [item for failed in settled.failed for item in _left(failed)]
             demands = tuple(item.demand for item in settled.standing)
             return self._relocated(part, packing.claims, demands, self._unplaced)

@@ -38,6 +38,8 @@ ROUNDS = 8
 #: So often those left out are put before all others, and so many kin of theirs are tried to be added to the rest.
 ORDERS = 3
 ADDITIONS = 8
+#: Machines for so many pods are left to the search alone.
+SEARCHED_ALONE = 100
 #: Another way is begun as long as no more than so many pods, each as often as it was settled, have been settled for the others.
 SETTLED_AGAIN = 20_000
 
@@ -133,22 +135,24 @@ class Rounds:
         """The best packing without a search."""
         if self._ground.packing is PackingWay.CLASSIC:
             return best.packing
-        return min(best.packing, self._packer(best.settled).value(), key=lambda packing: packing.badness)
+        found = self._packer(best.settled).value()
+        return min(best.packing, found, key=lambda packing: packing.badness)
 
     def cheapest(self, best: Outcome, room: Room | None) -> Packing:
         """The packing a search for cheap machines comes to, if it leaves the same pods out and is cheaper.
 
-        Where ``room`` for pods to come is worth something, it counts.
+        Where ``room`` for pods to come is worth something, it counts. For few pods it is cheaper than the simplest, too.
         """
         if self._ground.packing is PackingWay.CLASSIC:
             return best.packing
-        found = self._packer(best.settled).priced()
-        known = best.packing
-        if found.left != known.left:
-            return known
+        known = [best.packing]
+        if sum(len(item.demand.pods) for item in best.settled.standing) < SEARCHED_ALONE:
+            known.append(self.simplest(best))
+        known.append(self._packer(best.settled).priced())
+        alike = [packing for packing in known if packing.left == best.packing.left]
         if room is None:
-            return min(known, found, key=lambda packing: packing.badness)
-        return min(known, found, key=lambda packing: packing.worth - room.value(packing))
+            return min(alike, key=lambda packing: packing.badness)
+        return min(alike, key=lambda packing: packing.worth - room.value(packing))
 
     def _improved(self, first: Outcome) -> Outcome:
         """The best that other ways make of an outcome that leaves pods out."""

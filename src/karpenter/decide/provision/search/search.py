@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from karpenter.decide.provision.search.linear import Covering, Floats, Places
-from karpenter.decide.provision.search.machines import PARTS, Filled, Filler, Whim
+from karpenter.decide.provision.search.machines import PARTS, Filled, Filler, Whim, whole
 from karpenter.decide.provision.search.shapes import SEATS, Shapes
 
 #: Rounds of new columns at most, and how many columns a round may bring.
@@ -30,6 +30,10 @@ ROWS, RUN_ROWS = 1000, 1400
 #: Runs side by side at most; sets of them are made until they took so many cells for each of the first pods, or are so many.
 RUNS, SETS = 16, 5
 CELLS_TO_FINISH = 15_000
+#: Fewer runs where there are many groups; and how near the best a machine has to be to be taken in the same step.
+RUN_GROUPS, NEAR_BEST = 3_000, 0.995
+#: Columns are bought whole if their pods are worth so much of the price by the bound.
+GOOD_COLUMN = 0.95
 #: How far preferences and the weights of resources are shaken.
 SHAKEN, SHAKEN_WEIGHTS = 0.3, 0.5
 #: How much of the last round's worths the next one keeps: the programme's own jump from one extreme to the other.
@@ -143,7 +147,10 @@ class _Search:
     # -- columns ----------------------------------------------------------------------------------------------------------
 
     def columns(self, counts: Floats) -> tuple[list[Pattern], Floats]:
-        """What the linear programme over columns buys in whole of so many pods, and the pods it leaves."""
+        """What the linear programme over columns buys in whole of so many pods, and the pods it leaves.
+
+        Where columns are too few for so many different pods it buys bad ones, too: those are left.
+        """
         shapes = self._shapes
         if counts.sum() <= 0:
             return [], counts
@@ -203,8 +210,11 @@ class _Search:
     def _in_whole(self, values: Floats) -> tuple[list[Pattern], Floats]:
         left = self._counts.copy()
         patterns: list[Pattern] = []
+        parts = whole(self._shapes.worths)
         for at in np.flatnonzero(values >= 1 - _TINY).tolist():
             contents = self._columns[at]
+            if (contents * parts).sum() < GOOD_COLUMN * PARTS * self._shapes.prices[self._kinds[at]]:
+                continue
             times = int(min(np.floor(values[at] + _TINY), _times(contents, left)))
             if times > 0:
                 left -= contents * times
@@ -244,26 +254,28 @@ class _Runs:
 
     def best(self, left: Floats) -> tuple[list[Pattern], float]:
         """The cheapest run's machines, and what they cost."""
-        runs = max(1, min(RUNS, RUN_ROWS // len(self._kinds)))
+        runs = max(1, min(RUNS, RUN_ROWS // len(self._kinds), RUN_GROUPS // len(self._groups)))
         waiting = np.repeat(left[None, :], runs, axis=0)
         costs = np.zeros(runs)
         taken: list[list[Pattern]] = [[] for _ in range(runs)]
         going = np.arange(runs)
         while len(going):
-            filled, best = self._step(waiting[going], plain=not taken[0])
-            for run, row in zip(going.tolist(), best.tolist(), strict=True):
-                times = _times(filled.contents[row], waiting[run])
-                inside = np.flatnonzero(filled.contents[row])
-                numbers = filled.contents[row, inside]
-                waiting[run, inside] -= numbers * times
-                costs[run] += filled.prices[row] * times
-                taken[run].append(_pattern(int(filled.kinds[row]), self._groups[inside], numbers, int(times)))
+            filled, ranked = self._step(waiting[going], plain=not taken[0])
+            for run, rows in zip(going.tolist(), ranked, strict=True):
+                for row in rows:
+                    inside = np.flatnonzero(filled.contents[row])
+                    numbers = filled.contents[row, inside]
+                    times = int((waiting[run, inside] // numbers).min())
+                    if times:
+                        waiting[run, inside] -= numbers * times
+                        costs[run] += filled.prices[row] * times
+                        taken[run].append(_pattern(int(filled.kinds[row]), self._groups[inside], numbers, times))
             going = going[waiting[going].sum(axis=1) > 0]
         winner = int(costs.argmin())
         return taken[winner], float(costs[winner])
 
-    def _step(self, waiting: Floats, *, plain: bool) -> tuple[Filled, Places]:
-        """One machine of every kind for each run, and which of them each run takes."""
+    def _step(self, waiting: Floats, *, plain: bool) -> tuple[Filled, list[list[int]]]:
+        """One machine of every kind for each run, and those about as good as the best: each run takes them while there are pods."""
         number = len(self._kinds)
         rows = np.tile(self._kinds, len(waiting))
         noise, weights = self._shakes(len(rows), len(self._groups), SHAKEN)
@@ -271,9 +283,12 @@ class _Runs:
             noise[:number], weights[:number] = 1.0, 1.0
         preferences = self._filler.preferences(rows, self._worths, noise, weights)
         filled = self._filler.fill(rows, preferences, self._worths, np.repeat(waiting, number, axis=0))
-        score = filled.values / filled.prices
-        best = score.reshape(len(waiting), number).argmax(axis=1)
-        return filled, best + np.arange(len(waiting)) * number
+        score = (filled.values / filled.prices).reshape(len(waiting), number)
+        ranked = np.argsort(-score, axis=1, kind="stable")
+        near = np.take_along_axis(score, ranked, axis=1) >= NEAR_BEST * score.max(axis=1)[:, None]
+        return filled, [
+            (rows[close] + at * number).tolist() for at, (rows, close) in enumerate(zip(ranked, near, strict=True))
+        ]
 
 
 #: Gives factors for so many rows and groups, shaken so much.

@@ -275,7 +275,7 @@ class _Runs:
         return taken[winner], float(costs[winner])
 
     def _step(self, waiting: Floats, *, plain: bool) -> tuple[Filled, list[list[int]]]:
-        """One machine of every kind for each run, and those about as good as the best: each run takes them while there are pods."""
+        """One machine of every kind for each run, and those of them nearly as good as the best: what each run takes."""
         number = len(self._kinds)
         rows = np.tile(self._kinds, len(waiting))
         noise, weights = self._shakes(len(rows), len(self._groups), SHAKEN)

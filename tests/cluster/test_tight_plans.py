@@ -118,7 +118,9 @@ async def _unbound(kube: KubeClient) -> str:
 @pytest.mark.cluster
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("pods", [_generated, _traced], ids=["generated", "gpu-trace-500"])
-async def test_a_tight_plan_is_what_the_scheduler_makes_of_it(plane: ControlPlane, pods: Callable[[], list[Json]]) -> None:
+async def test_a_tight_plan_is_what_the_scheduler_makes_of_it(
+    plane: ControlPlane, pods: Callable[[], list[Json]]
+) -> None:
     """Nearly all pods are bound in the first wave, the others by the next."""
     waiting = pods()
     await asyncio.to_thread(plane.apply, *waiting)

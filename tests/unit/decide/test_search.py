@@ -8,7 +8,7 @@ from karpenter.catalog.types import InstanceType
 from karpenter.decide.plan import Plan
 from karpenter.decide.provision import Options, Outlook
 from karpenter.decide.worth import UNLIMITED, Worth
-from support.builders import bought, left, node_pool, plan, pod, pods, sizes, where
+from support.builders import bought, left, node_pool, plan, pod, pods, sizes, wanted, where
 from support.shapes import offering, shape
 
 #: By price alone, and of the pods there are.
@@ -115,3 +115,16 @@ def test_a_fee_for_machines_makes_them_fewer() -> None:
 def test_without_pods_nothing_costs_anything() -> None:
     """An empty plan is at its bound."""
     assert priced(node_pool(), types=of_cores((2, 0.2))).lower_bound_per_hour == 0.0
+
+
+def test_tenants_with_pools_of_their_own_are_solved_one_by_one() -> None:
+    """What one of them needs changes nothing for the others, nor does it cost them anything."""
+    types = of_cores((2, 0.2), (4, 0.4), (8, 0.8))
+    pools = [node_pool(f"np{n}", [wanted("tenant", "In", f"t{n}")]) for n in range(3)]
+    of_tenant = [
+        pods(6, {"cpu": "1", "memory": "1Gi"}, prefix=f"t{n}", node_selector={"tenant": f"t{n}"}) for n in range(3)
+    ]
+    alone = priced(pools[0], of_tenant[0], types=types)
+    together = priced(*pools, *of_tenant, types=types)
+    assert together.price_per_hour == pytest.approx(3 * alone.price_per_hour)
+    assert together.lower_bound_per_hour == pytest.approx(3 * 0.6)

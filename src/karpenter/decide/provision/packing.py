@@ -26,6 +26,7 @@ from karpenter.decide.provision.demand import Bounds, Claim, Demand, Option, Pac
 from karpenter.decide.provision.filling import Book, Fill, Lane, crowd_of
 from karpenter.decide.provision.hosting import Seats
 from karpenter.decide.provision.limits import affordable, largest_capacity
+from karpenter.decide.provision.search.parts import parted
 from karpenter.decide.provision.search.search import Pattern, search
 from karpenter.decide.provision.search.shapes import Ask, Kind, shapes_of
 from karpenter.decide.provision.templates import Template, relaxed_min_values
@@ -252,12 +253,16 @@ class Packer:
         within = {
             option.template.name: run.within(option.template) for demand in self._demands for option in demand.options
         }
-        shapes = shapes_of(
-            Ask(self._demands, run.left, run.allowed, within, self._book, self._valued, strict=not self._relax)
-        )
-        if shapes is not None:
-            for pattern in search(shapes).patterns:
-                claims += self._realised(shapes.groups, shapes.kinds[pattern.kind], pattern, run)
+        waiting = {at: [option for option, _ in run.allowed(at)] for at, count in enumerate(run.left) if count}
+        for part in parted(waiting):
+            shapes = shapes_of(
+                Ask(
+                    self._demands, part, run.left, run.allowed, within, self._book, self._valued, strict=not self._relax
+                )
+            )
+            if shapes is not None:
+                for pattern in search(shapes).patterns:
+                    claims += self._realised(shapes.groups, shapes.kinds[pattern.kind], pattern, run)
         return self._packed("priced", run, claims, self._most_valuable)
 
     def _pack(self, name: str, choose: _Choice) -> Packing:

@@ -84,12 +84,13 @@ class Shapes:
 
 @dataclass(frozen=True, eq=False)
 class Ask:
-    """What is to be packed: pods left of every demand, what each may be bought from now, how machines are valued.
+    """What is to be packed: the demands at ``positions``, with the pods ``left`` of each and what it may be bought from now.
 
-    ``within`` are the types limits leave of each pool (None: all); ``strict`` says whether minValues are law.
+    ``worth`` says how machines are valued. ``within`` are the types limits leave of each pool (None: all); ``strict`` says whether minValues are law.
     """
 
     demands: Sequence[Demand]
+    positions: Sequence[int]
     left: Sequence[int]
     allowed: Callable[[int], tuple[tuple[Option, TypeSet], ...]]
     within: Mapping[str, TypeSet | None]
@@ -103,7 +104,7 @@ def shapes_of(ask: Ask) -> Shapes | None:
 
     Pods that have to be beside others, and reservations, are no part of it: whatever it leaves has to be packed otherwise.
     """
-    positions = [at for at, count in enumerate(ask.left) if count and not ask.demands[at].near]
+    positions = [at for at in ask.positions if not ask.demands[at].near]
     options = {at: tuple(o for o, _ in ask.allowed(at) if o.reservation is None) for at in positions}
     positions = [at for at in positions if options[at]]
     if not positions:

@@ -86,7 +86,8 @@ class Shapes:
 class Ask:
     """What is to be packed: the demands at ``positions``, with the pods ``left`` of each and what it may be bought from now.
 
-    ``worth`` says how machines are valued. ``within`` are the types limits leave of each pool (None: all); ``strict`` says whether minValues are law.
+    ``worth`` says how machines are valued, ``within`` which types limits leave of each pool (None: all), ``strict`` whether
+    minValues are law.
     """
 
     demands: Sequence[Demand]

@@ -8,6 +8,7 @@ number of different machines, not of pods.
 * ``value``: for every type worth considering, fill it and ask what its pods would be worth bought one by one; the type with
   the most worth per dollar is taken. Worth considering are types no other type beats on price and on every resource. Its work
   is bounded by ``STEPS``; what is still left then is bought the way of ``classic``.
+* ``priced``: machines that the search proposes, as far as rules and limits agree to them; the rest goes the way of ``value``.
 
 Weight order is law: a class only joins claims of pools as heavy as the heaviest that can take it within what limits leave; among
 equals price decides. Limits are reserved as claims close (SCH-384), a node counting as one (its Beyond).

@@ -1,9 +1,11 @@
-"""The search for cheap machines: columns, what they leave, and the best of several ways to finish.
+"""The search for cheap machines: those that have to be many, columns, and the best of several ways to finish.
 
-1. *Columns.* A machine with pods in it is a column; the linear programme over columns says which to buy, in parts, and what a pod
+1. *Apart.* Where pods must be alone of their sort as many machines are needed as there are such pods. Each begins with one of them;
+   those that waste the least money are taken, batch after batch.
+2. *Columns.* A machine with pods in it is a column; the linear programme over columns says which to buy, in parts, and what a pod
    of each group is worth then. Machines whose pods are worth more than they cost become new columns, round after round.
-2. *Whole machines.* Of every column as many as the programme buys in whole are bought. What that leaves is packed by several
-   runs side by side, each always taking the machine with the most worth per dollar; the cheapest run wins.
+3. *Whole machines.* Of every column that is no bad bargain as many as the programme buys in whole are bought. What that leaves
+   is packed by several runs side by side, each always taking the machines with the most worth per dollar; the cheapest run wins.
 
 Effort is counted in cells (`machines`), never in time. What looks random comes from a generator with a fixed seed, and only
 uniform numbers and exact sums decide, so that one plan comes of one input on every machine.
@@ -60,7 +62,7 @@ class Pattern:
 
 @dataclass(frozen=True)
 class Found:
-    """What the search proposes, best value first, and what it costs with the fees of machines."""
+    """What the search proposes, in the order it was found, and what it costs with the fees of machines."""
 
     patterns: tuple[Pattern, ...]
     cost: float

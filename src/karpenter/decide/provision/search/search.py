@@ -1,7 +1,7 @@
 """The search for cheap machines: those that have to be many, columns, and the best of several ways to finish.
 
-1. *Apart.* Where pods must be alone of their sort as many machines are needed as there are such pods. Each begins with one of them;
-   those that waste the least money are taken, batch after batch.
+1. *Apart.* Where pods must be alone of their sort as many machines are needed as there are such pods. Each begins with one of
+   them; those that waste the least money are taken, batch after batch.
 2. *Columns.* A machine with pods in it is a column; the linear programme over columns says which to buy, in parts, and what a pod
    of each group is worth then. Machines whose pods are worth more than they cost become new columns, round after round.
 3. *Whole machines.* Of every column that is no bad bargain as many as the programme buys in whole are bought. What that leaves

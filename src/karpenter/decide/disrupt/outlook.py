@@ -51,14 +51,15 @@ class Opening:
 
 @dataclass(frozen=True)
 class Outlook:
-    """The decision as budgets have it and as it were without any, on one snapshot.
+    """The decision at a moment, as budgets have it (``limited``) and as it were without any (``free``), on one snapshot.
 
     ``assumed``: machines that are taken to be consolidatable although no condition says so yet, and ``going``: machines with the
     disruption taint, both by key. ``openings``: for every pool and reason that ``free`` takes machines of.
     """
 
     snapshot: Snapshot
-    now: Disruptions
+    at: datetime
+    limited: Disruptions
     free: Disruptions
     openings: tuple[Opening, ...]
     assumed: tuple[str, ...] = ()
@@ -81,7 +82,7 @@ def outlook(
     limited = decide_disruption(taken, indexes, circumstances, options)
     free = preview(taken, indexes, circumstances, options)
     openings = tuple(_openings(taken, free.commands, now))
-    return Outlook(taken, limited, free, openings, tuple(sorted(assumed)), tuple(sorted(going)))
+    return Outlook(taken, now, limited, free, openings, tuple(sorted(assumed)), tuple(sorted(going)))
 
 
 def opening(pool: NodePool, rules: PoolRules, nodes: PoolNodes, reason: DisruptionReason, now: datetime) -> Opening:

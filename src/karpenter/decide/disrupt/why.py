@@ -80,20 +80,20 @@ class Standing:
     is_assumed_consolidatable: bool = False
 
 
-def standing(view: NodeView, seen: Outlook, indexes: Mapping[str, TypeIndex], now: datetime) -> Standing:
+def standing(view: NodeView, seen: Outlook, indexes: Mapping[str, TypeIndex]) -> Standing:
     """What keeps this machine, or what is to become of it. ``view`` is one of the outlook's snapshot."""
-    return _Inquiry(view, seen, indexes, now).standing()
+    return _Inquiry(view, seen, indexes).standing()
 
 
 class _Inquiry:
     """Everything that is asked about one machine."""
 
-    def __init__(self, view: NodeView, seen: Outlook, indexes: Mapping[str, TypeIndex], now: datetime) -> None:
+    def __init__(self, view: NodeView, seen: Outlook, indexes: Mapping[str, TypeIndex]) -> None:
         self._view = view
         self._seen = seen
         self._indexes = indexes
-        self._now = now
-        self._judge = Judge(seen.snapshot, indexes, Circumstances(now))
+        self._now = seen.at
+        self._judge = Judge(seen.snapshot, indexes, Circumstances(seen.at))
         self._pool = next((pool for pool in seen.snapshot.pools if pool.metadata.name == view.pool), None)
         moving = tuple(pod for pod in view.pods if pods.needs_a_place(pod))
         self._candidate = Candidate(view, view.pool, moving, self._judge.prices.of(view), disruption_cost(moving))
@@ -106,7 +106,7 @@ class _Inquiry:
 
     def standing(self) -> Standing:
         """The answer."""
-        move, free = self._taking(self._seen.now.commands), self._taking(self._seen.free.commands)
+        move, free = self._taking(self._seen.limited.commands), self._taking(self._seen.free.commands)
         blockers = self._blockers()
         return Standing(
             self._view,
@@ -135,7 +135,7 @@ class _Inquiry:
             if item.text not in told and set(item.forbids) & set(self._reasons):
                 told.add(item.text)
                 yield item
-        for blocked in (*self._seen.free.blocked, *self._seen.now.blocked):
+        for blocked in (*self._seen.free.blocked, *self._seen.limited.blocked):
             if blocked.view.key == self._view.key and blocked.why not in told:
                 told.add(blocked.why)
                 yield Blocker(Cause.MOVE, blocked.why, self._reasons)

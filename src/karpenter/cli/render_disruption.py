@@ -31,14 +31,14 @@ def write(seen: Outlook, out: TextIO) -> None:
     """Write the page."""
     console = console_on(out, PAGE_WIDTH)
     console.print(Text("\nMachines to give back", style="bold"))
-    for text in (*_moves(seen), *_assumptions(seen)):
+    for text in (*_moves(seen), *_kept(seen), *_assumptions(seen)):
         console.print(text, soft_wrap=True)
 
 
 def _moves(seen: Outlook) -> Iterator[Text]:
     limited, free = seen.limited.commands, seen.free.commands
     if not free and not limited:
-        yield Text("  none: every machine is needed, or something keeps it (karpenter explain node NAME says what)")
+        yield Text("  none: every machine is needed, or something keeps it")
         return
     yield Text(f"  now: {_sum(limited)}" if limited else "  now: none", style="green" if limited else "yellow")
     yield from _listed(limited)
@@ -120,6 +120,13 @@ def opening_text(found: Opening) -> str:
 def when(moment: datetime | None) -> str:
     """From when budgets allow it."""
     return f"opens {moments.text(moment)}" if moment is not None else f"opens not within {AHEAD.days} days"
+
+
+def _kept(seen: Outlook) -> Iterator[Text]:
+    kept = len({item.view.key for item in seen.free.blocked if not item.lasting})
+    if kept:
+        what = f"{counted(kept, 'machine')} (karpenter explain node NAME says what)"
+        yield Text(f"  kept by other things than budgets: {what}", style="yellow")
 
 
 def _assumptions(seen: Outlook) -> Iterator[Text]:

@@ -10,12 +10,12 @@ from rich.text import Text
 from rich.tree import Tree
 
 from karpenter.cli import render_disruption
-from karpenter.cli.render_disruption import opening_text
+from karpenter.cli.render_disruption import opening_text, when
 from karpenter.cli.render_reasons import Json
 from karpenter.cli.render_table import console_on, counted
 from karpenter.decide.disrupt.daemons import Misfit
 from karpenter.decide.disrupt.outlook import Outlook
-from karpenter.decide.disrupt.why import Blocker, Standing
+from karpenter.decide.disrupt.why import Blocker, Cause, Standing
 from karpenter.decide.explain.misses import amount
 from karpenter.model import moments
 from karpenter.model import resources as res
@@ -53,6 +53,8 @@ def headline(found: Standing) -> str:
         case State.WAITS:
             return "waits: other nodes of its NodePool go first, as budgets have it"
         case _:
+            if found.expects:
+                return f"stays: {counted(found.expects, 'pod')} of nodes that go are meant for it"
             return "stays: nothing forbids that it goes, but no move that takes it is possible or worth it"
 
 
@@ -71,18 +73,20 @@ def write(found: Standing, seen: Outlook, out: TextIO) -> None:
 
 
 def _blocker(item: Blocker) -> str:
-    until = f"; until {moments.text(item.until)}" if item.until is not None else ""
+    if item.cause in (Cause.BUDGET, Cause.FREEZE):
+        until = f"; {when(item.until)}"
+    else:
+        until = f"; until {moments.text(item.until)}" if item.until is not None else ""
     return f"{item.cause.value}: {item.text}{until}"
 
 
 def _lines(found: Standing, seen: Outlook) -> Iterator[str]:
     if found.waiting is not None:
         yield f"without budgets it would go: {render_disruption.command_text(found.waiting)}"
-        yield from (opening_text(item) for item in seen.openings if item.pool == found.view.pool)
+        openings = () if found.blockers else seen.openings  # a blocker has said it
+        yield from (opening_text(item) for item in openings if item.pool == found.view.pool)
     if found.move is not None:
         yield from (f"{item.node} takes {counted(len(item.pods), 'pod')}" for item in found.move.placed)
-    if found.expects and not found.blockers:
-        yield f"{counted(found.expects, 'pod')} of nodes that go are meant for it"
     for misfit in found.misfits:
         yield misfit_text(misfit)
     if found.is_assumed_consolidatable:

@@ -79,7 +79,7 @@ def running(name: str, node: str, cpu: str, **annotations: str) -> Json:
 
 
 def frozen(reason: str = "release week") -> Json:
-    found = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"reason": reason}}
+    found: Json = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"reason": reason}}
     return found | {"metadata": {"name": "karpenter-freeze", "namespace": "kube-system"}}
 
 
@@ -116,12 +116,32 @@ def test_json_yaml_and_table_say_the_same(explain: Explain, written: Written) ->
     found = json.loads(explain("claim-a", "-f", file, "-o", "json").stdout)
     assert (found["node"], found["nodeClaim"], found["state"]) == ("a", "claim-a", "blocked")
     assert [(item["cause"], item["until"]) for item in found["blockers"]] == [("budget", None)]
-    assert found["withoutBudgets"]["nodes"] == ["a", "b"] or found["withoutBudgets"]["nodes"] == ["a"]
+    assert found["withoutBudgets"]["nodes"] == ["a"]
+    assert [item["opens"] for item in found["openings"]] == [None]
     assert found["price"] == 0.35
     assert yaml.safe_load(explain("a", "-f", file, "-o", "yaml").stdout) == found
     page = explain("a", "-f", file, "-o", "table").stdout
     assert found["blockers"][0]["text"] in page
     assert page == explain("a", "-f", file).stdout
+
+
+def test_a_node_that_others_move_to_is_told_so(explain: Explain, written: Written) -> None:
+    first = explain("b", "-f", written("a.json", *cluster())).stdout.splitlines()[0]
+    assert first == "Node b stays: 1 pod of nodes that go are meant for it"
+
+
+def test_a_node_that_waits_for_others_is_told_what_budgets_allow(explain: Explain, written: Written) -> None:
+    empty = [of_pool({"nodes": "1"}), *machine("a"), *machine("b")]
+    found = json.loads(explain("b", "-f", written("a.json", *empty), "-o", "json").stdout)
+    assert (found["state"], found["blockers"], found["move"]) == ("waits", [], None)
+    page = explain("b", "-f", written("a.json", *empty)).stdout
+    assert page.startswith("Node b waits: other nodes of its NodePool go first, as budgets have it")
+    assert 'NodePool "default" allows 1 node(s) at a time for Empty' in page
+
+
+def test_a_budget_that_does_not_open_soon_says_so(explain: Explain, written: Written) -> None:
+    page = explain("a", "-f", written("a.json", *cluster(budgets=({"nodes": "0"},)))).stdout
+    assert "(spec.disruption.budgets[0]); opens not within 31 days" in page
 
 
 def test_a_freeze_in_the_files_is_a_blocker(explain: Explain, written: Written) -> None:
@@ -185,7 +205,7 @@ def test_a_plan_shows_what_would_be_given_back_only_when_asked(plan: Plan, writt
 
 
 def test_what_budgets_hold_back_is_shown_with_the_moment_they_allow_it(plan: Plan, written: Written) -> None:
-    always_closed = {"nodes": "0", "reasons": ["Underutilized"], "schedule": "0 0 1 1 *", "duration": "8784h"}
+    always_closed: Json = {"nodes": "0", "reasons": ["Underutilized"], "schedule": "0 0 1 1 *", "duration": "8784h"}
     page = plan("-f", written("a.json", *cluster(budgets=(always_closed,))), "--consolidate").stdout
     assert "now: none" in page
     assert "without budgets: " in page
@@ -212,4 +232,11 @@ def test_json_of_a_comparison_has_the_moves_too(plan: Plan, written: Written) ->
 def test_a_tight_cluster_has_nothing_to_give_back(plan: Plan, written: Written) -> None:
     full = [of_pool(), *machine("a"), running("full", "a", "7500m")]
     page = plan("-f", written("a.json", *full), "--consolidate").stdout
-    assert "none: every machine is needed, or something keeps it" in page
+    assert "  none: every machine is needed, or something keeps it" in page
+    assert "kept by" not in page
+
+
+def test_how_many_machines_something_else_keeps_is_counted(plan: Plan, written: Written) -> None:
+    held = machine("c", **{"karpenter.sh/do-not-disrupt": "true"})
+    page = plan("-f", written("a.json", *cluster(*held)), "--consolidate").stdout
+    assert "  kept by other things than budgets: 1 machine (karpenter explain node NAME says what)" in page

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from karpenter.catalog.index import TypeIndex
     from karpenter.cli.inputs import Objects
     from karpenter.cluster import ClusterState
+    from karpenter.decide.disrupt import DisruptionOptions
     from karpenter.decide.disrupt.outlook import Outlook
     from karpenter.decide.plan import Plan
     from karpenter.decide.provision import Options
@@ -91,6 +92,15 @@ InterruptionCost = Annotated[
         min=0.0,
         metavar="USD",
         help="What one interruption of a spot machine costs, where instance types say how often they are interrupted.",
+    ),
+]
+
+FeatureGates = Annotated[
+    str,
+    typer.Option(
+        envvar="FEATURE_GATES",
+        metavar="GATE=true,...",
+        help="Gates as the controller has them; of these SpotToSpotConsolidation decides whether spot machines are replaced.",
     ),
 ]
 
@@ -206,17 +216,16 @@ def decided(found: Objects, index: TypeIndex, options: Options) -> tuple[Plan, f
     return plan, time.perf_counter() - begun
 
 
-def looked_ahead(ground: Ground, options: Options) -> Outlook:
+def looked_ahead(ground: Ground, options: DisruptionOptions) -> Outlook:
     """Which machines would go now, and which if budgets forbade nothing."""
     from datetime import UTC, datetime
 
-    from karpenter.decide.disrupt import DisruptionOptions
     from karpenter.decide.disrupt.outlook import outlook
     from karpenter.decide.provision import prepare
 
     prepare()
     snapshot = state_of(ground.objects).snapshot()
-    return outlook(snapshot, indexes_of(ground), datetime.now(UTC), DisruptionOptions(options))
+    return outlook(snapshot, indexes_of(ground), datetime.now(UTC), options)
 
 
 def indexes_of(ground: Ground) -> Mapping[str, TypeIndex]:
@@ -298,6 +307,19 @@ def options_of(preferences: str, min_values: str, scheduler_config: str, worth: 
     except SchedulerConfigError as error:
         stop(f"--scheduler-config: {error}", WRONG_INPUT)
     return Options(PreferencePolicy(preferences), MinValuesPolicy(min_values), default_spread=spread, worth=worth)
+
+
+def disruption_options_of(options: Options, feature_gates: str) -> DisruptionOptions:
+    """Those of provisioning with the gates, as users write them. Ends the command where these cannot be read."""
+    from karpenter.control import gates
+    from karpenter.decide.disrupt import DisruptionOptions
+    from karpenter.model.gates import Gate
+
+    try:
+        found = gates.parse(feature_gates)
+    except gates.GateError as error:
+        stop(f"--feature-gates: {error}", WRONG_INPUT)
+    return DisruptionOptions(options, Gate.SPOT_TO_SPOT_CONSOLIDATION in found.enabled)
 
 
 def say_skipped(plan: Plan) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from karpenter.api.core import Pod
     from karpenter.cli.inputs import Objects
     from karpenter.cli.render_reasons import Json
+    from karpenter.decide.disrupt import DisruptionOptions
     from karpenter.decide.provision import Options
 
 Output = Literal["text", "table", "json", "yaml"]
@@ -44,6 +45,7 @@ def explain(
     node_fee: deciding.NodeFee = NODE_FEE_PER_HOUR,
     exposure: deciding.Exposure = EXPOSURE,
     interruption_cost: deciding.InterruptionCost = COST_PER_INTERRUPTION,
+    feature_gates: deciding.FeatureGates = "",
 ) -> None:
     """Say where a pod would go or why it waits, or what keeps a node and what would take it. Changes nothing."""
     from karpenter.cli import inputs
@@ -54,7 +56,7 @@ def explain(
         further = inputs.FREEZE if kind == "node" else ()
         ground = deciding.ready(filename, instance_types, options, further, skip_invalid=skip_invalid)
         if kind == "node":
-            _about_node(ground, name, options, output)
+            _about_node(ground, name, deciding.disruption_options_of(options, feature_gates), output)
         else:
             _about_pod(ground, namespace, name, options, output)
 
@@ -68,7 +70,7 @@ def _about_pod(ground: deciding.Ground, namespace: str, name: str, options: Opti
     _write(lambda: render_explain.document(found), lambda out: render_explain.write(found, out), output)
 
 
-def _about_node(ground: deciding.Ground, name: str, options: Options, output: Output) -> None:
+def _about_node(ground: deciding.Ground, name: str, options: DisruptionOptions, output: Output) -> None:
     from karpenter.cli import render_node
     from karpenter.decide.disrupt.why import standing
 

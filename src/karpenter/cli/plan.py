@@ -51,6 +51,7 @@ def plan(
             "--consolidate", help="Show also which machines would be given back or replaced, when, and what that saves."
         ),
     ] = False,
+    feature_gates: deciding.FeatureGates = "",
 ) -> None:
     """Say which machines would be bought for the pods that wait, and what they cost. Changes nothing."""
     from karpenter.cli.inputs import FREEZE
@@ -60,6 +61,7 @@ def plan(
     worth = deciding.worth_of(node_fee, exposure, interruption_cost)
     options = deciding.options_of(preference_policy, min_values_policy, scheduler_config, worth)
     with deciding.uncollected():
+        disruption = deciding.disruption_options_of(options, feature_gates) if consolidate else None
         further = FREEZE if consolidate else ()
         ground = deciding.ready(filename, instance_types, options, further, skip_invalid=skip_invalid)
         catalogue = ground.catalogue
@@ -71,7 +73,7 @@ def plan(
         chosen = report(PackingWay.CHEAPEST)
         deciding.say_skipped(chosen.plan)
         classic = report(PackingWay.CLASSIC) if compare is not None else None
-        seen = deciding.looked_ahead(ground, options) if consolidate else None
+        seen = deciding.looked_ahead(ground, disruption) if disruption is not None else None
         _write(chosen, Comparison(chosen, classic) if classic is not None else None, seen, output)
 
 

@@ -11,9 +11,10 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from karpenter.api import kinds
-from karpenter.cli import live
+from karpenter.cli import deciding, live
 from karpenter.cli.inputs import FREEZE, Objects
 from karpenter.cli.main import app
+from karpenter.decide.provision import Options
 from support.cli_words import Json, Plan, pod, pool
 
 Explain = Callable[..., Result]
@@ -142,6 +143,24 @@ def test_a_node_that_waits_for_others_is_told_what_budgets_allow(explain: Explai
 def test_a_budget_that_does_not_open_soon_says_so(explain: Explain, written: Written) -> None:
     page = explain("a", "-f", written("a.json", *cluster(budgets=({"nodes": "0"},)))).stdout
     assert "(spec.disruption.budgets[0]); opens not within 31 days" in page
+
+
+def test_the_gate_of_spot_to_spot_consolidation_is_taken_as_the_controller_takes_it() -> None:
+    """DIS-200"""
+    assert deciding.disruption_options_of(Options(), "SpotToSpotConsolidation=true").spot_to_spot
+    assert not deciding.disruption_options_of(Options(), "").spot_to_spot
+
+
+def test_gates_that_cannot_be_read_end_with_one_line(explain: Explain, written: Written) -> None:
+    wrong = explain("a", "-f", written("a.json", *cluster()), "--feature-gates", "SpotToSpotConsolidation=perhaps")
+    assert wrong.exit_code == 2
+    assert wrong.stderr.startswith("--feature-gates: ")
+
+
+def test_a_claim_without_a_node_can_be_asked_about(explain: Explain, written: Written) -> None:
+    _node, claim = machine("a")
+    page = explain("claim-a", "-f", written("a.json", of_pool(), claim)).stdout
+    assert "machine: Nodeclaim does not have an associated node" in page
 
 
 def test_a_freeze_in_the_files_is_a_blocker(explain: Explain, written: Written) -> None:

@@ -127,6 +127,11 @@ def _kept(seen: Outlook) -> Iterator[Text]:
     if kept:
         what = f"{counted(kept, 'machine')} (karpenter explain node NAME says what)"
         yield Text(f"  kept by other things than budgets: {what}", style="yellow")
+    if seen.resting:
+        first = moments.text(min(seen.resting.values()))
+        yield Text(
+            f"  in their quiet time: {counted(len(seen.resting), 'machine')}, the first until {first}", style="yellow"
+        )
 
 
 def _assumptions(seen: Outlook) -> Iterator[Text]:
@@ -137,7 +142,9 @@ def _assumptions(seen: Outlook) -> Iterator[Text]:
         )
     if seen.going:
         yield Text(f"  assumed: {_some(seen.going)} about to go: tainted for disruption", style="dim")
-    yield Text("  assumed: no earlier move failed, no pod is expected that does not wait yet", style="dim")
+    if seen.expecting:
+        yield Text(f"  assumed: pods that wait will go to {_some(seen.expecting)}", style="dim")
+    yield Text("  assumed: no earlier move has failed", style="dim")
 
 
 # -- for programs -------------------------------------------------------------------------------------------------------------
@@ -154,7 +161,12 @@ def document(seen: Outlook) -> Json:
         },
         "openings": [opening(item) for item in seen.openings],
         "blocked": [{"node": item.view.name, "text": item.why} for item in seen.free.blocked],
-        "assumed": {"consolidatable": list(seen.assumed), "leaving": list(seen.going)},
+        "quietUntil": {key: moments.text(end) for key, end in seen.resting.items()},
+        "assumed": {
+            "consolidatable": list(seen.assumed),
+            "leaving": list(seen.going),
+            "nominated": list(seen.expecting),
+        },
     }
 
 

@@ -1,14 +1,14 @@
 """What would be moved now and what waits behind budgets, for people who look at a cluster from outside.
 
 A controller knows things no object tells at a glance; what follows from the objects and the time is assumed instead, and said:
-that a machine's quiet time is over although nobody has written that down yet, and that a machine with the disruption taint is on
-its way out.
+that a machine's quiet time is over although nobody has written that down yet, that a machine with the disruption taint is on its
+way out, and that pods which wait are expected where the next plan puts them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from msgspec.structs import replace as changed
@@ -23,7 +23,9 @@ from karpenter.decide.disrupt.candidates import Circumstances, consolidates, is_
 from karpenter.decide.disrupt.command import Command, DisruptionReason
 from karpenter.decide.disrupt.decision import DisruptionOptions, Disruptions, decide_disruption
 from karpenter.decide.disrupt.preview import preview
+from karpenter.decide.provision import Options, provision
 from karpenter.model import labels, taints
+from karpenter.model.buffers import is_virtual
 from karpenter.model.pool_rules import PoolRules, rules_of
 from karpenter.model.windows import Span
 
@@ -53,8 +55,9 @@ class Opening:
 class Outlook:
     """The decision at a moment, as budgets have it (``limited``) and as it were without any (``free``), on one snapshot.
 
-    ``assumed``: machines that are taken to be consolidatable although no condition says so yet, and ``going``: machines with the
-    disruption taint, both by key. ``openings``: for every pool and reason that ``free`` takes machines of.
+    ``assumed``: machines that are taken to be consolidatable although no condition says so yet, ``going``: those with the
+    disruption taint, ``expecting``: those that pods which wait will need, all by key. ``openings``: for every pool and reason
+    that ``free`` takes machines of. ``resting``: when the quiet times end that are not over, by key.
     """
 
     snapshot: Snapshot
@@ -64,6 +67,13 @@ class Outlook:
     openings: tuple[Opening, ...]
     assumed: tuple[str, ...] = ()
     going: tuple[str, ...] = ()
+    expecting: tuple[str, ...] = ()
+    resting: Mapping[str, datetime] = field(default_factory=dict)
+
+    @property
+    def circumstances(self) -> Circumstances:
+        """What it was decided under, beside the snapshot."""
+        return Circumstances(self.at, is_nominated=frozenset(self.expecting).__contains__)
 
 
 def outlook(
@@ -78,11 +88,36 @@ def outlook(
     going = frozenset(view.key for view in snapshot.nodes if view.managed and not view.leaving and _is_tainted(view))
     views = (_consolidatable(view) if view.key in assumed else view for view in snapshot.nodes)
     taken = replace(snapshot, nodes=tuple(replace(view, leaving=True) if view.key in going else view for view in views))
-    circumstances = Circumstances(now)
+    expecting = _expecting(taken, indexes, now, options.provisioning)
+    circumstances = Circumstances(now, is_nominated=expecting.__contains__)
     limited = decide_disruption(taken, indexes, circumstances, options)
     free = preview(taken, indexes, circumstances, options)
     openings = tuple(_openings(taken, free.commands, now))
-    return Outlook(taken, now, limited, free, openings, tuple(sorted(assumed)), tuple(sorted(going)))
+    return Outlook(
+        taken,
+        now,
+        limited,
+        free,
+        openings,
+        assumed=tuple(sorted(assumed)),
+        going=tuple(sorted(going)),
+        expecting=tuple(sorted(expecting)),
+        resting=_resting(taken, pools),
+    )
+
+
+def _resting(snapshot: Snapshot, pools: Mapping[str, NodePool]) -> Mapping[str, datetime]:
+    """Ends of quiet times, of the machines that would be asked about but for theirs."""
+    waiting = (view for view in snapshot.nodes if view.initialized and not view.leaving and not is_consolidatable(view))
+    found = ((view, pools[view.pool]) for view in waiting if view.managed and view.pool in pools)
+    ends = ((view.key, quiet_from(view, pool)) for view, pool in found if consolidates(pool))
+    return {key: end for key, end in ends if end is not None}
+
+
+def _expecting(snapshot: Snapshot, indexes: Mapping[str, TypeIndex], now: datetime, options: Options) -> frozenset[str]:
+    """Machines that waiting pods are going to be nominated to (DIS-005)."""
+    plan = provision(snapshot, indexes, now, options)
+    return frozenset(item.key for item in plan.existing if not all(map(is_virtual, item.pods)))
 
 
 def opening(pool: NodePool, rules: PoolRules, nodes: PoolNodes, reason: DisruptionReason, now: datetime) -> Opening:

@@ -17,7 +17,6 @@ from karpenter.decide.disrupt.allowances import pool_nodes
 from karpenter.decide.disrupt.balanced import Scales
 from karpenter.decide.disrupt.calm import RollOuts, youth
 from karpenter.decide.disrupt.candidates import (
-    Circumstances,
     Judge,
     consolidates,
     is_consolidatable,
@@ -93,7 +92,7 @@ class _Inquiry:
         self._seen = seen
         self._indexes = indexes
         self._now = seen.at
-        self._judge = Judge(seen.snapshot, indexes, Circumstances(seen.at))
+        self._judge = Judge(seen.snapshot, indexes, seen.circumstances)
         self._pool = next((pool for pool in seen.snapshot.pools if pool.metadata.name == view.pool), None)
         moving = tuple(pod for pod in view.pods if pods.needs_a_place(pod))
         self._candidate = Candidate(view, view.pool, moving, self._judge.prices.of(view), disruption_cost(moving))

@@ -11,7 +11,7 @@ from karpenter.decide.disrupt.command import DisruptionReason
 from karpenter.decide.disrupt.outlook import Outlook, outlook
 from karpenter.decide.disrupt.why import Cause, Standing, standing
 from karpenter.model import labels
-from support.builders import NOW, budget, daemon_set, flatten, indexes, owner, replaced, snapshot
+from support.builders import NOW, budget, daemon_set, flatten, indexes, owner, pod, replaced, snapshot
 from support.disrupting import KINDS, drifted, gone, on, pool, running, with_annotation
 from support.shrinking import CONSOLIDATABLE, USUAL
 
@@ -100,6 +100,14 @@ def test_a_machine_whose_quiet_time_is_over_is_taken_for_consolidatable_and_that
     assert not asked("a", pool(consolidate_after="30m"), running("a", "m")).is_assumed_consolidatable
 
 
+def test_quiet_times_that_are_not_over_are_told_with_their_ends() -> None:
+    """DIS-241"""
+    resting = running("a", "m", conditions=initialized(timedelta(minutes=10)))
+    ahead = seen(pool(consolidate_after="30m"), resting, running("b", "m"))
+    assert ahead.resting == {"claim-a": NOW + timedelta(minutes=20)}
+    assert gone(ahead.free) == ["b"]
+
+
 def test_where_consolidation_is_off_nothing_is_assumed() -> None:
     """DIS-105"""
     found = asked("a", pool(consolidate_after="Never"), running("a", "m", conditions=initialized(timedelta(days=1))))
@@ -186,6 +194,14 @@ def test_a_tainted_machine_is_taken_to_be_on_its_way_out() -> None:
     assert ahead.going == ("claim-a",)
     assert ahead.limited.commands == ()
     assert gone(ahead.free) == ["b"]
+
+
+def test_a_machine_that_waiting_pods_will_go_to_is_nominated() -> None:
+    """DIS-075"""
+    cluster = [pool(), running("a", "m", 1), pod("waiting", {"cpu": "2"})]
+    found = asked("a", *cluster)
+    assert [item.text for item in found.blockers] == ["Node is nominated for a pending pod"]
+    assert seen(*cluster).expecting == ("claim-a",)
 
 
 def test_a_budget_that_opens_says_when() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from karpenter.catalog.index import TypeIndex
     from karpenter.cli.inputs import Objects
     from karpenter.cluster import ClusterState
+    from karpenter.decide.disrupt import DisruptionOptions
+    from karpenter.decide.disrupt.outlook import Outlook
     from karpenter.decide.plan import Plan
     from karpenter.decide.provision import Options
     from karpenter.decide.worth import Worth
@@ -93,6 +95,15 @@ InterruptionCost = Annotated[
     ),
 ]
 
+FeatureGates = Annotated[
+    str,
+    typer.Option(
+        envvar="FEATURE_GATES",
+        metavar="GATE=true,...",
+        help="Gates as the controller has them; of these SpotToSpotConsolidation decides whether spot machines are replaced.",
+    ),
+]
+
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
@@ -137,11 +148,13 @@ def catalogue(path: str) -> Catalogue:
     return Catalogue(index, time.perf_counter() - begun)
 
 
-def objects(paths: list[str] | None, index: TypeIndex, options: Options) -> Objects:
-    """What the files hold, or without any the cluster of the kubeconfig."""
+def objects(
+    paths: list[str] | None, index: TypeIndex, options: Options, further: tuple[Kind[Wire], ...] = ()
+) -> Objects:
+    """What the files hold, or without any the cluster of the kubeconfig; ``further`` kinds besides what a plan needs."""
     from karpenter.cli import inputs
 
-    further = inputs.WORKLOADS if options.default_spread else ()  # only default constraints need these
+    further += inputs.WORKLOADS if options.default_spread else ()  # only default constraints need these
     return inputs.read(paths, index.well_known, further) if paths else _from_cluster(further)
 
 
@@ -154,10 +167,17 @@ def _from_cluster(further: Iterable[Kind[Wire]]) -> Objects:
         stop(str(error), NO_ANSWER)
 
 
-def ready(filename: list[str] | None, instance_types: str, options: Options, *, skip_invalid: bool) -> Ground:
+def ready(
+    filename: list[str] | None,
+    instance_types: str,
+    options: Options,
+    further: tuple[Kind[Wire], ...] = (),
+    *,
+    skip_invalid: bool,
+) -> Ground:
     """What to decide on, from files or the cluster. Says what is wrong with it, and ends the command where that may not be."""
     types = catalogue(instance_types)
-    found = objects(filename, types.index, options)
+    found = objects(filename, types.index, options, further)
     complain(found, skip_invalid=skip_invalid)
     return Ground(types, found)
 
@@ -194,6 +214,23 @@ def decided(found: Objects, index: TypeIndex, options: Options) -> tuple[Plan, f
     indexes = {pool.metadata.name: index for pool in found.pools}
     plan = provision(state.snapshot(), indexes, datetime.now(UTC), options)
     return plan, time.perf_counter() - begun
+
+
+def looked_ahead(ground: Ground, options: DisruptionOptions) -> Outlook:
+    """Which machines would go now, and which if budgets forbade nothing."""
+    from datetime import UTC, datetime
+
+    from karpenter.decide.disrupt.outlook import outlook
+    from karpenter.decide.provision import prepare
+
+    prepare()
+    snapshot = state_of(ground.objects).snapshot()
+    return outlook(snapshot, indexes_of(ground), datetime.now(UTC), options)
+
+
+def indexes_of(ground: Ground) -> Mapping[str, TypeIndex]:
+    """The types each NodePool chooses from."""
+    return {pool.metadata.name: ground.catalogue.index for pool in ground.objects.pools}
 
 
 def state_of(objects: Objects) -> ClusterState:
@@ -270,6 +307,19 @@ def options_of(preferences: str, min_values: str, scheduler_config: str, worth: 
     except SchedulerConfigError as error:
         stop(f"--scheduler-config: {error}", WRONG_INPUT)
     return Options(PreferencePolicy(preferences), MinValuesPolicy(min_values), default_spread=spread, worth=worth)
+
+
+def disruption_options_of(options: Options, feature_gates: str) -> DisruptionOptions:
+    """Those of provisioning with the gates, as users write them. Ends the command where these cannot be read."""
+    from karpenter.control import gates
+    from karpenter.decide.disrupt import DisruptionOptions
+    from karpenter.model.gates import Gate
+
+    try:
+        found = gates.parse(feature_gates)
+    except gates.GateError as error:
+        stop(f"--feature-gates: {error}", WRONG_INPUT)
+    return DisruptionOptions(options, Gate.SPOT_TO_SPOT_CONSOLIDATION in found.enabled)
 
 
 def say_skipped(plan: Plan) -> None:

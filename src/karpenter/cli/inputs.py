@@ -72,6 +72,8 @@ WORKLOADS: tuple[Kind[Wire], ...] = (
     kinds.SELECTING_REPLICA_SET,
     kinds.SELECTING_STATEFUL_SET,
 )
+#: What says that the whole cluster is frozen: read where it is asked what may go.
+FREEZE: tuple[Kind[Wire], ...] = (kinds.CONFIG_MAP,)  # type: ignore[assignment]
 _OURS = frozenset({kinds.NODE_POOL.name, kinds.NODE_CLAIM.name, kinds.KWOK_NODE_CLASS.name})
 _UNSCHEDULABLE = Condition(type="PodScheduled", status="False", reason="Unschedulable")
 _READY = Condition(type="Ready", status="True", reason="Assumed")

@@ -57,9 +57,12 @@ async def _from(connection: config.Connection, question: Callable[[Kube], Awaita
 
 
 async def collect(reader: Reader, further: Iterable[Kind[Wire]] = ()) -> Objects:
-    """All objects a plan reads, and those of ``further`` kinds. Raises ``errors.KubeError``."""
+    """All objects a plan reads, and those of ``further`` kinds; of ConfigMaps only the freeze. Raises ``errors.KubeError``."""
     objects = Objects(live=True)
-    besides = [_collect(reader, kind, objects) for kind in further]
+    besides = [
+        _collect_freeze(reader, objects) if kind.name == kinds.CONFIG_MAP.name else _collect(reader, kind, objects)
+        for kind in further
+    ]
     await asyncio.gather(_collect_machines_and_pods(reader, objects), _collect_storage(reader, objects), *besides)
     _drop_unreadable(objects)
     return objects

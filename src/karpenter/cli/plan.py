@@ -1,4 +1,5 @@
-"""``karpenter plan``: what would be bought for these objects, or for the pods waiting in the cluster now.
+"""``karpenter plan``: what would be bought for these objects, or for the pods waiting in the cluster now, and on request which
+machines would be given back.
 
 The same decision the controller takes, without carrying it out. Nothing is changed anywhere.
 """
@@ -19,6 +20,7 @@ from karpenter.decide.worth import COST_PER_INTERRUPTION, EXPOSURE, NODE_FEE_PER
 if TYPE_CHECKING:
     from karpenter.cli.render import Comparison, Report
     from karpenter.cli.render_reasons import Json
+    from karpenter.decide.disrupt.outlook import Outlook
 
 _IMPORTED_AT = time.perf_counter()
 _CLOCK_TICK_FIELD = 19
@@ -43,15 +45,25 @@ def plan(
             help="Show beside it the plan of another packing: classic, which fills the largest machines first."
         ),
     ] = None,
+    consolidate: Annotated[
+        bool,
+        typer.Option(
+            "--consolidate", help="Show also which machines would be given back or replaced, when, and what that saves."
+        ),
+    ] = False,
+    feature_gates: deciding.FeatureGates = "",
 ) -> None:
     """Say which machines would be bought for the pods that wait, and what they cost. Changes nothing."""
+    from karpenter.cli.inputs import FREEZE
     from karpenter.cli.render import Comparison, Report, Timing
     from karpenter.decide.provision import PackingWay
 
     worth = deciding.worth_of(node_fee, exposure, interruption_cost)
     options = deciding.options_of(preference_policy, min_values_policy, scheduler_config, worth)
     with deciding.uncollected():
-        ground = deciding.ready(filename, instance_types, options, skip_invalid=skip_invalid)
+        disruption = deciding.disruption_options_of(options, feature_gates) if consolidate else None
+        further = FREEZE if consolidate else ()
+        ground = deciding.ready(filename, instance_types, options, further, skip_invalid=skip_invalid)
         catalogue = ground.catalogue
 
         def report(packing: PackingWay) -> Report:
@@ -60,38 +72,34 @@ def plan(
 
         chosen = report(PackingWay.CHEAPEST)
         deciding.say_skipped(chosen.plan)
-        if compare is None:
-            _write(chosen, output)
-        else:
-            _write_both(Comparison(chosen, report(PackingWay.CLASSIC)), output)
+        classic = report(PackingWay.CLASSIC) if compare is not None else None
+        seen = deciding.looked_ahead(ground, disruption) if disruption is not None else None
+        _write(chosen, Comparison(chosen, classic) if classic is not None else None, seen, output)
 
 
-def _write(report: Report, output: Output) -> None:
+def _write(report: Report, comparison: Comparison | None, seen: Outlook | None, output: Output) -> None:
+    from karpenter.cli import render
     from karpenter.cli.output import to_whoever_reads
 
     if output == "table":
-        from karpenter.cli.render_table import write
+        from karpenter.cli import render_compare, render_table
 
         with to_whoever_reads():
-            write(report, sys.stdout)
+            if comparison is not None:
+                render_compare.write(comparison, sys.stdout)
+            else:
+                render_table.write(report, sys.stdout)
+            if seen is not None:
+                from karpenter.cli import render_disruption
+
+                render_disruption.write(seen, sys.stdout)
     else:
-        from karpenter.cli.render import document
+        data = render.document(report) if comparison is None else render.compared(comparison)
+        if seen is not None:
+            from karpenter.cli import render_disruption
 
-        _emit(document(report), output)
-
-
-def _write_both(comparison: Comparison, output: Output) -> None:
-    from karpenter.cli.output import to_whoever_reads
-
-    if output == "table":
-        from karpenter.cli.render_compare import write
-
-        with to_whoever_reads():
-            write(comparison, sys.stdout)
-    else:
-        from karpenter.cli.render import compared
-
-        _emit(compared(comparison), output)
+            data |= {"disruption": render_disruption.document(seen)}
+        _emit(data, output)
 
 
 def _emit(data: Json, output: Output) -> None:

@@ -176,13 +176,3 @@ def document(found: Answer) -> Json:
         return data | {"machine": render.claim(found.claim)}
     node = found.placed.node if found.placed is not None else found.pod.spec.node_name
     return data | ({"node": node} if node else {})
-
-
-def as_json(found: Answer) -> str:
-    """Indented JSON, ending in a newline."""
-    return render.to_json(document(found))
-
-
-def as_yaml(found: Answer) -> str:
-    """YAML with members in the same order."""
-    return render.to_yaml(document(found))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from karpenter.cli.inputs import FREEZE
 from karpenter.cli.live import collect
 from karpenter.kube.memory import MemoryKube, MemoryServer
 from karpenter.model.clock import SystemClock
@@ -32,3 +33,13 @@ async def test_an_object_that_cannot_be_read_is_left_out_with_a_line() -> None:
     first, second = sorted(found.problems)
     assert first.startswith("NodePool strange is left out: spec.limits.cpu: ")
     assert second.startswith("Pod default/bad is left out: ")
+
+
+async def test_of_all_config_maps_only_the_freeze_is_read() -> None:
+    maps: list[Json] = [
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "kube-system"}, "data": {}}
+        for name in ("karpenter-freeze", "coredns")
+    ]
+    found = await collect(kube(pool(), *maps), FREEZE)
+    assert [item.metadata.name for item in found.config_maps] == ["karpenter-freeze"]
+    assert (await collect(kube(pool()), FREEZE)).config_maps == []

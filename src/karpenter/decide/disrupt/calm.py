@@ -42,12 +42,17 @@ class RollOuts:
 
     def holding(self, candidate: Candidate) -> str:
         """What is being rolled out on a machine, as a reason to wait; empty when nothing is."""
+        return next(self.all_holding(candidate), "")
+
+    def all_holding(self, candidate: Candidate) -> Iterator[str]:
+        """All workloads that are being rolled out on a machine, each once, as reasons to wait."""
+        told: set[Workload] = set()
         for pod in candidate.pods if self._under_way else ():
             found = _version(pod)
-            if found is not None and found[0] in self._under_way:
+            if found is not None and found[0] in self._under_way - told:
+                told.add(found[0])
                 namespace, kind, name = found[0]
-                return f"{kind} {namespace}/{name} is being rolled out"
-        return ""
+                yield f"{kind} {namespace}/{name} is being rolled out"
 
 
 def _pods_of(snapshot: Snapshot) -> Iterator[Pod]:

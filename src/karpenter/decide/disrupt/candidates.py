@@ -7,9 +7,9 @@ choose a machine whose pods object, and only where its claim says how long a dra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from karpenter.api.core import Pod, PodDisruptionBudget
 from karpenter.api.karpenter import NodePool
@@ -23,6 +23,7 @@ from karpenter.model import disruption_budgets, durations, labels, pods
 from karpenter.model.conditions import find, is_true
 
 _WHEN_EMPTY = "WhenEmpty"
+_NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 def _nobody(_key: str) -> bool:
@@ -101,30 +102,32 @@ class Judge:
 
     def candidate(self, view: NodeView, reason: DisruptionReason) -> Candidate | Blocked:
         """The machine as a candidate, or the first thing that forbids it (DIS-072 to DIS-082)."""
-        why = self._obstacle(view)
+        why = next(self.obstacles(view), "")
         if not why and not self._is_waived(view, reason):
-            why = self._pod_obstacle(view)
+            why = next((text for _, text in self.objections(view)), "")
         return Blocked(view, why) if why else self._built(view)
 
     def _built(self, view: NodeView) -> Candidate:
         moving = tuple(pod for pod in view.pods if pods.needs_a_place(pod))
         return Candidate(view, view.pool, moving, self.prices.of(view), disruption_cost(moving))
 
-    def _obstacle(self, view: NodeView) -> str:
-        """What about the machine itself forbids it (DIS-072 to DIS-078)."""
+    def obstacles(self, view: NodeView) -> Iterator[str]:
+        """All that forbids it about the machine itself, in the order of DIS-072 to DIS-078."""
         if view.node is None:
-            return "Nodeclaim does not have an associated node"
+            yield "Nodeclaim does not have an associated node"
+            return
         if not view.initialized:
-            return "Node isn't initialized"
+            yield "Node isn't initialized"
         if view.leaving:
-            return "Node is deleting or marked for deletion"
+            yield "Node is deleting or marked for deletion"
         if self._circumstances.is_nominated(view.key):
-            return "Node is nominated for a pending pod"
+            yield "Node is nominated for a pending pod"
         if view.node.metadata.annotations.get(labels.DO_NOT_DISRUPT) == "true":
-            return f'Disruption is blocked through the "{labels.DO_NOT_DISRUPT}" annotation'
+            yield f'Disruption is blocked through the "{labels.DO_NOT_DISRUPT}" annotation'
         if not view.pool:
-            return f"Node doesn't have required label (label={labels.NODE_POOL})"
-        return self._lacking_pool(view.pool)
+            yield f"Node doesn't have required label (label={labels.NODE_POOL})"
+        elif why := self._lacking_pool(view.pool):
+            yield why
 
     def _lacking_pool(self, name: str) -> str:
         """DIS-078, with its Beyond: a pool that is there but cannot be bought from is not called missing."""
@@ -139,16 +142,16 @@ class Judge:
         eventual = reason is DisruptionReason.DRIFTED
         return eventual and view.claim is not None and view.claim.spec.termination_grace_period is not None
 
-    def _pod_obstacle(self, view: NodeView) -> str:
-        """Pods that must not be evicted, also such as need no other place (DIS-079 to DIS-081)."""
+    def objections(self, view: NodeView) -> Iterator[tuple[Pod, str]]:
+        """All pods that must not be evicted and why, also such as need no other place (DIS-079 to DIS-081, DIS-085)."""
         now = self._circumstances.now
         for pod in view.pods:
             if pods.is_active(pod) and pods.is_protected(pod, now):
-                return f'Pod has "{labels.DO_NOT_DISRUPT}" annotation (Pod={_name(pod)})'
+                yield pod, f'Pod has "{labels.DO_NOT_DISRUPT}" annotation (Pod={_name(pod)})'
         for pod in view.pods:
-            if pods.is_active(pod) and not pods.is_static(pod) and (text := self._budget_obstacle(pod)):
-                return text
-        return ""
+            is_asked = pods.is_active(pod) and not pods.is_static(pod)
+            if is_asked and (text := self._budget_obstacle(pod)) and not pods.is_protected(pod, now):
+                yield pod, text
 
     def _budget_obstacle(self, pod: Pod) -> str:
         matching = self.protections.over(pod)
@@ -172,22 +175,25 @@ class Judge:
 
     def for_consolidation(self, candidate: Candidate) -> Blocked | None:
         """What keeps a machine with pods from being consolidated (DIS-101 to DIS-106)."""
+        why = next(self.limits(candidate), "")
+        return Blocked(candidate.view, why, lasting=True) if why else None
+
+    def limits(self, candidate: Candidate) -> Iterator[str]:
+        """All that keeps a machine with pods from being consolidated, in the order of DIS-102 to DIS-106."""
         pool = self._pools[candidate.pool]
         found = labels_of(candidate.view)
         kind = found.get(labels.INSTANCE_TYPE, "")
-        why = ""
         if self._indexes is not None and kind not in self._indexes[candidate.pool].position:
-            why = f'Instance Type "{kind}" not found'
-        else:
-            missing = (key for key in (labels.CAPACITY_TYPE, labels.ZONE) if key not in found)
-            lacking = next(missing, "")
-            why = f'Node does not have label "{lacking}"' if lacking else _disabled(pool)
-        is_worth_nothing = (
-            candidate.disruption_cost <= NODE_COST
-        )  # as good as empty, once its pods have a place (DIS-121)
-        if not why and pool.spec.disruption.consolidation_policy == _WHEN_EMPTY and not is_worth_nothing:
-            why = f'NodePool "{candidate.pool}" has non-empty consolidation disabled'
-        return Blocked(candidate.view, why, lasting=True) if why else None
+            yield f'Instance Type "{kind}" not found'
+        yield from (
+            f'Node does not have label "{key}"' for key in (labels.CAPACITY_TYPE, labels.ZONE) if key not in found
+        )
+        if why := _disabled(pool):
+            yield why
+        # As good as empty, once its pods have a place (DIS-121).
+        is_worth_nothing = candidate.disruption_cost <= NODE_COST
+        if pool.spec.disruption.consolidation_policy == _WHEN_EMPTY and not is_worth_nothing:
+            yield f'NodePool "{candidate.pool}" has non-empty consolidation disabled'
 
     def is_static(self, candidate: Candidate) -> bool:
         """Whether its pool holds a fixed number of nodes: nothing but drift and scale-down concerns those (DIS-563)."""
@@ -206,14 +212,23 @@ def is_drifted(view: NodeView) -> bool:
 
 def is_quiet(view: NodeView, pool: NodePool | None, now: datetime) -> bool:
     """Whether a machine may be given pods of others that go: outside its own quiet time (DIS-166, DIS-241)."""
+    until = quiet_from(view, pool)
+    return until is None or now >= until
+
+
+def quiet_from(view: NodeView, pool: NodePool | None) -> datetime | None:
+    """The end of a machine's own quiet time, past or to come (DIS-241); None where it has none or nobody knows."""
     if pool is None or view.claim is None:
-        return True
+        return None
     period = _period(pool)
     initialized = find(view.claim.status.conditions, "Initialized")
     if not period or initialized is None or initialized.status != "True":
-        return True
+        return None
     since = view.claim.status.last_pod_event_time or initialized.last_transition_time
-    return since is None or now - since >= period
+    try:
+        return None if since is None else since + period
+    except OverflowError:
+        return _NEVER
 
 
 def _period(pool: NodePool) -> timedelta | None:
@@ -222,6 +237,11 @@ def _period(pool: NodePool) -> timedelta | None:
         return durations.parse_or_never(pool.spec.disruption.consolidate_after)
     except durations.DurationError:
         return None
+
+
+def consolidates(pool: NodePool) -> bool:
+    """Whether the pool gives machines back for money at all."""
+    return not _disabled(pool)
 
 
 def _disabled(pool: NodePool) -> str:

@@ -1,0 +1,267 @@
+"""``karpenter explain node`` and ``karpenter plan --consolidate``: why machines stay, which would go, and what that saves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from karpenter.api import kinds
+from karpenter.cli import deciding, live
+from karpenter.cli.inputs import FREEZE, Objects
+from karpenter.cli.main import app
+from karpenter.decide.provision import Options
+from support.cli_words import Json, Plan, pod, pool
+
+Explain = Callable[..., Result]
+Written = Callable[..., Path]
+LARGE = {"cpu": "8", "memory": "16Gi", "pods": "110"}
+NO_QUIET_TIME = {"consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "0s"}
+
+
+@pytest.fixture
+def explain(types: Path) -> Explain:
+    """``karpenter explain node`` with the three types and these arguments."""
+
+    def run(*arguments: str | Path) -> Result:
+        given = ["explain", "node", *map(str, arguments), "--instance-types", str(types)]
+        return CliRunner().invoke(app, given, catch_exceptions=False)
+
+    return run
+
+
+def of_pool(*budgets: Json, **disruption: object) -> Json:
+    return pool(disruption=NO_QUIET_TIME | {"budgets": list(budgets)} | disruption)
+
+
+def machine(name: str, **annotations: str) -> list[Json]:
+    """An initialised a.large and its claim, as a snapshot of a cluster holds them."""
+    own = {
+        "karpenter.sh/nodepool": "default",
+        "node.kubernetes.io/instance-type": "a.large",
+        "topology.kubernetes.io/zone": "zone-a",
+        "karpenter.sh/capacity-type": "on-demand",
+        "kubernetes.io/arch": "amd64",
+        "kubernetes.io/os": "linux",
+    }
+    started = {"karpenter.sh/registered": "true", "karpenter.sh/initialized": "true", "kubernetes.io/hostname": name}
+    amounts = {"capacity": LARGE, "allocatable": LARGE}
+    born = "2026-01-01T00:00:00Z"
+    done = {"type": "Initialized", "status": "True", "reason": "Initialized", "lastTransitionTime": born}
+    ready = {"type": "Ready", "status": "True", "reason": "Ready", "lastTransitionTime": born}
+    reference = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": name, "labels": own | started, "annotations": annotations},
+            "spec": {"providerID": f"p://{name}"},
+            "status": amounts | {"conditions": [ready]},
+        },
+        {
+            "apiVersion": "karpenter.sh/v1",
+            "kind": "NodeClaim",
+            "metadata": {"name": f"claim-{name}", "labels": own, "creationTimestamp": born},
+            "spec": {"nodeClassRef": reference, "requirements": []},
+            "status": amounts | {"providerID": f"p://{name}", "nodeName": name, "conditions": [done]},
+        },
+    ]
+
+
+def running(name: str, node: str, cpu: str, **annotations: str) -> Json:
+    found = pod(name, cpu, nodeName=node)
+    reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": "rs", "controller": True}
+    found["metadata"] = {"name": name, "annotations": annotations, "ownerReferences": [reference]}
+    return found | {"status": {"phase": "Running"}}
+
+
+def frozen(reason: str = "release week") -> Json:
+    found: Json = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"reason": reason}}
+    return found | {"metadata": {"name": "karpenter-freeze", "namespace": "kube-system"}}
+
+
+def cluster(*further: Json, budgets: tuple[Json, ...] = ()) -> list[Json]:
+    """Two machines, one of which could hold the pods of both."""
+    pods = [running("a-0", "a", "1"), running("b-0", "b", "4")]
+    return [of_pool(*budgets), *machine("a"), *machine("b"), *pods, *further]
+
+
+def test_a_node_that_would_go_says_what_becomes_of_its_pods_and_what_it_saves(
+    explain: Explain, written: Written
+) -> None:
+    result = explain("a", "-f", written("a.json", *cluster()))
+    assert result.exit_code == 0
+    first, *rest = result.stdout.splitlines()
+    assert first.startswith("Node a would go now: ")
+    assert "restarts 1 pod" in first
+    assert any("assumed: its quiet time (consolidateAfter) is over" in line for line in rest)
+
+
+def test_every_blocker_has_a_line(explain: Explain, written: Written) -> None:
+    blocked = [
+        of_pool({"nodes": "0"}),
+        *machine("a", **{"karpenter.sh/do-not-disrupt": "true"}),
+        running("x", "a", "1", **{"karpenter.sh/do-not-disrupt": "true"}),
+    ]
+    lines = explain("a", "-f", written("a.json", *blocked)).stdout.splitlines()
+    assert lines[0] == "Node a stays: 3 blockers"
+    assert [line[4:].split(":")[0] for line in lines[1:4]] == ["machine", "pod", "budget"]
+
+
+def test_json_yaml_and_table_say_the_same(explain: Explain, written: Written) -> None:
+    file = written("a.json", *cluster(budgets=({"nodes": "0"},)))
+    found = json.loads(explain("claim-a", "-f", file, "-o", "json").stdout)
+    assert (found["node"], found["nodeClaim"], found["state"]) == ("a", "claim-a", "blocked")
+    assert [(item["cause"], item["until"]) for item in found["blockers"]] == [("budget", None)]
+    assert found["withoutBudgets"]["nodes"] == ["a"]
+    assert [item["opens"] for item in found["openings"]] == [None]
+    assert found["price"] == 0.35
+    assert yaml.safe_load(explain("a", "-f", file, "-o", "yaml").stdout) == found
+    page = explain("a", "-f", file, "-o", "table").stdout
+    assert found["blockers"][0]["text"] in page
+    assert page == explain("a", "-f", file).stdout
+
+
+def test_a_node_that_others_move_to_is_told_so(explain: Explain, written: Written) -> None:
+    first = explain("b", "-f", written("a.json", *cluster())).stdout.splitlines()[0]
+    assert first == "Node b stays: 1 pod of nodes that go are meant for it"
+
+
+def test_a_node_that_waits_for_others_is_told_what_budgets_allow(explain: Explain, written: Written) -> None:
+    empty = [of_pool({"nodes": "1"}), *machine("a"), *machine("b")]
+    found = json.loads(explain("b", "-f", written("a.json", *empty), "-o", "json").stdout)
+    assert (found["state"], found["blockers"], found["move"]) == ("waits", [], None)
+    page = explain("b", "-f", written("a.json", *empty)).stdout
+    assert page.startswith("Node b waits: other nodes of its NodePool go first, as budgets have it")
+    assert 'NodePool "default" allows 1 node(s) at a time for Empty' in page
+
+
+def test_a_budget_that_does_not_open_soon_says_so(explain: Explain, written: Written) -> None:
+    page = explain("a", "-f", written("a.json", *cluster(budgets=({"nodes": "0"},)))).stdout
+    assert "(spec.disruption.budgets[0]); opens not within 31 days" in page
+
+
+def test_the_gate_of_spot_to_spot_consolidation_is_taken_as_the_controller_takes_it() -> None:
+    """DIS-200"""
+    assert deciding.disruption_options_of(Options(), "SpotToSpotConsolidation=true").spot_to_spot
+    assert not deciding.disruption_options_of(Options(), "").spot_to_spot
+
+
+def test_gates_that_cannot_be_read_end_with_one_line(explain: Explain, written: Written) -> None:
+    wrong = explain("a", "-f", written("a.json", *cluster()), "--feature-gates", "SpotToSpotConsolidation=perhaps")
+    assert wrong.exit_code == 2
+    assert wrong.stderr.startswith("--feature-gates: ")
+
+
+def test_a_claim_without_a_node_can_be_asked_about(explain: Explain, written: Written) -> None:
+    _node, claim = machine("a")
+    page = explain("claim-a", "-f", written("a.json", of_pool(), claim)).stdout
+    assert "machine: Nodeclaim does not have an associated node" in page
+
+
+def test_a_freeze_in_the_files_is_a_blocker(explain: Explain, written: Written) -> None:
+    result = explain("a", "-f", written("a.json", *cluster(frozen())))
+    assert "freeze: " in result.stdout
+    assert "release week" in result.stdout
+
+
+def test_an_unknown_node_ends_with_one_line_and_names_that_are_near(explain: Explain, written: Written) -> None:
+    result = explain("claim-x", "-f", written("a.json", *cluster()))
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.splitlines()[-1] == (
+        "no Node or NodeClaim claim-x in the input; did you mean claim-b or claim-a?"
+    )
+    empty = explain("n", "-f", written("b.json", pool()))
+    assert empty.stderr.splitlines()[-1] == "no Node or NodeClaim n in the input; there is none at all"
+
+
+def test_without_files_the_cluster_is_read_together_with_its_freeze(
+    explain: Explain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+
+    def read(further: object) -> Objects:
+        asked.append(further)
+        return Objects(live=True)
+
+    monkeypatch.setattr(live, "read", read)
+    result = explain("n")
+    assert result.exit_code == 2
+    assert asked == [FREEZE]
+    assert [kind.name for kind in FREEZE] == [kinds.CONFIG_MAP.name]
+    assert "no Node or NodeClaim n in the cluster" in result.stderr
+
+
+def test_a_daemon_set_that_does_not_fit_is_told(explain: Explain, written: Written) -> None:
+    template = {"spec": {"containers": [{"name": "a", "image": "a", "resources": {"requests": {"cpu": "1300m"}}}]}}
+    agent: Json = {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "agent", "namespace": "kube-system"},
+        "spec": {"selector": {}, "template": template},
+    }
+    file = written("a.json", of_pool(), *machine("a"), running("full", "a", "7"), agent)
+    assert "DaemonSet kube-system/agent does not fit: 0.3 CPU short" in explain("a", "-f", file).stdout
+    (found,) = json.loads(explain("a", "-f", file, "-o", "json").stdout)["daemonSetsThatDoNotFit"]
+    assert found["short"] == {"cpu": "300m"}
+
+
+# -- plan --consolidate -------------------------------------------------------------------------------------------------------
+
+
+def test_a_plan_shows_what_would_be_given_back_only_when_asked(plan: Plan, written: Written) -> None:
+    file = written("a.json", *cluster())
+    assert "Machines to give back" not in plan("-f", file).stdout
+    page = plan("-f", file, "--consolidate").stdout
+    assert "Machines to give back" in page
+    assert "saves $" in page
+    assert "assumed: quiet time (consolidateAfter) is over for claim-a, claim-b" in page
+
+
+def test_what_budgets_hold_back_is_shown_with_the_moment_they_allow_it(plan: Plan, written: Written) -> None:
+    always_closed: Json = {"nodes": "0", "reasons": ["Underutilized"], "schedule": "0 0 1 1 *", "duration": "8784h"}
+    page = plan("-f", written("a.json", *cluster(budgets=(always_closed,))), "--consolidate").stdout
+    assert "now: none" in page
+    assert "without budgets: " in page
+    assert "opens not within 31 days" in page
+
+
+def test_json_has_the_moves_beside_the_plan(plan: Plan, written: Written) -> None:
+    found = json.loads(plan("-f", written("a.json", *cluster()), "--consolidate", "-o", "json").stdout)
+    assert found["nodeClaims"] == []
+    disruption = found["disruption"]
+    (move, *_) = disruption["now"]
+    assert move["reason"] == "Underutilized"
+    assert disruption["savingPerHour"]["now"] > 0
+    assert [item["opens"] is not None for item in disruption["openings"]] == [True]
+    assert disruption["assumed"]["consolidatable"] == ["claim-a", "claim-b"]
+
+
+def test_json_of_a_comparison_has_the_moves_too(plan: Plan, written: Written) -> None:
+    arguments = ("--consolidate", "--compare", "classic", "-o", "json")
+    found = json.loads(plan("-f", written("a.json", *cluster()), *arguments).stdout)
+    assert {"comparison", "disruption"} <= found.keys()
+
+
+def test_a_tight_cluster_has_nothing_to_give_back(plan: Plan, written: Written) -> None:
+    full = [of_pool(), *machine("a"), running("full", "a", "7500m")]
+    page = plan("-f", written("a.json", *full), "--consolidate").stdout
+    assert "  none: every machine is needed, or something keeps it" in page
+    assert "kept by" not in page
+
+
+def test_machines_in_their_quiet_time_are_counted(plan: Plan, written: Written) -> None:
+    resting = [of_pool(consolidateAfter="87600h"), *machine("a")]
+    page = plan("-f", written("a.json", *resting), "--consolidate").stdout
+    assert "  in their quiet time: 1 machine, the first until 2035-12-30T00:00:00Z" in page
+
+
+def test_how_many_machines_something_else_keeps_is_counted(plan: Plan, written: Written) -> None:
+    held = machine("c", **{"karpenter.sh/do-not-disrupt": "true"})
+    page = plan("-f", written("a.json", *cluster(*held)), "--consolidate").stdout
+    assert "  kept by other things than budgets: 1 machine (karpenter explain node NAME says what)" in page

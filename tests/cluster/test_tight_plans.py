@@ -1,0 +1,144 @@
+"""A plan packed by price is tight: does the real scheduler put the pods where they were planned, once their nodes open?
+
+All pods wait before the controller starts, so that one pass plans for all of them: the first wave. Who of them finds no place on
+its machines is planned again, on machines of a later pass.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from controlplane import deployed
+from controlplane.harness import ControlPlane, Json
+from controlplane.process import controller
+from karpenter.api import crds, kinds
+from karpenter.api.karpenter import NodeClaim
+from karpenter.kube.client import KubeClient
+from support.rollouts import settled
+
+PODS = 500
+#: Of the pods so many have to be bound to machines of the first wave.
+_FIRST_WAVE = 0.99
+_DEADLINE_SECONDS = 240.0
+_SCENARIOS = Path(__file__).resolve().parents[3] / "shared" / "scenarios"
+_NODE_CLASS: Json = {
+    "apiVersion": "karpenter.kwok.sh/v1alpha1",
+    "kind": "KWOKNodeClass",
+    "metadata": {"name": "default"},
+    "spec": {"nodeRegistrationDelay": "2s"},
+}
+_POOL: Json = {
+    "apiVersion": "karpenter.sh/v1",
+    "kind": "NodePool",
+    "metadata": {"name": "default"},
+    "spec": {
+        "template": {
+            "spec": {
+                "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"},
+                "requirements": [
+                    {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
+                    {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]},
+                    {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]},
+                ],
+            }
+        },
+        "disruption": {"consolidateAfter": "Never"},
+    },
+}
+#: Of machine learning clusters: cores, gibibytes, GPUs, and how common such a pod is among a hundred.
+_SHAPES = (
+    (4, 14, 1, 22),
+    (8, 28, 1, 18),
+    (3, 6, 1, 14),
+    (12, 36, 1, 12),
+    (16, 60, 0, 8),
+    (2, 8, 0, 10),
+    (24, 90, 2, 5),
+    (32, 48, 0, 5),
+    (48, 180, 4, 3),
+    (88, 320, 8, 3),
+)
+
+
+def _pod(name: str, requests: Json) -> Json:
+    container = {"name": "app", "image": "pause", "resources": {"requests": requests, "limits": _limits(requests)}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"containers": [container]},
+    }
+
+
+def _limits(requests: Json) -> Json:
+    """Extended resources have to be limited to what is requested."""
+    return {name: amount for name, amount in requests.items() if "/" in name}
+
+
+def _generated() -> list[Json]:
+    """Pods of a mix much like that of real GPU clusters, each a little different."""
+    random = Random(7)
+    found = []
+    for number in range(PODS):
+        cores, gib, gpus, _ = random.choices(_SHAPES, [shape[3] for shape in _SHAPES])[0]
+        requests: Json = {"cpu": f"{cores * 1000 - random.randrange(4) * 100}m", "memory": f"{gib * 1024}Mi"}
+        found.append(_pod(f"p{number:03}", requests | ({"nvidia.com/gpu": str(gpus)} if gpus else {})))
+    return found
+
+
+def _traced() -> list[Json]:
+    """The pods of a real GPU cluster, where they are at hand."""
+    path = _SCENARIOS / "gpu-trace-500.json"
+    if not path.is_file():
+        pytest.skip("the trace is not part of this repository")
+    items = json.loads(path.read_text())["items"]
+    pods = [item for item in items if item["kind"] == "Pod"]
+    return [_pod(pod["metadata"]["name"], pod["spec"]["containers"][0]["resources"]["requests"]) for pod in pods]
+
+
+@pytest.fixture
+def plane() -> Iterator[ControlPlane]:
+    with ControlPlane(scheduler=True, controllers=True) as running:
+        running.apply(*crds.crds())
+        running.apply(_NODE_CLASS, _POOL)
+        yield running
+
+
+def _created(claim: NodeClaim) -> tuple[datetime, str]:
+    assert claim.metadata.creation_timestamp is not None
+    return claim.metadata.creation_timestamp, claim.metadata.name
+
+
+async def _unbound(kube: KubeClient) -> str:
+    pods = (await kube.list(kinds.POD, "default")).items
+    bound = sum(bool(pod.spec.node_name) for pod in pods)
+    return "" if bound == PODS else f"{bound} of {len(pods)} pods are bound"
+
+
+@pytest.mark.cluster
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("pods", [_generated, _traced], ids=["generated", "gpu-trace-500"])
+async def test_a_tight_plan_is_what_the_scheduler_makes_of_it(
+    plane: ControlPlane, pods: Callable[[], list[Json]]
+) -> None:
+    """Nearly all pods are bound in the first wave, the others by the next. Not reached yet: 97.6 to 98 of 100 are."""
+    waiting = pods()
+    await asyncio.to_thread(plane.apply, *waiting)
+    with deployed.installed(plane) as account, controller(account.kubeconfig) as running:
+        async with plane.client() as kube:
+            await settled(lambda: _unbound(kube), _DEADLINE_SECONDS)
+            waves = [int(str(line["nodeclaims"])) for line in running.lines("computed new nodeclaim(s) to fit pod(s)")]
+            claims = sorted((await kube.list(kinds.NODE_CLAIM)).items, key=_created)
+            first = {claim.metadata.name for claim in claims[: waves[0]]}
+            nodes = {claim.status.node_name for claim in claims if claim.metadata.name in first}
+            bound = (await kube.list(kinds.POD, "default")).items
+        assert waves[0] > 1
+        assert sum(pod.spec.node_name in nodes for pod in bound) >= _FIRST_WAVE * PODS

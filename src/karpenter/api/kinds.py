@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from karpenter.api import buffer, core, karpenter, kwok, overlay
+from karpenter.api import buffer, core, ec2, karpenter, kwok, overlay
 from karpenter.api.meta import Wire
 
 T = TypeVar("T", bound=Wire)
@@ -119,6 +119,7 @@ CAPACITY_BUFFER = Kind(
     "autoscaling.x-k8s.io", "v1beta1", "capacitybuffers", "CapacityBuffer", True, buffer.CapacityBuffer
 )
 KWOK_NODE_CLASS = Kind("karpenter.kwok.sh", "v1alpha1", "kwoknodeclasses", "KWOKNodeClass", False, kwok.KWOKNodeClass)
+EC2_NODE_CLASS = Kind("karpenter.k8s.aws", "v1", "ec2nodeclasses", "EC2NodeClass", False, ec2.EC2NodeClass)
 
 #: Every kind, by (apiVersion, kind).
 KINDS: dict[tuple[str, str], Kind[Wire]] = {
@@ -149,5 +150,6 @@ KINDS: dict[tuple[str, str], Kind[Wire]] = {
         NODE_OVERLAY,
         CAPACITY_BUFFER,
         KWOK_NODE_CLASS,
+        EC2_NODE_CLASS,
     )
 }

@@ -62,7 +62,9 @@ class Account:
     def __init__(self, metrics: SdkMetrics, options: Options = Options()) -> None:
         self._clients = _Clients(options)
         self._threads = Threads(options.threads, "aws")
-        wire = Wire(self._clients, self._threads, {group: Pace(budget) for group, budget in BUDGETS.items()}, metrics)
+        self._wire = wire = Wire(
+            self._clients, self._threads, {group: Pace(budget) for group, budget in BUDGETS.items()}, metrics
+        )
         self.services = Services(
             ec2=Ec2(Service(wire, _FIRST)),
             iam=Iam(Service(wire, "iam")),
@@ -77,6 +79,10 @@ class Account:
     async def open(self) -> str:
         """Find the region and make the client of EC2; the region. Raises ``AwsError``, also where there is no region."""
         return await self._threads.run(self._clients.open)
+
+    def service(self, name: str) -> Service:
+        """Any service, by the name botocore has for it."""
+        return Service(self._wire, name)
 
     def close(self) -> None:
         """Take no more calls; those under way are left to themselves."""

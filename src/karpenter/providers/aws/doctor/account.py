@@ -49,10 +49,15 @@ async def _refused(patient: Patient, statement: iam.Statement) -> tuple[str, ...
     return await patient.more.refused_actions(trial)
 
 
+def _policy_command(patient: Patient) -> str:
+    place = patient.place
+    return f"karpenter iam-policy --cluster-name {place.cluster} --region {place.region} --account {place.account}"
+
+
 def _missing(patient: Patient, statement: iam.Statement, refused: tuple[str, ...]) -> Finding:
     place = patient.place
     part = next(policy.part for policy in iam.policies(place) if statement in policy.statements)
-    command = f"karpenter iam-policy --cluster-name {place.cluster} --region {place.region} --account {place.account} --part {part}"
+    command = f"{_policy_command(patient)} --part {part}"
     return _PERMISSIONS.failure(
         f"{patient.principal} may not {', '.join(refused)}",
         f"what needs {statement.sid} fails with UnauthorizedOperation",
@@ -94,11 +99,7 @@ async def cluster(patient: Patient) -> list[Finding]:
 async def queue(patient: Patient) -> list[Finding]:
     """Whether somebody tells of interruptions (AWS-730, AWS-731, AWS-854)."""
     name = patient.settings.interruption_queue
-    place = patient.place
-    stack = (
-        f"karpenter iam-policy --cluster-name {place.cluster} --region {place.region} --account {place.account} "
-        "-o cloudformation"
-    )
+    stack = f"{_policy_command(patient)} -o cloudformation"
     mend = f"make the queue and its rules with the stack that `{stack}` prints, and set INTERRUPTION_QUEUE"
     if not name:
         return [_without_queue(patient, mend)]

@@ -23,13 +23,17 @@ _CHECKS: tuple[Callable[[Patient], Awaitable[list[Finding]]], ...] = (
 )
 
 
+#: A check of something, which raises ``AwsError`` where AWS does not answer.
+Examination = Callable[[Patient], Awaitable[list[Finding]]]
+
+
 async def examine(patient: Patient) -> list[Finding]:
     """What all checks found, in their order. A check that AWS does not let finish is a finding itself."""
     found = await asyncio.gather(*(_checked(check, patient) for check in _CHECKS))
     return [finding for findings in found for finding in findings]
 
 
-async def _checked(check: Callable[[Patient], Awaitable[list[Finding]]], patient: Patient) -> list[Finding]:
+async def _checked(check: Examination, patient: Patient) -> list[Finding]:
     try:
         return await check(patient)
     except AwsError as error:

@@ -16,7 +16,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One finding: what was looked at, how bad it is, what is the case; then what breaks, and the command or statement that mends it."""
+    """What was looked at, how bad it is and what is the case; then what breaks, and the command or statement that mends it."""
 
     check: str
     level: Level

@@ -148,7 +148,7 @@ def overhead(shape: Shape, terms: Terms = USUAL) -> Resources:
         res.MEMORY: terms.evict_memory.of(_computed_memory(shape, terms)) * res.ONE,
         res.EPHEMERAL_STORAGE: terms.evict_storage.of(terms.storage_bytes) * res.ONE,
     }
-    return res.add(kept | terms.kube_reserved, terms.system_reserved, evicted)
+    return res.add({**kept, **terms.kube_reserved}, terms.system_reserved, evicted)
 
 
 def _computed_memory(shape: Shape, terms: Terms) -> int:

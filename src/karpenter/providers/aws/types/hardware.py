@@ -153,9 +153,10 @@ def _network_mbps(info: InstanceTypeInfo) -> int:
 
 def _disks(info: InstanceTypeInfo) -> Iterator[tuple[str, str]]:
     ebs = info.ebs_info
-    if ebs is not None and ebs.ebs_optimized_support == "default" and ebs.ebs_optimized_info is not None:
-        if ebs.ebs_optimized_info.maximum_bandwidth_in_mbps is not None:
-            yield "ebs-bandwidth", str(ebs.ebs_optimized_info.maximum_bandwidth_in_mbps)
+    if ebs is not None and ebs.ebs_optimized_support == "default":
+        bandwidth = ebs.ebs_optimized_info.maximum_bandwidth_in_mbps if ebs.ebs_optimized_info is not None else None
+        if bandwidth is not None:
+            yield "ebs-bandwidth", str(bandwidth)
     local = info.instance_storage_info
     if local is not None and local.nvme_support not in ("", "unsupported"):
         yield "local-nvme", str(local.total_size_in_gb)

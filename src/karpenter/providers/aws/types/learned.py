@@ -26,6 +26,7 @@ from karpenter.model.clock import Clock
 LIFE = timedelta(days=60)
 
 _log = structlog.get_logger()
+_encode = msgspec.json.Encoder(order="deterministic").encode
 _Key = tuple[str, str]
 
 #: The image a type gets of a class's images (``nodeclass.images.image_for``).
@@ -42,9 +43,8 @@ class _Entry(msgspec.Struct, frozen=True, array_like=True):
 
 
 def image_set(amis: Iterable[AMI]) -> str:
-    """A name for a set of images; their order does not matter."""
-    text = "\n".join(sorted(msgspec.json.encode(ami, order="deterministic").decode() for ami in amis))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    """A name for a set of images and what each is for; neither their order matters nor what else is known of them."""
+    return hashlib.sha256(b"\n".join(sorted(_encode((ami.id, ami.requirements)) for ami in amis))).hexdigest()[:16]
 
 
 class LearnedMemory:
@@ -80,7 +80,7 @@ class LearnedMemory:
     def dump(self) -> bytes:
         """Everything that is known, for whoever keeps it; equal memories are equal texts."""
         now = self._clock.now()
-        return msgspec.json.encode([self._entries[key] for key in sorted(self._entries) if self._entries[key].until > now])
+        return _encode([entry for _, entry in sorted(self._entries.items()) if entry.until > now])
 
     def load(self, text: bytes) -> None:
         """Take over what ``dump`` wrote, beside what is known; the smaller figure counts. Raises ``ValueError``."""

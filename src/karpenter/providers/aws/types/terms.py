@@ -42,9 +42,7 @@ class ClassTerms:
     @cached_property
     def subnets_by_zone(self) -> Mapping[str, frozenset[str]]:
         """Ids of the class's subnets by the name of their zone."""
-        return {
-            zone: frozenset(subnet.id for subnet in self.subnets if subnet.zone == zone) for zone in self.zone_ids
-        }
+        return {zone: frozenset(subnet.id for subnet in self.subnets if subnet.zone == zone) for zone in self.zone_ids}
 
     @cached_property
     def reservations_by_type(self) -> Mapping[str, tuple[CapacityReservation, ...]]:

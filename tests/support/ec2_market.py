@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from importlib import resources as package_files
+from importlib.util import find_spec
+from pathlib import Path
 
 import msgspec
 
@@ -33,8 +34,12 @@ IDS = {A: "tst1-az1", B: "tst1-az2", C: "tst1-az3"}
 @lru_cache(maxsize=1)
 def raw() -> Mapping[str, InstanceTypeInfo]:
     """Every type the double knows, by name."""
-    packed = package_files.files("moto.ec2").joinpath("resources/instance_types.json.gz").read_bytes()
-    return msgspec.json.decode(gzip.decompress(packed), type=dict[str, InstanceTypeInfo])
+    # Found, not imported: the double itself is slow to load, and not needed here.
+    double = find_spec("moto")
+    assert double is not None
+    assert double.origin is not None
+    packed = Path(double.origin).parent / "ec2/resources/instance_types.json.gz"
+    return msgspec.json.decode(gzip.decompress(packed.read_bytes()), type=dict[str, InstanceTypeInfo])
 
 
 class HandClock:
@@ -127,6 +132,11 @@ PLAIN = EC2NodeClass(
 def of_spec(**changes: object) -> EC2NodeClass:
     """The plain class with a changed spec."""
     return msgspec.structs.replace(PLAIN, spec=msgspec.structs.replace(PLAIN.spec, **changes))
+
+
+def of_kubelet(family: str = "AL2023", **kubelet: object) -> EC2NodeClass:
+    """The plain class with kubelet settings."""
+    return of_spec(ami_family=family, kubelet=kubelet)
 
 
 def of_status(**changes: object) -> EC2NodeClass:

@@ -112,6 +112,8 @@ class MachineRoom:
         self._pods = Pods(kube, self._clock, self._runs, lambda key, error: _complain(str(key), error))
         self.failures: dict[str, str] = {}
         self.silent: set[str] = set()
+        #: How often all machines were looked at.
+        self.looks = 0
 
     def silence(self, node: str) -> None:
         """The kubelet of a Node hangs: it is not ready, sends no heartbeats and starts no pods."""
@@ -157,6 +159,7 @@ class MachineRoom:
             except KubeError as error:
                 # It is looked at again in a moment.
                 _complain(machine.private_dns, error)
+        self.looks += 1
 
     async def _look_at(self, machine: Seen) -> None:
         if machine.instance_id in self.failures:

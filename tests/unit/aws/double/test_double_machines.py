@@ -16,6 +16,7 @@ from karpenter.api.meta import ObjectMeta
 from karpenter.kube.errors import NotFound
 from karpenter.kube.memory import MemoryKube, MemoryServer
 from karpenter.model import conditions as states
+from karpenter.model.clock import SystemClock
 from support.aws.double import Double
 from support.aws.machines import Home, MachineRoom, Pace, Remote, Source
 from support.aws.seeds import Seeds, fleet, template
@@ -48,7 +49,7 @@ spec:
 
 @pytest.fixture
 def kube() -> MemoryKube:
-    return MemoryKube(MemoryServer())
+    return MemoryKube(MemoryServer(SystemClock()))
 
 
 @pytest.fixture
@@ -114,8 +115,8 @@ async def test_a_node_waits_until_the_machine_runs(
     """AWS-980."""
     aws.control.set_timing(pending=3600)
     name = await asyncio.to_thread(_buy, ec2, seeds, user_data())
-    await _until(lambda: aws.control.machines())
-    await asyncio.sleep(0.1)
+    before = room.looks
+    await _until(lambda: room.looks > before + 2)
     assert (await kube.list(NODE)).items == ()
     aws.control.set_timing()
     node = await _until(lambda: _ready_node(kube))

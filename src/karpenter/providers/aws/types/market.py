@@ -32,12 +32,7 @@ from karpenter.providers.aws.cache import Expiring
 from karpenter.providers.aws.errors import AwsError
 from karpenter.providers.aws.ports import MarketPort, PricingPort
 from karpenter.providers.aws.settings import AwsSettings
-from karpenter.providers.aws.shapes import (
-    AvailabilityZone,
-    InstanceTypeInfo,
-    PlacementGroupInfoEntry,
-    TypeOffering,
-)
+from karpenter.providers.aws.shapes import InstanceTypeInfo, PlacementGroupInfoEntry, TypeOffering
 from karpenter.providers.aws.types import prices as pricing
 from karpenter.providers.aws.types.capacity import Operator, TermsError, reckon
 from karpenter.providers.aws.types.compatibility import obstacle
@@ -145,7 +140,7 @@ class Market:
         self._prices = Prices(_packaged_prices())
         self._hardware: dict[str, Hardware] = {}
         self._zones: tuple[str, ...] = ()
-        self._zone_ids: Mapping[str, str] = {}
+        self._zone_ids: dict[str, str] = {}
         self._generation = 0
         self._said_no_list = False
         self._shelves: Expiring[bytes, _Shelf] = Expiring(clock, _SHELF_LIFE)
@@ -168,7 +163,7 @@ class Market:
             remade = self._make_types(shelf)
         except TermsError as error:
             raise ProviderError(f"ec2nodeclass {node_class.metadata.name}: {error}") from error
-        mark = self._mark(shelf.terms)
+        mark = self._mark()
         if remade or shelf.mark != mark:
             self._make_offerings(shelf, mark)
         return shelf.types
@@ -179,7 +174,7 @@ class Market:
         return found.info if found is not None else None
 
     def zone_id(self, zone: str) -> str:
-        """The id of a zone, empty where it is unknown."""
+        """The id of a zone as the subnets of classes that were asked for name it, empty where none did."""
         return self._zone_ids.get(zone, "")
 
     @property
@@ -195,15 +190,13 @@ class Market:
     # -- refreshing -----------------------------------------------------------------------------------------------------------
 
     async def refresh_types(self) -> None:
-        """Ask for types, where they are sold, and zones (AWS-281). Raises ``ProviderError``, and then nothing has changed.
+        """Ask for types and where they are sold (AWS-281). Raises ``ProviderError``, and then nothing has changed.
 
         A type whose description cannot be used is left out and logged; the others are there (AWS-283 Beyond).
         """
         try:
-            described, sold, zones = await asyncio.gather(
-                self._ec2.describe_instance_types(),
-                self._ec2.describe_instance_type_offerings(),
-                self._describe_zones(),
+            described, sold = await asyncio.gather(
+                self._ec2.describe_instance_types(), self._ec2.describe_instance_type_offerings()
             )
         except AwsError as error:
             raise ProviderError(f"discovering instance types, {error}") from error
@@ -211,18 +204,7 @@ class Market:
             raise ProviderError("no instance types found")
         if not sold:
             raise ProviderError("no instance types offerings found")
-        if zones:
-            self._zone_ids = {zone.zone_name: zone.zone_id for zone in zones}
         self._take_over(described, _by_type(sold))
-
-    async def _describe_zones(self) -> tuple[AvailabilityZone, ...]:
-        """Zones; none where we may not ask: policies made for the reference lack the permission, and subnets name ids too."""
-        try:
-            return await self._ec2.describe_availability_zones()
-        except AwsError as error:
-            if not error.is_unauthorized:
-                raise
-            return ()
 
     async def refresh_on_demand(self) -> None:
         """Ask for the price list (AWS-360 to AWS-364). Raises ``ProviderError``, and then nothing has changed."""
@@ -288,6 +270,7 @@ class Market:
         terms = read_terms(
             node_class, self._surroundings.group_of(node_class), reserves=self._settings.reserved_capacity
         )
+        self._zone_ids.update({zone: zone_id for zone, zone_id in terms.zone_ids.items() if zone_id})
         key = identity(terms)
         shelf = self._shelves.get(key) or _Shelf(terms)
         self._shelves.put(key, shelf)
@@ -319,10 +302,10 @@ class Market:
         )
         return _Place(hardware, learned_bytes, item, fits_class=obstacle(hardware, terms) is None)
 
-    def _mark(self, terms: ClassTerms) -> _Mark:
+    def _mark(self) -> _Mark:
         memories = self._memories
         versions = (self._prices.version, memories.unavailable.version, memories.reserved.version)
-        return _Mark(versions, self._zones, self._shifted(terms))
+        return _Mark(versions, self._zones, self._shifted())
 
     def _make_offerings(self, shelf: _Shelf, mark: _Mark) -> None:
         """Bring offerings up to date, those of types about which something changed."""
@@ -349,13 +332,10 @@ class Market:
         reserved = self._memories.reserved.version if name in terms.reservations_by_type else 0
         return self._prices.sequence(name), self._memories.unavailable.sequence(name), reserved
 
-    def _shifted(self, terms: ClassTerms) -> frozenset[str]:
+    def _shifted(self) -> frozenset[str]:
         """Names of the zones traffic is shifted away from."""
         ids = self._surroundings.shifted_zones()
-        if not ids:
-            return frozenset()
-        known = {**self._zone_ids, **{zone: zone_id for zone, zone_id in terms.zone_ids.items() if zone_id}}
-        return frozenset(zone for zone, zone_id in known.items() if zone_id in ids)
+        return frozenset(zone for zone, zone_id in self._zone_ids.items() if zone_id in ids)
 
 
 def _packaged_prices() -> dict[str, float]:

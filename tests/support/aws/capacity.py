@@ -31,7 +31,7 @@ class Way(NamedTuple):
     pool: Pool
     subnet_id: str
     priority: float
-    index: int
+    place: int
 
 
 @dataclass
@@ -116,7 +116,7 @@ class Capacity:
             "capacity-optimized-prioritized": lambda way: (-self._bucket(way.pool), way.priority),
         }
         key = by_strategy[strategy]
-        return sorted(ways, key=lambda way: (*key(way), way.pool, way.index))
+        return sorted(ways, key=lambda way: (*key(way), way.pool, way.place))
 
     def _score(self, pool: Pool) -> float:
         return self.price(pool) * (1 + self._weights.get(pool.instance_type, 0.0))

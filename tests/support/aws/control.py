@@ -57,7 +57,9 @@ class Control:
         """It is allowed again."""
         self._faults.denied.pop(action, None)
 
-    def fail(self, operation: str, code: str, message: str = "", status: int = 400, times: int = 1, skip: int = 0) -> None:
+    def fail(
+        self, operation: str, code: str, message: str = "", status: int = 400, times: int = 1, skip: int = 0
+    ) -> None:
         """After ``skip`` calls that pass, ``times`` calls of an operation (a pattern) fail."""
         self._faults.failing.append(Failing(operation, code, message or code, status, times, skip))
 
@@ -255,7 +257,9 @@ class Control:
             }
             for index, event in enumerate(events or ())
         )
-        self._region.instances.set_health(instance_id, Health(instance, system, _moment(since) if since else None, planned))
+        self._region.instances.set_health(
+            instance_id, Health(instance, system, _moment(since) if since else None, planned)
+        )
 
     def machines(self) -> list[dict[str, Any]]:
         """All machines, with what their user data says in base64."""

@@ -6,13 +6,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from ipaddress import ip_network
 from itertools import count
 from typing import NamedTuple
 from uuid import uuid4
 
 from karpenter.catalog import ec2_formulas
-
 from support.aws.capacity import Capacity, Pool, Way
 from support.aws.holdings import Holdings
 from support.aws.images import Images
@@ -25,7 +23,9 @@ from support.aws.wire import Fields, Refusal
 _MOST_OVERRIDES = 300
 _SPREAD_LIMIT = 7
 #: Errors that mean that EC2 has no room; all others mean that the request is wrong.
-_NO_ROOM = frozenset({"InsufficientInstanceCapacity", "InsufficientFreeAddressesInSubnet", "ReservationCapacityExceeded"})
+_NO_ROOM = frozenset(
+    {"InsufficientInstanceCapacity", "InsufficientFreeAddressesInSubnet", "ReservationCapacityExceeded"}
+)
 
 
 @dataclass
@@ -50,7 +50,10 @@ class Stumbling:
 
 @dataclass
 class Habits:
-    """How the account's EC2 behaves beyond capacity. ``pods_take_addresses``: a machine takes an address for every pod it may have."""
+    """How the account's EC2 behaves beyond capacity.
+
+    ``pods_take_addresses``: a machine takes an address for every pod it may have.
+    """
 
     pods_take_addresses: bool = False
     stumbling: list[Stumbling] = field(default_factory=list)
@@ -80,7 +83,7 @@ class _Option(NamedTuple):
 class _Order(NamedTuple):
     """What is asked for: ``market`` is the target's capacity type in the fleet's words."""
 
-    count: int
+    units: int
     market: str
     tags: dict[str, str]
     fleet_id: str
@@ -106,7 +109,7 @@ class Fleets:
         self.check_fleet(parameters)
         target = parameters["TargetCapacitySpecification"]
         order = _Order(
-            count=target["TotalTargetCapacity"],
+            units=target["TotalTargetCapacity"],
             market=target.get("DefaultTargetCapacityType") or "on-demand",
             tags=_tags(parameters, "instance"),
             fleet_id=f"fleet-{uuid4()}",
@@ -132,7 +135,8 @@ class Fleets:
         for override in overrides:
             if override.get("InstanceType") not in self._shelves.market.types:
                 raise Refusal(
-                    "InvalidParameterValue", f"Value ({override.get('InstanceType')}) for parameter InstanceType is invalid"
+                    "InvalidParameterValue",
+                    f"Value ({override.get('InstanceType')}) for parameter InstanceType is invalid",
                 )
 
     def _options(self, parameters: Fields, market: str) -> list[_Option]:
@@ -167,7 +171,7 @@ class Fleets:
     ) -> tuple[list[tuple[_Option, list[str]]], list[tuple[_Option, Refusal]]]:
         made: list[tuple[_Option, list[str]]] = []
         errors: list[tuple[_Option, Refusal]] = []
-        left = order.count
+        left = order.units
         for option in options:
             ids: list[str] = []
             try:
@@ -192,7 +196,7 @@ class Fleets:
         option = self.check_run(parameters)
         market = option.way.pool.capacity_type
         order = _Order(parameters.get("MinCount") or 1, market, _tags(parameters, "instance"), "")
-        ids = [self._launch(option, order) for _ in range(order.count)]
+        ids = [self._launch(option, order) for _ in range(order.units)]
         purchases = self._shelves.instances.describe({"InstanceIds": ids})["Reservations"]
         return {**purchases[0], "Instances": [machine for purchase in purchases for machine in purchase["Instances"]]}
 
@@ -217,7 +221,9 @@ class Fleets:
         image = self._shelves.images.check(option.data.get("ImageId") or "")
         interfaces = option.data.get("NetworkInterfaces") or ()
         groups = {name for item in interfaces for name in item.get("Groups") or ()}
-        self._shelves.network.check(option.way.subnet_id, sorted(groups | set(option.data.get("SecurityGroupIds") or ())))
+        self._shelves.network.check(
+            option.way.subnet_id, sorted(groups | set(option.data.get("SecurityGroupIds") or ()))
+        )
         self._shelves.network.check_profile((option.data.get("IamInstanceProfile") or {}).get("Name"))
         pool = option.way.pool
         if not self._shelves.market.is_sold(pool.instance_type, pool.zone):
@@ -260,8 +266,8 @@ class Fleets:
         if pool.capacity_type == "on-demand" and vcpus > quotas.on_demand_vcpus:
             raise Refusal(
                 "VcpuLimitExceeded",
-                f"You have requested more vCPU capacity than your current vCPU limit of {quotas.on_demand_vcpus:g} allows for the "
-                "instance bucket that the specified instance type belongs to.",
+                f"You have requested more vCPU capacity than your current vCPU limit of {quotas.on_demand_vcpus:g} allows "
+                "for the instance bucket that the specified instance type belongs to.",
             )
 
     def _addresses(self, instance_type: str) -> int:
@@ -280,7 +286,8 @@ class Fleets:
         neighbours = [
             machine
             for machine in self._shelves.instances.alive()
-            if (machine.data.get("Placement") or {}).get("GroupId") == group_id and machine.pool.zone == option.way.pool.zone
+            if (machine.data.get("Placement") or {}).get("GroupId") == group_id
+            and machine.pool.zone == option.way.pool.zone
         ]
         if group.strategy == "spread" and group.spread_level != "host" and len(neighbours) >= _SPREAD_LIMIT:
             raise Refusal(

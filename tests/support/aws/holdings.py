@@ -91,7 +91,8 @@ class Holdings:
             )
         if found.state != "active" or found.available <= 0:
             raise Refusal(
-                "ReservationCapacityExceeded", "The requested reservation does not have sufficient compatible and available capacity"
+                "ReservationCapacityExceeded",
+                "The requested reservation does not have sufficient compatible and available capacity",
             )
         self.reservations[reservation_id] = replace(found, available=found.available - 1)
 

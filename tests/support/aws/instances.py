@@ -155,7 +155,9 @@ class Instances:
 
     def _is_told_of(self, machine: Machine) -> bool:
         now = self.now()
-        gone_at = None if machine.ended_at is None else machine.ended_at + self.timing.shutting_down + self.timing.remembered
+        gone_at = (
+            None if machine.ended_at is None else machine.ended_at + self.timing.shutting_down + self.timing.remembered
+        )
         return machine.launched_at + self.timing.visible_after <= now and (gone_at is None or now < gone_at)
 
     def terminate(self, parameters: Fields) -> Fields:

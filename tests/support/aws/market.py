@@ -6,9 +6,10 @@ import json
 from datetime import datetime
 from functools import cached_property, lru_cache
 
+from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS, INSTANCE_TYPES
+
 from karpenter.catalog import ec2
 from karpenter.model import labels
-
 from support.aws.moto_side import Moto
 from support.aws.queries import at, named, select
 from support.aws.wire import Fields
@@ -26,7 +27,10 @@ _WAYS = ("Linux/UNIX", "Linux/UNIX (Amazon VPC)")
 
 
 class Market:
-    """Types and offerings are moto's, read once; prices are the packaged table's, in every region the same."""
+    """Types and offerings are moto's, taken from its tables and not through its XML, which takes seconds.
+
+    Prices are the packaged table's, in every region the same.
+    """
 
     def __init__(self, moto: Moto) -> None:
         self._moto = moto
@@ -36,15 +40,12 @@ class Market:
     @cached_property
     def types(self) -> dict[str, Fields]:
         """All types by name."""
-        answer = self._moto.ask("ec2", "DescribeInstanceTypes")
-        return {entry["InstanceType"]: entry for entry in answer["InstanceTypes"]}
+        return {name: dict(entry) for name, entry in INSTANCE_TYPES.items()}
 
     @cached_property
     def offerings(self) -> list[Fields]:
         """Where types are sold, by zone."""
-        asked = {"LocationType": "availability-zone"}
-        found: list[Fields] = self._moto.ask("ec2", "DescribeInstanceTypeOfferings", asked)["InstanceTypeOfferings"]
-        return found
+        return list(INSTANCE_TYPE_OFFERINGS["availability-zone"][self._moto.region])
 
     @cached_property
     def _sold(self) -> frozenset[tuple[str, str]]:
@@ -162,5 +163,6 @@ class Market:
 def _packaged() -> dict[str, dict[str, float]]:
     """The packaged prices of a type, by capacity type."""
     return {
-        item.name: {offering.capacity_type: offering.price_per_hour for offering in item.offerings} for item in ec2.types()
+        item.name: {offering.capacity_type: offering.price_per_hour for offering in item.offerings}
+        for item in ec2.types()
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from threading import Lock
 from typing import Any
 
@@ -19,6 +20,8 @@ from werkzeug.wrappers import Request, Response
 from support.aws.wire import Fields, Refusal
 
 ACCOUNT = "123456789012"
+# The double has images of its own; building moto's costs seconds at every reset.
+os.environ["MOTO_EC2_LOAD_DEFAULT_AMIS"] = "false"
 
 
 class Moto:
@@ -59,12 +62,15 @@ class Moto:
         operation_model = model.operation_model(operation)
         protocol = str(model.protocol)
         request = create_serializer(protocol, False).serialize_to_request(parameters or {}, operation_model)
-        signature = f"AWS4-HMAC-SHA256 Credential=double/20260101/{self.region}/{service}/aws4_request, SignedHeaders=host"
+        signature = (
+            f"AWS4-HMAC-SHA256 Credential=double/20260101/{self.region}/{service}/aws4_request, SignedHeaders=host"
+        )
+        headers = Headers([*request["headers"].items(), ("Authorization", signature)])
         builder = EnvironBuilder(
             path=request["url_path"],
             method=request["method"],
             query_string=request["query_string"] or None,
-            headers={**request["headers"], "Authorization": signature},
+            headers=headers,
             data=request["body"],
             base_url=f"http://{service}.{self.region}.amazonaws.com",
         )

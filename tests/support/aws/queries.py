@@ -69,7 +69,9 @@ def _check_size(operation: str, parameters: Fields, largest: int) -> None:
             "InvalidParameterCombination", f"The parameter {ids} cannot be used with the parameter maxResults"
         )
     if operation == "DescribeInstanceTypes" and not 5 <= size <= largest:
-        raise Refusal("InvalidParameterValue", f"Value ( {size} ) for parameter maxResults is invalid. Expecting 5 to 100.")
+        raise Refusal(
+            "InvalidParameterValue", f"Value ( {size} ) for parameter maxResults is invalid. Expecting 5 to 100."
+        )
 
 
 def _start(parameters: Fields) -> int:

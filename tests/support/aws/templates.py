@@ -45,11 +45,11 @@ class Templates:
         """Whether a template could be made. Raises ``Refusal``."""
         name = parameters.get("LaunchTemplateName") or ""
         if len(name) < _SHORTEST_NAME:
-            raise Refusal("InvalidLaunchTemplateName.MalformedException", f"The launch template name '{name}' is invalid")
-        if any(template.name == name for template in self._templates.values()):
             raise Refusal(
-                "InvalidLaunchTemplateName.AlreadyExistsException", "Launch template name already in use."
+                "InvalidLaunchTemplateName.MalformedException", f"The launch template name '{name}' is invalid"
             )
+        if any(template.name == name for template in self._templates.values()):
+            raise Refusal("InvalidLaunchTemplateName.AlreadyExistsException", "Launch template name already in use.")
         _check_user_data(parameters.get("LaunchTemplateData", {}).get("UserData") or "")
 
     def create(self, parameters: Fields, now: datetime) -> Fields:
@@ -79,10 +79,12 @@ class Templates:
                 return template
         if template_id:
             raise Refusal(
-                "InvalidLaunchTemplateId.NotFound", f"The specified launch template, with template ID {template_id}, does not exist."
+                "InvalidLaunchTemplateId.NotFound",
+                f"The specified launch template, with template ID {template_id}, does not exist.",
             )
         raise Refusal(
-            "InvalidLaunchTemplateName.NotFoundException", f"The specified launch template, with template name {name}, does not exist."
+            "InvalidLaunchTemplateName.NotFoundException",
+            f"The specified launch template, with template name {name}, does not exist.",
         )
 
     def describe(self, parameters: Fields) -> Fields:

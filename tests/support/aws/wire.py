@@ -92,7 +92,9 @@ def _path_parameters(template: str, path: str) -> dict[str, str] | None:
     pieces = re.split(r"\{([^}]+)\}", template.partition("?")[0])
     # Only the last placeholder may hold slashes: an ARN at the end of a path does.
     patterns = [
-        re.escape(piece) if index % 2 == 0 else f"(?P<{piece.rstrip('+')}>{'.+' if index >= len(pieces) - 2 else '[^/]+'})"
+        re.escape(piece)
+        if index % 2 == 0
+        else f"(?P<{piece.rstrip('+')}>{'.+' if index >= len(pieces) - 2 else '[^/]+'})"
         for index, piece in enumerate(pieces)
     ]
     found = re.fullmatch("".join(patterns), path)

@@ -30,11 +30,16 @@ from karpenter.catalog.types import InstanceType
 from karpenter.model.clock import Clock
 from karpenter.providers.aws.cache import Expiring
 from karpenter.providers.aws.errors import AwsError
+from karpenter.providers.aws.kubelet.resolved import TypeFacts
 from karpenter.providers.aws.ports import MarketPort, PricingPort
 from karpenter.providers.aws.settings import AwsSettings
-from karpenter.providers.aws.shapes import InstanceTypeInfo, PlacementGroupInfoEntry, TypeOffering
+from karpenter.providers.aws.shapes import (
+    InstanceTypeInfo,
+    PlacementGroupInfoEntry,
+    TypeOffering,
+)
 from karpenter.providers.aws.types import prices as pricing
-from karpenter.providers.aws.types.capacity import Operator, TermsError, reckon
+from karpenter.providers.aws.types.capacity import Operator, TermsError, reckon, type_facts
 from karpenter.providers.aws.types.compatibility import obstacle
 from karpenter.providers.aws.types.hardware import FactsError, Hardware, read
 from karpenter.providers.aws.types.learned import LearnedMemory
@@ -113,6 +118,8 @@ class _Shelf:
     places: dict[str, _Place] = field(default_factory=dict)
     made_of: tuple[int, int] = (-1, -1)
     mark: _Mark | tuple[()] = ()
+    facts: Mapping[str, TypeFacts] = field(default_factory=dict)
+    facts_of: int = -1
     types: tuple[InstanceType, ...] = ()
 
 
@@ -163,7 +170,7 @@ class Market:
             remade = self._make_types(shelf)
         except TermsError as error:
             raise ProviderError(f"ec2nodeclass {node_class.metadata.name}: {error}") from error
-        mark = self._mark()
+        mark = self._mark(shelf.terms)
         if remade or shelf.mark != mark:
             self._make_offerings(shelf, mark)
         return shelf.types
@@ -174,8 +181,22 @@ class Market:
         return found.info if found is not None else None
 
     def zone_id(self, zone: str) -> str:
-        """The id of a zone as the subnets of classes that were asked for name it, empty where none did."""
+        """The id of a zone, empty where no class asked about so far has a subnet in it."""
         return self._zone_ids.get(zone, "")
+
+    def fits(self, node_class: EC2NodeClass, instance_type: InstanceType) -> bool:
+        """Whether machines of the class can be made of the type at all (AWS-340)."""
+        shelf = self._shelf(node_class)
+        place = shelf.places.get(instance_type.name)
+        return place is not None and place.fits_class
+
+    def kubelet_facts(self, node_class: EC2NodeClass) -> Mapping[str, TypeFacts]:
+        """By type, what the class's kubelet expressions may ask about it (AWS-111)."""
+        shelf = self._shelf(node_class)
+        if shelf.facts_of != self._generation:
+            facts = {name: type_facts(item, shelf.terms, self._operator) for name, item in self._hardware.items()}
+            shelf.facts, shelf.facts_of = facts, self._generation
+        return shelf.facts
 
     @property
     def prices(self) -> Prices:
@@ -270,7 +291,7 @@ class Market:
         terms = read_terms(
             node_class, self._surroundings.group_of(node_class), reserves=self._settings.reserved_capacity
         )
-        self._zone_ids.update({zone: zone_id for zone, zone_id in terms.zone_ids.items() if zone_id})
+        self._zone_ids.update((zone, zone_id) for zone, zone_id in terms.zone_ids.items() if zone_id)
         key = identity(terms)
         shelf = self._shelves.get(key) or _Shelf(terms)
         self._shelves.put(key, shelf)
@@ -302,7 +323,7 @@ class Market:
         )
         return _Place(hardware, learned_bytes, item, fits_class=obstacle(hardware, terms) is None)
 
-    def _mark(self) -> _Mark:
+    def _mark(self, terms: ClassTerms) -> _Mark:
         memories = self._memories
         versions = (self._prices.version, memories.unavailable.version, memories.reserved.version)
         return _Mark(versions, self._zones, self._shifted())
@@ -335,6 +356,8 @@ class Market:
     def _shifted(self) -> frozenset[str]:
         """Names of the zones traffic is shifted away from."""
         ids = self._surroundings.shifted_zones()
+        if not ids:
+            return frozenset()
         return frozenset(zone for zone, zone_id in self._zone_ids.items() if zone_id in ids)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
+
 import pytest
 
 from karpenter.api.ec2 import SubnetSelectorTerm
@@ -120,3 +123,24 @@ async def test_a_changed_class_is_not_ready_at_its_old_generation() -> None:
     with pytest.raises(LookFailed):
         await world.look()
     assert await world.condition("Ready") == ("Unknown", "ReconcilingDependents")
+
+
+async def test_a_class_that_changes_is_looked_at_and_one_that_goes_too() -> None:
+    """AWS-080"""
+    world = Classes().stocked()
+    made = await world.create()
+    await world.see()
+    running = asyncio.create_task(world.made.controller.run())
+    await asyncio.sleep(0)
+    world.made.controller.node_class(None, made)
+    async with asyncio.timeout(20):
+        while (await world.condition("Ready"))[0] != "True":
+            await world.see()
+    woken: list[str] = []
+    world.made.controller.add = woken.append  # type: ignore[method-assign]
+    world.made.controller.node_class(made, None)
+    world.made.controller.node_class(made, made)
+    assert woken == ["default", "default"]
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running

@@ -319,7 +319,7 @@ class Manager:
         return informer
 
     def _watch(self) -> None:
-        self._informer(NODE, self._on_node)
+        self.watched_nodes = self._informer(NODE, self._on_node)
         self._informer(NODE_POOL, self._on_pool)
         self._informer(DAEMON_SET, self._on_daemon_set)
         self._informer(POD_DISRUPTION_BUDGET, self._on_budget)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from functools import wraps
 from typing import TypeVar
 
 import pytest
@@ -93,14 +92,13 @@ Story = Callable[[Library], Awaitable[None]]
 def told(story: Story) -> Callable[[], None]:
     """Run a story in virtual time."""
 
-    @wraps(story)
     def test() -> None:
         async def main(clock: object) -> None:
             await story(Library())
 
         sim_time.run(main, datetime(2026, 1, 1, tzinfo=UTC))
 
-    del test.__wrapped__  # type: ignore[attr-defined]
+    test.__doc__ = story.__doc__
     return test
 
 

@@ -27,12 +27,14 @@ from botocore.utils import InstanceMetadataRegionFetcher
 from karpenter import __version__
 from karpenter.providers.aws.boto.ec2 import Ec2
 from karpenter.providers.aws.boto.faults import failed
-from karpenter.providers.aws.boto.pacing import BUDGETS, Pace
+from karpenter.providers.aws.boto.operations import Operation
+from karpenter.providers.aws.boto.pacing import BUDGETS, Group, Pace
 from karpenter.providers.aws.boto.service import Methods, Service, Wire
 from karpenter.providers.aws.boto.services import Eks, Iam, Pricing, Queue, Ssm, Sts, ZonalShifts
 from karpenter.providers.aws.boto.threads import Threads
 from karpenter.providers.aws.errors import AwsError
 from karpenter.providers.aws.ports import Services
+from karpenter.providers.aws.shapes import Shape
 from karpenter.telemetry.aws import SdkMetrics
 
 #: The region is named as other SDKs do first: the webhooks that hand roles to pods set both.
@@ -46,6 +48,7 @@ _PRICED_IN: Mapping[str, str] = {"ap-": "ap-south-1", "cn-": "cn-northwest-1", "
 _PRICED_IN_ELSE = "us-east-1"
 _PRICING = "pricing"
 _FIRST = "ec2"
+_PROBE = Operation("DescribeInstanceTypes", "", Shape, Group.EC2_READ)
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,14 @@ class Account:
     def service(self, name: str) -> Service:
         """Any service, by the name botocore has for it."""
         return Service(self._wire, name)
+
+    async def probe(self) -> None:
+        """Return if EC2 answers: to a dry run, that it would have done it (AWS-018). Raises ``AwsError``."""
+        try:
+            await self.service(_FIRST).call(_PROBE, {"DryRun": True, "MaxResults": 5})
+        except AwsError as error:
+            if not error.is_dry_run_passed:
+                raise
 
     def close(self) -> None:
         """Take no more calls; those under way are left to themselves."""

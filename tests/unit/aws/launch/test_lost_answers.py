@@ -114,9 +114,10 @@ class Controllers:
         self._before = asyncio.all_tasks()
         self._collector = Collector(world.instances, world.kube, world.seen, world.clock)
 
-    def start(self, claims: list[NodeClaim]) -> None:
+    def start(self, claims: list[NodeClaim], late: float = 0.0) -> None:
+        """The collector begins at once, the rest so many seconds later."""
         loop = asyncio.get_running_loop()
-        self._own = [loop.create_task(self._look_after(item.metadata.name, item.metadata.uid)) for item in claims]
+        self._own = [loop.create_task(self._look_after(item, late)) for item in claims]
         self._collecting = loop.create_task(self._collector.run())
 
     async def settled(self) -> None:
@@ -129,8 +130,10 @@ class Controllers:
             task.cancel()
         await asyncio.gather(*lost, return_exceptions=True)
 
-    async def _look_after(self, name: str, uid: str) -> None:
+    async def _look_after(self, asked: NodeClaim, late: float) -> None:
+        name, uid = asked.metadata.name, asked.metadata.uid
         bought: dict[str, str] = {}
+        await asyncio.sleep(late)
         while True:
             try:
                 current = await self._world.kube.get(NODE_CLAIM, name)
@@ -175,7 +178,7 @@ async def _story(clock: LoopClock, seed: int, script: Mapping[str, Any]) -> tupl
     for fatal in script["kills"]:
         process = Controllers(world)
         moments.kill_at(fatal)
-        process.start(await _stored(world))
+        process.start(await _stored(world), script.get("late", 0.0))
         dead = asyncio.get_running_loop().create_task(moments.is_dead.wait())
         done = asyncio.get_running_loop().create_task(process.settled())
         await asyncio.wait((dead, done), return_when=asyncio.FIRST_COMPLETED)
@@ -187,11 +190,12 @@ async def _story(clock: LoopClock, seed: int, script: Mapping[str, Any]) -> tupl
                 await MemoryKube(kube.server).delete(NODE_CLAIM, name)
         if script.get("disturbed"):
             _disturb(world, chance)
+        await asyncio.sleep(script.get("down", 0.0))
         world.restart()
         assert len(ec2.machines) <= len(created)
     process = Controllers(world)
     moments.kill_at(0)
-    process.start(await _stored(world))
+    process.start(await _stored(world), script.get("late", 0.0))
     await process.settled()
     needed = moments.count
     await asyncio.sleep(600)
@@ -250,6 +254,8 @@ def test_killed_again_and_again_nothing_is_bought_twice_and_nothing_is_left(seed
         shown_after=timedelta(seconds=chance.choice((0, 1, 5, 20))),
         disturbed=chance.random() < 0.5,
         deleted=chance.choice((0.0, 0.0, 0.4)),
+        down=chance.choice((0.0, 35.0, 300.0)),
+        late=chance.choice((0.0, 5.0, 15.0)),
         free=_scarce(chance) if chance.random() < 0.3 else {},
     )
 
@@ -364,14 +370,15 @@ def test_after_a_restart_an_old_batch_is_dealt_out_before_anything_is_bought() -
     play(scene)
 
 
-def test_a_claim_that_lost_its_provider_id_gets_its_own_machine_back() -> None:
+@pytest.mark.parametrize("loser", [0, 1])
+def test_a_claim_that_lost_its_provider_id_gets_its_own_machine_back(loser: int) -> None:
     async def scene(world: World) -> None:
         claims = [await world.claim(name, uid="") for name in ("one", "two")]
-        first, second = await asyncio.gather(*(world.launcher.launch(item, CLASS, TYPES) for item in claims))
-        await world.own(claims[1], facts.instance_id(second.provider_id))
+        found = await asyncio.gather(*(world.launcher.launch(item, CLASS, TYPES) for item in claims))
+        await world.own(claims[1 - loser], facts.instance_id(found[1 - loser].provider_id))
         world.restart()
-        found = await world.launcher.launch(await world.kube.get(NODE_CLAIM, "one"), CLASS, TYPES)
-        assert found.provider_id == first.provider_id
+        lost = await world.kube.get(NODE_CLAIM, claims[loser].metadata.name)
+        assert (await world.launcher.launch(lost, CLASS, TYPES)).provider_id == found[loser].provider_id
 
     play(scene)
 

@@ -40,9 +40,9 @@ def _documents(file: Path) -> Iterator[Json]:
     yield from yaml.safe_load_all(file.read_text())
 
 
-def rights() -> list[Json]:
-    """The ServiceAccount with what it may do, simulated machines included."""
-    return [item for folder in ("controller", "simulated") for item in _documents(DEPLOY / folder / "rights.yaml")]
+def rights(provider: str = "simulated") -> list[Json]:
+    """The ServiceAccount with what it may do, with machines of this provider."""
+    return [item for folder in ("controller", provider) for item in _documents(DEPLOY / folder / "rights.yaml")]
 
 
 def bindings_to(user: str) -> list[Json]:

@@ -15,6 +15,7 @@ SPELLINGS = {
 }
 #: Gates there are no more: what they switched is always on. Naming one is no mistake (OPS-356).
 _PAST = frozenset({"Drift"})
+_NODE_CLASS_CEL = "NodeClassCEL"
 
 
 class GateError(ValueError):
@@ -36,6 +37,22 @@ class FeatureGates:
         for name in self.unknown:
             near = get_close_matches(name, list(Gate), 1)
             yield f"feature gate {name}: unknown and ignored" + (f"; did you mean {near[0]}?" if near else "")
+
+
+@dataclass(frozen=True)
+class AwsGates:
+    """The AWS provider's own gates (AWS-013). Names it does not know are ignored."""
+
+    node_class_cel: bool = False
+
+    def __str__(self) -> str:
+        return f"{_NODE_CLASS_CEL}={'true' if self.node_class_cel else 'false'}"
+
+
+def parse_aws(text: str) -> AwsGates:
+    """The gates of a list. Raises ``GateError``."""
+    said = dict(_entry(entry) for entry in filter(None, text.split(",")))
+    return AwsGates(said.get(_NODE_CLASS_CEL, False))
 
 
 def parse(text: str) -> FeatureGates:

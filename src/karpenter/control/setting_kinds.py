@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from base64 import b64decode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from fractions import Fraction
+from ipaddress import ip_address, ip_network
 from typing import Generic, TypeVar
+from urllib.parse import urlsplit
 
 from karpenter.control import gates, scheduler_config
-from karpenter.control.gates import FeatureGates, GateError
+from karpenter.control.gates import AwsGates, FeatureGates, GateError
 from karpenter.control.scheduler_config import SchedulerConfig, SchedulerConfigError
 from karpenter.decide.provision import MinValuesPolicy, PreferencePolicy
 from karpenter.model import durations
@@ -25,7 +28,8 @@ _SUBDOMAIN = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9](
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _AMOUNT = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
-_PROVIDERS = ("simulated",)
+_PROVIDERS = ("simulated", "aws")
+_SHORTEST_REFRESH = timedelta(minutes=1)
 
 
 class SettingError(Exception):
@@ -125,6 +129,35 @@ def _positive(text: str) -> int:
     return value
 
 
+def _count(text: str) -> int:
+    value = _integer(text)
+    if value < 0:
+        raise ValueError(text)
+    return value
+
+
+def _part(text: str) -> Fraction:
+    return Fraction(_matching(_AMOUNT)(text))
+
+
+def _refresh(text: str) -> timedelta:
+    value = durations.parse(text)
+    if value < _SHORTEST_REFRESH:
+        raise ValueError(text)
+    return value
+
+
+def _endpoint(text: str) -> str:
+    if text and not (urlsplit(text).scheme and urlsplit(text).hostname):
+        raise ValueError(text)
+    return text
+
+
+def _base64(text: str) -> str:
+    b64decode(text, validate=True)
+    return text
+
+
 def _usd(text: str) -> float:
     return float(_matching(_AMOUNT)(text))
 
@@ -161,6 +194,13 @@ POSITIVE = Kind(_positive, "a positive whole number")
 USD = Kind(_usd, "an amount of USD such as 0.005")
 SHARE: Kind[Fraction] = Kind(parse_share, "off or a number above 0 and up to 1, such as 0.5")
 DURATION = Kind(_duration, "a duration such as 10s")
+COUNT = Kind(_count, "a whole number of at least 0")
+PART: Kind[Fraction] = Kind(_part, "a number of at least 0 such as 0.075")
+REFRESH = Kind(_refresh, "a duration of at least 1m")
+ENDPOINT = Kind(_endpoint, "a URL such as https://10.0.0.1:6443")
+CA_BUNDLE = Kind(_base64, "base64 of a certificate bundle")
+ADDRESS = Kind(lambda text: str(ip_address(text)) if text else text, "an IP address")
+CIDR = Kind(lambda text: str(ip_network(text)) if text else text, "a range of addresses such as 10.96.0.0/12")
 TEXT = Kind(str, "a text")
 PATHS = Kind(_paths, "a list of paths, separated by commas")
 OBJECT = Kind(_matching(_SUBDOMAIN), "the name of an object")
@@ -169,5 +209,6 @@ PROVIDER = Kind(_one_of(*_PROVIDERS), f"a provider; choose {', '.join(_PROVIDERS
 LEVEL = Kind(lambda text: _one_of("debug", "info", "error")(text or "info"), "debug, info or error")
 PREFERENCES = Kind(PreferencePolicy, "Respect or Ignore")
 MIN_VALUES = Kind(MinValuesPolicy, "Strict or BestEffort")
+AWS_GATES: Kind[AwsGates] = Kind(gates.parse_aws, "a list of gates")
 GATES: Kind[FeatureGates] = Kind(gates.parse, "a list of gates")
 SCHEDULER: Kind[SchedulerConfig] = Kind(scheduler_config.parse, "a scheduler configuration")

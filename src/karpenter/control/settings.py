@@ -20,14 +20,15 @@ from enum import StrEnum
 from fractions import Fraction
 
 from karpenter.control import setting_kinds as kinds
-from karpenter.control.gates import FeatureGates
+from karpenter.control.gates import AwsGates, FeatureGates
 from karpenter.control.scheduler_config import SchedulerConfig
 from karpenter.control.setting_kinds import Setting, SettingError, named, setting
 from karpenter.decide.provision import MinValuesPolicy, PreferencePolicy
 from karpenter.decide.worth import COST_PER_INTERRUPTION, EXPOSURE, NODE_FEE_PER_HOUR, Exposure, Worth
 from karpenter.model import durations
-from karpenter.model.gates import Gates
+from karpenter.model.gates import Gate, Gates
 from karpenter.model.shares import share_text
+from karpenter.providers.aws.settings import AwsSettings
 
 __all__ = ["SETTINGS", "Setting", "SettingError", "Settings", "resolve", "sources", "without_effect"]
 
@@ -39,7 +40,9 @@ _IGNORED_VARIABLES = ("KUBERNETES_MIN_VERSION",)
 class Settings:
     """The settings in force."""
 
-    provider: str = setting(kinds.PROVIDER, "simulated", "Where machines come from: simulated.", "KARPENTER_PROVIDER")
+    provider: str = setting(
+        kinds.PROVIDER, "simulated", "Where machines come from: simulated or aws.", "KARPENTER_PROVIDER"
+    )
     log_level: str = setting(kinds.LEVEL, "info", "Least severity that is logged.")
     log_output_paths: tuple[str, ...] = setting(
         kinds.PATHS, "stdout", "Where log lines go: stdout, stderr or files, separated by commas."
@@ -126,6 +129,47 @@ class Settings:
         "--instance-types-file-path",
     )
     simulated_faults_file: str = setting(kinds.TEXT, "", "What goes wrong on purpose in the simulated provider.")
+    cluster_name: str = setting(
+        kinds.TEXT, "", "Name of the cluster, which marks everything of it on AWS. Needed with provider aws."
+    )
+    cluster_endpoint: str = setting(
+        kinds.ENDPOINT, "", "URL under which machines reach the API server; empty means what EKS says."
+    )
+    cluster_ca_bundle: str = setting(
+        kinds.CA_BUNDLE,
+        "",
+        "Certificates of the API server, base64; empty means those of the controller's own connection.",
+    )
+    cluster_dns_ip: str = setting(
+        kinds.ADDRESS, "", "Address of the cluster's DNS; empty means that of the Service kube-dns."
+    )
+    service_cidr: str = setting(
+        kinds.CIDR, "", "Addresses of Services, which images of AL2023 ask for; empty means what EKS says."
+    )
+    isolated_vpc: bool = setting(
+        kinds.SWITCH,
+        "false",
+        "Never call services of AWS that have no endpoint inside a VPC: prices, instance profiles.",
+    )
+    eks_control_plane: bool = setting(kinds.SWITCH, "false", "Ask EKS, not the API server, for the Kubernetes version.")
+    vm_memory_overhead_percent: Fraction = setting(
+        kinds.PART, "0.075", "Share of a machine's memory that does not reach its operating system: 0.075 is 7.5 %."
+    )
+    interruption_queue: str = setting(
+        kinds.TEXT, "", "Name of the queue that tells of interruptions; empty means nobody listens."
+    )
+    reserved_enis: int = setting(kinds.COUNT, "0", "Network interfaces of every machine that pods cannot use.")
+    disable_dry_run: bool = setting(
+        kinds.SWITCH, "false", "Do not try out whether machines of a class may be launched."
+    )
+    enable_zonal_shift: bool = setting(kinds.SWITCH, "false", "Keep away from zones that EKS shifts away from.")
+    ami_refresh_interval: timedelta = setting(kinds.REFRESH, "1m", "How long what image selectors found is remembered.")
+    subnet_refresh_interval: timedelta = setting(
+        kinds.REFRESH, "1m", "How long what subnet selectors found is remembered."
+    )
+    aws_feature_gates: AwsGates = setting(
+        kinds.AWS_GATES, "NodeClassCEL=false", "Functions of the AWS provider to switch: NodeClassCEL."
+    )
     karpenter_service: str = setting(kinds.TEXT, "", "Without effect: the service of a webhook there is no more.")
 
     @property
@@ -137,6 +181,29 @@ class Settings:
     def worth(self) -> Worth:
         """How plans are valued."""
         return Worth(self.node_fee, self.interruption_cost, Exposure.of(self.exposure))
+
+    @property
+    def aws(self) -> AwsSettings:
+        """What the AWS provider is told."""
+        return AwsSettings(
+            cluster_name=self.cluster_name,
+            cluster_endpoint=self.cluster_endpoint,
+            cluster_ca_bundle=self.cluster_ca_bundle,
+            cluster_dns_ip=self.cluster_dns_ip,
+            service_cidr=self.service_cidr,
+            isolated_vpc=self.isolated_vpc,
+            eks_control_plane=self.eks_control_plane,
+            vm_memory_overhead=self.vm_memory_overhead_percent,
+            interruption_queue=self.interruption_queue,
+            reserved_enis=self.reserved_enis,
+            disable_dry_run=self.disable_dry_run,
+            enable_zonal_shift=self.enable_zonal_shift,
+            ami_refresh_interval=self.ami_refresh_interval,
+            subnet_refresh_interval=self.subnet_refresh_interval,
+            kubelet_expressions=self.aws_feature_gates.node_class_cel,
+            reserved_capacity=Gate.RESERVED_CAPACITY in self.gates,
+            node_overlay=Gate.NODE_OVERLAY in self.gates,
+        )
 
     @property
     def nomination_window(self) -> timedelta:
@@ -168,13 +235,22 @@ SETTINGS: Mapping[str, Setting] = {item.name: named(item.name, item.metadata) fo
 
 
 def resolve(flags: Mapping[str, str | None], environment: Mapping[str, str]) -> Settings:
-    """Settings from flags (by name; None where not given) and environment. Raises ``SettingError`` for the first bad value."""
+    """Settings from flags (by name; None where not given) and environment.
+
+    Raises ``SettingError`` that tells everything that is wrong (AWS-014).
+    """
     values: dict[str, object] = {}
+    wrong: list[str] = []
     for name, item in SETTINGS.items():
         source, text = _given(name, flags, environment)
-        values[name] = item.value(item.default if text is None else text, source)
+        try:
+            values[name] = item.value(item.default if text is None else text, source)
+        except SettingError as error:
+            wrong.append(str(error))
     settings = Settings(**values)  # type: ignore[arg-type]
-    _check_ports(settings)
+    wrong += _clashes(settings)
+    if wrong:
+        raise SettingError("; ".join(wrong))
     return settings
 
 
@@ -192,11 +268,12 @@ def _given(name: str, flags: Mapping[str, str | None], environment: Mapping[str,
     return item.spelling.variable, item.in_environment(environment)
 
 
-def _check_ports(settings: Settings) -> None:
+def _clashes(settings: Settings) -> Iterator[str]:
+    """What is right by itself and wrong together."""
     if settings.metrics_port and settings.metrics_port == settings.health_probe_port:
-        raise SettingError(
-            f"--metrics-port and --health-probe-port are both {settings.metrics_port}: choose another for one of them"
-        )
+        yield f"--metrics-port and --health-probe-port are both {settings.metrics_port}: choose another for one of them"
+    if settings.provider == "aws" and not settings.cluster_name:
+        yield "missing field, cluster-name: provider aws needs --cluster-name (CLUSTER_NAME)"
 
 
 def without_effect(settings: Settings, environment: Mapping[str, str]) -> tuple[str, ...]:

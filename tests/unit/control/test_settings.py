@@ -36,6 +36,19 @@ REFERENCE = [
     ("SCHEDULER_CONFIG", "--scheduler-config", ""),
     ("IGNORE_DRA_REQUESTS", "--ignore-dra-requests", "true"),
     ("FEATURE_GATES", "--feature-gates", ""),
+    ("CLUSTER_NAME", "--cluster-name", ""),
+    ("CLUSTER_ENDPOINT", "--cluster-endpoint", ""),
+    ("CLUSTER_CA_BUNDLE", "--cluster-ca-bundle", ""),
+    ("ISOLATED_VPC", "--isolated-vpc", "false"),
+    ("EKS_CONTROL_PLANE", "--eks-control-plane", "false"),
+    ("VM_MEMORY_OVERHEAD_PERCENT", "--vm-memory-overhead-percent", "0.075"),
+    ("INTERRUPTION_QUEUE", "--interruption-queue", ""),
+    ("RESERVED_ENIS", "--reserved-enis", "0"),
+    ("DISABLE_DRY_RUN", "--disable-dry-run", "false"),
+    ("ENABLE_ZONAL_SHIFT", "--enable-zonal-shift", "false"),
+    ("AMI_REFRESH_INTERVAL", "--ami-refresh-interval", "1m"),
+    ("SUBNET_REFRESH_INTERVAL", "--subnet-refresh-interval", "1m"),
+    ("AWS_FEATURE_GATES", "--aws-feature-gates", "NodeClassCEL=false"),
 ]
 
 
@@ -48,7 +61,7 @@ def test_without_anything_every_setting_has_its_default() -> None:
 
 @pytest.mark.parametrize(("variable", "flag", "default"), REFERENCE, ids=[row[0] for row in REFERENCE])
 def test_the_settings_of_the_reference_are_all_there(variable: str, flag: str, default: str) -> None:
-    """OPS-310 to OPS-332"""
+    """OPS-310 to OPS-332, AWS-001 to AWS-013"""
     (found,) = [item for item in SETTINGS.values() if item.spelling.variable == variable]
     assert (found.spelling.flag, found.default) == (flag, default)
 
@@ -124,6 +137,16 @@ def test_a_flag_wins_over_the_environment() -> None:
         ("CPU_REQUESTS", "500m"),
         ("LOG_OUTPUT_PATHS", " , "),
         ("KARPENTER_PROVIDER", "moon"),
+        pytest.param("CLUSTER_ENDPOINT", "0000.gr7.us-west-2.eks.amazonaws.com", id="AWS-T002"),
+        ("CLUSTER_ENDPOINT", "https://"),
+        ("CLUSTER_CA_BUNDLE", "no base64!"),
+        ("CLUSTER_DNS_IP", "10.96.0.300"),
+        ("SERVICE_CIDR", "10.96.0.1/12"),
+        pytest.param("VM_MEMORY_OVERHEAD_PERCENT", "-0.01", id="AWS-T003"),
+        ("VM_MEMORY_OVERHEAD_PERCENT", "7.5%"),
+        pytest.param("RESERVED_ENIS", "-1", id="AWS-T004"),
+        pytest.param("AMI_REFRESH_INTERVAL", "30s", id="AWS-T006"),
+        ("SUBNET_REFRESH_INTERVAL", "59s"),
     ],
 )
 def test_a_value_that_cannot_be_read_is_refused_by_name(variable: str, value: str) -> None:
@@ -159,6 +182,34 @@ def test_a_bad_flag_is_refused_by_its_own_name(flags: dict[str, str | None], say
     with pytest.raises(SettingError) as refused:
         resolve(flags, {"LOG_LEVEL": "debug"})
     assert str(refused.value) == says
+
+
+def test_everything_that_is_wrong_is_told_at_once() -> None:
+    """AWS-014"""
+    with pytest.raises(SettingError) as refused:
+        resolve({"provider": "aws", "reserved_enis": "-1"}, {"AMI_REFRESH_INTERVAL": "1s"})
+    assert str(refused.value) == (
+        "--reserved-enis='-1' is not a whole number of at least 0; "
+        "AMI_REFRESH_INTERVAL='1s' is not a duration of at least 1m; "
+        "missing field, cluster-name: provider aws needs --cluster-name (CLUSTER_NAME)"
+    )
+
+
+def test_aws_needs_the_name_of_the_cluster() -> None:
+    """AWS-T001"""
+    with pytest.raises(SettingError, match="cluster-name"):
+        resolve({"provider": "aws"}, {})
+    assert resolve({"provider": "aws", "cluster_name": "c"}, {}).aws.cluster_name == "c"
+
+
+def test_a_flag_of_aws_wins_over_the_environment() -> None:
+    """AWS-T005"""
+    assert resolve({"reserved_enis": "1"}, {"RESERVED_ENIS": "2"}).aws.reserved_enis == 1
+
+
+def test_gates_of_aws_that_nobody_knows_are_ignored() -> None:
+    """AWS-T007"""
+    assert resolve({}, {"AWS_FEATURE_GATES": "NodeClassCEL=true,Foo=true"}).aws.kubelet_expressions
 
 
 def test_a_long_value_is_not_repeated_in_full() -> None:

@@ -1,0 +1,194 @@
+"""Which operation is answered by what. Everything that is not here is moto's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+from support.aws.capacity import Capacity
+from support.aws.fleets import Fleets, Shelves
+from support.aws.holdings import Holdings
+from support.aws.images import Images
+from support.aws.instances import Instances, Machine
+from support.aws.market import Market
+from support.aws.moto_side import ACCOUNT, Moto
+from support.aws.network import Network
+from support.aws.queries import page
+from support.aws.templates import Templates
+from support.aws.wire import Call, Fields, Refusal
+
+_PROFILES_A_PAGE = 100
+Answer = Callable[[Fields], Fields]
+
+
+@dataclass
+class Clusters:
+    """EKS clusters by name, and the zones their ARNs shift away from."""
+
+    described: dict[str, Fields] = field(default_factory=dict)
+    shifts: dict[str, list[Fields]] = field(default_factory=dict)
+
+
+class Region:
+    """Everything the double knows, and the answers that follow from it. ``now`` is seconds since the epoch."""
+
+    def __init__(
+        self, moto: Moto, kubernetes: tuple[str, ...], now: Callable[[], float], check_allowed: Callable[[str], None]
+    ) -> None:
+        self.moto = moto
+        self.now = now
+        self._kubernetes = kubernetes
+        self.market = Market(moto)
+        self.images = Images(kubernetes)
+        self.templates = Templates()
+        self.holdings = Holdings()
+        self.capacity = Capacity(self.market, now)
+        self.instances = Instances(now, self._release)
+        self.network = Network(moto)
+        self.clusters = Clusters()
+        shelves = Shelves(
+            self.market, self.images, self.templates, self.holdings, self.capacity, self.instances, self.network
+        )
+        self.fleets = Fleets(shelves, check_allowed)
+        self._ec2 = self._ec2_answers()
+        self._others = self._other_answers()
+
+    def _release(self, machine: Machine) -> None:
+        self.fleets.release(machine)
+
+    def reset(self) -> None:
+        """As in the beginning. What moto takes seconds to tell is kept."""
+        self.moto.reset()
+        self.network.forget()
+        self.clusters = Clusters()
+        self.images.reset()
+        for part in (self.market, self.templates, self.holdings, self.capacity, self.instances, self.fleets):
+            part.reset()
+
+    def moment(self) -> datetime:
+        """Now."""
+        return datetime.fromtimestamp(self.now(), UTC)
+
+    def find(self, call: Call) -> Answer | None:
+        """What answers a call; None: moto does."""
+        if call.service == "ec2":
+            return self._ec2.get(call.operation)
+        own = self._others.get((call.service, call.operation))
+        return own if own is not None and self._is_ours(call) else None
+
+    def _is_ours(self, call: Call) -> bool:
+        if call.operation == "GetParameter":
+            return self.images.parameter(call.parameters["Name"]) is not None
+        return call.operation != "DescribeCluster" or call.parameters["name"] in self.clusters.described
+
+    def _ec2_answers(self) -> Mapping[str, Answer]:
+        """By operation, with dry runs and pages as all of EC2 has them."""
+        plain: dict[str, Answer] = {
+            "DescribeInstanceTypes": self.market.describe_types,
+            "DescribeInstanceTypeOfferings": self.market.describe_offerings,
+            "DescribeSpotPriceHistory": lambda asked: self.market.describe_spot_prices(asked, self.moment()),
+            "DescribeSubnets": self._subnets,
+            "DescribeSecurityGroups": self._security_groups,
+            "DescribeImages": lambda asked: self.images.describe(asked, self.moment()),
+            "DescribeCapacityReservations": self.holdings.describe_reservations,
+            "CreateCapacityReservation": self.holdings.create_reservation,
+            "DescribePlacementGroups": self.holdings.describe_groups,
+            "CreatePlacementGroup": self.holdings.create_group,
+            "CreateLaunchTemplate": lambda asked: self.templates.create(asked, self.moment()),
+            "DescribeLaunchTemplates": self.templates.describe,
+            "DescribeLaunchTemplateVersions": self.templates.versions,
+            "DeleteLaunchTemplate": self.templates.delete,
+            "CreateFleet": self.fleets.create,
+            "RunInstances": self.fleets.run,
+            "DescribeInstances": self.instances.describe,
+            "DescribeInstanceStatus": self.instances.describe_status,
+            "DescribeInstanceAttribute": self.instances.user_data,
+            "TerminateInstances": self.instances.terminate,
+            "CreateTags": self._tag,
+        }
+        checks: dict[str, Callable[[Fields], object]] = {
+            "CreateLaunchTemplate": self.templates.check,
+            "CreateFleet": self.fleets.check_fleet,
+            "RunInstances": self.fleets.check_run,
+        }
+        return {name: _ec2(name, answer, checks.get(name)) for name, answer in plain.items()}
+
+    def _other_answers(self) -> Mapping[tuple[str, str], Answer]:
+        return {
+            ("ssm", "GetParameter"): self._parameter,
+            ("pricing", "GetProducts"): self.market.products,
+            ("iam", "ListInstanceProfiles"): self._profiles,
+            ("eks", "DescribeCluster"): lambda asked: {"cluster": self.clusters.described[asked["name"]]},
+            ("arc-zonal-shift", "GetManagedResource"): self._managed_resource,
+        }
+
+    # -- answers that need moto -----------------------------------------------------------------------------------------------
+
+    def _subnets(self, parameters: Fields) -> Fields:
+        found = self.moto.ask("ec2", "DescribeSubnets", _unpaged(parameters))["Subnets"]
+        alive = self.instances.alive()
+        counted = [{**entry, "AvailableIpAddressCount": self.network.free_addresses(entry, alive)} for entry in found]
+        return {"Subnets": counted}
+
+    def _security_groups(self, parameters: Fields) -> Fields:
+        return self.moto.ask("ec2", "DescribeSecurityGroups", _unpaged(parameters))
+
+    def _tag(self, parameters: Fields) -> Fields:
+        ids = list(parameters.get("Resources") or ())
+        tags = {tag["Key"]: tag.get("Value") or "" for tag in parameters.get("Tags") or ()}
+        self.instances.check_tags(ids)
+        self.instances.tag([name for name in ids if name.startswith("i-")], tags)
+        for name in ids:
+            if name in self.holdings.reservations:
+                found = self.holdings.reservations[name]
+                self.holdings.reservations[name] = replace(found, tags={**found.tags, **tags})
+            elif (image := self.images.find(name)) is not None:
+                self.images.add(replace(image, tags={**image.tags, **tags}))
+        others = [name for name in ids if not name.startswith(("i-", "cr-", "ami-", "lt-", "pg-"))]
+        if others:
+            self.moto.ask("ec2", "CreateTags", {"Resources": others, "Tags": parameters["Tags"]})
+            self.network.forget()
+        return {}
+
+    def _profiles(self, parameters: Fields) -> Fields:
+        prefix = parameters.get("PathPrefix") or "/"
+        found = self.moto.ask("iam", "ListInstanceProfiles")["InstanceProfiles"]
+        below = [entry for entry in found if entry["Path"].startswith(prefix)]
+        start, size = int(parameters.get("Marker") or 0), parameters.get("MaxItems") or _PROFILES_A_PAGE
+        more = start + size < len(below)
+        rest = {"Marker": str(start + size)} if more else {}
+        return {"InstanceProfiles": below[start : start + size], "IsTruncated": more, **rest}
+
+    def _parameter(self, parameters: Fields) -> Fields:
+        name = parameters["Name"]
+        told = {"Name": name, "Type": "String", "Value": self.images.parameter(name), "Version": 1, "DataType": "text"}
+        return {"Parameter": told}
+
+    def _managed_resource(self, parameters: Fields) -> Fields:
+        arn = parameters["resourceIdentifier"]
+        shifts = self.clusters.shifts.get(arn)
+        if shifts is None:
+            raise Refusal("ResourceNotFoundException", "The resource could not be found.", 404)
+        name = arn.rpartition("/")[2]
+        return {"arn": arn, "name": name, "appliedWeights": {}, "zonalShifts": shifts}
+
+
+def _unpaged(parameters: Fields) -> Fields:
+    return {key: value for key, value in parameters.items() if key not in ("MaxResults", "NextToken", "DryRun")}
+
+
+def _ec2(operation: str, answer: Answer, check: Callable[[Fields], object] | None) -> Answer:
+    def answered(parameters: Fields) -> Fields:
+        if parameters.get("DryRun"):
+            if check is not None:
+                check(parameters)
+            raise Refusal("DryRunOperation", "Request would have succeeded, but DryRun flag is set.", 412)
+        return page(operation, parameters, answer(parameters))
+
+    return answered
+
+
+def cluster_arn(region: str, name: str) -> str:
+    """The ARN of an EKS cluster."""
+    return f"arn:aws:eks:{region}:{ACCOUNT}:cluster/{name}"

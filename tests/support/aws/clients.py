@@ -1,0 +1,24 @@
+"""Plain boto3 clients for the double, one try a call, as tests use them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import boto3
+from botocore.config import Config
+
+from support.aws.double import Double
+
+_CONFIG = Config(retries={"total_max_attempts": 1}, connect_timeout=5, read_timeout=60)
+
+
+def client(double: Double, service: str) -> Any:
+    """A client of a service."""
+    return boto3.client(
+        service,
+        endpoint_url=double.url,
+        region_name=double.region_name,
+        aws_access_key_id="AKIADOUBLE",
+        aws_secret_access_key="secret",
+        config=_CONFIG,
+    )

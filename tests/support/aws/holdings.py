@@ -1,0 +1,187 @@
+"""What an account has besides machines: capacity reservations and placement groups (AWS-977)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from uuid import uuid4
+
+from support.aws.moto_side import ACCOUNT
+from support.aws.queries import at, named, select
+from support.aws.wire import Fields, Refusal
+
+_RESERVATION_FILTERS = {
+    "state": at("State"),
+    "owner-id": at("OwnerId"),
+    "instance-type": at("InstanceType"),
+    "availability-zone": at("AvailabilityZone"),
+    "instance-match-criteria": at("InstanceMatchCriteria"),
+}
+_GROUP_FILTERS = {
+    "state": at("State"),
+    "group-name": at("GroupName"),
+    "strategy": at("Strategy"),
+}
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """A capacity reservation. ``available`` machines of ``total`` are not in use."""
+
+    instance_type: str
+    zone: str
+    total: int
+    available: int = -1
+    kind: str = "default"
+    match: str = "targeted"
+    interruptible: bool = False
+    owner: str = ACCOUNT
+    state: str = "active"
+    end: datetime | None = None
+    tags: dict[str, str] = field(default_factory=dict)
+    reservation_id: str = ""
+
+
+@dataclass(frozen=True)
+class Group:
+    """A placement group: ``cluster``, ``spread`` or ``partition``."""
+
+    name: str
+    strategy: str
+    partitions: int = 0
+    spread_level: str = ""
+    state: str = "available"
+    group_id: str = ""
+
+
+class Holdings:
+    """The account's reservations and groups."""
+
+    def __init__(self) -> None:
+        self.reservations: dict[str, Reservation] = {}
+        self.groups: dict[str, Group] = {}
+
+    def reset(self) -> None:
+        """Forget all."""
+        self.reservations.clear()
+        self.groups.clear()
+
+    def reserve(self, reservation: Reservation) -> str:
+        """Add a reservation, all of it free unless it says otherwise; its id."""
+        made = replace(
+            reservation,
+            reservation_id=reservation.reservation_id or f"cr-{uuid4().hex[:17]}",
+            available=reservation.total if reservation.available < 0 else reservation.available,
+        )
+        self.reservations[made.reservation_id] = made
+        return made.reservation_id
+
+    def group(self, group: Group) -> str:
+        """Add a placement group; its id."""
+        made = replace(group, group_id=group.group_id or f"pg-{uuid4().hex[:17]}")
+        self.groups[made.group_id] = made
+        return made.group_id
+
+    def take(self, reservation_id: str) -> None:
+        """A machine moves into a reservation. Raises ``Refusal``."""
+        found = self.reservations.get(reservation_id)
+        if found is None:
+            raise Refusal(
+                "InvalidCapacityReservationId.NotFound", f"The capacity reservation '{reservation_id}' does not exist"
+            )
+        if found.state != "active" or found.available <= 0:
+            raise Refusal(
+                "ReservationCapacityExceeded",
+                "The requested reservation does not have sufficient compatible and available capacity",
+            )
+        self.reservations[reservation_id] = replace(found, available=found.available - 1)
+
+    def give_back(self, reservation_id: str) -> None:
+        """A machine is out of its reservation."""
+        found = self.reservations.get(reservation_id)
+        if found is not None:
+            self.reservations[reservation_id] = replace(found, available=min(found.available + 1, found.total))
+
+    # -- answers --------------------------------------------------------------------------------------------------------------
+
+    def describe_reservations(self, parameters: Fields) -> Fields:
+        """DescribeCapacityReservations. Raises ``Refusal``."""
+        entries = named(
+            map(_reservation, self.reservations.values()),
+            "CapacityReservationId",
+            parameters.get("CapacityReservationIds"),
+            "InvalidCapacityReservationId.NotFound",
+        )
+        return {"CapacityReservations": select(entries, parameters.get("Filters"), _RESERVATION_FILTERS)}
+
+    def create_reservation(self, parameters: Fields) -> Fields:
+        """CreateCapacityReservation."""
+        made = self.reserve(
+            Reservation(
+                instance_type=parameters["InstanceType"],
+                zone=parameters["AvailabilityZone"],
+                total=parameters["InstanceCount"],
+                match=parameters.get("InstanceMatchCriteria") or "open",
+                end=parameters.get("EndDate"),
+                tags=_tags(parameters),
+            )
+        )
+        return {"CapacityReservation": _reservation(self.reservations[made])}
+
+    def describe_groups(self, parameters: Fields) -> Fields:
+        """DescribePlacementGroups. Raises ``Refusal``."""
+        code = "InvalidPlacementGroup.Unknown"
+        entries = named(map(_group, self.groups.values()), "GroupId", parameters.get("GroupIds"), code)
+        entries = named(entries, "GroupName", parameters.get("GroupNames"), code)
+        return {"PlacementGroups": select(entries, parameters.get("Filters"), _GROUP_FILTERS)}
+
+    def create_group(self, parameters: Fields) -> Fields:
+        """CreatePlacementGroup."""
+        made = self.group(
+            Group(
+                name=parameters["GroupName"],
+                strategy=parameters.get("Strategy") or "cluster",
+                partitions=parameters.get("PartitionCount") or 0,
+                spread_level=parameters.get("SpreadLevel") or "",
+            )
+        )
+        return {"PlacementGroup": _group(self.groups[made])}
+
+
+def _tags(parameters: Fields) -> dict[str, str]:
+    return {tag["Key"]: tag["Value"] for item in parameters.get("TagSpecifications") or () for tag in item["Tags"]}
+
+
+def _reservation(item: Reservation) -> Fields:
+    entry: Fields = {
+        "CapacityReservationId": item.reservation_id,
+        "OwnerId": item.owner,
+        "InstanceType": item.instance_type,
+        "InstancePlatform": "Linux/UNIX",
+        "AvailabilityZone": item.zone,
+        "Tenancy": "default",
+        "TotalInstanceCount": item.total,
+        "AvailableInstanceCount": item.available,
+        "State": item.state,
+        "InstanceMatchCriteria": item.match,
+        "ReservationType": item.kind,
+        "EndDateType": "limited" if item.end else "unlimited",
+        "Interruptible": item.interruptible,
+        "Tags": [{"Key": key, "Value": value} for key, value in item.tags.items()],
+    }
+    return {**entry, "EndDate": item.end} if item.end else entry
+
+
+def _group(item: Group) -> Fields:
+    entry: Fields = {
+        "GroupId": item.group_id,
+        "GroupName": item.name,
+        "Strategy": item.strategy,
+        "State": item.state,
+        "Tags": [],
+    }
+    if item.partitions:
+        entry["PartitionCount"] = item.partitions
+    if item.spread_level:
+        entry["SpreadLevel"] = item.spread_level
+    return entry

@@ -1,0 +1,318 @@
+"""What a call to AWS does when AWS answers badly or not at all: in virtual time, with a library that does as it is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import TypeVar
+
+import pytest
+from botocore import exceptions
+
+from karpenter.providers.aws.boto.ec2 import Ec2
+from karpenter.providers.aws.boto.faults import log_keys
+from karpenter.providers.aws.boto.pacing import BUDGETS, Budget, Group, Pace
+from karpenter.providers.aws.boto.service import Methods, Service, Wire
+from karpenter.providers.aws.errors import AwsError
+from karpenter.providers.aws.ports import ReservationQuery
+from karpenter.providers.aws.shapes import FleetRequest, TargetCapacity
+from karpenter.sim import time as sim_time
+from karpenter.telemetry import Metrics
+from karpenter.telemetry.aws import SdkMetrics
+
+R = TypeVar("R")
+
+URL = "https://somewhere"
+FLEET = FleetRequest(
+    launch_template_configs=(),
+    target_capacity_specification=TargetCapacity(total_target_capacity=1, default_target_capacity_type="spot"),
+)
+FLEET_WITH_TOKEN = FleetRequest(
+    launch_template_configs=(),
+    target_capacity_specification=TargetCapacity(total_target_capacity=1, default_target_capacity_type="spot"),
+    client_token="token",
+)
+
+
+def refusal(code: str, status: int = 400, operation: str = "CreateFleet") -> exceptions.ClientError:
+    return exceptions.ClientError(
+        {
+            "Error": {"Code": code, "Message": "told so"},
+            "ResponseMetadata": {"RequestId": "request-1", "HTTPStatusCode": status, "HostId": "", "RetryAttempts": 0},
+        },
+        operation,
+    )
+
+
+THROTTLED = refusal("RequestLimitExceeded", 503)
+BROKEN = refusal("InternalError", 500)
+LATE = exceptions.ReadTimeoutError(endpoint_url=URL)
+CUT = exceptions.ConnectionClosedError(endpoint_url=URL)
+UNREACHED = exceptions.EndpointConnectionError(endpoint_url=URL)
+
+
+class Library:
+    """Answers calls from a script, and the last of it for ever; keeps what it was asked, and when."""
+
+    def __init__(self) -> None:
+        self.script: list[Exception | dict[str, object]] = []
+        self.asked: list[tuple[str, dict[str, object]]] = []
+        self.at: list[float] = []
+        self.metrics = Metrics()
+        paces = {group: Pace(budget) for group, budget in BUDGETS.items()}
+        self.paces = paces
+        self.ec2 = Ec2(Service(Wire(self, self, paces, SdkMetrics(self.metrics)), "ec2"))
+
+    async def run(self, work: Callable[[], R]) -> R:
+        await asyncio.sleep(0)
+        return work()
+
+    def methods(self, service: str) -> Methods:
+        def method(name: str) -> Callable[..., dict[str, object]]:
+            def call(**request: object) -> dict[str, object]:
+                self.asked.append((name, request))
+                self.at.append(asyncio.get_running_loop().time())
+                answer = self.script.pop(0) if len(self.script) > 1 else self.script[0]
+                if isinstance(answer, Exception):
+                    raise answer
+                return answer
+
+            return call
+
+        return method
+
+    def count(self, name: str, **labels: str) -> float:
+        return self.metrics.registry.get_sample_value(name, labels) or 0.0
+
+
+Story = Callable[[Library], Awaitable[None]]
+
+
+def told(story: Story) -> Callable[[], None]:
+    """Run a story in virtual time."""
+
+    def test() -> None:
+        async def main(clock: object) -> None:
+            await story(Library())
+
+        sim_time.run(main, datetime(2026, 1, 1, tzinfo=UTC))
+
+    test.__doc__ = story.__doc__
+    return test
+
+
+async def fault(call: Awaitable[object]) -> AwsError:
+    with pytest.raises(AwsError) as caught:
+        await call
+    return caught.value
+
+
+@told
+async def test_a_read_is_repeated_until_it_succeeds(library: Library) -> None:
+    """AWS-755."""
+    library.script = [BROKEN, LATE, {"Subnets": [{"SubnetId": "subnet-1"}]}]
+    found = await library.ec2.describe_subnets(())
+    assert [item.subnet_id for item in found] == ["subnet-1"]
+    assert len(library.asked) == 3
+    assert library.at[1] - library.at[0] >= 0.25
+    assert library.at[2] - library.at[1] >= 0.5
+
+
+@told
+async def test_a_read_is_given_up_after_three_attempts_with_what_aws_said(library: Library) -> None:
+    """AWS-017, AWS-755."""
+    library.script = [BROKEN]
+    error = await fault(library.ec2.describe_subnets(()))
+    assert len(library.asked) == 3
+    assert log_keys(error) == {
+        "aws-error-code": "InternalError",
+        "aws-request-id": "request-1",
+        "aws-service-name": "ec2",
+        "aws-operation-name": "DescribeSubnets",
+        "aws-status-code": 500,
+    }
+
+
+@told
+async def test_whoever_is_asked_for_fewer_calls_makes_fewer_and_more_again_later(library: Library) -> None:
+    """AWS-756."""
+    pace = library.paces[Group.EC2_READ]
+    usual = pace.per_second
+    library.script = [THROTTLED, THROTTLED, THROTTLED, THROTTLED, {"Subnets": []}]
+    await library.ec2.describe_subnets(())
+    assert pace.per_second < usual / 4
+    for _ in range(200):
+        await library.ec2.describe_subnets(())
+    assert pace.per_second == usual
+
+
+@pytest.mark.parametrize(
+    ("request_", "answer", "times"),
+    [
+        pytest.param(FLEET_WITH_TOKEN, THROTTLED, 5, id="throttled, with token"),
+        pytest.param(FLEET, THROTTLED, 5, id="throttled"),
+        pytest.param(FLEET_WITH_TOKEN, UNREACHED, 3, id="never sent, with token"),
+        pytest.param(FLEET, UNREACHED, 3, id="never sent"),
+        pytest.param(FLEET_WITH_TOKEN, BROKEN, 3, id="5xx, with token"),
+        pytest.param(FLEET, BROKEN, 1, id="5xx"),
+        pytest.param(FLEET_WITH_TOKEN, LATE, 1, id="answer lost, with token"),
+        pytest.param(FLEET, LATE, 1, id="answer lost"),
+        pytest.param(FLEET_WITH_TOKEN, CUT, 1, id="connection cut, with token"),
+        pytest.param(FLEET, CUT, 1, id="connection cut"),
+        pytest.param(FLEET_WITH_TOKEN, refusal("InvalidParameterValue"), 1, id="refused"),
+    ],
+)
+def test_machines_are_bought_again_only_where_that_cannot_buy_two(
+    request_: FleetRequest, answer: Exception, times: int
+) -> None:
+    @told
+    async def story(library: Library) -> None:
+        library.script = [answer]
+        await fault(library.ec2.create_fleet(request_))
+        assert len(library.asked) == times
+        assert all(asked == library.asked[0] for asked in library.asked)
+
+    story()
+
+
+@told
+async def test_an_answer_that_is_lost_is_told_as_such(library: Library) -> None:
+    for answer in (LATE, CUT):
+        library.script = [answer]
+        assert (await fault(library.ec2.create_fleet(FLEET_WITH_TOKEN))).has_no_answer
+    for answer in (UNREACHED, exceptions.NoCredentialsError(), refusal("InvalidParameterValue")):
+        library.script = [answer]
+        assert not (await fault(library.ec2.create_fleet(FLEET_WITH_TOKEN))).has_no_answer
+
+
+@pytest.mark.parametrize("answer", [THROTTLED, BROKEN, LATE, UNREACHED], ids=lambda item: type(item).__name__)
+def test_a_dry_run_is_tried_once(answer: Exception) -> None:
+    """AWS-116."""
+
+    @told
+    async def story(library: Library) -> None:
+        library.script = [answer]
+        await fault(library.ec2.try_fleet(FLEET))
+        assert len(library.asked) == 1
+        assert library.asked[0][1]["DryRun"] is True
+
+    story()
+
+
+@told
+async def test_a_passed_dry_run_is_recognised(library: Library) -> None:
+    """AWS-126."""
+    library.script = [refusal("DryRunOperation", 412)]
+    assert (await fault(library.ec2.try_fleet(FLEET))).is_dry_run_passed
+
+
+@told
+async def test_a_call_is_given_up_after_four_minutes(library: Library) -> None:
+    """AWS-017."""
+
+    async def never(work: Callable[[], R]) -> R:
+        await asyncio.Event().wait()
+        return work()
+
+    library.run = never  # type: ignore[method-assign]
+    began = asyncio.get_running_loop().time()
+    error = await fault(library.ec2.create_fleet(FLEET_WITH_TOKEN))
+    assert error.has_no_answer
+    assert asyncio.get_running_loop().time() - began == 240.0
+    assert str(error) == "Timeout: ec2 did not answer within 240 s"
+
+
+@told
+async def test_calls_are_paced_by_group(library: Library) -> None:
+    """AWS-756: 2 fleets a second, 5 at once; reads do not wait for them."""
+    library.script = [{}]
+    began = asyncio.get_running_loop().time()
+    await asyncio.gather(*(library.ec2.create_fleet(FLEET) for _ in range(40)))
+    assert 19.0 < asyncio.get_running_loop().time() - began < 21.0
+    began = asyncio.get_running_loop().time()
+    library.script = [{"Subnets": []}]
+    await asyncio.gather(*(library.ec2.describe_subnets(()) for _ in range(90)))
+    assert asyncio.get_running_loop().time() == began
+
+
+@told
+async def test_who_waits_for_a_turn_and_is_cancelled_gives_it_back(library: Library) -> None:
+    pace = Pace(Budget(1.0, 1))
+    await pace.take()
+    waiting = asyncio.create_task(pace.take())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.sleep(0)
+    began = asyncio.get_running_loop().time()
+    await pace.take()
+    assert asyncio.get_running_loop().time() - began == pytest.approx(1 / 0.9)
+
+
+@told
+async def test_all_pages_are_read(library: Library) -> None:
+    library.script = [
+        {"CapacityReservations": [{"CapacityReservationId": "cr-1"}], "NextToken": "more"},
+        {"CapacityReservations": [{"CapacityReservationId": "cr-2"}], "NextToken": ""},
+    ]
+    found = await library.ec2.describe_capacity_reservations(ReservationQuery())
+    assert [item.capacity_reservation_id for item in found] == ["cr-1", "cr-2"]
+    assert [request.get("NextToken") for _, request in library.asked] == [None, "more"]
+
+
+@told
+async def test_an_answer_of_another_form_is_an_error_that_says_where(library: Library) -> None:
+    library.script = [{"Subnets": [{"SubnetId": 1}]}]
+    error = await fault(library.ec2.describe_subnets(()))
+    assert error.code == "InvalidAnswer"
+    assert "$[0].SubnetId" in error.message
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "part"),
+    [
+        pytest.param(exceptions.NoCredentialsError(), "NoCredentials", "give the service account a role", id="none"),
+        pytest.param(
+            refusal("AccessDenied", 403, "AssumeRoleWithWebIdentity"),
+            "NoCredentials",
+            "check the role's trust policy",
+            id="role refused",
+        ),
+        pytest.param(refusal("RequestExpired"), "RequestExpired", "renew them", id="expired"),
+        pytest.param(refusal("AuthFailure", 401), "AuthFailure", "does not accept the credentials", id="wrong"),
+        pytest.param(UNREACHED, "NotConnected", "check the region", id="unreached"),
+        pytest.param(
+            exceptions.ParamValidationError(report="Unknown parameter\nin input"), "InvalidRequest", "Unknown", id="bad"
+        ),
+    ],
+)
+def test_what_a_user_can_mend_is_said_in_one_line(raised: Exception, code: str, part: str) -> None:
+    @told
+    async def story(library: Library) -> None:
+        library.script = [raised]
+        error = await fault(library.ec2.describe_availability_zones())
+        assert error.code == code
+        assert part in str(error)
+        assert "\n" not in str(error)
+
+    story()
+
+
+@told
+async def test_a_mistake_of_ours_is_not_dressed_up(library: Library) -> None:
+    library.script = [KeyError("oops")]
+    with pytest.raises(KeyError):
+        await library.ec2.describe_subnets(())
+
+
+@told
+async def test_requests_and_attempts_are_counted(library: Library) -> None:
+    """AWS-788."""
+    library.script = [BROKEN, {"Subnets": []}]
+    await library.ec2.describe_subnets(())
+    own = {"service": "ec2", "action": "DescribeSubnets"}
+    assert library.count("aws_sdk_go_request_total", **own, status_code="200") == 1
+    assert library.count("aws_sdk_go_request_attempt_total", **own, status_code="500") == 1
+    assert library.count("aws_sdk_go_request_attempt_total", **own, status_code="200") == 1
+    assert library.count("aws_sdk_go_request_retry_count_sum", **own, status_code="200") == 1
+    assert library.count("aws_sdk_go_request_duration_seconds_sum", **own, status_code="200") >= 0.25

@@ -1,0 +1,247 @@
+"""The start on AWS: what it finds out, from where, and what ends it (AWS §1.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+from structlog.testing import capture_logs
+
+from karpenter.kube.errors import Forbidden
+from karpenter.kube.memory import MemoryKube, MemoryServer
+from karpenter.kube.protocol import JsonObject
+from karpenter.model.clock import SystemClock
+from karpenter.providers.aws.boto.start import ApiServer, ClusterFacts, StartError, discover
+from karpenter.providers.aws.errors import AwsError
+from karpenter.providers.aws.ports import Services
+from karpenter.providers.aws.settings import AwsSettings
+from karpenter.providers.aws.shapes import EksCluster, KubernetesNetworkConfig, ZonalShift
+
+SETTINGS = AwsSettings(cluster_name="prod")
+EKS = EksCluster(
+    name="prod",
+    arn="arn:prod",
+    version="1.31",
+    endpoint="https://eks/",
+    kubernetes_network_config=KubernetesNetworkConfig(service_ipv4_cidr="10.100.0.0/16"),
+)
+
+
+@dataclass
+class Stage:
+    """An account and an API server that say what the test wants them to."""
+
+    eks: EksCluster | AwsError = EKS
+    opened: AwsError | None = None
+    probed: AwsError | None = None
+    shifts: AwsError | None = None
+    version: str = "1.33"
+    asked: list[str] = field(default_factory=list)
+    server: MemoryServer = field(default_factory=lambda: MemoryServer(SystemClock()))
+
+    @property
+    def services(self) -> Services:
+        ports = SimpleNamespace(eks=self, zonal_shift=self)
+        return cast(Services, ports)
+
+    async def open(self) -> str:
+        if self.opened is not None:
+            raise self.opened
+        return "us-west-2"
+
+    async def probe(self) -> None:
+        if self.probed is not None:
+            raise self.probed
+
+    async def describe_cluster(self, name: str) -> EksCluster:
+        self.asked.append(name)
+        if isinstance(self.eks, AwsError):
+            raise self.eks
+        return self.eks
+
+    async def get_managed_resource(self, arn: str) -> tuple[ZonalShift, ...]:
+        self.asked.append(arn)
+        if self.shifts is not None:
+            raise self.shifts
+        return ()
+
+    async def say_version(self) -> str:
+        return self.version
+
+    def service(self, name: str, address: str, **labels: str) -> None:
+        resource = self.server.resource("", "v1", "services")
+        body: JsonObject = {"metadata": {"name": name, "labels": labels}, "spec": {"clusterIP": address}}
+        self.server.create(resource, "kube-system", body)
+
+    async def start(self, settings: AwsSettings = SETTINGS, ca_bundle: str = "") -> ClusterFacts:
+        return await discover(self, settings, ApiServer(MemoryKube(self.server), self.say_version, ca_bundle))
+
+
+async def refusal(starting: Awaitable[object]) -> str:
+    with pytest.raises(StartError) as caught:
+        await starting
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+async def test_what_settings_do_not_say_is_found_out() -> None:
+    """AWS-019 to AWS-021, AWS-025, AWS-026, AWS-T008, AWS-T010."""
+    stage = Stage(version="1.33+")
+    stage.service("kube-dns", "10.100.0.10")
+    cluster = (await stage.start(ca_bundle="Q0E=")).cluster
+    assert (cluster.name, cluster.region) == ("prod", "us-west-2")
+    assert cluster.endpoint == "https://eks"
+    assert cluster.ca_bundle == "Q0E="
+    assert cluster.version == "1.33"
+    assert cluster.dns_ip == "10.100.0.10"
+    assert not cluster.is_ipv6
+    assert cluster.service_cidr == "10.100.0.0/16"
+    assert cluster.arn == ""
+    assert stage.asked == ["prod"], "EKS is asked once for everything"
+
+
+async def test_what_settings_say_is_not_asked_for() -> None:
+    """AWS-002, AWS-003; the settings that serve clusters without EKS."""
+    stage = Stage(eks=AwsError("AccessDeniedException", "no"))
+    settings = replace(
+        SETTINGS,
+        cluster_endpoint="https://mine:6443",
+        cluster_ca_bundle="TUlORQ==",
+        cluster_dns_ip="10.0.0.10",
+        service_cidr="10.0.0.0/16",
+    )
+    cluster = (await stage.start(settings, ca_bundle="Q0E=")).cluster
+    assert cluster.endpoint == "https://mine:6443"
+    assert cluster.ca_bundle == "TUlORQ=="
+    assert (cluster.dns_ip, cluster.service_cidr) == ("10.0.0.10", "10.0.0.0/16")
+    assert stage.asked == []
+
+
+async def test_a_dns_address_of_ipv6_makes_the_cluster_one() -> None:
+    """AWS-020, AWS-T009."""
+    stage = Stage()
+    stage.service("kube-dns", "fd01:99f0:d47b::a")
+    assert (await stage.start()).cluster.is_ipv6
+
+
+async def test_dns_is_found_by_its_label_where_it_has_another_name() -> None:
+    """AWS-020."""
+    stage = Stage()
+    stage.service("coredns", "10.0.0.53", **{"k8s-app": "kube-dns"})
+    stage.service("headless", "None", **{"k8s-app": "kube-dns"})
+    assert (await stage.start()).cluster.dns_ip == "10.0.0.53"
+
+
+async def test_dns_that_is_not_found_is_logged_and_stops_nothing() -> None:
+    """AWS-020."""
+    with capture_logs() as lines:
+        assert (await Stage().start()).cluster.dns_ip == ""
+    assert [line for line in lines if "unable to detect the IP of the kube-dns service" in line["event"]]
+
+
+async def test_services_nobody_may_read_stop_nothing() -> None:
+    """AWS-020."""
+    stage = Stage()
+    stage.server.fail_next(Forbidden("no"), plural="services")
+    assert (await stage.start()).cluster.dns_ip == ""
+
+
+async def test_the_version_of_a_managed_control_plane_comes_from_eks() -> None:
+    """AWS-005."""
+    assert (await Stage().start(replace(SETTINGS, eks_control_plane=True))).cluster.version == "1.31"
+
+
+@pytest.mark.parametrize(
+    ("stage", "settings", "parts"),
+    [
+        pytest.param(
+            Stage(opened=AwsError("NoRegion", "no AWS region; set AWS_REGION")),
+            SETTINGS,
+            ("no access to AWS", "set AWS_REGION"),
+            id="AWS-017",
+        ),
+        pytest.param(
+            Stage(probed=AwsError("UnauthorizedOperation", "You may not")),
+            SETTINGS,
+            ("ec2 api connectivity check failed in us-west-2", "UnauthorizedOperation: You may not"),
+            id="AWS-018",
+        ),
+        pytest.param(
+            Stage(eks=AwsError("ResourceNotFoundException", "No cluster found")),
+            SETTINGS,
+            (
+                "unable to detect the cluster endpoint",
+                "no EKS cluster prod in us-west-2",
+                "--cluster-endpoint",
+            ),
+            id="AWS-T008",
+        ),
+        pytest.param(
+            Stage(eks=AwsError("AccessDeniedException", "no")),
+            SETTINGS,
+            ("unable to detect the cluster endpoint", "AccessDeniedException"),
+            id="AWS-019",
+        ),
+        pytest.param(
+            Stage(eks=EksCluster(name="prod")),
+            SETTINGS,
+            ("unable to detect the cluster endpoint", "--cluster-endpoint"),
+            id="no endpoint yet",
+        ),
+        pytest.param(
+            Stage(eks=AwsError("AccessDeniedException", "no")),
+            replace(SETTINGS, enable_zonal_shift=True, cluster_endpoint="https://x"),
+            ("zonal shifts of prod cannot be read", "--enable-zonal-shift"),
+            id="AWS-022, EKS",
+        ),
+        pytest.param(
+            Stage(shifts=AwsError("ResourceNotFoundException", "not managed")),
+            replace(SETTINGS, enable_zonal_shift=True),
+            ("zonal shifts of prod cannot be read", "not managed"),
+            id="AWS-022, shift",
+        ),
+        pytest.param(
+            Stage(version="unknown"), SETTINGS, ("unable to detect the Kubernetes version", "'unknown'"), id="AWS-023"
+        ),
+    ],
+)
+async def test_what_stands_in_the_way_is_told_in_one_line(
+    stage: Stage, settings: AwsSettings, parts: tuple[str, ...]
+) -> None:
+    told = await refusal(stage.start(settings))
+    for part in parts:
+        assert part in told
+
+
+async def test_shifted_zones_are_known_by_the_clusters_arn() -> None:
+    """AWS-022."""
+    stage = Stage()
+    assert (await stage.start(replace(SETTINGS, enable_zonal_shift=True))).cluster.arn == "arn:prod"
+    assert stage.asked == ["prod", "arn:prod"]
+
+
+async def test_an_upgrade_is_noticed_and_an_unsupported_version_told_once() -> None:
+    """AWS-025."""
+    stage = Stage(version="1.36")
+    with capture_logs() as lines:
+        facts = await stage.start()
+        assert await facts.look() == 300.0
+        stage.version = "1.37"
+        await facts.look()
+        await facts.look()
+    assert facts.cluster.version == "1.37"
+    told = [line for line in lines if line["event"] == "kubernetes version is not supported"]
+    assert [line["version"] for line in told] == ["1.37"]
+
+
+async def test_a_service_cidr_that_could_not_be_had_is_asked_for_again() -> None:
+    """AWS-026: what EKS could not say at the start it may say later."""
+    stage = Stage(eks=AwsError("Timeout", "late"))
+    facts = await stage.start(replace(SETTINGS, cluster_endpoint="https://x"))
+    assert facts.cluster.service_cidr == ""
+    stage.eks = EKS
+    await facts.look()
+    assert facts.cluster.service_cidr == "10.100.0.0/16"

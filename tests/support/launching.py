@@ -262,7 +262,6 @@ class World:
             knowledge=Knowing(),
             consequences=Consequences(told, told, self.addresses, self.series, told),
             series=self.series,
-            instances=self.instances,
         )
         return Launcher(trade, Rules(CLUSTER))
 

@@ -445,6 +445,24 @@ async def test_a_type_that_is_sold_elsewhere_now_is_made_anew() -> None:
     assert found.types()["c5.large"] is before["c5.large"]
 
 
+async def test_the_log_tells_what_is_sold_when_that_changes() -> None:
+    """AWS-792."""
+    region = Region(names=["m5.large", "c5.large"], sold_in={"m5.large": (A, B), "c5.large": (A,)})
+    market = Fair(region).market
+    with capture_logs() as logs:
+        await market.refresh_types()
+        await market.refresh_types()
+        region.sold_in = {"m5.large": (A, B), "c5.large": (B,)}
+        await market.refresh_types()
+    discovered = {"event": "discovered offerings for instance types", "instance-type-count": 2, "log_level": "debug"}
+    assert logs == [
+        {"event": "discovered instance types", "count": 2, "log_level": "debug"},
+        {"event": "discovered zones", "zones": [A, B], "log_level": "debug"},
+        discovered,
+        discovered,
+    ]
+
+
 async def test_a_type_that_is_no_longer_there_leaves_the_list() -> None:
     region = Region(names=["m5.large", "c5.large"])
     found = await fair(region)

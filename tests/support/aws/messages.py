@@ -6,12 +6,25 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 from uuid import uuid4
 
 from support.aws.clients import client
 from support.aws.double import Double
+from support.aws.events import envelope
 from support.aws.moto_side import ACCOUNT
+
+_RULES = {
+    "machines": {
+        "source": ["aws.ec2"],
+        "detail-type": [
+            "EC2 Spot Instance Interruption Warning",
+            "EC2 Instance Rebalance Recommendation",
+            "EC2 Instance State-change Notification",
+            "EC2 Capacity Reservation Instance Interruption Warning",
+        ],
+    },
+    "health": {"source": ["aws.health"], "detail-type": ["AWS Health Event"]},
+}
 
 
 @dataclass(frozen=True)
@@ -60,21 +73,6 @@ def reservation_interruption(instance_id: str) -> Message:
     return Message("aws.ec2", "EC2 Capacity Reservation Instance Interruption Warning", detail, (instance_id,))
 
 
-def envelope(message: Message, region: str, at: datetime) -> dict[str, Any]:
-    """A message as it stands in the queue (AWS-651)."""
-    return {
-        "version": "0",
-        "id": str(uuid4()),
-        "detail-type": message.detail_type,
-        "source": message.source,
-        "account": ACCOUNT,
-        "time": f"{at:%Y-%m-%dT%H:%M:%SZ}",
-        "region": region,
-        "resources": [f"arn:aws:ec2:{region}:{ACCOUNT}:instance/{name}" for name in message.instances],
-        "detail": dict(message.detail),
-    }
-
-
 class Mailbox:
     """The interruption queue of a double, made on first sight."""
 
@@ -86,8 +84,11 @@ class Mailbox:
 
     def send(self, message: Message, at: datetime | None = None) -> None:
         """Put a message in; it happened ``at``, or now."""
-        body = envelope(message, self._double.region_name, at or self._double.region.moment())
-        self.send_text(json.dumps(body))
+        moment = at or self._double.region.moment()
+        region = self._double.region_name
+        body = envelope(message.source, message.detail_type, message.detail, region=region, at=moment)
+        arns = [f"arn:aws:ec2:{region}:{ACCOUNT}:instance/{name}" for name in message.instances]
+        self.send_text(json.dumps({**body, "resources": arns}))
 
     def send_text(self, body: str) -> None:
         """Put any text in."""
@@ -99,13 +100,13 @@ class Mailbox:
         counts = self._sqs.get_queue_attributes(QueueUrl=self.url, AttributeNames=names)["Attributes"]
         return sum(int(counts[name]) for name in names)
 
-    def follow_rule(self) -> None:
-        """EC2's spot warnings come through an EventBridge rule of the default bus (AWS-979)."""
+    def follow_rules(self) -> None:
+        """The five kinds come through EventBridge rules of the default bus (AWS-979)."""
         events = client(self._double, "events")
-        pattern = {"source": ["aws.ec2"], "detail-type": ["EC2 Spot Instance Interruption Warning"]}
-        events.put_rule(Name="spot", EventPattern=json.dumps(pattern))
         arn = self._sqs.get_queue_attributes(QueueUrl=self.url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
-        events.put_targets(Rule="spot", Targets=[{"Id": "queue", "Arn": arn}])
+        for name, pattern in _RULES.items():
+            events.put_rule(Name=name, EventPattern=json.dumps(pattern))
+            events.put_targets(Rule=name, Targets=[{"Id": "queue", "Arn": arn}])
 
     def publish(self, message: Message) -> None:
         """Put a message on the default bus; rules take it from there."""

@@ -19,7 +19,7 @@ from karpenter.kube.workqueue import Queue
 from karpenter.model import labels
 from karpenter.model.clock import Clock
 from karpenter.providers.aws.booting import Booting
-from karpenter.providers.aws.boto.start import ClusterFacts
+from karpenter.providers.aws.boto.start import VERSION_SECONDS, ClusterFacts
 from karpenter.providers.aws.events.health import InstanceHealth
 from karpenter.providers.aws.events.partitions import PartitionKnown
 from karpenter.providers.aws.events.queue import InterruptionQueue
@@ -63,6 +63,7 @@ from karpenter.providers.aws.types import prices, telemetry
 from karpenter.providers.aws.types.market import Market, Memories
 from karpenter.providers.aws.types.unavailable import Sold, Unavailable
 from karpenter.providers.aws.window import Outside, Window
+from karpenter.providers.contract import ProviderError
 from karpenter.telemetry import Metrics
 from karpenter.telemetry.aws import InterruptionMetrics
 
@@ -91,6 +92,7 @@ class AwsCloud:
 
     def __init__(self, ground: Ground) -> None:
         self._ground = ground
+        self._has_list = self._has_spot = False
         self._window = Window()
         self._memories = Memories.empty(ground.clock)
         self._figures = telemetry.MarketFigures(ground.metrics.registry, self._memories.unavailable.current)
@@ -134,14 +136,10 @@ class AwsCloud:
             await self._shifts.hydrate()
 
     async def _first_prices(self) -> None:
-        found = await asyncio.gather(
-            self._market.refresh_on_demand(), self._market.refresh_spot(), return_exceptions=True
+        market = self._market
+        self._has_list, self._has_spot = await asyncio.gather(
+            _could(market.refresh_on_demand), _could(market.refresh_spot)
         )
-        for error in found:
-            if isinstance(error, Exception):
-                _log.error("prices are the packaged ones for now", error=str(error))
-            elif isinstance(error, BaseException):
-                raise error
 
     def join(self, outside: Outside) -> None:
         """See the process from now on."""
@@ -163,12 +161,8 @@ class AwsCloud:
 
     def loops(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
         """What runs while this process leads, by the names users know (OPS-723)."""
-        ground, market = self._ground, self._market
+        ground = self._ground
         looks: dict[str, Look] = {
-            "providers.instancetype": every(types_market.TYPES_PERIOD.total_seconds(), market.refresh_types),
-            "providers.pricing": every(prices.ON_DEMAND_PERIOD.total_seconds(), market.refresh_on_demand),
-            "providers.pricing.spot": every(prices.SPOT_PERIOD.total_seconds(), market.refresh_spot),
-            "providers.version": ground.cluster.look,
             "providers.ssm.invalidation": every(_PARAMETERS_SECONDS, self._parameters.drop_outdated),
             "cloudprovider.metrics": self._offering_figures().look,
             "launchtemplate.garbagecollection": every(_TEMPLATES_SECONDS, self._collect_templates),
@@ -185,7 +179,27 @@ class AwsCloud:
             "nodeclaim.tagging": self._tagging.run,
             "instance.garbagecollection": collector_of_instances.run,
             "providers.instancetype.capacity": lambda: self._learning.run(self._window),
+            **self._refreshing(),
             **{name: _repeated(name, look) for name, look in looks.items()},
+        }
+
+    def _refreshing(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
+        """What was asked for at the start, and is asked for again after a while; prices that could not be had, soon."""
+        market = self._market
+        types_seconds = types_market.TYPES_PERIOD.total_seconds()
+        prices_seconds = prices.ON_DEMAND_PERIOD.total_seconds()
+        spot_seconds = prices.SPOT_PERIOD.total_seconds()
+        list_due = prices_seconds if self._has_list else 0.0
+        spot_due = spot_seconds if self._has_spot else 0.0
+        return {
+            "providers.instancetype": _later(
+                "providers.instancetype", every(types_seconds, market.refresh_types), types_seconds
+            ),
+            "providers.pricing": _later("providers.pricing", every(prices_seconds, market.refresh_on_demand), list_due),
+            "providers.pricing.spot": _later(
+                "providers.pricing.spot", every(spot_seconds, market.refresh_spot), spot_due
+            ),
+            "providers.version": _later("providers.version", self._ground.cluster.look, VERSION_SECONDS),
         }
 
     def _event_looks(self) -> Mapping[str, Look]:
@@ -305,7 +319,6 @@ class AwsCloud:
             buyer=Buyer(services.ec2, self._templates),
             addresses=self._addresses,
             knowledge=self._booting,
-            instances=self._instances,
             consequences=consequences,
             series=self._series,
         )
@@ -405,6 +418,20 @@ class _Shortages:
 
 def _repeated(name: str, look: Look) -> Callable[[], Awaitable[None]]:
     return lambda: rounds(name, look)
+
+
+def _later(name: str, look: Look, seconds: float) -> Callable[[], Awaitable[None]]:
+    return lambda: rounds(name, look, seconds)
+
+
+async def _could(refresh: Callable[[], Awaitable[None]]) -> bool:
+    """Whether prices could be had."""
+    try:
+        await refresh()
+    except ProviderError as error:
+        _log.error("prices are the packaged ones for now", error=str(error))
+        return False
+    return True
 
 
 def _tell_tagging_failed(name: str, error: Exception) -> None:

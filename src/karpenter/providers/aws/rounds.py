@@ -19,8 +19,9 @@ _log = structlog.get_logger()
 Look = Callable[[], Awaitable[float]]
 
 
-async def rounds(name: str, look: Look) -> None:
+async def rounds(name: str, look: Look, first_after_seconds: float = 0.0) -> None:
     """Look until cancelled, at growing distances while looks fail."""
+    await asyncio.sleep(first_after_seconds)
     backoff = _FIRST_BACKOFF_SECONDS
     while True:
         try:

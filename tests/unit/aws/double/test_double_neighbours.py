@@ -49,9 +49,9 @@ def test_messages_arrive_in_the_common_envelope(aws: Double, message: Message, k
 def test_a_spot_warning_comes_through_a_rule(aws: Double) -> None:
     """AWS-979, AWS-T963."""
     box = Mailbox(aws)
-    box.follow_rule()
+    box.follow_rules()
+    box.publish(Message("aws.ec2", "EC2 Something Else", {"instance-id": "i-2"}, ("i-2",)))
     box.publish(messages.spot_interruption("i-1"))
-    box.publish(messages.rebalance("i-1"))
     body = _receive(aws, box)
     assert (body["source"], body["detail"]["instance-id"]) == ("aws.ec2", "i-1")
     assert box.waiting() == 0

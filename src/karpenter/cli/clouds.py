@@ -17,6 +17,10 @@ from karpenter.providers.contract import CloudProvider
 from karpenter.providers.simulated import Faults, Machines, SimulatedProvider
 
 
+class CannotStart(Exception):
+    """The cloud is not as it has to be; the message says what is wrong and how to mend it."""
+
+
 class Market(NamedTuple):
     """What the simulated cloud sells, and what goes wrong with it."""
 

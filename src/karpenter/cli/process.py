@@ -85,7 +85,7 @@ class _Mandate(NamedTuple):
 async def serve(settings: Settings, market: Market, commit: str) -> bool:
     """Run until told to end, and end in order; False where the lease was lost.
 
-    Raises ``config.ConfigError``, and ``StartError`` where AWS is not as it has to be.
+    Raises ``config.ConfigError``, and ``clouds.CannotStart`` where AWS is not as it has to be.
     """
     told = _told_to_end()
     connection = config.load()
@@ -173,7 +173,7 @@ async def _cloud(
 
         ca_bundle = b64encode(connection.authorities()).decode()
         cluster = ec2_cloud.ClusterAccess(kubes.controller, clients.controller.version, ca_bundle)
-        return await ec2_cloud.opened(settings.aws, cluster, clock, metrics)
+        return await ec2_cloud.opened(settings, cluster, clock, metrics)
     return clouds.simulated(kubes.controller, kubes.machines, clock, market)
 
 

@@ -91,16 +91,16 @@ def _output(settings: Settings) -> Output:
 
 def _run(settings: Settings, market: Market) -> None:
     from karpenter.cli import process
+    from karpenter.cli.clouds import CannotStart
     from karpenter.control import build, logging
     from karpenter.kube import config
-    from karpenter.providers.aws.boto.start import StartError
 
     commit = build.revision()
     logging.configure(settings.log_level, _output(settings), commit)
     logging.adopt()
     try:
         ended_well = asyncio.run(process.serve(settings, market, commit))
-    except (config.ConfigError, StartError) as error:
+    except (config.ConfigError, CannotStart) as error:
         refuse(str(error), 1)
     if not ended_well:
         raise typer.Exit(1)

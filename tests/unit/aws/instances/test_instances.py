@@ -17,6 +17,7 @@ from karpenter.model import labels
 from karpenter.providers.aws.errors import AwsError
 from karpenter.providers.aws.instances import facts
 from karpenter.providers.aws.instances.collector import Collector
+from karpenter.providers.aws.instances.deaths import Deaths
 from karpenter.providers.aws.instances.ending import Ending
 from karpenter.providers.aws.instances.reading import VISIBLE_WITHIN, ZoneShifted
 from karpenter.providers.aws.instances.tagger import Tagger, is_wanting
@@ -28,6 +29,7 @@ from karpenter.providers.aws.shapes import (
     PlacementInfo,
     ReservationSpecification,
     StateChange,
+    StateReason,
     tag_map,
     tags,
 )
@@ -551,5 +553,45 @@ def test_rounds_are_close_at_first_and_rare_later_and_faults_are_tried_again() -
         await asyncio.sleep(240)
         assert world.ec2.calls["DescribeInstances"] == 1 + 21 + 2
         running.cancel()
+
+    play(scene)
+
+
+# -- dying -----------------------------------------------------------------------------------------------------------------
+
+BAD_KEY = StateReason(code="Client.InvalidKMSKey.InvalidState", message="the key is disabled")
+WISHED = StateReason(code="Client.UserInitiatedShutdown", message="")
+DEAD = InstanceState(name="terminated")
+
+
+@pytest.mark.parametrize(
+    ("machine_", "status", "told"),
+    [
+        pytest.param(info(state=DEAD, state_reason=BAD_KEY), {}, [("one", "InstanceEnded")], id="AWS-858"),
+        pytest.param(info(state=DEAD, state_reason=WISHED), {}, [], id="wished for"),
+        pytest.param(info(state=DEAD, state_reason=BAD_KEY), {"nodeName": "node-1"}, [], id="joined"),
+        pytest.param(info(), {}, [], id="alive"),
+    ],
+)
+def test_why_a_machine_ended_before_it_joined_is_told_once(
+    machine_: InstanceInfo, status: dict[str, str], told: list[tuple[str, str]]
+) -> None:
+    """AWS-858: a key the launcher may not use looks like nothing at all from inside the cluster."""
+
+    async def scene(world: World) -> None:
+        put(world, machine_)
+        await world.own(await world.claim("one", uid=""), "i-1")
+        await world.kube.patch(NODE_CLAIM, "one", {"status": status}, subresource="status")
+        deaths = Deaths(world.ec2, world.seen, world.told, world.clock)
+        assert await deaths.look() == await deaths.look() == 60.0
+        assert world.told.warnings == told
+
+    play(scene)
+
+
+def test_looking_for_deaths_costs_nothing_while_all_machines_have_joined() -> None:
+    async def scene(world: World) -> None:
+        await Deaths(world.ec2, world.seen, world.told, world.clock).look()
+        assert world.ec2.calls.total() == 0
 
     play(scene)

@@ -21,6 +21,7 @@ from karpenter.model import labels
 from karpenter.model.clock import Clock
 from karpenter.providers.aws.cache import Expiring
 from karpenter.providers.aws.errors import AwsError
+from karpenter.providers.aws.launch import names
 from karpenter.providers.aws.nodeclass.told import INSTANCE_PROFILE, Told, false, true
 from karpenter.providers.aws.ports import IamPort
 from karpenter.providers.aws.settings import Cluster
@@ -192,8 +193,8 @@ def _tags(cluster: Cluster, node_class: EC2NodeClass) -> dict[str, str]:
     return {
         **node_class.spec.tags,
         f"kubernetes.io/cluster/{cluster.name}": "owned",
-        "eks:eks-cluster-name": cluster.name,
-        f"{labels.AWS_GROUP}/ec2nodeclass": node_class.metadata.name,
+        names.CLUSTER_TAG: cluster.name,
+        names.NODE_CLASS: node_class.metadata.name,
         labels.REGION: cluster.region,
     }
 

@@ -159,11 +159,11 @@ def kubelet_problem(spec: EC2NodeClassSpec, expressions: bool) -> Problem | None
 
 
 def verdict_key(node_class: EC2NodeClass) -> str:
-    """Stands for everything a verdict by dry runs depends on (AWS-109)."""
+    """Stands for everything a verdict by dry runs depends on, and for this very class (AWS-109, AWS-124)."""
     status, meta = node_class.status, node_class.metadata
     annotations = {key: value for key, value in meta.annotations.items() if key not in _OURS}
     covered = (
-        meta.name,
+        meta.uid,
         node_class.spec,
         annotations,
         sorted(subnet.id for subnet in status.subnets),

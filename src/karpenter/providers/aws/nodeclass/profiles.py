@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import structlog
 from msgspec.structs import replace
@@ -126,6 +126,8 @@ class Profiles:
 
 class InstanceProfilePart:
     """Puts a profile with the class's role into the status, or the one the class names."""
+
+    condition: Final = INSTANCE_PROFILE
 
     def __init__(self, profiles: Profiles) -> None:
         self._profiles = profiles

@@ -18,7 +18,6 @@ from karpenter.catalog.types import InstanceType, Offering
 from karpenter.providers.aws.errors import AwsError
 from karpenter.providers.aws.settings import AwsSettings
 from karpenter.providers.aws.shapes import (
-    AvailabilityZone,
     InstanceTypeInfo,
     PlacementGroupInfoEntry,
     SpotPrice,
@@ -98,10 +97,6 @@ class Region:
     async def describe_spot_price_history(self) -> tuple[SpotPrice, ...]:
         self._refuse("spot")
         return tuple(self.spot)
-
-    async def describe_availability_zones(self) -> tuple[AvailabilityZone, ...]:
-        self._refuse("zones")
-        return tuple(AvailabilityZone(zone_name=zone, zone_id=IDS[zone], state="available") for zone in ZONES)
 
     async def get_products(self, filters: Mapping[str, str]) -> tuple[str, ...]:
         self.asked.append(filters)

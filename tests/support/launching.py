@@ -72,7 +72,10 @@ def node_class(spec: Mapping[str, Any] = {}, **status: Any) -> EC2NodeClass:
     }
     return EC2NodeClass(
         metadata=ObjectMeta(
-            name="default", uid="class-uid", generation=1, annotations={names.CLASS_HASH: "h", names.CLASS_HASH_VERSION: "v"}
+            name="default",
+            uid="class-uid",
+            generation=1,
+            annotations={names.CLASS_HASH: "h", names.CLASS_HASH_VERSION: "v"},
         ),
         spec=EC2NodeClassSpec(**{"ami_family": "AL2023", "metadata_options": MetadataOptions(), **spec}),
         status=EC2NodeClassStatus(**{**known, **status}),
@@ -84,7 +87,9 @@ def offering(kind: str, zone: str, price: float, **more: Any) -> Offering:
     return Offering(Requirements(requirement(key, "In", (value,)) for key, value in wishes.items()), price, **more)
 
 
-def reserved(zone: str, price: float, units: int, reservation: str, kind: str = "default", again: bool = False) -> Offering:
+def reserved(
+    zone: str, price: float, units: int, reservation: str, kind: str = "default", again: bool = False
+) -> Offering:
     own = {
         labels.RESERVATION_ID: reservation,
         names.RESERVATION_TYPE: kind,
@@ -157,7 +162,9 @@ class Knowing:
         return msgspec.json.encode((dict(boot.labels), boot.taints, boot.max_pods), order="sorted")
 
 
-def planned(asked: NodeClaim, types: Iterable[InstanceType], of: EC2NodeClass | None = None, **rules: Any) -> LaunchPlan:
+def planned(
+    asked: NodeClaim, types: Iterable[InstanceType], of: EC2NodeClass | None = None, **rules: Any
+) -> LaunchPlan:
     return plan_launch(asked, of or node_class(), tuple(types), Knowing(), Rules(CLUSTER, **rules))
 
 
@@ -255,7 +262,6 @@ class World:
             knowledge=Knowing(),
             consequences=Consequences(told, told, self.addresses, self.series, told),
             series=self.series,
-            instances=self.instances,
         )
         return Launcher(trade, Rules(CLUSTER))
 

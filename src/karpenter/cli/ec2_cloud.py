@@ -77,7 +77,7 @@ def _join(cloud: AwsCloud, manager: Manager) -> None:
             herald=Heralds(manager.world.events),
             claim_named=manager.state.claim,
             class_named=classes.get,
-            classes=lambda: tuple(classes)
+            classes=lambda: tuple(classes),
         )
     )
     classes.subscribe(cloud.node_class)

@@ -319,7 +319,6 @@ class AwsCloud:
             buyer=Buyer(services.ec2, self._templates),
             addresses=self._addresses,
             knowledge=self._booting,
-            instances=self._instances,
             consequences=consequences,
             series=self._series,
         )

@@ -94,7 +94,9 @@ class AwsProvider:
             types = self._desks.market.types_for(node_class)
         except ProviderError as error:
             raise LaunchFailed("InstanceTypeResolutionFailed", str(error)) from error
-        return await self._desks.launcher.launch(claim, node_class, types)
+        bought = await self._desks.launcher.launch(claim, node_class, types)
+        self._desks.instances.bought(facts.instance_id(bought.provider_id))
+        return bought
 
     async def delete(self, provider_id: str) -> None:
         """Have a machine ended (AWS-526)."""

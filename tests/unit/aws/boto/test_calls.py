@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import pytest
 from botocore import exceptions
+from botocore.parsers import ResponseParserError
 
 from karpenter.providers.aws.boto.ec2 import Ec2
 from karpenter.providers.aws.boto.faults import log_keys
@@ -296,6 +297,15 @@ def test_what_a_user_can_mend_is_said_in_one_line(raised: Exception, code: str, 
         assert "\n" not in str(error)
 
     story()
+
+
+@told
+async def test_an_answer_that_is_no_answer_may_have_been_carried_out(library: Library) -> None:
+    """A proxy's page instead of AWS's."""
+    library.script = [ResponseParserError("Unable to parse response, invalid XML received:\nb'<html>'")]
+    error = await fault(library.ec2.create_fleet(FLEET_WITH_TOKEN))
+    assert error.has_no_answer
+    assert "\n" not in str(error)
 
 
 @told

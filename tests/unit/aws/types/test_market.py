@@ -42,7 +42,6 @@ from support.ec2_market import (
 
 ZONE_ID = "topology.k8s.aws/zone-id"
 PARTITION = "karpenter.k8s.aws/placement-group-partition"
-DENIED = AwsError("UnauthorizedOperation", "no")
 REFUSED = AwsError("InternalError", "try again")
 
 
@@ -477,9 +476,9 @@ async def test_a_class_without_subnets_has_no_types() -> None:
         ({"names": []}, "no instance types found"),
         ({"sold_in": {"m5.large": ()}}, "no instance types offerings found"),
         ({"failing": {"types": REFUSED}}, "InternalError"),
-        ({"failing": {"zones": REFUSED}}, "InternalError"),
+        ({"failing": {"offerings": REFUSED}}, "InternalError"),
     ],
-    ids=["no types", "no offerings", "refused", "zones refused"],
+    ids=["no types", "no offerings", "refused", "offerings refused"],
 )
 async def test_a_failed_refresh_changes_nothing(changes: dict[str, object], said: str) -> None:
     """AWS-283."""
@@ -490,14 +489,6 @@ async def test_a_failed_refresh_changes_nothing(changes: dict[str, object], said
     with pytest.raises(ProviderError, match=said):
         await found.market.refresh_types()
     assert found.market.types_for(PLAIN) is before
-
-
-async def test_zones_need_not_be_told() -> None:
-    """Policies made for the reference do not allow DescribeAvailabilityZones; subnets name ids too."""
-    found = await fair(Region(failing={"zones": DENIED}))
-    found.shifted = frozenset({IDS[A]})
-    assert {zone for _, zone in available(found.types()["m5.large"])} == {B}
-    assert found.market.zone_id(A) == ""
 
 
 async def test_one_bad_type_is_left_out_and_told() -> None:
@@ -542,4 +533,5 @@ async def test_a_type_without_cards_has_the_interfaces_it_says() -> None:
 async def test_facts_and_zone_ids_can_be_asked_for() -> None:
     found = await fair()
     assert found.market.facts("m5.large") == raw()["m5.large"]
-    assert [found.market.zone_id(zone) for zone in ZONES] == [IDS[zone] for zone in ZONES]
+    found.types()
+    assert [found.market.zone_id(zone) for zone in ZONES] == [IDS[A], IDS[B], ""]

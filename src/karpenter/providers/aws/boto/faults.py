@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from typing import cast
 
 from botocore import exceptions
+from botocore.parsers import ResponseParserError
 
 from karpenter.providers.aws.errors import CONNECTION, TIMEOUT, AwsError
 
@@ -89,7 +90,7 @@ def failed(error: Exception, service: str, operation: str) -> CallFailed:
     """The error for what botocore raised. Anything it does not document is a bug of ours and raised again."""
     if isinstance(error, exceptions.ClientError):
         fault = _refused(error, operation)
-    elif isinstance(error, exceptions.BotoCoreError):
+    elif isinstance(error, exceptions.BotoCoreError | ResponseParserError):
         fault = CallFailed(*_told(error, service), operation=operation)
     else:
         raise error

@@ -1,4 +1,4 @@
-"""Machines in capacity reservations: they go before their block ends, and lose the name when they lose the reservation (AWS §13.1).
+"""Machines in capacity reservations: they go before their block ends, and are renamed when they lose the reservation (AWS §13.1).
 
 A capacity block ends with everything in it. An ordinary reservation that ends leaves its machines running, on demand (AWS-604).
 """

@@ -7,7 +7,8 @@ ends the machine at once, unless the NodePool says otherwise in annotations::
     karpenter.k8s.aws/scheduled-changes: within-budgets
 
 Then the NodeClaim is marked, and counts as drifted: its replacement is bought first, and disruption budgets are asked.
-Maintenance that is a day away waits for nobody any more. The mark is an annotation, so it outlives this process, and people see it.
+Maintenance that is a day away waits for nobody any more. The mark is an annotation, so it outlives this process, and people see
+it.
 """
 
 from __future__ import annotations

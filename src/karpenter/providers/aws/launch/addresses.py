@@ -14,11 +14,11 @@ from karpenter.api.ec2 import Subnet
 
 @dataclass(frozen=True)
 class Places:
-    """Chosen subnets by zone, and what each was expected to need at the time of which count."""
+    """Chosen subnets by zone; by subnet what was taken off its estimate, and how often it had been counted by then."""
 
     by_zone: Mapping[str, str]
     taken: Mapping[str, int]
-    count: int
+    counts: Mapping[str, int]
 
 
 class Addresses:
@@ -27,13 +27,13 @@ class Addresses:
     def __init__(self) -> None:
         self._free: dict[str, int] = {}
         self._estimates: dict[str, int] = {}
-        self._counts = 0
+        self._counts: dict[str, int] = {}
 
     def counted(self, free: Mapping[str, int]) -> None:
         """What EC2 says now. Estimates of these subnets begin anew (AWS-434)."""
         self._free.update(free)
-        self._counts += 1
         for subnet in free:
+            self._counts[subnet] = self._counts.get(subnet, 0) + 1
             self._estimates.pop(subnet, None)
 
     def exhausted(self, subnet: str) -> None:
@@ -55,13 +55,12 @@ class Addresses:
         taken = {chosen_id: needs[zone] for zone, chosen_id in chosen.items()}
         for chosen_id, need in taken.items():
             self._estimates[chosen_id] = self.left(chosen_id) - need
-        return Places(chosen, taken, self._counts)
+        return Places(chosen, taken, {chosen_id: self._counts.get(chosen_id, 0) for chosen_id in taken})
 
     def give_back(self, places: Places, used: Iterable[str]) -> None:
         """The launch is answered: what was not used is free again, unless it was counted meanwhile (AWS-434)."""
-        if places.count != self._counts:
-            return
         kept = frozenset(used)
         for subnet, need in places.taken.items():
-            if subnet not in kept and subnet in self._estimates:
+            is_counted_since = places.counts[subnet] != self._counts.get(subnet, 0)
+            if subnet not in kept and not is_counted_since and subnet in self._estimates:
                 self._estimates[subnet] += need

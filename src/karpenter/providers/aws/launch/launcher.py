@@ -50,7 +50,6 @@ from karpenter.providers.aws.batching import Batcher, Window
 from karpenter.providers.aws.cache import Expiring
 from karpenter.providers.aws.errors import AwsError
 from karpenter.providers.aws.instances import facts
-from karpenter.providers.aws.instances.reading import Instances
 from karpenter.providers.aws.launch import batches, failures, fleet, marking, names, outcome
 from karpenter.providers.aws.launch.addresses import Addresses, Places
 from karpenter.providers.aws.launch.batches import Shares
@@ -107,7 +106,6 @@ class Trade:
     knowledge: Knowledge
     consequences: Consequences
     series: InstanceSeries
-    instances: Instances
 
 
 class Launcher:
@@ -262,7 +260,6 @@ class Launcher:
     def _hand_over(self, order: Order, bought: Bought) -> Instance:
         known = next((item for item in order.types if item.name == bought.instance_type), None)
         instance = outcome.instance(bought, order.claim, order.plan.node_class, known, self._trade.clock.now())
-        self._trade.instances.bought(bought.instance_id)
         self._dealt.put(order.uid, instance)
         return instance
 

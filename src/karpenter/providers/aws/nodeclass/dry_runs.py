@@ -47,7 +47,7 @@ class TrialPort(TemplatePort, FleetPort, Protocol):
 
 
 class Outcome(NamedTuple):
-    """What came of a call: passed without a ``reason``, nothing yet when ``later``. ``kept`` says whether it holds for a while."""
+    """What came of a call: passed without a ``reason``, nothing yet when ``later``; ``kept`` ones hold for a while."""
 
     reason: str = ""
     message: str = ""

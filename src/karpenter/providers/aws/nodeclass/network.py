@@ -50,9 +50,13 @@ class Subnets:
         self._counted = counted
         self._found: Expiring[Edition, tuple[SubnetInfo, ...]] = Expiring(clock, refresh)
 
+    def known(self, node_class: EC2NodeClass) -> tuple[SubnetInfo, ...] | None:
+        """The class's subnets as they were found lately; None if they were not."""
+        return self._found.get(edition(node_class))
+
     async def find(self, node_class: EC2NodeClass) -> tuple[SubnetInfo, ...]:
         """The class's subnets, most free addresses first (AWS-089). Raises ``AwsError``."""
-        known = self._found.get(edition(node_class))
+        known = self.known(node_class)
         if known is not None:
             return known
         asked = queries.subnets(node_class.spec.subnet_selector_terms)
@@ -127,7 +131,9 @@ class SecurityGroupsPart:
         shown = tuple(item.group_id for item in found)
         if self._news.is_new("security-groups", node_class, shown):
             _log.info("discovered security groups", **{"security-groups": list(shown)})
-        self._warnings.judge(node_class, _OTHER_VPC, _foreign_groups(found, await self._subnets.find(node_class)))
+        subnets = self._subnets.known(node_class)
+        if subnets is not None:
+            self._warnings.judge(node_class, _OTHER_VPC, _foreign_groups(found, subnets))
         return Told(status, true(SECURITY_GROUPS), _GROUPS_AGAIN_SECONDS)
 
 

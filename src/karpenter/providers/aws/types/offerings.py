@@ -87,7 +87,6 @@ def _reserved(hardware: Hardware, terms: ClassTerms, stock: Stock, zones: frozen
     for item in terms.reservations_by_type.get(hardware.name, ()):
         left = stock.reserved.left(item.id)
         zone = item.availability_zone
-        # Reserved machines are where the reservation is: whether a subnet is there is for the launch to say.
         available = bool(left) and zone in zones and item.state != _EXPIRING
         for where in _divided(_reservation(item, terms), terms):
             yield Offering(_requirements(where), price, available, units_left=left)

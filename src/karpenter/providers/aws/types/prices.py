@@ -22,13 +22,6 @@ SPOT_PERIOD = timedelta(minutes=5)
 #: How long a spot price outlives its last mention.
 SPOT_LIFE = timedelta(minutes=30)
 
-_LIST_REGIONS = {"ap-": "ap-south-1", "cn-": "cn-northwest-1", "eu-": "eu-central-1"}
-
-
-def list_region(region: str) -> str:
-    """The region whose endpoint knows a region's price list (AWS-362)."""
-    return next((there for prefix, there in _LIST_REGIONS.items() if region.startswith(prefix)), "us-east-1")
-
 
 def currency(region: str) -> str:
     """What a region's prices are in (AWS-361)."""

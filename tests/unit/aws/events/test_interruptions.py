@@ -1,0 +1,463 @@
+"""What is done when AWS takes machines away, or says that they are ill (AWS §§14.1-14.3)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from karpenter.api.kinds import NODE_CLAIM
+from karpenter.kube.errors import Conflict, Unavailable
+from karpenter.model import labels
+from karpenter.model.clock import rfc3339
+from karpenter.providers.aws.errors import AwsError
+from karpenter.providers.aws.events import wishes
+from karpenter.providers.aws.events.health import InstanceHealth
+from karpenter.providers.aws.events.messages import Notice, NoticeKind
+from karpenter.providers.aws.events.queue import InterruptionQueue
+from karpenter.providers.aws.shapes import Filter, InstanceStatus, Message, ScheduledEvent, StatusDetail, StatusSummary
+from karpenter.providers.contract import ProviderError
+from support.aws_events import SPOT, Cluster
+
+SPOT_WARNING = "EC2 Spot Instance Interruption Warning"
+REBALANCE = "EC2 Instance Rebalance Recommendation"
+RESERVATION = "EC2 Capacity Reservation Instance Interruption Warning"
+STATE = "EC2 Instance State-change Notification"
+
+
+@dataclass
+class Sqs:
+    """A queue in memory; ``missing`` says that it is not there."""
+
+    waiting: list[Message] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
+    missing: bool = False
+    asked: int = 0
+
+    async def get_queue_url(self, name: str) -> str:
+        self.asked += 1
+        if self.missing:
+            raise AwsError("AWS.SimpleQueueService.NonExistentQueue", "The specified queue does not exist.")
+        return f"url/{name}"
+
+    async def receive_messages(self, url: str) -> tuple[Message, ...]:
+        if self.missing:
+            raise AwsError("QueueDoesNotExist", "gone")
+        return tuple(self.waiting)
+
+    async def delete_message(self, url: str, receipt_handle: str) -> None:
+        self.deleted.append(receipt_handle)
+        self.waiting = [item for item in self.waiting if item.receipt_handle != receipt_handle]
+
+
+class Stage(Cluster):
+    """A cluster and its queue."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sqs = Sqs()
+        self.queue = InterruptionQueue("prod", self.sqs, self.responder, self.interruptions, self.clock)
+
+    def say(self, detail_type: str, instance: str, source: str = "aws.ec2", **detail: Any) -> None:
+        text = json.dumps(
+            {
+                "version": "0",
+                "source": source,
+                "detail-type": detail_type,
+                "time": rfc3339(self.clock.now()),
+                "detail": {"instance-id": instance, **detail},
+            }
+        )
+        self.post(text)
+
+    def post(self, body: str | None) -> None:
+        handle = f"handle-{len(self.sqs.waiting) + len(self.sqs.deleted)}"
+        self.sqs.waiting.append(Message(message_id=handle, receipt_handle=handle, body=body))
+
+    async def round(self) -> None:
+        await self.see()
+        assert await self.queue.look() == 0.0
+
+    def received(self, kind: str) -> float:
+        return self.count("karpenter_interruption_received_messages_total", message_type=kind)
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+async def test_a_spot_warning_ends_the_claim_and_what_was_bought_is_sold_out(stage: Stage) -> None:
+    """AWS-T640, AWS-656, AWS-657, AWS-659, AWS-786."""
+    await stage.machine("a", "i-1")
+    stage.say(SPOT_WARNING, "i-1")
+    stage.clock.forward(seconds=3)
+    await stage.round()
+    assert await stage.ending() == ["a"]
+    assert stage.sold_out == [("m5.large", "us-west-2a")]
+    assert stage.sqs.deleted == ["handle-0"]
+    assert stage.disrupted == [("a", "spot_interrupted")]
+    assert stage.herald.events == [
+        ("Warning", "NodeClaim", "a", "SpotInterrupted"),
+        ("Warning", "Node", "node-a", "SpotInterrupted"),
+        ("Warning", "NodeClaim", "a", "TerminatingOnInterruption"),
+        ("Warning", "Node", "node-a", "TerminatingOnInterruption"),
+    ]
+    assert stage.received("spot_interrupted") == 1
+    assert stage.count("karpenter_interruption_deleted_messages_total") == 1
+    assert stage.count("karpenter_interruption_message_queue_duration_seconds_sum") == 3.0
+
+
+async def test_a_spot_machine_is_closed_at_once_and_drained_within_two_minutes(stage: Stage) -> None:
+    """AWS §14.2 Beyond."""
+    await stage.machine("a", "i-1")
+    stage.say(SPOT_WARNING, "i-1")
+    told_at = stage.clock.now()
+    stage.clock.forward(seconds=10)
+    await stage.round()
+    assert await stage.is_tainted("a")
+    assert "own" in [item.key for item in (await stage.node("a")).spec.taints]
+    deadline = (await stage.claim("a")).metadata.annotations[labels.TERMINATION_TIMESTAMP]
+    assert deadline == rfc3339(told_at + timedelta(minutes=2))
+
+
+async def test_an_earlier_deadline_stays_and_a_later_one_does_not(stage: Stage) -> None:
+    await stage.machine("a", "i-1")
+    await stage.machine("b", "i-2")
+    early, late = rfc3339(stage.clock.now() + timedelta(seconds=30)), rfc3339(stage.clock.now() + timedelta(hours=1))
+    for name, text in (("a", early), ("b", late)):
+        patch = {"metadata": {"annotations": {labels.TERMINATION_TIMESTAMP: text}}}
+        await stage.kube.patch(NODE_CLAIM, name, patch)
+    stage.say(SPOT_WARNING, "i-1")
+    stage.say(SPOT_WARNING, "i-2")
+    await stage.round()
+    assert (await stage.claim("a")).metadata.annotations[labels.TERMINATION_TIMESTAMP] == early
+    two_minutes = rfc3339(stage.clock.now() + timedelta(minutes=2))
+    assert (await stage.claim("b")).metadata.annotations[labels.TERMINATION_TIMESTAMP] == two_minutes
+
+
+async def test_a_machine_already_ending_gets_the_deadline_it_has_not(stage: Stage) -> None:
+    await stage.machine("a", "i-1")
+    await stage.kube.delete(NODE_CLAIM, "a")
+    stage.say(SPOT_WARNING, "i-1")
+    await stage.round()
+    assert labels.TERMINATION_TIMESTAMP in (await stage.claim("a")).metadata.annotations
+    assert stage.herald.events == []
+    assert stage.disrupted == []
+
+
+async def test_other_peoples_machines_are_none_of_our_business(stage: Stage) -> None:
+    """AWS-T641, AWS-655."""
+    await stage.machine("a", "i-1")
+    stage.say(SPOT_WARNING, "i-2")
+    await stage.round()
+    assert await stage.ending() == []
+    assert stage.sold_out == []
+    assert stage.herald.events == []
+    assert stage.sqs.deleted == ["handle-0"]
+
+
+async def test_a_machine_that_starts_is_no_news(stage: Stage) -> None:
+    """AWS-T642."""
+    await stage.machine("a", "i-1")
+    stage.say(STATE, "i-1", state="running")
+    await stage.round()
+    assert await stage.ending() == []
+    assert stage.received("no_op") == 1
+    assert stage.sqs.deleted == ["handle-0"]
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "kind"),
+    [
+        pytest.param("shutting-down", "InstanceTerminating", "instance_terminated", id="AWS-T643"),
+        pytest.param("STOPPING", "InstanceStopping", "instance_stopped", id="AWS-650"),
+    ],
+)
+async def test_a_machine_that_ends_by_itself_ends_its_claim(stage: Stage, state: str, reason: str, kind: str) -> None:
+    await stage.machine("a", "i-1")
+    stage.say(STATE, "i-1", state=state)
+    await stage.round()
+    assert await stage.ending() == ["a"]
+    assert ("Warning", "NodeClaim", "a", reason) in stage.herald.events
+    assert stage.disrupted == [("a", kind)]
+    assert stage.sold_out == []
+    assert labels.TERMINATION_TIMESTAMP not in (await stage.claim("a")).metadata.annotations
+
+
+async def test_a_health_event_ends_those_of_its_machines_that_are_ours(stage: Stage) -> None:
+    """AWS-T645."""
+    await stage.machine("a", "i-1")
+    await stage.machine("b", "i-2")
+    await stage.machine("c", "i-3")
+    entities = [{"entityValue": name} for name in ("i-1", "i-3", "i-9")]
+    detail = {"service": "EC2", "eventTypeCategory": "scheduledChange", "affectedEntities": entities}
+    stage.say("AWS Health Event", "", "aws.health", **detail)
+    await stage.round()
+    assert await stage.ending() == ["a", "c"]
+    assert ("Warning", "Node", "node-a", "InstanceUnhealthy") in stage.herald.events
+
+
+async def test_a_rebalance_recommendation_is_only_told(stage: Stage) -> None:
+    """AWS-T646, AWS-660."""
+    await stage.pool()
+    await stage.machine("a", "i-1")
+    stage.say(REBALANCE, "i-1")
+    await stage.round()
+    assert await stage.ending() == []
+    assert stage.herald.events == [
+        ("Normal", "NodeClaim", "a", "SpotRebalanceRecommendation"),
+        ("Normal", "Node", "node-a", "SpotRebalanceRecommendation"),
+    ]
+    assert wishes.replacement_reason(await stage.claim("a")) == ""
+
+
+async def test_a_pool_may_have_machines_at_risk_replaced(stage: Stage) -> None:
+    """AWS §14.2 Beyond: the replacement is bought first, which is what drift does."""
+    await stage.pool(**{wishes.REBALANCE: "replace"})
+    await stage.machine("a", "i-1")
+    stage.say(REBALANCE, "i-1")
+    await stage.round()
+    assert await stage.ending() == []
+    assert wishes.replacement_reason(await stage.claim("a")) == "RebalanceRecommended"
+
+
+@pytest.mark.parametrize("body", ["garbage", None, '{"version":'], ids=["AWS-T647", "no body", "cut"])
+async def test_what_cannot_be_read_leaves_the_queue(stage: Stage, body: str | None) -> None:
+    stage.post(body)
+    await stage.round()
+    assert stage.sqs.deleted == ["handle-0"]
+    assert stage.received("no_op") == 1
+
+
+async def test_a_message_whose_handling_failed_stays_and_the_others_are_dealt_with(stage: Stage) -> None:
+    """AWS-T648, AWS-643."""
+    await stage.machine("a", "i-1")
+    await stage.machine("b", "i-2")
+    stage.say(SPOT_WARNING, "i-1")
+    stage.say(SPOT_WARNING, "i-2")
+    stage.server.fail_next(Unavailable("boom", status=500), verb="delete", name="a")
+    await stage.see()
+    with pytest.raises(Unavailable):
+        await stage.queue.look()
+    assert stage.sqs.deleted == ["handle-1"]
+    assert await stage.ending() == ["b"]
+    await stage.round()
+    assert await stage.ending() == ["a", "b"]
+    assert stage.sqs.deleted == ["handle-1", "handle-0"]
+
+
+async def test_a_machine_that_has_not_joined_ends_too(stage: Stage) -> None:
+    """AWS-T649."""
+    await stage.machine("a", "i-1", joined=False)
+    stage.say(SPOT_WARNING, "i-1")
+    await stage.round()
+    assert await stage.ending() == ["a"]
+    assert {kind for _, kind, _, _ in stage.herald.events} == {"NodeClaim"}
+
+
+async def test_the_same_warning_twice_does_nothing_twice(stage: Stage) -> None:
+    """AWS-T650."""
+    await stage.machine("a", "i-1")
+    stage.say(SPOT_WARNING, "i-1")
+    await stage.round()
+    before = await stage.claim("a")
+    told = list(stage.herald.events)
+    stage.clock.forward(seconds=20)
+    stage.say(SPOT_WARNING, "i-1")
+    await stage.round()
+    assert (await stage.claim("a")).metadata.resource_version == before.metadata.resource_version
+    assert stage.herald.events == told
+    assert stage.disrupted == [("a", "spot_interrupted")]
+    assert stage.sqs.deleted == ["handle-0", "handle-1"]
+
+
+async def test_a_queue_that_is_missing_is_looked_for_until_it_is_there(stage: Stage) -> None:
+    """AWS-T653."""
+    await stage.machine("a", "i-1")
+    stage.sqs.missing = True
+    for _ in range(2):
+        with pytest.raises(ProviderError) as caught:
+            await stage.queue.look()
+        assert "there is no interruption queue prod" in str(caught.value)
+        assert "--interruption-queue" in str(caught.value)
+    stage.sqs.missing = False
+    stage.say(SPOT_WARNING, "i-1")
+    await stage.round()
+    assert await stage.ending() == ["a"]
+    assert stage.sqs.asked == 3
+    await stage.round()
+    assert stage.sqs.asked == 3, "the address is kept"
+
+
+async def test_a_machine_taken_out_of_its_reservation_uses_it_up(stage: Stage) -> None:
+    """AWS-T654, AWS-658."""
+    own = {**SPOT, labels.CAPACITY_TYPE: labels.RESERVED, labels.RESERVATION_ID: "cr-1"}
+    await stage.machine("a", "i-1", own)
+    stage.say(RESERVATION, "i-1")
+    await stage.round()
+    assert stage.used_up == ["cr-1"]
+    assert stage.sold_out == []
+    assert await stage.ending() == ["a"]
+    assert ("Warning", "NodeClaim", "a", "CapacityReservationInstanceInterrupted") in stage.herald.events
+
+
+async def test_old_news_tell_nothing_of_what_can_be_bought_now(stage: Stage) -> None:
+    """AWS §14.2 Beyond."""
+    await stage.machine("a", "i-1")
+    stage.say(SPOT_WARNING, "i-1")
+    stage.clock.forward(minutes=11)
+    await stage.round()
+    assert stage.sold_out == []
+    assert await stage.ending() == ["a"]
+    assert (await stage.claim("a")).metadata.annotations[labels.TERMINATION_TIMESTAMP] == rfc3339(stage.clock.now())
+
+
+async def test_a_node_that_changed_meanwhile_is_left_to_the_claims_end(stage: Stage) -> None:
+    await stage.machine("a", "i-1")
+    stage.say(SPOT_WARNING, "i-1")
+    stage.server.fail_next(Conflict("changed"), verb="patch", plural="nodes")
+    await stage.round()
+    assert await stage.ending() == ["a"]
+
+
+# -- what AWS says when asked ---------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Ec2:
+    """Says how machines are, to whoever asks for instance status, system status or events."""
+
+    ill: dict[str, InstanceStatus] = field(default_factory=dict)
+    error: AwsError | None = None
+    asked: list[str] = field(default_factory=list)
+
+    async def describe_instance_status(self, filters: tuple[Filter, ...]) -> tuple[InstanceStatus, ...]:
+        self.asked.append(filters[0].name)
+        if self.error is not None:
+            raise self.error
+        return tuple(self.ill.values())
+
+
+class Ward(Cluster):
+    """A cluster whose machines' health is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ec2 = Ec2()
+        self.health = InstanceHealth(
+            self.ec2,  # type: ignore[arg-type]
+            self,
+            self.responder,
+            self.interruptions,
+            self.clock,
+        )
+
+    def failed(self, seconds: float, status: str = "failed") -> StatusSummary:
+        since = self.clock.now() - timedelta(seconds=seconds)
+        return StatusSummary(status="impaired", details=(StatusDetail(name="x", status=status, impaired_since=since),))
+
+    def event(self, description: str = "", **begins_in: float) -> tuple[ScheduledEvent, ...]:
+        begins = self.clock.now() + timedelta(**begins_in)
+        return (ScheduledEvent(code="instance-retirement", description=description, not_before=begins),)
+
+    async def round(self) -> float:
+        await self.see()
+        return await self.health.look()
+
+    def unhealthy(self, category: str) -> float:
+        return self.count("karpenter_interruption_instance_status_unhealthy_total", category=category)
+
+
+@pytest.fixture
+async def ward() -> Ward:
+    made = Ward()
+    await made.machine("a", "i-1")
+    return made
+
+
+async def test_a_failed_check_counts_after_two_minutes_and_then_nothing_is_waited_for(ward: Ward) -> None:
+    """AWS-T651, AWS-661, AWS-665, AWS-666."""
+    ward.ec2.ill["i-1"] = InstanceStatus(instance_id="i-1", instance_status=ward.failed(90))
+    assert await ward.round() == 60.0
+    assert await ward.ending() == []
+    assert sorted(ward.ec2.asked) == ["event.code", "instance-status.status", "system-status.status"]
+    ward.clock.forward(seconds=40)
+    await ward.round()
+    assert await ward.ending() == ["a"]
+    assert (await ward.claim("a")).metadata.annotations[labels.TERMINATION_TIMESTAMP] == rfc3339(ward.clock.now())
+    assert ("Warning", "NodeClaim", "a", "InstanceUnhealthy") in ward.herald.events
+    assert ward.disrupted == [("a", "instance_status")]
+
+
+async def test_checks_that_do_not_fail_and_foreign_machines_count_nothing(ward: Ward) -> None:
+    """AWS-666, AWS-667."""
+    ward.ec2.ill["i-1"] = InstanceStatus(instance_id="i-1", system_status=ward.failed(600, "insufficient-data"))
+    ward.ec2.ill["i-9"] = InstanceStatus(instance_id="i-9", system_status=ward.failed(600))
+    await ward.round()
+    assert await ward.ending() == []
+    assert ward.unhealthy("SystemStatus") == 0
+
+
+async def test_a_machine_to_be_retired_goes_now_and_gracefully(ward: Ward) -> None:
+    """AWS-T652."""
+    ward.ec2.ill["i-1"] = InstanceStatus(instance_id="i-1", events=ward.event(days=10))
+    await ward.round()
+    assert await ward.ending() == ["a"]
+    assert labels.TERMINATION_TIMESTAMP not in (await ward.claim("a")).metadata.annotations
+
+
+@pytest.mark.parametrize("over", ["[Completed] retired", "[Canceled] retired", "[completed]"])
+async def test_events_that_are_over_are_none(ward: Ward, over: str) -> None:
+    """AWS §14.3 Beyond."""
+    ward.ec2.ill["i-1"] = InstanceStatus(instance_id="i-1", events=ward.event(over, days=-1))
+    await ward.round()
+    assert await ward.ending() == []
+    assert ward.unhealthy("EventStatus") == 0
+
+
+async def test_a_pool_may_have_maintenance_respect_its_budgets_until_a_day_before(ward: Ward) -> None:
+    """AWS §14.2 Beyond."""
+    await ward.pool(**{wishes.SCHEDULED_CHANGES: "within-budgets"})
+    ward.ec2.ill["i-1"] = InstanceStatus(instance_id="i-1", events=ward.event(days=10))
+    await ward.round()
+    assert await ward.ending() == []
+    assert wishes.replacement_reason(await ward.claim("a")) == "ScheduledChange"
+    version = (await ward.claim("a")).metadata.resource_version
+    await ward.round()
+    assert (await ward.claim("a")).metadata.resource_version == version
+    ward.clock.forward(days=9, minutes=1)
+    await ward.round()
+    assert await ward.ending() == ["a"]
+
+
+async def test_an_illness_is_counted_once_until_it_has_gone(ward: Ward) -> None:
+    """AWS-668."""
+    status = InstanceStatus(instance_id="i-1", instance_status=ward.failed(600), system_status=ward.failed(600))
+    ward.ec2.ill["i-1"] = status
+    await ward.round()
+    await ward.round()
+    assert (ward.unhealthy("InstanceStatus"), ward.unhealthy("SystemStatus")) == (1, 1)
+    ward.ec2.ill.clear()
+    await ward.round()
+    ward.ec2.ill["i-1"] = status
+    await ward.round()
+    assert (ward.unhealthy("InstanceStatus"), ward.unhealthy("SystemStatus")) == (2, 2)
+
+
+async def test_whoever_may_not_ask_asks_again_an_hour_later(ward: Ward) -> None:
+    """AWS-669, AWS-T702."""
+    ward.ec2.error = AwsError("UnauthorizedOperation", "no")
+    assert await ward.round() == 3600.0
+    ward.ec2.error = AwsError("InternalError", "boom", status=500)
+    with pytest.raises(ProviderError):
+        await ward.round()
+
+
+async def test_a_notice_without_a_time_is_acted_on(ward: Ward) -> None:
+    await ward.responder.act(Notice(NoticeKind.SPOT_INTERRUPTED, ("i-1",)))
+    assert await ward.ending() == ["a"]
+    assert ward.sold_out == [("m5.large", "us-west-2a")]

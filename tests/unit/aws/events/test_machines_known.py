@@ -1,0 +1,153 @@
+"""What core asks the AWS provider about machines: partitions, broken Nodes; and the figures about what is for sale."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import timedelta
+
+import pytest
+
+from karpenter.api import kinds
+from karpenter.api.karpenter import Budget, Disruption, NodePool
+from karpenter.control.gates import parse
+from karpenter.control.settings import Settings
+from karpenter.providers.aws.errors import AwsError
+from karpenter.providers.aws.events.partitions import PARTITION, PartitionKnown
+from karpenter.providers.aws.events.repair import POLICIES
+from karpenter.providers.aws.events.selling import OfferingFigures, Types
+from karpenter.providers.aws.shapes import InstanceInfo, PlacementInfo
+from karpenter.providers.contract import NodeClassNotReady, Pending, ProviderError, Satisfied
+from support.aws_events import SPOT, Cluster
+from support.builders import node_pool
+from support.shapes import STD
+from support.world import World, story
+
+# -- partitions -----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Ec2:
+    """Says in which partition a machine is; None: EC2 does not know the machine yet."""
+
+    partition: int | None = 0
+    error: AwsError | None = None
+    asked: int = 0
+
+    async def describe_instances(self, ids: tuple[str, ...]) -> tuple[InstanceInfo, ...]:
+        self.asked += 1
+        assert ids == ("i-1",)
+        if self.error is not None:
+            raise self.error
+        if self.partition is None:
+            raise AwsError("InvalidInstanceID.NotFound", "unknown")
+        return (InstanceInfo(instance_id="i-1", placement=PlacementInfo(partition_number=self.partition)),)
+
+
+async def test_a_machine_waits_for_its_partition_and_gets_it_as_a_label() -> None:
+    """AWS-T606, AWS-612."""
+    cluster, ec2 = Cluster(), Ec2(None)
+    hook = PartitionKnown(ec2)  # type: ignore[arg-type]
+    await cluster.machine("a", "i-1", {**SPOT, PARTITION: ""})
+    claim = await cluster.claim("a")
+    assert await hook.ask(claim) == Pending()
+    ec2.partition = 0
+    assert await hook.ask(claim) == Pending()
+    ec2.partition = 2
+    assert await hook.ask(claim) == Satisfied(labels={PARTITION: "2"})
+    assert ec2.asked == 3, "each time afresh"
+    ec2.error = AwsError("Timeout", "late")
+    with pytest.raises(ProviderError):
+        await hook.ask(claim)
+
+
+@pytest.mark.parametrize("own", [SPOT, {**SPOT, PARTITION: "3"}], ids=["no group", "known"])
+async def test_a_machine_with_nothing_to_wait_for_does_not(own: dict[str, str]) -> None:
+    """AWS-612."""
+    cluster, ec2 = Cluster(), Ec2()
+    await cluster.machine("a", "i-1", own)
+    assert await PartitionKnown(ec2).ask(await cluster.claim("a")) == Satisfied()  # type: ignore[arg-type]
+    assert ec2.asked == 0
+
+
+# -- repair ---------------------------------------------------------------------------------------------------------------------
+
+ON = Settings(feature_gates=parse("NodeRepair=true"))
+CLOSED = Disruption(consolidate_after="Never", budgets=(Budget(nodes="0"),))
+
+
+def test_what_means_broken_is_the_table() -> None:
+    """AWS-690."""
+    minutes = {(item.condition_type, item.condition_status): item.toleration for item in POLICIES}
+    half_an_hour = timedelta(minutes=30)
+    assert minutes.pop(("AcceleratedHardwareReady", "False")) == timedelta(minutes=10)
+    assert minutes == dict.fromkeys(
+        [
+            ("Ready", "False"),
+            ("Ready", "Unknown"),
+            ("StorageReady", "False"),
+            ("NetworkingReady", "False"),
+            ("KernelReady", "False"),
+            ("ContainerRuntimeReady", "False"),
+        ],
+        half_an_hour,
+    )
+
+
+async def _joined(world: World) -> None:
+    world.cloud.repair_policies = lambda: POLICIES  # type: ignore[method-assign]
+    await world.node_class()
+    pool = await world.pool(disruption=CLOSED)
+    await world.start(ON)
+    await world.owned_claim(pool, "n")
+    await asyncio.sleep(0.1)
+    await world.join("n", "n")
+    await asyncio.sleep(1)
+
+
+async def _stays(world: World) -> bool:
+    return any(item.metadata.deletion_timestamp is None for item in await world.all(kinds.NODE_CLAIM))
+
+
+@story
+async def test_broken_accelerators_are_repaired_after_ten_minutes(world: World) -> None:
+    """AWS-T690."""
+    await _joined(world)
+    await world.set_condition(kinds.NODE, "n", "AcceleratedHardwareReady", "False")
+    await asyncio.sleep(9 * 60)
+    assert await _stays(world)
+    await asyncio.sleep(2 * 60)
+    assert not await _stays(world)
+
+
+@story
+async def test_a_node_that_has_been_silent_for_29_minutes_is_not_broken_yet(world: World) -> None:
+    """AWS-T691."""
+    await _joined(world)
+    await world.set_ready("n", "Unknown")
+    await asyncio.sleep(29 * 60)
+    assert await _stays(world)
+    await asyncio.sleep(2 * 60)
+    assert not await _stays(world)
+
+
+# -- figures --------------------------------------------------------------------------------------------------------------------
+
+
+async def test_figures_are_about_the_pools_whose_class_is_ready() -> None:
+    """AWS-790."""
+    cluster = Cluster()
+    await cluster.pool()
+    await cluster.kube.create(kinds.NODE_POOL, node_pool("unready"))
+    await cluster.see()
+    written: list[list[Types]] = []
+    types = tuple(STD)
+
+    async def types_of(pool: NodePool) -> Types:
+        if pool.metadata.name == "unready":
+            raise NodeClassNotReady("no class")
+        return types
+
+    figures = OfferingFigures(cluster, types_of, lambda lists: written.append(list(lists)))
+    assert await figures.look() == 60.0
+    assert written == [[types]]

@@ -1,0 +1,111 @@
+"""Reading the messages of the interruption queue (AWS §14.1)."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from karpenter.providers.aws.events.messages import NOTHING, Notice, NoticeKind, Unreadable, read
+
+AT = datetime(2024, 5, 1, 12, tzinfo=UTC)
+STATE = "EC2 Instance State-change Notification"
+
+
+def body(detail_type: str, detail: dict[str, Any], source: str = "aws.ec2", version: str = "0") -> str:
+    return json.dumps(
+        {
+            "version": version,
+            "id": "7bf73129",
+            "detail-type": detail_type,
+            "source": source,
+            "account": "123456789012",
+            "time": "2024-05-01T12:00:00Z",
+            "region": "us-west-2",
+            "resources": [],
+            "detail": detail,
+        }
+    )
+
+
+def health(**more: Any) -> str:
+    detail = {
+        "service": "EC2",
+        "eventTypeCategory": "scheduledChange",
+        "startTime": "Mon, 20 May 2024 10:00:00 GMT",
+        "affectedEntities": [{"entityValue": "i-1"}, {"entityValue": "i-2"}],
+        **more,
+    }
+    return body("AWS Health Event", detail, "aws.health")
+
+
+@pytest.mark.parametrize(
+    ("detail_type", "detail", "kind"),
+    [
+        pytest.param("EC2 Spot Instance Interruption Warning", {}, NoticeKind.SPOT_INTERRUPTED, id="AWS-645"),
+        pytest.param("EC2 Instance Rebalance Recommendation", {}, NoticeKind.REBALANCE, id="AWS-646"),
+        pytest.param(STATE, {"state": "stopping"}, NoticeKind.STOPPED, id="AWS-647 stopping"),
+        pytest.param(STATE, {"state": "stopped"}, NoticeKind.STOPPED, id="AWS-647 stopped"),
+        pytest.param(STATE, {"state": "STOPPING"}, NoticeKind.STOPPED, id="AWS-650"),
+        pytest.param(STATE, {"state": "shutting-down"}, NoticeKind.TERMINATED, id="AWS-T643"),
+        pytest.param(STATE, {"state": "Terminated"}, NoticeKind.TERMINATED, id="AWS-647 any case"),
+        pytest.param(
+            "EC2 Capacity Reservation Instance Interruption Warning",
+            {},
+            NoticeKind.RESERVATION_INTERRUPTED,
+            id="AWS-649",
+        ),
+    ],
+)
+def test_what_is_said_of_a_machine_is_recognised(detail_type: str, detail: dict[str, Any], kind: NoticeKind) -> None:
+    assert read(body(detail_type, {"instance-id": "i-1", **detail})) == Notice(kind, ("i-1",), AT)
+
+
+def test_a_planned_change_names_its_machines_and_its_beginning() -> None:
+    """AWS-648."""
+    begins = datetime(2024, 5, 20, 10, tzinfo=UTC)
+    assert read(health()) == Notice(NoticeKind.SCHEDULED_CHANGE, ("i-1", "i-2"), AT, begins)
+    assert read(health(startTime="soon")).begins is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(body(STATE, {"instance-id": "i-1", "state": "running"}), id="AWS-T642"),
+        pytest.param(health(service="RDS"), id="AWS-T644"),
+        pytest.param(health(eventTypeCategory="accountNotification"), id="another category"),
+        pytest.param(health(statusCode="closed"), id="a change that is over"),
+        pytest.param(body("EC2 Spot Instance Interruption Warning", {"instance-id": "i-1"}, version="1"), id="version"),
+        pytest.param(body("EC2 Spot Instance Interruption Warning", {"instance-id": "i-1"}, "aws.rds"), id="source"),
+        pytest.param(body("ec2 spot instance interruption warning", {"instance-id": "i-1"}), id="detail-type"),
+        pytest.param("{}", id="an empty object"),
+    ],
+)
+def test_what_is_not_meant_is_nothing(text: str) -> None:
+    assert read(text) == NOTHING
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(None, id="no body"),
+        pytest.param("", id="empty"),
+        pytest.param("garbage", id="AWS-T647"),
+        pytest.param("[]", id="a list"),
+        pytest.param('{"version": 0}', id="a number"),
+        pytest.param(body("EC2 Spot Instance Interruption Warning", {}), id="no machine"),
+        pytest.param(body("EC2 Spot Instance Interruption Warning", {"instance-id": 5}), id="no text"),
+        pytest.param('{"version": "\ud800"}'.encode("utf-8", "surrogatepass").decode("latin-1")[:-1], id="cut"),
+    ],
+)
+def test_what_cannot_be_read_is_said_to_be_so(text: str | None) -> None:
+    """AWS-642."""
+    with pytest.raises(Unreadable):
+        read(text)
+
+
+def test_a_time_that_cannot_be_read_costs_only_the_time() -> None:
+    text = body("EC2 Instance Rebalance Recommendation", {"instance-id": "i-1"}).replace("2024-05-01T12:00:00Z", "noon")
+    assert read(text) == Notice(NoticeKind.REBALANCE, ("i-1",))

@@ -1,0 +1,194 @@
+"""Machines in capacity reservations that end, or that they fell out of (AWS §13.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import pytest
+
+from karpenter.api.kinds import NODE, NODE_CLAIM
+from karpenter.kube.errors import Conflict
+from karpenter.model import labels
+from karpenter.providers.aws.errors import AwsError
+from karpenter.providers.aws.events.reservations import CapacityTypes, ReservationEnds
+from karpenter.providers.aws.ports import ReservationQuery
+from karpenter.providers.aws.shapes import CapacityReservationInfo
+from karpenter.providers.contract import Instance, ProviderError
+from support.aws_events import SPOT, Cluster, provider_id
+from support.builders import NOW
+
+TYPE = "karpenter.k8s.aws/capacity-reservation-type"
+INTERRUPTIBLE = "karpenter.k8s.aws/capacity-reservation-interruptible"
+
+
+def reserved(reservation: str) -> dict[str, str]:
+    return {
+        **SPOT,
+        labels.CAPACITY_TYPE: labels.RESERVED,
+        labels.RESERVATION_ID: reservation,
+        TYPE: "default",
+        INTERRUPTIBLE: "false",
+    }
+
+
+@dataclass
+class Ec2:
+    """Knows reservations by id; one it does not know fails the whole question."""
+
+    known: dict[str, CapacityReservationInfo] = field(default_factory=dict)
+    error: AwsError | None = None
+    asked: int = 0
+
+    async def describe_capacity_reservations(self, query: ReservationQuery) -> tuple[CapacityReservationInfo, ...]:
+        self.asked += 1
+        if self.error is not None:
+            raise self.error
+        if not set(query.ids) <= set(self.known):
+            raise AwsError("InvalidCapacityReservationId.NotFound", "no such reservation")
+        return tuple(self.known[name] for name in query.ids)
+
+
+class Ends(Cluster):
+    def __init__(self) -> None:
+        super().__init__()
+        self.ec2 = Ec2()
+        self.loop = ReservationEnds(self.ec2, self, self.kube, self.clock)  # type: ignore[arg-type]
+
+    def reservation(self, name: str, kind: str, minutes: float) -> None:
+        end = self.clock.now() + timedelta(minutes=minutes)
+        self.ec2.known[name] = CapacityReservationInfo(
+            capacity_reservation_id=name, reservation_type=kind, end_date=end, state="active"
+        )
+
+    async def round(self) -> None:
+        await self.see()
+        assert await self.loop.look() == 60.0
+
+
+async def test_machines_of_a_capacity_block_go_forty_minutes_before_its_end() -> None:
+    """AWS-T602, AWS-603."""
+    stage = Ends()
+    stage.reservation("cr-39", "capacity-block", 39)
+    stage.reservation("cr-41", "capacity-block", 41)
+    await stage.machine("a", "i-1", reserved("cr-39"))
+    await stage.machine("b", "i-2", reserved("cr-41"))
+    await stage.machine("c", "i-3")
+    await stage.round()
+    assert await stage.ending() == ["a"]
+    assert labels.TERMINATION_TIMESTAMP not in (await stage.claim("a")).metadata.annotations
+    stage.clock.forward(minutes=1)
+    await stage.round()
+    assert await stage.ending() == ["a", "b"]
+
+
+async def test_machines_of_an_ordinary_reservation_that_ended_keep_running() -> None:
+    """AWS-604."""
+    stage = Ends()
+    stage.reservation("cr-1", "default", -60)
+    await stage.machine("a", "i-1", reserved("cr-1"))
+    await stage.round()
+    assert await stage.ending() == []
+
+
+async def test_a_reservation_ec2_does_not_know_keeps_nobody_else_from_being_seen() -> None:
+    stage = Ends()
+    stage.reservation("cr-1", "capacity-block", 10)
+    await stage.machine("a", "i-1", reserved("cr-1"))
+    await stage.machine("b", "i-2", reserved("cr-unknown"))
+    await stage.round()
+    assert await stage.ending() == ["a"]
+
+
+async def test_without_reserved_machines_nobody_is_asked() -> None:
+    stage = Ends()
+    await stage.machine("a", "i-1")
+    await stage.round()
+    assert stage.ec2.asked == 0
+
+
+async def test_a_fault_is_told() -> None:
+    stage = Ends()
+    stage.ec2.error = AwsError("InternalError", "boom", status=500)
+    await stage.machine("a", "i-1", reserved("cr-1"))
+    with pytest.raises(ProviderError):
+        await stage.loop.look()
+
+
+class Types(Cluster):
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_are: dict[str, str] = {}
+        self.loop = CapacityTypes(self.instances, self, self.kube)
+
+    async def instances(self) -> tuple[Instance, ...]:
+        return tuple(
+            Instance(provider_id(name), "", {labels.CAPACITY_TYPE: capacity_type}, {}, {}, NOW)
+            for name, capacity_type in self.now_are.items()
+        )
+
+    async def round(self) -> float:
+        await self.see()
+        return await self.loop.look()
+
+    async def labels_of(self, name: str) -> tuple[set[str], set[str]]:
+        """Capacity type and reservation labels of the claim, and of its Node."""
+        claim, node = (await self.claim(name)).metadata.labels, (await self.node(name)).metadata.labels
+        keys = (labels.CAPACITY_TYPE, labels.RESERVATION_ID, TYPE, INTERRUPTIBLE)
+        return {claim[key] for key in keys if key in claim}, {node[key] for key in keys if key in node}
+
+
+RESERVED = {"reserved", "cr-1", "default", "false"}
+
+
+async def test_a_machine_that_fell_out_of_its_reservation_is_called_on_demand() -> None:
+    """AWS-T603, AWS-605, AWS-T564."""
+    stage = Types()
+    await stage.machine("a", "i-1", reserved("cr-1"))
+    stage.now_are = {"i-1": labels.ON_DEMAND}
+    assert await stage.round() == 60.0
+    assert await stage.labels_of("a") == ({"on-demand"}, {"on-demand"})
+
+
+async def test_a_node_is_corrected_once_it_is_registered() -> None:
+    """AWS-T604."""
+    stage = Types()
+    await stage.machine("a", "i-1", reserved("cr-1"), registered=False)
+    stage.now_are = {"i-1": labels.ON_DEMAND}
+    await stage.round()
+    assert await stage.labels_of("a") == ({"on-demand"}, RESERVED)
+    await stage.kube.patch(NODE, "node-a", {"metadata": {"labels": {labels.REGISTERED: "true"}}})
+    await stage.round()
+    assert await stage.labels_of("a") == ({"on-demand"}, {"on-demand"})
+
+
+async def test_nothing_is_promoted_and_what_is_reserved_stays() -> None:
+    """AWS-T605."""
+    stage = Types()
+    await stage.machine("a", "i-1", {**SPOT, labels.CAPACITY_TYPE: labels.ON_DEMAND})
+    await stage.machine("b", "i-2", reserved("cr-1"))
+    stage.now_are = {"i-1": labels.RESERVED, "i-2": labels.RESERVED}
+    await stage.round()
+    assert await stage.labels_of("a") == ({"on-demand"}, {"on-demand"})
+    assert await stage.labels_of("b") == (RESERVED, RESERVED)
+
+
+async def test_a_claim_that_goes_is_left_alone() -> None:
+    """AWS-605."""
+    stage = Types()
+    await stage.machine("a", "i-1", reserved("cr-1"))
+    await stage.kube.delete(NODE_CLAIM, "a")
+    stage.now_are = {"i-1": labels.ON_DEMAND}
+    await stage.round()
+    assert await stage.labels_of("a") == (RESERVED, RESERVED)
+
+
+async def test_after_a_conflict_the_next_round_begins_at_once() -> None:
+    """AWS-605."""
+    stage = Types()
+    await stage.machine("a", "i-1", reserved("cr-1"))
+    stage.now_are = {"i-1": labels.ON_DEMAND}
+    stage.server.fail_next(Conflict("changed"), verb="patch")
+    assert await stage.round() == 0.0
+    assert await stage.round() == 60.0
+    assert await stage.labels_of("a") == ({"on-demand"}, {"on-demand"})

@@ -1,0 +1,141 @@
+"""Zones the cluster is shifted away from (AWS §13.3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import pytest
+from structlog.testing import capture_logs
+
+from karpenter.api.ec2 import EC2NodeClass, EC2NodeClassStatus, Subnet
+from karpenter.api.kinds import NODE_POOL
+from karpenter.providers.aws.errors import AwsError
+from karpenter.providers.aws.events.shifts import Places, ZonalShifts
+from karpenter.providers.aws.shapes import ZonalShift
+from karpenter.providers.contract import ProviderError
+from support.aws_events import Cluster
+from support.builders import node_pool, wanted
+
+CLASS = EC2NodeClass(
+    status=EC2NodeClassStatus(
+        subnets=(
+            Subnet(id="subnet-a", zone="us-east-1a", zone_id="use1-az1"),
+            Subnet(id="subnet-b", zone="us-east-1b", zone_id="use1-az2"),
+        )
+    )
+)
+
+
+@dataclass
+class Shifting:
+    """Answers with the shifts it was given."""
+
+    shifts: list[ZonalShift] = field(default_factory=list)
+    error: AwsError | None = None
+
+    async def get_managed_resource(self, arn: str) -> tuple[ZonalShift, ...]:
+        assert arn == "arn:prod"
+        if self.error is not None:
+            raise self.error
+        return tuple(self.shifts)
+
+
+class Stage(Cluster):
+    def __init__(self) -> None:
+        super().__init__()
+        self.port = Shifting()
+        places = Places(self, lambda name: CLASS)
+        self.shifts = ZonalShifts("arn:prod", self.port, places, self.herald, self.clock)
+
+    def shift(self, zone: str, status: str = "APPLIED", minutes: float = 60) -> None:
+        until = self.clock.now() + timedelta(minutes=minutes)
+        self.port.shifts.append(ZonalShift(away_from=zone, applied_status=status, expiry_time=until))
+
+    async def round(self) -> None:
+        await self.see()
+        assert await self.shifts.look() == 30.0
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+async def test_only_an_applied_shift_counts_and_pools_are_told(stage: Stage) -> None:
+    """AWS-T607, AWS-615, AWS-617."""
+    await stage.pool()
+    stage.shift("use1-az1", "PENDING")
+    await stage.round()
+    assert stage.shifts.shifted() == frozenset()
+    stage.port.shifts.clear()
+    stage.shift("use1-az1")
+    await stage.round()
+    await stage.round()
+    assert stage.shifts.shifted() == {"use1-az1"}
+    stage.port.shifts.clear()
+    await stage.round()
+    assert stage.shifts.shifted() == frozenset()
+    assert stage.herald.events == [
+        ("Warning", "NodePool", "np", "ZonalShiftActive"),
+        ("Normal", "NodePool", "np", "ZonalShiftCleared"),
+    ]
+
+
+async def test_a_shift_ends_at_its_time_without_anybody_asking(stage: Stage) -> None:
+    """AWS-T608: what is refused in a shifted zone works again after the expiry."""
+    stage.shift("use1-az1", minutes=10)
+    await stage.round()
+    stage.clock.forward(minutes=9, seconds=59)
+    assert stage.shifts.shifted() == {"use1-az1"}
+    stage.clock.forward(seconds=1)
+    assert stage.shifts.shifted() == frozenset()
+
+
+async def test_one_of_two_shifts_taken_back_early_is_over_at_once(stage: Stage) -> None:
+    """AWS-619 Beyond."""
+    stage.shift("use1-az1")
+    stage.shift("use1-az2")
+    await stage.round()
+    del stage.port.shifts[0]
+    await stage.round()
+    assert stage.shifts.shifted() == {"use1-az2"}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        pytest.param("topology.kubernetes.io/zone", "us-east-1b", id="AWS-T609"),
+        pytest.param("topology.k8s.aws/zone-id", "use1-az2", id="by zone id"),
+    ],
+)
+async def test_pools_that_cannot_use_the_zone_are_not_told(stage: Stage, key: str, value: str) -> None:
+    await stage.kube.create(NODE_POOL, node_pool("np", (wanted(key, "In", value),)))
+    stage.shift("use1-az1")
+    await stage.round()
+    assert stage.herald.events == []
+
+
+async def test_pools_without_a_subnet_in_the_zone_are_not_told(stage: Stage) -> None:
+    """AWS-617."""
+    await stage.pool()
+    stage.shift("use1-az9")
+    await stage.round()
+    assert stage.shifts.shifted() == {"use1-az9"}
+    assert stage.herald.events == []
+
+
+async def test_what_cannot_be_asked_at_first_counts_as_not_shifted_and_later_stays(stage: Stage) -> None:
+    """AWS-618."""
+    stage.port.error = AwsError("Timeout", "late")
+    with capture_logs() as lines:
+        await stage.shifts.hydrate()
+    assert [line["event"] for line in lines] == ["failed hydrating zonal shifts"]
+    assert stage.shifts.shifted() == frozenset()
+    stage.port.error = None
+    stage.shift("use1-az1")
+    await stage.round()
+    stage.port.error = AwsError("Timeout", "late")
+    with pytest.raises(ProviderError):
+        await stage.shifts.look()
+    assert stage.shifts.shifted() == {"use1-az1"}

@@ -21,7 +21,7 @@ from karpenter.control.manager import Extra, Manager
 from karpenter.control.settings import Settings
 from karpenter.kube import config
 from karpenter.model.clock import SystemClock
-from karpenter.providers.contract import Instance, InstanceNotFound, ProviderError, RepairPolicy
+from karpenter.providers.contract import Drift, Instance, InstanceNotFound, ProviderError, RepairPolicy
 
 _POLL_SECONDS = 0.01
 
@@ -54,8 +54,8 @@ class StillCloud:
     async def instance_types(self, pool: NodePool) -> tuple[InstanceType, ...]:
         return self._types
 
-    async def drift_reason(self, claim: NodeClaim) -> str:
-        return ""
+    async def drift(self, claim: NodeClaim) -> Drift | None:
+        return None
 
     def repair_policies(self) -> tuple[RepairPolicy, ...]:
         return ()

@@ -2,8 +2,8 @@
 
     python tools/make_ec2_table.py SOURCE_DIRECTORY
 
-Reads ``instance_types.csv`` (shapes, zones, prices) and ``spot_advisor.csv`` (savings) and keeps what the catalogue needs:
-types with a us-east-1 on-demand price, one row each, sorted by name. Allocatable is left out, since it is computed.
+Reads ``instance_types.csv`` (shapes, zones, prices) and ``spot_advisor.csv`` (savings) and keeps what the catalogue needs,
+one row per type, sorted by name. Allocatable is left out, since it is computed.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def main(source: Path) -> None:
     with TABLE.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, [*_COPIED, *_COMPUTED], lineterminator="\n")
         writer.writeheader()
-        writer.writerows(_packed(shapes[name], spot) for name in sorted(shapes) if shapes[name]["price_us_east_1"])
+        writer.writerows(_packed(shapes[name], spot) for name in sorted(shapes))
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ _CONDITIONS: Mapping[str, Callable[[ObjectMeta, datetime], tuple[Condition, ...]
     "NodePool": _rooted(conditions.NODE_POOL),
     "NodeClaim": _rooted(conditions.NODE_CLAIM),
     "KWOKNodeClass": _rooted(conditions.KWOK_NODE_CLASS),
+    "EC2NodeClass": _rooted(ConditionTypes("Ready", ("AMIsReady", "SubnetsReady"))),
     "NodeOverlay": _rooted(conditions.NODE_OVERLAY),
     "CapacityBuffer": lambda meta, now: conditions.put_alone(
         (), Condition(type="Custom", status="True"), meta.generation, now
@@ -164,6 +165,25 @@ def test_a_claims_lifetime_is_filled_in(server: ControlPlane, stored: list[str])
     assert made["spec"]["expireAfter"] == "720h"  # type: ignore[index]
 
 
+def test_metadata_options_are_filled_in_and_kubelet_settings_kept_as_they_are(
+    server: ControlPlane, stored: list[str]
+) -> None:
+    """AWS-T048, AWS-T052, API-S140, API-S161"""
+    usual = {
+        "httpEndpoint": "enabled",
+        "httpProtocolIPv6": "disabled",
+        "httpPutResponseHopLimit": 1,
+        "httpTokens": "required",
+    }
+    kubelet = {"maxPods": "vcpus * 10", "unknown": {"a": [1, 2.5, {"b": True}]}}
+    made = create(server, stored, built("EC2NodeClass", {"spec.kubelet": kubelet}), "crds-ec2")
+    assert made["spec"]["metadataOptions"] == usual  # type: ignore[index]
+    assert made["spec"]["kubelet"] == kubelet  # type: ignore[index]
+    partial = built("EC2NodeClass", {"spec.metadataOptions": {"httpTokens": "optional"}})
+    made = create(server, stored, partial, "crds-ec2-partial")
+    assert made["spec"]["metadataOptions"] == {**usual, "httpTokens": "optional"}  # type: ignore[index]
+
+
 def test_unknown_fields_are_dropped(server: ControlPlane, stored: list[str]) -> None:
     """API-021"""
     made = create(server, stored, built("NodePool", {"spec.template.spec.kubelet": {"maxPods": 5}}), "crds-unknown")
@@ -195,8 +215,9 @@ def test_a_status_as_we_write_it_is_stored_and_read_back(server: ControlPlane, s
 
 
 def test_the_printed_columns_are_those_users_know(server: ControlPlane, stored: list[str]) -> None:
-    """API-008, API-009"""
+    """API-008, API-009, API-012"""
     for kind, wide in (
+        ("EC2NodeClass", ["Role"]),
         ("NodePool", ["Weight", "CPU", "Memory"]),
         ("NodeClaim", ["ImageID", "ID", "NodePool", "NodeClass", "Drifted"]),
     ):
@@ -205,6 +226,7 @@ def test_the_printed_columns_are_those_users_know(server: ControlPlane, stored: 
         columns = [(column["name"], column["priority"]) for column in table["columnDefinitions"]]  # type: ignore[attr-defined]
         assert [name for name, priority in columns if priority] == wide
         narrow = {
+            "EC2NodeClass": ["Name", "Ready", "Age"],
             "NodePool": ["Name", "NodeClass", "Nodes", "Ready", "Age"],
             "NodeClaim": ["Name", "Type", "Capacity", "Zone", "Node", "Ready", "Age"],
         }
@@ -224,12 +246,14 @@ def _table(server: ControlPlane, path: str) -> Json:
 
 
 def test_names_and_categories_are_those_users_know(server: ControlPlane) -> None:
-    """API-001, API-002, API-006"""
+    """API-001, API-002, API-005, API-006, AWS-030"""
     found = {}
-    for group in ("karpenter.sh/v1", "karpenter.kwok.sh/v1alpha1"):
+    for group in ("karpenter.sh/v1", "karpenter.kwok.sh/v1alpha1", "karpenter.k8s.aws/v1"):
         for item in server.request("GET", f"/apis/{group}")["resources"]:  # type: ignore[attr-defined]
             found[item["name"]] = (item["namespaced"], item.get("shortNames"), item.get("categories"))
     assert found["nodepools"] == (False, None, ["karpenter"])
     assert found["nodeclaims"] == (False, None, ["karpenter"])
     assert found["kwoknodeclasses"] == (False, ["kwoknc", "kwokncs"], ["karpenter"])
-    assert {"nodepools/status", "nodepools/scale", "nodeclaims/status", "kwoknodeclasses/status"} <= set(found)
+    assert found["ec2nodeclasses"] == (False, ["ec2nc", "ec2ncs"], ["karpenter"])
+    statuses = {f"{plural}/status" for plural in ("nodepools", "nodeclaims", "kwoknodeclasses", "ec2nodeclasses")}
+    assert statuses | {"nodepools/scale"} <= set(found)

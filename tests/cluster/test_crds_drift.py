@@ -46,9 +46,9 @@ def disagreements(writes: Sequence[Write], theirs: Sequence[Answer]) -> list[str
     return found
 
 
-def judge(real: RealServer, seed: int, count: int) -> None:
+def judge(real: RealServer, writes: Sequence[Write]) -> None:
     """Raises ``AssertionError`` with some of the writes that were judged differently."""
-    writes = list(mutations.writes(seed, count))
+    count = len(writes)
     theirs = answers(real, writes)
     accepted = sum(answer.accepted for answer in theirs)
     assert count / 5 < accepted < count * 4 / 5, "both verdicts must be common, or nothing is tested"
@@ -58,11 +58,17 @@ def judge(real: RealServer, seed: int, count: int) -> None:
 
 def test_expressions_and_functions_agree_on_hundreds_of_writes(real: RealServer) -> None:
     """API-033: verdicts, and stored objects."""
-    judge(real, *mutations.USUAL)
+    judge(real, list(mutations.writes(*mutations.USUAL)))
+
+
+def test_they_agree_on_hundreds_of_writes_of_classes_on_ec2(real: RealServer) -> None:
+    """API-033, API-220 to API-262"""
+    judge(real, list(mutations.ec2_writes(*mutations.USUAL_EC2)))
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(2, 12))
 def test_expressions_and_functions_agree_on_thousands_of_writes(real: RealServer, seed: int) -> None:
     """API-033: verdicts, and stored objects."""
-    judge(real, seed, count=3000)
+    judge(real, list(mutations.writes(seed, 3000)))
+    judge(real, list(mutations.ec2_writes(seed, 2000)))

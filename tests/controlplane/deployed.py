@@ -40,9 +40,9 @@ def _documents(file: Path) -> Iterator[Json]:
     yield from yaml.safe_load_all(file.read_text())
 
 
-def rights() -> list[Json]:
-    """The ServiceAccount with what it may do, simulated machines included."""
-    return [item for folder in ("controller", "simulated") for item in _documents(DEPLOY / folder / "rights.yaml")]
+def rights(provider: str = "simulated") -> list[Json]:
+    """The ServiceAccount with what it may do, with machines of this provider."""
+    return [item for folder in ("controller", provider) for item in _documents(DEPLOY / folder / "rights.yaml")]
 
 
 def bindings_to(user: str) -> list[Json]:
@@ -142,22 +142,22 @@ class Account:
 
 
 @contextmanager
-def installed(plane: ControlPlane) -> Iterator[Account]:
+def installed(plane: ControlPlane, provider: str = "simulated") -> Iterator[Account]:
     """The controller's ServiceAccount with a token and its rights; at the end it must not have been forbidden anything.
 
     What it was forbidden before, on a control plane that several tests share, was for those to judge.
     """
-    plane.apply(*rights())
+    plane.apply(*rights(provider))
     account = Account(plane, _overlooked=len(plane.calls(USER)))
     account.renew()
-    await_rights(plane)
+    await_rights(plane, provider)
     yield account
     account.check()
 
 
-def await_rights(plane: ControlPlane) -> None:
+def await_rights(plane: ControlPlane, provider: str = "simulated") -> None:
     """Wait until the installed rights are in force."""
-    roles = [item for item in rights() if "rules" in item]
+    roles = [item for item in rights(provider) if "rules" in item]
     plane.until(lambda: all(_is_granted(plane, item) for item in roles), "the rights to be in force")
 
 

@@ -19,12 +19,14 @@ from support.shapes import STD
 from support.writing import KINDS, in_memory
 
 _WRITES = (1, 700)
+_EC2_WRITES = (1, 300)
 
 
 @pytest.fixture(scope="module")
 def admitted() -> tuple[Wire, ...]:
     """Objects as the in-memory server hands them out, which a real one agrees with (``cluster/test_crds_drift``)."""
-    answers = [(write.kind, in_memory(write).stored) for write in mutations.writes(*_WRITES)]
+    writes = (*mutations.writes(*_WRITES), *mutations.ec2_writes(*_EC2_WRITES))
+    answers = [(write.kind, in_memory(write).stored) for write in writes]
     found = [KINDS[kind].decode(msgspec.json.encode(stored)) for kind, stored in answers if stored is not None]
     assert len(found) > _WRITES[1] / 3
     return tuple(found)

@@ -17,8 +17,11 @@ from karpenter.api import crds
 from karpenter.model.schema import Schema
 from support.writing import KINDS, Write
 
+_Maker = Callable[[random.Random], object]
 #: Seed and number of the writes that are judged in every run.
 USUAL = (13, 1600)
+#: The same for classes of machines on EC2, which have many rules of their own.
+USUAL_EC2 = (13, 1200)
 
 _TAINT: Json = {"key": "example.com/a", "value": "b", "effect": "NoSchedule"}
 _POOL: Json = {
@@ -62,7 +65,27 @@ _BASES = [
     built("CapacityBuffer", _BUFFER),
     built("CapacityBuffer", {"spec.podTemplateRef": {"name": "t"}, "spec.replicas": 1}),
 ]
+_EC2_CLASS: Json = {
+    "spec.subnetSelectorTerms": [{"tags": {"a": "b"}}, {"id": "subnet-1"}],
+    "spec.securityGroupSelectorTerms": [{"name": "n"}],
+    "spec.capacityReservationSelectorTerms": [{"id": "cr-1"}, {"tags": {"a": "b"}, "ownerID": "1" * 12}],
+    "spec.amiSelectorTerms": [{"id": "ami-1"}, {"name": "n", "owner": "self"}, {"ssmParameter": "/p"}],
+    "spec.amiFamily": "AL2",
+    "spec.placementGroupSelector": {"name": "near"},
+    "spec.tags": {"team": "shop"},
+    "spec.kubelet": {"maxPods": 58},
+    "spec.blockDeviceMappings": [{"deviceName": "/dev/xvda", "rootVolume": True, "ebs": {"volumeSize": "20Gi"}}],
+    "spec.networkInterfaces": [{"networkCardIndex": 0, "deviceIndex": 0, "interfaceType": "interface"}],
+    "spec.metadataOptions": {"httpTokens": "optional"},
+    "spec.connectionTracking": {"udpTimeout": 45},
+}
+_EC2_BASES = [built("EC2NodeClass", {}), built("EC2NodeClass", _EC2_CLASS)]
 _STATUSES: Mapping[str, Json] = {
+    "EC2NodeClass": {
+        "subnets": [{"id": "subnet-1", "zone": "z"}],
+        "amis": [{"id": "ami-1", "requirements": [{"key": "a", "operator": "Exists"}]}],
+        "conditions": [condition(type="Ready")],
+    },
     "NodePool": {"nodes": 3, "resources": {"cpu": "24"}, "conditions": [condition(), condition(type="Ready")]},
     "NodeClaim": {"nodeName": "n", "capacity": {"cpu": 4}, "conditions": [condition(), condition(type="Ready")]},
     "KWOKNodeClass": {"conditions": [condition(type="Ready")]},
@@ -207,26 +230,32 @@ _BY_NAME: Mapping[str, list[object]] = {
 }
 
 
-def writes(seed: int, count: int) -> Iterator[Write]:
+def writes(seed: int, count: int, bases: Sequence[Json] = _BASES) -> Iterator[Write]:
     """New objects, replacements and status writes, in about equal parts."""
     rng = random.Random(seed)
     for _ in range(count):
-        base = rng.choice(_BASES)
-        yield rng.choice((_created, _created, _replaced, _replaced, _status))(rng, base)
+        base = rng.choice(bases)
+        made = rng.choice((_created, _created, _replaced, _replaced, _status))
+        yield made(rng, base, bases)
 
 
-def _created(rng: random.Random, base: Json) -> Write:
+def ec2_writes(seed: int, count: int) -> Iterator[Write]:
+    """The same of classes of machines on EC2 alone."""
+    return writes(seed, count, _EC2_BASES)
+
+
+def _created(rng: random.Random, base: Json, _bases: Sequence[Json]) -> Write:
     return Write(str(base["kind"]), _changed(rng, base))
 
 
-def _replaced(rng: random.Random, base: Json) -> Write:
+def _replaced(rng: random.Random, base: Json, bases: Sequence[Json]) -> Write:
     kind = str(base["kind"])
-    start = rng.choice([other for other in _BASES if other["kind"] == kind]) if rng.random() < 0.2 else base
+    start = rng.choice([other for other in bases if other["kind"] == kind]) if rng.random() < 0.2 else base
     wanted = copy.deepcopy(start) if rng.random() < 0.1 else _changed(rng, start)
     return Write(kind, wanted, base)
 
 
-def _status(rng: random.Random, base: Json) -> Write:
+def _status(rng: random.Random, base: Json, _bases: Sequence[Json]) -> Write:
     kind = str(base["kind"])
     known = cast("Mapping[str, Schema]", crds.schema(KINDS[kind].type)["properties"])["status"]
     status: object = copy.deepcopy(_STATUSES[kind])
@@ -301,9 +330,50 @@ def _reference(rng: random.Random) -> object:
     return {**_CLASS, name: rng.choice(_BY_NAME[name])}
 
 
+def _terms(*fields: tuple[str, Sequence[object]]) -> _Maker:
+    """Lists of terms that have each field about as often as not."""
+
+    def made(rng: random.Random) -> object:
+        count = rng.choice((0, 1, 1, 1, 2, 2))
+        return [{name: rng.choice(values) for name, values in fields if rng.random() < 0.4} for _ in range(count)]
+
+    return made
+
+
+def _interfaces(rng: random.Random) -> object:
+    kinds = ("interface", "efa-only")
+    first = {"networkCardIndex": 0, "deviceIndex": 0, "interfaceType": "interface"}
+    more = [
+        {
+            "networkCardIndex": rng.choice((0, 1)),
+            "deviceIndex": rng.choice((0, 1, 2)),
+            "interfaceType": rng.choice(kinds),
+        }
+        for _ in range(rng.choice((0, 1, 2, 3)))
+    ]
+    return [first, *more] if rng.random() < 0.7 else more
+
+
+def _volumes(rng: random.Random) -> object:
+    volume: Json = {}
+    if rng.random() < 0.5:
+        volume["volumeSize"] = rng.choice(["20Gi", "Ti", "58Ti", "59Ti", "64000G", "64001G", "1.5Gi"])
+    if rng.random() < 0.5:
+        volume["snapshotID"] = rng.choice(["s", ""])
+    if rng.random() < 0.4:
+        volume["volumeInitializationRate"] = rng.choice([99, 100, 300])
+    roots = [{"rootVolume": rng.choice((True, False))} for _ in range(rng.choice((0, 1, 2)))]
+    return [*roots, {"ebs": volume}]
+
+
+_TAG_MAPS: Sequence[object] = ({"a": "b"}, {"a": "b"}, {}, {"": "b"}, {"a": ""})
+_OWNERS = ("1" * 12, "self")
+_ALIASES = ("al2@latest", "al2@latest", "al2023@v1", "windows2022@latest", "windows2022@v1", "al2", "ubuntu@1", "al2@")
+_OWN_TAGS = ("a", "", "eks:eks-cluster-name", "kubernetes.io/cluster/x", "karpenter.sh/nodepool", "karpenter.sh/x")
+#: What may stand where anything may; no nulls, which a real server keeps there and ours drops.
+_OPEN: Sequence[object] = ({}, {"maxPods": 5}, {"a": {"b": [1, 2.5, True, "x"]}}, [], "text", 5)
 _CLASS = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
 _AMOUNTS: list[object] = [{"nodes": 5}, {"cpu": 5}, {"nodes": "5", "cpu": 5}, {"nodes": 5.0}, {}]
-_Maker = Callable[[random.Random], object]
 _RULED: Mapping[str, Sequence[tuple[str, _Maker]]] = {
     "NodePool": (
         (REQUIREMENTS, _requirements),
@@ -327,6 +397,34 @@ _RULED: Mapping[str, Sequence[tuple[str, _Maker]]] = {
         ("spec.replicas", lambda rng: rng.choice([0, 1, -1, 2**31, None])),
         ("spec.limits", lambda rng: rng.choice([{}, {"cpu": 1}, None])),
     ),
+    "EC2NodeClass": (
+        ("spec.subnetSelectorTerms", _terms(("tags", _TAG_MAPS), ("id", ("subnet-1", "x")))),
+        (
+            "spec.securityGroupSelectorTerms",
+            _terms(("tags", _TAG_MAPS), ("id", ("sg-1", "a sg-1 b")), ("name", ("n", ""))),
+        ),
+        (
+            "spec.capacityReservationSelectorTerms",
+            _terms(("tags", _TAG_MAPS), ("id", ("cr-1",)), ("ownerID", _OWNERS), ("instanceMatchCriteria", ("open",))),
+        ),
+        (
+            "spec.amiSelectorTerms",
+            _terms(
+                ("tags", _TAG_MAPS), ("id", ("ami-1",)), ("name", ("n",)), ("owner", _OWNERS), ("ssmParameter", ("p",))
+            ),
+        ),
+        ("spec.amiSelectorTerms", lambda rng: [{"alias": rng.choice(_ALIASES)}]),
+        ("spec.amiSelectorTerms", _terms(("alias", _ALIASES), ("name", ("n",)))),
+        ("spec.amiFamily", lambda rng: rng.choice(["AL2", "AL2023", "Custom", "Windows2022", None])),
+        ("spec.placementGroupSelector", lambda rng: rng.choice([{"name": "n"}, {"id": "pg-1"}, {}])),
+        ("spec.placementGroupSelector", lambda rng: {"name": "n", "id": rng.choice(["pg-1", None])}),
+        ("spec.role", lambda rng: rng.choice(["r", "", None])),
+        ("spec.instanceProfile", lambda rng: rng.choice(["p", "", None])),
+        ("spec.tags", lambda rng: {rng.choice(_OWN_TAGS): "v" for _ in range(rng.choice((1, 2)))}),
+        ("spec.blockDeviceMappings", _volumes),
+        ("spec.networkInterfaces", _interfaces),
+        ("spec.connectionTracking", lambda rng: rng.choice([{}, {"udpTimeout": 30}, {"udpStreamTimeout": None}])),
+    ),
     "NodeOverlay": (
         ("spec.requirements", _requirements),
         ("spec.requirements", _requirements),
@@ -343,9 +441,15 @@ _RULED: Mapping[str, Sequence[tuple[str, _Maker]]] = {
 def _mutated(rng: random.Random, known: Schema, value: object, name: str) -> object:
     """The value with something changed in it, mostly far inside."""
     inside = _INSIDE.get(str(known.get("type")))
+    if _is_open(known):
+        return copy.deepcopy(rng.choice(_OPEN))
     if inside is None or rng.random() < 0.08:
         return _made(rng, known, name)
     return inside(rng, known, value, name)
+
+
+def _is_open(known: Schema) -> bool:
+    return "x-kubernetes-preserve-unknown-fields" in known
 
 
 def _mutated_object(rng: random.Random, known: Schema, value: object, name: str) -> object:
@@ -388,6 +492,8 @@ def _mutated_list(rng: random.Random, known: Schema, value: object, name: str) -
 
 def _made(rng: random.Random, known: Schema, name: str) -> object:
     """A new value for a place: right in form more often than not."""
+    if _is_open(known):
+        return copy.deepcopy(rng.choice(_OPEN))
     if rng.random() < 0.15:
         # A real server lets a list pass for a time, which is nothing to imitate: it does not decode.
         return rng.choice([item for item in _JUNK if not (isinstance(item, list) and "format" in known)])

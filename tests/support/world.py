@@ -35,7 +35,7 @@ from karpenter.kube.memory import MemoryKube, MemoryServer
 from karpenter.model import conditions, labels
 from karpenter.model import resources as res
 from karpenter.providers.bounded import BoundedProvider
-from karpenter.providers.contract import Instance, InstanceNotFound, RegistrationHook, RepairPolicy
+from karpenter.providers.contract import Drift, Instance, InstanceNotFound, RegistrationHook, RepairPolicy
 from karpenter.providers.simulated import Faults, Machines, SimulatedProvider, Timing
 from karpenter.sim import LoopClock, Scheduler, Workloads
 from karpenter.sim.time import run
@@ -183,8 +183,8 @@ class FakeCloud:
         await self._called("instance_types", pool.metadata.name)
         return TYPES
 
-    async def drift_reason(self, claim: NodeClaim) -> str:
-        return ""
+    async def drift(self, claim: NodeClaim) -> Drift | None:
+        return None
 
     def repair_policies(self) -> tuple[RepairPolicy, ...]:
         return ()

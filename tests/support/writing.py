@@ -12,14 +12,23 @@ import httpx2
 
 from admission import Json, Row
 from controlplane.harness import ADMIN, ControlPlane
-from karpenter.api.kinds import CAPACITY_BUFFER, KWOK_NODE_CLASS, NODE_CLAIM, NODE_OVERLAY, NODE_POOL
+from karpenter.api.kinds import (
+    CAPACITY_BUFFER,
+    EC2_NODE_CLASS,
+    KWOK_NODE_CLASS,
+    NODE_CLAIM,
+    NODE_OVERLAY,
+    NODE_POOL,
+)
 from karpenter.kube.errors import KubeError
 from karpenter.kube.memory import MemoryServer
 from karpenter.kube.memory.resources import Resource
 from karpenter.kube.memory.store import Entry
 from karpenter.model.clock import SystemClock
 
-KINDS = {kind.name: kind for kind in (NODE_POOL, NODE_CLAIM, KWOK_NODE_CLASS, NODE_OVERLAY, CAPACITY_BUFFER)}
+KINDS = {
+    kind.name: kind for kind in (NODE_POOL, NODE_CLAIM, KWOK_NODE_CLASS, EC2_NODE_CLASS, NODE_OVERLAY, CAPACITY_BUFFER)
+}
 #: What servers decide on, each in its own way.
 _OWN = ("uid", "creationTimestamp", "managedFields", "resourceVersion")
 _SECONDS = 60

@@ -19,7 +19,7 @@ from karpenter.act.world import World
 from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.decide.disrupt.drift import INSTANCE_TYPE, SETTLED_AGE, drift_reason, is_sold
 from karpenter.model import conditions, hashing, labels
-from karpenter.providers.contract import InstanceNotFound
+from karpenter.providers.contract import Drift, InstanceNotFound
 
 #: How often a claim is looked at without news, and what is sold to its pool for its sake (DIS-033).
 LOOK_SECONDS = 300.0
@@ -33,11 +33,11 @@ class _Asked:
     """What the cloud said of a machine, of which state of things, and when (on the event loop's clock)."""
 
     about: tuple[str, str, int]
-    reason: str
+    drift: Drift | None
     at: float
 
 
-class Drift:
+class DriftWatch:
     """Finds out, and remembers what was expensive to find out."""
 
     def __init__(self, world: World) -> None:
@@ -66,22 +66,22 @@ class Drift:
             return
         draft.look_again(LOOK_SECONDS)
         try:
-            reason = await self._reason(claim, pool, draft)
+            drift = await self._drift(claim, pool, draft)
         except InstanceNotFound:
             return
-        if not reason:
+        if drift is None:
             _clear(draft, "not drifted")
-        elif not _is_marked(draft, reason):
-            draft.set(_DRIFTED, conditions.TRUE, reason, reason)
-            draft.announce(lambda: _log.debug("marking drifted", reason=reason))
+        elif not _is_marked(draft, drift):
+            draft.set(_DRIFTED, conditions.TRUE, drift.reason, drift.message or drift.reason)
+            draft.announce(lambda: _log.debug("marking drifted", reason=drift.reason))
 
-    async def _reason(self, claim: NodeClaim, pool: NodePool, draft: Draft) -> str:
+    async def _drift(self, claim: NodeClaim, pool: NodePool, draft: Draft) -> Drift | None:
         reason = drift_reason(claim, self._as_it_is(pool), None, draft.now)
         if reason:
-            return reason
+            return Drift(reason)
         if await self._is_not_sold(claim, pool, draft):
-            return INSTANCE_TYPE
-        return await self._cloud_reason(claim, pool)
+            return Drift(INSTANCE_TYPE)
+        return await self._asked_cloud(claim, pool)
 
     def _as_it_is(self, pool: NodePool) -> NodePool:
         """The pool with the hash of what it says now; its annotation may be about the edition before. Made once per edition."""
@@ -114,20 +114,21 @@ class Drift:
         self._sold_at[claim.metadata.name] = now
         return False
 
-    async def _cloud_reason(self, claim: NodeClaim, pool: NodePool) -> str:
+    async def _asked_cloud(self, claim: NodeClaim, pool: NodePool) -> Drift | None:
         name = claim.metadata.name
         about = (claim.metadata.uid, claim.status.provider_id, pool.metadata.generation)
         known = self._asked.get(name)
         # A look that comes back a moment early must not wait for another round.
         if known is None or known.about != about or _now() - known.at >= LOOK_SECONDS - 1:
-            reason = await self._world.provider.drift_reason(claim)
-            known = self._asked[name] = _Asked(about, reason, _now())
-        return known.reason
+            drift = await self._world.provider.drift(claim)
+            known = self._asked[name] = _Asked(about, drift, _now())
+        return known.drift
 
 
-def _is_marked(draft: Draft, reason: str) -> bool:
+def _is_marked(draft: Draft, drift: Drift) -> bool:
     known = draft.condition(_DRIFTED)
-    return known is not None and known.status == conditions.TRUE and known.reason == reason
+    said = (drift.reason, drift.message or drift.reason)
+    return known is not None and known.status == conditions.TRUE and (known.reason, known.message) == said
 
 
 def _clear(draft: Draft, why: str) -> None:

@@ -19,7 +19,7 @@ import structlog
 from karpenter.act import expire, quiet
 from karpenter.act.consistency import Consistency
 from karpenter.act.draft import Draft
-from karpenter.act.drift import Drift
+from karpenter.act.drift import DriftWatch
 from karpenter.act.events import WARNING, Happening, about_claim
 from karpenter.act.finalise import Finaliser
 from karpenter.act.hydrate import Hydrator
@@ -57,7 +57,7 @@ class Lifecycle:
         self._launcher = Launcher(world)
         registrar, initialiser = Registrar(world, nominator), Initialiser(world)
         hydrator, consistency, troubles = Hydrator(world), Consistency(world), Troubles(world)
-        self._drift = Drift(world)
+        self._drift = DriftWatch(world)
         self._steps: tuple[_Step, ...] = (
             partial(expire.step, world=world),
             hydrator.claim,

@@ -18,7 +18,7 @@ import msgspec
 import yaml
 from msgspec import inspect
 
-from karpenter.api import buffer, karpenter, kinds, kwok, overlay, rules
+from karpenter.api import buffer, ec2, karpenter, kinds, kwok, overlay, rules
 from karpenter.api.kinds import Kind
 from karpenter.api.meta import Condition, ObjectMeta, Wire
 
@@ -67,24 +67,45 @@ _EXTRA: Mapping[tuple[type[Wire], str], Json] = {
     (overlay.NodeOverlaySpec, "requirements"): _ATOMIC_LIST,
     (overlay.NodeOverlaySpec, "weight"): {"format": "int32"},
     (overlay.OverlayRequirement, "values"): _ATOMIC_LIST,
+    (ec2.EC2NodeClassSpec, "metadataOptions"): {
+        "default": {
+            "httpEndpoint": "enabled",
+            "httpProtocolIPv6": "disabled",
+            "httpPutResponseHopLimit": 1,
+            "httpTokens": "required",
+        }
+    },
+    (ec2.EC2NodeClassSpec, "ipPrefixCount"): {"format": "int32", "maximum": _LARGEST_COUNT},
+    (ec2.CapacityReservation, "id"): {"pattern": r"^cr-[0-9a-z]+$"},
+    (ec2.CapacityReservation, "ownerID"): {"pattern": r"^[0-9]{12}$"},
+    (ec2.CapacityReservation, "instanceMatchCriteria"): {"enum": ["open", "targeted"]},
+    (ec2.CapacityReservation, "reservationType"): {"enum": ["capacity-block", "default"]},
+    (ec2.CapacityReservation, "state"): {"enum": ["active", "expiring"]},
     (Condition, "type"): {"maxLength": 316, "pattern": _CONDITION_TYPE},
     (Condition, "status"): {"enum": ["True", "False", "Unknown"]},
     (Condition, "reason"): {"maxLength": 1024, "pattern": _REASON_OR_NONE},
     (Condition, "message"): {"maxLength": 32768},
     (Condition, "observedGeneration"): {"minimum": 0},
 }
-#: Required on the wire although the struct can do without (API-115).
-_REQUIRED_TOO: Mapping[type[Wire], tuple[str, ...]] = {Condition: ("lastTransitionTime",)}
+#: Required on the wire although the struct can do without (API-115, API-200 to API-202).
+_REQUIRED_TOO: Mapping[type[Wire], tuple[str, ...]] = {
+    Condition: ("lastTransitionTime",),
+    ec2.EC2NodeClassSpec: ("subnetSelectorTerms", "securityGroupSelectorTerms", "amiSelectorTerms"),
+}
 #: Conditions that must come with a reason and a message (API-607). A NodeClaim's need neither (API-115).
 _EXPLAINED_CONDITIONS = frozenset(
     (status, "conditions")
     for status in (
         karpenter.NodePoolStatus,
         kwok.KWOKNodeClassStatus,
+        ec2.EC2NodeClassStatus,
         overlay.NodeOverlayStatus,
         buffer.CapacityBufferStatus,
     )
 )
+
+#: Conditions that users know as a plain list (API-025).
+_UNKEYED = frozenset({(ec2.EC2NodeClassStatus, "conditions")})
 
 
 def _column(name: str, path: str, type_: str = "string", priority: int = 0) -> Json:
@@ -121,6 +142,7 @@ _CLAIM_COLUMNS = (
     _column("NodeClass", ".spec.nodeClassRef.name", priority=1),
     _column("Drifted", '.status.conditions[?(@.type=="Drifted")].status', priority=1),
 )
+_EC2_CLASS_COLUMNS = (_READY, _AGE, _column("Role", ".spec.role", priority=1))
 _BUFFER_COLUMNS = (
     _column("Strategy", ".spec.provisioningStrategy"),
     _column("PodTemplate", ".status.podTemplateRef.name"),
@@ -144,6 +166,7 @@ def crds() -> tuple[Json, ...]:
         _definition(kinds.KWOK_NODE_CLASS, ("kwoknc", "kwokncs"), (_READY, _AGE), {}),
         _definition(kinds.NODE_OVERLAY, ("overlays",), (_READY, _AGE, _WEIGHT), {}),
         _definition(kinds.CAPACITY_BUFFER, ("cb",), _BUFFER_COLUMNS, {}),
+        _definition(kinds.EC2_NODE_CLASS, ("ec2nc", "ec2ncs"), _EC2_CLASS_COLUMNS, {}),
     )
 
 
@@ -229,6 +252,8 @@ def _property(owner: type[Wire], field: inspect.Field) -> Json:
     found = _of(field.type) | _EXTRA.get(place, {})
     if place in _EXPLAINED_CONDITIONS:
         found["items"] = _explained(cast(Json, found["items"]))
+    if place in _UNKEYED:
+        found = {name: value for name, value in found.items() if name not in _CONDITIONS}
     default = _default(field)
     if default is not None:
         found["default"] = default
@@ -309,6 +334,9 @@ def _keyed(item: inspect.Type) -> Json:
 
 
 def _map(type_: inspect.DictType) -> Json:
+    if isinstance(type_.value_type, inspect.CustomType):
+        # Any value at all: a map whose keys belong to somebody else.
+        return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     limits = {"minProperties": type_.min_length, "maxProperties": type_.max_length}
     return {"type": "object", "additionalProperties": _of(type_.value_type), **_given(limits)}
 

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from karpenter.api import buffer, core, ec2, karpenter, kwok, overlay
+from karpenter.api import buffer, core, ec2, karpenter, kwok, overlay, reviews
 from karpenter.api.meta import Wire
 
 T = TypeVar("T", bound=Wire)
@@ -120,6 +120,10 @@ CAPACITY_BUFFER = Kind(
 )
 KWOK_NODE_CLASS = Kind("karpenter.kwok.sh", "v1alpha1", "kwoknodeclasses", "KWOKNodeClass", False, kwok.KWOKNodeClass)
 EC2_NODE_CLASS = Kind("karpenter.k8s.aws", "v1", "ec2nodeclasses", "EC2NodeClass", False, ec2.EC2NodeClass)
+#: A question rather than an object, so not among ``KINDS``.
+SUBJECT_ACCESS_REVIEW = Kind(
+    "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", False, reviews.SubjectAccessReview
+)
 
 #: Every kind, by (apiVersion, kind).
 KINDS: dict[tuple[str, str], Kind[Wire]] = {

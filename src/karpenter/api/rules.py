@@ -8,25 +8,13 @@ the expressions within what an API server accepts.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from karpenter.api import buffer, domains, karpenter, overlay
+from karpenter.api import buffer, domains, ec2_rules, karpenter, overlay
 from karpenter.api.meta import Wire
+from karpenter.api.rule import Rule
 
 HOSTNAME = "kubernetes.io/hostname"
 NODE_POOL = f"{domains.CORE}/nodepool"
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """An expression that must hold, and what to tell the user when it does not."""
-
-    expression: str
-    message: str
-
-    def as_json(self) -> dict[str, str]:
-        """The entry of ``x-kubernetes-validations``."""
-        return {"rule": self.expression, "message": self.message}
 
 
 def _domain_rule(key: str, domain: str, allowed: Mapping[str, frozenset[str]] = domains.ADMITTED) -> str:
@@ -149,4 +137,5 @@ BY_FIELD: Mapping[tuple[type[Wire], str], tuple[Rule, ...]] = {
     (overlay.NodeOverlaySpec, "requirements"): _OVERLAY_REQUIREMENTS,
     (overlay.NodeOverlaySpec, "capacity"): _OVERLAY_CAPACITY,
     (overlay.OverlayRequirement, "key"): _RESTRICTED_OVERLAY_KEYS,
+    **ec2_rules.BY_FIELD,
 }

@@ -14,6 +14,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources as package_files
 from itertools import product
@@ -27,6 +28,8 @@ from karpenter.model.requirements import Requirement, Requirements
 
 REGION = "us-east-1"
 ZONE_ID = "topology.k8s.aws/zone-id"
+#: How labels about hardware begin.
+INSTANCE = f"{labels.AWS_GROUP}/instance-"
 #: Digit of the zone id to zone name (an assumption, see the head of this module).
 _ZONES = {
     "6": "us-east-1a",
@@ -38,7 +41,7 @@ _ZONES = {
 }
 _GENERATION = re.compile(r"(^[a-z]+)(-[0-9]+tb)?([0-9]+).*\.")
 
-#: Label suffix after ``karpenter.k8s.aws/instance-`` and the column that holds its value, where it is taken as it is.
+#: Label suffix after ``INSTANCE`` and the column that holds its value, where it is taken as it is.
 _COPIED = {
     "cpu": "vcpu",
     "cpu-manufacturer": "cpu_manufacturer",
@@ -62,8 +65,8 @@ _Row = Mapping[str, str]
 
 @lru_cache(maxsize=1)
 def types() -> tuple[InstanceType, ...]:
-    """All packaged types, sorted by name. Read on first use, then the identical tuple."""
-    return tuple(_instance_type(row) for row in _rows())
+    """All packaged types that are sold, sorted by name. Read on first use, then the identical tuple."""
+    return tuple(_instance_type(row) for row in _rows() if row["on_demand_price"])
 
 
 def find(name: str) -> InstanceType | None:
@@ -74,6 +77,32 @@ def find(name: str) -> InstanceType | None:
 @lru_cache(maxsize=1)
 def _by_name() -> dict[str, InstanceType]:
     return {instance_type.name: instance_type for instance_type in types()}
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What EC2's API does not tell of a type, or not as everybody knows it.
+
+    ``branch_interfaces`` is 0 without trunking; ``network_mbps`` is the baseline users select by, 0 where none is published;
+    ``price_per_hour`` is the on-demand price in us-east-1, None where the type has none.
+    """
+
+    branch_interfaces: int
+    network_mbps: int
+    price_per_hour: float | None
+
+
+@lru_cache(maxsize=1)
+def published() -> Mapping[str, Published]:
+    """By name, what is published about types besides EC2's API (AWS-295, AWS-323, AWS-367)."""
+    return {
+        row["name"]: Published(
+            _number(row["branch_interfaces"]),
+            _number(row["network_mbps"]),
+            float(row["on_demand_price"]) if row["on_demand_price"] else None,
+        )
+        for row in _rows()
+    }
 
 
 def _rows() -> Iterator[_Row]:
@@ -140,21 +169,27 @@ def _requirements(row: _Row, capacity: res.Resources) -> dict[str, Requirement]:
 
 def _instance_labels(row: _Row) -> dict[str, str]:
     """Labels of AWS-320 that describe the hardware."""
-    family, _, size = row["name"].partition(".")
     values = {suffix: row[column] for suffix, column in _COPIED.items() if row[column]}
     if not row["gpu_name"]:
         values.pop("gpu-count", None)
     values |= {
-        "family": family,
-        "size": size,
-        "capability-flex": "true" if "-flex" in family else "false",
         "hypervisor": row["hypervisor"],
         "encryption-in-transit-supported": "true" if row["encryption_in_transit"] == "1" else "false",
     }
-    generation = _GENERATION.match(row["name"])
+    return {f"{INSTANCE}{suffix}": value for suffix, value in (values | name_labels(row["name"])).items()}
+
+
+def name_labels(name: str) -> dict[str, str]:
+    """What a type's name says, by the end of the label after ``INSTANCE`` (AWS-320).
+
+    Names that do not look like ``m5.large`` or ``u-6tb1.56xlarge`` have neither category nor generation.
+    """
+    family, _, size = name.partition(".")
+    values = {"family": family, "size": size, "capability-flex": "true" if "-flex" in family else "false"}
+    generation = _GENERATION.match(name)
     if generation:
         values |= {"category": generation.group(1), "generation": generation.group(3)}
-    return {f"{labels.AWS_GROUP}/instance-{suffix}": value for suffix, value in values.items()}
+    return values
 
 
 def _capacity_types(row: _Row) -> tuple[str, ...]:

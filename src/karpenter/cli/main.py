@@ -22,6 +22,8 @@ COMMANDS = {
     "budgets": "karpenter.cli.budgets:budgets",
     "freeze": "karpenter.cli.freeze:freeze",
     "thaw": "karpenter.cli.freeze:thaw",
+    "doctor": "karpenter.cli.doctor:doctor",
+    "iam-policy": "karpenter.cli.iam_policy:iam_policy",
     "crds": "karpenter.cli.main:crds",
 }
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
@@ -17,7 +18,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 import structlog
 
-from karpenter.catalog.types import InstanceType
+from karpenter.cli import clouds
+from karpenter.cli.clouds import Cloud, Market
 from karpenter.control import health, inspection
 from karpenter.control.apart import Alone, Apart, Leadership
 from karpenter.control.complaints import Complaints, Waiting
@@ -36,12 +38,12 @@ from karpenter.kube.explain import explain
 from karpenter.kube.fenced import FOREVER, Fence, fenced
 from karpenter.kube.measured import MeasuredRequests
 from karpenter.kube.observer import RequestObserver
+from karpenter.kube.protocol import Kube
 from karpenter.kube.throttle import TokenBucket
 from karpenter.model.clock import SystemClock
 from karpenter.providers.bounded import BoundedProvider
 from karpenter.providers.fenced import FencedProvider
 from karpenter.providers.measured import MeasuredProvider
-from karpenter.providers.simulated import Faults, Machines, SimulatedProvider
 from karpenter.telemetry import Build, Metrics
 
 #: How often a process looks for what keeps it from its work.
@@ -56,19 +58,20 @@ _DROP_SECONDS = 5.0
 _log = structlog.get_logger()
 
 
-class Market(NamedTuple):
-    """What the simulated cloud sells, and what goes wrong with it."""
-
-    types: tuple[InstanceType, ...]
-    script: Faults
-
-
 class _Clients(NamedTuple):
     """Connections with a pace of their own: the controller's, nominations', and the simulated machines' (as kubelets have)."""
 
     controller: KubeClient
     nominating: KubeClient
     machines: KubeClient
+
+
+class _Kubes(NamedTuple):
+    """The same connections, which write only while this process leads."""
+
+    controller: Kube
+    nominating: Kube
+    machines: Kube
 
 
 class _Mandate(NamedTuple):
@@ -80,7 +83,10 @@ class _Mandate(NamedTuple):
 
 
 async def serve(settings: Settings, market: Market, commit: str) -> bool:
-    """Run until told to end, and end in order; False where the lease was lost. Raises ``config.ConfigError``."""
+    """Run until told to end, and end in order; False where the lease was lost.
+
+    Raises ``config.ConfigError``, and ``clouds.CannotStart`` where AWS is not as it has to be.
+    """
     told = _told_to_end()
     connection = config.load()
     metrics = Metrics(Build(commit=commit))
@@ -88,7 +94,9 @@ async def serve(settings: Settings, market: Market, commit: str) -> bool:
     _introduce(settings, connection, commit)
     mandate = _mandate(settings, connection, metrics)
     async with clients.controller, clients.nominating, clients.machines:
-        manager = _manager(clients, mandate.fence, market, settings, metrics)
+        kubes = _Kubes(*(fenced(client, mandate.fence) for client in clients))
+        cloud = await _cloud(settings, market, connection, clients, kubes, metrics)
+        manager = _manager(kubes, mandate.fence, cloud, settings, metrics)
         beside = _Beside(manager, mandate, clients.controller, settings).tasks()
         work = asyncio.create_task(manager.run(mandate.leadership.elected))
         try:
@@ -155,16 +163,27 @@ def lease_namespace(settings: Settings, environment: Mapping[str, str], default:
 # -- work ---------------------------------------------------------------------------------------------------------------------
 
 
-def _manager(clients: _Clients, fence: Fence, market: Market, settings: Settings, metrics: Metrics) -> Manager:
-    """The controller with the simulated cloud. Whatever writes or buys does so through the fence."""
-    kube, nominating, machines = (fenced(client, fence) for client in clients)
+async def _cloud(
+    settings: Settings, market: Market, connection: Connection, clients: _Clients, kubes: _Kubes, metrics: Metrics
+) -> Cloud:
+    """The cloud the settings name. Whatever writes does so through the fence."""
     clock = SystemClock()
-    cloud = SimulatedProvider(kube, clock, market.types, market.script)
-    stand_in = Machines(machines, clock)
-    collectors = {"instances": cloud.collect_garbage}
-    extra = Extra({"machines": stand_in.run}, collectors, nominating, stand_in.faults, metrics)
-    provider = MeasuredProvider(BoundedProvider(FencedProvider(cloud, fence)), metrics)
-    return Manager(kube, provider, clock, settings, extra)
+    if settings.provider == "aws":
+        from karpenter.cli import ec2_cloud
+
+        ca_bundle = b64encode(connection.authorities()).decode()
+        cluster = ec2_cloud.ClusterAccess(kubes.controller, clients.controller.version, ca_bundle)
+        return await ec2_cloud.opened(settings, cluster, clock, metrics)
+    return clouds.simulated(kubes.controller, kubes.machines, clock, market)
+
+
+def _manager(kubes: _Kubes, fence: Fence, cloud: Cloud, settings: Settings, metrics: Metrics) -> Manager:
+    """The controller with its cloud. Whatever buys does so through the fence."""
+    extra = Extra(cloud.loops, cloud.collectors, kubes.nominating, cloud.faults, metrics)
+    provider = MeasuredProvider(BoundedProvider(FencedProvider(cloud.provider, fence)), metrics)
+    manager = Manager(kubes.controller, provider, SystemClock(), settings, extra)
+    cloud.joined(manager)
+    return manager
 
 
 class _Beside:

@@ -13,7 +13,7 @@ from karpenter.cli.options import Flags, with_settings
 from karpenter.control.settings import SETTINGS, SettingError, Settings, resolve, sources, without_effect
 
 if TYPE_CHECKING:
-    from karpenter.cli.process import Market
+    from karpenter.cli.clouds import Market
     from karpenter.control.output import Output
 
 _USAGE = 2
@@ -48,7 +48,7 @@ def refuse(message: str, status: int) -> NoReturn:
 def _market(settings: Settings) -> Market:
     """What the simulated cloud sells, and what goes wrong with it."""
     from karpenter.catalog import ec2, file
-    from karpenter.cli.process import Market
+    from karpenter.cli.clouds import Market
     from karpenter.providers.simulated import Faults, FaultsError, faults
 
     types, script = settings.instance_types_file_path, settings.simulated_faults_file
@@ -91,6 +91,7 @@ def _output(settings: Settings) -> Output:
 
 def _run(settings: Settings, market: Market) -> None:
     from karpenter.cli import process
+    from karpenter.cli.clouds import CannotStart
     from karpenter.control import build, logging
     from karpenter.kube import config
 
@@ -99,7 +100,7 @@ def _run(settings: Settings, market: Market) -> None:
     logging.adopt()
     try:
         ended_well = asyncio.run(process.serve(settings, market, commit))
-    except config.ConfigError as error:
+    except (config.ConfigError, CannotStart) as error:
         refuse(str(error), 1)
     if not ended_well:
         raise typer.Exit(1)

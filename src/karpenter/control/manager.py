@@ -198,7 +198,9 @@ class Manager:
         hands = self._hands(ceiling, settings)
         disruption = DisruptionOptions(options, Gate.SPOT_TO_SPOT_CONSOLIDATION in settings.gates)
         self.disruption = DisruptionLoop(self.world, hands, disruption, lambda: bool(self.faults()))
-        self._watched_claims = self._informer(NODE_CLAIM, self._on_claim)
+        #: The watches whose news a provider may want too; it subscribes before ``run``.
+        self.watched_claims = self._informer(NODE_CLAIM, self._on_claim)
+        self.watched_classes: dict[str, Informer[Wire]] = {}
         self._overlays = self._watch_overlays(overlaid) if overlaid is not None else None
         self._buffers = self._watch_buffers() if Gate.CAPACITY_BUFFER in settings.gates else None
         self._watch()
@@ -272,7 +274,7 @@ class Manager:
         The watch has nothing to say about them any more, and pods would wait for machines that nobody will buy.
         """
         for claim in self.state.claims():
-            if self._watched_claims.get(claim.metadata.name) is None:
+            if self.watched_claims.get(claim.metadata.name) is None:
                 try:
                     await self.world.kube.get(NODE_CLAIM, claim.metadata.name)
                 except NotFound:
@@ -317,7 +319,7 @@ class Manager:
         return informer
 
     def _watch(self) -> None:
-        self._informer(NODE, self._on_node)
+        self.watched_nodes = self._informer(NODE, self._on_node)
         self._informer(NODE_POOL, self._on_pool)
         self._informer(DAEMON_SET, self._on_daemon_set)
         self._informer(POD_DISRUPTION_BUDGET, self._on_budget)
@@ -331,7 +333,7 @@ class Manager:
         self._informer(CSI_NODE, volumes.on_csi_node, storage)
         self._informers.append(_Watched("configmaps", freezing.follow(self.world.kube, self.state)))
         for kind in self.world.provider.node_class_kinds:
-            self._informer(kind, self._on_node_class(kind))
+            self.watched_classes[kind.name] = self._informer(kind, self._on_node_class(kind))
 
     def _watch_workloads(self) -> None:
         """What the selectors of default constraints are worked out from; nobody else asks."""

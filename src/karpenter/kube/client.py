@@ -87,9 +87,20 @@ class _Call(Generic[T]):
     def path(self) -> str:
         return self.kind.path(self.namespace, self.name, self.subresource)
 
+    @property
+    def what(self) -> str:
+        return f"{self.method} {self.path}"
+
     def finished(self, code: str, seconds: float) -> Finished:
         kind = self.kind
         return Finished(self.verb, self.method, kind.group, kind.version, kind.plural, self.subresource, code, seconds)
+
+
+class _Version(msgspec.Struct):
+    """What is read of ``/version``."""
+
+    major: str
+    minor: str
 
 
 class KubeClient:
@@ -124,6 +135,20 @@ class KubeClient:
         await self.aclose()
 
     # -- reading ------------------------------------------------------------------------------------------------------
+
+    async def version(self) -> str:
+        """The API server's version as it writes it, such as ``1.35`` or ``1.35+``. Raises ``errors.KubeError``."""
+        await self._limit.take()
+        with _transport_faults("GET /version"):
+            async with asyncio.timeout(_REQUEST_SECONDS):
+                response = await self._http.get("/version")
+        if not response.is_success:
+            raise errors.Unavailable(f"GET /version: HTTP {response.status_code}")
+        try:
+            found = msgspec.json.decode(response.content, type=_Version)
+        except msgspec.MsgspecError as error:
+            raise errors.Unavailable(f"GET /version: {error}") from error
+        return f"{found.major}.{found.minor}"
 
     async def get(self, kind: Kind[T], name: str, namespace: str = "") -> T:
         """One object; ``NotFound`` if it does not exist."""
@@ -199,7 +224,7 @@ class KubeClient:
         return self._http.build_request(call.method, call.path, params=call.query, headers=headers, timeout=timeout)
 
     async def _body(self, call: _Call[T], response: httpx2.Response) -> bytes:
-        with _transport_faults(call):
+        with _transport_faults(call.what):
             async with asyncio.timeout(_OPENING_SECONDS):
                 return await response.aread()
 
@@ -290,7 +315,7 @@ class KubeClient:
         now = asyncio.get_running_loop().time
         began, code = now(), NO_ANSWER
         try:
-            with _transport_faults(call):
+            with _transport_faults(call.what):
                 async with asyncio.timeout(most_seconds):
                     response = await exchange
             code = str(response.status_code)
@@ -319,8 +344,7 @@ def _on_pod(name: str, namespace: str, subresource: str, body: JsonObject) -> _C
 
 
 @contextmanager
-def _transport_faults(call: _Call[T]) -> Iterator[None]:
-    what = f"{call.method} {call.path}"
+def _transport_faults(what: str) -> Iterator[None]:
     try:
         yield
     except _NOT_SENT as fault:
@@ -358,7 +382,7 @@ async def _lines(call: _Call[T], response: httpx2.Response) -> AsyncGenerator[by
 
 async def _chunks(call: _Call[T], response: httpx2.Response) -> AsyncGenerator[bytes, None]:
     """What arrives, until the stream ends or has been silent for too long."""
-    with _transport_faults(call):
+    with _transport_faults(call.what):
         async with aclosing(response.aiter_bytes()) as arriving:
             while (chunk := await _within(random.uniform(*_SILENCE_SECONDS), arriving)) is not None:
                 yield chunk

@@ -60,6 +60,16 @@ class Connection:
     _trust: Trust = field(repr=False, compare=False)
     _identity: Identity = field(repr=False, compare=False)
 
+    def authorities(self) -> bytes:
+        """The certificates the API server is believed by, in PEM; empty where those of the system are. Raises ``ConfigError``."""
+        from karpenter.kube.sources import Unreadable
+        from karpenter.kube.tls import papers
+
+        try:
+            return papers(self._trust, b"", b"").authorities
+        except Unreadable as error:
+            raise ConfigError(f"{self.source}, context {self.context}: {error}") from error
+
 
 def load(path: str = "", context: str = "") -> Connection:
     """Find the cluster to talk to. ``path`` and ``context`` override what the environment says. Raises ``ConfigError``."""

@@ -7,27 +7,30 @@ together, whatever else is wrong with the object (API-034). A place that is as i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol, TypeVar, cast
 
 import msgspec
 
 from karpenter.api import crds, domains
-from karpenter.api.kinds import CAPACITY_BUFFER, KWOK_NODE_CLASS, NODE_CLAIM, NODE_OVERLAY, NODE_POOL, Kind
+from karpenter.api.kinds import (
+    CAPACITY_BUFFER,
+    EC2_NODE_CLASS,
+    KWOK_NODE_CLASS,
+    NODE_CLAIM,
+    NODE_OVERLAY,
+    NODE_POOL,
+    Kind,
+)
 from karpenter.api.meta import Wire
-from karpenter.model import labels, schema
+from karpenter.model import ec2_admission, labels, schema
+from karpenter.model.places import Comparison, Place, reading
 from karpenter.model.requirements import as_integer
 from karpenter.model.schema import NOTHING, Finding
 
 Findings = tuple[Finding, ...]
 Json = Mapping[str, object]
 T = TypeVar("T", bound=Wire)
-V = TypeVar("V")
-
-#: A rule about the value at a place, and one about the value and what it replaces; both are told the path.
-_Check = Callable[[object, str], Iterable[Finding]]
-_Comparison = Callable[[object, object, str], Iterable[Finding]]
 
 #: Resources of a machine that no overlay changes (API-153).
 FIXED_CAPACITY = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
@@ -60,43 +63,6 @@ def misfits(kind: Kind[T], body: Json, old: Json | None = None) -> Findings:
         *schema.misfits(crds.schema(kind.type), body, "", before),
         *(finding for place in _PLACES.get(kind.name, ()) for finding in place.judge(body, before)),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where rules stand, by the names of the fields on the way.
-
-    ``checks`` judge the value unless it is as it was, ``comparisons`` the change where both sides have a value (API-023).
-    """
-
-    names: tuple[str, ...]
-    checks: tuple[_Check, ...] = ()
-    comparisons: tuple[_Comparison, ...] = ()
-
-    def judge(self, body: object, old_body: object) -> Iterator[Finding]:
-        """What the rules say of this place."""
-        value, old = schema.member(body, *self.names), schema.member(old_body, *self.names)
-        if value is NOTHING or schema.unchanged(old, value):
-            return
-        path = ".".join(self.names)
-        for check in self.checks:
-            yield from check(value, path)
-        if old is not NOTHING:
-            for compare in self.comparisons:
-                yield from compare(value, old, path)
-
-
-def _reading(view: type[V], check: Callable[[V, str], Iterable[Finding]]) -> _Check:
-    """A rule that reads the value as ``view``. Where it does not fit, the schema's findings say so and the rule is silent."""
-
-    def read(value: object, path: str) -> Iterable[Finding]:
-        try:
-            found = msgspec.convert(value, view)
-        except msgspec.ValidationError:
-            return ()
-        return check(found, path)
-
-    return read
 
 
 # -- NodePools ------------------------------------------------------------------------------------------------------------
@@ -234,11 +200,11 @@ def _not_empty(text: str, path: str) -> Iterator[Finding]:
         yield Finding(path, "empty", f"{path.rpartition('.')[2]} may not be empty")
 
 
-def _node_class(*names: str, fixed: tuple[_Comparison, ...] = ()) -> Iterator[_Place]:
+def _node_class(*names: str, fixed: tuple[Comparison, ...] = ()) -> Iterator[Place]:
     """The three fields of a reference; ``fixed`` holds for group and kind."""
     for field in ("group", "kind"):
-        yield _Place((*names, field), (_reading(str, _not_empty),), fixed)
-    yield _Place((*names, "name"), (_reading(str, _not_empty),))
+        yield Place((*names, field), (reading(str, _not_empty),), fixed)
+    yield Place((*names, "name"), (reading(str, _not_empty),))
 
 
 # -- NodeOverlays -----------------------------------------------------------------------------------------------------------
@@ -285,26 +251,27 @@ def _immutable_spec(_new: object, _old: object, path: str) -> Iterator[Finding]:
 
 _TEMPLATE = ("spec", "template", "spec")
 #: Where the rules of each kind stand.
-_PLACES: Mapping[str, tuple[_Place, ...]] = {
+_PLACES: Mapping[str, tuple[Place, ...]] = {
     NODE_POOL.name: (
-        _Place(("spec",), (_reading(_StaticParts, _static),), (_same_mode,)),
-        _Place(("spec", "replicas"), (_scalable,)),
-        _Place(("spec", "disruption", "budgets"), (_reading(tuple[_BudgetTimes, ...], _budgets),)),
-        _Place(("spec", "template", "metadata", "labels"), (_reading(dict[str, object], _template_labels),)),
-        _Place((*_TEMPLATE, "requirements"), (_reading(tuple[_Entry, ...], _pool_requirements),)),
+        Place(("spec",), (reading(_StaticParts, _static),), (_same_mode,)),
+        Place(("spec", "replicas"), (_scalable,)),
+        Place(("spec", "disruption", "budgets"), (reading(tuple[_BudgetTimes, ...], _budgets),)),
+        Place(("spec", "template", "metadata", "labels"), (reading(dict[str, object], _template_labels),)),
+        Place((*_TEMPLATE, "requirements"), (reading(tuple[_Entry, ...], _pool_requirements),)),
         *_node_class(*_TEMPLATE, "nodeClassRef", fixed=(_same_text,)),
-        _Place(("status", "nodes"), (_scalable,)),
+        Place(("status", "nodes"), (_scalable,)),
     ),
     NODE_CLAIM.name: (
-        _Place(("spec",), (), (_immutable_spec,)),
-        _Place(("spec", "requirements"), (_reading(tuple[_Entry, ...], _requirements),)),
+        Place(("spec",), (), (_immutable_spec,)),
+        Place(("spec", "requirements"), (reading(tuple[_Entry, ...], _requirements),)),
         *_node_class("spec", "nodeClassRef"),
     ),
     NODE_OVERLAY.name: (
-        _Place(("spec",), (_one_price,)),
-        _Place(("spec", "requirements"), (_reading(tuple[_Entry, ...], _overlay_requirements),)),
-        _Place(("spec", "capacity"), (_reading(dict[str, object], _overlay_capacity),)),
+        Place(("spec",), (_one_price,)),
+        Place(("spec", "requirements"), (reading(tuple[_Entry, ...], _overlay_requirements),)),
+        Place(("spec", "capacity"), (reading(dict[str, object], _overlay_capacity),)),
     ),
-    CAPACITY_BUFFER.name: (_Place(("spec",), (_buffer,)),),
+    CAPACITY_BUFFER.name: (Place(("spec",), (_buffer,)),),
     KWOK_NODE_CLASS.name: (),
+    EC2_NODE_CLASS.name: ec2_admission.PLACES,
 }

@@ -10,10 +10,11 @@ import difflib
 from collections.abc import Iterator
 
 from karpenter.api.buffer import CapacityBuffer
+from karpenter.api.ec2 import EC2NodeClass
 from karpenter.api.karpenter import NodeClaim, NodePool, NodeSelectorRequirementWithMinValues
 from karpenter.api.kwok import KWOKNodeClass
 from karpenter.api.overlay import NodeOverlay
-from karpenter.model import budget_advice, durations, gates, labels, pool_rules, schema
+from karpenter.model import budget_advice, durations, ec2_advice, gates, labels, pool_rules, schema
 from karpenter.model.gates import Gate, Gates
 from karpenter.model.quantities import check_quantities
 from karpenter.model.schema import Finding
@@ -29,7 +30,7 @@ _RESERVATION = f"{labels.AWS_GROUP}/capacity-reservation-"
 
 
 #: Objects advice can be given about.
-Advised = NodePool | NodeClaim | KWOKNodeClass | NodeOverlay | CapacityBuffer
+Advised = NodePool | NodeClaim | KWOKNodeClass | EC2NodeClass | NodeOverlay | CapacityBuffer
 
 
 def advise(obj: Advised, enabled: Gates = gates.DEFAULT) -> tuple[Finding, ...]:
@@ -43,6 +44,8 @@ def advise(obj: Advised, enabled: Gates = gates.DEFAULT) -> tuple[Finding, ...]:
             return tuple(check_quantities(obj))
         case CapacityBuffer():
             return tuple(_buffer(obj))
+        case EC2NodeClass():
+            return tuple(ec2_advice.advise(obj))
         case KWOKNodeClass():
             return tuple(_out_of_range("spec.nodeRegistrationDelay", obj.spec.node_registration_delay))
 

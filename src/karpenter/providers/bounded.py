@@ -14,6 +14,7 @@ from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.catalog.types import InstanceType
 from karpenter.providers.contract import (
     CloudProvider,
+    Drift,
     Instance,
     Pending,
     ProviderError,
@@ -55,9 +56,9 @@ class BoundedProvider(PassingProvider):
         """Everything the pool's class could use."""
         return await _within(self._seconds, "reading instance types", self._provider.instance_types(pool))
 
-    async def drift_reason(self, claim: NodeClaim) -> str:
+    async def drift(self, claim: NodeClaim) -> Drift | None:
         """Why the machine no longer matches its class."""
-        return await _within(self._seconds, "comparing a machine with its class", self._provider.drift_reason(claim))
+        return await _within(self._seconds, "comparing a machine with its class", self._provider.drift(claim))
 
     def registration_hooks(self) -> tuple[RegistrationHook, ...]:
         """What must be satisfied before a Node is opened to pods, with bounded questions."""

@@ -79,6 +79,17 @@ class Instance:
 
 
 @dataclass(frozen=True)
+class Drift:
+    """How a machine differs from what its class asks for now: a reason as conditions have them, and which part it is.
+
+    They become those of the claim's ``Drifted`` condition; without a message the reason stands for it.
+    """
+
+    reason: str
+    message: str = ""
+
+
+@dataclass(frozen=True)
 class RepairPolicy:
     """A node condition that marks a machine as broken once it has lasted ``toleration``."""
 
@@ -134,8 +145,8 @@ class CloudProvider(Protocol):
         Returns the identical tuple while nothing changed, so that callers can cache by identity.
         """
 
-    async def drift_reason(self, claim: NodeClaim) -> str:
-        """Why the machine no longer matches its class; empty when it does."""
+    async def drift(self, claim: NodeClaim) -> Drift | None:
+        """How the machine no longer matches its class; None when it does."""
 
     def repair_policies(self) -> tuple[RepairPolicy, ...]:
         """Node conditions that mean broken; empty means no node repair."""

@@ -14,6 +14,7 @@ from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.catalog.types import InstanceType
 from karpenter.providers.contract import (
     CloudProvider,
+    Drift,
     Instance,
     InstanceNotFound,
     InsufficientCapacity,
@@ -60,9 +61,9 @@ class MeasuredProvider(PassingProvider):
         """Everything the pool's class could use."""
         return await self._timed("GetInstanceTypes", self._provider.instance_types(pool))
 
-    async def drift_reason(self, claim: NodeClaim) -> str:
+    async def drift(self, claim: NodeClaim) -> Drift | None:
         """Why the machine no longer matches its class."""
-        return await self._timed("IsDrifted", self._provider.drift_reason(claim))
+        return await self._timed("IsDrifted", self._provider.drift(claim))
 
     async def _timed(self, method: str, call: Awaitable[T], *expected: type[Exception]) -> T:
         own = {"controller": current_controller(), "method": method, "provider": self.name}

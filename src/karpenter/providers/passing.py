@@ -6,7 +6,7 @@ from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.api.kinds import Kind
 from karpenter.api.meta import Wire
 from karpenter.catalog.types import InstanceType
-from karpenter.providers.contract import CloudProvider, Instance, RegistrationHook, RepairPolicy
+from karpenter.providers.contract import CloudProvider, Drift, Instance, RegistrationHook, RepairPolicy
 
 
 class PassingProvider:
@@ -35,9 +35,9 @@ class PassingProvider:
         """Everything the pool's class could use."""
         return await self._provider.instance_types(pool)
 
-    async def drift_reason(self, claim: NodeClaim) -> str:
-        """Why the machine no longer matches its class."""
-        return await self._provider.drift_reason(claim)
+    async def drift(self, claim: NodeClaim) -> Drift | None:
+        """How the machine no longer matches its class."""
+        return await self._provider.drift(claim)
 
     def repair_policies(self) -> tuple[RepairPolicy, ...]:
         """Node conditions that mean broken."""

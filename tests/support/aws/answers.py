@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from support.aws.capacity import Capacity
+from support.aws.events import Events
 from support.aws.fleets import Fleets, Shelves
 from support.aws.holdings import Holdings
 from support.aws.images import Images
@@ -47,6 +48,7 @@ class Region:
         self.instances = Instances(now, self._release)
         self.network = Network(moto)
         self.clusters = Clusters()
+        self.events = Events(moto, self.moment)
         shelves = Shelves(
             self.market, self.images, self.templates, self.holdings, self.capacity, self.instances, self.network
         )
@@ -119,6 +121,7 @@ class Region:
             ("ssm", "GetParameter"): self._parameter,
             ("pricing", "GetProducts"): self.market.products,
             ("iam", "ListInstanceProfiles"): self._profiles,
+            ("events", "PutEvents"): self.events.put,
             ("eks", "DescribeCluster"): lambda asked: {"cluster": self.clusters.described[asked["name"]]},
             ("arc-zonal-shift", "GetManagedResource"): self._managed_resource,
         }

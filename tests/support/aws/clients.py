@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import boto3
@@ -13,11 +14,16 @@ _CONFIG = Config(retries={"total_max_attempts": 1}, connect_timeout=5, read_time
 
 
 def client(double: Double, service: str) -> Any:
-    """A client of a service."""
+    """A client of a service; the same one whenever asked, for making one takes long."""
+    return _client(double.url, double.region_name, service)
+
+
+@lru_cache(maxsize=64)
+def _client(url: str, region: str, service: str) -> Any:
     return boto3.client(
         service,
-        endpoint_url=double.url,
-        region_name=double.region_name,
+        endpoint_url=url,
+        region_name=region,
         aws_access_key_id="AKIADOUBLE",
         aws_secret_access_key="secret",
         config=_CONFIG,

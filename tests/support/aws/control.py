@@ -266,7 +266,9 @@ class Control:
         return [self._machine(machine) for machine in list(self._region.instances.machines.values())]
 
     def _machine(self, machine: Machine) -> dict[str, Any]:
+        image = self._region.images.find(machine.image_id)
         return {
+            "image_name": image.name if image is not None else "",
             "instance_id": machine.instance_id,
             "provider_id": machine.provider_id,
             "instance_type": machine.pool.instance_type,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from threading import Lock
 from typing import Any
 
@@ -19,6 +20,8 @@ from werkzeug.wrappers import Request, Response
 from support.aws.wire import Fields, Refusal
 
 ACCOUNT = "123456789012"
+# The double has images of its own; building moto's costs seconds at every reset.
+os.environ["MOTO_EC2_LOAD_DEFAULT_AMIS"] = "false"
 
 
 class Moto:

@@ -10,7 +10,7 @@ import pytest
 from karpenter.api import kinds
 from karpenter.api.karpenter import Budget, Disruption, NodeClaim
 from karpenter.model import hashing, labels
-from karpenter.providers.contract import InstanceNotFound, ProviderError
+from karpenter.providers.contract import Drift, InstanceNotFound, ProviderError
 from support.builders import wanted
 from support.world import World, story, until
 
@@ -155,11 +155,11 @@ async def test_the_clouds_reason_is_asked_for_every_five_minutes_and_comes_last(
     asked: list[str] = []
     reason = ""
 
-    async def drift_reason(claim: NodeClaim) -> str:
+    async def drift(claim: NodeClaim) -> Drift | None:
         asked.append(claim.metadata.name)
-        return reason
+        return Drift(reason) if reason else None
 
-    world.cloud.drift_reason = drift_reason  # type: ignore[method-assign]
+    world.cloud.drift = drift  # type: ignore[method-assign]
     await up(world)
     first = len(asked)
     assert first <= 2
@@ -178,10 +178,10 @@ async def test_a_changed_node_class_is_asked_about_at_once(world: World) -> None
     """DIS-340"""
     reason = ""
 
-    async def drift_reason(_: NodeClaim) -> str:
-        return reason
+    async def drift(_: NodeClaim) -> Drift | None:
+        return Drift(reason, "another image") if reason else None
 
-    world.cloud.drift_reason = drift_reason  # type: ignore[method-assign]
+    world.cloud.drift = drift  # type: ignore[method-assign]
     await up(world)
     reason = "NodeClassDrift"
     await world.kube.patch(kinds.KWOK_NODE_CLASS, "default", {"spec": {"nodeRegistrationDelay": "7s"}})
@@ -195,12 +195,12 @@ async def test_what_the_cloud_cannot_say_changes_nothing(world: World, error: Ex
     """DIS-342"""
     answers: list[Any] = ["AMIDrift"]
 
-    async def drift_reason(_: NodeClaim) -> str:
+    async def drift(_: NodeClaim) -> Drift | None:
         if isinstance(answers[-1], Exception):
             raise answers[-1]
-        return str(answers[-1])
+        return Drift(answers[-1]) if answers[-1] else None
 
-    world.cloud.drift_reason = drift_reason  # type: ignore[method-assign]
+    world.cloud.drift = drift  # type: ignore[method-assign]
     await up(world)
     assert await drifted(world) == "AMIDrift"
     answers.append(error)

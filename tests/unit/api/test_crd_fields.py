@@ -187,12 +187,111 @@ BUFFER: Fields = {
     "status.replicas": {"type": "integer", "format": "int32"},
     "status.provisioningStrategy": {"type": "string"},
 }
+TAGS: Fields = {".tags": {"type": "object", "maxProperties": 20}, ".tags{}": {"type": "string"}}
+SWITCH = {"enabled", "disabled"}
+TEXT: dict[str, object] = {"type": "string", "minLength": ABSENT, "maxLength": ABSENT, "pattern": ABSENT}
+FLAG: dict[str, object] = {"type": "boolean", "default": ABSENT}
+VOLUME_TYPES = {"standard", "io1", "io2", "gp2", "sc1", "st1", "gp3"}
+FAMILIES = {"AL2", "AL2023", "Bottlerocket", "Custom", "Windows2019", "Windows2022", "Windows2025"}
+EC2_STATUS: Fields = {
+    **EXPLAINED,
+    "status.conditions": {"type": "array", LIST: ABSENT, "x-kubernetes-list-map-keys": ABSENT},
+    "status.subnets[]": {"required": {"id", "zone"}},
+    **{f"status.subnets[].{name}": TEXT for name in ("id", "zone", "zoneID")},
+    "status.securityGroups[]": {"required": {"id"}},
+    **{f"status.securityGroups[].{name}": TEXT for name in ("id", "name")},
+    "status.amis[]": {"required": {"id", "requirements"}},
+    **{f"status.amis[].{name}": TEXT for name in ("id", "name")},
+    "status.amis[].deprecated": FLAG,
+    "status.amis[].requirements[]": {"required": {"key", "operator"}},
+    **{f"status.amis[].requirements[].{name}": TEXT for name in ("key", "operator", "values[]")},
+    "status.capacityReservations[]": {
+        "required": {"id", "availabilityZone", "instanceType", "instanceMatchCriteria", "ownerID"}
+    },
+    "status.capacityReservations[].id": {"pattern": "^cr-[0-9a-z]+$"},
+    "status.capacityReservations[].availabilityZone": TEXT,
+    "status.capacityReservations[].instanceType": TEXT,
+    "status.capacityReservations[].instanceMatchCriteria": {"enum": {"open", "targeted"}},
+    "status.capacityReservations[].ownerID": {"pattern": "^[0-9]{12}$"},
+    "status.capacityReservations[].reservationType": {"enum": {"default", "capacity-block"}, "default": "default"},
+    "status.capacityReservations[].interruptible": FLAG,
+    "status.capacityReservations[].state": {"enum": {"active", "expiring"}, "default": "active"},
+    "status.capacityReservations[].endTime": {"format": "date-time"},
+    "status.instanceProfile": TEXT,
+}
+EC2_CLASS: Fields = {
+    **EC2_STATUS,
+    "": {"required": ABSENT},
+    "spec": {"required": {"subnetSelectorTerms", "securityGroupSelectorTerms", "amiSelectorTerms"}},
+    "spec.subnetSelectorTerms": {"maxItems": 30},
+    "spec.subnetSelectorTerms[].id": {"pattern": "subnet-[0-9a-z]+"},
+    **inside("spec.subnetSelectorTerms[]", TAGS),
+    "spec.securityGroupSelectorTerms": {"maxItems": 30},
+    "spec.securityGroupSelectorTerms[].id": {"pattern": "sg-[0-9a-z]+"},
+    "spec.securityGroupSelectorTerms[].name": TEXT,
+    **inside("spec.securityGroupSelectorTerms[]", TAGS),
+    "spec.capacityReservationSelectorTerms": {"maxItems": 30},
+    "spec.capacityReservationSelectorTerms[].id": {"pattern": "^cr-[0-9a-z]+$"},
+    "spec.capacityReservationSelectorTerms[].ownerID": {"pattern": "^[0-9]{12}$"},
+    "spec.capacityReservationSelectorTerms[].instanceMatchCriteria": {"enum": {"open", "targeted"}},
+    **inside("spec.capacityReservationSelectorTerms[]", TAGS),
+    "spec.placementGroupSelector.name": {"minLength": 1},
+    "spec.placementGroupSelector.id": {"pattern": "^pg-[0-9a-z]+$"},
+    "spec.amiSelectorTerms": {"maxItems": 30},
+    "spec.amiSelectorTerms[].alias": {"maxLength": 30},
+    "spec.amiSelectorTerms[].id": {"pattern": "ami-[0-9a-z]+"},
+    **{f"spec.amiSelectorTerms[].{name}": TEXT for name in ("name", "owner", "ssmParameter")},
+    **inside("spec.amiSelectorTerms[]", TAGS),
+    "spec.amiFamily": {"enum": FAMILIES, "default": ABSENT},
+    **{f"spec.{name}": TEXT for name in ("userData", "context", "role", "instanceProfile")},
+    "spec.tags": {"maxProperties": ABSENT},
+    "spec.tags{}": TEXT,
+    "spec.kubelet": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+    "spec.blockDeviceMappings": {"maxItems": 50},
+    "spec.blockDeviceMappings[].deviceName": TEXT,
+    "spec.blockDeviceMappings[].rootVolume": FLAG,
+    "spec.blockDeviceMappings[].ebs.deleteOnTermination": FLAG,
+    "spec.blockDeviceMappings[].ebs.encrypted": FLAG,
+    "spec.blockDeviceMappings[].ebs.iops": {"type": "integer", "minimum": ABSENT},
+    "spec.blockDeviceMappings[].ebs.throughput": {"type": "integer", "minimum": ABSENT},
+    "spec.blockDeviceMappings[].ebs.kmsKeyID": TEXT,
+    "spec.blockDeviceMappings[].ebs.snapshotID": TEXT,
+    "spec.blockDeviceMappings[].ebs.volumeInitializationRate": {"minimum": 100, "maximum": 300},
+    "spec.blockDeviceMappings[].ebs.volumeSize": {"type": "string"},
+    "spec.blockDeviceMappings[].ebs.volumeType": {"enum": VOLUME_TYPES},
+    "spec.instanceStorePolicy": {"enum": {"RAID0"}},
+    "spec.networkInterfaces": {"maxItems": 150},
+    "spec.networkInterfaces[]": {"required": {"networkCardIndex", "deviceIndex", "interfaceType"}},
+    "spec.networkInterfaces[].networkCardIndex": {"minimum": 0},
+    "spec.networkInterfaces[].deviceIndex": {"minimum": 0},
+    "spec.networkInterfaces[].interfaceType": {"enum": {"interface", "efa-only"}},
+    "spec.detailedMonitoring": FLAG,
+    "spec.associatePublicIPAddress": FLAG,
+    "spec.ipPrefixCount": {"format": "int32", "minimum": 0},
+    "spec.metadataOptions": {
+        "default": {
+            "httpEndpoint": "enabled",
+            "httpProtocolIPv6": "disabled",
+            "httpPutResponseHopLimit": 1,
+            "httpTokens": "required",
+        }
+    },
+    "spec.metadataOptions.httpEndpoint": {"enum": SWITCH, "default": "enabled"},
+    "spec.metadataOptions.httpProtocolIPv6": {"enum": SWITCH, "default": "disabled"},
+    "spec.metadataOptions.httpPutResponseHopLimit": {"minimum": 1, "maximum": 64, "default": 1},
+    "spec.metadataOptions.httpTokens": {"enum": {"required", "optional"}, "default": "required"},
+    "spec.connectionTracking.tcpEstablishedTimeout": {"minimum": 60, "maximum": 432000},
+    "spec.connectionTracking.udpStreamTimeout": {"minimum": 60, "maximum": 180},
+    "spec.connectionTracking.udpTimeout": {"minimum": 30, "maximum": 60},
+    "spec.cpuOptions.nestedVirtualization": {"enum": SWITCH},
+}
 KINDS = (
     ("NodePool", NODE_POOL),
     ("NodeClaim", NODE_CLAIM),
     ("KWOKNodeClass", KWOK),
     ("NodeOverlay", OVERLAY),
     ("CapacityBuffer", BUFFER),
+    ("EC2NodeClass", EC2_CLASS),
 )
 TABLE = [
     pytest.param(number, path, keywords, id=f"{kind}:{path}")
@@ -215,7 +314,7 @@ def field(number: int, path: str) -> Schema:
 
 @pytest.mark.parametrize(("number", "path", "keywords"), TABLE)
 def test_a_field_has_the_keywords_of_the_specification(number: int, path: str, keywords: dict[str, object]) -> None:
-    """API-020 to API-031, API-040 to API-068, API-100 to API-115, API-380, API-400, API-607"""
+    """API-020 to API-031, API-040 to API-068, API-100 to API-115, API-200 to API-262, API-380, API-400, API-607"""
     found = field(number, path)
     for name, wanted in keywords.items():
         value = found.get(name, ABSENT)
@@ -240,7 +339,7 @@ def test_every_field_is_in_the_table(number: int) -> None:
 
 
 def test_the_columns_are_printed_in_this_order() -> None:
-    """API-008, API-009"""
+    """API-008 to API-012"""
 
     def columns(number: int) -> list[tuple[str, str, int]]:
         found = version(number)["additionalPrinterColumns"]
@@ -269,10 +368,11 @@ def test_the_columns_are_printed_in_this_order() -> None:
         ("Age", "date", 0),
     ]
     assert columns(3) == [("Ready", "string", 0), ("Age", "date", 0), ("Weight", "integer", 1)]
+    assert columns(5) == [("Ready", "string", 0), ("Age", "date", 0), ("Role", "string", 1)]
 
 
 def test_only_pools_can_be_scaled_and_every_status_is_apart() -> None:
-    """API-001, API-002, API-006"""
+    """API-001 to API-006"""
     scale = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.nodes"}
     assert [version(number)["subresources"] for number in range(len(KINDS))] == [
         {"status": {}, "scale": scale},

@@ -28,12 +28,12 @@ def test_descriptions_use_the_names_users_write_and_no_private_references() -> N
 
 
 def test_pools_and_claims_are_cluster_wide_in_one_category() -> None:
-    """API-001 to API-004, API-006"""
+    """API-001 to API-006"""
     names = {crd["metadata"]["name"]: crd["spec"] for crd in crds.crds()}  # type: ignore[index]
     own = {"nodepools.karpenter.sh", "nodeclaims.karpenter.sh", "nodeoverlays.karpenter.sh"}
     buffers = names.pop("capacitybuffers.autoscaling.x-k8s.io")
     assert (buffers["scope"], buffers["names"]["categories"]) == ("Namespaced", ["autoscaling"])
-    assert set(names) == {*own, "kwoknodeclasses.karpenter.kwok.sh"}
+    assert set(names) == {*own, "kwoknodeclasses.karpenter.kwok.sh", "ec2nodeclasses.karpenter.k8s.aws"}
     assert {spec["scope"] for spec in names.values()} == {"Cluster"}
     assert all(spec["names"]["categories"] == ["karpenter"] for spec in names.values())
 

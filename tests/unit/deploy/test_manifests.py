@@ -22,7 +22,7 @@ ROOT = DEPLOY.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 GUIDE = (ROOT / "docs" / "install.md").read_text()
 KUSTOMIZATIONS = sorted(DEPLOY.rglob("kustomization.yaml"))
-OBJECTS = deployed.manifests("controller", "simulated", "other-namespace")
+OBJECTS = deployed.manifests("controller", "simulated", "aws", "other-namespace")
 #: What the pod tells about itself; no setting.
 _ABOUT_THE_POD = frozenset({"POD_NAMESPACE"})
 _READ = frozenset({"get", "list", "watch"})
@@ -145,7 +145,7 @@ def test_the_image_is_made_with_the_tools_of_this_project() -> None:
 
 
 def _roles() -> list[Json]:
-    return [item for item in deployed.rights() if "rules" in item]
+    return [item for item in (*deployed.rights(), *deployed.rights("aws")) if "rules" in item]
 
 
 def _rules(role: Json) -> list[dict[str, list[str]]]:
@@ -160,11 +160,13 @@ def test_no_right_is_a_wildcard_or_leads_to_others() -> None:
         assert rule["apiGroups"] != ["rbac.authorization.k8s.io"]
 
 
-def test_what_only_simulated_machines_need_is_not_granted_elsewhere() -> None:
-    core = {grant for grant in granted() if "simulated" not in grant.role}
+def test_what_only_some_machines_need_is_not_granted_elsewhere() -> None:
+    core = {grant for grant in granted() if "simulated" not in grant.role and "aws" not in grant.role}
     assert {grant.role for grant in core} == {"ClusterRole `karpenter-core`", "Role `karpenter` in `kube-system`"}
     resources = {grant.resource for grant in core}
-    assert resources.isdisjoint({"nodes/status", "kwoknodeclasses.karpenter.kwok.sh"})
+    assert resources.isdisjoint(
+        {"nodes/status", "kwoknodeclasses.karpenter.kwok.sh", "ec2nodeclasses.karpenter.k8s.aws"}
+    )
     (nodes,) = (grant for grant in core if grant.resource == "nodes")
     assert "create" not in nodes.verbs
 

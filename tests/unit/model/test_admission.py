@@ -128,7 +128,7 @@ _LABELS, _REQUIRED = "spec.template.metadata.labels", "spec.template.spec.requir
 
 def _lone_rules() -> Iterator[tuple[str, str, str]]:
     """Code, place and restricted label of the rules that alone refuse one of the usual mutations."""
-    for write in mutations.writes(*mutations.USUAL):
+    for write in (*mutations.writes(*mutations.USUAL), *mutations.ec2_writes(*mutations.USUAL_EC2)):
         found = () if write.is_status else validation.admit(KINDS[write.kind], write.wanted, write.stored)
         if len(found) == 1:
             label = re.search(r'label "[^"]*?((karpenter|kubernetes)[.][^"/]*(/nodepool)?)', found[0].message)
@@ -164,4 +164,18 @@ def test_the_mutations_both_servers_judge_break_every_rule_by_itself() -> None:
         *(("restricted", place, "karpenter.sh/nodepool") for place in (_LABELS, _REQUIRED)),
         *(("restricted", place, "kubernetes.io") for place in (_LABELS, _REQUIRED)),
         *(("empty", f"spec.template.spec.nodeClassRef.{name}", "") for name in ("group", "kind", "name")),
+        *(("exclusive", f"spec.{name}SelectorTerms", "") for name in ("subnet", "securityGroup", "ami")),
+        *(("empty", f"spec.{name}SelectorTerms", "") for name in ("subnet", "securityGroup", "ami")),
+        *(("size", f"spec.{name}SelectorTerms", "") for name in ("subnet", "securityGroup")),
+        ("exclusive", "spec.capacityReservationSelectorTerms", ""),
+        ("empty", "spec.capacityReservationSelectorTerms", ""),
+        *((code, "spec.amiSelectorTerms", "") for code in ("values", "pattern")),
+        *((code, "spec.amiFamily", "") for code in ("values", "required")),
+        *((code, "spec.placementGroupSelector", "") for code in ("empty", "exclusive")),
+        ("exclusive", "spec", ""),
+        ("empty", "spec.role", ""),
+        ("empty", "spec.tags", ""),
+        *((code, "spec.blockDeviceMappings", "") for code in ("exclusive", "empty", "together")),
+        *((code, "spec.networkInterfaces", "") for code in ("required", "duplicate")),
+        ("empty", "spec.connectionTracking", ""),
     }

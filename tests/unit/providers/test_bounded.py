@@ -31,7 +31,7 @@ CALLS: dict[str, Call] = {
     "get": lambda cloud: cloud.get("id"),
     "list": lambda cloud: cloud.list(),
     "instance_types": lambda cloud: cloud.instance_types(node_pool("np")),
-    "drift_reason": lambda cloud: cloud.drift_reason(claim("c")),
+    "drift": lambda cloud: cloud.drift(claim("c")),
     "hook": lambda cloud: cloud.registration_hooks()[0].ask(claim("c")),
 }
 
@@ -57,7 +57,7 @@ class SlowCloud:
             raise self.answer
         return self.answer
 
-    create = delete = get = list = instance_types = drift_reason = ask = _say
+    create = delete = get = list = instance_types = drift = ask = _say
 
     def repair_policies(self) -> tuple[str]:
         return ("policy",)

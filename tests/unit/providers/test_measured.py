@@ -33,7 +33,7 @@ CALLS: dict[str, Call] = {
     "Get": lambda cloud: cloud.get("id"),
     "List": lambda cloud: cloud.list(),
     "GetInstanceTypes": lambda cloud: cloud.instance_types(node_pool("np")),
-    "IsDrifted": lambda cloud: cloud.drift_reason(claim("c")),
+    "IsDrifted": lambda cloud: cloud.drift(claim("c")),
 }
 
 
@@ -52,7 +52,7 @@ class SlowCloud:
             raise self._answer
         return self._answer
 
-    create = delete = get = list = instance_types = drift_reason = _say
+    create = delete = get = list = instance_types = drift = _say
 
     def repair_policies(self) -> tuple[()]:
         return ()

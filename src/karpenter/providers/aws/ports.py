@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from karpenter.providers.aws.shapes import (
-    AvailabilityZone,
     CapacityReservationInfo,
     EksCluster,
     Filter,
@@ -76,9 +75,6 @@ class MarketPort(Protocol):
 
     async def describe_spot_price_history(self) -> tuple[SpotPrice, ...]:
         """Spot prices of this moment (AWS-365)."""
-
-    async def describe_availability_zones(self) -> tuple[AvailabilityZone, ...]:
-        """The region's zones."""
 
 
 class DiscoveryPort(Protocol):

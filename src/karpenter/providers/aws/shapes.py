@@ -202,14 +202,6 @@ class SpotPrice(Shape, frozen=True, kw_only=True):
     timestamp: datetime | None = None
 
 
-class AvailabilityZone(Shape, frozen=True, kw_only=True):
-    """An entry of DescribeAvailabilityZones."""
-
-    zone_name: str
-    zone_id: str = ""
-    state: str = ""
-
-
 # -- network, images, reservations (AWS §§4-5) ----------------------------------------------------------------------------------
 
 

@@ -24,6 +24,7 @@ from karpenter.model import conditions, durations, labels
 from karpenter.model import resources as res
 from karpenter.model.clock import Clock
 from karpenter.providers.contract import (
+    Drift,
     Instance,
     InstanceNotFound,
     InsufficientCapacity,
@@ -105,9 +106,9 @@ class SimulatedProvider:
         """None: a simulated machine is complete when it joins."""
         return ()
 
-    async def drift_reason(self, claim: NodeClaim) -> str:
+    async def drift(self, claim: NodeClaim) -> Drift | None:
         """Simulated machines never drift (OPS-260)."""
-        return ""
+        return None
 
     async def instance_types(self, pool: NodePool) -> tuple[InstanceType, ...]:
         """The catalogue; offerings that could not be had lately are there, marked unavailable, reservations with what is left."""

@@ -65,11 +65,11 @@ class Account:
     def __init__(self, metrics: SdkMetrics, options: Options = Options()) -> None:
         self._clients = _Clients(options)
         self._threads = Threads(options.threads, "aws")
-        wire = Wire(self._clients, self._threads, {group: Pace(budget) for group, budget in BUDGETS.items()}, metrics)
-        ec2 = Service(wire, _FIRST)
-        self._ec2 = ec2
+        self._wire = wire = Wire(
+            self._clients, self._threads, {group: Pace(budget) for group, budget in BUDGETS.items()}, metrics
+        )
         self.services = Services(
-            ec2=Ec2(ec2),
+            ec2=Ec2(Service(wire, _FIRST)),
             iam=Iam(Service(wire, "iam")),
             ssm=Ssm(Service(wire, "ssm")),
             pricing=Pricing(Service(wire, _PRICING)),
@@ -83,10 +83,14 @@ class Account:
         """Find the region and make the client of EC2; the region. Raises ``AwsError``, also where there is no region."""
         return await self._threads.run(self._clients.open)
 
+    def service(self, name: str) -> Service:
+        """Any service, by the name botocore has for it."""
+        return Service(self._wire, name)
+
     async def probe(self) -> None:
         """Return if EC2 answers: to a dry run, that it would have done it (AWS-018). Raises ``AwsError``."""
         try:
-            await self._ec2.call(_PROBE, {"DryRun": True, "MaxResults": 5})
+            await self.service(_FIRST).call(_PROBE, {"DryRun": True, "MaxResults": 5})
         except AwsError as error:
             if not error.is_dry_run_passed:
                 raise

@@ -15,7 +15,6 @@ from karpenter.providers.aws.boto.pacing import Group
 from karpenter.providers.aws.boto.service import Service
 from karpenter.providers.aws.ports import GroupQuery, ImageQuery, MachineTrial, ReservationQuery
 from karpenter.providers.aws.shapes import (
-    AvailabilityZone,
     CapacityReservationInfo,
     Filter,
     FleetAnswer,
@@ -54,7 +53,6 @@ _OFFERINGS = Operation(
     "DescribeInstanceTypeOfferings", "InstanceTypeOfferings", tuple[TypeOffering, ...], Group.EC2_READ
 )
 _SPOT_PRICES = Operation("DescribeSpotPriceHistory", "SpotPriceHistory", tuple[SpotPrice, ...], Group.EC2_READ)
-_ZONES = Operation("DescribeAvailabilityZones", "AvailabilityZones", tuple[AvailabilityZone, ...], Group.EC2_READ)
 _SUBNETS = Operation("DescribeSubnets", "Subnets", tuple[SubnetInfo, ...], Group.EC2_READ)
 _SECURITY_GROUPS = Operation("DescribeSecurityGroups", "SecurityGroups", tuple[SecurityGroupInfo, ...], Group.EC2_READ)
 _IMAGES = Operation("DescribeImages", "Images", tuple[ImageInfo, ...], Group.EC2_READ)
@@ -108,10 +106,6 @@ class Ec2:
             "MaxResults": _PRICES_AT_ONCE,
         }
         return await self._service.all(_SPOT_PRICES, request)
-
-    async def describe_availability_zones(self) -> tuple[AvailabilityZone, ...]:
-        """See ``MarketPort``."""
-        return await self._service.call(_ZONES, {})
 
     # -- what selectors find --------------------------------------------------------------------------------------------
 

@@ -1,0 +1,438 @@
+"""The provider put together: what is asked of AWS, what is remembered, who acts on it, and which loops run."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+import structlog
+from prometheus_client import Gauge
+
+from karpenter.api.core import Node
+from karpenter.api.ec2 import EC2NodeClass
+from karpenter.api.karpenter import NodeClaim
+from karpenter.api.kinds import EC2_NODE_CLASS
+from karpenter.kube.protocol import Kube
+from karpenter.kube.workqueue import Queue
+from karpenter.model import labels
+from karpenter.model.clock import Clock
+from karpenter.providers.aws.booting import Booting
+from karpenter.providers.aws.boto.start import VERSION_SECONDS, ClusterFacts
+from karpenter.providers.aws.events.health import InstanceHealth
+from karpenter.providers.aws.events.partitions import PartitionKnown
+from karpenter.providers.aws.events.queue import InterruptionQueue
+from karpenter.providers.aws.events.reservations import CapacityTypes, ReservationEnds
+from karpenter.providers.aws.events.responding import Effects, Responder
+from karpenter.providers.aws.events.selling import OfferingFigures
+from karpenter.providers.aws.events.shifts import Places, ZonalShifts
+from karpenter.providers.aws.instances.collector import Collector
+from karpenter.providers.aws.instances.ending import Ending
+from karpenter.providers.aws.instances.reading import Instances, Region
+from karpenter.providers.aws.instances.tagger import Tagger, is_wanting
+from karpenter.providers.aws.launch.addresses import Addresses
+from karpenter.providers.aws.launch.buyer import Buyer
+from karpenter.providers.aws.launch.consequences import Consequences, Pool
+from karpenter.providers.aws.launch.launcher import Launcher, Trade
+from karpenter.providers.aws.launch.plan import Rules
+from karpenter.providers.aws.launch.series import InstanceSeries
+from karpenter.providers.aws.launch.templates import Templates
+from karpenter.providers.aws.learning import Learning
+from karpenter.providers.aws.nodeclass.amis import Images, ImagesPart
+from karpenter.providers.aws.nodeclass.collection import ProfileCollector
+from karpenter.providers.aws.nodeclass.controller import NodeClassController, Surroundings
+from karpenter.providers.aws.nodeclass.dry_runs import DryRuns
+from karpenter.providers.aws.nodeclass.hashing import Editions
+from karpenter.providers.aws.nodeclass.network import SecurityGroups, SecurityGroupsPart, Subnets, SubnetsPart
+from karpenter.providers.aws.nodeclass.news import News, Warnings
+from karpenter.providers.aws.nodeclass.parameters import Parameters
+from karpenter.providers.aws.nodeclass.placement import PlacementGroupPart, PlacementGroups
+from karpenter.providers.aws.nodeclass.profiles import InstanceProfilePart, Profiles
+from karpenter.providers.aws.nodeclass.reservations import Reservations, ReservationsPart
+from karpenter.providers.aws.nodeclass.stamping import Stamps
+from karpenter.providers.aws.nodeclass.termination import Leftovers, Termination
+from karpenter.providers.aws.nodeclass.told import Part, condition_types
+from karpenter.providers.aws.nodeclass.validation import Knowledge, ValidationPart
+from karpenter.providers.aws.ports import Services
+from karpenter.providers.aws.provider import AwsProvider, Desks, View
+from karpenter.providers.aws.rounds import Look, every, rounds
+from karpenter.providers.aws.settings import AwsSettings
+from karpenter.providers.aws.types import market as types_market
+from karpenter.providers.aws.types import prices, telemetry
+from karpenter.providers.aws.types.market import Market, Memories
+from karpenter.providers.aws.types.unavailable import Sold, Unavailable
+from karpenter.providers.aws.window import Outside, Window
+from karpenter.providers.contract import ProviderError
+from karpenter.telemetry import Metrics
+from karpenter.telemetry.aws import InterruptionMetrics
+
+_PROFILES_SECONDS = 1800.0
+_PARAMETERS_SECONDS = 1800.0
+_TEMPLATES_SECONDS = 3600.0
+_TAGGERS = 1
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What everything stands on."""
+
+    services: Services
+    cluster: ClusterFacts
+    settings: AwsSettings
+    kube: Kube
+    clock: Clock
+    metrics: Metrics
+    strict_min_values: bool = True
+
+
+class AwsCloud:
+    """Everything of the provider. ``hydrate`` before anything is asked of it, ``join`` before loops run."""
+
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
+        self._has_list = self._has_spot = False
+        self._window = Window()
+        self._memories = Memories.empty(ground.clock)
+        self._figures = telemetry.MarketFigures(ground.metrics.registry, self._memories.unavailable.current)
+        self._groups = PlacementGroups(ground.services.ec2, ground.clock)
+        self._shifts = self._zonal_shifts()
+        self._market = self._made_market()
+        self._series = InstanceSeries(ground.metrics, self._market)
+        self._templates = Templates(ground.services.ec2, ground.cluster.cluster, ground.clock)
+        self._addresses = Addresses()
+        self._instances = Instances(ground.services.ec2, self._region(), ground.clock, self._series)
+        self._editions = Editions()
+        self._user_data_bytes = Gauge(
+            "karpenter_ec2nodeclasses_userdata_bytes",
+            "Bytes of user data that machines of a class get, of the 16384 EC2 takes.",
+            ("nodeclass",),
+            registry=ground.metrics.registry,
+        )
+        self._booting = Booting(self._market, lambda: ground.cluster.cluster, ground.settings, self._weighed)
+        self._classes = _Classes(ground, self._window, self._parts(), self._editions, self._profiles, self._forget)
+        self._tagging: Queue[str] = Queue(self._tag, _TAGGERS, _tell_tagging_failed)
+        self._tagger = Tagger(self._instances, ground.kube, ground.cluster.cluster)
+        self._learning = Learning(ground.kube, self._memories.learned, self._market.types_for, self._window.class_named)
+        self.provider = AwsProvider(
+            self._desks(),
+            View(self._window, self._window.class_named, self._window),
+            ground.clock,
+            ground.settings.reserved_capacity,
+        )
+
+    # -- life -------------------------------------------------------------------------------------------------------------------
+
+    async def hydrate(self) -> None:
+        """Learn what is sold and at what price (AWS-024). Raises ``ProviderError`` where types cannot be had.
+
+        Prices that cannot be had now stay the packaged ones; they are asked for again.
+        """
+        market = self._market
+        await self._learning.recall()
+        await asyncio.gather(market.refresh_types(), self._first_prices())
+        if self._shifts is not None:
+            await self._shifts.hydrate()
+
+    async def _first_prices(self) -> None:
+        market = self._market
+        self._has_list, self._has_spot = await asyncio.gather(
+            _could(market.refresh_on_demand), _could(market.refresh_spot)
+        )
+
+    def join(self, outside: Outside) -> None:
+        """See the process from now on."""
+        self._window.open(outside)
+
+    def node_class(self, old: EC2NodeClass | None, new: EC2NodeClass | None) -> None:
+        """A class came, changed or went."""
+        self._classes.controller.node_class(old, new)
+
+    def claim(self, old: NodeClaim | None, new: NodeClaim | None) -> None:
+        """A claim came, changed or went."""
+        self._classes.controller.claim(old, new)
+        if new is not None and new.spec.node_class_ref.kind == EC2_NODE_CLASS.name and is_wanting(new):
+            self._tagging.add(new.metadata.name)
+
+    def node(self, old: Node | None, new: Node | None) -> None:
+        """A Node came, changed or went."""
+        self._learning.node(old, new)
+
+    def loops(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
+        """What runs while this process leads, by the names users know (OPS-723)."""
+        ground = self._ground
+        looks: dict[str, Look] = {
+            "providers.ssm.invalidation": every(_PARAMETERS_SECONDS, self._parameters.drop_outdated),
+            "cloudprovider.metrics": self._offering_figures().look,
+            "launchtemplate.garbagecollection": every(_TEMPLATES_SECONDS, self._collect_templates),
+            **self._event_looks(),
+        }
+        if not ground.settings.isolated_vpc:
+            collector = ProfileCollector(
+                self._profiles, ground.cluster.cluster, self._window.classes, self._window.claims
+            )
+            looks["instanceprofile.garbagecollection"] = every(_PROFILES_SECONDS, collector.collect)
+        collector_of_instances = Collector(self._instances, ground.kube, self._window, ground.clock)
+        return {
+            "nodeclass": self._classes.controller.run,
+            "nodeclaim.tagging": self._tagging.run,
+            "instance.garbagecollection": collector_of_instances.run,
+            "providers.instancetype.capacity": lambda: self._learning.run(self._window),
+            **self._refreshing(),
+            **{name: _repeated(name, look) for name, look in looks.items()},
+        }
+
+    def _refreshing(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
+        """What was asked for at the start, and is asked for again after a while; prices that could not be had, soon."""
+        market = self._market
+        types_seconds = types_market.TYPES_PERIOD.total_seconds()
+        prices_seconds = prices.ON_DEMAND_PERIOD.total_seconds()
+        spot_seconds = prices.SPOT_PERIOD.total_seconds()
+        list_due = prices_seconds if self._has_list else 0.0
+        spot_due = spot_seconds if self._has_spot else 0.0
+        return {
+            "providers.instancetype": _later(
+                "providers.instancetype", every(types_seconds, market.refresh_types), types_seconds
+            ),
+            "providers.pricing": _later("providers.pricing", every(prices_seconds, market.refresh_on_demand), list_due),
+            "providers.pricing.spot": _later(
+                "providers.pricing.spot", every(spot_seconds, market.refresh_spot), spot_due
+            ),
+            "providers.version": _later("providers.version", self._ground.cluster.look, VERSION_SECONDS),
+        }
+
+    def _event_looks(self) -> Mapping[str, Look]:
+        ground = self._ground
+        ec2, kube, clock = ground.services.ec2, ground.kube, ground.clock
+        metrics = InterruptionMetrics(ground.metrics)
+        responder = Responder(self._window, kube, self._window, clock, self._effects())
+        looks: dict[str, Look] = {
+            "interruption.instancestatus": InstanceHealth(ec2, self._window, responder, metrics, clock).look
+        }
+        queue = ground.settings.interruption_queue
+        if queue:
+            looks["interruption"] = InterruptionQueue(queue, ground.services.queue, responder, metrics, clock).look
+        if ground.settings.reserved_capacity:
+            looks["capacityreservation.expiration"] = ReservationEnds(ec2, self._window, kube, clock).look
+            looks["capacityreservation.capacitytype"] = CapacityTypes(self.provider.list, self._window, kube).look
+        if self._shifts is not None:
+            looks["zonalshift"] = self._shifts.look
+        return looks
+
+    # -- parts ------------------------------------------------------------------------------------------------------------------
+
+    def _zonal_shifts(self) -> ZonalShifts | None:
+        ground = self._ground
+        if not ground.settings.enable_zonal_shift:
+            return None
+        places = Places(self._window, self._window.class_named)
+        return ZonalShifts(ground.cluster.cluster.arn, ground.services.zonal_shift, places, self._window, ground.clock)
+
+    def _shifted(self) -> frozenset[str]:
+        return self._shifts.shifted() if self._shifts is not None else frozenset()
+
+    def _made_market(self) -> Market:
+        ground = self._ground
+        around = types_market.Surroundings(self._shifted, self._groups.known, self._figures.skipped)
+        region = ground.cluster.cluster.region
+        services = ground.services
+        return Market(services.ec2, services.pricing, ground.settings, region, ground.clock, self._memories, around)
+
+    def _region(self) -> Region:
+        return Region(self._ground.cluster.cluster, self._shifted, self._market.zone_id)
+
+    def _weighed(self, node_class: str, size_bytes: int) -> None:
+        self._user_data_bytes.labels(nodeclass=node_class).set(size_bytes)
+
+    def _forget(self, node_class: EC2NodeClass) -> None:
+        """A class is gone for good."""
+        name = node_class.metadata.name
+        self._editions.forget(name)
+        self._news.forget(node_class.metadata.uid)
+        self._user_data_bytes.remove_by_labels({"nodeclass": name})
+
+    def _parts(self) -> tuple[Part, ...]:
+        """What a look at a class consists of, in order (AWS-082)."""
+        ground, window = self._ground, self._window
+        ec2, clock, settings = ground.services.ec2, ground.clock, ground.settings
+        self._news = News()
+        self._parameters = Parameters(ground.services.ssm, ec2, clock)
+        self._profiles = Profiles(ground.services.iam, clock, ground.cluster.cluster, lambda: str(uuid.uuid4()))
+        warnings = Warnings(window, self._news)
+        images = Images(ec2, self._parameters, clock, lambda: ground.cluster.cluster, settings.ami_refresh_interval)
+        subnets = Subnets(
+            ec2, clock, settings.subnet_refresh_interval, lambda name, free: self._addresses.counted({name: free})
+        )
+        reservations = Reservations(ec2, clock, self._memories.reserved.set)
+        reserved = (ReservationsPart(reservations, clock, self._news),) if settings.reserved_capacity else ()
+        return (
+            ImagesPart(images, lambda: ground.cluster.cluster, self._news, window),
+            *reserved,
+            PlacementGroupPart(self._groups),
+            SubnetsPart(subnets, self._news, warnings),
+            SecurityGroupsPart(SecurityGroups(ec2, clock), subnets, self._news, warnings),
+            InstanceProfilePart(self._profiles),
+            self._validation(),
+        )
+
+    def _validation(self) -> ValidationPart:
+        ground = self._ground
+        settings = ground.settings
+        knowledge = Knowledge(
+            service_cidr=self._service_cidr,
+            pools=self._window.pools,
+            facts=lambda: tuple(self._market.kubelet_facts(EC2NodeClass()).values()),
+            types=self._market.types_for,
+            fits=self._market.fits,
+        )
+        dry_runs = (
+            None
+            if settings.disable_dry_run
+            else DryRuns(ground.services.ec2, ground.clock, lambda: ground.cluster.cluster, self._booting.trial_data)
+        )
+        return ValidationPart(knowledge, dry_runs, settings.kubelet_expressions)
+
+    async def _service_cidr(self) -> str:
+        """AWS-026. Raises ``AwsError``."""
+        known = self._ground.cluster.cluster.service_cidr
+        if known:
+            return known
+        await self._ground.services.eks.describe_cluster(self._ground.cluster.cluster.name)
+        await self._ground.cluster.look()
+        return self._ground.cluster.cluster.service_cidr
+
+    def _desks(self) -> Desks:
+        ground = self._ground
+        services = ground.services
+        consequences = Consequences(
+            _Shortages(self._memories.unavailable),
+            self._memories.reserved,
+            self._addresses,
+            self._series,
+            self._window,
+        )
+        trade = Trade(
+            kube=ground.kube,
+            ec2=services.ec2,
+            clock=ground.clock,
+            buyer=Buyer(services.ec2, self._templates),
+            addresses=self._addresses,
+            knowledge=self._booting,
+            consequences=consequences,
+            series=self._series,
+        )
+        rules = Rules(ground.cluster.cluster, ground.settings.reserved_capacity, ground.strict_min_values)
+        return Desks(
+            kube=ground.kube,
+            market=self._market,
+            launcher=Launcher(trade, rules),
+            instances=self._instances,
+            ending=Ending(self._instances, self._window, self._memories.reserved, ground.clock),
+            groups=self._groups,
+            editions=self._editions,
+            hooks=(PartitionKnown(services.ec2),),
+        )
+
+    # -- work -------------------------------------------------------------------------------------------------------------------
+
+    def _effects(self) -> Effects:
+        def sold_out(instance_type: str, zone: str) -> None:
+            self._memories.unavailable.mark(Sold(labels.SPOT, instance_type, zone), "spot_interrupted")
+
+        def disrupted(claim: NodeClaim, reason: str) -> None:
+            pool = claim.metadata.labels.get(labels.NODE_POOL, "")
+            capacity_type = claim.metadata.labels.get(labels.CAPACITY_TYPE, "")
+            self._ground.metrics.nodeclaims_disrupted_total.labels(
+                reason=reason, nodepool=pool, capacity_type=capacity_type
+            ).inc()
+
+        return Effects(sold_out, self._memories.reserved.exhausted, disrupted)
+
+    def _offering_figures(self) -> OfferingFigures:
+        reserved = self._ground.settings.reserved_capacity
+        return OfferingFigures(
+            self._window,
+            self.provider.instance_types,
+            lambda lists: self._figures.rewrite(telemetry.figures(lists, reserved=reserved)),
+        )
+
+    async def _collect_templates(self) -> None:
+        await self._templates.collect(node_class.metadata.name for node_class in self._window.classes())
+
+    async def _tag(self, name: str) -> float | None:
+        claim = self._window.claim_named(name)
+        if claim is not None:
+            await self._tagger.look(claim)
+        return None
+
+
+class _Classes:
+    """The controller of EC2NodeClasses, with what it needs."""
+
+    def __init__(
+        self,
+        ground: Ground,
+        window: Window,
+        parts: tuple[Part, ...],
+        editions: Editions,
+        profiles: Profiles,
+        gone: Callable[[EC2NodeClass], None],
+    ) -> None:
+        cluster = ground.cluster
+        leftovers = Leftovers(None if ground.settings.isolated_vpc else profiles, ground.services.ec2, cluster.cluster)
+        around = Surroundings(
+            kube=ground.kube,
+            clock=ground.clock,
+            types=condition_types(ground.settings.reserved_capacity),
+            find=window.class_named,
+            cluster=lambda: cluster.cluster,
+        )
+        self.controller = NodeClassController(
+            around,
+            parts,
+            Stamps(ground.kube, window.claims),
+            editions,
+            Termination(leftovers, ground.kube, window, window.claims, gone),
+        )
+
+
+class _Shortages:
+    """What launches could not have, as the market remembers it."""
+
+    def __init__(self, unavailable: Unavailable) -> None:
+        self._unavailable = unavailable
+
+    def lacks(self, pool: Pool, reason: str, fleet_id: str) -> None:
+        """There is none of these now."""
+        self._unavailable.mark(Sold(*pool), reason, fleet_id)
+
+    def lacks_all(self, capacity_type: str) -> None:
+        """Nothing can be bought in this way now."""
+        self._unavailable.mark_capacity_type(capacity_type)
+
+    def lacks_addresses(self, subnet_id: str) -> None:
+        """The subnet is full."""
+        self._unavailable.mark_subnet(subnet_id)
+
+
+def _repeated(name: str, look: Look) -> Callable[[], Awaitable[None]]:
+    return lambda: rounds(name, look)
+
+
+def _later(name: str, look: Look, seconds: float) -> Callable[[], Awaitable[None]]:
+    return lambda: rounds(name, look, seconds)
+
+
+async def _could(refresh: Callable[[], Awaitable[None]]) -> bool:
+    """Whether prices could be had."""
+    try:
+        await refresh()
+    except ProviderError as error:
+        _log.error("prices are the packaged ones for now", error=str(error))
+        return False
+    return True
+
+
+def _tell_tagging_failed(name: str, error: Exception) -> None:
+    _log.error("tagging an instance failed", NodeClaim={"name": name}, error=str(error))

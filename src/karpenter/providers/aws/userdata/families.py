@@ -1,0 +1,121 @@
+"""What each family of images brings with it (AWS-055, AWS-265 to AWS-269).
+
+A family decides how the machine is told what it is (the modules beside this one), which disks it gets unless the class says
+otherwise, on which of them pods write, and how many pods its network lets it run. These are tables, not code: whoever needs a
+fact asks for the family by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import get_args
+
+from karpenter.api.ec2 import AMIFamily, BlockDevice, BlockDeviceMapping, EC2NodeClassSpec, MetadataOptions
+from karpenter.providers.aws.settings import Cluster
+
+AL2 = "AL2"
+AL2023 = "AL2023"
+BOTTLEROCKET = "Bottlerocket"
+CUSTOM = "Custom"
+WINDOWS_2019 = "Windows2019"
+WINDOWS_2022 = "Windows2022"
+WINDOWS_2025 = "Windows2025"
+#: How many pods a machine runs whose family is not bound to the addresses of its interfaces (AWS-300).
+PODS_WITHOUT_LIMIT = 110
+
+_BY_ALIAS = {name.lower(): name for name in get_args(AMIFamily) if name != CUSTOM}
+
+
+@dataclass(frozen=True)
+class Family:
+    """Facts of a family.
+
+    ``ephemeral_device`` is the device pods write on, empty where it is the last of the class's mappings. With
+    ``reserves_for_interfaces`` the memory the kubelet keeps is reckoned from the pods the interfaces could serve, otherwise from
+    those that really may run (AWS-306).
+    """
+
+    name: str
+    block_devices: tuple[BlockDeviceMapping, ...] = ()
+    ephemeral_device: str = ""
+    reserves_for_interfaces: bool = True
+    heeds_pods_per_core: bool = True
+    is_bound_by_interfaces: bool = True
+
+    @property
+    def is_windows(self) -> bool:
+        """Whether its machines run Windows."""
+        return self.name.startswith("Windows")
+
+
+def _volume(device: str, size: str) -> BlockDeviceMapping:
+    return BlockDeviceMapping(device_name=device, ebs=BlockDevice(volume_size=size, volume_type="gp3", encrypted=True))
+
+
+def _amazon_linux(name: str) -> Family:
+    return Family(name, (_volume("/dev/xvda", "20Gi"),), "/dev/xvda")
+
+
+def _windows(name: str) -> Family:
+    return Family(
+        name,
+        (_volume("/dev/sda1", "50Gi"),),
+        "/dev/sda1",
+        reserves_for_interfaces=False,
+        is_bound_by_interfaces=False,
+    )
+
+
+_BOTTLEROCKET = Family(
+    BOTTLEROCKET,
+    (_volume("/dev/xvda", "4Gi"), _volume("/dev/xvdb", "20Gi")),
+    "/dev/xvdb",
+    reserves_for_interfaces=False,
+    heeds_pods_per_core=False,
+)
+#: Every family by its name.
+FAMILIES: Mapping[str, Family] = {
+    family.name: family
+    for family in (
+        _amazon_linux(AL2),
+        _amazon_linux(AL2023),
+        _BOTTLEROCKET,
+        _windows(WINDOWS_2019),
+        _windows(WINDOWS_2022),
+        _windows(WINDOWS_2025),
+        Family(CUSTOM),
+    )
+}
+
+
+def effective_family(spec: EC2NodeClassSpec) -> str:
+    """The family of the class's images: the one it names, else that of an alias, else Custom (AWS-055)."""
+    if spec.ami_family is not None:
+        return spec.ami_family
+    aliases = (term.alias for term in spec.ami_selector_terms if term.alias is not None)
+    named = (_BY_ALIAS.get(alias.partition("@")[0]) for alias in aliases)
+    return next((family for family in named if family is not None), CUSTOM)
+
+
+def family_of(spec: EC2NodeClassSpec) -> Family:
+    """The facts of the class's family."""
+    return FAMILIES[effective_family(spec)]
+
+
+def alias_version(spec: EC2NodeClassSpec) -> str:
+    """What stands behind the ``@`` of the class's alias (``latest``, ``v20250501``), empty where it has no alias."""
+    aliases = (term.alias for term in spec.ami_selector_terms if term.alias is not None)
+    return next(aliases, "").partition("@")[2]
+
+
+def metadata_options(spec: EC2NodeClassSpec, cluster: Cluster) -> MetadataOptions:
+    """How the metadata service answers: as the class says, or as for objects stored without defaults (AWS-269)."""
+    if spec.metadata_options is not None:
+        return spec.metadata_options
+    return MetadataOptions(
+        http_endpoint="disabled",
+        http_protocol_ipv6="enabled" if cluster.is_ipv6 else "disabled",
+        http_put_response_hop_limit=2,
+        http_tokens="required",
+    )

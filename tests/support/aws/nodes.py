@@ -1,0 +1,105 @@
+"""What a booted machine writes: its Node. Pure: from a machine and what it was told to what should be written."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import cast
+
+import msgspec
+from moto.ec2.models.instance_types import INSTANCE_TYPES
+
+from karpenter.api.core import Node, NodeSpec, NodeStatus, Taint
+from karpenter.api.meta import Condition, ObjectMeta
+from karpenter.catalog import ec2_formulas as formulas
+from karpenter.kube.protocol import Json, JsonObject
+from karpenter.model import conditions as states
+from karpenter.model import labels
+from karpenter.model import resources as res
+from support.aws.bootstrap import Joining
+from support.aws.wire import Fields
+
+NOT_READY = Taint(key=labels.NOT_READY_TAINT, effect="NoSchedule")
+_READY = "Ready"
+_ARCHITECTURES = {"x86_64": "amd64", "arm64": "arm64"}
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """A machine as the double tells of it."""
+
+    instance_id: str
+    provider_id: str
+    instance_type: str
+    zone: str
+    zone_id: str
+    state: str
+    launched_at: float
+    ended_at: float | None
+    image_name: str
+    architecture: str
+    private_dns: str
+    user_data: str
+
+
+def new_node(machine: Seen, joining: Joining, region: str, now: datetime) -> Node:
+    """The Node a kubelet registers, with what the cloud controller adds to it; not ready yet."""
+    capacity, allocatable = _resources(machine, joining)
+    windows = machine.image_name.startswith("Windows")
+    own = {
+        "kubernetes.io/hostname": machine.private_dns,
+        labels.ARCH: _ARCHITECTURES[machine.architecture],
+        labels.OS: "windows" if windows else "linux",
+        labels.INSTANCE_TYPE: machine.instance_type,
+        labels.ZONE: machine.zone,
+        labels.REGION: region,
+        "topology.k8s.aws/zone-id": machine.zone_id,
+    }
+    return Node(
+        metadata=ObjectMeta(name=machine.private_dns, labels={**joining.labels, **own}),
+        spec=NodeSpec(provider_id=machine.provider_id, taints=(*joining.taints, NOT_READY)),
+        status=NodeStatus(
+            capacity=res.to_wire(capacity),
+            allocatable=res.to_wire(allocatable),
+            conditions=(_readiness(states.FALSE, "KubeletNotReady", now),),
+        ),
+    )
+
+
+def _resources(machine: Seen, joining: Joining) -> tuple[res.Resources, res.Resources]:
+    shape = _shape(INSTANCE_TYPES[machine.instance_type])
+    capacity = formulas.capacity(shape)
+    if joining.max_pods is not None:
+        capacity = {**capacity, res.PODS: joining.max_pods * res.ONE}
+    kept = formulas.overhead(shape)
+    told = {name: amount for name, amount in res.parse(joining.reserved).items() if name in (res.CPU, res.MEMORY)}
+    return capacity, {**capacity, **res.subtract({name: capacity[name] for name in kept}, {**kept, **told})}
+
+
+def _shape(facts: Fields) -> formulas.Shape:
+    network, processor = facts["NetworkInfo"], facts["ProcessorInfo"]
+    gpus = facts.get("GpuInfo", {}).get("Gpus", [])
+    neurons = facts.get("NeuronInfo", {}).get("NeuronDevices", [])
+    return formulas.Shape(
+        arch=_ARCHITECTURES[processor["SupportedArchitectures"][-1]],
+        vcpus=facts["VCpuInfo"]["DefaultVCpus"],
+        memory_mib=facts["MemoryInfo"]["SizeInMiB"],
+        interfaces=network["MaximumNetworkInterfaces"],
+        ipv4_per_interface=network["Ipv4AddressesPerInterface"],
+        gpu_manufacturer=gpus[0]["Manufacturer"].lower() if gpus else "",
+        gpus=sum(gpu["Count"] for gpu in gpus),
+        neurons=sum(device["Count"] for device in neurons),
+        neuron_cores=neurons[0]["CoreInfo"]["Count"] if neurons else 0,
+    )
+
+
+def _readiness(status: str, reason: str, now: datetime) -> Condition:
+    return Condition(type=_READY, status=status, reason=reason, message=reason, last_transition_time=now)
+
+
+def readiness_patch(node: Node, status: str, reason: str, now: datetime) -> JsonObject | None:
+    """Patch of the Node's status to that readiness; None if it has it. Conditions of others stay."""
+    found = states.find(node.status.conditions, _READY)
+    if found is not None and found.status == status:
+        return None
+    kept = [item for item in node.status.conditions if item.type != _READY]
+    conditions = [cast(Json, msgspec.to_builtins(item)) for item in (*kept, _readiness(status, reason, now))]
+    return {"status": {"conditions": conditions}}

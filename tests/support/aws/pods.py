@@ -1,0 +1,81 @@
+"""Pods on the double's Nodes: a bound one runs after a while, a deleted one is gone after a while."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+from karpenter.api.core import Pod
+from karpenter.api.kinds import POD
+from karpenter.kube.errors import Conflict, NotFound
+from karpenter.kube.informer import Informer, Key
+from karpenter.kube.protocol import JsonObject, Kube
+from karpenter.kube.workqueue import OnFault, Queue
+from karpenter.model.clock import Clock
+from karpenter.providers.simulated import kubelet
+
+_WORKERS = 16
+
+
+class Pods:
+    """Plays the containers of every pod that is bound to a Node that ``runs`` says yes to."""
+
+    def __init__(self, kube: Kube, clock: Clock, runs: Callable[[str], bool], on_fault: OnFault[Key]) -> None:
+        self._kube = kube
+        self._clock = clock
+        self._runs = runs
+        self._informer = Informer(kube, POD)
+        self._informer.subscribe(self._on_pod)
+        self._queue: Queue[Key] = Queue(self._look, _WORKERS, on_fault)
+        self.start = timedelta(0)
+        self.stop = timedelta(0)
+
+    def parts(self) -> tuple[Informer[Pod], Queue[Key]]:
+        """What has to run."""
+        return self._informer, self._queue
+
+    def on(self, node: str) -> list[Pod]:
+        """Pods bound to a Node."""
+        return [pod for pod in self._informer if pod.spec.node_name == node]
+
+    def look_again(self, node: str) -> None:
+        """A Node came up."""
+        for pod in self.on(node):
+            self._queue.add(Key(pod.metadata.namespace, pod.metadata.name))
+
+    def _on_pod(self, old: Pod | None, new: Pod | None) -> None:
+        if new is not None and self._runs(new.spec.node_name):
+            self._queue.add(Key(new.metadata.namespace, new.metadata.name))
+
+    async def _look(self, key: Key) -> float | None:
+        pod = self._informer.get(key.name, key.namespace)
+        if pod is None or not self._runs(pod.spec.node_name):
+            return None
+        now = self._clock.now()
+        if pod.metadata.deletion_timestamp is not None:
+            due = kubelet.stop_due(pod, self.stop, now)
+            if due <= now:
+                await self.end(pod)
+                return None
+            return (due - now).total_seconds()
+        if pod.status.phase not in ("", "Pending"):
+            return None
+        due = kubelet.start_due(pod, self.start, now)
+        if due > now:
+            return (due - now).total_seconds()
+        await self._patch(pod, kubelet.running_patch(pod, now))
+        return None
+
+    async def _patch(self, pod: Pod, patch: JsonObject) -> None:
+        try:
+            await self._kube.patch(POD, pod.metadata.name, patch, pod.metadata.namespace, subresource="status")
+        except NotFound:
+            return
+
+    async def end(self, pod: Pod) -> None:
+        """The pod is gone, but for finalizers."""
+        metadata = pod.metadata
+        try:
+            await self._kube.delete(POD, metadata.name, metadata.namespace, uid=metadata.uid, grace_period_seconds=0)
+        except (NotFound, Conflict):
+            return

@@ -1,0 +1,393 @@
+"""EC2NodeClasses under their controller: AWS as a few tables, the in-memory API server, and a clock that tests move."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from msgspec.structs import replace
+
+from karpenter.api.core import Node
+from karpenter.api.ec2 import (
+    AMISelectorTerm,
+    EC2NodeClass,
+    EC2NodeClassSpec,
+    SecurityGroupSelectorTerm,
+    SubnetSelectorTerm,
+)
+from karpenter.api.karpenter import NodeClaim, NodeClaimSpec, NodeClassReference, NodePool
+from karpenter.api.kinds import EC2_NODE_CLASS, NODE_CLAIM, NODE_POOL
+from karpenter.api.meta import ObjectMeta
+from karpenter.catalog import ec2 as catalogue
+from karpenter.catalog.types import InstanceType
+from karpenter.kube.memory import MemoryKube, MemoryServer
+from karpenter.model import conditions
+from karpenter.providers.aws.errors import AwsError
+from karpenter.providers.aws.kubelet.resolved import TypeFacts
+from karpenter.providers.aws.nodeclass.assembly import Connections, Listeners, NodeClasses, node_classes
+from karpenter.providers.aws.nodeclass.trials import Trial
+from karpenter.providers.aws.nodeclass.validation import Knowledge
+from karpenter.providers.aws.ports import GroupQuery, ImageQuery, MachineTrial, ReservationQuery, Services
+from karpenter.providers.aws.settings import AwsSettings, Cluster
+from karpenter.providers.aws.shapes import (
+    CapacityReservationInfo,
+    Filter,
+    FleetRequest,
+    ImageInfo,
+    InstanceProfile,
+    InterfaceRequest,
+    LaunchTemplate,
+    LaunchTemplateData,
+    PlacementGroupInfoEntry,
+    RoleInfo,
+    SecurityGroupInfo,
+    SubnetInfo,
+    Tag,
+    TagSpecification,
+    tag_map,
+    tags,
+)
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+CLUSTER = Cluster("shop", "us-west-2", "https://shop.example", "Q0E=", "1.32")
+TYPES = tuple(item for item in catalogue.types() if item.name in ("m5.large", "m6g.large", "c5.xlarge", "g5.xlarge"))
+PASSED = AwsError("DryRunOperation", "Request would have succeeded, but DryRun flag is set.", status=412)
+THROTTLED = AwsError("RequestLimitExceeded", "Request limit exceeded.", status=503)
+UNAUTHORIZED = AwsError("UnauthorizedOperation", "You are not authorized to perform this operation.", status=403)
+
+
+class HandClock:
+    """Stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.moment = START
+
+    def now(self) -> datetime:
+        return self.moment
+
+    def forward(self, **by: float) -> None:
+        self.moment += timedelta(**by)
+
+
+class Recording:
+    """Calls by operation, and what each of them is refused with."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, Any]] = []
+        self.refusals: dict[str, Callable[[Any], Exception | None]] = {}
+
+    def refuse(self, operation: str, error: Exception | None) -> None:
+        self.refusals[operation] = lambda asked: error
+
+    def called(self, operation: str, asked: Any = None) -> None:
+        self.calls.append((operation, asked))
+        error = self.refusals.get(operation, lambda asked: None)(asked)
+        if error is not None:
+            raise error
+
+    def asked(self, operation: str) -> list[Any]:
+        return [asked for name, asked in self.calls if name == operation]
+
+    def names(self) -> list[str]:
+        return [name for name, _ in self.calls]
+
+
+def _matches(filters: Iterable[Filter], told: Mapping[str, str], tagged: Sequence[Tag]) -> bool:
+    own = tag_map(tuple(tagged))
+    return all(_match(item, told, own) for item in filters)
+
+
+def _match(item: Filter, told: Mapping[str, str], own: Mapping[str, str]) -> bool:
+    if item.name == "tag-key":
+        return any(value in own for value in item.values)
+    value = own.get(item.name[4:]) if item.name.startswith("tag:") else told[item.name]
+    return value is not None and any(fnmatch.fnmatchcase(value, pattern) for pattern in item.values)
+
+
+class Ec2(Recording):
+    """Describes what is in its tables; trials pass unless refused."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.subnets: list[SubnetInfo] = []
+        self.groups: list[SecurityGroupInfo] = []
+        self.images: list[ImageInfo] = []
+        self.reservations: list[CapacityReservationInfo] = []
+        self.placement_groups: list[PlacementGroupInfoEntry] = []
+        self.templates: list[LaunchTemplate] = []
+
+    async def describe_subnets(self, filters: Sequence[Filter]) -> tuple[SubnetInfo, ...]:
+        self.called("DescribeSubnets", tuple(filters))
+        return tuple(item for item in self.subnets if _matches(filters, {"subnet-id": item.subnet_id}, item.tags))
+
+    async def describe_security_groups(self, filters: Sequence[Filter]) -> tuple[SecurityGroupInfo, ...]:
+        self.called("DescribeSecurityGroups", tuple(filters))
+        return tuple(
+            item
+            for item in self.groups
+            if _matches(filters, {"group-id": item.group_id, "group-name": item.group_name}, item.tags)
+        )
+
+    async def describe_images(self, query: ImageQuery) -> tuple[ImageInfo, ...]:
+        self.called("DescribeImages", query)
+        return tuple(
+            item
+            for item in self.images
+            if _matches(query.filters, {"image-id": item.image_id, "name": item.name, "state": "available"}, ())
+        )
+
+    async def describe_capacity_reservations(self, query: ReservationQuery) -> tuple[CapacityReservationInfo, ...]:
+        self.called("DescribeCapacityReservations", query)
+        known = {item.capacity_reservation_id: item for item in self.reservations}
+        if any(item not in known for item in query.ids):
+            raise AwsError("InvalidCapacityReservationId.NotFound", "it does not exist", status=400)
+        return tuple(known[item] for item in query.ids) if query.ids else tuple(self.reservations)
+
+    async def describe_placement_groups(self, query: GroupQuery) -> tuple[PlacementGroupInfoEntry, ...]:
+        self.called("DescribePlacementGroups", query)
+        wanted = (*query.ids, *query.names)
+        return tuple(item for item in self.placement_groups if {item.group_id, item.group_name} & set(wanted))
+
+    async def describe_launch_templates(
+        self, names: Sequence[str] = (), filters: Sequence[Filter] = ()
+    ) -> tuple[LaunchTemplate, ...]:
+        self.called("DescribeLaunchTemplates", tuple(filters))
+        return tuple(item for item in self.templates if _matches(filters, {}, item.tags))
+
+    async def create_launch_template(
+        self, name: str, data: LaunchTemplateData, tags: TagSpecification, dry_run: bool = False
+    ) -> LaunchTemplate:
+        self.called("CreateLaunchTemplate", (name, data, tags, dry_run))
+        if dry_run:
+            raise PASSED
+        raise AssertionError("nothing may be left behind")
+
+    async def delete_launch_template(self, template_id: str) -> None:
+        self.called("DeleteLaunchTemplate", template_id)
+        self.templates = [item for item in self.templates if item.launch_template_id != template_id]
+
+    async def try_fleet(self, request: FleetRequest) -> None:
+        self.called("CreateFleet", request)
+        raise PASSED
+
+    async def try_run_instances(self, trial: MachineTrial) -> None:
+        self.called("RunInstances", trial)
+        raise PASSED
+
+
+class Iam(Recording):
+    """Instance profiles by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.profiles: dict[str, InstanceProfile] = {}
+
+    async def get_instance_profile(self, name: str) -> InstanceProfile:
+        self.called("GetInstanceProfile", name)
+        if name not in self.profiles:
+            raise AwsError("NoSuchEntity", f"Instance Profile {name} cannot be found.", status=404)
+        return self.profiles[name]
+
+    async def create_instance_profile(self, name: str, path: str, tags_: Mapping[str, str]) -> InstanceProfile:
+        self.called("CreateInstanceProfile", (name, path, dict(tags_)))
+        self.profiles[name] = InstanceProfile(instance_profile_name=name, path=path, tags=tags(tags_))
+        return self.profiles[name]
+
+    async def delete_instance_profile(self, name: str) -> None:
+        self.called("DeleteInstanceProfile", name)
+        assert not self.profiles[name].roles, "IAM refuses to delete a profile that has a role"
+        del self.profiles[name]
+
+    async def add_role_to_instance_profile(self, name: str, role: str) -> None:
+        self.called("AddRoleToInstanceProfile", (name, role))
+        self.profiles[name] = replace(self.profiles[name], roles=(RoleInfo(role_name=role),))
+
+    async def remove_role_from_instance_profile(self, name: str, role: str) -> None:
+        self.called("RemoveRoleFromInstanceProfile", (name, role))
+        self.profiles[name] = replace(self.profiles[name], roles=())
+
+    async def list_instance_profiles(self, path_prefix: str) -> tuple[InstanceProfile, ...]:
+        self.called("ListInstanceProfiles", path_prefix)
+        return tuple(item for item in self.profiles.values() if item.path.startswith(path_prefix))
+
+    def writes(self) -> list[str]:
+        return [name for name in self.names() if not name.startswith(("Get", "List"))]
+
+
+class Ssm(Recording):
+    """Parameters by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.values: dict[str, str] = {}
+
+    async def get_parameter(self, name: str) -> str:
+        self.called("GetParameter", name)
+        if name not in self.values:
+            raise AwsError("ParameterNotFound", f"{name} not found", status=400)
+        return self.values[name]
+
+
+@dataclass
+class Told:
+    """Events, in order."""
+
+    events: list[tuple[str, str, str]] = field(default_factory=list)
+
+    def normal(self, kind: object, about: ObjectMeta, reason: str, message: str) -> None:
+        self.events.append(("Normal", reason, message))
+
+    def warning(self, kind: object, about: ObjectMeta, reason: str, message: str) -> None:
+        self.events.append(("Warning", reason, message))
+
+    def of(self, reason: str) -> list[str]:
+        return [message for _, told, message in self.events if told == reason]
+
+
+@dataclass
+class Seen:
+    """The cluster as watches told it when ``Classes.see`` was called."""
+
+    known_claims: tuple[NodeClaim, ...] = ()
+    known_pools: tuple[NodePool, ...] = ()
+
+    def claims(self) -> Iterable[NodeClaim]:
+        return self.known_claims
+
+    def pools(self) -> Iterable[NodePool]:
+        return self.known_pools
+
+    def claim_of(self, instance_id: str) -> NodeClaim | None:
+        return next((item for item in self.known_claims if item.status.provider_id.endswith(instance_id)), None)
+
+    def node_of(self, instance_id: str) -> Node | None:
+        return None
+
+
+class Classes:
+    """A cluster with classes. ``look`` lets the controller look at one as it is stored now."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.clock = HandClock()
+        self.kube = MemoryKube(MemoryServer(self.clock))
+        self.ec2, self.iam, self.ssm = Ec2(), Iam(), Ssm()
+        self.herald, self.seen = Told(), Seen()
+        self.cluster = CLUSTER
+        self.types: tuple[InstanceType, ...] = TYPES
+        self.facts: tuple[TypeFacts, ...] = (TypeFacts("m5.xlarge", 4, 16384, 4, 15, 58),)
+        self.addresses: dict[str, int] = {}
+        self.units: dict[str, int] = {}
+        self.user_data = ""
+        self.cidr_error: AwsError | None = None
+        self.gone: list[str] = []
+        self._classes: dict[str, EC2NodeClass] = {}
+        self.settings = AwsSettings("shop", **settings)
+        self.made = self.restarted()
+
+    def restarted(self) -> NodeClasses:
+        """A controller as a new process would have it."""
+        services: Any = Services(self.ec2, self.iam, self.ssm, *[None] * 5)  # type: ignore[arg-type]
+        connections = Connections(
+            services,
+            self.kube,
+            self.clock,
+            lambda: self.cluster,
+            self.seen,
+            self._classes.get,
+            self._classes.values,
+        )
+        listeners = Listeners(
+            self.herald,
+            self.addresses.__setitem__,
+            self.units.__setitem__,
+            lambda node_class: self.gone.append(node_class.metadata.name),
+        )
+        knowledge = Knowledge(
+            self._cidr, self.seen.pools, lambda: self.facts, lambda node_class: self.types, lambda *_: True
+        )
+        return node_classes(connections, listeners, self.settings, knowledge, self._template_data)
+
+    async def _cidr(self) -> str:
+        if self.cidr_error is not None:
+            raise self.cidr_error
+        return "10.100.0.0/16"
+
+    def _template_data(self, node_class: EC2NodeClass, trial: Trial) -> LaunchTemplateData:
+        interfaces = (InterfaceRequest(device_index=0, groups=("sg-1",)),)
+        return LaunchTemplateData(image_id=trial.image.id, user_data=self.user_data, network_interfaces=interfaces)
+
+    async def see(self) -> None:
+        """What is stored comes through the watches."""
+        self._classes.clear()
+        self._classes.update({item.metadata.name: item for item in (await self.kube.list(EC2_NODE_CLASS)).items})
+        self.seen.known_claims = (await self.kube.list(NODE_CLAIM)).items
+        self.seen.known_pools = (await self.kube.list(NODE_POOL)).items
+
+    async def look(self, name: str = "default") -> float | None:
+        await self.see()
+        return await self.made.controller.look(name)
+
+    async def get(self, name: str = "default") -> EC2NodeClass:
+        return await self.kube.get(EC2_NODE_CLASS, name)
+
+    async def create(self, name: str = "default", **spec: Any) -> EC2NodeClass:
+        return await self.kube.create(
+            EC2_NODE_CLASS, EC2NodeClass(metadata=ObjectMeta(name=name), spec=spec_of(**spec))
+        )
+
+    async def change(self, patch: Mapping[str, Any], name: str = "default") -> None:
+        await self.kube.patch(EC2_NODE_CLASS, name, {"spec": patch})
+
+    async def claim(self, name: str, annotations: Mapping[str, str] | None = None, **more: Any) -> NodeClaim:
+        meta = ObjectMeta(name=name, annotations=annotations or {}, labels={"karpenter.sh/nodepool": "np"})
+        return await self.kube.create(
+            NODE_CLAIM, NodeClaim(metadata=meta, spec=NodeClaimSpec(requirements=(), node_class_ref=REFERENCE), **more)
+        )
+
+    async def condition(self, type_: str, name: str = "default") -> tuple[str, str]:
+        """Status and reason."""
+        found = conditions.find((await self.get(name)).status.conditions, type_)
+        return ("", "") if found is None else (found.status, found.reason)
+
+    async def message(self, type_: str, name: str = "default") -> str:
+        found = conditions.find((await self.get(name)).status.conditions, type_)
+        return "" if found is None else found.message
+
+    def stocked(self) -> Classes:
+        """With a subnet, a group and an image that the usual class finds."""
+        own = tags({"team": "a"})
+        self.ec2.subnets = [subnet("subnet-a", 50), subnet("subnet-b", 100, zone="us-west-2b")]
+        self.ec2.groups = [SecurityGroupInfo(group_id="sg-1", group_name="nodes", vpc_id="vpc-1", tags=own)]
+        self.ec2.images = [
+            ImageInfo(image_id="ami-1", name="plain", architecture="x86_64", creation_date="2025-01-01T00:00:00Z")
+        ]
+        return self
+
+
+REFERENCE = NodeClassReference(group="karpenter.k8s.aws", kind="EC2NodeClass", name="default")
+
+
+def subnet(name: str, free: int = 10, zone: str = "us-west-2a", vpc: str = "vpc-1", **tagged: str) -> SubnetInfo:
+    return SubnetInfo(
+        subnet_id=name,
+        vpc_id=vpc,
+        availability_zone=zone,
+        availability_zone_id=f"id-of-{zone}",
+        available_ip_address_count=free,
+        tags=tags(tagged or {"team": "a"}),
+    )
+
+
+def spec_of(**fields: Any) -> EC2NodeClassSpec:
+    """A specification that finds what ``stocked`` holds."""
+    usual: dict[str, Any] = {
+        "subnet_selector_terms": (SubnetSelectorTerm(tags={"team": "a"}),),
+        "security_group_selector_terms": (SecurityGroupSelectorTerm(tags={"team": "a"}),),
+        "ami_selector_terms": (AMISelectorTerm(id="ami-1"),),
+        "ami_family": "AL2023",
+        "role": "nodes",
+    }
+    return EC2NodeClassSpec(**{**usual, **fields})

@@ -1,0 +1,186 @@
+"""A region to buy in: raw facts as EC2 gives them (those the EC2 double carries), prices, classes, and a market over them."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import msgspec
+
+from karpenter.api.ec2 import AMI, EC2NodeClass, EC2NodeClassSpec, EC2NodeClassStatus, ImageRequirement, Subnet
+from karpenter.api.meta import ObjectMeta
+from karpenter.catalog.types import InstanceType, Offering
+from karpenter.providers.aws.errors import AwsError
+from karpenter.providers.aws.settings import AwsSettings
+from karpenter.providers.aws.shapes import (
+    InstanceTypeInfo,
+    PlacementGroupInfoEntry,
+    SpotPrice,
+    TypeOffering,
+)
+from karpenter.providers.aws.types.market import Market, Memories, Surroundings
+
+START = datetime(2026, 1, 5, 9, tzinfo=UTC)
+A, B, C = ZONES = ("test-1a", "test-1b", "test-1c")
+IDS = {A: "tst1-az1", B: "tst1-az2", C: "tst1-az3"}
+
+
+@lru_cache(maxsize=1)
+def raw() -> Mapping[str, InstanceTypeInfo]:
+    """Every type the double knows, by name."""
+    # Found, not imported: the double itself is slow to load, and not needed here.
+    double = find_spec("moto")
+    assert double is not None
+    assert double.origin is not None
+    packed = Path(double.origin).parent / "ec2/resources/instance_types.json.gz"
+    return msgspec.json.decode(gzip.decompress(packed.read_bytes()), type=dict[str, InstanceTypeInfo])
+
+
+class HandClock:
+    """Time that stands until it is told to go on."""
+
+    def __init__(self) -> None:
+        self.time = START
+
+    def now(self) -> datetime:
+        return self.time
+
+    def go_on(self, **by: float) -> None:
+        self.time += timedelta(**by)
+
+
+def product(name: str, *prices: object, money: str = "USD") -> str:
+    """A product of a price list, with one dimension per price."""
+    dimensions = {f"d{at}": {"pricePerUnit": {money: str(price)}} for at, price in enumerate(prices)}
+    return msgspec.json.encode(
+        {
+            "product": {"attributes": {"instanceType": name}, "productFamily": "Compute Instance"},
+            "terms": {"OnDemand": {"t1": {"priceDimensions": dimensions}}},
+        }
+    ).decode()
+
+
+@dataclass
+class Region:
+    """What EC2 and the price list answer; change it, then refresh."""
+
+    names: Sequence[str] = ("m5.large",)
+    sold_in: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    infos: dict[str, InstanceTypeInfo] = field(default_factory=dict)
+    spot: list[SpotPrice] = field(default_factory=list)
+    products: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    asked: list[Mapping[str, str]] = field(default_factory=list)
+    failing: dict[str, AwsError] = field(default_factory=dict)
+
+    def _refuse(self, call: str) -> None:
+        if call in self.failing:
+            raise self.failing[call]
+
+    async def describe_instance_types(self) -> tuple[InstanceTypeInfo, ...]:
+        self._refuse("types")
+        # As from the wire: equal, never the same objects.
+        return tuple(msgspec.structs.replace(self.infos.get(name) or raw()[name]) for name in self.names)
+
+    async def describe_instance_type_offerings(self) -> tuple[TypeOffering, ...]:
+        self._refuse("offerings")
+        return tuple(
+            TypeOffering(instance_type=name, location=zone)
+            for name in self.names
+            for zone in self.sold_in.get(name, ZONES)
+        )
+
+    async def describe_spot_price_history(self) -> tuple[SpotPrice, ...]:
+        self._refuse("spot")
+        return tuple(self.spot)
+
+    async def get_products(self, filters: Mapping[str, str]) -> tuple[str, ...]:
+        self.asked.append(filters)
+        self._refuse("products")
+        return self.products.get(filters["tenancy"], ())
+
+
+def spot(name: str, zone: str, price: object) -> SpotPrice:
+    return SpotPrice(instance_type=name, availability_zone=zone, spot_price=str(price), timestamp=START)
+
+
+def subnets(*zones: str) -> tuple[Subnet, ...]:
+    return tuple(Subnet(id=f"subnet-{zone}", zone=zone, zone_id=IDS[zone]) for zone in zones)
+
+
+def ami(name: str, arch: str = "amd64") -> AMI:
+    return AMI(id=name, requirements=(ImageRequirement(key="kubernetes.io/arch", operator="In", values=(arch,)),))
+
+
+#: A class that says nothing, of the usual family.
+PLAIN = EC2NodeClass(
+    metadata=ObjectMeta(name="default"),
+    spec=EC2NodeClassSpec(ami_family="AL2023"),
+    status=EC2NodeClassStatus(subnets=subnets(A, B), amis=(ami("ami-1"),)),
+)
+
+
+def of_spec(**changes: object) -> EC2NodeClass:
+    """The plain class with a changed spec."""
+    return msgspec.structs.replace(PLAIN, spec=msgspec.structs.replace(PLAIN.spec, **changes))
+
+
+def of_kubelet(family: str = "AL2023", **kubelet: object) -> EC2NodeClass:
+    """The plain class with kubelet settings."""
+    return of_spec(ami_family=family, kubelet=kubelet)
+
+
+def of_status(**changes: object) -> EC2NodeClass:
+    """The plain class with a changed status."""
+    return msgspec.structs.replace(PLAIN, status=msgspec.structs.replace(PLAIN.status, **changes))
+
+
+class Fair:
+    """A market over a region, and what surrounds it."""
+
+    def __init__(self, region: Region | None = None, name: str = "us-east-1", **settings: object) -> None:
+        self.region = region or Region()
+        self.clock = HandClock()
+        self.memories = Memories.empty(self.clock)
+        self.shifted: frozenset[str] = frozenset()
+        self.group: PlacementGroupInfoEntry | None = None
+        self.skipped: list[int] = []
+        self.market = Market(
+            self.region,
+            self.region,
+            AwsSettings(cluster_name="test", **settings),  # type: ignore[arg-type]
+            name,
+            self.clock,
+            self.memories,
+            Surroundings(lambda: self.shifted, lambda _: self.group, self.skipped.append),
+        )
+
+    async def opened(self) -> Fair:
+        """The same, knowing the region's types."""
+        await self.market.refresh_types()
+        return self
+
+    def types(self, node_class: EC2NodeClass = PLAIN) -> Mapping[str, InstanceType]:
+        return {item.name: item for item in self.market.types_for(node_class)}
+
+    def offering(
+        self, name: str, capacity_type: str, zone: str = A, node_class: EC2NodeClass = PLAIN, partition: str = ""
+    ) -> Offering:
+        """The one offering of a type of that kind in a zone."""
+        key = "karpenter.k8s.aws/placement-group-partition"
+        (found,) = (
+            item
+            for item in self.types(node_class)[name].offerings
+            if (item.capacity_type, item.zone) == (capacity_type, zone)
+            and (not partition or item.requirements[key].values == {partition})
+        )
+        return found
+
+
+async def fair(region: Region | None = None, name: str = "us-east-1", **settings: object) -> Fair:
+    """A market that knows its region's types."""
+    return await Fair(region, name, **settings).opened()

@@ -1,0 +1,286 @@
+"""A world for tests of EC2 launches: an API server in memory, a small EC2, a class and a few types, in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from karpenter.api.core import Node
+from karpenter.api.ec2 import (
+    AMI,
+    EC2NodeClass,
+    EC2NodeClassSpec,
+    EC2NodeClassStatus,
+    ImageRequirement,
+    MetadataOptions,
+    SecurityGroup,
+    Subnet,
+)
+from karpenter.api.karpenter import ClaimResources, NodeClaim, NodeClaimSpec, NodeClassReference
+from karpenter.api.kinds import NODE_CLAIM, Kind
+from karpenter.api.meta import Condition, ObjectMeta, Wire
+from karpenter.catalog.types import InstanceType, Offering
+from karpenter.catalog.well_known import among, complete
+from karpenter.kube.memory import MemoryKube, MemoryServer
+from karpenter.model import labels
+from karpenter.model import resources as res
+from karpenter.model.requirements import Requirements, requirement
+from karpenter.providers.aws.instances import facts
+from karpenter.providers.aws.instances.reading import Instances, Region
+from karpenter.providers.aws.kubelet.resolved import Resolved
+from karpenter.providers.aws.launch import names
+from karpenter.providers.aws.launch.addresses import Addresses
+from karpenter.providers.aws.launch.buyer import Buyer
+from karpenter.providers.aws.launch.consequences import Consequences, Pool
+from karpenter.providers.aws.launch.launcher import Launcher, Trade
+from karpenter.providers.aws.launch.plan import Boot, LaunchPlan, Rules, plan_launch
+from karpenter.providers.aws.launch.series import InstanceSeries
+from karpenter.providers.aws.launch.templates import Templates
+from karpenter.providers.aws.settings import Cluster
+from karpenter.sim import time as virtual
+from karpenter.sim.time import LoopClock
+from karpenter.telemetry import Metrics
+from support.builders import wanted
+from support.fleets import SmallEc2
+
+START = datetime(2026, 1, 5, 9, tzinfo=UTC)
+CLUSTER = Cluster(
+    name="c", region="us-west-2", endpoint="https://c.example", ca_bundle="Y2E=", version="1.33", dns_ip="10.100.0.10"
+)
+CLASS_REF = NodeClassReference(group="karpenter.k8s.aws", kind="EC2NodeClass", name="default")
+ZONES = ("a", "b")
+ZONE_IDS = {"a": "az1", "b": "az2", "c": "az3"}
+READY = Condition(type="Ready", status="True", observed_generation=1)
+ARM_IMAGE = AMI(id="ami-arm", requirements=(ImageRequirement(key=labels.ARCH, operator="In", values=("arm64",)),))
+X86_IMAGE = AMI(id="ami-x86", requirements=(ImageRequirement(key=labels.ARCH, operator="In", values=("amd64",)),))
+SPOT_OR_NOT = {labels.CAPACITY_TYPE: (labels.SPOT, labels.ON_DEMAND)}
+ON_DEMAND = {labels.CAPACITY_TYPE: (labels.ON_DEMAND,)}
+RESERVED_OR_NOT = {labels.CAPACITY_TYPE: (labels.RESERVED, labels.ON_DEMAND)}
+
+
+def node_class(spec: Mapping[str, Any] = {}, **status: Any) -> EC2NodeClass:
+    known: dict[str, Any] = {
+        "subnets": (Subnet(id="s-a", zone="a", zone_id="az1"), Subnet(id="s-b", zone="b", zone_id="az2")),
+        "security_groups": (SecurityGroup(id="sg-2"), SecurityGroup(id="sg-1")),
+        "amis": (X86_IMAGE, ARM_IMAGE),
+        "instance_profile": "profile",
+        "conditions": (READY,),
+    }
+    return EC2NodeClass(
+        metadata=ObjectMeta(
+            name="default",
+            uid="class-uid",
+            generation=1,
+            annotations={names.CLASS_HASH: "h", names.CLASS_HASH_VERSION: "v"},
+        ),
+        spec=EC2NodeClassSpec(**{"ami_family": "AL2023", "metadata_options": MetadataOptions(), **spec}),
+        status=EC2NodeClassStatus(**{**known, **status}),
+    )
+
+
+def offering(kind: str, zone: str, price: float, **more: Any) -> Offering:
+    wishes = {labels.CAPACITY_TYPE: kind, labels.ZONE: zone, **more.pop("labels", {})}
+    return Offering(Requirements(requirement(key, "In", (value,)) for key, value in wishes.items()), price, **more)
+
+
+def reserved(
+    zone: str, price: float, units: int, reservation: str, kind: str = "default", again: bool = False
+) -> Offering:
+    own = {
+        labels.RESERVATION_ID: reservation,
+        names.RESERVATION_TYPE: kind,
+        names.RESERVATION_INTERRUPTIBLE: "true" if again else "false",
+    }
+    return offering(labels.RESERVED, zone, price, available=units > 0, units_left=units, labels=own)
+
+
+def machine(
+    name: str,
+    price: float = 0.1,
+    *,
+    offerings: Iterable[Offering] | None = None,
+    arch: str = "amd64",
+    pods: int = 29,
+    capacity: Mapping[str, str] = {},
+    more: Mapping[str, tuple[str, ...]] = {},
+) -> InstanceType:
+    """A type sold as spot at 40 % of its price and on demand, in both zones, unless offerings are given."""
+    sold = tuple(
+        offering(kind, zone, price * factor)
+        for zone in ZONES
+        for kind, factor in ((labels.SPOT, 0.4), (labels.ON_DEMAND, 1.0))
+    )
+    own = tuple(offerings) if offerings is not None else sold
+    known = {
+        labels.INSTANCE_TYPE: (name,),
+        labels.ARCH: (arch,),
+        labels.OS: ("linux",),
+        labels.ZONE: tuple(sorted({item.zone for item in own})),
+        labels.CAPACITY_TYPE: (labels.SPOT, labels.ON_DEMAND, labels.RESERVED),
+        names.TENANCY: ("default", "dedicated"),
+        labels.RESERVATION_ID: tuple({item.reservation for item in own if item.reservation}),
+        names.RESERVATION_TYPE: ("default", "capacity-block"),
+        names.RESERVATION_INTERRUPTIBLE: ("true", "false"),
+        **more,
+    }
+    amounts = res.parse({"cpu": "2", "memory": "8Gi", "pods": str(pods), **capacity})
+    asked = {key: among(key, *values) for key, values in known.items() if values}
+    return InstanceType(name, complete(asked), amounts, {}, own)
+
+
+def claim(
+    name: str = "one",
+    wishes: Mapping[str, tuple[str, ...]] = SPOT_OR_NOT,
+    requests: Mapping[str, str] = {"cpu": "1"},
+    **metadata: Any,
+) -> NodeClaim:
+    own: dict[str, Any] = {"uid": f"uid-{name}", "labels": {labels.NODE_POOL: "default"}, **metadata}
+    return NodeClaim(
+        metadata=ObjectMeta(name=name, **own),
+        spec=NodeClaimSpec(
+            requirements=tuple(wanted(key, "In", *values) for key, values in wishes.items()),
+            node_class_ref=CLASS_REF,
+            resources=ClaimResources(requests=requests),
+        ),
+    )
+
+
+class Knowing:
+    """What other parts of the provider know, made up. The user data tells what it was made from."""
+
+    def efa_interfaces(self, instance_type: str) -> int:
+        return 4
+
+    def kubelet(self, node_class: EC2NodeClass, instance_type: InstanceType) -> Resolved:
+        return Resolved()
+
+    def user_data(self, boot: Boot) -> bytes:
+        return msgspec.json.encode((dict(boot.labels), boot.taints, boot.max_pods), order="sorted")
+
+
+def planned(
+    asked: NodeClaim, types: Iterable[InstanceType], of: EC2NodeClass | None = None, **rules: Any
+) -> LaunchPlan:
+    return plan_launch(asked, of or node_class(), tuple(types), Knowing(), Rules(CLUSTER, **rules))
+
+
+@dataclass
+class Remembered:
+    """Everything others are told."""
+
+    lacking: list[Pool] = field(default_factory=list)
+    lacking_all: list[str] = field(default_factory=list)
+    full_subnets: list[str] = field(default_factory=list)
+    units: dict[str, int] = field(default_factory=dict)
+    warnings: list[tuple[str, str]] = field(default_factory=list)
+
+    def lacks(self, pool: Pool, reason: str, fleet_id: str) -> None:
+        self.lacking.append(pool)
+
+    def lacks_all(self, capacity_type: str) -> None:
+        self.lacking_all.append(capacity_type)
+
+    def lacks_addresses(self, subnet_id: str) -> None:
+        self.full_subnets.append(subnet_id)
+
+    def taken(self, reservation: str) -> None:
+        self.units[reservation] = self.units.get(reservation, 0) - 1
+
+    def exhausted(self, reservation: str) -> None:
+        self.units[reservation] = 0
+
+    def returned(self, reservation: str) -> None:
+        self.units[reservation] = self.units.get(reservation, 0) + 1
+
+    def warning(self, kind: Kind[Wire], about: ObjectMeta, reason: str, message: str) -> None:
+        self.warnings.append((about.name, reason))
+
+    def zone_id(self, zone: str) -> str:
+        return ZONE_IDS.get(zone, "")
+
+
+@dataclass
+class Seen:
+    """The cluster as the watches tell it, here without delay."""
+
+    kube: MemoryKube
+    nodes: list[Node] = field(default_factory=list)
+
+    def claims(self) -> Iterable[NodeClaim]:
+        resource = self.kube.server.resource(NODE_CLAIM.group, NODE_CLAIM.version, NODE_CLAIM.plural)
+        from karpenter.kube.memory.query import compile_query
+
+        page = self.kube.server.list(resource, compile_query(NODE_CLAIM, "", "", ""))
+        return [found for entry in page.entries if isinstance(found := entry.typed(NODE_CLAIM), NodeClaim)]  # type: ignore[arg-type]
+
+    def pools(self) -> Iterable[Any]:
+        return ()
+
+    def claim_of(self, instance_id: str) -> NodeClaim | None:
+        return next((item for item in self.claims() if item.status.provider_id.endswith(f"/{instance_id}")), None)
+
+    def node_of(self, instance_id: str) -> Node | None:
+        return next((item for item in self.nodes if item.spec.provider_id.endswith(f"/{instance_id}")), None)
+
+
+@dataclass
+class World:
+    """What a test acts in and looks at."""
+
+    clock: LoopClock
+    kube: MemoryKube
+    ec2: SmallEc2
+    told: Remembered = field(default_factory=Remembered)
+    addresses: Addresses = field(default_factory=Addresses)
+    shifted: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        self.metrics = Metrics()
+        self.series = InstanceSeries(self.metrics, self.told)
+        self.restart()
+
+    def restart(self) -> None:
+        """A new process: everything that lives in memory begins anew, counters aside."""
+        region = Region(CLUSTER, lambda: self.shifted, self.told.zone_id)
+        self.instances = Instances(self.ec2, region, self.clock, self.series)
+        self.templates = Templates(self.ec2, CLUSTER, self.clock)
+        self.seen = Seen(self.kube)
+        self.launcher = self._launcher()
+
+    def _launcher(self) -> Launcher:
+        told = self.told
+        trade = Trade(
+            kube=self.kube,
+            ec2=self.ec2,
+            clock=self.clock,
+            buyer=Buyer(self.ec2, self.templates),
+            addresses=self.addresses,
+            knowledge=Knowing(),
+            consequences=Consequences(told, told, self.addresses, self.series, told),
+            series=self.series,
+        )
+        return Launcher(trade, Rules(CLUSTER))
+
+    async def claim(self, name: str = "one", *args: Any, **more: Any) -> NodeClaim:
+        return await self.kube.create(NODE_CLAIM, claim(name, *args, **more))
+
+    async def own(self, asked: NodeClaim, instance_id: str) -> None:
+        """Write on a claim which machine it has."""
+        patch = {"status": {"providerID": facts.provider_id("a", instance_id)}}
+        await self.kube.patch(NODE_CLAIM, asked.metadata.name, patch, subresource="status")
+
+    def sample(self, name: str, **own: str) -> float:
+        return self.metrics.registry.get_sample_value(name, own) or 0.0
+
+
+def play(scene: Callable[[World], Awaitable[None]]) -> None:
+    """Play a scene in virtual time."""
+
+    async def main(clock: LoopClock) -> None:
+        await scene(World(clock, MemoryKube(MemoryServer(clock)), SmallEc2(clock)))
+
+    virtual.run(main, START)

@@ -1,0 +1,200 @@
+"""Machines: what they inherit, their states, tags and health."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from support.aws.double import Double
+from support.aws.refused import refused
+from support.aws.seeds import Seeds, fleet, template
+
+A = "us-west-2a"
+NOBODY = "i-00000000000000000"
+
+
+@pytest.fixture
+def clock(running: Double, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The double's time, of machines."""
+    now = [running.region.instances.now()]
+    monkeypatch.setattr(running.region.instances, "now", lambda: now[0])
+    return now
+
+
+def _buy(ec2: Any, seeds: Seeds, market: str = "on-demand", units: int = 1) -> list[str]:
+    answer = ec2.create_fleet(**fleet(seeds, ["m5.large"], market, units))
+    return [name for entry in answer["Instances"] for name in entry["InstanceIds"]]
+
+
+def _look(ec2: Any, name: str) -> dict[str, Any]:
+    (found,) = ec2.describe_instances(InstanceIds=[name])["Reservations"][0]["Instances"]
+    return dict(found)
+
+
+def test_a_machine_inherits_its_template_and_the_fleets_tags(ec2: Any, seeds: Seeds) -> None:
+    """AWS-970."""
+    (name,) = _buy(ec2, seeds)
+    machine = _look(ec2, name)
+    assert machine["SecurityGroups"] == [{"GroupId": seeds.group}]
+    assert machine["IamInstanceProfile"]["Arn"].endswith("instance-profile/nodes")
+    assert machine["MetadataOptions"]["HttpTokens"] == "required"
+    assert [disk["DeviceName"] for disk in machine["BlockDeviceMappings"]] == ["/dev/xvda"]
+    assert machine["Monitoring"]["State"] == "enabled"
+    assert machine["ImageId"] == seeds.image
+    assert machine["Placement"] == {"AvailabilityZone": A, "AvailabilityZoneId": "usw2-az2", "Tenancy": "default"}
+    assert machine["SubnetId"] == seeds.subnets[A]
+    tags = {tag["Key"]: tag["Value"] for tag in machine["Tags"]}
+    assert tags["karpenter.sh/nodepool"] == "default"
+    assert machine["PrivateDnsName"].endswith(".us-west-2.compute.internal")
+    assert "InstanceLifecycle" not in machine
+
+
+def test_a_spot_machine_has_a_request(ec2: Any, seeds: Seeds) -> None:
+    """AWS-970, AWS-523."""
+    (name,) = _buy(ec2, seeds, "spot")
+    machine = _look(ec2, name)
+    assert machine["InstanceLifecycle"] == "spot"
+    assert machine["SpotInstanceRequestId"].startswith("sir-")
+
+
+def test_interfaces_and_tenancy_are_the_templates(ec2: Any, seeds: Seeds) -> None:
+    """AWS-970, AWS-524."""
+    cards = [
+        {"DeviceIndex": min(index, 1), "NetworkCardIndex": index, "InterfaceType": "efa", "Groups": [seeds.group]}
+        for index in range(4)
+    ]
+    data = template(seeds, NetworkInterfaces=cards, Placement={"Tenancy": "dedicated"})
+    ec2.create_launch_template(LaunchTemplateName="cards", LaunchTemplateData=data)
+    (machine,) = ec2.run_instances(
+        MinCount=1,
+        MaxCount=1,
+        InstanceType="p4d.24xlarge",
+        LaunchTemplate={"LaunchTemplateName": "cards"},
+        SubnetId=seeds.subnets[A],
+    )["Instances"]
+    assert [item["InterfaceType"] for item in machine["NetworkInterfaces"]] == ["efa"] * 4
+    assert [item["Attachment"]["NetworkCardIndex"] for item in machine["NetworkInterfaces"]] == [0, 1, 2, 3]
+    assert machine["Placement"]["Tenancy"] == "dedicated"
+
+
+def test_a_partition_is_known_once_the_machine_runs(aws: Double, ec2: Any, seeds: Seeds, clock: list[float]) -> None:
+    """AWS-970, AWS-612, AWS-T606."""
+    aws.control.set_timing(pending=20)
+    group = aws.control.add_group("parts", "partition", partitions=3)
+    data = template(seeds, Placement={"GroupId": group})
+    ec2.create_launch_template(LaunchTemplateName="parts", LaunchTemplateData=data)
+    (machine,) = ec2.run_instances(
+        MinCount=1,
+        MaxCount=1,
+        InstanceType="m5.large",
+        LaunchTemplate={"LaunchTemplateName": "parts"},
+        SubnetId=seeds.subnets[A],
+    )["Instances"]
+    assert "PartitionNumber" not in machine["Placement"]
+    clock[0] += 21
+    placement = _look(ec2, machine["InstanceId"])["Placement"]
+    assert placement["GroupId"] == group
+    assert 1 <= placement["PartitionNumber"] <= 3
+
+
+def test_machines_go_through_their_states(aws: Double, ec2: Any, seeds: Seeds, clock: list[float]) -> None:
+    """AWS-974, AWS-980."""
+    aws.control.set_timing(pending=30, shutting_down=45, remembered=100)
+    (name,) = _buy(ec2, seeds)
+    assert _look(ec2, name)["State"]["Name"] == "pending"
+    clock[0] += 31
+    assert _look(ec2, name)["State"]["Name"] == "running"
+    (change,) = ec2.terminate_instances(InstanceIds=[name])["TerminatingInstances"]
+    assert (change["PreviousState"]["Name"], change["CurrentState"]["Name"]) == ("running", "shutting-down")
+    clock[0] += 44
+    (change,) = ec2.terminate_instances(InstanceIds=[name])["TerminatingInstances"]
+    assert change["CurrentState"]["Name"] == "shutting-down"
+    clock[0] += 2
+    gone = _look(ec2, name)
+    assert gone["State"]["Name"] == "terminated"
+    assert gone["StateReason"]["Code"] == "Client.UserInitiatedShutdown"
+    clock[0] += 100
+    with refused("InvalidInstanceID.NotFound"):
+        ec2.describe_instances(InstanceIds=[name])
+
+
+def test_a_new_machine_may_be_unknown_for_a_while(aws: Double, ec2: Any, seeds: Seeds, clock: list[float]) -> None:
+    """AWS-973: EC2's describe calls lag behind its purchases."""
+    aws.control.set_timing(visible_after=2)
+    (name,) = _buy(ec2, seeds)
+    with refused("InvalidInstanceID.NotFound"):
+        ec2.describe_instances(InstanceIds=[name])
+    clock[0] += 2
+    assert _look(ec2, name)["InstanceId"] == name
+
+
+def test_machines_are_found_by_tag_and_state_in_pages(ec2: Any, seeds: Seeds) -> None:
+    """AWS-973."""
+    names = _buy(ec2, seeds, units=12)
+    ec2.terminate_instances(InstanceIds=names[:2])
+    wanted = [
+        {"Name": "tag-key", "Values": ["karpenter.sh/nodepool"]},
+        {"Name": "instance-state-name", "Values": ["pending", "running"]},
+    ]
+    pages = list(ec2.get_paginator("describe_instances").paginate(Filters=wanted, PaginationConfig={"PageSize": 5}))
+    found = [item["InstanceId"] for page in pages for entry in page["Reservations"] for item in entry["Instances"]]
+    assert len(pages) == 2
+    assert sorted(found) == sorted(names[2:])
+
+
+def test_one_unknown_id_fails_the_whole_call(ec2: Any, seeds: Seeds) -> None:
+    """AWS-973, AWS-974."""
+    (name,) = _buy(ec2, seeds)
+    with refused("InvalidInstanceID.NotFound"):
+        ec2.describe_instances(InstanceIds=[name, NOBODY])
+    with refused("InvalidInstanceID.NotFound"):
+        ec2.terminate_instances(InstanceIds=[name, NOBODY])
+    assert _look(ec2, name)["State"]["Name"] == "running"
+    with refused("InvalidInstanceID.Malformed"):
+        ec2.describe_instances(InstanceIds=["i-nonsense"])
+
+
+def test_ids_and_a_page_size_do_not_go_together(ec2: Any, seeds: Seeds) -> None:
+    """AWS-973."""
+    (name,) = _buy(ec2, seeds)
+    with refused("InvalidParameterCombination"):
+        ec2.describe_instances(InstanceIds=[name], MaxResults=5)
+
+
+def test_machines_are_tagged_and_unknown_ones_are_not(ec2: Any, seeds: Seeds) -> None:
+    """AWS-975."""
+    (name,) = _buy(ec2, seeds)
+    ec2.create_tags(Resources=[name], Tags=[{"Key": "Name", "Value": "node-1"}])
+    assert {"Key": "Name", "Value": "node-1"} in _look(ec2, name)["Tags"]
+    with refused("InvalidInstanceID.NotFound"):
+        ec2.create_tags(Resources=[NOBODY], Tags=[{"Key": "Name", "Value": "node-1"}])
+
+
+def _unwell(ec2: Any, name: str, value: str) -> list[str]:
+    answer = ec2.describe_instance_status(Filters=[{"Name": name, "Values": [value]}])
+    return [entry["InstanceId"] for entry in answer["InstanceStatuses"]]
+
+
+def test_statuses_are_what_the_test_says(aws: Double, ec2: Any, seeds: Seeds) -> None:
+    """AWS-976, AWS-665."""
+    first, second, third = _buy(ec2, seeds, units=3)
+    aws.control.set_health(first, instance="impaired", since="2026-01-01T00:00:00Z")
+    aws.control.set_health(second, system="impaired", since="2026-01-01T00:00:00Z")
+    event = {"code": "instance-retirement", "description": "old hardware", "not_before": "2026-12-01T00:00:00Z"}
+    aws.control.set_health(third, events=[event])
+    assert _unwell(ec2, "instance-status.status", "impaired") == [first]
+    assert _unwell(ec2, "system-status.status", "impaired") == [second]
+    assert _unwell(ec2, "event.code", "instance-retirement") == [third]
+    (entry,) = ec2.describe_instance_status(InstanceIds=[first])["InstanceStatuses"]
+    (detail,) = entry["InstanceStatus"]["Details"]
+    assert (detail["Status"], detail["ImpairedSince"].year) == ("failed", 2026)
+
+
+def test_ec2_may_take_a_machine_away(aws: Double, ec2: Any, seeds: Seeds) -> None:
+    """AWS-980."""
+    (name,) = _buy(ec2, seeds, "spot")
+    aws.control.interrupt(name)
+    machine = _look(ec2, name)
+    assert machine["State"]["Name"] == "terminated"
+    assert machine["StateReason"]["Code"] == "Server.SpotInstanceTermination"

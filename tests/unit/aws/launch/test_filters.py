@@ -1,0 +1,213 @@
+"""What of all that is sold a claim may be given (AWS §9.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+import pytest
+
+from karpenter.api.karpenter import NodeClaim
+from karpenter.catalog.types import InstanceType
+from karpenter.model import labels
+from karpenter.providers.aws.launch import filters, names
+from karpenter.providers.aws.launch.filters import Filtered, select, wish_of
+from karpenter.providers.contract import InsufficientCapacity, LaunchFailed
+from support.builders import wanted
+from support.launching import (
+    ON_DEMAND,
+    RESERVED_OR_NOT,
+    SPOT_OR_NOT,
+    claim,
+    machine,
+    offering,
+    reserved,
+)
+
+LARGE, XLARGE = machine("m5.large", 0.1), machine("m5.xlarge", 0.2)
+METAL = machine("m5.metal", 4.6)
+GPU = machine("p3.8xlarge", 12.0, capacity={"nvidia.com/gpu": "4"})
+
+
+def kept(asked: NodeClaim, types: Iterable[InstanceType], *, varied: bool = True) -> Filtered:
+    return select(wish_of(asked), tuple(types), varied=varied)
+
+
+def names_of(found: Filtered) -> list[str]:
+    return [item.name for item in found.types]
+
+
+def with_min_values(asked: NodeClaim, least: int) -> NodeClaim:
+    more = wanted(labels.INSTANCE_TYPE, "Exists", least=least)
+    return msgspec.structs.replace(
+        asked, spec=msgspec.structs.replace(asked.spec, requirements=(*asked.spec.requirements, more))
+    )
+
+
+@pytest.mark.parametrize(
+    ("wishes", "requests", "expected"),
+    [
+        pytest.param({}, {"cpu": "1"}, ["m5.large", "m5.xlarge"], id="AWS-420 everything fits"),
+        pytest.param({labels.INSTANCE_TYPE: ("m5.xlarge",)}, {}, ["m5.xlarge"], id="AWS-420 by label"),
+        pytest.param(
+            {"example.com/team": ("blue",)}, {}, ["m5.large", "m5.xlarge"], id="AWS-420 the claim's own label"
+        ),
+    ],
+)
+def test_types_must_suit_the_claim(
+    wishes: dict[str, tuple[str, ...]], requests: dict[str, str], expected: list[str]
+) -> None:
+    assert names_of(kept(claim("one", wishes, requests), (XLARGE, LARGE))) == expected
+
+
+def test_a_type_too_small_or_without_an_available_offering_is_out() -> None:
+    """AWS-420, AWS-427."""
+    sold_out = machine("c5.large", 0.05, offerings=[offering(labels.SPOT, "a", 0.02, available=False)])
+    assert names_of(kept(claim(), (LARGE, sold_out))) == ["m5.large"]
+    with pytest.raises(InsufficientCapacity, match="all requested instance types were unavailable during launch"):
+        kept(claim("one", SPOT_OR_NOT, {"cpu": "8"}), (LARGE, sold_out))
+
+
+def test_only_offerings_that_suit_and_are_available_are_left() -> None:
+    found = kept(claim("one", {**ON_DEMAND, labels.ZONE: ("b",)}), (LARGE,))
+    assert [(way.capacity_type, way.zone) for way in found.types[0].offerings] == [("on-demand", "b")]
+
+
+def test_metal_and_accelerators_give_way_to_plain_machines() -> None:
+    """AWS-T412, AWS-429."""
+    found = kept(claim(), (LARGE, METAL, GPU))
+    assert names_of(found) == ["m5.large"]
+    assert found.rejections == (filters.Rejection("exotic-instance", ("m5.metal", "p3.8xlarge")),)
+
+
+def test_metal_and_accelerators_are_used_where_nothing_else_will_do() -> None:
+    """AWS-T413."""
+    assert names_of(kept(claim(), (METAL, GPU))) == ["m5.metal", "p3.8xlarge"]
+
+
+def test_min_values_switch_the_preferences_off() -> None:
+    """AWS-T414."""
+    dear_spot = machine("m5.xlarge", offerings=[offering(labels.SPOT, "a", 0.25)])
+    found = kept(with_min_values(claim(), 3), (LARGE, METAL, dear_spot))
+    assert names_of(found) == ["m5.large", "m5.xlarge", "m5.metal"]
+
+
+def test_too_few_values_are_no_launch_unless_the_policy_is_lenient() -> None:
+    """AWS-428."""
+    with pytest.raises(InsufficientCapacity, match="minValues 3"):
+        kept(with_min_values(claim(), 3), (LARGE, XLARGE))
+    assert len(kept(with_min_values(claim(), 3), (LARGE, XLARGE), varied=False).types) == 2
+
+
+def test_spot_dearer_than_the_cheapest_on_demand_machine_is_not_asked_for() -> None:
+    """AWS-T415."""
+    dear = machine("m5.xlarge", offerings=[offering(labels.SPOT, "a", 0.25), offering(labels.ON_DEMAND, "a", 0.30)])
+    cheap = machine("m5.large", offerings=[offering(labels.ON_DEMAND, "a", 0.10), offering(labels.SPOT, "b", 0.10)])
+    found = kept(claim(), (dear, cheap))
+    left = {(item.name, way.capacity_type) for item in found.types for way in item.offerings}
+    assert left == {("m5.xlarge", "on-demand"), ("m5.large", "on-demand"), ("m5.large", "spot")}
+
+
+def test_the_sixty_cheapest_types_are_asked_for() -> None:
+    """AWS-T431."""
+    types = tuple(machine(f"t{number}.large", 1.0 + number) for number in range(80))
+    assert names_of(kept(claim(), types[::-1])) == [item.name for item in types[:60]]
+
+
+@pytest.mark.parametrize(
+    ("wishes", "types", "expected"),
+    [
+        pytest.param(SPOT_OR_NOT, (LARGE,), "spot", id="AWS-T410"),
+        pytest.param(
+            SPOT_OR_NOT,
+            (
+                machine(
+                    "m5.large",
+                    offerings=[
+                        offering(labels.SPOT, "a", 0.04, available=False),
+                        offering(labels.ON_DEMAND, "a", 0.1),
+                    ],
+                ),
+            ),
+            "on-demand",
+            id="AWS-T411",
+        ),
+        pytest.param(ON_DEMAND, (LARGE,), "on-demand", id="AWS-430 only on-demand allowed"),
+        pytest.param(
+            RESERVED_OR_NOT,
+            (machine("m5.large", offerings=[reserved("a", 1e-8, 2, "cr-1"), offering(labels.ON_DEMAND, "a", 0.1)]),),
+            "reserved",
+            id="AWS-T425",
+        ),
+    ],
+)
+def test_one_capacity_type_is_chosen(
+    wishes: dict[str, tuple[str, ...]], types: tuple[InstanceType, ...], expected: str
+) -> None:
+    asked = claim("one", wishes)
+    found = kept(asked, types)
+    assert filters.capacity_type(wish_of(asked), found.types) == expected
+    assert filters.is_inflexible(wish_of(asked), found.types) is (expected == "on-demand" and wishes == SPOT_OR_NOT)
+
+
+def test_default_tenancy_is_taken_where_it_will_do() -> None:
+    """AWS-430."""
+    assert filters.tenancy(wish_of(claim())) == "default"
+    assert filters.tenancy(wish_of(claim("one", {names.TENANCY: ("dedicated",)}))) == "dedicated"
+
+
+def test_of_two_reservations_in_a_zone_the_one_with_more_room_is_used() -> None:
+    """AWS-T426."""
+    both = machine("m5.large", offerings=[reserved("a", 1e-8, 3, "cr-1"), reserved("a", 1e-8, 5, "cr-2")])
+    found = kept(claim("one", RESERVED_OR_NOT), (both,))
+    assert [way.reservation for way in found.types[0].offerings] == ["cr-2"]
+
+
+def test_one_request_holds_one_kind_of_reservation_the_cheapest() -> None:
+    """AWS-T427."""
+    plain = machine("m5.large", offerings=[reserved("a", 1e-8, 3, "cr-1")])
+    block = machine("p5.48xlarge", offerings=[reserved("a", 5e-6, 3, "cr-2", kind="capacity-block")])
+    found = kept(claim("one", RESERVED_OR_NOT), (plain, block))
+    assert names_of(found) == ["m5.large"]
+
+
+def test_a_request_names_a_single_capacity_block_the_cheapest() -> None:
+    """AWS-422."""
+    block = machine(
+        "p5.48xlarge",
+        offerings=[
+            reserved("a", 6e-6, 3, "cr-1", kind="capacity-block"),
+            reserved("b", 5e-6, 3, "cr-2", kind="capacity-block"),
+        ],
+    )
+    other = machine("p4d.24xlarge", offerings=[reserved("a", 7e-6, 3, "cr-3", kind="capacity-block")])
+    found = kept(claim("one", RESERVED_OR_NOT), (block, other))
+    assert [(item.name, way.reservation) for item in found.types for way in item.offerings] == [("p5.48xlarge", "cr-2")]
+
+
+def test_of_equally_cheap_kinds_of_reservations_the_plain_one_is_taken() -> None:
+    """AWS-421."""
+    types = (
+        machine("a1.large", offerings=[reserved("a", 1e-8, 1, "cr-3", again=True)]),
+        machine("a2.large", offerings=[reserved("a", 1e-8, 1, "cr-2", kind="capacity-block")]),
+        machine("a3.large", offerings=[reserved("a", 1e-8, 1, "cr-1")]),
+    )
+    assert names_of(kept(claim("one", RESERVED_OR_NOT), types)) == ["a3.large"]
+
+
+def test_without_a_reservation_left_everything_stays() -> None:
+    """AWS-421, AWS-423."""
+    spent = machine("m5.large", offerings=[reserved("a", 1e-8, 0, "cr-1"), offering(labels.ON_DEMAND, "a", 0.1)])
+    assert names_of(kept(claim("one", RESERVED_OR_NOT), (spent, XLARGE))) == ["m5.large", "m5.xlarge"]
+
+
+def test_claims_that_do_not_allow_reserved_capacity_never_see_it() -> None:
+    """AWS-424."""
+    both = machine("m5.large", offerings=[reserved("a", 1e-8, 3, "cr-1"), offering(labels.ON_DEMAND, "a", 0.1)])
+    found = kept(claim("one", ON_DEMAND), (both,))
+    assert [way.capacity_type for way in found.types[0].offerings] == ["on-demand"]
+
+
+def test_amounts_nobody_can_read_are_a_clear_refusal() -> None:
+    with pytest.raises(LaunchFailed, match="claim one asks for"):
+        wish_of(claim("one", {}, {"cpu": "lots"}))

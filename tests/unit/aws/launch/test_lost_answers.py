@@ -1,0 +1,437 @@
+"""Idempotent money: the process is killed at every await point of a launch, and nothing is ever bought twice.
+
+The product is the launcher and the collector; around them stand a small EC2 that honours client tokens, and what the controllers
+do with claims. A kill is what it is in life: at some moment everything in memory is gone, calls under way may or may not have had
+their effect, and a new process begins with the API server and EC2 as they are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import pytest
+
+from karpenter.api.ec2 import Subnet
+from karpenter.api.karpenter import NodeClaim
+from karpenter.api.kinds import NODE_CLAIM, Kind
+from karpenter.api.meta import Wire
+from karpenter.kube.errors import Conflict, KubeError, NotFound
+from karpenter.kube.memory import MemoryKube, MemoryServer
+from karpenter.kube.protocol import JsonObject, Listing
+from karpenter.model import labels
+from karpenter.providers.aws.errors import AwsError
+from karpenter.providers.aws.instances import facts
+from karpenter.providers.aws.instances.collector import Collector
+from karpenter.providers.aws.launch import names
+from karpenter.providers.aws.launch.batches import batch_id
+from karpenter.providers.aws.launch.buyer import PAUSES_SECONDS
+from karpenter.providers.aws.shapes import FleetAnswer, FleetError
+from karpenter.providers.contract import InsufficientCapacity, LaunchFailed, ProviderError
+from karpenter.sim import time as virtual
+from karpenter.sim.time import LoopClock
+from support.fleets import Gate, SmallEc2
+from support.launching import START, World, claim, machine, node_class, play
+
+T = TypeVar("T", bound=Wire)
+TYPES = (machine("m5.large", 0.1), machine("c5.large", 0.12))
+CLASS = node_class(
+    subnets=(
+        Subnet(id="s-a1", zone="a", zone_id="az1"),
+        Subnet(id="s-a2", zone="a", zone_id="az1"),
+        Subnet(id="s-b", zone="b", zone_id="az2"),
+    )
+)
+
+
+class Moments:
+    """Counts await points and kills the process at one of them: whoever reaches it never comes back."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.fatal = 0
+        self.is_dead = asyncio.Event()
+
+    async def __call__(self, call: str, moment: str) -> None:
+        self.count += 1
+        await asyncio.sleep(0.01)
+        if self.count == self.fatal:
+            self.is_dead.set()
+        if self.is_dead.is_set():
+            await asyncio.get_running_loop().create_future()
+
+    def kill_at(self, moment: int) -> None:
+        self.count, self.fatal = 0, moment
+        self.is_dead = asyncio.Event()
+
+
+class GatedKube(MemoryKube):
+    """An API server whose calls pass a gate before they take effect and before they are answered."""
+
+    def __init__(self, server: MemoryServer, gate: Moments) -> None:
+        super().__init__(server)
+        self.gate = gate
+
+    async def get(self, kind: Kind[T], name: str, namespace: str = "") -> T:
+        await self.gate("get", "before")
+        return await super().get(kind, name, namespace)
+
+    async def list(
+        self, kind: Kind[T], namespace: str = "", *, label_selector: str = "", field_selector: str = ""
+    ) -> Listing[T]:
+        await self.gate("list", "before")
+        return await super().list(kind, namespace)
+
+    async def patch(
+        self,
+        kind: Kind[T],
+        name: str,
+        patch: JsonObject,
+        namespace: str = "",
+        *,
+        subresource: str = "",
+        resource_version: str = "",
+    ) -> T:
+        await self.gate("patch", "before")
+        found = await super().patch(
+            kind, name, patch, namespace, subresource=subresource, resource_version=resource_version
+        )
+        await self.gate("patch", "after")
+        return found
+
+
+class Controllers:
+    """One process: what keeps asking for machines until every claim has one, and the collector."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.given_up: list[str] = []
+        self._before = asyncio.all_tasks()
+        self._collector = Collector(world.instances, world.kube, world.seen, world.clock)
+
+    def start(self, claims: list[NodeClaim], late: float = 0.0) -> None:
+        """The collector begins at once, the rest so many seconds later."""
+        loop = asyncio.get_running_loop()
+        self._own = [loop.create_task(self._look_after(item, late)) for item in claims]
+        self._collecting = loop.create_task(self._collector.run())
+
+    async def settled(self) -> None:
+        await asyncio.gather(*self._own)
+
+    async def die(self) -> None:
+        """Everything this process began is gone."""
+        lost = [task for task in asyncio.all_tasks() - self._before if task is not asyncio.current_task()]
+        for task in lost:
+            task.cancel()
+        await asyncio.gather(*lost, return_exceptions=True)
+
+    async def _look_after(self, asked: NodeClaim, late: float) -> None:
+        name, uid = asked.metadata.name, asked.metadata.uid
+        bought: dict[str, str] = {}
+        await asyncio.sleep(late)
+        while True:
+            try:
+                current = await self._world.kube.get(NODE_CLAIM, name)
+                if current.metadata.uid != uid or current.status.provider_id:
+                    return
+                if uid not in bought:
+                    found = await self._world.launcher.launch(current, CLASS, TYPES)
+                    bought[uid] = found.provider_id
+                patch = {"status": {"providerID": bought[uid]}}
+                version = current.metadata.resource_version
+                await self._world.kube.patch(NODE_CLAIM, name, patch, subresource="status", resource_version=version)
+            except NotFound:
+                return
+            except InsufficientCapacity:
+                self.given_up.append(name)
+                with suppress(NotFound):
+                    await self._world.kube.delete(NODE_CLAIM, name, uid=uid)
+                return
+            except Conflict:
+                continue
+            except (ProviderError, KubeError):
+                await asyncio.sleep(1)
+
+
+async def _stored(world: World) -> list[NodeClaim]:
+    return list((await MemoryKube(world.kube.server).list(NODE_CLAIM)).items)
+
+
+async def _story(clock: LoopClock, seed: int, script: Mapping[str, Any]) -> tuple[int, list[str]]:
+    """Claims come, the process is killed at one moment or several; moments passed in the end, and claims given up."""
+    chance = random.Random(seed)
+    moments = Moments()
+    kube = GatedKube(MemoryServer(clock), moments)
+    ec2 = SmallEc2(clock, gate=moments, shown_after=script.get("shown_after", timedelta()))
+    ec2.free = dict(script.get("free", {}))
+    world = World(clock, kube, ec2)
+    created = [
+        await MemoryKube(kube.server).create(NODE_CLAIM, claim(f"claim-{n}", uid="")) for n in range(script["claims"])
+    ]
+    given_up: list[str] = []
+    doomed = {item.metadata.name for item in created if chance.random() < script.get("deleted", 0.0)}
+    for fatal in script["kills"]:
+        process = Controllers(world)
+        moments.kill_at(fatal)
+        process.start(await _stored(world), script.get("late", 0.0))
+        dead = asyncio.get_running_loop().create_task(moments.is_dead.wait())
+        done = asyncio.get_running_loop().create_task(process.settled())
+        await asyncio.wait((dead, done), return_when=asyncio.FIRST_COMPLETED)
+        await process.die()
+        dead.cancel()
+        given_up += process.given_up
+        for name in sorted(doomed):
+            with suppress(NotFound):
+                await MemoryKube(kube.server).delete(NODE_CLAIM, name)
+        if script.get("disturbed"):
+            _disturb(world, chance)
+        await asyncio.sleep(script.get("down", 0.0))
+        world.restart()
+        assert len(ec2.machines) <= len(created)
+    process = Controllers(world)
+    moments.kill_at(0)
+    process.start(await _stored(world), script.get("late", 0.0))
+    await process.settled()
+    needed = moments.count
+    await asyncio.sleep(600)
+    given_up += process.given_up
+    await process.die()
+    _judge(await _stored(world), ec2, len(created))
+    return needed, given_up
+
+
+def _disturb(world: World, chance: random.Random) -> None:
+    """Between two processes the world goes on: addresses are counted anew, so a request made again differs."""
+    world.addresses.counted({subnet: chance.randint(0, 200) for subnet in ("s-a1", "s-a2", "s-b")})
+
+
+def _judge(claims: list[NodeClaim], ec2: SmallEc2, asked: int) -> None:
+    owned = Counter(item.status.provider_id for item in claims)
+    alive = {facts.own_provider_id(info) for info in ec2.alive}
+    assert "" not in owned, "every claim that lives has a machine"
+    assert set(owned.values()) <= {1}, "no machine has two claims"
+    assert set(owned) == alive, "no machine is without a claim, none is missing"
+    assert len(ec2.machines) <= asked, "nothing was bought that nobody asked for"
+    assert all(len(request.client_token) <= 64 for request in ec2.fleets)
+
+
+def _run(seed: int, **script: Any) -> tuple[int, list[str]]:
+    async def main(clock: LoopClock) -> tuple[int, list[str]]:
+        return await _story(clock, seed, script)
+
+    return virtual.run(main, START)
+
+
+def test_a_launch_that_nobody_disturbs_is_one_fleet() -> None:
+    moments, given_up = _run(0, claims=3, kills=())
+    assert (moments > 10, given_up) == (True, [])
+
+
+@pytest.mark.parametrize("shown_after", [0, 15], ids=["shown at once", "shown after 15 s"])
+def test_killed_at_any_moment_every_claim_gets_its_one_machine(shown_after: int) -> None:
+    """Issue 8, idempotent money: all await points of three claims' launch, one after another."""
+    late = timedelta(seconds=shown_after)
+    moments, _ = _run(0, claims=3, kills=(), shown_after=late)
+    for fatal in range(1, moments + 1):
+        _, given_up = _run(fatal, claims=3, kills=(fatal,), shown_after=late)
+        assert given_up == [], f"killed at {fatal}"
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_killed_again_and_again_nothing_is_bought_twice_and_nothing_is_left(seed: int) -> None:
+    """Issue 8: seeded moments, several processes in a row, claims deleted meanwhile, requests that differ, pools that run out."""
+    chance = random.Random(seed)
+    kills = tuple(chance.randint(1, 25) for _ in range(chance.randint(1, 4)))
+    _run(
+        seed,
+        claims=chance.randint(1, 6),
+        kills=kills,
+        shown_after=timedelta(seconds=chance.choice((0, 1, 5, 20))),
+        disturbed=chance.random() < 0.5,
+        deleted=chance.choice((0.0, 0.0, 0.4)),
+        down=chance.choice((0.0, 35.0, 300.0)),
+        late=chance.choice((0.0, 5.0, 15.0)),
+        free=_scarce(chance) if chance.random() < 0.3 else {},
+    )
+
+
+def _scarce(chance: random.Random) -> dict[tuple[str, str, str], float]:
+    """Few spot machines: fleets come back with some of what was asked for, or with nothing."""
+    pools = [(name, zone, "spot") for name in ("m5.large", "c5.large") for zone in ("a", "b")]
+    return {pool: chance.randint(0, 1) for pool in pools}
+
+
+def test_a_request_that_differs_is_refused_by_its_token_and_what_it_bought_is_adopted() -> None:
+    """The answer is lost, subnets change, EC2 shows the instances late: IdempotentParameterMismatch, then they are found."""
+
+    async def scene(world: World) -> None:
+        asked = await world.claim("one", uid="")
+        world.ec2.shown_after = timedelta(seconds=10)
+        world.ec2.gate = _lose_first_answers(len(PAUSES_SECONDS) + 1)
+        with pytest.raises(ProviderError, match="Timeout"):
+            await world.launcher.launch(asked, CLASS, TYPES)
+        world.addresses.counted({"s-a2": 100})
+        world.restart()
+        world.ec2.shown_after = timedelta(0)
+        known = await world.kube.get(NODE_CLAIM, "one")
+        found = await world.launcher.launch(known, CLASS, TYPES)
+        assert len(world.ec2.machines) == len(world.ec2.fleets) == 1
+        assert found.provider_id == facts.own_provider_id(world.ec2.alive[0])
+
+    play(scene)
+
+
+def _lose_first_answers(count: int) -> Gate:
+    left = count
+
+    async def gate(call: str, moment: str) -> None:
+        nonlocal left
+        if call == "CreateFleet" and moment == "after" and left:
+            left -= 1
+            raise AwsError("Timeout", "no answer came")
+
+    return gate
+
+
+def test_an_answer_lost_once_is_asked_for_again_under_the_same_token() -> None:
+    async def scene(world: World) -> None:
+        asked = await world.claim("one", uid="")
+        world.ec2.gate = _lose_first_answers(1)
+        await world.launcher.launch(asked, CLASS, TYPES)
+        assert (world.ec2.calls["CreateFleet"], len(world.ec2.machines)) == (2, 1)
+
+    play(scene)
+
+
+def test_throttled_launches_wait_and_are_not_lost() -> None:
+    """Issue 8: RequestLimitExceeded."""
+
+    async def scene(world: World) -> None:
+        asked = await world.claim("one", uid="")
+        world.ec2.faults["CreateFleet"] = [AwsError("RequestLimitExceeded", "slow down") for _ in range(3)]
+        await world.launcher.launch(asked, CLASS, TYPES)
+        assert len(world.ec2.machines) == 1
+
+    play(scene)
+
+
+def test_who_gives_up_waiting_finds_the_machine_when_asking_again() -> None:
+    """OPS-733: a create that is cut off has done its work all the same."""
+
+    async def scene(world: World) -> None:
+        asked = await world.claim("one", uid="")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await world.launcher.launch(asked, CLASS, TYPES)
+        first = await world.launcher.launch(asked, CLASS, TYPES)
+        assert await world.launcher.launch(asked, CLASS, TYPES) == first
+        assert len(world.ec2.machines) == 1
+
+    play(scene)
+
+
+def test_a_refused_claim_takes_part_in_a_new_purchase() -> None:
+    """A fleet that answered with errors alone is settled: its token would only bring the same errors."""
+
+    async def scene(world: World) -> None:
+        asked = await world.claim("one", uid="")
+        error = FleetError(error_code="UnauthorizedOperation", error_message="no")
+        world.ec2.extra_errors = (error,)
+        world.ec2.free = {(item.name, zone, "spot"): 0 for item in TYPES for zone in "ab"}
+        with pytest.raises(LaunchFailed) as refused:
+            await world.launcher.launch(asked, CLASS, TYPES)
+        assert refused.value.reason == "Unauthorized"
+        first = (await world.kube.get(NODE_CLAIM, "one")).metadata.annotations[names.BATCH]
+        world.ec2.free, world.ec2.extra_errors = {}, ()
+        await world.launcher.launch(await world.kube.get(NODE_CLAIM, "one"), CLASS, TYPES)
+        second = (await world.kube.get(NODE_CLAIM, "one")).metadata.annotations[names.BATCH]
+        assert first != second
+        assert [request.client_token for request in world.ec2.fleets] == [first, second]
+
+    play(scene)
+
+
+def test_after_a_restart_an_old_batch_is_dealt_out_before_anything_is_bought() -> None:
+    async def scene(world: World) -> None:
+        claims = [await world.claim(name, uid="") for name in ("one", "two")]
+        await asyncio.gather(*(world.launcher.launch(item, CLASS, TYPES) for item in claims))
+        world.restart()
+        known = [await world.kube.get(NODE_CLAIM, name) for name in ("one", "two")]
+        found = await asyncio.gather(*(world.launcher.launch(item, CLASS, TYPES) for item in known))
+        assert {item.provider_id for item in found} == {facts.own_provider_id(info) for info in world.ec2.alive}
+        assert len(world.ec2.machines) == 2
+        assert {item.labels[labels.CAPACITY_TYPE] for item in found} == {"spot"}
+
+    play(scene)
+
+
+@pytest.mark.parametrize("loser", [0, 1])
+def test_a_claim_that_lost_its_provider_id_gets_its_own_machine_back(loser: int) -> None:
+    async def scene(world: World) -> None:
+        claims = [await world.claim(name, uid="") for name in ("one", "two")]
+        found = await asyncio.gather(*(world.launcher.launch(item, CLASS, TYPES) for item in claims))
+        await world.own(claims[1 - loser], facts.instance_id(found[1 - loser].provider_id))
+        world.restart()
+        lost = await world.kube.get(NODE_CLAIM, claims[loser].metadata.name)
+        assert (await world.launcher.launch(lost, CLASS, TYPES)).provider_id == found[loser].provider_id
+
+    play(scene)
+
+
+def test_a_claim_that_goes_before_the_purchase_falls_out_of_it() -> None:
+    async def scene(world: World) -> None:
+        claims = [await world.claim(name, uid="") for name in ("one", "two")]
+        waiting = [asyncio.ensure_future(world.launcher.launch(item, CLASS, TYPES)) for item in claims]
+        await asyncio.sleep(0)
+        await world.kube.delete(NODE_CLAIM, "two")
+        results = await asyncio.gather(*waiting, return_exceptions=True)
+        assert isinstance(results[1], ProviderError)
+        assert len(world.ec2.machines) == 1
+
+    play(scene)
+
+
+def test_a_claim_behind_the_times_joins_the_purchase_it_is_in_instead_of_a_second_one() -> None:
+    """A new leader's watch may not show yet what the old one wrote."""
+
+    async def scene(world: World) -> None:
+        asked = await world.claim("one", uid="")
+        await world.launcher.launch(asked, CLASS, TYPES)
+        world.restart()
+        await world.launcher.launch(asked, CLASS, TYPES)
+        assert len(world.ec2.machines) == 1
+
+    play(scene)
+
+
+def test_instances_that_never_show_end_the_wait() -> None:
+    """A fleet that made nothing, asked for differently after the crash: its claim is planned anew."""
+
+    async def scene(world: World) -> None:
+        asked = await world.claim("one", uid="")
+        world.ec2.answers[batch_id([asked])] = (b"another request", FleetAnswer(fleet_id="fleet-0"))
+        with pytest.raises(InsufficientCapacity, match="made no machine"):
+            await world.launcher.launch(asked, CLASS, TYPES)
+        assert world.ec2.machines == {}
+
+    play(scene)
+
+
+def test_claims_nobody_can_read_hold_up_an_interrupted_launch_but_no_new_one() -> None:
+    async def scene(world: World) -> None:
+        asked, _ = [await world.claim(name, uid="") for name in ("one", "broken")]
+        await world.launcher.launch(asked, CLASS, TYPES)
+        claims = world.kube.server.resource(NODE_CLAIM.group, NODE_CLAIM.version, NODE_CLAIM.plural)
+        world.kube.server.rewrite(claims, "", "broken", lambda body: {**body, "status": {"nodeName": 5}})
+        world.restart()
+        with pytest.raises(ProviderError, match="nobody can read: broken"):
+            await world.launcher.launch(await world.kube.get(NODE_CLAIM, "one"), CLASS, TYPES)
+        await world.launcher.launch(await world.claim("new", uid=""), CLASS, TYPES)
+        assert len(world.ec2.machines) == 2
+
+    play(scene)

@@ -1,0 +1,230 @@
+"""How images of a class are found (AWS-085 to AWS-087, AWS-180 to AWS-195, AWS-200)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from karpenter.api.ec2 import AMISelectorTerm
+from karpenter.providers.aws.errors import AwsError
+from karpenter.providers.aws.nodeclass import aliases
+from karpenter.providers.aws.nodeclass.controller import LookFailed
+from karpenter.providers.aws.shapes import ImageInfo
+from support.ec2_classes import THROTTLED, Classes
+
+EKS = "/aws/service/eks/optimized-ami"
+
+
+def names(alias: str, kubernetes: str) -> list[str]:
+    return [item.name for item in aliases.parameters(aliases.parse(alias), kubernetes)]
+
+
+@pytest.mark.parametrize(
+    ("alias", "kubernetes", "expected"),
+    [
+        pytest.param(
+            "al2@v20240807",
+            "1.29",
+            f"{EKS}/1.29/amazon-linux-2/amazon-eks-node-1.29-v20240807/image_id",
+            id="AWS-T182",
+        ),
+        pytest.param(
+            "al2@v20240807",
+            "1.29",
+            f"{EKS}/1.29/amazon-linux-2-gpu/amazon-eks-gpu-node-1.29-v20240807/image_id",
+            id="AWS-185",
+        ),
+        pytest.param("al2@latest", "1.30", f"{EKS}/1.30/amazon-linux-2-arm64/recommended/image_id", id="AWS-184"),
+        pytest.param(
+            "al2023@latest", "1.33", f"{EKS}/1.33/amazon-linux-2023/arm64/nvidia/recommended/image_id", id="AWS-186"
+        ),
+        pytest.param(
+            "al2023@v20250101",
+            "1.33",
+            f"{EKS}/1.33/amazon-linux-2023/x86_64/neuron/amazon-eks-node-al2023-x86_64-neuron-1.33-v20250101/image_id",
+            id="AWS-187",
+        ),
+        pytest.param(
+            "bottlerocket@v1.20.0",
+            "1.31",
+            "/aws/service/bottlerocket/aws-k8s-1.31-nvidia/arm64/1.20.0/image_id",
+            id="AWS-188",
+        ),
+        pytest.param(
+            "windows2022@latest",
+            "1.31",
+            "/aws/service/ami-windows-latest/Windows_Server-2022-English-Core-EKS_Optimized-1.31/image_id",
+            id="AWS-189",
+        ),
+    ],
+)
+def test_an_alias_stands_for_parameters_such_as(alias: str, kubernetes: str, expected: str) -> None:
+    assert expected in names(alias, kubernetes)
+
+
+def test_a_release_of_bottlerocket_may_be_written_with_and_without_its_letter() -> None:
+    """AWS-T183"""
+    assert names("bottlerocket@v1.20.0", "1.31") == names("bottlerocket@1.20.0", "1.31")
+
+
+def test_al2023_has_five_images_and_bottlerocket_four() -> None:
+    """AWS-186, AWS-188"""
+    assert len(names("al2023@latest", "1.33")) == 5
+    assert len(names("bottlerocket@latest", "1.33")) == 4
+
+
+@pytest.mark.parametrize(
+    ("alias", "kubernetes", "supported"),
+    [
+        pytest.param("al2@latest", "1.32", True, id="al2-up-to-1.32"),
+        pytest.param("al2@latest", "1.33", False, id="AWS-T084"),
+        pytest.param("windows2025@latest", "1.34", False, id="AWS-T192"),
+        pytest.param("windows2025@latest", "1.35", True, id="windows2025-from-1.35"),
+        pytest.param("al2023@latest", "1.33", True, id="al2023"),
+    ],
+)
+def test_an_alias_is_refused_where_no_images_are_published(alias: str, kubernetes: str, supported: bool) -> None:
+    """AWS-085"""
+    assert (aliases.why_unsupported(aliases.parse(alias), kubernetes) == "") is supported
+
+
+def released(world: Classes, *missing: str) -> Classes:
+    """All images of al2023@latest but those whose parameter contains one of these."""
+    for number, name in enumerate(names("al2023@latest", world.cluster.version)):
+        if not any(text in name for text in missing):
+            arch = "arm64" if "/arm64/" in name else "x86_64"
+            world.ssm.values[name] = f"ami-{number}"
+            date = "2025-01-01T00:00:00Z"
+            world.ec2.images.append(
+                ImageInfo(image_id=f"ami-{number}", name=f"release-{number}", architecture=arch, creation_date=date)
+            )
+    return world
+
+
+LATEST = {"ami_selector_terms": (AMISelectorTerm(alias="al2023@latest"),), "ami_family": None}
+
+
+async def test_an_alias_becomes_one_entry_per_sort_of_machine() -> None:
+    """AWS-T180, AWS-183"""
+    world = released(Classes().stocked())
+    await world.create(**LATEST)
+    await world.look()
+    found = (await world.get()).status.amis
+    assert [ami.id for ami in found] == ["ami-0", "ami-1", "ami-2", "ami-3", "ami-4"]
+    standard = {item.key: (item.operator, item.values) for item in found[0].requirements}
+    assert standard == {
+        "kubernetes.io/arch": ("In", ("amd64",)),
+        "karpenter.k8s.aws/instance-gpu-count": ("DoesNotExist", ()),
+        "karpenter.k8s.aws/instance-accelerator-count": ("DoesNotExist", ()),
+    }
+    assert await world.condition("AMIsReady") == ("True", "AMIsReady")
+    (event,) = world.herald.of("AliasResolved")
+    assert event.startswith("alias al2023@latest stands for ami-0 (release-0), ")
+
+
+async def test_a_sort_of_machine_without_an_image_is_left_out() -> None:
+    """AWS-T181"""
+    world = released(Classes().stocked(), "x86_64/nvidia")
+    await world.create(**LATEST)
+    await world.look()
+    assert [ami.id for ami in (await world.get()).status.amis] == ["ami-0", "ami-2", "ami-3", "ami-4"]
+
+
+async def test_an_image_that_cannot_be_asked_for_now_is_not_taken_for_missing() -> None:
+    """A class that lost an image for a moment would let its machines drift."""
+    world = released(Classes().stocked())
+    await world.create(**LATEST)
+    await world.look()
+    before = (await world.get()).status.amis
+    world.clock.forward(hours=25)
+    world.ssm.refusals["GetParameter"] = lambda name: THROTTLED if "neuron" in name else None
+    with pytest.raises(LookFailed):
+        await world.look()
+    assert (await world.get()).status.amis == before
+    assert await world.condition("AMIsReady") == ("True", "AMIsReady")
+
+
+async def test_an_alias_without_any_image_is_told_and_tried_again() -> None:
+    """AWS-180"""
+    world = Classes().stocked()
+    await world.create(**LATEST)
+    with pytest.raises(LookFailed, match='failed to discover any AMIs for alias "al2023@latest"'):
+        await world.look()
+    assert await world.condition("AMIsReady") == ("False", "AMINotFound")
+
+
+async def test_an_unsupported_alias_is_told_and_not_tried_again() -> None:
+    """AWS-T084"""
+    world = Classes().stocked()
+    world.cluster = replace(world.cluster, version="1.33")
+    await world.create(ami_selector_terms=(AMISelectorTerm(alias="al2@latest"),), ami_family=None)
+    assert await world.look() is None
+    assert await world.condition("AMIsReady") == ("False", "UnsupportedAlias")
+    assert world.ssm.calls == []
+
+
+async def test_images_that_appear_later_are_found_without_a_change_of_the_class() -> None:
+    """AWS-T083"""
+    world = Classes().stocked()
+    images, world.ec2.images = world.ec2.images, []
+    await world.create()
+    assert await world.look() == 60
+    assert await world.condition("AMIsReady") == ("False", "AMINotFound")
+    world.ec2.images = images
+    world.clock.forward(seconds=60)
+    await world.look()
+    assert await world.condition("AMIsReady") == ("True", "AMIsReady")
+    assert await world.condition("Ready") == ("True", "Ready")
+
+
+@pytest.mark.parametrize("value", [None, "not-an-ami"])
+async def test_a_parameter_that_holds_no_image_is_skipped(value: str | None) -> None:
+    """AWS-T189, AWS-192"""
+    world = Classes().stocked()
+    if value is not None:
+        world.ssm.values["/own"] = value
+    await world.create(ami_selector_terms=(AMISelectorTerm(ssm_parameter="/own"),))
+    await world.look()
+    assert await world.condition("AMIsReady") == ("False", "AMINotFound")
+
+
+async def test_a_parameter_that_may_not_be_read_is_an_error() -> None:
+    """AWS-192"""
+    world = Classes().stocked()
+    world.ssm.refuse("GetParameter", AwsError("AccessDeniedException", "no", status=400))
+    await world.create(ami_selector_terms=(AMISelectorTerm(ssm_parameter="/own"),))
+    with pytest.raises(LookFailed, match="AccessDeniedException"):
+        await world.look()
+    assert await world.condition("AMIsReady") == ("Unknown", "AwaitingReconciliation")
+
+
+async def test_a_parameter_of_the_users_is_read_every_five_minutes_and_only_behind_the_cache() -> None:
+    """AWS-181, AWS-200 and its Beyond"""
+    world = Classes().stocked()
+    world.ssm.values["/own"] = "ami-1"
+    await world.create(ami_selector_terms=(AMISelectorTerm(ssm_parameter="/own"),))
+    for _ in range(10):
+        await world.look()
+        world.clock.forward(seconds=59)
+    assert len(world.ssm.calls) == 2
+
+
+async def test_the_newest_release_is_read_again_once_its_image_is_deprecated() -> None:
+    """AWS-T191, AWS-182"""
+    world = released(Classes().stocked())
+    await world.create(**LATEST)
+    await world.create("pinned", ami_selector_terms=(AMISelectorTerm(alias="al2023@v1"),), ami_family=None)
+    for name in names("al2023@v1", "1.32"):
+        world.ssm.values[name] = "ami-0"
+    await world.look()
+    await world.look("pinned")
+    old = next(item for item in world.ec2.images if item.image_id == "ami-0")
+    world.ec2.images.remove(old)
+    world.ec2.images.append(ImageInfo(image_id="ami-0", architecture="x86_64", deprecation_time="2025-12-01T00:00:00Z"))
+    world.ssm.calls.clear()
+    world.clock.forward(minutes=30)
+    await world.made.parameters.drop_outdated()
+    await world.look()
+    await world.look("pinned")
+    assert world.ssm.asked("GetParameter") == [f"{EKS}/1.32/amazon-linux-2023/x86_64/standard/recommended/image_id"]

@@ -1,0 +1,231 @@
+"""Whether a machine still is what its class describes (AWS-560 to AWS-568)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from karpenter.api.ec2 import (
+    AMI,
+    CapacityReservation,
+    EC2NodeClass,
+    EC2NodeClassStatus,
+    SecurityGroup,
+    Subnet,
+)
+from karpenter.api.karpenter import NodeClaim, NodeClaimSpec, NodeClaimStatus
+from karpenter.api.meta import ObjectMeta
+from karpenter.providers.aws.nodeclass.drift import (
+    NO_DRIFT,
+    Drift,
+    DriftUnknown,
+    Machine,
+    confirmed,
+    drift_reason,
+)
+from karpenter.providers.aws.nodeclass.hashing import HASH, VERSION
+from karpenter.providers.aws.nodeclass.images import STANDARD, Candidate, select
+from karpenter.providers.aws.shapes import GroupIdentifier, ImageInfo, InstanceInfo, ReservationSpecification
+from support.builders import node_pool
+from support.ec2_classes import REFERENCE, TYPES
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+BY_NAME = {item.name: item for item in TYPES}
+
+
+def images(*found: tuple[str, str, str]) -> tuple[AMI, ...]:
+    """Id, architecture, date."""
+    return select(
+        [
+            Candidate(ImageInfo(image_id=name, architecture=arch, creation_date=date), STANDARD)
+            for name, arch, date in found
+        ],
+        NOW,
+    )
+
+
+STATUS = EC2NodeClassStatus(
+    amis=images(("ami-1", "x86_64", "2025-01-01T00:00:00Z"), ("ami-2", "arm64", "2025-01-01T00:00:00Z")),
+    security_groups=(SecurityGroup(id="sg-1"), SecurityGroup(id="sg-2")),
+    subnets=(Subnet(id="subnet-1", zone="a"), Subnet(id="subnet-2", zone="b")),
+)
+RESERVED = ReservationSpecification(capacity_reservation_preference="capacity-reservations-only")
+
+
+def stamp(value: str, version: str = "py1") -> dict[str, str]:
+    return {HASH: value, VERSION: version}
+
+
+def machine(**changes: Any) -> Machine:
+    """A machine that is as it should be, but for ``changes``."""
+    instance = InstanceInfo(
+        instance_id="i-1",
+        instance_type="m5.large",
+        subnet_id="subnet-1",
+        security_groups=(GroupIdentifier(group_id="sg-2"), GroupIdentifier(group_id="sg-1")),
+    )
+    usual: dict[str, Any] = {
+        "claim": claimed(),
+        "pool": node_pool(),
+        "node_class": classed(),
+        "instance": instance,
+        "types": BY_NAME,
+        "group_id": "",
+        "changed": lambda name, before, after: (),
+    }
+    return Machine(**{**usual, **changes})
+
+
+def claimed(annotations: dict[str, str] | None = None, image: str = "ami-1", **labels: str) -> NodeClaim:
+    return NodeClaim(
+        metadata=ObjectMeta(name="c", annotations=stamp("1") if annotations is None else annotations, labels=labels),
+        spec=NodeClaimSpec(requirements=(), node_class_ref=REFERENCE),
+        status=NodeClaimStatus(image_id=image),
+    )
+
+
+def classed(annotations: dict[str, str] | None = None, deleting: bool = False, **status: Any) -> EC2NodeClass:
+    meta = ObjectMeta(
+        name="default",
+        annotations=stamp("1") if annotations is None else annotations,
+        deletion_timestamp=NOW if deleting else None,
+    )
+    return EC2NodeClass(metadata=meta, status=replace(STATUS, **status))
+
+
+def on(**fields: Any) -> InstanceInfo:
+    return replace(machine().instance, **fields)
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        pytest.param(machine(), "", id="as-it-should-be"),
+        pytest.param(machine(pool=None, claim=claimed(stamp("2"))), "", id="AWS-560-no-pool"),
+        pytest.param(machine(node_class=None), "", id="AWS-560-no-class"),
+        pytest.param(machine(node_class=classed(stamp("2"), deleting=True)), "", id="AWS-560-class-terminating"),
+        pytest.param(machine(node_class=classed(stamp("2"), amis=())), "NodeClassDrift", id="AWS-T566"),
+        pytest.param(machine(node_class=classed(stamp("2", "v6"))), "", id="AWS-561-other-version"),
+        pytest.param(machine(claim=claimed({})), "", id="AWS-T571"),
+        pytest.param(
+            machine(node_class=classed(amis=images(("ami-9", "x86_64", "2025-06-01T00:00:00Z")))),
+            "AMIDrift",
+            id="AWS-T560",
+        ),
+        pytest.param(
+            machine(
+                node_class=classed(
+                    amis=images(("ami-9", "arm64", "2025-06-01T00:00:00Z"), ("ami-1", "x86_64", "2025-01-01T00:00:00Z"))
+                )
+            ),
+            "",
+            id="AWS-T561",
+        ),
+        pytest.param(
+            machine(node_class=classed(amis=images(("ami-2", "arm64", "2025-06-01T00:00:00Z")))),
+            "AMIDrift",
+            id="AWS-562-no-image-for-the-type",
+        ),
+        pytest.param(
+            machine(instance=on(security_groups=(GroupIdentifier(group_id="sg-1"),))),
+            "SecurityGroupDrift",
+            id="AWS-T562",
+        ),
+        pytest.param(
+            machine(node_class=classed(security_groups=(SecurityGroup(id="sg-2"), SecurityGroup(id="sg-1")))),
+            "",
+            id="AWS-T568",
+        ),
+        pytest.param(machine(instance=on(subnet_id="subnet-9")), "SubnetDrift", id="AWS-T563"),
+        pytest.param(
+            machine(instance=on(capacity_reservation_id="cr-1", capacity_reservation_specification=RESERVED)),
+            "CapacityReservationDrift",
+            id="AWS-565",
+        ),
+        pytest.param(machine(instance=on(capacity_reservation_id="cr-1")), "", id="AWS-523-merely-in-an-open-one"),
+        pytest.param(machine(group_id="pg-1"), "PlacementGroupDrift", id="AWS-T565"),
+        pytest.param(
+            machine(group_id="", claim=claimed(**{"karpenter.k8s.aws/placement-group-id": "pg-1"})),
+            "PlacementGroupDrift",
+            id="AWS-566-group-taken-away",
+        ),
+        pytest.param(
+            machine(group_id="pg-1", claim=claimed(**{"karpenter.k8s.aws/placement-group-id": "pg-1"})),
+            "",
+            id="AWS-566-same-group",
+        ),
+        pytest.param(
+            machine(instance=on(subnet_id="subnet-9"), group_id=None),
+            "SubnetDrift",
+            id="AWS-567-the-first-reason-counts",
+        ),
+    ],
+)
+def test_the_first_difference_is_the_reason(found: Machine, reason: str) -> None:
+    """AWS §12.1"""
+    assert drift_reason(found).reason == reason
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        pytest.param(machine(claim=claimed(image="")), id="AWS-T572"),
+        pytest.param(machine(node_class=classed(amis=())), id="no-images"),
+        pytest.param(machine(node_class=classed(security_groups=())), id="no-groups"),
+        pytest.param(machine(node_class=classed(subnets=())), id="no-subnets"),
+        pytest.param(machine(types={}), id="unknown-type"),
+        pytest.param(machine(group_id=None), id="group-not-resolved"),
+    ],
+)
+def test_there_is_no_verdict_where_nothing_is_known_to_compare_with(found: Machine) -> None:
+    """AWS-567"""
+    with pytest.raises(DriftUnknown):
+        drift_reason(found)
+
+
+def test_the_message_says_what_changed() -> None:
+    """AWS §12, its Beyond"""
+    changed = machine(node_class=classed(stamp("2")), changed=lambda name, before, after: ("userData", "tags"))
+    assert drift_reason(changed).message == "EC2NodeClass default was changed: userData, tags"
+    newer = machine(node_class=classed(amis=images(("ami-9", "x86_64", "2025-06-01T00:00:00Z"))))
+    assert drift_reason(newer).message == "image ami-1 is not used any more for m5.large, but ami-9"
+    groups = machine(instance=on(security_groups=(GroupIdentifier(group_id="sg-1"), GroupIdentifier(group_id="sg-9"))))
+    assert drift_reason(groups).message == "security groups differ: +sg-2, -sg-9"
+
+
+IN_GONE = on(capacity_reservation_id="cr-1", capacity_reservation_specification=RESERVED)
+
+
+@pytest.mark.parametrize(
+    ("read", "expected"),
+    [
+        pytest.param(on(), NO_DRIFT, id="AWS-T564"),
+        pytest.param(
+            IN_GONE,
+            Drift("CapacityReservationDrift", "capacity reservation cr-1 is not selected any more"),
+            id="AWS-565-confirmed",
+        ),
+    ],
+)
+async def test_a_reservation_that_is_gone_is_confirmed_by_a_fresh_read(read: InstanceInfo, expected: Drift) -> None:
+    async def fresh() -> InstanceInfo:
+        return read
+
+    assert await confirmed(machine(instance=IN_GONE), fresh) == expected
+
+
+async def test_other_reasons_need_no_fresh_read() -> None:
+    """AWS-568"""
+
+    async def fresh() -> InstanceInfo:
+        raise AssertionError("not asked for")
+
+    assert (await confirmed(machine(instance=on(subnet_id="subnet-9")), fresh)).reason == "SubnetDrift"
+    known = CapacityReservation(
+        id="cr-1", availability_zone="a", instance_type="m5.large", instance_match_criteria="open", owner_id="1" * 12
+    )
+    selected = machine(instance=IN_GONE, node_class=classed(capacity_reservations=(known,)))
+    assert await confirmed(selected, fresh) == NO_DRIFT

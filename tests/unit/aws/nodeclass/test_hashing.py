@@ -1,0 +1,166 @@
+"""The hash of a class, and who gets it (AWS-570 to AWS-574, API-507 to API-510)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from karpenter.api.ec2 import (
+    AMISelectorTerm,
+    BlockDevice,
+    BlockDeviceMapping,
+    ConnectionTracking,
+    CpuOptions,
+    EC2NodeClass,
+    MetadataOptions,
+    NetworkInterface,
+    PlacementGroupSelector,
+    SubnetSelectorTerm,
+)
+from karpenter.api.kinds import EC2_NODE_CLASS, NODE_CLAIM
+from karpenter.api.meta import ObjectMeta
+from karpenter.providers.aws.nodeclass.hashing import HASH, HASH_VERSION, VERSION, Editions, static_hash
+from support.ec2_classes import CLUSTER, Classes, spec_of
+
+ROOT = BlockDeviceMapping(device_name="/dev/xvda", ebs=BlockDevice(volume_size="20Gi"))
+DATA = BlockDeviceMapping(device_name="/dev/xvdb", ebs=BlockDevice(volume_size="40Gi"))
+FIRST = NetworkInterface(network_card_index=0, device_index=0, interface_type="interface")
+SECOND = NetworkInterface(network_card_index=1, device_index=1, interface_type="efa-only")
+
+
+def made(**spec: Any) -> EC2NodeClass:
+    return EC2NodeClass(metadata=ObjectMeta(name="default"), spec=spec_of(**spec))
+
+
+def hashed(**spec: Any) -> str:
+    return static_hash(made(**spec), CLUSTER)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"user_data": "echo"},
+        {"role": "other"},
+        {"role": None, "instance_profile": "nodes"},
+        {"tags": {"a": "1"}},
+        {"tags": {"a": ""}},
+        {"kubelet": {"maxPods": 12}},
+        {"block_device_mappings": (ROOT,)},
+        {"instance_store_policy": "RAID0"},
+        {"network_interfaces": (FIRST,)},
+        {"detailed_monitoring": True},
+        {"metadata_options": MetadataOptions(http_tokens="optional")},
+        {"connection_tracking": ConnectionTracking(udp_timeout=30)},
+        {"context": "c"},
+        {"cpu_options": CpuOptions(nested_virtualization="enabled")},
+        {"associate_public_ip_address": False},
+        {"placement_group_selector": PlacementGroupSelector(name="p")},
+        {"ami_family": "Bottlerocket"},
+        {"ip_prefix_count": 2},
+    ],
+    ids=lambda change: ",".join(change),
+)
+def test_what_goes_into_a_machine_changes_the_hash(change: dict[str, Any]) -> None:
+    """AWS-571; ipPrefixCount by its Beyond"""
+    assert hashed(**change) != hashed()
+
+
+def test_another_certificate_authority_changes_the_hash() -> None:
+    """AWS-570"""
+    assert static_hash(made(), replace(CLUSTER, ca_bundle="b3RoZXI=")) != hashed()
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        pytest.param(
+            {"ami_family": None, "ami_selector_terms": (AMISelectorTerm(alias="al2023@latest"),)},
+            {"ami_family": "AL2023", "ami_selector_terms": (AMISelectorTerm(alias="al2023@latest"),)},
+            id="AWS-T567",
+        ),
+        pytest.param(
+            {"tags": {"a": "1", "b": "2"}, "block_device_mappings": (ROOT, DATA)},
+            {"tags": {"b": "2", "a": "1"}, "block_device_mappings": (DATA, ROOT)},
+            id="AWS-T569",
+        ),
+        pytest.param(
+            {"network_interfaces": (FIRST, SECOND)}, {"network_interfaces": (SECOND, FIRST)}, id="API-509-interfaces"
+        ),
+        pytest.param({"subnet_selector_terms": (SubnetSelectorTerm(id="subnet-1"),)}, {}, id="AWS-T573"),
+        pytest.param({"user_data": "", "context": ""}, {}, id="AWS-570-empty-is-absent"),
+        pytest.param({"ip_prefix_count": 0}, {}, id="AWS-570-zero-is-absent"),
+        pytest.param({"kubelet": {"a": 1, "b": 2}}, {"kubelet": {"b": 2, "a": 1}}, id="API-509-kubelet-keys"),
+    ],
+)
+def test_what_means_the_same_has_the_same_hash(one: dict[str, Any], other: dict[str, Any]) -> None:
+    assert hashed(**one) == hashed(**other)
+
+
+def test_the_kubelets_settings_count_as_text() -> None:
+    """API-509"""
+    assert hashed(kubelet={"maxPods": 12}) != hashed(kubelet={"maxPods": 21})
+    assert hashed(kubelet={"clusterDNS": ["a", "b"]}) != hashed(kubelet={"clusterDNS": ["b", "a"]})
+
+
+def test_the_hash_is_the_same_in_every_process() -> None:
+    """API-510: a changed algorithm needs a new version, or everything drifts."""
+    assert (HASH_VERSION, hashed()) == ("py1", "4464311865014453411")
+
+
+def test_what_changed_between_two_hashes_is_named_as_manifests_spell_it() -> None:
+    """AWS §12, its Beyond"""
+    editions = Editions()
+    old, new = made(), made(user_data="echo", block_device_mappings=(ROOT,), ami_family="Custom")
+    for edition in (old, new):
+        editions.remember(edition, CLUSTER)
+    then, now = static_hash(old, CLUSTER), static_hash(new, CLUSTER)
+    assert editions.changed("default", then, now) == ("blockDeviceMappings", "amiFamily", "userData")
+    assert editions.changed("default", "12", now) == ()
+    editions.forget("default")
+    assert editions.changed("default", then, now) == ()
+
+
+# -- annotations -------------------------------------------------------------------------------------------------------------
+
+
+async def stamps(world: Classes, claim: str) -> tuple[str | None, str | None]:
+    notes = (await world.kube.get(NODE_CLAIM, claim)).metadata.annotations
+    return notes.get(HASH), notes.get(VERSION)
+
+
+async def test_a_class_follows_its_specification_and_claims_do_not() -> None:
+    """AWS-572"""
+    world = Classes().stocked()
+    await world.create()
+    await world.look()
+    first = (await world.get()).metadata.annotations[HASH]
+    await world.claim("c", {HASH: first, VERSION: HASH_VERSION})
+    await world.change({"userData": "echo"})
+    await world.look()
+    assert (await world.get()).metadata.annotations[HASH] != first
+    assert await stamps(world, "c") == (first, HASH_VERSION)
+
+
+async def test_claims_of_another_version_are_taken_over_and_none_drifts_by_it() -> None:
+    """AWS-T570, AWS-573, AWS-574"""
+    world = Classes().stocked()
+    await world.create()
+    foreign = {"metadata": {"annotations": {HASH: "123", VERSION: "v5"}}}
+    await world.kube.patch(EC2_NODE_CLASS, "default", foreign)
+    for name in ("same", "drifted", "bare"):
+        await world.claim(name, {} if name == "bare" else {HASH: "123", VERSION: "v5"})
+    drift = {
+        "type": "Drifted",
+        "status": "True",
+        "reason": "AMIDrift",
+        "message": "AMIDrift",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    await world.kube.patch(NODE_CLAIM, "drifted", {"status": {"conditions": [drift]}}, subresource="status")
+    await world.look()
+    now = (await world.get()).metadata.annotations[HASH]
+    assert await stamps(world, "same") == (now, HASH_VERSION)
+    assert await stamps(world, "bare") == (now, HASH_VERSION)
+    assert await stamps(world, "drifted") == ("123", HASH_VERSION)

@@ -1,0 +1,145 @@
+"""Which images are used, and which type gets which (AWS-190, AWS-196 to AWS-202)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from karpenter.api.ec2 import AMI
+from karpenter.catalog.ec2 import types
+from karpenter.catalog.types import InstanceType
+from karpenter.catalog.well_known import among, complete
+from karpenter.model import labels
+from karpenter.providers.aws.nodeclass import images
+from karpenter.providers.aws.nodeclass.images import NEURON, NVIDIA, STANDARD, Candidate, image_for, select
+from karpenter.providers.aws.shapes import ImageInfo
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+OLD, NEW = "2025-01-01T00:00:00.000Z", "2025-06-01T00:00:00.000Z"
+LONG_PAST, FUTURE = "2025-12-31T23:59:59Z", "2027-01-01T00:00:00Z"
+
+
+def image(
+    image_id: str, created: str = OLD, *, arch: str = "x86_64", name: str = "", deprecated: str = ""
+) -> ImageInfo:
+    return ImageInfo(
+        image_id=image_id, name=name, architecture=arch, creation_date=created, deprecation_time=deprecated
+    )
+
+
+def chosen(*found: ImageInfo) -> list[str]:
+    return [ami.id for ami in select(map(Candidate, found), NOW)]
+
+
+def test_a_newer_image_that_is_deprecated_loses_to_an_older_one_that_is_not() -> None:
+    """AWS-T184, AWS-198"""
+    assert chosen(image("ami-old", OLD), image("ami-new", NEW, deprecated=LONG_PAST)) == ["ami-old"]
+
+
+def test_of_deprecated_images_the_newer_is_used_and_marked() -> None:
+    """AWS-T185"""
+    (ami,) = select(
+        [Candidate(image("ami-a", NEW, deprecated=LONG_PAST)), Candidate(image("ami-b", OLD, deprecated=LONG_PAST))],
+        NOW,
+    )
+    assert (ami.id, ami.deprecated) == ("ami-a", True)
+
+
+def test_an_image_whose_deprecation_lies_ahead_is_current() -> None:
+    """AWS-199"""
+    assert chosen(image("ami-a", NEW, deprecated=FUTURE), image("ami-b", OLD)) == ["ami-a"]
+
+
+def test_of_images_of_the_same_moment_the_greater_name_is_used() -> None:
+    """AWS-T186"""
+    assert chosen(image("ami-1", name="a"), image("ami-2", name="b")) == ["ami-2"]
+    assert chosen(image("ami-2", name="b"), image("ami-1", name="a")) == ["ami-2"]
+
+
+@pytest.mark.parametrize("date", ["", "last summer"])
+def test_an_image_without_a_date_counts_as_the_oldest(date: str) -> None:
+    """AWS-198"""
+    assert chosen(image("ami-z", date, name="z"), image("ami-a", OLD, name="a")) == ["ami-a"]
+
+
+def test_images_of_other_architectures_are_ignored() -> None:
+    """AWS-T190"""
+    assert chosen(image("ami-1", arch="i386"), image("ami-2", arch="arm64")) == ["ami-2"]
+
+
+def test_images_are_listed_newest_first_and_then_by_id() -> None:
+    """AWS-201"""
+    found = [
+        Candidate(image("ami-3", OLD), STANDARD),
+        Candidate(image("ami-2", OLD), NVIDIA),
+        Candidate(image("ami-9", NEW, arch="arm64"), STANDARD),
+    ]
+    assert [ami.id for ami in select(found, NOW)] == ["ami-9", "ami-2", "ami-3"]
+
+
+def test_requirements_are_shown_short_keys_first() -> None:
+    """AWS-087, AWS-190"""
+    (ami,) = select([Candidate(image("ami-1"), STANDARD)], NOW)
+    assert [(item.key, item.operator, item.values) for item in ami.requirements] == [
+        ("kubernetes.io/arch", "In", ("amd64",)),
+        ("karpenter.k8s.aws/instance-gpu-count", "DoesNotExist", ()),
+        ("karpenter.k8s.aws/instance-accelerator-count", "DoesNotExist", ()),
+    ]
+
+
+def test_an_image_for_two_sorts_of_machines_stands_twice() -> None:
+    """AWS-190"""
+    found = select([Candidate(image("ami-1"), NEURON), Candidate(image("ami-1"), NVIDIA)], NOW)
+    assert [ami.id for ami in found] == ["ami-1", "ami-1"]
+    assert len({ami.requirements for ami in found}) == 2
+
+
+RELEASE = select(
+    [
+        Candidate(image("ami-plain"), STANDARD),
+        Candidate(image("ami-arm", arch="arm64"), STANDARD),
+        Candidate(image("ami-nvidia"), NVIDIA),
+        Candidate(image("ami-neuron"), NEURON),
+    ],
+    NOW,
+)
+BY_NAME = {item.name: item for item in types()}
+
+
+@pytest.mark.parametrize(
+    ("instance_type", "expected"),
+    [("m5.large", "ami-plain"), ("m6g.large", "ami-arm"), ("g5.xlarge", "ami-nvidia"), ("inf2.xlarge", "ami-neuron")],
+)
+def test_a_type_gets_the_image_made_for_it(instance_type: str, expected: str) -> None:
+    """AWS-202"""
+    found = image_for(BY_NAME[instance_type], RELEASE)
+    assert found is not None
+    assert found.id == expected
+
+
+def test_the_first_image_that_fits_is_taken_and_none_where_none_does() -> None:
+    """AWS-202"""
+    both = (AMI(id="ami-1", requirements=()), AMI(id="ami-2", requirements=()))
+    assert image_for(BY_NAME["m5.large"], both) == both[0]
+    arm_only = tuple(ami for ami in RELEASE if ami.id == "ami-arm")
+    assert image_for(BY_NAME["m5.large"], arm_only) is None
+
+
+def test_an_image_of_windows_is_for_machines_that_run_its_build() -> None:
+    """AWS-189"""
+    (ami,) = select([Candidate(image("ami-w"), images.windows("10.0.20348"))], NOW)
+    told = {
+        labels.ARCH: among(labels.ARCH, "amd64"),
+        labels.OS: among(labels.OS, "windows"),
+        labels.WINDOWS_BUILD: among(labels.WINDOWS_BUILD, "10.0.20348"),
+    }
+    fits = InstanceType("w", complete(told), {})
+    other = InstanceType("w", complete({**told, labels.WINDOWS_BUILD: among(labels.WINDOWS_BUILD, "10.0.17763")}), {})
+    assert image_for(fits, (ami,)) == ami
+    assert image_for(other, (ami,)) is None
+
+
+def test_images_for_accelerators_are_not_standard() -> None:
+    """AWS-127"""
+    assert {ami.id for ami in RELEASE if images.is_standard(ami)} == {"ami-plain", "ami-arm"}

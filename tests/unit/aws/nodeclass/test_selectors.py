@@ -1,0 +1,352 @@
+"""What selectors ask EC2 for and what of the answers comes into the status (AWS §4, AWS-088 to AWS-095)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from karpenter.api.ec2 import (
+    AMISelectorTerm,
+    CapacityReservationSelectorTerm,
+    PlacementGroupSelector,
+    SecurityGroupSelectorTerm,
+    SubnetSelectorTerm,
+)
+from karpenter.providers.aws.errors import AwsError
+from karpenter.providers.aws.nodeclass import queries
+from karpenter.providers.aws.nodeclass.controller import LookFailed
+from karpenter.providers.aws.ports import GroupQuery, ImageQuery, ReservationQuery
+from karpenter.providers.aws.shapes import (
+    CapacityReservationInfo,
+    Filter,
+    PlacementGroupInfoEntry,
+    SecurityGroupInfo,
+    tags,
+)
+from support.ec2_classes import START, THROTTLED, Classes, subnet
+
+
+def of(name: str, *values: str) -> Filter:
+    return Filter(name=name, values=values)
+
+
+AVAILABLE, ACTIVE = of("state", "available"), of("state", "active")
+
+
+@pytest.mark.parametrize(
+    ("terms", "expected"),
+    [
+        pytest.param(
+            [SubnetSelectorTerm(tags={"a": "1", "b": "2"})], [(of("tag:a", "1"), of("tag:b", "2"))], id="AWS-T140"
+        ),
+        pytest.param(
+            [SubnetSelectorTerm(tags={"a": "1"}), SubnetSelectorTerm(tags={"b": "2"})],
+            [(of("tag:a", "1"),), (of("tag:b", "2"),)],
+            id="AWS-T141",
+        ),
+        pytest.param(
+            [SubnetSelectorTerm(id="s1"), SubnetSelectorTerm(id="s2"), SubnetSelectorTerm(tags={"Name": "x"})],
+            [(of("subnet-id", "s1", "s2"),), (of("tag:Name", "x"),)],
+            id="AWS-T142",
+        ),
+        pytest.param(
+            [SubnetSelectorTerm(tags={"karpenter.sh/discovery": "*"})],
+            [(of("tag-key", "karpenter.sh/discovery"),)],
+            id="AWS-T143",
+        ),
+        pytest.param([SubnetSelectorTerm(tags={"a": "web-*"})], [(of("tag:a", "web-*"),)], id="AWS-141-wildcard"),
+        pytest.param([SubnetSelectorTerm(id="s1", tags={"a": "1"})], [(of("subnet-id", "s1"),)], id="AWS-052-id-wins"),
+        pytest.param([], [], id="AWS-145"),
+        pytest.param([SubnetSelectorTerm()], [], id="an-empty-term-does-not-ask-for-everything"),
+    ],
+)
+def test_subnets_are_asked_for_by(terms: list[SubnetSelectorTerm], expected: list[tuple[Filter, ...]]) -> None:
+    assert list(queries.subnets(terms)) == expected
+
+
+@pytest.mark.parametrize(
+    ("terms", "expected"),
+    [
+        pytest.param(
+            [SecurityGroupSelectorTerm(name="n1"), SecurityGroupSelectorTerm(name="n2")],
+            [(of("group-name", "n1", "n2"),)],
+            id="AWS-T144",
+        ),
+        pytest.param(
+            [SecurityGroupSelectorTerm(id="sg-1", name="n", tags={"a": "1"})], [(of("group-id", "sg-1"),)], id="id-wins"
+        ),
+        pytest.param(
+            [SecurityGroupSelectorTerm(name="n", tags={"a": "1"})], [(of("group-name", "n"),)], id="then-the-name"
+        ),
+    ],
+)
+def test_groups_are_asked_for_by(terms: list[SecurityGroupSelectorTerm], expected: list[tuple[Filter, ...]]) -> None:
+    """AWS-052, AWS-142"""
+    assert list(queries.security_groups(terms)) == expected
+
+
+@pytest.mark.parametrize(
+    ("term", "expected"),
+    [
+        pytest.param(
+            AMISelectorTerm(name="web-*"),
+            ImageQuery((of("name", "web-*"), AVAILABLE), ("self", "amazon")),
+            id="AWS-T187",
+        ),
+        pytest.param(
+            AMISelectorTerm(name="web", owner="1"), ImageQuery((of("name", "web"), AVAILABLE), ("1",)), id="AWS-193"
+        ),
+        pytest.param(AMISelectorTerm(tags={"a": "1"}), ImageQuery((of("tag:a", "1"), AVAILABLE)), id="AWS-T188"),
+        pytest.param(
+            AMISelectorTerm(tags={"a": "1"}, owner="1"), ImageQuery((of("tag:a", "1"), AVAILABLE), ("1",)), id="AWS-194"
+        ),
+        pytest.param(
+            AMISelectorTerm(tags={"a": "1"}, name="web"),
+            ImageQuery((of("name", "web"), of("tag:a", "1"), AVAILABLE), ("self", "amazon")),
+            id="AWS-194-with-a-name",
+        ),
+        pytest.param(AMISelectorTerm(id="ami-1"), ImageQuery((of("image-id", "ami-1"), AVAILABLE)), id="AWS-191"),
+    ],
+)
+def test_images_are_asked_for_by(term: AMISelectorTerm, expected: ImageQuery) -> None:
+    assert queries.images([term], ()) == (expected,)
+
+
+def test_ids_and_what_parameters_hold_are_one_query() -> None:
+    """AWS-191, AWS-053"""
+    terms = [
+        AMISelectorTerm(id="ami-1"),
+        AMISelectorTerm(ssm_parameter="/p", name="ignored"),
+        AMISelectorTerm(id="ami-2"),
+    ]
+    assert queries.images(terms, ["ami-9"]) == (ImageQuery((of("image-id", "ami-1", "ami-2", "ami-9"), AVAILABLE)),)
+
+
+@pytest.mark.parametrize(
+    ("term", "expected"),
+    [
+        pytest.param(CapacityReservationSelectorTerm(id="cr-1"), ReservationQuery(("cr-1",), (ACTIVE,)), id="AWS-148"),
+        pytest.param(
+            CapacityReservationSelectorTerm(owner_id="111122223333", tags={"x": "y"}),
+            ReservationQuery((), (ACTIVE, of("owner-id", "111122223333"), of("tag:x", "y"))),
+            id="AWS-T146",
+        ),
+        pytest.param(
+            CapacityReservationSelectorTerm(instance_match_criteria="targeted"),
+            ReservationQuery((), (ACTIVE, of("instance-match-criteria", "targeted"))),
+            id="AWS-148-criteria",
+        ),
+    ],
+)
+def test_reservations_are_asked_for_by(term: CapacityReservationSelectorTerm, expected: ReservationQuery) -> None:
+    assert queries.reservation(term) == expected
+
+
+@pytest.mark.parametrize(
+    ("selector", "expected"),
+    [
+        (PlacementGroupSelector(id="pg-1"), GroupQuery(ids=("pg-1",))),
+        (PlacementGroupSelector(name="tight"), GroupQuery(names=("tight",))),
+    ],
+)
+def test_placement_groups_are_asked_for_by(selector: PlacementGroupSelector, expected: GroupQuery) -> None:
+    """AWS-153"""
+    assert queries.placement_group(selector) == expected
+
+
+# -- subnets and groups ------------------------------------------------------------------------------------------------------
+
+
+async def test_subnets_with_the_most_free_addresses_come_first() -> None:
+    """AWS-T082, AWS-143"""
+    world = Classes().stocked()
+    world.ec2.subnets = [subnet("subnet-a", 50), subnet("subnet-c", 100), subnet("subnet-b", 100)]
+    await world.create()
+    await world.look()
+    assert [item.id for item in (await world.get()).status.subnets] == ["subnet-b", "subnet-c", "subnet-a"]
+    assert world.addresses == {"subnet-a": 50, "subnet-b": 100, "subnet-c": 100}
+
+
+async def test_subnets_that_vanish_are_taken_out_of_the_status() -> None:
+    """AWS-088"""
+    world = Classes().stocked()
+    await world.create()
+    await world.look()
+    world.ec2.subnets = []
+    world.clock.forward(seconds=61)
+    assert await world.look() == 60
+    assert (await world.get()).status.subnets == ()
+    assert await world.condition("SubnetsReady") == ("False", "SubnetsNotFound")
+
+
+async def test_a_subnet_found_by_two_terms_stands_once() -> None:
+    """AWS-140"""
+    world = Classes().stocked()
+    terms = (SubnetSelectorTerm(id="subnet-a"), SubnetSelectorTerm(tags={"team": "a"}))
+    await world.create(subnet_selector_terms=terms)
+    await world.look()
+    assert [item.id for item in (await world.get()).status.subnets] == ["subnet-b", "subnet-a"]
+    assert len(world.ec2.asked("DescribeSubnets")) == 2
+
+
+async def test_groups_are_listed_by_id() -> None:
+    """AWS-090"""
+    world = Classes().stocked()
+    own = tags({"team": "a"})
+    world.ec2.groups = [SecurityGroupInfo(group_id=name, vpc_id="vpc-1", tags=own) for name in ("sg-2", "sg-1")]
+    await world.create()
+    await world.look()
+    assert [item.id for item in (await world.get()).status.security_groups] == ["sg-1", "sg-2"]
+
+
+async def test_subnets_of_several_vpcs_are_warned_of_once() -> None:
+    """AWS §4, its Beyond"""
+    world = Classes().stocked()
+    world.ec2.subnets.append(subnet("subnet-z", vpc="vpc-2"))
+    await world.create()
+    await world.look()
+    world.clock.forward(minutes=2)
+    await world.look()
+    assert world.herald.of("SubnetsInSeveralVPCs") == ["selected subnets lie in 2 VPCs: vpc-1, vpc-2"]
+
+
+async def test_a_group_of_another_vpc_than_the_subnets_is_warned_of() -> None:
+    """AWS §4, its Beyond"""
+    world = Classes().stocked()
+    world.ec2.groups.append(SecurityGroupInfo(group_id="sg-9", vpc_id="vpc-9", tags=tags({"team": "a"})))
+    await world.create()
+    await world.look()
+    (told,) = world.herald.of("SecurityGroupSubnetVPCMismatch")
+    assert "sg-9 (vpc-9)" in told
+    assert "sg-1" not in told
+
+
+# -- capacity reservations ---------------------------------------------------------------------------------------------------
+
+BY_TAGS = (CapacityReservationSelectorTerm(tags={"x": "y"}),)
+
+
+def reserved(
+    name: str, minutes: float | None = None, type_: str = "default", **more: object
+) -> CapacityReservationInfo:
+    return CapacityReservationInfo(
+        capacity_reservation_id=name,
+        owner_id="111122223333",
+        instance_type="m5.large",
+        availability_zone="us-west-2a",
+        instance_match_criteria=str(more.get("criteria", "targeted")),
+        reservation_type=type_,
+        available_instance_count=7,
+        end_date=None if minutes is None else START + timedelta(minutes=minutes),
+    )
+
+
+async def test_a_reservation_that_does_not_exist_is_none_and_no_error() -> None:
+    """AWS-T145, AWS-091"""
+    world = Classes().stocked()
+    await world.create(capacity_reservation_selector_terms=(CapacityReservationSelectorTerm(id="cr-1"),))
+    assert await world.look() == 60
+    assert (await world.get()).status.capacity_reservations == ()
+    assert await world.condition("CapacityReservationsReady") == ("True", "CapacityReservationsReady")
+
+
+@pytest.mark.parametrize(
+    ("type_", "minutes", "state"),
+    [
+        pytest.param("capacity-block", 39, "expiring", id="AWS-T147-39-minutes"),
+        pytest.param("capacity-block", 41, "active", id="AWS-T147-41-minutes"),
+        pytest.param("default", 10, "active", id="AWS-T148"),
+        pytest.param("", 10, "active", id="AWS-151"),
+    ],
+)
+async def test_a_capacity_block_expires_forty_minutes_before_its_end(type_: str, minutes: float, state: str) -> None:
+    world = Classes().stocked()
+    world.ec2.reservations = [reserved("cr-1", minutes, type_)]
+    await world.create(capacity_reservation_selector_terms=BY_TAGS)
+    await world.look()
+    (found,) = (await world.get()).status.capacity_reservations
+    assert (found.state, found.reservation_type) == (state, type_ or "default")
+    assert world.units == {"cr-1": 7}
+
+
+async def test_reservations_nobody_knows_how_to_use_and_ended_ones_are_left_out() -> None:
+    """AWS-092, AWS-150"""
+    world = Classes().stocked()
+    world.ec2.reservations = [
+        reserved("cr-4"),
+        reserved("cr-3", type_="lease"),
+        reserved("cr-2", criteria="any"),
+        reserved("cr-1"),
+        reserved("cr-0", minutes=0),
+    ]
+    await world.create(capacity_reservation_selector_terms=BY_TAGS)
+    await world.look()
+    assert [item.id for item in (await world.get()).status.capacity_reservations] == ["cr-1", "cr-4"]
+
+
+async def test_a_reservation_that_ends_soon_is_looked_at_when_it_has_ended() -> None:
+    """AWS-092"""
+    world = Classes().stocked()
+    world.ec2.reservations = [reserved("cr-1", minutes=0.5)]
+    await world.create(capacity_reservation_selector_terms=BY_TAGS)
+    assert await world.look() == 30
+
+
+async def test_two_classes_with_equal_terms_ask_for_reservations_once() -> None:
+    """AWS-149"""
+    world = Classes().stocked()
+    for name in ("default", "other"):
+        await world.create(name, capacity_reservation_selector_terms=BY_TAGS)
+        await world.look(name)
+    assert len(world.ec2.asked("DescribeCapacityReservations")) == 1
+
+
+# -- placement groups --------------------------------------------------------------------------------------------------------
+
+TIGHT = PlacementGroupSelector(name="tight")
+
+
+async def test_a_placement_group_that_was_found_stays_known_while_ec2_does_not_answer() -> None:
+    """AWS-T149, AWS-093, AWS-154"""
+    world = Classes().stocked()
+    world.ec2.placement_groups = [PlacementGroupInfoEntry(group_id="pg-1", group_name="tight", strategy="cluster")]
+    await world.create(placement_group_selector=TIGHT)
+    await world.look()
+    assert await world.condition("PlacementGroupReady") == ("True", "PlacementGroupReady")
+    world.ec2.refuse("DescribePlacementGroups", THROTTLED)
+    world.clock.forward(minutes=2)
+    with pytest.raises(LookFailed):
+        await world.look()
+    assert await world.condition("PlacementGroupReady") == ("False", "PlacementGroupResolutionFailed")
+    known = world.made.placement_groups.known(await world.get())
+    assert known is not None
+    assert known.group_id == "pg-1"
+
+
+@pytest.mark.parametrize("error", [None, AwsError("InvalidPlacementGroup.Unknown", "unknown", status=400)])
+async def test_a_group_that_does_not_exist_is_told_and_waited_for(error: AwsError | None) -> None:
+    """AWS-094 and its Beyond"""
+    world = Classes().stocked()
+    world.ec2.refuse("DescribePlacementGroups", error)
+    await world.create(placement_group_selector=TIGHT)
+    assert await world.look() == 60
+    assert await world.condition("PlacementGroupReady") == ("False", "PlacementGroupNotFound")
+    world.ec2.refuse("DescribePlacementGroups", None)
+    world.ec2.placement_groups = [PlacementGroupInfoEntry(group_id="pg-1", group_name="tight", strategy="cluster")]
+    world.clock.forward(minutes=1)
+    await world.look()
+    assert await world.condition("PlacementGroupReady") == ("True", "PlacementGroupReady")
+
+
+async def test_a_group_that_vanished_is_not_launched_into() -> None:
+    """AWS-154, its Beyond"""
+    world = Classes().stocked()
+    world.ec2.placement_groups = [PlacementGroupInfoEntry(group_id="pg-1", group_name="tight", strategy="cluster")]
+    await world.create(placement_group_selector=TIGHT)
+    await world.look()
+    world.ec2.placement_groups = []
+    world.clock.forward(minutes=1)
+    await world.look()
+    assert await world.condition("PlacementGroupReady") == ("False", "PlacementGroupNotFound")
+    assert world.made.placement_groups.known(await world.get()) is None

@@ -1,0 +1,131 @@
+"""The end of a class (AWS-123, AWS-124, API-376)."""
+
+from __future__ import annotations
+
+import pytest
+
+from karpenter.api.ec2 import EC2NodeClass
+from karpenter.api.kinds import EC2_NODE_CLASS, NODE_CLAIM
+from karpenter.kube.errors import NotFound
+from karpenter.providers.aws.errors import AwsError
+from karpenter.providers.aws.nodeclass import profiles
+from karpenter.providers.aws.shapes import InstanceProfile, LaunchTemplate, tags
+from support.ec2_classes import CLUSTER, Classes
+
+OURS = {"eks:eks-cluster-name": "shop", "karpenter.k8s.aws/ec2nodeclass": "default"}
+
+
+def template(name: str, **tagged: str) -> LaunchTemplate:
+    return LaunchTemplate(launch_template_id=f"lt-{name}", launch_template_name=name, tags=tags({**OURS, **tagged}))
+
+
+async def ready(world: Classes) -> EC2NodeClass:
+    await world.create()
+    await world.look()
+    world.ec2.templates = [
+        template("a"),
+        template("b"),
+        template("c", **{"karpenter.k8s.aws/ec2nodeclass": "other"}),
+        template("d", **{"eks:eks-cluster-name": "other"}),
+    ]
+    return await world.get()
+
+
+async def exists(world: Classes) -> bool:
+    try:
+        await world.get()
+    except NotFound:
+        return False
+    return True
+
+
+async def test_a_class_waits_for_its_machines_and_names_five_of_them() -> None:
+    """AWS-T090, AWS-123"""
+    world = Classes().stocked()
+    await ready(world)
+    for number in range(7):
+        await world.claim(f"c{number}")
+    await world.kube.delete(EC2_NODE_CLASS, "default")
+    assert await world.look() == 600
+    assert world.herald.of("WaitingOnNodeClaimTermination") == [
+        "Waiting on NodeClaim termination for c0, c1, c2, c3, c4 and 2 other(s)"
+    ]
+    assert len(world.iam.profiles) == 1
+    for number in range(7):
+        await world.kube.delete(NODE_CLAIM, f"c{number}")
+    assert await world.look() is None
+    assert not await exists(world)
+    assert world.iam.profiles == {}
+    assert [item.launch_template_name for item in world.ec2.templates] == ["c", "d"]
+    assert world.gone == ["default"]
+
+
+async def test_a_class_that_is_waiting_has_conditions_of_its_present_generation() -> None:
+    """AWS-060, API-605"""
+    world = Classes().stocked()
+    await ready(world)
+    await world.claim("c")
+    await world.kube.delete(EC2_NODE_CLASS, "default")
+    await world.look()
+    found = await world.get()
+    assert {item.observed_generation for item in found.status.conditions} == {found.metadata.generation}
+
+
+async def test_a_template_that_cannot_be_deleted_keeps_the_class() -> None:
+    """AWS-T091"""
+    world = Classes().stocked()
+    await ready(world)
+    await world.kube.delete(EC2_NODE_CLASS, "default")
+    world.ec2.refuse("DeleteLaunchTemplate", AwsError("UnauthorizedOperation", "no", status=403))
+    with pytest.raises(AwsError):
+        await world.look()
+    assert await exists(world)
+    world.ec2.refuse("DeleteLaunchTemplate", AwsError("InvalidLaunchTemplateId.NotFound", "gone", status=400))
+    await world.look()
+    assert not await exists(world)
+
+
+async def test_all_profiles_of_a_class_go_with_it_also_one_of_an_early_version() -> None:
+    """AWS-124"""
+    world = Classes().stocked()
+    found = await ready(world)
+    legacy = profiles.legacy_name(CLUSTER, found)
+    for name, path in (("older", profiles.class_path(CLUSTER, found)), (legacy, "/"), ("foreign", "/")):
+        world.iam.profiles[name] = InstanceProfile(instance_profile_name=name, path=path)
+    await world.kube.delete(EC2_NODE_CLASS, "default")
+    await world.look()
+    assert set(world.iam.profiles) == {"foreign"}
+
+
+async def test_in_an_isolated_vpc_profiles_are_left_alone() -> None:
+    """AWS-004"""
+    world = Classes(isolated_vpc=True).stocked()
+    await ready(world)
+    before = len(world.iam.calls)
+    await world.kube.delete(EC2_NODE_CLASS, "default")
+    await world.look()
+    assert not await exists(world)
+    assert len(world.iam.calls) == before
+
+
+async def test_the_claim_of_another_class_is_not_waited_for() -> None:
+    world = Classes().stocked()
+    await ready(world)
+    await world.create("other")
+    await world.claim("c")
+    await world.look("other")
+    await world.kube.delete(EC2_NODE_CLASS, "other")
+    assert await world.look("other") is None
+
+
+async def test_the_end_of_a_claim_wakes_the_look_at_its_class() -> None:
+    """AWS-080"""
+    world = Classes().stocked()
+    claim = await world.claim("c")
+    woken: list[str] = []
+    world.made.controller.add = woken.append  # type: ignore[method-assign]
+    world.made.controller.claim(None, claim)
+    world.made.controller.claim(claim, claim)
+    assert woken == []
+    world.made.controller.claim(claim, None)
+    assert woken == ["default"]

@@ -1,0 +1,457 @@
+"""Whether a class can be launched from (AWS-100 to AWS-119, AWS-126 to AWS-128)."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from karpenter.api.kinds import EC2_NODE_CLASS, NODE_POOL
+from karpenter.api.meta import ObjectMeta
+from karpenter.catalog import ec2 as catalogue
+from karpenter.providers.aws.errors import AwsError
+from karpenter.providers.aws.nodeclass.controller import LookFailed
+from karpenter.providers.aws.nodeclass.trials import trials
+from karpenter.providers.aws.shapes import ImageInfo, tag_map
+from karpenter.providers.contract import LaunchFailed
+from support.builders import node_pool, wanted
+from support.ec2_classes import REFERENCE, THROTTLED, TYPES, UNAUTHORIZED, Classes
+
+VALID = ("True", "ValidationSucceeded")
+TRIED = ("CreateLaunchTemplate", "CreateFleet", "RunInstances")
+CAPACITY_TYPE, TENANCY = "karpenter.sh/capacity-type", "karpenter.k8s.aws/instance-tenancy"
+
+
+async def verdict(world: Classes) -> tuple[str, str]:
+    return await world.condition("ValidationSucceeded")
+
+
+async def judged(world: Classes, **spec: Any) -> tuple[str, str]:
+    await world.create(**spec)
+    await world.look()
+    return await verdict(world)
+
+
+def tried(world: Classes) -> list[str]:
+    return [name for name in world.ec2.names() if name in TRIED]
+
+
+# -- what the class says -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spec", "gate", "reason"),
+    [
+        pytest.param(
+            {"kubelet": {"evictionSoft": {"memory.available": "5%"}}},
+            False,
+            "InvalidKubeletConfiguration",
+            id="AWS-T097",
+        ),
+        pytest.param({"kubelet": {"maxPods": "110"}}, False, "KubeletExpressionsDisabled", id="AWS-T098"),
+        pytest.param(
+            {"kubelet": {"cpuManagerPolicy": "static"}, "ami_family": "Bottlerocket"},
+            False,
+            "UnsupportedKubeletConfiguration",
+            id="AWS-T099-bottlerocket",
+        ),
+        pytest.param({"kubelet": {"cpuManagerPolicy": "static"}}, False, "", id="AWS-T099-al2023"),
+        pytest.param(
+            {"kubelet": {"clusterDNS": ["10.0.0.1", "10.0.0.2"]}, "ami_family": "AL2"},
+            False,
+            "UnsupportedKubeletConfiguration",
+            id="AWS-T100-al2",
+        ),
+        pytest.param({"kubelet": {"clusterDNS": ["10.0.0.1", "10.0.0.2"]}}, False, "", id="AWS-T100-al2023"),
+        pytest.param({"kubelet": {"kubeReserved": {"cpu": "vcpus * 10"}}}, True, "", id="AWS-T101"),
+        pytest.param(
+            {"kubelet": {"kubeReserved": {"memory": "memory_mib * 0.05"}}},
+            True,
+            "KubeletExpressionInvalid",
+            id="AWS-T102",
+        ),
+        pytest.param(
+            {"kubelet": {"kubeReserved": {"cpu": "vcpus / 0"}}},
+            True,
+            "KubeletExpressionEvaluationFailed",
+            id="AWS-T103",
+        ),
+        pytest.param({"kubelet": {"nonsense": 1}}, False, "InvalidKubeletConfiguration", id="AWS-T052"),
+    ],
+)
+async def test_kubelet_settings_are_judged(spec: dict[str, Any], gate: bool, reason: str) -> None:
+    """AWS-101 to AWS-107"""
+    world = Classes(kubelet_expressions=gate).stocked()
+    assert await judged(world, **spec) == (("False", reason) if reason else VALID)
+    assert bool(tried(world)) is not bool(reason)
+
+
+async def test_the_message_names_the_field() -> None:
+    """AWS-T097, AWS-108"""
+    world = Classes().stocked()
+    await judged(world, kubelet={"evictionSoft": {"memory.available": "5%"}})
+    assert await world.message("ValidationSucceeded") == (
+        "spec.kubelet.evictionSoft[memory.available]: has no evictionSoftGracePeriod"
+    )
+
+
+async def test_what_only_the_owner_can_mend_is_not_looked_at_again() -> None:
+    """AWS-102, AWS-104"""
+    world = Classes().stocked()
+    await world.create(kubelet={"maxPods": "110"})
+    assert await world.look() is None
+
+
+async def test_expressions_wait_until_types_are_known() -> None:
+    """AWS-107"""
+    world = Classes(kubelet_expressions=True).stocked()
+    world.facts = ()
+    assert await judged(world, kubelet={"maxPods": "vcpus * 10"}) == ("Unknown", "AwaitingReconciliation")
+    assert tried(world) == []
+
+
+async def test_a_service_cidr_nobody_tells_is_told() -> None:
+    """AWS-T105, AWS-100"""
+    world = Classes().stocked()
+    world.cidr_error = AwsError("AccessDeniedException", "no", status=403)
+    await world.create()
+    with pytest.raises(LookFailed):
+        await world.look()
+    assert await verdict(world) == ("False", "ClusterCIDRResolutionFailed")
+
+
+async def test_a_service_that_is_down_changes_no_verdict() -> None:
+    """AWS-100"""
+    world = Classes().stocked()
+    world.cidr_error = AwsError("ServerException", "later", status=503)
+    await world.create()
+    assert await world.look() == 5
+    assert await verdict(world) == ("Unknown", "AwaitingReconciliation")
+
+
+async def test_only_al2023_needs_the_service_cidr() -> None:
+    """AWS-100"""
+    world = Classes().stocked()
+    world.cidr_error = AwsError("AccessDeniedException", "no", status=403)
+    assert await judged(world, ami_family="Bottlerocket") == VALID
+
+
+async def test_unknown_dependencies_are_awaited() -> None:
+    """AWS-106"""
+    world = Classes().stocked()
+    world.ec2.refuse("DescribeSubnets", THROTTLED)
+    await world.create()
+    with pytest.raises(LookFailed):
+        await world.look()
+    assert await verdict(world) == ("Unknown", "DependenciesNotReady")
+    assert await world.message("ValidationSucceeded") == "Awaiting SubnetsReady=Unknown"
+
+
+# -- dry runs ----------------------------------------------------------------------------------------------------------------
+
+
+async def test_every_call_of_a_launch_is_tried_and_nothing_is_left() -> None:
+    """AWS-115 to AWS-119, AWS-128, AWS-446, AWS-721"""
+    world = Classes().stocked()
+    assert await judged(world, tags={"team": "a"}) == VALID
+    assert tried(world) == ["CreateLaunchTemplate", "CreateFleet", "RunInstances"]
+    ((_, _, own, dry_run),) = world.ec2.asked("CreateLaunchTemplate")
+    assert dry_run
+    ours = {
+        "team": "a",
+        "kubernetes.io/cluster/shop": "owned",
+        "karpenter.sh/nodepool": "",
+        "eks:eks-cluster-name": "shop",
+        "karpenter.k8s.aws/ec2nodeclass": "default",
+    }
+    assert tag_map(own.tags) == ours
+    (fleet,) = world.ec2.asked("CreateFleet")
+    overrides = fleet.launch_template_configs[0].overrides
+    assert [(item.instance_type, item.subnet_id) for item in overrides] == [
+        ("m5.large", "subnet-b"),
+        ("m5.large", "subnet-a"),
+    ]
+    assert {item.resource_type for item in fleet.tag_specifications} == {"instance", "volume", "fleet"}
+    (machine,) = world.ec2.asked("RunInstances")
+    assert machine.subnet_id == "subnet-b"
+    tagged = {item.resource_type: tag_map(item.tags) for item in machine.data.tag_specifications}
+    assert tagged == dict.fromkeys(("instance", "volume", "network-interface"), ours)
+
+
+async def test_a_missing_permission_is_told_and_not_asked_for_again_until_the_class_changes() -> None:
+    """AWS-T093, AWS-109, AWS-126"""
+    world = Classes().stocked()
+    world.ec2.refuse("CreateFleet", UNAUTHORIZED)
+    assert await judged(world) == ("False", "CreateFleetAuthCheckFailed")
+    message = await world.message("ValidationSucceeded")
+    assert message.startswith("Controller isn't authorized to call ec2:CreateFleet: Unauthorized (no policy)")
+    calls = len(world.ec2.calls)
+    await world.look()
+    assert len(world.ec2.calls) == calls
+    world.ec2.refuse("CreateFleet", None)
+    await world.change({"userData": "echo"})
+    await world.look()
+    assert await verdict(world) == VALID
+
+
+async def test_verdicts_are_asked_for_again_after_half_an_hour() -> None:
+    """AWS-109"""
+    world = Classes().stocked()
+    world.ec2.refuse("CreateFleet", UNAUTHORIZED)
+    await judged(world)
+    world.ec2.refuse("CreateFleet", None)
+    world.clock.forward(minutes=30)
+    await world.look()
+    assert await verdict(world) == VALID
+
+
+async def test_one_missing_permission_does_not_hide_another() -> None:
+    """AWS-116, its Beyond"""
+    world = Classes().stocked()
+    for call in TRIED:
+        world.ec2.refuse(call, UNAUTHORIZED)
+    assert await judged(world) == ("False", "CreateLaunchTemplateAuthCheckFailed")
+    message = await world.message("ValidationSucceeded")
+    assert all(f"ec2:{call}" in message for call in TRIED)
+
+
+async def test_one_subnet_that_works_is_enough() -> None:
+    """AWS-T094"""
+    world = Classes().stocked()
+    world.ec2.refusals["RunInstances"] = lambda trial: UNAUTHORIZED if trial.subnet_id == "subnet-b" else None
+    assert await judged(world) == VALID
+    assert [trial.subnet_id for trial in world.ec2.asked("RunInstances")] == ["subnet-b", "subnet-a"]
+
+
+async def test_the_first_subnet_speaks_for_all_that_do_not_work() -> None:
+    """AWS-117"""
+    world = Classes().stocked()
+    other = AwsError("InvalidSubnetID.NotFound", "gone", status=400)
+    world.ec2.refusals["RunInstances"] = lambda trial: UNAUTHORIZED if trial.subnet_id == "subnet-b" else other
+    assert await judged(world) == ("False", "RunInstancesAuthCheckFailed")
+
+
+NO_PROFILE = AwsError(
+    "InvalidParameterValue",
+    "Value (x) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name",
+    status=400,
+)
+
+
+async def test_a_new_profile_ec2_does_not_know_yet_is_waited_for() -> None:
+    """AWS-T095, AWS-118"""
+    world = Classes().stocked()
+    world.ec2.refuse("RunInstances", NO_PROFILE)
+    await world.create()
+    assert await world.look() == 5
+    assert await verdict(world) == ("Unknown", "AwaitingReconciliation")
+    world.ec2.refuse("RunInstances", None)
+    await world.look()
+    assert await verdict(world) == VALID
+    assert tried(world).count("CreateFleet") == 1
+
+
+async def test_a_profile_of_the_users_that_does_not_exist_is_told_and_tried_again() -> None:
+    """AWS-118"""
+    world = Classes().stocked()
+    world.ec2.refuse("RunInstances", NO_PROFILE)
+    await world.create(role=None, instance_profile="mine")
+    assert await world.look() == 5
+    assert await verdict(world) == ("False", "InstanceProfileNotFound")
+    world.ec2.refuse("RunInstances", None)
+    await world.look()
+    assert await verdict(world) == VALID
+
+
+@pytest.mark.parametrize("call", TRIED)
+async def test_throttling_changes_no_verdict(call: str) -> None:
+    """AWS-T096"""
+    world = Classes().stocked()
+    await judged(world)
+    await world.change({"userData": "echo"})
+    world.ec2.refuse(call, THROTTLED)
+    assert await world.look() == 5
+    assert await verdict(world) == VALID
+    assert await world.condition("Ready") == ("Unknown", "ReconcilingDependents")
+    world.ec2.refuse(call, None)
+    await world.look()
+    assert await world.condition("Ready") == ("True", "Ready")
+
+
+@pytest.mark.parametrize("call", ["CreateLaunchTemplate", "RunInstances"])
+async def test_what_says_nothing_about_permissions_is_an_error(call: str) -> None:
+    """AWS-115, AWS-117"""
+    world = Classes().stocked()
+    world.ec2.refuse(call, AwsError("InvalidParameterValue", "what?", status=400))
+    await world.create()
+    with pytest.raises(LookFailed, match="what"):
+        await world.look()
+    assert await verdict(world) == ("Unknown", "AwaitingReconciliation")
+
+
+async def test_a_fleet_that_is_refused_for_its_template_is_no_missing_permission() -> None:
+    """AWS-115, its Beyond: the template was only tried, so there is none."""
+    world = Classes().stocked()
+    world.ec2.refuse("CreateFleet", AwsError("InvalidLaunchTemplateName.NotFoundException", "no such", status=400))
+    assert await judged(world) == VALID
+
+
+async def test_with_dry_runs_off_a_class_is_valid_without_any() -> None:
+    """AWS-T104, AWS-110"""
+    world = Classes(disable_dry_run=True).stocked()
+    assert await judged(world) == VALID
+    assert tried(world) == []
+
+
+@pytest.mark.parametrize(("size", "expected"), [(16385, ("False", "UserDataSizeLimitExceeded")), (16384, VALID)])
+async def test_user_data_ec2_would_not_take_is_told(size: int, expected: tuple[str, str]) -> None:
+    """AWS-T237, AWS-115"""
+    world = Classes().stocked()
+    world.user_data = b64encode(b"x" * size).decode()
+    assert await judged(world) == expected
+
+
+async def test_what_the_template_cannot_say_is_told_in_its_own_words() -> None:
+    world = Classes().stocked()
+
+    def refusing(*_: Any) -> Any:
+        raise LaunchFailed("InvalidUserData", "userData: is not TOML")
+
+    world._template_data = refusing  # type: ignore[method-assign]
+    world.made = world.restarted()
+    assert await judged(world) == ("False", "InvalidUserData")
+    assert await world.message("ValidationSucceeded") == "userData: is not TOML"
+
+
+async def test_images_no_type_fits_are_told() -> None:
+    world = Classes().stocked()
+    world.types = tuple(item for item in TYPES if item.name == "m6g.large")
+    await world.create()
+    with pytest.raises(LookFailed, match="no instance type fits the images of the class \\(ami-1\\)"):
+        await world.look()
+
+
+async def test_the_hash_of_a_class_is_no_reason_to_try_it_again() -> None:
+    """AWS-109: it is written by the first look itself."""
+    world = Classes().stocked()
+    await judged(world)
+    await world.kube.patch(EC2_NODE_CLASS, "default", {"metadata": {"annotations": {"mine": "1"}}})
+    before = len(tried(world))
+    await world.look()
+    assert len(tried(world)) == 2 * before
+
+
+async def test_a_class_made_again_under_its_name_is_tried_again() -> None:
+    """AWS-124"""
+    world = Classes(isolated_vpc=True).stocked()
+    await judged(world, role=None, instance_profile="mine")
+    before = len(tried(world))
+    await world.kube.delete(EC2_NODE_CLASS, "default")
+    await world.look()
+    await judged(world, role=None, instance_profile="mine")
+    assert len(tried(world)) == 2 * before
+
+
+# -- what is tried -----------------------------------------------------------------------------------------------------------
+
+
+def pool(*requirements: Any) -> Any:
+    made = node_pool(requirements=requirements)
+    template = made.spec.template
+    own = replace(template, spec=replace(template.spec, node_class_ref=REFERENCE))
+    return replace(made, spec=replace(made.spec, template=own))
+
+
+async def chosen(pools: list[Any], world: Classes, fits: Any = lambda *_: True) -> list[tuple[str, str, str]]:
+    """Types, ways to buy them and tenancies that are tried for the class as it was found."""
+    await world.look()
+    found = trials(await world.get(), pools, world.types, fits)
+    return [(item.instance_type.name, item.capacity_type, item.tenancy) for item in found]
+
+
+def on_demand(*more: Any) -> Any:
+    return pool(wanted(CAPACITY_TYPE, "In", "on-demand"), *more)
+
+
+def of_type(*names: str) -> Any:
+    return wanted("node.kubernetes.io/instance-type", "In", *names)
+
+
+@pytest.mark.parametrize(
+    ("pools", "expected"),
+    [
+        pytest.param([], [("m5.large", "on-demand", "default")], id="AWS-127-no-pool"),
+        pytest.param(
+            [on_demand(of_type("c5.xlarge"))], [("c5.xlarge", "on-demand", "default")], id="AWS-127-the-pools-type"
+        ),
+        pytest.param(
+            [pool(of_type("c5.xlarge"))],
+            [("c5.xlarge", "on-demand", "default"), ("c5.xlarge", "spot", "default")],
+            id="AWS-116-spot-where-allowed",
+        ),
+        pytest.param(
+            [on_demand(wanted(TENANCY, "In", "dedicated"))],
+            [("m5.large", "on-demand", "dedicated")],
+            id="AWS-127-dedicated",
+        ),
+        pytest.param(
+            [on_demand(of_type("x9.none"))], [("m5.large", "on-demand", "default")], id="AWS-127-no-such-type"
+        ),
+    ],
+)
+async def test_types_the_pools_would_buy_are_tried(pools: list[Any], expected: list[tuple[str, str, str]]) -> None:
+    world = Classes().stocked()
+    await world.create()
+    assert await chosen(pools, world) == expected
+
+
+async def test_each_architecture_the_class_has_images_for_is_tried() -> None:
+    """AWS-116, its Beyond"""
+    world = Classes().stocked()
+    world.ec2.images.append(ImageInfo(image_id="ami-2", architecture="arm64"))
+    terms = ({"id": "ami-1"}, {"id": "ami-2"})
+    await world.create()
+    await world.change({"amiSelectorTerms": list(terms)})
+    assert [name for name, _, _ in await chosen([], world)] == ["m5.large", "m6g.large"]
+
+
+async def test_types_the_class_cannot_be_made_of_are_not_tried() -> None:
+    """AWS-127, AWS-340"""
+    world = Classes().stocked()
+    await world.create()
+
+    def fits(_: Any, item: Any) -> bool:
+        return bool(item.name != "m5.large")
+
+    assert [name for name, _, _ in await chosen([on_demand(of_type("m5.large", "c5.xlarge"))], world, fits)] == [
+        "c5.xlarge"
+    ]
+
+
+async def test_the_pools_of_other_classes_do_not_count() -> None:
+    """AWS-127"""
+    world = Classes().stocked()
+    await world.create()
+    other = node_pool(requirements=(of_type("c5.xlarge"),))
+    assert [name for name, _, _ in await chosen([other], world)] == ["m5.large"]
+
+
+async def test_pools_are_read_as_watches_last_told_them() -> None:
+    """AWS-127"""
+    world = Classes().stocked()
+    stored = on_demand(of_type("c5.xlarge"))
+    await world.kube.create(NODE_POOL, type(stored)(metadata=ObjectMeta(name="np"), spec=stored.spec))
+    await judged(world)
+    (fleet,) = world.ec2.asked("CreateFleet")
+    assert {item.instance_type for item in fleet.launch_template_configs[0].overrides} == {"c5.xlarge"}
+
+
+async def test_windows_is_tried_on_the_usual_types() -> None:
+    """AWS-127"""
+    world = Classes().stocked()
+    world.types = catalogue.types()
+    await world.create(ami_family="Windows2022")
+    found = await chosen([on_demand(of_type("c5.xlarge"))], world)
+    assert [name for name, _, _ in found] == ["m5.large"]

@@ -1,0 +1,282 @@
+"""What the doctor finds (issue: each finding says what breaks and what mends it)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import pytest
+from msgspec.structs import replace
+
+from karpenter.api.ec2 import (
+    BlockDevice,
+    BlockDeviceMapping,
+    EC2NodeClass,
+    EC2NodeClassSpec,
+    EC2NodeClassStatus,
+    SecurityGroupSelectorTerm,
+    SubnetSelectorTerm,
+)
+from karpenter.api.meta import Condition, ObjectMeta
+from karpenter.cli.render_doctor import page
+from karpenter.providers.aws.doctor import Finding, Level, Patient, examine
+from karpenter.providers.aws.doctor.ports import RoleFacts, Rule, Trial
+from karpenter.providers.aws.errors import AwsError
+from karpenter.providers.aws.iam import Place
+from karpenter.providers.aws.ports import Services
+from karpenter.providers.aws.settings import AwsSettings
+from karpenter.providers.aws.shapes import (
+    EksCluster,
+    Filter,
+    InstanceInfo,
+    SecurityGroupInfo,
+    StateReason,
+    SubnetInfo,
+    Tag,
+)
+from karpenter.providers.aws.stack import RULES
+from support.builders import node_pool
+
+CONTROLLER = "arn:aws:iam::123456789012:role/KarpenterController"
+NODE_ROLE = "arn:aws:iam::123456789012:role/nodes"
+OWNED = Tag(key="kubernetes.io/cluster/shop", value="owned")
+
+
+class Aws:
+    """An account in good health; tests make it ill."""
+
+    def __init__(self) -> None:
+        self.subnets = [
+            SubnetInfo(subnet_id="subnet-1", vpc_id="v", availability_zone="a", available_ip_address_count=99)
+        ]
+        self.groups = [SecurityGroupInfo(group_id="sg-1", vpc_id="v", tags=(OWNED,))]
+        self.machines: list[InstanceInfo] = []
+        self.version = "1.35"
+        self.refused: set[str] = set()
+        self.rules = [Rule("r", (source,), (kind,)) for source, kind in RULES.values()]
+        self.roles = {"nodes": RoleFacts(NODE_ROLE, ("ec2.amazonaws.com",))}
+        self.entries = {NODE_ROLE: "EC2_LINUX"}
+        self.key_state = "Enabled"
+        self.quota = 1000.0
+        self.faults: dict[str, AwsError] = {}
+
+    def _called(self, name: str) -> None:
+        if name in self.faults:
+            raise self.faults[name]
+
+    async def describe_subnets(self, filters: Sequence[Filter]) -> tuple[SubnetInfo, ...]:
+        self._called("subnets")
+        return tuple(self.subnets)
+
+    async def describe_security_groups(self, filters: Sequence[Filter]) -> tuple[SecurityGroupInfo, ...]:
+        return tuple(self.groups)
+
+    async def describe_instances(
+        self, ids: Sequence[str] = (), filters: Sequence[Filter] = ()
+    ) -> tuple[InstanceInfo, ...]:
+        return tuple(self.machines)
+
+    async def describe_cluster(self, name: str) -> EksCluster:
+        self._called("cluster")
+        return EksCluster(name=name, version=self.version)
+
+    async def get_queue_url(self, name: str) -> str:
+        self._called("queue")
+        return f"url:{name}"
+
+    async def refused_actions(self, trial: Trial) -> tuple[str, ...]:
+        self._called("simulate")
+        assert trial.principal == CONTROLLER
+        return tuple(action for action in trial.actions if action in self.refused)
+
+    async def get_role(self, name: str) -> RoleFacts:
+        if name not in self.roles:
+            raise AwsError("NoSuchEntity", "no such role")
+        return self.roles[name]
+
+    async def get_queue_arn(self, url: str) -> str:
+        return f"arn:{url}"
+
+    async def rules_feeding(self, target_arn: str) -> Sequence[Rule]:
+        return self.rules
+
+    async def get_access_entry_type(self, cluster: str, principal: str) -> str:
+        if principal not in self.entries:
+            raise AwsError("ResourceNotFoundException", "no entry")
+        return self.entries[principal]
+
+    async def get_key_state(self, key: str) -> str:
+        self._called("key")
+        return self.key_state
+
+    async def get_vcpu_quota(self, code: str) -> float:
+        return self.quota
+
+
+def node_class(**changes: object) -> EC2NodeClass:
+    spec = EC2NodeClassSpec(
+        subnet_selector_terms=(SubnetSelectorTerm(tags={"karpenter.sh/discovery": "shop"}),),
+        security_group_selector_terms=(SecurityGroupSelectorTerm(id="sg-1"),),
+        role="path/nodes",
+    )
+    return EC2NodeClass(metadata=ObjectMeta(name="default"), spec=replace(spec, **changes))
+
+
+def patient(aws: Aws, **changes: object) -> Patient:
+    port = cast(Any, aws)
+    found = Patient(
+        services=Services(port, port, port, port, port, port, port, port),
+        more=aws,
+        settings=AwsSettings("shop", interruption_queue="shop"),
+        place=Place("shop", "eu-west-1", "123456789012"),
+        principal=CONTROLLER,
+        classes=(node_class(),),
+        pools=(node_pool(),),
+    )
+    return Patient(**{**found.__dict__, **changes})
+
+
+async def bad(aws: Aws, **changes: object) -> list[Finding]:
+    """What is not well."""
+    return [finding for finding in await examine(patient(aws, **changes)) if finding.level is not Level.OK]
+
+
+async def test_in_good_health_nothing_is_found() -> None:
+    findings = await examine(patient(Aws()))
+    assert {finding.level for finding in findings} == {Level.OK}
+    assert {finding.check for finding in findings} == {
+        "permissions",
+        "cluster",
+        "subnets",
+        "security groups",
+        "node role",
+        "interruption queue",
+        "quotas",
+    }
+    assert page(findings).endswith(f"{len(findings)} well, 0 to look at, 0 that do not work\n")
+
+
+async def test_a_missing_permission_names_the_statement_to_attach() -> None:
+    """AWS-700 to AWS-717"""
+    aws = Aws()
+    aws.refused = {"ec2:CreateLaunchTemplate", "iam:PassRole"}
+    first, second = await bad(aws)
+    assert "may not ec2:CreateLaunchTemplate" in first.text
+    assert "AllowScopedEC2InstanceActionsWithTags" in first.mend
+    assert "--part NodeLifecycle" in first.mend
+    assert "AllowPassingInstanceRole" in second.mend
+    assert "--part IAMIntegration" in second.mend
+    assert {first.level, second.level} == {Level.FAILURE}
+
+
+@pytest.mark.parametrize(
+    ("illness", "level", "says", "mend"),
+    [
+        ({"subnets": []}, Level.FAILURE, "selects no subnet", "create-tags --region eu-west-1"),
+        ({"groups": []}, Level.FAILURE, "selects no security group", "karpenter.sh/discovery"),
+        ({"version": "1.25"}, Level.WARNING, "is of Kubernetes 1.25; known are 1.26 to 1.36", "release"),
+        ({"rules": []}, Level.FAILURE, "no rule sends 'AWS Health Event'", "-o cloudformation"),
+        ({"roles": {}}, Level.FAILURE, "role nodes: NoSuchEntity", "AmazonEKSWorkerNodePolicy"),
+        ({"entries": {}}, Level.FAILURE, "the cluster does not know role nodes", f"--principal-arn {NODE_ROLE}"),
+        ({"quota": 5.0}, Level.WARNING, "may run 5 on-demand vCPUs", "request-service-quota-increase"),
+    ],
+    ids=["AWS-T081-subnets", "groups", "AWS-025", "AWS-731", "AWS-725", "AWS-853", "quota"],
+)
+async def test_each_illness_is_found_with_its_remedy(
+    illness: dict[str, object], level: Level, says: str, mend: str
+) -> None:
+    aws = Aws()
+    for name, value in illness.items():
+        setattr(aws, name, value)
+    finding = (await bad(aws))[0]
+    assert finding.level is level
+    assert says in finding.text
+    assert mend in finding.mend
+    assert finding.breaks
+
+
+async def test_a_role_in_aws_auth_needs_no_access_entry() -> None:
+    """AWS-726"""
+    aws = Aws()
+    aws.entries = {}
+    assert await bad(aws, aws_auth=f"- rolearn: {NODE_ROLE}\n  username: system:node:x\n") == []
+
+
+async def test_a_role_that_is_not_for_ec2_is_found() -> None:
+    aws = Aws()
+    aws.roles = {"nodes": RoleFacts(NODE_ROLE, ("lambda.amazonaws.com",))}
+    (finding,) = await bad(aws)
+    assert finding.text == "role nodes cannot be taken on by EC2"
+
+
+async def test_few_free_addresses_are_told_by_zone() -> None:
+    aws = Aws()
+    aws.subnets.append(
+        SubnetInfo(subnet_id="subnet-2", vpc_id="v", availability_zone="b", available_ip_address_count=7)
+    )
+    (finding,) = await bad(aws)
+    assert finding.level is Level.WARNING
+    assert "few free addresses in b (free by zone: a 99, b 7)" in finding.text
+
+
+async def test_groups_of_another_vpc_and_two_owned_ones_are_found() -> None:
+    """AWS-852"""
+    aws = Aws()
+    aws.groups.append(SecurityGroupInfo(group_id="sg-2", vpc_id="w", tags=(OWNED,)))
+    foreign, owned = await bad(aws)
+    assert foreign.text.endswith("sg-2 lie in another VPC than the subnets")
+    assert owned.text.endswith("sg-1, sg-2 all carry the cluster's ownership tag")
+
+
+@pytest.mark.parametrize("error", [None, AwsError("AccessDeniedException", "no")], ids=["disabled", "AWS-858-refused"])
+async def test_a_key_that_cannot_be_used_is_found_before_machines_die_of_it(error: AwsError | None) -> None:
+    """AWS-719, AWS-858"""
+    aws = Aws()
+    aws.key_state = "Disabled"
+    aws.faults = {"key": error} if error else {}
+    volume = BlockDeviceMapping(device_name="/dev/xvda", ebs=BlockDevice(volume_size="20Gi", kms_key_id="key-1"))
+    (finding,) = await bad(aws, classes=(node_class(block_device_mappings=(volume,)),))
+    assert finding.level is Level.FAILURE
+    assert "right after their start" in finding.breaks
+
+
+async def test_machines_that_died_of_themselves_are_told_with_the_reason() -> None:
+    """AWS-858"""
+    aws = Aws()
+    aws.machines = [
+        InstanceInfo(
+            instance_id="i-1", state_reason=StateReason(code="Client.InvalidKMSKey.InvalidState", message="key")
+        ),
+        InstanceInfo(instance_id="i-2", state_reason=StateReason(code="Client.UserInitiatedShutdown")),
+        InstanceInfo(instance_id="i-3"),
+    ]
+    (finding,) = await bad(aws)
+    assert finding.text == "machine i-1 ended by itself: Client.InvalidKMSKey.InvalidState: key"
+
+
+async def test_spot_without_a_queue_is_warned_of() -> None:
+    """AWS-854"""
+    (finding,) = await bad(Aws(), settings=AwsSettings("shop"))
+    assert finding.level is Level.WARNING
+    assert "allow spot machines and no queue is set" in finding.text
+
+
+async def test_what_the_controller_says_of_a_class_is_passed_on_with_its_remedy() -> None:
+    """AWS-T702, AWS-T703"""
+    condition = Condition(type="ValidationSucceeded", status="False", reason="CreateFleetAuthCheckFailed", message="no")
+    ill = replace(node_class(), status=EC2NodeClassStatus(conditions=(condition,)))
+    (finding,) = await bad(Aws(), classes=(ill,))
+    assert finding.text == "EC2NodeClass default: ValidationSucceeded False: CreateFleetAuthCheckFailed no"
+    assert "NodeLifecycle" in finding.mend
+
+
+async def test_without_the_right_to_simulate_the_rest_is_looked_at_all_the_same() -> None:
+    aws = Aws()
+    aws.faults = {
+        "simulate": AwsError("AccessDenied", "no"),
+        "subnets": AwsError("UnauthorizedOperation", "no", "DescribeSubnets"),
+    }
+    findings = await bad(aws)
+    assert [finding.level for finding in findings] == [Level.WARNING, Level.FAILURE]
+    assert "cannot be simulated" in findings[0].text
+    assert "DescribeSubnets failed" in findings[1].text

@@ -1,0 +1,161 @@
+"""The controller's policy (AWS §16)."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from karpenter.cli.main import app
+from karpenter.providers.aws import iam, stack
+from karpenter.providers.aws.iam import Place
+
+PLACE = Place("shop", "eu-central-1", "123456789012")
+#: Action names by statement, as the specification lists them.
+SPECIFIED = {
+    "AWS-700": ("AllowScopedEC2InstanceAccessActions", "ec2:CreateFleet ec2:RunInstances"),
+    "AWS-701": ("AllowScopedEC2LaunchTemplateAccessActions", "ec2:CreateFleet ec2:RunInstances"),
+    "AWS-702": ("AllowScopedEC2InstanceActionsWithTags", "ec2:CreateFleet ec2:CreateLaunchTemplate ec2:RunInstances"),
+    "AWS-703": ("AllowScopedResourceCreationTagging", "ec2:CreateTags"),
+    "AWS-704": ("AllowScopedResourceTagging", "ec2:CreateTags"),
+    "AWS-705": ("AllowScopedDeletion", "ec2:DeleteLaunchTemplate ec2:TerminateInstances"),
+    "AWS-706": ("AllowPassingInstanceRole", "iam:PassRole"),
+    "AWS-707": ("AllowScopedInstanceProfileCreationActions", "iam:CreateInstanceProfile"),
+    "AWS-708": ("AllowScopedInstanceProfileTagActions", "iam:TagInstanceProfile"),
+    "AWS-709": (
+        "AllowScopedInstanceProfileActions",
+        "iam:AddRoleToInstanceProfile iam:DeleteInstanceProfile iam:RemoveRoleFromInstanceProfile",
+    ),
+    "AWS-710": ("AllowAPIServerEndpointDiscovery", "eks:DescribeCluster"),
+    "AWS-711": ("AllowInterruptionQueueActions", "sqs:DeleteMessage sqs:GetQueueUrl sqs:ReceiveMessage"),
+    "AWS-712": ("AllowZonalShiftStatusReadOnly", "arc-zonal-shift:GetManagedResource"),
+    "AWS-713": (
+        "AllowRegionalReadActions",
+        "ec2:DescribeCapacityReservations ec2:DescribeImages ec2:DescribeInstanceStatus "
+        "ec2:DescribeInstanceTypeOfferings ec2:DescribeInstanceTypes ec2:DescribeInstances "
+        "ec2:DescribeLaunchTemplates ec2:DescribePlacementGroups ec2:DescribeSecurityGroups "
+        "ec2:DescribeSpotPriceHistory ec2:DescribeSubnets",
+    ),
+    "AWS-714": ("AllowSSMReadActions", "ssm:GetParameter"),
+    "AWS-715": ("AllowPricingReadActions", "pricing:GetProducts"),
+    "AWS-716": ("AllowUnscopedInstanceProfileListAction", "iam:ListInstanceProfiles"),
+    "AWS-717": ("AllowInstanceProfileReadActions", "iam:GetInstanceProfile"),
+}
+
+
+def statements() -> dict[str, iam.Statement]:
+    return {statement.sid: statement for policy in iam.policies(PLACE) for statement in policy.statements}
+
+
+@pytest.mark.parametrize("row", SPECIFIED)
+def test_each_statement_allows_what_the_specification_lists(row: str) -> None:
+    sid, actions = SPECIFIED[row]
+    assert sorted(statements()[sid].actions) == actions.split()
+
+
+def test_nothing_else_is_allowed() -> None:
+    """AWS-718"""
+    assert set(statements()) == {sid for sid, _ in SPECIFIED.values()}
+    assert [policy.part for policy in iam.policies(PLACE)] == [
+        "NodeLifecycle",
+        "IAMIntegration",
+        "EKSIntegration",
+        "Interruption",
+        "ZonalShift",
+        "ResourceDiscovery",
+    ]
+    assert iam.policy_name("ZonalShift", "shop") == "KarpenterControllerZonalShiftPolicy-shop"
+
+
+@pytest.mark.parametrize(
+    ("sid", "operator", "key", "value"),
+    [
+        ("AllowScopedEC2LaunchTemplateAccessActions", "StringLike", "aws:ResourceTag/karpenter.sh/nodepool", "*"),
+        ("AllowScopedEC2InstanceActionsWithTags", "StringEquals", "aws:RequestTag/eks:eks-cluster-name", "shop"),
+        ("AllowScopedEC2InstanceActionsWithTags", "StringEquals", "aws:RequestTag/kubernetes.io/cluster/shop", "owned"),
+        (
+            "AllowScopedResourceCreationTagging",
+            "StringEquals",
+            "ec2:CreateAction",
+            ("RunInstances", "CreateFleet", "CreateLaunchTemplate"),
+        ),
+        (
+            "AllowScopedResourceTagging",
+            "ForAllValues:StringEquals",
+            "aws:TagKeys",
+            ("eks:eks-cluster-name", "karpenter.sh/nodeclaim", "Name"),
+        ),
+        ("AllowScopedResourceTagging", "StringEqualsIfExists", "aws:RequestTag/eks:eks-cluster-name", "shop"),
+        ("AllowScopedDeletion", "StringEquals", "aws:ResourceTag/kubernetes.io/cluster/shop", "owned"),
+        (
+            "AllowPassingInstanceRole",
+            "StringEquals",
+            "iam:PassedToService",
+            ("ec2.amazonaws.com", "ec2.amazonaws.com.cn"),
+        ),
+        (
+            "AllowScopedInstanceProfileActions",
+            "StringEquals",
+            "aws:ResourceTag/topology.kubernetes.io/region",
+            "eu-central-1",
+        ),
+        ("AllowRegionalReadActions", "StringEquals", "aws:RequestedRegion", "eu-central-1"),
+        (
+            "AllowZonalShiftStatusReadOnly",
+            "StringEquals",
+            "arc-zonal-shift:ResourceIdentifier",
+            "arn:aws:eks:eu-central-1:123456789012:cluster/shop",
+        ),
+    ],
+)
+def test_permissions_are_bound_to_the_cluster(sid: str, operator: str, key: str, value: object) -> None:
+    """AWS-700 to AWS-717"""
+    assert statements()[sid].conditions[operator][key] == value
+
+
+def test_every_policy_is_below_the_size_a_managed_one_may_have() -> None:
+    place = Place("c" * 100, "us-northeast-central-1", "123456789012", "aws-us-gov")
+    for policy in iam.policies(place):
+        assert len(json.dumps(iam.document(policy.statements), separators=(",", ":"))) <= 6144
+
+
+def test_the_stack_has_everything_around_the_controller() -> None:
+    """AWS-725 to AWS-732"""
+    resources = stack.template(PLACE)["Resources"]
+    assert isinstance(resources, dict)
+    kinds = sorted(resource["Type"] for resource in resources.values())
+    assert kinds.count("AWS::Events::Rule") == 5
+    assert kinds.count("AWS::IAM::ManagedPolicy") == 6
+    assert resources["NodeRole"]["Properties"]["RoleName"] == "KarpenterNodeRole-shop"
+    assert resources["InterruptionQueue"]["Properties"] == {
+        "QueueName": "shop",
+        "MessageRetentionPeriod": 300,
+        "SqsManagedSseEnabled": True,
+    }
+
+
+def test_the_command_prints_a_policy_document() -> None:
+    words = ["--cluster-name", "shop", "--region", "cn-north-1", "--account", "123456789012"]
+    done = CliRunner().invoke(app, ["iam-policy", *words])
+    assert done.exit_code == 0
+    document = json.loads(done.stdout)
+    assert document["Version"] == "2012-10-17"
+    assert {statement["Sid"] for statement in document["Statement"]} == {sid for sid, _ in SPECIFIED.values()}
+    assert "arn:aws-cn:iam::123456789012:role/KarpenterNodeRole-shop" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "says"),
+    [
+        ("--account", "12", "--account='12' is not an account of twelve digits"),
+        ("--region", "Frankfurt", "--region='Frankfurt' is not a region such as eu-central-1"),
+        ("--cluster-name", "a b", "--cluster-name='a b' is not the name of an EKS cluster"),
+        ("--part", "All", "--part='All' is none of NodeLifecycle, IAMIntegration"),
+    ],
+)
+def test_wrong_input_is_one_line(flag: str, value: str, says: str) -> None:
+    words = {"--cluster-name": "shop", "--region": "eu-west-1", "--account": "123456789012", flag: value}
+    done = CliRunner().invoke(app, ["iam-policy", *(word for pair in words.items() for word in pair)])
+    assert done.exit_code == 2
+    assert done.stderr.startswith(f"karpenter iam-policy: {says}")

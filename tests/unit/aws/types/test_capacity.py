@@ -1,0 +1,229 @@
+"""What a class makes of a type's capacity."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from karpenter.api.ec2 import (
+    BlockDevice,
+    BlockDeviceMapping,
+    EC2NodeClass,
+    NetworkInterface,
+)
+from karpenter.catalog.types import InstanceType
+from karpenter.model import labels, quantity
+from karpenter.model import resources as res
+from karpenter.providers.contract import ProviderError
+from support.ec2_market import PLAIN, Region, fair, of_kubelet, of_spec
+
+MIB = 2**20
+GIB = 2**30
+WINDOWS_ADDRESS = "vpc.amazonaws.com/PrivateIPv4Address"
+EFA = "vpc.amazonaws.com/efa"
+
+
+async def made(name: str, node_class: EC2NodeClass = PLAIN, **settings: object) -> InstanceType:
+    return (await fair(Region(names=[name]), **settings)).types(node_class)[name]
+
+
+def units(item: InstanceType, name: str) -> int:
+    return item.capacity.get(name, 0) // quantity.MILLI
+
+
+def mib(item: InstanceType, name: str = res.MEMORY) -> int:
+    return units(item, name) // MIB
+
+
+def reserved_mib(item: InstanceType) -> int:
+    """Memory the kubelet keeps, with the usual 100 MiB for eviction taken off."""
+    return item.overhead[res.MEMORY] // quantity.MILLI // MIB - 100
+
+
+def volume(device: str, size: str | None, *, root: bool = False) -> BlockDeviceMapping:
+    return BlockDeviceMapping(device_name=device, root_volume=root, ebs=BlockDevice(volume_size=size))
+
+
+# Type, capacity MiB, pods, reserved millicores and MiB, allocatable millicores and MiB.
+WORKED = [
+    ("t3.small", 1894, 11, 70, 376, 1930, 1418),
+    ("t3.medium", 3788, 17, 70, 442, 1930, 3246),
+    ("t3.large", 7577, 35, 70, 640, 1930, 6837),
+    ("t4g.small", 1835, 11, 70, 376, 1930, 1359),
+    ("t4g.medium", 3729, 17, 70, 442, 1930, 3187),
+    ("m5.large", 7577, 29, 70, 574, 1930, 6903),
+    ("m5.4xlarge", 60620, 234, 110, 2829, 15890, 57691),
+    ("m5.metal", 363724, 737, 310, 8362, 95690, 355262),
+    ("c5a.large", 3788, 29, 70, 574, 1930, 3114),
+    ("c7i.2xlarge", 15155, 58, 90, 893, 7910, 14162),
+    ("r6i.xlarge", 30310, 58, 80, 893, 3920, 29317),
+    ("g4dn.8xlarge", 121241, 58, 150, 893, 31850, 120248),
+    ("g5.12xlarge", 181862, 737, 190, 8362, 47810, 173400),
+]
+
+
+@pytest.mark.parametrize("row", WORKED, ids=[f"AWS-T280-{row[0]}" for row in WORKED])
+async def test_the_worked_numbers_come_out_of_raw_facts(row: tuple[str, int, int, int, int, int, int]) -> None:
+    name, *expected = row
+    item = await made(name)
+    assert [
+        mib(item),
+        units(item, res.PODS),
+        item.overhead[res.CPU],
+        reserved_mib(item),
+        item.allocatable[res.CPU],
+        item.allocatable[res.MEMORY] // quantity.MILLI // MIB,
+    ] == expected
+    assert item.allocatable[res.EPHEMERAL_STORAGE] == 17 * GIB * quantity.MILLI
+
+
+@pytest.mark.parametrize(("name", "expected"), [("m5.large", 8192), ("t4g.small", 1984)], ids=lambda v: f"AWS-T281-{v}")
+async def test_without_a_share_for_the_hypervisor_only_firmware_is_taken(name: str, expected: int) -> None:
+    assert mib(await made(name, vm_memory_overhead=Fraction(0))) == expected
+
+
+@pytest.mark.parametrize(
+    ("family", "kept"), [pytest.param("AL2023", 640, id="AWS-T282"), pytest.param("Bottlerocket", 519, id="AWS-T283")]
+)
+async def test_a_reserved_interface_costs_pods_and_only_bottlerocket_reserves_less(family: str, kept: int) -> None:
+    item = await made("t3.large", of_spec(ami_family=family), reserved_enis=1)
+    assert (units(item, res.PODS), reserved_mib(item)) == (24, kept)
+
+
+@pytest.mark.parametrize(("family", "kept"), [("AL2", 640), ("Bottlerocket", 365)], ids=lambda v: f"AWS-T284-{v}")
+async def test_the_users_pod_limit_counts(family: str, kept: int) -> None:
+    item = await made("t3.large", of_kubelet(family, maxPods=10))
+    assert (units(item, res.PODS), reserved_mib(item)) == (10, kept)
+
+
+async def test_windows_is_not_bound_by_interfaces() -> None:
+    """AWS-T285."""
+    item = await made("t3.large", of_spec(ami_family="Windows2022"))
+    assert (units(item, res.PODS), reserved_mib(item), units(item, WINDOWS_ADDRESS)) == (110, 1465, 11)
+    assert item.requirements[labels.OS].values == {"windows"}
+    assert item.requirements[labels.WINDOWS_BUILD].values == {"10.0.20348"}
+    assert mib(item, res.EPHEMERAL_STORAGE) == 50 * 1024
+
+
+@pytest.mark.parametrize(
+    ("name", "family", "kubelet", "pods"),
+    [
+        pytest.param("m5.xlarge", "AL2023", {"podsPerCore": 2}, 8, id="AWS-T286-AL2023"),
+        pytest.param("m5.xlarge", "Bottlerocket", {"podsPerCore": 2}, 58, id="AWS-T286-Bottlerocket"),
+        pytest.param("m5.xlarge", "AL2023", {"podsPerCore": 0}, 58, id="AWS-T287"),
+        pytest.param("m5.large", "AL2023", {"maxPods": 10, "podsPerCore": 4}, 8, id="AWS-T288"),
+    ],
+)
+async def test_pods_per_core_is_a_second_limit(name: str, family: str, kubelet: dict[str, object], pods: int) -> None:
+    assert units(await made(name, of_kubelet(family, **kubelet)), res.PODS) == pods
+
+
+async def test_no_interface_left_means_no_pods() -> None:
+    """AWS-T289."""
+    assert (await made("m5.large", reserved_enis=100)).capacity[res.PODS] == 0
+
+
+@pytest.mark.parametrize(
+    ("kubelet", "evicted_mib"),
+    [
+        pytest.param({"evictionHard": {"memory.available": "500Mi"}}, 500, id="AWS-T290"),
+        pytest.param({"evictionHard": {"memory.available": "100%"}}, 0, id="AWS-T291"),
+        pytest.param({"evictionSoft": {"memory.available": "50%"}}, 100, id="AWS-T292"),
+        pytest.param({"evictionHard": {"nodefs.available": "5%"}}, 100, id="AWS-310-other-signal"),
+    ],
+)
+async def test_memory_kept_free_by_eviction(kubelet: dict[str, object], evicted_mib: int) -> None:
+    item = await made("m5.large", of_kubelet(**kubelet))
+    assert item.overhead[res.MEMORY] == (574 + evicted_mib) * MIB * quantity.MILLI
+
+
+async def test_a_percentage_of_memory_is_rounded_up_to_a_byte() -> None:
+    """AWS-310: 10 % of 7577 MiB is no whole number of bytes."""
+    item = await made("m5.large", of_kubelet(evictionHard={"memory.available": "10%"}))
+    assert item.overhead[res.MEMORY] == (574 * MIB + -(-7577 * MIB // 10)) * quantity.MILLI
+
+
+async def test_storage_kept_free_by_eviction() -> None:
+    """AWS-311."""
+    item = await made("m5.large", of_kubelet(evictionHard={"nodefs.available": "1Gi"}))
+    assert item.overhead[res.EPHEMERAL_STORAGE] == 2 * GIB * quantity.MILLI
+
+
+async def test_reserving_more_than_there_is_leaves_less_than_nothing() -> None:
+    """AWS-T293: such a type never fits."""
+    item = await made("m5.large", of_kubelet(systemReserved={"memory": "20Gi"}))
+    assert item.allocatable[res.MEMORY] < 0
+    assert not res.fits({res.MEMORY: 1}, item.allocatable)
+
+
+async def test_a_users_reserve_replaces_one_resource_and_leaves_the_others() -> None:
+    """AWS-T294."""
+    item = await made("m5.xlarge", of_kubelet(kubeReserved={"cpu": 2}))
+    assert item.allocatable[res.CPU] == 2000
+    assert reserved_mib(item) == 893
+
+
+async def test_expressions_are_reckoned_per_type() -> None:
+    """AWS-111, AWS-113: with the gate; without it they are as if not written."""
+    node_class = of_kubelet(maxPods="vcpus * 5")
+    assert units(await made("m5.xlarge", node_class, kubelet_expressions=True), res.PODS) == 20
+    assert units(await made("m5.xlarge", node_class), res.PODS) == 58
+
+
+@pytest.mark.parametrize(
+    ("family", "mappings", "gib"),
+    [
+        pytest.param("AL2023", [volume("/dev/xvda", "100Gi")], 100, id="AWS-T295-AL2023"),
+        pytest.param("Bottlerocket", [volume("/dev/xvda", "100Gi")], 20, id="AWS-T295-Bottlerocket"),
+        pytest.param(
+            "AL2023", [volume("/dev/sdc", "50Gi", root=True), volume("/dev/xvda", "100Gi")], 50, id="AWS-T296"
+        ),
+        pytest.param("Custom", [volume("a", "10Gi"), volume("b", "40Gi")], 40, id="AWS-T297-last"),
+        pytest.param("Custom", [volume("a", "10Gi"), volume("b", None)], 20, id="AWS-T297-without-size"),
+        pytest.param("Custom", [], 20, id="AWS-293-custom-without-mappings"),
+        pytest.param("AL2023", [volume("/dev/xvda", None)], 20, id="AWS-293-snapshot"),
+    ],
+)
+async def test_which_volume_pods_write_on(family: str, mappings: list[BlockDeviceMapping], gib: int) -> None:
+    item = await made("m5.large", of_spec(ami_family=family, block_device_mappings=tuple(mappings)))
+    assert units(item, res.EPHEMERAL_STORAGE) == gib * GIB
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [pytest.param("m5.large", 20 * GIB, id="AWS-T298"), pytest.param("m5d.large", 75 * 10**9, id="AWS-293-RAID0")],
+)
+async def test_local_disks_count_where_there_are_any(name: str, size: int) -> None:
+    assert units(await made(name, of_spec(instance_store_policy="RAID0")), res.EPHEMERAL_STORAGE) == size
+
+
+async def test_interfaces_without_addresses_take_the_place_of_others() -> None:
+    """AWS-T299: one interface of the default card carries no pods."""
+    own = (
+        NetworkInterface(network_card_index=0, device_index=0, interface_type="interface"),
+        NetworkInterface(network_card_index=0, device_index=1, interface_type="efa-only"),
+    )
+    usual = await made("m6idn.32xlarge")
+    item = await made("m6idn.32xlarge", of_spec(network_interfaces=own))
+    assert units(usual, EFA) == 2
+    assert units(item, EFA) == 1
+    assert units(usual, res.PODS) - units(item, res.PODS) == 49
+
+
+async def test_branch_interfaces_are_known() -> None:
+    """AWS-T306."""
+    assert units(await made("c7i.2xlarge"), "vpc.amazonaws.com/pod-eni") == 38
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({"block_device_mappings": (volume("/dev/xvda", "Ti"),)}, "volumeSize"),
+        ({"kubelet": {"evictionHard": {"memory.available": "much"}}}, "memory.available"),
+    ],
+    ids=["AWS-054", "AWS-133"],
+)
+async def test_what_cannot_be_read_is_told(spec: dict[str, object], said: str) -> None:
+    with pytest.raises(ProviderError, match=said):
+        await made("m5.large", of_spec(**spec))

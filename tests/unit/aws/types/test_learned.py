@@ -1,0 +1,133 @@
+"""Memory learned from nodes."""
+
+from __future__ import annotations
+
+import pytest
+
+from karpenter.api.core import Node, NodeStatus
+from karpenter.api.karpenter import NodeClaim, NodeClaimSpec, NodeClaimStatus, NodeClassReference
+from karpenter.api.meta import ObjectMeta
+from karpenter.model import quantity
+from karpenter.model import resources as res
+from karpenter.providers.aws.nodeclass.images import image_for
+from karpenter.providers.aws.types.learned import LIFE, LearnedMemory, Lessons, image_set
+from support.ec2_market import PLAIN, Fair, HandClock, Region, ami, fair, of_kubelet, of_status
+
+MIB = 2**20
+
+
+def node(memory: str) -> Node:
+    return Node(metadata=ObjectMeta(name="node-1"), status=NodeStatus(capacity={"memory": memory}))
+
+
+def claim(image: str) -> NodeClaim:
+    reference = NodeClassReference(group="karpenter.k8s.aws", kind="EC2NodeClass", name="default")
+    return NodeClaim(
+        metadata=ObjectMeta(name="claim-1"),
+        spec=NodeClaimSpec(node_class_ref=reference, requirements=()),
+        status=NodeClaimStatus(image_id=image),
+    )
+
+
+async def school() -> tuple[Fair, Lessons]:
+    found = await fair(Region(names=["t3.medium", "m5.large"]))
+    return found, Lessons(found.memories.learned, image_for)
+
+
+def attend(found: Fair, lessons: Lessons, memory: str, image: str = "ami-1") -> bool:
+    return lessons.attend(node(memory), claim(image), found.types()["t3.medium"], PLAIN.status.amis)
+
+
+def memory_mib(found: Fair) -> int:
+    return found.types()["t3.medium"].capacity[res.MEMORY] // quantity.MILLI // MIB
+
+
+async def test_a_node_that_joined_says_how_much_memory_its_like_have() -> None:
+    """AWS-T302."""
+    found, lessons = await school()
+    assert memory_mib(found) == 3788
+    assert attend(found, lessons, "3840Mi")
+    assert memory_mib(found) == 3840
+    assert attend(found, lessons, "3839Mi")
+    assert memory_mib(found) == 3839
+    assert not attend(found, lessons, "3900Mi")
+    assert memory_mib(found) == 3839
+
+
+async def test_only_the_type_that_was_learned_about_is_made_anew() -> None:
+    """AWS-318: the lesson counts at once, and costs one type."""
+    found, lessons = await school()
+    before = found.types()
+    attend(found, lessons, "3840Mi")
+    after = found.types()
+    assert after["m5.large"] is before["m5.large"]
+    assert after["t3.medium"] is not before["t3.medium"]
+
+
+async def test_a_machine_with_an_outdated_image_teaches_nothing() -> None:
+    """AWS-T303."""
+    found, lessons = await school()
+    assert not attend(found, lessons, "3840Mi", image="ami-0")
+    assert memory_mib(found) == 3788
+
+
+async def test_other_images_may_leave_other_memory() -> None:
+    """AWS-T304."""
+    found, lessons = await school()
+    attend(found, lessons, "3840Mi")
+    other = found.types(of_status(amis=(ami("ami-2"),)))
+    assert other["t3.medium"].capacity[res.MEMORY] == 3788 * MIB * quantity.MILLI
+
+
+async def test_a_percentage_for_eviction_is_of_the_reckoned_memory() -> None:
+    """AWS-314."""
+    found, lessons = await school()
+    node_class = of_kubelet(evictionHard={"memory.available": "10%"})
+    before = found.types(node_class)["t3.medium"].overhead
+    attend(found, lessons, "3840Mi")
+    assert found.types(node_class)["t3.medium"].overhead == before
+
+
+@pytest.mark.parametrize("memory", ["broken", "0"])
+async def test_a_node_that_makes_no_sense_teaches_nothing(memory: str) -> None:
+    found, lessons = await school()
+    assert not attend(found, lessons, memory)
+    assert memory_mib(found) == 3788
+
+
+def test_what_nobody_confirms_is_forgotten() -> None:
+    """AWS-316: sixty days, counted from the last confirmation."""
+    clock = HandClock()
+    memory = LearnedMemory(clock)
+    memory.learn("m5.large", "set", 1000)
+    clock.time += LIFE / 2
+    assert not memory.learn("m5.large", "set", 1000)
+    clock.time += LIFE / 2
+    assert memory.known("m5.large", "set") == 1000
+    clock.time += LIFE / 2
+    assert memory.known("m5.large", "set") is None
+
+
+def test_what_was_learned_survives_a_restart() -> None:
+    """AWS-318 Beyond."""
+    clock = HandClock()
+    memory, other = LearnedMemory(clock), LearnedMemory(clock)
+    memory.learn("m5.large", "set", 1000)
+    memory.learn("c5.large", "set", 500)
+    other.learn("c5.large", "set", 400)
+    other.load(memory.dump())
+    assert other.known("m5.large", "set") == 1000
+    assert other.known("c5.large", "set") == 400
+    assert LearnedMemory(clock).dump() == b"[]"
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b'[["m5.large"]]', b'[["m5.large","set","much","2026-01-01T00:00:00Z"]]'])
+def test_a_broken_record_is_an_error(text: bytes) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        LearnedMemory(HandClock()).load(text)
+
+
+def test_a_set_of_images_has_one_name_whatever_their_order() -> None:
+    one, other = ami("ami-1"), ami("ami-2", "arm64")
+    assert image_set((one, other)) == image_set((other, one))
+    assert image_set((one,)) != image_set((ami("ami-1", "arm64"),))

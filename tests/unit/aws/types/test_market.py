@@ -1,0 +1,537 @@
+"""What can be bought for a class, and when the answer stays the same."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from structlog.testing import capture_logs
+
+from karpenter.api.ec2 import (
+    CapacityReservation,
+    ConnectionTracking,
+    CpuOptions,
+    EC2NodeClass,
+    NetworkInterface,
+    Subnet,
+)
+from karpenter.api.meta import Condition, ObjectMeta
+from karpenter.api.overlay import NodeOverlay, NodeOverlaySpec, NodeOverlayStatus, OverlayRequirement
+from karpenter.catalog.types import InstanceType
+from karpenter.catalog.well_known import MACHINE_LABELS
+from karpenter.model import labels
+from karpenter.providers.aws.errors import AwsError
+from karpenter.providers.aws.shapes import InstanceTypeInfo, PlacementGroupInfoEntry
+from karpenter.providers.aws.types.unavailable import Sold
+from karpenter.providers.contract import ProviderError
+from support.ec2_market import (
+    IDS,
+    PLAIN,
+    ZONES,
+    A,
+    B,
+    C,
+    Fair,
+    Region,
+    fair,
+    of_spec,
+    of_status,
+    raw,
+    spot,
+    subnets,
+)
+
+ZONE_ID = "topology.k8s.aws/zone-id"
+PARTITION = "karpenter.k8s.aws/placement-group-partition"
+REFUSED = AwsError("InternalError", "try again")
+
+
+def values(item: InstanceType, key: str) -> frozenset[str]:
+    return item.requirements[key].values
+
+
+def available(item: InstanceType) -> set[tuple[str, str]]:
+    return {(offer.capacity_type, offer.zone) for offer in item.offerings if offer.available}
+
+
+def reservation(**changes: object) -> CapacityReservation:
+    usual = CapacityReservation(
+        id="cr-1", availability_zone=A, instance_type="m5.large", instance_match_criteria="open", owner_id="1" * 12
+    )
+    return msgspec.structs.replace(usual, **changes)
+
+
+def overlay(
+    *requirements: tuple[str, str], price: str | None = "2.5", valid: bool = True, weight: int = 1
+) -> NodeOverlay:
+    return NodeOverlay(
+        metadata=ObjectMeta(name="overlay"),
+        spec=NodeOverlaySpec(
+            requirements=tuple(
+                OverlayRequirement(key=key, operator="In", values=(value,)) for key, value in requirements
+            ),
+            price=price,
+            weight=weight,
+        ),
+        status=NodeOverlayStatus(
+            conditions=(Condition(type="ValidationSucceeded", status="True" if valid else "False"),)
+        ),
+    )
+
+
+# -- labels and compatibility -------------------------------------------------------------------------------------------------
+
+
+async def test_zones_are_those_where_the_type_is_sold_and_the_class_has_a_subnet() -> None:
+    """AWS-T300."""
+    found = await fair(Region(sold_in={"m5.large": (B, C)}))
+    item = found.types()["m5.large"]
+    assert values(item, labels.ZONE) == {B}
+    assert values(item, ZONE_ID) == {IDS[B]}
+
+
+async def test_a_type_sold_nowhere_near_leaves_zone_ids_open() -> None:
+    """AWS-320: without a zone no id is known, which is not the same as having none."""
+    item = (await fair(Region(sold_in={"m5.large": (C,)}))).types()["m5.large"]
+    assert ZONE_ID not in item.requirements
+    assert item.requirements[labels.ZONE].accepts_absent
+
+
+async def test_arm_machines_never_run_windows() -> None:
+    """AWS-T301."""
+    found = await fair(Region(names=["m6g.large", "m5.large"]))
+    types = found.types(of_spec(ami_family="Windows2022"))
+    assert values(types["m6g.large"], labels.OS) == frozenset()
+    assert values(types["m5.large"], labels.OS) == {"windows"}
+
+
+async def test_every_type_says_something_about_every_well_known_label() -> None:
+    """SCH-116, AWS-320."""
+    found = await fair(Region(names=list(raw())))
+    assert all(item.requirements.keys() >= MACHINE_LABELS for item in found.types().values())
+
+
+AWS = "karpenter.k8s.aws/"
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value"),
+    [
+        ("g4dn.8xlarge", "instance-network-bandwidth", "50000"),
+        ("g4dn.8xlarge", "instance-gpu-memory", "16384"),
+        ("g4dn.8xlarge", "instance-local-nvme", "900"),
+        ("g4dn.8xlarge", "nitro-sandbox", "true"),
+        ("inf2.xlarge", "instance-accelerator-name", "inferentia2"),
+        ("inf2.xlarge", "instance-accelerator-manufacturer", "aws"),
+        ("inf2.xlarge", "instance-category", "inf"),
+        ("u-6tb1.56xlarge", "instance-category", "u"),
+        ("u-6tb1.56xlarge", "instance-generation", "1"),
+        ("m7i-flex.large", "instance-capability-flex", "true"),
+        ("g6f.large", "instance-gpu-count", "0"),
+        ("m5.metal", "instance-hypervisor", ""),
+        ("p4d.24xlarge", "instance-network-bandwidth", "400000"),
+        ("t1.micro", "instance-network-bandwidth", "70"),
+    ],
+)
+async def test_labels_that_are_easy_to_get_wrong(name: str, key: str, value: str) -> None:
+    """AWS-320 to AWS-323."""
+    assert values((await fair(Region(names=[name]))).types()[name], AWS + key) == {value}
+
+
+EFA_ON_CARDS = (
+    NetworkInterface(network_card_index=0, device_index=0, interface_type="interface"),
+    NetworkInterface(network_card_index=1, device_index=1, interface_type="efa-only"),
+)
+GROUP = PlacementGroupInfoEntry(group_id="pg-1", strategy="partition", partition_count=3)
+
+
+@pytest.mark.parametrize(
+    ("name", "spec", "usable"),
+    [
+        pytest.param("m5.large", {"connection_tracking": ConnectionTracking(udp_timeout=60)}, True, id="AWS-345"),
+        pytest.param("m5.metal", {"connection_tracking": ConnectionTracking(udp_timeout=60)}, False, id="AWS-T305"),
+        pytest.param("a1.large", {}, False, id="AWS-342"),
+        pytest.param("a1.large", {"ami_family": "AL2"}, True, id="AWS-342-AL2"),
+        pytest.param("m5.large", {"cpu_options": CpuOptions(nested_virtualization="enabled")}, False, id="AWS-343-no"),
+        pytest.param(
+            "c7i-flex.large", {"cpu_options": CpuOptions(nested_virtualization="enabled")}, True, id="AWS-343"
+        ),
+        pytest.param("m5.large", {"cpu_options": CpuOptions(nested_virtualization="disabled")}, True, id="AWS-343-off"),
+        pytest.param("p4d.24xlarge", {"network_interfaces": EFA_ON_CARDS}, True, id="AWS-341"),
+        pytest.param("m5.large", {"network_interfaces": EFA_ON_CARDS}, False, id="AWS-341-no-card"),
+        pytest.param("m3.large", {"network_interfaces": EFA_ON_CARDS[:1]}, False, id="AWS-341-no-ENA"),
+        pytest.param("m5.large", {"network_interfaces": EFA_ON_CARDS[:1]}, True, id="AWS-341-plain"),
+    ],
+)
+async def test_a_type_the_class_cannot_use_is_listed_but_not_available(
+    name: str, spec: dict[str, object], usable: bool
+) -> None:
+    item = (await fair(Region(names=[name]))).types(of_spec(**spec))[name]
+    assert bool(available(item)) == usable
+    assert values(item, labels.ZONE) == {A, B}
+
+
+async def test_a_type_that_does_not_fit_the_placement_group_is_not_available() -> None:
+    """AWS-344."""
+    own = raw()["m5.large"]
+    alone = msgspec.structs.replace(own, placement_group_info=None)
+    found = await fair(
+        Region(
+            names=["m5.large", "c5.large"], infos={"c5.large": msgspec.structs.replace(alone, instance_type="c5.large")}
+        )
+    )
+    found.group = GROUP
+    assert available(found.types()["m5.large"])
+    assert not available(found.types()["c5.large"])
+
+
+# -- offerings ----------------------------------------------------------------------------------------------------------------
+
+
+async def test_zones_without_a_subnet_are_listed_and_not_available() -> None:
+    """AWS-T350."""
+    item = (await fair()).types()["m5.large"]
+    assert {(offer.capacity_type, offer.zone) for offer in item.offerings} == {
+        (kind, zone) for kind in ("on-demand", "spot") for zone in ZONES
+    }
+    assert {zone for _, zone in available(item)} == {A, B}
+
+
+async def test_a_zone_without_a_spot_price_has_no_spot() -> None:
+    """AWS-T351."""
+    found = await fair(Region(spot=[spot("m5.large", A, 0.03)]))
+    await found.market.refresh_spot()
+    assert found.offering("m5.large", "spot", A).price_per_hour == 0.03
+    assert not found.offering("m5.large", "spot", B).available
+    assert found.offering("m5.large", "on-demand", B).available
+
+
+async def test_before_the_first_update_spot_costs_as_much_as_on_demand() -> None:
+    """AWS-T352, AWS-367: prices are the packaged ones, in any region."""
+    found = await fair(name="eu-west-1")
+    assert {offer.price_per_hour for offer in found.types()["m5.large"].offerings} == {0.096}
+    assert available(found.types()["m5.large"]) == {(kind, zone) for kind in ("on-demand", "spot") for zone in (A, B)}
+
+
+async def test_a_stock_out_is_about_one_offering_and_ends() -> None:
+    """AWS-T357."""
+    found = await fair(Region(names=["m5.large", "c5.large"]))
+    before = found.types()
+    found.memories.unavailable.mark(Sold("spot", "m5.large", A), "InsufficientInstanceCapacity")
+    assert available(before["m5.large"]) - available(found.types()["m5.large"]) == {("spot", A)}
+    assert found.types()["c5.large"] is before["c5.large"]
+    found.clock.go_on(minutes=3)
+    assert found.types()["m5.large"].offerings == before["m5.large"].offerings
+
+
+async def test_a_zone_is_gone_when_none_of_its_subnets_has_addresses() -> None:
+    """AWS-T358."""
+    node_class = of_status(
+        subnets=(Subnet(id="subnet-1", zone=A), Subnet(id="subnet-2", zone=A), Subnet(id="subnet-3", zone=B))
+    )
+    found = await fair(Region(names=["m5.large", "c5.large"]))
+    found.memories.unavailable.mark_subnet("subnet-1")
+    assert found.offering("m5.large", "spot", A, node_class).available
+    found.memories.unavailable.mark_subnet("subnet-2")
+    types = found.types(node_class)
+    assert {zone for item in types.values() for _, zone in available(item)} == {B}
+
+
+async def test_spot_as_a_whole_may_be_gone() -> None:
+    """AWS-377."""
+    found = await fair()
+    found.memories.unavailable.mark_capacity_type("spot")
+    assert {kind for kind, _ in available(found.types()["m5.large"])} == {"on-demand"}
+
+
+@pytest.mark.parametrize(("free", "now"), [pytest.param(3, True, id="AWS-T359"), pytest.param(0, False, id="AWS-T360")])
+async def test_a_reservation_is_an_offering_of_its_own(free: int, now: bool) -> None:
+    found = await fair()
+    found.memories.reserved.set("cr-1", free)
+    node_class = of_status(capacity_reservations=(reservation(),))
+    offer = found.offering("m5.large", "reserved", A, node_class)
+    assert (offer.available, offer.units_left, offer.reservation) == (now, free, "cr-1")
+    assert offer.price_per_hour == pytest.approx(0.096 / 10**7)
+    item = found.types(node_class)["m5.large"]
+    assert values(item, labels.CAPACITY_TYPE) == {"spot", "on-demand", "reserved"}
+    assert values(item, f"{AWS}capacity-reservation-type") == {"default"}
+    assert values(item, f"{AWS}capacity-reservation-interruptible") == {"false"}
+
+
+async def test_taking_the_last_unit_closes_the_reservation() -> None:
+    """AWS-600: the list follows the count at once."""
+    found = await fair()
+    node_class = of_status(capacity_reservations=(reservation(),))
+    found.memories.reserved.set("cr-1", 1)
+    assert found.offering("m5.large", "reserved", A, node_class).available
+    found.memories.reserved.taken("cr-1")
+    assert not found.offering("m5.large", "reserved", A, node_class).available
+
+
+@pytest.mark.parametrize(
+    "changes", [{"state": "expiring"}, {"availability_zone": C}], ids=["AWS-354-expiring", "AWS-354-other-zone"]
+)
+async def test_a_reservation_that_ends_or_is_elsewhere_is_not_available(changes: dict[str, object]) -> None:
+    found = await fair()
+    found.memories.reserved.set("cr-1", 3)
+    item = found.types(of_status(capacity_reservations=(reservation(**changes),)))["m5.large"]
+    assert "reserved" not in {kind for kind, _ in available(item)}
+
+
+async def test_without_the_gate_there_is_nothing_reserved() -> None:
+    """AWS-T361."""
+    found = await fair(reserved_capacity=False)
+    found.memories.reserved.set("cr-1", 3)
+    item = found.types(of_status(capacity_reservations=(reservation(),)))["m5.large"]
+    assert {offer.capacity_type for offer in item.offerings} == {"spot", "on-demand"}
+    assert values(item, labels.CAPACITY_TYPE) == {"spot", "on-demand"}
+    assert values(item, labels.RESERVATION_ID) == frozenset()
+
+
+async def test_each_partition_has_offerings_of_its_own() -> None:
+    """AWS-T362."""
+    found = await fair()
+    found.group = GROUP
+    item = found.types()["m5.large"]
+    assert sum(offer.available for offer in item.offerings) == 12
+    assert len(item.offerings) == 18
+    assert values(item, PARTITION) == {"1", "2", "3"}
+    assert values(item, f"{AWS}placement-group-id") == {"pg-1"}
+
+
+@pytest.mark.parametrize(
+    ("marked", "gone"),
+    [
+        (Sold("spot", "m5.large", A, "pg-1", "2"), {"2"}),
+        (Sold("spot", "m5.large", A, "pg-1"), {"1", "2", "3"}),
+        (Sold("spot", "m5.large", A), {"1", "2", "3"}),
+        (Sold("spot", "m5.large", A, "pg-2", "2"), set()),
+    ],
+    ids=["partition", "group", "anywhere", "other group"],
+)
+async def test_a_stock_out_is_as_wide_as_it_was_found(marked: Sold, gone: set[str]) -> None:
+    """AWS-376 and the Beyond of 8.3: partitions are looked up, too."""
+    found = await fair()
+    found.group = GROUP
+    found.memories.unavailable.mark(marked, "InsufficientInstanceCapacity")
+    missing = {
+        next(iter(offer.requirements[PARTITION].values))
+        for offer in found.types()["m5.large"].offerings
+        if (offer.capacity_type, offer.zone) == ("spot", A) and not offer.available
+    }
+    assert missing == gone
+
+
+async def test_a_stock_out_in_a_group_leaves_others_alone() -> None:
+    """AWS-376."""
+    found = await fair()
+    found.memories.unavailable.mark(Sold("spot", "m5.large", A, "pg-1", "2"), "InsufficientInstanceCapacity")
+    assert found.offering("m5.large", "spot", A).available
+
+
+UNPRICED = "hpc7a.12xlarge"
+
+
+async def test_an_overlay_prices_what_has_no_price() -> None:
+    """AWS-T363."""
+    found = await fair(Region(names=[UNPRICED, "m5.large"]), node_overlay=True)
+    assert not available(found.types()[UNPRICED])
+    names = (UNPRICED, "m5.large")
+    found.market.reprice([overlay((labels.INSTANCE_TYPE, name)) for name in names])
+    offer = found.offering(UNPRICED, "on-demand")
+    assert (offer.available, offer.price_per_hour) == (True, 2.5)
+    assert found.offering("m5.large", "on-demand").price_per_hour == 0.096
+    found.market.reprice([])
+    assert not available(found.types()[UNPRICED])
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        pytest.param(overlay((labels.INSTANCE_TYPE, UNPRICED), (labels.ARCH, "amd64")), id="AWS-T364"),
+        pytest.param(overlay((labels.ARCH, "amd64")), id="AWS-356-other-label"),
+        pytest.param(overlay((labels.INSTANCE_TYPE, UNPRICED), valid=False), id="AWS-356-invalid"),
+        pytest.param(overlay((labels.INSTANCE_TYPE, UNPRICED), price=None), id="AWS-356-no-price"),
+    ],
+)
+async def test_other_overlays_price_nothing_here(given: NodeOverlay) -> None:
+    found = await fair(Region(names=[UNPRICED]), node_overlay=True)
+    found.market.reprice([given])
+    assert not available(found.types()[UNPRICED])
+
+
+async def test_without_the_gate_overlays_price_nothing() -> None:
+    """AWS-356."""
+    found = await fair(Region(names=[UNPRICED]))
+    found.market.reprice([overlay((labels.INSTANCE_TYPE, UNPRICED))])
+    assert not available(found.types()[UNPRICED])
+
+
+async def test_the_heaviest_overlay_says_the_price() -> None:
+    """AWS-356."""
+    found = await fair(Region(names=[UNPRICED]), node_overlay=True)
+    asked = (labels.INSTANCE_TYPE, UNPRICED)
+    found.market.reprice([overlay(asked, price="3", weight=9), overlay(asked, price="2", weight=1)])
+    assert found.offering(UNPRICED, "on-demand").price_per_hour == 3.0
+
+
+async def test_a_zone_traffic_is_shifted_away_from_sells_nothing() -> None:
+    """AWS-616, AWS-T607."""
+    found = await fair()
+    before = found.types()
+    found.shifted = frozenset({IDS[A]})
+    assert {zone for _, zone in available(found.types()["m5.large"])} == {B}
+    found.shifted = frozenset()
+    assert found.types()["m5.large"].offerings == before["m5.large"].offerings
+
+
+# -- what stays the same ------------------------------------------------------------------------------------------------------
+
+
+async def test_nothing_new_means_the_identical_list() -> None:
+    """AWS-284, AWS-353: whatever is asked and whoever asks for it."""
+    found = await fair(Region(names=["m5.large", "c5.large"], spot=[spot("m5.large", A, 0.03)]))
+    await found.market.refresh_spot()
+    before = found.market.types_for(PLAIN)
+    await found.market.refresh_types()
+    await found.market.refresh_spot()
+    assert found.market.types_for(PLAIN) is before
+    assert found.market.types_for(of_spec(tags={"team": "a"}, user_data="#!/bin/sh")) is before
+
+
+@pytest.mark.parametrize(
+    "node_class",
+    [
+        of_spec(ami_family="AL2"),
+        of_spec(kubelet={"maxPods": 10}),
+        of_spec(instance_store_policy="RAID0"),
+        of_spec(cpu_options=CpuOptions(nested_virtualization="enabled")),
+        of_spec(connection_tracking=ConnectionTracking(udp_timeout=60)),
+        of_status(subnets=subnets(A)),
+        of_status(capacity_reservations=(reservation(),)),
+    ],
+    ids=["family", "kubelet", "store", "cpu", "tracking", "subnets", "reservations"],
+)
+async def test_classes_that_differ_do_not_share_a_list(node_class: EC2NodeClass) -> None:
+    """AWS-353 Beyond: the reference confuses some of them."""
+    found = await fair(Region(names=["m5.large", "a1.large"]))
+    plain = found.market.types_for(PLAIN)
+    other = found.market.types_for(node_class)
+    assert other is not plain
+    assert found.market.types_for(PLAIN) is plain
+    assert found.market.types_for(node_class) is other
+
+
+async def test_a_price_that_moves_changes_one_type() -> None:
+    """AWS-353 Beyond: at once."""
+    region = Region(names=["m5.large", "c5.large"], spot=[spot("m5.large", A, 0.03), spot("c5.large", A, 0.02)])
+    found = await fair(region)
+    await found.market.refresh_spot()
+    before = found.types()
+    region.spot[0] = spot("m5.large", A, 0.04)
+    await found.market.refresh_spot()
+    assert found.offering("m5.large", "spot").price_per_hour == 0.04
+    assert found.types()["c5.large"] is before["c5.large"]
+
+
+async def test_a_type_that_is_sold_elsewhere_now_is_made_anew() -> None:
+    """AWS-281."""
+    region = Region(names=["m5.large", "c5.large"])
+    found = await fair(region)
+    before = found.types()
+    region.sold_in = {"m5.large": (B,)}
+    await found.market.refresh_types()
+    assert values(found.types()["m5.large"], labels.ZONE) == {B}
+    assert found.types()["c5.large"] is before["c5.large"]
+
+
+async def test_a_type_that_is_no_longer_there_leaves_the_list() -> None:
+    region = Region(names=["m5.large", "c5.large"])
+    found = await fair(region)
+    found.types()
+    region.names = ["c5.large"]
+    await found.market.refresh_types()
+    assert found.types().keys() == {"c5.large"}
+    assert found.market.facts("m5.large") is None
+
+
+# -- what goes wrong ----------------------------------------------------------------------------------------------------------
+
+
+async def test_before_anything_is_known_there_is_nothing_to_list() -> None:
+    """AWS-283."""
+    with pytest.raises(ProviderError, match="no instance types found"):
+        Fair().market.types_for(PLAIN)
+
+
+async def test_a_class_without_subnets_has_no_types() -> None:
+    """AWS-283."""
+    found = await fair()
+    with pytest.raises(ProviderError, match="no subnets found"):
+        found.market.types_for(of_status(subnets=()))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"names": []}, "no instance types found"),
+        ({"sold_in": {"m5.large": ()}}, "no instance types offerings found"),
+        ({"failing": {"types": REFUSED}}, "InternalError"),
+        ({"failing": {"offerings": REFUSED}}, "InternalError"),
+    ],
+    ids=["no types", "no offerings", "refused", "offerings refused"],
+)
+async def test_a_failed_refresh_changes_nothing(changes: dict[str, object], said: str) -> None:
+    """AWS-283."""
+    found = await fair()
+    before = found.market.types_for(PLAIN)
+    for name, value in changes.items():
+        setattr(found.region, name, value)
+    with pytest.raises(ProviderError, match=said):
+        await found.market.refresh_types()
+    assert found.market.types_for(PLAIN) is before
+
+
+async def test_one_bad_type_is_left_out_and_told() -> None:
+    """AWS-283 Beyond."""
+    broken = InstanceTypeInfo(instance_type="x9.large")
+    with capture_logs() as logs:
+        found = await fair(Region(names=["m5.large", "x9.large"], infos={"x9.large": broken}))
+    assert found.types().keys() == {"m5.large"}
+    assert found.skipped == [1]
+    assert [(entry["instance-type"], entry["log_level"]) for entry in logs if "error" in entry] == [
+        ("x9.large", "warning")
+    ]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {
+            "processor_info": msgspec.structs.replace(
+                raw()["m5.large"].processor_info, supported_architectures=("mips",)
+            )
+        },
+        {"vcpu_info": msgspec.structs.replace(raw()["m5.large"].vcpu_info, default_vcpus=0)},
+        {"network_info": msgspec.structs.replace(raw()["m5.large"].network_info, default_network_card_index=7)},
+        {"network_info": msgspec.structs.replace(raw()["m5.large"].network_info, ipv4_addresses_per_interface=0)},
+    ],
+    ids=["architecture", "vcpus", "card", "addresses"],
+)
+async def test_a_description_that_is_not_enough_is_not_guessed_at(changes: dict[str, object]) -> None:
+    own = msgspec.structs.replace(raw()["m5.large"], **changes)
+    found = await fair(Region(names=["m5.large", "c5.large"], infos={"m5.large": own}))
+    assert found.types().keys() == {"c5.large"}
+
+
+async def test_a_type_without_cards_has_the_interfaces_it_says() -> None:
+    network = msgspec.structs.replace(raw()["m5.large"].network_info, network_cards=())
+    own = msgspec.structs.replace(raw()["m5.large"], network_info=network)
+    found = await fair(Region(infos={"m5.large": own}))
+    assert found.types()["m5.large"].capacity["pods"] == 29_000
+
+
+async def test_facts_and_zone_ids_can_be_asked_for() -> None:
+    found = await fair()
+    assert found.market.facts("m5.large") == raw()["m5.large"]
+    found.types()
+    assert [found.market.zone_id(zone) for zone in ZONES] == [IDS[A], IDS[B], ""]

@@ -1,0 +1,194 @@
+"""Prices: the list, the spot market, the packaged table."""
+
+from __future__ import annotations
+
+import pytest
+from structlog.testing import capture_logs
+
+from karpenter.providers.aws.errors import AwsError
+from karpenter.providers.aws.shapes import SpotPrice
+from karpenter.providers.aws.types import prices
+from karpenter.providers.contract import ProviderError
+from support.ec2_market import START, A, B, Fair, Region, fair, product, spot
+
+NAMES = ("m5.large", "m5.metal")
+
+
+def listing(large: object = 0.1, metal: object = 4.0, money: str = "USD") -> dict[str, tuple[str, ...]]:
+    return {
+        "Shared": (product("m5.large", large, money=money),),
+        "Dedicated": (product("m5.metal", metal, money=money),),
+    }
+
+
+async def market(name: str = "us-east-1", **settings: object) -> Fair:
+    return await fair(Region(names=NAMES, products=listing()), name, **settings)
+
+
+def on_demand(found: Fair) -> tuple[float | None, ...]:
+    return tuple(found.market.prices.on_demand(name) for name in NAMES)
+
+
+async def test_the_list_is_asked_for_virtual_and_whole_machines() -> None:
+    """AWS-360."""
+    found = await market("eu-west-1")
+    await found.market.refresh_on_demand()
+    assert on_demand(found) == (0.1, 4.0)
+    common = {
+        "regionCode": "eu-west-1",
+        "serviceCode": "AmazonEC2",
+        "preInstalledSw": "NA",
+        "operatingSystem": "Linux",
+        "capacitystatus": "Used",
+        "marketoption": "OnDemand",
+    }
+    assert found.region.asked == [
+        {**common, "tenancy": "Shared", "productFamily": "Compute Instance"},
+        {**common, "tenancy": "Dedicated", "productFamily": "Compute Instance (bare metal)"},
+    ]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param({"products": {"Shared": (product("m5.large", 0.1),)}}, id="AWS-T353"),
+        pytest.param({"products": {"Dedicated": (product("m5.metal", 4.0),)}}, id="AWS-363-shared-empty"),
+        pytest.param({"products": listing(large=0)}, id="AWS-363-nothing-usable"),
+        pytest.param({"failing": {"products": AwsError("AccessDenied", "no")}}, id="AWS-363-refused"),
+    ],
+)
+async def test_half_a_list_changes_nothing(answer: dict[str, object]) -> None:
+    found = await market()
+    before = on_demand(found)
+    for name, value in answer.items():
+        setattr(found.region, name, value)
+    with pytest.raises(ProviderError, match="on-demand"):
+        await found.market.refresh_on_demand()
+    assert on_demand(found) == before == (0.096, 4.608)
+
+
+async def test_a_type_the_list_leaves_out_keeps_its_price() -> None:
+    """AWS-363."""
+    found = await market()
+    await found.market.refresh_on_demand()
+    found.region.products = {"Shared": (product("c5.large", 1),), "Dedicated": (product("m5.metal", 5),)}
+    await found.market.refresh_on_demand()
+    assert on_demand(found) == (0.1, 5.0)
+
+
+@pytest.mark.parametrize(("region", "money"), [("cn-northwest-1", "CNY"), ("cn-north-1", "CNY"), ("eu-west-1", "USD")])
+def test_in_what_a_region_is_priced(region: str, money: str) -> None:
+    """AWS-361."""
+    assert prices.currency(region) == money
+
+
+async def test_chinas_list_is_read_in_its_money() -> None:
+    """AWS-T354."""
+    found = await market("cn-northwest-1")
+    found.region.products = listing(0.7, 30, "CNY")
+    await found.market.refresh_on_demand()
+    assert on_demand(found) == (0.7, 30.0)
+
+
+@pytest.mark.parametrize(
+    ("region", "isolated"),
+    [pytest.param("us-gov-west-1", False, id="AWS-T355"), pytest.param("us-east-1", True, id="AWS-T356")],
+)
+async def test_where_no_list_can_be_reached_packaged_prices_count_and_spot_goes_on(region: str, isolated: bool) -> None:
+    found = await market(region, isolated_vpc=isolated)
+    found.region.spot = [spot("m5.large", A, 0.02)]
+    with capture_logs() as logs:
+        await found.market.refresh_on_demand()
+        await found.market.refresh_on_demand()
+        await found.market.refresh_spot()
+    assert found.region.asked == []
+    assert on_demand(found) == (0.096, 4.608)
+    assert found.offering("m5.large", "spot").price_per_hour == 0.02
+    assert len([entry for entry in logs if entry["log_level"] == "info"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        ([product("a", 0.1, 0.2)], {"a": 0.2}),
+        ([product("a", 0.1, 0)], {"a": 0.1}),
+        ([product("a", "free"), product("a", 0.3)], {"a": 0.3}),
+        ([product("a", "nan"), product("b", "inf"), product("c", -1)], {}),
+        ([product("a", 0.1, money="EUR")], {}),
+        (["", "{}", "[]", '{"product": {"attributes": {"instanceType": 7}}}', product("", 1)], {}),
+    ],
+    ids=["last dimension", "free", "not a number", "no price", "other money", "not a product"],
+)
+def test_what_is_read_of_products(texts: list[str], expected: dict[str, float]) -> None:
+    """AWS-361."""
+    assert prices.listed(texts, "USD") == expected
+
+
+def test_what_is_read_of_the_spot_market() -> None:
+    """AWS-365."""
+    records = [
+        spot("m5.large", A, 0.03),
+        spot("m5.large", A, 0.04),
+        spot("m5.large", B, "cheap"),
+        SpotPrice(instance_type="m5.large", availability_zone=B, spot_price="0.05"),
+    ]
+    assert prices.spot_market(records) == {"m5.large": {A: 0.04}}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [{"spot": []}, {"failing": {"spot": AwsError("RequestLimitExceeded", "later")}}],
+    ids=["AWS-365-empty", "AWS-365-refused"],
+)
+async def test_no_answer_leaves_spot_prices_as_they_are(answer: dict[str, object]) -> None:
+    found = await market()
+    found.region.spot = [spot("m5.large", A, 0.02)]
+    await found.market.refresh_spot()
+    before = found.types()
+    for name, value in answer.items():
+        setattr(found.region, name, value)
+    with pytest.raises(ProviderError, match="spot"):
+        await found.market.refresh_spot()
+    assert found.types() == before
+
+
+async def test_a_spot_price_ec2_no_longer_names_ends() -> None:
+    """8.2 Beyond: after half an hour, so that one short answer does not empty the market."""
+    found = await market()
+    found.region.spot = [spot("m5.large", A, 0.02), spot("m5.large", B, 0.03)]
+    await found.market.refresh_spot()
+    found.region.spot = [spot("m5.large", B, 0.04)]
+    found.clock.go_on(minutes=29)
+    await found.market.refresh_spot()
+    assert found.offering("m5.large", "spot", A).available
+    assert found.offering("m5.large", "spot", B).price_per_hour == 0.04
+    found.clock.go_on(minutes=1)
+    await found.market.refresh_spot()
+    assert not found.offering("m5.large", "spot", A).available
+    assert found.offering("m5.large", "spot", B).available
+
+
+async def test_the_log_tells_changes_once() -> None:
+    """AWS-368."""
+    found = await market()
+    found.region.spot = [spot("m5.large", A, 0.02), spot("m5.large", B, 0.03)]
+    with capture_logs() as logs:
+        for _ in range(2):
+            await found.market.refresh_on_demand()
+            await found.market.refresh_spot()
+    told = [entry["event"] for entry in logs]
+    assert told == ["updated on-demand pricing", "updated spot pricing with instance types and offerings"]
+    assert (logs[1]["instance-type-count"], logs[1]["offering-count"]) == (1, 2)
+
+
+def test_a_sequence_moves_with_the_types_own_prices() -> None:
+    known = prices.Prices({"a": 1.0, "b": 2.0})
+    before = known.sequence("a"), known.sequence("b")
+    assert known.list_on_demand({"a": 1.5, "b": 2.0}) == 1
+    assert (known.sequence("a") > before[0], known.sequence("b") == before[1]) == (True, True)
+    settled = known.version
+    known.hear_spot({"a": {A: 1.0}}, START)
+    # The first word about spot concerns everything: what it does not name is no longer sold at the on-demand price.
+    assert known.sequence("b") > before[1]
+    assert known.spot("b", A) is None
+    assert known.version > settled

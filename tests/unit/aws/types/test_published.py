@@ -1,0 +1,186 @@
+"""What the market makes of EC2's raw facts, against the published reference of all types."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from karpenter.catalog import ec2_formulas
+from karpenter.catalog.types import InstanceType
+from karpenter.model import resources as res
+from karpenter.providers.aws.shapes import (
+    EbsInfo,
+    EbsOptimizedInfo,
+    GpuDevice,
+    GpuInfo,
+    InstanceStorageInfo,
+    InstanceTypeInfo,
+    MemoryInfo,
+    NetworkCard,
+    NetworkInfo,
+    ProcessorInfo,
+    VCpuInfo,
+)
+from support.ec2_market import PLAIN, Region, fair, raw
+
+SHAPES = Path(__file__).resolve().parents[4] / ".." / "shared" / "data" / "instance_types.csv"
+AWS = "karpenter.k8s.aws/instance-"
+MIB = ec2_formulas.MIB * res.ONE
+
+#: Sizes of g4ad, which the double does not know: vCPUs, GiB, interfaces, addresses of each, GPUs, GB of local disk.
+G4AD = {
+    "xlarge": (4, 16, 2, 4, 1, 150),
+    "2xlarge": (8, 32, 2, 4, 1, 300),
+    "4xlarge": (16, 64, 3, 10, 1, 600),
+    "8xlarge": (32, 128, 4, 15, 2, 1200),
+    "16xlarge": (64, 256, 8, 30, 4, 2400),
+}
+#: EC2 once said that these have all their interfaces on the default card; the reference is from that time.
+ON_ONE_CARD = {"i7ie.48xlarge": 15, "i7ie.metal-48xl": 15, "i8ge.48xlarge": 24, "i8ge.metal-48xl": 24}
+
+
+def _g4ad(size: str) -> InstanceTypeInfo:
+    vcpus, gib, interfaces, addresses, gpus, disk = G4AD[size]
+    return InstanceTypeInfo(
+        instance_type=f"g4ad.{size}",
+        supported_usage_classes=("on-demand", "spot"),
+        hypervisor="nitro",
+        processor_info=ProcessorInfo(
+            supported_architectures=("x86_64",), manufacturer="AMD", sustained_clock_speed_in_ghz=3.0
+        ),
+        vcpu_info=VCpuInfo(default_vcpus=vcpus),
+        memory_info=MemoryInfo(size_in_mib=gib * 1024),
+        instance_storage_info=InstanceStorageInfo(total_size_in_gb=disk, nvme_support="required"),
+        ebs_info=EbsInfo(
+            ebs_optimized_support="default", ebs_optimized_info=EbsOptimizedInfo(maximum_bandwidth_in_mbps=3170)
+        ),
+        network_info=NetworkInfo(
+            maximum_network_interfaces=interfaces,
+            network_cards=(NetworkCard(maximum_network_interfaces=interfaces),),
+            ipv4_addresses_per_interface=addresses,
+            ena_support="required",
+            encryption_in_transit_supported=True,
+        ),
+        gpu_info=GpuInfo(
+            gpus=(
+                GpuDevice(
+                    name="Radeon Pro V520", manufacturer="AMD", count=gpus, memory_info=MemoryInfo(size_in_mib=8192)
+                ),
+            )
+        ),
+    )
+
+
+def _on_one_card(name: str) -> InstanceTypeInfo:
+    info = raw()[name]
+    cards = (NetworkCard(maximum_network_interfaces=ON_ONE_CARD[name]),)
+    return msgspec.structs.replace(info, network_info=msgspec.structs.replace(info.network_info, network_cards=cards))
+
+
+def _published() -> dict[str, dict[str, str]]:
+    if not SHAPES.exists():
+        pytest.skip("the shared tables are not there")
+    with SHAPES.open(newline="", encoding="utf-8") as file:
+        return {row["name"]: row for row in csv.DictReader(file)}
+
+
+async def _made(names: list[str]) -> dict[str, InstanceType]:
+    own = {f"g4ad.{size}": _g4ad(size) for size in G4AD} | {name: _on_one_card(name) for name in ON_ONE_CARD}
+    market = (await fair(Region(names=names, infos=own))).market
+    return {item.name: item for item in market.types_for(PLAIN)}
+
+
+def _count(text: str) -> int:
+    return int(text or 0)
+
+
+def _allocatable(item: InstanceType) -> tuple[int, ...]:
+    left = item.allocatable
+    gpus = sum(left.get(name, 0) for name in ec2_formulas.GPU_RESOURCES.values())
+    return (
+        left[res.CPU],
+        left[res.MEMORY] // MIB,
+        left[res.EPHEMERAL_STORAGE] // MIB,
+        *(left.get(name, 0) // res.ONE for name in (res.PODS, ec2_formulas.POD_ENI)),
+        gpus // res.ONE,
+        *(left.get(name, 0) // res.ONE for name in (ec2_formulas.NEURON, ec2_formulas.NEURON_CORE)),
+    )
+
+
+def _expected(row: dict[str, str]) -> tuple[int, ...]:
+    columns = ("cpu_m", "memory_mib", "ephemeral_mib", "pods", "pod_eni", "gpu", "neuron", "neuroncore")
+    known = {column: _count(row[f"alloc_{column}"]) for column in columns}
+    # The table of branch interfaces is younger than the reference's figures and knows 56 types more.
+    known["pod_eni"] = _count(row["branch_interfaces"]) if row["trunking"] == "true" else 0
+    return tuple(known.values())
+
+
+async def test_allocatable_of_every_published_type_comes_out_of_raw_facts() -> None:
+    """AWS-T280: all rows of the reference, all columns ``alloc_``."""
+    rows = _published()
+    found = await _made(list(rows))
+    differing = {
+        name: (_allocatable(found[name]), _expected(row))
+        for name, row in rows.items()
+        if _allocatable(found[name]) != _expected(row)
+    }
+    assert len(rows) == 1363
+    assert differing == {}
+
+
+async def test_branch_interfaces_of_the_reference_are_never_missed() -> None:
+    """AWS-T280, AWS-295: where the older reference has a figure, it is ours."""
+    rows = {name: row for name, row in _published().items() if row["alloc_pod_eni"]}
+    found = await _made(list(rows))
+    assert all(
+        found[name].capacity[ec2_formulas.POD_ENI] == _count(row["alloc_pod_eni"]) * res.ONE
+        for name, row in rows.items()
+    )
+
+
+LABELS = {
+    "category": "category",
+    "family": "family",
+    "generation": "generation",
+    "size": "size",
+    "capability-flex": "flex",
+    "hypervisor": "hypervisor",
+    "cpu": "vcpu",
+    "memory": "memory_mib",
+    "cpu-manufacturer": "cpu_manufacturer",
+    "cpu-sustained-clock-speed-mhz": "cpu_sustained_clock_mhz",
+    "encryption-in-transit-supported": "encryption_in_transit",
+    "network-bandwidth": "network_mbps",
+    "ebs-bandwidth": "ebs_mbps",
+    "local-nvme": "local_nvme_gb",
+    "gpu-name": "gpu_name",
+    "gpu-manufacturer": "gpu_manufacturer",
+    "gpu-count": "gpu_count",
+    "gpu-memory": "gpu_memory_mib",
+    "accelerator-name": "accelerator_name",
+    "accelerator-manufacturer": "accelerator_manufacturer",
+    "accelerator-count": "accelerator_count",
+}
+CLOCK = "cpu-sustained-clock-speed-mhz"
+#: Families of whose clock EC2 says something else than the older reference.
+OTHER_CLOCK = frozenset({"c9g", "c9gd", "m9g", "m9gd", "i7i", "i7ie"})
+#: What the reference writes where nothing is known: there EC2 may know more, or the label is absent.
+UNKNOWN = {CLOCK: "0", "network-bandwidth": ""}
+
+
+async def test_labels_of_every_published_type_come_out_of_raw_facts() -> None:
+    """AWS-320: every column of the reference that is a label."""
+    rows = {name: row for name, row in _published().items() if not name.startswith("g4ad.")}
+    found = await _made(list(rows))
+    differing = {
+        (name, suffix, value, row[column])
+        for name, row in rows.items()
+        for suffix, column in LABELS.items()
+        if (value := next(iter(found[name].requirements[f"{AWS}{suffix}"].values), "")) != row[column]
+        and row[column] != UNKNOWN.get(suffix)
+        and not (suffix == CLOCK and row["family"] in OTHER_CLOCK)
+    }
+    assert differing == set()

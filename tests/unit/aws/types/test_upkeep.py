@@ -1,0 +1,145 @@
+"""Keeping the lists up to date: the shortcut gives what starting over would give, and costs little."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from karpenter.api.ec2 import CapacityReservation, EC2NodeClass
+from karpenter.catalog.types import InstanceType
+from karpenter.providers.aws.shapes import PlacementGroupInfoEntry
+from karpenter.providers.aws.types.terms import image_set
+from karpenter.providers.aws.types.unavailable import Sold
+from support.ec2_market import IDS, PLAIN, ZONES, Fair, Region, of_spec, of_status, product, raw, spot
+
+NAMES = ("a1.large", "c5.large", "hpc7a.12xlarge", "m5.large", "m5.metal", "m6g.large")
+RESERVED = CapacityReservation(
+    id="cr-1",
+    availability_zone=ZONES[0],
+    instance_type="m5.large",
+    instance_match_criteria="open",
+    owner_id="1" * 12,
+)
+CLASSES = (PLAIN, of_spec(ami_family="Bottlerocket"), of_status(capacity_reservations=(RESERVED,)))
+GROUP = PlacementGroupInfoEntry(group_id="pg-1", strategy="partition", partition_count=2)
+
+
+@dataclass
+class Twins:
+    """Two markets to which the same happens: one is asked after every event, the other only at the end."""
+
+    dice: random.Random
+    asked: Fair
+    late: Fair
+
+    def happen(self) -> None:
+        event = self.dice.choice(EVENTS)
+        state = self.dice.getstate()
+        event(self.dice, self.asked)
+        self.dice.setstate(state)
+        event(self.dice, self.late)
+
+
+def _stock_out(dice: random.Random, fair: Fair) -> None:
+    kind, name, zone = dice.choice(("spot", "on-demand")), dice.choice(NAMES), dice.choice(ZONES)
+    scope = dice.choice((("", ""), ("pg-1", ""), ("pg-1", "2")))
+    fair.memories.unavailable.mark(Sold(kind, name, zone, *scope), "InsufficientInstanceCapacity")
+
+
+def _whole_type(dice: random.Random, fair: Fair) -> None:
+    fair.memories.unavailable.mark_capacity_type("spot")
+
+
+def _subnet(dice: random.Random, fair: Fair) -> None:
+    fair.memories.unavailable.mark_subnet(f"subnet-{dice.choice(ZONES)}")
+
+
+def _time(dice: random.Random, fair: Fair) -> None:
+    fair.clock.go_on(minutes=dice.choice((1, 3, 31)))
+
+
+def _reservation(dice: random.Random, fair: Fair) -> None:
+    fair.memories.reserved.set("cr-1", dice.randrange(3))
+
+
+def _lesson(dice: random.Random, fair: Fair) -> None:
+    fair.memories.learned.learn(dice.choice(NAMES), image_set(PLAIN.status.amis), dice.randrange(1, 9) * 2**30)
+
+
+def _shift(dice: random.Random, fair: Fair) -> None:
+    fair.shifted = frozenset(dice.sample(sorted(IDS.values()), dice.randrange(3)))
+
+
+def _group(dice: random.Random, fair: Fair) -> None:
+    fair.group = dice.choice((None, GROUP))
+
+
+def _spot(dice: random.Random, fair: Fair) -> None:
+    pairs = dice.sample([(name, zone) for name in NAMES for zone in ZONES], 9)
+    fair.region.spot = [spot(name, zone, dice.randrange(1, 4)) for name, zone in pairs]
+    asyncio.run(fair.market.refresh_spot())
+
+
+def _listed(dice: random.Random, fair: Fair) -> None:
+    fair.region.products = {
+        "Shared": (product(dice.choice(NAMES), dice.randrange(1, 9)),),
+        "Dedicated": (product("m5.metal", dice.randrange(1, 9)),),
+    }
+    asyncio.run(fair.market.refresh_on_demand())
+
+
+def _sold(dice: random.Random, fair: Fair) -> None:
+    fair.region.names = dice.sample(NAMES, 4)
+    fair.region.sold_in = {name: dice.sample(ZONES, 2) for name in dice.sample(NAMES, 2)}
+    asyncio.run(fair.market.refresh_types())
+
+
+EVENTS: tuple[Callable[[random.Random, Fair], None], ...] = (
+    *(_stock_out, _stock_out, _whole_type, _subnet, _time, _time, _reservation, _lesson, _shift, _group),
+    *(_spot, _listed, _sold),
+)
+
+
+def lists(fair: Fair) -> list[tuple[InstanceType, ...]]:
+    return [fair.market.types_for(node_class) for node_class in CLASSES]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_what_is_brought_up_to_date_is_what_starting_over_gives(seed: int) -> None:
+    """AWS-353, AWS-379: and whoever asks twice gets the identical lists."""
+    twins = Twins(random.Random(seed), Fair(Region(names=NAMES)), Fair(Region(names=NAMES)))
+    for fair in (twins.asked, twins.late):
+        asyncio.run(fair.market.refresh_types())
+        # Ids of zones are known from classes, and the other twin is not asked for any.
+        fair.market.types_for(PLAIN)
+    for _ in range(30):
+        twins.happen()
+        before = lists(twins.asked)
+        assert all(again is once for again, once in zip(lists(twins.asked), before, strict=True))
+    assert lists(twins.asked) == lists(twins.late)
+
+
+async def test_a_refresh_of_everything_costs_less_than_a_second_of_processor() -> None:
+    """All types in three zones, every spot and every on-demand price another, for two classes."""
+    names = [
+        name for name, info in raw().items() if {"x86_64", "arm64"} & set(info.processor_info.supported_architectures)
+    ]
+    region = Region(names=names, products={"Dedicated": (product("m5.metal", 1),)})
+    fair = Fair(region)
+    classes: tuple[EC2NodeClass, ...] = CLASSES[:2]
+    begun = time.process_time()
+    for price in (1, 2):
+        region.spot = [spot(name, zone, price) for name in names for zone in ZONES]
+        region.products["Shared"] = tuple(product(name, price) for name in names)
+        await fair.market.refresh_types()
+        await fair.market.refresh_on_demand()
+        await fair.market.refresh_spot()
+        for node_class in classes:
+            fair.market.types_for(node_class)
+    assert len(names) > 1370
+    assert time.process_time() - begun < 2.0

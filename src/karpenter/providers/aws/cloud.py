@@ -340,14 +340,7 @@ class AwsCloud:
         def sold_out(instance_type: str, zone: str) -> None:
             self._memories.unavailable.mark(Sold(labels.SPOT, instance_type, zone), "spot_interrupted")
 
-        def disrupted(claim: NodeClaim, reason: str) -> None:
-            pool = claim.metadata.labels.get(labels.NODE_POOL, "")
-            capacity_type = claim.metadata.labels.get(labels.CAPACITY_TYPE, "")
-            self._ground.metrics.nodeclaims_disrupted_total.labels(
-                reason=reason, nodepool=pool, capacity_type=capacity_type
-            ).inc()
-
-        return Effects(sold_out, self._memories.reserved.exhausted, disrupted)
+        return Effects(sold_out, self._memories.reserved.exhausted, self._window.disrupted)
 
     def _offering_figures(self) -> OfferingFigures:
         reserved = self._ground.settings.reserved_capacity

@@ -448,6 +448,16 @@ async def test_an_illness_is_counted_once_until_it_has_gone(ward: Ward) -> None:
     assert (ward.unhealthy("InstanceStatus"), ward.unhealthy("SystemStatus")) == (2, 2)
 
 
+async def test_one_machine_that_cannot_be_dealt_with_keeps_no_other(ward: Ward) -> None:
+    await ward.machine("b", "i-2")
+    for name in ("i-1", "i-2"):
+        ward.ec2.ill[name] = InstanceStatus(instance_id=name, events=ward.event(days=1))
+    ward.server.fail_next(Unavailable("boom", status=500), verb="delete", name="a")
+    with pytest.raises(Unavailable):
+        await ward.round()
+    assert await ward.ending() == ["b"]
+
+
 async def test_whoever_may_not_ask_asks_again_an_hour_later(ward: Ward) -> None:
     """AWS-669, AWS-T702."""
     ward.ec2.error = AwsError("UnauthorizedOperation", "no")

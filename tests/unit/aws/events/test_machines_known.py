@@ -17,7 +17,7 @@ from karpenter.providers.aws.events.partitions import PARTITION, PartitionKnown
 from karpenter.providers.aws.events.repair import POLICIES
 from karpenter.providers.aws.events.selling import OfferingFigures, Types
 from karpenter.providers.aws.shapes import InstanceInfo, PlacementInfo
-from karpenter.providers.contract import NodeClassNotReady, Pending, ProviderError, Satisfied
+from karpenter.providers.contract import NodeClassNotReady, Pending, ProviderError, RegistrationHook, Satisfied
 from support.aws_events import SPOT, Cluster
 from support.builders import node_pool
 from support.shapes import STD
@@ -47,7 +47,7 @@ class Ec2:
 async def test_a_machine_waits_for_its_partition_and_gets_it_as_a_label() -> None:
     """AWS-T606, AWS-612."""
     cluster, ec2 = Cluster(), Ec2(None)
-    hook = PartitionKnown(ec2)  # type: ignore[arg-type]
+    hook: RegistrationHook = PartitionKnown(ec2)  # type: ignore[arg-type]
     await cluster.machine("a", "i-1", {**SPOT, PARTITION: ""})
     claim = await cluster.claim("a")
     assert await hook.ask(claim) == Pending()

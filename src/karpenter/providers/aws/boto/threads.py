@@ -27,7 +27,8 @@ class Threads:
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._started = 0
-        self._idle = 0
+        #: Work taken and not done yet. Counted down before its caller hears of the end, whose next work then finds a thread.
+        self._open = 0
         self._closed = False
 
     async def run(self, work: Callable[[], R]) -> R:
@@ -47,33 +48,33 @@ class Threads:
         with self._lock:
             if self._closed:
                 raise RuntimeError("the connection to AWS is closed")
+            self._open += 1
             self._jobs.put(job)
-            if self._idle >= self._jobs.qsize() or self._started == self._most:
+            if self._open <= self._started or self._started == self._most:
                 return
             self._started += 1
-        threading.Thread(target=self._work, name=f"{self._name}-{self._started}", daemon=True).start()
+            name = f"{self._name}-{self._started}"
+        threading.Thread(target=self._work, name=name, daemon=True).start()
 
     def _work(self) -> None:
-        while (job := self._next()) is not None:
-            work, future = job
-            if future.set_running_or_notify_cancel():
-                _do(work, future)
+        while (job := self._jobs.get()) is not None:
+            self._do(*job)
             # Nothing may be held while waiting: answers are large.
-            del job, work, future
+            del job
 
-    def _next(self) -> _Job | None:
+    def _do(self, work: Callable[[], object], future: Future[object]) -> None:
+        if not future.set_running_or_notify_cancel():
+            self._done()
+            return
+        try:
+            result = work()
+        except BaseException as error:
+            self._done()
+            future.set_exception(error)
+        else:
+            self._done()
+            future.set_result(result)
+
+    def _done(self) -> None:
         with self._lock:
-            self._idle += 1
-        job = self._jobs.get()
-        with self._lock:
-            self._idle -= 1
-        return job
-
-
-def _do(work: Callable[[], object], future: Future[object]) -> None:
-    try:
-        result = work()
-    except BaseException as error:
-        future.set_exception(error)
-    else:
-        future.set_result(result)
+            self._open -= 1

@@ -17,6 +17,7 @@ from karpenter.model.clock import Clock
 from karpenter.providers.aws.errors import AwsError
 from karpenter.providers.aws.events.messages import Notice, NoticeKind
 from karpenter.providers.aws.events.responding import Responder
+from karpenter.providers.aws.events.together import together
 from karpenter.providers.aws.ports import InstancePort
 from karpenter.providers.aws.shapes import Filter, InstanceStatus, StatusSummary
 from karpenter.providers.aws.surroundings import Observed
@@ -97,7 +98,7 @@ class InstanceHealth:
             for notice in illnesses(status, now)
         ]
         self._count(notices)
-        await asyncio.gather(*(self._responder.act(notice) for notice in notices))
+        await together(self._responder.act(notice) for notice in notices)
         return _PERIOD_SECONDS
 
     def _count(self, notices: Iterable[Notice]) -> None:

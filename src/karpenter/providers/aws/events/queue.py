@@ -6,14 +6,13 @@ twenty seconds, until the queue forgets it (five minutes as it is set up, AWS-73
 
 from __future__ import annotations
 
-import asyncio
-
 import structlog
 
 from karpenter.model.clock import Clock
 from karpenter.providers.aws.errors import AwsError
 from karpenter.providers.aws.events.messages import NOTHING, Notice, Unreadable, read
 from karpenter.providers.aws.events.responding import Responder
+from karpenter.providers.aws.events.together import together
 from karpenter.providers.aws.ports import QueuePort
 from karpenter.providers.aws.shapes import Message
 from karpenter.providers.contract import ProviderError
@@ -42,10 +41,7 @@ class InterruptionQueue:
         are dealt with.
         """
         messages = await self._received()
-        ends = await asyncio.gather(*(self._handle(message) for message in messages), return_exceptions=True)
-        for end in ends:
-            if isinstance(end, BaseException):
-                raise end
+        await together(self._handle(message) for message in messages)
         return 0.0
 
     async def _received(self) -> tuple[Message, ...]:

@@ -185,6 +185,11 @@ class ControlPlane:
             time.sleep(_POLL_SECONDS)
 
     @property
+    def certificate(self) -> bytes:
+        """What the server is believed by, in PEM."""
+        return self._certificate.read_bytes()
+
+    @property
     def _certificate(self) -> Path:
         return self.folder / "certificates" / "apiserver.crt"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -27,10 +28,23 @@ from karpenter.kube.memory import MemoryKube, MemoryServer
 from karpenter.model import conditions
 from karpenter.providers.aws.errors import AwsError
 from karpenter.providers.aws.kubelet.resolved import TypeFacts
-from karpenter.providers.aws.nodeclass.assembly import Connections, Listeners, NodeClasses, node_classes
+from karpenter.providers.aws.nodeclass.amis import Images, ImagesPart
+from karpenter.providers.aws.nodeclass.collection import ProfileCollector
+from karpenter.providers.aws.nodeclass.controller import NodeClassController, Surroundings
+from karpenter.providers.aws.nodeclass.dry_runs import DryRuns
+from karpenter.providers.aws.nodeclass.hashing import Editions
+from karpenter.providers.aws.nodeclass.network import SecurityGroups, SecurityGroupsPart, Subnets, SubnetsPart
+from karpenter.providers.aws.nodeclass.news import News, Warnings
+from karpenter.providers.aws.nodeclass.parameters import Parameters
+from karpenter.providers.aws.nodeclass.placement import PlacementGroupPart, PlacementGroups
+from karpenter.providers.aws.nodeclass.profiles import InstanceProfilePart, Profiles
+from karpenter.providers.aws.nodeclass.reservations import Reservations, ReservationsPart
+from karpenter.providers.aws.nodeclass.stamping import Stamps
+from karpenter.providers.aws.nodeclass.termination import Leftovers, Termination
+from karpenter.providers.aws.nodeclass.told import Part, condition_types
 from karpenter.providers.aws.nodeclass.trials import Trial
-from karpenter.providers.aws.nodeclass.validation import Knowledge
-from karpenter.providers.aws.ports import GroupQuery, ImageQuery, MachineTrial, ReservationQuery, Services
+from karpenter.providers.aws.nodeclass.validation import Knowledge, ValidationPart
+from karpenter.providers.aws.ports import GroupQuery, ImageQuery, MachineTrial, ReservationQuery
 from karpenter.providers.aws.settings import AwsSettings, Cluster
 from karpenter.providers.aws.shapes import (
     CapacityReservationInfo,
@@ -283,46 +297,27 @@ class Classes:
         self.user_data = ""
         self.cidr_error: AwsError | None = None
         self.gone: list[str] = []
-        self._classes: dict[str, EC2NodeClass] = {}
+        self.known: dict[str, EC2NodeClass] = {}
         self.settings = AwsSettings("shop", **settings)
         self.made = self.restarted()
 
-    def restarted(self) -> NodeClasses:
-        """A controller as a new process would have it."""
-        services: Any = Services(self.ec2, self.iam, self.ssm, *[None] * 5)  # type: ignore[arg-type]
-        connections = Connections(
-            services,
-            self.kube,
-            self.clock,
-            lambda: self.cluster,
-            self.seen,
-            self._classes.get,
-            self._classes.values,
-        )
-        listeners = Listeners(
-            self.herald,
-            self.addresses.__setitem__,
-            self.units.__setitem__,
-            lambda node_class: self.gone.append(node_class.metadata.name),
-        )
-        knowledge = Knowledge(
-            self._cidr, self.seen.pools, lambda: self.facts, lambda node_class: self.types, lambda *_: True
-        )
-        return node_classes(connections, listeners, self.settings, knowledge, self._template_data)
+    def restarted(self) -> Process:
+        """The controller as a new process would have it."""
+        return Process(self)
 
-    async def _cidr(self) -> str:
+    async def cidr(self) -> str:
         if self.cidr_error is not None:
             raise self.cidr_error
         return "10.100.0.0/16"
 
-    def _template_data(self, node_class: EC2NodeClass, trial: Trial) -> LaunchTemplateData:
+    def template_data(self, node_class: EC2NodeClass, trial: Trial) -> LaunchTemplateData:
         interfaces = (InterfaceRequest(device_index=0, groups=("sg-1",)),)
         return LaunchTemplateData(image_id=trial.image.id, user_data=self.user_data, network_interfaces=interfaces)
 
     async def see(self) -> None:
         """What is stored comes through the watches."""
-        self._classes.clear()
-        self._classes.update({item.metadata.name: item for item in (await self.kube.list(EC2_NODE_CLASS)).items})
+        self.known.clear()
+        self.known.update({item.metadata.name: item for item in (await self.kube.list(EC2_NODE_CLASS)).items})
         self.seen.known_claims = (await self.kube.list(NODE_CLAIM)).items
         self.seen.known_pools = (await self.kube.list(NODE_POOL)).items
 
@@ -365,6 +360,56 @@ class Classes:
             ImageInfo(image_id="ami-1", name="plain", architecture="x86_64", creation_date="2025-01-01T00:00:00Z")
         ]
         return self
+
+
+class Process:
+    """The controller over a world, put together as the provider does it."""
+
+    def __init__(self, world: Classes) -> None:
+        self._world = world
+        ec2: Any = world.ec2
+        iam: Any = world.iam
+        clock, settings = world.clock, world.settings
+        self._news = News()
+        self.parameters = Parameters(world.ssm, ec2, clock)
+        self.placement_groups = PlacementGroups(ec2, clock)
+        self._profiles = Profiles(iam, clock, CLUSTER, lambda: str(uuid.uuid4()))
+        self.collector = ProfileCollector(self._profiles, CLUSTER, world.known.values, world.seen.claims)
+        editions = Editions()
+        around = Surroundings(
+            world.kube, clock, condition_types(settings.reserved_capacity), world.known.get, lambda: world.cluster
+        )
+        leftovers = Leftovers(None if settings.isolated_vpc else self._profiles, ec2, CLUSTER)
+        end = Termination(
+            leftovers, world.kube, world.herald, world.seen.claims, lambda item: world.gone.append(item.metadata.name)
+        )
+        stamps = Stamps(world.kube, world.seen.claims)
+        self.controller = NodeClassController(around, self._parts(ec2), stamps, editions, end)
+
+    def _parts(self, ec2: Any) -> tuple[Part, ...]:
+        world, clock, news = self._world, self._world.clock, self._news
+        warnings = Warnings(world.herald, news)
+        images = Images(ec2, self.parameters, clock, lambda: world.cluster, world.settings.ami_refresh_interval)
+        subnets = Subnets(ec2, clock, world.settings.subnet_refresh_interval, world.addresses.__setitem__)
+        reservations = ReservationsPart(Reservations(ec2, clock, world.units.__setitem__), clock, news)
+        return (
+            ImagesPart(images, lambda: world.cluster, news, world.herald),
+            *((reservations,) if world.settings.reserved_capacity else ()),
+            PlacementGroupPart(self.placement_groups),
+            SubnetsPart(subnets, news, warnings),
+            SecurityGroupsPart(SecurityGroups(ec2, clock), subnets, news, warnings),
+            InstanceProfilePart(self._profiles),
+            self._validation(ec2),
+        )
+
+    def _validation(self, ec2: Any) -> ValidationPart:
+        world = self._world
+        knowledge = Knowledge(
+            world.cidr, world.seen.pools, lambda: world.facts, lambda node_class: world.types, lambda *_: True
+        )
+        tried = DryRuns(ec2, world.clock, lambda: world.cluster, lambda *asked: world.template_data(*asked))
+        off = world.settings.disable_dry_run
+        return ValidationPart(knowledge, None if off else tried, world.settings.kubelet_expressions)
 
 
 REFERENCE = NodeClassReference(group="karpenter.k8s.aws", kind="EC2NodeClass", name="default")

@@ -237,8 +237,9 @@ def _no_capacity(way: FleetOverride) -> FleetError:
 
 
 def _passes(info: InstanceInfo, filters: Sequence[Filter]) -> bool:
-    states = [item.values for item in filters if item.name == "instance-state-name"]
-    return all(info.state.name in values for values in states) and _tagged(tag_map(info.tags), filters)
+    known = {"instance-state-name": info.state.name, "instance-id": info.instance_id}
+    own = all(known[item.name] in item.values for item in filters if item.name in known)
+    return own and _tagged(tag_map(info.tags), filters)
 
 
 def _tagged(own: Mapping[str, str], filters: Sequence[Filter]) -> bool:

@@ -26,6 +26,7 @@ from karpenter.api.meta import Condition, ObjectMeta, Wire
 from karpenter.catalog.types import InstanceType, Offering
 from karpenter.catalog.well_known import among, complete
 from karpenter.kube.memory import MemoryKube, MemoryServer
+from karpenter.kube.memory.query import compile_query
 from karpenter.model import labels
 from karpenter.model import resources as res
 from karpenter.model.requirements import Requirements, requirement
@@ -212,8 +213,6 @@ class Seen:
 
     def claims(self) -> Iterable[NodeClaim]:
         resource = self.kube.server.resource(NODE_CLAIM.group, NODE_CLAIM.version, NODE_CLAIM.plural)
-        from karpenter.kube.memory.query import compile_query
-
         page = self.kube.server.list(resource, compile_query(NODE_CLAIM, "", "", ""))
         return [found for entry in page.entries if isinstance(found := entry.typed(NODE_CLAIM), NodeClaim)]  # type: ignore[arg-type]
 

@@ -239,6 +239,10 @@ class Control:
         """EC2 takes a machine away."""
         self._region.instances.end(instance_id, _SPOT_ENDED)
 
+    def stop(self, instance_id: str) -> None:
+        """A machine is stopped, not ended."""
+        self._region.instances.stop(instance_id)
+
     def set_health(
         self,
         instance_id: str,

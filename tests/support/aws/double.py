@@ -31,7 +31,7 @@ from support.aws.records import Calls, Recorded, Tokens
 from support.aws.wire import Call, Fields, Refusal
 
 REGION = "us-west-2"
-KUBERNETES = ("1.34", "1.35", "1.36")
+KUBERNETES = ("1.32", "1.34", "1.35", "1.36")
 _CONTROL = "/_double/"
 #: What is dear to encode and changes by nobody's doing.
 _FROZEN = frozenset({"DescribeInstanceTypes", "DescribeInstanceTypeOfferings"})

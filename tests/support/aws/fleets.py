@@ -202,6 +202,11 @@ class Fleets:
 
     def check_run(self, parameters: Fields) -> _Option:
         """What RunInstances looks at before it tries. Raises ``Refusal``."""
+        if parameters.get("NetworkInterfaces") and (parameters.get("SubnetId") or parameters.get("SecurityGroupIds")):
+            raise Refusal(
+                "InvalidParameterCombination",
+                "Network interfaces and an instance-level subnet ID may not be specified on the same request",
+            )
         template = parameters.get("LaunchTemplate")
         base = self._shelves.templates.find(template).data if template else {}
         data = {**base, **{key: value for key, value in parameters.items() if key != "LaunchTemplate"}}

@@ -61,6 +61,10 @@ _FILTERS = {
     "owner-alias": at("ImageOwnerAlias"),
 }
 _ROOT = "/aws/service"
+_AL2 = (("", "x86_64"), ("-arm64", "arm64"), ("-gpu", "x86_64"))
+#: Minor versions of Kubernetes from which a family is not published, or is (AWS-085).
+_FIRST_WITHOUT_AL2 = 33
+_FIRST_WITH_2025 = 35
 
 
 def _image(name: str, architecture: str, release: Release, parameters: tuple[str, ...], platform: str = "") -> Image:
@@ -72,7 +76,8 @@ def _image(name: str, architecture: str, release: Release, parameters: tuple[str
 def published(kubernetes: str, release: Release) -> Iterator[Image]:
     """What the families publish for a Kubernetes version in a release, with the exact and the moving names."""
     eks = f"{_ROOT}/eks/optimized-ami/{kubernetes}"
-    for suffix, architecture in (("", "x86_64"), ("-arm64", "arm64"), ("-gpu", "x86_64")):
+    minor = int(kubernetes.partition(".")[2])
+    for suffix, architecture in _AL2 if minor < _FIRST_WITHOUT_AL2 else ():
         name = f"amazon-eks{suffix}-node-{kubernetes}-{release.eks}"
         folder = f"{eks}/amazon-linux-2{suffix}"
         yield _image(name, architecture, release, (f"{folder}/{name}/image_id", f"{folder}/recommended/image_id"))
@@ -87,7 +92,7 @@ def published(kubernetes: str, release: Release) -> Iterator[Image]:
             folder = f"{_ROOT}/bottlerocket/aws-k8s-{kubernetes}{suffix}/{architecture}"
             ids = (f"{folder}/{release.bottlerocket}/image_id", f"{folder}/latest/image_id")
             yield _image(name, architecture, release, ids)
-    for build in ("2019", "2022", "2025"):
+    for build in ("2019", "2022", "2025") if minor >= _FIRST_WITH_2025 else ("2019", "2022"):
         stem = f"Windows_Server-{build}-English-Core-EKS_Optimized-{kubernetes}"
         moving = f"{_ROOT}/ami-windows-latest/{stem}/image_id"
         yield _image(f"{stem}-{release.day:%Y.%m.%d}", "x86_64", release, (moving,), "windows")

@@ -15,8 +15,9 @@ from support.aws.moto_side import ACCOUNT
 from support.aws.queries import at, select
 from support.aws.wire import Fields, Refusal
 
-PENDING, RUNNING, SHUTTING_DOWN, TERMINATED = "pending", "running", "shutting-down", "terminated"
-_CODES = {PENDING: 0, RUNNING: 16, SHUTTING_DOWN: 32, TERMINATED: 48}
+PENDING, RUNNING, STOPPED = "pending", "running", "stopped"
+SHUTTING_DOWN, TERMINATED = "shutting-down", "terminated"
+_CODES = {PENDING: 0, RUNNING: 16, SHUTTING_DOWN: 32, TERMINATED: 48, STOPPED: 80}
 _LIFECYCLES = ("spot", "capacity-block", "interruptible-capacity-reservation")
 _BY_USER = ("Client.UserInitiatedShutdown", "Client.UserInitiatedShutdown: User initiated shutdown")
 
@@ -56,6 +57,7 @@ class Machine:
     partition: int = 0
     addresses: int = 1
     vcpus: int = 0
+    stopped: bool = False
     ended_at: float | None = None
     end_reason: tuple[str, str] = _BY_USER
 
@@ -127,6 +129,8 @@ class Instances:
     def state(self, machine: Machine) -> str:
         """The state now."""
         now = self.now()
+        if machine.ended_at is None and machine.stopped:
+            return STOPPED
         if machine.ended_at is None:
             return RUNNING if now >= machine.launched_at + self.timing.pending else PENDING
         return TERMINATED if now >= machine.ended_at + self.timing.shutting_down else SHUTTING_DOWN
@@ -141,6 +145,10 @@ class Instances:
         if machine.is_alive:
             self.machines[instance_id] = replace(machine, ended_at=self.now(), end_reason=reason)
             self.released(machine)
+
+    def stop(self, instance_id: str) -> None:
+        """A machine is stopped: it keeps its place and does nothing."""
+        self.machines[instance_id] = replace(self.machines[instance_id], stopped=True)
 
     # -- answers --------------------------------------------------------------------------------------------------------------
 

@@ -166,7 +166,7 @@ class MachineRoom:
             return
         if machine.state == "running":
             await self._be_up(machine)
-        elif machine.state in ("shutting-down", "terminated"):
+        elif machine.state in ("stopped", "shutting-down", "terminated"):
             await self._go_down(machine)
 
     # -- up -------------------------------------------------------------------------------------------------------------------

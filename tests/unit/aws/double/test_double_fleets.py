@@ -372,6 +372,16 @@ def test_a_dry_run_of_run_instances_looks_at_the_profile(ec2: Any, seeds: Seeds)
     assert "iamInstanceProfile.name is invalid" in error["Message"]
 
 
+def test_interfaces_and_a_subnet_do_not_go_together(ec2: Any, seeds: Seeds) -> None:
+    """AWS-128: with interfaces, the subnet belongs to the interface."""
+    card = {"DeviceIndex": 0, "Groups": [seeds.group], "SubnetId": seeds.subnets[A]}
+    with refused("InvalidParameterCombination"):
+        ec2.run_instances(**_trial(seeds, NetworkInterfaces=[card]), DryRun=True)
+    request = {key: value for key, value in _trial(seeds, NetworkInterfaces=[card]).items() if key != "SubnetId"}
+    with refused("DryRunOperation"):
+        ec2.run_instances(**request, DryRun=True)
+
+
 def test_run_instances_starts_a_machine_of_the_template(ec2: Any, seeds: Seeds) -> None:
     """AWS-972."""
     (machine,) = ec2.run_instances(**_trial(seeds))["Instances"]

@@ -191,6 +191,15 @@ def test_statuses_are_what_the_test_says(aws: Double, ec2: Any, seeds: Seeds) ->
     assert (detail["Status"], detail["ImpairedSince"].year) == ("failed", 2026)
 
 
+def test_a_machine_may_be_stopped(aws: Double, ec2: Any, seeds: Seeds) -> None:
+    """AWS-521."""
+    (name,) = _buy(ec2, seeds)
+    aws.control.stop(name)
+    assert _look(ec2, name)["State"] == {"Name": "stopped", "Code": 80}
+    ec2.terminate_instances(InstanceIds=[name])
+    assert _look(ec2, name)["State"]["Name"] == "terminated"
+
+
 def test_ec2_may_take_a_machine_away(aws: Double, ec2: Any, seeds: Seeds) -> None:
     """AWS-980."""
     (name,) = _buy(ec2, seeds, "spot")

@@ -123,10 +123,10 @@ def test_bare_metal_is_sold_as_dedicated(aws: Double) -> None:
 @pytest.mark.parametrize(
     ("path", "name"),
     [
-        ("eks/optimized-ami/1.35/amazon-linux-2/recommended", "amazon-eks-node-1.35-v20260801"),
+        ("eks/optimized-ami/1.32/amazon-linux-2/recommended", "amazon-eks-node-1.32-v20260801"),
         (
-            "eks/optimized-ami/1.35/amazon-linux-2-gpu/amazon-eks-gpu-node-1.35-v20260301",
-            "amazon-eks-gpu-node-1.35-v20260301",
+            "eks/optimized-ami/1.32/amazon-linux-2-gpu/amazon-eks-gpu-node-1.32-v20260301",
+            "amazon-eks-gpu-node-1.32-v20260301",
         ),
         (
             "eks/optimized-ami/1.35/amazon-linux-2023/arm64/nvidia/recommended",

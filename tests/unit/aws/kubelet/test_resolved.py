@@ -105,11 +105,18 @@ def test_pods_are_between_none_and_what_the_kubelet_can_count() -> None:
         pytest.param("sqrt(vcpus)", "sqrt", id="unknown function"),
         pytest.param("min(vcpus, 2, 3)", "not a number", id="min takes two"),
         pytest.param("min('a', 'b')", "not a number", id="min takes numbers"),
+        pytest.param("(" * 100_000, "100000 characters long", id="deep enough to exhaust the parser's stack"),
+        pytest.param("1" + "+1" * 20_000, "40001 characters long", id="long enough to exhaust the evaluator's stack"),
     ],
 )
 def test_the_fault_of_an_expression_is_told(expression: str, words: str) -> None:
     """AWS-103."""
     assert words in fault(expression).lower()
+
+
+def test_an_expression_of_the_greatest_length_does_no_harm_whatever_its_depth() -> None:
+    assert fault("1" + "+1" * 1023) == ""
+    assert "parse" in fault("(" * 1023 + "1" + ")" * 1023)
 
 
 def test_a_division_by_zero_is_no_fault_of_the_expression_as_such() -> None:

@@ -197,6 +197,7 @@ async def test_a_parameter_that_may_not_be_read_is_an_error() -> None:
     with pytest.raises(LookFailed, match="AccessDeniedException"):
         await world.look()
     assert await world.condition("AMIsReady") == ("Unknown", "AwaitingReconciliation")
+    assert await world.message("AMIsReady") == "AccessDeniedException: no"
 
 
 async def test_a_parameter_of_the_users_is_read_every_five_minutes_and_only_behind_the_cache() -> None:

@@ -20,6 +20,7 @@ from karpenter.catalog.types import InstanceType
 from karpenter.catalog.well_known import MACHINE_LABELS
 from karpenter.model import labels
 from karpenter.providers.aws.errors import AwsError
+from karpenter.providers.aws.kubelet.resolved import TypeFacts
 from karpenter.providers.aws.shapes import InstanceTypeInfo, PlacementGroupInfoEntry
 from karpenter.providers.aws.types.unavailable import Sold
 from karpenter.providers.contract import ProviderError
@@ -444,6 +445,24 @@ async def test_a_type_that_is_sold_elsewhere_now_is_made_anew() -> None:
     assert found.types()["c5.large"] is before["c5.large"]
 
 
+async def test_the_log_tells_what_is_sold_when_that_changes() -> None:
+    """AWS-792."""
+    region = Region(names=["m5.large", "c5.large"], sold_in={"m5.large": (A, B), "c5.large": (A,)})
+    market = Fair(region).market
+    with capture_logs() as logs:
+        await market.refresh_types()
+        await market.refresh_types()
+        region.sold_in = {"m5.large": (A, B), "c5.large": (B,)}
+        await market.refresh_types()
+    discovered = {"event": "discovered offerings for instance types", "instance-type-count": 2, "log_level": "debug"}
+    assert logs == [
+        {"event": "discovered instance types", "count": 2, "log_level": "debug"},
+        {"event": "discovered zones", "zones": [A, B], "log_level": "debug"},
+        discovered,
+        discovered,
+    ]
+
+
 async def test_a_type_that_is_no_longer_there_leaves_the_list() -> None:
     region = Region(names=["m5.large", "c5.large"])
     found = await fair(region)
@@ -528,6 +547,29 @@ async def test_a_type_without_cards_has_the_interfaces_it_says() -> None:
     own = msgspec.structs.replace(raw()["m5.large"], network_info=network)
     found = await fair(Region(infos={"m5.large": own}))
     assert found.types()["m5.large"].capacity["pods"] == 29_000
+
+
+async def test_a_class_that_changes_is_read_anew() -> None:
+    """The same name is not the same class."""
+    found = await fair()
+    assert values(found.types()["m5.large"], labels.ZONE) == {A, B}
+    assert values(found.types(of_status(subnets=subnets(B)))["m5.large"], labels.ZONE) == {B}
+    found.group = GROUP
+    assert values(found.types()["m5.large"], PARTITION) == {"1", "2", "3"}
+
+
+async def test_what_kubelet_expressions_may_ask_is_told_per_type() -> None:
+    """AWS-111: the pods of a type are those it runs by default."""
+    found = await fair(Region(names=["m5.large", "m5.xlarge"]), reserved_enis=1)
+    facts = found.market.kubelet_facts(PLAIN)["m5.large"]
+    assert facts == TypeFacts("m5.large", vcpus=2, memory_mib=8192, default_enis=3, ips_per_eni=10, default_pods=20)
+
+
+async def test_a_type_fits_a_class_that_can_use_it() -> None:
+    """AWS-340."""
+    found = await fair(Region(names=["m5.large", "a1.large"]))
+    types = found.types()
+    assert [name for name, item in types.items() if found.market.fits(PLAIN, item)] == ["m5.large"]
 
 
 async def test_facts_and_zone_ids_can_be_asked_for() -> None:

@@ -475,6 +475,8 @@ def test_older_bottlerocket_is_told_which_directories_to_mount(version: str, is_
     [
         pytest.param("not toml {", "TOML", id="AWS-T232"),
         pytest.param("settings = 1", "settings", id="settings are no table"),
+        pytest.param("a = " + "[" * 16000, "TOML", id="lists nested beyond reason"),
+        pytest.param("a." * 7000 + "b = 1", "nested", id="tables nested beyond reason"),
         pytest.param('[settings]\nkubernetes = "x"', "kubernetes", id="kubernetes is no table"),
         pytest.param('[settings.kubernetes]\nnode-labels = "x"', "node-labels", id="labels are no table"),
     ],

@@ -44,6 +44,8 @@ _BOUND = re.compile(r"\.\s*(?:map|filter|all|exists|exists_one)\s*\(\s*([A-Za-z_
 _SAMPLE = TypeFacts("m5.large", 2, 8192, 3, 10, 29)
 #: Beyond 64 bits no field takes a number.
 _LARGEST = 2**63 - 1
+#: The parser is recursive and takes the process with it when it runs out of stack, which begins beyond ten times this length.
+_LONGEST = 2048
 #: Texts of expressions are few (a handful per class); this many programs stay compiled.
 _CACHED = 1024
 
@@ -83,6 +85,8 @@ def fault(expression: str) -> str:
 
 @lru_cache(maxsize=_CACHED)
 def _compiled(expression: str) -> cel.Program:
+    if len(expression) > _LONGEST:
+        raise ExpressionError(f"is {len(expression)} characters long, at most {_LONGEST} are read")
     try:
         return cel.compile(expression)
     except ValueError as error:

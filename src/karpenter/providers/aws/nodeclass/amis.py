@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from datetime import timedelta
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import structlog
 from msgspec.structs import replace
@@ -127,6 +127,8 @@ class Images:
 
 class ImagesPart:
     """Puts images into the status."""
+
+    condition: Final = AMIS
 
     def __init__(self, images: Images, cluster: Callable[[], Cluster], news: News, herald: Herald) -> None:
         self._images = images

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import timedelta
 
 import structlog
 
 from karpenter.api.ec2 import EC2NodeClass
 from karpenter.api.karpenter import NodeClaim
-from karpenter.model import labels
 from karpenter.providers.aws.errors import AwsError
+from karpenter.providers.aws.launch import names
 from karpenter.providers.aws.nodeclass.profiles import Profiles, cluster_path
 from karpenter.providers.aws.settings import Cluster
 
-EVERY = timedelta(minutes=30)
-#: On a NodeClaim: the profile its machine was launched with (AWS-467).
-PROFILE_ANNOTATION = f"{labels.AWS_GROUP}/instance-profile-name"
 _log = structlog.get_logger()
 
 
@@ -45,7 +41,7 @@ class ProfileCollector:
                 await self._delete(name)
 
     def _used(self) -> set[str]:
-        of_claims = (claim.metadata.annotations.get(PROFILE_ANNOTATION, "") for claim in self._claims())
+        of_claims = (claim.metadata.annotations.get(names.PROFILE, "") for claim in self._claims())
         return {node_class.status.instance_profile for node_class in self._classes()} | set(of_claims)
 
     async def _delete(self, name: str) -> None:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from karpenter.api.ec2 import EC2NodeClass, EC2NodeClassStatus
 from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import EC2_NODE_CLASS
+from karpenter.api.meta import Condition
 from karpenter.kube.errors import Conflict, NotFound
 from karpenter.kube.protocol import Json, JsonObject, Writer
 from karpenter.kube.workqueue import Queue
@@ -23,7 +24,7 @@ from karpenter.providers.aws.errors import AwsError
 from karpenter.providers.aws.nodeclass.hashing import Editions
 from karpenter.providers.aws.nodeclass.stamping import Stamps
 from karpenter.providers.aws.nodeclass.termination import FINALIZER, Termination
-from karpenter.providers.aws.nodeclass.told import Part, Told
+from karpenter.providers.aws.nodeclass.told import Part, Told, unknown
 from karpenter.providers.aws.settings import Cluster
 from karpenter.providers.contract import ProviderError
 
@@ -127,7 +128,9 @@ class NodeClassController:
         faults = [item.fault for item in told if item.fault is not None]
         if faults:
             raise LookFailed("; ".join(map(str, faults))) from faults[0]
-        if any(item.final for item in told):
+        final = [item.condition for item in told if item.final and item.condition is not None]
+        if final:
+            _tell(written, final)
             return None
         return min((item.again_seconds for item in told if item.again_seconds is not None), default=None)
 
@@ -140,14 +143,15 @@ class NodeClassController:
                 told.append(await part.look(found))
             except (AwsError, ProviderError) as error:
                 told.append(Told(found.status, fault=error))
-            found = self._with(found, told[-1])
+            found = self._with(found, part, told[-1])
         return found, told
 
-    def _with(self, node_class: EC2NodeClass, told: Told) -> EC2NodeClass:
+    def _with(self, node_class: EC2NodeClass, part: Part, told: Told) -> EC2NodeClass:
         current = node_class.status.conditions
-        if told.condition is not None:
+        wish = told.condition or _why_waiting(current, part.condition, told.fault)
+        if wish is not None:
             owner = conditions.owner(self._around.types, node_class.metadata, self._around.clock.now())
-            current = conditions.put(current, told.condition, owner)
+            current = conditions.put(current, wish, owner)
         return replace(node_class, status=replace(told.status, conditions=current))
 
     def _initialised(self, node_class: EC2NodeClass) -> EC2NodeClass:
@@ -168,6 +172,13 @@ class NodeClassController:
         )
 
 
+def _why_waiting(current: Sequence[Condition], type_: str, fault: Exception | None) -> Condition | None:
+    """A condition that was never decided goes on waiting, but says for what; others stay as they are (AWS-084)."""
+    if fault is None or conditions.status(current, type_) != conditions.UNKNOWN:
+        return None
+    return unknown(type_, conditions.AWAITING_RECONCILIATION, str(fault))
+
+
 def _difference(before: EC2NodeClassStatus, after: EC2NodeClassStatus) -> JsonObject:
     """The merge patch between two statuses; lists are replaced whole."""
     if before == after:
@@ -175,6 +186,12 @@ def _difference(before: EC2NodeClassStatus, after: EC2NodeClassStatus) -> JsonOb
     old = cast(Mapping[str, Json], msgspec.to_builtins(before))
     new = cast(Mapping[str, Json], msgspec.to_builtins(after))
     return {key: new.get(key) for key in (*old, *new) if old.get(key) != new.get(key)}
+
+
+def _tell(node_class: EC2NodeClass, final: Sequence[Condition]) -> None:
+    for condition in final:
+        told = {"EC2NodeClass": {"name": node_class.metadata.name}, "reason": condition.reason}
+        _log.error("nodeclass cannot be used until it is changed", error=condition.message, **told)
 
 
 def _report(name: str, error: Exception) -> None:

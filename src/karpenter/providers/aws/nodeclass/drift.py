@@ -13,7 +13,7 @@ from typing import NamedTuple
 from karpenter.api.ec2 import EC2NodeClass
 from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.catalog.types import InstanceType
-from karpenter.model import labels
+from karpenter.providers.aws.launch import names
 from karpenter.providers.aws.nodeclass.hashing import HASH, VERSION
 from karpenter.providers.aws.nodeclass.images import image_for
 from karpenter.providers.aws.shapes import InstanceInfo
@@ -27,7 +27,6 @@ RESERVATION = "CapacityReservationDrift"
 PLACEMENT_GROUP = "PlacementGroupDrift"
 
 _RESERVED_ONLY = "capacity-reservations-only"
-_GROUP_LABEL = f"{labels.AWS_GROUP}/placement-group-id"
 
 
 class DriftUnknown(ProviderError):
@@ -148,7 +147,7 @@ def _is_reserved(instance: InstanceInfo) -> bool:
 
 
 def _placement_group(machine: Machine, node_class: EC2NodeClass) -> Drift:
-    own = machine.claim.metadata.labels.get(_GROUP_LABEL, "")
+    own = machine.claim.metadata.labels.get(names.GROUP_ID, "")
     if machine.group_id is None:
         raise DriftUnknown(f"the placement group of EC2NodeClass {node_class.metadata.name} is not resolved")
     if own == machine.group_id:

@@ -18,6 +18,7 @@ from karpenter.api.ec2 import EC2NodeClass
 from karpenter.model.clock import Clock
 from karpenter.providers.aws.cache import Expiring
 from karpenter.providers.aws.errors import AwsError
+from karpenter.providers.aws.launch.failures import explained
 from karpenter.providers.aws.nodeclass.trials import Trial, fleet_request, machine_data, template_tags
 from karpenter.providers.aws.ports import FleetPort, MachineTrial, TemplatePort
 from karpenter.providers.aws.settings import Cluster
@@ -31,11 +32,6 @@ _TOO_MUCH_USER_DATA = "UserDataSizeLimitExceeded"
 _USER_DATA_BYTES = 16384
 _USER_DATA_TEXT = "User data is limited to"
 _PROFILE_TEXT = "iaminstanceprofile.name is invalid"
-_DENIED_BY = (
-    ("with an explicit deny in a permissions boundary", "Unauthorized (boundary)"),
-    ("with an explicit deny in a service control policy", "Unauthorized (SCP)"),
-    ("Not authorized for images", "AMIAuthorizationFailure"),
-)
 _log = structlog.get_logger()
 
 #: The data of the launch template for a trial. Raises ``LaunchFailed`` for what the user should read.
@@ -95,11 +91,6 @@ class DryRuns:
             if outcome.later:
                 break
         return tuple(found)
-
-    def forget(self, key: str) -> None:
-        """Forget the verdicts on what ``key`` stands for."""
-        for name, _ in self._calls:
-            self._kept.drop((key, name))
 
     async def _try_template(self, node_class: EC2NodeClass, trial: Trial) -> Outcome:
         try:
@@ -174,7 +165,9 @@ def _judged(error: AwsError, call: str) -> Outcome:
     if error.is_dry_run_passed:
         return PASSED
     if error.code == _UNAUTHORIZED:
-        return Outcome(f"{call}AuthCheckFailed", f"Controller isn't authorized to call ec2:{call}: {_denied_by(error)}")
+        return Outcome(
+            f"{call}AuthCheckFailed", f"Controller isn't authorized to call ec2:{call}: {explained(str(error))}"
+        )
     if _is_passing(error):
         return LATER
     raise error
@@ -187,11 +180,6 @@ def _judged_machine(node_class: EC2NodeClass, error: AwsError) -> Outcome:
         return LATER  # IAM tells EC2 of a new profile within seconds
     message = f"instance profile {node_class.spec.instance_profile} does not exist"
     return Outcome("InstanceProfileNotFound", message, kept=False)
-
-
-def _denied_by(error: AwsError) -> str:
-    who = next((reason for text, reason in _DENIED_BY if text in error.message), "Unauthorized (no policy)")
-    return f"{who}: {error.message}" if error.message else who
 
 
 def _template_name(node_class: EC2NodeClass) -> str:

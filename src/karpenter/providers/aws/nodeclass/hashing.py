@@ -17,16 +17,15 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from karpenter.api.ec2 import EC2NodeClass, EC2NodeClassSpec
-from karpenter.model import labels
+from karpenter.providers.aws.launch import names
 from karpenter.providers.aws.settings import Cluster
 from karpenter.providers.aws.userdata.families import effective_family
 
 #: Bumped whenever the hash of an unchanged class would change; unlike any version of another implementation (AWS-574).
 HASH_VERSION = "py1"
 
-#: AWS-062
-HASH = f"{labels.AWS_GROUP}/ec2nodeclass-hash"
-VERSION = f"{labels.AWS_GROUP}/ec2nodeclass-hash-version"
+HASH = names.CLASS_HASH
+VERSION = names.CLASS_HASH_VERSION
 
 _BYTES = 8
 _COVERED = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from datetime import timedelta
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import structlog
 from msgspec.structs import replace
@@ -72,6 +72,8 @@ class Subnets:
 class SubnetsPart:
     """Puts subnets into the status."""
 
+    condition: Final = SUBNETS
+
     def __init__(self, subnets: Subnets, news: News, warnings: Warnings) -> None:
         self._subnets = subnets
         self._news = news
@@ -113,6 +115,8 @@ class SecurityGroups:
 
 class SecurityGroupsPart:
     """Puts security groups into the status, and warns where they cannot go with the subnets."""
+
+    condition: Final = SECURITY_GROUPS
 
     def __init__(self, groups: SecurityGroups, subnets: Subnets, news: News, warnings: Warnings) -> None:
         self._groups = groups

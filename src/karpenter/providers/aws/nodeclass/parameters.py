@@ -13,8 +13,6 @@ from karpenter.providers.aws.nodeclass import queries
 from karpenter.providers.aws.nodeclass.images import is_deprecated
 from karpenter.providers.aws.ports import DiscoveryPort, SsmPort
 
-#: How often ``Parameters.drop_outdated`` is to be called.
-OUTDATED_CHECKED_EVERY = timedelta(minutes=30)
 _KEPT = timedelta(hours=24)
 #: A parameter of the user's changes when the user says so, so it is asked for more often.
 _KEPT_OF_USER = timedelta(minutes=5)

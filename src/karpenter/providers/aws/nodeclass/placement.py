@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Final
 
 from karpenter.api.ec2 import EC2NodeClass, PlacementGroupSelector
 from karpenter.model.clock import Clock
@@ -54,6 +55,8 @@ class PlacementGroups:
 
 class PlacementGroupPart:
     """Judges whether the class's group is there; the status has no field for it."""
+
+    condition: Final = PLACEMENT_GROUP
 
     def __init__(self, groups: PlacementGroups) -> None:
         self._groups = groups

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import structlog
 from msgspec.structs import replace
@@ -21,6 +21,7 @@ from karpenter.model import labels
 from karpenter.model.clock import Clock
 from karpenter.providers.aws.cache import Expiring
 from karpenter.providers.aws.errors import AwsError
+from karpenter.providers.aws.launch import names
 from karpenter.providers.aws.nodeclass.told import INSTANCE_PROFILE, Told, false, true
 from karpenter.providers.aws.ports import IamPort
 from karpenter.providers.aws.settings import Cluster
@@ -126,6 +127,8 @@ class Profiles:
 class InstanceProfilePart:
     """Puts a profile with the class's role into the status, or the one the class names."""
 
+    condition: Final = INSTANCE_PROFILE
+
     def __init__(self, profiles: Profiles) -> None:
         self._profiles = profiles
 
@@ -192,8 +195,8 @@ def _tags(cluster: Cluster, node_class: EC2NodeClass) -> dict[str, str]:
     return {
         **node_class.spec.tags,
         f"kubernetes.io/cluster/{cluster.name}": "owned",
-        "eks:eks-cluster-name": cluster.name,
-        f"{labels.AWS_GROUP}/ec2nodeclass": node_class.metadata.name,
+        names.CLUSTER_TAG: cluster.name,
+        names.NODE_CLASS: node_class.metadata.name,
         labels.REGION: cluster.region,
     }
 

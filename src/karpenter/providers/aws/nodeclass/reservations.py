@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
+from typing import Final
 
 import structlog
 from msgspec.structs import replace
@@ -64,6 +65,8 @@ class Reservations:
 
 class ReservationsPart:
     """Puts capacity reservations into the status. Only with gate ReservedCapacity."""
+
+    condition: Final = RESERVATIONS
 
     def __init__(self, reservations: Reservations, clock: Clock, news: News) -> None:
         self._reservations = reservations

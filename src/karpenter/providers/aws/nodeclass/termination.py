@@ -13,6 +13,7 @@ from karpenter.kube.errors import NotFound
 from karpenter.kube.protocol import Writer
 from karpenter.model import labels
 from karpenter.providers.aws.errors import AwsError
+from karpenter.providers.aws.launch import names
 from karpenter.providers.aws.nodeclass.news import KIND
 from karpenter.providers.aws.nodeclass.profiles import Profiles, class_path, legacy_name
 from karpenter.providers.aws.nodeclass.told import MINUTE
@@ -49,8 +50,8 @@ class Leftovers:
 
     async def _delete_templates(self, node_class: EC2NodeClass) -> None:
         filters = (
-            Filter(name="tag:eks:eks-cluster-name", values=(self._cluster.name,)),
-            Filter(name=f"tag:{labels.AWS_GROUP}/ec2nodeclass", values=(node_class.metadata.name,)),
+            Filter(name=f"tag:{names.CLUSTER_TAG}", values=(self._cluster.name,)),
+            Filter(name=f"tag:{names.NODE_CLASS}", values=(node_class.metadata.name,)),
         )
         for template in await self._templates.describe_launch_templates(filters=filters):
             try:

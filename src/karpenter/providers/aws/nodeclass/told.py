@@ -43,6 +43,10 @@ class Told(NamedTuple):
 class Part(Protocol):
     """One of the things a look does."""
 
+    @property
+    def condition(self) -> str:
+        """The condition it decides."""
+
     async def look(self, node_class: EC2NodeClass) -> Told:
         """Look at the class, whose status holds what the parts before found. Raises ``AwsError`` and ``ProviderError``."""
 

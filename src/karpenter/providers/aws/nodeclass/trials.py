@@ -17,6 +17,7 @@ from karpenter.api.kinds import EC2_NODE_CLASS
 from karpenter.catalog.types import InstanceType
 from karpenter.model import labels
 from karpenter.model.requirements import Requirements, from_labels, from_wire, intersects
+from karpenter.providers.aws.launch import names
 from karpenter.providers.aws.nodeclass.images import image_for, is_standard
 from karpenter.providers.aws.settings import Cluster
 from karpenter.providers.aws.shapes import (
@@ -33,14 +34,9 @@ from karpenter.providers.aws.shapes import (
 )
 from karpenter.providers.aws.userdata.families import family_of
 
-_TENANCY = f"{labels.AWS_GROUP}/instance-tenancy"
 _DEDICATED = "dedicated"
 #: Tried where no pool says what it would buy.
 _USUAL_TYPES = frozenset({"m5.large", "m6g.large"})
-_CLUSTER_TAGS = "kubernetes.io/cluster"
-_RESTRICTED_TAGS = frozenset(
-    {"eks:eks-cluster-name", labels.NODE_POOL, f"{labels.GROUP}/nodeclaim", f"{labels.AWS_GROUP}/ec2nodeclass"}
-)
 
 
 class Trial(NamedTuple):
@@ -76,7 +72,7 @@ def trials(
     chosen: dict[frozenset[str], _Pair] = {}
     for pair in sorted(preferred, key=_unusual):
         chosen.setdefault(pair.instance_type.requirements.of(labels.ARCH).values, pair)
-    tenancy = _DEDICATED if any(_allows_dedicated(wish) for wish in wishes) else "default"
+    tenancy = _DEDICATED if any(_allows_dedicated(wish) for wish in wishes) else names.DEFAULT
     kinds = [labels.ON_DEMAND]
     if any(wish.of(labels.CAPACITY_TYPE).allows(labels.SPOT) for wish in wishes):
         kinds.append(labels.SPOT)
@@ -121,19 +117,12 @@ def template_tags(node_class: EC2NodeClass, cluster: Cluster) -> TagSpecificatio
 
 def resource_tags(node_class: EC2NodeClass, cluster: Cluster) -> Mapping[str, str]:
     """Tags of everything a launch for this class makes; here of no pool, which policies ask for all the same (AWS-721)."""
-    return {
-        **node_class.spec.tags,
-        f"{_CLUSTER_TAGS}/{cluster.name}": "owned",
-        labels.NODE_POOL: "",
-        "eks:eks-cluster-name": cluster.name,
-        f"{labels.AWS_GROUP}/ec2nodeclass": node_class.metadata.name,
-    }
+    return names.tags_for(node_class, cluster, "")
 
 
 def restricted_tags(node_class: EC2NodeClass) -> tuple[str, ...]:
     """The class's tags that are ours to set (AWS-040, AWS-108)."""
-    keys = sorted(node_class.spec.tags)
-    return tuple(key for key in keys if not key or key in _RESTRICTED_TAGS or key.startswith(_CLUSTER_TAGS))
+    return tuple(key for key in sorted(node_class.spec.tags) if not key or names.is_restricted_tag(key))
 
 
 def _tagged(kinds: Iterable[str], values: Mapping[str, str]) -> tuple[TagSpecification, ...]:
@@ -179,4 +168,4 @@ def _unusual(pair: _Pair) -> tuple[bool, bool]:
 
 def _allows_dedicated(wish: Requirements) -> bool:
     """Only where the pool speaks of tenancy: default is meant otherwise, though anything is allowed."""
-    return _TENANCY in wish and wish[_TENANCY].allows(_DEDICATED)
+    return names.TENANCY in wish and wish[names.TENANCY].allows(_DEDICATED)

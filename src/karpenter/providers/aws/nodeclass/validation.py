@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import msgspec
-import structlog
 
 from karpenter.api.ec2 import EC2NodeClass, EC2NodeClassSpec
 from karpenter.api.karpenter import NodePool
@@ -37,14 +37,12 @@ from karpenter.providers.aws.nodeclass.told import (
 )
 from karpenter.providers.aws.nodeclass.trials import Fits, restricted_tags, trials
 from karpenter.providers.aws.userdata.families import AL2023, effective_family
-from karpenter.providers.contract import ProviderError
 
 _AGAIN_SECONDS = 10 * MINUTE
 _SOON_SECONDS = 5.0
 _NOT_READY = "DependenciesNotReady"
 _NEEDED = (AMIS, INSTANCE_PROFILE, SECURITY_GROUPS, SUBNETS)
 _OURS = (HASH, VERSION)
-_log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
@@ -64,6 +62,8 @@ class Knowledge:
 
 class ValidationPart:
     """Judges classes. ``dry_runs`` is None where they are switched off (AWS-110); ``expressions`` is gate NodeClassCEL."""
+
+    condition: Final = VALIDATION
 
     def __init__(self, knowledge: Knowledge, dry_runs: DryRuns | None, expressions: bool) -> None:
         self._knowledge = knowledge
@@ -119,8 +119,7 @@ class ValidationPart:
                 node_class, self._knowledge.pools(), self._knowledge.types(node_class), self._knowledge.fits
             )
             if not wanted:
-                images = ", ".join(dict.fromkeys(ami.id for ami in node_class.status.amis))
-                raise ProviderError(f"no instance type fits the images of the class ({images})")
+                return _unfit(node_class)
             outcomes = await self._dry_runs.judge(node_class, key, wanted)
         return _verdict(node_class, outcomes)
 
@@ -135,9 +134,6 @@ class Problem:
 
     def told(self, node_class: EC2NodeClass) -> Told:
         """The same as a part of the look tells it."""
-        if self.final:
-            name = node_class.metadata.name
-            _log.error("invalid nodeclass", EC2NodeClass={"name": name}, reason=self.reason, error=self.message)
         return Told(node_class.status, false(VALIDATION, self.reason, self.message), final=self.final)
 
 
@@ -159,11 +155,11 @@ def kubelet_problem(spec: EC2NodeClassSpec, expressions: bool) -> Problem | None
 
 
 def verdict_key(node_class: EC2NodeClass) -> str:
-    """Stands for everything a verdict by dry runs depends on (AWS-109)."""
+    """Stands for everything a verdict by dry runs depends on, and for this very class (AWS-109, AWS-124)."""
     status, meta = node_class.status, node_class.metadata
     annotations = {key: value for key, value in meta.annotations.items() if key not in _OURS}
     covered = (
-        meta.name,
+        meta.uid,
         node_class.spec,
         annotations,
         sorted(subnet.id for subnet in status.subnets),
@@ -184,6 +180,12 @@ def _missing(node_class: EC2NodeClass) -> Condition | None:
     if conditions.FALSE in waiting.values():
         return false(VALIDATION, _NOT_READY, message)
     return unknown(VALIDATION, _NOT_READY, message)
+
+
+def _unfit(node_class: EC2NodeClass) -> Told:
+    images = ", ".join(dict.fromkeys(ami.id for ami in node_class.status.amis))
+    message = f"no instance type fits the images of the class ({images})"
+    return Told(node_class.status, false(VALIDATION, "NoCompatibleInstanceTypes", message), MINUTE)
 
 
 def _verdict(node_class: EC2NodeClass, outcomes: tuple[Outcome, ...]) -> Told:

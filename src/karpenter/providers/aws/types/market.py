@@ -99,6 +99,14 @@ class _Mark(NamedTuple):
     shifted: frozenset[str]
 
 
+class _Class(NamedTuple):
+    """A class as it was last asked for: the object, its terms and their identity."""
+
+    node_class: EC2NodeClass
+    terms: ClassTerms
+    key: bytes
+
+
 @dataclass
 class _Place:
     """A type on a shelf: as the class sees it, whether the class can use it, and what its offerings were made of."""
@@ -151,6 +159,7 @@ class Market:
         self._generation = 0
         self._said_no_list = False
         self._shelves: Expiring[bytes, _Shelf] = Expiring(clock, _SHELF_LIFE)
+        self._classes: Expiring[str, _Class] = Expiring(clock, _SHELF_LIFE)
 
     # -- asking ---------------------------------------------------------------------------------------------------------------
 
@@ -186,9 +195,8 @@ class Market:
 
     def fits(self, node_class: EC2NodeClass, instance_type: InstanceType) -> bool:
         """Whether machines of the class can be made of the type at all (AWS-340)."""
-        shelf = self._shelf(node_class)
-        place = shelf.places.get(instance_type.name)
-        return place is not None and place.fits_class
+        hardware = self._hardware.get(instance_type.name)
+        return hardware is not None and obstacle(hardware, self._read(node_class)[1]) is None
 
     def kubelet_facts(self, node_class: EC2NodeClass) -> Mapping[str, TypeFacts]:
         """By type, what the class's kubelet expressions may ask about it (AWS-111)."""
@@ -288,15 +296,23 @@ class Market:
         self._hardware, self._zones = found, all_zones
 
     def _shelf(self, node_class: EC2NodeClass) -> _Shelf:
-        terms = read_terms(
-            node_class, self._surroundings.group_of(node_class), reserves=self._settings.reserved_capacity
-        )
-        self._zone_ids.update((zone, zone_id) for zone, zone_id in terms.zone_ids.items() if zone_id)
-        key = identity(terms)
+        key, terms = self._read(node_class)
         shelf = self._shelves.get(key) or _Shelf(terms)
         self._shelves.put(key, shelf)
         self._shelves.expired()
         return shelf
+
+    def _read(self, node_class: EC2NodeClass) -> tuple[bytes, ClassTerms]:
+        """A class's terms and their identity; while it is the same object, and the group it found, read once."""
+        group = self._surroundings.group_of(node_class)
+        known = self._classes.get(node_class.metadata.name)
+        if known is None or known.node_class is not node_class or known.terms.group != group:
+            terms = read_terms(node_class, group, reserves=self._settings.reserved_capacity)
+            self._zone_ids.update((zone, zone_id) for zone, zone_id in terms.zone_ids.items() if zone_id)
+            known = _Class(node_class, terms, identity(terms))
+        self._classes.put(node_class.metadata.name, known)
+        self._classes.expired()
+        return known.key, known.terms
 
     def _make_types(self, shelf: _Shelf) -> bool:
         """Bring the types themselves up to date, without their offerings; whether there was reason to. Raises ``TermsError``."""

@@ -39,7 +39,14 @@ def write(given: Bootstrap) -> str:
     if given.raid0:
         commands = _table(settings, "settings", "bootstrap-commands")
         commands[_MOUNT] = {"commands": _mounting(given.image_version), "essential": True, "mode": "always"}
-    return tomli_w.dumps(settings)
+    return _text(settings)
+
+
+def _text(settings: _Table) -> str:
+    try:
+        return tomli_w.dumps(settings)
+    except RecursionError as error:
+        raise UserDataError("userData of Bottlerocket has tables nested beyond all measure") from error
 
 
 def _parsed(custom: str) -> _Table:

@@ -1,0 +1,121 @@
+"""A cluster on the double: the real control plane, an account with a network, machines that join, a controller's process."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+
+from controlplane import deployed
+from controlplane.deployed import Account
+from controlplane.harness import ControlPlane, Json
+from controlplane.process import Controller, controller
+from karpenter.api import crds
+from karpenter.kube.client import KubeClient
+from support.aws.double import Double
+from support.aws.machines import Home, MachineRoom, Pace
+from support.aws.messages import Mailbox
+from support.aws.seeds import Seeds, seed
+
+CLUSTER = "test"
+_DISCOVERED: Json = {"tags": {"karpenter.sh/discovery": "test"}}
+ANY_MODERN: tuple[Json, ...] = (
+    {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]},
+    {"key": "karpenter.k8s.aws/instance-category", "operator": "In", "values": ["c", "m", "r"]},
+    {"key": "karpenter.k8s.aws/instance-generation", "operator": "Gt", "values": ["4"]},
+)
+
+
+def node_class(name: str = "default", **spec: object) -> Json:
+    """An EC2NodeClass that finds the double's network."""
+    return {
+        "apiVersion": "karpenter.k8s.aws/v1",
+        "kind": "EC2NodeClass",
+        "metadata": {"name": name},
+        "spec": {
+            "amiSelectorTerms": [{"alias": "al2023@latest"}],
+            "role": "node",
+            "subnetSelectorTerms": [_DISCOVERED],
+            "securityGroupSelectorTerms": [_DISCOVERED],
+            **spec,
+        },
+    }
+
+
+def node_pool(name: str, capacity_types: tuple[str, ...], notes: Mapping[str, str] = {}, **spec: object) -> Json:
+    """A NodePool of that class; ``notes`` are annotations."""
+    wanted: Json = {"key": "karpenter.sh/capacity-type", "operator": "In", "values": list(capacity_types)}
+    reference: Json = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
+    return {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodePool",
+        "metadata": {"name": name, "annotations": dict(notes)},
+        "spec": {
+            "template": {"spec": {"nodeClassRef": reference, "requirements": [wanted, *ANY_MODERN]}},
+            **spec,
+        },
+    }
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A cluster on AWS, ready for a controller."""
+
+    plane: ControlPlane
+    aws: Double
+    account: Account
+    seeds: Seeds
+    queue: Mailbox
+
+    @contextmanager
+    def controller(self, *flags: str, **environment: str) -> Iterator[Controller]:
+        """`karpenter run` with machines from the double."""
+        settings = {
+            "KARPENTER_PROVIDER": "aws",
+            "CLUSTER_NAME": CLUSTER,
+            "INTERRUPTION_QUEUE": CLUSTER,
+            "EKS_CONTROL_PLANE": "true",
+            **credentials(self.aws),
+            **environment,
+        }
+        with controller(self.account.kubeconfig, *flags, environment=settings) as running:
+            yield running
+
+    @asynccontextmanager
+    async def machines(self, kube: KubeClient) -> AsyncIterator[MachineRoom]:
+        """What runs on the double's machines, playing."""
+        home = Home(CLUSTER, self.plane.server, base64.b64encode(self.plane.certificate).decode())
+        room = MachineRoom(kube, self.aws.control, home, Pace(), self.aws.region_name)
+        task = asyncio.create_task(room.run())
+        try:
+            yield room
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+def credentials(aws: Double) -> dict[str, str]:
+    """Environment by which the product finds the double."""
+    return {
+        "AWS_ENDPOINT_URL": aws.url,
+        "AWS_REGION": aws.region_name,
+        "AWS_ACCESS_KEY_ID": "AKIADOUBLE",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+    }
+
+
+@contextmanager
+def stage() -> Iterator[Stage]:
+    """The whole set-up, with scheduler and controllers of Kubernetes."""
+    with ControlPlane(scheduler=True, controllers=True) as plane, Double() as aws:
+        plane.apply(*crds.crds())
+        seeds = seed(aws)
+        certificate = base64.b64encode(plane.certificate).decode()
+        aws.control.add_cluster(CLUSTER, plane.server, certificate)
+        queue = Mailbox(aws, CLUSTER)
+        queue.follow_rules()
+        with deployed.installed(plane, "aws") as account:
+            yield Stage(plane, aws, account, seeds, queue)

@@ -1,0 +1,421 @@
+"""Launch templates: what they say, what tells them apart, and how long they live (AWS §10)."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from karpenter.api.ec2 import (
+    BlockDevice,
+    BlockDeviceMapping,
+    ConnectionTracking,
+    CpuOptions,
+    MetadataOptions,
+    NetworkInterface,
+    SecurityGroup,
+)
+from karpenter.model import labels
+from karpenter.providers.aws.errors import AwsError
+from karpenter.providers.aws.launch import names
+from karpenter.providers.aws.launch.templates import UNUSED_FOR, Machine, Templates, content, template_data
+from karpenter.providers.aws.settings import Cluster
+from karpenter.providers.aws.shapes import LaunchTemplateData, MetadataRequest, tag_map
+from karpenter.providers.contract import LaunchFailed
+from support.launching import (
+    CLUSTER,
+    RESERVED_OR_NOT,
+    SPOT_OR_NOT,
+    World,
+    claim,
+    machine,
+    node_class,
+    offering,
+    planned,
+    play,
+    reserved,
+)
+
+IPV6 = Cluster(name="c", region="us-west-2", endpoint="", ca_bundle="", version="1.33", dns_ip="fd00::a")
+TAGS = {"team": "x"}
+
+
+def data_of(
+    spec: Mapping[str, Any] = {}, cluster: Cluster = CLUSTER, gate: bool = True, **made: Any
+) -> LaunchTemplateData:
+    return template_data(node_class(spec), cluster, Machine("ami-1", **made), TAGS, gate)
+
+
+def wire(data: LaunchTemplateData) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(data))
+    return found
+
+
+def test_a_plain_machine() -> None:
+    """AWS-490 to AWS-505: what the request carries, in AWS's words."""
+    assert wire(data_of(user_data=b"#!/bin/sh")) == {
+        "ImageId": "ami-1",
+        "UserData": base64.b64encode(b"#!/bin/sh").decode(),
+        "BlockDeviceMappings": [
+            {"DeviceName": "/dev/xvda", "Ebs": {"Encrypted": True, "VolumeSize": 20, "VolumeType": "gp3"}}
+        ],
+        "IamInstanceProfile": {"Name": "profile"},
+        "Monitoring": {"Enabled": False},
+        "MetadataOptions": {
+            "HttpEndpoint": "enabled",
+            "HttpProtocolIpv6": "disabled",
+            "HttpPutResponseHopLimit": 1,
+            "HttpTokens": "required",
+            "InstanceMetadataTags": "disabled",
+        },
+        "NetworkInterfaces": [{"DeviceIndex": 0, "Groups": ["sg-1", "sg-2"]}],
+        "Placement": {"Tenancy": "default"},
+        "EnclaveOptions": {"Enabled": False},
+        "CapacityReservationSpecification": {"CapacityReservationPreference": "none"},
+        "TagSpecifications": [
+            {"ResourceType": "network-interface", "Tags": [{"Key": "team", "Value": "x"}]},
+        ],
+    }
+
+
+@pytest.mark.parametrize("given", [None, False, True])
+def test_public_addresses_are_as_given(given: bool | None) -> None:
+    """AWS-T487."""
+    interface = wire(data_of({"associate_public_ip_address": given}))["NetworkInterfaces"][0]
+    assert interface.get("AssociatePublicIpAddress") is given
+
+
+@pytest.mark.parametrize(
+    ("size", "gib"),
+    [pytest.param("20G", 19, id="AWS-T488"), ("20Gi", 20), ("1Ti", 1024), ("1T", 932)],
+)
+def test_volumes_are_whole_gibibytes(size: str, gib: int) -> None:
+    mapping = BlockDeviceMapping(device_name="/dev/xvda", ebs=BlockDevice(volume_size=size, iops=0, throughput=0))
+    assert wire(data_of({"block_device_mappings": (mapping,)}))["BlockDeviceMappings"] == [
+        {"DeviceName": "/dev/xvda", "Ebs": {"VolumeSize": gib}}
+    ]
+
+
+def test_a_custom_image_keeps_its_own_volumes() -> None:
+    """AWS-491."""
+    assert "BlockDeviceMappings" not in wire(data_of({"ami_family": "Custom"}))
+
+
+def test_metadata_options_are_passed_and_tags_stay_hidden() -> None:
+    """AWS-T489."""
+    options = MetadataOptions(http_tokens="optional", http_put_response_hop_limit=3)
+    found = data_of({"metadata_options": options}).metadata_options
+    assert found == MetadataRequest(
+        http_endpoint="enabled",
+        http_protocol_ipv6="disabled",
+        http_put_response_hop_limit=3,
+        http_tokens="optional",
+        instance_metadata_tags="disabled",
+    )
+
+
+def test_some_regions_do_not_know_the_ipv6_switch() -> None:
+    """AWS-494."""
+    iso = Cluster(name="c", region="us-iso-east-1", endpoint="", ca_bundle="", version="1.33")
+    assert "HttpProtocolIpv6" not in wire(data_of(cluster=iso))["MetadataOptions"]
+
+
+def test_detailed_monitoring() -> None:
+    """AWS-T493."""
+    assert wire(data_of({"detailed_monitoring": True}))["Monitoring"] == {"Enabled": True}
+
+
+def test_an_ipv6_cluster_gets_ipv6_interfaces() -> None:
+    """AWS-T494, AWS-498."""
+    assert wire(data_of({"ip_prefix_count": 2}, IPV6))["NetworkInterfaces"] == [
+        {
+            "DeviceIndex": 0,
+            "Groups": ["sg-1", "sg-2"],
+            "Ipv6PrefixCount": 2,
+            "Ipv6AddressCount": 1,
+            "PrimaryIpv6": True,
+        }
+    ]
+    assert wire(data_of({"ip_prefix_count": 2}))["NetworkInterfaces"][0]["Ipv4PrefixCount"] == 2
+
+
+def test_efa_interfaces_spread_over_the_cards() -> None:
+    """AWS-T486, AWS-496."""
+    found = wire(data_of(efa_count=4))["NetworkInterfaces"]
+    assert [(item["InterfaceType"], item["NetworkCardIndex"], item["DeviceIndex"]) for item in found] == [
+        ("efa", 0, 0),
+        ("efa", 1, 1),
+        ("efa", 2, 1),
+        ("efa", 3, 1),
+    ]
+
+
+def test_configured_interfaces_are_taken_as_they_are() -> None:
+    """AWS-497, AWS-499: what carries no addresses gets nothing that needs them."""
+    spec = {
+        "network_interfaces": (
+            NetworkInterface(network_card_index=0, device_index=0, interface_type="interface"),
+            NetworkInterface(network_card_index=1, device_index=1, interface_type="efa-only"),
+        ),
+        "connection_tracking": ConnectionTracking(udp_timeout=40),
+        "ip_prefix_count": 1,
+        "associate_public_ip_address": False,
+    }
+    first, second = wire(data_of(spec))["NetworkInterfaces"]
+    assert first == {
+        "DeviceIndex": 0,
+        "NetworkCardIndex": 0,
+        "InterfaceType": "interface",
+        "Groups": ["sg-1", "sg-2"],
+        "AssociatePublicIpAddress": False,
+        "Ipv4PrefixCount": 1,
+        "ConnectionTrackingSpecification": {"UdpTimeout": 40},
+    }
+    assert second == {
+        "DeviceIndex": 1,
+        "NetworkCardIndex": 1,
+        "InterfaceType": "efa-only",
+        "Groups": ["sg-1", "sg-2"],
+    }
+
+
+def test_special_machines() -> None:
+    """AWS-500 to AWS-502."""
+    found = wire(
+        data_of(
+            {"cpu_options": CpuOptions(nested_virtualization="enabled")},
+            is_sandbox=True,
+            tenancy="dedicated",
+            group_id="pg-1",
+            partition=3,
+        )
+    )
+    assert found["Placement"] == {"Tenancy": "dedicated", "GroupId": "pg-1", "PartitionNumber": 3}
+    assert found["EnclaveOptions"] == {"Enabled": True}
+    assert found["CpuOptions"] == {"NestedVirtualization": "enabled"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "market"),
+    [("default", None), ("capacity-block", "capacity-block"), (names.INTERRUPTIBLE, names.INTERRUPTIBLE)],
+)
+def test_reserved_machines_name_their_reservation(kind: str, market: str | None) -> None:
+    """AWS-503, AWS-504."""
+    found = wire(data_of(capacity_type=labels.RESERVED, reservation="cr-1", reservation_kind=kind))
+    assert found["CapacityReservationSpecification"] == {
+        "CapacityReservationPreference": "capacity-reservations-only",
+        "CapacityReservationTarget": {"CapacityReservationId": "cr-1"},
+    }
+    assert found.get("InstanceMarketOptions") == ({"MarketType": market} if market else None)
+
+
+def test_spot_machines_never_fall_into_open_reservations() -> None:
+    """AWS-T490; AWS-505: their requests are tagged, too."""
+    found = wire(data_of(capacity_type=labels.SPOT))
+    assert found["CapacityReservationSpecification"] == {"CapacityReservationPreference": "none"}
+    assert [item["ResourceType"] for item in found["TagSpecifications"]] == [
+        "network-interface",
+        "spot-instances-request",
+    ]
+
+
+def test_without_the_gate_reservations_are_not_mentioned() -> None:
+    """AWS-T491."""
+    assert "CapacityReservationSpecification" not in wire(data_of(gate=False))
+
+
+# -- what tells templates apart ------------------------------------------------------------------------------------------
+
+
+def template_names(*args: Any, **more: Any) -> list[str]:
+    return [item.content.name for item in planned(*args, **more).templates]
+
+
+LARGE = machine("m5.large")
+
+
+def test_types_with_different_pods_or_images_have_different_templates() -> None:
+    """AWS-T482, AWS-T483."""
+    assert len(template_names(claim(), (LARGE, machine("m5.xlarge", pods=58)))) == 2
+    both = planned(claim(), (LARGE, machine("m6g.large", arch="arm64")))
+    assert {item.content.data.image_id for item in both.templates} == {"ami-x86", "ami-arm"}
+    assert len(template_names(claim(), (LARGE, machine("c5.large")))) == 1
+
+
+def test_the_order_of_labels_and_groups_changes_nothing() -> None:
+    """AWS-T484, AWS-480."""
+    pool = {labels.NODE_POOL: "default"}
+    first = template_names(claim(labels={**pool, "a": "1", "b": "2"}), (LARGE,))
+    second = template_names(claim(labels={"b": "2", "a": "1", **pool}), (LARGE,))
+    turned = node_class(security_groups=(SecurityGroup(id="sg-1"), SecurityGroup(id="sg-2")))
+    assert first == second == template_names(claim(labels={**pool, "a": "1", "b": "2"}), (LARGE,), turned)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        pytest.param(lambda: planned(claim(labels={"a": "1", labels.NODE_POOL: "default"}), (LARGE,)), id="AWS-T485"),
+        pytest.param(lambda: planned(claim(), (LARGE,), node_class({"detailed_monitoring": True})), id="monitoring"),
+        pytest.param(lambda: planned(claim(), (LARGE,), node_class({"tags": {"a": "b"}})), id="tags"),
+        pytest.param(lambda: planned(claim(), (LARGE,), node_class(instance_profile="other")), id="profile"),
+        pytest.param(lambda: planned(claim("one", {labels.CAPACITY_TYPE: ("on-demand",)}), (LARGE,)), id="capacity"),
+        pytest.param(lambda: planned(claim(requests={names.SANDBOX: "1"}), (roomy(names.SANDBOX),)), id="enclave"),
+        pytest.param(lambda: planned(claim(requests={names.EFA: "1"}), (roomy(names.EFA),)), id="efa"),
+    ],
+)
+def test_what_a_machine_is_made_of_changes_the_template(changed: Any) -> None:
+    assert [item.content.name for item in changed().templates] != template_names(claim(), (LARGE,))
+
+
+def roomy(resource: str) -> Any:
+    return machine("m5.large", capacity={resource: "4"})
+
+
+def test_a_template_is_named_after_its_content() -> None:
+    name = content(data_of(), TAGS).name
+    assert name == content(data_of(), TAGS).name
+    assert name.startswith("karpenter.k8s.aws/")
+    assert name != content(data_of(), {"team": "y"}).name
+
+
+def test_reserved_launches_have_a_template_per_reservation() -> None:
+    """AWS-481, AWS-448: and only its own offering."""
+    sold = [reserved("a", 1e-8, 3, "cr-1"), reserved("b", 1e-8, 3, "cr-2"), offering(labels.ON_DEMAND, "a", 0.1)]
+    plan = planned(claim("one", RESERVED_OR_NOT), (machine("m5.large", offerings=sold),))
+    assert sorted((way.reservation, way.zone) for item in plan.templates for way in item.offers) == [
+        ("cr-1", "a"),
+        ("cr-2", "b"),
+    ]
+    assert len(plan.templates) == 2
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "message"),
+    [
+        pytest.param({"subnets": ()}, "SubnetResolutionFailed", "no subnets", id="AWS-436"),
+        pytest.param({"security_groups": ()}, "LaunchFailed", "no security groups", id="AWS-485 groups"),
+        pytest.param({"amis": ()}, "LaunchFailed", "no amis exist given constraints", id="AWS-485 images"),
+    ],
+)
+def test_a_class_that_lacks_something_cannot_be_launched_from(
+    status: dict[str, Any], reason: str, message: str
+) -> None:
+    with pytest.raises(LaunchFailed, match=message) as refused:
+        planned(claim(), (LARGE,), node_class(**status))
+    assert refused.value.reason == reason
+
+
+def test_types_no_image_runs_on_are_named_with_the_images() -> None:
+    """AWS-485."""
+    with pytest.raises(LaunchFailed, match="ami-x86, ami-arm"):
+        planned(claim(), (machine("odd.large", arch="riscv"),))
+
+
+def test_the_lowest_partition_is_a_number() -> None:
+    """AWS-500 Beyond: 10 is not below 2."""
+    group = {names.GROUP_ID: ("pg-1",), names.PARTITION: ("2", "10")}
+    plan = planned(claim("one", {**SPOT_OR_NOT, names.PARTITION: ("10", "2")}), (machine("m5.large", more=group),))
+    placement = plan.templates[0].content.data.placement
+    assert placement is not None
+    assert (placement.group_id, placement.partition_number) == ("pg-1", 2)
+
+
+# -- life ----------------------------------------------------------------------------------------------------------------
+
+
+WANTED = content(data_of(), {names.CLUSTER_TAG: "c", names.NODE_CLASS: "default"})
+
+
+def test_a_template_is_made_once_and_found_by_others() -> None:
+    """AWS-T480, AWS-482."""
+
+    async def scene(world: World) -> None:
+        await asyncio.gather(*(world.templates.ensure(WANTED) for _ in range(5)))
+        assert world.ec2.calls["CreateLaunchTemplate"] == 1
+        again = Templates(world.ec2, CLUSTER, world.clock)
+        await again.ensure(WANTED)
+        assert world.ec2.calls["CreateLaunchTemplate"] == 1
+        made, _ = world.ec2.templates[WANTED.name]
+        assert tag_map(made.tags)[names.NODE_CLASS] == "default"
+
+    play(scene)
+
+
+def test_a_template_made_by_a_call_whose_answer_was_lost_is_as_good() -> None:
+    async def scene(world: World) -> None:
+        world.ec2.faults["CreateLaunchTemplate"] = [
+            AwsError("InvalidLaunchTemplateName.AlreadyExistsException", "it exists")
+        ]
+        assert await world.templates.ensure(WANTED) == WANTED.name
+
+    play(scene)
+
+
+def test_templates_stay_while_they_are_used_and_go_hours_later() -> None:
+    """AWS-T481 with the Beyond of AWS-483."""
+
+    async def scene(world: World) -> None:
+        await world.templates.ensure(WANTED)
+        await asyncio.sleep(UNUSED_FOR.total_seconds() - 60)
+        assert await world.templates.collect(["default"]) == ()
+        await world.templates.ensure(WANTED)
+        await asyncio.sleep(UNUSED_FOR.total_seconds() - 60)
+        assert await world.templates.collect(["default"]) == ()
+        await asyncio.sleep(timedelta(hours=1).total_seconds())
+        assert await world.templates.collect(["default"]) == (WANTED.name,)
+        assert world.ec2.templates == {}
+
+    play(scene)
+
+
+def test_templates_of_a_class_that_is_no_more_go_at_once() -> None:
+    async def scene(world: World) -> None:
+        await world.templates.ensure(WANTED)
+        assert await world.templates.collect(["another"]) == (WANTED.name,)
+        assert world.ec2.templates == {}
+
+    play(scene)
+
+
+def test_a_new_leader_knows_the_templates_there_are() -> None:
+    """AWS-484; a template it never used ages from then on."""
+
+    async def scene(world: World) -> None:
+        await world.templates.ensure(WANTED)
+        world.restart()
+        await world.templates.adopt()
+        asked = world.ec2.calls["DescribeLaunchTemplates"]
+        await world.templates.ensure(WANTED)
+        assert world.ec2.calls["DescribeLaunchTemplates"] == asked
+        world.ec2.faults["DescribeLaunchTemplates"] = [AwsError("RequestLimitExceeded", "slow down")]
+        await world.templates.adopt()
+
+    play(scene)
+
+
+def test_the_end_of_a_class_takes_its_templates_along() -> None:
+    async def scene(world: World) -> None:
+        await world.templates.ensure(WANTED)
+        await world.templates.delete("another")
+        assert list(world.ec2.templates) == [WANTED.name]
+        await world.templates.delete("default")
+        assert world.ec2.templates == {}
+
+    play(scene)
+
+
+def test_a_template_that_is_gone_already_is_no_fault() -> None:
+    """AWS-T492."""
+
+    async def scene(world: World) -> None:
+        await world.templates.ensure(WANTED)
+        world.ec2.faults["DeleteLaunchTemplate"] = [AwsError("InvalidLaunchTemplateId.NotFound", "no such template")]
+        await world.templates.delete("default")
+        assert world.ec2.calls["DeleteLaunchTemplate"] == 1
+
+    play(scene)

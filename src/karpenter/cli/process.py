@@ -64,7 +64,8 @@ class Market(NamedTuple):
 
 
 class _Clients(NamedTuple):
-    """Connections with a pace of their own: the controller's, nominations', and the simulated machines' (as kubelets have)."""
+    """Connections with a pace of their own: the controller's, that of nominations and of what opens nodes, and the simulated
+    machines' (as kubelets have)."""
 
     controller: KubeClient
     nominating: KubeClient

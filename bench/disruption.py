@@ -131,9 +131,8 @@ def _way_down(name: str, made: Callable[[], OnEc2], target: float) -> Iterator[F
             cluster.carry_out(commands)
             steps += 1
         note = f"from {before:.2f} to {cluster.price:.2f} $/h in {steps} passes, the slowest {slowest:.2f} s"
-        yield Figure(
-            f"{name}{way}: cost / bound", cluster.price / least_price(cluster), "x", None if way else target, note
-        )
+        least = least_price(cluster.snapshot().pools[0], cluster.bound())
+        yield Figure(f"{name}{way}: cost / bound", cluster.price / least, "x", None if way else target, note)
         yield Figure(f"{name}{way}: pods restarted", cluster.restarts / count, "", None if way else 0.6, f"of {count}")
         saved = before - cluster.price
         yield Figure(f"{name}{way}: restarts per $/h saved", cluster.restarts / saved if saved else 0.0, "")

@@ -6,6 +6,7 @@ Every Deployment has pods of a size of its own; 9 of its 17 go, drawn by a seed.
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 
 from karpenter.api.core import Pod
 from karpenter.api.karpenter import Budget, NodePool
@@ -17,9 +18,10 @@ from karpenter.model import resources as res
 from support.builders import node_pool, owner, pod, wanted
 from support.shrinking import Shrinking, with_budget
 
-_CPU = (100, 250, 500, 1000, 1500)
-_MEMORY = (100, 256, 512, 1024, 2048, 4096)
-_BEFORE, _AFTER = 17, 8
+#: What pods of the Deployments ask for: milli-CPU and MiB.
+SIZES = tuple((cpu, memory) for cpu in (100, 250, 500, 1000, 1500) for memory in (100, 256, 512, 1024, 2048, 4096))
+#: Pods of each Deployment.
+BEFORE, AFTER = 17, 8
 _TYPES = ec2.types()
 INDEX = TypeIndex(_TYPES, well_known_of(_TYPES))
 #: What machines are bought.
@@ -28,6 +30,7 @@ PLAIN = (
     wanted(labels.ARCH, "In", "amd64"),
     wanted("karpenter.k8s.aws/instance-category", "In", "c", "m", "r"),
 )
+OF_ANY_SIZE = (*PLAIN, wanted("karpenter.k8s.aws/instance-generation", "Gt", "4"))
 
 
 class OnEc2(Shrinking):
@@ -39,18 +42,16 @@ class OnEc2(Shrinking):
 
 def pool(nodes: str = "100%") -> NodePool:
     """The only one; it buys machines of any size, and so many of its nodes may go at once."""
-    recent = wanted("karpenter.k8s.aws/instance-generation", "Gt", "4")
-    return with_budget(node_pool("np", (*PLAIN, recent)), Budget(nodes=nodes))
+    return with_budget(node_pool("np", OF_ANY_SIZE), Budget(nodes=nodes))
 
 
 def scaled_down(seed: int) -> OnEc2:
     """The cluster when the pods are gone."""
     cluster = OnEc2(pool())
-    sizes = [(cpu, memory) for cpu in _CPU for memory in _MEMORY]
-    apps = [replicas(at, _BEFORE, f"{cpu}m", f"{memory}Mi") for at, (cpu, memory) in enumerate(sizes)]
+    apps = [replicas(at, BEFORE, f"{cpu}m", f"{memory}Mi") for at, (cpu, memory) in enumerate(SIZES)]
     cluster.batch(apps)
     draw = random.Random(seed)
-    cluster.delete_pods(item.metadata.uid for app in apps for item in draw.sample(app, _BEFORE - _AFTER))
+    cluster.delete_pods(item.metadata.uid for app in apps for item in draw.sample(app, BEFORE - AFTER))
     return cluster
 
 
@@ -60,11 +61,11 @@ def replicas(app: int, count: int, cpu: str, memory: str) -> list[Pod]:
     return [pod(f"a{app}-{n}", {"cpu": cpu, "memory": memory}, meta=meta) for n in range(count)]
 
 
-def least_price(cluster: OnEc2) -> float:
-    """USD per hour below which no machines hold the pods: CPU against memory in every proportion."""
-    (template,), _ = usable(cluster.snapshot().pools, {"np": INDEX}, (), min_values=True)
+def least_price(buying: NodePool, running: Iterable[Pod]) -> float:
+    """USD per hour below which no machines of the pool hold the pods: CPU against memory in every proportion."""
+    (template,), _ = usable((buying,), {buying.metadata.name: INDEX}, (), min_values=True)
     prices = INDEX.prices(template.requirements)
-    need = res.add(*(pods.requests(item) for item in cluster.bound()))
+    need = res.add(*(pods.requests(item) for item in running))
     offered = [
         (prices.offering[at].price_per_hour, kind.allocatable)
         for at, kind in enumerate(INDEX.types)

@@ -28,7 +28,7 @@ def test_a_cluster_scaled_down_is_cheap_again_while_two_of_five_pods_never_move(
     cluster = scaled_down(seed)
     before = cluster.price
     assert brought_down(cluster) <= 0.6
-    assert cluster.price <= 1.06 * least_price(cluster) < 0.5 * before
+    assert cluster.price <= 1.06 * least_price(pool(), cluster.bound()) < 0.5 * before
 
 
 def test_who_wants_more_for_a_restart_has_fewer_of_them() -> None:

@@ -1,8 +1,8 @@
 """Whether a machine still is what its NodePool and its node class ask for: the ``Drifted`` condition (DIS §14).
 
 The first reason found counts, in this order: the pool's template, the pool's requirements, what is sold to the pool, what the
-cloud says of the instance, and DaemonSets without room where the pool's owner wants that mended. Asking the cloud costs something,
-so it is asked again only when the claim's pool or class has changed, or after five minutes.
+cloud says of the instance, and DaemonSets without room where the pool's owner wants that mended. Asking the cloud costs
+something, so it is asked again only when the claim's pool or class has changed, or after five minutes.
 """
 
 from __future__ import annotations

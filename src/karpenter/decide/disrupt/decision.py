@@ -50,13 +50,13 @@ class Disruptions:
     """The outcome.
 
     ``commands`` respect budgets together and can be carried out together, most urgent first. ``blocked``: machines that stay and
-    why, each reason once. ``closed_pools``: by reason, pools that have candidates but whose budgets allow nothing at all
-    (DIS-149). ``eligible``: by reason, how many machines would go if no budget forbade it (DIS-414).
+    why, each reason once. ``closed_pools``: by reason, pools that have candidates but whose budgets allow nothing at all, each
+    with the field that says so (DIS-149). ``eligible``: by reason, how many machines would go if no budget forbade it (DIS-414).
     """
 
     commands: tuple[Command, ...] = ()
     blocked: tuple[Blocked, ...] = ()
-    closed_pools: Mapping[DisruptionReason, tuple[str, ...]] = field(default_factory=dict)
+    closed_pools: Mapping[DisruptionReason, Mapping[str, str]] = field(default_factory=dict)
     eligible: Mapping[DisruptionReason, int] = field(default_factory=dict)
 
 
@@ -92,7 +92,7 @@ class _Pass:
         self._allowances = Allowances(snapshot, circumstances.now)
         self._commands: list[Command] = []
         self._blocked: list[Blocked] = []
-        self._closed: dict[DisruptionReason, tuple[str, ...]] = {}
+        self._closed: dict[DisruptionReason, Mapping[str, str]] = {}
         self._eligible: dict[DisruptionReason, int] = {}
         self._shut: frozenset[str] = frozenset()
 
@@ -122,9 +122,10 @@ class _Pass:
     def _tell(self, reason: DisruptionReason, candidates: Iterable[Candidate]) -> None:
         found = tuple(candidates)
         self._eligible[reason] = len(found)
-        closed = {candidate.pool for candidate in found} & self._allowances.closed(reason)
-        if closed:
-            self._closed[reason] = tuple(sorted(closed))
+        closed = self._allowances.closed(reason) if found else {}
+        wanting = sorted({candidate.pool for candidate in found} & closed.keys())
+        if wanting:
+            self._closed[reason] = {pool: closed[pool] for pool in wanting}
 
     # -- machines without pods ----------------------------------------------------------------------------------------------
 

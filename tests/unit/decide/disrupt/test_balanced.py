@@ -74,7 +74,7 @@ def test_a_closed_budget_stops_what_is_worth_it() -> None:
     """DIS-S332"""
     found = decide(pool("np", Budget(nodes="0%"), consolidation_policy="Balanced"), running("a", "l", 1))
     assert gone(found) == []
-    assert found.closed_pools == {DisruptionReason.UNDERUTILIZED: ("np",)}
+    assert found.closed_pools == {DisruptionReason.UNDERUTILIZED: {"np": "spec.disruption.budgets[0]"}}
 
 
 def test_empty_machines_go_first() -> None:

@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from karpenter.api.core import Pod
 from karpenter.catalog.index import TypeIndex
 from karpenter.cluster import nodes
 from karpenter.cluster.snapshot import Snapshot
+from karpenter.decide.buffers import bought_for_real, placed_for_real
 from karpenter.decide.disrupt.aftermath import aftermath
 from karpenter.decide.disrupt.allowances import Allowances
 from karpenter.decide.disrupt.balanced import Scales
@@ -30,7 +30,6 @@ from karpenter.decide.disrupt.selection import FEW, Selection
 from karpenter.decide.disrupt.simulation import World
 from karpenter.decide.provision import Options
 from karpenter.model import pods
-from karpenter.model.buffers import is_virtual
 
 #: So many steps are gone through on paper; each saves money, so there is an end, and it is near.
 _STEPS = 16
@@ -275,16 +274,4 @@ class _Pass:
 
 def _without_virtual(command: Command) -> Command:
     """As it is carried out: nobody waits for the virtual pods of capacity buffers, they only make sure of room."""
-    inside = [item.pods for item in command.placed] + [item.pods for item in command.replacements]
-    if not any(is_virtual(pod) for found in inside for pod in found):
-        return command
-    placed = (replace(item, pods=_real(item.pods)) for item in command.placed)
-    return replace(
-        command,
-        placed=tuple(item for item in placed if item.pods),
-        replacements=tuple(replace(item, pods=_real(item.pods)) for item in command.replacements),
-    )
-
-
-def _real(found: Iterable[Pod]) -> tuple[Pod, ...]:
-    return tuple(pod for pod in found if not is_virtual(pod))
+    return replace(command, placed=placed_for_real(command.placed), replacements=bought_for_real(command.replacements))

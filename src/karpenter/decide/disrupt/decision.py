@@ -222,9 +222,12 @@ class _Pass:
                 break
             steps += step
             end = aftermath(snapshot, step, self._indexes)
-            found = composed(candidates, end, steps, Scales(self._snapshot, self._judge.prices))
+            scales = Scales(self._snapshot, self._judge.prices)
+            found = composed(candidates, end, steps, scales)
             vanished = {view.key for view in self._snapshot.nodes} - {view.key for view in end.nodes}
             if found is None or not vanished <= known or not self._is_within_budgets(found):
+                break
+            if not all(scales.accept(command.scores, command.saving_per_hour) for command in found):
                 break
             best = found
         return best

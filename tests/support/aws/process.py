@@ -133,7 +133,7 @@ class Process:
         self.told = Told()
         self.state = ClusterState()
         self.classes: Informer[EC2NodeClass] = Informer(kube, EC2_NODE_CLASS)
-        self.tasks: list[asyncio.Task[None]] = []
+        self.tasks: list[asyncio.Future[None]] = []
 
     async def see(self) -> None:
         """Begin to watch, as a process does once it is told to."""
@@ -174,7 +174,7 @@ class Process:
     def start(self, *loops: str) -> None:
         """Run loops by their names."""
         for name in loops:
-            self.tasks.append(asyncio.create_task(self.loops[name]()))
+            self.tasks.append(asyncio.ensure_future(self.loops[name]()))
 
     async def until(self, holds: Callable[[], bool | Awaitable[bool]], what: str) -> None:
         """Wait for something; fail at the deadline."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 import pytest
@@ -15,12 +17,14 @@ from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import EC2_NODE_CLASS, NODE, NODE_CLAIM, NODE_OVERLAY, NODE_POOL
 from karpenter.api.meta import Condition, ObjectMeta
 from karpenter.api.overlay import NodeOverlay, NodeOverlaySpec, OverlayRequirement
+from karpenter.catalog.overlays import PoolTypes
 from karpenter.catalog.types import InstanceType
 from karpenter.model import conditions, labels
 from karpenter.model import resources as res
 from karpenter.providers.aws.boto import Account
 from karpenter.providers.aws.errors import AwsError
 from karpenter.providers.aws.launch import names
+from karpenter.providers.bounded import BoundedProvider
 from karpenter.providers.contract import (
     Instance,
     InstanceNotFound,
@@ -28,9 +32,11 @@ from karpenter.providers.contract import (
     NodeClassNotReady,
     ProviderError,
 )
+from karpenter.providers.overlaid import OverlaidProvider
 from support.aws.clients import client
 from support.aws.double import Double
 from support.aws.process import NAME, Process, claim, node_class, pool, process, unhydrated
+from support.aws.records import Recorded
 from support.aws.seeds import Seeds
 from support.ec2_market import START
 
@@ -110,7 +116,7 @@ async def test_without_prices_it_begins_with_the_packaged_ones_and_asks_again(
     assert told == ["prices are the packaged ones for now"]
     world.market.failing.clear()
     before = len(world.market.asked)
-    rounds = asyncio.create_task(world.loops["providers.pricing"]())
+    rounds = asyncio.ensure_future(world.loops["providers.pricing"]())
     await world.until(lambda: len(world.market.asked) == before + 2, "the price list being asked for")
     rounds.cancel()
 
@@ -285,6 +291,51 @@ async def test_a_machine_without_a_claim_goes_with_its_node(
         world.start("instance.garbagecollection")
         await world.until(lambda: world.state.node("node-one") is None, "the Node being gone")
         assert _ends(aws)
+
+
+async def test_a_purchase_goes_on_when_the_caller_has_no_more_time(aws: Double, account: Account, seeds: Seeds) -> None:
+    """OPS-733, AWS-750: asked again, it is the same machine."""
+    async with process(aws, account) as world:
+        await world.ready_class()
+        impatient = BoundedProvider(world.cloud.provider, 0.3)
+        asked = await world.kube.create(NODE_CLAIM, claim("one", "m5.large"))
+        aws.control.set_latency("CreateFleet", 1.0)
+        with pytest.raises(ProviderError, match="buying a machine took longer"):
+            await impatient.create(asked)
+        machine = await BoundedProvider(world.cloud.provider).create(asked)
+        assert [item["instance_id"] for item in aws.control.machines()] == [instance_id(machine)]
+    assert world.carried_out("CreateFleet") == 1
+
+
+async def test_what_is_cheapest_by_overlays_is_asked_for_first_and_then_anything(
+    aws: Double, account: Account, seeds: Seeds
+) -> None:
+    """AWS-417, AWS-443, SCH-760: one machine in the end, whichever of the two purchases made it."""
+    async with process(aws, account) as world:
+        await world.ready_class()
+        for zone in seeds.subnets:
+            aws.control.set_pool("c5.large", zone, "on-demand", 0)
+        types = await world.cloud.provider.instance_types(pool())
+        cheap = replace(next(item for item in types if item.name == "c5.large"), is_repriced=True)
+        overlaid = OverlaidProvider(world.cloud.provider)
+        overlaid.put((), (PoolTypes(pool(), (cheap, *(item for item in types if item.name == "m5.large"))),))
+        asked = claim("one", "c5.large", "m5.large")
+        notes = msgspec.structs.replace(asked.metadata, annotations={labels.PRICE_OVERLAY: "true"})
+        made = await world.kube.create(NODE_CLAIM, msgspec.structs.replace(asked, metadata=notes))
+        machine = await overlaid.create(made)
+        assert machine.labels[labels.INSTANCE_TYPE] == "m5.large"
+        assert len(aws.control.machines()) == 1
+    first, second = (call.parameters["LaunchTemplateConfigs"] for call in aws.calls.of("CreateFleet") if is_real(call))
+    assert _types(first) == {"c5.large"}
+    assert _types(second) == {"c5.large", "m5.large"}
+
+
+def is_real(call: Recorded) -> bool:
+    return not call.is_dry_run
+
+
+def _types(configs: list[Any]) -> set[str]:
+    return {way["InstanceType"] for config in configs for way in config["Overrides"]}
 
 
 # -- drift -----------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from karpenter.control import manager
 from karpenter.control.settings import Settings
 from karpenter.kube.errors import AlreadyExists, Invalid, Unavailable
 from karpenter.model import labels
-from karpenter.providers.contract import InsufficientCapacity, ProviderError
+from karpenter.providers.contract import InsufficientCapacity, NodeClassNotReady, ProviderError
 from support.builders import container, pod, pods, wanted
 from support.shapes import offering, shape
 from support.world import World, Write, story, until
@@ -316,6 +316,20 @@ async def test_a_pool_whose_types_cannot_be_had_is_skipped_and_said(world: World
     await asyncio.sleep(2)
     assert [item.metadata.labels[labels.NODE_POOL] for item in await claims(world)] == ["b"]
     assert world.lines("skipping, unable to resolve instance types")[0]["NodePool"] == {"name": "a"}
+
+
+@story
+async def test_a_pool_whose_class_is_not_ready_is_nobodys_error(world: World) -> None:
+    """OPS-227: every class begins like this, and says so itself."""
+    world.cloud.refuse("instance_types", NodeClassNotReady("no subnets found"))
+    await world.node_class()
+    await world.pool("a", ready=False)
+    await world.pool("b")
+    await world.start()
+    await world.waiting(pod("p", {"cpu": "1"}))
+    await asyncio.sleep(2)
+    assert [item.metadata.labels[labels.NODE_POOL] for item in await claims(world)] == ["b"]
+    assert world.lines("skipping, unable to resolve instance types") == []
 
 
 # -- nomination -----------------------------------------------------------------------------------------------------------

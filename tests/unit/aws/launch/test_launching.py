@@ -510,6 +510,23 @@ def test_a_template_deleted_under_our_feet_is_made_again_once(gone: int) -> None
     play(scene)
 
 
+@pytest.mark.parametrize("code", ["InvalidLaunchTemplateName.NotFoundException", "InvalidLaunchTemplateId.NotFound"])
+def test_a_template_the_fleet_does_not_find_is_looked_for_before_the_next_launch(code: str) -> None:
+    """AWS-457: else every launch of its sort would fail until a restart."""
+
+    async def scene(world: World) -> None:
+        empty(world, refusal(code))
+        with pytest.raises(LaunchFailed, match=code):
+            await launch(world, LARGE)
+        world.ec2.templates.clear()
+        world.ec2.free, world.ec2.extra_errors = {}, ()
+        await launch(world, LARGE, name="second")
+        assert world.ec2.calls["CreateFleet"] == 2
+        assert len(world.ec2.templates) == 1
+
+    play(scene)
+
+
 @pytest.mark.parametrize(
     ("call", "error", "reason"),
     [

@@ -577,3 +577,11 @@ async def test_facts_and_zone_ids_can_be_asked_for() -> None:
     assert found.market.facts("m5.large") == raw()["m5.large"]
     found.types()
     assert [found.market.zone_id(zone) for zone in ZONES] == [IDS[A], IDS[B], ""]
+
+
+async def test_a_class_whose_subnets_only_changed_places_keeps_its_list() -> None:
+    """AWS-089, AWS-284: they are sorted by free addresses, which change by the minute."""
+    found = await fair(Region(names=["m5.large"]))
+    there = found.market.types_for(of_status(subnets=subnets(A, B)))
+    assert found.market.types_for(of_status(subnets=subnets(B, A))) is there
+    assert found.market.types_for(of_status(subnets=subnets(B))) is not there

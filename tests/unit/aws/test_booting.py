@@ -1,0 +1,124 @@
+"""What launches and trials boot with: the market's facts, the class's settings and the cluster as it is now."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from karpenter.api.core import Taint
+from karpenter.api.ec2 import EC2NodeClass
+from karpenter.model import labels
+from karpenter.providers.aws.booting import Booting
+from karpenter.providers.aws.kubelet.resolved import Resolved
+from karpenter.providers.aws.launch.plan import Boot
+from karpenter.providers.aws.nodeclass.trials import Trial
+from karpenter.providers.aws.settings import AwsSettings, Cluster
+from karpenter.providers.contract import LaunchFailed, NodeClassNotReady
+from support.ec2_market import PLAIN, Fair, Region, fair, of_kubelet, of_spec
+
+CLUSTER = Cluster("c", "us-east-1", "https://c.example", "Y2E=", "1.33", "10.100.0.10", "10.100.0.0/16")
+
+
+class Boots:
+    """A ``Booting`` over a small market, and what it told."""
+
+    def __init__(self, found: Fair, **settings: Any) -> None:
+        self.fair = found
+        self.cluster = CLUSTER
+        self.weighed: dict[str, int] = {}
+        own = AwsSettings("c", **settings)
+        self.booting = Booting(found.market, lambda: self.cluster, own, self.weighed.__setitem__)
+
+    def text(self, node_class: EC2NodeClass, **more: Any) -> str:
+        known: dict[str, Any] = {"labels": {"team": "a"}, "taints": (), "max_pods": 29, "kubelet": Resolved()}
+        return self.booting.user_data(Boot(node_class, **{**known, **more})).decode()
+
+
+async def boots(**settings: Any) -> Boots:
+    found = await fair(Region(names=["m5.large", "p4d.24xlarge", "c5.xlarge"]))
+    return Boots(found, **settings)
+
+
+async def test_interfaces_for_efa_are_ec2s_fact() -> None:
+    """AWS-298, AWS-496"""
+    booting = (await boots()).booting
+    found = {name: booting.efa_interfaces(name) for name in ("p4d.24xlarge", "m5.large", "never.heard")}
+    assert found == {"p4d.24xlarge": 4, "m5.large": 0, "never.heard": 0}
+
+
+@pytest.mark.parametrize(("gate", "expected"), [(True, {"cpu": "40m"}), (False, {})])
+async def test_expressions_count_with_their_gate_alone(gate: bool, expected: dict[str, str]) -> None:
+    """AWS-T101, AWS-129"""
+    found = await boots(kubelet_expressions=gate)
+    node_class = of_kubelet(kubeReserved={"cpu": "vcpus * 10"})
+    (item,) = (item for item in found.fair.market.types_for(PLAIN) if item.name == "c5.xlarge")
+    assert dict(found.booting.kubelet(node_class, item).kube_reserved) == expected
+
+
+async def test_of_a_type_that_is_not_sold_any_more_nothing_is_resolved() -> None:
+    found = await boots()
+    (item,) = (item for item in found.fair.market.types_for(PLAIN) if item.name == "c5.xlarge")
+    gone = replace(item, name="c1.gone")
+    assert found.booting.kubelet(of_kubelet(kubeReserved={"cpu": "1"}), gone) == Resolved()
+
+
+async def test_the_users_servers_win_over_the_clusters() -> None:
+    """AWS-222"""
+    found = await boots()
+    assert "10.100.0.10" in found.text(PLAIN)
+    own = found.text(of_kubelet(clusterDNS=["10.0.0.7"]))
+    assert "10.0.0.7" in own
+    assert "10.100.0.10" not in own
+
+
+async def test_the_cluster_counts_as_it_is_now() -> None:
+    """AWS-026, AWS-248, AWS-T228: what is not known at the start may be found later."""
+    found = await boots()
+    found.cluster = replace(CLUSTER, service_cidr="")
+    with pytest.raises(NodeClassNotReady, match="service CIDR"):
+        found.text(PLAIN)
+    found.cluster = CLUSTER
+    assert "cidr: 10.100.0.0/16" in found.text(PLAIN)
+
+
+async def test_user_data_that_cannot_be_joined_is_told_by_the_class() -> None:
+    """AWS-250, AWS-T232"""
+    found = await boots()
+    with pytest.raises(LaunchFailed, match=r"spec\.userData of EC2NodeClass default: ") as caught:
+        found.text(of_spec(ami_family="Bottlerocket", user_data="not toml {"))
+    assert caught.value.reason == "LaunchFailed"
+    assert found.weighed == {}
+
+
+async def test_the_size_of_user_data_is_told_per_class() -> None:
+    """AWS-225"""
+    found = await boots()
+    text = found.text(PLAIN)
+    assert found.weighed == {"default": len(text.encode())}
+
+
+async def test_a_trial_boots_with_what_a_launch_would() -> None:
+    """AWS-115, AWS-221, AWS-490"""
+    found = await boots()
+    (item,) = (item for item in found.fair.market.types_for(PLAIN) if item.name == "m5.large")
+    data = found.booting.trial_data(PLAIN, Trial(item, PLAIN.status.amis[0], labels.SPOT, "dedicated"))
+    launched = found.text(PLAIN, labels={labels.CAPACITY_TYPE: labels.SPOT})
+    assert b64decode(data.user_data).decode() == launched
+    assert data.image_id == "ami-1"
+    assert data.placement is not None
+    assert data.placement.tenancy == "dedicated"
+    assert "karpenter.sh/unregistered" in launched
+
+
+async def test_taints_and_pods_are_the_launchs_own() -> None:
+    """AWS-221, AWS-223"""
+    found = await boots()
+    tainted = found.text(PLAIN, taints=(Taint(key="gpu", value="yes", effect="NoSchedule"),), max_pods=17)
+    assert "gpu" in tainted
+    assert "maxPods: 17" in tainted
+    own = msgspec.structs.replace(PLAIN, spec=msgspec.structs.replace(PLAIN.spec, kubelet={"maxPods": 10}))
+    assert "maxPods: 10" in found.text(own, max_pods=17)

@@ -577,7 +577,7 @@ def _instance(provider_id: str) -> str:
 
 
 class _Names:
-    """Names of the objects that carry a provider ID, or one of this instance: normally one. Of several the first by name counts."""
+    """Names of the objects that carry a provider ID, or its instance: normally one. Of several the first by name counts."""
 
     def __init__(self) -> None:
         self._of: dict[str, set[str]] = {}

@@ -84,8 +84,6 @@ class ClusterState:
         self._claims: dict[str, NodeClaim] = {}
         self._nodes_of_provider = _Names()
         self._claims_of_provider = _Names()
-        self._nodes_of_instance = _Names()
-        self._claims_of_instance = _Names()
         self._views: dict[str, NodeView] = {}
         self._pools: dict[str, NodePool] = {}
         self._daemon_sets: dict[PodKey, DaemonSet] = {}
@@ -181,7 +179,6 @@ class ClusterState:
         self._forget_node(name)
         self._nodes[name] = node
         self._nodes_of_provider.add(node.spec.provider_id, name)
-        self._nodes_of_instance.add(_instance(node.spec.provider_id), name)
         self._drop_view_of_node(node)
 
     def remove_node(self, name: str) -> None:
@@ -193,7 +190,6 @@ class ClusterState:
         old = self._nodes.pop(name, None)
         if old is not None:
             self._nodes_of_provider.discard(old.spec.provider_id, name)
-            self._nodes_of_instance.discard(_instance(old.spec.provider_id), name)
             self._drop_view_of_node(old)
 
     def set_claim(self, claim: NodeClaim) -> None:
@@ -203,7 +199,6 @@ class ClusterState:
         self._forget_claim(name)
         self._claims[name] = claim
         self._claims_of_provider.add(claim.status.provider_id, name)
-        self._claims_of_instance.add(_instance(claim.status.provider_id), name)
         self._drop_view_of_claim(claim)
 
     def remove_claim(self, name: str) -> None:
@@ -218,7 +213,6 @@ class ClusterState:
         old = self._claims.pop(name, None)
         if old is not None:
             self._claims_of_provider.discard(old.status.provider_id, name)
-            self._claims_of_instance.discard(_instance(old.status.provider_id), name)
             self._drop_view_of_claim(old)
 
     def set_pool(self, pool: NodePool) -> None:
@@ -402,14 +396,6 @@ class ClusterState:
         """The NodeClaim of an instance."""
         return self._claims.get(self._claims_of_provider.first(provider_id))
 
-    def claim_of_instance(self, instance_id: str) -> NodeClaim | None:
-        """The NodeClaim whose provider ID ends in this instance, as clouds speak of them."""
-        return self._claims.get(self._claims_of_instance.first(instance_id))
-
-    def node_of_instance(self, instance_id: str) -> Node | None:
-        """The Node whose provider ID ends in this instance."""
-        return self._nodes.get(self._nodes_of_instance.first(instance_id))
-
     def claims_of(self, provider_id: str) -> tuple[NodeClaim, ...]:
         """NodeClaims with this provider ID: normally one."""
         return tuple(self._claims[name] for name in self._claims_of_provider.all(provider_id))
@@ -572,12 +558,8 @@ class ClusterState:
             self._drop_view_of_claim(claim)
 
 
-def _instance(provider_id: str) -> str:
-    return provider_id.rpartition("/")[2]
-
-
 class _Names:
-    """Names of the objects that carry a provider ID, or its instance: normally one. Of several the first by name counts."""
+    """Names of the objects that carry a provider ID: normally one. Of several the first by name counts."""
 
     def __init__(self) -> None:
         self._of: dict[str, set[str]] = {}

@@ -25,12 +25,15 @@ class Observation:
         return self._state.pools()
 
     def claim_of(self, instance_id: str) -> NodeClaim | None:
-        """The NodeClaim whose machine has this id."""
-        return self._state.claim_of_instance(instance_id)
+        """The NodeClaim whose machine has this id. Looks through all: it is asked when something happens to a machine."""
+        tail = f"/{instance_id}"
+        return next((claim for claim in self._state.claims() if claim.status.provider_id.endswith(tail)), None)
 
     def node_of(self, instance_id: str) -> Node | None:
-        """The Node whose machine has this id, with or without a NodeClaim."""
-        return self._state.node_of_instance(instance_id)
+        """The Node whose machine has this id."""
+        claim = self.claim_of(instance_id)
+        nodes = self._state.nodes_of(claim.status.provider_id) if claim is not None else ()
+        return nodes[0] if nodes else None
 
 
 class Heralds:

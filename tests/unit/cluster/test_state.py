@@ -148,20 +148,6 @@ def test_of_two_nodes_with_one_provider_id_the_survivor_is_known() -> None:
     assert found.nodes_of("") == found.nodes_of("p://other") == ()
 
 
-def test_machines_are_found_by_the_id_of_their_instance() -> None:
-    """AWS-027, AWS-536: a Node whose claim is gone, too; a zone in the provider ID is not asked for."""
-    there, behind = machine("a", {"cpu": "4"})
-    found = state(there, behind)
-    assert found.claim_of_instance("a") == behind
-    assert found.node_of_instance("a") == there
-    found.remove_claim("claim-a")
-    assert found.claim_of_instance("a") is None
-    assert found.node_of_instance("a") == there
-    found.set_node(node("a", {"cpu": "4"}, provider_id="p://other"))
-    assert found.node_of_instance("a") is None
-    assert found.node_of_instance("") is None
-
-
 def test_a_managed_node_without_provider_id_is_left_out_until_it_has_one() -> None:
     """SCH-072, OPS-106"""
     own = {labels.NODE_POOL: "np", labels.INSTANCE_TYPE: "t"}

@@ -615,6 +615,7 @@ EC2_CLASSES = [
         words=_EXCLUSIVE,
     ),
     *_at("AWS-T034", A, _GROUP_TERMS, [{"id": "sg-1", "name": "n"}, {"name": "n"}], [{"name": "n", **_A_B}, _A_B]),
+    # AWS-T036
     *_images("API-S146", R, [{"owner": "self"}], [{}], [{"id": "ami-1"}, {"owner": "1"}], words=_ANY),
     *_images(
         "API-S147",
@@ -669,6 +670,7 @@ EC2_CLASSES = [
         {"spec.amiSelectorTerms": [{"alias": "al2023@latest"}], "spec.amiFamily": "AL2"},
         words=("amiFamily", "alias family"),
     ),
+    # AWS-T040
     *_at("API-S152", R, "amiSelectorTerms", [{"id": "ami-1"}], [{"name": "n"}], words=("must specify amiFamily",)),
     *_ec2("AWS-T041", R, {"spec.instanceProfile": "p"}, {"spec.role": ABSENT}, words=("exactly one of role",)),
     *_at("AWS-T042", R, "role", "", words=("role cannot be empty",)),
@@ -706,6 +708,7 @@ EC2_CLASSES = [
     *_at("API-S157", A, "blockDeviceMappings", [{"rootVolume": True}, {"rootVolume": False}, {}], [], [{}] * 50),
     *_at("API-S157-count", R, "blockDeviceMappings", [{}] * 51, words=("50",)),
     *_volumes("AWS-T046", R, {}, {"encrypted": True}, words=("snapshotID or volumeSize",)),
+    # AWS-T053
     *_volumes("API-S159", A, *({"volumeSize": size} for size in _SIZES)),
     *_volumes("API-S159", R, *({"volumeSize": size} for size in _NO_SIZES), words=("volumeSize",)),
     *_volumes(
@@ -726,6 +729,7 @@ EC2_CLASSES = [
     *_at("API-S162", R, "metadataOptions", *({"httpPutResponseHopLimit": n} for n in (0, 65, "1", 1.5))),
     *_at("API-S162", A, "metadataOptions", {"httpPutResponseHopLimit": 64}),
     *_at("API-255", R, "metadataOptions", {"httpTokens": "yes"}, {"httpEndpoint": ""}, {"httpProtocolIPv6": True}),
+    # AWS-T049
     *_at("API-S163", R, "networkInterfaces", [_card(0, 0, "efa-only")], [_card(0, 1)], words=("primary",)),
     *_at(
         "API-S163-same",

@@ -72,9 +72,10 @@ def _ignoring(loop: Callable[[], Awaitable[None]]) -> Callable[[Informer[Pod]], 
 def _join(cloud: AwsCloud, manager: Manager) -> None:
     """Listen to what the controllers watch, and speak through their recorder."""
     classes = cast(Informer[EC2NodeClass], manager.watched_classes[EC2_NODE_CLASS.name])
+    observation = Observation(manager.state)
     cloud.join(
         Outside(
-            observed=Observation(manager.state),
+            observed=observation,
             herald=Heralds(manager.world.events),
             claim_named=manager.state.claim,
             class_named=classes.get,
@@ -82,6 +83,9 @@ def _join(cloud: AwsCloud, manager: Manager) -> None:
             disrupted=partial(counting.disrupted, manager.world),
         )
     )
+    # Those who are told of claims and Nodes may ask for others, so these are filed first.
+    manager.watched_claims.subscribe(observation.claim)
+    manager.watched_nodes.subscribe(observation.node)
     classes.subscribe(cloud.node_class)
     manager.watched_claims.subscribe(cloud.claim)
     manager.watched_nodes.subscribe(cloud.node)

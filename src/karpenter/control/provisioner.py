@@ -21,7 +21,7 @@ from karpenter.decide.buffers import without_virtual
 from karpenter.decide.plan import Plan
 from karpenter.decide.provision import Options, PreferencePolicy, provision
 from karpenter.model import labels
-from karpenter.providers.contract import ProviderError
+from karpenter.providers.contract import NodeClassNotReady, ProviderError
 from karpenter.providers.overlaid import AwaitingOverlays
 
 #: Pods still waiting trigger again after this long (SCH-001), and so does at the latest a pass whose claims failed.
@@ -51,6 +51,8 @@ class Indexes:
             except AwaitingOverlays:
                 self._say(pool, "skipping, awaiting nodeoverlay evaluation")
                 continue
+            except NodeClassNotReady:
+                continue  # as every class begins: its own conditions and the pool's say what is missing
             except ProviderError as error:
                 self._say(pool, "skipping, unable to resolve instance types", str(error))
                 continue

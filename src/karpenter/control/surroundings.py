@@ -11,10 +11,25 @@ from karpenter.cluster import ClusterState
 
 
 class Observation:
-    """The cluster state, as a provider may look at it. Providers know instances by id, the state by provider ID."""
+    """The cluster state, as a provider may look at it. Providers know instances by id, the state by provider ID.
+
+    To be told of every claim and Node after the state was, to find them by instance: collectors ask for all of them.
+    """
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
+        self._claims: dict[str, set[str]] = {}
+        self._nodes: dict[str, set[str]] = {}
+
+    def claim(self, old: NodeClaim | None, new: NodeClaim | None) -> None:
+        """A claim came, changed or went."""
+        before = (old.status.provider_id, old.metadata.name) if old is not None else _NOTHING
+        _moved(self._claims, before, (new.status.provider_id, new.metadata.name) if new is not None else _NOTHING)
+
+    def node(self, old: Node | None, new: Node | None) -> None:
+        """A Node came, changed or went."""
+        before = (old.spec.provider_id, old.metadata.name) if old is not None else _NOTHING
+        _moved(self._nodes, before, (new.spec.provider_id, new.metadata.name) if new is not None else _NOTHING)
 
     def claims(self) -> tuple[NodeClaim, ...]:
         """All NodeClaims."""
@@ -25,15 +40,36 @@ class Observation:
         return self._state.pools()
 
     def claim_of(self, instance_id: str) -> NodeClaim | None:
-        """The NodeClaim whose machine has this id. Looks through all: it is asked when something happens to a machine."""
-        tail = f"/{instance_id}"
-        return next((claim for claim in self._state.claims() if claim.status.provider_id.endswith(tail)), None)
+        """The NodeClaim whose machine has this id."""
+        names = sorted(self._claims.get(instance_id, ()))
+        return next((found for name in names if (found := self._state.claim(name)) is not None), None)
 
     def node_of(self, instance_id: str) -> Node | None:
-        """The Node whose machine has this id."""
-        claim = self.claim_of(instance_id)
-        nodes = self._state.nodes_of(claim.status.provider_id) if claim is not None else ()
-        return nodes[0] if nodes else None
+        """The Node whose machine has this id, also where no claim does."""
+        names = sorted(self._nodes.get(instance_id, ()))
+        return next((found for name in names if (found := self._state.node(name)) is not None), None)
+
+
+#: The provider ID and name of what is not there.
+_NOTHING = ("", "")
+
+
+def _moved(by_instance: dict[str, set[str]], before: tuple[str, str], after: tuple[str, str]) -> None:
+    """File a name under the instance at the end of its provider ID."""
+    if before == after:
+        return
+    provider_id, name = before
+    names = by_instance.get(_instance(provider_id), set())
+    names.discard(name)
+    if not names:
+        by_instance.pop(_instance(provider_id), None)
+    provider_id, name = after
+    if provider_id:
+        by_instance.setdefault(_instance(provider_id), set()).add(name)
+
+
+def _instance(provider_id: str) -> str:
+    return provider_id.rpartition("/")[2]
 
 
 class Heralds:

@@ -19,10 +19,19 @@ class VolumeSizeError(ValueError):
 
 def volume_size_gib(text: str) -> int:
     """The size in whole GiB, rounded up as volumes are made (AWS-491). Raises ``VolumeSizeError``."""
+    return -(-_milli(text) // _GIB_MILLI)
+
+
+def volume_size_bytes(text: str) -> int:
+    """The size in bytes, as it is written (AWS-293). Raises ``VolumeSizeError``."""
+    return _milli(text) // quantity.MILLI
+
+
+def _milli(text: str) -> int:
     try:
         size = quantity.milli(text)
     except quantity.QuantityError as error:
         raise VolumeSizeError(f"{text!r} is not a size such as 20Gi") from error
     if not 0 < size <= _LARGEST_MILLI:
         raise VolumeSizeError(f"{text} is not between 1Gi and 64T")
-    return -(-size // _GIB_MILLI)
+    return size

@@ -6,6 +6,7 @@ import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 from prometheus_client import Gauge
@@ -13,13 +14,14 @@ from prometheus_client import Gauge
 from karpenter.api.core import Node
 from karpenter.api.ec2 import EC2NodeClass
 from karpenter.api.karpenter import NodeClaim
-from karpenter.api.kinds import EC2_NODE_CLASS
+from karpenter.api.kinds import EC2_NODE_CLASS, NODE_OVERLAY
+from karpenter.kube.errors import KubeError
 from karpenter.kube.protocol import Kube
 from karpenter.kube.workqueue import Queue
 from karpenter.model import labels, validation
 from karpenter.model.clock import Clock
 from karpenter.providers.aws.booting import Booting
-from karpenter.providers.aws.boto.start import VERSION_SECONDS, ClusterFacts
+from karpenter.providers.aws.boto.start import ClusterFacts
 from karpenter.providers.aws.events.health import InstanceHealth
 from karpenter.providers.aws.events.partitions import PartitionKnown
 from karpenter.providers.aws.events.queue import InterruptionQueue
@@ -57,7 +59,7 @@ from karpenter.providers.aws.nodeclass.told import Part, condition_types
 from karpenter.providers.aws.nodeclass.validation import Knowledge, ValidationPart
 from karpenter.providers.aws.ports import Services
 from karpenter.providers.aws.provider import AwsProvider, Desks, View
-from karpenter.providers.aws.rounds import Look, every, rounds
+from karpenter.providers.aws.rounds import Look, Refresh, every, rounds
 from karpenter.providers.aws.settings import AwsSettings
 from karpenter.providers.aws.types import market as types_market
 from karpenter.providers.aws.types import prices, telemetry
@@ -71,6 +73,7 @@ from karpenter.telemetry.aws import InterruptionMetrics
 _PROFILES_SECONDS = 1800.0
 _PARAMETERS_SECONDS = 1800.0
 _TEMPLATES_SECONDS = 3600.0
+_OVERLAYS_SECONDS = 300.0
 _TAGGERS = 1
 _log = structlog.get_logger()
 
@@ -93,13 +96,16 @@ class AwsCloud:
 
     def __init__(self, ground: Ground) -> None:
         self._ground = ground
-        self._has_list = self._has_spot = self._has_adopted = False
+        self._has_adopted = False
         self._window = Window()
         self._memories = Memories.empty(ground.clock)
         self._figures = telemetry.MarketFigures(ground.metrics.registry, self._memories.unavailable.current)
         self._groups = PlacementGroups(ground.services.ec2, ground.clock)
         self._shifts = self._zonal_shifts()
         self._market = self._made_market()
+        self._types = Refresh(self._market.refresh_types, types_market.TYPES_PERIOD, ground.clock)
+        self._list = Refresh(self._market.refresh_on_demand, prices.ON_DEMAND_PERIOD, ground.clock)
+        self._spot = Refresh(self._market.refresh_spot, prices.SPOT_PERIOD, ground.clock)
         self._series = InstanceSeries(ground.metrics, self._market)
         self._templates = Templates(ground.services.ec2, ground.cluster.cluster, ground.clock)
         self._addresses = Addresses()
@@ -130,17 +136,10 @@ class AwsCloud:
 
         Prices that cannot be had now stay the packaged ones; they are asked for again.
         """
-        market = self._market
         await self._learning.recall()
-        await asyncio.gather(market.refresh_types(), self._first_prices())
+        await asyncio.gather(self._types.now(), _tried(self._list.now), _tried(self._spot.now))
         if self._shifts is not None:
             await self._shifts.hydrate()
-
-    async def _first_prices(self) -> None:
-        market = self._market
-        self._has_list, self._has_spot = await asyncio.gather(
-            _could(market.refresh_on_demand), _could(market.refresh_spot)
-        )
 
     def join(self, outside: Outside) -> None:
         """See the process from now on."""
@@ -171,6 +170,7 @@ class AwsCloud:
             "instance.deaths": Deaths(ground.services.ec2, self._window, self._window, ground.clock).look,
             "cloudprovider.metrics": self._offering_figures().look,
             "launchtemplate.garbagecollection": self._look_at_templates,
+            "providers.version": ground.cluster.look,
             **self._event_looks(),
         }
         if not ground.settings.isolated_vpc:
@@ -178,34 +178,26 @@ class AwsCloud:
                 self._profiles, ground.cluster.cluster, self._window.classes, self._window.claims
             )
             looks["instanceprofile.garbagecollection"] = every(_PROFILES_SECONDS, collector.collect)
+        if ground.settings.node_overlay:
+            looks["providers.pricing.overlay"] = every(_OVERLAYS_SECONDS, self._reprice)
         collector_of_instances = Collector(self._instances, ground.kube, self._window, ground.clock)
         return {
             "nodeclass": self._classes.controller.run,
             "nodeclaim.tagging": self._tagging.run,
             "instance.garbagecollection": collector_of_instances.run,
-            "providers.instancetype.capacity": lambda: self._learning.run(self._window),
+            "providers.instancetype.capacity": partial(self._learning.run, self._window),
             **self._refreshing(),
-            **{name: _repeated(name, look) for name, look in looks.items()},
+            **{name: partial(rounds, name, look) for name, look in looks.items()},
         }
 
     def _refreshing(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
-        """What was asked for at the start, and is asked for again after a while; prices that could not be had, soon."""
-        market = self._market
-        types_seconds = types_market.TYPES_PERIOD.total_seconds()
-        prices_seconds = prices.ON_DEMAND_PERIOD.total_seconds()
-        spot_seconds = prices.SPOT_PERIOD.total_seconds()
-        list_due = prices_seconds if self._has_list else 0.0
-        spot_due = spot_seconds if self._has_spot else 0.0
-        return {
-            "providers.instancetype": _later(
-                "providers.instancetype", every(types_seconds, market.refresh_types), types_seconds
-            ),
-            "providers.pricing": _later("providers.pricing", every(prices_seconds, market.refresh_on_demand), list_due),
-            "providers.pricing.spot": _later(
-                "providers.pricing.spot", every(spot_seconds, market.refresh_spot), spot_due
-            ),
-            "providers.version": _later("providers.version", self._ground.cluster.look, VERSION_SECONDS),
+        """What was asked for at the start, and is asked for again after a while; prices that could not be had, at once."""
+        refreshes = {
+            "providers.instancetype": self._types,
+            "providers.pricing": self._list,
+            "providers.pricing.spot": self._spot,
         }
+        return {name: partial(rounds, name, item.look, item.due_seconds) for name, item in refreshes.items()}
 
     def _event_looks(self) -> Mapping[str, Look]:
         ground = self._ground
@@ -300,12 +292,15 @@ class AwsCloud:
         return ValidationPart(knowledge, dry_runs, settings.kubelet_expressions)
 
     async def _service_cidr(self) -> str:
-        """AWS-026. Raises ``AwsError``."""
+        """AWS-026. Raises ``AwsError`` and ``ProviderError``."""
         known = self._ground.cluster.cluster.service_cidr
         if known:
             return known
         await self._ground.services.eks.describe_cluster(self._ground.cluster.cluster.name)
-        await self._ground.cluster.look()
+        try:
+            await self._ground.cluster.look()
+        except KubeError as error:
+            raise ProviderError(f"asking for the cluster's version, {error}") from error
         return self._ground.cluster.cluster.service_cidr
 
     def _desks(self) -> Desks:
@@ -365,6 +360,10 @@ class AwsCloud:
             self._has_adopted = True
         return _TEMPLATES_SECONDS
 
+    async def _reprice(self) -> None:
+        """Overlays may price what EC2 tells no price of (AWS-356). Raises ``KubeError``."""
+        self._market.reprice((await self._ground.kube.list(NODE_OVERLAY)).items)
+
     async def _tag(self, name: str) -> float | None:
         claim = self._window.claim_named(name)
         if claim is not None:
@@ -421,22 +420,12 @@ class _Shortages:
         self._unavailable.mark_subnet(subnet_id)
 
 
-def _repeated(name: str, look: Look) -> Callable[[], Awaitable[None]]:
-    return lambda: rounds(name, look)
-
-
-def _later(name: str, look: Look, seconds: float) -> Callable[[], Awaitable[None]]:
-    return lambda: rounds(name, look, seconds)
-
-
-async def _could(refresh: Callable[[], Awaitable[None]]) -> bool:
-    """Whether prices could be had."""
+async def _tried(refresh: Callable[[], Awaitable[None]]) -> None:
+    """Ask for prices; without them the packaged ones do."""
     try:
         await refresh()
     except ProviderError as error:
         _log.error("prices are the packaged ones for now", error=str(error))
-        return False
-    return True
 
 
 def _tell_tagging_failed(name: str, error: Exception) -> None:

@@ -101,7 +101,11 @@ class Learning:
             _log.error("what was learned about machines cannot be read", error=str(error))
 
     async def run(self, observed: Observed) -> None:
-        """Listen and write down, until cancelled."""
+        """Listen and write down, until cancelled. First of all what others wrote since the start is taken over.
+
+        A process may wait for years to lead; what it then writes down must not be less than what was known meanwhile.
+        """
+        await self.recall()
         while True:
             self.hear(observed)
             await self._write_down()

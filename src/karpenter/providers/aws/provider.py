@@ -11,7 +11,7 @@ from karpenter.api.kinds import EC2_NODE_CLASS, Kind
 from karpenter.api.meta import Wire
 from karpenter.catalog.types import InstanceType
 from karpenter.kube.protocol import Reader
-from karpenter.model import labels
+from karpenter.model import conditions, labels
 from karpenter.model.clock import Clock
 from karpenter.providers.aws.events import subjects
 from karpenter.providers.aws.events.repair import POLICIES
@@ -32,6 +32,7 @@ from karpenter.providers.contract import (
     Drift,
     Instance,
     LaunchFailed,
+    NodeClassNotReady,
     ProviderError,
     RegistrationHook,
     RepairPolicy,
@@ -112,12 +113,20 @@ class AwsProvider:
         return tuple(map(self._instance, await self._desks.instances.list()))
 
     async def instance_types(self, pool: NodePool) -> tuple[InstanceType, ...]:
-        """Everything the pool's class could use (AWS §§7-8)."""
+        """Everything the pool's class could use (AWS §§7-8).
+
+        Raises ``NodeClassNotReady`` where the class itself says, or is about to say, what is missing.
+        """
         reference = pool.spec.template.spec.node_class_ref
         node_class = self._view.class_named(reference.name)
         if node_class is None:
-            raise ProviderError(f"EC2NodeClass {reference.name} of NodePool {pool.metadata.name} does not exist")
-        return self._desks.market.types_for(node_class)
+            raise NodeClassNotReady(f"EC2NodeClass {reference.name} of NodePool {pool.metadata.name} does not exist")
+        try:
+            return self._desks.market.types_for(node_class)
+        except ProviderError as error:
+            if conditions.is_true(node_class.status.conditions, "Ready"):
+                raise
+            raise NodeClassNotReady(str(error)) from error
 
     async def drift(self, claim: NodeClaim) -> Drift | None:
         """How a machine differs from its class now (AWS-560 to AWS-568). No call is made where the class itself was changed."""

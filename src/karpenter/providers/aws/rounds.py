@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
 
 import structlog
 
 from karpenter.kube.errors import KubeError
+from karpenter.model.clock import Clock
 from karpenter.providers.aws.errors import AwsError
 from karpenter.providers.contract import ProviderError
 
@@ -19,9 +21,38 @@ _log = structlog.get_logger()
 Look = Callable[[], Awaitable[float]]
 
 
-async def rounds(name: str, look: Look, first_after_seconds: float = 0.0) -> None:
-    """Look until cancelled, at growing distances while looks fail."""
-    await asyncio.sleep(first_after_seconds)
+class Refresh:
+    """Work that is done once at the start and then in even distances, perhaps by whoever begins to lead much later.
+
+    So the next time follows from the last success, not from when the rounds begin.
+    """
+
+    def __init__(self, work: Callable[[], Awaitable[object]], period: timedelta, clock: Clock) -> None:
+        self._work = work
+        self._period = period
+        self._clock = clock
+        self._done_at: datetime | None = None
+
+    async def now(self) -> None:
+        """Do it. Raises what the work raises, and then it counts as not done."""
+        await self._work()
+        self._done_at = self._clock.now()
+
+    async def look(self) -> float:
+        """See ``Look``."""
+        await self.now()
+        return self._period.total_seconds()
+
+    def due_seconds(self) -> float:
+        """How long it may wait still."""
+        if self._done_at is None:
+            return 0.0
+        return max(0.0, (self._done_at + self._period - self._clock.now()).total_seconds())
+
+
+async def rounds(name: str, look: Look, due_seconds: Callable[[], float] = float) -> None:
+    """Look until cancelled, first when ``due_seconds`` says, at growing distances while looks fail."""
+    await asyncio.sleep(due_seconds())
     backoff = _FIRST_BACKOFF_SECONDS
     while True:
         try:

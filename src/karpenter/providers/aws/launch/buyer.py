@@ -58,6 +58,10 @@ class Buyer:
         except AwsError as error:
             raise failures.failed(error, "preparing the launch template") from error
 
+    def doubt(self, plan: LaunchPlan) -> None:
+        """Its templates may be gone: look again before they are used (AWS-457)."""
+        self._templates.forget(item.content.name for item in plan.templates)
+
     async def buy(self, plan: LaunchPlan, request: FleetRequest) -> FleetAnswer:
         """EC2's answer. Raises ``Refusal``, ``Lost`` or ``AlreadyBought``."""
         is_uncertain = has_new_templates = False
@@ -82,7 +86,7 @@ class Buyer:
 
     async def _renew_templates(self, plan: LaunchPlan, is_uncertain: bool) -> None:
         """Somebody deleted a template under our feet."""
-        self._templates.forget(item.content.name for item in plan.templates)
+        self.doubt(plan)
         try:
             await self.prepare(plan)
         except LaunchFailed as error:

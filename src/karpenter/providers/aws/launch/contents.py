@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import msgspec
 
 from karpenter.api.ec2 import BlockDeviceMapping, EC2NodeClass, EC2NodeClassSpec, NetworkInterface
-from karpenter.model import labels, quantity
+from karpenter.model import labels
+from karpenter.model.ec2_volumes import VolumeSizeError, volume_size_gib
 from karpenter.providers.aws.launch import names
 from karpenter.providers.aws.settings import Cluster
 from karpenter.providers.aws.shapes import (
@@ -36,6 +37,7 @@ from karpenter.providers.aws.shapes import (
     tags,
 )
 from karpenter.providers.aws.userdata.families import family_of, metadata_options
+from karpenter.providers.contract import LaunchFailed
 
 NAME_PREFIX = "karpenter.k8s.aws/"
 #: Regions whose EC2 does not know the metadata service's IPv6 switch (AWS-494).
@@ -50,7 +52,6 @@ _WITHOUT_IPV6_METADATA = frozenset(
     }
 )
 _EFA_ONLY = "efa-only"
-_GIB_MILLIS = 2**30 * quantity.MILLI
 _HASH_LENGTH = 16
 
 
@@ -97,7 +98,10 @@ def template_data(
     tags_: Mapping[str, str],
     reserved_capacity: bool,
 ) -> LaunchTemplateData:
-    """What the template says. ``reserved_capacity`` is the gate of that name: without it reservations are not mentioned."""
+    """What the template says. ``reserved_capacity`` is the gate of that name: without it reservations are not mentioned.
+
+    Raises ``LaunchFailed`` for a volume without a size that means anything.
+    """
     spec, status = node_class.spec, node_class.status
     return LaunchTemplateData(
         image_id=machine.image_id,
@@ -138,10 +142,18 @@ def _block_device(mapping: BlockDeviceMapping) -> BlockDeviceRequest:
         snapshot_id=ebs.snapshot_id,
         throughput=ebs.throughput or None,
         volume_initialization_rate=ebs.volume_initialization_rate or None,
-        volume_size=None if ebs.volume_size is None else -(-quantity.milli(ebs.volume_size) // _GIB_MILLIS),
+        volume_size=None if ebs.volume_size is None else _size_gib(mapping.device_name or "", ebs.volume_size),
         volume_type=ebs.volume_type,
     )
     return BlockDeviceRequest(device_name=mapping.device_name, ebs=volume)
+
+
+def _size_gib(device: str, text: str) -> int:
+    """Admission lets through sizes that are none (AWS-054)."""
+    try:
+        return volume_size_gib(text)
+    except VolumeSizeError as error:
+        raise LaunchFailed("LaunchFailed", f"block device {device}: volumeSize: {error}") from error
 
 
 def _metadata(spec: EC2NodeClassSpec, cluster: Cluster) -> MetadataRequest:

@@ -13,6 +13,8 @@ from karpenter.providers.contract import InsufficientCapacity, LaunchFailed, Pro
 INSUFFICIENT_ADDRESSES = "InsufficientFreeAddressesInSubnet"
 NO_SPOT_ROLE = "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
 TEMPLATE_GONE = "InvalidLaunchTemplateName.NotFoundException"
+#: What a fleet says, per way to make the machine, of a template that is gone.
+TEMPLATE_MISSING = frozenset({TEMPLATE_GONE, "InvalidLaunchTemplateId.NotFound"})
 MISMATCH = "IdempotentParameterMismatch"
 #: What a fleet that answered with neither machines nor errors is taken to have said.
 NOTHING = FleetError(error_code="UnfulfillableCapacity", error_message="the fleet has neither machines nor errors")

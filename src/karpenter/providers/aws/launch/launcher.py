@@ -238,6 +238,8 @@ class Launcher:
         plan = orders[0].plan
         refused = failures.refusals(answer)
         self._trade.consequences.refused(plan, refused, answer.fleet_id)
+        if any(item.code in failures.TEMPLATE_MISSING for item in refused):
+            self._trade.buyer.doubt(plan)
         for item in bought:
             self._trade.consequences.took(item.reservation)
         if len(bought) > len(orders):

@@ -120,11 +120,12 @@ class NodeClassController:
         return await self._around.kube.patch(EC2_NODE_CLASS, meta.name, patch, resource_version=meta.resource_version)
 
     async def _keep(self, node_class: EC2NodeClass) -> float | None:
-        found, told = await self._run(node_class)
-        written = await self._write(node_class, found.status)
         cluster = self._around.cluster()
-        self._editions.remember(written, cluster)
-        await self._stamps.put(written, cluster)
+        # Stamped before it can be ready: what is bought of this edition must not carry the hash of the one before.
+        stamped = await self._stamps.put(node_class, cluster)
+        self._editions.remember(stamped, cluster)
+        found, told = await self._run(stamped)
+        written = await self._write(stamped, found.status)
         faults = [item.fault for item in told if item.fault is not None]
         if faults:
             raise LookFailed("; ".join(map(str, faults))) from faults[0]

@@ -34,17 +34,17 @@ class Stamps:
         self._kube = kube
         self._claims = claims
 
-    async def put(self, node_class: EC2NodeClass, cluster: Cluster) -> None:
-        """Stamp a class, and where the version changed its claims before. Raises ``KubeError``."""
+    async def put(self, node_class: EC2NodeClass, cluster: Cluster) -> EC2NodeClass:
+        """The class stamped, and where the version changed its claims before. Raises ``KubeError``."""
         wanted = {HASH: static_hash(node_class, cluster), VERSION: HASH_VERSION}
         found = node_class.metadata.annotations
         if all(found.get(key) == value for key, value in wanted.items()):
-            return
-        name = node_class.metadata.name
+            return node_class
+        meta = node_class.metadata
         if found.get(VERSION) != HASH_VERSION:
-            await self._take_over(name, wanted)
-        with suppress(NotFound):
-            await self._kube.patch(EC2_NODE_CLASS, name, {"metadata": {"annotations": wanted}})
+            await self._take_over(meta.name, wanted)
+        patch = {"metadata": {"annotations": wanted}}
+        return await self._kube.patch(EC2_NODE_CLASS, meta.name, patch, resource_version=meta.resource_version)
 
     async def _take_over(self, name: str, wanted: Mapping[str, str]) -> None:
         foreign = [claim for claim in self._claims() if uses(claim, name) and _is_foreign(claim)]

@@ -18,6 +18,7 @@ from karpenter.api.karpenter import NodePool
 from karpenter.api.meta import Condition
 from karpenter.catalog.types import InstanceType
 from karpenter.model import conditions
+from karpenter.model.ec2_volumes import VolumeSizeError, volume_size_gib
 from karpenter.providers.aws.errors import AwsError
 from karpenter.providers.aws.kubelet import rules
 from karpenter.providers.aws.kubelet.resolved import TypeFacts
@@ -90,7 +91,7 @@ class ValidationPart:
 
     def _judged(self, node_class: EC2NodeClass) -> Told | None:
         """AWS-101 to AWS-108."""
-        problem = kubelet_problem(node_class.spec, self._expressions)
+        problem = kubelet_problem(node_class.spec, self._expressions) or volume_problem(node_class.spec)
         if problem is not None:
             return problem.told(node_class)
         missing = _missing(node_class)
@@ -152,6 +153,20 @@ def kubelet_problem(spec: EC2NodeClassSpec, expressions: bool) -> Problem | None
         return Problem("KubeletExpressionInvalid", _located(faulty))
     ignored = rules.unsupported(effective_family(spec), spec.kubelet)
     return Problem("UnsupportedKubeletConfiguration", _located(ignored)) if ignored else None
+
+
+def volume_problem(spec: EC2NodeClassSpec) -> Problem | None:
+    """A volume's size that is none, which admission lets through (AWS-054)."""
+    for index, mapping in enumerate(spec.block_device_mappings):
+        size = mapping.ebs.volume_size if mapping.ebs is not None else None
+        if size is None:
+            continue
+        try:
+            volume_size_gib(size)
+        except VolumeSizeError as error:
+            message = f"spec.blockDeviceMappings[{index}].ebs.volumeSize: {error}"
+            return Problem("InvalidBlockDeviceMapping", message)
+    return None
 
 
 def verdict_key(node_class: EC2NodeClass) -> str:

@@ -14,6 +14,7 @@ from karpenter.catalog import ec2_formulas as formulas
 from karpenter.catalog.ec2_formulas import GIB, MIB, Threshold
 from karpenter.model import quantity
 from karpenter.model import resources as res
+from karpenter.model.ec2_volumes import VolumeSizeError, volume_size_bytes
 from karpenter.providers.aws.kubelet.resolved import Resolved, TypeFacts, resolve
 from karpenter.providers.aws.types.hardware import Hardware
 from karpenter.providers.aws.types.terms import ClassTerms
@@ -147,6 +148,6 @@ def _size(mapping: BlockDeviceMapping) -> int:
     if text is None:
         return 0
     try:
-        return quantity.milli(text) // quantity.MILLI
-    except quantity.QuantityError as error:
+        return volume_size_bytes(text)
+    except VolumeSizeError as error:
         raise TermsError(f"block device {mapping.device_name}: volumeSize: {error}") from error

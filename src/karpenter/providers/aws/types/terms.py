@@ -98,7 +98,8 @@ def identity(terms: ClassTerms) -> bytes:
             spec.network_interfaces,
             spec.cpu_options,
             spec.connection_tracking is not None,
-            terms.subnets,
+            # Their order follows free addresses and changes by the minute.
+            sorted((subnet.id, subnet.zone, subnet.zone_id) for subnet in terms.subnets),
             terms.images,
             terms.reservations,
             terms.group,

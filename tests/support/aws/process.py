@@ -1,0 +1,234 @@
+"""The provider of one process, put together as it runs, on the double and an API server in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from karpenter.api.ec2 import (
+    AMISelectorTerm,
+    EC2NodeClass,
+    EC2NodeClassSpec,
+    SecurityGroupSelectorTerm,
+    SubnetSelectorTerm,
+)
+from karpenter.api.karpenter import (
+    ClaimResources,
+    NodeClaim,
+    NodeClaimSpec,
+    NodeClaimTemplate,
+    NodeClaimTemplateSpec,
+    NodeClassReference,
+    NodePool,
+    NodePoolSpec,
+)
+from karpenter.api.kinds import EC2_NODE_CLASS, NODE, NODE_CLAIM, NODE_POOL, Kind
+from karpenter.api.meta import ObjectMeta, Wire
+from karpenter.cluster import ClusterState
+from karpenter.control.surroundings import Observation
+from karpenter.kube.informer import Informer
+from karpenter.kube.memory import MemoryKube, MemoryServer
+from karpenter.model import conditions, labels
+from karpenter.model.clock import SystemClock
+from karpenter.providers.aws.boto import Account
+from karpenter.providers.aws.boto.start import ApiServer, discover
+from karpenter.providers.aws.cloud import AwsCloud, Ground
+from karpenter.providers.aws.ports import Ec2Port
+from karpenter.providers.aws.settings import AwsSettings
+from karpenter.providers.aws.window import Outside
+from karpenter.telemetry import Metrics
+from support.aws.double import Double
+from support.builders import wanted
+from support.ec2_market import Region, product, spot
+
+NAME = "prod"
+CLASS = NodeClassReference(group="karpenter.k8s.aws", kind="EC2NodeClass", name="default")
+DISCOVERED = {"karpenter.sh/discovery": "test"}
+_DEADLINE_SECONDS = 20.0
+
+
+def node_class(**spec: Any) -> EC2NodeClass:
+    """A class that finds the double's network."""
+    known: dict[str, Any] = {
+        "subnet_selector_terms": (SubnetSelectorTerm(tags=DISCOVERED),),
+        "security_group_selector_terms": (SecurityGroupSelectorTerm(tags=DISCOVERED),),
+        "ami_selector_terms": (AMISelectorTerm(alias="al2023@latest"),),
+        "role": "node",
+    }
+    return EC2NodeClass(metadata=ObjectMeta(name="default"), spec=EC2NodeClassSpec(**{**known, **spec}))
+
+
+def pool() -> NodePool:
+    """The pool ``default`` of that class."""
+    template = NodeClaimTemplate(spec=NodeClaimTemplateSpec(node_class_ref=CLASS, requirements=()))
+    return NodePool(metadata=ObjectMeta(name="default"), spec=NodePoolSpec(template=template))
+
+
+def claim(name: str, *types: str) -> NodeClaim:
+    """A claim of the pool for one of these types, on demand."""
+    return NodeClaim(
+        metadata=ObjectMeta(name=name, labels={labels.NODE_POOL: "default", "team": "a"}),
+        spec=NodeClaimSpec(
+            node_class_ref=CLASS,
+            requirements=(
+                wanted(labels.INSTANCE_TYPE, "In", *types),
+                wanted(labels.CAPACITY_TYPE, "In", labels.ON_DEMAND),
+            ),
+            resources=ClaimResources(requests={"cpu": "1"}),
+        ),
+    )
+
+
+@dataclass
+class Told:
+    """Events, as kind of event, object and reason."""
+
+    events: list[tuple[str, str, str]] = field(default_factory=list)
+
+    def normal(self, kind: Kind[Wire], about: ObjectMeta, reason: str, message: str) -> None:
+        self.events.append(("Normal", about.name, reason))
+
+    def warning(self, kind: Kind[Wire], about: ObjectMeta, reason: str, message: str) -> None:
+        self.events.append(("Warning", about.name, reason))
+
+
+class FewTypes:
+    """EC2 as the double has it, but for what is sold: reading all of that takes seconds."""
+
+    def __init__(self, ec2: Ec2Port, region: Region) -> None:
+        self._ec2 = ec2
+        self.describe_instance_types = region.describe_instance_types
+        self.describe_instance_type_offerings = region.describe_instance_type_offerings
+        self.describe_spot_price_history = region.describe_spot_price_history
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ec2, name)
+
+
+def region(double: Double) -> Region:
+    """Few types, sold in every zone of the double. Of ``r5.large`` nobody knows a price but on demand."""
+    zones = [f"{double.region_name}{letter}" for letter in "abc"]
+    names = ("c5.large", "m5.large", "m5.xlarge", "m6g.large", "r5.large")
+    return Region(
+        names=names,
+        sold_in=dict.fromkeys(names, zones),
+        spot=[spot(name, zone, 0.03) for name in names if name != "r5.large" for zone in zones],
+        products={"Shared": (product("m5.large", 0.096),), "Dedicated": (product("m5.metal", 4.608),)},
+    )
+
+
+class Process:
+    """A provider and what it sees. Its loops run when a test starts them."""
+
+    def __init__(self, double: Double, market: Region, cloud: AwsCloud, kube: MemoryKube, metrics: Metrics) -> None:
+        self.double = double
+        self.market = market
+        self.loops = cloud.loops()
+        self.cloud = cloud
+        self.kube = kube
+        self.metrics = metrics
+        self.told = Told()
+        self.state = ClusterState()
+        self.classes: Informer[EC2NodeClass] = Informer(kube, EC2_NODE_CLASS)
+        self.tasks: list[asyncio.Task[None]] = []
+
+    async def see(self) -> None:
+        """Begin to watch, as a process does once it is told to."""
+        observation = Observation(self.state)
+        claims, nodes, pools = (
+            Informer(self.kube, NODE_CLAIM),
+            Informer(self.kube, NODE),
+            Informer(self.kube, NODE_POOL),
+        )
+        claims.subscribe(lambda old, new: self._put(self.state.set_claim, self.state.remove_claim, old, new))
+        nodes.subscribe(lambda old, new: self._put(self.state.set_node, self.state.remove_node, old, new))
+        pools.subscribe(lambda old, new: self._put(self.state.set_pool, self.state.remove_pool, old, new))
+        claims.subscribe(observation.claim)
+        nodes.subscribe(observation.node)
+        self.cloud.join(
+            Outside(
+                observed=observation,
+                herald=self.told,
+                claim_named=self.state.claim,
+                class_named=self.classes.get,
+                classes=lambda: tuple(self.classes),
+                disrupted=lambda claim, reason: None,
+            )
+        )
+        self.classes.subscribe(self.cloud.node_class)
+        claims.subscribe(self.cloud.claim)
+        nodes.subscribe(self.cloud.node)
+        for informer in (self.classes, claims, nodes, pools):
+            self.tasks.append(asyncio.create_task(informer.run()))
+            await informer.wait_synced()
+
+    def _put(self, put: Callable[[Any], None], remove: Callable[[str], None], old: Any, new: Any) -> None:
+        if new is None:
+            remove(old.metadata.name)
+        else:
+            put(new)
+
+    def start(self, *loops: str) -> None:
+        """Run loops by their names."""
+        for name in loops:
+            self.tasks.append(asyncio.create_task(self.loops[name]()))
+
+    async def until(self, holds: Callable[[], bool | Awaitable[bool]], what: str) -> None:
+        """Wait for something; fail at the deadline."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + _DEADLINE_SECONDS
+        while not (await found if isinstance(found := holds(), Awaitable) else found):
+            assert loop.time() < end, f"{what} does not come true"
+            await asyncio.sleep(0.02)
+
+    async def ready_class(self, **spec: Any) -> EC2NodeClass:
+        """The class ``default``, once it is ready."""
+        await self.kube.create(EC2_NODE_CLASS, node_class(**spec))
+        self.start("nodeclass")
+        await self.until(lambda: self._is_ready(), "the class being ready")
+        found = self.classes.get("default")
+        assert found is not None
+        return found
+
+    def _is_ready(self) -> bool:
+        found = self.classes.get("default")
+        return found is not None and conditions.is_true(found.status.conditions, "Ready")
+
+    def carried_out(self, *operations: str) -> int:
+        """How often these calls did what they asked for."""
+        return sum(len(self.double.calls.carried_out(operation)) for operation in operations)
+
+
+@asynccontextmanager
+async def process(double: Double, account: Account, **settings: Any) -> AsyncIterator[Process]:
+    """A process that has hydrated and watches."""
+    made = await unhydrated(double, account, **settings)
+    await made.cloud.hydrate()
+    await made.see()
+    try:
+        yield made
+    finally:
+        for task in made.tasks:
+            task.cancel()
+        await asyncio.gather(*made.tasks, return_exceptions=True)
+
+
+async def unhydrated(double: Double, account: Account, **settings: Any) -> Process:
+    """A process before its first question to AWS about what is sold."""
+    clock, metrics = SystemClock(), Metrics()
+    kube = MemoryKube(MemoryServer(clock))
+
+    async def version() -> str:
+        return "1.35"
+
+    own = AwsSettings(
+        **{"cluster_name": NAME, "cluster_endpoint": "https://prod.example", "service_cidr": "10.96.0.0/12", **settings}
+    )
+    facts = await discover(account, own, ApiServer(kube, version, "Q0E="))
+    market = region(double)
+    few: Any = FewTypes(account.services.ec2, market)
+    services = account.services._replace(ec2=few, pricing=market)
+    return Process(double, market, AwsCloud(Ground(services, facts, own, kube, clock, metrics)), kube, metrics)

@@ -1,0 +1,357 @@
+"""The provider put together: from a class to machines and back, and what it survives (AWS chapters 1 to 11)."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import msgspec
+import pytest
+from structlog.testing import capture_logs
+
+from karpenter.api.core import Node, NodeSpec
+from karpenter.api.ec2 import BlockDevice, BlockDeviceMapping
+from karpenter.api.karpenter import NodeClaim
+from karpenter.api.kinds import EC2_NODE_CLASS, NODE, NODE_CLAIM, NODE_OVERLAY, NODE_POOL
+from karpenter.api.meta import Condition, ObjectMeta
+from karpenter.api.overlay import NodeOverlay, NodeOverlaySpec, OverlayRequirement
+from karpenter.catalog.types import InstanceType
+from karpenter.model import conditions, labels
+from karpenter.model import resources as res
+from karpenter.providers.aws.boto import Account
+from karpenter.providers.aws.errors import AwsError
+from karpenter.providers.aws.launch import names
+from karpenter.providers.contract import (
+    Instance,
+    InstanceNotFound,
+    InsufficientCapacity,
+    NodeClassNotReady,
+    ProviderError,
+)
+from support.aws.clients import client
+from support.aws.double import Double
+from support.aws.process import NAME, Process, claim, node_class, pool, process, unhydrated
+from support.aws.seeds import Seeds
+from support.ec2_market import START
+
+REFUSED = AwsError("UnauthorizedOperation", "not you")
+VALID = "ValidationSucceeded"
+NO_AGE = timedelta(seconds=-1)
+PROFILES = "instanceprofile.garbagecollection"
+
+
+async def bought(world: Process, name: str = "one", *types: str) -> tuple[NodeClaim, Instance]:
+    """A claim and its machine, as the claim shows it."""
+    asked = await world.kube.create(NODE_CLAIM, claim(name, *(types or ("m5.large",))))
+    machine = await world.cloud.provider.create(asked)
+    status = {"providerID": machine.provider_id, "imageID": machine.image_id, "nodeName": f"node-{name}"}
+    notes = {"metadata": {"annotations": machine.annotations}}
+    await world.kube.patch(NODE_CLAIM, name, notes)
+    shown = await world.kube.patch(NODE_CLAIM, name, {"status": status}, subresource="status")
+    await world.until(lambda: _shows_machine(world, name), "the claim showing its machine")
+    return shown, machine
+
+
+async def m5_larges(world: Process) -> list[InstanceType]:
+    """The one type most tests buy, as it is sold now."""
+    return [item for item in await world.cloud.provider.instance_types(pool()) if item.name == "m5.large"]
+
+
+def _shows_machine(world: Process, name: str) -> bool:
+    found = world.state.claim(name)
+    return found is not None and bool(found.status.provider_id)
+
+
+def instance_id(machine: Instance) -> str:
+    return machine.provider_id.rpartition("/")[2]
+
+
+# -- the start -------------------------------------------------------------------------------------------------------------
+
+
+async def test_an_isolated_vpc_leaves_public_services_alone(aws: Double, account: Account, seeds: Seeds) -> None:
+    """AWS-004, AWS-T011: no price list, no collecting of profiles."""
+    async with process(aws, account, isolated_vpc=True) as world:
+        await world.ready_class()
+        assert PROFILES not in world.loops
+        assert world.market.asked == []
+        (m5_large,) = await m5_larges(world)
+        assert {offering.price_per_hour for offering in m5_large.offerings} == {0.03, 0.096}
+
+
+async def test_everything_that_runs_has_its_name(aws: Double, account: Account, seeds: Seeds) -> None:
+    """AWS-007, AWS-T012: without a queue nobody listens to one, but machines' health is always looked at."""
+    async with process(aws, account) as world:
+        loops = world.loops.keys()
+    assert PROFILES in loops
+    assert "interruption" not in loops
+    assert "interruption.instancestatus" in loops
+    async with process(aws, account, interruption_queue="jobs") as world:
+        assert "interruption" in world.loops
+
+
+async def test_without_types_the_process_does_not_begin(aws: Double, account: Account, seeds: Seeds) -> None:
+    """AWS-024, AWS-283"""
+    world = await unhydrated(aws, account)
+    world.market.failing["offerings"] = REFUSED
+    with pytest.raises(ProviderError, match="discovering instance types, UnauthorizedOperation: not you"):
+        await world.cloud.hydrate()
+
+
+async def test_without_prices_it_begins_with_the_packaged_ones_and_asks_again(
+    aws: Double, account: Account, seeds: Seeds
+) -> None:
+    """AWS-366, AWS-367"""
+    world = await unhydrated(aws, account)
+    world.market.failing["products"] = REFUSED
+    with capture_logs() as logs:
+        await world.cloud.hydrate()
+    told = [item["event"] for item in logs if item["log_level"] == "error"]
+    assert told == ["prices are the packaged ones for now"]
+    world.market.failing.clear()
+    before = len(world.market.asked)
+    rounds = asyncio.create_task(world.loops["providers.pricing"]())
+    await world.until(lambda: len(world.market.asked) == before + 2, "the price list being asked for")
+    rounds.cancel()
+
+
+# -- classes and pools -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_pool_whose_class_is_not_ready_has_no_types_yet(aws: Double, account: Account, seeds: Seeds) -> None:
+    """AWS-283, OPS-227: missing, without subnets, ready."""
+    async with process(aws, account) as world:
+        with pytest.raises(NodeClassNotReady, match="EC2NodeClass default of NodePool default does not exist"):
+            await world.cloud.provider.instance_types(pool())
+        await world.kube.create(EC2_NODE_CLASS, node_class())
+        await world.until(lambda: world.classes.get("default") is not None, "the class being seen")
+        with pytest.raises(NodeClassNotReady, match="no subnets found"):
+            await world.cloud.provider.instance_types(pool())
+        world.start("nodeclass")
+        await world.until(lambda: _is_true(world, "Ready"), "the class being ready")
+        types = await world.cloud.provider.instance_types(pool())
+        assert {item.name for item in types} == set(world.market.names)
+        assert await world.cloud.provider.instance_types(pool()) is types
+
+
+def _is_true(world: Process, type_: str) -> bool:
+    found = world.classes.get("default")
+    return found is not None and conditions.is_true(found.status.conditions, type_)
+
+
+async def test_a_size_that_is_none_is_told_and_nothing_is_bought(aws: Double, account: Account, seeds: Seeds) -> None:
+    """AWS-054"""
+    async with process(aws, account) as world:
+        mapping = BlockDeviceMapping(device_name="/dev/xvda", ebs=BlockDevice(volume_size="Ti"))
+        await world.kube.create(EC2_NODE_CLASS, node_class(block_device_mappings=(mapping,)))
+        world.start("nodeclass")
+        await world.until(lambda: _reason(world) == "InvalidBlockDeviceMapping", "the class telling what is wrong")
+        with pytest.raises(NodeClassNotReady):
+            await world.cloud.provider.create(await world.kube.create(NODE_CLAIM, claim("one", "m5.large")))
+    assert world.carried_out("CreateFleet", "CreateLaunchTemplate") == 0
+
+
+def _reason(world: Process) -> str:
+    found = world.classes.get("default")
+    known = conditions.find(found.status.conditions, "ValidationSucceeded") if found is not None else None
+    return known.reason if known is not None else ""
+
+
+async def test_a_class_that_goes_leaves_nothing(aws: Double, account: Account, seeds: Seeds) -> None:
+    """AWS-123, AWS-124: template, profile and figures go with it."""
+    async with process(aws, account) as world:
+        await world.ready_class()
+        _, machine = await bought(world)
+        size = "karpenter_ec2nodeclasses_userdata_bytes"
+        assert (world.metrics.registry.get_sample_value(size, {"nodeclass": "default"}) or 0) > 500
+        await world.kube.delete(EC2_NODE_CLASS, "default")
+        told = ("Normal", "default", "WaitingOnNodeClaimTermination")
+        await world.until(lambda: told in world.told.events, "the class waiting for its machines")
+        await world.cloud.provider.delete(machine.provider_id)
+        await world.kube.delete(NODE_CLAIM, "one")
+        await world.until(lambda: world.classes.get("default") is None, "the class being gone")
+        assert world.metrics.registry.get_sample_value(size, {"nodeclass": "default"}) is None
+    assert client(aws, "ec2").describe_launch_templates()["LaunchTemplates"] == []
+    profiles = client(aws, "iam").list_instance_profiles(PathPrefix="/karpenter/")["InstanceProfiles"]
+    assert profiles == []
+
+
+# -- machines --------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_machine_from_claim_to_end(aws: Double, account: Account, seeds: Seeds) -> None:
+    """AWS-465 to AWS-468, AWS-520 to AWS-527"""
+    async with process(aws, account) as world:
+        found = await world.ready_class()
+        asked, machine = await bought(world)
+        provider = world.cloud.provider
+        zone = machine.labels[labels.ZONE]
+        assert machine.provider_id == f"aws:///{zone}/{instance_id(machine)}"
+        assert machine.labels[labels.CAPACITY_TYPE] == labels.ON_DEMAND
+        assert machine.labels[labels.INSTANCE_TYPE] == "m5.large"
+        assert machine.labels["karpenter.k8s.aws/instance-cpu"] == "2"
+        assert machine.annotations == {
+            names.CLASS_HASH: found.metadata.annotations[names.CLASS_HASH],
+            names.CLASS_HASH_VERSION: found.metadata.annotations[names.CLASS_HASH_VERSION],
+            names.PROFILE: found.status.instance_profile,
+        }
+        (m5_large,) = await m5_larges(world)
+        assert machine.allocatable[res.CPU] == m5_large.allocatable[res.CPU]
+        assert 0 not in machine.capacity.values()
+        assert await provider.create(asked) == machine
+        assert world.carried_out("CreateFleet") == 1
+        seen = await provider.get(machine.provider_id)
+        assert (seen.provider_id, seen.image_id, seen.terminating) == (machine.provider_id, machine.image_id, False)
+        assert [item.provider_id for item in await provider.list()] == [machine.provider_id]
+        await provider.delete(machine.provider_id)
+        await world.until(lambda: _ends(aws), "the machine ending")
+        with pytest.raises(InstanceNotFound):
+            await _gone(world, machine)
+
+
+def _ends(aws: Double) -> bool:
+    return all(item["state"] != "running" for item in aws.control.machines())
+
+
+async def _gone(world: Process, machine: Instance) -> None:
+    for _ in range(200):
+        await world.cloud.provider.delete(machine.provider_id)
+
+
+async def test_a_machine_of_a_pool_and_class_that_are_gone_is_listed_all_the_same(
+    aws: Double, account: Account, seeds: Seeds
+) -> None:
+    """AWS-525, AWS-T527: without capacity."""
+    async with process(aws, account) as world:
+        await world.ready_class()
+        _, machine = await bought(world)
+    async with process(aws, account) as another:
+        (listed,) = await another.cloud.provider.list()
+        assert (listed.provider_id, listed.capacity) == (machine.provider_id, {})
+        assert listed.labels[labels.NODE_POOL] == "default"
+
+
+async def test_a_claim_of_a_missing_class_is_given_up_and_told(aws: Double, account: Account, seeds: Seeds) -> None:
+    """AWS-410"""
+    async with process(aws, account) as world:
+        with pytest.raises(InsufficientCapacity, match="EC2NodeClass default does not exist"):
+            await world.cloud.provider.create(await world.kube.create(NODE_CLAIM, claim("one", "m5.large")))
+        assert ("Warning", "one", "NodeClassNotResolved") in world.told.events
+
+
+async def test_what_cannot_be_had_is_not_asked_for_again_at_once(aws: Double, account: Account, seeds: Seeds) -> None:
+    """AWS-375, AWS-453, AWS-T417: an answer of the fleet reaches the lists of the pools."""
+    async with process(aws, account) as world:
+        await world.ready_class()
+        for zone in seeds.subnets:
+            aws.control.set_pool("m5.large", zone, "on-demand", 0)
+        with pytest.raises(InsufficientCapacity):
+            await bought(world)
+        (m5_large,) = await m5_larges(world)
+        kinds = {item.capacity_type for item in m5_large.offerings if item.available}
+        assert kinds == {labels.SPOT}
+
+
+async def test_machines_are_tagged_once_their_node_is_known(aws: Double, account: Account, seeds: Seeds) -> None:
+    """AWS-530 to AWS-532, AWS-T528"""
+    async with process(aws, account) as world:
+        await world.ready_class()
+        await bought(world)
+        world.start("nodeclaim.tagging")
+        await world.until(lambda: _notes(world, "one").get(names.TAGGED) == "true", "the claim being tagged")
+        (tagged,) = aws.calls.carried_out("CreateTags")
+    own = {item["Key"]: item["Value"] for item in tagged.parameters["Tags"]}
+    assert own == {"Name": "node-one", names.CLAIM_TAG: "one"}
+
+
+def _notes(world: Process, name: str) -> dict[str, str]:
+    found = world.state.claim(name)
+    return dict(found.metadata.annotations) if found is not None else {}
+
+
+async def test_a_machine_without_a_claim_goes_with_its_node(
+    aws: Double, account: Account, seeds: Seeds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """AWS-536, AWS-T524: the Node is found though no claim names the machine."""
+    monkeypatch.setattr("karpenter.providers.aws.instances.collector.GARBAGE_AGE", NO_AGE)
+    async with process(aws, account) as world:
+        await world.ready_class()
+        _, machine = await bought(world)
+        node = Node(metadata=ObjectMeta(name="node-one"), spec=NodeSpec(provider_id=machine.provider_id))
+        await world.kube.create(NODE, node)
+        await world.until(lambda: world.state.node("node-one") is not None, "the Node being seen")
+        await world.kube.delete(NODE_CLAIM, "one")
+        await world.until(lambda: world.state.claim("one") is None, "the claim being gone")
+        world.start("instance.garbagecollection")
+        await world.until(lambda: world.state.node("node-one") is None, "the Node being gone")
+        assert _ends(aws)
+
+
+# -- drift -----------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_machine_is_what_its_class_says_until_the_class_changes(
+    aws: Double, account: Account, seeds: Seeds
+) -> None:
+    """AWS-560, AWS-570: and then it is told what changed."""
+    async with process(aws, account) as world:
+        await world.ready_class()
+        await world.kube.create(NODE_POOL, pool())
+        await world.until(lambda: world.state.pool("default") is not None, "the pool being seen")
+        shown, _ = await bought(world)
+        assert await world.cloud.provider.drift(shown) is None
+        before = _class_hash(world)
+        await world.kube.patch(EC2_NODE_CLASS, "default", {"spec": {"userData": "#!/bin/bash\necho changed"}})
+        await world.until(lambda: _class_hash(world) != before, "the class being stamped")
+        drift = await world.cloud.provider.drift(shown)
+    assert drift is not None
+    assert (drift.reason, drift.message) == ("NodeClassDrift", "EC2NodeClass default was changed: userData")
+
+
+def _class_hash(world: Process) -> str:
+    found = world.classes.get("default")
+    return found.metadata.annotations.get(names.CLASS_HASH, "") if found is not None else ""
+
+
+# -- prices ----------------------------------------------------------------------------------------------------------------
+
+
+async def test_an_overlay_prices_what_ec2_has_no_price_of(aws: Double, account: Account, seeds: Seeds) -> None:
+    """AWS-356, AWS-T363"""
+    async with process(aws, account, node_overlay=True) as world:
+        await world.ready_class()
+        overlay = NodeOverlay(
+            metadata=ObjectMeta(name="own"),
+            spec=NodeOverlaySpec(
+                requirements=(OverlayRequirement(key=labels.INSTANCE_TYPE, operator="In", values=("r5.large",)),),
+                price="2.5",
+            ),
+        )
+        made = await world.kube.create(NODE_OVERLAY, overlay)
+        valid = Condition(type=VALID, status="True", reason=VALID, last_transition_time=START)
+        status = {"conditions": [msgspec.to_builtins(valid)]}
+        await world.kube.patch(NODE_OVERLAY, made.metadata.name, {"status": status}, subresource="status")
+        world.start("providers.pricing.overlay")
+        await world.until(lambda: _is_priced(world, "r5.large", 2.5), "the overlay's price")
+
+
+async def _is_priced(world: Process, name: str, price: float) -> bool:
+    types = await world.cloud.provider.instance_types(pool())
+    (item,) = (item for item in types if item.name == name)
+    return any(offering.price_per_hour == price and offering.available for offering in item.offerings)
+
+
+async def test_the_names_of_the_cluster_reach_the_machines(aws: Double, account: Account, seeds: Seeds) -> None:
+    """AWS-065, AWS-446"""
+    async with process(aws, account) as world:
+        await world.ready_class()
+        await bought(world)
+        (machine,) = client(aws, "ec2").describe_instances()["Reservations"][0]["Instances"]
+    tags = {item["Key"]: item["Value"] for item in machine["Tags"]}
+    ours = {
+        f"kubernetes.io/cluster/{NAME}": "owned",
+        names.CLUSTER_TAG: NAME,
+        labels.NODE_POOL: "default",
+        names.NODE_CLASS: "default",
+    }
+    assert ours.items() <= tags.items()

@@ -1,0 +1,93 @@
+"""Loops that look again and again, and what was asked for long before they began."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from karpenter.kube.errors import KubeError
+from karpenter.providers.aws.errors import AwsError
+from karpenter.providers.aws.rounds import Refresh, every, rounds
+from karpenter.providers.contract import ProviderError
+from karpenter.sim import time as virtual
+from karpenter.sim.time import LoopClock
+
+START = datetime(2026, 1, 5, tzinfo=UTC)
+HOUR = 3600.0
+
+
+class Work:
+    """Done at these seconds since the start; fails with what is put into ``faults``."""
+
+    def __init__(self, clock: LoopClock, *faults: Exception) -> None:
+        self.clock = clock
+        self.faults = list(faults)
+        self.at: list[float] = []
+
+    async def __call__(self) -> None:
+        self.at.append((self.clock.now() - START).total_seconds())
+        if self.faults:
+            raise self.faults.pop(0)
+
+
+def seconds_of_looks(during: float, *faults: Exception) -> list[float]:
+    """When a loop of hourly looks looked."""
+
+    async def main(clock: LoopClock) -> list[float]:
+        work = Work(clock, *faults)
+        loop = asyncio.create_task(rounds("test", every(HOUR, work)))
+        await asyncio.sleep(during)
+        loop.cancel()
+        return work.at
+
+    return virtual.run(main, START)
+
+
+def test_a_look_says_when_the_next_one_is_due() -> None:
+    assert seconds_of_looks(2.5 * HOUR) == [0.0, HOUR, 2 * HOUR]
+
+
+@pytest.mark.parametrize("fault", [ProviderError("no"), AwsError("InternalError", "no"), KubeError("no")], ids=type)
+def test_faults_are_tried_again_at_growing_distances(fault: Exception) -> None:
+    assert seconds_of_looks(HOUR, *[fault] * 8) == [0.0, 1.0, 3.0, 7.0, 15.0, 31.0, 63.0, 123.0, 183.0]
+
+
+def due_after(age: float, *faults: Exception) -> float:
+    """How long an hourly refresh may wait still that was done at the start, for whoever begins to run it later."""
+
+    async def main(clock: LoopClock) -> float:
+        refresh = Refresh(Work(clock, *faults), timedelta(hours=1), clock)
+        with suppress(ProviderError):
+            await refresh.now()
+        await asyncio.sleep(age)
+        return refresh.due_seconds()
+
+    return virtual.run(main, START)
+
+
+@pytest.mark.parametrize(("age", "due"), [(0.0, HOUR), (0.25 * HOUR, 0.75 * HOUR), (HOUR, 0.0), (100 * HOUR, 0.0)])
+def test_a_process_that_begins_to_lead_late_asks_for_what_is_old_at_once(age: float, due: float) -> None:
+    """AWS-281, AWS-366"""
+    assert due_after(age) == due
+
+
+def test_what_could_not_be_had_at_the_start_is_due_at_once() -> None:
+    """AWS-366"""
+    assert due_after(0.0, ProviderError("throttled")) == 0.0
+
+
+def test_rounds_of_a_refresh_begin_when_it_is_due() -> None:
+    async def main(clock: LoopClock) -> list[float]:
+        work = Work(clock)
+        refresh = Refresh(work, timedelta(hours=1), clock)
+        await refresh.now()
+        await asyncio.sleep(600)
+        loop = asyncio.create_task(rounds("test", refresh.look, refresh.due_seconds))
+        await asyncio.sleep(1.5 * HOUR)
+        loop.cancel()
+        return work.at
+
+    assert virtual.run(main, START) == [0.0, HOUR]

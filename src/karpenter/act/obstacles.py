@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
 from karpenter.act import protection
@@ -36,12 +36,12 @@ def say_protections(world: World, views: Iterable[NodeView]) -> None:
                 protection.tell(world, pod)
 
 
-def say_closed(world: World, reason: DisruptionReason, pools: Iterable[str]) -> None:
-    """Pools whose budgets allow nothing at all for a reason (DIS-149)."""
-    for name in pools:
+def say_closed(world: World, reason: DisruptionReason, pools: Mapping[str, str]) -> None:
+    """Pools whose budgets allow nothing at all for a reason, each with the field that says so (DIS-149)."""
+    for name, source in pools.items():
         pool = world.state.pool(name)
         if pool is not None:
-            text = f"No allowed disruptions for disruption reason {reason} due to blocking budget"
+            text = f"No allowed disruptions for disruption reason {reason} due to blocking budget ({source})"
             about = about_pool(pool.metadata)
             world.events.publish(Happening(about, NORMAL, "DisruptionBlocked", text, (reason.value,), _CLOSED))
 

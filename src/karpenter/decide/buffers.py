@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from karpenter.api.core import Pod
-from karpenter.decide.plan import Plan
+from karpenter.decide.plan import PlacedPods, Plan, PlannedClaim
 from karpenter.model.buffers import count_by_buffer, is_virtual
 
 
@@ -51,11 +51,10 @@ def without_virtual(plan: Plan) -> Plan:
     """The plan as far as it is about real pods; machines bought for virtual ones alone stay in it, for nobody."""
     if not any(True for _ in _virtual(plan)):
         return plan
-    existing = (replace(placed, pods=_real(placed.pods)) for placed in plan.existing)
     return replace(
         plan,
-        claims=tuple(replace(claim, pods=_real(claim.pods)) for claim in plan.claims),
-        existing=tuple(placed for placed in existing if placed.pods),
+        claims=bought_for_real(plan.claims),
+        existing=placed_for_real(plan.existing),
         unplaced=tuple(unplaced for unplaced in plan.unplaced if not is_virtual(unplaced.pod)),
     )
 
@@ -63,6 +62,17 @@ def without_virtual(plan: Plan) -> Plan:
 def _virtual(plan: Plan) -> Iterable[Pod]:
     yield from (pod for _, pods in _assigned(plan) for pod in pods if is_virtual(pod))
     yield from (unplaced.pod for unplaced in plan.unplaced if is_virtual(unplaced.pod))
+
+
+def placed_for_real(placed: Iterable[PlacedPods]) -> tuple[PlacedPods, ...]:
+    """Only real pods, and only the machines that any of them is meant for."""
+    found = (replace(item, pods=_real(item.pods)) for item in placed)
+    return tuple(item for item in found if item.pods)
+
+
+def bought_for_real(claims: Iterable[PlannedClaim]) -> tuple[PlannedClaim, ...]:
+    """All the machines, for their real pods."""
+    return tuple(replace(claim, pods=_real(claim.pods)) for claim in claims)
 
 
 def _real(pods: tuple[Pod, ...]) -> tuple[Pod, ...]:

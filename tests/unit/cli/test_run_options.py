@@ -66,6 +66,15 @@ def test_every_setting_has_a_flag_that_sets_it(command: Command, name: str) -> N
 DEFAULTS = Settings().described()
 #: A value other than the default, where "the opposite" is none.
 OTHER_VALUES = {
+    "ami_refresh_interval": "2m0s",
+    "subnet_refresh_interval": "3m0s",
+    "aws_feature_gates": "NodeClassCEL=true",
+    "cluster_dns_ip": "10.96.0.10",
+    "cluster_endpoint": "https://10.0.0.1:6443",
+    "cluster_ca_bundle": "UEVN",
+    "reserved_enis": "4",
+    "service_cidr": "10.96.0.0/12",
+    "vm_memory_overhead_percent": "0.05",
     "exposure": "0.25",
     "interruption_cost": "2.0",
     "node_fee": "0.25",

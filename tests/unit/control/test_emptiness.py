@@ -247,7 +247,7 @@ async def test_a_budget_limits_how_many_go_at_once(world: World, budget: str, at
     assert [line["disrupted-node-count"] for line in first] == ([at_once] if at_once else [])
     if not at_once:
         blocked = await world.events("DisruptionBlocked")
-        assert any("budget" in event.message for event in blocked)
+        assert any("budget (spec.disruption.budgets[0])" in event.message for event in blocked)
 
 
 @story

@@ -5,7 +5,6 @@ from karpenter.decide.disrupt.candidates import Blocked, Circumstances
 from karpenter.decide.disrupt.command import Candidate, Command, ConsolidationType, Decision, DisruptionReason, Score
 from karpenter.decide.disrupt.decision import DisruptionOptions, Disruptions, decide_disruption
 from karpenter.decide.disrupt.drift import drift_reason
-from karpenter.decide.disrupt.emptiness import Emptiness, Removal, empty_nodes
 
 __all__ = [
     "Blocked",
@@ -17,12 +16,9 @@ __all__ = [
     "DisruptionOptions",
     "DisruptionReason",
     "Disruptions",
-    "Emptiness",
     "PoolNodes",
-    "Removal",
     "Score",
     "decide_disruption",
     "drift_reason",
-    "empty_nodes",
     "pool_nodes",
 ]

@@ -116,8 +116,13 @@ class Scales:
         return saving - self.least_saving(candidates) * half_way
 
     def approve(self, scores: Iterable[Score]) -> bool:
-        """Whether every pool does. Where no price is known there is nothing to weigh, which only Balanced takes for a no."""
-        return all(item.approved or (not item.strict and item.pool_price_per_hour <= 0) for item in scores)
+        """Whether every pool does."""
+        return all(item.approved for item in scores)
+
+    def accept(self, scores: Sequence[Score], saving: float | None) -> bool:
+        """Whether every pool lets the move be made. Where nobody knows its saving it may be (DIS-192), unless one is Balanced."""
+        is_unknown = saving is None and not any(item.strict for item in scores)
+        return is_unknown or self.approve(scores)
 
     def could_approve(self, candidate: Candidate) -> bool:
         """Whether the pool would let the machine go for nothing: otherwise no replacement is worth it (DIS-257)."""

@@ -78,8 +78,8 @@ class Score:
 
     @property
     def approved(self) -> bool:
-        """Whether it is worth it (DIS-254)."""
-        return self.score >= self.threshold
+        """Whether it is worth it (DIS-254). Where no price is known nothing can be weighed: only Balanced takes that for a no."""
+        return self.score >= self.threshold or (not self.strict and self.pool_price_per_hour <= 0)
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from karpenter.api.core import Pod
 from karpenter.catalog.index import TypeIndex
 from karpenter.cluster import nodes
 from karpenter.cluster.snapshot import Snapshot
+from karpenter.decide.buffers import bought_for_real, placed_for_real
 from karpenter.decide.disrupt.aftermath import aftermath
 from karpenter.decide.disrupt.allowances import Allowances
 from karpenter.decide.disrupt.balanced import Scales
@@ -30,7 +30,6 @@ from karpenter.decide.disrupt.selection import FEW, Selection
 from karpenter.decide.disrupt.simulation import World
 from karpenter.decide.provision import Options
 from karpenter.model import pods
-from karpenter.model.buffers import is_virtual
 
 #: So many steps are gone through on paper; each saves money, so there is an end, and it is near.
 _STEPS = 16
@@ -50,13 +49,13 @@ class Disruptions:
     """The outcome.
 
     ``commands`` respect budgets together and can be carried out together, most urgent first. ``blocked``: machines that stay and
-    why, each reason once. ``closed_pools``: by reason, pools that have candidates but whose budgets allow nothing at all
-    (DIS-149). ``eligible``: by reason, how many machines would go if no budget forbade it (DIS-414).
+    why, each reason once. ``closed_pools``: by reason, pools that have candidates but whose budgets allow nothing at all, each
+    with the field that says so (DIS-149). ``eligible``: by reason, how many machines would go if no budget forbade it (DIS-414).
     """
 
     commands: tuple[Command, ...] = ()
     blocked: tuple[Blocked, ...] = ()
-    closed_pools: Mapping[DisruptionReason, tuple[str, ...]] = field(default_factory=dict)
+    closed_pools: Mapping[DisruptionReason, Mapping[str, str]] = field(default_factory=dict)
     eligible: Mapping[DisruptionReason, int] = field(default_factory=dict)
 
 
@@ -92,7 +91,7 @@ class _Pass:
         self._allowances = Allowances(snapshot, circumstances.now)
         self._commands: list[Command] = []
         self._blocked: list[Blocked] = []
-        self._closed: dict[DisruptionReason, tuple[str, ...]] = {}
+        self._closed: dict[DisruptionReason, Mapping[str, str]] = {}
         self._eligible: dict[DisruptionReason, int] = {}
         self._shut: frozenset[str] = frozenset()
 
@@ -122,9 +121,10 @@ class _Pass:
     def _tell(self, reason: DisruptionReason, candidates: Iterable[Candidate]) -> None:
         found = tuple(candidates)
         self._eligible[reason] = len(found)
-        closed = {candidate.pool for candidate in found} & self._allowances.closed(reason)
-        if closed:
-            self._closed[reason] = tuple(sorted(closed))
+        closed = self._allowances.closed(reason) if found else {}
+        wanting = sorted({candidate.pool for candidate in found} & closed.keys())
+        if wanting:
+            self._closed[reason] = {pool: closed[pool] for pool in wanting}
 
     # -- machines without pods ----------------------------------------------------------------------------------------------
 
@@ -222,9 +222,12 @@ class _Pass:
                 break
             steps += step
             end = aftermath(snapshot, step, self._indexes)
-            found = composed(candidates, end, steps, Scales(self._snapshot, self._judge.prices))
+            scales = Scales(self._snapshot, self._judge.prices)
+            found = composed(candidates, end, steps, scales)
             vanished = {view.key for view in self._snapshot.nodes} - {view.key for view in end.nodes}
             if found is None or not vanished <= known or not self._is_within_budgets(found):
+                break
+            if not all(scales.accept(command.scores, command.saving_per_hour) for command in found):
                 break
             best = found
         return best
@@ -274,16 +277,4 @@ class _Pass:
 
 def _without_virtual(command: Command) -> Command:
     """As it is carried out: nobody waits for the virtual pods of capacity buffers, they only make sure of room."""
-    inside = [item.pods for item in command.placed] + [item.pods for item in command.replacements]
-    if not any(is_virtual(pod) for found in inside for pod in found):
-        return command
-    placed = (replace(item, pods=_real(item.pods)) for item in command.placed)
-    return replace(
-        command,
-        placed=tuple(item for item in placed if item.pods),
-        replacements=tuple(replace(item, pods=_real(item.pods)) for item in command.replacements),
-    )
-
-
-def _real(found: Iterable[Pod]) -> tuple[Pod, ...]:
-    return tuple(pod for pod in found if not is_virtual(pod))
+    return replace(command, placed=placed_for_real(command.placed), replacements=bought_for_real(command.replacements))

@@ -2,51 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import datetime
-
-from karpenter.cluster.nodes import NodeView
 from karpenter.cluster.snapshot import Snapshot
 from karpenter.decide.disrupt.allowances import Allowances
-from karpenter.decide.disrupt.candidates import Blocked, Circumstances, Judge, is_consolidatable
+from karpenter.decide.disrupt.candidates import Blocked, Judge, is_consolidatable
 from karpenter.decide.disrupt.command import Candidate, DisruptionReason
 from karpenter.decide.disrupt.costs import order
 from karpenter.model import pods
-
-
-@dataclass(frozen=True)
-class Removal:
-    """A machine that may go now."""
-
-    view: NodeView
-    pool: str
-    reason: str = DisruptionReason.EMPTY.value
-
-
-@dataclass(frozen=True)
-class Emptiness:
-    """The outcome: what goes, what would but may not, and the pools whose budget allows nothing at all (DIS-149).
-
-    ``eligible`` is how many would go if no budget forbade it (DIS-414).
-    """
-
-    removals: tuple[Removal, ...] = ()
-    blocked: tuple[Blocked, ...] = ()
-    closed_pools: tuple[str, ...] = ()
-    eligible: int = 0
-
-
-def empty_nodes(snapshot: Snapshot, now: datetime, is_nominated: Callable[[str], bool]) -> Emptiness:
-    """Empty machines that may be removed now, within budgets. ``is_nominated`` says of a view's key whether pods are expected."""
-    judge = Judge(snapshot, None, Circumstances(now, is_nominated))
-    candidates, blocked = empty_candidates(snapshot, judge)
-    allowances = Allowances(snapshot, now)
-    allowed = within_budgets(candidates, allowances, DisruptionReason.EMPTY)
-    wanted = {candidate.pool for candidate in candidates}
-    closed = tuple(sorted(wanted & allowances.closed(DisruptionReason.EMPTY)))
-    removals = tuple(Removal(candidate.view, candidate.pool) for candidate in allowed)
-    return Emptiness(removals, tuple(blocked), closed, len(candidates))
 
 
 def empty_candidates(snapshot: Snapshot, judge: Judge) -> tuple[list[Candidate], list[Blocked]]:

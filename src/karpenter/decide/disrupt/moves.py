@@ -42,9 +42,7 @@ class Moves:
 
     def delete(self, candidate: Candidate) -> Command | None:
         """The machine goes and its pods move to machines that exist; None where they do not fit or it is not worth it."""
-        scores = self.scales.scores((candidate,), 0.0)
-        is_unknown = candidate.price_per_hour is None and not any(item.strict for item in scores)
-        if not is_unknown and not self.scales.approve(scores):  # what nobody knows the price of may still go (DIS-192)
+        if not self.scales.accept(self.scales.scores((candidate,), 0.0), candidate.price_per_hour):
             return None
         found = self.world.elsewhere((candidate,))
         return None if found is None else self._command((candidate,), found, None)

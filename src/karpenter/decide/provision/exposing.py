@@ -42,7 +42,7 @@ class Exposures:
             share = _asked(pool.metadata.annotations, f"NodePool {name}", self.unreadable.append)
             if share is not None:
                 self._shares[name] = share
-        waiting, leaving = _by_workload(snapshot.groups), _by_workload(moving)
+        waiting, leaving = (_by_workload(p for g in groups for p in g.pods) for groups in (snapshot.groups, moving))
         asking = {owner: (*waiting.get(owner, ()), *leaving.get(owner, ())) for owner in (*waiting, *leaving)}
         self._nodes = snapshot.nodes
         for owner, found in asking.items():
@@ -50,12 +50,9 @@ class Exposures:
 
     def consider(self, leaving: Iterable[Pod]) -> None:
         """From now on only these bound pods need a place."""
-        together: defaultdict[str, list[Pod]] = defaultdict(list)
-        for pod in leaving:
-            together[pods.workload(pod)].append(pod)
         self._of, self.unreadable = {}, []
-        for owner, found in together.items():
-            if owner and len(found) > 1:
+        for owner, found in _by_workload(leaving).items():
+            if len(found) > 1:
                 self._enter(owner, found, self._bound[owner])
 
     @cached_property
@@ -94,14 +91,13 @@ class Exposures:
         return min((share for share in asked if share is not None), default=None)
 
 
-def _by_workload(groups: Iterable[PodGroup]) -> dict[str, list[Pod]]:
-    found: dict[str, list[Pod]] = {}
-    for group in groups:
-        for pod in group.pods:
-            owner = pods.workload(pod)
-            if owner:
-                found.setdefault(owner, []).append(pod)
-    return found
+def _by_workload(found: Iterable[Pod]) -> Mapping[str, Sequence[Pod]]:
+    """The pods that have a workload."""
+    together: defaultdict[str, list[Pod]] = defaultdict(list)
+    for pod in found:
+        together[pods.workload(pod)].append(pod)
+    together.pop("", None)
+    return together
 
 
 def _asked(annotations: Mapping[str, str], subject: str, complain: Callable[[Unreadable], object]) -> Fraction | None:

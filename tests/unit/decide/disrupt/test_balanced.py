@@ -74,7 +74,7 @@ def test_a_closed_budget_stops_what_is_worth_it() -> None:
     """DIS-S332"""
     found = decide(pool("np", Budget(nodes="0%"), consolidation_policy="Balanced"), running("a", "l", 1))
     assert gone(found) == []
-    assert found.closed_pools == {DisruptionReason.UNDERUTILIZED: ("np",)}
+    assert found.closed_pools == {DisruptionReason.UNDERUTILIZED: {"np": "spec.disruption.budgets[0]"}}
 
 
 def test_empty_machines_go_first() -> None:
@@ -105,3 +105,11 @@ def test_of_several_pools_each_has_to_agree() -> None:
     machines = [running("a", "m", 4, pool="p"), running("b", "m", 4, pool="q")]
     assert gone(decide(strict, machines, types=types)) == []
     assert gone(decide([pool("p"), pool("q")], machines, types=types)) == ["a", "b"]
+
+
+@pytest.mark.parametrize(("policy", "approved"), [("WhenEmptyOrUnderutilized", True), ("Balanced", False)])
+def test_where_nothing_is_known_of_prices_only_balanced_says_no(policy: str, approved: bool) -> None:
+    """DIS-192, DIS-253"""
+    found = score(pool(consolidation_policy=policy), Totals(0.0, 10.0), 0.0, 2.0)
+    assert found.score == 0.0
+    assert found.approved is approved

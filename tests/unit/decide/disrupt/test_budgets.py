@@ -35,7 +35,7 @@ def test_a_pool_whose_budget_is_closed_is_told() -> None:
     """DIS-S081"""
     found = decide(pool("np", Budget(nodes="0%")), empties(10))
     assert gone(found) == []
-    assert found.closed_pools == {EMPTY: ("np",)}
+    assert found.closed_pools == {EMPTY: {"np": "spec.disruption.budgets[0]"}}
 
 
 def test_every_pool_has_its_own_budget() -> None:

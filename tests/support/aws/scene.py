@@ -36,9 +36,8 @@ _QUICK = {"BATCH_IDLE_DURATION": "200ms"}
 
 
 #: What is sold, so that a process starts quickly.
-_TYPES = frozenset(
-    f"{family}.{size}" for family in ("c5", "c6i", "m5", "m6i", "m6a", "r5", "r6i") for size in ("large", "xlarge")
-)
+_FAMILIES = ("c5", "c6i", "m5", "m6i", "m6a", "r5", "r6i")
+_TYPES = frozenset(f"{family}.{size}" for family in _FAMILIES for size in ("large", "xlarge", "metal"))
 
 
 @contextmanager

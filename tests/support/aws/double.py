@@ -13,6 +13,7 @@ import socket
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from threading import RLock, Thread
 from types import TracebackType
 from typing import Any
@@ -58,6 +59,8 @@ class Double:
         self.faults = Faults(now)
         self.region = Region(self._moto, kubernetes, now, self.faults.check_allowed)
         self.calls = Calls()
+        #: What happens around the carrying out of each call; may raise ``Lost``.
+        self.around: Callable[[Call], AbstractContextManager[None]] = lambda call: nullcontext()
         self._tokens = Tokens()
         self._frozen: dict[str, tuple[bytes, int, dict[str, str]]] = {}
         self.control = Control(self.region, self.faults, self.calls, self.reset)
@@ -126,7 +129,8 @@ class Double:
             return self._moto.pass_on(request)
         time.sleep(self.faults.delay(call.operation))
         try:
-            response = self._carried_out(call, request)
+            with self.around(call):
+                response = self._carried_out(call, request)
         except Refusal as error:
             self._record(call, error.code)
             return wire.refusal(call, error)

@@ -62,6 +62,11 @@ class Market:
         self._spot.clear()
         self._on_demand.clear()
 
+    def sell_only(self, types: frozenset[str]) -> None:
+        """Never mind other types; to be said before anybody asks. What they cost in time is then saved."""
+        self.types = {name: entry for name, entry in self.types.items() if name in types}
+        self.offerings = [entry for entry in self.offerings if entry["InstanceType"] in types]
+
     def is_sold(self, instance_type: str, zone: str) -> bool:
         """Whether the type exists in the zone."""
         return (instance_type, zone) in self._sold

@@ -22,11 +22,14 @@ lint: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Tests of a real control plane mostly wait, so two files at a time take little more than half the time.
+WORKERS ?= 2
+
 test: lint
-	$(BIN)/pytest -m "not soak"
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile -m "not soak"
 
 unit: $(STAMP)
-	$(BIN)/pytest -m "not soak and not cluster"
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile -m "not soak and not cluster"
 
 soak: $(STAMP)
 	$(BIN)/pytest -m soak

@@ -10,6 +10,7 @@ import asyncio
 import json
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -23,7 +24,6 @@ from karpenter.api.karpenter import NodeClaim
 from karpenter.kube.client import KubeClient
 from support.rollouts import settled
 
-PODS = 500
 #: Of the pods so many have to be bound to machines of the first wave.
 _FIRST_WAVE = 0.99
 _DEADLINE_SECONDS = 240.0
@@ -51,6 +51,13 @@ _POOL: Json = {
         },
         "disruption": {"consolidateAfter": "Never"},
     },
+}
+#: What the controller itself would run on; a scheduler that knows no node at all asks again and again.
+_SYSTEM_NODE: Json = {
+    "apiVersion": "v1",
+    "kind": "Node",
+    "metadata": {"name": "system"},
+    "spec": {"taints": [{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}]},
 }
 #: Of machine learning clusters: cores, gibibytes, GPUs, and how common such a pod is among a hundred.
 _SHAPES = (
@@ -82,11 +89,11 @@ def _limits(requests: Json) -> Json:
     return {name: amount for name, amount in requests.items() if "/" in name}
 
 
-def _generated() -> list[Json]:
+def _generated(count: int) -> list[Json]:
     """Pods of a mix much like that of real GPU clusters, each a little different."""
     random = Random(7)
     found = []
-    for number in range(PODS):
+    for number in range(count):
         cores, gib, gpus, _ = random.choices(_SHAPES, [shape[3] for shape in _SHAPES])[0]
         requests: Json = {"cpu": f"{cores * 1000 - random.randrange(4) * 100}m", "memory": f"{gib * 1024}Mi"}
         found.append(_pod(f"p{number:03}", requests | ({"nvidia.com/gpu": str(gpus)} if gpus else {})))
@@ -107,7 +114,7 @@ def _traced() -> list[Json]:
 def plane() -> Iterator[ControlPlane]:
     with ControlPlane(scheduler=True, controllers=True) as running:
         running.apply(*crds.crds())
-        running.apply(_NODE_CLASS, _POOL)
+        running.apply(_NODE_CLASS, _POOL, _SYSTEM_NODE)
         yield running
 
 
@@ -117,19 +124,25 @@ def _created(claim: NodeClaim) -> tuple[datetime, str]:
 
 
 async def _unbound(kube: KubeClient) -> str:
-    pods = (await kube.list(kinds.POD, "default")).items
-    bound = sum(bool(pod.spec.node_name) for pod in pods)
-    return "" if bound == PODS else f"{bound} of {len(pods)} pods are bound"
+    """Which pods still wait. The others are not asked for: the control plane has enough to do meanwhile."""
+    waiting = (await kube.list(kinds.POD, "default", field_selector="spec.nodeName=")).items
+    return f"{len(waiting)} pods wait: {', '.join(pod.metadata.name for pod in waiting[:5])}" if waiting else ""
 
 
 @pytest.mark.cluster
-@pytest.mark.soak
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("pods", [_generated, _traced], ids=["generated", "gpu-trace-500"])
+@pytest.mark.parametrize(
+    "pods",
+    [
+        pytest.param(partial(_generated, 100), id="generated-100"),
+        pytest.param(partial(_generated, 500), id="generated-500", marks=pytest.mark.soak),
+        pytest.param(_traced, id="gpu-trace-500", marks=pytest.mark.soak),
+    ],
+)
 async def test_a_tight_plan_is_what_the_scheduler_makes_of_it(
     plane: ControlPlane, pods: Callable[[], list[Json]]
 ) -> None:
-    """Nearly all pods are bound in the first wave, the others by the next. Not reached yet: 97.6 to 98 of 100 are."""
+    """Nearly all pods are bound in the first wave, the others by the next."""
     waiting = pods()
     await asyncio.to_thread(plane.apply, *waiting)
     with deployed.installed(plane) as account, controller(account.kubeconfig) as running:
@@ -141,4 +154,4 @@ async def test_a_tight_plan_is_what_the_scheduler_makes_of_it(
             nodes = {claim.status.node_name for claim in claims if claim.metadata.name in first}
             bound = (await kube.list(kinds.POD, "default")).items
         assert waves[0] > 1
-        assert sum(pod.spec.node_name in nodes for pod in bound) >= _FIRST_WAVE * PODS
+        assert sum(pod.spec.node_name in nodes for pod in bound) >= _FIRST_WAVE * len(waiting)

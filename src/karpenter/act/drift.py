@@ -1,8 +1,8 @@
 """Whether a machine still is what its NodePool and its node class ask for: the ``Drifted`` condition (DIS §14).
 
-The first reason found counts, in this order: the pool's template, the pool's requirements, what is sold to the pool, and what the
-cloud says of the instance. Asking the cloud costs something, so it is asked again only when the claim's pool or class has
-changed, or after five minutes.
+The first reason found counts, in this order: the pool's template, the pool's requirements, what is sold to the pool, what the
+cloud says of the instance, and DaemonSets without room where the pool's owner wants that mended. Asking the cloud has its
+price, so it is asked again only when the claim's pool or class has changed, or after five minutes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,14 @@ import structlog
 from karpenter.act.draft import Draft
 from karpenter.act.world import World
 from karpenter.api.karpenter import NodeClaim, NodePool
-from karpenter.decide.disrupt.drift import INSTANCE_TYPE, SETTLED_AGE, drift_reason, is_sold
+from karpenter.decide.disrupt.drift import (
+    DAEMON_SETS,
+    INSTANCE_TYPE,
+    SETTLED_AGE,
+    drift_reason,
+    is_sold,
+    room_is_due,
+)
 from karpenter.model import conditions, hashing, labels
 from karpenter.providers.contract import Drift, InstanceNotFound
 
@@ -81,7 +88,7 @@ class DriftWatch:
             return Drift(reason)
         if await self._is_not_sold(claim, pool, draft):
             return Drift(INSTANCE_TYPE)
-        return await self._asked_cloud(claim, pool)
+        return await self._asked_cloud(claim, pool) or _lacks_room(pool, draft)
 
     def _as_it_is(self, pool: NodePool) -> NodePool:
         """The pool with the hash of what it says now; its annotation may be about the edition before. Made once per edition."""
@@ -123,6 +130,16 @@ class DriftWatch:
             drift = await self._world.provider.drift(claim)
             known = self._asked[name] = _Asked(about, drift, _now())
         return known.drift
+
+
+def _lacks_room(pool: NodePool, draft: Draft) -> Drift | None:
+    due = room_is_due(draft.claim, pool)
+    if due is None:
+        return None
+    if draft.now < due:
+        draft.look_again((due - draft.now).total_seconds())
+        return None
+    return Drift(DAEMON_SETS)
 
 
 def _is_marked(draft: Draft, drift: Drift) -> bool:

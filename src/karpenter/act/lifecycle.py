@@ -18,6 +18,7 @@ import structlog
 
 from karpenter.act import expire, quiet
 from karpenter.act.consistency import Consistency
+from karpenter.act.daemons import DaemonRoom
 from karpenter.act.draft import Draft
 from karpenter.act.drift import DriftWatch
 from karpenter.act.events import WARNING, Happening, about_claim
@@ -69,6 +70,7 @@ class Lifecycle:
             consistency.step,
             troubles.step,
             partial(quiet.step, world=world),
+            DaemonRoom(world).step,
             self._drift.step,
         )
         self._forgetful = (self._launcher, registrar, initialiser, consistency, troubles, self._drift)

@@ -3,18 +3,27 @@
 With tight plans a scheduler that spreads pods over all open nodes strands some of them. So before a node opens, pods planned
 for it get its name as ``status.nominatedNodeName``; only where the field is empty or holds a nomination of ours that is out of
 date. Who is meant for which claim is what the latest pass said; nothing is stored. Schedulers that ignore the field lose nothing.
+
+A scheduler keeps the room of a nominated pod free, but it tries every waiting pod whenever any node opens, and takes the
+nomination away from one whose node is still closed; then the room is anybody's. Three things hold that off:
+
+* Nodes that join within moments of each other gather, and open together.
+* Before they do, nominations that were lost meanwhile are written again, and all have come back through the watch: a scheduler
+  hears of pods and of nodes on different ways, and has heard of these pods by then as a rule.
+* Whoever loses the nomination to a node that has just opened is given it again, a few times: a try begun before took it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import structlog
 
+from karpenter.act.gathering import Gathering
 from karpenter.api.core import Pod
 from karpenter.api.kinds import POD
 from karpenter.cluster import ClusterState
@@ -23,10 +32,17 @@ from karpenter.kube.errors import Conflict, KubeError, NotFound
 from karpenter.kube.protocol import Kube
 
 _AT_ONCE = 32
+#: Nodes opened at once: a server that is asked everything at the same time answers everything late.
+_OPENED_AT_ONCE = 16
 #: The scheduler writes to the same pods; so often a nomination that met such a write is tried again.
 _TRIES = 3
-#: Longest a node waits for others that are being nominated for.
+#: Nodes open together once none has joined for so long, and none waits longer for others than that.
+_QUIET_SECONDS = 1.0
 _TOGETHER_SECONDS = 5.0
+#: Longest a node stays closed for the sake of nominations that are lost again and again, or never come back.
+_SETTLED_SECONDS = 5.0
+#: So often a nomination to an open node is given again: a pod that keeps losing it does not fit there.
+_AGAIN = 3
 _log = structlog.get_logger()
 
 
@@ -36,8 +52,11 @@ class Nominating(Protocol):
     def assign(self, assigned: Mapping[str, Sequence[Pod]]) -> None:
         """What the latest pass planned: pods by the key of their machine (claim or node name)."""
 
-    async def nominate_for(self, claim_name: str, node_name: str) -> None:
-        """Nominate the pods planned for a claim to its node. Failures cost the nomination, never the registration."""
+    def opening(self, claim_name: str, node_name: str) -> AbstractAsyncContextManager[None]:
+        """Nominate the pods planned for a claim to its node, which is to be opened inside.
+
+        Entering it takes as long as others are waited for. Failures cost the nomination, never the registration.
+        """
 
     async def nominate_ahead(self, claim_name: str, node_name: str) -> None:
         """The same while the machine is still starting, where its Node's name is known already."""
@@ -48,13 +67,24 @@ class Nominating(Protocol):
     async def withdraw_stale(self) -> None:
         """Take back nominations of ours that the latest pass no longer means."""
 
+    def heard(self, pod: Pod) -> None:
+        """The watch delivered this version of a pod."""
+
+    async def run(self) -> None:
+        """Give nominations again that were lost to a node just open, until cancelled."""
+
 
 @dataclass(frozen=True)
 class _Nomination:
-    """A nomination of ours: to which node, and for which claim's sake."""
+    """A nomination of ours: to which node, and for which claim's sake.
+
+    ``seen``: it has come back through the watch. ``again``: how often it was given before.
+    """
 
     claim: str
     node: str
+    again: int = 0
+    seen: bool = False
 
 
 class NoNomination:
@@ -63,8 +93,9 @@ class NoNomination:
     def assign(self, assigned: Mapping[str, Sequence[Pod]]) -> None:
         """Nobody asks."""
 
-    async def nominate_for(self, claim_name: str, node_name: str) -> None:
+    def opening(self, claim_name: str, node_name: str) -> AbstractAsyncContextManager[None]:
         """Nobody is nominated."""
+        return nullcontext()
 
     async def nominate_ahead(self, claim_name: str, node_name: str) -> None:
         """Nobody is nominated."""
@@ -75,6 +106,13 @@ class NoNomination:
     async def withdraw_stale(self) -> None:
         """Nothing was written."""
 
+    def heard(self, pod: Pod) -> None:
+        """Nobody was nominated."""
+
+    async def run(self) -> None:
+        """Nothing can be lost."""
+        await asyncio.Event().wait()
+
 
 class Nominator:
     """Writes and takes back nominations. What it wrote itself it may take back."""
@@ -83,20 +121,37 @@ class Nominator:
         self._kube = kube
         self._state = state
         self._assigned: Mapping[str, Sequence[PodKey]] = {}
+        #: By the pod's UID.
         self._ours: dict[str, _Nomination] = {}
+        #: Claims whose nodes are open as far as we are concerned.
+        self._open: set[str] = set()
         self._slots = asyncio.Semaphore(_AT_ONCE)
-        self._writing = 0
-        self._quiet = asyncio.Event()
+        self._doors = asyncio.Semaphore(_OPENED_AT_ONCE)
+        self._gathering = Gathering(_QUIET_SECONDS, _TOGETHER_SECONDS)
+        #: Set when something has become of nominations for that claim.
+        self._news: dict[str, asyncio.Event] = {}
+        self._lost: asyncio.Queue[tuple[PodKey, _Nomination]] = asyncio.Queue()
 
     def assign(self, assigned: Mapping[str, Sequence[Pod]]) -> None:
         """What the latest pass planned: pods by the key of their machine (claim or node name)."""
         self._assigned = {key: tuple(pod_key(pod) for pod in pods) for key, pods in assigned.items()}
+        self._open &= assigned.keys()
 
-    async def nominate_for(self, claim_name: str, node_name: str) -> None:
-        """Nominate the pods planned for a claim to its node. Failures cost the nomination, never the registration."""
+    @asynccontextmanager
+    async def opening(self, claim_name: str, node_name: str) -> AsyncIterator[None]:
+        """Nominate the pods planned for a claim to its node, which is to be opened inside.
+
+        Entering it takes as long as others are waited for. Failures cost the nomination, never the registration.
+        """
         await self.nominate_ahead(claim_name, node_name)
-        if self._writing:
-            await self._together()
+        if claim_name not in self._open and self._nominated(claim_name) and self._is_expecting_others(claim_name):
+            await self._gathering.join()
+        async with self._doors:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_SETTLED_SECONDS):
+                    await self._settle(claim_name, node_name)
+            self._open.add(claim_name)
+            yield
 
     async def nominate_ahead(self, claim_name: str, node_name: str) -> None:
         """The same while the machine is still starting, where its Node's name is known already.
@@ -104,52 +159,73 @@ class Nominator:
         Schedulers pass over a nomination to a Node that does not exist, and one patch per pod takes its time: better while
         nothing else can be done than while a ready machine waits.
         """
+        wanted = _Nomination(claim_name, node_name)
         pods = (self._state.pod(key) for key in self._assigned.get(claim_name, ()))
-        waiting = [pod for pod in pods if pod is not None and self._may_nominate(pod, node_name)]
-        if not waiting:
-            return
-        self._writing += 1
-        self._quiet.clear()
-        try:
-            await asyncio.gather(*(self._nominate(pod, claim_name, node_name) for pod in waiting))
-        finally:
-            self._writing -= 1
-            if not self._writing:
-                self._quiet.set()
+        await asyncio.gather(*(self._nominate(pod, wanted) for pod in pods if pod is not None))
 
     async def nominate_to(self, pod: Pod, claim_name: str, node_name: str) -> None:
         """Nominate one pod to a node that is open. What the scheduler has done meanwhile stays as it is."""
-        await self._nominate(pod, claim_name, node_name)
+        await self._nominate(pod, _Nomination(claim_name, node_name))
 
-    async def _nominate(self, pod: Pod, claim_name: str, node_name: str) -> None:
-        """Nominate against the version that was judged: what somebody else nominated meanwhile is not overwritten."""
-        for _ in range(_TRIES):
-            if not self._may_nominate(pod, node_name):
-                return
-            try:
-                if await self._write(pod, node_name):
-                    self._ours[pod.metadata.uid] = _Nomination(claim_name, node_name)
-                return
-            except Conflict:
-                current = await self._read(pod)
-            if current is None:
-                return
-            pod = current
+    # -- before a node opens ----------------------------------------------------------------------------------------------
 
-    async def _read(self, pod: Pod) -> Pod | None:
+    def _is_expecting_others(self, claim_name: str) -> bool:
+        """Whether nodes of other claims that pods were planned for are still to open."""
+        closed = (name for name in self._assigned if name != claim_name and name not in self._open)
+        claims = map(self._state.claim, closed)
+        return any(claim is not None and not claim.status.node_name for claim in claims)
+
+    async def _settle(self, claim_name: str, node_name: str) -> None:
+        """Until every nomination for the claim has come back through the watch; what is lost meanwhile is written again."""
+        news = self._news[claim_name] = asyncio.Event()
         try:
-            return await self._kube.get(POD, pod.metadata.name, pod.metadata.namespace)
-        except KubeError:
-            return None
+            while True:
+                news.clear()
+                await self.nominate_ahead(claim_name, node_name)
+                if all(ours.seen for ours in self._nominated(claim_name)):
+                    return
+                await news.wait()
+        finally:
+            del self._news[claim_name]
 
-    async def _together(self) -> None:
-        """Wait a moment for nodes that join at the same time, so that they open together.
+    def _nominated(self, claim_name: str) -> list[_Nomination]:
+        """Our nominations of pods that are planned for a claim and still wait."""
+        pods = (self._state.pod(key) for key in self._assigned.get(claim_name, ()))
+        ours = (self._ours.get(pod.metadata.uid) for pod in pods if pod is not None and not pod.spec.node_name)
+        return [one for one in ours if one is not None and one.claim == claim_name]
 
-        A scheduler tries every waiting pod when the first of them opens; a pod nominated to one still closed would fail
-        and be set back by seconds.
-        """
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._quiet.wait(), _TOGETHER_SECONDS)
+    # -- what becomes of nominations --------------------------------------------------------------------------------------
+
+    def heard(self, pod: Pod) -> None:
+        """The watch delivered this version of a pod."""
+        uid = pod.metadata.uid
+        ours = self._ours.get(uid)
+        if ours is None:
+            return
+        if pod.spec.node_name:
+            del self._ours[uid]
+        elif pod.status.nominated_node_name == ours.node:
+            self._ours[uid] = replace(ours, seen=True)
+        elif ours.seen:
+            del self._ours[uid]
+            if ours.claim in self._open and ours.again < _AGAIN:
+                self._lost.put_nowait((pod_key(pod), ours))
+        news = self._news.get(ours.claim)
+        if news is not None:
+            news.set()
+
+    async def run(self) -> None:
+        """Give nominations again that were lost to a node just open, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(_AT_ONCE):
+                tasks.create_task(self._give_again())
+
+    async def _give_again(self) -> None:
+        while True:
+            key, lost = await self._lost.get()
+            pod = self._state.pod(key)
+            if pod is not None and self._state.planned.get(pod.metadata.uid) == lost.claim:
+                await self._nominate(pod, _Nomination(lost.claim, lost.node, lost.again + 1))
 
     async def withdraw_stale(self) -> None:
         """Take back nominations of ours that the latest pass no longer means."""
@@ -165,16 +241,54 @@ class Nominator:
         living = {pod.metadata.uid for pod in self._state.waiting_pods()}
         self._ours = {uid: ours for uid, ours in self._ours.items() if uid in living}
 
+    # -- writing ----------------------------------------------------------------------------------------------------------
+
+    async def _nominate(self, pod: Pod, wanted: _Nomination) -> None:
+        """Nominate against the version that was judged: what somebody else nominated meanwhile is not overwritten."""
+        uid = pod.metadata.uid
+        current: Pod | None = pod
+        for _ in range(_TRIES):
+            if current is None or not self._may_nominate(current, wanted.node):
+                return
+            before = self._ours.get(uid)
+            self._ours[uid] = wanted  # already now: the watch may be quicker than the answer
+            try:
+                if not await self._write(current, wanted.node):
+                    self._restore(uid, before)
+                return
+            except Conflict:
+                self._restore(uid, before)
+            current = await self._read(pod)
+
+    def _restore(self, uid: str, before: _Nomination | None) -> None:
+        """What was to be written was not."""
+        if before is None:
+            self._ours.pop(uid, None)
+        else:
+            self._ours[uid] = before
+
+    async def _read(self, pod: Pod) -> Pod | None:
+        try:
+            return await self._kube.get(POD, pod.metadata.name, pod.metadata.namespace)
+        except KubeError:
+            return None
+
     async def _withdraw(self, pod: Pod) -> None:
-        with suppress(Conflict):  # changed meanwhile: the next pass judges it anew
-            if await self._write(pod, None):
-                self._ours.pop(pod.metadata.uid, None)
+        uid = pod.metadata.uid
+        ours = self._ours.pop(uid, None)  # beforehand: it is not lost but taken back
+        try:
+            if not await self._write(pod, None):
+                self._restore(uid, ours)
+        except Conflict:  # changed meanwhile: the next pass judges it anew
+            self._restore(uid, ours)
 
     def _may_nominate(self, pod: Pod, node_name: str) -> bool:
         current = pod.status.nominated_node_name
         if pod.spec.node_name or pod.metadata.deletion_timestamp is not None or current == node_name:
             return False
         ours = self._ours.get(pod.metadata.uid)
+        if ours is not None and ours.node == node_name and not ours.seen:
+            return False  # on its way
         return not current or (ours is not None and ours.node == current)
 
     async def _write(self, pod: Pod, node_name: str | None) -> bool:

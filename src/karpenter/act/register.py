@@ -22,6 +22,7 @@ from karpenter.act.world import World
 from karpenter.api.core import Node
 from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import NODE
+from karpenter.kube.protocol import Kube
 from karpenter.model import conditions, labels, taints
 
 _log = structlog.get_logger()
@@ -70,19 +71,17 @@ class Registrar:
         waiting = await self._hooks.ask(draft)
         if waiting:
             draft.set("Registered", conditions.UNKNOWN, "RegistrationHookPending", ", ".join(waiting))
-            await self._change(node, claimed(node, draft.claim))
+            await _change(self._world.kube, node, claimed(node, draft.claim))
             return
-        await self._nominator.nominate_for(draft.name, name)
-        await self._change(node, registered(node, draft.claim))
+        async with self._nominator.opening(draft.name, name):
+            await self._open(self._world.state.node(name) or node, draft.claim)
         draft.status(msgspec.structs.replace(draft.claim.status, node_name=name))
         draft.set("Registered", conditions.TRUE)
         draft.announce(lambda: self._say_registered(draft.claim, name))
 
-    async def _change(self, node: Node, wanted: Node) -> None:
-        patch = difference(node, wanted)
-        if patch:
-            version = node.metadata.resource_version
-            await self._world.kube.patch(NODE, node.metadata.name, patch, resource_version=version)
+    async def _open(self, node: Node, claim: NodeClaim) -> None:
+        """Let pods in, promptly: the longer that takes after the nominations, the more of them are lost again."""
+        await _change(self._world.prompt, node, registered(node, claim))
 
     def _say_registered(self, claim: NodeClaim, node_name: str) -> None:
         _log.info("registered nodeclaim", Node={"name": node_name})
@@ -101,6 +100,13 @@ class Registrar:
         text = f"Missing {key} taint which prevents registration race conditions on Karpenter-managed nodes"
         about = about_claim(draft.claim.metadata)
         self._world.events.publish(Happening(about, WARNING, "UnregisteredTaintMissing", text))
+
+
+async def _change(kube: Kube, node: Node, wanted: Node) -> None:
+    patch = difference(node, wanted)
+    if patch:
+        version = node.metadata.resource_version
+        await kube.patch(NODE, node.metadata.name, patch, resource_version=version)
 
 
 def claimed(node: Node, claim: NodeClaim) -> Node:

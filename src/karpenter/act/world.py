@@ -17,7 +17,10 @@ from karpenter.telemetry import Metrics
 
 @dataclass(frozen=True)
 class World:
-    """Handed to every action; holds no state of its own."""
+    """Handed to every action; holds no state of its own.
+
+    ``bursts`` is a connection for what comes in bursts and waits behind nothing else (None: there is only the common one).
+    """
 
     kube: Kube
     provider: CloudProvider
@@ -27,6 +30,12 @@ class World:
     metrics: Metrics
     registrations: Registrations = field(default_factory=Registrations)
     virtual: VirtualPods = field(default_factory=VirtualPods)
+    bursts: Kube | None = None
+
+    @property
+    def prompt(self) -> Kube:
+        """The connection for what must not wait behind other requests."""
+        return self.bursts or self.kube
 
     def serves(self, reference: NodeClassReference) -> bool:
         """Whether the running provider supports this node class (OPS-002)."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
+from karpenter.act import counting
 from karpenter.api.core import Pod
 from karpenter.api.ec2 import EC2NodeClass
 from karpenter.api.kinds import EC2_NODE_CLASS
@@ -78,6 +79,7 @@ def _join(cloud: AwsCloud, manager: Manager) -> None:
             claim_named=manager.state.claim,
             class_named=classes.get,
             classes=lambda: tuple(classes),
+            disrupted=partial(counting.disrupted, manager.world),
         )
     )
     classes.subscribe(cloud.node_class)

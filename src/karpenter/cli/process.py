@@ -59,7 +59,8 @@ _log = structlog.get_logger()
 
 
 class _Clients(NamedTuple):
-    """Connections with a pace of their own: the controller's, nominations', and the simulated machines' (as kubelets have)."""
+    """Connections with a pace of their own: the controller's, that of nominations and of what opens nodes, and the simulated
+    machines' (as kubelets have)."""
 
     controller: KubeClient
     nominating: KubeClient

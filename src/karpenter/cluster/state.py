@@ -480,6 +480,13 @@ class ClusterState:
                 self._build_view(key, first, self.claim_of(provider_id))
         return tuple(item for _, item in sorted(self._views.items(), key=lambda entry: (entry[1].name, entry[0])))
 
+    def view_of(self, claim: NodeClaim) -> NodeView | None:
+        """The view of one machine that has been launched; None where its Node or claim cannot be read."""
+        key = claim.status.provider_id
+        if key not in self._views:
+            self._build_view(key, self._nodes.get(self._nodes_of_provider.first(key)), self.claim_of(key) or claim)
+        return self._views.get(key)
+
     @staticmethod
     def _awaits_its_claim(node: Node) -> bool:
         """A managed Node that cannot be told from a foreign one yet is left out for now (SCH-072)."""

@@ -21,7 +21,7 @@ from karpenter.act.drain import Drainer
 from karpenter.act.events import AnyKind, Recorder
 from karpenter.act.evict import EvictionPace, Evictor
 from karpenter.act.lifecycle import Lifecycle
-from karpenter.act.nominate import Nominator, NoNomination
+from karpenter.act.nominate import Nominating, Nominator, NoNomination
 from karpenter.act.podevents import PodEvents, is_event
 from karpenter.act.pools import NodeClassState, PoolKeeper
 from karpenter.act.promises import Promises
@@ -130,8 +130,9 @@ class Extra:
     """What a process brings along besides its cluster and cloud.
 
     ``loops`` of the provider's own, by name, each handed the controller's informer of pods; ``collectors`` of machines nobody
-    owns; ``nominate_through``, a connection for nominations, which come in bursts and should not hold up everything else
-    (None: the common one); ``faults``, why the loops' own watches bring no news now; ``metrics``, where to count.
+    owns; ``nominate_through``, a connection for nominations and what opens nodes, which come in bursts and should neither hold
+    up everything else nor wait behind it (None: the common one); ``faults``, why the loops' own watches bring no news now;
+    ``metrics``, where to count.
     """
 
     loops: Mapping[str, Callable[[Informer[Pod]], Awaitable[None]]] = field(default_factory=dict)
@@ -162,9 +163,12 @@ class Manager:
         self._recorder = Recorder(kube, clock)
         self.metrics = extra.metrics
         overlaid = OverlaidProvider(provider) if Gate.NODE_OVERLAY in settings.gates else None
-        self.world = World(kube, overlaid or provider, self.state, clock, self._recorder, extra.metrics)
+        self.world = World(
+            kube, overlaid or provider, self.state, clock, self._recorder, extra.metrics, bursts=extra.nominate_through
+        )
         self._node_classes: dict[tuple[str, str, str], NodeClassState] = {}
-        nominator = Nominator(extra.nominate_through or kube, self.state) if settings.nominate_pods else NoNomination()
+        nominator = Nominator(self.world.prompt, self.state) if settings.nominate_pods else NoNomination()
+        self._nominator: Nominating = nominator
         self._lifecycle = Lifecycle(self.world, nominator)
         self._pod_events = PodEvents(self.world)
         self._keeper = PoolKeeper(self.world, self._find_class, settings.gates)
@@ -252,6 +256,7 @@ class Manager:
             "provisioner": self.provisioner.run,
             **self.disruption.loops(),
             "disruption.promises": self._promises.run,
+            "nomination": self._nominator.run,
             "nodepool.counter": self._count,
             "nodeclaim.garbagecollection": self._collect,
             **({self._repairs.name: self._repairs.run} if self._repairs is not None else {}),
@@ -376,6 +381,7 @@ class Manager:
                 self._wake_drain(old.spec.node_name)
             return
         self.state.set_pod(new)
+        self._nominator.heard(new)
         if old is None and self.pods.synced:
             self._promises.appeared(new)
         if pods.is_provisionable(new):

@@ -56,6 +56,7 @@ def _pool(pool: NodePool, enabled: Gates) -> Iterator[Finding]:
     yield from _negative_limits(pool)
     yield from _spread(pool)
     yield from _exposure(pool)
+    yield from _daemon_sets(pool)
     yield from _misspelt(pool)
     yield from pool_rules.unreadable(pool)
     yield from budget_advice.advise(pool)
@@ -133,6 +134,13 @@ def _exposure(pool: NodePool) -> Iterator[Finding]:
         parse_share(asked)
     except ShareError as error:
         yield Finding(schema.at("metadata.annotations", labels.EXPOSURE), "value", f"{error}; the default holds")
+
+
+def _daemon_sets(pool: NodePool) -> Iterator[Finding]:
+    asked = pool.metadata.annotations.get(labels.REPLACE_FOR_DAEMON_SETS)
+    if asked not in (None, "true", "false"):
+        path = schema.at("metadata.annotations", labels.REPLACE_FOR_DAEMON_SETS)
+        yield Finding(path, "value", "has no effect: it is 'true' or 'false'")
 
 
 def _misspelt(pool: NodePool) -> Iterator[Finding]:

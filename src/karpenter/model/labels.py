@@ -60,6 +60,8 @@ FREEZE_UNTIL = "karpenter.sh/freeze-until"
 #: On a NodePool, ours: what a move has to be worth, and how old its nodes have to be (``calm``).
 MINIMUM_SAVING_RATIO = "karpenter.sh/minimum-saving-ratio"
 MINIMUM_NODE_AGE = "karpenter.sh/minimum-node-age"
+#: On a NodePool, ours: whether nodes on which a DaemonSet has no room are replaced as drifted ones are; ``true`` or ``false``.
+REPLACE_FOR_DAEMON_SETS = "karpenter.sh/replace-for-daemonsets"
 
 #: Everything a NodePool may say in annotations.
 POOL_SETTINGS = (
@@ -70,6 +72,7 @@ POOL_SETTINGS = (
     MINIMUM_SAVING_RATIO,
     MINIMUM_NODE_AGE,
     EXPOSURE,
+    REPLACE_FOR_DAEMON_SETS,
 )
 
 TERMINATION_FINALIZER = "karpenter.sh/termination"

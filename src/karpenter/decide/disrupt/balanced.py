@@ -104,6 +104,17 @@ class Scales:
                 needed = max(needed, least * whole / item.saving_per_hour)
         return needed
 
+    def worth(self, candidates: Sequence[Candidate], saving: float) -> float:
+        """What a move is worth beside others, in USD per hour: its saving beyond what pools want for what it disrupts.
+
+        Pools want a share of what they cost, and cost less the more is done. So it is reckoned at what they cost half-way, as if
+        all were done in small steps and each of them weighed by itself.
+        """
+        pools = {candidate.pool for candidate in candidates}
+        before = sum(self._totals[pool].price_per_hour for pool in pools if pool in self._totals)
+        half_way = (before - saving / 2) / before if before > 0 else 0.0
+        return saving - self.least_saving(candidates) * half_way
+
     def approve(self, scores: Iterable[Score]) -> bool:
         """Whether every pool does. Where no price is known there is nothing to weigh, which only Balanced takes for a no."""
         return all(item.approved or (not item.strict and item.pool_price_per_hour <= 0) for item in scores)

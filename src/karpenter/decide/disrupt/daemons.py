@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from karpenter.cluster.nodes import NodeView
-from karpenter.cluster.snapshot import Daemon, Snapshot
+from karpenter.cluster.snapshot import Daemon
 from karpenter.decide.provision.templates import runs_on, terms_of
 from karpenter.model import pods
 from karpenter.model import resources as res
@@ -24,13 +24,13 @@ class Misfit:
     short: Resources
 
 
-def misfits(snapshot: Snapshot, view: NodeView) -> Iterator[Misfit]:
+def misfits(daemons: Iterable[Daemon], view: NodeView) -> Iterator[Misfit]:
     """DaemonSets that belong on an initialised machine, have no pod there, and whose pod does not fit beside the others."""
     if not view.initialized:
         return
     there = set(_daemon_sets_on(view))
     free = res.subtract(view.allocatable, view.requested)
-    for daemon in snapshot.daemons:
+    for daemon in daemons:
         if daemon.name not in there and _belongs(daemon, view):
             short = {name: amount - free.get(name, 0) for name, amount in daemon.requests.items() if amount > 0}
             lacking = {name: amount for name, amount in short.items() if amount > 0}

@@ -26,6 +26,7 @@ from karpenter.decide.disrupt.drift import drifted, replaced, replaced_in_place
 from karpenter.decide.disrupt.emptiness import empty_candidates, within_budgets
 from karpenter.decide.disrupt.moves import Moves, Settings
 from karpenter.decide.disrupt.replan import Replan
+from karpenter.decide.disrupt.selection import FEW, Selection
 from karpenter.decide.disrupt.simulation import World
 from karpenter.decide.provision import Options
 from karpenter.model import pods
@@ -93,6 +94,7 @@ class _Pass:
         self._blocked: list[Blocked] = []
         self._closed: dict[DisruptionReason, tuple[str, ...]] = {}
         self._eligible: dict[DisruptionReason, int] = {}
+        self._shut: frozenset[str] = frozenset()
 
     def disruptions(self) -> Disruptions:
         """The whole of it."""
@@ -168,6 +170,7 @@ class _Pass:
 
     def _move(self, moving: list[Candidate], movable: list[Candidate], shut: set[str]) -> None:
         """Drift, then consolidation of what is left. ``shut``: machines nobody moves to."""
+        self._shut = frozenset(shut)
         world = self._world(shut)
         commands, blocked = replaced(moving, world, self._allowances)
         self._commands += commands
@@ -195,16 +198,17 @@ class _Pass:
     def _consolidate(self, candidates: list[Candidate], world: World) -> None:
         chosen = self._circumstances.chosen
         found = self._replanned(candidates, world, self._allowances.copy(), chosen)
+        first = found.commands if chosen or self._moves_pods() else self._weighed(candidates, found.commands)
         views = {candidate.key: candidate.view for candidate in candidates}
         self._blocked += [Blocked(views[key], why, lasting=True) for key, why in sorted(found.refused.items())]
-        commands = found.commands if found.is_bound or chosen else self._to_the_end(candidates, found.commands)
+        commands = first if found.is_bound or chosen else self._to_the_end(candidates, first)
         self._commands += commands
         for candidate in (candidate for command in commands for candidate in command.candidates):
             self._allowances.take(candidate.pool)
 
     def _to_the_end(self, candidates: Sequence[Candidate], first: tuple[Command, ...]) -> tuple[Command, ...]:
         """The moves, and what would follow once they are done, as one way (anti-churn)."""
-        if any(command.placed or command.replacements for command in self._commands):
+        if self._moves_pods():
             return first  # drift moves pods as well; what comes of both is seen in the next pass
         best = first
         known = {candidate.key for candidate in candidates} | self._taken()
@@ -225,10 +229,24 @@ class _Pass:
             best = found
         return best
 
+    def _moves_pods(self) -> bool:
+        """Whether something was decided that gives pods another place."""
+        return any(command.placed or command.replacements for command in self._commands)
+
+    def _weighed(self, candidates: Sequence[Candidate], found: tuple[Command, ...]) -> tuple[Command, ...]:
+        """The moves, or where there are few machines what is worth more."""
+        if not found or len(candidates) > FEW:
+            return found
+        moves, left = self._open(candidates, self._world(self._shut))
+        better = Selection(left, moves, self._allowances).better(found)
+        return found if better is None else (better,)
+
     def _moves_alone(self) -> tuple[Command, ...]:
         """What would be moved for money, whatever else there is to do."""
         movable = self._movable()
-        return self._replanned(movable, self._world(()), self._allowances).commands if movable else ()
+        if not movable:
+            return ()
+        return self._weighed(movable, self._replanned(movable, self._world(()), self._allowances.copy()).commands)
 
     def _is_within_budgets(self, commands: Iterable[Command]) -> bool:
         taken = Counter(candidate.pool for command in commands for candidate in command.candidates)
@@ -241,12 +259,17 @@ class _Pass:
         allowances: Allowances,
         chosen: Iterable[Command] = (),
     ) -> Replan:
-        world.shelter()
-        candidates = [candidate for candidate in candidates if candidate.key not in world.expecting]
-        moves = Moves(world, Scales(self._snapshot, self._judge.prices), Settings(self._options.spot_to_spot))
-        replan = Replan(candidates, moves, allowances)
+        moves, left = self._open(candidates, world)
+        replan = Replan(left, moves, allowances)
         replan.run(chosen)
         return replan
+
+    def _open(self, candidates: Iterable[Candidate], world: World) -> tuple[Moves, list[Candidate]]:
+        """The world opened for moves for money, and those of the machines that nobody who waits is going to need."""
+        world.shelter()
+        scales = Scales(self._snapshot, self._judge.prices)
+        moves = Moves(world, scales, Settings(self._options.spot_to_spot))
+        return moves, [candidate for candidate in candidates if candidate.key not in world.expecting]
 
 
 def _without_virtual(command: Command) -> Command:

@@ -22,13 +22,19 @@ from karpenter.decide.plan import PlannedClaim
 from karpenter.decide.provision.finalise import KEPT_TYPES, static_claim
 from karpenter.decide.provision.templates import requirements_of
 from karpenter.model import labels
-from karpenter.model.conditions import find, is_true
+from karpenter.model.conditions import FALSE, find, is_true
 from karpenter.model.quantities import check_quantities
 from karpenter.model.requirements import from_labels, from_wire
 
 NODE_POOL = "NodePoolDrifted"
 REQUIREMENTS = "RequirementsDrifted"
 INSTANCE_TYPE = "InstanceTypeNotFound"
+DAEMON_SETS = "DaemonSetsLackRoom"
+
+#: On a claim: False while a DaemonSet that belongs on the machine has no room there.
+DAEMON_SETS_FIT = "DaemonSetsFit"
+#: So long that has to last before the machine is replaced: pods of a rolling update come and go.
+LASTING = timedelta(minutes=5)
 
 #: Claims younger than that are not asked whether their type is still sold (DIS-345): lists may lag behind launches.
 SETTLED_AGE = timedelta(hours=1)
@@ -53,6 +59,18 @@ def drift_reason(
     if index is not None and created is not None and now - created > SETTLED_AGE and not is_sold(claim, index.types):
         return INSTANCE_TYPE
     return of_provider
+
+
+def room_is_due(claim: NodeClaim, pool: NodePool) -> datetime | None:
+    """From when on the machine is to be replaced by one with room for all DaemonSets (DIS-482); None where it stays.
+
+    Only the pool's owner can ask for that.
+    """
+    found = find(claim.status.conditions, DAEMON_SETS_FIT)
+    is_asked = pool.metadata.annotations.get(labels.REPLACE_FOR_DAEMON_SETS) == "true"
+    if not is_asked or found is None or found.status != FALSE or found.last_transition_time is None:
+        return None
+    return found.last_transition_time + LASTING
 
 
 def _differs_from_template(claim: NodeClaim, pool: NodePool) -> bool:

@@ -133,6 +133,10 @@ class World:
         """USD per hour that machines for their pods alone would cost at least."""
         return self._prepared.least_price(self.moving(candidates))
 
+    def least_beside(self, candidates: Sequence[Candidate]) -> float:
+        """USD per hour that machines cost at least for those of their pods who find no room on others."""
+        return self._prepared.least_beside(self.moving(candidates), (candidate.key for candidate in candidates))
+
     def settle(self, command: Command) -> None:
         """Its machines go, and their pods where it says."""
         gone = (candidate.key for candidate in command.candidates)

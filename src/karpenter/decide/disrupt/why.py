@@ -115,7 +115,7 @@ class _Inquiry:
             move,
             free if move is None else None,
             self._expected(),
-            tuple(misfits(self._seen.snapshot, self._view)),
+            tuple(misfits(self._seen.snapshot.daemons, self._view)),
             self._view.key in self._seen.assumed,
         )
 

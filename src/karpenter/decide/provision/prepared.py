@@ -119,6 +119,10 @@ class Prepared:
         """USD per hour that machines for these pods alone would cost at least, whatever the packing."""
         return self._base.least_price(pods)
 
+    def least_beside(self, leaving: Iterable[Pod], gone: Iterable[str]) -> float:
+        """USD per hour that new machines for those of the pods who find no room cost at least, whatever the packing."""
+        return self._base.least_beside(tuple(leaving), self._base.places(gone))
+
     def settle(
         self,
         placed: Iterable[PlacedPods],
@@ -200,6 +204,12 @@ class _Moving(Deciding):
             self._unplaced += [item for failed in settled.failed for item in _left(failed)]
             demands = tuple(item.demand for item in settled.standing)
             return self._relocated(part, packing.claims, demands, self._unplaced)
+
+    def least_beside(self, leaving: Sequence[Pod], gone: MachineSet) -> float:
+        """See ``Prepared.least_beside``."""
+        kins = self._kins_of(leaving)
+        with _Part(self, gone) as part:
+            return self._least(kins, part)
 
     def _least(self, kins: Sequence[Kin], part: _Part) -> float:
         """USD per hour that new machines for those who find no room cost at least.

@@ -16,7 +16,7 @@ from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import EC2_NODE_CLASS
 from karpenter.kube.protocol import Kube
 from karpenter.kube.workqueue import Queue
-from karpenter.model import labels
+from karpenter.model import labels, validation
 from karpenter.model.clock import Clock
 from karpenter.providers.aws.booting import Booting
 from karpenter.providers.aws.boto.start import VERSION_SECONDS, ClusterFacts
@@ -28,6 +28,7 @@ from karpenter.providers.aws.events.responding import Effects, Responder
 from karpenter.providers.aws.events.selling import OfferingFigures
 from karpenter.providers.aws.events.shifts import Places, ZonalShifts
 from karpenter.providers.aws.instances.collector import Collector
+from karpenter.providers.aws.instances.deaths import Deaths
 from karpenter.providers.aws.instances.ending import Ending
 from karpenter.providers.aws.instances.reading import Instances, Region
 from karpenter.providers.aws.instances.tagger import Tagger, is_wanting
@@ -45,7 +46,7 @@ from karpenter.providers.aws.nodeclass.controller import NodeClassController, Su
 from karpenter.providers.aws.nodeclass.dry_runs import DryRuns
 from karpenter.providers.aws.nodeclass.hashing import Editions
 from karpenter.providers.aws.nodeclass.network import SecurityGroups, SecurityGroupsPart, Subnets, SubnetsPart
-from karpenter.providers.aws.nodeclass.news import News, Warnings
+from karpenter.providers.aws.nodeclass.news import KIND, News, Warnings
 from karpenter.providers.aws.nodeclass.parameters import Parameters
 from karpenter.providers.aws.nodeclass.placement import PlacementGroupPart, PlacementGroups
 from karpenter.providers.aws.nodeclass.profiles import InstanceProfilePart, Profiles
@@ -92,7 +93,7 @@ class AwsCloud:
 
     def __init__(self, ground: Ground) -> None:
         self._ground = ground
-        self._has_list = self._has_spot = False
+        self._has_list = self._has_spot = self._has_adopted = False
         self._window = Window()
         self._memories = Memories.empty(ground.clock)
         self._figures = telemetry.MarketFigures(ground.metrics.registry, self._memories.unavailable.current)
@@ -146,7 +147,10 @@ class AwsCloud:
         self._window.open(outside)
 
     def node_class(self, old: EC2NodeClass | None, new: EC2NodeClass | None) -> None:
-        """A class came, changed or went."""
+        """A class came, changed or went. What its owner should know is told with every edition."""
+        if new is not None and (old is None or old.metadata.generation != new.metadata.generation):
+            for finding in validation.advise(new):
+                self._window.warning(KIND, new.metadata, "NodeClassAdvice", str(finding))
         self._classes.controller.node_class(old, new)
 
     def claim(self, old: NodeClaim | None, new: NodeClaim | None) -> None:
@@ -164,8 +168,9 @@ class AwsCloud:
         ground = self._ground
         looks: dict[str, Look] = {
             "providers.ssm.invalidation": every(_PARAMETERS_SECONDS, self._parameters.drop_outdated),
+            "instance.deaths": Deaths(ground.services.ec2, self._window, self._window, ground.clock).look,
             "cloudprovider.metrics": self._offering_figures().look,
-            "launchtemplate.garbagecollection": every(_TEMPLATES_SECONDS, self._collect_templates),
+            "launchtemplate.garbagecollection": self._look_at_templates,
             **self._event_looks(),
         }
         if not ground.settings.isolated_vpc:
@@ -249,6 +254,7 @@ class AwsCloud:
         """A class is gone for good."""
         name = node_class.metadata.name
         self._editions.forget(name)
+        self._templates.forget_class(name)
         self._news.forget(node_class.metadata.uid)
         self._user_data_bytes.remove_by_labels({"nodeclass": name})
 
@@ -340,14 +346,7 @@ class AwsCloud:
         def sold_out(instance_type: str, zone: str) -> None:
             self._memories.unavailable.mark(Sold(labels.SPOT, instance_type, zone), "spot_interrupted")
 
-        def disrupted(claim: NodeClaim, reason: str) -> None:
-            pool = claim.metadata.labels.get(labels.NODE_POOL, "")
-            capacity_type = claim.metadata.labels.get(labels.CAPACITY_TYPE, "")
-            self._ground.metrics.nodeclaims_disrupted_total.labels(
-                reason=reason, nodepool=pool, capacity_type=capacity_type
-            ).inc()
-
-        return Effects(sold_out, self._memories.reserved.exhausted, disrupted)
+        return Effects(sold_out, self._memories.reserved.exhausted, self._window.disrupted)
 
     def _offering_figures(self) -> OfferingFigures:
         reserved = self._ground.settings.reserved_capacity
@@ -357,8 +356,14 @@ class AwsCloud:
             lambda lists: self._figures.rewrite(telemetry.figures(lists, reserved=reserved)),
         )
 
-    async def _collect_templates(self) -> None:
-        await self._templates.collect(node_class.metadata.name for node_class in self._window.classes())
+    async def _look_at_templates(self) -> float:
+        """First know those of the process before, so that what nobody uses grows old; later give back what did."""
+        if self._has_adopted:
+            await self._templates.collect(node_class.metadata.name for node_class in self._window.classes())
+        else:
+            await self._templates.adopt()
+            self._has_adopted = True
+        return _TEMPLATES_SECONDS
 
     async def _tag(self, name: str) -> float | None:
         claim = self._window.claim_named(name)

@@ -21,7 +21,7 @@ class AwsError(Exception):
     @property
     def has_no_answer(self) -> bool:
         """Whether the call may have been carried out all the same."""
-        return self.code in _NO_ANSWER or self.status >= 500
+        return self.code in _NO_ANSWER or (self.status >= 500 and not self.is_throttling)
 
     @property
     def is_throttling(self) -> bool:
@@ -48,7 +48,17 @@ TIMEOUT = "Timeout"
 CONNECTION = "ConnectionError"
 _NO_ANSWER = frozenset({TIMEOUT, CONNECTION})
 _THROTTLING = frozenset(
-    {"RequestLimitExceeded", "Throttling", "ThrottlingException", "ThrottledException", "TooManyRequestsException"}
+    {
+        "RequestLimitExceeded",
+        "RequestThrottled",
+        "RequestThrottledException",
+        "EC2ThrottledException",
+        "SlowDown",
+        "Throttling",
+        "ThrottlingException",
+        "ThrottledException",
+        "TooManyRequestsException",
+    }
 )
 _NOT_FOUND = frozenset(
     {

@@ -15,13 +15,14 @@ from karpenter.providers.aws.surroundings import Herald, Observed
 
 @dataclass(frozen=True)
 class Outside:
-    """What is seen once the window is open."""
+    """What is seen once the window is open. ``disrupted`` counts that we began the end of a claim, and why."""
 
     observed: Observed
     herald: Herald
     claim_named: Callable[[str], NodeClaim | None]
     class_named: Callable[[str], EC2NodeClass | None]
     classes: Callable[[], Iterable[EC2NodeClass]]
+    disrupted: Callable[[NodeClaim, str], None]
 
 
 class Window:
@@ -61,6 +62,11 @@ class Window:
     def classes(self) -> tuple[EC2NodeClass, ...]:
         """All EC2NodeClasses."""
         return tuple(self._outside.classes()) if self._outside is not None else ()
+
+    def disrupted(self, claim: NodeClaim, reason: str) -> None:
+        """We began the end of a claim."""
+        if self._outside is not None:
+            self._outside.disrupted(claim, reason)
 
     def normal(self, kind: Kind[Wire], about: ObjectMeta, reason: str, message: str) -> None:
         """Something happened that is as it should be."""

@@ -291,7 +291,7 @@ def test_what_a_user_can_mend_is_said_in_one_line(raised: Exception, code: str, 
     @told
     async def story(library: Library) -> None:
         library.script = [raised]
-        error = await fault(library.ec2.describe_availability_zones())
+        error = await fault(library.ec2.describe_subnets(()))
         assert error.code == code
         assert part in str(error)
         assert "\n" not in str(error)

@@ -398,13 +398,16 @@ def test_a_new_leader_knows_the_templates_there_are() -> None:
     play(scene)
 
 
-def test_the_end_of_a_class_takes_its_templates_along() -> None:
+def test_after_the_end_of_a_class_one_of_its_name_makes_its_own_templates() -> None:
     async def scene(world: World) -> None:
         await world.templates.ensure(WANTED)
-        await world.templates.delete("another")
-        assert list(world.ec2.templates) == [WANTED.name]
-        await world.templates.delete("default")
+        world.ec2.templates.clear()
+        world.templates.forget_class("another")
+        await world.templates.ensure(WANTED)
         assert world.ec2.templates == {}
+        world.templates.forget_class("default")
+        await world.templates.ensure(WANTED)
+        assert list(world.ec2.templates) == [WANTED.name]
 
     play(scene)
 
@@ -415,7 +418,7 @@ def test_a_template_that_is_gone_already_is_no_fault() -> None:
     async def scene(world: World) -> None:
         await world.templates.ensure(WANTED)
         world.ec2.faults["DeleteLaunchTemplate"] = [AwsError("InvalidLaunchTemplateId.NotFound", "no such template")]
-        await world.templates.delete("default")
+        assert await world.templates.collect(()) == (WANTED.name,)
         assert world.ec2.calls["DeleteLaunchTemplate"] == 1
 
     play(scene)

@@ -80,7 +80,7 @@ def test_a_pool_without_types_does_not_hinder_the_others() -> None:
         pool("np"),
         pool("broken"),
         running("a", "m", 1),
-        running("b", "m", 3),
+        running("b", "m", 4),
         running("x", "m", 1, pool="broken"),
     ]
     found = decide(cluster, types={"np": KINDS, "broken": ()})

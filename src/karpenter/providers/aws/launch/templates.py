@@ -39,6 +39,7 @@ class Templates:
         self._cluster = cluster
         self._clock = clock
         self._used: dict[str, datetime] = {}
+        self._owners: dict[str, str] = {}
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def ensure(self, wanted: Content) -> str:
@@ -47,12 +48,14 @@ class Templates:
             if wanted.name not in self._used and not await self._is_there(wanted.name):
                 await self._create(wanted)
             self._used[wanted.name] = self._clock.now()
+            self._owners[wanted.name] = tag_map(wanted.tags.tags).get(names.NODE_CLASS, "")
         return wanted.name
 
     def forget(self, wanted: Iterable[str]) -> None:
         """These may be gone: look again before they are used (AWS-457)."""
         for name in wanted:
             self._used.pop(name, None)
+            self._owners.pop(name, None)
 
     async def adopt(self) -> None:
         """Know the templates there are, as when this process begins to lead (AWS-484). An error is only logged."""
@@ -62,7 +65,7 @@ class Templates:
             _log.error("listing launch templates failed", error=str(error))
             return
         for item in found:
-            self._used.setdefault(item.launch_template_name, self._clock.now())
+            self._know(item)
 
     async def collect(self, classes: Iterable[str]) -> tuple[str, ...]:
         """Delete what nobody used for hours, and what is of a class that is no more; the names. Raises ``AwsError``.
@@ -72,23 +75,26 @@ class Templates:
         alive = frozenset(classes)
         deleted = []
         for item in await self._own():
-            last = self._used.setdefault(item.launch_template_name, self._clock.now())
-            is_orphan = tag_map(item.tags).get(names.NODE_CLASS, "") not in alive
+            last = self._know(item)
+            is_orphan = self._owners[item.launch_template_name] not in alive
             if not is_orphan and self._clock.now() - last <= UNUSED_FOR:
                 continue
             if await self._delete_unused(item, last):
                 deleted.append(item.launch_template_name)
         return tuple(deleted)
 
-    async def delete(self, node_class: str) -> None:
-        """Delete all templates of a class that goes. Raises ``AwsError``."""
-        own = Filter(name=f"tag:{names.NODE_CLASS}", values=(node_class,))
-        for item in await self._own(own):
-            await self._delete(item)
+    def forget_class(self, node_class: str) -> None:
+        """A class is gone, and its end took its templates along: one of the same name makes its own."""
+        self.forget([name for name, owner in self._owners.items() if owner == node_class])
 
-    async def _own(self, *filters: Filter) -> tuple[LaunchTemplate, ...]:
+    def _know(self, item: LaunchTemplate) -> datetime:
+        """When a template there is was used last, as far as this process knows."""
+        self._owners[item.launch_template_name] = tag_map(item.tags).get(names.NODE_CLASS, "")
+        return self._used.setdefault(item.launch_template_name, self._clock.now())
+
+    async def _own(self) -> tuple[LaunchTemplate, ...]:
         cluster = Filter(name=f"tag:{names.CLUSTER_TAG}", values=(self._cluster.name,))
-        return await self._ec2.describe_launch_templates(filters=(cluster, *filters))
+        return await self._ec2.describe_launch_templates(filters=(cluster,))
 
     async def _is_there(self, name: str) -> bool:
         try:
@@ -122,7 +128,7 @@ class Templates:
     async def _delete(self, item: LaunchTemplate) -> None:
         name = item.launch_template_name
         async with self._locks.setdefault(name, asyncio.Lock()):
-            self._used.pop(name, None)
+            self.forget((name,))
             try:
                 await self._ec2.delete_launch_template(item.launch_template_id)
             except AwsError as error:

@@ -1,0 +1,118 @@
+"""The launcher through boto3 against the double of AWS: names on the wire, tokens, lost answers, and the way back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from karpenter.api.ec2 import AMI, EC2NodeClass, SecurityGroup, Subnet
+from karpenter.api.kinds import NODE_CLAIM
+from karpenter.kube.memory import MemoryKube, MemoryServer
+from karpenter.model import labels
+from karpenter.model.clock import SystemClock
+from karpenter.providers.aws.boto import Account
+from karpenter.providers.aws.instances import facts
+from karpenter.providers.aws.launch import names
+from karpenter.providers.aws.shapes import tag_map
+from karpenter.providers.contract import InstanceNotFound, LaunchFailed
+from karpenter.telemetry import Metrics
+from karpenter.telemetry.aws import SdkMetrics
+from support.aws.double import Double
+from support.aws.seeds import Seeds, seed
+from support.launching import X86_IMAGE, World, machine, node_class, offering
+
+
+@pytest.fixture(scope="module")
+def double() -> Iterator[Double]:
+    with Double() as running:
+        yield running
+
+
+@pytest.fixture
+async def account(double: Double, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Account]:
+    double.reset()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", double.url)
+    monkeypatch.setenv("AWS_REGION", double.region_name)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIADOUBLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    opened = Account(SdkMetrics(Metrics()))
+    await opened.open()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def world(account: Account) -> World:
+    clock = SystemClock()
+    return World(clock, MemoryKube(MemoryServer(clock)), account.services.ec2)  # type: ignore[arg-type]
+
+
+ZONE = "us-west-2a"
+TYPES = (
+    machine("m5.large", offerings=[offering(labels.SPOT, ZONE, 0.04), offering(labels.ON_DEMAND, ZONE, 0.096)]),
+    machine("c5.large", offerings=[offering(labels.SPOT, ZONE, 0.05), offering(labels.ON_DEMAND, ZONE, 0.085)]),
+)
+
+
+def class_of(seeds: Seeds) -> EC2NodeClass:
+    return node_class(
+        {"tags": {"team": "x"}},
+        subnets=tuple(Subnet(id=subnet, zone=zone) for zone, subnet in seeds.subnets.items()),
+        security_groups=(SecurityGroup(id=seeds.group),),
+        amis=(AMI(id=seeds.image, requirements=X86_IMAGE.requirements),),
+        instance_profile=seeds.profile,
+    )
+
+
+async def test_claims_alike_are_bought_in_one_fleet_read_back_and_ended(world: World, double: Double) -> None:
+    made = class_of(seed(double))
+    claims = [await world.claim(f"c{n}", uid="") for n in range(3)]
+    double.calls.clear()
+    found = await asyncio.gather(*(world.launcher.launch(item, made, TYPES) for item in claims))
+    assert len({item.provider_id for item in found}) == 3
+    assert len(double.calls.of("CreateFleet")) == 1
+    listed = await world.instances.list()
+    assert {facts.own_provider_id(info) for info in listed} == {item.provider_id for item in found}
+    assert {facts.capacity_type(info, True) for info in listed} == {"spot"}
+    assert {tag_map(info.tags)["team"] for info in listed} == {"x"}
+    await asyncio.gather(*(world.instances.delete(item.provider_id) for item in found))
+    assert len(double.calls.of("TerminateInstances")) == 1
+    assert len(await world.templates.collect(())) == 1
+
+
+async def test_a_lost_answer_is_fetched_under_the_same_token(world: World, double: Double) -> None:
+    """Issue 8, idempotent money."""
+    made = class_of(seed(double))
+    asked = await world.claim("one", uid="")
+    double.control.lose_answer("CreateFleet")
+    found = await world.launcher.launch(asked, made, TYPES)
+    assert [facts.own_provider_id(info) for info in await world.instances.list()] == [found.provider_id]
+
+
+async def test_a_new_process_adopts_what_the_old_one_bought(world: World, double: Double) -> None:
+    made = class_of(seed(double))
+    claims = [await world.claim(f"c{n}", uid="") for n in range(2)]
+    found = await asyncio.gather(*(world.launcher.launch(item, made, TYPES) for item in claims))
+    world.restart()
+    stored = [await world.kube.get(NODE_CLAIM, item.metadata.name) for item in claims]
+    again = await asyncio.gather(*(world.launcher.launch(item, made, TYPES) for item in stored))
+    assert {item.provider_id for item in again} == {item.provider_id for item in found}
+    assert {item.image_id for item in again} == {item.image_id for item in found}
+    assert {item.labels[names.TENANCY] for item in again} == {"default"}
+
+
+async def test_a_missing_permission_is_told_with_its_reason(world: World, double: Double) -> None:
+    """AWS-452, AWS-457."""
+    made = class_of(seed(double))
+    double.control.deny("ec2:CreateFleet")
+    with pytest.raises(LaunchFailed) as refused:
+        await world.launcher.launch(await world.claim("one", uid=""), made, TYPES)
+    assert refused.value.reason == "Unauthorized"
+    double.control.allow("ec2:CreateFleet")
+
+
+async def test_an_instance_nobody_made_does_not_exist(world: World) -> None:
+    with pytest.raises(InstanceNotFound):
+        await world.instances.look("i-0123456789abcdef0")

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from bench.figures import Figure
+from controlplane.harness import Json
 from controlplane.process import Controller
 from karpenter.api.ec2 import EC2NodeClass
 from karpenter.api.kinds import EC2_NODE_CLASS
@@ -29,6 +30,7 @@ from karpenter.telemetry import Metrics
 from karpenter.telemetry.aws import SdkMetrics
 from support.aws.elsewhere import Elsewhere, elsewhere
 from support.aws.machines import Pace
+from support.aws.provider_alone import provider_alone
 from support.aws.seeds import seed
 from support.aws.small_stage import SmallStage, claim, credentials, small_stage
 from support.aws.stage import CLUSTER, node_class, node_pool
@@ -44,12 +46,11 @@ _SETTLING_SECONDS = 90.0
 _SHAPES = (("1", "2Gi"), ("3", "6Gi"), ("7", "14Gi"), ("7", "50Gi"), ("14", "28Gi"))
 #: Machines are looked at seldom: they are many, and none of them is what is measured.
 _PACE = Pace(look=2.0, heartbeat=20.0)
-_BOUGHT = ("CreateFleet", "DescribeInstances")
 
 
 def figures() -> Iterator[Figure]:
     """All of it; each part has a double of its own."""
-    for measure in (_starts, _refresh, _scale_up, _storm):
+    for measure in (_starts, _refresh, _scale_up, _rest, _storm):
         with elsewhere() as aws:
             seed(aws, addresses=20)
             yield from asyncio.run(measure(aws))
@@ -73,19 +74,20 @@ class _Cluster(NamedTuple):
     async def buy(self, count: int, running: Controller) -> float:
         """Seconds until so many new NodeClaims are bought."""
         began = time.monotonic()
-        self.stage.server.load(
-            [claim(f"{number:04d}", *_SHAPES[number % len(_SHAPES)]) for number in range(count)]
-        )
+        self.stage.server.load(_wanted(count))  # type: ignore[arg-type]
 
         async def are_bought() -> bool:
-            return sum(conditions.is_true(each.status.conditions, "Launched") for each in await self.stage.claims()) == count
+            return (
+                sum(conditions.is_true(each.status.conditions, "Launched") for each in await self.stage.claims())
+                == count
+            )
 
         await _until(are_bought, running)
         return time.monotonic() - began
 
-    def calls(self) -> Counter[str]:
-        """Calls so far, by operation."""
-        return Counter(str(call["operation"]) for call in self.aws.calls())
+
+def _wanted(count: int) -> list[Json]:
+    return [claim(f"{number:04d}", *_SHAPES[number % len(_SHAPES)]) for number in range(count)]
 
 
 def _cluster(aws: Elsewhere) -> AbstractAsyncContextManager[SmallStage]:
@@ -141,37 +143,50 @@ async def _refresh(aws: Elsewhere) -> list[Figure]:
 
 
 async def _scale_up(aws: Elsewhere) -> list[Figure]:
+    """Asked of the provider by itself, all at once: what decides is how it asks AWS, and not who asks it."""
+    aws.do("add_cluster", name=CLUSTER, endpoint="https://nowhere", certificate="Q0E=")
+    with patch.dict(os.environ, credentials(aws)):
+        async with provider_alone(CLUSTER, node_class()) as alone:
+            claims = await alone.claims(*_wanted(_CLAIMS))
+            aws.do("set_latency", operation="*", seconds=_LATENCY_SECONDS)
+            aws.do("limit_rates")
+            aws.do("forget_calls")
+            began = time.monotonic()
+            bought = await asyncio.gather(*map(alone.cloud.provider.create, claims))
+            seconds = time.monotonic() - began
+            calls = Counter(str(call["operation"]) for call in aws.calls())
+            await asyncio.gather(*(alone.cloud.provider.get(item.provider_id) for item in bought))
+            looked = Counter(str(call["operation"]) for call in aws.calls())
+    note = f"{_CLAIMS} claims of {len(_SHAPES)} shapes, 0.2 s a call, EC2's budgets"
+    return [
+        Figure("aws: claims answered", seconds, "s", 15.0, note),
+        Figure("aws: CreateFleet calls for them", calls["CreateFleet"], "", 25.0, str(dict(calls))),
+        Figure("aws: DescribeInstances calls to look at each", looked["DescribeInstances"], "", 25.0),
+    ]
+
+
+async def _rest(aws: Elsewhere) -> list[Figure]:
+    """Nothing happens on a cluster that has come to rest."""
     async with _cluster(aws) as stage, stage.machines(aws, _PACE):
         aws.do("add_cluster", name=CLUSTER, endpoint=stage.url, certificate="Q0E=")
         async with stage.controller() as running:
             cluster = _Cluster(stage, aws)
             await cluster.become_ready(running)
-            aws.do("set_latency", operation="*", seconds=_LATENCY_SECONDS)
-            aws.do("limit_rates")
-            aws.do("forget_calls")
             seconds = await cluster.buy(_CLAIMS, running)
-            calls = cluster.calls()
-            note = f"{_CLAIMS} claims of {len(_SHAPES)} shapes, 0.2 s a call, EC2's budgets"
-            bought = [
-                Figure("aws: claims answered", seconds, "s", 15.0, note),
-                *(Figure(f"aws: {name} calls for them", calls[name], "", 25.0) for name in _BOUGHT),
-            ]
-            return [*bought, *await _rest(cluster, running)]
-
-
-async def _rest(cluster: _Cluster, running: Controller) -> list[Figure]:
-    await _until(lambda: _all_initialized(cluster), running)
-    await asyncio.sleep(_SETTLING_SECONDS)
-    cluster.aws.do("forget_calls")
-    cpu = running.cpu_seconds
-    await asyncio.sleep(_QUIET_SECONDS)
-    used = (running.cpu_seconds - cpu) / _QUIET_SECONDS
-    calls = cluster.calls()
+            await _until(lambda: _all_initialized(cluster), running)
+            await asyncio.sleep(_SETTLING_SECONDS)
+            aws.do("forget_calls")
+            cpu = running.cpu_seconds
+            await asyncio.sleep(_QUIET_SECONDS)
+            used = (running.cpu_seconds - cpu) / _QUIET_SECONDS
+            calls = Counter(str(call["operation"]) for call in aws.calls())
+            resident = running.resident_mb
     note = ", ".join(f"{count} {name}" for name, count in calls.most_common())
     return [
+        Figure(f"aws: {_CLAIMS} NodeClaims launched, whole controller", seconds, "s"),
         Figure(f"aws: calls a second at rest, {_CLAIMS} nodes", calls.total() / _QUIET_SECONDS, "", 1.0, note),
         Figure(f"aws: cores used at rest, {_CLAIMS} nodes", used, "core", 0.05, f"over {_QUIET_SECONDS:.0f} s"),
-        Figure(f"aws: resident, {_CLAIMS} nodes", running.resident_mb, "MB"),
+        Figure(f"aws: resident, {_CLAIMS} nodes", resident, "MB"),
     ]
 
 

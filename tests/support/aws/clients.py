@@ -8,7 +8,6 @@ from typing import Any, Protocol
 import boto3
 from botocore.config import Config
 
-
 _CONFIG = Config(retries={"total_max_attempts": 1}, connect_timeout=5, read_timeout=60)
 
 

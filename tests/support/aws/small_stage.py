@@ -14,8 +14,8 @@ from tempfile import TemporaryDirectory
 
 from controlplane.harness import Json
 from controlplane.process import Controller, controller
-from karpenter.api.kinds import NODE_CLAIM
 from karpenter.api.karpenter import NodeClaim
+from karpenter.api.kinds import NODE_CLAIM
 from karpenter.kube.memory import MemoryKube, MemoryServer
 from karpenter.kube.serve import kubeconfig, serving
 from karpenter.model.clock import SystemClock
@@ -24,6 +24,7 @@ from support.aws.machines import Home, MachineRoom, Pace, Source
 from support.aws.stage import CLUSTER
 
 _CERTIFICATE = "Q0E="
+_AT_ONCE = Pace()
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class SmallStage:
         return (await self.kube.list(NODE_CLAIM)).items
 
     @asynccontextmanager
-    async def machines(self, source: Source, pace: Pace = Pace()) -> AsyncIterator[MachineRoom]:
+    async def machines(self, source: Source, pace: Pace = _AT_ONCE) -> AsyncIterator[MachineRoom]:
         """What runs on the double's machines, playing."""
         room = MachineRoom(self.kube, source, Home(CLUSTER, self.url, _CERTIFICATE), pace, self.cloud.region_name)
         task = asyncio.create_task(room.run())

@@ -38,7 +38,9 @@ def _rows() -> Mapping[str, Row]:
     _, chapter = PAGE.read_text().split("## Machines on EC2")
     lines = [line for line in chapter.split("\n## ")[0].splitlines() if line.startswith("| `")]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    return {name.strip("`"): Row(kind, frozenset(re.findall(r"`(\w+)`", labels)), s) for name, kind, labels, s, _ in cells}
+    return {
+        name.strip("`"): Row(kind, frozenset(re.findall(r"`(\w+)`", labels)), s) for name, kind, labels, s, _ in cells
+    }
 
 
 ROWS = _rows()
@@ -64,7 +66,10 @@ def _of_market() -> Scrape:
 
 
 def test_the_page_names_every_series_and_its_type() -> None:
-    own = Scrape(render_here(_process().registry)).types().items() - Scrape(render_here(Metrics().registry)).types().items()
+    own = (
+        Scrape(render_here(_process().registry)).types().items()
+        - Scrape(render_here(Metrics().registry)).types().items()
+    )
     assert {name: row.type for name, row in ROWS.items()} == dict(own)
 
 

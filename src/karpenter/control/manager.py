@@ -178,7 +178,9 @@ class Manager:
         ceiling = Ceiling(settings.claims_per_minute)
         executor = Executor(self.world, nominator, Pace(settings.nomination_window, ceiling))
         options = _options(settings)
-        self._claims = self._queue("nodeclaim.lifecycle", self._lifecycle.look, _WORKERS, NODE_CLAIM)
+        # Whoever launches keeps a worker until the cloud has answered; launches that wait together are bought together.
+        launching = scaling.LIFECYCLE.workers.on(scaling.cores(settings.cpu_requests))
+        self._claims = self._queue("nodeclaim.lifecycle", self._lifecycle.look, launching, NODE_CLAIM)
         pace = _eviction_pace(settings)
         evictor = Evictor(self.world, pace, lambda key: self._evictions.add(key))
         self._evictions = self._queue("eviction-queue", evictor.look, pace.workers, POD)

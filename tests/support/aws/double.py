@@ -34,8 +34,11 @@ from support.aws.wire import Call, Fields, Refusal
 REGION = "us-west-2"
 KUBERNETES = ("1.32", "1.34", "1.35", "1.36")
 _CONTROL = "/_double/"
-#: What is dear to encode and changes by nobody's doing.
-_FROZEN = frozenset({"DescribeInstanceTypes", "DescribeInstanceTypeOfferings"})
+#: What is dear to encode, and changes with the market alone; of spot prices it is all the same which moment they are asked of.
+_FROZEN = frozenset(
+    {"DescribeInstanceTypes", "DescribeInstanceTypeOfferings", "DescribeSpotPriceHistory", "GetProducts"}
+)
+_MOMENT = "StartTime"
 _log = structlog.get_logger()
 
 
@@ -157,7 +160,8 @@ class Double:
         return self._passed_on(call, request)
 
     def _own(self, call: Call, answer: Callable[[Fields], Fields]) -> Response:
-        key = f"{call.operation} {call.parameters}"
+        asked = {name: value for name, value in call.parameters.items() if name != _MOMENT}
+        key = f"{call.operation} {asked} {self.region.market.version}"
         if key in self._frozen:
             body, status, headers = self._frozen[key]
             return Response(body, status=status, headers=headers)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
@@ -18,6 +19,7 @@ from urllib.parse import urlsplit, urlunsplit
 import structlog
 
 from karpenter.catalog.types import InstanceType
+from karpenter.cluster.snapshot import PodKey
 from karpenter.control import health, inspection
 from karpenter.control.apart import Alone, Apart, Leadership
 from karpenter.control.complaints import Complaints, Waiting
@@ -152,6 +154,12 @@ def lease_namespace(settings: Settings, environment: Mapping[str, str], default:
     return settings.leader_election_namespace or environment.get("POD_NAMESPACE", "") or default
 
 
+def own_pod(environment: Mapping[str, str]) -> PodKey | None:
+    """Namespace and name of the pod this process is: in a pod the host has its name. None outside of a cluster."""
+    namespace = environment.get("POD_NAMESPACE", "")
+    return (namespace, socket.gethostname()) if namespace else None
+
+
 # -- work ---------------------------------------------------------------------------------------------------------------------
 
 
@@ -162,7 +170,7 @@ def _manager(clients: _Clients, fence: Fence, market: Market, settings: Settings
     cloud = SimulatedProvider(kube, clock, market.types, market.script)
     stand_in = Machines(machines, clock)
     collectors = {"instances": cloud.collect_garbage}
-    extra = Extra({"machines": stand_in.run}, collectors, nominating, stand_in.faults, metrics)
+    extra = Extra({"machines": stand_in.run}, collectors, nominating, stand_in.faults, metrics, own_pod(os.environ))
     provider = MeasuredProvider(BoundedProvider(FencedProvider(cloud, fence)), metrics)
     return Manager(kube, provider, clock, settings, extra)
 

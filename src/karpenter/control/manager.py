@@ -55,7 +55,7 @@ from karpenter.api.kinds import (
 )
 from karpenter.api.meta import Condition, ObjectMeta, Wire
 from karpenter.cluster import ClusterState
-from karpenter.cluster.snapshot import Snapshot, pod_key
+from karpenter.cluster.snapshot import PodKey, Snapshot, pod_key
 from karpenter.control import freezing, scaling
 from karpenter.control.batcher import Batcher, Window
 from karpenter.control.buffers import Buffers
@@ -131,7 +131,8 @@ class Extra:
 
     ``loops`` of the provider's own, by name, each handed the controller's informer of pods; ``collectors`` of machines nobody
     owns; ``nominate_through``, a connection for nominations, which come in bursts and should not hold up everything else
-    (None: the common one); ``faults``, why the loops' own watches bring no news now; ``metrics``, where to count.
+    (None: the common one); ``faults``, why the loops' own watches bring no news now; ``metrics``, where to count; ``own_pod``,
+    the pod this process is.
     """
 
     loops: Mapping[str, Callable[[Informer[Pod]], Awaitable[None]]] = field(default_factory=dict)
@@ -139,6 +140,7 @@ class Extra:
     nominate_through: Kube | None = None
     faults: Callable[[], list[KubeError]] = list
     metrics: Metrics = field(default_factory=Metrics)
+    own_pod: PodKey | None = None
 
 
 #: Returns once this process may act: at once where there is only one, else when it leads (OPS-361). May be awaited again.
@@ -197,7 +199,7 @@ class Manager:
         self._promises = Promises(self.state, nominator, lambda: asyncio.get_running_loop().time())
         hands = self._hands(ceiling, settings)
         disruption = DisruptionOptions(options, Gate.SPOT_TO_SPOT_CONSOLIDATION in settings.gates)
-        self.disruption = DisruptionLoop(self.world, hands, disruption, lambda: bool(self.faults()))
+        self.disruption = DisruptionLoop(self.world, hands, disruption, lambda: bool(self.faults()), extra.own_pod)
         self._watched_claims = self._informer(NODE_CLAIM, self._on_claim)
         self._overlays = self._watch_overlays(overlaid) if overlaid is not None else None
         self._buffers = self._watch_buffers() if Gate.CAPACITY_BUFFER in settings.gates else None

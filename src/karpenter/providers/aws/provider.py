@@ -20,7 +20,7 @@ from karpenter.providers.aws.instances.ending import Ending
 from karpenter.providers.aws.instances.reading import Instances
 from karpenter.providers.aws.launch import names, outcome
 from karpenter.providers.aws.launch.launcher import Launcher
-from karpenter.providers.aws.launch.preconditions import usable_class
+from karpenter.providers.aws.launch.preconditions import check, usable_class
 from karpenter.providers.aws.nodeclass.drift import Machine, confirmed
 from karpenter.providers.aws.nodeclass.hashing import Editions
 from karpenter.providers.aws.nodeclass.placement import PlacementGroups
@@ -90,7 +90,7 @@ class AwsProvider:
 
     async def create(self, claim: NodeClaim) -> Instance:
         """Buy one machine for the claim (AWS-410 to AWS-417)."""
-        node_class = await usable_class(self._desks.kube, claim, self._view.herald)
+        node_class = self._watched_class(claim) or await usable_class(self._desks.kube, claim, self._view.herald)
         try:
             types = self._desks.market.types_for(node_class)
         except ProviderError as error:
@@ -98,6 +98,20 @@ class AwsProvider:
         bought = await self._desks.launcher.launch(claim, node_class, types)
         self._desks.instances.bought(facts.instance_id(bought.provider_id))
         return bought
+
+    def _watched_class(self, claim: NodeClaim) -> EC2NodeClass | None:
+        """The class as last watched if it can be launched from; whatever else it is, the API server has the last word.
+
+        So a wave of launches does not read the same class once for every claim.
+        """
+        found = self._view.class_named(claim.spec.node_class_ref.name)
+        if found is None or found.metadata.deletion_timestamp is not None:
+            return None
+        try:
+            check(found)
+        except ProviderError:
+            return None
+        return found
 
     async def delete(self, provider_id: str) -> None:
         """Have a machine ended (AWS-526)."""

@@ -10,7 +10,7 @@ from pathlib import Path
 _ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(_ROOT / "tests"))
 
-from bench import coldstart, disruption, drains, drips, growth, mainjob, objects, plans, scale, untuned  # noqa: E402
+from bench import aws, coldstart, disruption, drains, drips, growth, mainjob, objects, plans, scale, untuned  # noqa: E402
 from bench.figures import Figure  # noqa: E402
 
 
@@ -31,6 +31,7 @@ MEASUREMENTS: dict[str, Callable[[], Iterator[Figure]]] = {
     "drips": drips.figures,
     "untuned": untuned.figures,
     "disruption": disruption.figures,
+    "aws": aws.figures,
 }
 
 

@@ -24,8 +24,6 @@ from karpenter.api.karpenter import NodeClaim
 from karpenter.kube.client import KubeClient
 from support.rollouts import settled
 
-#: Of the pods so many have to be bound to machines of the first wave.
-_FIRST_WAVE = 0.99
 _DEADLINE_SECONDS = 240.0
 _SCENARIOS = Path(__file__).resolve().parents[3] / "shared" / "scenarios"
 _NODE_CLASS: Json = {
@@ -132,17 +130,18 @@ async def _unbound(kube: KubeClient) -> str:
 @pytest.mark.cluster
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    "pods",
+    ("pods", "share"),
     [
-        pytest.param(partial(_generated, 100), id="generated-100"),
-        pytest.param(partial(_generated, 500), id="generated-500", marks=pytest.mark.soak),
-        pytest.param(_traced, id="gpu-trace-500", marks=pytest.mark.soak),
+        # Of so few pods one that is beaten to its place on a busy computer is a hundredth.
+        pytest.param(partial(_generated, 100), 0.97, id="generated-100"),
+        pytest.param(partial(_generated, 500), 0.99, id="generated-500", marks=pytest.mark.soak),
+        pytest.param(_traced, 0.99, id="gpu-trace-500", marks=pytest.mark.soak),
     ],
 )
 async def test_a_tight_plan_is_what_the_scheduler_makes_of_it(
-    plane: ControlPlane, pods: Callable[[], list[Json]]
+    plane: ControlPlane, pods: Callable[[], list[Json]], share: float
 ) -> None:
-    """Nearly all pods are bound in the first wave, the others by the next."""
+    """Nearly all pods (``share``) are bound to machines of the first wave, the others by the next."""
     waiting = pods()
     await asyncio.to_thread(plane.apply, *waiting)
     with deployed.installed(plane) as account, controller(account.kubeconfig) as running:
@@ -154,4 +153,4 @@ async def test_a_tight_plan_is_what_the_scheduler_makes_of_it(
             nodes = {claim.status.node_name for claim in claims if claim.metadata.name in first}
             bound = (await kube.list(kinds.POD, "default")).items
         assert waves[0] > 1
-        assert sum(pod.spec.node_name in nodes for pod in bound) >= _FIRST_WAVE * len(waiting)
+        assert sum(pod.spec.node_name in nodes for pod in bound) >= share * len(waiting)

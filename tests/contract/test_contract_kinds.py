@@ -22,6 +22,14 @@ _SPECS: dict[str, dict[str, Any]] = {
     "Pod": {"spec": {"schedulerName": "nobody", "containers": [_CONTAINER]}},
     "Node": {"spec": {"providerID": "test://node"}},
     "Namespace": {},
+    "EC2NodeClass": {
+        "spec": {
+            "amiSelectorTerms": [{"alias": "al2023@latest"}],
+            "role": "nodes",
+            "subnetSelectorTerms": [{"id": "subnet-1"}],
+            "securityGroupSelectorTerms": [{"id": "sg-1"}],
+        }
+    },
     "ConfigMap": {"data": {"a": "1"}},
     "Event": {"involvedObject": {"kind": "Pod", "name": "x"}, "reason": "Test", "type": "Normal"},
     "DaemonSet": {"spec": {"selector": {"matchLabels": _LABELS}, "template": _TEMPLATE}},
@@ -64,6 +72,7 @@ _COUNTED = {
     "ReplicationController",
     "PodTemplate",
     "KWOKNodeClass",
+    "EC2NodeClass",
 }
 #: A patch of the status of each kind that has such a subresource.
 _STATUS: dict[str, dict[str, Any]] = {
@@ -84,6 +93,7 @@ _STATUS: dict[str, dict[str, Any]] = {
     "Service": {"loadBalancer": {}},
     "ReplicationController": {"replicas": 1},
     "KWOKNodeClass": {"conditions": []},
+    "EC2NodeClass": {"instanceProfile": "nodes"},
     "Namespace": {"phase": "Active"},
 }
 _SERVED = [kind for kind in kinds.KINDS.values() if kind.name != "CustomResourceDefinition"]

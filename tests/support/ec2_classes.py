@@ -405,7 +405,7 @@ class Process:
     def _validation(self, ec2: Any) -> ValidationPart:
         world = self._world
         knowledge = Knowledge(
-            world.cidr, world.seen.pools, lambda: world.facts, lambda node_class: world.types, lambda *_: True
+            world.cidr, world.seen.pools, lambda _: world.facts, lambda node_class: world.types, lambda *_: True
         )
         tried = DryRuns(ec2, world.clock, lambda: world.cluster, lambda *asked: world.template_data(*asked))
         off = world.settings.disable_dry_run

@@ -205,6 +205,8 @@ class World:
     wire: Tapped = field(init=False)
     cloud: FakeCloud = field(init=False)
     manager: Manager | None = None
+    #: The pod the controller is, where it is one of this cluster.
+    own_pod: tuple[str, str] | None = None
     _running: asyncio.Task[None] | None = None
     _others: list[asyncio.Task[None]] = field(default_factory=list)
     _provider: Callable[[Tapped], Any] | None = None
@@ -222,7 +224,9 @@ class World:
         provider = self._provider(self.wire) if self._provider else self.cloud
         collectors = {"instances": provider.collect_garbage} if isinstance(provider, SimulatedProvider) else {}
         bounded = BoundedProvider(provider)
-        self.manager = Manager(self.wire, bounded, self.clock, self.settings, Extra({}, collectors))  # type: ignore[arg-type]
+        self.manager = Manager(
+            self.wire, bounded, self.clock, self.settings, Extra({}, collectors, own_pod=self.own_pod)
+        )  # type: ignore[arg-type]
         self._running = asyncio.create_task(self.manager.run())
         await asyncio.sleep(0.01)
 

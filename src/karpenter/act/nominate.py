@@ -40,7 +40,7 @@ _TRIES = 3
 _QUIET_SECONDS = 1.0
 _TOGETHER_SECONDS = 5.0
 #: Longest a node stays closed for the sake of nominations that are lost again and again, or never come back.
-_SETTLED_SECONDS = 5.0
+_SETTLED_SECONDS = 3.0
 #: So often a nomination to an open node is given again: a pod that keeps losing it does not fit there.
 _AGAIN = 3
 _log = structlog.get_logger()
@@ -147,9 +147,7 @@ class Nominator:
         if claim_name not in self._open and self._nominated(claim_name) and self._is_expecting_others(claim_name):
             await self._gathering.join()
         async with self._doors:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_SETTLED_SECONDS):
-                    await self._settle(claim_name, node_name)
+            await self._settle(claim_name, node_name)
             self._open.add(claim_name)
             yield
 
@@ -176,15 +174,21 @@ class Nominator:
         return any(claim is not None and not claim.status.node_name for claim in claims)
 
     async def _settle(self, claim_name: str, node_name: str) -> None:
-        """Until every nomination for the claim has come back through the watch; what is lost meanwhile is written again."""
+        """Until every nomination for the claim has come back through the watch; what is lost meanwhile is written again.
+
+        Only the waiting has an end: of a write that is broken off nobody knows whether it was done.
+        """
+        now = asyncio.get_running_loop().time
+        until = now() + _SETTLED_SECONDS
         news = self._news[claim_name] = asyncio.Event()
         try:
-            while True:
+            while now() < until:
                 news.clear()
                 await self.nominate_ahead(claim_name, node_name)
                 if all(ours.seen for ours in self._nominated(claim_name)):
                     return
-                await news.wait()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(news.wait(), until - now())
         finally:
             del self._news[claim_name]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
@@ -62,9 +63,12 @@ def doctor(
     Ends with 1 where something does not work.
     """
     from karpenter.cli.render_doctor import as_json, page
+    from karpenter.control import logging
     from karpenter.control.settings import SettingError, resolve
     from karpenter.providers.aws.doctor import Level
 
+    # Findings say all there is to say; lines of the provider's would come between them.
+    logging.configure("error", sys.stderr)
     flags = {"provider": "aws", "cluster_name": cluster_name, "interruption_queue": interruption_queue}
     try:
         settings = resolve(flags, os.environ)

@@ -314,6 +314,9 @@ class _Reader:
         if not metadata.name:
             self._generated += 1
             metadata = msgspec.structs.replace(metadata, name=f"{metadata.generate_name}{self._generated}")
+        if not metadata.uid:
+            # Decisions tell objects apart by it.
+            metadata = msgspec.structs.replace(metadata, uid=f"{kind.name}/{metadata.namespace}/{metadata.name}")
         return metadata
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -20,6 +21,7 @@ import structlog
 
 from karpenter.cli import clouds
 from karpenter.cli.clouds import Cloud, Market
+from karpenter.cluster.snapshot import PodKey
 from karpenter.control import health, inspection
 from karpenter.control.apart import Alone, Apart, Leadership
 from karpenter.control.complaints import Complaints, Waiting
@@ -161,6 +163,12 @@ def lease_namespace(settings: Settings, environment: Mapping[str, str], default:
     return settings.leader_election_namespace or environment.get("POD_NAMESPACE", "") or default
 
 
+def own_pod(environment: Mapping[str, str]) -> PodKey | None:
+    """Namespace and name of the pod this process is: in a pod the host has its name. None outside of a cluster."""
+    namespace = environment.get("POD_NAMESPACE", "")
+    return (namespace, socket.gethostname()) if namespace else None
+
+
 # -- work ---------------------------------------------------------------------------------------------------------------------
 
 
@@ -180,7 +188,7 @@ async def _cloud(
 
 def _manager(kubes: _Kubes, fence: Fence, cloud: Cloud, settings: Settings, metrics: Metrics) -> Manager:
     """The controller with its cloud. Whatever buys does so through the fence."""
-    extra = Extra(cloud.loops, cloud.collectors, kubes.nominating, cloud.faults, metrics)
+    extra = Extra(cloud.loops, cloud.collectors, kubes.nominating, cloud.faults, metrics, own_pod(os.environ))
     provider = MeasuredProvider(BoundedProvider(FencedProvider(cloud.provider, fence)), metrics)
     manager = Manager(kubes.controller, provider, SystemClock(), settings, extra)
     cloud.joined(manager)

@@ -22,7 +22,7 @@ from karpenter.act.undone import owner_names
 from karpenter.act.world import World
 from karpenter.catalog.index import TypeIndex
 from karpenter.cluster.nodes import NodeView
-from karpenter.cluster.snapshot import Snapshot
+from karpenter.cluster.snapshot import PodKey, Snapshot
 from karpenter.control.provisioner import Indexes
 from karpenter.control.queue import Singleton, WorkQueue
 from karpenter.control.steadiness import Steadiness
@@ -94,13 +94,24 @@ _KIND_OF = {
 
 
 class DisruptionLoop:
-    """Decides and begins commands. ``is_blind`` tells whether some watch is failing now: then nothing is judged."""
+    """Decides and begins commands. ``is_blind`` tells whether some watch is failing now: then nothing is judged.
 
-    def __init__(self, world: World, hands: Hands, options: DisruptionOptions, is_blind: Callable[[], bool]) -> None:
+    ``own_pod``: the pod this process is, None where it is none of this cluster.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        hands: Hands,
+        options: DisruptionOptions,
+        is_blind: Callable[[], bool],
+        own_pod: PodKey | None = None,
+    ) -> None:
         self._world = world
         self._hands = hands
         self._options = options
         self._is_blind = is_blind
+        self._own_pod = own_pod
         self._indexes = Indexes(world)
         self._queue = WorkQueue("disruption.queue", hands.undertakings.look, _WORKERS, None, world.metrics)
         self._waiting: tuple[_Waiting, ...] = ()
@@ -213,7 +224,13 @@ class DisruptionLoop:
             executing=self._hands.undertakings.held.union(settled),
             is_barred=is_barred,
             chosen=tuple(command for command in due if command.reason is DisruptionReason.UNDERUTILIZED),
+            home=self._home(),
         )
+
+    def _home(self) -> str:
+        """The node this process runs on; empty where nobody knows."""
+        own = self._world.state.pod(self._own_pod) if self._own_pod is not None else None
+        return own.spec.node_name if own is not None else ""
 
     def _until(self, snapshot: Snapshot) -> float:
         """When the same snapshot would be judged differently because time has passed, on the event loop's clock."""

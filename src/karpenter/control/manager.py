@@ -55,7 +55,7 @@ from karpenter.api.kinds import (
 )
 from karpenter.api.meta import Condition, ObjectMeta, Wire
 from karpenter.cluster import ClusterState
-from karpenter.cluster.snapshot import Snapshot, pod_key
+from karpenter.cluster.snapshot import PodKey, Snapshot, pod_key
 from karpenter.control import freezing, scaling
 from karpenter.control.batcher import Batcher, Window
 from karpenter.control.buffers import Buffers
@@ -132,7 +132,7 @@ class Extra:
     ``loops`` of the provider's own, by name, each handed the controller's informer of pods; ``collectors`` of machines nobody
     owns; ``nominate_through``, a connection for nominations and what opens nodes, which come in bursts and should neither hold
     up everything else nor wait behind it (None: the common one); ``faults``, why the loops' own watches bring no news now;
-    ``metrics``, where to count.
+    ``metrics``, where to count; ``own_pod``, the pod this process is.
     """
 
     loops: Mapping[str, Callable[[Informer[Pod]], Awaitable[None]]] = field(default_factory=dict)
@@ -140,6 +140,7 @@ class Extra:
     nominate_through: Kube | None = None
     faults: Callable[[], list[KubeError]] = list
     metrics: Metrics = field(default_factory=Metrics)
+    own_pod: PodKey | None = None
 
 
 #: Returns once this process may act: at once where there is only one, else when it leads (OPS-361). May be awaited again.
@@ -178,7 +179,9 @@ class Manager:
         ceiling = Ceiling(settings.claims_per_minute)
         executor = Executor(self.world, nominator, Pace(settings.nomination_window, ceiling))
         options = _options(settings)
-        self._claims = self._queue("nodeclaim.lifecycle", self._lifecycle.look, _WORKERS, NODE_CLAIM)
+        # Whoever launches keeps a worker until the cloud has answered; launches that wait together are bought together.
+        launching = scaling.LIFECYCLE.workers.on(scaling.cores(settings.cpu_requests))
+        self._claims = self._queue("nodeclaim.lifecycle", self._lifecycle.look, launching, NODE_CLAIM)
         pace = _eviction_pace(settings)
         evictor = Evictor(self.world, pace, lambda key: self._evictions.add(key))
         self._evictions = self._queue("eviction-queue", evictor.look, pace.workers, POD)
@@ -201,7 +204,7 @@ class Manager:
         self._promises = Promises(self.state, nominator, lambda: asyncio.get_running_loop().time())
         hands = self._hands(ceiling, settings)
         disruption = DisruptionOptions(options, Gate.SPOT_TO_SPOT_CONSOLIDATION in settings.gates)
-        self.disruption = DisruptionLoop(self.world, hands, disruption, lambda: bool(self.faults()))
+        self.disruption = DisruptionLoop(self.world, hands, disruption, lambda: bool(self.faults()), extra.own_pod)
         #: The watches whose news a provider may want too; it subscribes before ``run``.
         self.watched_claims = self._informer(NODE_CLAIM, self._on_claim)
         self.watched_classes: dict[str, Informer[Wire]] = {}

@@ -18,7 +18,7 @@ import msgspec
 import uvicorn
 import yaml
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
@@ -151,6 +151,9 @@ class _Front:
             return self._dispatch(request.method, call)
         except KubeError as error:
             return _refusal(error)
+        except ClientDisconnect:
+            # Nobody hears it; what was sent in part changes nothing.
+            return Response(status_code=400)
 
     def _dispatch(self, method: str, call: Call) -> Response:
         if call.query.get("dryRun"):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
+from support.aws.account import Examined
 from support.aws.capacity import Capacity
 from support.aws.events import Events
 from support.aws.fleets import Fleets, Shelves
@@ -48,6 +49,7 @@ class Region:
         self.instances = Instances(now, self._release)
         self.network = Network(moto)
         self.clusters = Clusters()
+        self.examined = Examined(check_allowed)
         self.events = Events(moto, self.moment)
         shelves = Shelves(
             self.market, self.images, self.templates, self.holdings, self.capacity, self.instances, self.network
@@ -65,7 +67,15 @@ class Region:
         self.network.forget()
         self.clusters = Clusters()
         self.images.reset()
-        for part in (self.market, self.templates, self.holdings, self.capacity, self.instances, self.fleets):
+        for part in (
+            self.market,
+            self.templates,
+            self.holdings,
+            self.capacity,
+            self.instances,
+            self.fleets,
+            self.examined,
+        ):
             part.reset()
 
     def moment(self) -> datetime:
@@ -122,6 +132,9 @@ class Region:
             ("pricing", "GetProducts"): self.market.products,
             ("iam", "ListInstanceProfiles"): self._profiles,
             ("events", "PutEvents"): self.events.put,
+            ("iam", "SimulatePrincipalPolicy"): self.examined.simulate,
+            ("eks", "DescribeAccessEntry"): self.examined.access_entry,
+            ("service-quotas", "GetServiceQuota"): self.examined.quota,
             ("eks", "DescribeCluster"): lambda asked: {"cluster": self.clusters.described[asked["name"]]},
             ("arc-zonal-shift", "GetManagedResource"): self._managed_resource,
         }

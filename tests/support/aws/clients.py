@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 import boto3
 from botocore.config import Config
 
-from support.aws.double import Double
-
 _CONFIG = Config(retries={"total_max_attempts": 1}, connect_timeout=5, read_timeout=60)
 
 
-def client(double: Double, service: str) -> Any:
+class Place(Protocol):
+    """Where AWS is: its end point and region."""
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+
+    @property
+    def region_name(self) -> str:
+        """The region it plays."""
+
+
+def client(double: Place, service: str) -> Any:
     """A client of a service; the same one whenever asked, for making one takes long."""
     return _client(double.url, double.region_name, service)
 

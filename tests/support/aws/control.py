@@ -212,6 +212,14 @@ class Control:
         self._region.clusters.shifts.setdefault(described["arn"], [])
         return str(described["arn"])
 
+    def add_access_entry(self, principal: str, kind: str = "EC2_LINUX") -> None:
+        """Clusters know a role, by its ARN."""
+        self._region.examined.entries[principal] = kind
+
+    def set_vcpu_quota(self, code: str, vcpus: float) -> None:
+        """What Service Quotas says of a quota, by its code; what can be bought is ``set_quotas``."""
+        self._region.examined.quotas[code] = vcpus
+
     def set_shifts(self, arn: str, shifts: list[dict[str, str]]) -> None:
         """The zonal shifts of a cluster: each with ``zone_id``, ``status`` (APPLIED) and ``expires``."""
         self._region.clusters.shifts[arn] = [

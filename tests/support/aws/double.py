@@ -13,6 +13,7 @@ import socket
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from threading import RLock, Thread
 from types import TracebackType
 from typing import Any
@@ -33,8 +34,11 @@ from support.aws.wire import Call, Fields, Refusal
 REGION = "us-west-2"
 KUBERNETES = ("1.32", "1.34", "1.35", "1.36")
 _CONTROL = "/_double/"
-#: What is dear to encode and changes by nobody's doing.
-_FROZEN = frozenset({"DescribeInstanceTypes", "DescribeInstanceTypeOfferings"})
+#: What is dear to encode, and changes with the market alone; of spot prices it is all the same which moment they are asked of.
+_FROZEN = frozenset(
+    {"DescribeInstanceTypes", "DescribeInstanceTypeOfferings", "DescribeSpotPriceHistory", "GetProducts"}
+)
+_MOMENT = "StartTime"
 _log = structlog.get_logger()
 
 
@@ -58,6 +62,8 @@ class Double:
         self.faults = Faults(now)
         self.region = Region(self._moto, kubernetes, now, self.faults.check_allowed)
         self.calls = Calls()
+        #: What happens around the carrying out of each call; may raise ``Lost``.
+        self.around: Callable[[Call], AbstractContextManager[None]] = lambda call: nullcontext()
         self._tokens = Tokens()
         self._frozen: dict[str, tuple[bytes, int, dict[str, str]]] = {}
         self.control = Control(self.region, self.faults, self.calls, self.reset)
@@ -126,7 +132,8 @@ class Double:
             return self._moto.pass_on(request)
         time.sleep(self.faults.delay(call.operation))
         try:
-            response = self._carried_out(call, request)
+            with self.around(call):
+                response = self._carried_out(call, request)
         except Refusal as error:
             self._record(call, error.code)
             return wire.refusal(call, error)
@@ -153,7 +160,8 @@ class Double:
         return self._passed_on(call, request)
 
     def _own(self, call: Call, answer: Callable[[Fields], Fields]) -> Response:
-        key = f"{call.operation} {call.parameters}"
+        asked = {name: value for name, value in call.parameters.items() if name != _MOMENT}
+        key = f"{call.operation} {asked} {self.region.market.version}"
         if key in self._frozen:
             body, status, headers = self._frozen[key]
             return Response(body, status=status, headers=headers)

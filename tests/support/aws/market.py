@@ -36,6 +36,8 @@ class Market:
         self._moto = moto
         self._spot: dict[tuple[str, str], float] = {}
         self._on_demand: dict[str, float] = {}
+        #: Another one whenever a price changed.
+        self.version = 0
 
     @cached_property
     def types(self) -> dict[str, Fields]:
@@ -59,8 +61,14 @@ class Market:
 
     def reset(self) -> None:
         """Back to the packaged prices."""
+        self.version += 1
         self._spot.clear()
         self._on_demand.clear()
+
+    def sell_only(self, types: frozenset[str]) -> None:
+        """Never mind other types; to be said before anybody asks. What they cost in time is then saved."""
+        self.types = {name: entry for name, entry in self.types.items() if name in types}
+        self.offerings = [entry for entry in self.offerings if entry["InstanceType"] in types]
 
     def is_sold(self, instance_type: str, zone: str) -> bool:
         """Whether the type exists in the zone."""
@@ -72,10 +80,12 @@ class Market:
 
     def set_on_demand_price(self, instance_type: str, price: float) -> None:
         """From now on the type costs so many USD an hour."""
+        self.version += 1
         self._on_demand[instance_type] = price
 
     def set_spot_price(self, instance_type: str, zone: str, price: float | None) -> None:
         """From now on a spot machine there costs so many USD an hour; None: the market tells no price."""
+        self.version += 1
         self._spot[instance_type, zone] = price if price is not None else -1.0
 
     def on_demand_price(self, instance_type: str) -> float | None:

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from support.aws.clients import client
-from support.aws.double import Double
+from support.aws.clients import Place, client
 from support.aws.wire import Fields
 
 TAG = {"Key": "karpenter.sh/discovery", "Value": "test"}
@@ -26,14 +25,14 @@ class Seeds:
     image: str
 
 
-def seed(double: Double, addresses: int = 24) -> Seeds:
+def seed(double: Place, addresses: int = 24) -> Seeds:
     """A network with a subnet of ``addresses`` prefix bits in each of the zones a, b and c, all with the discovery tag."""
     ec2, iam = client(double, "ec2"), client(double, "iam")
     vpc = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
     subnets = {}
     for index, letter in enumerate("abc"):
         zone = f"{double.region_name}{letter}"
-        block = f"10.0.{index}.0/{addresses}"
+        block = f"10.0.{index << max(0, 24 - addresses)}.0/{addresses}"
         subnets[zone] = ec2.create_subnet(VpcId=vpc, CidrBlock=block, AvailabilityZone=zone)["Subnet"]["SubnetId"]
     group = ec2.create_security_group(GroupName="nodes", Description="nodes", VpcId=vpc)["GroupId"]
     ec2.create_tags(Resources=[*subnets.values(), group], Tags=[TAG])

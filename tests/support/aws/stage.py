@@ -72,14 +72,7 @@ class Stage:
     @contextmanager
     def controller(self, *flags: str, **environment: str) -> Iterator[Controller]:
         """`karpenter run` with machines from the double."""
-        settings = {
-            "KARPENTER_PROVIDER": "aws",
-            "CLUSTER_NAME": CLUSTER,
-            "INTERRUPTION_QUEUE": CLUSTER,
-            "EKS_CONTROL_PLANE": "true",
-            **credentials(self.aws),
-            **environment,
-        }
+        settings = {**settings_for(self.aws), **environment}
         with controller(self.account.kubeconfig, *flags, environment=settings) as running:
             yield running
 
@@ -95,6 +88,17 @@ class Stage:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
+
+
+def settings_for(aws: Double) -> dict[str, str]:
+    """Environment of a controller whose machines come from the double."""
+    return {
+        "KARPENTER_PROVIDER": "aws",
+        "CLUSTER_NAME": CLUSTER,
+        "INTERRUPTION_QUEUE": CLUSTER,
+        "EKS_CONTROL_PLANE": "true",
+        **credentials(aws),
+    }
 
 
 def credentials(aws: Double) -> dict[str, str]:

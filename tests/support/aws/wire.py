@@ -24,7 +24,7 @@ from werkzeug.wrappers import Request, Response
 Fields = dict[str, Any]
 
 #: Names in signatures that differ from those of the models.
-_SIGNED_AS = {"eventbridge": "events"}
+_SIGNED_AS = {"eventbridge": "events", "servicequotas": "service-quotas"}
 _CREDENTIAL = re.compile(r"Credential=([^/]+)/[^/]+/([^/]+)/([^/]+)/aws4_request")
 _CODE = re.compile(r'<Code>([^<]+)</Code>|"__type": *"(?:[^"#]*#)?([^"]+)"')
 _FIRST_REFUSAL = 400

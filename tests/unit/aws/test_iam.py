@@ -9,6 +9,9 @@ from typer.testing import CliRunner
 
 from karpenter.cli.main import app
 from karpenter.providers.aws import iam, stack
+from karpenter.providers.aws.boto import ec2, services
+from karpenter.providers.aws.boto.operations import Operation
+from karpenter.providers.aws.boto.pacing import Group
 from karpenter.providers.aws.iam import Place
 
 PLACE = Place("shop", "eu-central-1", "123456789012")
@@ -112,6 +115,31 @@ def test_nothing_else_is_allowed() -> None:
 def test_permissions_are_bound_to_the_cluster(sid: str, operator: str, key: str, value: object) -> None:
     """AWS-700 to AWS-717"""
     assert statements()[sid].conditions[operator][key] == value
+
+
+#: How IAM calls the service of a group of calls. Who we are may be asked without permission.
+_PREFIXES = {
+    **{group: "ec2" for group in Group if group.startswith("ec2 ")},
+    Group.IAM: "iam",
+    Group.SSM: "ssm",
+    Group.PRICING: "pricing",
+    Group.QUEUE: "sqs",
+    Group.EKS: "eks",
+    Group.ZONAL_SHIFT: "arc-zonal-shift",
+}
+#: Needed without a call of ours: tags and roles are given along with what is made.
+_IMPLIED = {"iam:PassRole", "iam:TagInstanceProfile"}
+
+
+def callable_actions() -> set[str]:
+    """Actions of all calls there are in the adapters."""
+    found = (item for module in (ec2, services) for item in vars(module).values() if isinstance(item, Operation))
+    return {f"{_PREFIXES[item.group]}:{item.name}" for item in found if item.group is not Group.IDENTITY}
+
+
+def test_what_is_allowed_is_what_the_adapters_can_call() -> None:
+    """AWS-T700, AWS §16 Beyond: read from the adapters themselves, so that the policy cannot fall behind them, or go beyond."""
+    assert callable_actions() == iam.allowed_actions(PLACE) - _IMPLIED
 
 
 def test_every_policy_is_below_the_size_a_managed_one_may_have() -> None:

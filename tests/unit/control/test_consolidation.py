@@ -100,6 +100,25 @@ async def half_empty(world: World) -> None:
     await asyncio.sleep(60)
 
 
+@story
+async def test_the_controller_does_not_move_itself_for_money(world: World) -> None:
+    """DIS-469: whichever pod it is, that one stays where it is while others move."""
+    await half_empty(world)
+    before = {item.metadata.uid for item in await world.all(kinds.POD)}
+    for own in await world.all(kinds.POD):
+        await world.stop()
+        world.own_pod = (own.metadata.namespace, own.metadata.name)
+        await world.start()
+        await open_budgets(world)
+        await asyncio.sleep(600)
+        left = {item.metadata.uid for item in await world.all(kinds.POD)}
+        assert own.metadata.uid in left
+        if left != before:
+            return
+        await open_budgets(world, "0")
+    raise AssertionError("nothing moved, whoever the controller was")
+
+
 async def open_budgets(world: World, nodes: str = "100%") -> None:
     change = {"spec": {"disruption": {"budgets": [{"nodes": nodes}]}}}
     await world.kube.patch(kinds.NODE_POOL, "np", change)

@@ -18,6 +18,8 @@ from typing import Any
 
 import pytest
 
+from karpenter.cli.process import own_pod
+
 COMMAND = (sys.executable, "-c", "from karpenter.cli.main import main; main()", "run")
 LONGEST_SECONDS = 30
 
@@ -300,3 +302,9 @@ def test_a_second_signal_ends_a_process_that_takes_its_time(tmp_path: Path) -> N
         process.wait_for("Shutdown signal received, waiting for all workers to finish")
         process.process.send_signal(signal.SIGTERM)
         assert process.process.wait(LONGEST_SECONDS) in (0, -signal.SIGTERM)
+
+
+def test_a_process_in_a_pod_knows_which_it_is() -> None:
+    """DIS-469: in a pod the host has its name."""
+    assert own_pod({"POD_NAMESPACE": "karpenter"}) == ("karpenter", socket.gethostname())
+    assert own_pod({}) is None

@@ -183,6 +183,23 @@ async def test_a_watch_from_a_version_too_old_is_gone(http: httpx2.AsyncClient, 
     assert (response.status_code, response.json()["reason"]) == (410, "Expired")
 
 
+async def test_a_caller_who_goes_away_in_the_middle_of_a_body_changes_nothing(server: MemoryServer) -> None:
+    """A process that is killed; and nobody need read of it in a log."""
+    parts = [{"type": "http.request", "body": b'{"metadata": {"name"', "more_body": True}, {"type": "http.disconnect"}]
+    headers = [(b"content-type", b"application/json")]
+    scope = {"type": "http", "method": "POST", "path": _MAPS, "query_string": b"", "headers": headers}
+
+    async def receive() -> Any:
+        return parts.pop(0)
+
+    async def send(message: Any) -> None:
+        del message
+
+    before = server.revision
+    await app(server)(scope, receive, send)
+    assert (parts, server.revision) == ([], before)
+
+
 async def test_an_injected_throttle_says_when_to_come_back(http: httpx2.AsyncClient, server: MemoryServer) -> None:
     server.fail_next(TooManyRequests("later", retry_after_seconds=2.5), verb="list")
     response = await http.get(_MAPS)

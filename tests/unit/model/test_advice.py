@@ -333,3 +333,13 @@ def test_an_exposure_nobody_can_read_is_advised_against() -> None:
     assert "'half'" in found.message
     assert "default" in found.message
     assert validation.advise(pool(right)) == ()
+
+
+def test_a_wish_for_room_for_daemon_sets_is_true_or_false() -> None:
+    """DIS-482"""
+    wrong, *right = (
+        {"metadata.annotations": {labels.REPLACE_FOR_DAEMON_SETS: text}} for text in ("yes", "true", "false")
+    )
+    (found,) = validation.advise(pool(wrong))
+    assert "no effect" in found.message
+    assert [validation.advise(pool(changes)) for changes in right] == [(), ()]

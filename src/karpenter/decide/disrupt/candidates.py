@@ -40,7 +40,8 @@ class Circumstances:
 
     ``is_nominated``: pods are expected there. ``executing``: machines of commands under way. ``is_barred``: going for this
     reason has failed before and is not tried again yet. ``chosen``: moves of an earlier
-    pass; they are looked at first, so that what was chosen is not lost to another choice as good.
+    pass; they are looked at first, so that what was chosen is not lost to another choice as good. ``home``: the node this very
+    controller runs on, empty where that is not known.
     """
 
     now: datetime
@@ -48,6 +49,7 @@ class Circumstances:
     executing: Container[str] = frozenset()
     is_barred: Callable[[DisruptionReason, str], bool] = _nothing
     chosen: tuple[Command, ...] = ()
+    home: str = ""
 
 
 @dataclass(frozen=True)
@@ -179,7 +181,10 @@ class Judge:
         return Blocked(candidate.view, why, lasting=True) if why else None
 
     def limits(self, candidate: Candidate) -> Iterator[str]:
-        """All that keeps a machine with pods from being consolidated, in the order of DIS-102 to DIS-106."""
+        """All that keeps a machine with pods from being consolidated, in the order of DIS-102 to DIS-106.
+
+        To move the controller for money would hold up everything else for as long as it is away (DIS-469).
+        """
         pool = self._pools[candidate.pool]
         found = labels_of(candidate.view)
         kind = found.get(labels.INSTANCE_TYPE, "")
@@ -188,12 +193,18 @@ class Judge:
         yield from (
             f'Node does not have label "{key}"' for key in (labels.CAPACITY_TYPE, labels.ZONE) if key not in found
         )
+        if self.is_home(candidate):
+            yield "The controller itself runs on this node"
         if why := _disabled(pool):
             yield why
         # As good as empty, once its pods have a place (DIS-121).
         is_worth_nothing = candidate.disruption_cost <= NODE_COST
         if pool.spec.disruption.consolidation_policy == _WHEN_EMPTY and not is_worth_nothing:
             yield f'NodePool "{candidate.pool}" has non-empty consolidation disabled'
+
+    def is_home(self, candidate: Candidate) -> bool:
+        """Whether this very controller runs on the machine."""
+        return bool(self._circumstances.home) and candidate.view.name == self._circumstances.home
 
     def is_static(self, candidate: Candidate) -> bool:
         """Whether its pool holds a fixed number of nodes: nothing but drift and scale-down concerns those (DIS-563)."""

@@ -121,7 +121,10 @@ def _was_bought(offering: Offering, own: Mapping[str, str]) -> bool:
 def drifted(
     views: Iterable[NodeView], judge: Judge, circumstances: Circumstances
 ) -> tuple[list[Candidate], list[Candidate], list[Blocked]]:
-    """Drifted machines of dynamic pools in the order of DIS-118, those of static pools by name, and those that are kept."""
+    """Drifted machines of dynamic and of static pools in the order of DIS-118, and those that are kept.
+
+    The machine the controller runs on comes last (DIS-469).
+    """
     dynamic: list[Candidate] = []
     fixed: list[Candidate] = []
     blocked: list[Blocked] = []
@@ -133,7 +136,9 @@ def drifted(
             blocked.append(found)
         elif not circumstances.is_barred(DisruptionReason.DRIFTED, view.key):
             (fixed if judge.is_static(found) else dynamic).append(found)
-    return sorted(dynamic, key=_by_age), sorted(fixed, key=_by_age), blocked
+    for machines in (dynamic, fixed):
+        machines.sort(key=lambda candidate: (judge.is_home(candidate), _by_age(candidate)))
+    return dynamic, fixed, blocked
 
 
 def _by_age(candidate: Candidate) -> tuple[bool, datetime, str]:

@@ -13,7 +13,7 @@ reference's packing; with this rule about as much as with it or less.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import msgspec
@@ -94,19 +94,7 @@ def without_those_to_come(claims: Iterable[Claim], demands: Sequence[Demand]) ->
     if not expected:
         return tuple(claims)
     kept = ((claim, tuple(item for item in claim.contents if item[0] not in expected)) for claim in claims)
-    return tuple(_replaced(claim, contents) for claim, contents in kept if contents)
-
-
-def _replaced(claim: Claim, contents: tuple[tuple[int, int], ...]) -> Claim:
-    return Claim(
-        claim.template,
-        claim.requirements,
-        claim.types,
-        claim.requests,
-        contents,
-        claim.min_values_relaxed,
-        claim.reservation,
-    )
+    return tuple(replace(claim, contents=contents) for claim, contents in kept if contents)
 
 
 @dataclass(frozen=True)

@@ -134,11 +134,6 @@ def _in_turn(items: Sequence[_Served]) -> tuple[Pod, ...]:
     return tuple(found)
 
 
-def _needing(outcome: Outcome) -> int:
-    """How many pods need new machines."""
-    return sum(len(item.demand.pods) for item in outcome.settled.standing)
-
-
 def _real(demands: Sequence[Demand]) -> list[Demand]:
     """Those of pods that exist, which come first."""
     return [demand for demand in demands if not is_to_come(demand.pods[0])]
@@ -183,6 +178,7 @@ class Deciding:
         self._explaining = Explaining(scenery)
         self._default_spread = DefaultSpread(options.default_spread, snapshot.workloads)
         self._unplaced: list[UnplacedPod] = []
+        self._bounds: dict[tuple[tuple[Demand, ...], tuple[tuple[int, int], ...]], float | None] = {}
 
     def plan(self) -> Plan:
         """The plan for everybody who waits or has to move."""
@@ -202,7 +198,9 @@ class Deciding:
         rounds = Rounds(self._ground(domains))
         outcome = rounds.outcome(kins)
         recent = self._recent(outcome)
-        to_come = self._served(recent.beside(_needing(outcome)), eligible.objections_to_moving, eligible.volume_faults)
+        to_come = self._served(
+            recent.beside(outcome.settled.needing), eligible.objections_to_moving, eligible.volume_faults
+        )
         if to_come:
             outcome = rounds.outcome(self._kins((*waiting, *moving, *to_come), scene))
         settled, packing = outcome.settled, rounds.cheapest(outcome, self._room(outcome, recent))
@@ -223,7 +221,7 @@ class Deciding:
             unplaced=tuple(sorted(self._unplaced, key=lambda u: (u.pod.metadata.namespace, u.pod.metadata.name))),
             skipped_pools=self._skipped,
             packing=packing.name if settled.standing else "",
-            lower_bound_per_hour=lower_bound(_real(demands), packing.left, self._units),
+            lower_bound_per_hour=self._bound(_real(demands), packing.left),
             zoned=effective_zones(kins, domains),
             conceded=(*concessions(claims, self._exposures), *purchase.conceded),
             unreadable=tuple(self._exposures.unreadable),
@@ -231,7 +229,7 @@ class Deciding:
 
     def _recent(self, outcome: Outcome) -> Arrivals:
         """The pods that came lately, where that matters: a few need machines, and nothing keeps anybody from having one."""
-        few = 0 < _needing(outcome) <= MOST_TO_COME
+        few = 0 < outcome.settled.needing <= MOST_TO_COME
         if self._outlook is Outlook.NOTHING or not few or outcome.missed or self._limits:
             return Arrivals()
         return arrivals(self._snapshot, self._now)
@@ -239,8 +237,15 @@ class Deciding:
     def _room(self, outcome: Outcome, recent: Arrivals) -> Room | None:
         """What room for pods to come is worth; None where none are reckoned with."""
         demands = [item.demand for item in outcome.settled.standing]
-        per_hour = lower_bound(demands, outcome.packing.left, self._units) if demands and recent.to_come else None
+        per_hour = self._bound(demands, outcome.packing.left) if demands and recent.to_come else None
         return room_for(demands, per_hour, recent.to_come) if per_hour else None
+
+    def _bound(self, demands: Sequence[Demand], left: Mapping[int, int]) -> float | None:
+        """The lower bound for these; asked for twice where room for pods to come is valued and none are planned."""
+        key = (tuple(demands), tuple(left.items()))
+        if key not in self._bounds:
+            self._bounds[key] = lower_bound(demands, left, self._units)
+        return self._bounds[key]
 
     def _on_existing(self) -> tuple[PlacedPods, ...]:
         placed = ((m.view, tuple(pod for pod in m.pods if not is_to_come(pod))) for m in self._field.machines if m.pods)

@@ -118,9 +118,7 @@ class Machine:
         self._free = res.subtract(self._free, res.add(*requests))
         self.view = replace(self.view, pods=(*self.view.pods, *pods))
         self.left = dict(self._free)
-        self._seats = Seats(self.host)
-        self._ports_known = False
-        self._mounts = None
+        self.start_over()
 
     def _allocatable(self, daemons: Sequence[Daemon]) -> Resources:
         """What the machine has, less what DaemonSets will still take: all that run here less those already bound (SCH-220)."""

@@ -199,8 +199,8 @@ class _Moving(Deciding):
             rounds = Rounds(self._ground(self._domains))
             outcome = rounds.outcome(kins)
             settled = outcome.settled
-            number = sum(len(item.demand.pods) for item in settled.standing)
-            packing = rounds.cheapest(outcome, None) if number >= SEARCHED_ALONE else rounds.simplest(outcome)
+            is_many = settled.needing >= SEARCHED_ALONE
+            packing = rounds.cheapest(outcome, None) if is_many else rounds.simplest(outcome)
             self._unplaced += [item for failed in settled.failed for item in _left(failed)]
             demands = tuple(item.demand for item in settled.standing)
             return self._relocated(part, packing.claims, demands, self._unplaced)

@@ -113,16 +113,30 @@ class Rounds:
         self._last: Outcome | None = None
         self._left_to_settle = SETTLED_AGAIN
         self._last_packer: tuple[Sequence[Standing] | None, Packer | None] = (None, None)
+        #: Whether some round was packed otherwise than the classic way, so that the rounds after it may have gone otherwise, too.
+        self._left_classic = False
 
     def outcome(self, kins: Sequence[Kin]) -> Outcome:
-        """Where everybody goes, with a packing that leaves out nobody whom others count on. Machines know who is on them."""
+        """Where everybody goes, with a packing that leaves out nobody whom others count on. Machines know who is on them.
+
+        Leaving out fewer in every round may come to leaving out more in the end; then it is the classic way from the beginning.
+        """
+        best, last = self._exposing_less(kins), self._last
+        if best.missed and self._left_classic:
+            classic = Rounds(replace(self._ground, packing=PackingWay.CLASSIC))
+            found = classic._exposing_less(kins)
+            best, last = min(best, found, key=_value), classic._last
+        if best is not last:
+            settled, stuck = self._settled(best.way.kins, best.caps), best.settled.failed
+            best = replace(best, settled=replace(settled, failed=stuck))
+        return best
+
+    def _exposing_less(self, kins: Sequence[Kin]) -> Outcome:
+        """The way that leaves out the fewest; where that needs it, without the wish that a workload is not on one machine."""
         best = self._best(kins)
         for exposed in _giving_way(best):
             found = self._best([replace(kin, exposed=None) if kin.exposed in exposed else kin for kin in kins])
             best = found if found.missed.total() < best.missed.total() else best
-        if best is not self._last:
-            settled, stuck = self._settled(best.way.kins, best.caps), best.settled.failed
-            best = replace(best, settled=replace(settled, failed=stuck))
         return best
 
     def _best(self, kins: Sequence[Kin]) -> Outcome:
@@ -146,7 +160,7 @@ class Rounds:
         if self._ground.packing is PackingWay.CLASSIC:
             return best.packing
         known = [best.packing]
-        if sum(len(item.demand.pods) for item in best.settled.standing) < SEARCHED_ALONE:
+        if best.settled.needing < SEARCHED_ALONE:
             known.append(self.simplest(best))
         known.append(self._packer(best.settled).priced())
         alike = [packing for packing in known if packing.left == best.packing.left]
@@ -243,7 +257,9 @@ class Rounds:
         classic = packer.classic()
         if self._ground.packing is PackingWay.CLASSIC or not classic.left:
             return classic
-        return min((packer.value(), classic), key=lambda packing: (_left_out(packing, settled), packing.badness))
+        found = min((packer.value(), classic), key=lambda packing: (_left_out(packing, settled), packing.badness))
+        self._left_classic |= found is not classic
+        return found
 
     def _packer(self, settled: Settled) -> Packer:
         """The packer of these demands; asked for again it is the same, which remembers what it worked out."""
@@ -255,6 +271,11 @@ class Rounds:
             packer = Packer(demands, bounds, relax_min_values=not ground.strict, worth=ground.worth)
             self._last_packer = (settled.standing, packer)
         return packer
+
+
+def _value(outcome: Outcome) -> tuple[list[tuple[int, int]], tuple[int, float, int]]:
+    """Pods without a place by priority, then what the packing is worth: smaller is better."""
+    return sorted(outcome.missed_by_priority.items(), reverse=True), outcome.packing.badness
 
 
 def _left_out(packing: Packing, settled: Settled) -> list[tuple[int, int]]:

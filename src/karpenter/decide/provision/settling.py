@@ -173,6 +173,11 @@ class Settled:
     failed: tuple[Failed, ...]
     satisfied: frozenset[Constraint] = frozenset()
 
+    @property
+    def needing(self) -> int:
+        """How many pods need new machines."""
+        return sum(len(item.demand.pods) for item in self.standing)
+
 
 class _Manners:
     """What companies come to at one step of a ladder, worked out once for all kins alike."""

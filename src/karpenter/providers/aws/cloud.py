@@ -277,7 +277,7 @@ class AwsCloud:
         knowledge = Knowledge(
             service_cidr=self._service_cidr,
             pools=self._window.pools,
-            facts=lambda: tuple(self._market.kubelet_facts(EC2NodeClass()).values()),
+            facts=lambda node_class: tuple(self._market.kubelet_facts(node_class).values()),
             types=self._market.types_for,
             fits=self._market.fits,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from karpenter.api.ec2 import EC2NodeClass
@@ -13,15 +13,16 @@ from karpenter.catalog.types import InstanceType
 from karpenter.kube.protocol import Reader
 from karpenter.model import conditions, labels
 from karpenter.model.clock import Clock
+from karpenter.providers.aws.events import subjects
 from karpenter.providers.aws.events.repair import POLICIES
 from karpenter.providers.aws.events.wishes import replacement_reason
 from karpenter.providers.aws.instances import facts
 from karpenter.providers.aws.instances.ending import Ending
 from karpenter.providers.aws.instances.reading import Instances
-from karpenter.providers.aws.launch import names, outcome
+from karpenter.providers.aws.launch import names, outcome, preconditions
 from karpenter.providers.aws.launch.launcher import Launcher
-from karpenter.providers.aws.launch.preconditions import check, usable_class
-from karpenter.providers.aws.nodeclass.drift import Machine, confirmed
+from karpenter.providers.aws.nodeclass.drift import Drift as Found
+from karpenter.providers.aws.nodeclass.drift import Machine, class_drift, confirmed
 from karpenter.providers.aws.nodeclass.hashing import Editions
 from karpenter.providers.aws.nodeclass.placement import PlacementGroups
 from karpenter.providers.aws.shapes import InstanceInfo
@@ -90,7 +91,9 @@ class AwsProvider:
 
     async def create(self, claim: NodeClaim) -> Instance:
         """Buy one machine for the claim (AWS-410 to AWS-417)."""
-        node_class = self._watched_class(claim) or await usable_class(self._desks.kube, claim, self._view.herald)
+        node_class = self._watched_class(claim)
+        if node_class is None:
+            node_class = await preconditions.usable_class(self._desks.kube, claim, self._view.herald)
         try:
             types = self._desks.market.types_for(node_class)
         except ProviderError as error:
@@ -108,7 +111,7 @@ class AwsProvider:
         if found is None or found.metadata.deletion_timestamp is not None:
             return None
         try:
-            check(found)
+            preconditions.check(found)
         except ProviderError:
             return None
         return found
@@ -142,36 +145,47 @@ class AwsProvider:
             raise NodeClassNotReady(str(error)) from error
 
     async def drift(self, claim: NodeClaim) -> Drift | None:
-        """How a machine differs from its class now (AWS-560 to AWS-568)."""
+        """How a machine differs from its class now (AWS-560 to AWS-568). No call is made where the class itself was changed."""
         wished = replacement_reason(claim)
         if wished:
             return Drift(wished)
-        instance_id = facts.instance_id(claim.status.provider_id)
-        instances = self._desks.instances
-        machine = self._machine(claim, await instances.get(instance_id))
-        found = await confirmed(machine, lambda: instances.look(instance_id))
+        node_class = self._class_of(claim)
+        if node_class is None:
+            return None
+        found = class_drift(claim, node_class, self._desks.editions.changed)
+        if not found.reason:
+            found = await self._machine_drift(claim, node_class)
         return Drift(found.reason, found.message) if found.reason else None
 
-    def _machine(self, claim: NodeClaim, info: InstanceInfo) -> Machine:
-        node_class = self._view.class_named(claim.spec.node_class_ref.name)
-        pool = claim.metadata.labels.get(labels.NODE_POOL, "")
-        return Machine(
+    async def _machine_drift(self, claim: NodeClaim, node_class: EC2NodeClass) -> Found:
+        instances = self._desks.instances
+        instance_id = facts.instance_id(claim.status.provider_id)
+        machine = Machine(
             claim=claim,
-            pool=next((item for item in self._view.observed.pools() if item.metadata.name == pool), None),
             node_class=node_class,
-            instance=info,
-            types=self._types(node_class),
+            instance=await instances.get(instance_id),
+            types={item.name: item for item in self._desks.market.types_for(node_class)},
             group_id=self._group_id(node_class),
-            changed=self._desks.editions.changed,
         )
+        return await confirmed(machine, lambda: instances.look(instance_id))
 
-    def _types(self, node_class: EC2NodeClass | None) -> Mapping[str, InstanceType]:
-        types = self._desks.market.types_for(node_class) if node_class is not None else ()
-        return {item.name: item for item in types}
+    def _class_of(self, claim: NodeClaim) -> EC2NodeClass | None:
+        """The class the claim's pool has now; None, and an event on the pool, where there is none to compare with (AWS-560)."""
+        name = claim.metadata.labels.get(labels.NODE_POOL, "")
+        pool = next((item for item in self._view.observed.pools() if item.metadata.name == name), None)
+        if pool is None:
+            return None
+        node_class = self._view.class_named(pool.spec.template.spec.node_class_ref.name)
+        if node_class is None or node_class.metadata.deletion_timestamp is not None:
+            self._view.herald.warning(
+                subjects.POOL, pool.metadata, preconditions.UNRESOLVED, preconditions.UNRESOLVED_TEXT
+            )
+            return None
+        return node_class
 
-    def _group_id(self, node_class: EC2NodeClass | None) -> str | None:
+    def _group_id(self, node_class: EC2NodeClass) -> str | None:
         """The placement group's id; empty where the class asks for none, None where it is not known."""
-        if node_class is None or node_class.spec.placement_group_selector is None:
+        if node_class.spec.placement_group_selector is None:
             return ""
         group = self._desks.groups.known(node_class)
         return group.group_id if group is not None else None

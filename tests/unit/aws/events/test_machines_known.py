@@ -12,6 +12,7 @@ from karpenter.api import kinds
 from karpenter.api.karpenter import Budget, Disruption, NodePool
 from karpenter.control.gates import parse
 from karpenter.control.settings import Settings
+from karpenter.model import labels
 from karpenter.providers.aws.errors import AwsError
 from karpenter.providers.aws.events.partitions import PARTITION, PartitionKnown
 from karpenter.providers.aws.events.repair import POLICIES
@@ -19,7 +20,7 @@ from karpenter.providers.aws.events.selling import OfferingFigures, Types
 from karpenter.providers.aws.shapes import InstanceInfo, PlacementInfo
 from karpenter.providers.contract import NodeClassNotReady, Pending, ProviderError, RegistrationHook, Satisfied
 from support.aws_events import SPOT, Cluster
-from support.builders import node_pool
+from support.builders import node_pool, wanted
 from support.shapes import STD
 from support.world import World, story
 
@@ -151,3 +152,43 @@ async def test_figures_are_about_the_pools_whose_class_is_ready() -> None:
     figures = OfferingFigures(cluster, types_of, lambda lists: written.append(list(lists)))
     assert await figures.look() == 60.0
     assert written == [[types]]
+
+
+async def test_what_a_pool_excludes_is_not_available_to_it() -> None:
+    """AWS-T780, AWS-790: a zone, a type; and what another pool takes is available."""
+    offered = {item.name: {offering.zone for offering in item.offerings} for item in STD}
+    name, zones = next((name, zones) for name, zones in offered.items() if len(zones) > 1)
+    zone = min(zones)
+    narrow = node_pool("narrow", (wanted(labels.ZONE, "In", zone), wanted(labels.INSTANCE_TYPE, "In", name)))
+    cluster = Cluster()
+    await cluster.kube.create(kinds.NODE_POOL, narrow)
+    await cluster.see()
+    written: list[list[Types]] = []
+    types = tuple(STD)
+
+    async def types_of(pool: NodePool) -> Types:
+        return types
+
+    figures = OfferingFigures(cluster, types_of, lambda lists: written.append(list(lists)))
+    await figures.look()
+    ways = available(written[-1])
+    assert {way[0] for way in ways} == {name}
+    assert {way[1] for way in ways} == {zone}
+    await figures.look()
+    assert written[1][0] is written[0][0]
+    await cluster.pool()
+    await figures.look()
+    assert available(written[-1]) == {
+        (item.name, offering.zone) for item in STD for offering in item.offerings if offering.available
+    }
+
+
+def available(lists: list[Types]) -> set[tuple[str, str]]:
+    """Types and zones any pool can buy."""
+    return {
+        (item.name, offering.zone)
+        for types in lists
+        for item in types
+        for offering in item.offerings
+        if offering.available
+    }

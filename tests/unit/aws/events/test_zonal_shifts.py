@@ -82,6 +82,17 @@ async def test_only_an_applied_shift_counts_and_pools_are_told(stage: Stage) -> 
     ]
 
 
+async def test_a_shift_that_was_there_before_us_is_told_once_pools_are_seen(stage: Stage) -> None:
+    """AWS-617, AWS-618: at the start nothing is watched yet."""
+    stage.shift("use1-az1")
+    await stage.shifts.hydrate()
+    assert stage.shifts.shifted() == {"use1-az1"}
+    await stage.pool()
+    await stage.round()
+    await stage.round()
+    assert stage.herald.events == [("Warning", "NodePool", "np", "ZonalShiftActive")]
+
+
 async def test_a_shift_ends_at_its_time_without_anybody_asking(stage: Stage) -> None:
     """AWS-T608: what is refused in a shifted zone works again after the expiry."""
     stage.shift("use1-az1", minutes=10)

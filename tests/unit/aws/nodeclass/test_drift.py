@@ -23,13 +23,13 @@ from karpenter.providers.aws.nodeclass.drift import (
     Drift,
     DriftUnknown,
     Machine,
+    class_drift,
     confirmed,
     drift_reason,
 )
 from karpenter.providers.aws.nodeclass.hashing import HASH, VERSION
 from karpenter.providers.aws.nodeclass.images import STANDARD, Candidate, select
 from karpenter.providers.aws.shapes import GroupIdentifier, ImageInfo, InstanceInfo, ReservationSpecification
-from support.builders import node_pool
 from support.ec2_classes import REFERENCE, TYPES
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -69,12 +69,10 @@ def machine(**changes: Any) -> Machine:
     )
     usual: dict[str, Any] = {
         "claim": claimed(),
-        "pool": node_pool(),
         "node_class": classed(),
         "instance": instance,
         "types": BY_NAME,
         "group_id": "",
-        "changed": lambda name, before, after: (),
     }
     return Machine(**{**usual, **changes})
 
@@ -87,12 +85,8 @@ def claimed(annotations: dict[str, str] | None = None, image: str = "ami-1", **l
     )
 
 
-def classed(annotations: dict[str, str] | None = None, deleting: bool = False, **status: Any) -> EC2NodeClass:
-    meta = ObjectMeta(
-        name="default",
-        annotations=stamp("1") if annotations is None else annotations,
-        deletion_timestamp=NOW if deleting else None,
-    )
+def classed(annotations: dict[str, str] | None = None, **status: Any) -> EC2NodeClass:
+    meta = ObjectMeta(name="default", annotations=stamp("1") if annotations is None else annotations)
     return EC2NodeClass(metadata=meta, status=replace(STATUS, **status))
 
 
@@ -104,12 +98,6 @@ def on(**fields: Any) -> InstanceInfo:
     ("found", "reason"),
     [
         pytest.param(machine(), "", id="as-it-should-be"),
-        pytest.param(machine(pool=None, claim=claimed(stamp("2"))), "", id="AWS-560-no-pool"),
-        pytest.param(machine(node_class=None), "", id="AWS-560-no-class"),
-        pytest.param(machine(node_class=classed(stamp("2"), deleting=True)), "", id="AWS-560-class-terminating"),
-        pytest.param(machine(node_class=classed(stamp("2"), amis=())), "NodeClassDrift", id="AWS-T566"),
-        pytest.param(machine(node_class=classed(stamp("2", "v6"))), "", id="AWS-561-other-version"),
-        pytest.param(machine(claim=claimed({})), "", id="AWS-T571"),
         pytest.param(
             machine(node_class=classed(amis=images(("ami-9", "x86_64", "2025-06-01T00:00:00Z")))),
             "AMIDrift",
@@ -132,14 +120,14 @@ def on(**fields: Any) -> InstanceInfo:
         pytest.param(
             machine(instance=on(security_groups=(GroupIdentifier(group_id="sg-1"),))),
             "SecurityGroupDrift",
-            id="AWS-T562",
+            id="AWS-T562-AWS-563",
         ),
         pytest.param(
             machine(node_class=classed(security_groups=(SecurityGroup(id="sg-2"), SecurityGroup(id="sg-1")))),
             "",
             id="AWS-T568",
         ),
-        pytest.param(machine(instance=on(subnet_id="subnet-9")), "SubnetDrift", id="AWS-T563"),
+        pytest.param(machine(instance=on(subnet_id="subnet-9")), "SubnetDrift", id="AWS-T563-AWS-564"),
         pytest.param(
             machine(instance=on(capacity_reservation_id="cr-1", capacity_reservation_specification=RESERVED)),
             "CapacityReservationDrift",
@@ -186,10 +174,23 @@ def test_there_is_no_verdict_where_nothing_is_known_to_compare_with(found: Machi
         drift_reason(found)
 
 
+@pytest.mark.parametrize(
+    ("claim", "node_class", "reason"),
+    [
+        pytest.param(claimed(), classed(), "", id="equal"),
+        pytest.param(claimed(), classed(stamp("2"), amis=()), "NodeClassDrift", id="AWS-561"),
+        pytest.param(claimed(), classed(stamp("2", "v6")), "", id="AWS-561-other-version"),
+        pytest.param(claimed({}), classed(), "", id="AWS-T571"),
+    ],
+)
+def test_a_class_that_was_changed_is_told_by_its_hash(claim: NodeClaim, node_class: EC2NodeClass, reason: str) -> None:
+    assert class_drift(claim, node_class, lambda name, before, after: ()).reason == reason
+
+
 def test_the_message_says_what_changed() -> None:
     """AWS §12, its Beyond"""
-    changed = machine(node_class=classed(stamp("2")), changed=lambda name, before, after: ("userData", "tags"))
-    assert drift_reason(changed).message == "EC2NodeClass default was changed: userData, tags"
+    changed = class_drift(claimed(), classed(stamp("2")), lambda name, before, after: ("userData", "tags"))
+    assert changed.message == "EC2NodeClass default was changed: userData, tags"
     newer = machine(node_class=classed(amis=images(("ami-9", "x86_64", "2025-06-01T00:00:00Z"))))
     assert drift_reason(newer).message == "image ami-1 is not used any more for m5.large, but ami-9"
     groups = machine(instance=on(security_groups=(GroupIdentifier(group_id="sg-1"), GroupIdentifier(group_id="sg-9"))))

@@ -19,7 +19,7 @@ def row(kind: str, zone: str) -> str:
 
 
 async def test_an_offering_counts_as_available_when_any_pool_has_it() -> None:
-    """AWS-T780, AWS-790."""
+    """AWS-790."""
     found = await fair()
     registry = Registry()
     shown = MarketFigures(registry, found.memories.unavailable.current)

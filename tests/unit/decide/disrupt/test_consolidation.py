@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -85,6 +86,15 @@ def test_a_pool_without_types_does_not_hinder_the_others() -> None:
     ]
     found = decide(cluster, types={"np": KINDS, "broken": ()})
     assert gone(found) == ["a"]
+
+
+def test_the_controller_is_not_moved_for_money() -> None:
+    """DIS-469"""
+    cluster = [pool(), running("a", "m", 1), running("b", "m", 3, conditions=())]
+    assert gone(decide(cluster)) == ["a"]
+    found = decide(cluster, circumstances=replace(QUIET, home="a"))
+    assert gone(found) == []
+    assert "controller itself" in why(found, "a")
 
 
 def far(name: str) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -15,7 +16,7 @@ from support import builders
 from support.builders import NOW, claim, node_pool, pool_taint, replaced, wanted
 from support.disrupting import KINDS, bought, decide, drifted, gone, on, pool, running, why, with_annotation
 from support.shapes import INTEGER, index_of
-from support.shrinking import CONSOLIDATABLE
+from support.shrinking import CONSOLIDATABLE, QUIET
 
 INDEX = index_of(KINDS)
 LAUNCHED = (Condition(type="Launched", status="True"),)
@@ -66,6 +67,13 @@ def test_who_drifted_first_goes_first_but_empty_machines_before_all() -> None:
     ]
     found = decide(pool(consolidate_after="Never"), machines)
     assert held(list(found.commands)) == ["empty", "first", "second"]
+
+
+def test_the_machine_the_controller_runs_on_goes_last() -> None:
+    """DIS-469"""
+    machines = [running(name, "m", 4, conditions=drifted(NOW - timedelta(hours=1))) for name in "abc"]
+    found = decide(pool(consolidate_after="Never"), machines, circumstances=replace(QUIET, home="a"))
+    assert held(list(found.commands)) == ["b", "c", "a"]
 
 
 def test_drift_keeps_to_budgets_over_all_its_commands() -> None:

@@ -25,7 +25,7 @@ from botocore.session import Session, get_session
 from botocore.utils import InstanceMetadataRegionFetcher
 
 from karpenter import __version__
-from karpenter.providers.aws.boto.ec2 import Ec2
+from karpenter.providers.aws.boto.ec2 import LONG_LISTS, Ec2
 from karpenter.providers.aws.boto.faults import failed
 from karpenter.providers.aws.boto.operations import Operation
 from karpenter.providers.aws.boto.pacing import BUDGETS, Group, Pace
@@ -135,7 +135,10 @@ class _Clients:
             self._session = get_session()
             self._region = _region(self._session, self._options.region)
         region = _priced_in(self._region) if service == _PRICING else self._region
-        return self._session.create_client(service, region_name=region, config=self._config())
+        client = self._session.create_client(service, region_name=region, config=self._config())
+        if service == _FIRST:
+            client.meta.events.register(f"before-parse.{_FIRST}", LONG_LISTS.before_parse)
+        return client
 
     def _config(self) -> Config:
         return Config(

@@ -10,6 +10,7 @@ from typing import cast
 import msgspec
 
 from karpenter.providers.aws import shapes
+from karpenter.providers.aws.boto.lists import Lists
 from karpenter.providers.aws.boto.operations import Operation, Repetition
 from karpenter.providers.aws.boto.pacing import Group
 from karpenter.providers.aws.boto.service import Service
@@ -75,6 +76,9 @@ _TRY_FLEET = Operation("CreateFleet", "", Shape, Group.EC2_LAUNCH, Repetition.TR
 _TRY_RUN = Operation("RunInstances", "", Shape, Group.EC2_LAUNCH, Repetition.TRY)
 _TERMINATE = Operation("TerminateInstances", "TerminatingInstances", tuple[StateChange, ...], Group.EC2_TERMINATE)
 _TAG = Operation("CreateTags", "", Shape, Group.EC2_TAG)
+
+#: Decodes the lists that can be long.
+LONG_LISTS = Lists({each.name: each for each in (_TYPES, _OFFERINGS, _SPOT_PRICES, _INSTANCES, _STATUSES)})
 
 
 class Ec2:

@@ -53,9 +53,12 @@ class ZonalShifts:
         return frozenset(zone for zone, until in self._until.items() if until is None or until > now)
 
     async def hydrate(self) -> None:
-        """Know before the first launch. When AWS does not tell, no zone counts as shifted (AWS-618)."""
+        """Know before the first launch. When AWS does not tell, no zone counts as shifted (AWS-618).
+
+        Nobody is told yet: there are no watches to say which pools are concerned. The first look tells.
+        """
         try:
-            await self.look()
+            await self._read()
         except ProviderError as error:
             _log.error("failed hydrating zonal shifts", error=str(error))
 
@@ -64,13 +67,16 @@ class ZonalShifts:
 
         After a fault what was known stays.
         """
+        await self._read()
+        self._tell_changes()
+        return _PERIOD_SECONDS
+
+    async def _read(self) -> None:
         try:
             shifts = await self._port.get_managed_resource(self._arn)
         except AwsError as error:
             raise ProviderError(f"zonal shifts cannot be read: {error}") from error
         self._until = {shift.away_from: shift.expiry_time for shift in shifts if shift.applied_status == _APPLIED}
-        self._tell_changes()
-        return _PERIOD_SECONDS
 
     def _tell_changes(self) -> None:
         now = self.shifted()

@@ -24,6 +24,9 @@ LARGEST_PODS = 2**31 - 1
 _CPU_STEP_MILLIS = 10
 _MEMORY_STEP_MIB = 16
 
+#: Expressions, by their field, that were said to fail; so many at most.
+_SAID_AT_MOST = 1000
+_said: set[tuple[str, str]] = set()
 _log = structlog.get_logger()
 
 
@@ -128,6 +131,13 @@ def _reserved(values: object, known: Mapping[str, str | int | float] | None) -> 
 
 
 def _drop(field_name: str, expression: str, error: ExpressionError) -> None:
+    """Say so once: an expression that fails does so for hundreds of types, and again whenever they are looked at."""
+    said = (field_name, expression)
+    if said in _said:
+        return
+    if len(_said) == _SAID_AT_MOST:
+        _said.clear()
+    _said.add(said)
     _log.warning("ignoring kubelet expression", field=field_name, expression=expression, error=str(error))
 
 

@@ -12,6 +12,10 @@ from karpenter.providers.aws.launch import names
 from karpenter.providers.aws.launch.consequences import Notices
 from karpenter.providers.contract import InsufficientCapacity, LaunchFailed, NodeClassNotReady, ProviderError
 
+#: Reason and text of the event on whoever names a class that is not there, or goes (AWS-410, AWS-560).
+UNRESOLVED = "NodeClassNotResolved"
+UNRESOLVED_TEXT = "Failed resolving NodeClass"
+
 
 async def usable_class(kube: Reader, claim: NodeClaim, notices: Notices) -> EC2NodeClass:
     """The claim's class, fit for a launch. Raises ``ProviderError``; a missing class is also told on the claim (AWS-410)."""
@@ -47,4 +51,4 @@ def check(node_class: EC2NodeClass) -> None:
 
 
 def _tell(claim: NodeClaim, notices: Notices) -> None:
-    notices.warning(NODE_CLAIM, claim.metadata, "NodeClassNotResolved", "Failed resolving NodeClass")  # type: ignore[arg-type]
+    notices.warning(NODE_CLAIM, claim.metadata, UNRESOLVED, UNRESOLVED_TEXT)  # type: ignore[arg-type]

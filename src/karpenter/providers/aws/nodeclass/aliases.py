@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from karpenter.providers.aws.nodeclass.images import NEURON, NVIDIA, STANDARD, ImageRequirements, windows
+from karpenter.providers.aws.userdata.families import WINDOWS_BUILDS
 
 _LATEST = "latest"
 _EKS = "/aws/service/eks/optimized-ami"
 _BOTTLEROCKET = "/aws/service/bottlerocket"
 _WINDOWS = "/aws/service/ami-windows-latest"
-#: AWS-066
-_WINDOWS_BUILDS = {"2019": "10.0.17763", "2022": "10.0.20348", "2025": "10.0.26100"}
 _AL2_VARIANTS = {"": (STANDARD,), "-arm64": (STANDARD,), "-gpu": (NEURON, NVIDIA)}
 _AL2023_VARIANTS = {"standard": STANDARD, "nvidia": NVIDIA, "neuron": NEURON}
 _AL2023_IMAGES = (
@@ -101,6 +100,7 @@ def _bottlerocket(alias: Alias, kubernetes: str) -> Iterator[AliasParameter]:
 
 def _windows(alias: Alias, kubernetes: str) -> Iterator[AliasParameter]:
     year = alias.family.removeprefix("windows")
-    if year in _WINDOWS_BUILDS:
+    build = WINDOWS_BUILDS.get(f"Windows{year}")
+    if build is not None:
         name = f"{_WINDOWS}/Windows_Server-{year}-English-Core-EKS_Optimized-{kubernetes}/image_id"
-        yield AliasParameter(name, (windows(_WINDOWS_BUILDS[year]),))
+        yield AliasParameter(name, (windows(build),))

@@ -1,8 +1,9 @@
 """Whether a machine is still what its class describes, as a function of what is known (AWS-560 to AWS-568).
 
 Compared are, in this order, the hash of the class, the image, security groups, subnet, capacity reservation and placement group:
-the machine's own against those in the class's status. Where the status says nothing there is no verdict but an error, as a class
-that lost its subnets for a minute must not roll its machines.
+the machine's own against those in the class's status. The hash comes first and alone (``class_drift``): it needs neither the
+machine nor the status, so it is told of classes that cannot be resolved, too, and costs no call. Where the status says nothing
+there is no verdict but an error, as a class that lost its subnets for a minute must not roll its machines.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
 from karpenter.api.ec2 import EC2NodeClass
-from karpenter.api.karpenter import NodeClaim, NodePool
+from karpenter.api.karpenter import NodeClaim
 from karpenter.catalog.types import InstanceType
 from karpenter.providers.aws.launch import names
 from karpenter.providers.aws.nodeclass.hashing import HASH, VERSION
@@ -46,18 +47,30 @@ NO_DRIFT = Drift()
 class Machine(NamedTuple):
     """A machine and what it is compared with.
 
-    ``pool`` and ``node_class`` are None where they do not exist. ``types`` are those of the class by name. ``group_id`` is the
-    placement group the class's selector stands for, empty where it has no selector, None where it could not be resolved.
-    ``changed`` names the fields by which two hashes of the class, the claim's and the present one, differ, if anybody knows.
+    ``types`` are those of the class by name. ``group_id`` is the placement group the class's selector stands for, empty where it
+    has no selector, None where it could not be resolved.
     """
 
     claim: NodeClaim
-    pool: NodePool | None
-    node_class: EC2NodeClass | None
+    node_class: EC2NodeClass
     instance: InstanceInfo
     types: Mapping[str, InstanceType]
     group_id: str | None
-    changed: Callable[[str, str, str], tuple[str, ...]]
+
+
+#: The fields two hashes of a class, by its name, differ in, if anybody knows.
+Changed = Callable[[str, str, str], tuple[str, ...]]
+
+
+def class_drift(claim: NodeClaim, node_class: EC2NodeClass, changed: Changed) -> Drift:
+    """Whether the class says something else now than when the machine was made (AWS-561)."""
+    then, now = claim.metadata.annotations, node_class.metadata.annotations
+    stamped = all(key in notes for notes in (then, now) for key in (HASH, VERSION))
+    if not stamped or then[VERSION] != now[VERSION] or then[HASH] == now[HASH]:
+        return NO_DRIFT
+    fields = changed(node_class.metadata.name, then[HASH], now[HASH])
+    what = f": {', '.join(fields)}" if fields else ""
+    return Drift(NODE_CLASS, f"EC2NodeClass {node_class.metadata.name} was changed{what}")
 
 
 async def confirmed(machine: Machine, read: Callable[[], Awaitable[InstanceInfo]]) -> Drift:
@@ -67,37 +80,24 @@ async def confirmed(machine: Machine, read: Callable[[], Awaitable[InstanceInfo]
 
 
 def drift_reason(machine: Machine) -> Drift:
-    """The first reason why the machine has drifted. Raises ``DriftUnknown``."""
-    node_class = machine.node_class
-    if machine.pool is None or node_class is None or node_class.metadata.deletion_timestamp is not None:
-        return NO_DRIFT
+    """The first reason why the machine, not its class, has drifted. Raises ``DriftUnknown``."""
     for check in _CHECKS:
-        found = check(machine, node_class)
+        found = check(machine)
         if found.reason:
             return found
     return NO_DRIFT
 
 
-def _hash(machine: Machine, node_class: EC2NodeClass) -> Drift:
-    then, now = machine.claim.metadata.annotations, node_class.metadata.annotations
-    stamped = all(key in notes for notes in (then, now) for key in (HASH, VERSION))
-    if not stamped or then[VERSION] != now[VERSION] or then[HASH] == now[HASH]:
-        return NO_DRIFT
-    fields = machine.changed(node_class.metadata.name, then[HASH], now[HASH])
-    what = f": {', '.join(fields)}" if fields else ""
-    return Drift(NODE_CLASS, f"EC2NodeClass {node_class.metadata.name} was changed{what}")
-
-
-def _image(machine: Machine, node_class: EC2NodeClass) -> Drift:
+def _image(machine: Machine) -> Drift:
     own = machine.claim.status.image_id
     name = machine.instance.instance_type
     if not own:
         raise DriftUnknown("the claim's status has no imageID")
     if name not in machine.types:
         raise DriftUnknown(f'finding node instance type "{name}"')
-    if not node_class.status.amis:
+    if not machine.node_class.status.amis:
         raise DriftUnknown("no amis exist given constraints")
-    now = image_for(machine.types[name], node_class.status.amis)
+    now = image_for(machine.types[name], machine.node_class.status.amis)
     if now is None:
         return Drift(AMI, f"image {own} is not used any more, and none is for {name}")
     return (
@@ -111,8 +111,8 @@ def _image_text(image_id: str, name: str) -> str:
     return f"{image_id} ({name})" if name else image_id
 
 
-def _security_groups(machine: Machine, node_class: EC2NodeClass) -> Drift:
-    wanted = {group.id for group in node_class.status.security_groups}
+def _security_groups(machine: Machine) -> Drift:
+    wanted = {group.id for group in machine.node_class.status.security_groups}
     own = {group.group_id for group in machine.instance.security_groups}
     if not wanted:
         raise DriftUnknown("no security groups are present in the status")
@@ -122,18 +122,18 @@ def _security_groups(machine: Machine, node_class: EC2NodeClass) -> Drift:
     return Drift(SECURITY_GROUP, f"security groups differ: {', '.join(changes)}")
 
 
-def _subnet(machine: Machine, node_class: EC2NodeClass) -> Drift:
+def _subnet(machine: Machine) -> Drift:
     own = machine.instance.subnet_id
-    if not node_class.status.subnets:
+    if not machine.node_class.status.subnets:
         raise DriftUnknown("no subnets exist given constraints")
-    if own in {subnet.id for subnet in node_class.status.subnets}:
+    if own in {subnet.id for subnet in machine.node_class.status.subnets}:
         return NO_DRIFT
     return Drift(SUBNET, f"subnet {own} is not selected any more")
 
 
-def _reservation(machine: Machine, node_class: EC2NodeClass) -> Drift:
+def _reservation(machine: Machine) -> Drift:
     own = machine.instance.capacity_reservation_id
-    known = {item.id for item in node_class.status.capacity_reservations}
+    known = {item.id for item in machine.node_class.status.capacity_reservations}
     if not _is_reserved(machine.instance) or own in known:
         return NO_DRIFT
     return Drift(RESERVATION, f"capacity reservation {own} is not selected any more")
@@ -146,13 +146,13 @@ def _is_reserved(instance: InstanceInfo) -> bool:
     return only and bool(instance.capacity_reservation_id)
 
 
-def _placement_group(machine: Machine, node_class: EC2NodeClass) -> Drift:
+def _placement_group(machine: Machine) -> Drift:
     own = machine.claim.metadata.labels.get(names.GROUP_ID, "")
     if machine.group_id is None:
-        raise DriftUnknown(f"the placement group of EC2NodeClass {node_class.metadata.name} is not resolved")
+        raise DriftUnknown(f"the placement group of EC2NodeClass {machine.node_class.metadata.name} is not resolved")
     if own == machine.group_id:
         return NO_DRIFT
     return Drift(PLACEMENT_GROUP, f"placement group is {own or 'none'}, not {machine.group_id or 'none'}")
 
 
-_CHECKS = (_hash, _image, _security_groups, _subnet, _reservation, _placement_group)
+_CHECKS = (_image, _security_groups, _subnet, _reservation, _placement_group)

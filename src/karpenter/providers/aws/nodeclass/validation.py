@@ -51,12 +51,12 @@ class Knowledge:
     """What validation is told by others.
 
     ``service_cidr`` finds the cluster's service addresses and remembers them (AWS-026), raising ``AwsError``; ``facts`` are those
-    of all known types, ``types`` those of a class, raising ``ProviderError``; ``fits`` is AWS-340.
+    of all known types for a class, ``types`` its types, raising ``ProviderError``; ``fits`` is AWS-340.
     """
 
     service_cidr: Callable[[], Awaitable[str]]
     pools: Callable[[], Iterable[NodePool]]
-    facts: Callable[[], tuple[TypeFacts, ...]]
+    facts: Callable[[EC2NodeClass], tuple[TypeFacts, ...]]
     types: Callable[[EC2NodeClass], tuple[InstanceType, ...]]
     fits: Fits
 
@@ -98,7 +98,7 @@ class ValidationPart:
         if missing is not None:
             return Told(node_class.status, missing, _AGAIN_SECONDS)
         if rules.expressions(node_class.spec.kubelet):
-            facts = self._knowledge.facts()
+            facts = self._knowledge.facts(node_class)
             if not facts:
                 return Told(node_class.status, again_seconds=_SOON_SECONDS)
             failed = rules.failures(node_class.spec.kubelet, facts)

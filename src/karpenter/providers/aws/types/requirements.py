@@ -10,14 +10,13 @@ from karpenter.model import labels
 from karpenter.model.requirements import Requirement, Requirements
 from karpenter.providers.aws.types.hardware import Hardware
 from karpenter.providers.aws.types.terms import ClassTerms
+from karpenter.providers.aws.userdata.families import WINDOWS_BUILDS
 
 RESERVATION_TYPE = f"{labels.AWS_GROUP}/capacity-reservation-type"
 RESERVATION_INTERRUPTIBLE = f"{labels.AWS_GROUP}/capacity-reservation-interruptible"
 GROUP_ID = f"{labels.AWS_GROUP}/placement-group-id"
 GROUP_PARTITION = f"{labels.AWS_GROUP}/placement-group-partition"
 TENANCY = f"{labels.AWS_GROUP}/instance-tenancy"
-#: Builds of Windows by family (AWS-066).
-WINDOWS_BUILDS = {"Windows2019": "10.0.17763", "Windows2022": "10.0.20348", "Windows2025": "10.0.26100"}
 
 _WITHOUT_ZONE_IDS = MACHINE_LABELS - {ZONE_ID}
 

@@ -21,6 +21,8 @@ CUSTOM = "Custom"
 WINDOWS_2019 = "Windows2019"
 WINDOWS_2022 = "Windows2022"
 WINDOWS_2025 = "Windows2025"
+#: The build of Windows a family's machines run (AWS-066).
+WINDOWS_BUILDS = {WINDOWS_2019: "10.0.17763", WINDOWS_2022: "10.0.20348", WINDOWS_2025: "10.0.26100"}
 #: How many pods a machine runs whose family is not bound to the addresses of its interfaces (AWS-300).
 PODS_WITHOUT_LIMIT = 110
 

@@ -1,0 +1,216 @@
+"""Machines on EC2, against the double of AWS: the start, a refresh, a scale-up and rest, a minute in which AWS wants fewer calls.
+
+Three processes: `karpenter run`, the double, and this one, which serves the API and plays the machines. Nobody schedules pods:
+NodeClaims are made here, in five shapes. What the double recorded is what is counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager
+from statistics import median
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+from bench.figures import Figure
+from controlplane.harness import Json
+from controlplane.process import Controller
+from karpenter.api.ec2 import EC2NodeClass
+from karpenter.api.kinds import EC2_NODE_CLASS
+from karpenter.model import conditions
+from karpenter.model.clock import SystemClock
+from karpenter.providers.aws.boto.account import Account
+from karpenter.providers.aws.settings import AwsSettings
+from karpenter.providers.aws.types.market import Market, Memories
+from karpenter.telemetry import Metrics
+from karpenter.telemetry.aws import SdkMetrics
+from support.aws.elsewhere import Elsewhere, elsewhere
+from support.aws.machines import Pace
+from support.aws.provider_alone import provider_alone
+from support.aws.seeds import seed
+from support.aws.small_stage import SmallStage, claim, credentials, small_stage
+from support.aws.stage import CLUSTER, node_class, node_pool
+
+_STARTS = 3
+_CLAIMS, _STORMY_CLAIMS = 500, 100
+_LATENCY_SECONDS = 0.2
+_STORM_SECONDS = 60.0
+_QUIET_SECONDS = 60.0
+_DEADLINE_SECONDS = 600.0
+#: How long machines that just came keep everybody busy: tags are written, caches filled, garbage looked for.
+_SETTLING_SECONDS = 90.0
+_SHAPES = (("1", "2Gi"), ("3", "6Gi"), ("7", "14Gi"), ("7", "50Gi"), ("14", "28Gi"))
+#: Machines are looked at seldom: they are many, and none of them is what is measured.
+_PACE = Pace(look=2.0, heartbeat=20.0)
+
+
+def figures() -> Iterator[Figure]:
+    """All of it; each part has a double of its own."""
+    for measure in (_starts, _refresh, _scale_up, _rest, _storm):
+        with elsewhere() as aws:
+            seed(aws, addresses=20)
+            yield from asyncio.run(measure(aws))
+
+
+class _Cluster(NamedTuple):
+    """What is measured in."""
+
+    stage: SmallStage
+    aws: Elsewhere
+
+    async def become_ready(self, running: Controller) -> None:
+        """Wait until probes are answered and the class can be used."""
+        await _until(lambda: asyncio.to_thread(running.is_ready), running)
+        await _until(self._class_is_ready, running)
+
+    async def _class_is_ready(self) -> bool:
+        found: EC2NodeClass = await self.stage.kube.get(EC2_NODE_CLASS, "default")
+        return conditions.is_true(found.status.conditions, "Ready")
+
+    async def buy(self, count: int, running: Controller) -> float:
+        """Seconds until so many new NodeClaims are bought."""
+        began = time.monotonic()
+        self.stage.server.load(_wanted(count))  # type: ignore[arg-type]
+
+        async def are_bought() -> bool:
+            return (
+                sum(conditions.is_true(each.status.conditions, "Launched") for each in await self.stage.claims())
+                == count
+            )
+
+        await _until(are_bought, running)
+        return time.monotonic() - began
+
+
+def _wanted(count: int) -> list[Json]:
+    return [claim(f"{number:04d}", *_SHAPES[number % len(_SHAPES)]) for number in range(count)]
+
+
+def _cluster(aws: Elsewhere) -> AbstractAsyncContextManager[SmallStage]:
+    return small_stage(aws, node_class(), node_pool("spot", ("spot",)), node_pool("steady", ("on-demand",)))
+
+
+async def _until(condition: Callable[[], Coroutine[Any, Any, bool]], running: Controller) -> None:
+    end = time.monotonic() + _DEADLINE_SECONDS
+    while not await condition():
+        if time.monotonic() > end or not running.is_running:
+            raise TimeoutError(running.log[-3000:])
+        await asyncio.sleep(0.1)
+
+
+async def _starts(aws: Elsewhere) -> list[Figure]:
+    """The first start is the double's, which makes its answers then; what follows is measured."""
+    seconds, resident, cpu = [], [], []
+    async with _cluster(aws) as stage:
+        aws.do("add_cluster", name=CLUSTER, endpoint=stage.url, certificate="Q0E=")
+        for _ in range(_STARTS + 1):
+            began = time.monotonic()
+            async with stage.controller() as running:
+                await _Cluster(stage, aws).become_ready(running)
+                seconds.append(time.monotonic() - began)
+                cpu.append(running.cpu_seconds)
+                await asyncio.sleep(5)
+                resident.append(running.resident_mb)
+    note = "1386 types, 3 zones, 2 NodePools"
+    return [
+        Figure("aws: start to ready", median(seconds[1:]), "s", 5.0, note),
+        Figure("aws: CPU until ready", median(cpu[1:]), "s", None, note),
+        Figure("aws: resident when ready", max(resident[1:]), "MB", 200.0, note),
+    ]
+
+
+async def _refresh(aws: Elsewhere) -> list[Figure]:
+    """Types, prices and offerings asked for, decoded and taken over, in this process."""
+    account = Account(SdkMetrics(Metrics()))
+    services, clock = account.services, SystemClock()
+    settings = AwsSettings(cluster_name=CLUSTER)
+    market = Market(services.ec2, services.pricing, settings, aws.region_name, clock, Memories.empty(clock))
+    taken = []
+    with patch.dict(os.environ, credentials(aws)):
+        await account.open()
+        for _ in range(3):
+            began = time.process_time()
+            await market.refresh_types()
+            await market.refresh_on_demand()
+            await market.refresh_spot()
+            taken.append(time.process_time() - began)
+    account.close()
+    return [Figure("aws: CPU of a refresh of types, prices, offerings", min(taken), "s", 1.0)]
+
+
+async def _scale_up(aws: Elsewhere) -> list[Figure]:
+    """Asked of the provider by itself, all at once: what decides is how it asks AWS, and not who asks it."""
+    aws.do("add_cluster", name=CLUSTER, endpoint="https://nowhere", certificate="Q0E=")
+    with patch.dict(os.environ, credentials(aws)):
+        async with provider_alone(CLUSTER, node_class()) as alone:
+            claims = await alone.claims(*_wanted(_CLAIMS))
+            aws.do("set_latency", operation="*", seconds=_LATENCY_SECONDS)
+            aws.do("limit_rates")
+            aws.do("forget_calls")
+            began = time.monotonic()
+            bought = await asyncio.gather(*map(alone.cloud.provider.create, claims))
+            seconds = time.monotonic() - began
+            calls = Counter(str(call["operation"]) for call in aws.calls())
+            await asyncio.gather(*(alone.cloud.provider.get(item.provider_id) for item in bought))
+            looked = Counter(str(call["operation"]) for call in aws.calls())
+    note = f"{_CLAIMS} claims of {len(_SHAPES)} shapes, 0.2 s a call, EC2's budgets"
+    return [
+        Figure("aws: claims answered", seconds, "s", 15.0, note),
+        Figure("aws: CreateFleet calls for them", calls["CreateFleet"], "", 25.0, str(dict(calls))),
+        Figure("aws: DescribeInstances calls to look at each", looked["DescribeInstances"], "", 25.0),
+    ]
+
+
+async def _rest(aws: Elsewhere) -> list[Figure]:
+    """Nothing happens on a cluster that has come to rest."""
+    async with _cluster(aws) as stage, stage.machines(aws, _PACE):
+        aws.do("add_cluster", name=CLUSTER, endpoint=stage.url, certificate="Q0E=")
+        async with stage.controller() as running:
+            cluster = _Cluster(stage, aws)
+            await cluster.become_ready(running)
+            seconds = await cluster.buy(_CLAIMS, running)
+            await _until(lambda: _all_initialized(cluster), running)
+            await asyncio.sleep(_SETTLING_SECONDS)
+            aws.do("forget_calls")
+            cpu = running.cpu_seconds
+            await asyncio.sleep(_QUIET_SECONDS)
+            used = (running.cpu_seconds - cpu) / _QUIET_SECONDS
+            calls = Counter(str(call["operation"]) for call in aws.calls())
+            resident = running.resident_mb
+    note = ", ".join(f"{count} {name}" for name, count in calls.most_common())
+    return [
+        Figure(f"aws: {_CLAIMS} NodeClaims launched, whole controller", seconds, "s"),
+        Figure(f"aws: calls a second at rest, {_CLAIMS} nodes", calls.total() / _QUIET_SECONDS, "", 1.0, note),
+        Figure(f"aws: cores used at rest, {_CLAIMS} nodes", used, "core", 0.05, f"over {_QUIET_SECONDS:.0f} s"),
+        Figure(f"aws: resident, {_CLAIMS} nodes", resident, "MB"),
+    ]
+
+
+async def _all_initialized(cluster: _Cluster) -> bool:
+    claims = await cluster.stage.claims()
+    return all(conditions.is_true(each.status.conditions, "Initialized") for each in claims)
+
+
+async def _storm(aws: Elsewhere) -> list[Figure]:
+    """Half of all calls are refused for a minute in which machines are bought."""
+    async with _cluster(aws) as stage, stage.machines(aws, _PACE):
+        aws.do("add_cluster", name=CLUSTER, endpoint=stage.url, certificate="Q0E=")
+        async with stage.controller() as running:
+            cluster = _Cluster(stage, aws)
+            await cluster.become_ready(running)
+            aws.do("storm", seconds=_STORM_SECONDS)
+            seconds = await cluster.buy(_STORMY_CLAIMS, running)
+            await asyncio.sleep(max(0.0, _STORM_SECONDS - seconds))
+            calm = time.monotonic()
+            await _until(lambda: _all_initialized(cluster), running)
+            recovered = max(0.0, seconds - _STORM_SECONDS) + time.monotonic() - calm
+            machines = len([each for each in aws.machines() if each["state"] == "running"])
+    note = f"{_STORMY_CLAIMS} claims, answered after {seconds:.1f} s"
+    return [
+        Figure("aws: recovery after a minute of throttling", recovered, "s", 60.0, note),
+        Figure("aws: machines a claim after it", machines / _STORMY_CLAIMS, "x", 1.0),
+    ]

@@ -1,0 +1,56 @@
+"""What whoever examines an account asks for, and moto lacks: simulated policies, access entries, quotas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from support.aws.wire import Fields, Refusal
+
+#: vCPUs an account may run where nothing else was said.
+_USUAL_QUOTA = 1024.0
+
+
+class Examined:
+    """Answers about permissions, the cluster's principals and quotas."""
+
+    def __init__(self, check_allowed: Callable[[str], None]) -> None:
+        self._check_allowed = check_allowed
+        self.entries: dict[str, str] = {}
+        self.quotas: dict[str, float] = {}
+
+    def reset(self) -> None:
+        """As in the beginning: everything is allowed, nobody is known."""
+        self.entries.clear()
+        self.quotas.clear()
+
+    def simulate(self, parameters: Fields) -> Fields:
+        """SimulatePrincipalPolicy: what is denied to callers is denied to every principal."""
+        return {
+            "EvaluationResults": [
+                {"EvalActionName": action, "EvalDecision": "allowed" if self._allows(action) else "implicitDeny"}
+                for action in parameters["ActionNames"]
+            ],
+            "IsTruncated": False,
+        }
+
+    def _allows(self, action: str) -> bool:
+        try:
+            self._check_allowed(action)
+        except Refusal:
+            return False
+        return True
+
+    def access_entry(self, parameters: Fields) -> Fields:
+        """DescribeAccessEntry."""
+        principal = parameters["principalArn"]
+        kind = self.entries.get(principal)
+        if kind is None:
+            text = f"The specified principalArn could not be found: {principal}"
+            raise Refusal("ResourceNotFoundException", text, 404)
+        return {"accessEntry": {"clusterName": parameters["clusterName"], "principalArn": principal, "type": kind}}
+
+    def quota(self, parameters: Fields) -> Fields:
+        """GetServiceQuota."""
+        code = parameters["QuotaCode"]
+        value = self.quotas.get(code, _USUAL_QUOTA)
+        return {"Quota": {"ServiceCode": parameters["ServiceCode"], "QuotaCode": code, "Value": value}}

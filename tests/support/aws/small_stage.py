@@ -1,0 +1,117 @@
+"""A cluster on the double without a control plane: the in-memory API server, machines that join, `karpenter run` beside them.
+
+Nothing schedules pods here. NodeClaims that nobody's pool made are bought like all others, so whoever wants machines makes those.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from controlplane.harness import Json
+from controlplane.process import Controller, controller
+from karpenter.api.karpenter import NodeClaim
+from karpenter.api.kinds import NODE_CLAIM
+from karpenter.kube.memory import MemoryKube, MemoryServer
+from karpenter.kube.serve import kubeconfig, serving
+from karpenter.model.clock import SystemClock
+from support.aws.clients import Place
+from support.aws.machines import Home, MachineRoom, Pace, Source
+from support.aws.stage import CLUSTER
+
+_CERTIFICATE = "Q0E="
+_AT_ONCE = Pace()
+
+
+@dataclass(frozen=True)
+class SmallStage:
+    """The cluster; objects are there from the start or made through ``kube``."""
+
+    server: MemoryServer
+    kube: MemoryKube
+    url: str
+    cloud: Place
+    folder: Path
+
+    @asynccontextmanager
+    async def controller(self, *flags: str, **environment: str) -> AsyncIterator[Controller]:
+        """`karpenter run` on it, to be entered in the main thread. It must end in order, unless it has ended before."""
+        path = self.folder / "kubeconfig"
+        path.write_text(kubeconfig(self.url))
+        told = {**settings(self.url), **credentials(self.cloud), **environment}
+        with controller(str(path), *flags, environment=told) as running:
+            yield running
+            # Here and not by who started it: the loop has to serve the process until it is gone.
+            if running.is_running:
+                assert await asyncio.to_thread(running.terminate) == 0, running.log[-2000:]
+
+    async def claims(self) -> tuple[NodeClaim, ...]:
+        """All NodeClaims."""
+        return (await self.kube.list(NODE_CLAIM)).items
+
+    @asynccontextmanager
+    async def machines(self, source: Source, pace: Pace = _AT_ONCE) -> AsyncIterator[MachineRoom]:
+        """What runs on the double's machines, playing."""
+        room = MachineRoom(self.kube, source, Home(CLUSTER, self.url, _CERTIFICATE), pace, self.cloud.region_name)
+        task = asyncio.create_task(room.run())
+        try:
+            yield room
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+@asynccontextmanager
+async def small_stage(cloud: Place, *objects: Json) -> AsyncIterator[SmallStage]:
+    """A cluster with these objects."""
+    server = MemoryServer(SystemClock(), history=100_000)
+    server.load(objects)
+    async with serving(server) as url:
+        with TemporaryDirectory() as folder:
+            yield SmallStage(server, MemoryKube(server), url, cloud, Path(folder))
+
+
+def settings(url: str) -> dict[str, str]:
+    """Environment of a controller of it."""
+    return {
+        "KARPENTER_PROVIDER": "aws",
+        "CLUSTER_NAME": CLUSTER,
+        "EKS_CONTROL_PLANE": "true",
+        "CLUSTER_ENDPOINT": url,
+        "CLUSTER_CA_BUNDLE": _CERTIFICATE,
+    }
+
+
+def credentials(cloud: Place) -> Mapping[str, str]:
+    """Environment by which the product finds the double."""
+    return {
+        "AWS_ENDPOINT_URL": cloud.url,
+        "AWS_REGION": cloud.region_name,
+        "AWS_ACCESS_KEY_ID": "AKIADOUBLE",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+    }
+
+
+def claim(name: str, cpu: str, memory: str, capacity_type: str = "on-demand", node_class: str = "default") -> Json:
+    """A NodeClaim of nobody's pool: a machine for so much."""
+    requirements: list[Json] = [
+        {"key": "karpenter.sh/capacity-type", "operator": "In", "values": [capacity_type]},
+        {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]},
+        {"key": "karpenter.k8s.aws/instance-category", "operator": "In", "values": ["c", "m", "r"]},
+        {"key": "karpenter.k8s.aws/instance-generation", "operator": "Gt", "values": ["4"]},
+    ]
+    return {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodeClaim",
+        "metadata": {"name": name},
+        "spec": {
+            "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": node_class},
+            "requirements": requirements,
+            "resources": {"requests": {"cpu": cpu, "memory": memory, "pods": "5"}},
+        },
+    }

@@ -1,0 +1,23 @@
+"""One double for all stories, each of which begins it anew."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from support.aws.double import Double
+from support.aws.scene import Scene, scene, slow_double
+
+
+@pytest.fixture(scope="session")
+def aws() -> Iterator[Double]:
+    with slow_double() as running:
+        yield running
+
+
+@pytest.fixture
+async def cluster(aws: Double, tmp_path: Path) -> AsyncIterator[Scene]:
+    async with scene(aws, tmp_path) as ready:
+        yield ready

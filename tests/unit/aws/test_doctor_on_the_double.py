@@ -1,0 +1,105 @@
+"""``karpenter doctor``, the whole command, against the double of AWS: what a set-up in order and an ill one look like."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from controlplane.harness import Json
+from karpenter.cli.main import app
+from support.aws.clients import client
+from support.aws.double import Double
+from support.aws.messages import Mailbox
+from support.aws.moto_side import ACCOUNT
+from support.aws.seeds import seed
+from support.aws.small_stage import credentials
+from support.aws.stage import CLUSTER, node_class, node_pool
+
+_ROLE = f"arn:aws:iam::{ACCOUNT}:role/node"
+_TRUST = {
+    "Version": "2012-10-17",
+    "Statement": [{"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}],
+}
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Double]:
+    with Double() as double:
+        yield double
+
+
+@pytest.fixture
+def aws(running: Double, monkeypatch: pytest.MonkeyPatch) -> Double:
+    """An account in good order, with a cluster."""
+    running.reset()
+    seed(running)
+    client(running, "iam").update_assume_role_policy(RoleName="node", PolicyDocument=json.dumps(_TRUST))
+    running.control.add_cluster(CLUSTER, "https://cluster", "Q0E=")
+    running.control.add_access_entry(_ROLE)
+    Mailbox(running, CLUSTER).follow_rules()
+    for name, value in {**credentials(running), "KUBECONFIG": "/nonexistent", "EKS_CONTROL_PLANE": "true"}.items():
+        monkeypatch.setenv(name, value)
+    return running
+
+
+def _asked(folder: Path, *objects: Json) -> Result:
+    file = folder / "objects.yaml"
+    file.write_text(yaml.safe_dump_all(objects or (node_class(), node_pool("spot", ("spot",)))))
+    arguments = ["doctor", "--cluster-name", CLUSTER, "--interruption-queue", CLUSTER, "-f", str(file), "-o", "json"]
+    return CliRunner().invoke(app, arguments)
+
+
+def _findings(result: Result) -> dict[str, list[dict[str, Any]]]:
+    """By check, those that are not all right."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for item in json.loads(result.stdout):
+        if item["level"] != "ok":
+            found.setdefault(item["check"], []).append(item)
+    return found
+
+
+def test_an_account_in_order_has_no_findings(aws: Double, tmp_path: Path) -> None:
+    result = _asked(tmp_path)
+    assert set(_findings(result)) == {"cluster access"}  # there is no kubeconfig
+    assert result.exit_code == 0
+
+
+def test_what_is_wrong_is_found_all_at_once(aws: Double, tmp_path: Path) -> None:
+    key = client(aws, "kms").create_key()["KeyMetadata"]["KeyId"]
+    client(aws, "kms").disable_key(KeyId=key)
+    aws.control.deny("ec2:CreateFleet")
+    aws.control.set_vcpu_quota("L-34B43A08", 5)
+    client(aws, "iam").create_role(RoleName="stranger", AssumeRolePolicyDocument="{}")
+    client(aws, "events").remove_targets(Rule="health", Ids=["queue"])
+    encrypted = [{"deviceName": "/dev/xvda", "ebs": {"volumeSize": "20Gi", "encrypted": True, "kmsKeyID": key}}]
+    nowhere = [{"tags": {"karpenter.sh/discovery": "nowhere"}}]
+    result = _asked(
+        tmp_path,
+        node_class("a", role="stranger", blockDeviceMappings=encrypted),
+        node_class("b", subnetSelectorTerms=nowhere),
+    )
+    found = _findings(result)
+    assert result.exit_code == 1
+    assert "ec2:CreateFleet" in found["permissions"][0]["text"]
+    assert "EC2NodeClass b selects no subnet" in found["subnets"][0]["text"]
+    assert {"stranger cannot be taken on", "does not know role stranger"} == {
+        part
+        for part in ("stranger cannot be taken on", "does not know role stranger")
+        if part in str(found["node role"])
+    }
+    assert f"key {key} is Disabled" in found["volume keys"][0]["text"]
+    assert "AWS Health Event" in found["interruption queue"][0]["text"]
+    assert "5 spot vCPUs" in found["quotas"][0]["text"]
+    assert all(item["mend"] for items in found.values() for item in items)
+
+
+def test_credentials_that_expired_are_one_finding(aws: Double, tmp_path: Path) -> None:
+    aws.control.expire_credentials()
+    found = _findings(_asked(tmp_path))
+    assert "have expired" in found["credentials"][0]["text"]

@@ -1,0 +1,77 @@
+"""What the documents tell people to write is accepted, and means what it says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from karpenter.api.ec2 import EC2NodeClass
+from karpenter.api.kinds import EC2_NODE_CLASS, NODE_POOL, Kind
+from karpenter.cli.main import app
+from karpenter.model import admission, validation
+from karpenter.providers.aws.events import wishes
+
+ROOT = Path(__file__).parents[3]
+EXAMPLE = (ROOT / "examples" / "ec2.yaml").read_text()
+GUIDE = (ROOT / "docs" / "aws.md").read_text()
+KINDS: Mapping[str, Kind[Any]] = {"EC2NodeClass": EC2_NODE_CLASS, "NodePool": NODE_POOL}
+
+
+def objects() -> Iterator[Any]:
+    """EC2NodeClasses and NodePools of the example and of the guide."""
+    blocks = re.findall(r"^```yaml\n(.*?)^```", GUIDE, re.S | re.M)
+    for text in (EXAMPLE, *blocks):
+        for item in yaml.safe_load_all(text):
+            if item["kind"] in KINDS:
+                yield pytest.param(item, id=f"{item['kind']}-{item['metadata']['name']}")
+
+
+@pytest.mark.parametrize("item", tuple(objects()))
+def test_manifests_are_admitted_and_need_no_advice(item: Any) -> None:
+    kind = KINDS[item["kind"]]
+    assert admission.admit(kind, item) == ()
+    found = msgspec.convert(admission.completed(kind, item), kind.type)
+    assert [str(finding) for finding in validation.advise(found)] == []
+
+
+def test_the_example_belongs_together() -> None:
+    node_class, pool = yaml.safe_load_all(EXAMPLE)
+    assert pool["spec"]["template"]["spec"]["nodeClassRef"]["name"] == node_class["metadata"]["name"]
+    assert pool["metadata"]["annotations"] == {wishes.SCHEDULED_CHANGES: "within-budgets"}
+    assert msgspec.convert(node_class, EC2NodeClass).spec.role == "KarpenterNodeRole-shop"
+
+
+def settings_of(*command: str) -> str:
+    return CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "400"}).stdout
+
+
+def test_the_guide_names_settings_that_exist() -> None:
+    table = GUIDE.partition("## Settings")[2].partition("\n## ")[0]
+    named = {
+        name
+        for row in table.splitlines()
+        if row.startswith("| `")
+        for name in re.findall("`([A-Z_]+)`", row.split("|")[1])
+    }
+    assert named
+    assert {name for name in named if not re.search(rf"env\s+{name}\b", settings_of("run"))} == set()
+
+
+@pytest.mark.parametrize("command", ["iam-policy", "doctor"])
+def test_the_guide_uses_flags_that_exist(command: str) -> None:
+    blocks = re.findall(r"^```sh\n(.*?)^```", GUIDE, re.S | re.M)
+    shell = "\n".join(blocks).replace("\\\n", " ")
+    flags = {
+        flag
+        for line in re.findall(rf"karpenter {command}(.*)", shell)
+        for flag in re.findall(r"(?<!\S)--?[a-z-]+", line)
+    }
+    assert flags
+    assert {flag for flag in flags if flag not in settings_of(command)} == set()

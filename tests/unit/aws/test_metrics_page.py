@@ -1,0 +1,94 @@
+"""The page about metrics names what the provider exports, with its type and labels, and nothing else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from karpenter.catalog import ec2
+from karpenter.catalog.types import InstanceType
+from karpenter.kube.memory import MemoryKube, MemoryServer
+from karpenter.model.clock import SystemClock
+from karpenter.providers.aws.boto import Account
+from karpenter.providers.aws.boto.start import ClusterFacts
+from karpenter.providers.aws.cloud import AwsCloud, Ground
+from karpenter.providers.aws.settings import AwsSettings, Cluster
+from karpenter.providers.aws.types.telemetry import MarketFigures, figures
+from karpenter.providers.aws.types.unavailable import Sold
+from karpenter.telemetry import Metrics
+from karpenter.telemetry.aws import SdkMetrics
+from karpenter.telemetry.exposition import render_here
+from support.scrape import Scrape
+
+PAGE = Path(__file__).parents[3] / "docs" / "metrics.md"
+STABILITY = {"stable", "beta", "alpha"}
+
+
+class Row(NamedTuple):
+    """What the page says of a series."""
+
+    type: str
+    labels: frozenset[str]
+    stability: str
+
+
+def _rows() -> Mapping[str, Row]:
+    _, chapter = PAGE.read_text().split("## Machines on EC2")
+    lines = [line for line in chapter.split("\n## ")[0].splitlines() if line.startswith("| `")]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return {
+        name.strip("`"): Row(kind, frozenset(re.findall(r"`(\w+)`", labels)), s) for name, kind, labels, s, _ in cells
+    }
+
+
+ROWS = _rows()
+
+
+def _process() -> Metrics:
+    """The metrics of a process with everything of the provider in it, which has done nothing yet."""
+    metrics, clock = Metrics(), SystemClock()
+    facts = ClusterFacts(Cluster("shop", "us-west-2", "https://shop", "Q0E=", "1.35"), cast(Any, None))
+    settings = AwsSettings(cluster_name="shop", interruption_queue="shop")
+    services = Account(SdkMetrics(metrics)).services
+    AwsCloud(Ground(services, facts, settings, MemoryKube(MemoryServer(clock)), clock, metrics)).loops()
+    return metrics
+
+
+def _of_market() -> Scrape:
+    """The series about types, which are written and not counted."""
+    metrics = Metrics()
+    types: tuple[InstanceType, ...] = ec2.types()[:2]
+    market = MarketFigures(metrics.registry, lambda: (Sold("spot", "m5.large", "us-west-2a"),))
+    market.rewrite(figures([types], reserved=False))
+    return Scrape(render_here(metrics.registry))
+
+
+def test_the_page_names_every_series_and_its_type() -> None:
+    own = (
+        Scrape(render_here(_process().registry)).types().items()
+        - Scrape(render_here(Metrics().registry)).types().items()
+    )
+    assert {name: row.type for name, row in ROWS.items()} == dict(own)
+
+
+def test_every_row_says_how_stable_its_series_is() -> None:
+    assert {row.stability for row in ROWS.values()} == STABILITY
+
+
+def test_the_page_gives_the_labels_of_counted_series() -> None:
+    counted = {
+        name: frozenset(cast(Any, series)._labelnames)
+        for series, names in _process().registry._collector_to_names.items()
+        for name in names
+        if name in ROWS
+    }
+    assert counted == {name: ROWS[name].labels for name in counted}
+    assert len(counted) > 10
+
+
+def test_the_page_gives_the_labels_of_series_about_types() -> None:
+    seen = {name: frozenset(labels) for name, labels, _ in _of_market() if name in ROWS}
+    assert seen == {name: ROWS[name].labels for name in seen}
+    assert len(seen) == 6

@@ -1,0 +1,189 @@
+"""The provider put together, in one process over the double: what it logs, counts and asks for in the life of a machine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from structlog.testing import capture_logs
+
+from karpenter.api.ec2 import CapacityReservationSelectorTerm
+from karpenter.api.kinds import EC2_NODE_CLASS, NODE, NODE_CLAIM, NODE_POOL
+from karpenter.kube.memory import MemoryKube, MemoryServer
+from karpenter.model import labels
+from karpenter.providers.aws import iam
+from karpenter.providers.aws.boto import Account
+from karpenter.providers.aws.boto.start import ApiServer, discover
+from karpenter.providers.aws.cloud import AwsCloud, Ground
+from karpenter.providers.aws.settings import AwsSettings
+from karpenter.telemetry import Metrics
+from karpenter.telemetry.aws import SdkMetrics
+from karpenter.telemetry.exposition import render
+from support.aws.double import Double
+from support.aws.messages import Mailbox, spot_interruption
+from support.aws.process import Process, claim, pool, region
+from support.aws.seeds import seed
+from support.builders import node
+from support.scrape import Scrape
+
+SETTINGS = AwsSettings(cluster_name="prod", interruption_queue="prod", eks_control_plane=True)
+TAGGED = {"karpenter.sh/discovery": "test"}
+
+#: AWS-792, AWS-368, AWS-380: what operators search logs for, and the keys that stand beside it.
+LINES = {
+    "discovered instance types": {"count"},
+    "discovered offerings for instance types": {"instance-type-count"},
+    "discovered zones": {"zones"},
+    "updated on-demand pricing": {"instance-type-count"},
+    "updated spot pricing with instance types and offerings": {"instance-type-count", "offering-count"},
+    "discovered ssm parameter": {"parameter", "value"},
+    "discovered amis": {"ids"},
+    "discovered subnets": {"subnets"},
+    "discovered security groups": {"security-groups"},
+    "discovered capacity reservations": {"ids"},
+    "filtered out instance types from launch": {"filter", "instance-types"},
+    "created launch template": {"launch-template-name", "id"},
+    "discovered launch template": {"launch-template-name", "id"},
+    "deleted launch template": {"launch-template-name", "id"},
+    "removing offering from offerings": {"reason", "instance-type", "zone", "capacity-type", "ttl", "fleet-id"},
+    "updating discovered capacity cache": {"memory-capacity", "instance-type"},
+    "watching interruption queue": {"queue"},
+    "initiating delete from interruption message": {"messageKind", "action"},
+    "garbage collected cloudprovider instance": {"provider-id"},
+}
+#: AWS-780 to AWS-788: what has been counted by the end of the story. (``test_metrics_page`` knows what is declared.)
+SERIES = (
+    "karpenter_cloudprovider_instance_type_offering_available",
+    "karpenter_cloudprovider_instance_type_offering_price_estimate",
+    "karpenter_cloudprovider_instance_type_cpu_cores",
+    "karpenter_cloudprovider_instance_type_memory_bytes",
+    "karpenter_cloudprovider_instance_launch_failures_total",
+    "karpenter_cloudprovider_batcher_batch_time_seconds_count",
+    "karpenter_cloudprovider_batcher_batch_size_count",
+    "karpenter_interruption_received_messages_total",
+    "karpenter_interruption_deleted_messages_total",
+    "karpenter_interruption_message_queue_duration_seconds_count",
+    "karpenter_ec2nodeclasses_userdata_bytes",
+    "aws_sdk_go_request_total",
+    "aws_sdk_go_request_retry_count_count",
+    "aws_sdk_go_request_duration_seconds_count",
+    "aws_sdk_go_request_attempt_total",
+    "aws_sdk_go_request_attempt_duration_seconds_count",
+)
+#: Calls of the mailbox that tests put messages into.
+_BY_THE_TEST = {"sqs:SendMessage", "sqs:GetQueueAttributes"}
+
+
+class Ahead:
+    """A clock that is two minutes ahead of the double's, so that no machine is too young for anything."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC) + timedelta(minutes=2)
+
+
+@asynccontextmanager
+async def process(aws: Double, kube: MemoryKube) -> AsyncIterator[Process]:
+    """A process that sees; unlike that of other tests it asks the double what is sold, and counts its calls."""
+    metrics = Metrics()
+    account = Account(SdkMetrics(metrics))
+
+    async def version() -> str:
+        return "1.35"
+
+    facts = await discover(account, SETTINGS, ApiServer(kube, version, "Q0E="))
+    cloud = AwsCloud(Ground(account.services, facts, SETTINGS, kube, Ahead(), metrics))
+    made = Process(aws, region(aws), cloud, kube, metrics)
+    await cloud.hydrate()
+    await made.see()
+    try:
+        yield made
+    finally:
+        for task in made.tasks:
+            task.cancel()
+        await asyncio.gather(*made.tasks, return_exceptions=True)
+        account.close()
+
+
+async def bought(world: Process, name: str) -> str:
+    """A claim launched, as the claim shows it; its machine's id."""
+    asked = claim(name, "c5.large", "m5.large", "m5.metal")
+    machine = await world.cloud.provider.create(await world.kube.create(NODE_CLAIM, asked))
+    change: Any = {"metadata": {"labels": dict(machine.labels)}}
+    await world.kube.patch(NODE_CLAIM, name, change)
+    status: Any = {"status": {"providerID": machine.provider_id, "imageID": machine.image_id}}
+    await world.kube.patch(NODE_CLAIM, name, status, subresource="status")
+    return machine.provider_id
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Double]:
+    with Double() as running:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", running.url)
+        monkeypatch.setenv("AWS_REGION", running.region_name)
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIADOUBLE")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+        yield running
+
+
+async def test_the_life_of_a_machine_is_logged_counted_and_permitted(aws: Double) -> None:
+    """AWS-780 to AWS-788, AWS-792, AWS-T700, AWS-T701, AWS-T781, AWS-536, AWS-657"""
+    seeds = seed(aws)
+    aws.control.add_cluster("prod", "https://prod.eks", "Q0E=", "1.35")
+    aws.control.reserve("m5.large", next(iter(seeds.subnets)), 2, tags=TAGGED)
+    for zone in seeds.subnets:
+        aws.control.set_pool("c5.large", zone, "on-demand", 0)
+    aws.control.set_on_demand_price("m5.large", 0.5)
+    queue = Mailbox(aws, "prod")
+    aws.calls.clear()
+    kube = MemoryKube(MemoryServer(Ahead()))
+    await kube.create(NODE_POOL, pool())
+    with capture_logs() as lines:
+
+        def said(text: str) -> bool:
+            return any(line["event"] == text for line in lines)
+
+        async with process(aws, kube) as first:
+            await first.ready_class(capacity_reservation_selector_terms=(CapacityReservationSelectorTerm(tags=TAGGED),))
+            await bought(first, "one")
+        async with process(aws, kube) as second:
+            second.start("nodeclass", "cloudprovider.metrics")
+            machine = await bought(second, "two")
+            capacity = {"cpu": "2", "memory": "7800000Ki"}
+            joined = node("n", capacity, labels={labels.REGISTERED: "true"}, provider_id=machine, capacity=capacity)
+            await kube.create(NODE, replace(joined, metadata=replace(joined.metadata, uid="")))
+            await second.until(lambda: second.state.node("n") is not None, "the Node being seen")
+            second.start("providers.instancetype.capacity")
+            await second.until(lambda: said("updating discovered capacity cache"), "its memory being learned")
+            queue.send(spot_interruption(machine.rpartition("/")[2]))
+            second.start("interruption")
+            await second.until(lambda: queue.waiting() == 0 and second.state.claim("two") is None, "its claim going")
+            second.start("instance.garbagecollection")
+            await second.until(lambda: second.state.node("n") is None, "its Node going")
+            shown = Scrape(await render(second.metrics.registry))
+            await kube.delete(NODE_CLAIM, "one")
+            await kube.delete(EC2_NODE_CLASS, "default")
+            await second.until(lambda: said("deleted launch template"), "its template going")
+    assert {text: keys - _keys(lines, text) for text, keys in LINES.items() if keys - _keys(lines, text)} == {}
+    assert [name for name in SERIES if not shown.series(name)] == []
+    allowed = iam.allowed_actions(iam.Place("prod", "us-west-2", "123456789012"))
+    asked = {f"{call.service}:{call.operation}" for call in aws.calls.all}
+    assert asked - allowed == _BY_THE_TEST
+    made = aws.calls.of("CreateLaunchTemplate")
+    assert made
+    assert all(_tags(call.parameters)["eks:eks-cluster-name"] == "prod" for call in made)
+
+
+def _keys(lines: list[Any], text: str) -> set[str]:
+    """Keys of the lines of a text."""
+    return {key for line in lines if line["event"] == text for key in line}
+
+
+def _tags(parameters: Any) -> dict[str, str]:
+    """What a launch template itself is tagged with."""
+    given = (item for item in parameters["TagSpecifications"] if item["ResourceType"] == "launch-template")
+    return {tag["Key"]: tag["Value"] for item in given for tag in item["Tags"]}

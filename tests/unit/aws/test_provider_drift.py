@@ -1,0 +1,69 @@
+"""What the provider says of drift before it asks EC2 anything (AWS-560, AWS-561)."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+from msgspec.structs import replace
+
+from karpenter.api.ec2 import EC2NodeClass
+from karpenter.api.karpenter import NodeClaim, NodePool
+from karpenter.api.meta import ObjectMeta
+from karpenter.model import labels
+from karpenter.model.clock import SystemClock
+from karpenter.providers.aws.nodeclass.hashing import HASH, VERSION, Editions
+from karpenter.providers.aws.provider import AwsProvider, Desks, View
+from karpenter.providers.contract import Drift
+from support.aws_events import CLASS, Told
+from support.builders import NOW, claim, node_pool
+
+CHANGED = {HASH: "2", VERSION: "py1"}
+
+
+class Seen:
+    """A cluster of one NodePool at most."""
+
+    def __init__(self, pools: tuple[NodePool, ...]) -> None:
+        self._pools = pools
+
+    def pools(self) -> tuple[NodePool, ...]:
+        return self._pools
+
+
+def provider(node_class: EC2NodeClass | None, told: Told, *pools: NodePool) -> AwsProvider:
+    """One that has nobody to ask about machines."""
+    nobody: Any = None
+    desks = Desks(nobody, nobody, nobody, nobody, nobody, nobody, editions=Editions(), hooks=())
+    view = View(cast(Any, Seen(pools)), lambda name: node_class if name == CLASS.name else None, told)
+    return AwsProvider(desks, view, SystemClock(), reserved_capacity=True)
+
+
+def made() -> NodeClaim:
+    found = claim("c", labels={labels.NODE_POOL: "np"})
+    return replace(found, metadata=replace(found.metadata, annotations={HASH: "1", VERSION: "py1"}))
+
+
+def class_named(name: str, **meta: Any) -> EC2NodeClass:
+    return EC2NodeClass(metadata=ObjectMeta(name=name, annotations=CHANGED, **meta))
+
+
+async def test_a_changed_class_is_drift_whatever_ec2_would_say() -> None:
+    """AWS-T566"""
+    asked = provider(class_named("default"), Told(), node_pool())
+    assert await asked.drift(made()) == Drift("NodeClassDrift", "EC2NodeClass default was changed")
+
+
+@pytest.mark.parametrize("found", [None, class_named("default", deletion_timestamp=NOW)], ids=["gone", "going"])
+async def test_without_a_class_nothing_drifts_and_the_pool_is_told(found: EC2NodeClass | None) -> None:
+    """AWS-560, AWS-791"""
+    told = Told()
+    assert await provider(found, told, node_pool()).drift(made()) is None
+    assert told.events == [("Warning", "NodePool", "np", "NodeClassNotResolved")]
+
+
+async def test_a_claim_without_its_pool_does_not_drift() -> None:
+    """AWS-560"""
+    told = Told()
+    assert await provider(class_named("default"), told).drift(made()) is None
+    assert told.events == []

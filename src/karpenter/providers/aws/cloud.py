@@ -14,7 +14,7 @@ from prometheus_client import Gauge
 from karpenter.api.core import Node
 from karpenter.api.ec2 import EC2NodeClass
 from karpenter.api.karpenter import NodeClaim
-from karpenter.api.kinds import EC2_NODE_CLASS, NODE_OVERLAY
+from karpenter.api.kinds import EC2_NODE_CLASS, NODE_CLAIM, NODE_OVERLAY
 from karpenter.kube.errors import KubeError
 from karpenter.kube.protocol import Kube
 from karpenter.kube.workqueue import Queue
@@ -174,10 +174,7 @@ class AwsCloud:
             **self._event_looks(),
         }
         if not ground.settings.isolated_vpc:
-            collector = ProfileCollector(
-                self._profiles, ground.cluster.cluster, self._window.classes, self._window.claims
-            )
-            looks["instanceprofile.garbagecollection"] = every(_PROFILES_SECONDS, collector.collect)
+            looks["instanceprofile.garbagecollection"] = every(_PROFILES_SECONDS, self._collect_profiles)
         if ground.settings.node_overlay:
             looks["providers.pricing.overlay"] = every(_OVERLAYS_SECONDS, self._reprice)
         collector_of_instances = Collector(self._instances, ground.kube, self._window, ground.clock)
@@ -359,6 +356,16 @@ class AwsCloud:
             await self._templates.adopt()
             self._has_adopted = True
         return _TEMPLATES_SECONDS
+
+    async def _collect_profiles(self) -> None:
+        """AWS-125. Raises ``ProviderError`` while anything cannot be read: it may have a profile in use."""
+        window, kube = self._window, self._ground.kube
+        unreadable = (*(await kube.list(NODE_CLAIM)).rejected, *(await kube.list(EC2_NODE_CLASS)).rejected)
+        if unreadable:
+            texts = ", ".join(sorted(item.name for item in unreadable))
+            raise ProviderError(f"instance profiles are left alone while nobody can read {texts}")
+        cluster = self._ground.cluster.cluster
+        await ProfileCollector(self._profiles, cluster, window.classes, window.claims).collect()
 
     async def _reprice(self) -> None:
         """Overlays may price what EC2 tells no price of (AWS-356). Raises ``KubeError``."""

@@ -91,7 +91,9 @@ class AwsProvider:
 
     async def create(self, claim: NodeClaim) -> Instance:
         """Buy one machine for the claim (AWS-410 to AWS-417)."""
-        node_class = await preconditions.usable_class(self._desks.kube, claim, self._view.herald)
+        node_class = self._watched_class(claim)
+        if node_class is None:
+            node_class = await preconditions.usable_class(self._desks.kube, claim, self._view.herald)
         try:
             types = self._desks.market.types_for(node_class)
         except ProviderError as error:
@@ -99,6 +101,20 @@ class AwsProvider:
         bought = await self._desks.launcher.launch(claim, node_class, types)
         self._desks.instances.bought(facts.instance_id(bought.provider_id))
         return bought
+
+    def _watched_class(self, claim: NodeClaim) -> EC2NodeClass | None:
+        """The class as last watched if it can be launched from; whatever else it is, the API server has the last word.
+
+        So a wave of launches does not read the same class once for every claim.
+        """
+        found = self._view.class_named(claim.spec.node_class_ref.name)
+        if found is None or found.metadata.deletion_timestamp is not None:
+            return None
+        try:
+            preconditions.check(found)
+        except ProviderError:
+            return None
+        return found
 
     async def delete(self, provider_id: str) -> None:
         """Have a machine ended (AWS-526)."""

@@ -19,6 +19,7 @@ from karpenter.api.meta import Condition, ObjectMeta
 from karpenter.api.overlay import NodeOverlay, NodeOverlaySpec, OverlayRequirement
 from karpenter.catalog.overlays import PoolTypes
 from karpenter.catalog.types import InstanceType
+from karpenter.kube.memory import MemoryKube
 from karpenter.model import conditions, labels
 from karpenter.model import resources as res
 from karpenter.providers.aws.boto import Account
@@ -182,6 +183,26 @@ async def test_a_class_that_goes_leaves_nothing(aws: Double, account: Account, s
     assert profiles == []
 
 
+async def test_profiles_nobody_uses_go_and_those_of_machines_stay(aws: Double, account: Account, seeds: Seeds) -> None:
+    """AWS-125, AWS-T092"""
+    async with process(aws, account) as world:
+        await world.ready_class()
+        await bought(world)
+        path = f"/karpenter/{aws.region_name}/{NAME}/gone/"
+        client(aws, "iam").create_instance_profile(InstanceProfileName="left", Path=path)
+        world.start(PROFILES)
+        await world.until(lambda: _profiles(aws) == _of_status(world), "only the used profile being there")
+
+
+def _profiles(aws: Double) -> set[str]:
+    found = client(aws, "iam").list_instance_profiles(PathPrefix="/karpenter/")["InstanceProfiles"]
+    return {item["InstanceProfileName"] for item in found}
+
+
+def _of_status(world: Process) -> set[str]:
+    return {item.status.instance_profile for item in world.classes}
+
+
 # -- machines --------------------------------------------------------------------------------------------------------------
 
 
@@ -336,6 +357,31 @@ def is_real(call: Recorded) -> bool:
 
 def _types(configs: list[Any]) -> set[str]:
     return {way["InstanceType"] for config in configs for way in config["Overrides"]}
+
+
+async def test_a_wave_of_launches_reads_the_watched_class(aws: Double, account: Account, seeds: Seeds) -> None:
+    """AWS-411, AWS-750: not once a claim, and what is not fit to launch from is read again before it is refused."""
+    async with process(aws, account) as world:
+        await world.ready_class()
+        asked = [await world.kube.create(NODE_CLAIM, claim(f"c{number}", "m5.large")) for number in range(20)]
+        reads = Reads(world.kube)
+        world.kube.get = reads.get  # type: ignore[method-assign]
+        await asyncio.gather(*map(world.cloud.provider.create, asked))
+        assert reads.of_classes == 0
+        assert len(aws.control.machines()) == 20
+        assert world.carried_out("CreateFleet") == 1
+
+
+class Reads:
+    """Counts how often a class is read."""
+
+    def __init__(self, kube: MemoryKube) -> None:
+        self._get = kube.get
+        self.of_classes = 0
+
+    async def get(self, kind: Any, name: str, namespace: str = "") -> Any:
+        self.of_classes += kind is EC2_NODE_CLASS
+        return await self._get(kind, name, namespace)
 
 
 # -- drift -----------------------------------------------------------------------------------------------------------------

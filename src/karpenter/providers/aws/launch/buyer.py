@@ -53,8 +53,7 @@ class Buyer:
     async def prepare(self, plan: LaunchPlan) -> None:
         """Have the plan's templates made. Raises ``LaunchFailed`` (AWS-458)."""
         try:
-            for item in plan.templates:
-                await self._templates.ensure(item.content)
+            await asyncio.gather(*(self._templates.ensure(item.content) for item in plan.templates))
         except AwsError as error:
             raise failures.failed(error, "preparing the launch template") from error
 

@@ -1,4 +1,4 @@
-"""One double for all stories, each of which begins it anew."""
+"""One double for all stories of a file, each of which begins it anew."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from support.aws.double import Double
 from support.aws.scene import Scene, scene, slow_double
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def aws() -> Iterator[Double]:
     with slow_double() as running:
         yield running

@@ -74,7 +74,7 @@ class _Cluster(NamedTuple):
     async def buy(self, count: int, running: Controller) -> float:
         """Seconds until so many new NodeClaims are bought."""
         began = time.monotonic()
-        self.stage.server.load(_wanted(count))  # type: ignore[arg-type]
+        self.stage.load(*_wanted(count))
 
         async def are_bought() -> bool:
             return (

@@ -179,7 +179,6 @@ class Manager:
         ceiling = Ceiling(settings.claims_per_minute)
         executor = Executor(self.world, nominator, Pace(settings.nomination_window, ceiling))
         options = _options(settings)
-        # Whoever launches keeps a worker until the cloud has answered; launches that wait together are bought together.
         launching = scaling.LIFECYCLE.workers.on(scaling.cores(settings.cpu_requests))
         self._claims = self._queue("nodeclaim.lifecycle", self._lifecycle.look, launching, NODE_CLAIM)
         pace = _eviction_pace(settings)

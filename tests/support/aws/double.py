@@ -161,7 +161,7 @@ class Double:
 
     def _own(self, call: Call, answer: Callable[[Fields], Fields]) -> Response:
         asked = {name: value for name, value in call.parameters.items() if name != _MOMENT}
-        key = f"{call.operation} {asked} {self.region.market.version}"
+        key = f"{call.operation} {asked} {self.region.market.repriced}"
         if key in self._frozen:
             body, status, headers = self._frozen[key]
             return Response(body, status=status, headers=headers)

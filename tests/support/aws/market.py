@@ -36,8 +36,6 @@ class Market:
         self._moto = moto
         self._spot: dict[tuple[str, str], float] = {}
         self._on_demand: dict[str, float] = {}
-        #: Another one whenever a price changed.
-        self.version = 0
 
     @cached_property
     def types(self) -> dict[str, Fields]:
@@ -61,7 +59,6 @@ class Market:
 
     def reset(self) -> None:
         """Back to the packaged prices."""
-        self.version += 1
         self._spot.clear()
         self._on_demand.clear()
 
@@ -69,6 +66,11 @@ class Market:
         """Never mind other types; to be said before anybody asks. What they cost in time is then saved."""
         self.types = {name: entry for name, entry in self.types.items() if name in types}
         self.offerings = [entry for entry in self.offerings if entry["InstanceType"] in types]
+
+    @property
+    def repriced(self) -> str:
+        """What is not at its packaged price, as a text to compare."""
+        return f"{sorted(self._spot.items())} {sorted(self._on_demand.items())}"
 
     def is_sold(self, instance_type: str, zone: str) -> bool:
         """Whether the type exists in the zone."""
@@ -80,12 +82,10 @@ class Market:
 
     def set_on_demand_price(self, instance_type: str, price: float) -> None:
         """From now on the type costs so many USD an hour."""
-        self.version += 1
         self._on_demand[instance_type] = price
 
     def set_spot_price(self, instance_type: str, zone: str, price: float | None) -> None:
         """From now on a spot machine there costs so many USD an hour; None: the market tells no price."""
-        self.version += 1
         self._spot[instance_type, zone] = price if price is not None else -1.0
 
     def on_demand_price(self, instance_type: str) -> float | None:

@@ -49,6 +49,10 @@ class SmallStage:
             if running.is_running:
                 assert await asyncio.to_thread(running.terminate) == 0, running.log[-2000:]
 
+    def load(self, *objects: Json) -> None:
+        """Objects that are there from now on."""
+        self.server.load(objects)  # type: ignore[arg-type]
+
     async def claims(self) -> tuple[NodeClaim, ...]:
         """All NodeClaims."""
         return (await self.kube.list(NODE_CLAIM)).items
@@ -70,7 +74,7 @@ class SmallStage:
 async def small_stage(cloud: Place, *objects: Json) -> AsyncIterator[SmallStage]:
     """A cluster with these objects."""
     server = MemoryServer(SystemClock(), history=100_000)
-    server.load(objects)
+    server.load(objects)  # type: ignore[arg-type]
     async with serving(server) as url:
         with TemporaryDirectory() as folder:
             yield SmallStage(server, MemoryKube(server), url, cloud, Path(folder))

@@ -1,8 +1,9 @@
 """How much work goes on at once, from the processor time the process asked for (OPS-700 to OPS-702).
 
 The reference gives each controller a number of workers that grows with its cores, and the token bucket shared by a
-controller's workers grows along. Workers cost nothing here, so of most controllers only the buckets matter: they are what the API server
-sees. Launches are different: each keeps a worker until the cloud has answered, and those that wait together are bought together.
+controller's workers grows along. Workers cost nothing here, so of most controllers only the buckets matter: they are what the API
+server sees. Launches are different: each keeps a worker until the cloud has answered, and those that wait together are bought
+together.
 """
 
 from __future__ import annotations

@@ -42,11 +42,13 @@ class Launcher:
     def __init__(self, world: World) -> None:
         self._world = world
         self._bought: dict[str, tuple[str, Instance]] = {}
+        self._failed: dict[str, tuple[str, str, str]] = {}
         self._pauses = Pauses()
 
     def forget(self, name: str) -> None:
         """The claim is gone or shows its machine."""
         self._bought.pop(name, None)
+        self._failed.pop(name, None)
         self._pauses.forget(name)
 
     def bought(self, claim: NodeClaim) -> str:
@@ -61,6 +63,7 @@ class Launcher:
             return
         pause = self._pauses.left(draft.claim)
         if pause > 0:
+            self._tell(draft)
             draft.look_again(pause)
             return
         try:
@@ -68,12 +71,19 @@ class Launcher:
         except (InsufficientCapacity, NodeClassNotReady) as error:
             await self._refused(draft, error)
         except ProviderError as error:
-            draft.set("Launched", conditions.UNKNOWN, *_told(error))
+            self._failed[draft.name] = (draft.claim.metadata.uid, *_told(error))
+            self._tell(draft)
             draft.errors.append(error)
             self._pauses.lengthen(draft.claim)
         else:
             self._fill(draft, instance)
             draft.expected_node = instance.node_name
+
+    def _tell(self, draft: Draft) -> None:
+        """Why the last attempt failed. A cloud may write on the claim meanwhile, and then what was to be told at once was lost."""
+        uid, reason, message = self._failed.get(draft.name, ("", "", ""))
+        if uid == draft.claim.metadata.uid:
+            draft.set("Launched", conditions.UNKNOWN, reason, message)
 
     def _lacks_machine(self, draft: Draft) -> bool:
         """Whether the cloud must be asked. A claim that registered has had its machine: what it lost is not bought anew."""

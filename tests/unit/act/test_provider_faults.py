@@ -186,3 +186,22 @@ async def test_an_ending_instance_does_not_make_its_claim_unready(world: World) 
     assert (await world.condition("c", "InstanceTerminating") or ("",))[0] == "True"
     assert (await world.condition("c", "Ready") or ("",))[0] == "True"
     assert {item.observed_generation for item in claim.status.conditions} == {claim.metadata.generation}
+
+
+@story
+async def test_a_cloud_that_writes_on_the_claim_and_then_refuses_is_told_of_all_the_same(world: World) -> None:
+    """OPS-016: what the cloud wrote makes the write of the condition a stale one."""
+    world.cloud.refuse("create", *(LaunchFailed("Denied", "no") for _ in range(100)))
+    called, number = world.cloud._called, iter(range(10**4))
+
+    async def writing(method: str, about: str) -> None:
+        if method == "create":
+            notes = {"example.com/attempt": str(next(number))}
+            await world.kube.patch(kinds.NODE_CLAIM, about, {"metadata": {"annotations": notes}})
+        await called(method, about)
+
+    world.cloud._called = writing  # type: ignore[method-assign]
+    await world.start()
+    await world.claim("c")
+    await asyncio.sleep(10)
+    assert await world.condition("c", "Launched") == ("Unknown", "Denied", "no")

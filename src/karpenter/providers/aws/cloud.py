@@ -321,10 +321,12 @@ class AwsCloud:
             series=self._series,
         )
         rules = Rules(ground.cluster.cluster, ground.settings.reserved_capacity, ground.strict_min_values)
+        launcher = Launcher(trade, rules)
+        self._window.know_purchases(launcher.claim_of)
         return Desks(
             kube=ground.kube,
             market=self._market,
-            launcher=Launcher(trade, rules),
+            launcher=launcher,
             instances=self._instances,
             ending=Ending(self._instances, self._window, self._memories.reserved, ground.clock),
             groups=self._groups,

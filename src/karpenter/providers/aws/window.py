@@ -30,10 +30,15 @@ class Window:
 
     def __init__(self) -> None:
         self._outside: Outside | None = None
+        self._bought_for: Callable[[str], str] = lambda instance_id: ""
 
     def open(self, outside: Outside) -> None:
         """From now on this is what is seen."""
         self._outside = outside
+
+    def know_purchases(self, bought_for: Callable[[str], str]) -> None:
+        """From now on a machine is known by the claim it was bought for, too, until the claim names it itself."""
+        self._bought_for = bought_for
 
     def claims(self) -> tuple[NodeClaim, ...]:
         """All NodeClaims."""
@@ -45,7 +50,9 @@ class Window:
 
     def claim_of(self, instance_id: str) -> NodeClaim | None:
         """The NodeClaim of an instance."""
-        return self._outside.observed.claim_of(instance_id) if self._outside is not None else None
+        if self._outside is None:
+            return None
+        return self._outside.observed.claim_of(instance_id) or self.claim_named(self._bought_for(instance_id))
 
     def node_of(self, instance_id: str) -> Node | None:
         """The Node of an instance."""

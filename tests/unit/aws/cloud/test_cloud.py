@@ -245,6 +245,21 @@ async def _gone(world: Process, machine: Instance) -> None:
         await world.cloud.provider.delete(machine.provider_id)
 
 
+async def test_a_machine_just_bought_is_known_before_its_claim_names_it(
+    aws: Double, account: Account, seeds: Seeds
+) -> None:
+    """AWS-655: an interruption that comes so soon is not taken for somebody else's."""
+    async with process(aws, account) as world:
+        await world.ready_class()
+        asked = await world.kube.create(NODE_CLAIM, claim("one", "m5.large"))
+        machine = await world.cloud.provider.create(asked)
+        await world.until(lambda: world.state.claim("one") is not None, "the claim being seen")
+        found = world.cloud._window.claim_of(instance_id(machine))
+        assert found is not None
+        assert (found.metadata.name, found.status.provider_id) == ("one", "")
+        assert world.cloud._window.claim_of("i-other") is None
+
+
 async def test_a_machine_of_a_pool_and_class_that_are_gone_is_listed_all_the_same(
     aws: Double, account: Account, seeds: Seeds
 ) -> None:

@@ -12,8 +12,10 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-import cel
+if TYPE_CHECKING:
+    import cel
 
 
 class ExpressionError(ValueError):
@@ -60,6 +62,8 @@ def evaluate(expression: str, values: Mapping[str, _Value]) -> int:
     """The expression's value, fractions cut off (AWS-112). Raises ``ExpressionError``; division by zero is one."""
     program = _compiled(expression)
     try:
+        import cel  # late: it takes a third of a second, and few classes have expressions
+
         result = program.execute(cel.Context(variables=dict(values), functions=_functions()))
     # The evaluator tells overflows, wrong types, divisions by zero and unknown names apart by the error's class; here all of
     # them are the user's mistakes.
@@ -88,6 +92,8 @@ def _compiled(expression: str) -> cel.Program:
     if len(expression) > _LONGEST:
         raise ExpressionError(f"is {len(expression)} characters long, at most {_LONGEST} are read")
     try:
+        import cel
+
         return cel.compile(expression)
     except ValueError as error:
         raise ExpressionError(_first_sentence(error)) from error

@@ -124,6 +124,12 @@ class Launcher:
         self._recovering: dict[str, asyncio.Task[Mapping[str, Share]]] = {}
         self._plans: dict[bytes, tuple[Sequence[InstanceType], LaunchPlan]] = {}
 
+    def claim_of(self, instance_id: str) -> str:
+        """The claim a machine was bought for lately, by name; empty for others. The claim may not name the machine yet."""
+        tail = f"/{instance_id}"
+        found = (item for _, item in self._dealt.items() if item.provider_id.endswith(tail))
+        return next((item.claim_name for item in found), "")
+
     async def launch(self, claim: NodeClaim, node_class: EC2NodeClass, types: Sequence[InstanceType]) -> Instance:
         """One machine for the claim; asked again for the same claim (uid), the same machine. Raises ``ProviderError``."""
         uid = claim.metadata.uid

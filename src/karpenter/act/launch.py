@@ -80,7 +80,7 @@ class Launcher:
             draft.expected_node = instance.node_name
 
     def _tell(self, draft: Draft) -> None:
-        """Why the last attempt failed. A cloud may write on the claim meanwhile, and then what was to be told at once was lost."""
+        """Why the last attempt failed. A cloud may write on the claim meanwhile; what was to be told at once is lost then."""
         uid, reason, message = self._failed.get(draft.name, ("", "", ""))
         if uid == draft.claim.metadata.uid:
             draft.set("Launched", conditions.UNKNOWN, reason, message)

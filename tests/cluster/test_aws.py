@@ -25,7 +25,7 @@ from support.aws.messages import spot_interruption
 from support.aws.stage import CLUSTER, Stage, node_class, node_pool, stage
 from support.rollouts import settled
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 PODS = 300
 _DEADLINE_SECONDS = 150.0

@@ -23,8 +23,8 @@ from karpenter.api.ec2 import EC2NodeClass
 from karpenter.api.kinds import EC2_NODE_CLASS
 from karpenter.model import conditions
 from karpenter.model.clock import SystemClock
+from karpenter.providers.aws import names
 from karpenter.providers.aws.boto.account import Account
-from karpenter.providers.aws.launch import names
 from karpenter.providers.aws.settings import AwsSettings
 from karpenter.providers.aws.types.market import Market, Memories
 from karpenter.telemetry import Metrics

@@ -30,17 +30,16 @@ from karpenter.kube.memory.query import compile_query
 from karpenter.model import labels
 from karpenter.model import resources as res
 from karpenter.model.requirements import Requirements, requirement
-from karpenter.providers.aws.instances import facts
+from karpenter.providers.aws import facts, names
 from karpenter.providers.aws.instances.reading import Instances, Region
 from karpenter.providers.aws.kubelet.resolved import Resolved
-from karpenter.providers.aws.launch import names
 from karpenter.providers.aws.launch.addresses import Addresses
 from karpenter.providers.aws.launch.buyer import Buyer
 from karpenter.providers.aws.launch.consequences import Consequences, Pool
 from karpenter.providers.aws.launch.launcher import Launcher, Trade
 from karpenter.providers.aws.launch.plan import Boot, LaunchPlan, Rules, plan_launch
-from karpenter.providers.aws.launch.series import InstanceSeries
 from karpenter.providers.aws.launch.templates import Templates
+from karpenter.providers.aws.series import InstanceSeries
 from karpenter.providers.aws.settings import Cluster
 from karpenter.sim import time as virtual
 from karpenter.sim.time import LoopClock

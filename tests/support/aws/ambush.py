@@ -20,7 +20,7 @@ from karpenter.kube.memory import DeleteOptions, Entry, MemoryServer, Resource
 from karpenter.kube.memory.store import JsonDict, Transform
 from karpenter.kube.protocol import JsonObject
 from karpenter.model.clock import SystemClock
-from karpenter.providers.aws.launch import names
+from karpenter.providers.aws import names
 from support.aws.faults import Lost
 from support.aws.wire import Call
 

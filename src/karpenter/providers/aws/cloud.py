@@ -39,7 +39,6 @@ from karpenter.providers.aws.launch.buyer import Buyer
 from karpenter.providers.aws.launch.consequences import Consequences, Pool
 from karpenter.providers.aws.launch.launcher import Launcher, Trade
 from karpenter.providers.aws.launch.plan import Rules
-from karpenter.providers.aws.launch.series import InstanceSeries
 from karpenter.providers.aws.launch.templates import Templates
 from karpenter.providers.aws.learning import Learning
 from karpenter.providers.aws.nodeclass.amis import Images, ImagesPart
@@ -60,6 +59,7 @@ from karpenter.providers.aws.nodeclass.validation import Knowledge, ValidationPa
 from karpenter.providers.aws.ports import Services
 from karpenter.providers.aws.provider import AwsProvider, Desks, View
 from karpenter.providers.aws.rounds import Look, Refresh, every, rounds
+from karpenter.providers.aws.series import InstanceSeries
 from karpenter.providers.aws.settings import AwsSettings
 from karpenter.providers.aws.types import market as types_market
 from karpenter.providers.aws.types import prices, telemetry

@@ -13,13 +13,13 @@ from karpenter.catalog.types import InstanceType
 from karpenter.kube.protocol import Reader
 from karpenter.model import conditions, labels
 from karpenter.model.clock import Clock
+from karpenter.providers.aws import facts, names
 from karpenter.providers.aws.events import subjects
 from karpenter.providers.aws.events.repair import POLICIES
 from karpenter.providers.aws.events.wishes import replacement_reason
-from karpenter.providers.aws.instances import facts
 from karpenter.providers.aws.instances.ending import Ending
 from karpenter.providers.aws.instances.reading import Instances
-from karpenter.providers.aws.launch import names, outcome, preconditions
+from karpenter.providers.aws.launch import outcome, preconditions
 from karpenter.providers.aws.launch.launcher import Launcher
 from karpenter.providers.aws.nodeclass.drift import Drift as Found
 from karpenter.providers.aws.nodeclass.drift import Machine, class_drift, confirmed

@@ -22,9 +22,9 @@ from karpenter.catalog.types import InstanceType
 from karpenter.kube.memory import MemoryKube
 from karpenter.model import conditions, labels
 from karpenter.model import resources as res
+from karpenter.providers.aws import names
 from karpenter.providers.aws.boto import Account
 from karpenter.providers.aws.errors import AwsError
-from karpenter.providers.aws.launch import names
 from karpenter.providers.bounded import BoundedProvider
 from karpenter.providers.contract import (
     Instance,

@@ -14,14 +14,14 @@ from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import NODE, NODE_CLAIM
 from karpenter.api.meta import ObjectMeta
 from karpenter.model import labels
+from karpenter.providers.aws import facts, names
 from karpenter.providers.aws.errors import AwsError
-from karpenter.providers.aws.instances import facts
 from karpenter.providers.aws.instances.collector import Collector
 from karpenter.providers.aws.instances.deaths import Deaths
 from karpenter.providers.aws.instances.ending import Ending
 from karpenter.providers.aws.instances.reading import VISIBLE_WITHIN, ZoneShifted
 from karpenter.providers.aws.instances.tagger import Tagger, is_wanting
-from karpenter.providers.aws.launch import names, outcome
+from karpenter.providers.aws.launch import outcome
 from karpenter.providers.aws.shapes import (
     InstanceInfo,
     InstanceState,

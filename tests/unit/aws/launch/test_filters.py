@@ -10,7 +10,8 @@ import pytest
 from karpenter.api.karpenter import NodeClaim
 from karpenter.catalog.types import InstanceType
 from karpenter.model import labels
-from karpenter.providers.aws.launch import filters, names
+from karpenter.providers.aws import names
+from karpenter.providers.aws.launch import filters
 from karpenter.providers.aws.launch.filters import Filtered, select, wish_of
 from karpenter.providers.contract import InsufficientCapacity, LaunchFailed
 from support.builders import wanted

@@ -22,8 +22,9 @@ from karpenter.api.kinds import EC2_NODE_CLASS, NODE_CLAIM
 from karpenter.api.meta import Condition, ObjectMeta
 from karpenter.catalog.types import InstanceType
 from karpenter.model import labels
+from karpenter.providers.aws import failures, names
 from karpenter.providers.aws.errors import AwsError
-from karpenter.providers.aws.launch import failures, fleet, names
+from karpenter.providers.aws.launch import fleet
 from karpenter.providers.aws.launch.addresses import Addresses, Places
 from karpenter.providers.aws.launch.consequences import Pool
 from karpenter.providers.aws.launch.fleet import Purchase

@@ -12,9 +12,8 @@ from karpenter.api.kinds import NODE_CLAIM
 from karpenter.kube.memory import MemoryKube, MemoryServer
 from karpenter.model import labels
 from karpenter.model.clock import SystemClock
+from karpenter.providers.aws import facts, names
 from karpenter.providers.aws.boto import Account
-from karpenter.providers.aws.instances import facts
-from karpenter.providers.aws.launch import names
 from karpenter.providers.aws.shapes import tag_map
 from karpenter.providers.contract import InstanceNotFound, LaunchFailed
 from karpenter.telemetry import Metrics

@@ -25,10 +25,9 @@ from karpenter.kube.errors import Conflict, KubeError, NotFound
 from karpenter.kube.memory import MemoryKube, MemoryServer
 from karpenter.kube.protocol import JsonObject, Listing
 from karpenter.model import labels
+from karpenter.providers.aws import facts, names
 from karpenter.providers.aws.errors import AwsError
-from karpenter.providers.aws.instances import facts
 from karpenter.providers.aws.instances.collector import Collector
-from karpenter.providers.aws.launch import names
 from karpenter.providers.aws.launch.batches import batch_id
 from karpenter.providers.aws.launch.buyer import PAUSES_SECONDS
 from karpenter.providers.aws.shapes import FleetAnswer, FleetError

@@ -21,8 +21,8 @@ from karpenter.api.ec2 import (
     SecurityGroup,
 )
 from karpenter.model import labels
+from karpenter.providers.aws import names
 from karpenter.providers.aws.errors import AwsError
-from karpenter.providers.aws.launch import names
 from karpenter.providers.aws.launch.templates import UNUSED_FOR, Machine, Templates, content, template_data
 from karpenter.providers.aws.settings import Cluster
 from karpenter.providers.aws.shapes import LaunchTemplateData, MetadataRequest, tag_map

@@ -17,9 +17,9 @@ from karpenter.api.kinds import NODE, NODE_CLAIM
 from karpenter.kube.errors import KubeError, NotFound
 from karpenter.kube.protocol import Kube, Listing
 from karpenter.model.clock import Clock
-from karpenter.providers.aws.instances import facts
+from karpenter.providers.aws import facts, names
 from karpenter.providers.aws.instances.reading import Instances
-from karpenter.providers.aws.launch import batches, names
+from karpenter.providers.aws.launch import batches
 from karpenter.providers.aws.shapes import InstanceInfo
 from karpenter.providers.aws.surroundings import Observed
 from karpenter.providers.contract import InstanceNotFound, ProviderError

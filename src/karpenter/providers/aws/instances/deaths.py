@@ -14,9 +14,9 @@ import structlog
 from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import NODE_CLAIM
 from karpenter.model.clock import Clock
+from karpenter.providers.aws import facts
 from karpenter.providers.aws.cache import Expiring
 from karpenter.providers.aws.errors import AwsError
-from karpenter.providers.aws.instances import facts
 from karpenter.providers.aws.launch.consequences import Notices
 from karpenter.providers.aws.ports import InstancePort
 from karpenter.providers.aws.shapes import Filter, InstanceInfo

@@ -7,8 +7,8 @@ from typing import Protocol
 
 from karpenter.model import labels
 from karpenter.model.clock import Clock
+from karpenter.providers.aws import facts
 from karpenter.providers.aws.cache import Expiring
-from karpenter.providers.aws.instances import facts
 from karpenter.providers.aws.instances.reading import Instances
 from karpenter.providers.aws.surroundings import Observed
 from karpenter.providers.contract import InstanceNotFound

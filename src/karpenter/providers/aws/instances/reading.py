@@ -10,13 +10,12 @@ from typing import TypeVar
 
 from karpenter.model import labels
 from karpenter.model.clock import Clock
+from karpenter.providers.aws import facts, failures, names
 from karpenter.providers.aws.batching import Batcher, Window
 from karpenter.providers.aws.cache import Expiring
 from karpenter.providers.aws.errors import AwsError
-from karpenter.providers.aws.instances import facts
-from karpenter.providers.aws.launch import failures, names
-from karpenter.providers.aws.launch.series import DESCRIBE_INSTANCES, TERMINATE_INSTANCES, InstanceSeries
 from karpenter.providers.aws.ports import InstancePort
+from karpenter.providers.aws.series import DESCRIBE_INSTANCES, TERMINATE_INSTANCES, InstanceSeries
 from karpenter.providers.aws.settings import Cluster
 from karpenter.providers.aws.shapes import Filter, InstanceInfo
 from karpenter.providers.contract import InstanceNotFound, ProviderError

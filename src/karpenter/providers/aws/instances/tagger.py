@@ -10,9 +10,8 @@ from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import NODE_CLAIM
 from karpenter.kube.errors import KubeError, NotFound
 from karpenter.kube.protocol import Writer
-from karpenter.providers.aws.instances import facts
+from karpenter.providers.aws import facts, names
 from karpenter.providers.aws.instances.reading import Instances
-from karpenter.providers.aws.launch import names
 from karpenter.providers.aws.settings import Cluster
 from karpenter.providers.aws.shapes import tag_map
 from karpenter.providers.contract import InstanceNotFound, ProviderError

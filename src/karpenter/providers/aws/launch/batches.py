@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from karpenter.api.karpenter import NodeClaim
-from karpenter.providers.aws.instances import facts
-from karpenter.providers.aws.launch import names
+from karpenter.providers.aws import facts, names
 
 _HASH_LENGTH = 32
 

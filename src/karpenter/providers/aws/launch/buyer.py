@@ -10,8 +10,8 @@ import asyncio
 
 import structlog
 
+from karpenter.providers.aws import failures
 from karpenter.providers.aws.errors import AwsError
-from karpenter.providers.aws.launch import failures
 from karpenter.providers.aws.launch.plan import LaunchPlan
 from karpenter.providers.aws.launch.templates import Templates
 from karpenter.providers.aws.ports import FleetPort

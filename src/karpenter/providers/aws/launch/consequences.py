@@ -12,11 +12,11 @@ from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import NODE_CLAIM, Kind
 from karpenter.api.meta import ObjectMeta, Wire
 from karpenter.model import labels
-from karpenter.providers.aws.launch import failures
+from karpenter.providers.aws import failures
+from karpenter.providers.aws.failures import Refused
 from karpenter.providers.aws.launch.addresses import Addresses
-from karpenter.providers.aws.launch.failures import Refused
 from karpenter.providers.aws.launch.plan import LaunchPlan
-from karpenter.providers.aws.launch.series import InstanceSeries
+from karpenter.providers.aws.series import InstanceSeries
 
 
 class Pool(NamedTuple):

@@ -15,7 +15,7 @@ import msgspec
 from karpenter.api.ec2 import BlockDeviceMapping, EC2NodeClass, EC2NodeClassSpec, NetworkInterface
 from karpenter.model import labels
 from karpenter.model.ec2_volumes import VolumeSizeError, volume_size_gib
-from karpenter.providers.aws.launch import names
+from karpenter.providers.aws import names
 from karpenter.providers.aws.settings import Cluster
 from karpenter.providers.aws.shapes import (
     BlockDeviceRequest,

@@ -15,7 +15,7 @@ from karpenter.catalog.types import InstanceType, Offering
 from karpenter.model import labels, requirements
 from karpenter.model import resources as res
 from karpenter.model.requirements import Requirement, Requirements
-from karpenter.providers.aws.launch import names
+from karpenter.providers.aws import names
 from karpenter.providers.contract import InsufficientCapacity, LaunchFailed
 
 #: How many types a request names at most (AWS-428).

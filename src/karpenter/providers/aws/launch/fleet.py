@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from karpenter.model import labels
-from karpenter.providers.aws.launch import names
+from karpenter.providers.aws import names
 from karpenter.providers.aws.launch.addresses import Places
 from karpenter.providers.aws.launch.plan import LaunchPlan, Offer, TemplatePlan
 from karpenter.providers.aws.shapes import (

@@ -46,19 +46,19 @@ from karpenter.catalog.types import InstanceType
 from karpenter.kube.errors import KubeError
 from karpenter.kube.protocol import Kube
 from karpenter.model.clock import Clock
+from karpenter.providers.aws import facts, failures, names
 from karpenter.providers.aws.batching import Batcher, Window
 from karpenter.providers.aws.cache import Expiring
 from karpenter.providers.aws.errors import AwsError
-from karpenter.providers.aws.instances import facts
-from karpenter.providers.aws.launch import batches, failures, fleet, marking, names, outcome
+from karpenter.providers.aws.launch import batches, fleet, marking, outcome
 from karpenter.providers.aws.launch.addresses import Addresses, Places
 from karpenter.providers.aws.launch.batches import Shares
 from karpenter.providers.aws.launch.buyer import AlreadyBought, Buyer, Lost, Refusal
 from karpenter.providers.aws.launch.consequences import Consequences
 from karpenter.providers.aws.launch.outcome import Bought
 from karpenter.providers.aws.launch.plan import Knowledge, LaunchPlan, Rules, plan_launch
-from karpenter.providers.aws.launch.series import CREATE_FLEET, InstanceSeries
 from karpenter.providers.aws.ports import InstancePort
+from karpenter.providers.aws.series import CREATE_FLEET, InstanceSeries
 from karpenter.providers.aws.shapes import Filter, FleetAnswer, FleetRequest, InstanceInfo
 from karpenter.providers.contract import Instance, InsufficientCapacity, ProviderError
 

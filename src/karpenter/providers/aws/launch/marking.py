@@ -6,7 +6,7 @@ from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import NODE_CLAIM
 from karpenter.kube.errors import Conflict, KubeError, NotFound
 from karpenter.kube.protocol import Kube
-from karpenter.providers.aws.launch import names
+from karpenter.providers.aws import names
 from karpenter.providers.aws.launch.batches import batch_of
 from karpenter.providers.contract import ProviderError
 

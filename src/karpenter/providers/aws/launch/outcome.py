@@ -11,8 +11,7 @@ from karpenter.api.karpenter import NodeClaim
 from karpenter.catalog.types import InstanceType
 from karpenter.model import labels, requirements
 from karpenter.model.resources import Resources
-from karpenter.providers.aws.instances import facts
-from karpenter.providers.aws.launch import names
+from karpenter.providers.aws import facts, names
 from karpenter.providers.aws.launch.plan import LaunchPlan
 from karpenter.providers.aws.shapes import FleetAnswer, InstanceInfo
 from karpenter.providers.contract import Instance

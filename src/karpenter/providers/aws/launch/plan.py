@@ -19,8 +19,9 @@ from karpenter.api.karpenter import NodeClaim
 from karpenter.catalog.types import InstanceType, Offering
 from karpenter.model import labels
 from karpenter.model import resources as res
+from karpenter.providers.aws import names
 from karpenter.providers.aws.kubelet.resolved import Resolved
-from karpenter.providers.aws.launch import filters, names
+from karpenter.providers.aws.launch import filters
 from karpenter.providers.aws.launch.contents import Content, Machine, content, template_data
 from karpenter.providers.aws.launch.filters import Candidates, Filtered, Wish
 from karpenter.providers.aws.nodeclass.images import image_for

@@ -8,7 +8,7 @@ from karpenter.api.kinds import EC2_NODE_CLASS, NODE_CLAIM
 from karpenter.kube.errors import KubeError, NotFound
 from karpenter.kube.protocol import Reader
 from karpenter.model import conditions
-from karpenter.providers.aws.launch import names
+from karpenter.providers.aws import names
 from karpenter.providers.aws.launch.consequences import Notices
 from karpenter.providers.contract import InsufficientCapacity, LaunchFailed, NodeClassNotReady, ProviderError
 

@@ -14,10 +14,10 @@ from datetime import datetime, timedelta
 import structlog
 
 from karpenter.model.clock import Clock
+from karpenter.providers.aws import names
 from karpenter.providers.aws.errors import AwsError
-from karpenter.providers.aws.launch import names
+from karpenter.providers.aws.failures import TEMPLATE_GONE
 from karpenter.providers.aws.launch.contents import Content, Machine, content, template_data
-from karpenter.providers.aws.launch.failures import TEMPLATE_GONE
 from karpenter.providers.aws.ports import TemplatePort
 from karpenter.providers.aws.settings import Cluster
 from karpenter.providers.aws.shapes import Filter, LaunchTemplate, tag_map

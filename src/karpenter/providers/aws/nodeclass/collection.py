@@ -8,8 +8,8 @@ import structlog
 
 from karpenter.api.ec2 import EC2NodeClass
 from karpenter.api.karpenter import NodeClaim
+from karpenter.providers.aws import names
 from karpenter.providers.aws.errors import AwsError
-from karpenter.providers.aws.launch import names
 from karpenter.providers.aws.nodeclass.profiles import Profiles, cluster_path
 from karpenter.providers.aws.settings import Cluster
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from karpenter.api.ec2 import EC2NodeClass
 from karpenter.api.karpenter import NodeClaim
 from karpenter.catalog.types import InstanceType
-from karpenter.providers.aws.launch import names
+from karpenter.providers.aws import names
 from karpenter.providers.aws.nodeclass.hashing import HASH, VERSION
 from karpenter.providers.aws.nodeclass.images import image_for
 from karpenter.providers.aws.shapes import InstanceInfo

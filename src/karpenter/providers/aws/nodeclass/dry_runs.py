@@ -18,7 +18,7 @@ from karpenter.api.ec2 import EC2NodeClass
 from karpenter.model.clock import Clock
 from karpenter.providers.aws.cache import Expiring
 from karpenter.providers.aws.errors import AwsError
-from karpenter.providers.aws.launch.failures import explained
+from karpenter.providers.aws.failures import explained
 from karpenter.providers.aws.nodeclass.trials import Trial, fleet_request, machine_data, template_tags
 from karpenter.providers.aws.ports import FleetPort, MachineTrial, TemplatePort
 from karpenter.providers.aws.settings import Cluster

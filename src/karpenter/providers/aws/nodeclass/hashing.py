@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from karpenter.api.ec2 import EC2NodeClass, EC2NodeClassSpec
-from karpenter.providers.aws.launch import names
+from karpenter.providers.aws import names
 from karpenter.providers.aws.settings import Cluster
 from karpenter.providers.aws.userdata.families import effective_family
 

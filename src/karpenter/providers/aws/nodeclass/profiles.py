@@ -19,9 +19,9 @@ from msgspec.structs import replace
 from karpenter.api.ec2 import EC2NodeClass
 from karpenter.model import labels
 from karpenter.model.clock import Clock
+from karpenter.providers.aws import names
 from karpenter.providers.aws.cache import Expiring
 from karpenter.providers.aws.errors import AwsError
-from karpenter.providers.aws.launch import names
 from karpenter.providers.aws.nodeclass.told import INSTANCE_PROFILE, Told, false, true
 from karpenter.providers.aws.ports import IamPort
 from karpenter.providers.aws.settings import Cluster

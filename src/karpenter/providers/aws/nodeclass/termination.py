@@ -12,8 +12,8 @@ from karpenter.api.kinds import EC2_NODE_CLASS
 from karpenter.kube.errors import NotFound
 from karpenter.kube.protocol import Writer
 from karpenter.model import labels
+from karpenter.providers.aws import names
 from karpenter.providers.aws.errors import AwsError
-from karpenter.providers.aws.launch import names
 from karpenter.providers.aws.nodeclass.news import KIND
 from karpenter.providers.aws.nodeclass.profiles import Profiles, class_path, legacy_name
 from karpenter.providers.aws.nodeclass.told import MINUTE

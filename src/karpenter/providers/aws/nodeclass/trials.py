@@ -17,7 +17,7 @@ from karpenter.api.kinds import EC2_NODE_CLASS
 from karpenter.catalog.types import InstanceType
 from karpenter.model import labels
 from karpenter.model.requirements import Requirements, from_labels, from_wire, intersects
-from karpenter.providers.aws.launch import names
+from karpenter.providers.aws import names
 from karpenter.providers.aws.nodeclass.images import image_for, is_standard
 from karpenter.providers.aws.settings import Cluster
 from karpenter.providers.aws.shapes import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from karpenter.model import labels
-from karpenter.providers.aws.launch import names
+from karpenter.providers.aws import names
 from karpenter.providers.aws.shapes import InstanceInfo, tag_map
 from karpenter.providers.contract import ProviderError
 

@@ -21,7 +21,8 @@ from karpenter.kube.protocol import Kube
 from karpenter.model.clock import Clock
 from karpenter.providers.aws.boto.account import Account
 from karpenter.providers.aws.boto.start import ApiServer, StartError, discover
-from karpenter.providers.aws.cloud import AwsCloud, Ground
+from karpenter.providers.aws.cloud import AwsCloud
+from karpenter.providers.aws.ground import Ground
 from karpenter.providers.aws.window import Outside
 from karpenter.providers.contract import ProviderError
 from karpenter.telemetry import Metrics

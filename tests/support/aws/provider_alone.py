@@ -19,7 +19,8 @@ from karpenter.model import conditions
 from karpenter.model.clock import SystemClock
 from karpenter.providers.aws.boto.account import Account
 from karpenter.providers.aws.boto.start import ApiServer, discover
-from karpenter.providers.aws.cloud import AwsCloud, Ground
+from karpenter.providers.aws.cloud import AwsCloud
+from karpenter.providers.aws.ground import Ground
 from karpenter.providers.aws.settings import AwsSettings
 from karpenter.providers.aws.window import Outside
 from karpenter.telemetry import Metrics

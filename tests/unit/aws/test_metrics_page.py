@@ -13,7 +13,8 @@ from karpenter.kube.memory import MemoryKube, MemoryServer
 from karpenter.model.clock import SystemClock
 from karpenter.providers.aws.boto import Account
 from karpenter.providers.aws.boto.start import ClusterFacts
-from karpenter.providers.aws.cloud import AwsCloud, Ground
+from karpenter.providers.aws.cloud import AwsCloud
+from karpenter.providers.aws.ground import Ground
 from karpenter.providers.aws.settings import AwsSettings, Cluster
 from karpenter.providers.aws.types.telemetry import MarketFigures, figures
 from karpenter.providers.aws.types.unavailable import Sold

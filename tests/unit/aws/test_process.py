@@ -19,7 +19,8 @@ from karpenter.model import labels
 from karpenter.providers.aws import iam
 from karpenter.providers.aws.boto import Account
 from karpenter.providers.aws.boto.start import ApiServer, discover
-from karpenter.providers.aws.cloud import AwsCloud, Ground
+from karpenter.providers.aws.cloud import AwsCloud
+from karpenter.providers.aws.ground import Ground
 from karpenter.providers.aws.settings import AwsSettings
 from karpenter.telemetry import Metrics
 from karpenter.telemetry.aws import SdkMetrics

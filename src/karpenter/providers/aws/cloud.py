@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 
 import structlog
@@ -14,14 +12,11 @@ from prometheus_client import Gauge
 from karpenter.api.core import Node
 from karpenter.api.ec2 import EC2NodeClass
 from karpenter.api.karpenter import NodeClaim
-from karpenter.api.kinds import EC2_NODE_CLASS, NODE_CLAIM, NODE_OVERLAY
-from karpenter.kube.errors import KubeError
-from karpenter.kube.protocol import Kube
+from karpenter.api.kinds import EC2_NODE_CLASS, NODE_OVERLAY
 from karpenter.kube.workqueue import Queue
-from karpenter.model import labels, validation
-from karpenter.model.clock import Clock
+from karpenter.model import labels
 from karpenter.providers.aws.booting import Booting
-from karpenter.providers.aws.boto.start import ClusterFacts
+from karpenter.providers.aws.classes import Classes, Neighbours
 from karpenter.providers.aws.events.health import InstanceHealth
 from karpenter.providers.aws.events.partitions import PartitionKnown
 from karpenter.providers.aws.events.queue import InterruptionQueue
@@ -29,6 +24,7 @@ from karpenter.providers.aws.events.reservations import CapacityTypes, Reservati
 from karpenter.providers.aws.events.responding import Effects, Responder
 from karpenter.providers.aws.events.selling import OfferingFigures
 from karpenter.providers.aws.events.shifts import Places, ZonalShifts
+from karpenter.providers.aws.ground import Ground
 from karpenter.providers.aws.instances.collector import Collector
 from karpenter.providers.aws.instances.deaths import Deaths
 from karpenter.providers.aws.instances.ending import Ending
@@ -41,33 +37,16 @@ from karpenter.providers.aws.launch.launcher import Launcher, Trade
 from karpenter.providers.aws.launch.plan import Rules
 from karpenter.providers.aws.launch.templates import Templates
 from karpenter.providers.aws.learning import Learning
-from karpenter.providers.aws.nodeclass.amis import Images, ImagesPart
-from karpenter.providers.aws.nodeclass.collection import ProfileCollector
-from karpenter.providers.aws.nodeclass.controller import NodeClassController, Surroundings
-from karpenter.providers.aws.nodeclass.dry_runs import DryRuns
-from karpenter.providers.aws.nodeclass.hashing import Editions
-from karpenter.providers.aws.nodeclass.network import SecurityGroups, SecurityGroupsPart, Subnets, SubnetsPart
-from karpenter.providers.aws.nodeclass.news import KIND, News, Warnings
-from karpenter.providers.aws.nodeclass.parameters import Parameters
-from karpenter.providers.aws.nodeclass.placement import PlacementGroupPart, PlacementGroups
-from karpenter.providers.aws.nodeclass.profiles import InstanceProfilePart, Profiles
-from karpenter.providers.aws.nodeclass.reservations import Reservations, ReservationsPart
-from karpenter.providers.aws.nodeclass.stamping import Stamps
-from karpenter.providers.aws.nodeclass.termination import Leftovers, Termination
-from karpenter.providers.aws.nodeclass.told import Part, condition_types
-from karpenter.providers.aws.nodeclass.validation import Knowledge, ValidationPart
-from karpenter.providers.aws.ports import Services
+from karpenter.providers.aws.nodeclass.placement import PlacementGroups
 from karpenter.providers.aws.provider import AwsProvider, Desks, View
 from karpenter.providers.aws.rounds import Look, Refresh, every, rounds
 from karpenter.providers.aws.series import InstanceSeries
-from karpenter.providers.aws.settings import AwsSettings
 from karpenter.providers.aws.types import market as types_market
 from karpenter.providers.aws.types import prices, telemetry
 from karpenter.providers.aws.types.market import Market, Memories
 from karpenter.providers.aws.types.unavailable import Sold, Unavailable
 from karpenter.providers.aws.window import Outside, Window
 from karpenter.providers.contract import ProviderError
-from karpenter.telemetry import Metrics
 from karpenter.telemetry.aws import InterruptionMetrics
 
 _PROFILES_SECONDS = 1800.0
@@ -76,19 +55,6 @@ _TEMPLATES_SECONDS = 3600.0
 _OVERLAYS_SECONDS = 300.0
 _TAGGERS = 1
 _log = structlog.get_logger()
-
-
-@dataclass(frozen=True)
-class Ground:
-    """What everything stands on."""
-
-    services: Services
-    cluster: ClusterFacts
-    settings: AwsSettings
-    kube: Kube
-    clock: Clock
-    metrics: Metrics
-    strict_min_values: bool = True
 
 
 class AwsCloud:
@@ -110,7 +76,6 @@ class AwsCloud:
         self._templates = Templates(ground.services.ec2, ground.cluster.cluster, ground.clock)
         self._addresses = Addresses()
         self._instances = Instances(ground.services.ec2, self._region(), ground.clock, self._series)
-        self._editions = Editions()
         self._user_data_bytes = Gauge(
             "karpenter_ec2nodeclasses_userdata_bytes",
             "Bytes of user data that machines of a class get, of the 16384 EC2 takes.",
@@ -118,7 +83,7 @@ class AwsCloud:
             registry=ground.metrics.registry,
         )
         self._booting = Booting(self._market, lambda: ground.cluster.cluster, ground.settings, self._weighed)
-        self._classes = _Classes(ground, self._window, self._parts(), self._editions, self._profiles, self._forget)
+        self._classes = Classes(ground, self._window, self._neighbours())
         self._tagging: Queue[str] = Queue(self._tag, _TAGGERS, _tell_tagging_failed)
         self._tagger = Tagger(self._instances, ground.kube, ground.cluster.cluster)
         self._learning = Learning(ground.kube, self._memories.learned, self._market.types_for, self._window.class_named)
@@ -146,11 +111,8 @@ class AwsCloud:
         self._window.open(outside)
 
     def node_class(self, old: EC2NodeClass | None, new: EC2NodeClass | None) -> None:
-        """A class came, changed or went. What its owner should know is told with every edition."""
-        if new is not None and (old is None or old.metadata.generation != new.metadata.generation):
-            for finding in validation.advise(new):
-                self._window.warning(KIND, new.metadata, "NodeClassAdvice", str(finding))
-        self._classes.controller.node_class(old, new)
+        """A class came, changed or went."""
+        self._classes.node_class(old, new)
 
     def claim(self, old: NodeClaim | None, new: NodeClaim | None) -> None:
         """A claim came, changed or went."""
@@ -166,7 +128,7 @@ class AwsCloud:
         """What runs while this process leads, by the names users know (OPS-723)."""
         ground = self._ground
         looks: dict[str, Look] = {
-            "providers.ssm.invalidation": every(_PARAMETERS_SECONDS, self._parameters.drop_outdated),
+            "providers.ssm.invalidation": every(_PARAMETERS_SECONDS, self._classes.parameters.drop_outdated),
             "instance.deaths": Deaths(ground.services.ec2, self._window, self._window, ground.clock).look,
             "cloudprovider.metrics": self._offering_figures().look,
             "launchtemplate.garbagecollection": self._look_at_templates,
@@ -174,7 +136,7 @@ class AwsCloud:
             **self._event_looks(),
         }
         if not ground.settings.isolated_vpc:
-            looks["instanceprofile.garbagecollection"] = every(_PROFILES_SECONDS, self._collect_profiles)
+            looks["instanceprofile.garbagecollection"] = every(_PROFILES_SECONDS, self._classes.collect_profiles)
         if ground.settings.node_overlay:
             looks["providers.pricing.overlay"] = every(_OVERLAYS_SECONDS, self._reprice)
         collector_of_instances = Collector(self._instances, ground.kube, self._window, ground.clock)
@@ -242,63 +204,19 @@ class AwsCloud:
     def _forget(self, node_class: EC2NodeClass) -> None:
         """A class is gone for good."""
         name = node_class.metadata.name
-        self._editions.forget(name)
         self._templates.forget_class(name)
-        self._news.forget(node_class.metadata.uid)
         self._user_data_bytes.remove_by_labels({"nodeclass": name})
 
-    def _parts(self) -> tuple[Part, ...]:
-        """What a look at a class consists of, in order (AWS-082)."""
-        ground, window = self._ground, self._window
-        ec2, clock, settings = ground.services.ec2, ground.clock, ground.settings
-        self._news = News()
-        self._parameters = Parameters(ground.services.ssm, ec2, clock)
-        self._profiles = Profiles(ground.services.iam, clock, ground.cluster.cluster, lambda: str(uuid.uuid4()))
-        warnings = Warnings(window, self._news)
-        images = Images(ec2, self._parameters, clock, lambda: ground.cluster.cluster, settings.ami_refresh_interval)
-        subnets = Subnets(
-            ec2, clock, settings.subnet_refresh_interval, lambda name, free: self._addresses.counted({name: free})
+    def _neighbours(self) -> Neighbours:
+        """Whom the classes' controller works with."""
+        return Neighbours(
+            market=self._market,
+            booting=self._booting,
+            groups=self._groups,
+            addresses=self._addresses,
+            reserved=self._memories.reserved,
+            gone=self._forget,
         )
-        reservations = Reservations(ec2, clock, self._memories.reserved.set)
-        reserved = (ReservationsPart(reservations, clock, self._news),) if settings.reserved_capacity else ()
-        return (
-            ImagesPart(images, lambda: ground.cluster.cluster, self._news, window),
-            *reserved,
-            PlacementGroupPart(self._groups),
-            SubnetsPart(subnets, self._news, warnings),
-            SecurityGroupsPart(SecurityGroups(ec2, clock), subnets, self._news, warnings),
-            InstanceProfilePart(self._profiles),
-            self._validation(),
-        )
-
-    def _validation(self) -> ValidationPart:
-        ground = self._ground
-        settings = ground.settings
-        knowledge = Knowledge(
-            service_cidr=self._service_cidr,
-            pools=self._window.pools,
-            facts=lambda node_class: tuple(self._market.kubelet_facts(node_class).values()),
-            types=self._market.types_for,
-            fits=self._market.fits,
-        )
-        dry_runs = (
-            None
-            if settings.disable_dry_run
-            else DryRuns(ground.services.ec2, ground.clock, lambda: ground.cluster.cluster, self._booting.trial_data)
-        )
-        return ValidationPart(knowledge, dry_runs, settings.kubelet_expressions)
-
-    async def _service_cidr(self) -> str:
-        """AWS-026. Raises ``AwsError`` and ``ProviderError``."""
-        known = self._ground.cluster.cluster.service_cidr
-        if known:
-            return known
-        await self._ground.services.eks.describe_cluster(self._ground.cluster.cluster.name)
-        try:
-            await self._ground.cluster.look()
-        except KubeError as error:
-            raise ProviderError(f"asking for the cluster's version, {error}") from error
-        return self._ground.cluster.cluster.service_cidr
 
     def _desks(self) -> Desks:
         ground = self._ground
@@ -330,7 +248,7 @@ class AwsCloud:
             instances=self._instances,
             ending=Ending(self._instances, self._window, self._memories.reserved, ground.clock),
             groups=self._groups,
-            editions=self._editions,
+            editions=self._classes.editions,
             hooks=(PartitionKnown(services.ec2),),
         )
 
@@ -359,16 +277,6 @@ class AwsCloud:
             self._has_adopted = True
         return _TEMPLATES_SECONDS
 
-    async def _collect_profiles(self) -> None:
-        """AWS-125. Raises ``ProviderError`` while anything cannot be read: it may have a profile in use."""
-        window, kube = self._window, self._ground.kube
-        unreadable = (*(await kube.list(NODE_CLAIM)).rejected, *(await kube.list(EC2_NODE_CLASS)).rejected)
-        if unreadable:
-            texts = ", ".join(sorted(item.name for item in unreadable))
-            raise ProviderError(f"instance profiles are left alone while nobody can read {texts}")
-        cluster = self._ground.cluster.cluster
-        await ProfileCollector(self._profiles, cluster, window.classes, window.claims).collect()
-
     async def _reprice(self) -> None:
         """Overlays may price what EC2 tells no price of (AWS-356). Raises ``KubeError``."""
         self._market.reprice((await self._ground.kube.list(NODE_OVERLAY)).items)
@@ -378,36 +286,6 @@ class AwsCloud:
         if claim is not None:
             await self._tagger.look(claim)
         return None
-
-
-class _Classes:
-    """The controller of EC2NodeClasses, with what it needs."""
-
-    def __init__(
-        self,
-        ground: Ground,
-        window: Window,
-        parts: tuple[Part, ...],
-        editions: Editions,
-        profiles: Profiles,
-        gone: Callable[[EC2NodeClass], None],
-    ) -> None:
-        cluster = ground.cluster
-        leftovers = Leftovers(None if ground.settings.isolated_vpc else profiles, ground.services.ec2, cluster.cluster)
-        around = Surroundings(
-            kube=ground.kube,
-            clock=ground.clock,
-            types=condition_types(ground.settings.reserved_capacity),
-            find=window.class_named,
-            cluster=lambda: cluster.cluster,
-        )
-        self.controller = NodeClassController(
-            around,
-            parts,
-            Stamps(ground.kube, window.claims),
-            editions,
-            Termination(leftovers, ground.kube, window, window.claims, gone),
-        )
 
 
 class _Shortages:

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from karpenter.providers.aws.boto import Account
-from karpenter.telemetry import Metrics
-from karpenter.telemetry.aws import SdkMetrics
+from support.aws.accounts import account_of
 from support.aws.double import Double
 from support.aws.seeds import Seeds, seed
 
@@ -21,17 +20,8 @@ def running() -> Iterator[Double]:
 
 @pytest.fixture(scope="module")
 def account(running: Double) -> Iterator[Account]:
-    with pytest.MonkeyPatch.context() as environment:
-        for name, value in (
-            ("AWS_ENDPOINT_URL", running.url),
-            ("AWS_REGION", running.region_name),
-            ("AWS_ACCESS_KEY_ID", "AKIADOUBLE"),
-            ("AWS_SECRET_ACCESS_KEY", "secret"),
-        ):
-            environment.setenv(name, value)
-        opened = Account(SdkMetrics(Metrics()))
+    with account_of(running) as opened:
         yield opened
-        opened.close()
 
 
 @pytest.fixture

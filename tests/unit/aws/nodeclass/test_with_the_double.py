@@ -24,8 +24,7 @@ from karpenter.providers.aws.boto import Account
 from karpenter.providers.aws.nodeclass.controller import LookFailed
 from karpenter.providers.aws.nodeclass.trials import Trial
 from karpenter.providers.aws.shapes import InterfaceRequest, LaunchTemplateData, PlacementRequest, ProfileRequest
-from karpenter.telemetry import Metrics
-from karpenter.telemetry.aws import SdkMetrics
+from support.aws.accounts import account_of
 from support.aws.clients import client
 from support.aws.double import Double
 from support.aws.seeds import seed
@@ -72,17 +71,8 @@ def double() -> Iterator[Double]:
 
 @pytest.fixture(scope="module")
 def account(double: Double) -> Iterator[Account]:
-    with pytest.MonkeyPatch.context() as environment:
-        for name, value in (
-            ("AWS_ENDPOINT_URL", double.url),
-            ("AWS_REGION", double.region_name),
-            ("AWS_ACCESS_KEY_ID", "AKIADOUBLE"),
-            ("AWS_SECRET_ACCESS_KEY", "secret"),
-        ):
-            environment.setenv(name, value)
-        opened = Account(SdkMetrics(Metrics()))
+    with account_of(double) as opened:
         yield opened
-        opened.close()
 
 
 @pytest.fixture

@@ -19,16 +19,16 @@ from unittest.mock import patch
 from bench.figures import Figure
 from controlplane.harness import Json
 from controlplane.process import Controller
-from karpenter.api.ec2 import EC2NodeClass
+from karpenter.api.ec2_node_class import EC2NodeClass
 from karpenter.api.kinds import EC2_NODE_CLASS
+from karpenter.metrics import Metrics
 from karpenter.model import conditions
 from karpenter.model.clock import SystemClock
-from karpenter.providers.aws import names
-from karpenter.providers.aws.boto.account import Account
-from karpenter.providers.aws.settings import AwsSettings
-from karpenter.providers.aws.types.market import Market, Memories
-from karpenter.telemetry import Metrics
-from karpenter.telemetry.aws import SdkMetrics
+from karpenter.providers.aws import aws_labels
+from karpenter.providers.aws.aws_metrics import SdkMetrics
+from karpenter.providers.aws.aws_settings import AwsSettings
+from karpenter.providers.aws.instancetype.instance_type_provider import InstanceTypeCaches, InstanceTypeProvider
+from karpenter.providers.aws.sdk.aws_session import AwsSession
 from support.aws.elsewhere import Elsewhere, elsewhere
 from support.aws.machines import Pace
 from support.aws.provider_alone import provider_alone
@@ -126,10 +126,12 @@ async def _starts(aws: Elsewhere) -> list[Figure]:
 
 async def _refresh(aws: Elsewhere) -> list[Figure]:
     """Types, prices and offerings asked for, decoded and taken over, in this process."""
-    account = Account(SdkMetrics(Metrics()))
+    account = AwsSession(SdkMetrics(Metrics()))
     services, clock = account.services, SystemClock()
     settings = AwsSettings(cluster_name=CLUSTER)
-    market = Market(services.ec2, services.pricing, settings, aws.region_name, clock, Memories.empty(clock))
+    market = InstanceTypeProvider(
+        services.ec2, services.pricing, settings, aws.region_name, clock, InstanceTypeCaches.empty(clock)
+    )
     taken = []
     with patch.dict(os.environ, credentials(aws)):
         await account.open()
@@ -198,7 +200,7 @@ async def _all_initialized(cluster: _Cluster) -> bool:
 
 async def _all_tagged(cluster: _Cluster) -> bool:
     """The last that is done for a machine, one a second."""
-    return all(each.metadata.annotations.get(names.TAGGED) == "true" for each in await cluster.stage.claims())
+    return all(each.metadata.annotations.get(aws_labels.TAGGED) == "true" for each in await cluster.stage.claims())
 
 
 async def _storm(aws: Elsewhere) -> list[Figure]:

@@ -8,42 +8,46 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from karpenter.catalog.index import TypeIndex
-from karpenter.cluster.snapshot import Snapshot
-from karpenter.decide.disrupt.allowances import Allowances
-from karpenter.decide.disrupt.balanced import Scales
-from karpenter.decide.disrupt.candidates import Blocked, Circumstances, Judge, is_consolidatable
-from karpenter.decide.disrupt.command import Candidate, Command, DisruptionReason
-from karpenter.decide.disrupt.costs import order
-from karpenter.decide.disrupt.emptiness import empty_candidates, within_budgets
-from karpenter.decide.disrupt.moves import Moves, Settings
-from karpenter.decide.disrupt.simulation import World
-from karpenter.decide.provision import Options
+from karpenter.disruption.decide.balanced import MoveScoring
+from karpenter.disruption.decide.candidates import BlockedNode, CandidateChecks, DisruptionContext, is_consolidatable
+from karpenter.disruption.decide.command import Candidate, Command, DisruptionReason
+from karpenter.disruption.decide.consolidation import ConsolidationSettings, MoveEvaluator
+from karpenter.disruption.decide.costs import candidate_order
+from karpenter.disruption.decide.emptiness import empty_candidates, take_within_budgets
+from karpenter.disruption.decide.remaining_budgets import RemainingBudgets
+from karpenter.disruption.decide.scheduling_simulation import SchedulingSimulation
+from karpenter.instancetypes.type_index import TypeIndex
+from karpenter.scheduling.scheduling_options import SchedulingOptions
+from karpenter.state.snapshot import ClusterSnapshot
 
 _EMPTY, _REASON = DisruptionReason.EMPTY, DisruptionReason.UNDERUTILIZED
 _LARGEST_SET = 100
 
 
-def classic(snapshot: Snapshot, indexes: Mapping[str, TypeIndex], circumstances: Circumstances) -> Command | None:
+def classic(
+    snapshot: ClusterSnapshot, indexes: Mapping[str, TypeIndex], circumstances: DisruptionContext
+) -> Command | None:
     """The one command of a pass; None where there is none."""
-    judge = Judge(snapshot, indexes, circumstances)
-    allowances = Allowances(snapshot, circumstances.now)
-    empty = within_budgets(empty_candidates(snapshot, judge)[0], allowances, _EMPTY)
+    judge = CandidateChecks(snapshot, indexes, circumstances)
+    allowances = RemainingBudgets(snapshot, circumstances.now)
+    empty = take_within_budgets(empty_candidates(snapshot, judge)[0], allowances, _EMPTY)
     if empty:
         return Command(_EMPTY, empty, saving_per_hour=sum(candidate.price_per_hour or 0.0 for candidate in empty))
     candidates = [
         found
         for view in snapshot.nodes
-        if is_consolidatable(view) and view.pods and not isinstance(found := judge.candidate(view, _REASON), Blocked)
+        if is_consolidatable(view)
+        and view.pods
+        and not isinstance(found := judge.candidate_or_blocker(view, _REASON), BlockedNode)
     ]
-    candidates.sort(key=order)
-    world = World(snapshot, indexes, circumstances, Options(), judge)
-    moves = Moves(world, Scales(snapshot, judge.prices), Settings())
+    candidates.sort(key=candidate_order)
+    world = SchedulingSimulation(snapshot, indexes, circumstances, SchedulingOptions(), judge)
+    moves = MoveEvaluator(world, MoveScoring(snapshot, judge.prices), ConsolidationSettings())
     return _several(candidates, moves, allowances.copy()) or _single(candidates, moves, allowances)
 
 
-def _several(candidates: Sequence[Candidate], moves: Moves, allowances: Allowances) -> Command | None:
-    allowed = within_budgets(list(candidates), allowances, _REASON)
+def _several(candidates: Sequence[Candidate], moves: MoveEvaluator, allowances: RemainingBudgets) -> Command | None:
+    allowed = take_within_budgets(list(candidates), allowances, _REASON)
     best: Command | None = None
     low, high = 1, min(_LARGEST_SET, len(allowed)) - 1
     while low <= high:
@@ -56,15 +60,15 @@ def _several(candidates: Sequence[Candidate], moves: Moves, allowances: Allowanc
     return best
 
 
-def _single(candidates: Sequence[Candidate], moves: Moves, allowances: Allowances) -> Command | None:
+def _single(candidates: Sequence[Candidate], moves: MoveEvaluator, allowances: RemainingBudgets) -> Command | None:
     for candidate in candidates:
-        if allowances.left(candidate.pool, _REASON) > 0:
+        if allowances.remaining(candidate.node_pool, _REASON) > 0:
             found = _one_for_many((candidate,), moves)
             if found is not None:
                 return found
     return None
 
 
-def _one_for_many(candidates: Sequence[Candidate], moves: Moves) -> Command | None:
+def _one_for_many(candidates: Sequence[Candidate], moves: MoveEvaluator) -> Command | None:
     found = moves.replace(candidates)
     return found if isinstance(found, Command) and len(found.replacements) <= 1 else None

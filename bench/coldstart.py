@@ -18,7 +18,7 @@ def figures() -> Iterator[Figure]:
     """Seconds from starting the process until its controllers run; the median."""
     taken = []
     with ControlPlane() as plane:
-        plane.apply(*crds.crds())
+        plane.apply(*crds.custom_resource_definitions())
         plane.apply(NODE_CLASS, node_pool())
         for _ in range(_REPEATS):
             started = time.monotonic()

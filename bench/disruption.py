@@ -18,11 +18,11 @@ from bench.figures import Figure
 from karpenter.api.core import Pod
 from karpenter.api.karpenter import Budget
 from karpenter.api.meta import Wire
-from karpenter.cluster.snapshot import Snapshot
-from karpenter.decide.disrupt.candidates import Circumstances
-from karpenter.decide.disrupt.command import Command
-from karpenter.decide.disrupt.decision import decide_disruption
+from karpenter.disruption.decide.candidates import DisruptionContext
+from karpenter.disruption.decide.command import Command
+from karpenter.disruption.decide.disruption_decision import decide_disruption
 from karpenter.model import labels
+from karpenter.state.snapshot import ClusterSnapshot
 from support.builders import NOW, flatten, machine, node_pool, owner, pod, snapshot, wanted
 from support.scaling_down import INDEX, PLAIN, OnEc2, least_price, replicas, scaled_down
 from support.shrinking import CONSOLIDATABLE, QUIET, with_budget
@@ -113,7 +113,7 @@ def _half_empty() -> OnEc2:
 
 
 def _way_down(name: str, made: Callable[[], OnEc2], target: float) -> Iterator[Figure]:
-    ways: dict[str, Callable[[Snapshot], Sequence[Command]]] = {
+    ways: dict[str, Callable[[ClusterSnapshot], Sequence[Command]]] = {
         "": lambda taken: decide_disruption(taken, {"np": INDEX}, QUIET).commands,
         " (rules of the reference)": _classic,
     }
@@ -138,6 +138,6 @@ def _way_down(name: str, made: Callable[[], OnEc2], target: float) -> Iterator[F
         yield Figure(f"{name}{way}: restarts per $/h saved", cluster.restarts / saved if saved else 0.0, "")
 
 
-def _classic(taken: Snapshot) -> Sequence[Command]:
-    found = classic(taken, {"np": INDEX}, Circumstances(NOW))
+def _classic(taken: ClusterSnapshot) -> Sequence[Command]:
+    found = classic(taken, {"np": INDEX}, DisruptionContext(NOW))
     return () if found is None else (found,)

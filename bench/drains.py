@@ -20,12 +20,12 @@ from controlplane import deployed
 from controlplane.harness import ControlPlane
 from controlplane.process import Controller, controller
 from karpenter.api import crds, kinds
-from karpenter.api.karpenter import ClaimResources, NodeClaim, NodeClaimSpec, NodeClassReference
+from karpenter.api.karpenter import NodeClaim, NodeClaimResourceRequests, NodeClaimSpec, NodeClassReference
 from karpenter.api.kinds import Kind
 from karpenter.api.meta import ObjectMeta, Wire
 from karpenter.kube import config
 from karpenter.kube.client import KubeClient
-from karpenter.kube.throttle import TokenBucket
+from karpenter.kube.token_bucket import TokenBucket
 from karpenter.model import conditions
 
 NODES, PODS_PER_NODE = 200, 20
@@ -69,7 +69,7 @@ class _Call(Wire, frozen=True, kw_only=True):
 def figures() -> Iterator[Figure]:
     """One drain of everything, on a control plane of its own."""
     with ControlPlane(scheduler=True, controllers=True) as plane:
-        plane.apply(*crds.crds())
+        plane.apply(*crds.custom_resource_definitions())
         plane.apply(NODE_CLASS)
         with deployed.installed(plane) as account, controller(account.kubeconfig) as running:
             running.await_line("Starting Controller")
@@ -131,7 +131,7 @@ async def _drain(plane: ControlPlane, running: Controller) -> _Taken:
 async def _machines(kube: KubeClient) -> list[str]:
     """Names of the Nodes of as many claims, all initialised."""
     reference = NodeClassReference(group="karpenter.kwok.sh", kind="KWOKNodeClass", name="default")
-    resources = ClaimResources(requests={"cpu": "1", "pods": str(PODS_PER_NODE)})
+    resources = NodeClaimResourceRequests(requests={"cpu": "1", "pods": str(PODS_PER_NODE)})
     spec = NodeClaimSpec(requirements=(), node_class_ref=reference, resources=resources)
     names = [f"drained-{number:03}" for number in range(NODES)]
     await asyncio.gather(

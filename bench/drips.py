@@ -27,13 +27,16 @@ from karpenter.api.karpenter import (
     NodeSelectorRequirementWithMinValues,
 )
 from karpenter.api.meta import Condition, ObjectMeta
-from karpenter.catalog import ec2
-from karpenter.catalog.index import TypeIndex, well_known_of
-from karpenter.cluster import ClusterState
-from karpenter.decide.plan import Plan, PlannedClaim
-from karpenter.decide.provision import Options, PackingWay, prepare, provision
+from karpenter.instancetypes import ec2_catalog
+from karpenter.instancetypes.type_index import TypeIndex
+from karpenter.instancetypes.well_known_labels import well_known_labels_of
 from karpenter.model import labels
 from karpenter.model import resources as res
+from karpenter.scheduling.scheduling_options import PackingMode, SchedulingOptions
+from karpenter.scheduling.search.linear_program import load_solver
+from karpenter.scheduling.solution import NewNodeClaim, Solution
+from karpenter.scheduling.solver import solve
+from karpenter.state import ClusterState
 
 PODS = 360
 SEEDS = range(5)
@@ -55,22 +58,25 @@ class Run:
 
 def figures() -> Iterator[Figure]:
     """Price of the machines as a share of what they cost when every plan is classic, by batch and seed."""
-    prepare()
-    index = TypeIndex(ec2.types(), labels.WELL_KNOWN | well_known_of(ec2.types()))
+    load_solver()
+    index = TypeIndex(
+        ec2_catalog.packaged_instance_types(),
+        labels.WELL_KNOWN | well_known_labels_of(ec2_catalog.packaged_instance_types()),
+    )
     for size, target in TARGETS.items():
-        ratios, paid = [], dict.fromkeys(PackingWay, 0.0)
+        ratios, paid = [], dict.fromkeys(PackingMode, 0.0)
         for seed in SEEDS:
             arriving = pods(seed)
-            ours, classic = (run(arriving, size, index, Options(packing=way)) for way in PackingWay)
-            paid[PackingWay.CHEAPEST] += ours.price_per_hour
-            paid[PackingWay.CLASSIC] += classic.price_per_hour
+            ours, classic = (run(arriving, size, index, SchedulingOptions(packing_mode=way)) for way in PackingMode)
+            paid[PackingMode.CHEAPEST] += ours.price_per_hour
+            paid[PackingMode.CLASSIC] += classic.price_per_hour
             ratios.append(ours.price_per_hour / classic.price_per_hour)
             note = (
                 f"{ours.price_per_hour:.3f} $/h on {ours.machines} machines, classic {classic.price_per_hour:.3f} on "
                 f"{classic.machines}; longest decision {ours.longest_seconds:.3f} s"
             )
             yield Figure(f"drips of {size}, seed {seed}: price / classic", ratios[-1], "", target, note)
-        together = paid[PackingWay.CHEAPEST] / paid[PackingWay.CLASSIC]
+        together = paid[PackingMode.CHEAPEST] / paid[PackingMode.CLASSIC]
         note = f"seed by seed {min(ratios):.3f} to {max(ratios):.3f}"
         yield Figure(f"drips of {size}, all seeds together: price / classic", together, "", target, note)
 
@@ -81,7 +87,7 @@ def pods(seed: int) -> list[Pod]:
     return [_pod(number, f"{draw.randint(1, 15) * 100}m", f"{draw.randint(100, 4096)}Mi") for number in range(PODS)]
 
 
-def run(arriving: Sequence[Pod], size: int, index: TypeIndex, options: Options) -> Run:
+def run(arriving: Sequence[Pod], size: int, index: TypeIndex, options: SchedulingOptions) -> Run:
     """All pods arrive in batches of that size, and every plan is carried out."""
     state = ClusterState()
     state.set_pool(_pool())
@@ -92,18 +98,20 @@ def run(arriving: Sequence[Pod], size: int, index: TypeIndex, options: Options) 
             meta = msgspec.structs.replace(pod.metadata, creation_timestamp=now)
             state.set_pod(msgspec.structs.replace(pod, metadata=meta))
         started = time.perf_counter()
-        plan = provision(state.snapshot(), {_POOL: index}, now, options)
+        plan = solve(state.snapshot(), {_POOL: index}, now, options)
         longest = max(longest, time.perf_counter() - started)
         _carry_out(plan, state, index)
-        price, machines = price + plan.price_per_hour, machines + len(plan.claims)
+        price, machines = price + plan.price_per_hour, machines + len(plan.new_claims)
     return Run(price, machines, longest)
 
 
-def _carry_out(plan: Plan, state: ClusterState, index: TypeIndex) -> None:
-    if plan.unplaced:
-        raise RuntimeError(f"{len(plan.unplaced)} pods have no place: the figures would mean nothing")
-    bound = {claim.name: claim.pods for claim in plan.claims} | {item.node: item.pods for item in plan.existing}
-    for claim in plan.claims:
+def _carry_out(plan: Solution, state: ClusterState, index: TypeIndex) -> None:
+    if plan.unschedulable:
+        raise RuntimeError(f"{len(plan.unschedulable)} pods have no place: the figures would mean nothing")
+    bound = {claim.name: claim.pods for claim in plan.new_claims} | {
+        item.node_name: item.pods for item in plan.placed_on_existing
+    }
+    for claim in plan.new_claims:
         state.set_node(_node(claim, index))
     for node, members in bound.items():
         for pod in members:
@@ -111,18 +119,18 @@ def _carry_out(plan: Plan, state: ClusterState, index: TypeIndex) -> None:
             state.set_pod(msgspec.structs.replace(pod, spec=spec, status=PodStatus(phase="Running")))
 
 
-def _node(claim: PlannedClaim, index: TypeIndex) -> Node:
+def _node(claim: NewNodeClaim, index: TypeIndex) -> Node:
     """The machine as it would join: its cheapest type, with that type's labels and allocatable."""
-    item = index.types[index.position[claim.instance_types[0]]]
+    item = index.types[index.position_by_name[claim.instance_types[0]]]
     own = {key: min(found.values) for key, found in item.requirements.items() if found.values and not found.complement}
-    where = {labels.ZONE: claim.cheapest.zone, labels.CAPACITY_TYPE: claim.cheapest.capacity_type}
+    where = {labels.ZONE: claim.cheapest_offering.zone, labels.CAPACITY_TYPE: claim.cheapest_offering.capacity_type}
     state = {
         labels.NODE_POOL: _POOL,
         labels.HOSTNAME: claim.name,
         labels.REGISTERED: "true",
         labels.INITIALIZED: "true",
     }
-    amounts = {"capacity": res.to_wire(item.capacity), "allocatable": res.to_wire(item.allocatable)}
+    amounts = {"capacity": res.resources_to_wire(item.capacity), "allocatable": res.resources_to_wire(item.allocatable)}
     return Node(
         metadata=ObjectMeta(name=claim.name, uid=claim.name, labels={**own, **where, **state}),
         spec=NodeSpec(provider_id=f"bench:///{claim.name}"),

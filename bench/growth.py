@@ -12,22 +12,23 @@ import time
 from collections.abc import Iterator, Mapping
 
 from bench.figures import Figure
-from karpenter.api.core import (
+from karpenter.api.core import Pod
+from karpenter.api.meta import LabelSelector, Wire
+from karpenter.api.scheduling_constraints import (
     Affinity,
-    Pod,
     PodAffinity,
     PodAffinityTerm,
     TopologySpreadConstraint,
     WeightedPodAffinityTerm,
 )
-from karpenter.api.meta import LabelSelector, Wire
-from karpenter.catalog import ec2
-from karpenter.catalog.index import TypeIndex, well_known_of
-from karpenter.catalog.types import InstanceType
-from karpenter.cluster import ClusterState
-from karpenter.decide.plan import Plan
-from karpenter.decide.provision import provision
+from karpenter.instancetypes import ec2_catalog
+from karpenter.instancetypes.instance_type import InstanceType
+from karpenter.instancetypes.type_index import TypeIndex
+from karpenter.instancetypes.well_known_labels import well_known_labels_of
 from karpenter.model import labels
+from karpenter.scheduling.solution import Solution
+from karpenter.scheduling.solver import solve
+from karpenter.state import ClusterState
 from support.builders import NOW, affinity, expr, feed, flatten, machine, node_pool, pod, term
 from support.shapes import inc
 
@@ -51,22 +52,24 @@ def figures() -> Iterator[Figure]:
     yield _decided("types: 2000 pods, 800 types", _mixed(2000, _CPU, _MEMORY), inc(800))
     yield _decided("preferences: 4000 pods with three wishes", _wishing(4000), inc(400), target=0.5)
     for nodes, target in ((500, None), (5000, 1.0)):
-        yield _decided(f"machines: 1000 pods onto {nodes}", _busy(nodes), ec2.types(), target=target)
+        yield _decided(
+            f"machines: 1000 pods onto {nodes}", _busy(nodes), ec2_catalog.packaged_instance_types(), target=target
+        )
     yield Figure("memory: resident at most", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, "MB")
 
 
 def _decided(name: str, objects: list[Wire], types: tuple[InstanceType, ...], target: float | None = None) -> Figure:
     pool = node_pool()
     snapshot = feed(ClusterState(), [pool, *objects]).snapshot()
-    index = {pool.metadata.name: TypeIndex(types, well_known_of(types))}
+    index = {pool.metadata.name: TypeIndex(types, well_known_labels_of(types))}
     taken: list[float] = []
-    plan = Plan()
+    plan = Solution()
     for _ in range(_REPEATS):
         started = time.perf_counter()
-        plan = provision(snapshot, index, NOW)
+        plan = solve(snapshot, index, NOW)
         taken.append(time.perf_counter() - started)
-    placed = sum(len(item.pods) for item in plan.existing)
-    note = f"{len(plan.claims)} claims, {placed} pods on machines there, {len(plan.unplaced)} left"
+    placed = sum(len(item.pods) for item in plan.placed_on_existing)
+    note = f"{len(plan.new_claims)} claims, {placed} pods on machines there, {len(plan.unschedulable)} left"
     return Figure(name, min(taken), "s", target, note)
 
 

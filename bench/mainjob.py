@@ -62,7 +62,7 @@ def figures(pods: int, target_seconds: float, *, nominate: bool) -> Iterator[Fig
     """One scale-up on a control plane of its own."""
     label = f"{pods} pods, {'with' if nominate else 'without'} nomination"
     with ControlPlane(scheduler=True, controllers=True) as plane:
-        plane.apply(*crds.crds())
+        plane.apply(*crds.custom_resource_definitions())
         plane.apply(NODE_CLASS, node_pool("Never"))
         with controller(plane.kubeconfig, "--nominate-pods", str(nominate).lower()) as running:
             running.await_line("Starting Controller")

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.figures import Figure
-from karpenter.kube.serve import kubeconfig
+from karpenter.simulation.apiserver.http_front import kubeconfig_for
 
 NODES, PODS = 5_000, 50_000
 _EVENTS_PER_SECOND = 1_000
@@ -31,7 +31,7 @@ def figures() -> Iterator[Figure]:
     with _process("scale_server", str(NODES), str(PODS)) as server, tempfile.TemporaryDirectory() as folder:
         url = _line(server)
         path = Path(folder) / "kubeconfig"
-        path.write_text(kubeconfig(url))
+        path.write_text(kubeconfig_for(url))
         with _process("scale_controller", str(path)) as controller:
             told = json.loads(_line(controller))
             size = f"{NODES} nodes, {PODS} pods"

@@ -13,15 +13,15 @@ from datetime import UTC, datetime
 
 from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.api.kinds import KWOK_NODE_CLASS
-from karpenter.catalog import ec2
-from karpenter.catalog.types import InstanceType
-from karpenter.cluster import ClusterState
-from karpenter.control import logging
-from karpenter.control.manager import Extra, Manager
-from karpenter.control.settings import Settings
+from karpenter.instancetypes import ec2_catalog
+from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.kube import config
+from karpenter.manager import Manager, ManagerOptions
 from karpenter.model.clock import SystemClock
-from karpenter.providers.contract import Drift, Instance, InstanceNotFound, ProviderError, RepairPolicy
+from karpenter.providers.contract import Instance, InstanceDrift, InstanceNotFound, ProviderError, RepairPolicy
+from karpenter.runtime import logging
+from karpenter.runtime.settings import Settings
+from karpenter.state import ClusterState
 
 _POLL_SECONDS = 0.01
 
@@ -34,7 +34,7 @@ class StillCloud:
 
     def __init__(self) -> None:
         self.state = ClusterState()
-        self._types = ec2.types()
+        self._types = ec2_catalog.packaged_instance_types()
 
     async def create(self, claim: NodeClaim) -> Instance:
         raise ProviderError("this cloud sells nothing")
@@ -43,7 +43,7 @@ class StillCloud:
         raise ProviderError("this cloud takes nothing back")
 
     async def get(self, provider_id: str) -> Instance:
-        found = self.state.claim_of(provider_id)
+        found = self.state.claim_by_provider_id(provider_id)
         if found is None:
             raise InstanceNotFound(provider_id)
         return _instance(found)
@@ -54,7 +54,7 @@ class StillCloud:
     async def instance_types(self, pool: NodePool) -> tuple[InstanceType, ...]:
         return self._types
 
-    async def drift(self, claim: NodeClaim) -> Drift | None:
+    async def drift(self, claim: NodeClaim) -> InstanceDrift | None:
         return None
 
     def repair_policies(self) -> tuple[RepairPolicy, ...]:
@@ -73,7 +73,7 @@ async def _main(kubeconfig: str) -> None:
     started = time.monotonic()
     cloud = StillCloud()
     async with config.connect(config.load(kubeconfig)) as client:
-        manager = Manager(client, cloud, SystemClock(), Settings(), Extra())
+        manager = Manager(client, cloud, SystemClock(), Settings(), ManagerOptions())
         cloud.state = manager.state
         work = asyncio.create_task(manager.run())
         while manager.unready() or not manager.state.pools():

@@ -16,12 +16,12 @@ import msgspec
 
 from bench.mainjob import NODE_CLASS, node_pool
 from karpenter.api.kinds import NODE_POOL
-from karpenter.kube.memory.server import MemoryServer
 from karpenter.kube.protocol import JsonObject
-from karpenter.kube.serve import serving
-from karpenter.model import hashing, labels
+from karpenter.model import labels, nodepool_hash
 from karpenter.model import resources as res
 from karpenter.model.clock import SystemClock
+from karpenter.simulation.apiserver.http_front import serving
+from karpenter.simulation.apiserver.memory_server import MemoryServer
 
 _WORKLOADS = 400
 _CLASS_LABEL = "karpenter.kwok.sh/kwoknodeclass"
@@ -61,7 +61,7 @@ def _conditions(*types: str) -> list[JsonObject]:
 def _pool(nodes: int) -> JsonObject:
     """The pool of all machines, as a controller leaves it."""
     pool = node_pool("Never")
-    held = {name: amount * nodes for name, amount in res.parse(_AMOUNTS).items()}
+    held = {name: amount * nodes for name, amount in res.parse_resources(_AMOUNTS).items()}
     found = _conditions("ValidationSucceeded", "NodeClassReady", "NodeRegistrationHealthy", "Ready")
     unsure = {"status": "Unknown", "reason": "AwaitingReconciliation", "message": "object is awaiting reconciliation"}
     return {
@@ -69,7 +69,7 @@ def _pool(nodes: int) -> JsonObject:
         "metadata": {"name": "default", "generation": 1, "annotations": _hashes(pool)},
         "status": {
             "conditions": [*found[:2], {**found[2], **unsure}, found[3]],
-            "resources": res.to_wire({**held, res.NODES: nodes * res.ONE}),
+            "resources": res.resources_to_wire({**held, res.NODES: nodes * res.ONE_UNIT}),
             "nodes": nodes,
         },
     }
@@ -79,8 +79,8 @@ def _hashes(pool: JsonObject) -> dict[str, str]:
     """What tells that a machine looks like its pool's template."""
     decoded = NODE_POOL.decode(msgspec.json.encode(pool))
     return {
-        labels.NODE_POOL_HASH: hashing.node_pool_hash(decoded),
-        labels.NODE_POOL_HASH_VERSION: hashing.NODE_POOL_HASH_VERSION,
+        labels.NODE_POOL_HASH: nodepool_hash.node_pool_hash(decoded),
+        labels.NODE_POOL_HASH_VERSION: nodepool_hash.NODE_POOL_HASH_VERSION,
     }
 
 
@@ -202,11 +202,11 @@ class _Churn:
         place = (count * 7919) % len(self._names)
         name = self._names[place]
         if count % _TURNOVER == 0:
-            self._server.rewrite(
+            self._server.update_any(
                 self._resource, "default", name, lambda body: {**body, "status": {"phase": "Succeeded"}}
             )
             self._names[place] = f"pod-{self._made:06d}"
-            self._server.load([_pod(self._names[place], place, self._nodes)])
+            self._server.load_objects([_pod(self._names[place], place, self._nodes)])
             self._made += 1
             return 2
         self._server.update_status(self._resource, "default", name, lambda body: _touched(body, count))
@@ -219,7 +219,7 @@ def _touched(body: JsonObject, count: int) -> dict[str, object]:
 
 async def _main(nodes: int, pods: int) -> None:
     server = MemoryServer(SystemClock(), history=100_000)
-    server.load(_everything(nodes, pods))
+    server.load_objects(_everything(nodes, pods))
     churn = _Churn(server, nodes, pods)
     async with serving(server) as url:
         print(url, flush=True)

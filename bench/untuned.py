@@ -14,11 +14,14 @@ from random import Random
 from bench.figures import Figure
 from karpenter.api.core import Pod
 from karpenter.api.karpenter import NodePool
-from karpenter.catalog import ec2
-from karpenter.catalog.index import TypeIndex, well_known_of
-from karpenter.decide.provision import Options, Outlook, prepare, provision
-from karpenter.decide.worth import UNLIMITED, Worth
+from karpenter.instancetypes import ec2_catalog
+from karpenter.instancetypes.type_index import TypeIndex
+from karpenter.instancetypes.well_known_labels import well_known_labels_of
 from karpenter.model import labels
+from karpenter.scheduling.objective import NO_EXPOSURE_LIMITS, Objective
+from karpenter.scheduling.scheduling_options import ArrivalForecast, SchedulingOptions
+from karpenter.scheduling.search.linear_program import load_solver
+from karpenter.scheduling.solver import solve
 from support.builders import NOW, node_pool, pod, snapshot, wanted
 
 _AWS = "karpenter.k8s.aws"
@@ -44,7 +47,9 @@ POOLS: dict[str, list[NodePool]] = {
     ],
 }
 SIZES = (30, 200, 1000)
-_PRICE_ALONE = Options(worth=Worth(0.0, exposure=UNLIMITED), outlook=Outlook.NOTHING)
+_PRICE_ALONE = SchedulingOptions(
+    objective=Objective(0.0, exposure=NO_EXPOSURE_LIMITS), arrival_forecast=ArrivalForecast.NONE
+)
 
 
 def _web(dice: Random) -> dict[str, str]:
@@ -76,9 +81,9 @@ WORKLOADS: dict[str, Callable[[Random], dict[str, str]]] = {
 
 def figures() -> Iterator[Figure]:
     """Per pool and number of pods the worst ratio of price to bound over the workloads."""
-    prepare()
-    types = ec2.types()
-    index = TypeIndex(types, well_known_of(types) | labels.WELL_KNOWN)
+    load_solver()
+    types = ec2_catalog.packaged_instance_types()
+    index = TypeIndex(types, well_known_labels_of(types) | labels.WELL_KNOWN)
     for name, pools in POOLS.items():
         for size in SIZES:
             yield max((_ratio(name, pools, size, kind, index) for kind in WORKLOADS), key=lambda figure: figure.value)
@@ -89,10 +94,10 @@ def _ratio(name: str, pools: list[NodePool], size: int, kind: str, index: TypeIn
     pods: list[Pod] = [pod(f"p{number}", WORKLOADS[kind](dice)) for number in range(size)]
     taken = snapshot(*pools, *pods)
     begun = time.process_time()
-    plan = provision(taken, {pool.metadata.name: index for pool in pools}, NOW, _PRICE_ALONE)
+    plan = solve(taken, {pool.metadata.name: index for pool in pools}, NOW, _PRICE_ALONE)
     seconds = time.process_time() - begun
     assert plan.lower_bound_per_hour
-    note = f"{kind}: {len(plan.claims)} machines, {seconds:.2f} s of CPU"
+    note = f"{kind}: {len(plan.new_claims)} machines, {seconds:.2f} s of CPU"
     return Figure(
         f"untuned, {name}, {size} pods: price", plan.price_per_hour / plan.lower_bound_per_hour, "", None, note
     )

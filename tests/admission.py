@@ -16,7 +16,7 @@ import msgspec
 
 from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import NODE_CLAIM
-from karpenter.model import validation
+from karpenter.model import runtime_validation
 
 Json = dict[str, object]
 Verdict = Literal["A", "R", "N"]
@@ -114,9 +114,9 @@ class Row:
         return self.verdict != R
 
 
-def refusals(claim: NodeClaim) -> validation.Findings:
+def refusals(claim: NodeClaim) -> runtime_validation.Findings:
     """Why an API server would not take a NodeClaim of ours."""
-    return validation.admit(NODE_CLAIM, msgspec.json.decode(NODE_CLAIM.encode(claim)))
+    return runtime_validation.admit(NODE_CLAIM, msgspec.json.decode(NODE_CLAIM.encode(claim)))
 
 
 def built(kind: str, change: Mapping[str, object]) -> Json:

@@ -15,8 +15,8 @@ import pytest
 from controlplane.arena import Arena
 from controlplane.harness import ControlPlane
 from karpenter.api.core import Pod
-from karpenter.decide.plan import Plan
-from karpenter.decide.provision import provision
+from karpenter.scheduling.solution import Solution
+from karpenter.scheduling.solver import solve
 from support import by_hand
 from support.builders import NOW, indexes, snapshot
 from support.judge import problems
@@ -62,19 +62,21 @@ class Tally:
 
 
 #: How a plan for a scenario is made.
-Planner = Callable[[Scenario], Plan]
+Planner = Callable[[Scenario], Solution]
 
 
-def by_us(scenario: Scenario) -> Plan:
-    return provision(snapshot(scenario.world().objects()), indexes(scenario.pools, TYPES), NOW)
+def by_us(scenario: Scenario) -> Solution:
+    return solve(snapshot(scenario.world().objects()), indexes(scenario.pools, TYPES), NOW)
 
 
-def by_the_judge(scenario: Scenario) -> Plan:
+def by_the_judge(scenario: Scenario) -> Solution:
     return by_hand.planned(scenario.world())
 
 
-def refused(plan: Plan) -> int:
-    return sum(any(REFUSED in reason.detail for reason in item.reasons) for item in plan.unplaced) if REFUSED else 0
+def refused(plan: Solution) -> int:
+    return (
+        sum(any(REFUSED in reason.detail for reason in item.reasons) for item in plan.unschedulable) if REFUSED else 0
+    )
 
 
 def representatives(pods: Iterable[Pod]) -> list[Pod]:
@@ -91,7 +93,10 @@ def tell(arena: Arena, scenario: Scenario, planner: Planner, tally: Tally) -> No
         where = arena.carried_out(scenario, plan)
         meant = {
             (pod.metadata.namespace, pod.metadata.name): name
-            for name, pods in (*((g.node, g.pods) for g in plan.existing), *((c.name, c.pods) for c in plan.claims))
+            for name, pods in (
+                *((g.node_name, g.pods) for g in plan.placed_on_existing),
+                *((c.name, c.pods) for c in plan.new_claims),
+            )
             for pod in pods
         }
         tally.planned += len(meant)
@@ -109,13 +114,13 @@ def _ask_alone(arena: Arena, scenario: Scenario, pod: Pod, planner: Planner, tal
         return
     tally.asked += 1
     where = arena.alone(pod)
-    if bool(where) == bool(plan.existing):
+    if bool(where) == bool(plan.placed_on_existing):
         return
     if where and planner is by_us and spreads(pod.spec):
         # Domains that could be bought count for us, empty; the scheduler knows only nodes (SCH-490, SCH-541).
         tally.cautious += 1
     else:
-        ours = plan.existing[0].node if plan.existing else "nowhere"
+        ours = plan.placed_on_existing[0].node_name if plan.placed_on_existing else "nowhere"
         tally.faults.append(
             f"{scenario.name}: {pod.metadata.name} alone goes {ours}, the scheduler says {where or 'nowhere'}"
         )

@@ -14,12 +14,12 @@ import pytest
 from controlplane.harness import Json
 from karpenter.api import kinds
 from karpenter.api.karpenter import NodeClaim
-from karpenter.catalog import ec2
+from karpenter.instancetypes import ec2_catalog
 from karpenter.kube.client import KubeClient
 from karpenter.model import labels
 from karpenter.model import resources as res
-from karpenter.providers.aws import iam
-from karpenter.providers.aws.iam import Place
+from karpenter.providers.aws import iam_policies
+from karpenter.providers.aws.iam_policies import ClusterLocation
 from support.aws.clients import client
 from support.aws.messages import spot_interruption
 from support.aws.stage import CLUSTER, Stage, node_class, node_pool, stage
@@ -66,17 +66,20 @@ def _cheapest(count: int) -> list[str]:
     """Types that give most processor for a dollar, among those the pools allow."""
 
     def dollars_per_core(name: str) -> float:
-        found = ec2.find(name)
+        found = ec2_catalog.find_packaged_type(name)
         assert found is not None
         spot = [item.price_per_hour for item in found.offerings if item.capacity_type == labels.SPOT]
-        return min(spot, default=9.9) / (found.capacity[res.CPU] / res.ONE)
+        return min(spot, default=9.9) / (found.capacity[res.CPU] / res.ONE_UNIT)
 
     modern = [
         item.name
-        for item in ec2.types()
-        if item.requirements.of(labels.ARCH).allows("amd64")
-        and any(item.requirements.of(f"{labels.AWS_GROUP}/instance-category").allows(text) for text in "cmr")
-        and int(next(iter(item.requirements.of(f"{labels.AWS_GROUP}/instance-generation").values), "0")) > 4
+        for item in ec2_catalog.packaged_instance_types()
+        if item.requirements.requirement_for(labels.ARCH).allows("amd64")
+        and any(
+            item.requirements.requirement_for(f"{labels.AWS_GROUP}/instance-category").allows(text) for text in "cmr"
+        )
+        and int(next(iter(item.requirements.requirement_for(f"{labels.AWS_GROUP}/instance-generation").values), "0"))
+        > 4
     ]
     return sorted(modern, key=dollars_per_core)[:count]
 
@@ -207,9 +210,9 @@ async def _goes_to_nothing(kube: KubeClient, cluster: Stage) -> None:
 
 def _check_calls(cluster: Stage) -> None:
     calls = [call for call in cluster.aws.calls.all if call.operation not in _OWN]
-    place = Place(CLUSTER, cluster.aws.region_name, "123456789012")
+    place = ClusterLocation(CLUSTER, cluster.aws.region_name, "123456789012")
     made = {f"{_ACTION_PREFIX.get(call.service, call.service)}:{call.operation}" for call in calls}
-    assert made <= iam.allowed_actions(place)
+    assert made <= iam_policies.allowed_actions(place)
     for call in calls:
         if call.operation == "CreateLaunchTemplate":
             _check_tags(call.parameters, "launch-template")

@@ -37,7 +37,7 @@ def bare() -> Iterator[ControlPlane]:
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
     with ControlPlane() as running:
-        running.apply(*crds.crds())
+        running.apply(*crds.custom_resource_definitions())
         yield running
 
 
@@ -188,5 +188,5 @@ def test_a_controller_without_definitions_is_ready_once_they_are_applied(bare: C
         watched.check_waiting("does not serve nodepools of karpenter.sh/v1")
         assert len(watched.complaints()) == len(kinds)
         assert all("karpenter crds | kubectl apply -f -" in line for line in watched.complaints())
-        bare.apply(*crds.crds())
+        bare.apply(*crds.custom_resource_definitions())
         watched.check_mended()

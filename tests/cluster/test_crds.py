@@ -22,7 +22,7 @@ from support.writing import KINDS, RealServer, Write, in_memory, real_server
 
 
 def _rooted(types: ConditionTypes) -> Callable[[ObjectMeta, datetime], tuple[Condition, ...]]:
-    return lambda meta, now: conditions.put_true((), "Custom", conditions.owner(types, meta, now))
+    return lambda meta, now: conditions.set_true((), "Custom", conditions.conditioned_object(types, meta, now))
 
 
 #: A first condition of each kind, as we write it.
@@ -32,7 +32,7 @@ _CONDITIONS: Mapping[str, Callable[[ObjectMeta, datetime], tuple[Condition, ...]
     "KWOKNodeClass": _rooted(conditions.KWOK_NODE_CLASS),
     "EC2NodeClass": _rooted(ConditionTypes("Ready", ("AMIsReady", "SubnetsReady"))),
     "NodeOverlay": _rooted(conditions.NODE_OVERLAY),
-    "CapacityBuffer": lambda meta, now: conditions.put_alone(
+    "CapacityBuffer": lambda meta, now: conditions.set_rootless_condition(
         (), Condition(type="Custom", status="True"), meta.generation, now
     ),
 }
@@ -86,7 +86,7 @@ _LOOSER = "looser.example"
 
 def _looser_group(schema: Json | None = None) -> Json:
     """The CRD of NodePools under another group, so that nobody else is disturbed when its schema changes."""
-    found = copy.deepcopy(crds.crds()[0])
+    found = copy.deepcopy(crds.custom_resource_definitions()[0])
     found["metadata"] = {"name": f"nodepools.{_LOOSER}"}
     found["spec"]["group"] = _LOOSER  # type: ignore[index]
     if schema is not None:

@@ -10,7 +10,7 @@ import pytest
 
 from controlplane.harness import ControlPlane
 from karpenter.api import crds
-from karpenter.model import validation
+from karpenter.model import runtime_validation
 from support import mutations
 from support.writing import KINDS, Answer, RealServer, Write, in_memory, real_server
 
@@ -20,7 +20,7 @@ _SHOWN = 3
 
 @pytest.fixture(scope="module")
 def real(control_plane: ControlPlane) -> Iterator[RealServer]:
-    control_plane.apply(*crds.crds())
+    control_plane.apply(*crds.custom_resource_definitions())
     with real_server(control_plane) as server:
         yield server
 
@@ -36,7 +36,7 @@ def disagreements(writes: Sequence[Write], theirs: Sequence[Answer]) -> list[str
     found = []
     for write, real_answer in zip(writes, theirs, strict=True):
         ours = in_memory(write)
-        offline = () if write.is_status else validation.admit(KINDS[write.kind], write.wanted, write.stored)
+        offline = () if write.is_status else runtime_validation.admit(KINDS[write.kind], write.wanted, write.stored)
         agreed = ours.stored == real_answer.stored and (write.is_status or (not offline) == real_answer.accepted)
         if not agreed:
             found.append(

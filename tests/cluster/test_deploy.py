@@ -37,7 +37,7 @@ def named(manifest: Json) -> str:
 def plane() -> Iterator[ControlPlane]:
     """A control plane of its own: what is scheduled here never runs, and so would never leave."""
     with ControlPlane(scheduler=True, controllers=True) as running:
-        running.apply(*crds.crds())
+        running.apply(*crds.custom_resource_definitions())
         yield running
 
 

@@ -29,7 +29,7 @@ _ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
     with ControlPlane(scheduler=True, controllers=True) as running:
-        running.apply(*crds.crds())
+        running.apply(*crds.custom_resource_definitions())
         node_class = {"apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass"}
         running.apply({**node_class, "metadata": {"name": "default"}, "spec": {}})
         yield running

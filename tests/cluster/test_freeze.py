@@ -13,11 +13,11 @@ from controlplane import deployed
 from controlplane.deployed import Account
 from controlplane.harness import ControlPlane, Json
 from controlplane.process import Controller, controller
+from karpenter import manager_watches
 from karpenter.api import crds, kinds
-from karpenter.cluster import ClusterState
-from karpenter.control import freezing
 from karpenter.kube import config
 from karpenter.kube.errors import Forbidden
+from karpenter.state import ClusterState
 from support.rollouts import settled, web
 from support.scrape import Scrape
 
@@ -52,7 +52,7 @@ _POOL: Json = {
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
     with ControlPlane(scheduler=True, controllers=True) as running:
-        running.apply(*crds.crds())
+        running.apply(*crds.custom_resource_definitions())
         running.apply(_NODE_CLASS, _POOL)
         yield running
 
@@ -94,7 +94,7 @@ async def test_one_name_is_all_that_has_to_be_readable(plane: ControlPlane) -> N
     async with config.connect(config.load(plane.kubeconfig_of(_NOBODY))) as kube:
         with pytest.raises(Forbidden):
             await kube.list(kinds.CONFIG_MAP, "kube-system")
-        informer = freezing.follow(kube, state)
+        informer = manager_watches.watch_cluster_freeze(kube, state)
         watching = asyncio.create_task(informer.run())
         await asyncio.wait_for(informer.wait_synced(), _DEADLINE_SECONDS)
         assert state.freeze is None

@@ -35,7 +35,7 @@ def pool(name: str, **spec: object) -> Json:
 @pytest.fixture(scope="module")
 def account() -> Iterator[Account]:
     with ControlPlane(scheduler=True, controllers=True) as plane:
-        plane.apply(*crds.crds())
+        plane.apply(*crds.custom_resource_definitions())
         plane.apply(made("KWOKNodeClass", "karpenter.kwok.sh/v1alpha1", "default", {}))
         with deployed.installed(plane) as ready:
             yield ready

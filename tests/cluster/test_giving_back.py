@@ -34,7 +34,7 @@ _DEPLOYMENT = kinds.DEPLOYMENT.path(NAMESPACE, "web")
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
     with ControlPlane(scheduler=True, controllers=True) as running:
-        running.apply(*crds.crds())
+        running.apply(*crds.custom_resource_definitions())
         yield running
 
 
@@ -80,7 +80,7 @@ def half_done(stage: Stage) -> str:
     """What is marked, or does not fit together."""
     sight = stage.look()
     tainted = [n for n in sight.nodes if any(taint.key == labels.DISRUPTED_TAINT.key for taint in n.spec.taints)]
-    noted = [c for c in sight.claims if conditions.find(c.status.conditions, "DisruptionReason") is not None]
+    noted = [c for c in sight.claims if conditions.find_condition(c.status.conditions, "DisruptionReason") is not None]
     used = {pod.spec.node_name for pod in sight.pods}
     idle = [node for node in sight.nodes if node.metadata.name not in used]
     faults = {"nodes tainted": tainted, "claims with a reason": noted, "nodes without pods": idle}

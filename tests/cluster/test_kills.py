@@ -23,7 +23,7 @@ _TAKE_OVER_SECONDS = 20.0
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
     with ControlPlane(scheduler=True, controllers=True) as running:
-        running.apply(*crds.crds())
+        running.apply(*crds.custom_resource_definitions())
         yield running
 
 

@@ -10,19 +10,19 @@ from datetime import timedelta
 from controlplane import deployed
 from controlplane.harness import ControlPlane
 from karpenter.api import crds
-from karpenter.api.karpenter import ClaimResources, NodeClaim, NodeClaimSpec, NodeClassReference
+from karpenter.api.karpenter import NodeClaim, NodeClaimResourceRequests, NodeClaimSpec, NodeClassReference
 from karpenter.api.kinds import KWOK_NODE_CLASS, LEASE, NODE, NODE_CLAIM, POD
-from karpenter.api.kwok import KWOKNodeClass
+from karpenter.api.kwok_node_class import KWOKNodeClass
 from karpenter.api.meta import ObjectMeta
-from karpenter.catalog import ec2
+from karpenter.instancetypes import ec2_catalog
 from karpenter.kube.errors import NotFound
 from karpenter.kube.protocol import Kube
 from karpenter.model import conditions
 from karpenter.model.clock import SystemClock
-from karpenter.providers.simulated import Machines, SimulatedProvider, Timing
+from karpenter.providers.simulated import SimulatedNodes, SimulatedProvider, SimulatedTiming
 
 NAME = "simulated-machines"
-QUICK = Timing(shutdown=timedelta(seconds=1), lease_renewal=timedelta(seconds=1))
+QUICK = SimulatedTiming(shutdown=timedelta(seconds=1), lease_renewal=timedelta(seconds=1))
 _DEADLINE_SECONDS = 60
 
 
@@ -66,12 +66,12 @@ async def is_gone(kube: Kube, node: str) -> bool:
 
 async def test_a_simulated_machine_lives_and_ends_on_a_real_cluster(working_control_plane: ControlPlane) -> None:
     """OPS-250 to OPS-266: what we write is accepted, the scheduler uses the Node, controllers see their pods run and end."""
-    working_control_plane.apply(*crds.crds())
+    working_control_plane.apply(*crds.custom_resource_definitions())
     with deployed.installed(working_control_plane) as account:
         async with working_control_plane.client() as kube, account.client() as ours:
             claim = await _claimed(kube)
-            provider = SimulatedProvider(ours, SystemClock(), ec2.types())
-            machines = asyncio.create_task(Machines(ours, SystemClock(), QUICK).run())
+            provider = SimulatedProvider(ours, SystemClock(), ec2_catalog.packaged_instance_types())
+            machines = asyncio.create_task(SimulatedNodes(ours, SystemClock(), QUICK).run())
             try:
                 await _play(kube, provider, claim, working_control_plane)
             finally:
@@ -83,7 +83,7 @@ async def test_a_simulated_machine_lives_and_ends_on_a_real_cluster(working_cont
 async def _claimed(kube: Kube) -> NodeClaim:
     await kube.create(KWOK_NODE_CLASS, KWOKNodeClass(metadata=ObjectMeta(name=NAME)))
     reference = NodeClassReference(group="karpenter.kwok.sh", kind="KWOKNodeClass", name=NAME)
-    resources = ClaimResources(requests={"cpu": "1", "memory": "1Gi"})
+    resources = NodeClaimResourceRequests(requests={"cpu": "1", "memory": "1Gi"})
     spec = NodeClaimSpec(requirements=(), node_class_ref=reference, resources=resources)
     return await kube.create(NODE_CLAIM, NodeClaim(metadata=ObjectMeta(name=NAME), spec=spec))
 

@@ -50,7 +50,7 @@ _POOL: Json = {
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
     with ControlPlane(scheduler=True, controllers=True) as running:
-        running.apply(*crds.crds())
+        running.apply(*crds.custom_resource_definitions())
         running.apply(_NODE_CLASS, _POOL)
         yield running
 

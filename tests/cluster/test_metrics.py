@@ -49,7 +49,7 @@ _NODE_CLASS: Json = {
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
     with ControlPlane(scheduler=True, controllers=True) as running:
-        running.apply(*crds.crds())
+        running.apply(*crds.custom_resource_definitions())
         running.apply(_NODE_CLASS, _POOL)
         yield running
 
@@ -86,7 +86,7 @@ async def _names(kube: KubeClient) -> set[str]:
 
 @pytest.mark.cluster
 async def test_a_life_of_machines_as_prometheus_sees_it(plane: ControlPlane, account: Account) -> None:
-    """OPS §5 on a real cluster; M1, M2, M5, M14."""
+    """OPS §5 on a real cluster; OPS-M1, OPS-M2, OPS-M5, OPS-M14."""
     with controller(account.kubeconfig) as running:
         running.until(running.is_ready, "become ready")
         first = _scrape(running)

@@ -27,7 +27,7 @@ _LAUNCHING = ("created nodeclaim", "launched nodeclaim", "registered nodeclaim")
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
     with ControlPlane(scheduler=True, controllers=True) as running:
-        running.apply(*crds.crds())
+        running.apply(*crds.custom_resource_definitions())
         yield running
 
 

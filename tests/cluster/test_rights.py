@@ -108,7 +108,7 @@ def web(replicas: int) -> Json:
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
     with ControlPlane(scheduler=True, controllers=True) as running:
-        running.apply(*crds.crds())
+        running.apply(*crds.custom_resource_definitions())
         running.apply(_NODE_CLASS, _POOL, _BUDGET)
         yield running
 
@@ -234,7 +234,7 @@ def unused(calls: Iterable[Call]) -> set[Right]:
 
 
 def test_every_right_is_used_on_the_way_from_pending_pods_to_nothing_left(account: Account) -> None:
-    """Scenario H10, from both sides."""
+    """Scenario OPS-H10, from both sides."""
     with controller(account.kubeconfig) as running:
         journey(account, running)
     account.check()

@@ -27,7 +27,7 @@ _QUIET_SECONDS = 40.0
 @pytest.fixture
 def stage() -> Iterator[Stage]:
     with ControlPlane(scheduler=True, controllers=True) as plane:
-        plane.apply(*crds.crds())
+        plane.apply(*crds.custom_resource_definitions())
         with staged(plane) as ready:
             plane.apply(_pool())
             yield ready
@@ -77,12 +77,12 @@ def staying(stage: Stage) -> tuple[Pod, ...]:
 
 def cost(claims: tuple[NodeClaim, ...]) -> float:
     """USD per hour, on demand."""
-    kinds_of = (INDEX.types[INDEX.position[claim.metadata.labels[labels.INSTANCE_TYPE]]] for claim in claims)
+    kinds_of = (INDEX.types[INDEX.position_by_name[claim.metadata.labels[labels.INSTANCE_TYPE]]] for claim in claims)
     return sum(
         min(
             offer.price_per_hour
             for offer in kind.offerings
-            if labels.ON_DEMAND in offer.requirements.of(labels.CAPACITY_TYPE).values
+            if labels.ON_DEMAND in offer.requirements.requirement_for(labels.CAPACITY_TYPE).values
         )
         for kind in kinds_of
     )

@@ -22,7 +22,7 @@ from karpenter.api.kinds import CONFIG_MAP, NAMESPACE
 from karpenter.api.meta import ObjectMeta
 from karpenter.kube import client, errors
 from karpenter.kube.client import KubeClient
-from karpenter.kube.informer import Informer, Scope
+from karpenter.kube.informer import Informer, WatchScope
 from karpenter.kube.protocol import JsonObject
 
 pytestmark = pytest.mark.cluster
@@ -77,7 +77,7 @@ class Work:
         """Until ``stop``, and then until the informers know what the server has."""
         async with self.plane.client() as writing, self.plane.client() as one, self.plane.client() as other:
             await writing.create(NAMESPACE, Namespace(metadata=ObjectMeta(name=self.namespace)))
-            everything, half = Scope(self.namespace), Scope(self.namespace, f"{_HALF}=yes")
+            everything, half = WatchScope(self.namespace), WatchScope(self.namespace, f"{_HALF}=yes")
             self.followers = [
                 Follower(Informer(reader, CONFIG_MAP, scope)) for reader, scope in ((one, everything), (other, half))
             ]
@@ -126,7 +126,7 @@ async def surely(do: Callable[[], Awaitable[R]]) -> R:
     while True:
         try:
             return await do()
-        except (errors.Unavailable, errors.TooManyRequests):
+        except (errors.ServerUnavailable, errors.TooManyRequests):
             await asyncio.sleep(_PAUSE_SECONDS)
 
 
@@ -158,7 +158,7 @@ def go_on(plane: ControlPlane, work: Work) -> None:
 def noticed(plane: ControlPlane, work: Work) -> None:
     """Wait until both informers know that the server is away."""
     faults = [each.informer for each in work.followers]
-    plane.until(lambda: all(isinstance(each.fault, errors.Unavailable) for each in faults), "both to notice")
+    plane.until(lambda: all(isinstance(each.fault, errors.ServerUnavailable) for each in faults), "both to notice")
 
 
 def recovered(plane: ControlPlane, work: Work) -> set[str]:
@@ -222,7 +222,7 @@ def test_a_server_that_stands_still_is_left_and_found_again(
     control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its connections stay open all the time; with the usual patience this takes a minute and a half."""
-    monkeypatch.setattr(client, "_SILENCE_SECONDS", (1.0, 2.0))
+    monkeypatch.setattr(client, "_WATCH_IDLE_SECONDS", (1.0, 2.0))
     with working(control_plane, "pause") as work:
         go_on(control_plane, work)
         control_plane.pause_server()

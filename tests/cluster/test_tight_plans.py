@@ -111,7 +111,7 @@ def _traced() -> list[Json]:
 @pytest.fixture
 def plane() -> Iterator[ControlPlane]:
     with ControlPlane(scheduler=True, controllers=True) as running:
-        running.apply(*crds.crds())
+        running.apply(*crds.custom_resource_definitions())
         running.apply(_NODE_CLASS, _POOL, _SYSTEM_NODE)
         yield running
 

@@ -20,7 +20,7 @@ from controlplane.harness import ControlPlane, Json
 from controlplane.process import Controller, controller, moment
 from controlplane.stage import Stage, staged
 from karpenter.api import crds
-from karpenter.api.core import Lease
+from karpenter.api.control_plane import Lease
 from karpenter.api.kinds import LEASE
 
 pytestmark = pytest.mark.cluster
@@ -38,7 +38,7 @@ _LEADS = ("leader_election_master_status", frozenset({("name", "karpenter-leader
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
     with ControlPlane(scheduler=True, controllers=True) as running:
-        running.apply(*crds.crds())
+        running.apply(*crds.custom_resource_definitions())
         yield running
 
 
@@ -87,7 +87,7 @@ def pair(stage: Stage, *flags: str) -> Iterator[Pair]:
 
 
 def test_one_leads_the_other_stands_by_and_follows_at_once_when_the_first_is_told_to_end(stage: Stage) -> None:
-    """O8, OPS-361 to OPS-363"""
+    """OPS-O8, OPS-361 to OPS-363"""
     with pair(stage) as two:
         stage.deploy(2)
         stage.until_running(2)

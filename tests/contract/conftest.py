@@ -28,11 +28,11 @@ from karpenter.api import core, crds
 from karpenter.api.kinds import NAMESPACE
 from karpenter.api.meta import ObjectMeta
 from karpenter.kube import config
-from karpenter.kube.memory import MemoryKube, MemoryServer
 from karpenter.kube.protocol import Kube
-from karpenter.kube.serve import kubeconfig, serving
 from karpenter.model.clock import SystemClock
-from karpenter.sim import Workloads
+from karpenter.simulation import WorkloadControllers
+from karpenter.simulation.apiserver import MemoryKube, MemoryServer
+from karpenter.simulation.apiserver.http_front import kubeconfig_for, serving
 from support.contract_words import Backend, Web, connected
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ async def still_http_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIt
 
 @_for_the_run
 async def real_server(working_control_plane: ControlPlane) -> AsyncIterator[Backend]:
-    working_control_plane.apply(*crds.crds())
+    working_control_plane.apply(*crds.custom_resource_definitions())
     async with _connected(Path(working_control_plane.kubeconfig)) as (kube, http):
         forget = working_control_plane.forget_history
         yield Backend(kube, forget, Web(http, forget))
@@ -85,7 +85,7 @@ async def still_real_server(control_plane: ControlPlane) -> AsyncIterator[Backen
 async def _served(server: MemoryServer, folder: Path) -> AsyncIterator[Backend]:
     path = folder / "kubeconfig"
     async with serving(server) as url:
-        path.write_text(kubeconfig(url))
+        path.write_text(kubeconfig_for(url))
         async with _connected(path) as (kube, http):
             yield Backend(kube, server.compact, Web(http, server.compact))
 
@@ -128,7 +128,7 @@ def web(request: pytest.FixtureRequest) -> Web:
 
 @asynccontextmanager
 async def _stand_ins(server: MemoryServer) -> AsyncIterator[None]:
-    task = asyncio.create_task(Workloads(MemoryKube(server), server.clock).run())
+    task = asyncio.create_task(WorkloadControllers(MemoryKube(server), server.clock).run())
     try:
         yield
     finally:

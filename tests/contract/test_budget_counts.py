@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from karpenter.api import core
+from karpenter.api import apps, core
 from karpenter.api.kinds import CONFIG_MAP, DEPLOYMENT, POD, POD_DISRUPTION_BUDGET, REPLICA_SET
 from karpenter.api.meta import LabelSelector, ObjectMeta, OwnerReference
 from karpenter.kube.errors import TooManyRequests
@@ -47,20 +47,20 @@ def _template() -> core.PodTemplateSpec:
     return core.PodTemplateSpec(metadata=ObjectMeta(labels=_LABELS), spec=pod("", "").spec)
 
 
-def _replicated(replicas: int) -> core.ReplicatedSpec:
-    return core.ReplicatedSpec(replicas=replicas, selector=LabelSelector(match_labels=_LABELS), template=_template())
+def _replicated(replicas: int) -> apps.ReplicatedSpec:
+    return apps.ReplicatedSpec(replicas=replicas, selector=LabelSelector(match_labels=_LABELS), template=_template())
 
 
 async def _deployment(kube: Kube, namespace: str, replicas: int, ready: int) -> list[str]:
     """The pods of a Deployment, by name; the first ``ready`` of them run and are ready."""
     meta = ObjectMeta(name="web", namespace=namespace)
-    await kube.create(DEPLOYMENT, core.Deployment(metadata=meta, spec=_replicated(replicas)))
+    await kube.create(DEPLOYMENT, apps.Deployment(metadata=meta, spec=_replicated(replicas)))
     return await _grown(kube, namespace, replicas, ready)
 
 
 async def _replica_set(kube: Kube, namespace: str, replicas: int, ready: int) -> list[str]:
     meta = ObjectMeta(name="web", namespace=namespace)
-    await kube.create(REPLICA_SET, core.ReplicaSet(metadata=meta, spec=_replicated(replicas)))
+    await kube.create(REPLICA_SET, apps.ReplicaSet(metadata=meta, spec=_replicated(replicas)))
     return await _grown(kube, namespace, replicas, ready)
 
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from karpenter.api import core
+from karpenter.api import core, meta
 from karpenter.api.kinds import EVENT
 from karpenter.api.meta import ObjectMeta
 from karpenter.kube.errors import AlreadyExists, Invalid
@@ -16,8 +16,8 @@ from support.contract_words import outcome, refused
 _TIME = datetime(2024, 5, 6, 7, 8, 9, tzinfo=UTC)
 
 
-def _event(namespace: str, about: core.ObjectReference | None = None, **name: str) -> core.Event:
-    pod = core.ObjectReference(kind="Pod", name="web-0", namespace=namespace, uid="uid-1")
+def _event(namespace: str, about: meta.ObjectReference | None = None, **name: str) -> core.Event:
+    pod = meta.ObjectReference(kind="Pod", name="web-0", namespace=namespace, uid="uid-1")
     return core.Event(
         metadata=ObjectMeta(namespace=namespace, **name),  # type: ignore[arg-type]
         involved_object=about or pod,
@@ -79,7 +79,7 @@ async def test_events_are_not_found_by_anything_else(kube: Kube, namespace: str,
 
 
 async def test_an_event_lives_in_the_namespace_of_its_object(kube: Kube, namespace: str) -> None:
-    elsewhere = core.ObjectReference(kind="Pod", name="web-0", namespace="default")
+    elsewhere = meta.ObjectReference(kind="Pod", name="web-0", namespace="default")
     error = await refused(kube.create(EVENT, _event(namespace, elsewhere, name="web-0.1")))
     assert isinstance(error, Invalid)
     assert [cause.field for cause in error.details.causes] == ["involvedObject.namespace"]
@@ -88,7 +88,7 @@ async def test_an_event_lives_in_the_namespace_of_its_object(kube: Kube, namespa
 async def test_an_event_about_an_object_of_the_whole_cluster_lives_in_the_default_namespace(
     kube: Kube, namespace: str
 ) -> None:
-    node = core.ObjectReference(kind="Node", name="node-1")
+    node = meta.ObjectReference(kind="Node", name="node-1")
     assert await outcome(kube.create(EVENT, _event(namespace, node, name="node-1.1"))) is Invalid
     made = await kube.create(EVENT, _event("default", node, name=f"{namespace}.1"))
     await kube.delete(EVENT, made.metadata.name, "default")

@@ -7,7 +7,7 @@ import pytest
 from karpenter.api import core
 from karpenter.api.kinds import POD, POD_DISRUPTION_BUDGET
 from karpenter.api.meta import LabelSelector, ObjectMeta
-from karpenter.kube.errors import Cause, Conflict, KubeError, NotFound, TooManyRequests, Unavailable
+from karpenter.kube.errors import Conflict, KubeError, NotFound, ServerUnavailable, StatusCause, TooManyRequests
 from karpenter.kube.protocol import Json, Kube
 from support.contract_words import budget, condition, outcome, pod, refused, run_pod, web_pods
 
@@ -155,7 +155,7 @@ async def test_two_budgets_for_one_pod_are_a_server_error(still: Kube, still_nam
     await _with_budget(still, still_namespace, 1)
     await still.create(POD_DISRUPTION_BUDGET, budget(still_namespace, "second", min_available=0))
     error = await refused(still.evict("web-0", still_namespace))
-    assert isinstance(error, Unavailable)
+    assert isinstance(error, ServerUnavailable)
     assert (error.status, error.reason) == (500, "")
     assert str(error) == (
         "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
@@ -272,4 +272,4 @@ async def test_causes_of_a_refusal_come_as_data(still: Kube, still_namespace: st
     await _with_budget(still, still_namespace, 1, disruptionsAllowed=0, currentHealthy=1, desiredHealthy=1)
     error = await refused(still.evict("web-0", still_namespace))
     text = "The disruption budget budget needs 1 healthy pods and has 1 currently"
-    assert error.details.causes == (Cause("DisruptionBudget", text),)
+    assert error.details.causes == (StatusCause("DisruptionBudget", text),)

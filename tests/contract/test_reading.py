@@ -11,7 +11,7 @@ import pytest
 from karpenter.api.kinds import CONFIG_MAP, NODE_POOL, POD, Kind
 from karpenter.api.meta import ObjectMeta, Wire
 from karpenter.kube.errors import Gone, Invalid
-from karpenter.kube.protocol import EventType, Kube, WatchEvent
+from karpenter.kube.protocol import Kube, WatchEvent, WatchEventType
 from support.contract_words import Backend, config_map, pod, pool, take
 
 
@@ -48,8 +48,8 @@ async def test_a_bad_object_is_reported_and_hides_no_other(kube: Kube, namespace
     selector = "metadata.name!=kube-root-ca.crt"
     listing = await kube.list(NUMBERED, namespace, field_selector=selector)
     assert [item.metadata.name for item in listing.items] == ["cm-good"]
-    assert [(bad.kind, bad.namespace, bad.name) for bad in listing.rejected] == [("ConfigMap", namespace, "cm-bad")]
-    assert "data" in listing.rejected[0].error
+    assert [(bad.kind, bad.namespace, bad.name) for bad in listing.undecodable] == [("ConfigMap", namespace, "cm-bad")]
+    assert "data" in listing.undecodable[0].error
     with pytest.raises(Invalid):
         await kube.get(NUMBERED, "cm-bad", namespace)
 
@@ -60,8 +60,8 @@ async def test_a_bad_object_in_a_watch_is_reported_in_its_place(kube: Kube, name
     selector = "metadata.name=cm-bad"
     [event] = await take(kube.watch(NUMBERED, start, namespace, field_selector=selector), 1)
     assert event.object is None
-    assert event.rejected is not None
-    assert event.rejected.name == "cm-bad"
+    assert event.undecodable is not None
+    assert event.undecodable.name == "cm-bad"
     assert event.resource_version == made.metadata.resource_version
 
 
@@ -91,7 +91,7 @@ async def test_a_watch_says_that_it_is_open_before_there_is_news(kube: Kube, nam
     start = (await kube.list(CONFIG_MAP, namespace)).resource_version
     async with aclosing(kube.watch(CONFIG_MAP, start, namespace, label_selector="never")) as events:  # type: ignore[type-var]
         opened = await asyncio.wait_for(anext(events), 10)
-    assert opened == WatchEvent(EventType.BOOKMARK, start)
+    assert opened == WatchEvent(WatchEventType.BOOKMARK, start)
 
 
 async def test_a_watch_resumes_after_the_last_version_seen(kube: Kube, namespace: str) -> None:

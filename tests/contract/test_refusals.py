@@ -11,17 +11,17 @@ from karpenter.kube.errors import (
     KIND_NOT_SERVED,
     AlreadyExists,
     Conflict,
-    Details,
     Forbidden,
     Invalid,
     NotFound,
-    Unavailable,
+    ServerUnavailable,
+    StatusDetails,
 )
 from karpenter.kube.protocol import Kube
 from support.contract_words import Web, claim, config_map, pool, refused
 
 
-def _about(details: Details) -> tuple[str, str, str]:
+def _about(details: StatusDetails) -> tuple[str, str, str]:
     return details.group, details.kind, details.name
 
 
@@ -150,7 +150,7 @@ async def test_a_namespace_on_its_way_out_takes_nothing_new(kube: Kube, namespac
 
 async def test_an_object_that_brings_a_version_cannot_be_created(kube: Kube, namespace: str) -> None:
     error = await refused(kube.create(CONFIG_MAP, config_map("one", namespace, resource_version="5")))
-    assert isinstance(error, Unavailable)
+    assert isinstance(error, ServerUnavailable)
     assert (error.status, str(error)) == (500, "resourceVersion should not be set on objects to be created")
 
 

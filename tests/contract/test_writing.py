@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from karpenter.api import core
+from karpenter.api import control_plane, core
 from karpenter.api.kinds import CONFIG_MAP, LEASE, NODE, NODE_CLAIM, NODE_POOL, POD
 from karpenter.api.meta import ObjectMeta
 from karpenter.kube.errors import AlreadyExists, Conflict, Invalid, NotFound
@@ -242,8 +242,8 @@ async def test_the_spec_of_a_running_pod_cannot_change(kube: Kube, namespace: st
 
 
 async def test_a_lease_is_taken_over_only_from_the_version_that_was_read(kube: Kube, namespace: str) -> None:
-    lease = core.Lease(
-        metadata=ObjectMeta(name="lock", namespace=namespace), spec=core.LeaseSpec(holder_identity="first")
+    lease = control_plane.Lease(
+        metadata=ObjectMeta(name="lock", namespace=namespace), spec=control_plane.LeaseSpec(holder_identity="first")
     )
     read = (await kube.create(LEASE, lease)).metadata.resource_version
     takeover = {"spec": {"holderIdentity": "second"}}

@@ -17,10 +17,12 @@ from typing import TypeVar
 
 from controlplane.harness import ApiError, ControlPlane, Json
 from karpenter.api import kinds
-from karpenter.api.core import CSINode, Pod, Taint
+from karpenter.api.core import Pod
 from karpenter.api.kinds import Kind
 from karpenter.api.meta import Wire
-from karpenter.decide.plan import Plan
+from karpenter.api.scheduling_constraints import Taint
+from karpenter.api.storage import CSINode
+from karpenter.scheduling.solution import Solution
 from support.builders import node, pod, replaced, taint, tolerating
 from support.judge import forms_of_claim, runs_daemon, sites
 from support.kube_filters import Amounts, Machine
@@ -69,7 +71,7 @@ class Arena:
                 self._node(_manifest(kinds.NODE, item), item.spec.taints)
             for each in scenario.running:
                 self._create(each)
-            for site in sites(world, Plan()):
+            for site in sites(world, Solution()):
                 self._daemons(scenario, site.forms[0])
             self._until_seen()
             yield
@@ -161,14 +163,14 @@ class Arena:
         refused = any(item["type"] == "PodScheduled" and item.get("reason") == "Unschedulable" for item in conditions)
         return where if where or refused else None
 
-    def carried_out(self, scenario: Scenario, plan: Plan) -> dict[Key, str]:
+    def carried_out(self, scenario: Scenario, plan: Solution) -> dict[Key, str]:
         """Where the plan's pods are bound, each nominated to its machine, once all are bound or time is up."""
-        machines = {item.name: _chosen(scenario, plan, item.name) for item in plan.claims}
+        machines = {item.name: _chosen(scenario, plan, item.name) for item in plan.new_claims}
         for machine in machines.values():
             self.plane.request("POST", kinds.NODE.path(), _as_node(machine))
             self._daemons(scenario, machine)
-        meant = {_key(each): group.node for group in plan.existing for each in group.pods}
-        meant |= {_key(each): item.name for item in plan.claims for each in item.pods}
+        meant = {_key(each): group.node_name for group in plan.placed_on_existing for each in group.pods}
+        meant |= {_key(each): item.name for item in plan.new_claims for each in item.pods}
         waiting = [each for each in scenario.pods if _key(each) in meant]
         for each in waiting:
             self._create(each, gated=True)
@@ -239,9 +241,9 @@ def _manifest(kind: Kind[Wire], thing: object) -> Json:
     return found
 
 
-def _chosen(scenario: Scenario, plan: Plan, name: str) -> Machine:
+def _chosen(scenario: Scenario, plan: Solution, name: str) -> Machine:
     """What the cloud makes of a claim: any of the machines it may become. DaemonSets are told of apart."""
-    (item,) = (item for item in plan.claims if item.name == name)
+    (item,) = (item for item in plan.new_claims if item.name == name)
     world = Scenario(scenario.name, pools=scenario.pools).world()
     return Random(f"{scenario.name}/{name}").choice(forms_of_claim(world, item.claim, item.instance_types))
 

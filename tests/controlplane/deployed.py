@@ -42,7 +42,7 @@ def _documents(file: Path) -> Iterator[Json]:
 
 def rights(provider: str = "simulated") -> list[Json]:
     """The ServiceAccount with what it may do, with machines of this provider."""
-    return [item for folder in ("controller", provider) for item in _documents(DEPLOY / folder / "rights.yaml")]
+    return [item for folder in ("controller", provider) for item in _documents(DEPLOY / folder / "clusterrole.yaml")]
 
 
 def bindings_to(user: str) -> list[Json]:
@@ -82,7 +82,7 @@ def _filled_in(entry: Json) -> str:
     wanted = source["resourceFieldRef"]
     kind, name = wanted["resource"].split(".")
     amount = container()["resources"][kind][name]  # type: ignore[index]
-    return str(quantity.milli(str(amount)) // quantity.milli(wanted["divisor"]))
+    return str(quantity.parse_milli(str(amount)) // quantity.parse_milli(wanted["divisor"]))
 
 
 @dataclass

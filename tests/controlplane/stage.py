@@ -28,8 +28,8 @@ from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import Kind
 from karpenter.api.meta import Wire
 from karpenter.model import conditions
-from karpenter.providers.simulated import instances
-from karpenter.providers.simulated.instances import Record
+from karpenter.providers.simulated import simulated_instances
+from karpenter.providers.simulated.simulated_instances import SimulatedInstance
 
 T = TypeVar("T", bound=Wire)
 
@@ -51,7 +51,7 @@ _COLLECTIONS = (
     kinds.NODE_POOL.path(),
     kinds.NODE_CLAIM.path(),
     kinds.NODE.path(),
-    f"{kinds.CONFIG_MAP.path(instances.NAMESPACE)}?labelSelector={instances.SELECTOR}",
+    f"{kinds.CONFIG_MAP.path(simulated_instances.INSTANCE_NAMESPACE)}?labelSelector={simulated_instances.INSTANCE_SELECTOR}",
     kinds.POD.path(NAMESPACE),
     kinds.KWOK_NODE_CLASS.path(),
     kinds.EVENT.path(NAMESPACE),
@@ -66,7 +66,7 @@ class Sight:
     pods: tuple[Pod, ...]
     claims: tuple[NodeClaim, ...]
     nodes: tuple[Node, ...]
-    machines: tuple[Record, ...]
+    machines: tuple[SimulatedInstance, ...]
 
     @property
     def running(self) -> int:
@@ -119,13 +119,15 @@ class Stage:
     def look(self) -> Sight:
         """What there is now."""
         books: tuple[ConfigMap, ...] = self.all(
-            kinds.CONFIG_MAP, instances.NAMESPACE, f"?labelSelector={instances.SELECTOR}"
+            kinds.CONFIG_MAP,
+            simulated_instances.INSTANCE_NAMESPACE,
+            f"?labelSelector={simulated_instances.INSTANCE_SELECTOR}",
         )
         return Sight(
             self.all(kinds.POD, NAMESPACE),
             self.all(kinds.NODE_CLAIM),
             self.all(kinds.NODE),
-            tuple(record for stored in books if (record := instances.read(stored)) is not None),
+            tuple(record for stored in books if (record := simulated_instances.decode_instance(stored)) is not None),
         )
 
     def given_up(self, kind: Kind[T]) -> int:
@@ -223,11 +225,11 @@ class Stage:
 
         self.plane.until(is_counted, f"budget {name} to count its pods")
 
-    def lose(self, machine: Record) -> None:
+    def lose(self, machine: SimulatedInstance) -> None:
         """The cloud takes a machine away, without warning: what the fault script's ``lost`` does at its time."""
         ending = msgspec.structs.replace(machine, ending_at=datetime.now(UTC))
         data = {"instance.json": msgspec.json.encode(ending).decode()}
-        path = kinds.CONFIG_MAP.path(instances.NAMESPACE, machine.node_name)
+        path = kinds.CONFIG_MAP.path(simulated_instances.INSTANCE_NAMESPACE, machine.node_name)
         self.plane.request("PATCH", path, {"data": data}, _MERGE)
 
     def patch(self, kind: Kind[T], name: str, change: Json) -> None:
@@ -241,7 +243,7 @@ class Stage:
     def pool_condition(self, pool: str, kind: str) -> tuple[str, str, str]:
         """Status, reason and message of a pool's condition; empty where it has none."""
         (found,) = (item for item in self.all(kinds.NODE_POOL) if item.metadata.name == pool)
-        condition = conditions.find(found.status.conditions, kind)
+        condition = conditions.find_condition(found.status.conditions, kind)
         return (condition.status, condition.reason, condition.message) if condition else ("", "", "")
 
     def clear(self) -> None:

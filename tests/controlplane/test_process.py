@@ -18,7 +18,7 @@ pytestmark = pytest.mark.cluster
 
 @pytest.fixture
 def account(control_plane: ControlPlane) -> Iterator[Account]:
-    control_plane.apply(*crds.crds())
+    control_plane.apply(*crds.custom_resource_definitions())
     with deployed.installed(control_plane) as ready:
         yield ready
 

@@ -53,7 +53,7 @@ async def running(double: Double, *objects: Json) -> AsyncIterator[tuple[SmallSt
 async def _reason(stage: SmallStage, name: str, type_: str) -> str:
     """Status and reason of a class's condition."""
     found = await stage.kube.get(EC2_NODE_CLASS, name)
-    told = conditions.find(found.status.conditions, type_)
+    told = conditions.find_condition(found.status.conditions, type_)
     return f"{told.status} {told.reason}" if told is not None else ""
 
 

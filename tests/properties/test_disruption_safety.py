@@ -13,16 +13,17 @@ from hypothesis import strategies as st
 
 from karpenter.api.core import Pod
 from karpenter.api.karpenter import Budget
-from karpenter.decide.disrupt.candidates import Circumstances, Judge
-from karpenter.decide.disrupt.command import Candidate, Command
-from karpenter.decide.disrupt.confirming import confirmed
-from karpenter.decide.disrupt.costs import PriceList
-from karpenter.decide.disrupt.decision import decide_disruption
-from karpenter.decide.disrupt.simulation import Impossible, World
-from karpenter.decide.plan import Plan
-from karpenter.decide.provision import Options, Outlook, provision
-from karpenter.decide.worth import NODE_FEE_PER_HOUR, UNLIMITED, Worth
+from karpenter.disruption.decide.candidates import CandidateChecks, DisruptionContext
+from karpenter.disruption.decide.command import Candidate, Command
+from karpenter.disruption.decide.command_validation import validate_command
+from karpenter.disruption.decide.costs import NodePrices
+from karpenter.disruption.decide.disruption_decision import decide_disruption
+from karpenter.disruption.decide.scheduling_simulation import SchedulingSimulation, UnreschedulablePods
 from karpenter.model import pods
+from karpenter.scheduling.objective import NO_EXPOSURE_LIMITS, NODE_FEE_PER_HOUR, Objective
+from karpenter.scheduling.scheduling_options import ArrivalForecast, SchedulingOptions
+from karpenter.scheduling.solution import Solution
+from karpenter.scheduling.solver import solve
 from support import clusters, worlds
 from support.builders import NOW, UNSCHEDULABLE, replaced, snapshot
 from support.judge import problems, seen
@@ -63,7 +64,7 @@ def _renamed(pod: Pod, prefix: str) -> Pod:
 def moved(command: Command) -> Counter[str]:
     """Where every pod of a command is meant to go, by uid."""
     going = [pod for planned in command.replacements for pod in planned.pods]
-    going += [pod for placed in command.placed for pod in placed.pods]
+    going += [pod for placed in command.placed_on_existing for pod in placed.pods]
     return Counter(pod.metadata.uid for pod in going)
 
 
@@ -74,7 +75,7 @@ def test_a_move_saves_money_and_leaves_no_pod_without_a_place(grown: Shrinking) 
     before = grown.price
     found = grown.decide()
     for command in found.commands:
-        uids = [pod.metadata.uid for candidate in command.candidates for pod in candidate.pods]
+        uids = [pod.metadata.uid for candidate in command.candidates for pod in candidate.reschedulable_pods]
         assert moved(command) == Counter(uids)
         assert command.saving_per_hour is None or command.saving_per_hour > _TINY
     grown.carry_out(found.commands)
@@ -87,14 +88,14 @@ def test_a_move_saves_money_and_leaves_no_pod_without_a_place(grown: Shrinking) 
 def test_pods_are_moved_to_places_the_scheduler_would_take_them_to(grown: Shrinking) -> None:
     """The plan of all moves together, held against the judge of plans."""
     found = grown.decide()
-    gone = {candidate.view.name for command in found.commands for candidate in command.candidates}
+    gone = {candidate.state_node.name for command in found.commands for candidate in command.candidates}
     claims = {candidate.key for command in found.commands for candidate in command.candidates}
     moving = {uid for command in found.commands for uid in moved(command)}
     left = [_waiting(i) if isinstance(i, Pod) and i.metadata.uid in moving else i for i in grown.objects()]
     there = snapshot([item for item in left if item.metadata.name not in gone | claims])  # type: ignore[attr-defined]
-    plan = Plan(
-        claims=tuple(planned for command in found.commands for planned in command.replacements),
-        existing=tuple(placed for command in found.commands for placed in command.placed),
+    plan = Solution(
+        new_claims=tuple(planned for command in found.commands for planned in command.replacements),
+        placed_on_existing=tuple(placed for command in found.commands for placed in command.placed_on_existing),
     )
     types = {pool.metadata.name: grown.given_types for pool in there.pools}
     world = seen(there, types, namespaces=clusters.SPACES)  # type: ignore[arg-type]
@@ -110,7 +111,7 @@ def _waiting(pod: Pod) -> Pod:
 @given(shrunken([Budget(nodes="1")]))
 def test_no_pool_gives_more_machines_than_its_budget_allows(grown: Shrinking) -> None:
     """DIS-147: over all commands and reasons together."""
-    taken = Counter(c.pool for command in grown.decide().commands for c in command.candidates)
+    taken = Counter(c.node_pool for command in grown.decide().commands for c in command.candidates)
     assert all(number <= 1 for number in taken.values())
 
 
@@ -119,7 +120,9 @@ def test_no_pool_gives_more_machines_than_its_budget_allows(grown: Shrinking) ->
 def test_what_has_been_moved_is_not_moved_again(grown: Shrinking) -> None:
     """The anti-churn law: on an unchanged snapshot without budgets, the moves leave one on which none is proposed."""
     first = grown.decide().commands
-    note(f"{[(c.decision, [x.view.name for x in c.candidates], [p.name for p in c.replacements]) for c in first]}")
+    note(
+        f"{[(c.decision, [x.state_node.name for x in c.candidates], [p.name for p in c.replacements]) for c in first]}"
+    )
     grown.carry_out(first)
     assert grown.decide().commands == ()
 
@@ -154,28 +157,30 @@ def test_the_simulation_is_the_provisioning_decision(grown: Shrinking, data: st.
 
     But for limits: until its replacement runs, a machine that goes counts against its pool's. And but for shares of spot pools.
     """
-    options = Options(outlook=Outlook.NOTHING, worth=Worth(exposure=UNLIMITED))
+    options = SchedulingOptions(arrival_forecast=ArrivalForecast.NONE, objective=Objective(exposure=NO_EXPOSURE_LIMITS))
     taken = grown.snapshot()
     if not taken.nodes:
         return
     gone = data.draw(st.sets(st.sampled_from([view.key for view in taken.nodes]), min_size=1))
-    judging = Judge(taken, grown.types, Circumstances(NOW))
-    world = World(taken, grown.types, Circumstances(NOW), options, judging)
-    prices = PriceList(grown.types)
+    judging = CandidateChecks(taken, grown.types, DisruptionContext(NOW))
+    world = SchedulingSimulation(taken, grown.types, DisruptionContext(NOW), options, judging)
+    prices = NodePrices(grown.types)
     candidates = [
-        Candidate(view, view.pool, tuple(p for p in view.pods if pods.needs_a_place(p)), prices.of(view), 1.0)
+        Candidate(
+            view, view.pool, tuple(p for p in view.pods if pods.needs_rescheduling(p)), prices.price_per_hour(view), 1.0
+        )
         for view in taken.nodes
         if view.key in gone
     ]
-    nodes = tuple(replace(view, leaving=True) if view.key in gone else view for view in taken.nodes)
-    expected = provision(replace(taken, nodes=nodes), grown.types, NOW, options)
-    found = world.moved(candidates)
+    nodes = tuple(replace(view, marked_for_deletion=True) if view.key in gone else view for view in taken.nodes)
+    expected = solve(replace(taken, nodes=nodes), grown.types, NOW, options)
+    found = world.reschedule(candidates)
     assert found is not None
-    if isinstance(found, Impossible):
-        assert expected.unplaced
+    if isinstance(found, UnreschedulablePods):
+        assert expected.unschedulable
         return
-    assert not expected.unplaced
-    fees = NODE_FEE_PER_HOUR * (len(found.bought) - len(expected.claims))
+    assert not expected.unschedulable
+    fees = NODE_FEE_PER_HOUR * (len(found.new_claims) - len(expected.new_claims))
     assert found.price_per_hour + fees >= expected.price_per_hour - _ROUNDING
 
 
@@ -184,10 +189,10 @@ def test_the_simulation_is_the_provisioning_decision(grown: Shrinking, data: st.
 def test_a_second_look_at_what_has_not_changed_confirms_everything(grown: Shrinking) -> None:
     """DIS-272: or nothing would ever be carried out."""
     first = grown.decide().commands
-    again = grown.decide(Circumstances(NOW, chosen=first))
-    blocked = {item.view.key for item in again.blocked}
+    again = grown.decide(DisruptionContext(NOW, pending_commands=first))
+    blocked = {item.state_node.key for item in again.blocked_nodes}
     for command in first:
-        assert isinstance(confirmed(command, again.commands, blocked), Command)
+        assert isinstance(validate_command(command, again.commands, blocked), Command)
 
 
 @settings(max_examples=100, derandomize=True, deadline=None, suppress_health_check=_QUIET)
@@ -196,7 +201,7 @@ def test_the_decision_does_not_depend_on_the_order_of_events(grown: Shrinking, c
     """Reproducible: ties are settled by names."""
     told = grown.objects()
     chance.shuffle(told)
-    other = decide_disruption(snapshot(told), grown.types, Circumstances(NOW))
+    other = decide_disruption(snapshot(told), grown.types, DisruptionContext(NOW))
     assert [_described(command) for command in other.commands] == [_described(c) for c in grown.decide().commands]
 
 
@@ -204,7 +209,7 @@ def _described(command: Command) -> tuple[object, ...]:
     return (
         [candidate.key for candidate in command.candidates],
         [(planned.name, planned.instance_types) for planned in command.replacements],
-        [(placed.key, [pod.metadata.uid for pod in placed.pods]) for placed in command.placed],
+        [(placed.node_key, [pod.metadata.uid for pod in placed.pods]) for placed in command.placed_on_existing],
     )
 
 
@@ -215,7 +220,7 @@ def test_odd_pods_stop_nobody(grown: Shrinking, odd: list[Pod], data: st.DataObj
     hosts = [view.name for view in grown.snapshot().nodes]
     if hosts:
         there = [replaced(pod, spec=replaced(pod.spec, node_name=data.draw(st.sampled_from(hosts)))) for pod in odd]
-        found = decide_disruption(snapshot(grown.objects() + there), grown.types, Circumstances(NOW))
+        found = decide_disruption(snapshot(grown.objects() + there), grown.types, DisruptionContext(NOW))
         for command in found.commands:
-            uids = [pod.metadata.uid for candidate in command.candidates for pod in candidate.pods]
+            uids = [pod.metadata.uid for candidate in command.candidates for pod in candidate.reschedulable_pods]
             assert moved(command) == Counter(uids)

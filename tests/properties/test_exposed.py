@@ -11,13 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from karpenter.api.core import Pod
-from karpenter.decide.provision import Options
-from karpenter.decide.worth import UNLIMITED, Exposure, Worth
-from karpenter.model.shares import most_of
+from karpenter.model.shares import share_of
+from karpenter.scheduling.objective import NO_EXPOSURE_LIMITS, ExposureLimits, Objective
+from karpenter.scheduling.scheduling_options import SchedulingOptions
 from support.builders import left, machine, node_pool, owner, plan, pod
 from support.shapes import inc
 
-OFF = Options(worth=Worth(exposure=UNLIMITED))
+OFF = SchedulingOptions(objective=Objective(exposure=NO_EXPOSURE_LIMITS))
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class Case:
     share: Fraction
 
     @property
-    def options(self) -> Options:
-        return Options(worth=Worth(exposure=Exposure.of(self.share)))
+    def options(self) -> SchedulingOptions:
+        return SchedulingOptions(objective=Objective(exposure=ExposureLimits.uniform(self.share)))
 
     def pods(self) -> list[Pod]:
         return [
@@ -72,12 +72,14 @@ def test_what_is_more_exposed_than_wished_is_told_and_nothing_else(case: Case) -
     found = plan(case.objects(), types=inc(8), options=case.options)
     sizes = dict(enumerate(count for count, _ in case.workloads))
     expected: Counter[tuple[str, str, int, int]] = Counter()
-    for claim in found.claims:
+    for claim in found.new_claims:
         for at, number in Counter(int(item.metadata.name[1:].partition("-")[0]) for item in claim.pods).items():
-            most = most_of(case.share, sizes[at]) if sizes[at] >= 4 else sizes[at]
+            most = share_of(case.share, sizes[at]) if sizes[at] >= 4 else sizes[at]
             if number > most:
                 expected[f"ReplicaSet default/w{at}", f"NodeClaim {claim.name}", number, most] += 1
-    assert Counter((item.subject, item.place, item.number, item.most) for item in found.conceded) == expected
+    assert (
+        Counter((item.subject, item.place, item.actual, item.limit) for item in found.exposure_violations) == expected
+    )
     assert not expected or case.limits
 
 
@@ -90,7 +92,7 @@ def test_exposed_plans_do_not_depend_on_the_order_of_anything(case: Case, seed: 
     Random(seed).shuffle(objects)
     Random(seed).shuffle(types)
     again = plan(objects, types=types, options=case.options)
-    assert [(c.name, c.claim, c.instance_types) for c in again.claims] == [
-        (c.name, c.claim, c.instance_types) for c in first.claims
+    assert [(c.name, c.claim, c.instance_types) for c in again.new_claims] == [
+        (c.name, c.claim, c.instance_types) for c in first.new_claims
     ]
-    assert (again.conceded, left(again)) == (first.conceded, left(first))
+    assert (again.exposure_violations, left(again)) == (first.exposure_violations, left(first))

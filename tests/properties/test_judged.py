@@ -8,21 +8,21 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from karpenter.decide.plan import Plan
-from karpenter.decide.provision import provision
-from karpenter.decide.reasons import Category
+from karpenter.scheduling.solution import Solution
+from karpenter.scheduling.solver import solve
+from karpenter.scheduling.unschedulable_reasons import ReasonCategory
 from support.builders import NOW, indexes, node_pool, pod, snapshot
 from support.clusters import SPACES, Cluster, clusters, odd_pods
 from support.judge import World, problems, room, seen
 
 #: About pods that nobody could place.
-_EXCUSED = {Category.POD, Category.DEVICE}
+_EXCUSED = {ReasonCategory.POD, ReasonCategory.DEVICE}
 _QUIET = list(HealthCheck)
 
 
-def decide(cluster: Cluster) -> tuple[World, Plan]:
+def decide(cluster: Cluster) -> tuple[World, Solution]:
     shown = snapshot(cluster.objects())
-    plan = provision(shown, indexes(cluster.pools, cluster.types), NOW)
+    plan = solve(shown, indexes(cluster.pools, cluster.types), NOW)
     types = {pool.metadata.name: cluster.types for pool in cluster.pools}
     return seen(shown, types, namespaces=SPACES, storage=cluster.storage), plan
 
@@ -30,7 +30,7 @@ def decide(cluster: Cluster) -> tuple[World, Plan]:
 def judge(cluster: Cluster) -> None:
     world, plan = decide(cluster)
     assert problems(world, plan) == []
-    for item in plan.unplaced:
+    for item in plan.unschedulable:
         if not any(reason.category in _EXCUSED for reason in item.reasons):
             found = room(world, plan, item.pod)
             assert found is None, f"{item.pod.metadata.name} could have had {found}, was told {item.reasons}"
@@ -63,8 +63,8 @@ def hold(cluster: Cluster) -> None:
         storage=cluster.storage,
     )
     world, plan = decide(sound)
-    said = [p.metadata.uid for group in (*plan.claims, *plan.existing) for p in group.pods]
-    said += [item.pod.metadata.uid for item in plan.unplaced]
+    said = [p.metadata.uid for group in (*plan.new_claims, *plan.placed_on_existing) for p in group.pods]
+    said += [item.pod.metadata.uid for item in plan.unschedulable]
     assert {p.metadata.uid for p in world.pods if not p.spec.node_name} <= set(said)
     assert len(said) == len(set(said))
 

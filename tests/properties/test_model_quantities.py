@@ -16,9 +16,9 @@ from karpenter.api.karpenter import (
     NodeClassReference,
     NodePool,
     NodePoolSpec,
-    PoolTaint,
+    NodePoolTaint,
 )
-from karpenter.model import durations, hashing, quantity
+from karpenter.model import durations, nodepool_hash, quantity
 from karpenter.model import resources as res
 
 FACTORS = {"": 1, "k": 10**3, "M": 10**6, "Ki": 2**10, "Gi": 2**30, "e2": 100, "m": Fraction(1, 1000)}
@@ -34,20 +34,20 @@ def written(draw: st.DrawFn) -> tuple[str, Fraction]:
 
 @given(st.integers(-(10**25), 10**25), st.booleans())
 def test_a_quantity_survives_writing_and_reading(milli: int, binary: bool) -> None:
-    assert quantity.milli(quantity.text(milli, binary=binary)) == milli
+    assert quantity.parse_milli(quantity.quantity_text(milli, binary=binary)) == milli
 
 
 @given(written())
 def test_a_quantity_is_its_value_rounded_away_from_zero(given_: tuple[str, Fraction]) -> None:
     text, value = given_
-    milli = quantity.milli(text)
+    milli = quantity.parse_milli(text)
     assert abs(milli) >= abs(value) * 1000 > abs(milli) - 1 or milli == value == 0
 
 
 @given(written(), written())
 def test_quantities_are_ordered_as_their_values(a: tuple[str, Fraction], b: tuple[str, Fraction]) -> None:
     if a[1] <= b[1]:
-        assert quantity.milli(a[0]) <= quantity.milli(b[0])
+        assert quantity.parse_milli(a[0]) <= quantity.parse_milli(b[0])
 
 
 @given(AMOUNTS, AMOUNTS)
@@ -65,17 +65,17 @@ def test_what_fits_still_fits_when_there_is_more(requests: dict[str, int], avail
 
 @given(AMOUNTS)
 def test_resource_lists_survive_the_wire(amounts: dict[str, int]) -> None:
-    assert res.parse(res.to_wire(amounts)) == amounts
+    assert res.parse_resources(res.resources_to_wire(amounts)) == amounts
 
 
 @given(st.timedeltas(timedelta(days=-100000), timedelta(days=100000)))
 def test_a_duration_survives_writing_and_reading(duration: timedelta) -> None:
-    assert durations.parse(durations.text(duration)) == duration
+    assert durations.parse_duration(durations.duration_text(duration)) == duration
 
 
 TAINTS = st.lists(
     st.builds(
-        PoolTaint,
+        NodePoolTaint,
         key=st.sampled_from("ab"),
         effect=st.sampled_from(("NoSchedule", "NoExecute")),
         value=st.sampled_from((None, "x", "y")),
@@ -85,19 +85,19 @@ TAINTS = st.lists(
 
 
 @given(TAINTS, st.data())
-def test_the_pool_hash_sees_taints_as_a_set(taints: list[PoolTaint], data: st.DataObject) -> None:
+def test_the_pool_hash_sees_taints_as_a_set(taints: list[NodePoolTaint], data: st.DataObject) -> None:
     """API-502"""
     shuffled = data.draw(st.permutations(taints))
-    assert hashing.node_pool_hash(_pool(taints)) == hashing.node_pool_hash(_pool([*shuffled, *taints[:1]]))
+    assert nodepool_hash.node_pool_hash(_pool(taints)) == nodepool_hash.node_pool_hash(_pool([*shuffled, *taints[:1]]))
 
 
 @given(TAINTS, TAINTS)
-def test_pools_with_different_taints_have_different_hashes(a: list[PoolTaint], b: list[PoolTaint]) -> None:
+def test_pools_with_different_taints_have_different_hashes(a: list[NodePoolTaint], b: list[NodePoolTaint]) -> None:
     same = {msgspec.json.encode(taint) for taint in a} == {msgspec.json.encode(taint) for taint in b}
-    assert (hashing.node_pool_hash(_pool(a)) == hashing.node_pool_hash(_pool(b))) == same
+    assert (nodepool_hash.node_pool_hash(_pool(a)) == nodepool_hash.node_pool_hash(_pool(b))) == same
 
 
-def _pool(taints: list[PoolTaint]) -> NodePool:
+def _pool(taints: list[NodePoolTaint]) -> NodePool:
     reference = NodeClassReference(group="g", kind="k", name="n")
     spec = NodeClaimTemplateSpec(requirements=(), node_class_ref=reference, taints=tuple(taints))
     return NodePool(spec=NodePoolSpec(template=NodeClaimTemplate(spec=spec, metadata=NodeClaimTemplateMeta())))

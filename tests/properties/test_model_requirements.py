@@ -57,7 +57,7 @@ def test_two_requirements_meet_exactly_when_their_intersection_can_be_satisfied(
 
 @given(SETS)
 def test_the_wire_form_says_the_same(items: Requirements) -> None:
-    assert r.from_wire(r.to_wire(items)) == items
+    assert r.requirements_from_wire(r.requirements_to_wire(items)) == items
 
 
 @given(SETS, SETS)

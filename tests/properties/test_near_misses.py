@@ -9,26 +9,27 @@ from itertools import combinations
 import msgspec
 from hypothesis import HealthCheck, assume, given, settings
 
-from karpenter.api.core import NodeAffinity, NodeSelectorTerm, Pod
+from karpenter.api.core import Pod
 from karpenter.api.karpenter import NodePool
-from karpenter.catalog.types import InstanceType
-from karpenter.decide.obstacles import (
-    Clashing,
-    LimitReached,
-    Miss,
-    Obstacle,
-    Short,
-    Side,
-    SoldOut,
-    Tainted,
-    TooFewValues,
-    Unknown,
-    Unlabelled,
-    Unmatched,
-    Unoffered,
-)
+from karpenter.api.scheduling_constraints import NodeAffinity, NodeSelectorTerm
+from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.model import quantity
 from karpenter.model import resources as res
+from karpenter.scheduling.unschedulable_reasons import (
+    ConflictingRequirement,
+    FailedFilter,
+    InsufficientResource,
+    MinValuesNotMet,
+    NearestFit,
+    NodePoolLimitReached,
+    NoMatchingOffering,
+    OfferingsUnavailable,
+    RequirementOwner,
+    UndefinedLabel,
+    UnknownResource,
+    UnmetRequirement,
+    UntoleratedTaint,
+)
 from support.builders import left, plan, tolerating
 from support.worlds import pools, types, waiting_pods
 
@@ -50,8 +51,8 @@ class _World:
 
     def with_requests(self, **changes: int) -> _World:
         (container,) = self.pod.spec.containers
-        asked = {**res.parse(container.resources.requests), **changes}
-        wire = {name: quantity.text(amount) for name, amount in asked.items() if amount > 0}
+        asked = {**res.parse_resources(container.resources.requests), **changes}
+        wire = {name: quantity.quantity_text(amount) for name, amount in asked.items() if amount > 0}
         resources = _edited(container.resources, requests=wire)
         return self.with_spec(containers=(_edited(container, resources=resources),))
 
@@ -73,36 +74,36 @@ def _without(term: NodeSelectorTerm, key: str) -> NodeSelectorTerm:
     return _edited(term, match_expressions=tuple(item for item in term.match_expressions if item.key != key))
 
 
-def _changed(world: _World, miss: Miss, obstacles: Iterable[Obstacle]) -> _World:
+def _changed(world: _World, miss: NearestFit, obstacles: Iterable[FailedFilter]) -> _World:
     for obstacle in obstacles:
         world = _one_changed(world, miss, obstacle)
     return world
 
 
-def _one_changed(world: _World, miss: Miss, obstacle: Obstacle) -> _World:
+def _one_changed(world: _World, miss: NearestFit, obstacle: FailedFilter) -> _World:
     match obstacle:
-        case Tainted(taint):
+        case UntoleratedTaint(taint):
             added = tolerating(taint.key, effect=taint.effect)
             return world.with_spec(tolerations=(*world.pod.spec.tolerations, added))
-        case Unknown(resource):
+        case UnknownResource(resource):
             return world.with_requests(**{resource: 0})
-        case Short(resource, _, there, _, daemons):
+        case InsufficientResource(resource, _, there, _, daemons):
             return world.with_requests(**{resource: there - daemons})
-        case Unmatched(asked, Side.POD) | Unlabelled(asked):
+        case UnmetRequirement(asked, RequirementOwner.POD) | UndefinedLabel(asked):
             return world.without_asking(asked.key)
-        case Clashing(asked, _):
+        case ConflictingRequirement(asked, _):
             return _agreed(world, miss, asked.key)
-        case SoldOut() | Unoffered():
+        case OfferingsUnavailable() | NoMatchingOffering():
             raise AssertionError("left out before")
         case _:
             edited = (_eased(pool, obstacle) if pool.metadata.name == miss.node_pool else pool for pool in world.pools)
             return replace(world, pools=tuple(edited))
 
 
-def _agreed(world: _World, miss: Miss, key: str) -> _World:
+def _agreed(world: _World, miss: NearestFit, key: str) -> _World:
     """Pod and pool agree: one of them gives way, unless the miss says that both have to."""
     world = world.without_asking(key)
-    if any(isinstance(item, Unmatched) and item.asked.key == key for item in miss.obstacles):
+    if any(isinstance(item, UnmetRequirement) and item.asked.key == key for item in miss.failed_filters):
         return world
     return replace(
         world,
@@ -116,20 +117,20 @@ def _dropped(pool: NodePool, key: str) -> NodePool:
     return _edited(pool, spec=_edited(pool.spec, template=template))
 
 
-def _eased(pool: NodePool, obstacle: Obstacle) -> NodePool:
+def _eased(pool: NodePool, obstacle: FailedFilter) -> NodePool:
     match obstacle:
-        case LimitReached(resource, left_of, needed):
+        case NodePoolLimitReached(resource, left_of, needed):
             limits = {**pool.spec.limits}
-            raised = quantity.milli(limits[resource]) + needed - left_of
-            limits[resource] = quantity.text(raised)
+            raised = quantity.parse_milli(limits[resource]) + needed - left_of
+            limits[resource] = quantity.quantity_text(raised)
             return _edited(pool, spec=_edited(pool.spec, limits=limits))
-        case Unmatched(asked) | TooFewValues(asked):
+        case UnmetRequirement(asked) | MinValuesNotMet(asked):
             return _dropped(pool, asked if isinstance(asked, str) else asked.key)
         case _:
             raise AssertionError(obstacle)
 
 
-def _subsets(obstacles: Sequence[Obstacle]) -> Iterable[tuple[Obstacle, ...]]:
+def _subsets(obstacles: Sequence[FailedFilter]) -> Iterable[tuple[FailedFilter, ...]]:
     return (found for size in range(len(obstacles)) for found in combinations(obstacles, size))
 
 
@@ -139,13 +140,13 @@ def test_carrying_out_a_near_miss_gives_the_pod_its_machine(
     waiting: list[Pod], found_pools: list[NodePool], found_types: tuple[InstanceType, ...]
 ) -> None:
     world = _World(waiting[0], tuple(found_pools), found_types)
-    unplaced = plan(*world.pools, world.pod, types=world.types).unplaced
-    assume(unplaced and unplaced[0].nearest is not None)
-    miss = unplaced[0].nearest
+    unplaced = plan(*world.pools, world.pod, types=world.types).unschedulable
+    assume(unplaced and unplaced[0].nearest_fit is not None)
+    miss = unplaced[0].nearest_fit
     assert miss is not None
-    assume(not any(isinstance(item, SoldOut | Unoffered) for item in miss.obstacles))
-    assert not _changed(world, miss, miss.obstacles).is_left
-    if any(isinstance(item, Clashing | TooFewValues) for item in miss.obstacles):
+    assume(not any(isinstance(item, OfferingsUnavailable | NoMatchingOffering) for item in miss.failed_filters))
+    assert not _changed(world, miss, miss.failed_filters).is_left
+    if any(isinstance(item, ConflictingRequirement | MinValuesNotMet) for item in miss.failed_filters):
         return  # a requirement that is gone altogether frees more than what the miss asks for
-    for fewer in _subsets(miss.obstacles):
+    for fewer in _subsets(miss.failed_filters):
         assert _changed(world, miss, fewer).is_left

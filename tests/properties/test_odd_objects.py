@@ -5,13 +5,14 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from karpenter.api.buffer import CapacityBuffer
+from karpenter.api.capacity_buffer import CapacityBuffer
 from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.api.meta import Wire
-from karpenter.api.overlay import NodeOverlay
-from karpenter.catalog import overlays
-from karpenter.catalog.overlays import PoolTypes
-from karpenter.model import budgets, buffers, durations, hashing, validation
+from karpenter.api.node_overlay import NodeOverlay
+from karpenter.capacitybuffer import buffer_pods
+from karpenter.instancetypes import overlay_application
+from karpenter.instancetypes.overlay_application import NodePoolInstanceTypes
+from karpenter.model import durations, nodepool_budgets, nodepool_hash, runtime_validation
 from karpenter.model import resources as res
 from support import mutations
 from support.builders import NOW, READY, node_pool, plan, pod, replaced
@@ -35,20 +36,20 @@ def admitted() -> tuple[Wire, ...]:
 def test_every_admitted_object_can_be_judged(admitted: tuple[Wire, ...]) -> None:
     """API-027, API-028, API-033"""
     for obj in admitted:
-        assert all(finding.path and finding.message for finding in validation.advise(obj))  # type: ignore[arg-type]
+        assert all(finding.path and finding.message for finding in runtime_validation.advise_object(obj))  # type: ignore[arg-type]
         if isinstance(obj, NodePool):
-            assert all(finding.path and finding.message for finding in validation.runtime(obj))
-            assert hashing.node_pool_hash(obj).isdigit()
-            assert budgets.allowed(obj, 10, "Empty", NOW) >= 0
-            durations.parse_or_never(obj.spec.disruption.consolidate_after)
+            assert all(finding.path and finding.message for finding in runtime_validation.validate_node_pool(obj))
+            assert nodepool_hash.node_pool_hash(obj).isdigit()
+            assert nodepool_budgets.allowed_disruptions(obj, 10, "Empty", NOW) >= 0
+            durations.parse_duration_or_never(obj.spec.disruption.consolidate_after)
         if isinstance(obj, NodeClaim):
-            durations.parse_or_never(obj.spec.expire_after)
-        if isinstance(obj, NodeOverlay) and not validation.overlay(obj):
-            offered = PoolTypes(node_pool("fine"), STD)
-            judgement = overlays.judge([overlays.parse(obj)], [offered])
-            assert len(overlays.applied(judgement.accepted, offered)) == len(STD)
-        if isinstance(obj, CapacityBuffer) and not validation.check_quantities(obj):
-            assert buffers.target(obj.spec, 10, res.parse({"cpu": "1"})) >= 0
+            durations.parse_duration_or_never(obj.spec.expire_after)
+        if isinstance(obj, NodeOverlay) and not runtime_validation.validate_node_overlay(obj):
+            offered = NodePoolInstanceTypes(node_pool("fine"), STD)
+            judgement = overlay_application.evaluate_overlays([overlay_application.parse_overlay(obj)], [offered])
+            assert len(overlay_application.apply_overlays(judgement.accepted, offered)) == len(STD)
+        if isinstance(obj, CapacityBuffer) and not runtime_validation.check_quantities(obj):
+            assert buffer_pods.target_replicas(obj.spec, 10, res.parse_resources({"cpu": "1"})) >= 0
 
 
 def test_every_admitted_object_can_be_planned_with(admitted: tuple[Wire, ...]) -> None:
@@ -56,6 +57,6 @@ def test_every_admitted_object_can_be_planned_with(admitted: tuple[Wire, ...]) -
     for obj in admitted:
         if isinstance(obj, NodePool):
             ready = replaced(obj.status, conditions=(*obj.status.conditions, READY))
-            assert not plan(replaced(obj, status=ready), node_pool("fine"), pod("p")).unplaced
+            assert not plan(replaced(obj, status=ready), node_pool("fine"), pod("p")).unschedulable
         if isinstance(obj, NodeClaim):
-            assert not plan(obj, node_pool("fine"), pod("p")).unplaced
+            assert not plan(obj, node_pool("fine"), pod("p")).unschedulable

@@ -12,8 +12,8 @@ from random import Random
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from karpenter.decide.plan import Plan
 from karpenter.model import labels
+from karpenter.scheduling.solution import Solution
 from support.builders import claim, machine, node_pool, plan, pod, pods, replaced, wanted, where
 from support.clusters import Cluster, clusters
 from support.judge import World
@@ -23,17 +23,17 @@ from support.worlds import worlds
 TESTS = Path(__file__).resolve().parents[1]
 
 
-def digest(result: Plan) -> str:
+def digest(result: Solution) -> str:
     """The whole plan as one hash; the text of frozen values tells all their fields."""
     parts = [
-        *((item.name, item.claim, item.instance_types, item.pods) for item in result.claims),
-        *((item.key, item.pods) for item in result.existing),
+        *((item.name, item.claim, item.instance_types, item.pods) for item in result.new_claims),
+        *((item.node_key, item.pods) for item in result.placed_on_existing),
         *(
-            (item.pod, [(r.category, r.node_pool, r.detail, r.considered) for r in item.reasons])
-            for item in result.unplaced
+            (item.pod, [(r.category, r.node_pool, r.detail, r.considered_types) for r in item.reasons])
+            for item in result.unschedulable
         ),
         result.skipped_pools,
-        result.packing,
+        result.packing_heuristic,
     ]
     return hashlib.sha256("\n".join(map(repr, parts)).encode()).hexdigest()
 
@@ -113,33 +113,33 @@ def test_the_plan_does_not_depend_on_the_order_of_pods() -> None:
 
 def test_a_claim_has_the_same_name_every_time_it_is_planned() -> None:
     """SCH-620 as settled: creating it again finds it there."""
-    names = [item.name for item in plan(busy_cluster(), types=inc(8)).claims]
-    assert names == [item.name for item in plan(busy_cluster(), types=inc(8)).claims]
+    names = [item.name for item in plan(busy_cluster(), types=inc(8)).new_claims]
+    assert names == [item.name for item in plan(busy_cluster(), types=inc(8)).new_claims]
     assert len(set(names)) == len(names) > 3
     assert all(name.startswith(("a-", "b-")) for name in names)
 
 
 def test_other_pods_make_another_name() -> None:
     first, second = plan(node_pool(), pod("p")), plan(node_pool(), pod("q"))
-    assert first.claims[0].name != second.claims[0].name
+    assert first.new_claims[0].name != second.new_claims[0].name
 
 
 def test_a_claim_is_never_named_like_one_that_exists() -> None:
     """One that leaves must not be taken for the new one, and one that proved too small must not stop the second try."""
     waiting = pod("p", {"cpu": "1"})
-    first = plan(node_pool(), waiting).claims[0].claim
+    first = plan(node_pool(), waiting).new_claims[0].claim
     leaving = replaced(first, metadata=replaced(first.metadata, deletion_timestamp=waiting.metadata.creation_timestamp))
-    assert plan(node_pool(), waiting, leaving).claims[0].name != first.metadata.name
+    assert plan(node_pool(), waiting, leaving).new_claims[0].name != first.metadata.name
     there, behind = machine("n", {"cpu": "100m"})
     too_small = replaced(behind, metadata=replaced(behind.metadata, name=first.metadata.name))
     again = plan(node_pool(), waiting, there, too_small)
-    assert again.claims[0].name != first.metadata.name
-    assert again.claims[0].name == plan(node_pool(), waiting, there, too_small).claims[0].name
+    assert again.new_claims[0].name != first.metadata.name
+    assert again.new_claims[0].name == plan(node_pool(), waiting, there, too_small).new_claims[0].name
 
 
 def test_a_name_fits_into_a_label_whatever_the_pool_is_called() -> None:
     """API-031"""
     long = "pool-" + "x" * 46 + "." + "y" * 11
-    name = plan(node_pool(long), pod("p")).claims[0].name
+    name = plan(node_pool(long), pod("p")).new_claims[0].name
     assert len(name) <= 63
     assert "." not in name[-12:]

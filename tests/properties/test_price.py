@@ -9,13 +9,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from karpenter.api.core import Affinity, Pod, PodAffinity, PodAffinityTerm, TopologySpreadConstraint
+from karpenter.api.core import Pod
 from karpenter.api.meta import LabelSelector
-from karpenter.catalog.types import InstanceType
-from karpenter.decide.plan import Plan
-from karpenter.decide.provision import Options, Outlook, PackingWay
-from karpenter.decide.worth import UNLIMITED, Worth
+from karpenter.api.scheduling_constraints import Affinity, PodAffinity, PodAffinityTerm, TopologySpreadConstraint
+from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.model import labels
+from karpenter.scheduling.objective import NO_EXPOSURE_LIMITS, Objective
+from karpenter.scheduling.scheduling_options import ArrivalForecast, PackingMode, SchedulingOptions
+from karpenter.scheduling.solution import Solution
 from support.builders import node_pool, plan, pod, wanted
 from support.judge import World
 from support.shapes import offering, shape
@@ -61,12 +62,16 @@ def workloads(draw: st.DrawFn) -> list[Pod]:
     return found
 
 
-def both(objects: list[object], types: tuple[InstanceType, ...]) -> tuple[Plan, Plan]:
+def both(objects: list[object], types: tuple[InstanceType, ...]) -> tuple[Solution, Solution]:
     """The plan chosen and the classic one, in dollars alone and without regard to pods to come."""
-    free = Worth(node_fee_per_hour=0.0, cost_per_interruption=0.0, exposure=UNLIMITED)
+    free = Objective(node_fee_per_hour=0.0, cost_per_interruption=0.0, exposure=NO_EXPOSURE_LIMITS)
     chosen, classic = (
-        plan(objects, types=types, options=Options(worth=free, outlook=Outlook.NOTHING, packing=way))
-        for way in (PackingWay.CHEAPEST, PackingWay.CLASSIC)
+        plan(
+            objects,
+            types=types,
+            options=SchedulingOptions(objective=free, arrival_forecast=ArrivalForecast.NONE, packing_mode=way),
+        )
+        for way in (PackingMode.CHEAPEST, PackingMode.CLASSIC)
     )
     return chosen, classic
 
@@ -76,19 +81,19 @@ def _named(app: str, count: int, cpu: str, memory: str, **spec: object) -> list[
     return [pod(f"{app}-{cpu}-{number}", requests, meta={"labels": {"app": app}}, **spec) for number in range(count)]
 
 
-def check(chosen: Plan, classic: Plan) -> None:
+def check(chosen: Solution, classic: Solution) -> None:
     """Leaves out no more than the classic plan, is never dearer unless it has a place for more; and no plan beats the bound."""
     assert _left_out(chosen) <= _left_out(classic)
-    if len(chosen.unplaced) >= len(classic.unplaced):
+    if len(chosen.unschedulable) >= len(classic.unschedulable):
         assert chosen.price_per_hour <= classic.price_per_hour + _ROUNDING
     for found in (chosen, classic):
         assert found.lower_bound_per_hour is not None
         assert found.lower_bound_per_hour <= found.price_per_hour + 1e-6
 
 
-def _left_out(plan: Plan) -> list[tuple[int, int]]:
+def _left_out(plan: Solution) -> list[tuple[int, int]]:
     """Pods left out, by priority, the most important first."""
-    return sorted(Counter(item.pod.spec.priority or 0 for item in plan.unplaced).items(), reverse=True)
+    return sorted(Counter(item.pod.spec.priority or 0 for item in plan.unschedulable).items(), reverse=True)
 
 
 def test_where_limits_bind_the_classic_way_may_have_a_place_for_more_and_is_taken() -> None:
@@ -107,7 +112,7 @@ def test_where_limits_bind_the_classic_way_may_have_a_place_for_more_and_is_take
         *_named("even", 2, "700m", "600Mi", topology_spread_constraints=(_EVEN,)),
     ]
     chosen, classic = both([pool, *waiting], types)
-    assert classic.unplaced == ()
+    assert classic.unschedulable == ()
     check(chosen, classic)
 
 
@@ -120,7 +125,7 @@ def test_the_chosen_plan_is_never_dearer_than_the_classic_one(
     pool = node_pool("default", [wanted(labels.CAPACITY_TYPE, "Exists")])
     chosen, classic = both([pool, *waiting], types)
     check(chosen, classic)
-    assert (not classic.claims) or classic.packing == "classic"
+    assert (not classic.new_claims) or classic.packing_heuristic == "classic"
 
 
 @settings(max_examples=150, derandomize=True, deadline=None, suppress_health_check=_QUIET)

@@ -7,21 +7,13 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from karpenter.api.core import (
-    Affinity,
-    Container,
-    ContainerPort,
-    Pod,
-    PodAffinity,
-    PodAffinityTerm,
-    ResourceRequirements,
-    TopologySpreadConstraint,
-)
+from karpenter.api.core import Container, ContainerPort, Pod, ResourceRequirements
 from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.api.meta import LabelSelector, LabelSelectorRequirement
-from karpenter.decide.plan import PlacedPods, Plan, PlannedClaim, UnplacedPod
-from karpenter.decide.reasons import Category, Reason
+from karpenter.api.scheduling_constraints import Affinity, PodAffinity, PodAffinityTerm, TopologySpreadConstraint
 from karpenter.model import labels
+from karpenter.scheduling.solution import NewNodeClaim, PlacedPods, Solution, UnschedulablePod
+from karpenter.scheduling.unschedulable_reasons import ReasonCategory, UnschedulableReason
 from support.builders import (
     claim,
     container,
@@ -60,7 +52,7 @@ def buy(
     kinds: Sequence[str] = ("on-demand",),
     pool: NodePool = POOL,
     own: Mapping[str, str] = {},
-) -> PlannedClaim:
+) -> NewNodeClaim:
     asked = [
         wanted(labels.INSTANCE_TYPE, "In", *types),
         wanted(ZONE, "In", *zones),
@@ -76,18 +68,18 @@ def buy(
         labels={**spec.metadata.labels, **own},
         taints=spec.spec.taints,
     )
-    return PlannedClaim(made, pool.metadata.name, tuple(types), TYPES[0].offerings[0], pods)
+    return NewNodeClaim(made, pool.metadata.name, tuple(types), TYPES[0].offerings[0], pods)
 
 
 def put(name: str, *pods: Pod) -> PlacedPods:
     return PlacedPods(name, name, pods)
 
 
-def plan_of(*parts: PlannedClaim | PlacedPods | UnplacedPod) -> Plan:
-    return Plan(
-        claims=tuple(part for part in parts if isinstance(part, PlannedClaim)),
-        existing=tuple(part for part in parts if isinstance(part, PlacedPods)),
-        unplaced=tuple(part for part in parts if isinstance(part, UnplacedPod)),
+def plan_of(*parts: NewNodeClaim | PlacedPods | UnschedulablePod) -> Solution:
+    return Solution(
+        new_claims=tuple(part for part in parts if isinstance(part, NewNodeClaim)),
+        placed_on_existing=tuple(part for part in parts if isinstance(part, PlacedPods)),
+        unschedulable=tuple(part for part in parts if isinstance(part, UnschedulablePod)),
     )
 
 
@@ -96,17 +88,17 @@ class Case:
     """A lawful plan, the same with one fault planted, and a word of the complaint."""
 
     name: str
-    lawful: Plan
-    broken: Plan
+    lawful: Solution
+    broken: Solution
     word: str
     there: Sequence[object] = ()
     pools: Sequence[NodePool] = (POOL,)
     more: Mapping[str, object] = field(default_factory=dict)
 
-    def world(self, plan: Plan) -> World:
-        groups = (*plan.claims, *plan.existing)
+    def world(self, plan: Solution) -> World:
+        groups = (*plan.new_claims, *plan.placed_on_existing)
         waiting = {p.metadata.uid: p for g in groups for p in g.pods} | {
-            item.pod.metadata.uid: item.pod for item in plan.unplaced
+            item.pod.metadata.uid: item.pod for item in plan.unschedulable
         }
         things = [thing for item in self.there for thing in (item if isinstance(item, Iterable) else [item])]
         kinds: dict[str, list[object]] = {"Pod": list(waiting.values())}
@@ -310,9 +302,12 @@ def _bookkeeping() -> Iterable[Case]:
     yield Case("no such machine", lawful, plan_of(put("nowhere", one)), "not there")
     leaving = standing("n", deleted=True)
     yield Case("a machine that leaves", lawful, plan_of(put("n", one)), "leaves", [leaving])
-    why = (Reason(Category.NO_POOL),)
+    why = (UnschedulableReason(ReasonCategory.NO_POOL),)
     yield Case(
-        "left out for no reason", plan_of(UnplacedPod(one, why)), plan_of(UnplacedPod(one, ())), "without a reason"
+        "left out for no reason",
+        plan_of(UnschedulablePod(one, why)),
+        plan_of(UnschedulablePod(one, ())),
+        "without a reason",
     )
 
 
@@ -572,8 +567,8 @@ def test_pods_of_another_namespace_do_not_count_for_a_spread() -> None:
 
 
 def test_a_forgotten_pod_is_missed() -> None:
-    world = Case("", Plan(), Plan(), "").world(plan_of(buy("c", web("p"))))
-    assert any("exactly once" in problem for problem in problems(world, Plan()))
+    world = Case("", Solution(), Solution(), "").world(plan_of(buy("c", web("p"))))
+    assert any("exactly once" in problem for problem in problems(world, Solution()))
 
 
 def test_an_order_is_found_where_only_one_will_do() -> None:
@@ -584,11 +579,11 @@ def test_an_order_is_found_where_only_one_will_do() -> None:
 
 
 def test_a_pod_left_out_is_shown_the_place_it_could_have() -> None:
-    why = (Reason(Category.TOPOLOGY),)
+    why = (UnschedulableReason(ReasonCategory.TOPOLOGY),)
     lone = web("p", affinity=shunning(about()))
     barred = [web(f"old-{zone}", node_name=zone) for zone in ("z1", "z2", "z3")]
     nodes = [standing(zone, zone) for zone in ("z1", "z2", "z3")]
-    left = plan_of(UnplacedPod(lone, why))
+    left = plan_of(UnschedulablePod(lone, why))
     case = Case("", left, left, "", [*nodes, *barred])
     assert room(case.world(left), left, lone) is None
     assert "z3" in (room(replace(case, there=[*nodes, *barred[:2]]).world(left), left, lone) or "")

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from karpenter.api.core import ConfigMap
 from karpenter.api.karpenter import Budget, Disruption
-from karpenter.model import budgets, freezes, labels, moments, schedules, zones
-from karpenter.model.pool_rules import rules_of, unreadable
-from karpenter.model.windows import Recurrence, Span, Window
+from karpenter.model import clock, cron, freezes, labels, nodepool_budgets
+from karpenter.model.budget_windows import ActiveWindow, RecurringWindow, TimeSpan
+from karpenter.model.disruption_rules import disruption_rules, unparseable_settings
 from support.builders import annotated, node_pool
 
 MINUTE = timedelta(minutes=1)
@@ -41,14 +41,14 @@ _durations = st.integers(1, 30 * 60).map(lambda minutes: timedelta(minutes=minut
 
 
 @st.composite
-def recurrences(draw: st.DrawFn) -> tuple[Recurrence, datetime]:
+def recurrences(draw: st.DrawFn) -> tuple[RecurringWindow, datetime]:
     """A recurrence, and a full minute less than half a day from a change of its clocks."""
     zone, change = draw(_CHANGES)
-    found = Recurrence(schedules.parse(draw(_schedules)), draw(_durations), zones.find(zone))
+    found = RecurringWindow(cron.parse_schedule(draw(_schedules)), draw(_durations), cron.find_time_zone(zone))
     return found, change + draw(st.integers(-700, 700)) * MINUTE
 
 
-def shows_a_window(found: Recurrence, now: datetime) -> bool:
+def shows_a_window(found: RecurringWindow, now: datetime) -> bool:
     """The rule as it reads: some minute, not longer ago on this clock than the duration, is a hit."""
     wall = now.astimezone(found.zone).replace(tzinfo=None)
     minute = wall.replace(second=0, microsecond=0)
@@ -59,7 +59,7 @@ def shows_a_window(found: Recurrence, now: datetime) -> bool:
     return False
 
 
-def _is_hit(found: Recurrence, wall: datetime) -> bool:
+def _is_hit(found: RecurringWindow, wall: datetime) -> bool:
     """All schedules here leave the day of the month open."""
     schedule = found.schedule
     return (
@@ -71,27 +71,29 @@ def _is_hit(found: Recurrence, wall: datetime) -> bool:
 
 @given(recurrences(), st.integers(0, 59_999))
 def test_a_window_is_open_when_a_clock_on_the_wall_shows_it(
-    drawn: tuple[Recurrence, datetime], milliseconds: int
+    drawn: tuple[RecurringWindow, datetime], milliseconds: int
 ) -> None:
     """API-081, DIS-141"""
     found, moment = drawn
     now = moment + timedelta(milliseconds=milliseconds)
-    assert found.is_on(now) == shows_a_window(found, now)
+    assert found.is_active(now) == shows_a_window(found, now)
 
 
 @settings(max_examples=60, deadline=None)
 @given(recurrences(), st.integers(1, 1500))
-def test_spans_are_the_minutes_in_which_the_window_is_open(drawn: tuple[Recurrence, datetime], minutes: int) -> None:
+def test_spans_are_the_minutes_in_which_the_window_is_open(
+    drawn: tuple[RecurringWindow, datetime], minutes: int
+) -> None:
     """The timeline says of every minute what a decision in it would find."""
     found, begin = drawn
-    period = Span(begin, begin + minutes * MINUTE)
-    spans = Window(found).spans(period)
+    period = TimeSpan(begin, begin + minutes * MINUTE)
+    spans = ActiveWindow(found).spans(period)
     assert all(a.end < b.begin for a, b in pairwise(spans))
     for moment in _minutes_of(period):
-        assert any(span.begin <= moment < span.end for span in spans) == found.is_on(moment), moment
+        assert any(span.begin <= moment < span.end for span in spans) == found.is_active(moment), moment
 
 
-def _minutes_of(period: Span) -> Iterator[datetime]:
+def _minutes_of(period: TimeSpan) -> Iterator[datetime]:
     moment = period.begin
     while moment < period.end:
         yield moment
@@ -110,9 +112,9 @@ _budgets = st.builds(
 @settings(max_examples=60, deadline=None)
 @given(st.lists(_budgets, max_size=4), st.sampled_from(["Empty", "Drifted"]), st.integers(0, 40))
 def test_between_two_edges_an_allowance_stays_what_it_is(given: list[Budget], reason: str, nodes: int) -> None:
-    known = budgets.of_pool(node_pool(disruption=Disruption(budgets=tuple(given))))
-    period = Span(datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC))
-    edges = known.edges(period)
+    known = nodepool_budgets.nodepool_budgets(node_pool(disruption=Disruption(budgets=tuple(given))))
+    period = TimeSpan(datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC))
+    edges = known.transitions(period)
     last = None
     for moment in _minutes_of(period):
         found = known.allowance(nodes, reason, moment)
@@ -139,10 +141,10 @@ def test_whatever_an_annotation_holds_it_is_read_or_holds_things_back(text: str,
     now = datetime(2026, 1, 1, tzinfo=UTC)
     plain = node_pool(disruption=Disruption(budgets=(Budget(nodes="2"),)))
     pool = annotated(plain, {key: text})
-    found = rules_of(pool, None)
+    found = disruption_rules(pool, None)
     allowance = found.allowance(9, "Empty", now)
     assert allowance.nodes in (0, 2) or key == labels.BUDGET_WINDOWS
-    if unreadable(pool):
+    if unparseable_settings(pool):
         settings_of_moves = (labels.MINIMUM_SAVING_RATIO, labels.MINIMUM_NODE_AGE)
         assert allowance.nodes == (2 if key in settings_of_moves else 0)
-    assert freezes.of_config_map(ConfigMap(data={"until": text})).is_on(now) or moments.parse(text) <= now
+    assert freezes.cluster_freeze(ConfigMap(data={"until": text})).is_active(now) or clock.parse_timestamp(text) <= now

@@ -11,8 +11,8 @@ import asyncio
 from typing import NoReturn
 
 from karpenter.api import kinds
-from karpenter.api.core import (
-    ObjectReference,
+from karpenter.api.meta import ObjectMeta, ObjectReference
+from karpenter.api.storage import (
     PersistentVolume,
     PersistentVolumeClaim,
     PersistentVolumeClaimSource,
@@ -23,10 +23,9 @@ from karpenter.api.core import (
     VolumeAttachmentSource,
     VolumeAttachmentSpec,
 )
-from karpenter.api.meta import ObjectMeta
-from karpenter.cluster.volumes import BIND_COMPLETED
 from karpenter.kube.protocol import Kube
 from karpenter.model import pods
+from karpenter.state.pod_volumes import BIND_COMPLETED
 
 _LOOK_SECONDS = 1.0
 
@@ -93,5 +92,5 @@ class Detaching:
             (pod.spec.node_name, volumes.get((pod.metadata.namespace, claim), ""))
             for pod in (await self._kube.list(kinds.POD)).items
             if pod.spec.node_name and not pods.is_finished(pod)
-            for claim in pods.volume_claims(pod)
+            for claim in pods.volume_claim_names(pod)
         }

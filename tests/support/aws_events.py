@@ -6,15 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from karpenter.api.core import Node, NodeSpec, Taint
+from karpenter.api.core import Node, NodeSpec
 from karpenter.api.karpenter import NodeClaim, NodeClaimSpec, NodeClassReference, NodePool
 from karpenter.api.kinds import NODE, NODE_CLAIM, NODE_POOL, Kind
 from karpenter.api.meta import ObjectMeta, Wire
-from karpenter.kube.memory import MemoryKube, MemoryServer
+from karpenter.api.scheduling_constraints import Taint
+from karpenter.metrics import Metrics
 from karpenter.model import labels
-from karpenter.providers.aws.events.responding import Effects, Responder
-from karpenter.telemetry import Metrics
-from karpenter.telemetry.aws import InterruptionMetrics
+from karpenter.providers.aws.aws_metrics import InterruptionMetrics
+from karpenter.providers.aws.interruption.interruption_handling import InterruptionEffects, InterruptionHandler
+from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from support.builders import NOW, annotated, node_pool
 
 CLASS = NodeClassReference(group="karpenter.k8s.aws", kind="EC2NodeClass", name="default")
@@ -49,13 +50,13 @@ class Told:
 
     events: list[tuple[str, str, str, str]] = field(default_factory=list)
 
-    def normal(self, kind: Kind[Wire], about: ObjectMeta, reason: str, message: str) -> None:
+    def normal(self, kind: Kind[Wire], involved: ObjectMeta, reason: str, message: str) -> None:
         assert message
-        self.events.append(("Normal", kind.name, about.name, reason))
+        self.events.append(("Normal", kind.name, involved.name, reason))
 
-    def warning(self, kind: Kind[Wire], about: ObjectMeta, reason: str, message: str) -> None:
+    def warning(self, kind: Kind[Wire], involved: ObjectMeta, reason: str, message: str) -> None:
         assert message
-        self.events.append(("Warning", kind.name, about.name, reason))
+        self.events.append(("Warning", kind.name, involved.name, reason))
 
 
 class Cluster:
@@ -71,12 +72,12 @@ class Cluster:
         self.sold_out: list[tuple[str, str]] = []
         self.used_up: list[str] = []
         self.disrupted: list[tuple[str, str]] = []
-        effects = Effects(
+        effects = InterruptionEffects(
             lambda name, zone: self.sold_out.append((name, zone)),
             self.used_up.append,
             lambda claim, reason: self.disrupted.append((claim.metadata.name, reason)),
         )
-        self.responder = Responder(self, self.kube, self.herald, self.clock, effects)
+        self.responder = InterruptionHandler(self, self.kube, self.herald, self.clock, effects)
         self._claims: tuple[NodeClaim, ...] = ()
         self._nodes: tuple[Node, ...] = ()
         self._pools: tuple[NodePool, ...] = ()

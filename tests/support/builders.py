@@ -10,40 +10,26 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
+from karpenter.api.apps import DaemonSet, DaemonSetSpec, SelectorWorkload
 from karpenter.api.core import (
-    Affinity,
     Container,
-    CSINode,
-    DaemonSet,
-    DaemonSetSpec,
     Namespace,
     Node,
-    NodeAffinity,
-    NodeSelector,
-    NodeSelectorRequirement,
-    NodeSelectorTerm,
     NodeSpec,
     NodeStatus,
-    PersistentVolume,
-    PersistentVolumeClaim,
     Pod,
     PodDisruptionBudget,
     PodDisruptionBudgetSpec,
     PodSpec,
     PodStatus,
     PodTemplateSpec,
-    PreferredSchedulingTerm,
     ReplicationController,
     ResourceRequirements,
-    SelectingWorkload,
     Service,
-    StorageClass,
-    Taint,
-    Toleration,
 )
 from karpenter.api.karpenter import (
-    ClaimResources,
     NodeClaim,
+    NodeClaimResourceRequests,
     NodeClaimSpec,
     NodeClaimStatus,
     NodeClaimTemplate,
@@ -53,18 +39,30 @@ from karpenter.api.karpenter import (
     NodePool,
     NodePoolSpec,
     NodePoolStatus,
+    NodePoolTaint,
     NodeSelectorRequirementWithMinValues,
-    PoolTaint,
 )
 from karpenter.api.meta import Condition, LabelSelector, ObjectMeta, OwnerReference, Wire, WireResources
-from karpenter.catalog.index import TypeIndex
-from karpenter.catalog.types import InstanceType
-from karpenter.cluster.snapshot import Snapshot
-from karpenter.cluster.state import ClusterState
-from karpenter.decide.explain import message
-from karpenter.decide.plan import Plan
-from karpenter.decide.provision import Options, provision
+from karpenter.api.scheduling_constraints import (
+    Affinity,
+    NodeAffinity,
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    PreferredSchedulingTerm,
+    Taint,
+    Toleration,
+)
+from karpenter.api.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
+from karpenter.instancetypes.instance_type import InstanceType
+from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import labels
+from karpenter.scheduling.explain.reason_messages import reason_message
+from karpenter.scheduling.scheduling_options import SchedulingOptions
+from karpenter.scheduling.solution import Solution
+from karpenter.scheduling.solver import solve
+from karpenter.state.cluster_state import ClusterState
+from karpenter.state.snapshot import ClusterSnapshot
 from support.shapes import STD, index_of
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -148,8 +146,8 @@ def taint(key: str, effect: str = "NoSchedule", value: str = "") -> Taint:
     return Taint(key=key, effect=effect, value=value)
 
 
-def pool_taint(key: str, effect: str = "NoSchedule") -> PoolTaint:
-    return PoolTaint(key=key, effect=effect)  # type: ignore[arg-type]
+def pool_taint(key: str, effect: str = "NoSchedule") -> NodePoolTaint:
+    return NodePoolTaint(key=key, effect=effect)  # type: ignore[arg-type]
 
 
 def tolerating(key: str, operator: str = "Exists", value: str = "", effect: str = "") -> Toleration:
@@ -234,7 +232,7 @@ def claim(
         spec=NodeClaimSpec(
             requirements=tuple(requirements),
             node_class_ref=NODE_CLASS,
-            resources=ClaimResources(requests=requests or {}),
+            resources=NodeClaimResourceRequests(requests=requests or {}),
             **spec,  # type: ignore[arg-type]
         ),
         status=NodeClaimStatus(provider_id=provider_id, capacity=offered, allocatable=offered, conditions=conditions),
@@ -289,15 +287,15 @@ def feed(state: ClusterState, objects: Iterable[Wire]) -> ClusterState:
         NodeClaim: state.set_claim,
         NodePool: state.set_pool,
         DaemonSet: state.set_daemon_set,
-        PodDisruptionBudget: state.set_budget,
+        PodDisruptionBudget: state.set_pdb,
         PersistentVolumeClaim: state.set_volume_claim,
         PersistentVolume: state.set_volume,
         StorageClass: state.set_storage_class,
         CSINode: state.set_csi_node,
         Namespace: state.set_namespace,
-        Service: state.workloads.set_service,
-        ReplicationController: state.workloads.set_owner,
-        SelectingWorkload: state.workloads.set_owner,
+        Service: state.workload_selectors.set_service,
+        ReplicationController: state.workload_selectors.set_owner,
+        SelectorWorkload: state.workload_selectors.set_owner,
     }
     for item in objects:
         setters[type(item)](item)  # type: ignore[operator]
@@ -311,7 +309,7 @@ def flatten(objects: Iterable[object]) -> list[Wire]:
     return found
 
 
-def snapshot(*objects: object) -> Snapshot:
+def snapshot(*objects: object) -> ClusterSnapshot:
     return feed(ClusterState(), flatten(objects)).snapshot()
 
 
@@ -323,47 +321,47 @@ def indexes(objects: Iterable[Wire], types: Types) -> dict[str, TypeIndex]:
     return dict.fromkeys(names, shared)
 
 
-def plan(*objects: object, types: Types = STD, options: Options | None = None) -> Plan:
+def plan(*objects: object, types: Types = STD, options: SchedulingOptions | None = None) -> Solution:
     """The decision for a cluster of these objects (lists and tuples are flattened)."""
     found = flatten(objects)
-    return provision(snapshot(found), indexes(found, types), NOW, options or Options())
+    return solve(snapshot(found), indexes(found, types), NOW, options or SchedulingOptions())
 
 
-def bought(result: Plan) -> list[str]:
+def bought(result: Solution) -> list[str]:
     """The cheapest type of every planned claim, sorted: what would be launched."""
-    return sorted(item.instance_types[0] for item in result.claims)
+    return sorted(item.instance_types[0] for item in result.new_claims)
 
 
-def sizes(result: Plan) -> list[int]:
+def sizes(result: Solution) -> list[int]:
     """Pods per planned claim, sorted."""
-    return sorted(len(item.pods) for item in result.claims)
+    return sorted(len(item.pods) for item in result.new_claims)
 
 
-def existing(result: Plan) -> dict[str, int]:
+def existing(result: Solution) -> dict[str, int]:
     """How many pods go to each machine that exists."""
-    return {item.node: len(item.pods) for item in result.existing}
+    return {item.node_name: len(item.pods) for item in result.placed_on_existing}
 
 
-def left(result: Plan) -> list[str]:
+def left(result: Solution) -> list[str]:
     """Names of the pods that stay waiting, sorted."""
-    return sorted(item.pod.metadata.name for item in result.unplaced)
+    return sorted(item.pod.metadata.name for item in result.unschedulable)
 
 
-def categories(result: Plan) -> set[str]:
+def categories(result: Solution) -> set[str]:
     """Why pods stay waiting."""
-    return {reason.category.value for item in result.unplaced for reason in item.reasons}
+    return {reason.category.value for item in result.unschedulable for reason in item.reasons}
 
 
-def details(result: Plan) -> str:
+def details(result: Solution) -> str:
     """What the pods that stay waiting are told, one cause after the other."""
-    return "; ".join(sorted({message(reason) for item in result.unplaced for reason in item.reasons}))
+    return "; ".join(sorted({reason_message(reason) for item in result.unschedulable for reason in item.reasons}))
 
 
-def asked(result: Plan, key: str) -> list[tuple[str, tuple[str, ...]]]:
+def asked(result: Solution, key: str) -> list[tuple[str, tuple[str, ...]]]:
     """Operator and values every planned claim asks of a label, sorted."""
     return sorted(
         (item.operator, item.values)
-        for planned in result.claims
+        for planned in result.new_claims
         for item in planned.claim.spec.requirements
         if item.key == key
     )

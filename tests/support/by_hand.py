@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from karpenter.api.core import Pod
-from karpenter.decide.plan import PlacedPods, Plan, PlannedClaim, UnplacedPod
-from karpenter.decide.reasons import Category, Reason
 from karpenter.model import labels
+from karpenter.scheduling.solution import NewNodeClaim, PlacedPods, Solution, UnschedulablePod
+from karpenter.scheduling.unschedulable_reasons import ReasonCategory, UnschedulableReason
 from support.builders import claim, wanted
 from support.judge import POOL, World, fresh, pod_expressions, remaining, sites, waiting
 from support.kube_filters import HOST, Machine, Scene, crowding, misfits
@@ -19,15 +19,15 @@ from support.kube_filters import HOST, Machine, Scene, crowding, misfits
 _OPEN = (labels.INSTANCE_TYPE, labels.ZONE, labels.CAPACITY_TYPE)
 
 
-def planned(world: World) -> Plan:
+def planned(world: World) -> Solution:
     """A place for every pod that has one when its turn comes."""
-    plan = Plan()
+    plan = Solution()
     for pod in waiting(world).values():
         plan = _with(world, plan, pod)
     return plan
 
 
-def places(world: World, plan: Plan, pod: Pod) -> list[str]:
+def places(world: World, plan: Solution, pod: Pod) -> list[str]:
     """Machines there are, or are planned, that take the pod now, by the key plans use."""
     found = [site for site in sites(world, plan) if site.forms]
     scene = Scene(
@@ -45,34 +45,36 @@ def places(world: World, plan: Plan, pod: Pod) -> list[str]:
     ]
 
 
-def _with(world: World, plan: Plan, pod: Pod) -> Plan:
+def _with(world: World, plan: Solution, pod: Pod) -> Solution:
     for key in places(world, plan, pod):
         return _joined(plan, key, pod)
     for pool in world.pools:
         left = remaining(world, plan)[pool.metadata.name]
         for form in fresh(world, pool, left, pod, pod_expressions(pod.spec)):
-            bought = _bought(world, form, len(plan.claims))
-            grown = replace(plan, claims=(*plan.claims, bought))
+            bought = _bought(world, form, len(plan.new_claims))
+            grown = replace(plan, new_claims=(*plan.new_claims, bought))
             if bought.name in places(world, grown, pod):
                 return _joined(grown, bought.name, pod)
-    return replace(plan, unplaced=(*plan.unplaced, UnplacedPod(pod, (Reason(Category.NO_POOL),))))
+    return replace(
+        plan, unschedulable=(*plan.unschedulable, UnschedulablePod(pod, (UnschedulableReason(ReasonCategory.NO_POOL),)))
+    )
 
 
-def _joined(plan: Plan, key: str, pod: Pod) -> Plan:
-    if any(item.name == key for item in plan.claims):
-        grown = (replace(item, pods=(*item.pods, pod)) if item.name == key else item for item in plan.claims)
-        return replace(plan, claims=tuple(grown))
-    placed = {item.key: item for item in plan.existing}
+def _joined(plan: Solution, key: str, pod: Pod) -> Solution:
+    if any(item.name == key for item in plan.new_claims):
+        grown = (replace(item, pods=(*item.pods, pod)) if item.name == key else item for item in plan.new_claims)
+        return replace(plan, new_claims=tuple(grown))
+    placed = {item.node_key: item for item in plan.placed_on_existing}
     there = placed.get(key, PlacedPods(key, key, ()))
     placed[key] = replace(there, pods=(*there.pods, pod))
-    return replace(plan, existing=tuple(placed.values()))
+    return replace(plan, placed_on_existing=tuple(placed.values()))
 
 
-def _bought(world: World, form: Machine, number: int) -> PlannedClaim:
+def _bought(world: World, form: Machine, number: int) -> NewNodeClaim:
     name = form.labels[POOL]
     pool = next(item for item in world.pools if item.metadata.name == name)
     asked = [wanted(key, "In", form.labels[key]) for key in _OPEN]
     custom = {key: value for key, value in form.labels.items() if key not in world.well_known | {HOST, POOL}}
     made = claim(f"{name}-{number}", None, asked, pool=name, labels=custom, taints=pool.spec.template.spec.taints)
     kind = next(item for item in world.types_of(name) if item.name == form.type)
-    return PlannedClaim(made, name, (form.type,), kind.offerings[0], ())
+    return NewNodeClaim(made, name, (form.type,), kind.offerings[0], ())

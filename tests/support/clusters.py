@@ -12,30 +12,24 @@ from dataclasses import dataclass
 import msgspec
 from hypothesis import strategies as st
 
-from karpenter.api.core import (
+from karpenter.api.apps import DaemonSet
+from karpenter.api.core import Container, ContainerPort, Namespace, Node, Pod, PodDisruptionBudget, ResourceRequirements
+from karpenter.api.karpenter import NodeClaim, NodePool, NodePoolTaint
+from karpenter.api.meta import LabelSelector, LabelSelectorRequirement, ObjectMeta, Wire
+from karpenter.api.scheduling_constraints import (
     Affinity,
-    Container,
-    ContainerPort,
-    DaemonSet,
-    Namespace,
-    Node,
     NodeAffinity,
     NodeSelector,
     NodeSelectorRequirement,
     NodeSelectorTerm,
-    Pod,
     PodAffinity,
     PodAffinityTerm,
-    PodDisruptionBudget,
-    ResourceRequirements,
     Taint,
     Toleration,
     TopologySpreadConstraint,
     WeightedPodAffinityTerm,
 )
-from karpenter.api.karpenter import NodeClaim, NodePool, PoolTaint
-from karpenter.api.meta import LabelSelector, LabelSelectorRequirement, ObjectMeta, Wire
-from karpenter.catalog.types import InstanceType
+from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.model import labels
 from support.builders import (
     ANY_CAPACITY,
@@ -274,7 +268,7 @@ def instance_types(draw: st.DrawFn) -> tuple[InstanceType, ...]:
     return tuple(found)
 
 
-_pool_taints: st.SearchStrategy[tuple[PoolTaint, ...]] = st.sampled_from(
+_pool_taints: st.SearchStrategy[tuple[NodePoolTaint, ...]] = st.sampled_from(
     [*[()] * 6, (pool_taint(DEDICATED),), (pool_taint(SOFT, "PreferNoSchedule"),)]
 )
 

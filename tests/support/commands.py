@@ -5,35 +5,37 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from karpenter.api.core import Pod
-from karpenter.api.karpenter import ClaimResources, NodeClaim, NodeClaimSpec
+from karpenter.api.karpenter import NodeClaim, NodeClaimResourceRequests, NodeClaimSpec
 from karpenter.api.meta import ObjectMeta
-from karpenter.decide.disrupt.command import Candidate, Command, ConsolidationType, DisruptionReason
-from karpenter.decide.plan import PlannedClaim
+from karpenter.disruption.decide.command import Candidate, Command, ConsolidationType, DisruptionReason
 from karpenter.model import labels, pods
 from karpenter.model import resources as res
+from karpenter.scheduling.solution import NewNodeClaim
 from support.builders import ANY_CAPACITY, NODE_CLASS
 from support.world import TYPES, World
 
 
-def replacement(name: str, pool: str = "np", meant: Sequence[Pod] = ()) -> PlannedClaim:
+def replacement(name: str, pool: str = "np", meant: Sequence[Pod] = ()) -> NewNodeClaim:
     """A claim to be bought under this name, for these pods."""
     claim = NodeClaim(
         metadata=ObjectMeta(name=name, labels={labels.NODE_POOL: pool}, finalizers=(labels.TERMINATION_FINALIZER,)),
         spec=NodeClaimSpec(
             requirements=(ANY_CAPACITY,),
             node_class_ref=NODE_CLASS,
-            resources=ClaimResources(requests=res.to_wire(res.add(*(pods.requests(pod) for pod in meant)))),
+            resources=NodeClaimResourceRequests(
+                requests=res.resources_to_wire(res.add(*(pods.pod_requests(pod) for pod in meant)))
+            ),
         ),
     )
     kept = TYPES[0]
-    return PlannedClaim(claim, pool, (kept.name,), kept.offerings[0], tuple(meant))
+    return NewNodeClaim(claim, pool, (kept.name,), kept.offerings[0], tuple(meant))
 
 
 def candidate(world: World, name: str) -> Candidate:
     """The machine of a claim, as the running controller sees it now."""
     assert world.manager is not None
-    view = next(view for view in world.manager.state.views() if view.key == name)
-    moving = tuple(pod for pod in view.pods if pods.needs_a_place(pod))
+    view = next(view for view in world.manager.state.state_nodes() if view.key == name)
+    moving = tuple(pod for pod in view.pods if pods.needs_rescheduling(pod))
     return Candidate(view, view.pool, moving, None, 1.0 + len(moving))
 
 
@@ -46,7 +48,7 @@ def command(
 ) -> Command:
     """These machines go; their pods are meant for the first of what is bought."""
     candidates = tuple(candidate(world, name) for name in names)
-    moving = [pod for item in candidates for pod in item.pods]
+    moving = [pod for item in candidates for pod in item.reschedulable_pods]
     replacements = tuple(replacement(name, meant=moving if not number else ()) for number, name in enumerate(bought))
     return Command(reason, candidates, replacements, consolidation_type=kind)
 
@@ -54,4 +56,4 @@ def command(
 async def carry_out(world: World, *commands: Command) -> bool:
     """Have the running controller begin commands; whether any could be begun."""
     assert world.manager is not None
-    return await world.manager.disruption.carry_out(commands)
+    return await world.manager.disruption.start_commands(commands)

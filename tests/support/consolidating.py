@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from karpenter.api import kinds
-from karpenter.api.core import Deployment, PodSpec, PodTemplateSpec, ReplicatedSpec
+from karpenter.api.apps import Deployment, ReplicatedSpec
+from karpenter.api.core import PodSpec, PodTemplateSpec
 from karpenter.api.karpenter import Budget, Disruption
 from karpenter.api.meta import LabelSelector, ObjectMeta
 from support.builders import container

@@ -29,7 +29,7 @@ from karpenter.api.karpenter import (
 from karpenter.api.kinds import POD, Kind
 from karpenter.api.meta import LabelSelector, ObjectMeta, OwnerReference, Wire
 from karpenter.kube.errors import KubeError
-from karpenter.kube.protocol import EventType, Kube, WatchEvent
+from karpenter.kube.protocol import Kube, WatchEvent, WatchEventType
 
 T = TypeVar("T", bound=Wire)
 R = TypeVar("R")
@@ -205,7 +205,7 @@ async def take(events: object, count: int) -> list[WatchEvent[Wire]]:
     seen: list[WatchEvent[Wire]] = []
     async with asyncio.timeout(_DEADLINE_SECONDS), aclosing(events) as stream:  # type: ignore[type-var]
         async for event in stream:
-            if event.type is not EventType.BOOKMARK:
+            if event.type is not WatchEventType.BOOKMARK:
                 seen.append(event)
             if len(seen) == count:
                 break

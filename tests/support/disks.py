@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from karpenter.api.core import (
+from karpenter.api.core import Pod
+from karpenter.api.meta import ObjectMeta
+from karpenter.api.scheduling_constraints import NodeSelector, NodeSelectorTerm
+from karpenter.api.storage import (
     CSINode,
     CSINodeDriver,
     CSINodeSpec,
     CSIVolume,
     EphemeralVolumeSource,
-    NodeSelector,
-    NodeSelectorTerm,
     PersistentVolume,
     PersistentVolumeClaim,
     PersistentVolumeClaimSource,
@@ -19,7 +20,6 @@ from karpenter.api.core import (
     PersistentVolumeClaimStatus,
     PersistentVolumeClaimTemplate,
     PersistentVolumeSpec,
-    Pod,
     StorageClass,
     TopologySelectorRequirement,
     TopologySelectorTerm,
@@ -27,9 +27,8 @@ from karpenter.api.core import (
     VolumeNodeAffinity,
     VolumeNodeResources,
 )
-from karpenter.api.meta import ObjectMeta
-from karpenter.cluster.volumes import BIND_COMPLETED
 from karpenter.model import labels
+from karpenter.state.pod_volumes import BIND_COMPLETED
 from support.builders import NOW, expr, pod, term
 
 DRIVER = "ebs.csi.aws.com"

@@ -11,24 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from karpenter.api.core import Pod
 from karpenter.api.karpenter import Budget, NodeClaim, NodePool
 from karpenter.api.meta import Condition, Wire
-from karpenter.catalog.types import InstanceType, Offering
-from karpenter.decide.disrupt.candidates import Blocked, Circumstances, Judge
-from karpenter.decide.disrupt.command import Command, DisruptionReason
-from karpenter.decide.disrupt.decision import DisruptionOptions, Disruptions, decide_disruption
+from karpenter.disruption.decide.candidates import BlockedNode, CandidateChecks, DisruptionContext
+from karpenter.disruption.decide.command import Command, DisruptionReason
+from karpenter.disruption.decide.disruption_decision import DisruptionOptions, DisruptionSolution, decide_disruption
+from karpenter.instancetypes.instance_type import InstanceType, Offering
 from karpenter.model import labels
-from support.builders import (
-    NOW,
-    Types,
-    flatten,
-    indexes,
-    machine,
-    node_pool,
-    owner,
-    pod,
-    replaced,
-    snapshot,
-    wanted,
-)
+from support.builders import NOW, Types, flatten, indexes, machine, node_pool, owner, pod, replaced, snapshot, wanted
 from support.shapes import offering, shape
 from support.shrinking import CONSOLIDATABLE, QUIET, USUAL, with_budget
 
@@ -94,9 +82,9 @@ def drifted(at: object = None) -> tuple[Condition, ...]:
 def decide(
     *objects: object,
     types: Types = KINDS,
-    circumstances: Circumstances = QUIET,
+    circumstances: DisruptionContext = QUIET,
     options: DisruptionOptions = USUAL,
-) -> Disruptions:
+) -> DisruptionSolution:
     """The decision for a cluster of these objects."""
     found = flatten(objects)
     return decide_disruption(snapshot(found), indexes(found, types), circumstances, options)
@@ -108,28 +96,28 @@ def verdict(
     """Why the node (or claim) may not be chosen for the reason, empty where it may; ``-`` where there is nothing to say."""
     found = flatten(objects)
     taken = snapshot(found)
-    judge = Judge(taken, indexes(found, KINDS), Circumstances(NOW, **circumstances))  # type: ignore[arg-type]
+    judge = CandidateChecks(taken, indexes(found, KINDS), DisruptionContext(NOW, **circumstances))  # type: ignore[arg-type]
     view = next(view for view in taken.nodes if view.name == name)
-    if not judge.is_ours(view):
+    if not judge.is_considered(view):
         return "-"
-    result = judge.candidate(view, reason)
-    return result.why if isinstance(result, Blocked) else ""
+    result = judge.candidate_or_blocker(view, reason)
+    return result.message if isinstance(result, BlockedNode) else ""
 
 
-def gone(found: Disruptions | Iterable[Command]) -> list[str]:
+def gone(found: DisruptionSolution | Iterable[Command]) -> list[str]:
     """The nodes that go, sorted."""
-    commands = found.commands if isinstance(found, Disruptions) else found
-    return sorted(candidate.view.name for command in commands for candidate in command.candidates)
+    commands = found.commands if isinstance(found, DisruptionSolution) else found
+    return sorted(candidate.state_node.name for command in commands for candidate in command.candidates)
 
 
-def bought(found: Disruptions) -> list[str]:
+def bought(found: DisruptionSolution) -> list[str]:
     """The cheapest type of every machine that is bought, sorted."""
     return sorted(planned.instance_types[0] for command in found.commands for planned in command.replacements)
 
 
-def why(found: Disruptions, name: str) -> str:
+def why(found: DisruptionSolution, name: str) -> str:
     """What keeps a node, all that is said of it."""
-    return "; ".join(item.why for item in found.blocked if item.view.name == name)
+    return "; ".join(item.message for item in found.blocked_nodes if item.state_node.name == name)
 
 
 def with_annotation(item: Wire, key: str, value: str) -> Wire:

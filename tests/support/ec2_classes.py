@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from karpenter.api.core import Node
-from karpenter.api.ec2 import (
+from karpenter.api.ec2_node_class import (
     AMISelectorTerm,
     EC2NodeClass,
     EC2NodeClassSpec,
@@ -22,52 +22,68 @@ from karpenter.api.ec2 import (
 from karpenter.api.karpenter import NodeClaim, NodeClaimSpec, NodeClassReference, NodePool
 from karpenter.api.kinds import EC2_NODE_CLASS, NODE_CLAIM, NODE_POOL
 from karpenter.api.meta import ObjectMeta
-from karpenter.catalog import ec2 as catalogue
-from karpenter.catalog.types import InstanceType
-from karpenter.kube.memory import MemoryKube, MemoryServer
+from karpenter.instancetypes import ec2_catalog as catalogue
+from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.model import conditions
-from karpenter.providers.aws.errors import AwsError
-from karpenter.providers.aws.kubelet.resolved import TypeFacts
-from karpenter.providers.aws.nodeclass.amis import Images, ImagesPart
-from karpenter.providers.aws.nodeclass.collection import ProfileCollector
-from karpenter.providers.aws.nodeclass.controller import NodeClassController, Surroundings
-from karpenter.providers.aws.nodeclass.dry_runs import DryRuns
-from karpenter.providers.aws.nodeclass.hashing import Editions
-from karpenter.providers.aws.nodeclass.network import SecurityGroups, SecurityGroupsPart, Subnets, SubnetsPart
-from karpenter.providers.aws.nodeclass.news import News, Warnings
-from karpenter.providers.aws.nodeclass.parameters import Parameters
-from karpenter.providers.aws.nodeclass.placement import PlacementGroupPart, PlacementGroups
-from karpenter.providers.aws.nodeclass.profiles import InstanceProfilePart, Profiles
-from karpenter.providers.aws.nodeclass.reservations import Reservations, ReservationsPart
-from karpenter.providers.aws.nodeclass.stamping import Stamps
-from karpenter.providers.aws.nodeclass.termination import Leftovers, Termination
-from karpenter.providers.aws.nodeclass.told import Part, condition_types
-from karpenter.providers.aws.nodeclass.trials import Trial
-from karpenter.providers.aws.nodeclass.validation import Knowledge, ValidationPart
-from karpenter.providers.aws.ports import GroupQuery, ImageQuery, MachineTrial, ReservationQuery
-from karpenter.providers.aws.settings import AwsSettings, Cluster
-from karpenter.providers.aws.shapes import (
+from karpenter.providers.aws.aws_apis import ImageQuery, PlacementGroupQuery, ReservationQuery, RunInstancesDryRun
+from karpenter.providers.aws.aws_errors import AwsError
+from karpenter.providers.aws.aws_settings import AwsClusterInfo, AwsSettings
+from karpenter.providers.aws.aws_types import Ec2Filter, InstanceProfile, RoleInfo, Tag, tag_list, tag_map
+from karpenter.providers.aws.ec2_descriptions import (
     CapacityReservationInfo,
-    Filter,
-    FleetRequest,
     ImageInfo,
-    InstanceProfile,
-    InterfaceRequest,
-    LaunchTemplate,
-    LaunchTemplateData,
     PlacementGroupInfoEntry,
-    RoleInfo,
     SecurityGroupInfo,
     SubnetInfo,
-    Tag,
-    TagSpecification,
-    tag_map,
-    tags,
 )
+from karpenter.providers.aws.ec2_requests import (
+    FleetRequest,
+    LaunchTemplate,
+    LaunchTemplateData,
+    NetworkInterfaceRequest,
+    TagSpecification,
+)
+from karpenter.providers.aws.nodeclass.ami_discovery import AmiProvider, AmiReconciler, SsmParameters
+from karpenter.providers.aws.nodeclass.instance_profiles import (
+    InstanceProfileGarbageCollector,
+    InstanceProfileProvider,
+    InstanceProfileReconciler,
+)
+from karpenter.providers.aws.nodeclass.nodeclass_controller import (
+    NodeClassCleanup,
+    NodeClassController,
+    NodeClassReconcileContext,
+    NodeClassTermination,
+)
+from karpenter.providers.aws.nodeclass.nodeclass_discovery import (
+    CapacityReservationProvider,
+    CapacityReservationReconciler,
+    PlacementGroupProvider,
+    PlacementGroupReconciler,
+    SecurityGroupProvider,
+    SecurityGroupReconciler,
+    SubnetProvider,
+    SubnetReconciler,
+)
+from karpenter.providers.aws.nodeclass.nodeclass_drift import NodeClassHashInputs, NodeClassHashStamper
+from karpenter.providers.aws.nodeclass.nodeclass_dry_runs import DryRunCandidate, LaunchDryRuns
+from karpenter.providers.aws.nodeclass.nodeclass_subreconcilers import (
+    NodeClassChangeLog,
+    NodeClassSubreconciler,
+    NodeClassWarnings,
+    node_class_condition_types,
+)
+from karpenter.providers.aws.nodeclass.nodeclass_validation import ValidationInputs, ValidationReconciler
+from karpenter.providers.aws.userdata.kubelet_settings import KubeletTypeFacts
+from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-CLUSTER = Cluster("shop", "us-west-2", "https://shop.example", "Q0E=", "1.32")
-TYPES = tuple(item for item in catalogue.types() if item.name in ("m5.large", "m6g.large", "c5.xlarge", "g5.xlarge"))
+CLUSTER = AwsClusterInfo("shop", "us-west-2", "https://shop.example", "Q0E=", "1.32")
+TYPES = tuple(
+    item
+    for item in catalogue.packaged_instance_types()
+    if item.name in ("m5.large", "m6g.large", "c5.xlarge", "g5.xlarge")
+)
 PASSED = AwsError("DryRunOperation", "Request would have succeeded, but DryRun flag is set.", status=412)
 THROTTLED = AwsError("RequestLimitExceeded", "Request limit exceeded.", status=503)
 UNAUTHORIZED = AwsError("UnauthorizedOperation", "You are not authorized to perform this operation.", status=403)
@@ -109,12 +125,12 @@ class Recording:
         return [name for name, _ in self.calls]
 
 
-def _matches(filters: Iterable[Filter], told: Mapping[str, str], tagged: Sequence[Tag]) -> bool:
+def _matches(filters: Iterable[Ec2Filter], told: Mapping[str, str], tagged: Sequence[Tag]) -> bool:
     own = tag_map(tuple(tagged))
     return all(_match(item, told, own) for item in filters)
 
 
-def _match(item: Filter, told: Mapping[str, str], own: Mapping[str, str]) -> bool:
+def _match(item: Ec2Filter, told: Mapping[str, str], own: Mapping[str, str]) -> bool:
     if item.name == "tag-key":
         return any(value in own for value in item.values)
     value = own.get(item.name[4:]) if item.name.startswith("tag:") else told[item.name]
@@ -133,11 +149,11 @@ class Ec2(Recording):
         self.placement_groups: list[PlacementGroupInfoEntry] = []
         self.templates: list[LaunchTemplate] = []
 
-    async def describe_subnets(self, filters: Sequence[Filter]) -> tuple[SubnetInfo, ...]:
+    async def describe_subnets(self, filters: Sequence[Ec2Filter]) -> tuple[SubnetInfo, ...]:
         self.called("DescribeSubnets", tuple(filters))
         return tuple(item for item in self.subnets if _matches(filters, {"subnet-id": item.subnet_id}, item.tags))
 
-    async def describe_security_groups(self, filters: Sequence[Filter]) -> tuple[SecurityGroupInfo, ...]:
+    async def describe_security_groups(self, filters: Sequence[Ec2Filter]) -> tuple[SecurityGroupInfo, ...]:
         self.called("DescribeSecurityGroups", tuple(filters))
         return tuple(
             item
@@ -160,13 +176,13 @@ class Ec2(Recording):
             raise AwsError("InvalidCapacityReservationId.NotFound", "it does not exist", status=400)
         return tuple(known[item] for item in query.ids) if query.ids else tuple(self.reservations)
 
-    async def describe_placement_groups(self, query: GroupQuery) -> tuple[PlacementGroupInfoEntry, ...]:
+    async def describe_placement_groups(self, query: PlacementGroupQuery) -> tuple[PlacementGroupInfoEntry, ...]:
         self.called("DescribePlacementGroups", query)
         wanted = (*query.ids, *query.names)
         return tuple(item for item in self.placement_groups if {item.group_id, item.group_name} & set(wanted))
 
     async def describe_launch_templates(
-        self, names: Sequence[str] = (), filters: Sequence[Filter] = ()
+        self, names: Sequence[str] = (), filters: Sequence[Ec2Filter] = ()
     ) -> tuple[LaunchTemplate, ...]:
         self.called("DescribeLaunchTemplates", tuple(filters))
         return tuple(item for item in self.templates if _matches(filters, {}, item.tags))
@@ -183,11 +199,11 @@ class Ec2(Recording):
         self.called("DeleteLaunchTemplate", template_id)
         self.templates = [item for item in self.templates if item.launch_template_id != template_id]
 
-    async def try_fleet(self, request: FleetRequest) -> None:
+    async def dry_run_fleet(self, request: FleetRequest) -> None:
         self.called("CreateFleet", request)
         raise PASSED
 
-    async def try_run_instances(self, trial: MachineTrial) -> None:
+    async def dry_run_instances(self, trial: RunInstancesDryRun) -> None:
         self.called("RunInstances", trial)
         raise PASSED
 
@@ -207,7 +223,7 @@ class Iam(Recording):
 
     async def create_instance_profile(self, name: str, path: str, tags_: Mapping[str, str]) -> InstanceProfile:
         self.called("CreateInstanceProfile", (name, path, dict(tags_)))
-        self.profiles[name] = InstanceProfile(instance_profile_name=name, path=path, tags=tags(tags_))
+        self.profiles[name] = InstanceProfile(instance_profile_name=name, path=path, tags=tag_list(tags_))
         return self.profiles[name]
 
     async def delete_instance_profile(self, name: str) -> None:
@@ -251,10 +267,10 @@ class Told:
 
     events: list[tuple[str, str, str]] = field(default_factory=list)
 
-    def normal(self, kind: object, about: ObjectMeta, reason: str, message: str) -> None:
+    def normal(self, kind: object, involved: ObjectMeta, reason: str, message: str) -> None:
         self.events.append(("Normal", reason, message))
 
-    def warning(self, kind: object, about: ObjectMeta, reason: str, message: str) -> None:
+    def warning(self, kind: object, involved: ObjectMeta, reason: str, message: str) -> None:
         self.events.append(("Warning", reason, message))
 
     def of(self, reason: str) -> list[str]:
@@ -291,7 +307,7 @@ class Classes:
         self.herald, self.seen = Told(), Seen()
         self.cluster = CLUSTER
         self.types: tuple[InstanceType, ...] = TYPES
-        self.facts: tuple[TypeFacts, ...] = (TypeFacts("m5.xlarge", 4, 16384, 4, 15, 58),)
+        self.facts: tuple[KubeletTypeFacts, ...] = (KubeletTypeFacts("m5.xlarge", 4, 16384, 4, 15, 58),)
         self.addresses: dict[str, int] = {}
         self.units: dict[str, int] = {}
         self.user_data = ""
@@ -310,8 +326,8 @@ class Classes:
             raise self.cidr_error
         return "10.100.0.0/16"
 
-    def template_data(self, node_class: EC2NodeClass, trial: Trial) -> LaunchTemplateData:
-        interfaces = (InterfaceRequest(device_index=0, groups=("sg-1",)),)
+    def template_data(self, node_class: EC2NodeClass, trial: DryRunCandidate) -> LaunchTemplateData:
+        interfaces = (NetworkInterfaceRequest(device_index=0, groups=("sg-1",)),)
         return LaunchTemplateData(image_id=trial.image.id, user_data=self.user_data, network_interfaces=interfaces)
 
     async def see(self) -> None:
@@ -323,7 +339,7 @@ class Classes:
 
     async def look(self, name: str = "default") -> float | None:
         await self.see()
-        return await self.made.controller.look(name)
+        return await self.made.controller.reconcile(name)
 
     async def get(self, name: str = "default") -> EC2NodeClass:
         return await self.kube.get(EC2_NODE_CLASS, name)
@@ -344,16 +360,16 @@ class Classes:
 
     async def condition(self, type_: str, name: str = "default") -> tuple[str, str]:
         """Status and reason."""
-        found = conditions.find((await self.get(name)).status.conditions, type_)
+        found = conditions.find_condition((await self.get(name)).status.conditions, type_)
         return ("", "") if found is None else (found.status, found.reason)
 
     async def message(self, type_: str, name: str = "default") -> str:
-        found = conditions.find((await self.get(name)).status.conditions, type_)
+        found = conditions.find_condition((await self.get(name)).status.conditions, type_)
         return "" if found is None else found.message
 
     def stocked(self) -> Classes:
         """With a subnet, a group and an image that the usual class finds."""
-        own = tags({"team": "a"})
+        own = tag_list({"team": "a"})
         self.ec2.subnets = [subnet("subnet-a", 50), subnet("subnet-b", 100, zone="us-west-2b")]
         self.ec2.groups = [SecurityGroupInfo(group_id="sg-1", group_name="nodes", vpc_id="vpc-1", tags=own)]
         self.ec2.images = [
@@ -370,46 +386,52 @@ class Process:
         ec2: Any = world.ec2
         iam: Any = world.iam
         clock, settings = world.clock, world.settings
-        self._news = News()
-        self.parameters = Parameters(world.ssm, ec2, clock)
-        self.placement_groups = PlacementGroups(ec2, clock)
-        self._profiles = Profiles(iam, clock, CLUSTER, lambda: str(uuid.uuid4()))
-        self.collector = ProfileCollector(self._profiles, CLUSTER, world.known.values, world.seen.claims)
-        editions = Editions()
-        around = Surroundings(
-            world.kube, clock, condition_types(settings.reserved_capacity), world.known.get, lambda: world.cluster
+        self._news = NodeClassChangeLog()
+        self.parameters = SsmParameters(world.ssm, ec2, clock)
+        self.placement_groups = PlacementGroupProvider(ec2, clock)
+        self._profiles = InstanceProfileProvider(iam, clock, CLUSTER, lambda: str(uuid.uuid4()))
+        self.collector = InstanceProfileGarbageCollector(self._profiles, CLUSTER, world.known.values, world.seen.claims)
+        editions = NodeClassHashInputs()
+        around = NodeClassReconcileContext(
+            world.kube,
+            clock,
+            node_class_condition_types(settings.reserved_capacity),
+            world.known.get,
+            lambda: world.cluster,
         )
-        leftovers = Leftovers(None if settings.isolated_vpc else self._profiles, ec2, CLUSTER)
-        end = Termination(
+        leftovers = NodeClassCleanup(None if settings.isolated_vpc else self._profiles, ec2, CLUSTER)
+        end = NodeClassTermination(
             leftovers, world.kube, world.herald, world.seen.claims, lambda item: world.gone.append(item.metadata.name)
         )
-        stamps = Stamps(world.kube, world.seen.claims)
+        stamps = NodeClassHashStamper(world.kube, world.seen.claims)
         self.controller = NodeClassController(around, self._parts(ec2), stamps, editions, end)
 
-    def _parts(self, ec2: Any) -> tuple[Part, ...]:
+    def _parts(self, ec2: Any) -> tuple[NodeClassSubreconciler, ...]:
         world, clock, news = self._world, self._world.clock, self._news
-        warnings = Warnings(world.herald, news)
-        images = Images(ec2, self.parameters, clock, lambda: world.cluster, world.settings.ami_refresh_interval)
-        subnets = Subnets(ec2, clock, world.settings.subnet_refresh_interval, world.addresses.__setitem__)
-        reservations = ReservationsPart(Reservations(ec2, clock, world.units.__setitem__), clock, news)
+        warnings = NodeClassWarnings(world.herald, news)
+        images = AmiProvider(ec2, self.parameters, clock, lambda: world.cluster, world.settings.ami_refresh_interval)
+        subnets = SubnetProvider(ec2, clock, world.settings.subnet_refresh_interval, world.addresses.__setitem__)
+        reservations = CapacityReservationReconciler(
+            CapacityReservationProvider(ec2, clock, world.units.__setitem__), clock, news
+        )
         return (
-            ImagesPart(images, lambda: world.cluster, news, world.herald),
+            AmiReconciler(images, lambda: world.cluster, news, world.herald),
             *((reservations,) if world.settings.reserved_capacity else ()),
-            PlacementGroupPart(self.placement_groups),
-            SubnetsPart(subnets, news, warnings),
-            SecurityGroupsPart(SecurityGroups(ec2, clock), subnets, news, warnings),
-            InstanceProfilePart(self._profiles),
+            PlacementGroupReconciler(self.placement_groups),
+            SubnetReconciler(subnets, news, warnings),
+            SecurityGroupReconciler(SecurityGroupProvider(ec2, clock), subnets, news, warnings),
+            InstanceProfileReconciler(self._profiles),
             self._validation(ec2),
         )
 
-    def _validation(self, ec2: Any) -> ValidationPart:
+    def _validation(self, ec2: Any) -> ValidationReconciler:
         world = self._world
-        knowledge = Knowledge(
+        knowledge = ValidationInputs(
             world.cidr, world.seen.pools, lambda _: world.facts, lambda node_class: world.types, lambda *_: True
         )
-        tried = DryRuns(ec2, world.clock, lambda: world.cluster, lambda *asked: world.template_data(*asked))
+        tried = LaunchDryRuns(ec2, world.clock, lambda: world.cluster, lambda *asked: world.template_data(*asked))
         off = world.settings.disable_dry_run
-        return ValidationPart(knowledge, None if off else tried, world.settings.kubelet_expressions)
+        return ValidationReconciler(knowledge, None if off else tried, world.settings.kubelet_expressions)
 
 
 REFERENCE = NodeClassReference(group="karpenter.k8s.aws", kind="EC2NodeClass", name="default")
@@ -422,7 +444,7 @@ def subnet(name: str, free: int = 10, zone: str = "us-west-2a", vpc: str = "vpc-
         availability_zone=zone,
         availability_zone_id=f"id-of-{zone}",
         available_ip_address_count=free,
-        tags=tags(tagged or {"team": "a"}),
+        tags=tag_list(tagged or {"team": "a"}),
     )
 
 

@@ -12,18 +12,29 @@ from pathlib import Path
 
 import msgspec
 
-from karpenter.api.ec2 import AMI, EC2NodeClass, EC2NodeClassSpec, EC2NodeClassStatus, ImageRequirement, Subnet
+from karpenter.api.ec2_node_class import (
+    AMI,
+    EC2NodeClass,
+    EC2NodeClassSpec,
+    EC2NodeClassStatus,
+    ImageRequirement,
+    Subnet,
+)
 from karpenter.api.meta import ObjectMeta
-from karpenter.catalog.types import InstanceType, Offering
-from karpenter.providers.aws.errors import AwsError
-from karpenter.providers.aws.settings import AwsSettings
-from karpenter.providers.aws.shapes import (
+from karpenter.instancetypes.instance_type import InstanceType, Offering
+from karpenter.providers.aws.aws_errors import AwsError
+from karpenter.providers.aws.aws_settings import AwsSettings
+from karpenter.providers.aws.ec2_descriptions import (
     InstanceTypeInfo,
+    InstanceTypeOffering,
     PlacementGroupInfoEntry,
     SpotPrice,
-    TypeOffering,
 )
-from karpenter.providers.aws.types.market import Market, Memories, Surroundings
+from karpenter.providers.aws.instancetype.instance_type_provider import (
+    InstanceTypeCaches,
+    InstanceTypeInputs,
+    InstanceTypeProvider,
+)
 
 START = datetime(2026, 1, 5, 9, tzinfo=UTC)
 A, B, C = ZONES = ("test-1a", "test-1b", "test-1c")
@@ -86,10 +97,10 @@ class Region:
         # As from the wire: equal, never the same objects.
         return tuple(msgspec.structs.replace(self.infos.get(name) or raw()[name]) for name in self.names)
 
-    async def describe_instance_type_offerings(self) -> tuple[TypeOffering, ...]:
+    async def describe_instance_type_offerings(self) -> tuple[InstanceTypeOffering, ...]:
         self._refuse("offerings")
         return tuple(
-            TypeOffering(instance_type=name, location=zone)
+            InstanceTypeOffering(instance_type=name, location=zone)
             for name in self.names
             for zone in self.sold_in.get(name, ZONES)
         )
@@ -145,18 +156,18 @@ class Fair:
     def __init__(self, region: Region | None = None, name: str = "us-east-1", **settings: object) -> None:
         self.region = region or Region()
         self.clock = HandClock()
-        self.memories = Memories.empty(self.clock)
+        self.memories = InstanceTypeCaches.empty(self.clock)
         self.shifted: frozenset[str] = frozenset()
         self.group: PlacementGroupInfoEntry | None = None
         self.skipped: list[int] = []
-        self.market = Market(
+        self.market = InstanceTypeProvider(
             self.region,
             self.region,
             AwsSettings(cluster_name="test", **settings),  # type: ignore[arg-type]
             name,
             self.clock,
             self.memories,
-            Surroundings(lambda: self.shifted, lambda _: self.group, self.skipped.append),
+            InstanceTypeInputs(lambda: self.shifted, lambda _: self.group, self.skipped.append),
         )
 
     async def opened(self) -> Fair:

@@ -15,26 +15,26 @@ from datetime import datetime, timedelta
 import msgspec
 
 from karpenter.model.clock import Clock
-from karpenter.providers.aws.errors import AwsError
-from karpenter.providers.aws.ports import MachineTrial
-from karpenter.providers.aws.shapes import (
-    Filter,
-    FleetAnswer,
-    FleetError,
-    FleetInstances,
-    FleetOverride,
-    FleetRequest,
+from karpenter.providers.aws.aws_apis import RunInstancesDryRun
+from karpenter.providers.aws.aws_errors import AwsError
+from karpenter.providers.aws.aws_types import Ec2Filter, tag_list, tag_map
+from karpenter.providers.aws.ec2_descriptions import (
     InstanceInfo,
+    InstancePlacement,
     InstanceState,
     InstanceStatus,
+    StateChange,
+)
+from karpenter.providers.aws.ec2_requests import (
+    FleetAnswer,
+    FleetError,
+    FleetInstanceSet,
+    FleetOverride,
+    FleetRequest,
     LaunchTemplate,
     LaunchTemplateData,
-    PlacementInfo,
-    StateChange,
     TagSpecification,
     TemplateAndOverrides,
-    tag_map,
-    tags,
 )
 
 Gate = Callable[[str, str], Awaitable[None]]
@@ -104,7 +104,7 @@ class SmallEc2:
             (way for config in request.launch_template_configs for way in config.overrides),
             key=lambda way: (way.priority or 0.0, way.instance_type, way.availability_zone),
         )
-        made: list[FleetInstances] = []
+        made: list[FleetInstanceSet] = []
         lacking: dict[FleetOverride, FleetError] = {}
         for _ in range(request.target_capacity_specification.total_target_capacity):
             for way in ways:
@@ -117,7 +117,7 @@ class SmallEc2:
         errors = (*lacking.values(), *self.extra_errors)
         return FleetAnswer(fleet_id=f"fleet-{len(self.fleets)}", instances=tuple(made), errors=errors)
 
-    def _made(self, request: FleetRequest, way: FleetOverride, kind: str) -> FleetInstances:
+    def _made(self, request: FleetRequest, way: FleetOverride, kind: str) -> FleetInstanceSet:
         instance_id = f"i-{next(self._ids):04}"
         own = next(item.tags for item in request.tag_specifications if item.resource_type == "instance")
         now = self.clock.now()
@@ -126,23 +126,23 @@ class SmallEc2:
             image_id=way.image_id,
             instance_type=way.instance_type,
             state=InstanceState(name="running"),
-            placement=PlacementInfo(availability_zone=way.availability_zone),
+            placement=InstancePlacement(availability_zone=way.availability_zone),
             launch_time=now,
             subnet_id=way.subnet_id,
             tags=own,
             instance_lifecycle="spot" if kind == "spot" else "",
         )
         self.machines[instance_id] = _Machine(info, now + self.shown_after)
-        return FleetInstances(
+        return FleetInstanceSet(
             instance_ids=(instance_id,),
             instance_type=way.instance_type,
             launch_template_and_overrides=TemplateAndOverrides(overrides=way),
         )
 
-    async def try_fleet(self, request: FleetRequest) -> None:
+    async def dry_run_fleet(self, request: FleetRequest) -> None:
         raise AwsError("DryRunOperation", "it would work")
 
-    async def try_run_instances(self, trial: MachineTrial) -> None:
+    async def dry_run_instances(self, dry_run: RunInstancesDryRun) -> None:
         raise AwsError("DryRunOperation", "it would work")
 
     # -- instances
@@ -156,7 +156,7 @@ class SmallEc2:
         self.machines[info.instance_id] = _Machine(info, self.clock.now())
 
     async def describe_instances(
-        self, ids: Sequence[str] = (), filters: Sequence[Filter] = ()
+        self, ids: Sequence[str] = (), filters: Sequence[Ec2Filter] = ()
     ) -> tuple[InstanceInfo, ...]:
         await self._begin("DescribeInstances")
         if ids:
@@ -185,15 +185,15 @@ class SmallEc2:
         for item in ids:
             machine = self.machines[item]
             both = {**tag_map(machine.info.tags), **tags_}
-            machine.info = msgspec.structs.replace(machine.info, tags=tags(both))
+            machine.info = msgspec.structs.replace(machine.info, tags=tag_list(both))
 
-    async def describe_instance_status(self, filters: Sequence[Filter]) -> tuple[InstanceStatus, ...]:
+    async def describe_instance_status(self, filters: Sequence[Ec2Filter]) -> tuple[InstanceStatus, ...]:
         return ()
 
     # -- templates
 
     async def describe_launch_templates(
-        self, names: Sequence[str] = (), filters: Sequence[Filter] = ()
+        self, names: Sequence[str] = (), filters: Sequence[Ec2Filter] = ()
     ) -> tuple[LaunchTemplate, ...]:
         await self._begin("DescribeLaunchTemplates")
         found = [item for item, _ in self.templates.values()]
@@ -236,13 +236,13 @@ def _no_capacity(way: FleetOverride) -> FleetError:
     )
 
 
-def _passes(info: InstanceInfo, filters: Sequence[Filter]) -> bool:
+def _passes(info: InstanceInfo, filters: Sequence[Ec2Filter]) -> bool:
     known = {"instance-state-name": info.state.name, "instance-id": info.instance_id}
     own = all(known[item.name] in item.values for item in filters if item.name in known)
     return own and _tagged(tag_map(info.tags), filters)
 
 
-def _tagged(own: Mapping[str, str], filters: Sequence[Filter]) -> bool:
+def _tagged(own: Mapping[str, str], filters: Sequence[Ec2Filter]) -> bool:
     for item in filters:
         if item.name == "tag-key" and not any(value in own for value in item.values):
             return False

@@ -10,12 +10,13 @@ from collections.abc import Iterator, Mapping
 from karpenter.api.core import Pod
 from karpenter.api.karpenter import NodePool
 from karpenter.api.meta import Wire
-from karpenter.catalog.index import TypeIndex
-from karpenter.catalog.types import InstanceType
-from karpenter.decide.plan import Plan, PlannedClaim
-from karpenter.decide.provision import Options, provision
+from karpenter.instancetypes.instance_type import InstanceType
+from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import labels
 from karpenter.model import resources as res
+from karpenter.scheduling.scheduling_options import SchedulingOptions
+from karpenter.scheduling.solution import NewNodeClaim, Solution
+from karpenter.scheduling.solver import solve
 from support.builders import NOW, Types, flatten, machine, plan, replaced, snapshot
 from support.shapes import STD
 
@@ -30,7 +31,7 @@ class Growing:
         self,
         *objects: object,
         types: Types = STD,
-        options: Options | None = None,
+        options: SchedulingOptions | None = None,
         index: TypeIndex | None = None,
     ) -> None:
         self._others = [item for item in flatten(objects) if not isinstance(item, Pod)]
@@ -40,7 +41,7 @@ class Growing:
         self._index = index
         self._nodes: dict[str, Mapping[str, str]] = {}
 
-    def batch(self, *arriving: object) -> Plan:
+    def batch(self, *arriving: object) -> Solution:
         """Plan for these pods and all that still wait, and carry the plan out."""
         for item in flatten(arriving):
             assert isinstance(item, Pod)
@@ -50,10 +51,10 @@ class Growing:
             result = plan(everything, types=self._types, options=self._options)
         else:
             prepared = {item.metadata.name: self._index for item in self._others if isinstance(item, NodePool)}
-            result = provision(snapshot(everything), prepared, NOW, self._options or Options())
-        for placed in result.existing:
-            self._bind(placed.pods, placed.node)
-        for planned in result.claims:
+            result = solve(snapshot(everything), prepared, NOW, self._options or SchedulingOptions())
+        for placed in result.placed_on_existing:
+            self._bind(placed.pods, placed.node_name)
+        for planned in result.new_claims:
             self._others += self._built(planned)
             self._bind(planned.pods, planned.name)
         return result
@@ -108,14 +109,14 @@ class Growing:
                 status=replaced(item.status, phase="Running", conditions=()),
             )
 
-    def _built(self, planned: PlannedClaim) -> list[Wire]:
+    def _built(self, planned: NewNodeClaim) -> list[Wire]:
         offered = self._types[planned.node_pool] if isinstance(self._types, Mapping) else self._types
         kind = next(item for item in offered if item.name == planned.instance_types[0])
         spec = planned.claim.spec
         return flatten(
             machine(
                 planned.name,
-                res.to_wire(kind.allocatable),
+                res.resources_to_wire(kind.allocatable),
                 pool=planned.node_pool,
                 labels=_labels(planned, kind),
                 taints=[item.as_taint() for item in spec.taints],
@@ -123,9 +124,9 @@ class Growing:
         )
 
 
-def _labels(planned: PlannedClaim, kind: InstanceType) -> dict[str, str]:
+def _labels(planned: NewNodeClaim, kind: InstanceType) -> dict[str, str]:
     """What the node is labelled with: by its type, its offering, and what its claim leaves no choice about."""
     own = {key: min(form.values) for key, form in kind.requirements.items() if form.values}
-    sold = {key: next(iter(form.values)) for key, form in planned.cheapest.requirements.items()}
+    sold = {key: next(iter(form.values)) for key, form in planned.cheapest_offering.requirements.items()}
     asked = {item.key: item.values[0] for item in planned.claim.spec.requirements if len(item.values) == 1}
     return {**own, **asked, **sold, **planned.claim.metadata.labels}

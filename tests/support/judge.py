@@ -21,28 +21,15 @@ from itertools import product
 from math import inf, prod
 from random import Random
 
-from karpenter.api.core import (
-    CSINode,
-    DaemonSet,
-    DaemonSetSpec,
-    Namespace,
-    Node,
-    NodeSelectorRequirement,
-    NodeSelectorTerm,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    Pod,
-    PodSpec,
-    PodTemplateSpec,
-    StorageClass,
-    Taint,
-    TopologySelectorTerm,
-)
+from karpenter.api.apps import DaemonSet, DaemonSetSpec
+from karpenter.api.core import Namespace, Node, Pod, PodSpec, PodTemplateSpec
 from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.api.meta import ObjectMeta, Wire
-from karpenter.catalog.types import InstanceType
-from karpenter.cluster.snapshot import Snapshot
-from karpenter.decide.plan import Plan, PlannedClaim
+from karpenter.api.scheduling_constraints import NodeSelectorRequirement, NodeSelectorTerm, Taint
+from karpenter.api.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass, TopologySelectorTerm
+from karpenter.instancetypes.instance_type import InstanceType
+from karpenter.scheduling.solution import NewNodeClaim, Solution
+from karpenter.state.snapshot import ClusterSnapshot
 from support.kube_filters import (
     HOST,
     Amounts,
@@ -130,16 +117,16 @@ class World:
         return [item.spec.template.spec for item in self.daemons]
 
 
-def seen(snapshot: Snapshot, types: Mapping[str, Sequence[InstanceType]], **more: object) -> World:
+def seen(snapshot: ClusterSnapshot, types: Mapping[str, Sequence[InstanceType]], **more: object) -> World:
     """The world a snapshot shows; ``more`` are fields of ``World`` it says nothing about."""
     well_known = {key for own in types.values() for item in own for key in item.requirements}
     daemons = (
         DaemonSet(metadata=ObjectMeta(name=item.name), spec=DaemonSetSpec(template=PodTemplateSpec(spec=item.spec)))
-        for item in snapshot.daemons
+        for item in snapshot.daemonset_pods
     )
     return World(
         pods=(
-            *(pod for group in snapshot.groups for pod in group.pods),
+            *(pod for group in snapshot.pod_groups for pod in group.pods),
             *(pod for view in snapshot.nodes for pod in view.pods),
         ),
         pools=snapshot.pools,
@@ -307,11 +294,11 @@ def _taints(claim: NodeClaim) -> tuple[Taint, ...]:
     return tuple(item.as_taint() for item in claim.spec.taints)
 
 
-def sites(world: World, plan: Plan) -> list[Site]:
+def sites(world: World, plan: Solution) -> list[Site]:
     """Everything that is there, then everything planned. Pods that have to move count where they go, else nowhere (SCH-064)."""
-    placed = {placement.key: placement.pods for placement in plan.existing}
-    moving = {pod.metadata.uid for group in (*plan.existing, *plan.claims) for pod in group.pods}
-    moving |= {item.pod.metadata.uid for item in plan.unplaced}
+    placed = {placement.node_key: placement.pods for placement in plan.placed_on_existing}
+    moving = {pod.metadata.uid for group in (*plan.placed_on_existing, *plan.new_claims) for pod in group.pods}
+    moving |= {item.pod.metadata.uid for item in plan.unschedulable}
     claim_of = {claim.status.provider_id: claim for claim in world.claims if claim.status.provider_id}
     found: list[Site] = []
     for node in world.nodes:
@@ -336,7 +323,7 @@ def sites(world: World, plan: Plan) -> list[Site]:
         *found,
         *(
             Site(item.name, tuple(forms_of_claim(world, item.claim, item.instance_types)), (), item.pods)
-            for item in plan.claims
+            for item in plan.new_claims
         ),
     ]
 
@@ -354,7 +341,7 @@ def _launched(world: World, claim: NodeClaim) -> Machine:
 # -- the laws -----------------------------------------------------------------------------------------------------------
 
 
-def problems(world: World, plan: Plan) -> list[str]:
+def problems(world: World, plan: Solution) -> list[str]:
     """Everything unlawful about a plan."""
     found = sites(world, plan)
     return [
@@ -370,27 +357,27 @@ def waiting(world: World) -> dict[str, Pod]:
     return {pod.metadata.uid: pod for pod in world.pods if not pod.spec.node_name}
 
 
-def _once(world: World, plan: Plan) -> Iterator[str]:
-    leaving = {site.forms[0].name for site in sites(world, Plan()) if site.leaving and site.forms}
+def _once(world: World, plan: Solution) -> Iterator[str]:
+    leaving = {site.forms[0].name for site in sites(world, Solution()) if site.leaving and site.forms}
     may_move = {pod.metadata.uid for pod in world.pods if pod.spec.node_name in leaving}
-    named = [pod.metadata.uid for group in (*plan.claims, *plan.existing) for pod in group.pods]
-    named += [item.pod.metadata.uid for item in plan.unplaced]
+    named = [pod.metadata.uid for group in (*plan.new_claims, *plan.placed_on_existing) for pod in group.pods]
+    named += [item.pod.metadata.uid for item in plan.unschedulable]
     owed = sorted(waiting(world))
     if sorted(uid for uid in named if uid not in may_move) != owed or len(named) != len(set(named)):
         yield f"pods are not planned exactly once: {sorted(named)} of {owed}"
-    for item in plan.unplaced:
+    for item in plan.unschedulable:
         if not item.reasons:
             yield f"{item.pod.metadata.name} stays waiting without a reason"
-    names = [item.name for item in plan.claims] + [claim.metadata.name for claim in world.claims]
+    names = [item.name for item in plan.new_claims] + [claim.metadata.name for claim in world.claims]
     if len(set(names)) != len(names):
         yield f"a claim name is used twice: {names}"
 
 
-def _on_sites(world: World, plan: Plan, found: Sequence[Site]) -> Iterator[str]:
+def _on_sites(world: World, plan: Solution, found: Sequence[Site]) -> Iterator[str]:
     open_keys = {site.key for site in found if not site.leaving}
-    for placement in plan.existing:
-        if placement.key not in open_keys:
-            yield f"{placement.node} is not there or leaves"
+    for placement in plan.placed_on_existing:
+        if placement.node_key not in open_keys:
+            yield f"{placement.node_name} is not there or leaves"
     for site in found:
         told: set[str] = set()
         for form in site.forms if site.planned else ():
@@ -401,9 +388,9 @@ def _on_sites(world: World, plan: Plan, found: Sequence[Site]) -> Iterator[str]:
         yield from (f"{site.key}: {why}" for why in sorted(told))
 
 
-def _claims(world: World, plan: Plan) -> Iterator[str]:
+def _claims(world: World, plan: Solution) -> Iterator[str]:
     pools = {pool.metadata.name: pool for pool in world.pools}
-    for item in plan.claims:
+    for item in plan.new_claims:
         pool = pools[item.node_pool]
         template = pool.spec.template
         own = forms_of_claim(world, item.claim, item.instance_types)
@@ -437,10 +424,10 @@ def largest(own: Iterable[Machine]) -> Amounts:
     return {**most(*(form.capacity for form in own)), "nodes": Fraction(1)}
 
 
-def remaining(world: World, plan: Plan) -> dict[str, Amounts]:
+def remaining(world: World, plan: Solution) -> dict[str, Amounts]:
     """What is left of every pool's limits once each claim has become the largest it may."""
     left = {pool.metadata.name: amounts(pool.spec.limits) for pool in world.pools}
-    for pool, spent in (*_spent(world), *_planned(world, plan.claims)):
+    for pool, spent in (*_spent(world), *_planned(world, plan.new_claims)):
         if pool in left:
             left[pool] = minus(left[pool], spent)
     return left
@@ -461,14 +448,14 @@ def _spent(world: World) -> Iterator[tuple[str, Amounts]]:
                 yield pool, {**amounts(claim.status.capacity), "nodes": Fraction(1)}
 
 
-def _planned(world: World, claims: Iterable[PlannedClaim]) -> Iterator[tuple[str, Amounts]]:
+def _planned(world: World, claims: Iterable[NewNodeClaim]) -> Iterator[tuple[str, Amounts]]:
     for item in claims:
         yield item.node_pool, largest(forms_of_claim(world, item.claim, item.instance_types))
 
 
-def _within_limits(world: World, plan: Plan) -> Iterator[str]:
+def _within_limits(world: World, plan: Solution) -> Iterator[str]:
     left = remaining(world, plan)
-    for pool in sorted({item.node_pool for item in plan.claims}):
+    for pool in sorted({item.node_pool for item in plan.new_claims}):
         if any(amount < 0 for amount in left[pool].values()):
             yield f"pool {pool} may exceed its limits: {left[pool]} left"
 
@@ -592,7 +579,7 @@ def _place(machine: Machine, pod: Pod) -> str:
 # -- a place for a pod that was left out --------------------------------------------------------------------------------
 
 
-def room(world: World, plan: Plan, pod: Pod) -> str | None:
+def room(world: World, plan: Solution, pod: Pod) -> str | None:
     """A place the pod could have had beside everything the plan places, in every scene; None where there is none.
 
     Looked at are machines that exist, and a fresh one of every pool, type and offering within what limits leave. Domains
@@ -601,11 +588,11 @@ def room(world: World, plan: Plan, pod: Pod) -> str | None:
     """
     found = sites(world, plan)
     everybody = [pod, *(other for site in found for other in (*site.bound, *site.planned))]
-    asking = [*everybody, *(item.pod for item in plan.unplaced)]
+    asking = [*everybody, *(item.pod for item in plan.unschedulable)]
     choices = list(scenes(found, everybody))
     universe = _universe(world, everybody)
     for site in found:
-        theirs = site.leaving or site.key in {item.name for item in plan.claims} or _is_open(site, asking)
+        theirs = site.leaving or site.key in {item.name for item in plan.new_claims} or _is_open(site, asking)
         if not theirs and _holds(world, site, pod):
             places = [(choice, form) for choice in choices for other, form in choice if other is site]
             if all(not _objections(world, choice, universe, pod, form) for choice, form in places):
@@ -674,7 +661,7 @@ def _asked(pool: NodePool) -> tuple[Expression, ...]:
     return expressions(pool.spec.template.spec.requirements)
 
 
-def _fresh(world: World, plan: Plan, pod: Pod) -> Iterator[tuple[NodePool, list[Machine]]]:
+def _fresh(world: World, plan: Solution, pod: Pod) -> Iterator[tuple[NodePool, list[Machine]]]:
     """Fresh machines that hold the pod alone, by pool."""
     left = remaining(world, plan)
     for pool in world.pools:

@@ -12,16 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from karpenter.api.core import (
-    Container,
-    NodeSelectorTerm,
-    Pod,
-    PodAffinityTerm,
-    PodSpec,
-    Taint,
-    TopologySpreadConstraint,
-)
+from karpenter.api.core import Container, Pod, PodSpec
 from karpenter.api.meta import LabelSelector
+from karpenter.api.scheduling_constraints import NodeSelectorTerm, PodAffinityTerm, Taint, TopologySpreadConstraint
 
 HOST = "kubernetes.io/hostname"
 _NAMESPACE_NAME = "kubernetes.io/metadata.name"

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from karpenter.api.core import Node
-from karpenter.api.ec2 import (
+from karpenter.api.ec2_node_class import (
     AMI,
     EC2NodeClass,
     EC2NodeClassSpec,
@@ -20,35 +20,35 @@ from karpenter.api.ec2 import (
     SecurityGroup,
     Subnet,
 )
-from karpenter.api.karpenter import ClaimResources, NodeClaim, NodeClaimSpec, NodeClassReference
+from karpenter.api.karpenter import NodeClaim, NodeClaimResourceRequests, NodeClaimSpec, NodeClassReference
 from karpenter.api.kinds import NODE_CLAIM, Kind
 from karpenter.api.meta import Condition, ObjectMeta, Wire
-from karpenter.catalog.types import InstanceType, Offering
-from karpenter.catalog.well_known import among, complete
-from karpenter.kube.memory import MemoryKube, MemoryServer
-from karpenter.kube.memory.query import compile_query
+from karpenter.instancetypes.instance_type import InstanceType, Offering
+from karpenter.instancetypes.well_known_labels import complete_requirements, label_in
+from karpenter.metrics import Metrics
 from karpenter.model import labels
 from karpenter.model import resources as res
 from karpenter.model.requirements import Requirements, requirement
-from karpenter.providers.aws import facts, names
-from karpenter.providers.aws.instances.reading import Instances, Region
-from karpenter.providers.aws.kubelet.resolved import Resolved
-from karpenter.providers.aws.launch.addresses import Addresses
-from karpenter.providers.aws.launch.buyer import Buyer
-from karpenter.providers.aws.launch.consequences import Consequences, Pool
-from karpenter.providers.aws.launch.launcher import Launcher, Trade
-from karpenter.providers.aws.launch.plan import Boot, LaunchPlan, Rules, plan_launch
-from karpenter.providers.aws.launch.templates import Templates
-from karpenter.providers.aws.series import InstanceSeries
-from karpenter.providers.aws.settings import Cluster
-from karpenter.sim import time as virtual
-from karpenter.sim.time import LoopClock
-from karpenter.telemetry import Metrics
+from karpenter.providers.aws import aws_labels
+from karpenter.providers.aws.aws_metrics import InstanceMetrics
+from karpenter.providers.aws.aws_settings import AwsClusterInfo
+from karpenter.providers.aws.instance import instance_info
+from karpenter.providers.aws.instance.fleet_launcher import FleetLauncher, LauncherDependencies
+from karpenter.providers.aws.instance.fleet_request import FleetSender, SubnetAddresses
+from karpenter.providers.aws.instance.instance_provider import InstanceProvider, InstanceScope
+from karpenter.providers.aws.instance.launch_effects import CapacityPool, LaunchEffects
+from karpenter.providers.aws.instance.launch_plan import LaunchPlan, LaunchSettings, UserDataInputs, plan_launch
+from karpenter.providers.aws.instance.launch_templates import LaunchTemplateProvider
+from karpenter.providers.aws.userdata.kubelet_settings import KubeletSettings
+from karpenter.simulation import virtual_time as virtual
+from karpenter.simulation.apiserver import MemoryKube, MemoryServer
+from karpenter.simulation.apiserver.list_query import compile_query
+from karpenter.simulation.virtual_time import LoopClock
 from support.builders import wanted
 from support.fleets import SmallEc2
 
 START = datetime(2026, 1, 5, 9, tzinfo=UTC)
-CLUSTER = Cluster(
+CLUSTER = AwsClusterInfo(
     name="c", region="us-west-2", endpoint="https://c.example", ca_bundle="Y2E=", version="1.33", dns_ip="10.100.0.10"
 )
 CLASS_REF = NodeClassReference(group="karpenter.k8s.aws", kind="EC2NodeClass", name="default")
@@ -75,7 +75,7 @@ def node_class(spec: Mapping[str, Any] = {}, **status: Any) -> EC2NodeClass:
             name="default",
             uid="class-uid",
             generation=1,
-            annotations={names.CLASS_HASH: "h", names.CLASS_HASH_VERSION: "v"},
+            annotations={aws_labels.NODE_CLASS_HASH: "h", aws_labels.NODE_CLASS_HASH_VERSION: "v"},
         ),
         spec=EC2NodeClassSpec(**{"ami_family": "AL2023", "metadata_options": MetadataOptions(), **spec}),
         status=EC2NodeClassStatus(**{**known, **status}),
@@ -92,10 +92,10 @@ def reserved(
 ) -> Offering:
     own = {
         labels.RESERVATION_ID: reservation,
-        names.RESERVATION_TYPE: kind,
-        names.RESERVATION_INTERRUPTIBLE: "true" if again else "false",
+        aws_labels.RESERVATION_TYPE: kind,
+        aws_labels.RESERVATION_INTERRUPTIBLE: "true" if again else "false",
     }
-    return offering(labels.RESERVED, zone, price, available=units > 0, units_left=units, labels=own)
+    return offering(labels.RESERVED, zone, price, available=units > 0, reservation_capacity=units, labels=own)
 
 
 def machine(
@@ -121,15 +121,15 @@ def machine(
         labels.OS: ("linux",),
         labels.ZONE: tuple(sorted({item.zone for item in own})),
         labels.CAPACITY_TYPE: (labels.SPOT, labels.ON_DEMAND, labels.RESERVED),
-        names.TENANCY: ("default", "dedicated"),
-        labels.RESERVATION_ID: tuple({item.reservation for item in own if item.reservation}),
-        names.RESERVATION_TYPE: ("default", "capacity-block"),
-        names.RESERVATION_INTERRUPTIBLE: ("true", "false"),
+        aws_labels.TENANCY: ("default", "dedicated"),
+        labels.RESERVATION_ID: tuple({item.reservation_id for item in own if item.reservation_id}),
+        aws_labels.RESERVATION_TYPE: ("default", "capacity-block"),
+        aws_labels.RESERVATION_INTERRUPTIBLE: ("true", "false"),
         **more,
     }
-    amounts = res.parse({"cpu": "2", "memory": "8Gi", "pods": str(pods), **capacity})
-    asked = {key: among(key, *values) for key, values in known.items() if values}
-    return InstanceType(name, complete(asked), amounts, {}, own)
+    amounts = res.parse_resources({"cpu": "2", "memory": "8Gi", "pods": str(pods), **capacity})
+    asked = {key: label_in(key, *values) for key, values in known.items() if values}
+    return InstanceType(name, complete_requirements(asked), amounts, {}, own)
 
 
 def claim(
@@ -144,7 +144,7 @@ def claim(
         spec=NodeClaimSpec(
             requirements=tuple(wanted(key, "In", *values) for key, values in wishes.items()),
             node_class_ref=CLASS_REF,
-            resources=ClaimResources(requests=requests),
+            resources=NodeClaimResourceRequests(requests=requests),
         ),
     )
 
@@ -155,49 +155,49 @@ class Knowing:
     def efa_interfaces(self, instance_type: str) -> int:
         return 4
 
-    def kubelet(self, node_class: EC2NodeClass, instance_type: InstanceType) -> Resolved:
-        return Resolved()
+    def kubelet(self, node_class: EC2NodeClass, instance_type: InstanceType) -> KubeletSettings:
+        return KubeletSettings()
 
-    def user_data(self, boot: Boot) -> bytes:
-        return msgspec.json.encode((dict(boot.labels), boot.taints, boot.max_pods), order="sorted")
+    def user_data(self, inputs: UserDataInputs) -> bytes:
+        return msgspec.json.encode((dict(inputs.labels), inputs.taints, inputs.max_pods), order="sorted")
 
 
 def planned(
     asked: NodeClaim, types: Iterable[InstanceType], of: EC2NodeClass | None = None, **rules: Any
 ) -> LaunchPlan:
-    return plan_launch(asked, of or node_class(), tuple(types), Knowing(), Rules(CLUSTER, **rules))
+    return plan_launch(asked, of or node_class(), tuple(types), Knowing(), LaunchSettings(CLUSTER, **rules))
 
 
 @dataclass
 class Remembered:
     """Everything others are told."""
 
-    lacking: list[Pool] = field(default_factory=list)
+    lacking: list[CapacityPool] = field(default_factory=list)
     lacking_all: list[str] = field(default_factory=list)
     full_subnets: list[str] = field(default_factory=list)
     units: dict[str, int] = field(default_factory=dict)
     warnings: list[tuple[str, str]] = field(default_factory=list)
 
-    def lacks(self, pool: Pool, reason: str, fleet_id: str) -> None:
-        self.lacking.append(pool)
+    def mark_unavailable(self, key: CapacityPool, reason: str, fleet_id: str) -> None:
+        self.lacking.append(key)
 
-    def lacks_all(self, capacity_type: str) -> None:
+    def mark_capacity_type_unavailable(self, capacity_type: str) -> None:
         self.lacking_all.append(capacity_type)
 
-    def lacks_addresses(self, subnet_id: str) -> None:
+    def mark_subnet_unavailable(self, subnet_id: str) -> None:
         self.full_subnets.append(subnet_id)
 
-    def taken(self, reservation: str) -> None:
+    def mark_launched(self, reservation: str) -> None:
         self.units[reservation] = self.units.get(reservation, 0) - 1
 
-    def exhausted(self, reservation: str) -> None:
+    def mark_exhausted(self, reservation: str) -> None:
         self.units[reservation] = 0
 
-    def returned(self, reservation: str) -> None:
+    def mark_terminated(self, reservation: str) -> None:
         self.units[reservation] = self.units.get(reservation, 0) + 1
 
-    def warning(self, kind: Kind[Wire], about: ObjectMeta, reason: str, message: str) -> None:
-        self.warnings.append((about.name, reason))
+    def warning(self, kind: Kind[Wire], involved: ObjectMeta, reason: str, message: str) -> None:
+        self.warnings.append((involved.name, reason))
 
     def zone_id(self, zone: str) -> str:
         return ZONE_IDS.get(zone, "")
@@ -233,42 +233,42 @@ class World:
     kube: MemoryKube
     ec2: SmallEc2
     told: Remembered = field(default_factory=Remembered)
-    addresses: Addresses = field(default_factory=Addresses)
+    addresses: SubnetAddresses = field(default_factory=SubnetAddresses)
     shifted: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         self.metrics = Metrics()
-        self.series = InstanceSeries(self.metrics, self.told)
+        self.series = InstanceMetrics(self.metrics, self.told)
         self.restart()
 
     def restart(self) -> None:
         """A new process: everything that lives in memory begins anew, counters aside."""
-        region = Region(CLUSTER, lambda: self.shifted, self.told.zone_id)
-        self.instances = Instances(self.ec2, region, self.clock, self.series)
-        self.templates = Templates(self.ec2, CLUSTER, self.clock)
+        region = InstanceScope(CLUSTER, lambda: self.shifted, self.told.zone_id)
+        self.instances = InstanceProvider(self.ec2, region, self.clock, self.series)
+        self.templates = LaunchTemplateProvider(self.ec2, CLUSTER, self.clock)
         self.seen = Seen(self.kube)
         self.launcher = self._launcher()
 
-    def _launcher(self) -> Launcher:
+    def _launcher(self) -> FleetLauncher:
         told = self.told
-        trade = Trade(
+        trade = LauncherDependencies(
             kube=self.kube,
             ec2=self.ec2,
             clock=self.clock,
-            buyer=Buyer(self.ec2, self.templates),
-            addresses=self.addresses,
-            knowledge=Knowing(),
-            consequences=Consequences(told, told, self.addresses, self.series, told),
-            series=self.series,
+            fleet_sender=FleetSender(self.ec2, self.templates),
+            subnet_addresses=self.addresses,
+            input_resolver=Knowing(),
+            effects=LaunchEffects(told, told, self.addresses, self.series, told),
+            metrics=self.series,
         )
-        return Launcher(trade, Rules(CLUSTER))
+        return FleetLauncher(trade, LaunchSettings(CLUSTER))
 
     async def claim(self, name: str = "one", *args: Any, **more: Any) -> NodeClaim:
         return await self.kube.create(NODE_CLAIM, claim(name, *args, **more))
 
     async def own(self, asked: NodeClaim, instance_id: str) -> None:
         """Write on a claim which machine it has."""
-        patch = {"status": {"providerID": facts.provider_id("a", instance_id)}}
+        patch = {"status": {"providerID": instance_info.format_provider_id("a", instance_id)}}
         await self.kube.patch(NODE_CLAIM, asked.metadata.name, patch, subresource="status")
 
     def sample(self, name: str, **own: str) -> float:
@@ -281,4 +281,4 @@ def play(scene: Callable[[World], Awaitable[None]]) -> None:
     async def main(clock: LoopClock) -> None:
         await scene(World(clock, MemoryKube(MemoryServer(clock)), SmallEc2(clock)))
 
-    virtual.run(main, START)
+    virtual.run_virtual(main, START)

@@ -14,7 +14,7 @@ from typing import cast
 
 from admission import CAPACITY, META, REQUIREMENTS, D, Json, T, built, condition, req
 from karpenter.api import crds
-from karpenter.model.schema import Schema
+from karpenter.model.structural_schema import Schema
 from support.writing import KINDS, Write
 
 _Maker = Callable[[random.Random], object]

@@ -5,22 +5,23 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from karpenter.act.events import Happening
-from karpenter.act.world import World
 from karpenter.api.core import Node, Pod
 from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.api.kinds import KWOK_NODE_CLASS
-from karpenter.api.kwok import KWOKNodeClass
+from karpenter.api.kwok_node_class import KWOKNodeClass
 from karpenter.api.meta import Wire
-from karpenter.catalog.types import InstanceType
-from karpenter.cluster import ClusterState
-from karpenter.cluster.snapshot import pod_key
-from karpenter.control.observability import Observatory, Part, details, essentials
-from karpenter.decide.plan import Plan
-from karpenter.kube.decoding import metadata
+from karpenter.clustermetrics.cluster_collector import ClusterCollector
+from karpenter.clustermetrics.cluster_metrics import ClusterMetrics, detail_collectors, essential_collectors
+from karpenter.instancetypes.instance_type import InstanceType
+from karpenter.kube.decoding import metadata_of
+from karpenter.metrics import Metrics
+from karpenter.metrics.exposition import render_sync
 from karpenter.providers.contract import ProviderError
-from karpenter.telemetry import Metrics
-from karpenter.telemetry.exposition import render_here
+from karpenter.runtime.controller_context import ControllerContext
+from karpenter.runtime.events import ObjectEvent
+from karpenter.scheduling.solution import Solution
+from karpenter.state import ClusterState
+from karpenter.state.snapshot import pod_key
 from support.builders import NOW
 from support.scrape import Scrape
 from support.shapes import STD
@@ -38,12 +39,12 @@ class Listener:
     """Takes events and keeps them."""
 
     def __init__(self) -> None:
-        self.told: list[Happening] = []
+        self.told: list[ObjectEvent] = []
 
-    def mention(self, *happenings: Happening) -> None:
+    def mention(self, *happenings: ObjectEvent) -> None:
         self.told += happenings
 
-    publish = mention
+    publish_optional = publish = mention
 
 
 class Shop:
@@ -73,11 +74,11 @@ class Observed:
         self.shop = Shop()
         self.lacking = ""
         self._objects: dict[tuple[type, str, str], Any] = {}
-        self.world = World(None, self.shop, self.state, self.clock, self.events, self.metrics)  # type: ignore[arg-type]
-        self.parts: tuple[Part, ...] = essentials(self.world, lambda: self.lacking)
+        self.world = ControllerContext(None, self.shop, self.state, self.clock, self.events, self.metrics)  # type: ignore[arg-type]
+        self.parts: tuple[ClusterCollector, ...] = essential_collectors(self.world, lambda: self.lacking)
         if not only_essentials:
-            self.parts += details(self.world)
-        self.observatory = Observatory(self.world, self, self.parts)
+            self.parts += detail_collectors(self.world)
+        self.observatory = ClusterMetrics(self.world, self, self.parts)
 
     def __iter__(self) -> Any:
         return (obj for obj in self._objects.values() if isinstance(obj, Pod))
@@ -96,25 +97,25 @@ class Observed:
 
     @staticmethod
     def _key(obj: Wire) -> tuple[type, str, str]:
-        return type(obj), metadata(obj).namespace, metadata(obj).name
+        return type(obj), metadata_of(obj).namespace, metadata_of(obj).name
 
     def _tell(self, old: Any, new: Any) -> None:
         subject = new or old
         match subject:
             case Pod():
                 self.state.set_pod(new) if new else self.state.remove_pod(pod_key(old))
-                self.observatory.pod(old, new)
+                self.observatory.on_pod(old, new)
             case Node():
                 self.state.set_node(new) if new else self.state.remove_node(subject.metadata.name)
-                self.observatory.node(old, new)
+                self.observatory.on_node(old, new)
             case NodeClaim():
                 self.state.set_claim(new) if new else self.state.remove_claim(subject.metadata.name)
-                self.observatory.claim(old, new)
+                self.observatory.on_claim(old, new)
             case NodePool():
                 self.state.set_pool(new) if new else self.state.remove_pool(subject.metadata.name)
-                self.observatory.pool(old, new)
+                self.observatory.on_pool(old, new)
             case KWOKNodeClass():
-                self.observatory.other(KWOK_NODE_CLASS.name, old, new)
+                self.observatory.on_status_object(KWOK_NODE_CLASS.name, old, new)
             case _:
                 raise TypeError(subject)
 
@@ -122,8 +123,8 @@ class Observed:
         """Time goes on."""
         self.clock.time += timedelta(seconds=seconds)
 
-    def decided(self, plan: Plan) -> None:
-        self.observatory.decided(plan)
+    def decided(self, plan: Solution) -> None:
+        self.observatory.on_plan(plan)
 
     async def refresh(self) -> None:
         """What happens every ten seconds."""
@@ -131,4 +132,4 @@ class Observed:
             await part.refresh()
 
     def scrape(self) -> Scrape:
-        return Scrape(render_here(self.metrics.registry))
+        return Scrape(render_sync(self.metrics.registry))

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from karpenter.api.core import LabelledSpec, ReplicationController, SelectingSpec, SelectingWorkload, Service
+from karpenter.api.apps import SelectorSpec, SelectorWorkload
+from karpenter.api.core import LabelMapSelectorSpec, ReplicationController, Service
 from karpenter.api.meta import LabelSelector, LabelSelectorRequirement, ObjectMeta, OwnerReference
-from karpenter.cluster.workloads import Tests
+from karpenter.state.workload_selectors import SelectorExpressions
 
 
 def service(name: str, selector: Mapping[str, str] | None, namespace: str = "default") -> Service:
-    return Service(metadata=ObjectMeta(name=name, namespace=namespace), spec=LabelledSpec(selector=selector))
+    return Service(metadata=ObjectMeta(name=name, namespace=namespace), spec=LabelMapSelectorSpec(selector=selector))
 
 
 def replication_controller(name: str, selector: Mapping[str, str]) -> ReplicationController:
     meta = ObjectMeta(name=name, namespace="default", uid=f"uid-{name}")
-    return ReplicationController(metadata=meta, spec=LabelledSpec(selector=selector))
+    return ReplicationController(metadata=meta, spec=LabelMapSelectorSpec(selector=selector))
 
 
-def owning(name: str, selector: LabelSelector | None) -> SelectingWorkload:
+def owning(name: str, selector: LabelSelector | None) -> SelectorWorkload:
     """A ReplicaSet or StatefulSet."""
-    return SelectingWorkload(
-        metadata=ObjectMeta(name=name, namespace="default", uid=f"uid-{name}"), spec=SelectingSpec(selector=selector)
+    return SelectorWorkload(
+        metadata=ObjectMeta(name=name, namespace="default", uid=f"uid-{name}"), spec=SelectorSpec(selector=selector)
     )
 
 
@@ -34,6 +35,6 @@ def asking(key: str, operator: str, *values: str) -> LabelSelectorRequirement:
     return LabelSelectorRequirement(key=key, operator=operator, values=values)
 
 
-def equal(**values: str) -> Tests:
+def equal(**values: str) -> SelectorExpressions:
     """Labels that must have these values."""
     return tuple(asking(key, "In", value) for key, value in sorted(values.items()))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from karpenter.sim.time import VirtualLoop
+from karpenter.simulation.virtual_time import VirtualLoop
 
 
 def stand_still(seconds: float) -> None:
     """Let time pass at once, with everything that was due in it still undone, as after SIGSTOP and SIGCONT."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
-    loop._timeline.now += seconds
+    loop._selector.now += seconds

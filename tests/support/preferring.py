@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from karpenter.api.core import Pod, PodSpec, Taint
+from karpenter.api.core import Pod, PodSpec
 from karpenter.api.karpenter import NodePool
-from karpenter.decide.plan import Plan
+from karpenter.api.scheduling_constraints import Taint
+from karpenter.scheduling.solution import Solution
 from support.judge import World, forms_of_claim, fresh, remaining, sites
 from support.kube_filters import Amounts, Expression, Machine, accepts, crowding, expressions, tolerated
 
@@ -44,24 +45,24 @@ def wants(spec: PodSpec) -> list[Want]:
     return found + [Want(term, soft=True) for term in terms]
 
 
-def missed_chances(world: World, plan: Plan) -> list[str]:
+def missed_chances(world: World, plan: Solution) -> list[str]:
     """Where a pod could have got more of what it wants, or a better pool, or a place at all."""
     return list(_missed(world, plan))
 
 
-def _missed(world: World, plan: Plan) -> Iterator[str]:
+def _missed(world: World, plan: Solution) -> Iterator[str]:
     left = remaining(world, plan)
     rooms = {
         site.key: (site.forms[0], site.planned)
-        for site in sites(world, replace(plan, claims=()))
+        for site in sites(world, replace(plan, new_claims=()))
         if not site.leaving and len(site.forms) == 1 and not site.forms[0].type
     }
-    for planned in plan.claims:
+    for planned in plan.new_claims:
         forms = forms_of_claim(world, planned.claim, planned.instance_types)
         weight = next(pool.spec.weight or 0 for pool in world.pools if pool.metadata.name == planned.node_pool)
         for pod in planned.pods:
             yield from _better(world, left, rooms, pod, forms, weight)
-    for item in plan.unplaced:
+    for item in plan.unschedulable:
         yield from _better(world, left, rooms, item.pod, [], -1)
 
 

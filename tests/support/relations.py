@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from karpenter.api.core import (
+from karpenter.api.core import Pod
+from karpenter.api.meta import LabelSelector, WireResources
+from karpenter.api.scheduling_constraints import (
     Affinity,
-    Pod,
     PodAffinity,
     PodAffinityTerm,
     TopologySpreadConstraint,
     WeightedPodAffinityTerm,
 )
-from karpenter.api.meta import LabelSelector, WireResources
 from karpenter.model import labels
 from support.builders import pods
 

@@ -10,11 +10,12 @@ from collections.abc import Iterable
 
 from karpenter.api.core import Pod
 from karpenter.api.karpenter import Budget, NodePool
-from karpenter.catalog import ec2
-from karpenter.catalog.index import TypeIndex, well_known_of
-from karpenter.decide.provision.templates import usable
+from karpenter.instancetypes import ec2_catalog
+from karpenter.instancetypes.type_index import TypeIndex
+from karpenter.instancetypes.well_known_labels import well_known_labels_of
 from karpenter.model import labels, pods
 from karpenter.model import resources as res
+from karpenter.scheduling.offerings.nodepool_templates import usable_templates
 from support.builders import node_pool, owner, pod, wanted
 from support.shrinking import Shrinking, with_budget
 
@@ -22,8 +23,8 @@ from support.shrinking import Shrinking, with_budget
 SIZES = tuple((cpu, memory) for cpu in (100, 250, 500, 1000, 1500) for memory in (100, 256, 512, 1024, 2048, 4096))
 #: Pods of each Deployment.
 BEFORE, AFTER = 17, 8
-_TYPES = ec2.types()
-INDEX = TypeIndex(_TYPES, well_known_of(_TYPES))
+_TYPES = ec2_catalog.packaged_instance_types()
+INDEX = TypeIndex(_TYPES, well_known_labels_of(_TYPES))
 #: What machines are bought.
 PLAIN = (
     wanted(labels.CAPACITY_TYPE, "In", "on-demand"),
@@ -63,13 +64,13 @@ def replicas(app: int, count: int, cpu: str, memory: str) -> list[Pod]:
 
 def least_price(buying: NodePool, running: Iterable[Pod]) -> float:
     """USD per hour below which no machines of the pool hold the pods: CPU against memory in every proportion."""
-    (template,), _ = usable((buying,), {buying.metadata.name: INDEX}, (), min_values=True)
+    (template,), _ = usable_templates((buying,), {buying.metadata.name: INDEX}, (), min_values=True)
     prices = INDEX.prices(template.requirements)
-    need = res.add(*(pods.requests(item) for item in running))
+    need = res.add(*(pods.pod_requests(item) for item in running))
     offered = [
-        (prices.offering[at].price_per_hour, kind.allocatable)
+        (prices.cheapest_offering[at].price_per_hour, kind.allocatable)
         for at, kind in enumerate(INDEX.types)
-        if (template.types & prices.buyable) >> at & 1
+        if (template.types & prices.available_types) >> at & 1
     ]
     best = 0.0
     for part in range(1001):

@@ -10,21 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from karpenter.api.core import (
-    Affinity,
-    Container,
-    ContainerPort,
-    DaemonSet,
-    Namespace,
-    Node,
-    Pod,
-    PodAffinity,
-    PodAffinityTerm,
-    ResourceRequirements,
-    TopologySpreadConstraint,
-)
+from karpenter.api.apps import DaemonSet
+from karpenter.api.core import Container, ContainerPort, Namespace, Node, Pod, ResourceRequirements
 from karpenter.api.karpenter import NodePool
 from karpenter.api.meta import LabelSelector, LabelSelectorRequirement, ObjectMeta, Wire
+from karpenter.api.scheduling_constraints import Affinity, PodAffinity, PodAffinityTerm, TopologySpreadConstraint
 from karpenter.model import labels
 from support.builders import (
     affinity,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from karpenter.catalog.index import TypeIndex
-from karpenter.catalog.types import InstanceType, Offering
-from karpenter.catalog.well_known import among, complete
+from karpenter.instancetypes.instance_type import InstanceType, Offering
+from karpenter.instancetypes.type_index import TypeIndex
+from karpenter.instancetypes.well_known_labels import complete_requirements, label_in
 from karpenter.model import labels
 from karpenter.model import resources as res
 from karpenter.model.requirements import Requirements
@@ -19,7 +19,7 @@ _OVERHEAD = {"cpu": "100m", "memory": "10Mi"}
 
 
 def offering(capacity_type: str, zone: str, price: float, *, available: bool = True) -> Offering:
-    wanted = Requirements((among(labels.CAPACITY_TYPE, capacity_type), among(labels.ZONE, zone)))
+    wanted = Requirements((label_in(labels.CAPACITY_TYPE, capacity_type), label_in(labels.ZONE, zone)))
     return Offering(wanted, price, available)
 
 
@@ -35,23 +35,29 @@ def shape(
     own: Mapping[str, str] = {},
 ) -> InstanceType:
     """A type by the rules of fixture STD: price from CPU, memory and GPU, sizes as extra labels."""
-    amounts = res.parse(capacity)
+    amounts = res.parse_resources(capacity)
     cpu, memory = amounts["cpu"] // 1000, amounts["memory"] // 1000
     price = 0.1 * cpu + 0.1 * memory / 1e9 + (1 if any("gpu" in item for item in capacity) else 0)
     sold = tuple(offering(kind, zone, price) for kind, zone in _SOLD) if offerings is None else tuple(offerings)
     large = cpu > 4 and memory > 8 * 2**30
     known = {
-        labels.INSTANCE_TYPE: among(labels.INSTANCE_TYPE, name),
-        labels.ARCH: among(labels.ARCH, arch),
-        labels.OS: among(labels.OS, *systems),
-        labels.ZONE: among(labels.ZONE, *sorted({item.zone for item in sold})),
-        labels.CAPACITY_TYPE: among(labels.CAPACITY_TYPE, *sorted({item.capacity_type for item in sold})),
-        SIZE: among(SIZE, "large" if large else "small"),
-        INTEGER: among(INTEGER, str(cpu)),
-        **({SPECIAL: among(SPECIAL, "optional")} if large else {}),
-        **{key: among(key, value) for key, value in own.items()},
+        labels.INSTANCE_TYPE: label_in(labels.INSTANCE_TYPE, name),
+        labels.ARCH: label_in(labels.ARCH, arch),
+        labels.OS: label_in(labels.OS, *systems),
+        labels.ZONE: label_in(labels.ZONE, *sorted({item.zone for item in sold})),
+        labels.CAPACITY_TYPE: label_in(labels.CAPACITY_TYPE, *sorted({item.capacity_type for item in sold})),
+        SIZE: label_in(SIZE, "large" if large else "small"),
+        INTEGER: label_in(INTEGER, str(cpu)),
+        **({SPECIAL: label_in(SPECIAL, "optional")} if large else {}),
+        **{key: label_in(key, value) for key, value in own.items()},
     }
-    return InstanceType(name, complete(known, well_known - {labels.NODE_POOL}), amounts, res.parse(overhead), sold)
+    return InstanceType(
+        name,
+        complete_requirements(known, well_known - {labels.NODE_POOL}),
+        amounts,
+        res.parse_resources(overhead),
+        sold,
+    )
 
 
 STD = (

@@ -10,18 +10,18 @@ from collections.abc import Iterable, Mapping
 from karpenter.api.core import Node, Pod
 from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.api.meta import Condition, Wire
-from karpenter.catalog.index import TypeIndex
-from karpenter.cluster.snapshot import Snapshot
-from karpenter.decide.disrupt.candidates import Circumstances
-from karpenter.decide.disrupt.command import Command
-from karpenter.decide.disrupt.costs import PriceList
-from karpenter.decide.disrupt.decision import DisruptionOptions, Disruptions, decide_disruption
-from karpenter.decide.plan import PlannedClaim
+from karpenter.disruption.decide.candidates import DisruptionContext
+from karpenter.disruption.decide.command import Command
+from karpenter.disruption.decide.costs import NodePrices
+from karpenter.disruption.decide.disruption_decision import DisruptionOptions, DisruptionSolution, decide_disruption
+from karpenter.instancetypes.type_index import TypeIndex
+from karpenter.scheduling.solution import NewNodeClaim
+from karpenter.state.snapshot import ClusterSnapshot
 from support.builders import NOW, Types, indexes, replaced, snapshot
 from support.growing import Growing
 from support.shapes import STD
 
-QUIET = Circumstances(NOW)
+QUIET = DisruptionContext(NOW)
 USUAL = DisruptionOptions()
 CONSOLIDATABLE = Condition(type="Consolidatable", status="True")
 
@@ -38,11 +38,13 @@ class Shrinking(Growing):
         self.given_types = types
         self.restarts = 0
 
-    def decide(self, circumstances: Circumstances = QUIET, options: DisruptionOptions = USUAL) -> Disruptions:
+    def decide(
+        self, circumstances: DisruptionContext = QUIET, options: DisruptionOptions = USUAL
+    ) -> DisruptionSolution:
         """What to give back now."""
         return decide_disruption(self.snapshot(), self._indexes, circumstances, options)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> ClusterSnapshot:
         """The cluster as it is."""
         return snapshot(self.objects())
 
@@ -54,8 +56,8 @@ class Shrinking(Growing):
     @property
     def price(self) -> float:
         """USD per hour of all machines."""
-        prices = PriceList(self._indexes)
-        return sum(prices.of(view) or 0.0 for view in self.snapshot().nodes)
+        prices = NodePrices(self._indexes)
+        return sum(prices.price_per_hour(view) or 0.0 for view in self.snapshot().nodes)
 
     def delete_pods(self, uids: Iterable[str]) -> None:
         """These pods are gone for good."""
@@ -69,16 +71,16 @@ class Shrinking(Growing):
     def carry_out(self, commands: Iterable[Command]) -> None:
         """All of them, at once."""
         for command in commands:
-            gone = {candidate.view.name for candidate in command.candidates}
+            gone = {candidate.state_node.name for candidate in command.candidates}
             self._others = [item for item in self._others if not _is_of(item, gone, command)]
-            self.restarts += command.restarts
+            self.restarts += command.pod_restarts
             for planned in command.replacements:
                 self._others += self._built(planned)
                 self._bind(planned.pods, planned.name)
-            for placed in command.placed:
-                self._bind(placed.pods, placed.node)
+            for placed in command.placed_on_existing:
+                self._bind(placed.pods, placed.node_name)
 
-    def _built(self, planned: PlannedClaim) -> list[Wire]:
+    def _built(self, planned: NewNodeClaim) -> list[Wire]:
         return [consolidatable(item) if isinstance(item, NodeClaim) else item for item in super()._built(planned)]
 
 

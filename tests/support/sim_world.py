@@ -10,30 +10,31 @@ from typing import TypeVar
 import msgspec
 
 from karpenter.api import kinds
+from karpenter.api.apps import Deployment, ReplicatedSpec
 from karpenter.api.core import (
-    Affinity,
     Container,
     ContainerPort,
-    Deployment,
     Node,
-    NodeAffinity,
-    NodeSelector,
-    NodeSelectorRequirement,
-    NodeSelectorTerm,
     NodeSpec,
     NodeStatus,
     Pod,
     PodSpec,
     PodStatus,
     PodTemplateSpec,
-    ReplicatedSpec,
     ResourceRequirements,
-    Taint,
 )
 from karpenter.api.meta import LabelSelector, ObjectMeta
-from karpenter.kube.memory import MemoryKube, MemoryServer
-from karpenter.sim import LoopClock, Scheduler, Workloads
-from karpenter.sim.time import run
+from karpenter.api.scheduling_constraints import (
+    Affinity,
+    NodeAffinity,
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    Taint,
+)
+from karpenter.simulation import KubeScheduler, LoopClock, WorkloadControllers
+from karpenter.simulation.apiserver import MemoryKube, MemoryServer
+from karpenter.simulation.virtual_time import run_virtual
 
 T = TypeVar("T")
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -118,8 +119,8 @@ class World:
         self.clock = clock
         self.server = MemoryServer(clock)
         self.kube = MemoryKube(self.server)
-        self.scheduler = Scheduler(self.kube, clock)
-        self.workloads = Workloads(self.kube, self.clock)
+        self.scheduler = KubeScheduler(self.kube, clock)
+        self.workloads = WorkloadControllers(self.kube, self.clock)
 
     async def add_node(self, item: Node) -> None:
         """A node that is ready: without the taint every new node gets."""
@@ -169,4 +170,4 @@ def play(story: Callable[[World], Coroutine[object, object, T]]) -> T:
                 task.cancel()
             await asyncio.gather(*at_work, return_exceptions=True)
 
-    return run(main, START)
+    return run_virtual(main, START)

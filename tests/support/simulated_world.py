@@ -11,29 +11,29 @@ from datetime import UTC, datetime
 
 from karpenter.api.core import Container, Node, Pod, PodSpec, ResourceRequirements
 from karpenter.api.karpenter import (
-    ClaimResources,
     NodeClaim,
+    NodeClaimResourceRequests,
     NodeClaimSpec,
     NodeClaimTemplate,
     NodeClaimTemplateSpec,
     NodeClassReference,
     NodePool,
     NodePoolSpec,
+    NodePoolTaint,
     NodeSelectorRequirementWithMinValues,
-    PoolTaint,
 )
 from karpenter.api.kinds import KWOK_NODE_CLASS, NODE, NODE_CLAIM, POD
-from karpenter.api.kwok import KWOKNodeClass, KWOKNodeClassSpec
+from karpenter.api.kwok_node_class import KWOKNodeClass, KWOKNodeClassSpec
 from karpenter.api.meta import ObjectMeta
-from karpenter.catalog import file
-from karpenter.catalog.types import InstanceType
+from karpenter.instancetypes import instance_type_file
+from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.kube.errors import NotFound
-from karpenter.kube.memory import MemoryKube, MemoryServer
 from karpenter.model import labels
-from karpenter.providers.simulated import Faults, Machines, SimulatedProvider, Timing
-from karpenter.providers.simulated.faults import InsufficientCapacityRule
-from karpenter.sim import time as virtual
-from karpenter.sim.time import LoopClock
+from karpenter.providers.simulated import Faults, SimulatedNodes, SimulatedProvider, SimulatedTiming
+from karpenter.providers.simulated.fault_rules import InsufficientCapacityRule
+from karpenter.simulation import virtual_time as virtual
+from karpenter.simulation.apiserver import MemoryKube, MemoryServer
+from karpenter.simulation.virtual_time import LoopClock
 
 START = datetime(2026, 1, 5, 9, tzinfo=UTC)
 CLASS = NodeClassReference(group="karpenter.kwok.sh", kind="KWOKNodeClass", name="default")
@@ -48,7 +48,7 @@ SMALL = {"cpu": "100m", "memory": "128Mi", "pods": "1"}
 ZONES = ("zone-a", "zone-b")
 
 #: Nothing in most scenes watches heartbeats.
-QUIET = Timing(lease_renewal=None)
+QUIET = SimulatedTiming(lease_renewal=None)
 
 Wishes = Mapping[str, tuple[str, ...]]
 
@@ -68,15 +68,17 @@ def _described(cpu: int, price: float) -> str:
 
 
 def types() -> tuple[InstanceType, ...]:
-    return file.loads(f"[{','.join(_described(cpu, 0.05 * cpu) for cpu in (2, 4, 16))}]".encode())
+    return instance_type_file.parse_instance_types(
+        f"[{','.join(_described(cpu, 0.05 * cpu) for cpu in (2, 4, 16))}]".encode()
+    )
 
 
-def claim_spec(wishes: Wishes, requests: Mapping[str, str], taints: tuple[PoolTaint, ...] = ()) -> NodeClaimSpec:
+def claim_spec(wishes: Wishes, requests: Mapping[str, str], taints: tuple[NodePoolTaint, ...] = ()) -> NodeClaimSpec:
     asked = tuple(
         NodeSelectorRequirementWithMinValues(key=key, operator="In", values=values) for key, values in wishes.items()
     )
     return NodeClaimSpec(
-        requirements=asked, node_class_ref=CLASS, resources=ClaimResources(requests=requests), taints=taints
+        requirements=asked, node_class_ref=CLASS, resources=NodeClaimResourceRequests(requests=requests), taints=taints
     )
 
 
@@ -88,12 +90,12 @@ class World:
     kube: MemoryKube
     faults: Faults = field(default_factory=Faults)
     providers: list[SimulatedProvider] = field(default_factory=list)
-    timing: Timing = QUIET
+    timing: SimulatedTiming = QUIET
     machines: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Start the stand-in for machines, as a new process would."""
-        self.machines = asyncio.create_task(Machines(self.kube, self.clock, self.timing).run())
+        self.machines = asyncio.create_task(SimulatedNodes(self.kube, self.clock, self.timing).run())
 
     async def stop(self) -> None:
         """Stop it; raises what it failed with."""
@@ -112,47 +114,47 @@ class World:
         self.providers.append(SimulatedProvider(self.kube, self.clock, types(), self.faults))
         return self.providers[-1]
 
-    async def claim(self, name: str, wishes: Wishes, requests: Mapping[str, str]) -> NodeClaim:
+    async def claim(self, name: str, requirements: Wishes, requests: Mapping[str, str]) -> NodeClaim:
         with suppress(NotFound):
             await self.kube.delete(NODE_CLAIM, name)
         metadata = ObjectMeta(name=name, labels={labels.NODE_POOL: "default"})
-        return await self.kube.create(NODE_CLAIM, NodeClaim(metadata=metadata, spec=claim_spec(wishes, requests)))
+        return await self.kube.create(NODE_CLAIM, NodeClaim(metadata=metadata, spec=claim_spec(requirements, requests)))
 
-    async def exhaust(self, wishes: Wishes) -> None:
+    async def exhaust_capacity(self, requirements: Wishes) -> None:
         keys = (labels.INSTANCE_TYPE, labels.ZONE, labels.CAPACITY_TYPE)
         rules = tuple(
             InsufficientCapacityRule(instance_type=name, zone=zone, capacity_type=kind)
-            for name, zone, kind in itertools.product(*(wishes.get(key, ("*",)) for key in keys))
+            for name, zone, kind in itertools.product(*(requirements.get(key, ("*",)) for key in keys))
         )
         self.play(Faults(insufficient_capacity=rules))
 
     def play(self, faults: Faults) -> None:
         self.faults = faults
         for provider in self.providers:
-            provider.play(faults)
+            provider.set_faults(faults)
 
-    async def lose(self, claim: NodeClaim) -> None:
+    async def delete_claim(self, claim: NodeClaim) -> None:
         await self.kube.delete(NODE_CLAIM, claim.metadata.name)
 
-    async def spoil(self, claim: NodeClaim) -> None:
+    async def corrupt_claim(self, claim: NodeClaim) -> None:
         server = self.kube.server
         claims = server.resource(NODE_CLAIM.group, NODE_CLAIM.version, NODE_CLAIM.plural)
-        server.rewrite(claims, "", claim.metadata.name, lambda body: {**body, "status": {"nodeName": 5}})
-        assert [bad.name for bad in (await self.kube.list(NODE_CLAIM)).rejected] == [claim.metadata.name]
+        server.update_any(claims, "", claim.metadata.name, lambda body: {**body, "status": {"nodeName": 5}})
+        assert [bad.name for bad in (await self.kube.list(NODE_CLAIM)).undecodable] == [claim.metadata.name]
 
-    async def collect(self) -> None:
+    async def collect_garbage(self) -> None:
         await asyncio.sleep(60)
         for provider in self.providers:
             await provider.collect_garbage()
 
-    async def break_class(self) -> None:
+    async def make_class_not_ready(self) -> None:
         unready = {"status": {"conditions": [BROKEN]}}
         await self.kube.patch(KWOK_NODE_CLASS, CLASS.name, unready, subresource="status")
 
-    async def remove_class(self) -> None:
+    async def delete_class(self) -> None:
         await self.kube.delete(KWOK_NODE_CLASS, CLASS.name)
 
-    async def settle(self) -> None:
+    async def finish_pending_work(self) -> None:
         await asyncio.sleep(60)
 
     async def node(self) -> Node:
@@ -171,7 +173,7 @@ class World:
 Scene = Callable[[World], Awaitable[None]]
 
 
-def play(scene: Scene, *, timing: Timing = QUIET, delay: str | None = None) -> None:
+def play(scene: Scene, *, timing: SimulatedTiming = QUIET, delay: str | None = None) -> None:
     """Play a scene in a fresh world with running machines, in virtual time."""
 
     async def main(clock: LoopClock) -> None:
@@ -185,4 +187,4 @@ def play(scene: Scene, *, timing: Timing = QUIET, delay: str | None = None) -> N
         finally:
             await world.stop()
 
-    virtual.run(main, START)
+    virtual.run_virtual(main, START)

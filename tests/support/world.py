@@ -22,23 +22,24 @@ import msgspec
 import structlog
 
 from karpenter.api import kinds
-from karpenter.api.core import Event, Node, NodeSpec, NodeStatus, Pod, Taint
-from karpenter.api.karpenter import ClaimResources, NodeClaim, NodeClaimSpec, NodePool, PoolTaint
-from karpenter.api.kwok import KWOKNodeClass, KWOKNodeClassSpec
+from karpenter.api.core import Event, Node, NodeSpec, NodeStatus, Pod
+from karpenter.api.karpenter import NodeClaim, NodeClaimResourceRequests, NodeClaimSpec, NodePool, NodePoolTaint
+from karpenter.api.kwok_node_class import KWOKNodeClass, KWOKNodeClassSpec
 from karpenter.api.meta import Condition, ObjectMeta, OwnerReference
-from karpenter.catalog.types import InstanceType
-from karpenter.control import logging
-from karpenter.control.manager import Extra, Manager
-from karpenter.control.settings import Settings
+from karpenter.api.scheduling_constraints import Taint
+from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.kube.errors import KubeError, NotFound
-from karpenter.kube.memory import MemoryKube, MemoryServer
+from karpenter.manager import Manager, ManagerOptions
 from karpenter.model import conditions, labels
 from karpenter.model import resources as res
-from karpenter.providers.bounded import BoundedProvider
-from karpenter.providers.contract import Drift, Instance, InstanceNotFound, RegistrationHook, RepairPolicy
-from karpenter.providers.simulated import Faults, Machines, SimulatedProvider, Timing
-from karpenter.sim import LoopClock, Scheduler, Workloads
-from karpenter.sim.time import run
+from karpenter.providers.contract import Instance, InstanceDrift, InstanceNotFound, RegistrationHook, RepairPolicy
+from karpenter.providers.decorators import TimeoutProvider
+from karpenter.providers.simulated import Faults, SimulatedNodes, SimulatedProvider, SimulatedTiming
+from karpenter.runtime import logging
+from karpenter.runtime.settings import Settings
+from karpenter.simulation import KubeScheduler, LoopClock, WorkloadControllers
+from karpenter.simulation.apiserver import MemoryKube, MemoryServer
+from karpenter.simulation.virtual_time import run_virtual
 from support.builders import ANY_CAPACITY, NODE_CLASS, node_pool
 from support.shapes import inc
 
@@ -150,7 +151,7 @@ class FakeCloud:
         await self._called("create", claim.metadata.name)
         provider_id = f"fake:///{claim.metadata.name}-{claim.metadata.uid}"
         if provider_id not in self.instances:
-            amounts = res.parse(self.capacity)
+            amounts = res.parse_resources(self.capacity)
             self.bought.append(provider_id)
             own = {labels.INSTANCE_TYPE: "t3", labels.ZONE: "z1", labels.CAPACITY_TYPE: "on-demand"}
             self.instances[provider_id] = Instance(
@@ -183,7 +184,7 @@ class FakeCloud:
         await self._called("instance_types", pool.metadata.name)
         return TYPES
 
-    async def drift(self, claim: NodeClaim) -> Drift | None:
+    async def drift(self, claim: NodeClaim) -> InstanceDrift | None:
         return None
 
     def repair_policies(self) -> tuple[RepairPolicy, ...]:
@@ -223,9 +224,9 @@ class World:
         self.wire = Tapped(self.kube)
         provider = self._provider(self.wire) if self._provider else self.cloud
         collectors = {"instances": provider.collect_garbage} if isinstance(provider, SimulatedProvider) else {}
-        bounded = BoundedProvider(provider)
+        bounded = TimeoutProvider(provider)
         self.manager = Manager(
-            self.wire, bounded, self.clock, self.settings, Extra({}, collectors, own_pod=self.own_pod)
+            self.wire, bounded, self.clock, self.settings, ManagerOptions({}, collectors, own_pod=self.own_pod)
         )  # type: ignore[arg-type]
         self._running = asyncio.create_task(self.manager.run())
         await asyncio.sleep(0.01)
@@ -260,12 +261,12 @@ class World:
     def simulated(self, types: tuple[InstanceType, ...] = TYPES, faults: Faults | None = None) -> None:
         """Use the simulated cloud, with machines that live on when the controller does not."""
         self._provider = lambda wire: SimulatedProvider(wire, self.clock, types, faults)
-        self.also(Machines(self.kube, self.clock, Timing(lease_renewal=None)).run())
+        self.also(SimulatedNodes(self.kube, self.clock, SimulatedTiming(lease_renewal=None)).run())
 
     def scheduled(self) -> None:
         """Run the stand-ins for the scheduler and the workload controllers."""
-        self.also(Scheduler(self.kube, self.clock).run())
-        self.also(Workloads(self.kube, self.clock).run())
+        self.also(KubeScheduler(self.kube, self.clock).run())
+        self.also(WorkloadControllers(self.kube, self.clock).run())
 
     def also(self, work: Coroutine[Any, Any, None]) -> None:
         self._others.append(asyncio.create_task(work))
@@ -303,7 +304,7 @@ class World:
                 **{
                     "requirements": (ANY_CAPACITY,),
                     "node_class_ref": NODE_CLASS,
-                    "resources": ClaimResources(requests=requests),
+                    "resources": NodeClaimResourceRequests(requests=requests),
                     **spec,
                 }
             ),
@@ -387,7 +388,7 @@ class World:
 
     async def condition(self, name: str, type_: str) -> tuple[str, str, str] | None:
         """Status, reason and message of a claim's condition."""
-        found = conditions.find((await self.get_claim(name)).status.conditions, type_)
+        found = conditions.find_condition((await self.get_claim(name)).status.conditions, type_)
         return None if found is None else (found.status, found.reason, found.message)
 
     async def events(self, reason: str = "", about: str = "") -> list[Event]:
@@ -436,7 +437,7 @@ class World:
     async def pool_condition(self, type_: str, name: str = "np") -> tuple[str, str, str]:
         """Status, reason and message of a pool's condition; empty texts where it has none."""
         pool = await self.kube.get(kinds.NODE_POOL, name)
-        found = conditions.find(pool.status.conditions, type_)
+        found = conditions.find_condition(pool.status.conditions, type_)
         return ("", "", "") if found is None else (found.status, found.reason, found.message)
 
     @property
@@ -464,8 +465,8 @@ def refusing(error: Callable[[], KubeError], times: int, *shown: str) -> Callabl
     return refuse
 
 
-def startup(key: str) -> PoolTaint:
-    return PoolTaint(key=key, effect="NoSchedule")
+def startup(key: str) -> NodePoolTaint:
+    return NodePoolTaint(key=key, effect="NoSchedule")
 
 
 def after(seconds: float) -> datetime:
@@ -487,7 +488,7 @@ def story(tell: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]
         log = io.StringIO()
         logging.configure("debug", log)
         try:
-            run(main, START)
+            run_virtual(main, START)
         finally:
             structlog.reset_defaults()
 

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 
 from hypothesis import strategies as st
 
-from karpenter.api.core import Affinity, DaemonSet, Node, Pod, Taint, Toleration
+from karpenter.api.apps import DaemonSet
+from karpenter.api.core import Node, Pod
 from karpenter.api.karpenter import NodeClaim, NodePool, NodeSelectorRequirementWithMinValues
+from karpenter.api.scheduling_constraints import Affinity, Taint, Toleration
 from karpenter.model import labels
 from support.builders import (
     affinity,

@@ -12,19 +12,12 @@ import httpx2
 
 from admission import Json, Row
 from controlplane.harness import ADMIN, ControlPlane
-from karpenter.api.kinds import (
-    CAPACITY_BUFFER,
-    EC2_NODE_CLASS,
-    KWOK_NODE_CLASS,
-    NODE_CLAIM,
-    NODE_OVERLAY,
-    NODE_POOL,
-)
+from karpenter.api.kinds import CAPACITY_BUFFER, EC2_NODE_CLASS, KWOK_NODE_CLASS, NODE_CLAIM, NODE_OVERLAY, NODE_POOL
 from karpenter.kube.errors import KubeError
-from karpenter.kube.memory import MemoryServer
-from karpenter.kube.memory.resources import Resource
-from karpenter.kube.memory.store import Entry
 from karpenter.model.clock import SystemClock
+from karpenter.simulation.apiserver import MemoryServer
+from karpenter.simulation.apiserver.object_store import StoredEntry
+from karpenter.simulation.apiserver.served_resources import ServedResource
 
 KINDS = {
     kind.name: kind for kind in (NODE_POOL, NODE_CLAIM, KWOK_NODE_CLASS, EC2_NODE_CLASS, NODE_OVERLAY, CAPACITY_BUFFER)
@@ -95,11 +88,11 @@ def in_memory_over(write: Write) -> Answer:
     server, kind = MemoryServer(SystemClock()), KINDS[write.kind]
     resource = server.resource(kind.group, kind.version, kind.plural)
     assert write.stored is not None
-    server.load([write.stored])
+    server.load_objects([write.stored])
     return _replaced(server, resource, write)
 
 
-def _replaced(server: MemoryServer, resource: Resource, write: Write) -> Answer:
+def _replaced(server: MemoryServer, resource: ServedResource, write: Write) -> Answer:
     assert write.stored is not None
     name = _name(write.stored)
     change = server.update_status if write.is_status else server.update
@@ -109,7 +102,7 @@ def _replaced(server: MemoryServer, resource: Resource, write: Write) -> Answer:
         return Answer(None, error.status, str(error))
 
 
-def _kept(entry: Entry) -> Answer:
+def _kept(entry: StoredEntry) -> Answer:
     return _as_stored(entry.decoded(), entry.name)
 
 

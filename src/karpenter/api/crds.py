@@ -18,7 +18,7 @@ import msgspec
 import yaml
 from msgspec import inspect
 
-from karpenter.api import buffer, ec2, karpenter, kinds, kwok, overlay, rules
+from karpenter.api import capacity_buffer, cel_rules, ec2_node_class, karpenter, kinds, kwok_node_class, node_overlay
 from karpenter.api.kinds import Kind
 from karpenter.api.meta import Condition, ObjectMeta, Wire
 
@@ -36,7 +36,7 @@ _CONDITION_TYPE = (
 _REASON = r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"
 _REASON_OR_NONE = r"^([A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?)?$"
 
-_REFERENCE = re.compile(r"\s*\([A-Z]+-[0-9][^)]*\)")
+_SPEC_ID_REFERENCE = re.compile(r"\s*\([A-Z]+-[0-9][^)]*\)")
 _QUOTED = re.compile("``(.*?)``")
 
 _ATOMIC_LIST: Json = {"x-kubernetes-list-type": "atomic"}
@@ -48,7 +48,7 @@ _LARGEST_COUNT = 2**31 - 1
 _SCALE: Json = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.nodes"}
 
 #: What a schema says beyond the struct, by struct and wire name of the field (API-025, API-607).
-_EXTRA: Mapping[tuple[type[Wire], str], Json] = {
+_SCHEMA_EXTRAS: Mapping[tuple[type[Wire], str], Json] = {
     (karpenter.NodeClaimTemplateSpec, "requirements"): _ATOMIC_LIST,
     (karpenter.NodeClaimTemplateSpec, "taints"): _ATOMIC_LIST,
     (karpenter.NodeClaimTemplateSpec, "startupTaints"): _ATOMIC_LIST,
@@ -61,13 +61,13 @@ _EXTRA: Mapping[tuple[type[Wire], str], Json] = {
     (karpenter.NodeClaimTemplateMeta, "labels"): {"x-kubernetes-map-type": "atomic"},
     (karpenter.NodePoolSpec, "weight"): {"format": "int32"},
     (karpenter.NodePoolStatus, "nodes"): {"default": 0},
-    (buffer.CapacityBufferSpec, "replicas"): {"format": "int32", "maximum": _LARGEST_COUNT},
-    (buffer.CapacityBufferSpec, "percentage"): {"format": "int32", "maximum": _LARGEST_COUNT},
-    (buffer.CapacityBufferStatus, "replicas"): {"format": "int32", "maximum": _LARGEST_COUNT},
-    (overlay.NodeOverlaySpec, "requirements"): _ATOMIC_LIST,
-    (overlay.NodeOverlaySpec, "weight"): {"format": "int32"},
-    (overlay.OverlayRequirement, "values"): _ATOMIC_LIST,
-    (ec2.EC2NodeClassSpec, "metadataOptions"): {
+    (capacity_buffer.CapacityBufferSpec, "replicas"): {"format": "int32", "maximum": _LARGEST_COUNT},
+    (capacity_buffer.CapacityBufferSpec, "percentage"): {"format": "int32", "maximum": _LARGEST_COUNT},
+    (capacity_buffer.CapacityBufferStatus, "replicas"): {"format": "int32", "maximum": _LARGEST_COUNT},
+    (node_overlay.NodeOverlaySpec, "requirements"): _ATOMIC_LIST,
+    (node_overlay.NodeOverlaySpec, "weight"): {"format": "int32"},
+    (node_overlay.OverlayRequirement, "values"): _ATOMIC_LIST,
+    (ec2_node_class.EC2NodeClassSpec, "metadataOptions"): {
         "default": {
             "httpEndpoint": "enabled",
             "httpProtocolIPv6": "disabled",
@@ -75,12 +75,12 @@ _EXTRA: Mapping[tuple[type[Wire], str], Json] = {
             "httpTokens": "required",
         }
     },
-    (ec2.EC2NodeClassSpec, "ipPrefixCount"): {"format": "int32", "maximum": _LARGEST_COUNT},
-    (ec2.CapacityReservation, "id"): {"pattern": r"^cr-[0-9a-z]+$"},
-    (ec2.CapacityReservation, "ownerID"): {"pattern": r"^[0-9]{12}$"},
-    (ec2.CapacityReservation, "instanceMatchCriteria"): {"enum": ["open", "targeted"]},
-    (ec2.CapacityReservation, "reservationType"): {"enum": ["capacity-block", "default"]},
-    (ec2.CapacityReservation, "state"): {"enum": ["active", "expiring"]},
+    (ec2_node_class.EC2NodeClassSpec, "ipPrefixCount"): {"format": "int32", "maximum": _LARGEST_COUNT},
+    (ec2_node_class.CapacityReservation, "id"): {"pattern": r"^cr-[0-9a-z]+$"},
+    (ec2_node_class.CapacityReservation, "ownerID"): {"pattern": r"^[0-9]{12}$"},
+    (ec2_node_class.CapacityReservation, "instanceMatchCriteria"): {"enum": ["open", "targeted"]},
+    (ec2_node_class.CapacityReservation, "reservationType"): {"enum": ["capacity-block", "default"]},
+    (ec2_node_class.CapacityReservation, "state"): {"enum": ["active", "expiring"]},
     (Condition, "type"): {"maxLength": 316, "pattern": _CONDITION_TYPE},
     (Condition, "status"): {"enum": ["True", "False", "Unknown"]},
     (Condition, "reason"): {"maxLength": 1024, "pattern": _REASON_OR_NONE},
@@ -88,24 +88,24 @@ _EXTRA: Mapping[tuple[type[Wire], str], Json] = {
     (Condition, "observedGeneration"): {"minimum": 0},
 }
 #: Required on the wire although the struct can do without (API-115, API-200 to API-202).
-_REQUIRED_TOO: Mapping[type[Wire], tuple[str, ...]] = {
+_ALSO_REQUIRED: Mapping[type[Wire], tuple[str, ...]] = {
     Condition: ("lastTransitionTime",),
-    ec2.EC2NodeClassSpec: ("subnetSelectorTerms", "securityGroupSelectorTerms", "amiSelectorTerms"),
+    ec2_node_class.EC2NodeClassSpec: ("subnetSelectorTerms", "securityGroupSelectorTerms", "amiSelectorTerms"),
 }
 #: Conditions that must come with a reason and a message (API-607). A NodeClaim's need neither (API-115).
 _EXPLAINED_CONDITIONS = frozenset(
     (status, "conditions")
     for status in (
         karpenter.NodePoolStatus,
-        kwok.KWOKNodeClassStatus,
-        ec2.EC2NodeClassStatus,
-        overlay.NodeOverlayStatus,
-        buffer.CapacityBufferStatus,
+        kwok_node_class.KWOKNodeClassStatus,
+        ec2_node_class.EC2NodeClassStatus,
+        node_overlay.NodeOverlayStatus,
+        capacity_buffer.CapacityBufferStatus,
     )
 )
 
 #: Conditions that users know as a plain list (API-025).
-_UNKEYED = frozenset({(ec2.EC2NodeClassStatus, "conditions")})
+_PLAIN_LISTS = frozenset({(ec2_node_class.EC2NodeClassStatus, "conditions")})
 
 
 def _column(name: str, path: str, type_: str = "string", priority: int = 0) -> Json:
@@ -158,7 +158,7 @@ _OLDER_VERSIONS = {kinds.CAPACITY_BUFFER.name: ("v1alpha1",)}
 _CATEGORIES = {kinds.CAPACITY_BUFFER.group: "autoscaling"}
 
 
-def crds() -> tuple[Json, ...]:
+def custom_resource_definitions() -> tuple[Json, ...]:
     """The CRDs of all our kinds, ready for an API server."""
     return (
         _definition(kinds.NODE_POOL, (), _POOL_COLUMNS, {"scale": _SCALE}),
@@ -172,10 +172,10 @@ def crds() -> tuple[Json, ...]:
 
 def to_yaml() -> str:
     """The same as a stream of YAML documents."""
-    return yaml.dump_all(crds(), Dumper=_Plain, sort_keys=False, width=120)
+    return yaml.dump_all(custom_resource_definitions(), Dumper=_NoAliasDumper, sort_keys=False, width=120)
 
 
-class _Plain(yaml.SafeDumper):
+class _NoAliasDumper(yaml.SafeDumper):
     """Writes every value where it stands: anchors would be legal, but nobody expects them in a CRD."""
 
     def ignore_aliases(self, data: object) -> bool:
@@ -232,13 +232,13 @@ def _object(info: inspect.StructType) -> Json:
     found: Json = {"description": _description(owner), "type": "object"}
     found["properties"] = {field.encode_name: _property(owner, field) for field in info.fields}
     required = [field.encode_name for field in info.fields if field.required]
-    required += _REQUIRED_TOO.get(owner, ())
+    required += _ALSO_REQUIRED.get(owner, ())
     return found | {"required": required} if required else found
 
 
 def _description(type_: type[Wire]) -> str:
     """The struct's docstring for users: field names as they are written, without references to our own documents."""
-    text = _REFERENCE.sub("", type_.__doc__ or "")
+    text = _SPEC_ID_REFERENCE.sub("", type_.__doc__ or "")
     return " ".join(_QUOTED.sub(lambda found: _camel(found[1]), text).split())
 
 
@@ -249,20 +249,20 @@ def _camel(name: str) -> str:
 
 def _property(owner: type[Wire], field: inspect.Field) -> Json:
     place = (owner, field.encode_name)
-    found = _of(field.type) | _EXTRA.get(place, {})
+    found = _schema_of_type(field.type) | _SCHEMA_EXTRAS.get(place, {})
     if place in _EXPLAINED_CONDITIONS:
-        found["items"] = _explained(cast(Json, found["items"]))
-    if place in _UNKEYED:
+        found["items"] = _with_reason_and_message(cast(Json, found["items"]))
+    if place in _PLAIN_LISTS:
         found = {name: value for name, value in found.items() if name not in _CONDITIONS}
     default = _default(field)
     if default is not None:
         found["default"] = default
-    if place in rules.BY_FIELD:
-        found["x-kubernetes-validations"] = [rule.as_json() for rule in rules.BY_FIELD[place]]
+    if place in cel_rules.CEL_RULES:
+        found["x-kubernetes-validations"] = [rule.as_json() for rule in cel_rules.CEL_RULES[place]]
     return found
 
 
-def _explained(condition: Json) -> Json:
+def _with_reason_and_message(condition: Json) -> Json:
     properties = cast(Json, condition["properties"])
     reason = cast(Json, properties["reason"]) | {"minLength": 1, "pattern": _REASON}
     required = [*cast("list[str]", condition["required"]), "reason", "message"]
@@ -274,18 +274,20 @@ def _default(field: inspect.Field) -> object:
     value = field.default
     if value is msgspec.NODEFAULT or value is None or value in ("", 0, False, ()):
         return None
-    filled = _explicit(value)
+    filled = _explicit_default(value)
     return filled or None
 
 
-def _explicit(value: object) -> object:
+def _explicit_default(value: object) -> object:
     """A default as JSON with its own defaults spelled out, which plain encoding would leave away."""
     if isinstance(value, msgspec.Struct):
-        fields = {field.encode_name: _explicit(getattr(value, field.name)) for field in msgspec.structs.fields(value)}
+        fields = {
+            field.encode_name: _explicit_default(getattr(value, field.name)) for field in msgspec.structs.fields(value)
+        }
         needless: tuple[object, ...] = (None, "", 0, {}, [])
         return {name: item for name, item in fields.items() if item not in needless or name in _ALWAYS_WRITTEN}
     if isinstance(value, tuple):
-        return [_explicit(item) for item in value]
+        return [_explicit_default(item) for item in value]
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, datetime):
@@ -293,7 +295,7 @@ def _explicit(value: object) -> object:
     return value
 
 
-def _of(type_: inspect.Type) -> Json:
+def _schema_of_type(type_: inspect.Type) -> Json:
     if isinstance(type_, inspect.UnionType):
         return _union(type_)
     for known, build in _BUILDERS.items():
@@ -306,7 +308,7 @@ def _union(type_: inspect.UnionType) -> Json:
     """An optional value, or a quantity: the only unions on the wire."""
     given = [item for item in type_.types if not isinstance(item, inspect.NoneType)]
     if len(given) == 1:
-        return _of(given[0])
+        return _schema_of_type(given[0])
     return {
         "anyOf": [{"type": "integer"}, {"type": "string"}],
         "pattern": QUANTITY,
@@ -316,16 +318,18 @@ def _union(type_: inspect.UnionType) -> Json:
 
 def _text(type_: inspect.StrType) -> Json:
     limits = {"minLength": type_.min_length, "maxLength": type_.max_length, "pattern": type_.pattern}
-    return {"type": "string", **_given(limits)}
+    return {"type": "string", **_without_none(limits)}
 
 
 def _number(type_: inspect.IntType) -> Json:
-    return {"type": "integer", "format": "int64", **_given({"minimum": type_.ge, "maximum": type_.le})}
+    return {"type": "integer", "format": "int64", **_without_none({"minimum": type_.ge, "maximum": type_.le})}
 
 
 def _list(type_: inspect.VarTupleType) -> Json:
     limits = {"minItems": type_.min_length, "maxItems": type_.max_length}
-    return {"type": "array", "items": _of(type_.item_type), **_given(limits)} | _keyed(type_.item_type)
+    return {"type": "array", "items": _schema_of_type(type_.item_type), **_without_none(limits)} | _keyed(
+        type_.item_type
+    )
 
 
 def _keyed(item: inspect.Type) -> Json:
@@ -338,10 +342,10 @@ def _map(type_: inspect.DictType) -> Json:
         # Any value at all: a map whose keys belong to somebody else.
         return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     limits = {"minProperties": type_.min_length, "maxProperties": type_.max_length}
-    return {"type": "object", "additionalProperties": _of(type_.value_type), **_given(limits)}
+    return {"type": "object", "additionalProperties": _schema_of_type(type_.value_type), **_without_none(limits)}
 
 
-def _given(limits: Mapping[str, object]) -> Json:
+def _without_none(limits: Mapping[str, object]) -> Json:
     return {name: limit for name, limit in limits.items() if limit is not None}
 
 

@@ -13,19 +13,19 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from karpenter.api.core import Taint
 from karpenter.api.meta import Condition, ObjectMeta, Wire, WireResources
+from karpenter.api.scheduling_constraints import Taint
 
 # API-030. RE2 and Python agree on these; `\Z` is not RE2, so a trailing newline is refused by `model.validation`.
-DURATION_OR_NEVER = r"^(([0-9]+(s|m|h))+|Never)$"
-DURATION = r"^([0-9]+(s|m|h))+$"
-QUALIFIED_NAME = (
+DURATION_OR_NEVER_PATTERN = r"^(([0-9]+(s|m|h))+|Never)$"
+DURATION_PATTERN = r"^([0-9]+(s|m|h))+$"
+QUALIFIED_NAME_PATTERN = (
     r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*(\/))?([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$"
 )
-LABEL_VALUE = r"^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$"
-BUDGET_NODES = r"^((100|[0-9]{1,2})%|[0-9]+)$"
-BUDGET_SCHEDULE = r"^(@(annually|yearly|monthly|weekly|daily|midnight|hourly))|((.+)\s(.+)\s(.+)\s(.+)\s(.+))$"
-BUDGET_DURATION = r"^((([0-9]+(h|m))|([0-9]+h[0-9]+m))(0s)?)$"
+LABEL_VALUE_PATTERN = r"^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$"
+BUDGET_NODES_PATTERN = r"^((100|[0-9]{1,2})%|[0-9]+)$"
+BUDGET_SCHEDULE_PATTERN = r"^(@(annually|yearly|monthly|weekly|daily|midnight|hourly))|((.+)\s(.+)\s(.+)\s(.+)\s(.+))$"
+BUDGET_DURATION_PATTERN = r"^((([0-9]+(h|m))|([0-9]+h[0-9]+m))(0s)?)$"
 
 Operator = Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Gte", "Lte"]
 TaintEffect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
@@ -35,7 +35,7 @@ DisruptionReason = Literal["Underutilized", "Empty", "Drifted"]
 class NodeSelectorRequirementWithMinValues(Wire, frozen=True, kw_only=True):
     """A requirement on a node label, optionally asking for ``min_values`` different values among the types (API-400)."""
 
-    key: Annotated[str, Meta(max_length=316, pattern=QUALIFIED_NAME)]
+    key: Annotated[str, Meta(max_length=316, pattern=QUALIFIED_NAME_PATTERN)]
     operator: Operator
     values: tuple[str, ...] = ()
     min_values: Annotated[int, Meta(ge=1, le=50)] | None = None
@@ -49,12 +49,12 @@ class NodeClassReference(Wire, frozen=True, kw_only=True):
     name: str
 
 
-class PoolTaint(Wire, frozen=True, kw_only=True):
+class NodePoolTaint(Wire, frozen=True, kw_only=True):
     """A taint a pool puts on its nodes; stricter than a node's own taint (API-054)."""
 
-    key: Annotated[str, Meta(min_length=1, pattern=QUALIFIED_NAME)]
+    key: Annotated[str, Meta(min_length=1, pattern=QUALIFIED_NAME_PATTERN)]
     effect: TaintEffect
-    value: Annotated[str, Meta(pattern=QUALIFIED_NAME)] | None = None
+    value: Annotated[str, Meta(pattern=QUALIFIED_NAME_PATTERN)] | None = None
     time_added: datetime | None = None
 
     def as_taint(self) -> Taint:
@@ -65,16 +65,16 @@ class PoolTaint(Wire, frozen=True, kw_only=True):
 class Budget(Wire, frozen=True, kw_only=True):
     """How many nodes of a pool may go at once, for which reasons, and when (API-048 ff.)."""
 
-    nodes: Annotated[str, Meta(pattern=BUDGET_NODES)] = "10%"
+    nodes: Annotated[str, Meta(pattern=BUDGET_NODES_PATTERN)] = "10%"
     reasons: Annotated[tuple[DisruptionReason, ...], Meta(max_length=50)] | None = None
-    schedule: Annotated[str, Meta(pattern=BUDGET_SCHEDULE)] | None = None
-    duration: Annotated[str, Meta(pattern=BUDGET_DURATION)] | None = None
+    schedule: Annotated[str, Meta(pattern=BUDGET_SCHEDULE_PATTERN)] | None = None
+    duration: Annotated[str, Meta(pattern=BUDGET_DURATION_PATTERN)] | None = None
 
 
 class Disruption(Wire, frozen=True, kw_only=True):
     """When and how fast nodes of a pool may be given back (API-044 ff.)."""
 
-    consolidate_after: Annotated[str, Meta(pattern=DURATION_OR_NEVER)] = "0s"
+    consolidate_after: Annotated[str, Meta(pattern=DURATION_OR_NEVER_PATTERN)] = "0s"
     consolidation_policy: Literal["WhenEmpty", "WhenEmptyOrUnderutilized", "Balanced"] = "WhenEmptyOrUnderutilized"
     budgets: Annotated[tuple[Budget, ...], Meta(max_length=50)] = (Budget(),)
 
@@ -82,7 +82,9 @@ class Disruption(Wire, frozen=True, kw_only=True):
 class NodeClaimTemplateMeta(Wire, frozen=True, kw_only=True):
     """Labels and annotations every node of the pool gets."""
 
-    labels: Annotated[Mapping[str, Annotated[str, Meta(max_length=63, pattern=LABEL_VALUE)]], Meta(max_length=100)] = {}
+    labels: Annotated[
+        Mapping[str, Annotated[str, Meta(max_length=63, pattern=LABEL_VALUE_PATTERN)]], Meta(max_length=100)
+    ] = {}
     annotations: Mapping[str, str] = {}
 
 
@@ -91,10 +93,10 @@ class NodeClaimTemplateSpec(Wire, frozen=True, kw_only=True):
 
     requirements: Annotated[tuple[NodeSelectorRequirementWithMinValues, ...], Meta(max_length=100)]
     node_class_ref: NodeClassReference
-    taints: tuple[PoolTaint, ...] = ()
-    startup_taints: tuple[PoolTaint, ...] = ()
-    expire_after: Annotated[str, Meta(pattern=DURATION_OR_NEVER)] = "720h"
-    termination_grace_period: Annotated[str, Meta(pattern=DURATION)] | None = None
+    taints: tuple[NodePoolTaint, ...] = ()
+    startup_taints: tuple[NodePoolTaint, ...] = ()
+    expire_after: Annotated[str, Meta(pattern=DURATION_OR_NEVER_PATTERN)] = "720h"
+    termination_grace_period: Annotated[str, Meta(pattern=DURATION_PATTERN)] | None = None
 
 
 class NodeClaimTemplate(Wire, frozen=True, kw_only=True):
@@ -131,7 +133,7 @@ class NodePool(Wire, frozen=True, kw_only=True):
     status: NodePoolStatus = NodePoolStatus()
 
 
-class ClaimResources(Wire, frozen=True, kw_only=True):
+class NodeClaimResourceRequests(Wire, frozen=True, kw_only=True):
     """What the pods planned for a claim need, DaemonSets included."""
 
     requests: WireResources = {}
@@ -142,11 +144,11 @@ class NodeClaimSpec(Wire, frozen=True, kw_only=True):
 
     requirements: Annotated[tuple[NodeSelectorRequirementWithMinValues, ...], Meta(max_length=100)]
     node_class_ref: NodeClassReference
-    resources: ClaimResources = ClaimResources()
-    taints: tuple[PoolTaint, ...] = ()
-    startup_taints: tuple[PoolTaint, ...] = ()
-    expire_after: Annotated[str, Meta(pattern=DURATION_OR_NEVER)] = "720h"
-    termination_grace_period: Annotated[str, Meta(pattern=DURATION)] | None = None
+    resources: NodeClaimResourceRequests = NodeClaimResourceRequests()
+    taints: tuple[NodePoolTaint, ...] = ()
+    startup_taints: tuple[NodePoolTaint, ...] = ()
+    expire_after: Annotated[str, Meta(pattern=DURATION_OR_NEVER_PATTERN)] = "720h"
+    termination_grace_period: Annotated[str, Meta(pattern=DURATION_PATTERN)] | None = None
 
 
 class NodeClaimStatus(Wire, frozen=True, kw_only=True):

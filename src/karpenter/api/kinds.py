@@ -13,7 +13,17 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from karpenter.api import buffer, core, ec2, karpenter, kwok, overlay, reviews
+from karpenter.api import (
+    apps,
+    capacity_buffer,
+    control_plane,
+    core,
+    ec2_node_class,
+    karpenter,
+    kwok_node_class,
+    node_overlay,
+    storage,
+)
 from karpenter.api.meta import Wire
 
 T = TypeVar("T", bound=Wire)
@@ -47,7 +57,7 @@ class Kind(Generic[T]):
         return msgspec.json.Decoder(self.type)
 
     @cached_property
-    def _head(self) -> bytes:
+    def _type_meta(self) -> bytes:
         return f'{{"apiVersion":"{self.api_version}","kind":"{self.name}"'.encode()
 
     def decode(self, data: bytes | msgspec.Raw) -> T:
@@ -64,7 +74,7 @@ class Kind(Generic[T]):
     def encode(self, obj: T) -> bytes:
         """JSON of one object, with ``apiVersion`` and ``kind``."""
         body = msgspec.json.encode(obj)
-        return self._head + (b"," if len(body) > 2 else b"") + body[1:]
+        return self._type_meta + (b"," if len(body) > 2 else b"") + body[1:]
 
 
 def without_nulls(value: object) -> object:
@@ -81,13 +91,13 @@ NODE = Kind("", "v1", "nodes", "Node", False, core.Node)
 NAMESPACE = Kind("", "v1", "namespaces", "Namespace", False, core.Namespace)
 CONFIG_MAP = Kind("", "v1", "configmaps", "ConfigMap", True, core.ConfigMap)
 EVENT = Kind("", "v1", "events", "Event", True, core.Event)
-DAEMON_SET = Kind("apps", "v1", "daemonsets", "DaemonSet", True, core.DaemonSet)
-DEPLOYMENT = Kind("apps", "v1", "deployments", "Deployment", True, core.Deployment)
-REPLICA_SET = Kind("apps", "v1", "replicasets", "ReplicaSet", True, core.ReplicaSet)
-STATEFUL_SET = Kind("apps", "v1", "statefulsets", "StatefulSet", True, core.StatefulSet)
+DAEMON_SET = Kind("apps", "v1", "daemonsets", "DaemonSet", True, apps.DaemonSet)
+DEPLOYMENT = Kind("apps", "v1", "deployments", "Deployment", True, apps.Deployment)
+REPLICA_SET = Kind("apps", "v1", "replicasets", "ReplicaSet", True, apps.ReplicaSet)
+STATEFUL_SET = Kind("apps", "v1", "statefulsets", "StatefulSet", True, apps.StatefulSet)
 #: The same two, of which only the selectors are read: for watching all of them. Not among ``KINDS``.
-SELECTING_REPLICA_SET = Kind("apps", "v1", "replicasets", "ReplicaSet", True, core.SelectingWorkload)
-SELECTING_STATEFUL_SET = Kind("apps", "v1", "statefulsets", "StatefulSet", True, core.SelectingWorkload)
+SELECTOR_REPLICA_SET = Kind("apps", "v1", "replicasets", "ReplicaSet", True, apps.SelectorWorkload)
+SELECTOR_STATEFUL_SET = Kind("apps", "v1", "statefulsets", "StatefulSet", True, apps.SelectorWorkload)
 SERVICE = Kind("", "v1", "services", "Service", True, core.Service)
 REPLICATION_CONTROLLER = Kind(
     "", "v1", "replicationcontrollers", "ReplicationController", True, core.ReplicationController
@@ -96,33 +106,42 @@ POD_TEMPLATE = Kind("", "v1", "podtemplates", "PodTemplate", True, core.PodTempl
 POD_DISRUPTION_BUDGET = Kind(
     "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, core.PodDisruptionBudget
 )
-PERSISTENT_VOLUME = Kind("", "v1", "persistentvolumes", "PersistentVolume", False, core.PersistentVolume)
+PERSISTENT_VOLUME = Kind("", "v1", "persistentvolumes", "PersistentVolume", False, storage.PersistentVolume)
 PERSISTENT_VOLUME_CLAIM = Kind(
-    "", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", True, core.PersistentVolumeClaim
+    "", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", True, storage.PersistentVolumeClaim
 )
-VOLUME_ATTACHMENT = Kind("storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment", False, core.VolumeAttachment)
-STORAGE_CLASS = Kind("storage.k8s.io", "v1", "storageclasses", "StorageClass", False, core.StorageClass)
-CSI_NODE = Kind("storage.k8s.io", "v1", "csinodes", "CSINode", False, core.CSINode)
-LEASE = Kind("coordination.k8s.io", "v1", "leases", "Lease", True, core.Lease)
+VOLUME_ATTACHMENT = Kind(
+    "storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment", False, storage.VolumeAttachment
+)
+STORAGE_CLASS = Kind("storage.k8s.io", "v1", "storageclasses", "StorageClass", False, storage.StorageClass)
+CSI_NODE = Kind("storage.k8s.io", "v1", "csinodes", "CSINode", False, storage.CSINode)
+LEASE = Kind("coordination.k8s.io", "v1", "leases", "Lease", True, control_plane.Lease)
 CUSTOM_RESOURCE_DEFINITION = Kind(
     "apiextensions.k8s.io",
     "v1",
     "customresourcedefinitions",
     "CustomResourceDefinition",
     False,
-    core.CustomResourceDefinition,
+    control_plane.CustomResourceDefinition,
 )
 NODE_POOL = Kind("karpenter.sh", "v1", "nodepools", "NodePool", False, karpenter.NodePool)
 NODE_CLAIM = Kind("karpenter.sh", "v1", "nodeclaims", "NodeClaim", False, karpenter.NodeClaim)
-NODE_OVERLAY = Kind("karpenter.sh", "v1alpha1", "nodeoverlays", "NodeOverlay", False, overlay.NodeOverlay)
+NODE_OVERLAY = Kind("karpenter.sh", "v1alpha1", "nodeoverlays", "NodeOverlay", False, node_overlay.NodeOverlay)
 CAPACITY_BUFFER = Kind(
-    "autoscaling.x-k8s.io", "v1beta1", "capacitybuffers", "CapacityBuffer", True, buffer.CapacityBuffer
+    "autoscaling.x-k8s.io", "v1beta1", "capacitybuffers", "CapacityBuffer", True, capacity_buffer.CapacityBuffer
 )
-KWOK_NODE_CLASS = Kind("karpenter.kwok.sh", "v1alpha1", "kwoknodeclasses", "KWOKNodeClass", False, kwok.KWOKNodeClass)
-EC2_NODE_CLASS = Kind("karpenter.k8s.aws", "v1", "ec2nodeclasses", "EC2NodeClass", False, ec2.EC2NodeClass)
+KWOK_NODE_CLASS = Kind(
+    "karpenter.kwok.sh", "v1alpha1", "kwoknodeclasses", "KWOKNodeClass", False, kwok_node_class.KWOKNodeClass
+)
+EC2_NODE_CLASS = Kind("karpenter.k8s.aws", "v1", "ec2nodeclasses", "EC2NodeClass", False, ec2_node_class.EC2NodeClass)
 #: A question rather than an object, so not among ``KINDS``.
 SUBJECT_ACCESS_REVIEW = Kind(
-    "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", False, reviews.SubjectAccessReview
+    "authorization.k8s.io",
+    "v1",
+    "subjectaccessreviews",
+    "SubjectAccessReview",
+    False,
+    control_plane.SubjectAccessReview,
 )
 
 #: Every kind, by (apiVersion, kind).

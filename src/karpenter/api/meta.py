@@ -75,3 +75,13 @@ class LabelSelector(Wire, frozen=True, kw_only=True):
 
     match_labels: Mapping[str, str] = {}
     match_expressions: tuple[LabelSelectorRequirement, ...] = ()
+
+
+class ObjectReference(Wire, frozen=True, kw_only=True):
+    """The object an event is about."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""

@@ -13,7 +13,7 @@ from typing import Protocol
 from rich.console import Console
 from rich.text import Text
 
-from karpenter.sim import Bought, Census, Ended, Notice, Stage
+from karpenter.simulation import ClusterCounts, InstanceEnded, InstanceLaunched, InstanceNotice, SimulatedCluster
 
 #: How often plain progress is reported, in seconds of the story.
 PROGRESS_SECONDS = 30.0
@@ -22,34 +22,34 @@ _STYLES = {"chapter": "bold", "bought": "green", "ended": "yellow", "progress": 
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class DemoLine:
     """Something to say: when in the story, of what sort (chapter, bought, ended, progress), and the words."""
 
-    after: timedelta
-    sort: str
+    elapsed: timedelta
+    kind: str
     text: str
 
     def styled(self) -> Text:
         """The line as a terminal shows it."""
-        return Text.assemble((f"{stamp(self.after):>6}  ", "dim"), (self.text, _STYLES[self.sort]))
+        return Text.assemble((f"{elapsed_text(self.elapsed):>6}  ", "dim"), (self.text, _STYLES[self.kind]))
 
 
-class Presenter(Protocol):
+class DemoPresenter(Protocol):
     """Shows a run while it goes on."""
 
-    def chapter(self, headline: str) -> None:
+    def phase(self, headline: str) -> None:
         """A chapter begins."""
 
-    def settle_down(self) -> None:
+    def switch_to_real_time(self) -> None:
         """The show is over: from the next ``run`` on in real time, below what was printed."""
 
     async def run(self) -> None:
         """Show until cancelled."""
 
 
-def stamp(after: timedelta) -> str:
+def elapsed_text(elapsed: timedelta) -> str:
     """``m:ss``."""
-    minutes, seconds = divmod(int(after.total_seconds()), 60)
+    minutes, seconds = divmod(int(elapsed.total_seconds()), 60)
     return f"{minutes}:{seconds:02d}"
 
 
@@ -63,113 +63,113 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def worded(notices: Iterable[Notice], start: datetime) -> Iterator[Line]:
+def event_lines(notices: Iterable[InstanceNotice], start: datetime) -> Iterator[DemoLine]:
     """Notices as lines; machines of one kind bought or ended at the same second share one."""
-    for key, group in groupby(notices, lambda item: _alike(item, start)):
+    for key, group in groupby(notices, lambda item: _group_key(item, start)):
         yield _line(key, list(group))
 
 
-def condensed(notices: Iterable[Notice], start: datetime) -> Iterator[Line]:
+def condensed_event_lines(notices: Iterable[InstanceNotice], start: datetime) -> Iterator[DemoLine]:
     """Notices as lines, one for all that happened in the same second and way."""
-    for (sort, second, reason), group in groupby(notices, lambda item: _occasion(item, start)):
-        yield _occasion_line(sort, second, reason, list(group))
+    for (sort, second, reason), group in groupby(notices, lambda item: _moment(item, start)):
+        yield _moment_line(sort, second, reason, list(group))
 
 
-def _occasion(item: Notice, start: datetime) -> tuple[str, int, str]:
-    sort, second, *_, reason = _alike(item, start)
+def _moment(notice: InstanceNotice, start: datetime) -> tuple[str, int, str]:
+    sort, second, *_, reason = _group_key(notice, start)
     return sort, second, reason
 
 
-def _occasion_line(sort: str, second: int, reason: str, group: list[Notice]) -> Line:
+def _moment_line(sort: str, second: int, reason: str, group: list[InstanceNotice]) -> DemoLine:
     counts = Counter(item.record.instance_type for item in group)
     machines = ", ".join(f"{count} x {name}" if count > 1 else name for name, count in counts.most_common())
     price = dollars(sum(item.record.price_per_hour for item in group))
     nodes = plural(len(group), "node")
     if sort == "bought":
-        meant = sum(item.pod_count for item in group if isinstance(item, Bought))
+        meant = sum(item.pod_count for item in group if isinstance(item, InstanceLaunched))
         text = f"bought {nodes} for {plural(meant, 'pod')}, +{price}/h: {machines}"
     else:
-        text = f"removed {nodes} ({_why(reason)}), -{price}/h: {machines}"
-    return Line(timedelta(seconds=second), sort, text)
+        text = f"removed {nodes} ({_reason_text(reason)}), -{price}/h: {machines}"
+    return DemoLine(timedelta(seconds=second), sort, text)
 
 
-def _why(reason: str) -> str:
+def _reason_text(reason: str) -> str:
     return reason.lower() or "claim deleted"
 
 
-_Alike = tuple[str, int, str, str, float, str]
+_GroupKey = tuple[str, int, str, str, float, str]
 
 
-def _alike(item: Notice, start: datetime) -> _Alike:
-    record = item.record
-    second = int((item.at - start).total_seconds())
-    sort, reason = ("bought", "") if isinstance(item, Bought) else ("ended", item.reason)
+def _group_key(notice: InstanceNotice, start: datetime) -> _GroupKey:
+    record = notice.record
+    second = int((notice.at - start).total_seconds())
+    sort, reason = ("bought", "") if isinstance(notice, InstanceLaunched) else ("ended", notice.reason)
     return sort, second, record.instance_type, record.capacity_type, record.price_per_hour, reason
 
 
-def _line(key: _Alike, group: list[Notice]) -> Line:
+def _line(key: _GroupKey, group: list[InstanceNotice]) -> DemoLine:
     sort, second, instance_type, capacity_type, price, reason = key
     machines = f"{len(group)} x {instance_type} {capacity_type}"
     each = " each" if len(group) > 1 else ""
     if sort == "bought":
-        meant = sum(item.pod_count for item in group if isinstance(item, Bought))
+        meant = sum(item.pod_count for item in group if isinstance(item, InstanceLaunched))
         text = f"bought {machines} at {dollars(price)}/h{each} for {plural(meant, 'pod')}"
     else:
-        saved = sum(item.record.price_per_hour for item in group if isinstance(item, Ended))
-        text = f"removed {machines} ({_why(reason)}), saves {dollars(saved)}/h"
-    return Line(timedelta(seconds=second), sort, text)
+        saved = sum(item.record.price_per_hour for item in group if isinstance(item, InstanceEnded))
+        text = f"removed {machines} ({_reason_text(reason)}), saves {dollars(saved)}/h"
+    return DemoLine(timedelta(seconds=second), sort, text)
 
 
-def progress(census: Census, usd_per_hour: float) -> str:
+def progress(census: ClusterCounts, usd_per_hour: float) -> str:
     """The state of things in one line."""
     pods = f"{plural(census.pods, 'pod')}: {census.ready} ready, {census.pending} pending"
     return f"{plural(census.nodes, 'node')}, {dollars(usd_per_hour)}/h, {pods}"
 
 
-def summary(stage: Stage, start: datetime, end: datetime) -> tuple[tuple[str, str], ...]:
+def summary(stage: SimulatedCluster, start: datetime, end: datetime) -> tuple[tuple[str, str], ...]:
     """The figures of a run, as label and value."""
-    ledger = stage.ledger
-    bill, ready = ledger.meter.bill(start, end), ledger.times.to_ready()
-    bought = [item for item in ledger.notices if isinstance(item, Bought)]
+    ledger = stage.history
+    bill, ready = ledger.meter.bill(start, end), ledger.pod_times.time_to_ready()
+    bought = [item for item in ledger.notices if isinstance(item, InstanceLaunched)]
     spot = sum(item.record.capacity_type == "spot" for item in bought)
     kinds = len({item.record.instance_type for item in bought})
-    never = len(ledger.times.never_ready())
-    wait = f"median {ready.p50_seconds:.0f} s, 95 % within {ready.p95_seconds:.0f} s, longest {ready.longest_seconds:.0f} s"
+    never = len(ledger.pod_times.never_ready())
+    wait = f"median {ready.p50_seconds:.0f} s, 95 % within {ready.p95_seconds:.0f} s, longest {ready.max_seconds:.0f} s"
     return (
         ("pods", f"{ready.count} became ready" + (f", {never} never did" if never else "")),
         ("time to ready", wait),
         ("nodes bought", f"{len(bought)} of {plural(kinds, 'type')}, {spot} spot and {len(bought) - spot} on-demand"),
-        ("nodes at the peak", str(bill.peak_machines)),
+        ("nodes at the peak", str(bill.peak_instances)),
         ("price at the peak", f"{dollars(bill.peak_usd_per_hour)}/h"),
-        ("cost of the run", f"{dollars(bill.cost_usd)} for {stamp(end - start)} minutes of cluster time"),
-        ("left at the end", _left(stage.census(), ledger.meter.rate_usd_per_hour(end))),
+        ("cost of the run", f"{dollars(bill.cost_usd)} for {elapsed_text(end - start)} minutes of cluster time"),
+        ("left at the end", _leftovers(stage.counts(), ledger.meter.rate_usd_per_hour(end))),
     )
 
 
-def _left(census: Census, usd_per_hour: float) -> str:
-    if census.bare:
+def _leftovers(census: ClusterCounts, usd_per_hour: float) -> str:
+    if census.is_empty:
         return "nothing: no pods, nodes, claims or machines"
-    counted = ((census.pods, "pod"), (census.nodes, "node"), (census.claims, "claim"), (census.machines, "machine"))
+    counted = ((census.pods, "pod"), (census.nodes, "node"), (census.claims, "claim"), (census.instances, "machine"))
     return ", ".join(plural(count, noun) for count, noun in counted) + f", {dollars(usd_per_hour)}/h"
 
 
-class PlainLines:
+class PlainPresenter:
     """One line for each notable thing, and progress now and then while something moves."""
 
-    def __init__(self, console: Console, stage: Stage, start: datetime) -> None:
+    def __init__(self, console: Console, stage: SimulatedCluster, start: datetime) -> None:
         self._console = console
         self._stage = stage
         self._start = start
-        self._fresh: list[Notice] = []
-        self._said = ""
-        stage.ledger.subscribe(self._fresh.append)
+        self._pending_notices: list[InstanceNotice] = []
+        self._last_progress = ""
+        stage.history.subscribe(self._pending_notices.append)
 
-    def chapter(self, headline: str) -> None:
+    def phase(self, headline: str) -> None:
         """See ``Presenter.chapter``."""
         self._flush()
-        self._say(Line(self._now(), "chapter", headline))
+        self._print_line(DemoLine(self._now(), "chapter", headline))
 
-    def settle_down(self) -> None:
+    def switch_to_real_time(self) -> None:
         """See ``Presenter.settle_down``."""
 
     async def run(self) -> None:
@@ -189,16 +189,16 @@ class PlainLines:
         return self._stage.clock.now() - self._start
 
     def _flush(self) -> None:
-        fresh = self._fresh[:]
-        self._fresh.clear()
-        for line in worded(fresh, self._start):
-            self._say(line)
+        fresh = self._pending_notices[:]
+        self._pending_notices.clear()
+        for line in event_lines(fresh, self._start):
+            self._print_line(line)
 
     def _progress(self) -> None:
-        text = progress(self._stage.census(), self._stage.ledger.meter.rate_usd_per_hour(self._stage.clock.now()))
-        if text != self._said:
-            self._said = text
-            self._say(Line(self._now(), "progress", f"  {text}"))
+        text = progress(self._stage.counts(), self._stage.history.meter.rate_usd_per_hour(self._stage.clock.now()))
+        if text != self._last_progress:
+            self._last_progress = text
+            self._print_line(DemoLine(self._now(), "progress", f"  {text}"))
 
-    def _say(self, line: Line) -> None:
+    def _print_line(self, line: DemoLine) -> None:
         self._console.print(line.styled(), soft_wrap=True, highlight=False)

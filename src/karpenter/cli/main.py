@@ -15,60 +15,60 @@ from typer.core import TyperCommand, TyperGroup
 
 #: Command name to ``module:function``, in the order help lists them.
 COMMANDS = {
-    "demo": "karpenter.cli.demo:demo",
-    "run": "karpenter.cli.run:run",
-    "plan": "karpenter.cli.plan:plan",
-    "explain": "karpenter.cli.explain:explain",
-    "budgets": "karpenter.cli.budgets:budgets",
-    "freeze": "karpenter.cli.freeze:freeze",
-    "thaw": "karpenter.cli.freeze:thaw",
-    "doctor": "karpenter.cli.doctor:doctor",
-    "iam-policy": "karpenter.cli.iam_policy:iam_policy",
+    "demo": "karpenter.cli.demo_command:demo",
+    "run": "karpenter.cli.run_command:run",
+    "plan": "karpenter.cli.plan_command:plan",
+    "explain": "karpenter.cli.explain_command:explain",
+    "budgets": "karpenter.cli.budgets_command:budgets",
+    "freeze": "karpenter.cli.freeze_command:freeze",
+    "thaw": "karpenter.cli.freeze_command:thaw",
+    "doctor": "karpenter.cli.doctor_command:doctor",
+    "iam-policy": "karpenter.cli.iam_policy_command:iam_policy",
     "crds": "karpenter.cli.main:crds",
 }
 
 
 #: How help shows the value of an option that takes one of the two, and means true when it stands alone (OPS-301).
-BOOLEAN = "true|false"
+BOOLEAN_METAVAR = "true|false"
 
 #: Help may use this many columns of a wide terminal.
-_WIDE = {"max_content_width": 130}
+_HELP_WIDTH = {"max_content_width": 130}
 
 
 class _Command(TyperCommand):
     """A command whose options with a ``BOOLEAN`` value may stand alone."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        bare = {name for item in self.params if item.metavar == BOOLEAN for name in item.opts}
+        bare = {name for item in self.params if item.metavar == BOOLEAN_METAVAR for name in item.opts}
         said = [
             f"{word}=true" if word in bare and after.startswith("-") else word for word, after in pairwise([*args, "-"])
         ]
         return super().parse_args(ctx, said)
 
 
-class _Late(UserDict[str, Any]):
+class _LazyCommands(UserDict[str, Any]):
     """Commands by name, each built when it is looked up."""
 
     def __getitem__(self, name: str) -> object:
         module, _, function = self.data[name].partition(":")
         # Plain help: markup would take everything in square brackets for its own.
-        single = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=_WIDE)
+        single = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=_HELP_WIDTH)
         single.command(name, cls=_Command)(getattr(importlib.import_module(module), function))
         return typer.main.get_command(single)
 
 
-class _Group(TyperGroup):
+class _CommandGroup(TyperGroup):
     """The group whose commands are ``COMMANDS``."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        self.commands = cast(Any, _Late(COMMANDS))
+        self.commands = cast(Any, _LazyCommands(COMMANDS))
 
 
 app = typer.Typer(
-    cls=_Group,
+    cls=_CommandGroup,
     add_completion=False,
-    context_settings=_WIDE,
+    context_settings=_HELP_WIDTH,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -95,9 +95,9 @@ def karpenter(
 def crds() -> None:
     """Print the custom resource definitions as YAML, ready for `kubectl apply -f -`."""
     from karpenter.api import crds as definitions
-    from karpenter.cli.output import emit
+    from karpenter.cli.terminal import write_text
 
-    emit(definitions.to_yaml())
+    write_text(definitions.to_yaml())
 
 
 def main() -> None:

@@ -11,14 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from karpenter.api.karpenter import NodePool
-from karpenter.cli import render
-from karpenter.cli.render_reasons import Json
-from karpenter.cli.render_table import console_on
-from karpenter.model import budget_advice, moments
-from karpenter.model.budgets import PATH, UNLIMITED, Allowance
+from karpenter.cli import render_common
+from karpenter.cli.render_common import Json, console_for
+from karpenter.model import budget_advice, clock
+from karpenter.model.disruption_rules import DisruptionRules, TimelineSegment, unparseable_settings
 from karpenter.model.freezes import Freeze
-from karpenter.model.pool_rules import PoolRules, unreadable
-from karpenter.model.timeline import Stretch
+from karpenter.model.nodepool_budgets import BUDGETS_PATH, UNLIMITED_DISRUPTIONS, DisruptionAllowance
 
 #: The reasons budgets speak of, in the order they are tried (DIS-055).
 DISRUPTION_REASONS = ("Empty", "Drifted", "Underutilized")
@@ -29,24 +27,24 @@ _ALL = "all"
 
 
 @dataclass(frozen=True, slots=True)
-class Preview:
+class BudgetPreview:
     """What there is to show. ``unavailable`` of the pool's ``nodes`` are down or on their way out now."""
 
     pool: NodePool
     nodes: int
     unavailable: int
-    rules: PoolRules
-    stretches: tuple[Stretch, ...]
+    rules: DisruptionRules
+    stretches: tuple[TimelineSegment, ...]
     zone: tzinfo
 
 
-def write(preview: Preview, out: TextIO) -> None:
+def write(preview: BudgetPreview, out: TextIO) -> None:
     """Write the page."""
-    console = console_on(out, _WIDTH_ELSEWHERE)
+    console = console_for(out, _WIDTH_ELSEWHERE)
     console.print(_headline(preview), soft_wrap=True)
-    for finding in unreadable(preview.pool):
+    for finding in unparseable_settings(preview.pool):
         console.print(Text(str(finding), style="red"), soft_wrap=True)
-    for finding in budget_advice.advise(preview.pool):
+    for finding in budget_advice.advise_budgets(preview.pool):
         console.print(Text(str(finding), style="yellow"), soft_wrap=True)
     table = Table(box=None, padding=(0, 1), header_style="dim")
     table.add_column("from", no_wrap=True)
@@ -55,13 +53,13 @@ def write(preview: Preview, out: TextIO) -> None:
         table.add_column(reason, justify="right", no_wrap=True)
     table.add_column("limited by")
     for stretch in preview.stretches:
-        counts = (_cell(stretch.allowances[reason]) for reason in DISRUPTION_REASONS)
-        begin, end = (_shown(moment, preview.zone) for moment in (stretch.span.begin, stretch.span.end))
-        table.add_row(begin, end, *counts, _because(stretch))
+        counts = (_allowance_cell(stretch.allowance_by_reason[reason]) for reason in DISRUPTION_REASONS)
+        begin, end = (_time_text(moment, preview.zone) for moment in (stretch.span.begin, stretch.span.end))
+        table.add_row(begin, end, *counts, _limited_by(stretch))
     console.print(table)
 
 
-def _headline(preview: Preview) -> Text:
+def _headline(preview: BudgetPreview) -> Text:
     nodes = f"{preview.nodes} node{'' if preview.nodes == 1 else 's'}"
     text = Text.assemble((f"NodePool {preview.pool.metadata.name}", "bold"), f": how many of {nodes} may go at a time")
     if preview.unavailable:
@@ -70,73 +68,78 @@ def _headline(preview: Preview) -> Text:
     return text
 
 
-def _shown(moment: datetime, zone: tzinfo) -> str:
+def _time_text(moment: datetime, zone: tzinfo) -> str:
     return moment.astimezone(zone).strftime(_TIME)
 
 
-def _cell(allowance: Allowance) -> Text:
-    if allowance.nodes == UNLIMITED:
+def _allowance_cell(allowance: DisruptionAllowance) -> Text:
+    if allowance.nodes == UNLIMITED_DISRUPTIONS:
         return Text(_ALL, style="green")
     return Text(str(allowance.nodes), style="" if allowance.nodes else "red")
 
 
-def _because(stretch: Stretch) -> Text:
+def _limited_by(stretch: TimelineSegment) -> Text:
     if stretch.freeze is not None:
         return Text(str(stretch.freeze), style="yellow")
-    sources = {reason: _short(allowance.source) for reason, allowance in stretch.allowances.items()}
+    sources = {
+        reason: _short_path(allowance.limiting_path) for reason, allowance in stretch.allowance_by_reason.items()
+    }
     if len(set(sources.values())) == 1:
         return Text(next(iter(sources.values())))
     return Text(", ".join(f"{reason}: {source}" for reason, source in sources.items() if source))
 
 
-def _short(path: str) -> str:
-    return path.replace(PATH, "budgets")
+def _short_path(path: str) -> str:
+    return path.replace(BUDGETS_PATH, "budgets")
 
 
 # -- for programs -------------------------------------------------------------------------------------------------------------
 
 
-def document(preview: Preview) -> Json:
+def document(preview: BudgetPreview) -> Json:
     """The preview as plain data. Times are in UTC; ``nodes`` of an allowance is null where nothing limits it."""
     return {
         "nodePool": preview.pool.metadata.name,
         "nodes": preview.nodes,
         "unavailable": preview.unavailable,
-        "problems": [str(finding) for finding in unreadable(preview.pool)],
-        "advice": [str(finding) for finding in budget_advice.advise(preview.pool)],
-        "stretches": [_stretch(stretch) for stretch in preview.stretches],
+        "problems": [str(finding) for finding in unparseable_settings(preview.pool)],
+        "advice": [str(finding) for finding in budget_advice.advise_budgets(preview.pool)],
+        "stretches": [_stretch_data(stretch) for stretch in preview.stretches],
     }
 
 
-def _stretch(stretch: Stretch) -> Json:
+def _stretch_data(stretch: TimelineSegment) -> Json:
     found: Json = {
-        "from": moments.text(stretch.span.begin),
-        "until": moments.text(stretch.span.end),
-        "allowed": _allowed(stretch.allowances),
+        "from": clock.timestamp_text(stretch.span.begin),
+        "until": clock.timestamp_text(stretch.span.end),
+        "allowed": _allowance_data(stretch.allowance_by_reason),
     }
-    return found if stretch.freeze is None else found | {"frozen": _frozen(stretch.freeze)}
+    return found if stretch.freeze is None else found | {"frozen": _freeze_data(stretch.freeze)}
 
 
-def _allowed(allowances: Mapping[str, Allowance]) -> Json:
+def _allowance_data(allowances: Mapping[str, DisruptionAllowance]) -> Json:
     return {
-        reason: {"nodes": None if item.nodes == UNLIMITED else item.nodes, "limitedBy": item.source or None}
+        reason: {
+            "nodes": None if item.nodes == UNLIMITED_DISRUPTIONS else item.nodes,
+            "limitedBy": item.limiting_path or None,
+        }
         for reason, item in allowances.items()
     }
 
 
-def _frozen(freeze: Freeze) -> Json:
+def _freeze_data(freeze: Freeze) -> Json:
     return {
         "by": freeze.source,
         "reason": freeze.reason,
-        "until": moments.text(freeze.until) if freeze.until is not None else None,
+        "until": clock.timestamp_text(freeze.until) if freeze.until is not None else None,
     }
 
 
-def as_json(preview: Preview) -> str:
+def as_json(preview: BudgetPreview) -> str:
     """Indented JSON, ending in a newline."""
-    return render.to_json(document(preview))
+    return render_common.to_json(document(preview))
 
 
-def as_yaml(preview: Preview) -> str:
+def as_yaml(preview: BudgetPreview) -> str:
     """YAML with members in the same order."""
-    return render.to_yaml(document(preview))
+    return render_common.to_yaml(document(preview))

@@ -12,69 +12,70 @@ from typing import TextIO
 
 from rich.text import Text
 
-from karpenter.cli import render
-from karpenter.cli.render_reasons import Json
-from karpenter.cli.render_table import PAGE_WIDTH, SHOWN, console_on, counted
-from karpenter.decide.disrupt import Command
-from karpenter.decide.disrupt.outlook import AHEAD, Opening, Outlook
-from karpenter.decide.disrupt.why import budget_text
-from karpenter.decide.plan import PlannedClaim
-from karpenter.model import moments
-from karpenter.model.budgets import UNLIMITED
+from karpenter.cli import render_common, render_plan_data
+from karpenter.cli.render_common import PAGE_WIDTH, SHOWN_ENTRIES, Json, console_for, count_text
+from karpenter.disruption.decide.command import Command
+from karpenter.disruption.decide.disruption_preview import (
+    BUDGET_HORIZON,
+    BudgetStatus,
+    DisruptionPreview,
+    budget_message,
+)
+from karpenter.model import clock
+from karpenter.model.nodepool_budgets import UNLIMITED_DISRUPTIONS
+from karpenter.scheduling.solution import NewNodeClaim
 
 _SHOWN_NAMES = 5
 _PRICE_DIGITS = 6
 _HOURS_DIGITS = 4
 
 
-def write(seen: Outlook, out: TextIO) -> None:
+def write(preview: DisruptionPreview, out: TextIO) -> None:
     """Write the page."""
-    console = console_on(out, PAGE_WIDTH)
+    console = console_for(out, PAGE_WIDTH)
     console.print(Text("\nMachines to give back", style="bold"))
-    for text in (*_moves(seen), *_kept(seen), *_assumptions(seen)):
+    for text in (*_command_lines(preview), *_blocked_lines(preview), *_assumptions(preview)):
         console.print(text, soft_wrap=True)
 
 
-def _moves(seen: Outlook) -> Iterator[Text]:
-    limited, free = seen.limited.commands, seen.free.commands
+def _command_lines(preview: DisruptionPreview) -> Iterator[Text]:
+    limited, free = preview.within_budgets.commands, preview.without_budgets.commands
     if not free and not limited:
         yield Text("  none: every machine is needed, or something keeps it")
         return
-    yield Text(f"  now: {_sum(limited)}" if limited else "  now: none", style="green" if limited else "yellow")
-    yield from _listed(limited)
-    if not holds_back(seen):
+    yield Text(f"  now: {_totals_text(limited)}" if limited else "  now: none", style="green" if limited else "yellow")
+    yield from _listed_commands(limited)
+    if not budgets_hold_back(preview):
         return
-    yield Text(f"  without budgets: {_sum(free)}", style="bold")
-    yield from _listed(free)
-    for item in seen.openings:
-        yield Text(f"  {opening_text(item)}", style="" if item.left else "yellow")
+    yield Text(f"  without budgets: {_totals_text(free)}", style="bold")
+    yield from _listed_commands(free)
+    for item in preview.budget_statuses:
+        yield Text(f"  {budget_status_text(item)}", style="" if item.remaining else "yellow")
 
 
-def holds_back(seen: Outlook) -> bool:
+def budgets_hold_back(preview: DisruptionPreview) -> bool:
     """Whether more machines would go if budgets and freezes forbade nothing."""
-    return _machines(seen.free.commands) != _machines(seen.limited.commands)
+    return _disrupted_nodes(preview.without_budgets.commands) != _disrupted_nodes(preview.within_budgets.commands)
 
 
-def _machines(commands: Iterable[Command]) -> frozenset[str]:
+def _disrupted_nodes(commands: Iterable[Command]) -> frozenset[str]:
     return frozenset(candidate.key for command in commands for candidate in command.candidates)
 
 
-def _listed(commands: Sequence[Command]) -> Iterator[Text]:
-    for command in commands[:SHOWN]:
+def _listed_commands(commands: Sequence[Command]) -> Iterator[Text]:
+    for command in commands[:SHOWN_ENTRIES]:
         yield Text(f"    {command_text(command)}")
-    if len(commands) > SHOWN:
-        yield Text(f"    ... and {len(commands) - SHOWN} more moves: {_sum(commands[SHOWN:])}")
+    if len(commands) > SHOWN_ENTRIES:
+        yield Text(f"    ... and {len(commands) - SHOWN_ENTRIES} more moves: {_totals_text(commands[SHOWN_ENTRIES:])}")
 
 
-def _sum(commands: Sequence[Command]) -> str:
-    machines = counted(len(_machines(commands)), "machine")
+def _totals_text(commands: Sequence[Command]) -> str:
+    machines = count_text(len(_disrupted_nodes(commands)), "machine")
     bought = sum(len(command.replacements) for command in commands)
     replaced = f" for {bought} new" if bought else ""
-    restarts = sum(command.restarts for command in commands)
+    restarts = sum(command.pod_restarts for command in commands)
     unknown = " (as far as prices are known)" if any(command.saving_per_hour is None for command in commands) else ""
-    return (
-        f"{machines}{replaced}, saves ${_saving(commands):.4f} per hour{unknown}, restarts {counted(restarts, 'pod')}"
-    )
+    return f"{machines}{replaced}, saves ${_saving(commands):.4f} per hour{unknown}, restarts {count_text(restarts, 'pod')}"
 
 
 def _saving(commands: Iterable[Command]) -> float:
@@ -83,118 +84,134 @@ def _saving(commands: Iterable[Command]) -> float:
 
 def command_text(command: Command) -> str:
     """A move in one line."""
-    names = _some([candidate.view.name for candidate in command.candidates])
-    bought = ", ".join(_machine(planned) for planned in command.replacements)
+    names = _some_names([candidate.state_node.name for candidate in command.candidates])
+    bought = ", ".join(_replacement_text(planned) for planned in command.replacements)
     instead = f" -> {bought}" if bought else ""
-    pools = ", ".join(command.pools)
-    return f"{command.decision.value} {names} ({command.reason.value}, {pools}){instead}: {figures(command)}"
+    pools = ", ".join(command.node_pools)
+    return f"{command.decision.value} {names} ({command.reason.value}, {pools}){instead}: {command_figures(command)}"
 
 
-def figures(command: Command) -> str:
+def command_figures(command: Command) -> str:
     """What a move saves, whom it hurts, and when it has paid for itself."""
     saving = command.saving_per_hour
     saved = "saving not known" if saving is None else f"saves ${saving:.4f} per hour"
     payback = command.payback_hours
     paid = "" if payback is None else f", paid back after {60 * payback:.1f} minutes"
-    return f"{saved}, restarts {counted(command.restarts, 'pod')}{paid}"
+    return f"{saved}, restarts {count_text(command.pod_restarts, 'pod')}{paid}"
 
 
-def _machine(planned: PlannedClaim) -> str:
-    where = f"{planned.cheapest.zone}, {planned.cheapest.capacity_type}"
+def _replacement_text(planned: NewNodeClaim) -> str:
+    where = f"{planned.cheapest_offering.zone}, {planned.cheapest_offering.capacity_type}"
     return f"{planned.instance_types[0]} ({where}, ${planned.price_per_hour:.4f} per hour)"
 
 
-def _some(names: Sequence[str]) -> str:
+def _some_names(names: Sequence[str]) -> str:
     rest = len(names) - _SHOWN_NAMES
     return ", ".join(names[:_SHOWN_NAMES]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def opening_text(found: Opening) -> str:
+def budget_status_text(status: BudgetStatus) -> str:
     """What budgets allow, and from when they allow more."""
-    if found.left:
-        return f"{budget_text(found)}, {found.left} now" if found.allowed != UNLIMITED else budget_text(found)
-    what = f'NodePool "{found.pool}" is {found.frozen}' if found.frozen else budget_text(found)
-    return f"{what}; {when(found.at)}"
+    if status.remaining:
+        return (
+            f"{budget_message(status)}, {status.remaining} now"
+            if status.allowed != UNLIMITED_DISRUPTIONS
+            else budget_message(status)
+        )
+    what = f'NodePool "{status.node_pool}" is {status.freeze}' if status.freeze else budget_message(status)
+    return f"{what}; {allowed_from_text(status.opens_at)}"
 
 
-def when(moment: datetime | None) -> str:
+def allowed_from_text(moment: datetime | None) -> str:
     """From when budgets allow it."""
-    return f"opens {moments.text(moment)}" if moment is not None else f"opens not within {AHEAD.days} days"
+    return (
+        f"opens {clock.timestamp_text(moment)}"
+        if moment is not None
+        else f"opens not within {BUDGET_HORIZON.days} days"
+    )
 
 
-def _kept(seen: Outlook) -> Iterator[Text]:
-    kept = len({item.view.key for item in seen.free.blocked if not item.lasting})
+def _blocked_lines(preview: DisruptionPreview) -> Iterator[Text]:
+    kept = len({item.state_node.key for item in preview.without_budgets.blocked_nodes if not item.unconsolidatable})
     if kept:
-        what = f"{counted(kept, 'machine')} (karpenter explain node NAME says what)"
+        what = f"{count_text(kept, 'machine')} (karpenter explain node NAME says what)"
         yield Text(f"  kept by other things than budgets: {what}", style="yellow")
-    if seen.resting:
-        first = moments.text(min(seen.resting.values()))
+    if preview.consolidate_after_ends:
+        first = clock.timestamp_text(min(preview.consolidate_after_ends.values()))
         yield Text(
-            f"  in their quiet time: {counted(len(seen.resting), 'machine')}, the first until {first}", style="yellow"
+            f"  in their quiet time: {count_text(len(preview.consolidate_after_ends), 'machine')}, the first until {first}",
+            style="yellow",
         )
 
 
-def _assumptions(seen: Outlook) -> Iterator[Text]:
-    if seen.assumed:
-        names = _some(seen.assumed)
+def _assumptions(preview: DisruptionPreview) -> Iterator[Text]:
+    if preview.assumed_consolidatable:
+        names = _some_names(preview.assumed_consolidatable)
         yield Text(
             f"  assumed: quiet time (consolidateAfter) is over for {names}: no condition says so yet", style="dim"
         )
-    if seen.going:
-        yield Text(f"  assumed: {_some(seen.going)} about to go: tainted for disruption", style="dim")
-    if seen.expecting:
-        yield Text(f"  assumed: pods that wait will go to {_some(seen.expecting)}", style="dim")
+    if preview.tainted_for_disruption:
+        yield Text(
+            f"  assumed: {_some_names(preview.tainted_for_disruption)} about to go: tainted for disruption", style="dim"
+        )
+    if preview.nominated:
+        yield Text(f"  assumed: pods that wait will go to {_some_names(preview.nominated)}", style="dim")
     yield Text("  assumed: no earlier move has failed", style="dim")
 
 
 # -- for programs -------------------------------------------------------------------------------------------------------------
 
 
-def document(seen: Outlook) -> Json:
+def document(preview: DisruptionPreview) -> Json:
     """The outlook as plain data. Money is USD per hour, times are in UTC."""
     return {
-        "now": [command(item) for item in seen.limited.commands],
-        "withoutBudgets": [command(item) for item in seen.free.commands],
+        "now": [command_data(item) for item in preview.within_budgets.commands],
+        "withoutBudgets": [command_data(item) for item in preview.without_budgets.commands],
         "savingPerHour": {
-            "now": round(_saving(seen.limited.commands), _PRICE_DIGITS),
-            "withoutBudgets": round(_saving(seen.free.commands), _PRICE_DIGITS),
+            "now": round(_saving(preview.within_budgets.commands), _PRICE_DIGITS),
+            "withoutBudgets": round(_saving(preview.without_budgets.commands), _PRICE_DIGITS),
         },
-        "openings": [opening(item) for item in seen.openings],
-        "blocked": [{"node": item.view.name, "text": item.why} for item in seen.free.blocked],
-        "quietUntil": {key: moments.text(end) for key, end in seen.resting.items()},
+        "openings": [budget_status_data(item) for item in preview.budget_statuses],
+        "blocked": [
+            {"node": item.state_node.name, "text": item.message} for item in preview.without_budgets.blocked_nodes
+        ],
+        "quietUntil": {key: clock.timestamp_text(end) for key, end in preview.consolidate_after_ends.items()},
         "assumed": {
-            "consolidatable": list(seen.assumed),
-            "leaving": list(seen.going),
-            "nominated": list(seen.expecting),
+            "consolidatable": list(preview.assumed_consolidatable),
+            "leaving": list(preview.tainted_for_disruption),
+            "nominated": list(preview.nominated),
         },
     }
 
 
-def command(found: Command) -> Json:
+def command_data(command: Command) -> Json:
     """A move as plain data."""
-    saving, payback = found.saving_per_hour, found.payback_hours
+    saving, payback = command.saving_per_hour, command.payback_hours
     return {
-        "reason": found.reason.value,
-        "decision": found.decision.value,
-        "nodes": [candidate.view.name for candidate in found.candidates],
-        "nodePools": list(found.pools),
-        "replacements": [render.claim(planned) for planned in found.replacements],
-        "placed": [{"node": item.node, "pods": [render.pod_name(pod) for pod in item.pods]} for item in found.placed],
+        "reason": command.reason.value,
+        "decision": command.decision.value,
+        "nodes": [candidate.state_node.name for candidate in command.candidates],
+        "nodePools": list(command.node_pools),
+        "replacements": [render_plan_data.node_claim_data(planned) for planned in command.replacements],
+        "placed": [
+            {"node": item.node_name, "pods": [render_common.pod_name(pod) for pod in item.pods]}
+            for item in command.placed_on_existing
+        ],
         "savingPerHour": None if saving is None else round(saving, _PRICE_DIGITS),
-        "restarts": found.restarts,
-        "disruptionCost": round(found.disruption_cost, _HOURS_DIGITS),
+        "restarts": command.pod_restarts,
+        "disruptionCost": round(command.disruption_cost, _HOURS_DIGITS),
         "paybackHours": None if payback is None else round(payback, _HOURS_DIGITS),
     }
 
 
-def opening(found: Opening) -> Json:
+def budget_status_data(status: BudgetStatus) -> Json:
     """What budgets allow, as plain data."""
     return {
-        "nodePool": found.pool,
-        "reason": found.reason.value,
-        "allowed": None if found.allowed == UNLIMITED else found.allowed,
-        "left": None if found.allowed == UNLIMITED else found.left,
-        "limitedBy": found.source or None,
-        "frozen": found.frozen or None,
-        "opens": moments.text(found.at) if found.at is not None else None,
+        "nodePool": status.node_pool,
+        "reason": status.reason.value,
+        "allowed": None if status.allowed == UNLIMITED_DISRUPTIONS else status.allowed,
+        "left": None if status.allowed == UNLIMITED_DISRUPTIONS else status.remaining,
+        "limitedBy": status.limited_by or None,
+        "frozen": status.freeze or None,
+        "opens": clock.timestamp_text(status.opens_at) if status.opens_at is not None else None,
     }

@@ -7,27 +7,27 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from karpenter.providers.aws.doctor import Finding, Level
+from karpenter.providers.aws.doctor import DoctorFinding, FindingLevel
 
-_MARKS = {Level.OK: "ok  ", Level.WARNING: "warn", Level.FAILURE: "FAIL"}
+_LEVEL_MARKS = {FindingLevel.OK: "ok  ", FindingLevel.WARNING: "warn", FindingLevel.FAILURE: "FAIL"}
 
 
-def page(findings: Sequence[Finding]) -> str:
+def findings_page(findings: Sequence[DoctorFinding]) -> str:
     """One line for what is well; for the rest what breaks and what mends it too."""
     lines: list[str] = []
     for finding in findings:
-        lines.append(f"{_MARKS[finding.level]}  {finding.check}: {finding.text}")
-        if finding.breaks:
-            lines.append(f"      breaks: {finding.breaks}")
-        if finding.mend:
-            lines.append(f"      mend:   {finding.mend}")
+        lines.append(f"{_LEVEL_MARKS[finding.level]}  {finding.check}: {finding.text}")
+        if finding.impact:
+            lines.append(f"      breaks: {finding.impact}")
+        if finding.fix:
+            lines.append(f"      mend:   {finding.fix}")
     counts = Counter(finding.level for finding in findings)
     lines.append(
-        f"{counts[Level.OK]} well, {counts[Level.WARNING]} to look at, {counts[Level.FAILURE]} that do not work"
+        f"{counts[FindingLevel.OK]} well, {counts[FindingLevel.WARNING]} to look at, {counts[FindingLevel.FAILURE]} that do not work"
     )
     return "\n".join(lines) + "\n"
 
 
-def as_json(findings: Sequence[Finding]) -> str:
+def findings_json(findings: Sequence[DoctorFinding]) -> str:
     """All findings as a list."""
     return json.dumps([asdict(finding) for finding in findings], indent=2) + "\n"

@@ -10,131 +10,133 @@ from rich.text import Text
 from rich.tree import Tree
 
 from karpenter.cli import render_disruption
-from karpenter.cli.render_disruption import opening_text, when
-from karpenter.cli.render_reasons import Json
-from karpenter.cli.render_table import console_on, counted
-from karpenter.decide.disrupt.daemons import Misfit
-from karpenter.decide.disrupt.outlook import Outlook
-from karpenter.decide.disrupt.why import Blocker, Cause, Standing
-from karpenter.decide.explain.misses import amount
-from karpenter.model import moments
+from karpenter.cli.render_common import Json, console_for, count_text
+from karpenter.cli.render_disruption import allowed_from_text, budget_status_text
+from karpenter.disruption.decide.disruption_preview import DisruptionPreview
+from karpenter.disruption.decide.node_explanation import BlockerKind, DisruptionBlocker, NodeExplanation
+from karpenter.model import clock
 from karpenter.model import resources as res
+from karpenter.scheduling.daemonset_fit import DaemonSetShortfall
+from karpenter.scheduling.explain.nearest_fit_messages import format_amount
 
 #: Where the output is no terminal every fact has one line, so that it can be searched.
 _WIDTH_ELSEWHERE = 4096
 
 
-class State(StrEnum):
+class NodeOutcome(StrEnum):
     """What becomes of the node."""
 
-    GOES = "goes"
-    WAITS = "waits"
+    DISRUPTABLE = "goes"
+    WAITING_FOR_BUDGET = "waits"
     BLOCKED = "blocked"
     NEEDED = "needed"
 
 
-def state(found: Standing) -> State:
+def outcome(explanation: NodeExplanation) -> NodeOutcome:
     """What becomes of the node; one that only other nodes go before waits."""
-    if found.move is not None:
-        return State.GOES
-    if found.blockers:
-        return State.BLOCKED
-    return State.WAITS if found.waiting is not None else State.NEEDED
+    if explanation.command is not None:
+        return NodeOutcome.DISRUPTABLE
+    if explanation.blockers:
+        return NodeOutcome.BLOCKED
+    return NodeOutcome.WAITING_FOR_BUDGET if explanation.command_without_budgets is not None else NodeOutcome.NEEDED
 
 
-def headline(found: Standing) -> str:
+def headline(explanation: NodeExplanation) -> str:
     """The one sentence."""
-    match state(found):
-        case State.GOES:
-            assert found.move is not None
-            return f"would go now: {render_disruption.command_text(found.move)}"
-        case State.BLOCKED:
-            return f"stays: {counted(len(found.blockers), 'blocker')}"
-        case State.WAITS:
+    match outcome(explanation):
+        case NodeOutcome.DISRUPTABLE:
+            assert explanation.command is not None
+            return f"would go now: {render_disruption.command_text(explanation.command)}"
+        case NodeOutcome.BLOCKED:
+            return f"stays: {count_text(len(explanation.blockers), 'blocker')}"
+        case NodeOutcome.WAITING_FOR_BUDGET:
             return "waits: other nodes of its NodePool go first, as budgets have it"
         case _:
-            if found.expects:
-                return f"stays: {counted(found.expects, 'pod')} of nodes that go are meant for it"
+            if explanation.expected_pods:
+                return f"stays: {count_text(explanation.expected_pods, 'pod')} of nodes that go are meant for it"
             return "stays: nothing forbids that it goes, but no move that takes it is possible or worth it"
 
 
 # -- the tree -----------------------------------------------------------------------------------------------------------------
 
 
-def write(found: Standing, seen: Outlook, out: TextIO) -> None:
+def write(explanation: NodeExplanation, preview: DisruptionPreview, out: TextIO) -> None:
     """Write the tree."""
-    style = "yellow" if found.blockers else "green"
-    tree = Tree(Text.assemble((f"Node {found.view.name}", "bold"), " ", (headline(found), style)))
-    for item in found.blockers:
-        tree.add(Text(_blocker(item)))
-    for line in _lines(found, seen):
+    style = "yellow" if explanation.blockers else "green"
+    tree = Tree(Text.assemble((f"Node {explanation.state_node.name}", "bold"), " ", (headline(explanation), style)))
+    for item in explanation.blockers:
+        tree.add(Text(_blocker_text(item)))
+    for line in _detail_lines(explanation, preview):
         tree.add(Text(line))
-    console_on(out, _WIDTH_ELSEWHERE).print(tree)
+    console_for(out, _WIDTH_ELSEWHERE).print(tree)
 
 
-def _blocker(item: Blocker) -> str:
-    if item.cause in (Cause.BUDGET, Cause.FREEZE):
-        until = f"; {when(item.until)}"
+def _blocker_text(blocker: DisruptionBlocker) -> str:
+    if blocker.kind in (BlockerKind.BUDGET, BlockerKind.FREEZE):
+        until = f"; {allowed_from_text(blocker.until)}"
     else:
-        until = f"; until {moments.text(item.until)}" if item.until is not None else ""
-    return f"{item.cause.value}: {item.text}{until}"
+        until = f"; until {clock.timestamp_text(blocker.until)}" if blocker.until is not None else ""
+    return f"{blocker.kind.value}: {blocker.message}{until}"
 
 
-def _lines(found: Standing, seen: Outlook) -> Iterator[str]:
-    if found.waiting is not None:
-        yield f"without budgets it would go: {render_disruption.command_text(found.waiting)}"
-        openings = () if found.blockers else seen.openings  # a blocker has said it
-        yield from (opening_text(item) for item in openings if item.pool == found.view.pool)
-    if found.move is not None:
-        yield from (f"{item.node} takes {counted(len(item.pods), 'pod')}" for item in found.move.placed)
-    for misfit in found.misfits:
-        yield misfit_text(misfit)
-    if found.is_assumed_consolidatable:
+def _detail_lines(explanation: NodeExplanation, preview: DisruptionPreview) -> Iterator[str]:
+    if explanation.command_without_budgets is not None:
+        yield f"without budgets it would go: {render_disruption.command_text(explanation.command_without_budgets)}"
+        openings = () if explanation.blockers else preview.budget_statuses  # a blocker has said it
+        yield from (budget_status_text(item) for item in openings if item.node_pool == explanation.state_node.pool)
+    if explanation.command is not None:
+        yield from (
+            f"{item.node_name} takes {count_text(len(item.pods), 'pod')}"
+            for item in explanation.command.placed_on_existing
+        )
+    for misfit in explanation.daemonset_shortfalls:
+        yield shortfall_text(misfit)
+    if explanation.is_assumed_consolidatable:
         yield "assumed: its quiet time (consolidateAfter) is over, no condition says so yet"
-    price = "not known" if found.price_per_hour is None else f"${found.price_per_hour:.4f} per hour"
-    yield f"price {price}, asked for the reasons {', '.join(reason.value for reason in found.reasons)}"
+    price = "not known" if explanation.price_per_hour is None else f"${explanation.price_per_hour:.4f} per hour"
+    yield f"price {price}, asked for the reasons {', '.join(reason.value for reason in explanation.reasons)}"
 
 
-def misfit_text(found: Misfit) -> str:
+def shortfall_text(shortfall: DaemonSetShortfall) -> str:
     """What a DaemonSet lacks."""
-    short = ", ".join(amount(name, short) for name, short in sorted(found.short.items()))
-    return f"DaemonSet {found.daemon_set} does not fit: {short} short"
+    short = ", ".join(format_amount(name, short) for name, short in sorted(shortfall.missing.items()))
+    return f"DaemonSet {shortfall.daemon_set} does not fit: {short} short"
 
 
 # -- for programs -------------------------------------------------------------------------------------------------------------
 
 
-def document(found: Standing, seen: Outlook) -> Json:
+def document(explanation: NodeExplanation, preview: DisruptionPreview) -> Json:
     """The answer as plain data. Money is USD per hour, times are in UTC."""
-    move, waiting = found.move, found.waiting
+    move, waiting = explanation.command, explanation.command_without_budgets
     return {
-        "node": found.view.name,
-        "nodeClaim": found.view.claim.metadata.name if found.view.claim is not None else None,
-        "nodePool": found.view.pool or None,
-        "state": state(found).value,
-        "text": headline(found),
-        "price": found.price_per_hour,
-        "reasons": [reason.value for reason in found.reasons],
-        "blockers": [_blocker_data(item) for item in found.blockers],
-        "move": render_disruption.command(move) if move is not None else None,
-        "withoutBudgets": render_disruption.command(waiting) if waiting is not None else None,
+        "node": explanation.state_node.name,
+        "nodeClaim": explanation.state_node.claim.metadata.name if explanation.state_node.claim is not None else None,
+        "nodePool": explanation.state_node.pool or None,
+        "state": outcome(explanation).value,
+        "text": headline(explanation),
+        "price": explanation.price_per_hour,
+        "reasons": [reason.value for reason in explanation.reasons],
+        "blockers": [_blocker_data(item) for item in explanation.blockers],
+        "move": render_disruption.command_data(move) if move is not None else None,
+        "withoutBudgets": render_disruption.command_data(waiting) if waiting is not None else None,
         "openings": [
-            render_disruption.opening(item)
-            for item in seen.openings
-            if waiting is not None and item.pool == found.view.pool
+            render_disruption.budget_status_data(item)
+            for item in preview.budget_statuses
+            if waiting is not None and item.node_pool == explanation.state_node.pool
         ],
         "daemonSetsThatDoNotFit": [
-            {"daemonSet": item.daemon_set, "short": res.to_wire(item.short), "text": misfit_text(item)}
-            for item in found.misfits
+            {"daemonSet": item.daemon_set, "short": res.resources_to_wire(item.missing), "text": shortfall_text(item)}
+            for item in explanation.daemonset_shortfalls
         ],
-        "assumedConsolidatable": found.is_assumed_consolidatable,
+        "assumedConsolidatable": explanation.is_assumed_consolidatable,
     }
 
 
-def _blocker_data(item: Blocker) -> Json:
+def _blocker_data(item: DisruptionBlocker) -> Json:
     return {
-        "cause": item.cause.value,
-        "text": item.text,
-        "forbids": [reason.value for reason in item.forbids],
-        "until": moments.text(item.until) if item.until is not None else None,
+        "cause": item.kind.value,
+        "text": item.message,
+        "forbids": [reason.value for reason in item.blocked_reasons],
+        "until": clock.timestamp_text(item.until) if item.until is not None else None,
     }

@@ -32,12 +32,12 @@ import msgspec
 from karpenter.api.core import Pod
 from karpenter.api.kinds import POD, Kind
 from karpenter.api.meta import Wire
-from karpenter.kube import decoding, errors, permission
+from karpenter.kube import decoding, errors, write_fence
 from karpenter.kube.credentials import CredentialsRefused
-from karpenter.kube.observer import NO_ANSWER, Finished, Nobody, RequestObserver
-from karpenter.kube.protocol import EventType, Json, JsonObject, Listing, WatchEvent
-from karpenter.kube.repeating import EVICTING, READING, WRITING, Patience, repeated
-from karpenter.kube.throttle import TokenBucket
+from karpenter.kube.protocol import Json, JsonObject, Listing, WatchEvent, WatchEventType
+from karpenter.kube.request_metrics import NO_RESPONSE, FinishedRequest, NoRequestObserver, RequestObserver
+from karpenter.kube.request_retries import EVICTION_RETRIES, READ_RETRIES, WRITE_RETRIES, RetryPolicy, with_retries
+from karpenter.kube.token_bucket import TokenBucket
 
 T = TypeVar("T", bound=Wire)
 
@@ -45,29 +45,29 @@ T = TypeVar("T", bound=Wire)
 REQUESTS_PER_SECOND = 200.0
 REQUEST_BURST = 300
 
-_MOST_IN_FLIGHT = 32
+_MAX_IN_FLIGHT = 32
 _PAGE_SIZE = 500
-_MOST_LIST_RESTARTS = 3
+_MAX_LIST_RESTARTS = 3
 
 #: kube-apiserver ends ordinary requests after 60 s (its --request-timeout): an answer that takes longer will never be whole.
-_REQUEST_SECONDS = 65.0
+_REQUEST_TIMEOUT_SECONDS = 65.0
 #: A server that is well accepts a watch at once; one that is still filling its memory may take a while.
-_OPENING_SECONDS = 30.0
+_WATCH_OPEN_TIMEOUT_SECONDS = 30.0
 #: How long a watch is asked for; the server ends it then.
-_WATCH_SECONDS = (300, 600)
+_WATCH_TIMEOUT_SECONDS = (300, 600)
 #: kube-apiserver sends a bookmark a minute where anything moved. Longer silence means that the kind rests, which costs one
 #: request to find out, or that the stream is dead. Drawn at random: watches opened together need not be opened anew together.
-_SILENCE_SECONDS = (75.0, 105.0)
+_WATCH_IDLE_SECONDS = (75.0, 105.0)
 
 _JSON = "application/json"
 _MERGE_PATCH = "application/merge-patch+json"
 _METHODS = {"LIST": "GET", "WATCH": "GET", "CREATE": "POST"}
 #: Failures before a connection stood: nothing was sent.
-_NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError)
+_CONNECT_ERRORS = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError)
 
 
 @dataclass(frozen=True, slots=True)
-class _Call(Generic[T]):
+class _Request(Generic[T]):
     """One request about a kind, an object of it or a subresource; ``body`` is JSON of the media type ``content``."""
 
     verb: str
@@ -77,7 +77,7 @@ class _Call(Generic[T]):
     subresource: str = ""
     query: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None
-    content: str = _JSON
+    content_type: str = _JSON
 
     @property
     def method(self) -> str:
@@ -88,15 +88,17 @@ class _Call(Generic[T]):
         return self.kind.path(self.namespace, self.name, self.subresource)
 
     @property
-    def what(self) -> str:
+    def description(self) -> str:
         return f"{self.method} {self.path}"
 
-    def finished(self, code: str, seconds: float) -> Finished:
+    def to_finished(self, code: str, seconds: float) -> FinishedRequest:
         kind = self.kind
-        return Finished(self.verb, self.method, kind.group, kind.version, kind.plural, self.subresource, code, seconds)
+        return FinishedRequest(
+            self.verb, self.method, kind.group, kind.version, kind.plural, self.subresource, code, seconds
+        )
 
 
-class _Version(msgspec.Struct):
+class _ServerVersion(msgspec.Struct):
     """What is read of ``/version``."""
 
     major: str
@@ -110,12 +112,12 @@ class KubeClient:
     """
 
     def __init__(
-        self, http: httpx2.AsyncClient, limit: TokenBucket | None = None, observer: RequestObserver | None = None
+        self, http: httpx2.AsyncClient, rate_limit: TokenBucket | None = None, observer: RequestObserver | None = None
     ) -> None:
         self._http = http
-        self._limit = limit or TokenBucket(REQUESTS_PER_SECOND, REQUEST_BURST)
-        self._in_flight = asyncio.Semaphore(_MOST_IN_FLIGHT)
-        self._observer = observer or Nobody()
+        self._rate_limit = rate_limit or TokenBucket(REQUESTS_PER_SECOND, REQUEST_BURST)
+        self._in_flight = asyncio.Semaphore(_MAX_IN_FLIGHT)
+        self._observer = observer or NoRequestObserver()
 
     @property
     def server(self) -> str:
@@ -138,51 +140,51 @@ class KubeClient:
 
     async def version(self) -> str:
         """The API server's version as it writes it, such as ``1.35`` or ``1.35+``. Raises ``errors.KubeError``."""
-        await self._limit.take()
-        with _transport_faults("GET /version"):
-            async with asyncio.timeout(_REQUEST_SECONDS):
+        await self._rate_limit.take()
+        with _translate_transport_errors("GET /version"):
+            async with asyncio.timeout(_REQUEST_TIMEOUT_SECONDS):
                 response = await self._http.get("/version")
         if not response.is_success:
-            raise errors.Unavailable(f"GET /version: HTTP {response.status_code}")
+            raise errors.ServerUnavailable(f"GET /version: HTTP {response.status_code}")
         try:
-            found = msgspec.json.decode(response.content, type=_Version)
+            found = msgspec.json.decode(response.content, type=_ServerVersion)
         except msgspec.MsgspecError as error:
-            raise errors.Unavailable(f"GET /version: {error}") from error
+            raise errors.ServerUnavailable(f"GET /version: {error}") from error
         return f"{found.major}.{found.minor}"
 
     async def get(self, kind: Kind[T], name: str, namespace: str = "") -> T:
         """One object; ``NotFound`` if it does not exist."""
-        return decoding.one(kind, await self._send(_Call("GET", kind, namespace, name), READING))
+        return decoding.decode_object(kind, await self._send(_Request("GET", kind, namespace, name), READ_RETRIES))
 
     async def list(
         self, kind: Kind[T], namespace: str = "", *, label_selector: str = "", field_selector: str = ""
     ) -> Listing[T]:
         """All objects, in pages; begun anew when the pages expire half-way, at last asked for in one piece."""
-        for _ in range(_MOST_LIST_RESTARTS):
+        for _ in range(_MAX_LIST_RESTARTS):
             pages = self.pages(kind, namespace, label_selector=label_selector, field_selector=field_selector)
             try:
-                return decoding.joined([page async for page in pages])
+                return decoding.join_listings([page async for page in pages])
             except errors.Gone:
                 continue
-        call = _Call("LIST", kind, namespace, query=_selection(label_selector, field_selector))
+        call = _Request("LIST", kind, namespace, query=_selector_query(label_selector, field_selector))
         pieces = []
-        for piece in decoding.pieces(kind, await self._send(call, READING), _PAGE_SIZE):
+        for piece in decoding.decode_in_batches(kind, await self._send(call, READ_RETRIES), _PAGE_SIZE):
             pieces.append(piece)
             await asyncio.sleep(0)  # others have a turn between pieces, as they have between pages
-        return decoding.joined(pieces)
+        return decoding.join_listings(pieces)
 
     async def pages(
         self, kind: Kind[T], namespace: str = "", *, label_selector: str = "", field_selector: str = ""
     ) -> AsyncIterator[Listing[T]]:
         """See ``protocol.Pager.pages``."""
-        query = {**_selection(label_selector, field_selector), "limit": str(_PAGE_SIZE)}
-        call = _Call("LIST", kind, namespace, query=query)
+        query = {**_selector_query(label_selector, field_selector), "limit": str(_PAGE_SIZE)}
+        call = _Request("LIST", kind, namespace, query=query)
         while True:
-            page = decoding.page(kind, await self._send(call, READING))
+            page = decoding.decode_page(kind, await self._send(call, READ_RETRIES))
             yield page.listing
-            if not page.following:
+            if not page.continue_token:
                 return
-            call = replace(call, query={**query, "continue": page.following})
+            call = replace(call, query={**query, "continue": page.continue_token})
 
     async def watch(
         self,
@@ -199,41 +201,43 @@ class KubeClient:
         A stream on which nothing arrives for a minute and a half ends too: opening it anew shows whether it still lived.
         """
         query = {
-            **_selection(label_selector, field_selector),
+            **_selector_query(label_selector, field_selector),
             "watch": "true",
             "allowWatchBookmarks": "true",
-            "timeoutSeconds": str(random.randint(*_WATCH_SECONDS)),
+            "timeoutSeconds": str(random.randint(*_WATCH_TIMEOUT_SECONDS)),
             "resourceVersion": resource_version,
         }
-        call = _Call("WATCH", kind, namespace, query=query)
-        response = await self._answered(call, self._http.send(self._watch_request(call), stream=True), _OPENING_SECONDS)
+        call = _Request("WATCH", kind, namespace, query=query)
+        response = await self._exchange(
+            call, self._http.send(self._watch_request(call), stream=True), _WATCH_OPEN_TIMEOUT_SECONDS
+        )
         try:
             if not response.is_success:
-                raise _refusal(call, response, await self._body(call, response))
-            yield WatchEvent(EventType.BOOKMARK, resource_version)
+                raise _error_of_response(call, response, await self._read_body(call, response))
+            yield WatchEvent(WatchEventType.BOOKMARK, resource_version)
             async with aclosing(_lines(call, response)) as lines:
                 async for line in lines:
-                    yield decoding.event(kind, line)
+                    yield decoding.decode_event(kind, line)
         finally:
             await response.aclose()
 
-    def _watch_request(self, call: _Call[T]) -> httpx2.Request:
+    def _watch_request(self, call: _Request[T]) -> httpx2.Request:
         usual = self._http.timeout
         timeout = httpx2.Timeout(connect=usual.connect, write=usual.write, pool=usual.pool, read=None)
         headers = {"Accept": _JSON, "Accept-Encoding": "identity"}
         return self._http.build_request(call.method, call.path, params=call.query, headers=headers, timeout=timeout)
 
-    async def _body(self, call: _Call[T], response: httpx2.Response) -> bytes:
-        with _transport_faults(call.what):
-            async with asyncio.timeout(_OPENING_SECONDS):
+    async def _read_body(self, call: _Request[T], response: httpx2.Response) -> bytes:
+        with _translate_transport_errors(call.description):
+            async with asyncio.timeout(_WATCH_OPEN_TIMEOUT_SECONDS):
                 return await response.aread()
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
     async def create(self, kind: Kind[T], obj: T) -> T:
         """Store a new object, in the namespace its metadata names; ``AlreadyExists`` if the name is taken."""
-        call = _Call("CREATE", kind, decoding.metadata(obj).namespace, body=kind.encode(obj))
-        return decoding.one(kind, await self._send(call, WRITING))
+        call = _Request("CREATE", kind, decoding.metadata_of(obj).namespace, body=kind.encode(obj))
+        return decoding.decode_object(kind, await self._send(call, WRITE_RETRIES))
 
     async def patch(
         self,
@@ -249,10 +253,10 @@ class KubeClient:
 
         With ``resource_version`` the patch applies only to that version, else ``Conflict``.
         """
-        wanted = _at_version(patch, resource_version) if resource_version else patch
+        wanted = _with_resource_version(patch, resource_version) if resource_version else patch
         body = msgspec.json.encode(wanted)
-        call = _Call("PATCH", kind, namespace, name, subresource, body=body, content=_MERGE_PATCH)
-        return decoding.one(kind, await self._send(call, WRITING))
+        call = _Request("PATCH", kind, namespace, name, subresource, body=body, content_type=_MERGE_PATCH)
+        return decoding.decode_object(kind, await self._send(call, WRITE_RETRIES))
 
     async def delete(
         self,
@@ -267,7 +271,7 @@ class KubeClient:
         options = {"apiVersion": "v1", "kind": "DeleteOptions", **_preconditions(uid)}
         if grace_period_seconds is not None:
             options["gracePeriodSeconds"] = grace_period_seconds
-        await self._send(_Call("DELETE", kind, namespace, name, body=msgspec.json.encode(options)), WRITING)
+        await self._send(_Request("DELETE", kind, namespace, name, body=msgspec.json.encode(options)), WRITE_RETRIES)
 
     async def evict(self, name: str, namespace: str, *, uid: str = "") -> None:
         """Ask for a graceful eviction; ``TooManyRequests`` when a disruption budget forbids it now."""
@@ -277,7 +281,7 @@ class KubeClient:
             "metadata": {"name": name, "namespace": namespace},
             "deleteOptions": _preconditions(uid),
         }
-        await self._send(_on_pod(name, namespace, "eviction", eviction), EVICTING)
+        await self._send(_pod_subresource_request(name, namespace, "eviction", eviction), EVICTION_RETRIES)
 
     async def bind(self, name: str, namespace: str, node: str) -> None:
         """Bind a pod to a node, as a scheduler does."""
@@ -287,49 +291,49 @@ class KubeClient:
             "metadata": {"name": name, "namespace": namespace},
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
-        await self._send(_on_pod(name, namespace, "binding", binding), WRITING)
+        await self._send(_pod_subresource_request(name, namespace, "binding", binding), WRITE_RETRIES)
 
     # -- sending ------------------------------------------------------------------------------------------------------
 
-    async def _send(self, call: _Call[T], patience: Patience) -> bytes:
+    async def _send(self, call: _Request[T], patience: RetryPolicy) -> bytes:
         """The body of a successful answer. Raises ``errors.KubeError``."""
-        return await repeated(partial(self._send_once, call), patience)
+        return await with_retries(partial(self._send_once, call), patience)
 
-    async def _send_once(self, call: _Call[T]) -> bytes:
-        headers = {"Accept": _JSON} if call.body is None else {"Accept": _JSON, "Content-Type": call.content}
+    async def _send_once(self, call: _Request[T]) -> bytes:
+        headers = {"Accept": _JSON} if call.body is None else {"Accept": _JSON, "Content-Type": call.content_type}
         request = self._http.build_request(
             call.method, call.path, params=call.query, content=call.body, headers=headers
         )
-        await self._limit.take()
+        await self._rate_limit.take()
         async with self._in_flight:
-            permission.ask()
-            response = await self._answered(call, self._http.send(request), _REQUEST_SECONDS)
+            write_fence.check_send_allowed()
+            response = await self._exchange(call, self._http.send(request), _REQUEST_TIMEOUT_SECONDS)
         if not response.is_success:
-            raise _refusal(call, response, response.content)
+            raise _error_of_response(call, response, response.content)
         return response.content
 
-    async def _answered(
-        self, call: _Call[T], exchange: Awaitable[httpx2.Response], most_seconds: float
+    async def _exchange(
+        self, call: _Request[T], exchange: Awaitable[httpx2.Response], timeout_seconds: float
     ) -> httpx2.Response:
         """What comes back, whatever its status, and the observer told of it. Raises ``errors.KubeError`` when nothing does."""
         now = asyncio.get_running_loop().time
-        began, code = now(), NO_ANSWER
+        began, code = now(), NO_RESPONSE
         try:
-            with _transport_faults(call.what):
-                async with asyncio.timeout(most_seconds):
+            with _translate_transport_errors(call.description):
+                async with asyncio.timeout(timeout_seconds):
                     response = await exchange
             code = str(response.status_code)
             return response
         finally:
-            self._observer.finished(call.finished(code, now() - began))
+            self._observer.request_finished(call.to_finished(code, now() - began))
 
 
-def _selection(label_selector: str, field_selector: str) -> dict[str, str]:
+def _selector_query(label_selector: str, field_selector: str) -> dict[str, str]:
     named = {"labelSelector": label_selector, "fieldSelector": field_selector}
     return {name: value for name, value in named.items() if value}
 
 
-def _at_version(patch: JsonObject, resource_version: str) -> JsonObject:
+def _with_resource_version(patch: JsonObject, resource_version: str) -> JsonObject:
     metadata = patch.get("metadata")
     known: Mapping[str, Json] = metadata if isinstance(metadata, Mapping) else {}
     return {**patch, "metadata": {**known, "resourceVersion": resource_version}}
@@ -339,37 +343,37 @@ def _preconditions(uid: str) -> dict[str, Json]:
     return {"preconditions": {"uid": uid}} if uid else {}
 
 
-def _on_pod(name: str, namespace: str, subresource: str, body: JsonObject) -> _Call[Pod]:
-    return _Call("CREATE", POD, namespace, name, subresource, body=msgspec.json.encode(body))
+def _pod_subresource_request(name: str, namespace: str, subresource: str, body: JsonObject) -> _Request[Pod]:
+    return _Request("CREATE", POD, namespace, name, subresource, body=msgspec.json.encode(body))
 
 
 @contextmanager
-def _transport_faults(what: str) -> Iterator[None]:
+def _translate_transport_errors(description: str) -> Iterator[None]:
     try:
         yield
-    except _NOT_SENT as fault:
-        raise errors.NotSent(f"{what}: {_cause(fault)}") from fault
+    except _CONNECT_ERRORS as fault:
+        raise errors.RequestNotSent(f"{description}: {_error_text(fault)}") from fault
     except httpx2.RequestError as fault:
-        raise errors.Unavailable(f"{what}: {_cause(fault)}") from fault
+        raise errors.ServerUnavailable(f"{description}: {_error_text(fault)}") from fault
     except TimeoutError as fault:
-        raise errors.Unavailable(f"{what}: no answer in time") from fault
+        raise errors.ServerUnavailable(f"{description}: no answer in time") from fault
     except CredentialsRefused as fault:
         raise errors.Unauthorized(str(fault)) from fault
 
 
-def _cause(fault: Exception) -> str:
+def _error_text(fault: Exception) -> str:
     return str(fault) or type(fault).__name__
 
 
-def _refusal(call: _Call[T], response: httpx2.Response, body: bytes) -> errors.KubeError:
+def _error_of_response(call: _Request[T], response: httpx2.Response, body: bytes) -> errors.KubeError:
     try:
         asked = float(response.headers.get("Retry-After", ""))
     except ValueError:  # absent, or a date: no API server sends one
         asked = None
-    return decoding.refusal(call.kind, response.status_code, body, asked)
+    return decoding.decode_error(call.kind, response.status_code, body, asked)
 
 
-async def _lines(call: _Call[T], response: httpx2.Response) -> AsyncGenerator[bytes, None]:
+async def _lines(call: _Request[T], response: httpx2.Response) -> AsyncGenerator[bytes, None]:
     """The complete lines of a stream. A last one without its end was cut off and is dropped: it will be sent again."""
     rest = b""
     async with aclosing(_chunks(call, response)) as chunks:
@@ -380,18 +384,18 @@ async def _lines(call: _Call[T], response: httpx2.Response) -> AsyncGenerator[by
                     yield line
 
 
-async def _chunks(call: _Call[T], response: httpx2.Response) -> AsyncGenerator[bytes, None]:
+async def _chunks(call: _Request[T], response: httpx2.Response) -> AsyncGenerator[bytes, None]:
     """What arrives, until the stream ends or has been silent for too long."""
-    with _transport_faults(call.what):
+    with _translate_transport_errors(call.description):
         async with aclosing(response.aiter_bytes()) as arriving:
-            while (chunk := await _within(random.uniform(*_SILENCE_SECONDS), arriving)) is not None:
+            while (chunk := await _next_within(random.uniform(*_WATCH_IDLE_SECONDS), arriving)) is not None:
                 yield chunk
 
 
-async def _within(seconds: float, arriving: AsyncIterator[bytes]) -> bytes | None:
+async def _next_within(seconds: float, chunks: AsyncIterator[bytes]) -> bytes | None:
     """The next piece, None at the end or when none comes in time."""
     try:
         async with asyncio.timeout(seconds):
-            return await anext(arriving, None)
+            return await anext(chunks, None)
     except TimeoutError:
         return None

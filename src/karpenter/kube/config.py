@@ -22,25 +22,25 @@ from typing import TYPE_CHECKING, cast
 from urllib.parse import quote, urlsplit
 
 from karpenter.kube import kubeconfig
-from karpenter.kube.kubeconfig import Chosen, Cluster, User
+from karpenter.kube.kubeconfig import KubeconfigCluster, KubeconfigUser, SelectedContext
 
 if TYPE_CHECKING:
     from karpenter.kube.client import KubeClient
     from karpenter.kube.credentials import Identity
-    from karpenter.kube.observer import RequestObserver
-    from karpenter.kube.program import Program
+    from karpenter.kube.exec_credentials import ExecPlugin
     from karpenter.kube.protocol import Json, JsonObject
-    from karpenter.kube.sources import Source
-    from karpenter.kube.throttle import TokenBucket
-    from karpenter.kube.tls import Trust
+    from karpenter.kube.reloaded_files import TextSource
+    from karpenter.kube.request_metrics import RequestObserver
+    from karpenter.kube.tls import ServerTrust
+    from karpenter.kube.token_bucket import TokenBucket
 
-_HOME = Path("~/.kube/config")
-SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-_HOST, _PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
+_DEFAULT_KUBECONFIG = Path("~/.kube/config")
+SERVICE_ACCOUNT_DIRECTORY = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_HOST_VARIABLE, _PORT_VARIABLE = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
 
 #: Seconds to connect, and to wait for the next piece of an ordinary answer.
-_CONNECT_SECONDS = 10.0
-_READ_SECONDS = 30.0
+_CONNECT_TIMEOUT_SECONDS = 10.0
+_READ_TIMEOUT_SECONDS = 30.0
 
 
 class ConfigError(Exception):
@@ -55,37 +55,37 @@ class Connection:
     namespace: str
     context: str
     source: str
-    _cluster: Cluster = field(repr=False, compare=False)
-    _user: User = field(repr=False, compare=False)
-    _trust: Trust = field(repr=False, compare=False)
+    _cluster: KubeconfigCluster = field(repr=False, compare=False)
+    _user: KubeconfigUser = field(repr=False, compare=False)
+    _trust: ServerTrust = field(repr=False, compare=False)
     _identity: Identity = field(repr=False, compare=False)
 
-    def authorities(self) -> bytes:
+    def certificate_authorities(self) -> bytes:
         """The certificates the API server is believed by, in PEM; empty where those of the system are. Raises ``ConfigError``."""
-        from karpenter.kube.sources import Unreadable
-        from karpenter.kube.tls import papers
+        from karpenter.kube.reloaded_files import SourceUnreadable
+        from karpenter.kube.tls import current_material
 
         try:
-            return papers(self._trust, b"", b"").authorities
-        except Unreadable as error:
+            return current_material(self._trust, b"", b"").authorities
+        except SourceUnreadable as error:
             raise ConfigError(f"{self.source}, context {self.context}: {error}") from error
 
 
 def load(path: str = "", context: str = "") -> Connection:
     """Find the cluster to talk to. ``path`` and ``context`` override what the environment says. Raises ``ConfigError``."""
-    source, chosen = _find(path, context)
+    source, chosen = _find_context(path, context)
     try:
-        _check(chosen)
+        _check_context(chosen)
         trust = _trust(chosen.cluster)
         identity = _identity(chosen, trust)
-    except kubeconfig.Wrong as error:
+    except kubeconfig.InvalidKubeconfig as error:
         raise ConfigError(f"{source}, context {chosen.name}: {error}") from error
     cluster = chosen.cluster
     return Connection(cluster.server, chosen.namespace, chosen.name, source, cluster, chosen.user, trust, identity)
 
 
 def connect(
-    connection: Connection, limit: TokenBucket | None = None, observer: RequestObserver | None = None
+    connection: Connection, rate_limit: TokenBucket | None = None, observer: RequestObserver | None = None
 ) -> KubeClient:
     """A client for the cluster, to be closed by the caller; ``limit`` paces its requests, ``observer`` hears of them.
 
@@ -96,22 +96,24 @@ def connect(
     from karpenter.kube import transport
     from karpenter.kube.client import KubeClient
     from karpenter.kube.credentials import CredentialsRefused
-    from karpenter.kube.sources import Unreadable
-    from karpenter.kube.tls import Unusable
+    from karpenter.kube.reloaded_files import SourceUnreadable
+    from karpenter.kube.tls import UnusableCertificate
 
     cluster = connection._cluster
     proxy = cluster.proxy_url or transport.proxy_for(cluster.server)
     try:
-        sending = transport.Authenticated(connection._identity, connection._trust, partial(transport.lively, proxy))
-    except (CredentialsRefused, Unreadable, Unusable, ValueError, ImportError) as error:
+        sending = transport.AuthenticatedTransport(
+            connection._identity, connection._trust, partial(transport.keepalive_transport, proxy)
+        )
+    except (CredentialsRefused, SourceUnreadable, UnusableCertificate, ValueError, ImportError) as error:
         raise ConfigError(f"{connection.source}, context {connection.context}: {error}") from error
     http = httpx2.AsyncClient(
         base_url=cluster.server,
-        headers=list(_headers(connection)),
+        headers=list(_request_headers(connection)),
         transport=sending,
-        timeout=httpx2.Timeout(_READ_SECONDS, connect=_CONNECT_SECONDS, pool=None),
+        timeout=httpx2.Timeout(_READ_TIMEOUT_SECONDS, connect=_CONNECT_TIMEOUT_SECONDS, pool=None),
     )
-    return KubeClient(http, limit, observer)
+    return KubeClient(http, rate_limit, observer)
 
 
 def user_agent() -> str:
@@ -119,7 +121,7 @@ def user_agent() -> str:
     return f"karpenter/{version('karpenter')}"
 
 
-def _headers(connection: Connection) -> Iterator[tuple[str, str]]:
+def _request_headers(connection: Connection) -> Iterator[tuple[str, str]]:
     yield "User-Agent", user_agent()
     if connection._cluster.disable_compression:
         yield "Accept-Encoding", "identity"
@@ -138,57 +140,57 @@ def _headers(connection: Connection) -> Iterator[tuple[str, str]]:
 # -- finding ----------------------------------------------------------------------------------------------------------
 
 
-def _find(path: str, context: str) -> tuple[str, Chosen]:
+def _find_context(path: str, context: str) -> tuple[str, SelectedContext]:
     listed = path or os.environ.get("KUBECONFIG", "")
-    home = _HOME.expanduser()
+    home = _DEFAULT_KUBECONFIG.expanduser()
     if not listed and not home.is_file():
-        return "the pod's service account", _pod()
+        return "the pod's service account", _in_cluster_context()
     files = [Path(item).expanduser() for item in listed.split(os.pathsep) if item] if listed else [home]
-    source = listed or str(_HOME)
+    source = listed or str(_DEFAULT_KUBECONFIG)
     found = [file for file in files if path or file.is_file()]
     if not found:
         raise ConfigError(f"KUBECONFIG names {source}, which does not exist; correct it or unset it")
     try:
-        config = kubeconfig.read(found)
-    except kubeconfig.Wrong as error:
+        config = kubeconfig.read_files(found)
+    except kubeconfig.InvalidKubeconfig as error:
         raise ConfigError(str(error)) from error
     try:
-        return source, kubeconfig.choose(config, context)
-    except kubeconfig.Wrong as error:
+        return source, kubeconfig.select_context(config, context)
+    except kubeconfig.InvalidKubeconfig as error:
         raise ConfigError(f"{source}: {error}") from error
 
 
-def _pod() -> Chosen:
+def _in_cluster_context() -> SelectedContext:
     """The cluster of the pod we run in, and its service account there."""
-    host, port = os.environ.get(_HOST, ""), os.environ.get(_PORT, "")
+    host, port = os.environ.get(_HOST_VARIABLE, ""), os.environ.get(_PORT_VARIABLE, "")
     if not host or not port:
         raise ConfigError(
-            f"no cluster configured: KUBECONFIG is not set, {_HOME} does not exist and this is not a pod; "
+            f"no cluster configured: KUBECONFIG is not set, {_DEFAULT_KUBECONFIG} does not exist and this is not a pod; "
             "set KUBECONFIG, or try `karpenter demo`, which needs no cluster"
         )
-    token, authority, namespace = (SERVICE_ACCOUNT / name for name in ("token", "ca.crt", "namespace"))
+    token, authority, namespace = (SERVICE_ACCOUNT_DIRECTORY / name for name in ("token", "ca.crt", "namespace"))
     if not token.is_file():
         raise ConfigError(
             f"this pod has no service account token ({token}); set automountServiceAccountToken, or KUBECONFIG"
         )
-    cluster = Cluster(
+    cluster = KubeconfigCluster(
         server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
         certificate_authority=str(authority) if authority.is_file() else "",
     )
     own = namespace.read_text().strip() if namespace.is_file() else ""
-    return Chosen("pod", cluster, User(token_file=str(token)), own or "default")
+    return SelectedContext("pod", cluster, KubeconfigUser(token_file=str(token)), own or "default")
 
 
 # -- what it means ----------------------------------------------------------------------------------------------------
 
 
-def _check(chosen: Chosen) -> None:
+def _check_context(selected: SelectedContext) -> None:
     """Refuse what cannot work, or would not mean what it says."""
-    for what in _mistakes(chosen.cluster, chosen.user):
-        raise kubeconfig.Wrong(what)
+    for what in _mistakes(selected.cluster, selected.user):
+        raise kubeconfig.InvalidKubeconfig(what)
 
 
-def _mistakes(cluster: Cluster, user: User) -> Iterator[str]:
+def _mistakes(cluster: KubeconfigCluster, user: KubeconfigUser) -> Iterator[str]:
     address = urlsplit(cluster.server)
     if address.scheme not in ("http", "https") or not address.hostname:
         yield f"its server {cluster.server!r} is not a URL such as https://host:6443"
@@ -204,64 +206,64 @@ def _mistakes(cluster: Cluster, user: User) -> Iterator[str]:
         yield "its user impersonates a uid, groups or extras without a user (as)"
 
 
-def _trust(cluster: Cluster) -> Trust:
-    from karpenter.kube.sources import Sources
-    from karpenter.kube.tls import Trust
+def _trust(cluster: KubeconfigCluster) -> ServerTrust:
+    from karpenter.kube.reloaded_files import ReloadedTexts
+    from karpenter.kube.tls import ServerTrust
 
     authority = _source("certificate-authority-data", cluster.certificate_authority_data, cluster.certificate_authority)
-    authorities = Sources(authority) if authority != b"" else None
-    return Trust(authorities, cluster.tls_server_name, cluster.insecure_skip_tls_verify)
+    authorities = ReloadedTexts(authority) if authority != b"" else None
+    return ServerTrust(authorities, cluster.tls_server_name, cluster.insecure_skip_tls_verify)
 
 
-def _identity(chosen: Chosen, trust: Trust) -> Identity:
+def _identity(selected: SelectedContext, trust: ServerTrust) -> Identity:
     """A program is asked only where the kubeconfig has nothing else to show, as with kubectl."""
-    from karpenter.kube.credentials import Held, basic
-    from karpenter.kube.program import Helper
+    from karpenter.kube.credentials import FileIdentity, basic_header
+    from karpenter.kube.exec_credentials import ExecIdentity
 
-    user = chosen.user
+    user = selected.user
     certificate = _source("client-certificate-data", user.client_certificate_data, user.client_certificate)
     key = _source("client-key-data", user.client_key_data, user.client_key)
-    token: Source = Path(user.token_file) if user.token_file else user.token.encode()
-    password = basic(user.username, user.password) if user.username else ""
+    token: TextSource = Path(user.token_file) if user.token_file else user.token.encode()
+    password = basic_header(user.username, user.password) if user.username else ""
     if user.exec is not None and not (token or password or certificate):
-        return Helper(_program(chosen, trust))
-    return Held(token=token, certificate=certificate, key=key, authorization=password)
+        return ExecIdentity(_exec_plugin(selected, trust))
+    return FileIdentity(token=token, certificate=certificate, key=key, authorization=password)
 
 
-def _source(name: str, data: str, file: str) -> Source:
+def _source(name: str, data: str, file: str) -> TextSource:
     if not data:
         return Path(file) if file else b""
     try:
         return b64decode(data)
     except binascii.Error as error:
-        raise kubeconfig.Wrong(f"{name} is not base64 ({error})") from error
+        raise kubeconfig.InvalidKubeconfig(f"{name} is not base64 ({error})") from error
 
 
-def _program(chosen: Chosen, trust: Trust) -> Program:
-    from karpenter.kube.program import VERSIONS, InteractiveMode, Program
+def _exec_plugin(selected: SelectedContext, trust: ServerTrust) -> ExecPlugin:
+    from karpenter.kube.exec_credentials import EXEC_API_VERSIONS, ExecPlugin, InteractiveMode
 
-    wanted = chosen.user.exec or kubeconfig.Exec("")
-    if wanted.api_version not in VERSIONS:
-        raise kubeconfig.Wrong(
-            f"its user's program {wanted.command} speaks {wanted.api_version!r}; {' and '.join(VERSIONS)} are known"
+    wanted = selected.user.exec or kubeconfig.ExecConfig("")
+    if wanted.api_version not in EXEC_API_VERSIONS:
+        raise kubeconfig.InvalidKubeconfig(
+            f"its user's program {wanted.command} speaks {wanted.api_version!r}; {' and '.join(EXEC_API_VERSIONS)} are known"
         )
     try:
         mode = InteractiveMode(wanted.interactive_mode or InteractiveMode.IF_AVAILABLE)
     except ValueError as error:
-        raise kubeconfig.Wrong(
+        raise kubeconfig.InvalidKubeconfig(
             f"its user's program has interactiveMode {wanted.interactive_mode!r}; {', '.join(InteractiveMode)} are known"
         ) from error
     environment = {variable.name: variable.value for variable in wanted.env}
-    cluster = partial(_described, chosen.cluster, trust) if wanted.provide_cluster_info else None
-    return Program(wanted.api_version, wanted.command, wanted.args, environment, wanted.install_hint, mode, cluster)
+    cluster = partial(_exec_cluster_info, selected.cluster, trust) if wanted.provide_cluster_info else None
+    return ExecPlugin(wanted.api_version, wanted.command, wanted.args, environment, wanted.install_hint, mode, cluster)
 
 
-def _described(cluster: Cluster, trust: Trust) -> JsonObject:
+def _exec_cluster_info(cluster: KubeconfigCluster, trust: ServerTrust) -> JsonObject:
     """A cluster as helper programs are told of it."""
     from karpenter.kube import transport
-    from karpenter.kube.tls import papers
+    from karpenter.kube.tls import current_material
 
-    authorities = papers(trust, b"", b"").authorities
+    authorities = current_material(trust, b"", b"").authorities
     config = next((entry.extension for entry in cluster.extensions if entry.name == kubeconfig.EXEC_EXTENSION), None)
     told: dict[str, Json] = {
         "server": cluster.server,

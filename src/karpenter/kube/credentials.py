@@ -10,7 +10,7 @@ from base64 import b64encode
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from karpenter.kube.sources import Source, Sources, Unreadable
+from karpenter.kube.reloaded_files import ReloadedTexts, SourceUnreadable, TextSource
 
 
 class CredentialsRefused(Exception):
@@ -29,52 +29,52 @@ class Credentials:
 class Identity(Protocol):
     """Where credentials come from. The methods raise ``CredentialsRefused``."""
 
-    def at_hand(self) -> Credentials:
+    def available(self) -> Credentials:
         """What there is without waiting; possibly nothing yet."""
 
     async def current(self) -> Credentials:
         """What to show now, renewed before it expires."""
 
-    async def renewed(self, refused: Credentials) -> Credentials:
+    async def refreshed(self, refused: Credentials) -> Credentials:
         """What to show instead of what the server did not accept; the same again when there is nothing else."""
 
 
-class Held:
+class FileIdentity:
     """Credentials that lie in the kubeconfig or in files it names."""
 
     def __init__(
-        self, *, token: Source = b"", certificate: Source = b"", key: Source = b"", authorization: str = ""
+        self, *, token: TextSource = b"", certificate: TextSource = b"", key: TextSource = b"", authorization: str = ""
     ) -> None:
         """``authorization`` is shown where there is no token."""
-        self._sources = Sources(token, certificate, key)
+        self._sources = ReloadedTexts(token, certificate, key)
         self._authorization = authorization
 
-    def at_hand(self) -> Credentials:
+    def available(self) -> Credentials:
         """See ``Identity.at_hand``."""
         try:
-            return self._made(self._sources.current())
-        except Unreadable as error:
+            return self._credentials_of(self._sources.current())
+        except SourceUnreadable as error:
             raise CredentialsRefused(str(error)) from error
 
     async def current(self) -> Credentials:
         """See ``Identity.current``."""
-        return self.at_hand()
+        return self.available()
 
-    async def renewed(self, refused: Credentials) -> Credentials:
+    async def refreshed(self, refused: Credentials) -> Credentials:
         """See ``Identity.renewed``: the files may have been rewritten this moment."""
-        return self._made(self._sources.fresh())
+        return self._credentials_of(self._sources.reload())
 
-    def _made(self, texts: tuple[bytes, ...]) -> Credentials:
+    def _credentials_of(self, texts: tuple[bytes, ...]) -> Credentials:
         token, certificate, key = texts
-        authorization = bearer(token.decode("latin-1")) if token else self._authorization
+        authorization = bearer_header(token.decode("latin-1")) if token else self._authorization
         return Credentials(authorization, certificate, key)
 
 
-def bearer(token: str) -> str:
+def bearer_header(token: str) -> str:
     """The header for a bearer token."""
     return f"Bearer {token}"
 
 
-def basic(username: str, password: str) -> str:
+def basic_header(username: str, password: str) -> str:
     """The header for a name and a password."""
     return f"Basic {b64encode(f'{username}:{password}'.encode()).decode()}"

@@ -21,7 +21,7 @@ import msgspec
 KIND_NOT_SERVED = "KindNotServed"
 
 
-class Cause(msgspec.Struct, frozen=True, omit_defaults=True):
+class StatusCause(msgspec.Struct, frozen=True, omit_defaults=True):
     """One of the grounds of a refusal: the API's machine word, a sentence, and the field that is meant (may be empty)."""
 
     reason: str = ""
@@ -29,7 +29,7 @@ class Cause(msgspec.Struct, frozen=True, omit_defaults=True):
     field: str = ""
 
 
-class Details(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+class StatusDetails(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """What a refusal is about, as far as the server says.
 
     ``kind`` is the plural of the resource where an object is missing or in conflict, the kind itself where it is invalid.
@@ -39,7 +39,7 @@ class Details(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     group: str = ""
     kind: str = ""
     uid: str = ""
-    causes: tuple[Cause, ...] = ()
+    causes: tuple[StatusCause, ...] = ()
     retry_after_seconds: float | None = None
 
 
@@ -49,7 +49,7 @@ class KubeError(Exception):
     ``retry_after_seconds`` is the pause the server asked for, 0 when it named none.
     """
 
-    details = Details()
+    details = StatusDetails()
     retry_after_seconds = 0.0
 
     def __init__(self, message: str, *, status: int = 0, reason: str = "") -> None:
@@ -99,22 +99,22 @@ class TooManyRequests(KubeError):
         self.retry_after_seconds = retry_after_seconds
 
 
-class Unavailable(KubeError):
+class ServerUnavailable(KubeError):
     """No usable answer: connection, time-out or a server error."""
 
 
-class NotSent(Unavailable):
+class RequestNotSent(ServerUnavailable):
     """No connection to the server came about: it has not seen the request."""
 
 
-def not_served(plural: str, api_version: str) -> NotFound:
+def kind_not_served(plural: str, api_version: str) -> NotFound:
     """The error for a kind the server does not have."""
     error = NotFound(f"the server does not serve {plural} of {api_version}", status=404, reason=KIND_NOT_SERVED)
     error.api_version = api_version
     return error
 
 
-def from_status(status: int, reason: str, message: str, *, retry_after_seconds: float | None = None) -> KubeError:
+def error_from_status(status: int, reason: str, message: str, *, retry_after_seconds: float | None = None) -> KubeError:
     """The error for an HTTP status and the ``reason`` of the API's Status object."""
     if status == 429:
         return TooManyRequests(message, retry_after_seconds=retry_after_seconds or 1.0)
@@ -127,8 +127,8 @@ def from_status(status: int, reason: str, message: str, *, retry_after_seconds: 
         410: Gone,
         422: Invalid,
     }
-    kind = by_status.get(status, Unavailable if status >= 500 or status == 0 else KubeError)
+    kind = by_status.get(status, ServerUnavailable if status >= 500 or status == 0 else KubeError)
     error = kind(message, status=status, reason=reason)
-    if isinstance(error, Unavailable):
+    if isinstance(error, ServerUnavailable):
         error.retry_after_seconds = retry_after_seconds or 0.0
     return error

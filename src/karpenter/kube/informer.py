@@ -33,38 +33,38 @@ from contextlib import asynccontextmanager
 from typing import Generic, NamedTuple, TypeVar
 
 from karpenter.api.kinds import Kind
-from karpenter.api.meta import Wire
+from karpenter.api.meta import ObjectMeta, Wire
 from karpenter.kube import errors
-from karpenter.kube.decoding import joined, metadata
-from karpenter.kube.protocol import EventType, Listing, Pager, Reader, Rejected, WatchEvent
+from karpenter.kube.decoding import join_listings, metadata_of
+from karpenter.kube.protocol import Listing, PagedReader, Reader, UndecodableObject, WatchEvent, WatchEventType
 
 S = TypeVar("S")
 T = TypeVar("T", bound=Wire)
 
 #: What a handler is told: the object before and after; None where there is none.
-Handler = Callable[[T | None, T | None], None]
+ChangeHandler = Callable[[T | None, T | None], None]
 #: The values of an index under which an object is found.
-IndexBy = Callable[[T], Iterable[str]]
+IndexFunction = Callable[[T], Iterable[str]]
 
 _FIRST_DELAY_SECONDS = 1.0
 #: There are few of us, so asking often costs a server little, and one that is back is found soon.
-_LONGEST_DELAY_SECONDS = 10.0
+_MAX_DELAY_SECONDS = 10.0
 #: A stream that lasted this long was a healthy one, even when it brought no news.
-_HEALTHY_SECONDS = 60.0
+_HEALTHY_STREAM_SECONDS = 60.0
 #: After so many streams in a row without a word the kind is listed again.
-_MOST_SILENT_STREAMS = 3
+_MAX_SILENT_STREAMS = 3
 #: Objects looked at, or told to handlers, before others have a turn.
-_PORTION = 250
+_BATCH_SIZE = 250
 
 
-class Key(NamedTuple):
+class ObjectKey(NamedTuple):
     """An object's name within its kind; ``namespace`` is empty for kinds of the whole cluster."""
 
     namespace: str
     name: str
 
 
-class Scope(NamedTuple):
+class WatchScope(NamedTuple):
     """Which objects of a kind to follow; empty means all. Selectors are as in the API."""
 
     namespace: str = ""
@@ -73,7 +73,7 @@ class Scope(NamedTuple):
 
 
 #: Every object of the kind.
-EVERYTHING = Scope()
+ALL_OBJECTS = WatchScope()
 
 
 class Informer(Generic[T]):
@@ -86,32 +86,32 @@ class Informer(Generic[T]):
         self,
         reader: Reader,
         kind: Kind[T],
-        scope: Scope = EVERYTHING,
+        scope: WatchScope = ALL_OBJECTS,
         *,
-        indexes: Mapping[str, IndexBy[T]] | None = None,
-        on_rejected: Callable[[Rejected], None] = lambda rejected: None,
+        indexes: Mapping[str, IndexFunction[T]] | None = None,
+        on_undecodable: Callable[[UndecodableObject], None] = lambda rejected: None,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self._reader = reader
         self.kind = kind
         self._scope = scope
-        self._objects: dict[Key, T] = {}
+        self._objects: dict[ObjectKey, T] = {}
         self._index_by = dict(indexes or {})
-        self._indexes: dict[str, dict[str, dict[Key, None]]] = {name: {} for name in self._index_by}
-        self._handlers: list[Handler[T]] = []
+        self._indexes: dict[str, dict[str, dict[ObjectKey, None]]] = {name: {} for name in self._index_by}
+        self._handlers: list[ChangeHandler[T]] = []
         #: Where the next stream goes on.
         self._version = ""
         #: Up to which version everything has been told: that of the last list or bookmark.
-        self._told_until = ""
+        self._delivered_version = ""
         #: The versions of what was told since but is not kept, such as deletions: what comes late must not come back to life.
-        self._passed: dict[Key, str] = {}
-        self._on_rejected = on_rejected
+        self._dropped_versions: dict[ObjectKey, str] = {}
+        self._on_undecodable = on_undecodable
         self._synced = asyncio.Event()
-        self._delays = _Delays(jitter)
+        self._backoff = _RelistBackoff(jitter)
         #: Why there is no news at the moment; None while all is well.
         self.fault: errors.KubeError | None = None
 
-    def subscribe(self, handler: Handler[T]) -> None:
+    def subscribe(self, handler: ChangeHandler[T]) -> None:
         """Tell ``handler`` every difference from now on, beginning with what is already here."""
         for obj in tuple(self._objects.values()):
             handler(None, obj)
@@ -128,7 +128,7 @@ class Informer(Generic[T]):
 
     def get(self, name: str, namespace: str = "") -> T | None:
         """The object of that name, if it is known."""
-        return self._objects.get(Key(namespace, name))
+        return self._objects.get(ObjectKey(namespace, name))
 
     def __iter__(self) -> Iterator[T]:
         return iter(self._objects.values())
@@ -148,10 +148,10 @@ class Informer(Generic[T]):
                 await self._follow()
             except errors.Gone:
                 # Not a fault: the next list tells whether there is one. The delay keeps a confused server from being flooded.
-                await self._delays.wait()
+                await self._backoff.wait()
             except errors.KubeError as fault:
                 self.fault = fault
-                await self._delays.wait()
+                await self._backoff.wait()
 
     async def _list(self) -> None:
         listing = await self._listing()
@@ -162,44 +162,44 @@ class Informer(Generic[T]):
 
     async def _listing(self) -> Listing[T]:
         namespace, labels, fields = self._scope
-        if isinstance(self._reader, Pager):
+        if isinstance(self._reader, PagedReader):
             pages = self._reader.pages(self.kind, namespace, label_selector=labels, field_selector=fields)
             try:
-                return joined([self._spared(page) async for page in pages])
+                return join_listings([self._reuse_known_objects(page) async for page in pages])
             except errors.Gone:
                 # The pages expired before the last of them came: the reader knows how to get such a list.
                 pass
         return await self._reader.list(self.kind, namespace, label_selector=labels, field_selector=fields)
 
-    def _spared(self, page: Listing[T]) -> Listing[T]:
+    def _reuse_known_objects(self, page: Listing[T]) -> Listing[T]:
         """The page with what is known already in place of its equals, which are not needed any longer."""
-        return Listing(tuple(map(self._known_or_new, page.items)), page.resource_version, page.rejected)
+        return Listing(tuple(map(self._known_if_equal, page.items)), page.resource_version, page.undecodable)
 
-    def _known_or_new(self, obj: T) -> T:
-        known = self._objects.get(_key(obj))
-        return known if known is not None and _is_same(known, obj) else obj
+    def _known_if_equal(self, obj: T) -> T:
+        known = self._objects.get(_key_of_object(obj))
+        return known if known is not None and _is_same_version(known, obj) else obj
 
     async def _follow(self) -> None:
         """Watch from the last version, over and over; only errors end it, and silence that lasts."""
         now = asyncio.get_running_loop().time
         silent_streams = 0
-        while silent_streams < _MOST_SILENT_STREAMS:
+        while silent_streams < _MAX_SILENT_STREAMS:
             started, before = now(), self._version
             try:
-                await self._hear()
-            except errors.Unavailable as fault:
+                await self._consume_stream()
+            except errors.ServerUnavailable as fault:
                 self.fault = fault
-            healthy = now() - started >= _HEALTHY_SECONDS
+            healthy = now() - started >= _HEALTHY_STREAM_SECONDS
             if healthy:
-                self._delays.reset()
+                self._backoff.reset()
             if self.fault is not None or not healthy:
-                await self._delays.wait()
+                await self._backoff.wait()
             elif self._version == before:
                 silent_streams += 1
             else:
                 silent_streams = 0
 
-    async def _hear(self) -> None:
+    async def _consume_stream(self) -> None:
         """One stream, to its end."""
         async with self._stream() as events:
             async for event in events:
@@ -207,9 +207,9 @@ class Informer(Generic[T]):
                 # a server that opens watches and drops them is not well.
                 self.fault = None
                 if event.resource_version not in ("", self._version):
-                    self._version = _later(self._version, event.resource_version)
-                    self._delays.reset()
-                elif event.type is EventType.BOOKMARK:
+                    self._version = _later_version(self._version, event.resource_version)
+                    self._backoff.reset()
+                elif event.type is WatchEventType.BOOKMARK:
                     continue
                 self._apply(event)
 
@@ -227,61 +227,63 @@ class Informer(Generic[T]):
 
     async def _replace(self, listing: Listing[T]) -> None:
         """Make the store equal to the list and tell the differences, what is gone first."""
-        self._tell_until(listing.resource_version)
-        present = {Key(rejected.namespace, rejected.name) for rejected in listing.rejected}
-        await _in_portions(listing.items, lambda obj: present.add(_key(obj)))
-        await _in_portions([key for key in self._objects if key not in present], self._remove)
-        await _in_portions(listing.rejected, self._on_rejected)
-        await _in_portions(listing.items, self._refresh)
+        self._set_delivered_version(listing.resource_version)
+        present = {ObjectKey(rejected.namespace, rejected.name) for rejected in listing.undecodable}
+        await _in_batches(listing.items, lambda obj: present.add(_key_of_object(obj)))
+        await _in_batches([key for key in self._objects if key not in present], self._remove)
+        await _in_batches(listing.undecodable, self._on_undecodable)
+        await _in_batches(listing.items, self._put_if_changed)
 
-    def _tell_until(self, version: str) -> None:
-        self._told_until = version
-        self._passed.clear()
+    def _set_delivered_version(self, version: str) -> None:
+        self._delivered_version = version
+        self._dropped_versions.clear()
 
-    def _refresh(self, obj: T) -> None:
-        known = self._objects.get(_key(obj))
-        if known is None or not _is_same(known, obj):
+    def _put_if_changed(self, obj: T) -> None:
+        known = self._objects.get(_key_of_object(obj))
+        if known is None or not _is_same_version(known, obj):
             self._put(obj)
 
     def _apply(self, event: WatchEvent[T]) -> None:
-        key = _event_key(event)
+        key = _key_of_event(event)
         if key is None:
-            self._tell_until(_later(self._told_until, event.resource_version))
+            self._set_delivered_version(_later_version(self._delivered_version, event.resource_version))
         elif self._is_news(key, event.resource_version):
-            self._take(key, event)
+            self._apply_change(key, event)
 
-    def _is_news(self, key: Key, version: str) -> bool:
+    def _is_news(self, key: ObjectKey, version: str) -> bool:
         known = self._objects.get(key)
-        own = "" if known is None else metadata(known).resource_version
-        return all(_is_newer(version, seen) for seen in (self._told_until, self._passed.get(key, ""), own))
+        own = "" if known is None else metadata_of(known).resource_version
+        return all(
+            _is_newer(version, seen) for seen in (self._delivered_version, self._dropped_versions.get(key, ""), own)
+        )
 
-    def _take(self, key: Key, event: WatchEvent[T]) -> None:
-        if event.rejected is not None:
-            self._passed[key] = event.resource_version
-            self._on_rejected(event.rejected)
-        if event.type is EventType.DELETED:
-            self._passed[key] = event.resource_version
+    def _apply_change(self, key: ObjectKey, event: WatchEvent[T]) -> None:
+        if event.undecodable is not None:
+            self._dropped_versions[key] = event.resource_version
+            self._on_undecodable(event.undecodable)
+        if event.type is WatchEventType.DELETED:
+            self._dropped_versions[key] = event.resource_version
             self._remove(key)
         elif event.object is not None:
             self._put(event.object)
 
     def _put(self, obj: T) -> None:
-        key = _key(obj)
+        key = _key_of_object(obj)
         old = self._objects.get(key)
-        if old is not None and metadata(old).uid != metadata(obj).uid:
+        if old is not None and metadata_of(old).uid != metadata_of(obj).uid:
             self._remove(key)
             old = None
         self._reindex(key, old, obj)
         self._objects[key] = obj
-        self._tell(old, obj)
+        self._notify_handlers(old, obj)
 
-    def _remove(self, key: Key) -> None:
+    def _remove(self, key: ObjectKey) -> None:
         old = self._objects.pop(key, None)
         if old is not None:
             self._reindex(key, old, None)
-            self._tell(old, None)
+            self._notify_handlers(old, None)
 
-    def _reindex(self, key: Key, old: T | None, new: T | None) -> None:
+    def _reindex(self, key: ObjectKey, old: T | None, new: T | None) -> None:
         for name, index_by in self._index_by.items():
             before = frozenset(() if old is None else index_by(old))
             after = frozenset(() if new is None else index_by(new))
@@ -293,12 +295,12 @@ class Informer(Generic[T]):
             for value in after - before:
                 index.setdefault(value, {})[key] = None
 
-    def _tell(self, old: T | None, new: T | None) -> None:
+    def _notify_handlers(self, old: T | None, new: T | None) -> None:
         for handler in self._handlers:
             handler(old, new)
 
 
-class _Delays:
+class _RelistBackoff:
     """Pauses between attempts: 1 s doubling to 10 s, each shortened at random by up to half."""
 
     def __init__(self, jitter: Callable[[], float]) -> None:
@@ -310,40 +312,45 @@ class _Delays:
 
     async def wait(self) -> None:
         delay = self._next
-        self._next = min(delay * 2, _LONGEST_DELAY_SECONDS)
+        self._next = min(delay * 2, _MAX_DELAY_SECONDS)
         await asyncio.sleep(delay * (1.0 - self._jitter() / 2))
 
 
-async def _in_portions(items: Sequence[S], do: Callable[[S], None]) -> None:
-    for start in range(0, len(items), _PORTION):
+async def _in_batches(items: Sequence[S], do: Callable[[S], None]) -> None:
+    for start in range(0, len(items), _BATCH_SIZE):
         if start:
             await asyncio.sleep(0)
-        for item in items[start : start + _PORTION]:
+        for item in items[start : start + _BATCH_SIZE]:
             do(item)
 
 
-def _is_same(known: Wire, obj: Wire) -> bool:
-    ours, theirs = metadata(known), metadata(obj)
+def _is_same_version(stored: Wire, obj: Wire) -> bool:
+    ours, theirs = metadata_of(stored), metadata_of(obj)
     return (ours.uid, ours.resource_version) == (theirs.uid, theirs.resource_version)
 
 
 def _is_newer(version: str, seen: str) -> bool:
-    return not seen or (version != seen and _later(seen, version) == version)
+    return not seen or (version != seen and _later_version(seen, version) == version)
 
 
-def _later(one: str, other: str) -> str:
+def _later_version(one: str, other: str) -> str:
     """The later of two versions; ``other`` where they are no numbers, and nobody can tell."""
     if one.isdecimal() and other.isdecimal():
         return max(one, other, key=int)
     return other
 
 
-def _key(obj: Wire) -> Key:
-    meta = metadata(obj)
-    return Key(meta.namespace, meta.name)
+def _key_of_object(obj: Wire) -> ObjectKey:
+    meta = metadata_of(obj)
+    return ObjectKey(meta.namespace, meta.name)
 
 
-def _event_key(event: WatchEvent[T]) -> Key | None:
+def _key_of_event(event: WatchEvent[T]) -> ObjectKey | None:
     if event.object is not None:
-        return _key(event.object)
-    return None if event.rejected is None else Key(event.rejected.namespace, event.rejected.name)
+        return _key_of_object(event.object)
+    return None if event.undecodable is None else ObjectKey(event.undecodable.namespace, event.undecodable.name)
+
+
+def key_of(metadata: ObjectMeta) -> ObjectKey:
+    """Where an object lives."""
+    return ObjectKey(metadata.namespace, metadata.name)

@@ -20,18 +20,18 @@ EXEC_EXTENSION = "client.authentication.k8s.io/exec"
 _DEFAULT_NAMESPACE = "default"
 
 
-class Wrong(Exception):
+class InvalidKubeconfig(Exception):
     """A kubeconfig nobody can use; the message says what is wrong and where."""
 
 
-class Extension(msgspec.Struct, frozen=True):
+class KubeconfigExtension(msgspec.Struct, frozen=True):
     """Something a tool keeps in a kubeconfig."""
 
     name: str
     extension: object = None
 
 
-class Cluster(msgspec.Struct, frozen=True, rename="kebab"):
+class KubeconfigCluster(msgspec.Struct, frozen=True, rename="kebab"):
     """An API server and whom to believe it is; ``*_data`` is base64 of PEM and wins over a file."""
 
     server: str = ""
@@ -41,29 +41,29 @@ class Cluster(msgspec.Struct, frozen=True, rename="kebab"):
     certificate_authority_data: str = ""
     proxy_url: str = ""
     disable_compression: bool = False
-    extensions: tuple[Extension, ...] = ()
+    extensions: tuple[KubeconfigExtension, ...] = ()
 
 
-class Variable(msgspec.Struct, frozen=True):
+class ExecVariable(msgspec.Struct, frozen=True):
     """An environment variable of a helper program."""
 
     name: str
     value: str = ""
 
 
-class Exec(msgspec.Struct, frozen=True, rename="camel"):
+class ExecConfig(msgspec.Struct, frozen=True, rename="camel"):
     """A helper program that hands out credentials."""
 
     command: str
     api_version: str = ""
     args: tuple[str, ...] = ()
-    env: tuple[Variable, ...] = ()
+    env: tuple[ExecVariable, ...] = ()
     install_hint: str = ""
     provide_cluster_info: bool = False
     interactive_mode: str = ""
 
 
-class User(msgspec.Struct, frozen=True, rename="kebab"):
+class KubeconfigUser(msgspec.Struct, frozen=True, rename="kebab"):
     """Who somebody is, and on whose behalf they act (``as_*``)."""
 
     token: str = ""
@@ -74,7 +74,7 @@ class User(msgspec.Struct, frozen=True, rename="kebab"):
     client_certificate_data: str = ""
     client_key: str = ""
     client_key_data: str = ""
-    exec: Exec | None = None
+    exec: ExecConfig | None = None
     auth_provider: Mapping[str, object] | None = None
     as_user: str = msgspec.field(name="as", default="")
     as_uid: str = ""
@@ -82,7 +82,7 @@ class User(msgspec.Struct, frozen=True, rename="kebab"):
     as_user_extra: Mapping[str, tuple[str, ...]] = {}
 
 
-class Context(msgspec.Struct, frozen=True):
+class KubeconfigContext(msgspec.Struct, frozen=True):
     """Which user speaks to which cluster."""
 
     cluster: str = ""
@@ -90,28 +90,28 @@ class Context(msgspec.Struct, frozen=True):
     namespace: str = _DEFAULT_NAMESPACE
 
 
-class Chosen(NamedTuple):
+class SelectedContext(NamedTuple):
     """What a context stands for."""
 
     name: str
-    cluster: Cluster
-    user: User
+    cluster: KubeconfigCluster
+    user: KubeconfigUser
     namespace: str
 
 
 class _NamedCluster(msgspec.Struct, frozen=True):
     name: str
-    cluster: Cluster = Cluster()
+    cluster: KubeconfigCluster = KubeconfigCluster()
 
 
 class _NamedUser(msgspec.Struct, frozen=True):
     name: str
-    user: User = User()
+    user: KubeconfigUser = KubeconfigUser()
 
 
 class _NamedContext(msgspec.Struct, frozen=True):
     name: str
-    context: Context = Context()
+    context: KubeconfigContext = KubeconfigContext()
 
 
 class Kubeconfig(msgspec.Struct, frozen=True, rename="kebab"):
@@ -126,54 +126,54 @@ class Kubeconfig(msgspec.Struct, frozen=True, rename="kebab"):
 _Entry = TypeVar("_Entry", _NamedCluster, _NamedUser, _NamedContext)
 
 
-def read(files: Sequence[Path]) -> Kubeconfig:
+def read_files(files: Sequence[Path]) -> Kubeconfig:
     """What files say together. Raises ``Wrong``."""
-    return _merged([_read(file) for file in files])
+    return _merge([_read_file(file) for file in files])
 
 
-def choose(config: Kubeconfig, context: str) -> Chosen:
+def select_context(config: Kubeconfig, context: str) -> SelectedContext:
     """What a context stands for; the current one where none is named. Raises ``Wrong``."""
     name = context or config.current_context
     if not name:
-        raise Wrong("no context is chosen (current-context); choose one with `kubectl config use-context`")
+        raise InvalidKubeconfig("no context is chosen (current-context); choose one with `kubectl config use-context`")
     found = {entry.name: entry.context for entry in config.contexts}.get(name)
     if found is None:
-        raise Wrong(f"context {name!r} not found; choose one with `kubectl config use-context`")
+        raise InvalidKubeconfig(f"context {name!r} not found; choose one with `kubectl config use-context`")
     clusters = {entry.name: entry.cluster for entry in config.clusters}
-    users = {"": User()} | {entry.name: entry.user for entry in config.users}
+    users = {"": KubeconfigUser()} | {entry.name: entry.user for entry in config.users}
     if found.cluster not in clusters:
-        raise Wrong(f"context {name!r} refers to cluster {found.cluster!r}, which is not defined")
+        raise InvalidKubeconfig(f"context {name!r} refers to cluster {found.cluster!r}, which is not defined")
     if found.user not in users:
-        raise Wrong(f"context {name!r} refers to user {found.user!r}, who is not defined")
-    return Chosen(name, clusters[found.cluster], users[found.user], found.namespace or _DEFAULT_NAMESPACE)
+        raise InvalidKubeconfig(f"context {name!r} refers to user {found.user!r}, who is not defined")
+    return SelectedContext(name, clusters[found.cluster], users[found.user], found.namespace or _DEFAULT_NAMESPACE)
 
 
-def _read(file: Path) -> Kubeconfig:
+def _read_file(file: Path) -> Kubeconfig:
     import yaml
 
     try:
         content = yaml.safe_load(file.read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise Wrong(f"cannot read kubeconfig {file}: {' '.join(str(error).split())}") from error
+        raise InvalidKubeconfig(f"cannot read kubeconfig {file}: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):
-        raise Wrong(f"{file} is not a kubeconfig: expected a mapping")
+        raise InvalidKubeconfig(f"{file} is not a kubeconfig: expected a mapping")
     try:
         found = msgspec.convert(without_nulls(content), Kubeconfig)
     except msgspec.MsgspecError as error:
-        raise Wrong(f"{file} is not a kubeconfig: {error}") from error
-    _refuse_doubles(file, found)
-    return _anchored(found, file.parent)
+        raise InvalidKubeconfig(f"{file} is not a kubeconfig: {error}") from error
+    _check_duplicates(file, found)
+    return _with_absolute_paths(found, file.parent)
 
 
-def _refuse_doubles(file: Path, config: Kubeconfig) -> None:
+def _check_duplicates(file: Path, config: Kubeconfig) -> None:
     for sort, entries in (("cluster", config.clusters), ("user", config.users), ("context", config.contexts)):
         names = [entry.name for entry in entries]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
-            raise Wrong(f"{file} defines {sort} {twice!r} twice")
+            raise InvalidKubeconfig(f"{file} defines {sort} {twice!r} twice")
 
 
-def _anchored(config: Kubeconfig, folder: Path) -> Kubeconfig:
+def _with_absolute_paths(config: Kubeconfig, folder: Path) -> Kubeconfig:
     """With file names made absolute, since each file's are relative to that file."""
     replace = msgspec.structs.replace
 
@@ -191,30 +191,30 @@ def _anchored(config: Kubeconfig, folder: Path) -> Kubeconfig:
             token_file=beside(found.token_file),
             client_certificate=beside(found.client_certificate),
             client_key=beside(found.client_key),
-            exec=_placed(found.exec, beside),
+            exec=_with_absolute_command(found.exec, beside),
         )
         return replace(entry, user=placed)
 
     return replace(config, clusters=tuple(map(cluster, config.clusters)), users=tuple(map(user, config.users)))
 
 
-def _placed(program: Exec | None, beside: Callable[[str], str]) -> Exec | None:
+def _with_absolute_command(program: ExecConfig | None, beside: Callable[[str], str]) -> ExecConfig | None:
     """A command without a slash is looked for in PATH, others are files."""
     if program is None or "/" not in program.command:
         return program
     return msgspec.structs.replace(program, command=beside(program.command))
 
 
-def _merged(configs: Sequence[Kubeconfig]) -> Kubeconfig:
+def _merge(configs: Sequence[Kubeconfig]) -> Kubeconfig:
     return Kubeconfig(
-        _first([config.clusters for config in configs]),
-        _first([config.users for config in configs]),
-        _first([config.contexts for config in configs]),
+        _merge_by_name([config.clusters for config in configs]),
+        _merge_by_name([config.users for config in configs]),
+        _merge_by_name([config.contexts for config in configs]),
         next((config.current_context for config in configs if config.current_context), ""),
     )
 
 
-def _first(lists: Sequence[tuple[_Entry, ...]]) -> tuple[_Entry, ...]:
+def _merge_by_name(lists: Sequence[tuple[_Entry, ...]]) -> tuple[_Entry, ...]:
     by_name: dict[str, _Entry] = {}
     for entries in lists:
         for entry in entries:

@@ -17,7 +17,7 @@ JsonObject = Mapping[str, Json]
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
+class UndecodableObject:
     """An object that did not decode: which one and why. The rest of its list is unaffected."""
 
     kind: str
@@ -32,10 +32,10 @@ class Listing(Generic[T]):
 
     items: tuple[T, ...]
     resource_version: str
-    rejected: tuple[Rejected, ...] = ()
+    undecodable: tuple[UndecodableObject, ...] = ()
 
 
-class EventType(StrEnum):
+class WatchEventType(StrEnum):
     """Kinds of watch events."""
 
     ADDED = "ADDED"
@@ -48,10 +48,10 @@ class EventType(StrEnum):
 class WatchEvent(Generic[T]):
     """One change. ``object`` is None for a bookmark and for an object that did not decode (then ``rejected`` says why)."""
 
-    type: EventType
+    type: WatchEventType
     resource_version: str
     object: T | None = None
-    rejected: Rejected | None = None
+    undecodable: UndecodableObject | None = None
 
 
 class Reader(Protocol):
@@ -84,7 +84,7 @@ class Reader(Protocol):
 
 
 @runtime_checkable
-class Pager(Protocol):
+class PagedReader(Protocol):
     """A reader that can hand a list out as it arrives. Who keeps only part of it need not have room for the whole."""
 
     def pages(
@@ -129,7 +129,7 @@ class Writer(Protocol):
         """Delete; finalizers and grace period may keep the object a while. ``uid`` is a precondition (``Conflict``)."""
 
 
-class Subresources(Protocol):
+class PodSubresources(Protocol):
     """The two verbs of pods that are neither read nor write. Both raise ``errors.KubeError``."""
 
     async def evict(self, name: str, namespace: str, *, uid: str = "") -> None:
@@ -139,5 +139,5 @@ class Subresources(Protocol):
         """Bind a pod to a node, as a scheduler does."""
 
 
-class Kube(Reader, Writer, Subresources, Protocol):
+class Kube(Reader, Writer, PodSubresources, Protocol):
     """All three parts."""

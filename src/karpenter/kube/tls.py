@@ -10,28 +10,28 @@ import ssl
 import tempfile
 from dataclasses import dataclass, field
 
-from karpenter.kube.sources import Sources
+from karpenter.kube.reloaded_files import ReloadedTexts
 
 
-class Unusable(Exception):
+class UnusableCertificate(Exception):
     """Certificates or a key TLS can do nothing with; the message says which."""
 
 
 @dataclass(frozen=True, slots=True)
-class Trust:
+class ServerTrust:
     """Which servers are believed.
 
     ``authorities`` hold one text of PEM certificates, None for those of the system. ``server_name`` is the name the server's
     certificate has to be for, empty for the one in the URL. ``is_blind`` believes anybody.
     """
 
-    authorities: Sources | None = None
+    authorities: ReloadedTexts | None = None
     server_name: str = ""
-    is_blind: bool = False
+    skips_verification: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Papers:
+class TlsMaterial:
     """What one TLS context is made of, in PEM; empty where there is nothing. Equal papers make equal contexts."""
 
     authorities: bytes = b""
@@ -39,51 +39,55 @@ class Papers:
     key: bytes = field(default=b"", repr=False)
 
 
-def papers(trust: Trust, certificate: bytes, key: bytes) -> Papers:
+def current_material(trust: ServerTrust, certificate: bytes, key: bytes) -> TlsMaterial:
     """The papers as they are now. Raises ``sources.Unreadable``."""
     (authorities,) = trust.authorities.current() if trust.authorities is not None else (b"",)
-    return Papers(authorities, certificate, key)
+    return TlsMaterial(authorities, certificate, key)
 
 
-def context(trust: Trust, papers: Papers) -> ssl.SSLContext:
+def ssl_context(trust: ServerTrust, material: TlsMaterial) -> ssl.SSLContext:
     """The context for new connections. Raises ``Unusable``."""
-    made = _believing(trust, papers.authorities)
-    if papers.certificate:
-        _show(made, papers)
+    made = _verifying_context(trust, material.authorities)
+    if material.certificate:
+        _load_client_certificate(made, material)
     return made
 
 
-def _believing(trust: Trust, authorities: bytes) -> ssl.SSLContext:
+def _verifying_context(trust: ServerTrust, authorities: bytes) -> ssl.SSLContext:
     import httpx2
 
-    if trust.is_blind:
+    if trust.skips_verification:
         return httpx2.create_ssl_context(verify=False)
     if not authorities:
         return httpx2.create_ssl_context()
     try:
         made = ssl.create_default_context(cadata=authorities.decode("ascii"))
     except (ssl.SSLError, ValueError) as error:
-        raise Unusable(f"certificate-authority holds no certificates in PEM ({_short(error)})") from error
+        raise UnusableCertificate(
+            f"certificate-authority holds no certificates in PEM ({_short_reason(error)})"
+        ) from error
     made.verify_flags &= ~ssl.VERIFY_X509_STRICT
     made.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return made
 
 
-def _show(made: ssl.SSLContext, papers: Papers) -> None:
+def _load_client_certificate(context: ssl.SSLContext, material: TlsMaterial) -> None:
     # The library only reads certificates from files.
     with tempfile.NamedTemporaryFile(prefix="karpenter-") as file:
-        file.write(papers.certificate + b"\n" + papers.key + b"\n")
+        file.write(material.certificate + b"\n" + material.key + b"\n")
         file.flush()
         try:
-            made.load_cert_chain(file.name, password=_no_password)
+            context.load_cert_chain(file.name, password=_refuse_password)
         except (ssl.SSLError, ValueError, OSError) as error:
-            raise Unusable(f"the client certificate and its key are not a pair in PEM ({_short(error)})") from error
+            raise UnusableCertificate(
+                f"the client certificate and its key are not a pair in PEM ({_short_reason(error)})"
+            ) from error
 
 
-def _no_password() -> str:
+def _refuse_password() -> str:
     raise ValueError("the key is encrypted")
 
 
-def _short(error: Exception) -> str:
+def _short_reason(error: Exception) -> str:
     reason = getattr(error, "reason", None)
     return str(reason or error)

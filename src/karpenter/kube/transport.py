@@ -23,29 +23,29 @@ import httpx2
 
 from karpenter.kube import tls
 from karpenter.kube.credentials import Credentials, CredentialsRefused, Identity
-from karpenter.kube.sources import Unreadable
+from karpenter.kube.reloaded_files import SourceUnreadable
 
 #: Room for the requests in flight and one connection per watch.
-_MOST_CONNECTIONS = 128
+_MAX_CONNECTIONS = 128
 
 #: The first probe after so much silence, the next ones at this distance, given up after so many: 45 s in all.
-_FIRST_PROBE_SECONDS = 15
-_PROBE_SECONDS = 10
-_PROBES = 3
+_KEEPALIVE_IDLE_SECONDS = 15
+_KEEPALIVE_INTERVAL_SECONDS = 10
+_KEEPALIVE_PROBES = 3
 
 _UNAUTHORIZED = 401
 
 #: Opens connections under a TLS context.
-Open = Callable[[ssl.SSLContext], httpx2.AsyncBaseTransport]
+TransportFactory = Callable[[ssl.SSLContext], httpx2.AsyncBaseTransport]
 
 
-def lively(proxy: str | None, verify: ssl.SSLContext) -> httpx2.AsyncHTTPTransport:
+def keepalive_transport(proxy: str | None, verify: ssl.SSLContext) -> httpx2.AsyncHTTPTransport:
     """Connections that notice when the other side is gone, through ``proxy`` (a URL) if there is one."""
     return httpx2.AsyncHTTPTransport(
         verify=verify,
-        limits=httpx2.Limits(max_connections=_MOST_CONNECTIONS, max_keepalive_connections=_MOST_CONNECTIONS),
+        limits=httpx2.Limits(max_connections=_MAX_CONNECTIONS, max_keepalive_connections=_MAX_CONNECTIONS),
         proxy=proxy,
-        socket_options=tuple(_probing()),
+        socket_options=tuple(_keepalive_options()),
     )
 
 
@@ -57,13 +57,13 @@ def proxy_for(server: str) -> str | None:
     """
     address = urlsplit(server)
     found = getproxies()
-    if _is_near(address.hostname or "", found.get("no", "")) or proxy_bypass(address.netloc.rpartition("@")[2]):
+    if _bypasses_proxy(address.hostname or "", found.get("no", "")) or proxy_bypass(address.netloc.rpartition("@")[2]):
         return None
     proxy = found.get(address.scheme) or found.get("all")
     return f"http://{proxy}" if proxy and "://" not in proxy else proxy
 
 
-def _is_near(host: str, exempt: str) -> bool:
+def _bypasses_proxy(host: str, exempt: str) -> bool:
     try:
         ip = ip_address(host)
     except ValueError:
@@ -79,107 +79,107 @@ def _networks(exempt: str) -> Iterator[IPv4Network | IPv6Network]:
                 yield ip_network(entry.strip(), strict=False)
 
 
-class Authenticated(httpx2.AsyncBaseTransport):
+class AuthenticatedTransport(httpx2.AsyncBaseTransport):
     """Sends requests as an identity, over connections opened by ``open_pool`` under the TLS context of the moment."""
 
-    def __init__(self, identity: Identity, trust: tls.Trust, open_pool: Open) -> None:
+    def __init__(self, identity: Identity, trust: tls.ServerTrust, open_pool: TransportFactory) -> None:
         """Raises ``CredentialsRefused``, ``tls.Unusable`` and ``sources.Unreadable`` for what is unusable from the beginning."""
         self._identity = identity
         self._trust = trust
         self._open_pool = open_pool
-        first = identity.at_hand()
-        self._papers = tls.papers(trust, first.certificate, first.key)
-        self._pool = _Pool(open_pool(tls.context(trust, self._papers)))
+        first = identity.available()
+        self._material = tls.current_material(trust, first.certificate, first.key)
+        self._pool = _ConnectionPool(open_pool(tls.ssl_context(trust, self._material)))
         #: Papers nothing can be done with, such as a certificate whose new key has not been written yet, and what is wrong.
-        self._unusable: tuple[tls.Papers, str] | None = None
-        self._former: list[_Pool] = []
+        self._unusable_material: tuple[tls.TlsMaterial, str] | None = None
+        self._retired_pools: list[_ConnectionPool] = []
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send as the current credentials, and once more as renewed ones when they are refused."""
         shown = await self._identity.current()
-        response = await self._sent(request, shown)
+        response = await self._send(request, shown)
         if response.status_code != _UNAUTHORIZED:
             return response
-        renewed = await self._instead(shown, response)
+        renewed = await self._refreshed_credentials(shown, response)
         if renewed == shown:
             return response
         await response.aclose()
-        return await self._sent(request, renewed)
+        return await self._send(request, renewed)
 
     async def aclose(self) -> None:
         """Close every connection."""
-        for pool in (self._pool, *self._former):
+        for pool in (self._pool, *self._retired_pools):
             await pool.aclose()
 
-    async def _instead(self, shown: Credentials, response: httpx2.Response) -> Credentials:
+    async def _refreshed_credentials(self, refused: Credentials, response: httpx2.Response) -> Credentials:
         try:
-            if self._unusable is not None:
-                raise CredentialsRefused(self._unusable[1])
-            return await self._identity.renewed(shown)
+            if self._unusable_material is not None:
+                raise CredentialsRefused(self._unusable_material[1])
+            return await self._identity.refreshed(refused)
         except BaseException:
             await response.aclose()
             raise
 
-    async def _sent(self, request: httpx2.Request, shown: Credentials) -> httpx2.Response:
-        if shown.authorization:
-            request.headers["Authorization"] = shown.authorization
+    async def _send(self, request: httpx2.Request, credentials: Credentials) -> httpx2.Response:
+        if credentials.authorization:
+            request.headers["Authorization"] = credentials.authorization
         if self._trust.server_name:
             request.extensions["sni_hostname"] = self._trust.server_name
-        pool = await self._pool_for(shown)
+        pool = await self._pool_for(credentials)
         try:
             return await pool.send(request)
         except httpx2.ConnectError as error:
-            if self._unusable is None:
+            if self._unusable_material is None:
                 raise
-            raise httpx2.ConnectError(f"{error}; {self._unusable[1]}") from error
+            raise httpx2.ConnectError(f"{error}; {self._unusable_material[1]}") from error
 
-    async def _pool_for(self, shown: Credentials) -> _Pool:
+    async def _pool_for(self, credentials: Credentials) -> _ConnectionPool:
         """Connections under the present papers. While those are unusable the former ones go on."""
         try:
-            papers = tls.papers(self._trust, shown.certificate, shown.key)
-        except Unreadable as error:
+            papers = tls.current_material(self._trust, credentials.certificate, credentials.key)
+        except SourceUnreadable as error:
             raise CredentialsRefused(str(error)) from error
-        if papers == self._papers:
-            self._unusable = None
-        elif self._unusable is None or self._unusable[0] != papers:
-            await self._renew(papers)
+        if papers == self._material:
+            self._unusable_material = None
+        elif self._unusable_material is None or self._unusable_material[0] != papers:
+            await self._replace_pool(papers)
         return self._pool
 
-    async def _renew(self, papers: tls.Papers) -> None:
+    async def _replace_pool(self, material: tls.TlsMaterial) -> None:
         try:
-            context = tls.context(self._trust, papers)
-        except tls.Unusable as error:
-            self._unusable = papers, str(error)
+            context = tls.ssl_context(self._trust, material)
+        except tls.UnusableCertificate as error:
+            self._unusable_material = material, str(error)
             return
-        former, self._pool = self._pool, _Pool(self._open_pool(context))
-        self._papers, self._unusable = papers, None
-        self._former = [pool for pool in (*self._former, former) if not pool.is_idle]
+        former, self._pool = self._pool, _ConnectionPool(self._open_pool(context))
+        self._material, self._unusable_material = material, None
+        self._retired_pools = [pool for pool in (*self._retired_pools, former) if not pool.is_idle]
         await former.retire()
 
 
-class _Pool:
+class _ConnectionPool:
     """Connections that are closed once they are retired and nothing is under way on them any more."""
 
     def __init__(self, transport: httpx2.AsyncBaseTransport) -> None:
         self._transport = transport
-        self._under_way = 0
+        self._requests_in_flight = 0
         self._is_retired = False
 
     @property
     def is_idle(self) -> bool:
-        return self._under_way == 0
+        return self._requests_in_flight == 0
 
     async def send(self, request: httpx2.Request) -> httpx2.Response:
-        self._under_way += 1
+        self._requests_in_flight += 1
         try:
             response = await self._transport.handle_async_request(request)
         except BaseException:
-            await self._ended()
+            await self._on_request_done()
             raise
         body = response.stream
         if not isinstance(body, httpx2.AsyncByteStream):
             raise TypeError("the answer to an asynchronous request has an asynchronous body")
-        response.stream = _Tracked(body, self._ended)
+        response.stream = _TrackedBody(body, self._on_request_done)
         return response
 
     async def retire(self) -> None:
@@ -189,8 +189,8 @@ class _Pool:
     async def aclose(self) -> None:
         await self._transport.aclose()
 
-    async def _ended(self) -> None:
-        self._under_way -= 1
+    async def _on_request_done(self) -> None:
+        self._requests_in_flight -= 1
         await self._close_if_done()
 
     async def _close_if_done(self) -> None:
@@ -198,12 +198,12 @@ class _Pool:
             await self._transport.aclose()
 
 
-class _Tracked(httpx2.AsyncByteStream):
+class _TrackedBody(httpx2.AsyncByteStream):
     """The body of an answer; says when it has been closed."""
 
-    def __init__(self, body: httpx2.AsyncByteStream, ended: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, body: httpx2.AsyncByteStream, on_closed: Callable[[], Awaitable[None]]) -> None:
         self._body = body
-        self._ended = ended
+        self._on_closed = on_closed
         self._is_open = True
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -216,16 +216,16 @@ class _Tracked(httpx2.AsyncByteStream):
             try:
                 await self._body.aclose()
             finally:
-                await self._ended()
+                await self._on_closed()
 
 
-def _probing() -> Iterator[tuple[int, int, int]]:
+def _keepalive_options() -> Iterator[tuple[int, int, int]]:
     yield socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1
     # Not every platform has each of them, and one calls the first by another name.
     for names, value in (
-        (("TCP_KEEPIDLE", "TCP_KEEPALIVE"), _FIRST_PROBE_SECONDS),
-        (("TCP_KEEPINTVL",), _PROBE_SECONDS),
-        (("TCP_KEEPCNT",), _PROBES),
+        (("TCP_KEEPIDLE", "TCP_KEEPALIVE"), _KEEPALIVE_IDLE_SECONDS),
+        (("TCP_KEEPINTVL",), _KEEPALIVE_INTERVAL_SECONDS),
+        (("TCP_KEEPCNT",), _KEEPALIVE_PROBES),
     ):
         option = next((number for name in names if (number := getattr(socket, name, None)) is not None), None)
         if option is not None:

@@ -9,35 +9,45 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator
 
-from karpenter.api.buffer import CapacityBuffer
-from karpenter.api.ec2 import EC2NodeClass
+from karpenter.api.capacity_buffer import CapacityBuffer
+from karpenter.api.ec2_node_class import EC2NodeClass
 from karpenter.api.karpenter import NodeClaim, NodePool, NodeSelectorRequirementWithMinValues
-from karpenter.api.kwok import KWOKNodeClass
-from karpenter.api.overlay import NodeOverlay
-from karpenter.model import budget_advice, durations, ec2_advice, gates, labels, pool_rules, schema
-from karpenter.model.gates import Gate, Gates
-from karpenter.model.quantities import check_quantities
-from karpenter.model.schema import Finding
+from karpenter.api.kwok_node_class import KWOKNodeClass
+from karpenter.api.node_overlay import NodeOverlay
+from karpenter.model import (
+    budget_advice,
+    disruption_rules,
+    durations,
+    ec2_advice,
+    feature_gates,
+    labels,
+    structural_schema,
+)
+from karpenter.model.feature_gates import FeatureGate, FeatureGates
+from karpenter.model.quantity_checks import check_quantities
 from karpenter.model.shares import ShareError, parse_share
+from karpenter.model.structural_schema import Finding
 
 _REQUIREMENTS = "spec.template.spec.requirements"
 _LONGEST_SHOWN = 40
 #: What is written on NodePools, by users and by us.
-_ANNOTATIONS = frozenset({*labels.POOL_SETTINGS, labels.NODE_POOL_HASH, labels.NODE_POOL_HASH_VERSION})
+_KNOWN_ANNOTATIONS = frozenset({*labels.POOL_SETTINGS, labels.NODE_POOL_HASH, labels.NODE_POOL_HASH_VERSION})
 #: How much two keys must be alike, of 1; they share their domain.
-_NEAR = 0.85
+_MIN_SIMILARITY = 0.85
 _RESERVATION = f"{labels.AWS_GROUP}/capacity-reservation-"
 
 
 #: Objects advice can be given about.
-Advised = NodePool | NodeClaim | KWOKNodeClass | EC2NodeClass | NodeOverlay | CapacityBuffer
+AdvisedObject = NodePool | NodeClaim | KWOKNodeClass | EC2NodeClass | NodeOverlay | CapacityBuffer
 
 
-def advise(obj: Advised, enabled: Gates = gates.DEFAULT) -> tuple[Finding, ...]:
+def advise_object(
+    obj: AdvisedObject, enabled_gates: FeatureGates = feature_gates.DEFAULT_FEATURE_GATES
+) -> tuple[Finding, ...]:
     """What the owner of an admitted object should know; ``enabled`` are the feature gates that are on."""
     match obj:
         case NodePool():
-            return tuple(_pool(obj, enabled))
+            return tuple(_pool(obj, enabled_gates))
         case NodeClaim():
             return tuple(_claim(obj))
         case NodeOverlay():
@@ -45,26 +55,26 @@ def advise(obj: Advised, enabled: Gates = gates.DEFAULT) -> tuple[Finding, ...]:
         case CapacityBuffer():
             return tuple(_buffer(obj))
         case EC2NodeClass():
-            return tuple(ec2_advice.advise(obj))
+            return tuple(ec2_advice.advise_ec2_node_class(obj))
         case KWOKNodeClass():
-            return tuple(_out_of_range("spec.nodeRegistrationDelay", obj.spec.node_registration_delay))
+            return tuple(_duration_out_of_range("spec.nodeRegistrationDelay", obj.spec.node_registration_delay))
 
 
-def _pool(pool: NodePool, enabled: Gates) -> Iterator[Finding]:
+def _pool(pool: NodePool, enabled: FeatureGates) -> Iterator[Finding]:
     yield from _ignored_values(pool)
-    yield from _gated(pool, enabled)
+    yield from _gated_fields(pool, enabled)
     yield from _negative_limits(pool)
-    yield from _spread(pool)
-    yield from _exposure(pool)
-    yield from _daemon_sets(pool)
-    yield from _misspelt(pool)
-    yield from pool_rules.unreadable(pool)
-    yield from budget_advice.advise(pool)
+    yield from _spread_replicas_annotation(pool)
+    yield from _exposure_annotation(pool)
+    yield from _replace_for_daemon_sets_annotation(pool)
+    yield from _misspelt_annotations(pool)
+    yield from disruption_rules.unparseable_settings(pool)
+    yield from budget_advice.advise_budgets(pool)
 
 
 def _claim(claim: NodeClaim) -> Iterator[Finding]:
-    yield from _out_of_range("spec.expireAfter", claim.spec.expire_after)
-    yield from _out_of_range("spec.terminationGracePeriod", claim.spec.termination_grace_period)
+    yield from _duration_out_of_range("spec.expireAfter", claim.spec.expire_after)
+    yield from _duration_out_of_range("spec.terminationGracePeriod", claim.spec.termination_grace_period)
     yield from check_quantities(claim)
 
 
@@ -79,23 +89,25 @@ def _buffer(buffer: CapacityBuffer) -> Iterator[Finding]:
 def _ignored_values(pool: NodePool) -> Iterator[Finding]:
     """Values that do not exist beside some that do (API-078); without any, the pool is not used."""
     for index, item in enumerate(pool.spec.template.spec.requirements):
-        valid = labels.CLOSED_VALUES.get(labels.normalise(item.key), frozenset())
+        valid = labels.CLOSED_LABEL_VALUES.get(labels.normalise(item.key), frozenset())
         wrong = sorted(set(item.values) - valid)
         if wrong and item.operator == "In" and valid.intersection(item.values):
             text = f"ignores the values {', '.join(wrong)}; use {', '.join(sorted(valid))}"
             yield Finding(f"{_REQUIREMENTS}[{index}].values", "values", text)
 
 
-def _gated(pool: NodePool, enabled: Gates) -> Iterator[Finding]:
+def _gated_fields(pool: NodePool, enabled: FeatureGates) -> Iterator[Finding]:
     """Fields without effect because their function is off (API-032)."""
-    if pool.spec.replicas is not None and Gate.STATIC_CAPACITY not in enabled:
-        yield _off("spec.replicas", "replicas keep no nodes", Gate.STATIC_CAPACITY)
-    if Gate.RESERVED_CAPACITY in enabled:
+    if pool.spec.replicas is not None and FeatureGate.STATIC_CAPACITY not in enabled:
+        yield _gate_off("spec.replicas", "replicas keep no nodes", FeatureGate.STATIC_CAPACITY)
+    if FeatureGate.RESERVED_CAPACITY in enabled:
         return
     for index, item in enumerate(pool.spec.template.spec.requirements):
         if _asks_for_reservations(item):
             path = f"{_REQUIREMENTS}[{index}]"
-            yield _off(path, f"reserved capacity, which {item.key} asks for, is not used", Gate.RESERVED_CAPACITY)
+            yield _gate_off(
+                path, f"reserved capacity, which {item.key} asks for, is not used", FeatureGate.RESERVED_CAPACITY
+            )
 
 
 def _asks_for_reservations(item: NodeSelectorRequirementWithMinValues) -> bool:
@@ -103,7 +115,7 @@ def _asks_for_reservations(item: NodeSelectorRequirementWithMinValues) -> bool:
     return by_type or (item.key.startswith(_RESERVATION) and item.operator not in ("NotIn", "DoesNotExist"))
 
 
-def _off(path: str, what: str, gate: Gate) -> Finding:
+def _gate_off(path: str, what: str, gate: FeatureGate) -> Finding:
     return Finding(path, "gate", f"{what}, because the feature gate {gate} is off")
 
 
@@ -112,20 +124,20 @@ def _negative_limits(pool: NodePool) -> Iterator[Finding]:
     for name, value in pool.spec.limits.items():
         if str(value).startswith("-"):
             text = f"{value} is below zero, so the pool never buys anything"
-            yield Finding(schema.at("spec.limits", name), "range", text)
+            yield Finding(structural_schema.child_path("spec.limits", name), "range", text)
 
 
-def _spread(pool: NodePool) -> Iterator[Finding]:
+def _spread_replicas_annotation(pool: NodePool) -> Iterator[Finding]:
     """Our own wish on static pools, where it is not understood."""
     asked = pool.metadata.annotations.get(labels.SPREAD_REPLICAS)
-    path = schema.at("metadata.annotations", labels.SPREAD_REPLICAS)
+    path = structural_schema.child_path("metadata.annotations", labels.SPREAD_REPLICAS)
     if asked is not None and asked != labels.ZONE:
         yield Finding(path, "value", f"replicas cannot be spread over {asked!r}, only over {labels.ZONE}")
     elif asked is not None and pool.spec.replicas is None:
         yield Finding(path, "static", "has no effect: only the nodes of a static NodePool (replicas) are spread")
 
 
-def _exposure(pool: NodePool) -> Iterator[Finding]:
+def _exposure_annotation(pool: NodePool) -> Iterator[Finding]:
     """Our own wish, where nobody can read it."""
     asked = pool.metadata.annotations.get(labels.EXPOSURE)
     if asked is None:
@@ -133,32 +145,36 @@ def _exposure(pool: NodePool) -> Iterator[Finding]:
     try:
         parse_share(asked)
     except ShareError as error:
-        yield Finding(schema.at("metadata.annotations", labels.EXPOSURE), "value", f"{error}; the default holds")
+        yield Finding(
+            structural_schema.child_path("metadata.annotations", labels.EXPOSURE),
+            "value",
+            f"{error}; the default holds",
+        )
 
 
-def _daemon_sets(pool: NodePool) -> Iterator[Finding]:
+def _replace_for_daemon_sets_annotation(pool: NodePool) -> Iterator[Finding]:
     asked = pool.metadata.annotations.get(labels.REPLACE_FOR_DAEMON_SETS)
     if asked not in (None, "true", "false"):
-        path = schema.at("metadata.annotations", labels.REPLACE_FOR_DAEMON_SETS)
+        path = structural_schema.child_path("metadata.annotations", labels.REPLACE_FOR_DAEMON_SETS)
         yield Finding(path, "value", "has no effect: it is 'true' or 'false'")
 
 
-def _misspelt(pool: NodePool) -> Iterator[Finding]:
+def _misspelt_annotations(pool: NodePool) -> Iterator[Finding]:
     """Annotations that nobody reads and that look much like one of ours: a freeze that is none would be a bad surprise."""
     for key in pool.metadata.annotations:
-        if key.startswith(f"{labels.GROUP}/") and key not in _ANNOTATIONS:
-            near = difflib.get_close_matches(key, labels.POOL_SETTINGS, n=1, cutoff=_NEAR)
+        if key.startswith(f"{labels.GROUP}/") and key not in _KNOWN_ANNOTATIONS:
+            near = difflib.get_close_matches(key, labels.POOL_SETTINGS, n=1, cutoff=_MIN_SIMILARITY)
             if near:
-                path = schema.at("metadata.annotations", key)
+                path = structural_schema.child_path("metadata.annotations", key)
                 yield Finding(path, "unknown", f"has no effect: nobody reads {key!r}; did you mean {near[0]!r}?")
 
 
-def _out_of_range(path: str, text: str | None) -> Iterator[Finding]:
-    if text is not None and not durations.is_readable(text):
-        yield too_long(path, text)
+def _duration_out_of_range(path: str, text: str | None) -> Iterator[Finding]:
+    if text is not None and not durations.is_valid_duration(text):
+        yield duration_too_long(path, text)
 
 
-def too_long(path: str, text: str) -> Finding:
+def duration_too_long(path: str, text: str) -> Finding:
     """The finding that a duration is out of range (API-028)."""
     shown = text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 1] + "…"
     return Finding(

@@ -7,40 +7,40 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 from karpenter.api.karpenter import Budget, NodePool
-from karpenter.model import budgets, durations
-from karpenter.model.budgets import Rule
-from karpenter.model.schema import Finding
-from karpenter.model.windows import Span, joined
+from karpenter.model import durations, nodepool_budgets
+from karpenter.model.budget_windows import TimeSpan, merged_spans
+from karpenter.model.nodepool_budgets import ParsedBudget
+from karpenter.model.structural_schema import Finding
 
 #: The reasons budgets speak about (DIS-016).
 _REASONS = ("Empty", "Drifted", "Underutilized")
 #: Pool sizes that tell any two budgets apart: in one a percentage is smallest, in one it is its own number, in one it is
 #: beyond every count.
-_SIZES = (1, 100, 10**12)
+_SAMPLE_POOL_SIZES = (1, 100, 10**12)
 #: Any two weeks, to see whether windows leave gaps.
-_TWO_WEEKS = Span(datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 1, 15, tzinfo=UTC))
+_TWO_WEEKS = TimeSpan(datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 1, 15, tzinfo=UTC))
 _DAY = timedelta(days=1)
 
 
-def advise(pool: NodePool) -> Iterator[Finding]:
+def advise_budgets(pool: NodePool) -> Iterator[Finding]:
     """What the owner of a pool should know about its budgets. Nothing about their effect where some cannot be read."""
     for index, budget in enumerate(pool.spec.disruption.budgets):
         if budget.reasons == ():
             text = "an empty list of reasons counts as all reasons; leave it out or name some"
-            yield Finding(f"{budgets.PATH}[{index}].reasons", "reasons", text)
-    rules = budgets.of_pool(pool).rules
+            yield Finding(f"{nodepool_budgets.BUDGETS_PATH}[{index}].reasons", "reasons", text)
+    rules = nodepool_budgets.nodepool_budgets(pool).parsed
     for rule in rules:
-        yield from _never_the_least(rule, rules)
-        yield from _overlapping(rule)
-    yield from _open_outside(rules)
+        yield from _never_strictest(rule, rules)
+        yield from _overlapping_occurrences(rule)
+    yield from _unrestricted_outside_windows(rules)
 
 
-def _never_the_least(rule: Rule, others: Sequence[Rule]) -> Iterator[Finding]:
+def _never_strictest(rule: ParsedBudget, others: Sequence[ParsedBudget]) -> Iterator[Finding]:
     """A budget under one that always allows as little, for the same reasons (API-089); of two equal ones the later."""
     for other in others:
-        if other is rule or not _rules_out(other, rule):
+        if other is rule or not _is_never_above(other, rule):
             continue
-        if _rules_out(rule, other) and others.index(rule) < others.index(other):
+        if _is_never_above(rule, other) and others.index(rule) < others.index(other):
             continue
         mend = "leave one of them out" if rule.window.is_always else "give that one a schedule, too"
         text = (
@@ -51,12 +51,15 @@ def _never_the_least(rule: Rule, others: Sequence[Rule]) -> Iterator[Finding]:
         return
 
 
-def _rules_out(one: Rule, other: Rule) -> bool:
+def _is_never_above(one: ParsedBudget, other: ParsedBudget) -> bool:
     """Whether one budget is always active and never looser than the other, in a pool of any size."""
     return (
         one.window.is_always
         and _covers(one.budget, other.budget)
-        and all(budgets.value(one.budget, nodes) <= budgets.value(other.budget, nodes) for nodes in _SIZES)
+        and all(
+            nodepool_budgets.allowed_nodes(one.budget, nodes) <= nodepool_budgets.allowed_nodes(other.budget, nodes)
+            for nodes in _SAMPLE_POOL_SIZES
+        )
     )
 
 
@@ -64,26 +67,28 @@ def _covers(one: Budget, other: Budget) -> bool:
     return not one.reasons or (bool(other.reasons) and set(other.reasons or ()) <= set(one.reasons))
 
 
-def _overlapping(rule: Rule) -> Iterator[Finding]:
+def _overlapping_occurrences(rule: ParsedBudget) -> Iterator[Finding]:
     """Hits that come before the window of the hit before is over, such as ``0 9-17 * * mon-fri`` for 8h."""
     recurrence = rule.window.recurrence
     if recurrence is None:
         return
-    for opens, closes in recurrence.windows_of_a_day():
-        if closes - opens > recurrence.duration and not _only_touch(recurrence.schedule.times(), recurrence.duration):
+    for opens, closes in recurrence.daily_windows():
+        if closes - opens > recurrence.duration and not _occurrences_only_touch(
+            recurrence.schedule.times_of_day(), recurrence.duration
+        ):
             text = (
-                f"every hit opens {durations.text(recurrence.duration)} of its own, which makes one window from {_clock(opens)} "
-                f"to {_clock(closes)}; let the schedule hit once where one window of that length is meant"
+                f"every hit opens {durations.duration_text(recurrence.duration)} of its own, which makes one window from {_time_of_day(opens)} "
+                f"to {_time_of_day(closes)}; let the schedule hit once where one window of that length is meant"
             )
             yield Finding(f"{rule.path}.schedule", "windows", text)
             return
 
 
-def _only_touch(times: Sequence[timedelta], duration: timedelta) -> bool:
+def _occurrences_only_touch(times: Sequence[timedelta], duration: timedelta) -> bool:
     return all(later - earlier >= duration for earlier, later in pairwise(times))
 
 
-def _clock(since_midnight: timedelta) -> str:
+def _time_of_day(since_midnight: timedelta) -> str:
     days, rest = divmod(since_midnight, _DAY)
     minutes = rest // timedelta(minutes=1)
     return f"{minutes // 60:02}:{minutes % 60:02}" + (
@@ -91,23 +96,25 @@ def _clock(since_midnight: timedelta) -> str:
     )
 
 
-def _open_outside(rules: Sequence[Rule]) -> Iterator[Finding]:
+def _unrestricted_outside_windows(rules: Sequence[ParsedBudget]) -> Iterator[Finding]:
     """Reasons that some budget limits at times, and none at all other times."""
     found = [
-        reason for reason in _REASONS if _has_gaps([rule for rule in rules if budgets.applies(rule.budget, reason)])
+        reason
+        for reason in _REASONS
+        if _has_gaps([rule for rule in rules if nodepool_budgets.applies_to_reason(rule.budget, reason)])
     ]
     if found:
         text = (
             f"outside the windows of these budgets nothing limits disruption for {', '.join(found)}; add a budget without a "
             "schedule (100% where that is meant)"
         )
-        yield Finding(budgets.PATH, "windows", text)
+        yield Finding(nodepool_budgets.BUDGETS_PATH, "windows", text)
 
 
-def _has_gaps(rules: Sequence[Rule]) -> bool:
+def _has_gaps(rules: Sequence[ParsedBudget]) -> bool:
     """Whether windows are all there is, and leave times without any. Dates end, so a budget between dates fills no gap."""
     if not rules or any(rule.window.is_always for rule in rules):
         return False
     recurring = [rule.window for rule in rules if rule.window.begin is None and rule.window.end is None]
     spans = sorted((span for window in recurring for span in window.spans(_TWO_WEEKS)), key=lambda span: span.begin)
-    return tuple(joined(spans)) != (_TWO_WEEKS,)
+    return tuple(merged_spans(spans)) != (_TWO_WEEKS,)

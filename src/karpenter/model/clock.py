@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -21,11 +22,72 @@ class SystemClock:
         return datetime.now(UTC)
 
 
-def rfc3339(moment: datetime) -> str:
+def rfc3339(timestamp: datetime) -> str:
     """A time as annotations and messages carry it: UTC, whole seconds."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return timestamp.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def rfc3339_micro(moment: datetime) -> str:
+def rfc3339_micro(timestamp: datetime) -> str:
     """A time as leases carry it: UTC, six decimals."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return timestamp.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+#: The clocks may drift apart by so much between two looks; more is a jump.
+_JUMP_TOLERANCE_SECONDS = 30.0
+#: So long after a jump nothing is decided by the time of day: it may be set back, and watches may have missed something.
+_DISTRUST_SECONDS = 300.0
+
+
+class ClockJumpDetector:
+    """Notices jumps of the time of day."""
+
+    def __init__(self) -> None:
+        self._last_reading: tuple[datetime, float] | None = None
+        self._distrusted_until = 0.0
+
+    def jump_seconds(self, now: datetime, monotonic: float) -> float:
+        """By how much the time of day jumped since the last call, 0 where it did not. ``steady``: seconds that never go back."""
+        last, self._last_reading = self._last_reading, (now, monotonic)
+        if last is None:
+            return 0.0
+        jump = (now - last[0]).total_seconds() - (monotonic - last[1])
+        if abs(jump) <= _JUMP_TOLERANCE_SECONDS:
+            return 0.0
+        self._distrusted_until = monotonic + _DISTRUST_SECONDS
+        return jump
+
+    def is_trusted(self, monotonic: float) -> bool:
+        """Whether it has not jumped for a while."""
+        return monotonic >= self._distrusted_until
+
+
+_TIMESTAMP_GRAMMAR = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?([Zz]|[+-][0-9]{2}:[0-9]{2})"
+)
+_MAX_SHOWN = 60
+
+
+class TimestampError(ValueError):
+    """A text that is not a moment. ``text`` is what was given."""
+
+    def __init__(self, text: str) -> None:
+        shown = text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 1] + "…"
+        super().__init__(
+            f"{shown!r} is not a date and time with its distance to UTC, such as 2026-12-24T18:00:00+01:00"
+        )
+        self.text = text
+
+
+def parse_timestamp(text: str) -> datetime:
+    """The moment a text names, in UTC. The distance to UTC is required: nobody may have to guess it. Raises ``MomentError``."""
+    if _TIMESTAMP_GRAMMAR.fullmatch(text) is None:
+        raise TimestampError(text)
+    try:
+        return datetime.fromisoformat(text.upper()).astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise TimestampError(text) from error
+
+
+def timestamp_text(timestamp: datetime) -> str:
+    """RFC 3339 in UTC, to the second."""
+    return timestamp.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -27,27 +27,27 @@ _MICROSECONDS = {
 _PART = r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:ns|us|µs|μs|ms|s|m|h)"
 _GRAMMAR = re.compile(rf"([+-]?)((?:{_PART})+|0)")
 _PARTS = re.compile(r"([0-9.]+)([^0-9.]+)")
-_LONGEST_TEXT = 256
+_MAX_TEXT_LENGTH = 256
 _LIMIT = Fraction(2**63, 1000)
 
 #: The longest duration there is (2^63 nanoseconds).
-LONGEST = timedelta(microseconds=int(_LIMIT))
+MAX_DURATION = timedelta(microseconds=int(_LIMIT))
 
 
 class DurationError(ValueError):
     """A text that is not a duration, or one beyond 2^63 nanoseconds. ``text`` is what was given."""
 
     def __init__(self, text: str) -> None:
-        shown = text if len(text) <= _LONGEST_TEXT else text[:_LONGEST_TEXT] + "…"
+        shown = text if len(text) <= _MAX_TEXT_LENGTH else text[:_MAX_TEXT_LENGTH] + "…"
         super().__init__(
             f"{shown!r} is not a duration (expected numbers with units, such as 90s or 1h30m, up to 292 years)"
         )
         self.text = text
 
 
-def parse(text: str) -> timedelta:
+def parse_duration(text: str) -> timedelta:
     """The duration a text spells. Raises ``DurationError``."""
-    match = _GRAMMAR.fullmatch(text) if len(text) <= _LONGEST_TEXT else None
+    match = _GRAMMAR.fullmatch(text) if len(text) <= _MAX_TEXT_LENGTH else None
     if match is None:
         raise DurationError(text)
     sign, body = match.groups()
@@ -63,7 +63,7 @@ def _number(text: str) -> Fraction:
     return Fraction(int((whole + part) or "0"), 10 ** len(part))
 
 
-def parse_or_never(text: str) -> timedelta | None:
+def parse_duration_or_never(text: str) -> timedelta | None:
     """As ``parse``, for text an API server has admitted: ``Never`` gives None, and a duration out of range ``LONGEST``.
 
     That is 292 years: nobody lives to see the difference, and the object that has it must not stop others (API-028).
@@ -72,22 +72,22 @@ def parse_or_never(text: str) -> timedelta | None:
     if text == NEVER:
         return None
     try:
-        return parse(text)
+        return parse_duration(text)
     except DurationError:
         if _GRAMMAR.fullmatch(text) is None:
             raise
-        return LONGEST
+        return MAX_DURATION
 
 
-def is_readable(text: str) -> bool:
+def is_valid_duration(text: str) -> bool:
     """Whether the text is ``Never`` or a duration in range."""
     try:
-        return text == NEVER or parse(text) is not None
+        return text == NEVER or parse_duration(text) is not None
     except DurationError:
         return False
 
 
-def text(duration: timedelta) -> str:
+def duration_text(duration: timedelta) -> str:
     """Canonical text, as a typed client stores it (API-029): ``48h0m0s``, ``1m30s``, ``1.5s``, ``500ms``, ``0s``."""
     microseconds = duration // timedelta(microseconds=1)
     sign = "-" if microseconds < 0 else ""

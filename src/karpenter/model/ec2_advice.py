@@ -9,13 +9,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
-from karpenter.api.ec2 import AMISelectorTerm, EC2NodeClass, EC2NodeClassSpec
+from karpenter.api.ec2_node_class import AMISelectorTerm, EC2NodeClass, EC2NodeClassSpec
 from karpenter.model import labels
-from karpenter.model.ec2_volumes import VolumeSizeError, volume_size_gib
-from karpenter.model.schema import Finding
+from karpenter.model.ec2_volume_size import VolumeSizeError, volume_size_gib
+from karpenter.model.structural_schema import Finding
 
 
-class _Identified(Protocol):
+class _SelectorTermWithId(Protocol):
     """A term that may name what it wants by id."""
 
     @property
@@ -27,7 +27,7 @@ class _Identified(Protocol):
 _ID = re.compile(r"(subnet|sg|ami)-[0-9a-z]+", re.ASCII)
 
 
-def advise(node_class: EC2NodeClass) -> Iterator[Finding]:
+def advise_ec2_node_class(node_class: EC2NodeClass) -> Iterator[Finding]:
     """What the owner of an admitted class should know."""
     spec = node_class.spec
     yield from _name(node_class.metadata.name)
@@ -41,28 +41,28 @@ def advise(node_class: EC2NodeClass) -> Iterator[Finding]:
 
 
 def _name(name: str) -> Iterator[Finding]:
-    if len(name) > labels.LONGEST_VALUE:
-        text = f"is {len(name)} characters long, but becomes a label value of at most {labels.LONGEST_VALUE}"
+    if len(name) > labels.MAX_VALUE_LENGTH:
+        text = f"is {len(name)} characters long, but becomes a label value of at most {labels.MAX_VALUE_LENGTH}"
         yield Finding("metadata.name", "length", f"{text}; make a class with a shorter name")
 
 
 def _subnets(spec: EC2NodeClassSpec) -> Iterator[Finding]:
     path = "spec.subnetSelectorTerms"
-    yield from _odd_ids(path, spec.subnet_selector_terms)
+    yield from _malformed_ids(path, spec.subnet_selector_terms)
     for index, term in enumerate(spec.subnet_selector_terms):
         if term.id is not None:
-            yield from _ignored(f"{path}[{index}]", "id", {"tags": bool(term.tags)})
+            yield from _ignored_fields(f"{path}[{index}]", "id", {"tags": bool(term.tags)})
 
 
 def _security_groups(spec: EC2NodeClassSpec) -> Iterator[Finding]:
     path = "spec.securityGroupSelectorTerms"
-    yield from _odd_ids(path, spec.security_group_selector_terms)
+    yield from _malformed_ids(path, spec.security_group_selector_terms)
     for index, term in enumerate(spec.security_group_selector_terms):
         here = f"{path}[{index}]"
         if term.id is not None:
-            yield from _ignored(here, "id", {"name": term.name is not None, "tags": bool(term.tags)})
+            yield from _ignored_fields(here, "id", {"name": term.name is not None, "tags": bool(term.tags)})
         elif term.name is not None:
-            yield from _ignored(here, "name", {"tags": bool(term.tags)})
+            yield from _ignored_fields(here, "name", {"tags": bool(term.tags)})
 
 
 def _reservations(spec: EC2NodeClassSpec) -> Iterator[Finding]:
@@ -73,22 +73,22 @@ def _reservations(spec: EC2NodeClassSpec) -> Iterator[Finding]:
                 "ownerID": term.owner_id is not None,
                 "instanceMatchCriteria": term.instance_match_criteria is not None,
             }
-            yield from _ignored(f"spec.capacityReservationSelectorTerms[{index}]", "id", others)
+            yield from _ignored_fields(f"spec.capacityReservationSelectorTerms[{index}]", "id", others)
 
 
 def _images(terms: Sequence[AMISelectorTerm]) -> Iterator[Finding]:
     """AWS-053: ``id`` wins over ``ssmParameter``, which wins over the rest."""
     path = "spec.amiSelectorTerms"
-    yield from _odd_ids(path, terms)
+    yield from _malformed_ids(path, terms)
     for index, term in enumerate(terms):
         here = f"{path}[{index}]"
         if term.ssm_parameter is None:
             continue
         if term.id is not None:
-            yield from _ignored(here, "id", {"ssmParameter": True})
+            yield from _ignored_fields(here, "id", {"ssmParameter": True})
         else:
             others = {"name": term.name is not None, "tags": bool(term.tags), "owner": term.owner is not None}
-            yield from _ignored(here, "ssmParameter", others)
+            yield from _ignored_fields(here, "ssmParameter", others)
 
 
 def _volumes(spec: EC2NodeClassSpec) -> Iterator[Finding]:
@@ -102,13 +102,13 @@ def _volumes(spec: EC2NodeClassSpec) -> Iterator[Finding]:
                 yield Finding(f"spec.blockDeviceMappings[{index}].ebs.volumeSize", "quantity", str(error))
 
 
-def _odd_ids(path: str, terms: Sequence[_Identified]) -> Iterator[Finding]:
+def _malformed_ids(path: str, terms: Sequence[_SelectorTermWithId]) -> Iterator[Finding]:
     for index, term in enumerate(terms):
         if term.id is not None and _ID.fullmatch(term.id) is None:
             yield Finding(f"{path}[{index}].id", "pattern", f"{term.id!r} is not an id and matches nothing")
 
 
-def _ignored(path: str, winner: str, given: Mapping[str, bool]) -> Iterator[Finding]:
+def _ignored_fields(path: str, winner: str, given: Mapping[str, bool]) -> Iterator[Finding]:
     ignored = [name for name, is_given in given.items() if is_given]
     if ignored:
         text = f"{', '.join(ignored)} beside {winner} has no effect: {winner} alone decides; take it away"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from karpenter.api import domains
-from karpenter.api.core import Taint
+from karpenter.api import label_domains
+from karpenter.api.scheduling_constraints import Taint
 
-GROUP = domains.CORE
-AWS_GROUP = domains.AWS
-KWOK_GROUP = domains.KWOK
+GROUP = label_domains.CORE_DOMAIN
+AWS_GROUP = label_domains.AWS_DOMAIN
+KWOK_GROUP = label_domains.KWOK_DOMAIN
 
 NODE_POOL = "karpenter.sh/nodepool"
 CAPACITY_TYPE = "karpenter.sh/capacity-type"
@@ -82,7 +82,7 @@ DISRUPTED_TAINT = Taint(key="karpenter.sh/disrupted", effect="NoSchedule")
 NOT_READY_TAINT = "node.kubernetes.io/not-ready"
 
 #: Old or provider spellings and the key they stand for (API-425, SCH-143).
-ALIASES = {
+LABEL_ALIASES = {
     "failure-domain.beta.kubernetes.io/zone": ZONE,
     "failure-domain.beta.kubernetes.io/region": REGION,
     "beta.kubernetes.io/arch": ARCH,
@@ -93,19 +93,19 @@ ALIASES = {
 
 #: Labels a pod may ask for without any NodePool defining them (SCH-168).
 CORE_WELL_KNOWN = frozenset({NODE_POOL, ZONE, REGION, INSTANCE_TYPE, ARCH, OS, CAPACITY_TYPE, WINDOWS_BUILD})
-AWS_WELL_KNOWN = domains.AWS_KEYS | {"topology.k8s.aws/zone-id"}
-KWOK_WELL_KNOWN = domains.KWOK_KEYS
+AWS_WELL_KNOWN = label_domains.AWS_KEYS | {"topology.k8s.aws/zone-id"}
+KWOK_WELL_KNOWN = label_domains.KWOK_KEYS
 #: The well-known labels of all providers together.
 WELL_KNOWN = CORE_WELL_KNOWN | AWS_WELL_KNOWN | KWOK_WELL_KNOWN
 
 #: Labels with a closed set of values (API-078).
-CLOSED_VALUES: Mapping[str, frozenset[str]] = {
+CLOSED_LABEL_VALUES: Mapping[str, frozenset[str]] = {
     CAPACITY_TYPE: frozenset({SPOT, ON_DEMAND, RESERVED}),
     f"{AWS_GROUP}/instance-tenancy": frozenset({"default", "dedicated"}),
 }
 
 #: Longest value a label can have.
-LONGEST_VALUE = 63
+MAX_VALUE_LENGTH = 63
 
 #: Keys that exist only inside the simulation and are never written to a NodeClaim (SCH-120).
 SIMULATION_ONLY = frozenset({REGISTERED, INITIALIZED})
@@ -118,7 +118,7 @@ _LONGEST_SUBDOMAIN = 253
 
 def normalise(key: str) -> str:
     """The stable spelling of a label key."""
-    return ALIASES.get(key, key)
+    return LABEL_ALIASES.get(key, key)
 
 
 def is_restricted(key: str, well_known: Iterable[str]) -> bool:
@@ -129,7 +129,7 @@ def is_restricted(key: str, well_known: Iterable[str]) -> bool:
     return key == HOSTNAME or any(domain == own or domain.endswith("." + own) for own in _RESTRICTED_DOMAINS)
 
 
-def is_subdomain(text: str) -> bool:
+def is_dns_subdomain(text: str) -> bool:
     """Whether a text is a DNS subdomain, as object names and the domains of label keys are."""
     return len(text) <= _LONGEST_SUBDOMAIN and _SUBDOMAIN.fullmatch(text) is not None
 
@@ -137,9 +137,9 @@ def is_subdomain(text: str) -> bool:
 def is_qualified_name(text: str) -> bool:
     """Whether a text is an optional DNS subdomain and slash, then a name of 1-63 characters (API-030, strict form)."""
     prefix, slash, name = text.rpartition("/")
-    return (not slash or is_subdomain(prefix)) and _NAME.fullmatch(name) is not None
+    return (not slash or is_dns_subdomain(prefix)) and _NAME.fullmatch(name) is not None
 
 
-def is_value(text: str) -> bool:
+def is_label_value(text: str) -> bool:
     """Whether a text can be the value of a label: empty, or up to 63 letters, digits and ``-_.``, not at the ends."""
     return not text or _NAME.fullmatch(text) is not None

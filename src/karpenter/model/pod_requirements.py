@@ -10,16 +10,18 @@ from collections.abc import Iterable, Iterator
 from karpenter.model import labels
 from karpenter.model.requirements import Op, as_integer
 
-_NUMERIC = frozenset({Op.GT, Op.LT, Op.GTE, Op.LTE})
+_NUMERIC_OPERATORS = frozenset({Op.GT, Op.LT, Op.GTE, Op.LTE})
 _OPERATORS = frozenset(Op)
 
 
-def complaints(key: str, operator: str, values: Iterable[str], well_known: frozenset[str]) -> tuple[str, ...]:
+def pod_requirement_errors(
+    key: str, operator: str, values: Iterable[str], well_known: frozenset[str]
+) -> tuple[str, ...]:
     """Why this requirement of a pod is refused; empty when it is fine. Aliases of keys are resolved first."""
-    return tuple(_complaints(labels.normalise(key), operator, tuple(values), well_known))
+    return tuple(_requirement_errors(labels.normalise(key), operator, tuple(values), well_known))
 
 
-def _complaints(key: str, operator: str, values: tuple[str, ...], well_known: frozenset[str]) -> Iterator[str]:
+def _requirement_errors(key: str, operator: str, values: tuple[str, ...], well_known: frozenset[str]) -> Iterator[str]:
     if operator not in _OPERATORS:
         yield f"key {key} has an unsupported operator {operator}"
         return
@@ -30,15 +32,15 @@ def _complaints(key: str, operator: str, values: tuple[str, ...], well_known: fr
     for value in values:
         if value and (len(value) > 63 or "/" in value or not labels.is_qualified_name(value)):
             yield f"invalid value {value!r} for key {key}"
-    yield from _of_operator(key, operator, values)
+    yield from _operator_errors(key, operator, values)
 
 
-def _of_operator(key: str, operator: str, values: tuple[str, ...]) -> Iterator[str]:
+def _operator_errors(key: str, operator: str, values: tuple[str, ...]) -> Iterator[str]:
     if operator == Op.IN and not values:
         yield f"key {key} with operator In must have a value"
-    known = labels.CLOSED_VALUES.get(key)
+    known = labels.CLOSED_LABEL_VALUES.get(key)
     if operator == Op.IN and values and known is not None and not known.intersection(values):
         yield f"no valid values found in [{' '.join(values)}] for {key}, expected one of [{' '.join(sorted(known))}]"
     bound = as_integer(values[0]) if len(values) == 1 else None
-    if operator in _NUMERIC and (bound is None or bound < 0):
+    if operator in _NUMERIC_OPERATORS and (bound is None or bound < 0):
         yield f"key {key} with operator {operator} must have a single positive integer value"

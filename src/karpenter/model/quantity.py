@@ -23,8 +23,8 @@ _GRAMMAR = re.compile(
 )
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-_LARGEST_EXPONENT = 64
-_LONGEST_TEXT = 256
+_MAX_EXPONENT = 64
+_MAX_TEXT_LENGTH = 256
 _DECIMAL_SUFFIXES = ((10**18, "E"), (10**15, "P"), (10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k"))
 
 
@@ -32,7 +32,7 @@ class QuantityError(ValueError):
     """A text that is not a quantity. ``text`` is what was given."""
 
     def __init__(self, text: object) -> None:
-        shown = repr(text) if len(repr(text)) <= _LONGEST_TEXT else repr(text)[:_LONGEST_TEXT] + "…"
+        shown = repr(text) if len(repr(text)) <= _MAX_TEXT_LENGTH else repr(text)[:_MAX_TEXT_LENGTH] + "…"
         super().__init__(
             f"{shown} is not a quantity (expected a number with an optional suffix, such as 500m, 2 or 4Gi)"
         )
@@ -41,7 +41,7 @@ class QuantityError(ValueError):
 
 @lru_cache(maxsize=65536)
 def _milli_of_text(text: str) -> int:
-    match = _GRAMMAR.fullmatch(text) if len(text) <= _LONGEST_TEXT else None
+    match = _GRAMMAR.fullmatch(text) if len(text) <= _MAX_TEXT_LENGTH else None
     if match is None:
         raise QuantityError(text)
     sign, digits, binary, decimal, exponent = match.groups()
@@ -49,7 +49,7 @@ def _milli_of_text(text: str) -> int:
         scale = Fraction(_BINARY[binary])
     else:
         power = _DECIMAL[decimal] if decimal else int(exponent or 0)
-        if abs(power) > _LARGEST_EXPONENT:
+        if abs(power) > _MAX_EXPONENT:
             raise QuantityError(text)
         scale = Fraction(10) ** power
     value = Fraction(digits if not digits.startswith(".") else "0" + digits) * scale * MILLI
@@ -57,7 +57,7 @@ def _milli_of_text(text: str) -> int:
     return -rounded if sign == "-" else rounded
 
 
-def milli(value: WireQuantity) -> int:
+def parse_milli(value: WireQuantity) -> int:
     """The quantity in thousandths of its unit, away from zero where it is finer. Raises ``QuantityError``."""
     if isinstance(value, str):
         return _milli_of_text(value)
@@ -66,7 +66,7 @@ def milli(value: WireQuantity) -> int:
     return value * MILLI if isinstance(value, int) else _milli_of_text(repr(value))
 
 
-def text(value_milli: int, *, binary: bool = False) -> str:
+def quantity_text(value_milli: int, *, binary: bool = False) -> str:
     """Canonical text of a quantity in thousandths; ``binary`` prefers Ki, Mi, Gi ... where nothing is lost."""
     if value_milli % MILLI:
         return f"{value_milli}m"

@@ -17,8 +17,8 @@ from karpenter.api.karpenter import NodeSelectorRequirementWithMinValues
 from karpenter.model import labels
 
 #: The largest integer a label is compared by.
-LARGEST_INTEGER = 2**63 - 1
-_LONGEST_INTEGER = len(str(LARGEST_INTEGER))
+MAX_INTEGER = 2**63 - 1
+_MAX_INTEGER_LENGTH = len(str(MAX_INTEGER))
 _SHOWN_VALUES = 5
 
 
@@ -35,7 +35,7 @@ class Op(StrEnum):
     LTE = "Lte"
 
 
-_NEGATIVE = frozenset({Op.NOT_IN, Op.DOES_NOT_EXIST})
+_NEGATIVE_OPERATORS = frozenset({Op.NOT_IN, Op.DOES_NOT_EXIST})
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Requirement:
     @property
     def accepts_absent(self) -> bool:
         """Whether a node without the label satisfies the requirement."""
-        return not self.present and self.operator in _NEGATIVE
+        return not self.present and self.operator in _NEGATIVE_OPERATORS
 
     @property
     def operator(self) -> Op:
@@ -69,13 +69,13 @@ class Requirement:
 
     def allows(self, value: str) -> bool:
         """Whether a label with this value satisfies the requirement (SCH-142)."""
-        return (value in self.values) != self.complement and _within(value, self.gte, self.lte)
+        return (value in self.values) != self.complement and _is_within_bounds(value, self.gte, self.lte)
 
     def intersect(self, other: Requirement) -> Requirement:
         """What satisfies both (SCH-145, SCH-146). Both must be about the same key."""
-        gte = _tighter(self.gte, other.gte, max)
-        lte = _tighter(self.lte, other.lte, min)
-        min_values = _tighter(self.min_values, other.min_values, max)
+        gte = _tighter_bound(self.gte, other.gte, max)
+        lte = _tighter_bound(self.lte, other.lte, min)
+        min_values = _tighter_bound(self.min_values, other.min_values, max)
         present = not (self.accepts_absent and other.accepts_absent)
         if gte is not None and lte is not None and gte > lte:
             return Requirement(self.key, False, min_values=min_values, present=present)
@@ -89,40 +89,40 @@ class Requirement:
         else:
             values = self.values & other.values
         if gte is not None or lte is not None:
-            values = frozenset(value for value in values if _within(value, gte, lte))
+            values = frozenset(value for value in values if _is_within_bounds(value, gte, lte))
         if not complement:
             gte = lte = None
-        elif _excludes_all(values, gte, lte):
+        elif _excludes_whole_range(values, gte, lte):
             return Requirement(self.key, False, min_values=min_values, present=True)
         present = present and complement == bool(values)  # the other forms say so themselves
         return Requirement(self.key, complement, values, gte, lte, min_values, present)
 
     def has_intersection(self, other: Requirement) -> bool:
         """Whether some value satisfies both, without building the result (SCH-148)."""
-        gte = _tighter(self.gte, other.gte, max)
-        lte = _tighter(self.lte, other.lte, min)
+        gte = _tighter_bound(self.gte, other.gte, max)
+        lte = _tighter_bound(self.lte, other.lte, min)
         if gte is not None and lte is not None and gte > lte:
             return False
         if self.complement and other.complement:
-            return not _excludes_all(self.values | other.values, gte, lte)
+            return not _excludes_whole_range(self.values | other.values, gte, lte)
         if self.complement:
-            return any(value not in self.values and _within(value, gte, lte) for value in other.values)
+            return any(value not in self.values and _is_within_bounds(value, gte, lte) for value in other.values)
         if other.complement:
-            return any(value not in other.values and _within(value, gte, lte) for value in self.values)
-        return any(value in other.values and _within(value, gte, lte) for value in self.values)
+            return any(value not in other.values and _is_within_bounds(value, gte, lte) for value in self.values)
+        return any(value in other.values and _is_within_bounds(value, gte, lte) for value in self.values)
 
-    def implies(self, other: Requirement) -> bool:
+    def is_subset_of(self, other: Requirement) -> bool:
         """Whether every label this one allows, the absent one included, satisfies the other. Both about the same key."""
         if not self.complement:
             if not self.values:
                 return other.accepts_absent
             return all(other.allows(value) for value in self.values)
-        if not other.complement or _tighter(self.gte, other.gte, max) != self.gte:
+        if not other.complement or _tighter_bound(self.gte, other.gte, max) != self.gte:
             return False
         if self.accepts_absent and not other.accepts_absent:
             return False
         excluded = (value for value in other.values if self.allows(value))
-        return _tighter(self.lte, other.lte, min) == self.lte and not any(excluded)
+        return _tighter_bound(self.lte, other.lte, min) == self.lte and not any(excluded)
 
     def __str__(self) -> str:
         parts = [f"{self.key} {self.operator}"]
@@ -140,13 +140,13 @@ class Requirement:
         return " ".join(parts)
 
 
-def _tighter(left: int | None, right: int | None, choose: Callable[[int, int], int]) -> int | None:
+def _tighter_bound(left: int | None, right: int | None, choose: Callable[[int, int], int]) -> int | None:
     if left is None or right is None:
         return right if left is None else left
     return choose(left, right)
 
 
-def _within(value: str, gte: int | None, lte: int | None) -> bool:
+def _is_within_bounds(value: str, gte: int | None, lte: int | None) -> bool:
     if gte is None and lte is None:
         return True
     number = as_integer(value)
@@ -154,7 +154,7 @@ def _within(value: str, gte: int | None, lte: int | None) -> bool:
     return number is not None and low <= number <= high
 
 
-def _excludes_all(values: frozenset[str], gte: int | None, lte: int | None) -> bool:
+def _excludes_whole_range(values: frozenset[str], gte: int | None, lte: int | None) -> bool:
     """Whether every integer within the bounds is excluded, so that no value is left."""
     low, high = _range(gte, lte)
     if (gte is None and lte is None) or high - low >= len(values):
@@ -164,17 +164,17 @@ def _excludes_all(values: frozenset[str], gte: int | None, lte: int | None) -> b
 
 def _range(gte: int | None, lte: int | None) -> tuple[int, int]:
     """Label integers that bounds leave: none is below zero, as a label value cannot begin with a sign."""
-    return (0 if gte is None else gte, LARGEST_INTEGER if lte is None else lte)
+    return (0 if gte is None else gte, MAX_INTEGER if lte is None else lte)
 
 
 def as_integer(value: str) -> int | None:
     """The 64-bit integer a label value spells, or None. Plain ASCII digits with an optional sign, as Go reads them."""
     digits = value[1:] if value[:1] in ("-", "+") else value
-    if not (digits.isascii() and digits.isdigit()) or len(digits.lstrip("0")) > _LONGEST_INTEGER:
+    if not (digits.isascii() and digits.isdigit()) or len(digits.lstrip("0")) > _MAX_INTEGER_LENGTH:
         return None
     magnitude = int(digits.lstrip("0") or "0")
     number = -magnitude if value[0] == "-" else magnitude
-    return number if -LARGEST_INTEGER - 1 <= number <= LARGEST_INTEGER else None
+    return number if -MAX_INTEGER - 1 <= number <= MAX_INTEGER else None
 
 
 def requirement(key: str, operator: str, values: Iterable[str] = (), min_values: int | None = None) -> Requirement:
@@ -198,9 +198,7 @@ def requirement(key: str, operator: str, values: Iterable[str] = (), min_values:
         return Requirement(key, False, min_values=min_values)
     if operator in (Op.GT, Op.GTE):
         gte = bound + 1 if operator == Op.GT else bound
-        return Requirement(
-            key, gte <= LARGEST_INTEGER, gte=gte if gte <= LARGEST_INTEGER else None, min_values=min_values
-        )
+        return Requirement(key, gte <= MAX_INTEGER, gte=gte if gte <= MAX_INTEGER else None, min_values=min_values)
     lte = bound - 1 if operator == Op.LT else bound
     return Requirement(key, lte >= 0, lte=lte if lte >= 0 else None, min_values=min_values)
 
@@ -256,7 +254,7 @@ class Requirements(Mapping[str, Requirement]):
     def __str__(self) -> str:
         return ", ".join(sorted(str(item) for key, item in self._by_key.items() if key != labels.HOSTNAME))
 
-    def of(self, key: str) -> Requirement:
+    def requirement_for(self, key: str) -> Requirement:
         """The requirement for a key; an absent key reads as Exists (SCH-147)."""
         return self._by_key.get(key) or Requirement(key, True)
 
@@ -278,7 +276,7 @@ class Requirements(Mapping[str, Requirement]):
         return Requirements(item for key, item in self._by_key.items() if key not in dropped)
 
 
-def from_labels(values: Mapping[str, str]) -> Requirements:
+def requirements_from_labels(values: Mapping[str, str]) -> Requirements:
     """Labels as requirements: each ``In`` its one value (API-409)."""
     return Requirements(map(_label, values, values.values()))
 
@@ -289,12 +287,12 @@ def _label(key: str, value: str) -> Requirement:
     return Requirement(labels.normalise(key), False, frozenset((value,)))
 
 
-def from_wire(items: Iterable[NodeSelectorRequirementWithMinValues]) -> Requirements:
+def requirements_from_wire(items: Iterable[NodeSelectorRequirementWithMinValues]) -> Requirements:
     """Requirements of a NodePool or NodeClaim."""
     return Requirements(requirement(item.key, item.operator, item.values, item.min_values) for item in items)
 
 
-def to_wire(requirements: Requirements) -> tuple[NodeSelectorRequirementWithMinValues, ...]:
+def requirements_to_wire(requirements: Requirements) -> tuple[NodeSelectorRequirementWithMinValues, ...]:
     """Manifest form, sorted by key. Bounds become Gte and Lte (SCH-170); exclusions beside bounds are kept (its Beyond)."""
     return tuple(entry for key in sorted(requirements) for entry in _wire_entries(requirements[key]))
 
@@ -318,22 +316,22 @@ def _wire(item: Requirement, operator: Op, values: tuple[str, ...]) -> NodeSelec
 
 
 @dataclass(frozen=True, slots=True)
-class Undefined:
+class UndefinedLabel:
     """The asking side wants a label the offering side does not define. ``meant`` is a label it may be a slip of, if any."""
 
-    asked: Requirement
-    meant: str = ""
+    required: Requirement
+    suggested_key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Mismatch:
+class ValueMismatch:
     """Both sides constrain a label and no value satisfies both."""
 
-    asked: Requirement
+    required: Requirement
     offered: Requirement
 
 
-Incompatibility = Undefined | Mismatch
+Incompatibility = UndefinedLabel | ValueMismatch
 
 
 def intersects(left: Requirements, right: Requirements) -> bool:
@@ -341,13 +339,13 @@ def intersects(left: Requirements, right: Requirements) -> bool:
     return not _mismatches(left, right, stop_at_first=True)
 
 
-def _mismatches(left: Requirements, right: Requirements, *, stop_at_first: bool) -> list[Mismatch]:
-    found: list[Mismatch] = []
+def _mismatches(left: Requirements, right: Requirements, *, stop_at_first: bool) -> list[ValueMismatch]:
+    found: list[ValueMismatch] = []
     for key, asked in right.items():
         if key in left:
             offered = left[key]
             if not offered.has_intersection(asked) and not (offered.accepts_absent and asked.accepts_absent):
-                found.append(Mismatch(asked, offered))
+                found.append(ValueMismatch(asked, offered))
                 if stop_at_first:
                     break
     return found
@@ -372,14 +370,14 @@ def incompatibilities(
 ) -> tuple[Incompatibility, ...]:
     """Why ``compatible`` says no, sorted by key; empty when it says yes."""
     undefined = [
-        Undefined(asked, _alike(asked.key, allowed_undefined) or _alike(asked.key, left))
+        UndefinedLabel(asked, _similar_key(asked.key, allowed_undefined) or _similar_key(asked.key, left))
         for asked in _undefined(left, right, allowed_undefined)
     ]
     mismatched = _mismatches(left, right, stop_at_first=False)
-    return tuple(sorted((*undefined, *mismatched), key=lambda found: found.asked.key))
+    return tuple(sorted((*undefined, *mismatched), key=lambda found: found.required.key))
 
 
-def _alike(key: str, known: Iterable[str]) -> str:
+def _similar_key(key: str, known: Iterable[str]) -> str:
     """A known key that ends as this one does, else one that contains it, the first by name; empty without one (SCH-169)."""
     end = key.partition("/")[2] or key
     found = [other for other in known if key in other or other.endswith(end)]

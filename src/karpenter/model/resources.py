@@ -15,23 +15,26 @@ MEMORY = "memory"
 EPHEMERAL_STORAGE = "ephemeral-storage"
 PODS = "pods"
 NODES = "nodes"
-ONE = quantity.MILLI
+ONE_UNIT = quantity.MILLI
 
-_BINARY_NAMES = frozenset({MEMORY, EPHEMERAL_STORAGE})
+_BINARY_RESOURCES = frozenset({MEMORY, EPHEMERAL_STORAGE})
 
 
-def parse(wire: WireResources) -> dict[str, int]:
+def parse_resources(wire: WireResources) -> dict[str, int]:
     """Exact amounts of a wire resource list. Raises ``quantity.QuantityError``."""
-    return {name: quantity.milli(value) for name, value in wire.items()}
+    return {name: quantity.parse_milli(value) for name, value in wire.items()}
 
 
-def to_wire(resources: Resources) -> dict[str, str]:
+def resources_to_wire(resources: Resources) -> dict[str, str]:
     """Canonical wire form, names sorted; memory-like resources in binary units."""
-    return {name: quantity.text(amount, binary=_is_binary(name)) for name, amount in sorted(resources.items())}
+    return {
+        name: quantity.quantity_text(amount, binary=_is_binary_resource(name))
+        for name, amount in sorted(resources.items())
+    }
 
 
-def _is_binary(name: str) -> bool:
-    return name in _BINARY_NAMES or name.startswith("hugepages-")
+def _is_binary_resource(name: str) -> bool:
+    return name in _BINARY_RESOURCES or name.startswith("hugepages-")
 
 
 def add(*lists: Resources) -> dict[str, int]:
@@ -48,19 +51,19 @@ def subtract(left: Resources, right: Resources) -> dict[str, int]:
     return {name: amount - right.get(name, 0) for name, amount in left.items()}
 
 
-def maximum(lists: Iterable[Resources]) -> dict[str, int]:
+def maximum(resource_lists: Iterable[Resources]) -> dict[str, int]:
     """Largest amount per name, over the union of names (SCH-190)."""
     result: dict[str, int] = {}
-    for resources in lists:
+    for resources in resource_lists:
         for name, amount in resources.items():
             result[name] = max(amount, result.get(name, amount))
     return result
 
 
-def minimum(lists: Iterable[Resources]) -> dict[str, int]:
+def minimum(resource_lists: Iterable[Resources]) -> dict[str, int]:
     """Smallest amount per name, over the names all lists share (SCH-190)."""
     result: dict[str, int] | None = None
-    for resources in lists:
+    for resources in resource_lists:
         if result is None:
             result = dict(resources)
         else:

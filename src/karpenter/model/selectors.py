@@ -13,7 +13,7 @@ from karpenter.api.meta import LabelSelector
 
 Labels = Mapping[str, str]
 #: A compiled selector.
-Predicate = Callable[[Labels], bool]
+LabelPredicate = Callable[[Labels], bool]
 
 _KEY = r"[A-Za-z0-9][-A-Za-z0-9_./]*"
 _VALUE = r"[-A-Za-z0-9_.]*"
@@ -24,7 +24,7 @@ _TERM = re.compile(
     rf"|\s+(?P<member>in|notin)\s*\((?P<values>[^()]*)\))?)\s*",
     re.ASCII,
 )
-_LISTED = re.compile(_VALUE, re.ASCII)
+_VALUE_GRAMMAR = re.compile(_VALUE, re.ASCII)
 _NUMBER = re.compile(r"[-+]?\d+", re.ASCII)
 
 
@@ -39,7 +39,7 @@ class SelectorError(ValueError):
         self.text = text
 
 
-def matches(selector: LabelSelector | None, labels: Labels) -> bool:
+def selector_matches(selector: LabelSelector | None, labels: Labels) -> bool:
     """Whether the labels satisfy the selector. An absent selector matches nothing, an empty one everything.
 
     An operator nobody knows matches nothing, so that a selector from a newer API never catches too much.
@@ -49,16 +49,16 @@ def matches(selector: LabelSelector | None, labels: Labels) -> bool:
     for key, value in selector.match_labels.items():
         if labels.get(key) != value:
             return False
-    return all(holds(labels.get(e.key), e.operator, e.values) for e in selector.match_expressions)
+    return all(satisfies_expression(labels.get(e.key), e.operator, e.values) for e in selector.match_expressions)
 
 
-def holds(value: str | None, operator: str, wanted: Container[str]) -> bool:
+def satisfies_expression(value: str | None, operator: str, values: Container[str]) -> bool:
     """Whether one label satisfies one expression of a selector; None is the label an object lacks."""
     match operator:
         case "In":
-            return value is not None and value in wanted
+            return value is not None and value in values
         case "NotIn":
-            return value is None or value not in wanted
+            return value is None or value not in values
         case "Exists":
             return value is not None
         case "DoesNotExist":
@@ -67,26 +67,26 @@ def holds(value: str | None, operator: str, wanted: Container[str]) -> bool:
             return False
 
 
-def parse(text: str) -> Predicate:
+def parse_selector(text: str) -> LabelPredicate:
     """Compile a selector text such as ``a=b,c!=d,e in (x,y),!f,g,h>1``; empty text matches everything.
 
     Raises ``SelectorError``.
     """
-    tests: list[Predicate] = []
+    tests: list[LabelPredicate] = []
     position = 0
     while text[position:].strip():
         found = _TERM.match(text, position)
         ended = found is not None and (found.end() == len(text) or text[found.end()] == ",")
         if found is None or not ended:
             raise SelectorError(text, text[position:].strip())
-        tests.append(_test(text, found))
+        tests.append(_compiled_test(text, found))
         position = found.end() + 1
         if position == len(text):
             raise SelectorError(text, ",")
     return lambda labels: all(test(labels) for test in tests)
 
 
-def _test(text: str, found: re.Match[str]) -> Predicate:
+def _compiled_test(text: str, found: re.Match[str]) -> LabelPredicate:
     absent, key = found["absent"], found["key"]
     if absent is not None:
         return lambda labels: absent not in labels
@@ -96,7 +96,7 @@ def _test(text: str, found: re.Match[str]) -> Predicate:
             return lambda labels: labels.get(key) != value
         return lambda labels: labels.get(key) == value
     if found["order"] is not None:
-        return _ordered(key, found["order"], int(found["bound"]))
+        return _integer_comparison(key, found["order"], int(found["bound"]))
     if found["member"] is not None:
         values = _values(text, found["values"])
         if found["member"] == "notin":
@@ -105,7 +105,7 @@ def _test(text: str, found: re.Match[str]) -> Predicate:
     return lambda labels: key in labels
 
 
-def _ordered(key: str, order: str, bound: int) -> Predicate:
+def _integer_comparison(key: str, order: str, bound: int) -> LabelPredicate:
     """A comparison of whole numbers; a label that is none, or absent, does not satisfy it."""
 
     def in_order(labels: Labels) -> bool:
@@ -120,6 +120,6 @@ def _ordered(key: str, order: str, bound: int) -> Predicate:
 def _values(text: str, listed: str) -> frozenset[str]:
     values = [value.strip() for value in listed.split(",")]
     for value in values:
-        if _LISTED.fullmatch(value) is None:
+        if _VALUE_GRAMMAR.fullmatch(value) is None:
             raise SelectorError(text, value)
     return frozenset(values)

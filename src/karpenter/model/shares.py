@@ -33,6 +33,6 @@ def share_text(share: Fraction) -> str:
     return "off" if share == WHOLE else f"{float(share):g}"
 
 
-def most_of(share: Fraction, whole: int) -> int:
+def share_of(share: Fraction, whole: int) -> int:
     """So many of a whole are no more than the share, rounded up, and at least one."""
     return max(1, math.ceil(share * whole))

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from karpenter.api.core import Taint, Toleration
+from karpenter.api.scheduling_constraints import Taint, Toleration
 from karpenter.model import labels
 
 #: Key and effect of the taints that are expected to go by themselves (SCH-085, OPS-041).
-EPHEMERAL = frozenset(
+EPHEMERAL_TAINTS = frozenset(
     {
         (labels.NOT_READY_TAINT, "NoSchedule"),
         (labels.NOT_READY_TAINT, "NoExecute"),
@@ -27,39 +27,39 @@ READINESS_PREFIX = "readiness.k8s.io/"
 _INT64 = range(-(2**63), 2**63)
 
 
-def same(left: Taint, right: Taint) -> bool:
+def is_same_taint(left: Taint, right: Taint) -> bool:
     """Whether two taints are one: same key and effect, whatever their values."""
     return left.key == right.key and left.effect == right.effect
 
 
 def is_ephemeral(taint: Taint) -> bool:
     """Whether the taint is expected to go while its node starts (SCH-085, OPS-041)."""
-    return (taint.key, taint.effect) in EPHEMERAL or taint.key.startswith(READINESS_PREFIX)
+    return (taint.key, taint.effect) in EPHEMERAL_TAINTS or taint.key.startswith(READINESS_PREFIX)
 
 
-def merge(existing: Iterable[Taint], added: Iterable[Taint]) -> tuple[Taint, ...]:
+def merge_taints(existing: Iterable[Taint], new_taints: Iterable[Taint]) -> tuple[Taint, ...]:
     """All existing taints, then the added ones that are not there yet; an existing value wins (OPS-024)."""
     merged = list(existing)
     known = {(taint.key, taint.effect) for taint in merged}
-    for taint in added:
+    for taint in new_taints:
         if (taint.key, taint.effect) not in known:
             known.add((taint.key, taint.effect))
             merged.append(taint)
     return tuple(merged)
 
 
-def tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:
+def tolerates_taint(tolerations: Iterable[Toleration], taint: Taint) -> bool:
     """Whether any of the tolerations covers the taint (SCH-401). Toleration seconds play no role."""
-    return any(_covers(toleration, taint) for toleration in tolerations)
+    return any(_toleration_covers(toleration, taint) for toleration in tolerations)
 
 
 def untolerated(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> tuple[Taint, ...]:
     """The taints no toleration covers, in their order; every effect counts (SCH-400)."""
     held = tuple(tolerations)
-    return tuple(taint for taint in taints if not tolerates(held, taint))
+    return tuple(taint for taint in taints if not tolerates_taint(held, taint))
 
 
-def _covers(toleration: Toleration, taint: Taint) -> bool:
+def _toleration_covers(toleration: Toleration, taint: Taint) -> bool:
     if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
         return False
     match toleration.operator:
@@ -68,12 +68,12 @@ def _covers(toleration: Toleration, taint: Taint) -> bool:
         case "Exists":
             return True
         case "Lt" | "Gt":
-            return _compares(toleration, taint)
+            return _numeric_toleration_covers(toleration, taint)
         case _:
             return False
 
 
-def _compares(toleration: Toleration, taint: Taint) -> bool:
+def _numeric_toleration_covers(toleration: Toleration, taint: Taint) -> bool:
     bound, value = _decimal(toleration.value), _decimal(taint.value)
     if bound is None or value is None:
         return False
@@ -91,7 +91,7 @@ def _decimal(text: str) -> int | None:
     return number if number in _INT64 else None
 
 
-def text(taint: Taint) -> str:
+def taint_text(taint: Taint) -> str:
     """``key=value:effect``, or ``key:effect`` without a value."""
     value = f"={taint.value}" if taint.value else ""
     return f"{taint.key}{value}:{taint.effect}"

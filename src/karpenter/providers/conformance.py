@@ -18,19 +18,19 @@ from karpenter.model import labels, requirements
 from karpenter.model import resources as res
 from karpenter.providers.contract import (
     CloudProvider,
+    HookPending,
     Instance,
     InstanceNotFound,
     InsufficientCapacity,
     NodeClassNotReady,
-    Pending,
     ProviderError,
 )
 
 #: A claim's requirements: label key to allowed values.
-Wishes = Mapping[str, tuple[str, ...]]
+LabelRequirements = Mapping[str, tuple[str, ...]]
 
 
-class Stage(Protocol):
+class ConformanceEnvironment(Protocol):
     """A cloud of the provider under test, of its own for every check."""
 
     @property
@@ -40,34 +40,34 @@ class Stage(Protocol):
     async def provider(self) -> CloudProvider:
         """A newly started provider on this cloud; what earlier ones bought is still there."""
 
-    async def claim(self, name: str, wishes: Wishes, requests: Mapping[str, str]) -> NodeClaim:
+    async def claim(self, name: str, requirements: LabelRequirements, requests: Mapping[str, str]) -> NodeClaim:
         """A stored claim of the pool. Each call makes a claim of its own, also under a name used before."""
 
-    async def exhaust(self, wishes: Wishes) -> None:
+    async def exhaust_capacity(self, requirements: LabelRequirements) -> None:
         """From now on the cloud has none of these machines, whatever the provider believes."""
 
-    async def lose(self, claim: NodeClaim) -> None:
+    async def delete_claim(self, claim: NodeClaim) -> None:
         """Take the stored claim away, without a word to the provider."""
 
-    async def spoil(self, claim: NodeClaim) -> None:
+    async def corrupt_claim(self, claim: NodeClaim) -> None:
         """Make the stored claim one that this version cannot read; it still exists."""
 
-    async def collect(self) -> None:
+    async def collect_garbage(self) -> None:
         """Have everything that ends machines without a claim look once, late enough to judge all there are."""
 
-    async def break_class(self) -> None:
+    async def make_class_not_ready(self) -> None:
         """Make the pool's class not ready."""
 
-    async def remove_class(self) -> None:
+    async def delete_class(self) -> None:
         """Delete the pool's class."""
 
-    async def settle(self) -> None:
+    async def finish_pending_work(self) -> None:
         """Let pass whatever time the cloud needs to finish what it was told."""
 
 
-Check = Callable[[Stage], Awaitable[None]]
+ConformanceCheck = Callable[[ConformanceEnvironment], Awaitable[None]]
 
-_SMALL = {"cpu": "100m", "memory": "128Mi", "pods": "1"}
+_SMALL_REQUESTS = {"cpu": "100m", "memory": "128Mi", "pods": "1"}
 
 
 def _expect(holds: bool, sentence: str) -> None:
@@ -84,16 +84,16 @@ async def _expect_error(call: Awaitable[object], kind: type[ProviderError], sent
         raise AssertionError(f"{sentence}: expected {kind.__name__}, got an answer")
 
 
-def _wire(wishes: Wishes) -> tuple[NodeSelectorRequirementWithMinValues, ...]:
+def _wire_requirements(requirements: LabelRequirements) -> tuple[NodeSelectorRequirementWithMinValues, ...]:
     return tuple(
-        NodeSelectorRequirementWithMinValues(key=key, operator="In", values=item) for key, item in wishes.items()
+        NodeSelectorRequirementWithMinValues(key=key, operator="In", values=item) for key, item in requirements.items()
     )
 
 
-async def create_returns_a_complete_machine(stage: Stage) -> None:
+async def create_returns_a_complete_instance(stage: ConformanceEnvironment) -> None:
     """OPS-210: provider ID, capacity, allocatable and resolved labels are filled in."""
     provider = await stage.provider()
-    claim = await stage.claim("one", {}, _SMALL)
+    claim = await stage.claim("one", {}, _SMALL_REQUESTS)
     bought = await provider.create(claim)
     _expect(bool(bought.provider_id), "a machine has a provider ID")
     _expect(bought.claim_name == claim.metadata.name, "a machine names its claim")
@@ -102,9 +102,9 @@ async def create_returns_a_complete_machine(stage: Stage) -> None:
     _expect(res.fits(bought.allocatable, bought.capacity), "allocatable does not exceed capacity")
 
 
-async def create_is_idempotent(stage: Stage) -> None:
+async def create_is_idempotent(stage: ConformanceEnvironment) -> None:
     """OPS-211: the same claim never buys twice, not even from a provider that was started in between."""
-    claim = await stage.claim("one", {}, _SMALL)
+    claim = await stage.claim("one", {}, _SMALL_REQUESTS)
     first = await (await stage.provider()).create(claim)
     restarted = await stage.provider()
     second = await restarted.create(claim)
@@ -112,31 +112,31 @@ async def create_is_idempotent(stage: Stage) -> None:
     _expect(len(await restarted.list()) == 1, "a repeated create buys nothing")
 
 
-async def create_is_idempotent_when_nothing_is_left(stage: Stage) -> None:
+async def create_is_idempotent_when_nothing_is_left(stage: ConformanceEnvironment) -> None:
     """OPS-211: a machine that was bought is found again although the cloud has no more of its kind."""
-    claim = await stage.claim("one", {}, _SMALL)
+    claim = await stage.claim("one", {}, _SMALL_REQUESTS)
     first = await (await stage.provider()).create(claim)
-    await stage.exhaust({})
+    await stage.exhaust_capacity({})
     second = await (await stage.provider()).create(claim)
     _expect(first.provider_id == second.provider_id, "a repeated create returns the same machine")
 
 
-async def a_namesake_gets_its_own_machine(stage: Stage) -> None:
+async def claims_of_one_name_get_separate_instances(stage: ConformanceEnvironment) -> None:
     """OPS-211: name and uid make a claim; another claim of that name is another claim."""
     provider = await stage.provider()
-    first = await provider.create(await stage.claim("one", {}, _SMALL))
-    second = await provider.create(await stage.claim("one", {}, _SMALL))
+    first = await provider.create(await stage.claim("one", {}, _SMALL_REQUESTS))
+    second = await provider.create(await stage.claim("one", {}, _SMALL_REQUESTS))
     _expect(first.provider_id != second.provider_id, "claims with different uids do not share a machine")
 
 
-async def requests_fit(stage: Stage) -> None:
+async def requests_fit(stage: ConformanceEnvironment) -> None:
     """OPS-210: the machine holds what the claim's pods request."""
     requests = {"cpu": "7", "memory": "20Gi", "pods": "12"}
     bought = await (await stage.provider()).create(await stage.claim("one", {}, requests))
-    _expect(res.fits(res.parse(requests), bought.allocatable), "the requests fit the machine")
+    _expect(res.fits(res.parse_resources(requests), bought.allocatable), "the requests fit the machine")
 
 
-async def requests_beyond_all_types_are_refused(stage: Stage) -> None:
+async def requests_beyond_all_types_are_refused(stage: ConformanceEnvironment) -> None:
     """OPS-226: nothing can hold the requests, so there is no capacity for them."""
     provider = await stage.provider()
     claim = await stage.claim("one", {}, {"cpu": "1000000"})
@@ -144,38 +144,40 @@ async def requests_beyond_all_types_are_refused(stage: Stage) -> None:
     _expect(await provider.list() == (), "a refused launch leaves no machine")
 
 
-async def requirements_are_respected(stage: Stage) -> None:
+async def requirements_are_respected(stage: ConformanceEnvironment) -> None:
     """OPS-210: whichever label is required, the machine has one of the values."""
     provider = await stage.provider()
-    for number, (zone, kind) in enumerate(sorted(await _places(provider, stage))):
+    for number, (zone, kind) in enumerate(sorted(await _zones_and_capacity_types(provider, stage))):
         wishes = {labels.ZONE: (zone,), labels.CAPACITY_TYPE: (kind,)}
-        bought = await provider.create(await stage.claim(f"claim-{number}", wishes, _SMALL))
+        bought = await provider.create(await stage.claim(f"claim-{number}", wishes, _SMALL_REQUESTS))
         satisfied = requirements.compatible(
-            requirements.from_labels(bought.labels), requirements.from_wire(_wire(wishes)), frozenset()
+            requirements.requirements_from_labels(bought.labels),
+            requirements.requirements_from_wire(_wire_requirements(wishes)),
+            frozenset(),
         )
         _expect(satisfied, f"a claim for {kind} in {zone} gets that, not {bought.labels}")
 
 
-async def _places(provider: CloudProvider, stage: Stage) -> set[tuple[str, str]]:
+async def _zones_and_capacity_types(provider: CloudProvider, stage: ConformanceEnvironment) -> set[tuple[str, str]]:
     types = await provider.instance_types(stage.pool)
     return {
         (item.zone, item.capacity_type) for instance_type in types for item in instance_type.offerings if item.available
     }
 
 
-async def unknown_types_are_refused(stage: Stage) -> None:
+async def unknown_types_are_refused(stage: ConformanceEnvironment) -> None:
     """OPS-226: a type the cloud does not have."""
-    claim = await stage.claim("one", {labels.INSTANCE_TYPE: ("no.such",)}, _SMALL)
+    claim = await stage.claim("one", {labels.INSTANCE_TYPE: ("no.such",)}, _SMALL_REQUESTS)
     await _expect_error((await stage.provider()).create(claim), InsufficientCapacity, "a type that does not exist")
 
 
-async def exhausted_capacity_is_reported_and_remembered(stage: Stage) -> None:
+async def exhausted_capacity_is_reported_and_remembered(stage: ConformanceEnvironment) -> None:
     """OPS-226, OPS-215: the claim fails as insufficient capacity, and the offerings stay listed as unavailable."""
     provider = await stage.provider()
     before = await provider.instance_types(stage.pool)
     spot = {labels.CAPACITY_TYPE: (labels.SPOT,)}
-    await stage.exhaust(spot)
-    claim = await stage.claim("one", spot, _SMALL)
+    await stage.exhaust_capacity(spot)
+    claim = await stage.claim("one", spot, _SMALL_REQUESTS)
     await _expect_error(provider.create(claim), InsufficientCapacity, "a claim for what is exhausted")
     after = await provider.instance_types(stage.pool)
     _expect({item.name for item in before} == {item.name for item in after}, "types without capacity are still listed")
@@ -185,93 +187,93 @@ async def exhausted_capacity_is_reported_and_remembered(stage: Stage) -> None:
     _expect(bool(gone), "what was refused is marked unavailable")
 
 
-async def another_offering_is_bought_when_one_is_exhausted(stage: Stage) -> None:
+async def another_offering_is_bought_when_one_is_exhausted(stage: ConformanceEnvironment) -> None:
     """OPS-210: the claim leaves a choice, so the launch takes another."""
     provider = await stage.provider()
-    first = await provider.create(await stage.claim("one", {}, _SMALL))
-    await stage.exhaust({labels.CAPACITY_TYPE: (first.labels[labels.CAPACITY_TYPE],)})
-    second = await provider.create(await stage.claim("two", {}, _SMALL))
+    first = await provider.create(await stage.claim("one", {}, _SMALL_REQUESTS))
+    await stage.exhaust_capacity({labels.CAPACITY_TYPE: (first.labels[labels.CAPACITY_TYPE],)})
+    second = await provider.create(await stage.claim("two", {}, _SMALL_REQUESTS))
     _expect(
         second.labels[labels.CAPACITY_TYPE] != first.labels[labels.CAPACITY_TYPE], "the other capacity type is bought"
     )
 
 
-async def a_missing_class_is_insufficient_capacity(stage: Stage) -> None:
+async def a_missing_class_is_insufficient_capacity(stage: ConformanceEnvironment) -> None:
     """OPS-017."""
     provider = await stage.provider()
-    claim = await stage.claim("one", {}, _SMALL)
-    await stage.remove_class()
+    claim = await stage.claim("one", {}, _SMALL_REQUESTS)
+    await stage.delete_class()
     await _expect_error(provider.create(claim), InsufficientCapacity, "a class that does not exist")
 
 
-async def a_class_that_is_not_ready_is_reported(stage: Stage) -> None:
+async def a_class_that_is_not_ready_is_reported(stage: ConformanceEnvironment) -> None:
     """OPS-227."""
     provider = await stage.provider()
-    claim = await stage.claim("one", {}, _SMALL)
-    await stage.break_class()
+    claim = await stage.claim("one", {}, _SMALL_REQUESTS)
+    await stage.make_class_not_ready()
     await _expect_error(provider.create(claim), NodeClassNotReady, "a class that is not ready")
 
 
-async def delete_is_repeated_until_the_machine_is_gone(stage: Stage) -> None:
+async def delete_is_repeated_until_the_instance_is_gone(stage: ConformanceEnvironment) -> None:
     """OPS-212, OPS-213, OPS-214: terminating is listed as such, gone is not found, by every call."""
     provider = await stage.provider()
-    bought = await provider.create(await stage.claim("one", {}, _SMALL))
+    bought = await provider.create(await stage.claim("one", {}, _SMALL_REQUESTS))
     await provider.delete(bought.provider_id)
-    _expect(await _is_ending(provider, bought), "a deleted machine is listed as terminating, or not at all")
-    await stage.settle()
+    _expect(await _is_terminating(provider, bought), "a deleted machine is listed as terminating, or not at all")
+    await stage.finish_pending_work()
     await _expect_error(provider.delete(bought.provider_id), InstanceNotFound, "delete of a machine that is gone")
     await _expect_error(provider.get(bought.provider_id), InstanceNotFound, "get of a machine that is gone")
     _expect(await provider.list() == (), "a machine that is gone is not listed")
 
 
-async def _is_ending(provider: CloudProvider, bought: Instance) -> bool:
+async def _is_terminating(provider: CloudProvider, bought: Instance) -> bool:
     return all(item.terminating for item in await provider.list() if item.provider_id == bought.provider_id)
 
 
-async def a_machine_whose_claim_is_gone_is_collected(stage: Stage) -> None:
+async def an_instance_without_a_claim_is_collected(stage: ConformanceEnvironment) -> None:
     """OPS-266: nobody would ever give it back."""
     provider = await stage.provider()
-    kept, lost = [await stage.claim(name, {}, _SMALL) for name in ("kept", "lost")]
+    kept, lost = [await stage.claim(name, {}, _SMALL_REQUESTS) for name in ("kept", "lost")]
     machines = [await provider.create(claim) for claim in (kept, lost)]
-    await stage.lose(lost)
-    await stage.collect()
-    await stage.settle()
+    await stage.delete_claim(lost)
+    await stage.collect_garbage()
+    await stage.finish_pending_work()
     _expect({item.claim_name for item in await provider.list()} == {"kept"}, "only the machine without a claim goes")
     await _expect_error(provider.get(machines[1].provider_id), InstanceNotFound, "get of a collected machine")
 
 
-async def a_machine_whose_claim_cannot_be_read_is_kept(stage: Stage) -> None:
+async def an_instance_of_an_unreadable_claim_is_kept(stage: ConformanceEnvironment) -> None:
     """OPS-266: a claim that does not decode is not a claim that is gone; pods run on its machine."""
     provider = await stage.provider()
-    claim = await stage.claim("one", {}, _SMALL)
+    claim = await stage.claim("one", {}, _SMALL_REQUESTS)
     bought = await provider.create(claim)
-    await stage.spoil(claim)
-    await stage.collect()
-    await stage.settle()
+    await stage.corrupt_claim(claim)
+    await stage.collect_garbage()
+    await stage.finish_pending_work()
     _expect(not (await provider.get(bought.provider_id)).terminating, "the machine of an unreadable claim runs on")
 
 
-async def unknown_machines_are_not_found(stage: Stage) -> None:
+async def unknown_instances_are_not_found(stage: ConformanceEnvironment) -> None:
     """OPS-212, OPS-213, OPS-225: also for provider IDs of another cloud."""
     provider = await stage.provider()
-    for provider_id in ("", "other://machine", (await _stranger(stage))):
+    for provider_id in ("", "other://machine", (await _deleted_instance_id(stage))):
         await _expect_error(provider.get(provider_id), InstanceNotFound, f"get of {provider_id!r}")
         await _expect_error(provider.delete(provider_id), InstanceNotFound, f"delete of {provider_id!r}")
 
 
-async def _stranger(stage: Stage) -> str:
+async def _deleted_instance_id(stage: ConformanceEnvironment) -> str:
     """The provider ID of a machine that existed once."""
     provider = await stage.provider()
-    bought = await provider.create(await stage.claim("stranger", {}, _SMALL))
+    bought = await provider.create(await stage.claim("stranger", {}, _SMALL_REQUESTS))
     await provider.delete(bought.provider_id)
-    await stage.settle()
+    await stage.finish_pending_work()
     return bought.provider_id
 
 
-async def a_restarted_provider_sees_the_same_machines(stage: Stage) -> None:
+async def a_restarted_provider_lists_the_same_instances(stage: ConformanceEnvironment) -> None:
     """OPS-211, OPS-214: the cloud is the memory, not the process."""
     provider = await stage.provider()
-    bought = [await provider.create(await stage.claim(name, {}, _SMALL)) for name in ("one", "two")]
+    bought = [await provider.create(await stage.claim(name, {}, _SMALL_REQUESTS)) for name in ("one", "two")]
     restarted = await stage.provider()
     seen = {item.provider_id: item for item in await restarted.list()}
     _expect(seen.keys() == {item.provider_id for item in bought}, "all machines are listed after a restart")
@@ -281,15 +283,15 @@ async def a_restarted_provider_sees_the_same_machines(stage: Stage) -> None:
         _expect(again.labels == item.labels, "a machine keeps its labels over a restart")
 
 
-async def instance_types_are_identical_while_nothing_changes(stage: Stage) -> None:
+async def instance_types_are_identical_while_nothing_changes(stage: ConformanceEnvironment) -> None:
     """OPS-215: callers cache by identity."""
     provider = await stage.provider()
     first = await provider.instance_types(stage.pool)
-    await provider.create(await stage.claim("one", {}, _SMALL))
+    await provider.create(await stage.claim("one", {}, _SMALL_REQUESTS))
     _expect(await provider.instance_types(stage.pool) is first, "the same tuple is returned while nothing changed")
 
 
-async def instance_types_are_well_formed(stage: Stage) -> None:
+async def instance_types_are_well_formed(stage: ConformanceEnvironment) -> None:
     """OPS-235, OPS-236: names are unique and every offering names one zone and one capacity type."""
     types = await (await stage.provider()).instance_types(stage.pool)
     _expect(len({item.name for item in types}) == len(types), "names of types are unique")
@@ -300,7 +302,7 @@ async def instance_types_are_well_formed(stage: Stage) -> None:
         _expect(all(offering.price_per_hour >= 0 for offering in item.offerings), "prices are not negative")
 
 
-async def the_provider_introduces_itself(stage: Stage) -> None:
+async def the_provider_identifies_itself(stage: ConformanceEnvironment) -> None:
     """OPS-217 to OPS-219: a name, at least one class kind, and tolerations that are not negative."""
     provider = await stage.provider()
     _expect(bool(provider.name), "a provider has a name")
@@ -311,30 +313,30 @@ async def the_provider_introduces_itself(stage: Stage) -> None:
     )
 
 
-async def registration_hooks_are_told_apart(stage: Stage) -> None:
+async def registration_hooks_have_unique_names(stage: ConformanceEnvironment) -> None:
     """OPS-030, OPS-031: conditions and logs name them."""
     names = [hook.name for hook in (await stage.provider()).registration_hooks()]
     _expect(all(names) and len(set(names)) == len(names), f"every hook has a name of its own: {names}")
 
 
-async def registration_hooks_answer_for_a_new_machine(stage: Stage) -> None:
+async def registration_hooks_answer_for_a_new_instance(stage: ConformanceEnvironment) -> None:
     """OPS-030: satisfied, or when to ask again; a machine that has just been bought is no reason to fail."""
     provider = await stage.provider()
-    claim = await stage.claim("one", {}, _SMALL)
+    claim = await stage.claim("one", {}, _SMALL_REQUESTS)
     bought = await provider.create(claim)
     status = msgspec.structs.replace(claim.status, provider_id=bought.provider_id)
     launched = msgspec.structs.replace(claim, status=status)
     for hook in provider.registration_hooks():
-        answer = await hook.ask(launched)
-        wait = answer.retry_after if isinstance(answer, Pending) else None
+        answer = await hook.check(launched)
+        wait = answer.retry_after if isinstance(answer, HookPending) else None
         _expect(wait is None or wait > timedelta(), f"hook {hook.name} is to be asked again later, not at once")
 
 
-CHECKS: tuple[Check, ...] = (
-    create_returns_a_complete_machine,
+CHECKS: tuple[ConformanceCheck, ...] = (
+    create_returns_a_complete_instance,
     create_is_idempotent,
     create_is_idempotent_when_nothing_is_left,
-    a_namesake_gets_its_own_machine,
+    claims_of_one_name_get_separate_instances,
     requests_fit,
     requests_beyond_all_types_are_refused,
     requirements_are_respected,
@@ -343,14 +345,14 @@ CHECKS: tuple[Check, ...] = (
     another_offering_is_bought_when_one_is_exhausted,
     a_missing_class_is_insufficient_capacity,
     a_class_that_is_not_ready_is_reported,
-    delete_is_repeated_until_the_machine_is_gone,
-    a_machine_whose_claim_is_gone_is_collected,
-    a_machine_whose_claim_cannot_be_read_is_kept,
-    unknown_machines_are_not_found,
-    a_restarted_provider_sees_the_same_machines,
+    delete_is_repeated_until_the_instance_is_gone,
+    an_instance_without_a_claim_is_collected,
+    an_instance_of_an_unreadable_claim_is_kept,
+    unknown_instances_are_not_found,
+    a_restarted_provider_lists_the_same_instances,
     instance_types_are_identical_while_nothing_changes,
     instance_types_are_well_formed,
-    the_provider_introduces_itself,
-    registration_hooks_are_told_apart,
-    registration_hooks_answer_for_a_new_machine,
+    the_provider_identifies_itself,
+    registration_hooks_have_unique_names,
+    registration_hooks_answer_for_a_new_instance,
 )

@@ -17,7 +17,7 @@ from typing import Protocol
 from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.api.kinds import Kind
 from karpenter.api.meta import Wire
-from karpenter.catalog.types import InstanceType
+from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.model.resources import Resources
 
 
@@ -79,7 +79,7 @@ class Instance:
 
 
 @dataclass(frozen=True)
-class Drift:
+class InstanceDrift:
     """How a machine differs from what its class asks for now: a reason as conditions have them, and which part it is.
 
     They become those of the claim's ``Drifted`` condition; without a message the reason stands for it.
@@ -99,7 +99,7 @@ class RepairPolicy:
 
 
 @dataclass(frozen=True)
-class Satisfied:
+class HookSatisfied:
     """A registration hook has nothing left to wait for. What it learned goes onto the claim, and from there to the Node."""
 
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class Satisfied:
 
 
 @dataclass(frozen=True)
-class Pending:
+class HookPending:
     """A registration hook is not satisfied yet. It is asked again after this long, with growing pauses where it does not say."""
 
     retry_after: timedelta | None = None
@@ -120,7 +120,7 @@ class RegistrationHook(Protocol):
     def name(self) -> str:
         """What conditions and log lines call it."""
 
-    async def ask(self, claim: NodeClaim) -> Satisfied | Pending:
+    async def check(self, claim: NodeClaim) -> HookSatisfied | HookPending:
         """Whether the claim's machine, whose Node has joined, may be registered. Raises ``ProviderError``. Asked repeatedly."""
 
 
@@ -145,7 +145,7 @@ class CloudProvider(Protocol):
         Returns the identical tuple while nothing changed, so that callers can cache by identity.
         """
 
-    async def drift(self, claim: NodeClaim) -> Drift | None:
+    async def drift(self, claim: NodeClaim) -> InstanceDrift | None:
         """How the machine no longer matches its class; None when it does."""
 
     def repair_policies(self) -> tuple[RepairPolicy, ...]:
@@ -161,3 +161,7 @@ class CloudProvider(Protocol):
     @property
     def node_class_kinds(self) -> tuple[Kind[Wire], ...]:
         """Kinds of node classes this provider serves; claims and pools of other classes are left alone."""
+
+
+class UnevaluatedNodePool(ProviderError):
+    """The pool's overlays have not been judged yet; soon they will be (OPS-229)."""

@@ -7,14 +7,14 @@ from contextlib import contextmanager
 
 import pytest
 
-from karpenter.providers.aws.boto import Account
-from karpenter.telemetry import Metrics
-from karpenter.telemetry.aws import SdkMetrics
+from karpenter.metrics import Metrics
+from karpenter.providers.aws.aws_metrics import SdkMetrics
+from karpenter.providers.aws.sdk import AwsSession
 from support.aws.double import Double
 
 
 @contextmanager
-def account_of(double: Double) -> Iterator[Account]:
+def account_of(double: Double) -> Iterator[AwsSession]:
     """An account whose services are the double's; not opened yet, and closed at the end."""
     with pytest.MonkeyPatch.context() as environment:
         for name, value in (
@@ -24,6 +24,6 @@ def account_of(double: Double) -> Iterator[Account]:
             ("AWS_SECRET_ACCESS_KEY", "secret"),
         ):
             environment.setenv(name, value)
-        account = Account(SdkMetrics(Metrics()))
+        account = AwsSession(SdkMetrics(Metrics()))
         yield account
         account.close()

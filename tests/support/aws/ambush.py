@@ -15,12 +15,12 @@ from enum import StrEnum
 from typing import Any
 
 from karpenter.api.kinds import NODE_CLAIM
-from karpenter.kube.errors import Unavailable
-from karpenter.kube.memory import DeleteOptions, Entry, MemoryServer, Resource
-from karpenter.kube.memory.store import JsonDict, Transform
+from karpenter.kube.errors import ServerUnavailable
 from karpenter.kube.protocol import JsonObject
 from karpenter.model.clock import SystemClock
-from karpenter.providers.aws import names
+from karpenter.providers.aws import aws_labels
+from karpenter.simulation.apiserver import DeleteOptions, MemoryServer, ServedResource, StoredEntry
+from karpenter.simulation.apiserver.object_store import JsonDict, Transform
 from support.aws.faults import Lost
 from support.aws.wire import Call
 
@@ -143,7 +143,7 @@ def _kind(call: Call) -> str:
     if call.parameters.get("DryRun"):
         return ""
     asked = {item.get("Name") for item in call.parameters.get("Filters") or ()}
-    return LOOK_BACK if f"tag:{names.BATCH}" in asked else call.operation
+    return LOOK_BACK if f"tag:{aws_labels.LAUNCH_BATCH}" in asked else call.operation
 
 
 class WatchedServer(MemoryServer):
@@ -153,27 +153,29 @@ class WatchedServer(MemoryServer):
         self._ambush = ambush
         super().__init__(SystemClock())
 
-    def create(self, resource: Resource, namespace: str, body: JsonObject) -> Entry:
+    def create(self, resource: ServedResource, namespace: str, body: JsonObject) -> StoredEntry:
         """As the base."""
         with self._around(CREATE if _is_claim(resource) else ""):
             return super().create(resource, namespace, body)
 
-    def update(self, resource: Resource, namespace: str, name: str, change: Transform) -> Entry:
+    def update(self, resource: ServedResource, namespace: str, name: str, change: Transform) -> StoredEntry:
         """As the base."""
         with ExitStack() as stack:
             return super().update(resource, namespace, name, self._watched(resource, change, stack))
 
-    def update_status(self, resource: Resource, namespace: str, name: str, change: Transform) -> Entry:
+    def update_status(self, resource: ServedResource, namespace: str, name: str, change: Transform) -> StoredEntry:
         """As the base."""
         with ExitStack() as stack:
             return super().update_status(resource, namespace, name, self._watched(resource, change, stack))
 
-    def delete(self, resource: Resource, namespace: str, name: str, options: DeleteOptions = _AT_ONCE) -> Entry:
+    def delete(
+        self, resource: ServedResource, namespace: str, name: str, options: DeleteOptions = _AT_ONCE
+    ) -> StoredEntry:
         """As the base."""
         with self._around(DELETE if _is_claim(resource) else ""):
             return super().delete(resource, namespace, name, options)
 
-    def _watched(self, resource: Resource, change: Transform, stack: ExitStack) -> Transform:
+    def _watched(self, resource: ServedResource, change: Transform, stack: ExitStack) -> Transform:
         def watched(old: JsonDict) -> JsonDict:
             before = _said(old)
             new = change(old)
@@ -188,10 +190,10 @@ class WatchedServer(MemoryServer):
             with self._ambush.around(request):
                 yield
         except CutOff as error:
-            raise Unavailable(f"{request}: the connection broke") from error
+            raise ServerUnavailable(f"{request}: the connection broke") from error
 
 
-def _is_claim(resource: Resource) -> bool:
+def _is_claim(resource: ServedResource) -> bool:
     return resource.kind.plural == NODE_CLAIM.plural
 
 
@@ -199,7 +201,7 @@ def _said(claim: Mapping[str, Any]) -> tuple[str, str, bool]:
     """Purchase, machine, and whether anything holds the claim."""
     metadata, status = claim.get("metadata") or {}, claim.get("status") or {}
     notes = metadata.get("annotations") or {}
-    return notes.get(names.BATCH, ""), status.get("providerID", ""), bool(metadata.get("finalizers"))
+    return notes.get(aws_labels.LAUNCH_BATCH, ""), status.get("providerID", ""), bool(metadata.get("finalizers"))
 
 
 def _purpose(before: tuple[str, str, bool], after: tuple[str, str, bool]) -> str:

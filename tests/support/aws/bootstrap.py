@@ -19,7 +19,7 @@ from typing import Any
 
 import yaml
 
-from karpenter.api.core import Taint
+from karpenter.api.scheduling_constraints import Taint
 
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 #: Prefixes under which a kubelet may label itself although Kubernetes owns the domain.

@@ -10,7 +10,7 @@ from itertools import count
 from typing import NamedTuple
 from uuid import uuid4
 
-from karpenter.catalog import ec2_formulas
+from karpenter.instancetypes import ec2_capacity
 from support.aws.capacity import Capacity, Pool, Way
 from support.aws.holdings import Holdings
 from support.aws.images import Images
@@ -279,7 +279,7 @@ class Fleets:
         if not self.habits.pods_take_addresses:
             return 1
         network = self._shelves.market.types[instance_type]["NetworkInfo"]
-        return ec2_formulas.max_pods(network["MaximumNetworkInterfaces"], network["Ipv4AddressesPerInterface"])
+        return ec2_capacity.max_pods(network["MaximumNetworkInterfaces"], network["Ipv4AddressesPerInterface"])
 
     def _check_group(self, option: _Option) -> None:
         group_id = (option.data.get("Placement") or {}).get("GroupId")

@@ -24,8 +24,8 @@ from karpenter.kube.informer import Informer
 from karpenter.kube.protocol import JsonObject, Kube
 from karpenter.model import conditions as states
 from karpenter.model.clock import Clock, SystemClock
-from karpenter.providers.simulated import kubelet
-from karpenter.providers.simulated.leases import Leases
+from karpenter.providers.simulated import simulated_kubelet
+from karpenter.providers.simulated.node_leases import NodeLeases
 from support.aws import nodes
 from support.aws.bootstrap import Joining, NeverJoins, read
 from support.aws.nodes import Seen
@@ -108,7 +108,7 @@ class MachineRoom:
         self._region = region
         self._clock = clock or SystemClock()
         self._view = _View()
-        self._leases = Leases(kube, self._clock, _complain)
+        self._leases = NodeLeases(kube, self._clock, _complain)
         self._pods = Pods(kube, self._clock, self._runs, lambda key, error: _complain(str(key), error))
         self.failures: dict[str, str] = {}
         self.silent: set[str] = set()
@@ -221,7 +221,7 @@ class MachineRoom:
             await self._tell(node, states.UNKNOWN, "NodeStatusUnknown")
             return
         await self._tell(node, states.TRUE, "KubeletReady")
-        lifted = kubelet.lift_not_ready_patch(node)
+        lifted = simulated_kubelet.remove_not_ready_taint_patch(node)
         if lifted is not None:
             await self._patch(node, lifted)
 

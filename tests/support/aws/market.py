@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 
 from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS, INSTANCE_TYPES
 
-from karpenter.catalog import ec2
+from karpenter.instancetypes import ec2_catalog
 from karpenter.model import labels
 from support.aws.moto_side import Moto
 from support.aws.queries import at, named, select
@@ -174,5 +174,5 @@ def _packaged() -> dict[str, dict[str, float]]:
     """The packaged prices of a type, by capacity type."""
     return {
         item.name: {offering.capacity_type: offering.price_per_hour for offering in item.offerings}
-        for item in ec2.types()
+        for item in ec2_catalog.packaged_instance_types()
     }

@@ -8,9 +8,10 @@ from typing import cast
 import msgspec
 from moto.ec2.models.instance_types import INSTANCE_TYPES
 
-from karpenter.api.core import Node, NodeSpec, NodeStatus, Taint
+from karpenter.api.core import Node, NodeSpec, NodeStatus
 from karpenter.api.meta import Condition, ObjectMeta
-from karpenter.catalog import ec2_formulas as formulas
+from karpenter.api.scheduling_constraints import Taint
+from karpenter.instancetypes import ec2_capacity as formulas
 from karpenter.kube.protocol import Json, JsonObject
 from karpenter.model import conditions as states
 from karpenter.model import labels
@@ -57,8 +58,8 @@ def new_node(machine: Seen, joining: Joining, region: str, now: datetime) -> Nod
         metadata=ObjectMeta(name=machine.private_dns, labels={**joining.labels, **own}),
         spec=NodeSpec(provider_id=machine.provider_id, taints=(*joining.taints, NOT_READY)),
         status=NodeStatus(
-            capacity=res.to_wire(capacity),
-            allocatable=res.to_wire(allocatable),
+            capacity=res.resources_to_wire(capacity),
+            allocatable=res.resources_to_wire(allocatable),
             conditions=(_readiness(states.FALSE, "KubeletNotReady", now),),
         ),
     )
@@ -66,19 +67,21 @@ def new_node(machine: Seen, joining: Joining, region: str, now: datetime) -> Nod
 
 def _resources(machine: Seen, joining: Joining) -> tuple[res.Resources, res.Resources]:
     shape = _shape(INSTANCE_TYPES[machine.instance_type])
-    capacity = formulas.capacity(shape)
+    capacity = formulas.instance_capacity(shape)
     if joining.max_pods is not None:
-        capacity = {**capacity, res.PODS: joining.max_pods * res.ONE}
-    kept = formulas.overhead(shape)
-    told = {name: amount for name, amount in res.parse(joining.reserved).items() if name in (res.CPU, res.MEMORY)}
+        capacity = {**capacity, res.PODS: joining.max_pods * res.ONE_UNIT}
+    kept = formulas.instance_overhead(shape)
+    told = {
+        name: amount for name, amount in res.parse_resources(joining.reserved).items() if name in (res.CPU, res.MEMORY)
+    }
     return capacity, {**capacity, **res.subtract({name: capacity[name] for name in kept}, {**kept, **told})}
 
 
-def _shape(facts: Fields) -> formulas.Shape:
+def _shape(facts: Fields) -> formulas.EC2InstanceShape:
     network, processor = facts["NetworkInfo"], facts["ProcessorInfo"]
     gpus = facts.get("GpuInfo", {}).get("Gpus", [])
     neurons = facts.get("NeuronInfo", {}).get("NeuronDevices", [])
-    return formulas.Shape(
+    return formulas.EC2InstanceShape(
         arch=_ARCHITECTURES[processor["SupportedArchitectures"][-1]],
         vcpus=facts["VCpuInfo"]["DefaultVCpus"],
         memory_mib=facts["MemoryInfo"]["SizeInMiB"],
@@ -86,7 +89,7 @@ def _shape(facts: Fields) -> formulas.Shape:
         ipv4_per_interface=network["Ipv4AddressesPerInterface"],
         gpu_manufacturer=gpus[0]["Manufacturer"].lower() if gpus else "",
         gpus=sum(gpu["Count"] for gpu in gpus),
-        neurons=sum(device["Count"] for device in neurons),
+        neuron_devices=sum(device["Count"] for device in neurons),
         neuron_cores=neurons[0]["CoreInfo"]["Count"] if neurons else 0,
     )
 
@@ -97,7 +100,7 @@ def _readiness(status: str, reason: str, now: datetime) -> Condition:
 
 def readiness_patch(node: Node, status: str, reason: str, now: datetime) -> JsonObject | None:
     """Patch of the Node's status to that readiness; None if it has it. Conditions of others stay."""
-    found = states.find(node.status.conditions, _READY)
+    found = states.find_condition(node.status.conditions, _READY)
     if found is not None and found.status == status:
         return None
     kept = [item for item in node.status.conditions if item.type != _READY]

@@ -8,11 +8,11 @@ from datetime import timedelta
 from karpenter.api.core import Pod
 from karpenter.api.kinds import POD
 from karpenter.kube.errors import Conflict, NotFound
-from karpenter.kube.informer import Informer, Key
+from karpenter.kube.informer import Informer, ObjectKey
 from karpenter.kube.protocol import JsonObject, Kube
-from karpenter.kube.workqueue import OnFault, Queue
+from karpenter.kube.workqueue import KeyedWorkQueue, OnReconcileError
 from karpenter.model.clock import Clock
-from karpenter.providers.simulated import kubelet
+from karpenter.providers.simulated import simulated_kubelet
 
 _WORKERS = 16
 
@@ -20,17 +20,19 @@ _WORKERS = 16
 class Pods:
     """Plays the containers of every pod that is bound to a Node that ``runs`` says yes to."""
 
-    def __init__(self, kube: Kube, clock: Clock, runs: Callable[[str], bool], on_fault: OnFault[Key]) -> None:
+    def __init__(
+        self, kube: Kube, clock: Clock, runs: Callable[[str], bool], on_fault: OnReconcileError[ObjectKey]
+    ) -> None:
         self._kube = kube
         self._clock = clock
         self._runs = runs
         self._informer = Informer(kube, POD)
         self._informer.subscribe(self._on_pod)
-        self._queue: Queue[Key] = Queue(self._look, _WORKERS, on_fault)
+        self._queue: KeyedWorkQueue[ObjectKey] = KeyedWorkQueue(self._look, _WORKERS, on_fault)
         self.start = timedelta(0)
         self.stop = timedelta(0)
 
-    def parts(self) -> tuple[Informer[Pod], Queue[Key]]:
+    def parts(self) -> tuple[Informer[Pod], KeyedWorkQueue[ObjectKey]]:
         """What has to run."""
         return self._informer, self._queue
 
@@ -41,29 +43,29 @@ class Pods:
     def look_again(self, node: str) -> None:
         """A Node came up."""
         for pod in self.on(node):
-            self._queue.add(Key(pod.metadata.namespace, pod.metadata.name))
+            self._queue.add(ObjectKey(pod.metadata.namespace, pod.metadata.name))
 
     def _on_pod(self, old: Pod | None, new: Pod | None) -> None:
         if new is not None and self._runs(new.spec.node_name):
-            self._queue.add(Key(new.metadata.namespace, new.metadata.name))
+            self._queue.add(ObjectKey(new.metadata.namespace, new.metadata.name))
 
-    async def _look(self, key: Key) -> float | None:
+    async def _look(self, key: ObjectKey) -> float | None:
         pod = self._informer.get(key.name, key.namespace)
         if pod is None or not self._runs(pod.spec.node_name):
             return None
         now = self._clock.now()
         if pod.metadata.deletion_timestamp is not None:
-            due = kubelet.stop_due(pod, self.stop, now)
+            due = simulated_kubelet.stop_due(pod, self.stop, now)
             if due <= now:
                 await self.end(pod)
                 return None
             return (due - now).total_seconds()
         if pod.status.phase not in ("", "Pending"):
             return None
-        due = kubelet.start_due(pod, self.start, now)
+        due = simulated_kubelet.start_due(pod, self.start, now)
         if due > now:
             return (due - now).total_seconds()
-        await self._patch(pod, kubelet.running_patch(pod, now))
+        await self._patch(pod, simulated_kubelet.running_patch(pod, now))
         return None
 
     async def _patch(self, pod: Pod, patch: JsonObject) -> None:

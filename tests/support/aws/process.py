@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from karpenter.api.ec2 import (
+from karpenter.api.ec2_node_class import (
     AMISelectorTerm,
     EC2NodeClass,
     EC2NodeClassSpec,
@@ -16,8 +16,8 @@ from karpenter.api.ec2 import (
     SubnetSelectorTerm,
 )
 from karpenter.api.karpenter import (
-    ClaimResources,
     NodeClaim,
+    NodeClaimResourceRequests,
     NodeClaimSpec,
     NodeClaimTemplate,
     NodeClaimTemplateSpec,
@@ -27,20 +27,20 @@ from karpenter.api.karpenter import (
 )
 from karpenter.api.kinds import EC2_NODE_CLASS, NODE, NODE_CLAIM, NODE_POOL, Kind
 from karpenter.api.meta import ObjectMeta, Wire
-from karpenter.cluster import ClusterState
-from karpenter.control.surroundings import Observation
 from karpenter.kube.informer import Informer
-from karpenter.kube.memory import MemoryKube, MemoryServer
+from karpenter.metrics import Metrics
 from karpenter.model import conditions, labels
 from karpenter.model.clock import SystemClock
-from karpenter.providers.aws.boto import Account
-from karpenter.providers.aws.boto.start import ApiServer, discover
-from karpenter.providers.aws.cloud import AwsCloud
-from karpenter.providers.aws.ground import Ground
-from karpenter.providers.aws.ports import Ec2Port
-from karpenter.providers.aws.settings import AwsSettings
-from karpenter.providers.aws.window import Outside
-from karpenter.telemetry import Metrics
+from karpenter.providers.aws.aws_apis import Ec2Api
+from karpenter.providers.aws.aws_cluster_view import ClusterViewSources
+from karpenter.providers.aws.aws_context import AwsContext
+from karpenter.providers.aws.aws_operator import AwsOperator
+from karpenter.providers.aws.aws_settings import AwsSettings
+from karpenter.providers.aws.cluster_discovery import ApiServerAccess, discover_cluster
+from karpenter.providers.aws.sdk import AwsSession
+from karpenter.runtime.cluster_view import InstanceClusterView
+from karpenter.simulation.apiserver import MemoryKube, MemoryServer
+from karpenter.state import ClusterState
 from support.aws.double import Double
 from support.builders import wanted
 from support.ec2_market import Region, product, spot
@@ -78,7 +78,7 @@ def claim(name: str, *types: str) -> NodeClaim:
                 wanted(labels.INSTANCE_TYPE, "In", *types),
                 wanted(labels.CAPACITY_TYPE, "In", labels.ON_DEMAND),
             ),
-            resources=ClaimResources(requests={"cpu": "1"}),
+            resources=NodeClaimResourceRequests(requests={"cpu": "1"}),
         ),
     )
 
@@ -89,17 +89,17 @@ class Told:
 
     events: list[tuple[str, str, str]] = field(default_factory=list)
 
-    def normal(self, kind: Kind[Wire], about: ObjectMeta, reason: str, message: str) -> None:
-        self.events.append(("Normal", about.name, reason))
+    def normal(self, kind: Kind[Wire], involved: ObjectMeta, reason: str, message: str) -> None:
+        self.events.append(("Normal", involved.name, reason))
 
-    def warning(self, kind: Kind[Wire], about: ObjectMeta, reason: str, message: str) -> None:
-        self.events.append(("Warning", about.name, reason))
+    def warning(self, kind: Kind[Wire], involved: ObjectMeta, reason: str, message: str) -> None:
+        self.events.append(("Warning", involved.name, reason))
 
 
 class FewTypes:
     """EC2 as the double has it, but for what is sold: reading all of that takes seconds."""
 
-    def __init__(self, ec2: Ec2Port, region: Region) -> None:
+    def __init__(self, ec2: Ec2Api, region: Region) -> None:
         self._ec2 = ec2
         self.describe_instance_types = region.describe_instance_types
         self.describe_instance_type_offerings = region.describe_instance_type_offerings
@@ -124,7 +124,7 @@ def region(double: Double) -> Region:
 class Process:
     """A provider and what it sees. Its loops run when a test starts them."""
 
-    def __init__(self, double: Double, market: Region, cloud: AwsCloud, kube: MemoryKube, metrics: Metrics) -> None:
+    def __init__(self, double: Double, market: Region, cloud: AwsOperator, kube: MemoryKube, metrics: Metrics) -> None:
         self.double = double
         self.market = market
         self.loops = cloud.loops()
@@ -138,7 +138,7 @@ class Process:
 
     async def see(self) -> None:
         """Begin to watch, as a process does once it is told to."""
-        observation = Observation(self.state)
+        observation = InstanceClusterView(self.state)
         claims, nodes, pools = (
             Informer(self.kube, NODE_CLAIM),
             Informer(self.kube, NODE),
@@ -147,21 +147,21 @@ class Process:
         claims.subscribe(lambda old, new: self._put(self.state.set_claim, self.state.remove_claim, old, new))
         nodes.subscribe(lambda old, new: self._put(self.state.set_node, self.state.remove_node, old, new))
         pools.subscribe(lambda old, new: self._put(self.state.set_pool, self.state.remove_pool, old, new))
-        claims.subscribe(observation.claim)
-        nodes.subscribe(observation.node)
-        self.cloud.join(
-            Outside(
-                observed=observation,
-                herald=self.told,
+        claims.subscribe(observation.on_claim)
+        nodes.subscribe(observation.on_node)
+        self.cloud.bind(
+            ClusterViewSources(
+                cluster_view=observation,
+                events=self.told,
                 claim_named=self.state.claim,
-                class_named=self.classes.get,
-                classes=lambda: tuple(self.classes),
-                disrupted=lambda claim, reason: None,
+                node_class_named=self.classes.get,
+                node_classes=lambda: tuple(self.classes),
+                count_disrupted=lambda claim, reason: None,
             )
         )
-        self.classes.subscribe(self.cloud.node_class)
-        claims.subscribe(self.cloud.claim)
-        nodes.subscribe(self.cloud.node)
+        self.classes.subscribe(self.cloud.on_node_class)
+        claims.subscribe(self.cloud.on_claim)
+        nodes.subscribe(self.cloud.on_node)
         for informer in (self.classes, claims, nodes, pools):
             self.tasks.append(asyncio.create_task(informer.run()))
             await informer.wait_synced()
@@ -204,7 +204,7 @@ class Process:
 
 
 @asynccontextmanager
-async def process(double: Double, account: Account, **settings: Any) -> AsyncIterator[Process]:
+async def process(double: Double, account: AwsSession, **settings: Any) -> AsyncIterator[Process]:
     """A process that has hydrated and watches."""
     made = await unhydrated(double, account, **settings)
     await made.cloud.hydrate()
@@ -217,7 +217,7 @@ async def process(double: Double, account: Account, **settings: Any) -> AsyncIte
         await asyncio.gather(*made.tasks, return_exceptions=True)
 
 
-async def unhydrated(double: Double, account: Account, **settings: Any) -> Process:
+async def unhydrated(double: Double, account: AwsSession, **settings: Any) -> Process:
     """A process before its first question to AWS about what is sold."""
     clock, metrics = SystemClock(), Metrics()
     kube = MemoryKube(MemoryServer(clock))
@@ -228,8 +228,8 @@ async def unhydrated(double: Double, account: Account, **settings: Any) -> Proce
     own = AwsSettings(
         **{"cluster_name": NAME, "cluster_endpoint": "https://prod.example", "service_cidr": "10.96.0.0/12", **settings}
     )
-    facts = await discover(account, own, ApiServer(kube, version, "Q0E="))
+    facts = await discover_cluster(account, own, ApiServerAccess(kube, version, "Q0E="))
     market = region(double)
     few: Any = FewTypes(account.services.ec2, market)
     services = account.services._replace(ec2=few, pricing=market)
-    return Process(double, market, AwsCloud(Ground(services, facts, own, kube, clock, metrics)), kube, metrics)
+    return Process(double, market, AwsOperator(AwsContext(services, facts, own, kube, clock, metrics)), kube, metrics)

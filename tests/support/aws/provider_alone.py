@@ -9,22 +9,22 @@ from dataclasses import dataclass
 
 from controlplane.harness import Json
 from karpenter.api.core import Node
-from karpenter.api.ec2 import EC2NodeClass
+from karpenter.api.ec2_node_class import EC2NodeClass
 from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.api.kinds import EC2_NODE_CLASS, NODE_CLAIM, Kind
 from karpenter.api.meta import ObjectMeta, Wire
 from karpenter.kube.informer import Informer
-from karpenter.kube.memory import MemoryKube, MemoryServer
+from karpenter.metrics import Metrics
 from karpenter.model import conditions
 from karpenter.model.clock import SystemClock
-from karpenter.providers.aws.boto.account import Account
-from karpenter.providers.aws.boto.start import ApiServer, discover
-from karpenter.providers.aws.cloud import AwsCloud
-from karpenter.providers.aws.ground import Ground
-from karpenter.providers.aws.settings import AwsSettings
-from karpenter.providers.aws.window import Outside
-from karpenter.telemetry import Metrics
-from karpenter.telemetry.aws import SdkMetrics
+from karpenter.providers.aws.aws_cluster_view import ClusterViewSources
+from karpenter.providers.aws.aws_context import AwsContext
+from karpenter.providers.aws.aws_metrics import SdkMetrics
+from karpenter.providers.aws.aws_operator import AwsOperator
+from karpenter.providers.aws.aws_settings import AwsSettings
+from karpenter.providers.aws.cluster_discovery import ApiServerAccess, discover_cluster
+from karpenter.providers.aws.sdk.aws_session import AwsSession
+from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 
 _CERTIFICATE = "Q0E="
 
@@ -44,22 +44,22 @@ class _Nothing:
     def node_of(self, instance_id: str) -> Node | None:
         return None
 
-    def normal(self, kind: Kind[Wire], about: ObjectMeta, reason: str, message: str) -> None: ...
+    def normal(self, kind: Kind[Wire], involved: ObjectMeta, reason: str, message: str) -> None: ...
 
-    def warning(self, kind: Kind[Wire], about: ObjectMeta, reason: str, message: str) -> None: ...
+    def warning(self, kind: Kind[Wire], involved: ObjectMeta, reason: str, message: str) -> None: ...
 
 
 @dataclass(frozen=True)
 class ProviderAlone:
     """The provider, with its class ready."""
 
-    cloud: AwsCloud
+    cloud: AwsOperator
     server: MemoryServer
     kube: MemoryKube
 
     async def claims(self, *wanted: Json) -> tuple[NodeClaim, ...]:
         """NodeClaims that are stored now."""
-        self.server.load(wanted)  # type: ignore[arg-type]
+        self.server.load_objects(wanted)  # type: ignore[arg-type]
         return (await self.kube.list(NODE_CLAIM)).items
 
 
@@ -68,23 +68,25 @@ async def provider_alone(cluster: str, *objects: Json) -> AsyncIterator[Provider
     """The provider of an account that the environment leads to; it knows these objects, of which classes become ready."""
     clock, metrics = SystemClock(), Metrics()
     server = MemoryServer(clock)
-    server.load(objects)  # type: ignore[arg-type]
+    server.load_objects(objects)  # type: ignore[arg-type]
     kube = MemoryKube(server)
-    account = Account(SdkMetrics(metrics))
+    account = AwsSession(SdkMetrics(metrics))
     settings = AwsSettings(cluster_name=cluster, cluster_endpoint="https://nowhere", eks_control_plane=True)
 
     async def version() -> str:
         return "1.35"
 
-    facts = await discover(account, settings, ApiServer(kube, version, _CERTIFICATE))
-    cloud = AwsCloud(Ground(account.services, facts, settings, kube, clock, metrics))
+    facts = await discover_cluster(account, settings, ApiServerAccess(kube, version, _CERTIFICATE))
+    cloud = AwsOperator(AwsContext(account.services, facts, settings, kube, clock, metrics))
     await cloud.hydrate()
     classes: Informer[EC2NodeClass] = Informer(kube, EC2_NODE_CLASS)
     nothing = _Nothing()
-    cloud.join(
-        Outside(nothing, nothing, lambda name: None, classes.get, lambda: tuple(classes), lambda claim, reason: None)
+    cloud.bind(
+        ClusterViewSources(
+            nothing, nothing, lambda name: None, classes.get, lambda: tuple(classes), lambda claim, reason: None
+        )
     )
-    classes.subscribe(cloud.node_class)
+    classes.subscribe(cloud.on_node_class)
     running = [asyncio.create_task(work) for work in (classes.run(), _run(cloud, "nodeclass"))]
     try:
         await _until(lambda: all(_is_ready(item) for item in classes) and any(True for _ in classes))
@@ -97,7 +99,7 @@ async def provider_alone(cluster: str, *objects: Json) -> AsyncIterator[Provider
         account.close()
 
 
-async def _run(cloud: AwsCloud, name: str) -> None:
+async def _run(cloud: AwsOperator, name: str) -> None:
     await cloud.loops()[name]()
 
 

@@ -18,9 +18,9 @@ from controlplane.harness import Json
 from controlplane.process import Controller, controller
 from karpenter.api import kinds
 from karpenter.api.karpenter import NodeClaim
-from karpenter.kube.memory import MemoryKube, compile_query
-from karpenter.kube.serve import kubeconfig, serving
 from karpenter.model import labels
+from karpenter.simulation.apiserver import MemoryKube, compile_query
+from karpenter.simulation.apiserver.http_front import kubeconfig_for, serving
 from support.aws.ambush import Ambush, Moment, WatchedServer
 from support.aws.double import Double
 from support.aws.messages import Mailbox
@@ -125,7 +125,7 @@ class Scene:
 
     def ask(self, count: int) -> None:
         """So many more pods that need a machine each, of either way of paying in turn."""
-        self.kube.server.load(pod(self._pods + number) for number in range(count))
+        self.kube.server.load_objects(pod(self._pods + number) for number in range(count))
         self._pods += count
 
     async def clear(self) -> None:
@@ -165,10 +165,10 @@ async def scene(aws: Double, folder: Path) -> AsyncIterator[Scene]:
     async with serving(server) as url:
         aws.control.add_cluster(CLUSTER, url, "")
         path = folder / "kubeconfig"
-        path.write_text(kubeconfig(url))
+        path.write_text(kubeconfig_for(url))
         made = Scene(aws, seeds, Mailbox(aws, CLUSTER), ambush, MemoryKube(server), url, str(path))
         never = {"consolidateAfter": "Never", "budgets": [{"nodes": "100%"}]}
-        server.load(
+        server.load_objects(
             [
                 node_class(),
                 node_pool("spot", ("spot",), disruption=never),

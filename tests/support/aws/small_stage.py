@@ -16,9 +16,9 @@ from controlplane.harness import Json
 from controlplane.process import Controller, controller
 from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import NODE_CLAIM
-from karpenter.kube.memory import MemoryKube, MemoryServer
-from karpenter.kube.serve import kubeconfig, serving
 from karpenter.model.clock import SystemClock
+from karpenter.simulation.apiserver import MemoryKube, MemoryServer
+from karpenter.simulation.apiserver.http_front import kubeconfig_for, serving
 from support.aws.clients import Place
 from support.aws.machines import Home, MachineRoom, Pace, Source
 from support.aws.stage import CLUSTER
@@ -41,7 +41,7 @@ class SmallStage:
     async def controller(self, *flags: str, **environment: str) -> AsyncIterator[Controller]:
         """`karpenter run` on it, to be entered in the main thread. It must end in order, unless it has ended before."""
         path = self.folder / "kubeconfig"
-        path.write_text(kubeconfig(self.url))
+        path.write_text(kubeconfig_for(self.url))
         told = {**settings(self.url), **credentials(self.cloud), **environment}
         with controller(str(path), *flags, environment=told) as running:
             yield running
@@ -51,7 +51,7 @@ class SmallStage:
 
     def load(self, *objects: Json) -> None:
         """Objects that are there from now on."""
-        self.server.load(objects)  # type: ignore[arg-type]
+        self.server.load_objects(objects)  # type: ignore[arg-type]
 
     async def claims(self) -> tuple[NodeClaim, ...]:
         """All NodeClaims."""
@@ -74,7 +74,7 @@ class SmallStage:
 async def small_stage(cloud: Place, *objects: Json) -> AsyncIterator[SmallStage]:
     """A cluster with these objects."""
     server = MemoryServer(SystemClock(), history=100_000)
-    server.load(objects)  # type: ignore[arg-type]
+    server.load_objects(objects)  # type: ignore[arg-type]
     async with serving(server) as url:
         with TemporaryDirectory() as folder:
             yield SmallStage(server, MemoryKube(server), url, cloud, Path(folder))

@@ -115,7 +115,7 @@ def credentials(aws: Double) -> dict[str, str]:
 def stage() -> Iterator[Stage]:
     """The whole set-up, with scheduler and controllers of Kubernetes."""
     with ControlPlane(scheduler=True, controllers=True) as plane, Double() as aws:
-        plane.apply(*crds.crds())
+        plane.apply(*crds.custom_resource_definitions())
         seeds = seed(aws)
         certificate = base64.b64encode(plane.certificate).decode()
         aws.control.add_cluster(CLUSTER, plane.server, certificate)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from karpenter.api import crds
-from karpenter.model.schema import Schema
+from karpenter.model.structural_schema import Schema
 
 ABSENT = "absent"
 DURN = r"^(([0-9]+(s|m|h))+|Never)$"
@@ -301,7 +301,7 @@ TABLE = [
 
 
 def version(number: int) -> Schema:
-    return crds.crds()[number]["spec"]["versions"][0]  # type: ignore[index]
+    return crds.custom_resource_definitions()[number]["spec"]["versions"][0]  # type: ignore[index]
 
 
 def field(number: int, path: str) -> Schema:

@@ -9,15 +9,15 @@ from karpenter.api import crds
 
 def test_the_yaml_says_the_same_without_anchors() -> None:
     text = crds.to_yaml()
-    assert tuple(yaml.safe_load_all(text)) == crds.crds()
+    assert tuple(yaml.safe_load_all(text)) == crds.custom_resource_definitions()
     assert "&id" not in text
 
 
 def test_changing_a_result_does_not_change_the_next() -> None:
-    first = crds.crds()
+    first = crds.custom_resource_definitions()
     first[0]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"].clear()  # type: ignore[index]
     assert "spec" in crds.to_yaml().split("---")[0]
-    assert crds.crds() != first
+    assert crds.custom_resource_definitions() != first
 
 
 def test_descriptions_use_the_names_users_write_and_no_private_references() -> None:
@@ -29,7 +29,7 @@ def test_descriptions_use_the_names_users_write_and_no_private_references() -> N
 
 def test_pools_and_claims_are_cluster_wide_in_one_category() -> None:
     """API-001 to API-006"""
-    names = {crd["metadata"]["name"]: crd["spec"] for crd in crds.crds()}  # type: ignore[index]
+    names = {crd["metadata"]["name"]: crd["spec"] for crd in crds.custom_resource_definitions()}  # type: ignore[index]
     own = {"nodepools.karpenter.sh", "nodeclaims.karpenter.sh", "nodeoverlays.karpenter.sh"}
     buffers = names.pop("capacitybuffers.autoscaling.x-k8s.io")
     assert (buffers["scope"], buffers["names"]["categories"]) == ("Namespaced", ["autoscaling"])
@@ -40,7 +40,9 @@ def test_pools_and_claims_are_cluster_wide_in_one_category() -> None:
 
 def test_buffers_are_served_in_the_version_of_published_manifests_too() -> None:
     """API §6 Beyond: an API server that stored that version once takes no definition without it."""
-    (found,) = (crd["spec"] for crd in crds.crds() if crd["spec"]["group"] == "autoscaling.x-k8s.io")  # type: ignore[index]
+    (found,) = (
+        crd["spec"] for crd in crds.custom_resource_definitions() if crd["spec"]["group"] == "autoscaling.x-k8s.io"
+    )  # type: ignore[index]
     stored, older = found["versions"]  # type: ignore[index]
     assert [(item["name"], item["served"], item["storage"]) for item in (stored, older)] == [
         ("v1beta1", True, True),

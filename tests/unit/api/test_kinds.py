@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from karpenter.api import core, kinds
+from karpenter.api import core, kinds, scheduling_constraints
 from karpenter.api.karpenter import Disruption
 from karpenter.api.kinds import KINDS, NODE, NODE_CLAIM, NODE_POOL, POD, Kind
 from karpenter.api.meta import Condition, ObjectMeta, Wire
@@ -62,7 +62,7 @@ def test_nulls_deep_inside_a_pod_are_absent_fields() -> None:
         "status": {"conditions": [{"type": "Ready", "status": "True", "message": None, "lastTransitionTime": None}]},
     }
     pod = POD.decode(msgspec.json.encode(body))
-    assert pod.spec.tolerations == (core.Toleration(operator="Exists"),)
+    assert pod.spec.tolerations == (scheduling_constraints.Toleration(operator="Exists"),)
     assert pod.spec.containers == (core.Container(name="c"),)
     assert pod.status.conditions == (Condition(type="Ready", status="True"),)
 

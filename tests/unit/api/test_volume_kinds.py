@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from karpenter.api.core import InTreeDisk, VolumeNodeResources
 from karpenter.api.kinds import CSI_NODE, PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, POD, STORAGE_CLASS
+from karpenter.api.storage import InTreeVolumeSource, VolumeNodeResources
 
 
 @pytest.mark.parametrize(
@@ -30,9 +30,9 @@ def test_an_inline_disk_keeps_the_name_by_which_it_is_attached() -> None:
         b'{"name":"b","gcePersistentDisk":{"pdName":"disk"}},{"name":"c","azureDisk":{"diskURI":"/x","diskName":"y"}}]}}'
     )
     ebs, gce, azure = pod.spec.volumes
-    assert ebs.aws_elastic_block_store == InTreeDisk(volume_id="vol-1")
-    assert gce.gce_persistent_disk == InTreeDisk(pd_name="disk")
-    assert azure.azure_disk == InTreeDisk(disk_uri="/x")
+    assert ebs.aws_elastic_block_store == InTreeVolumeSource(volume_id="vol-1")
+    assert gce.gce_persistent_disk == InTreeVolumeSource(pd_name="disk")
+    assert azure.azure_disk == InTreeVolumeSource(disk_uri="/x")
 
 
 @pytest.mark.parametrize(

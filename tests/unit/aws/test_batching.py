@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from karpenter.providers.aws.batching import Batcher, Unanswered, Window
-from karpenter.sim import time as virtual
-from karpenter.sim.time import LoopClock
+from karpenter.providers.aws.request_batching import BatchRequestUnanswered, RequestBatcher, RequestBatchWindow
+from karpenter.simulation import virtual_time as virtual
+from karpenter.simulation.virtual_time import LoopClock
 from support.launching import START
 
 
@@ -36,18 +36,18 @@ class Desk:
             raise self.fault
         return [ValueError(str(item)) if item < 0 else item for item in requests][: self.answered]
 
-    def closed(self, size: int, open_seconds: float) -> None:
+    def window_closed(self, size: int, open_seconds: float) -> None:
         self.sizes.append((size, round(open_seconds, 3)))
 
-    def batcher(self, workers: int = 100, **window: float) -> Batcher[str, int, int]:
-        return Batcher(Window(**{"idle_seconds": 0.035, **window}), self.work, self, workers)  # type: ignore[arg-type]
+    def batcher(self, workers: int = 100, **window: float) -> RequestBatcher[str, int, int]:
+        return RequestBatcher(RequestBatchWindow(**{"idle_seconds": 0.035, **window}), self.work, self, workers)  # type: ignore[arg-type]
 
 
 def play(scene: Callable[[Desk], Awaitable[None]]) -> None:
     async def main(clock: LoopClock) -> None:
         await scene(Desk())
 
-    virtual.run(main, START)
+    virtual.run_virtual(main, START)
 
 
 def test_requests_within_the_idle_time_are_one_call() -> None:
@@ -55,7 +55,7 @@ def test_requests_within_the_idle_time_are_one_call() -> None:
 
     async def scene(desk: Desk) -> None:
         batcher = desk.batcher()
-        assert await asyncio.gather(*(batcher.ask("a", item) for item in range(5))) == [0, 1, 2, 3, 4]
+        assert await asyncio.gather(*(batcher.submit("a", item) for item in range(5))) == [0, 1, 2, 3, 4]
         assert [requests for _, requests, _ in desk.batches] == [(0, 1, 2, 3, 4)]
         assert desk.sizes == [(5, 0.035)]
 
@@ -67,7 +67,7 @@ def test_buckets_do_not_mix() -> None:
 
     async def scene(desk: Desk) -> None:
         batcher = desk.batcher()
-        await asyncio.gather(batcher.ask("a", 1), batcher.ask("b", 2))
+        await asyncio.gather(batcher.submit("a", 1), batcher.submit("b", 2))
         assert sorted(bucket for bucket, _, _ in desk.batches) == ["a", "b"]
 
     play(scene)
@@ -80,7 +80,7 @@ def test_a_window_that_never_rests_closes_every_second() -> None:
         batcher = desk.batcher()
         asked = []
         for item in range(100):
-            asked.append(asyncio.ensure_future(batcher.ask("a", item)))
+            asked.append(asyncio.ensure_future(batcher.submit("a", item)))
             await asyncio.sleep(0.03)
         await asyncio.gather(*asked)
         assert [round(moment, 1) for _, _, moment in desk.batches] == [1.0, 2.0, 3.0]
@@ -92,8 +92,8 @@ def test_a_full_window_closes_at_once() -> None:
     """AWS-753."""
 
     async def scene(desk: Desk) -> None:
-        batcher = desk.batcher(most=2)
-        await asyncio.gather(*(batcher.ask("a", item) for item in range(5)))
+        batcher = desk.batcher(maximum_requests=2)
+        await asyncio.gather(*(batcher.submit("a", item) for item in range(5)))
         assert [requests for _, requests, _ in desk.batches] == [(0, 1), (2, 3), (4,)]
         assert [moment for _, _, moment in desk.batches[:2]] == [0.0, 0.0]
 
@@ -103,11 +103,11 @@ def test_a_full_window_closes_at_once() -> None:
 def test_each_caller_gets_its_own_fault_and_all_get_a_fault_of_the_call() -> None:
     async def scene(desk: Desk) -> None:
         batcher = desk.batcher()
-        mixed = await asyncio.gather(batcher.ask("a", 1), batcher.ask("a", -1), return_exceptions=True)
+        mixed = await asyncio.gather(batcher.submit("a", 1), batcher.submit("a", -1), return_exceptions=True)
         assert mixed[0] == 1
         assert isinstance(mixed[1], ValueError)
         desk.fault = KeyError("no")
-        failed = await asyncio.gather(batcher.ask("a", 1), batcher.ask("a", 2), return_exceptions=True)
+        failed = await asyncio.gather(batcher.submit("a", 1), batcher.submit("a", 2), return_exceptions=True)
         assert failed == [desk.fault, desk.fault]
 
     play(scene)
@@ -119,9 +119,9 @@ def test_who_is_left_without_an_answer_is_told() -> None:
     async def scene(desk: Desk) -> None:
         desk.answered = 1
         batcher = desk.batcher()
-        found = await asyncio.gather(batcher.ask("a", 1), batcher.ask("a", 2), return_exceptions=True)
+        found = await asyncio.gather(batcher.submit("a", 1), batcher.submit("a", 2), return_exceptions=True)
         assert found[0] == 1
-        assert isinstance(found[1], Unanswered)
+        assert isinstance(found[1], BatchRequestUnanswered)
         assert str(found[1]) == "error making call"
 
     play(scene)
@@ -130,8 +130,8 @@ def test_who_is_left_without_an_answer_is_told() -> None:
 def test_who_stops_waiting_takes_nothing_from_the_others() -> None:
     async def scene(desk: Desk) -> None:
         batcher = desk.batcher()
-        impatient = asyncio.ensure_future(batcher.ask("a", 1))
-        patient = asyncio.ensure_future(batcher.ask("a", 2))
+        impatient = asyncio.ensure_future(batcher.submit("a", 1))
+        patient = asyncio.ensure_future(batcher.submit("a", 2))
         await asyncio.sleep(0.01)
         impatient.cancel()
         assert await patient == 2
@@ -146,7 +146,7 @@ def test_a_bounded_number_of_windows_is_worked_on_at_once() -> None:
     async def scene(desk: Desk) -> None:
         desk.takes = 1.0
         batcher = desk.batcher(workers=2)
-        await asyncio.gather(*(batcher.ask(str(item), item) for item in range(6)))
+        await asyncio.gather(*(batcher.submit(str(item), item) for item in range(6)))
         assert desk.most == 2
 
     play(scene)
@@ -156,9 +156,9 @@ def test_a_bounded_number_of_windows_is_worked_on_at_once() -> None:
 def test_the_idle_time_is_counted_from_the_last_request(gap: float) -> None:
     async def scene(desk: Desk) -> None:
         batcher = desk.batcher()
-        first = asyncio.ensure_future(batcher.ask("a", 1))
+        first = asyncio.ensure_future(batcher.submit("a", 1))
         await asyncio.sleep(gap)
-        await batcher.ask("a", 2)
+        await batcher.submit("a", 2)
         await first
         assert len(desk.batches) == (1 if gap < 0.035 else 2)
 

@@ -9,18 +9,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from karpenter.api.core import Taint
-from karpenter.api.ec2 import EC2NodeClass
+from karpenter.api.ec2_node_class import EC2NodeClass
+from karpenter.api.scheduling_constraints import Taint
 from karpenter.model import labels
-from karpenter.providers.aws.booting import Booting
-from karpenter.providers.aws.kubelet.resolved import Resolved
-from karpenter.providers.aws.launch.plan import Boot
-from karpenter.providers.aws.nodeclass.trials import Trial
-from karpenter.providers.aws.settings import AwsSettings, Cluster
+from karpenter.providers.aws.aws_settings import AwsClusterInfo, AwsSettings
+from karpenter.providers.aws.instance.bootstrap_resolver import BootstrapResolver
+from karpenter.providers.aws.instance.launch_plan import UserDataInputs
+from karpenter.providers.aws.nodeclass.nodeclass_dry_runs import DryRunCandidate
+from karpenter.providers.aws.userdata.kubelet_settings import KubeletSettings
 from karpenter.providers.contract import LaunchFailed, NodeClassNotReady
 from support.ec2_market import PLAIN, Fair, Region, fair, of_kubelet, of_spec
 
-CLUSTER = Cluster("c", "us-east-1", "https://c.example", "Y2E=", "1.33", "10.100.0.10", "10.100.0.0/16")
+CLUSTER = AwsClusterInfo("c", "us-east-1", "https://c.example", "Y2E=", "1.33", "10.100.0.10", "10.100.0.0/16")
 
 
 class Boots:
@@ -31,11 +31,11 @@ class Boots:
         self.cluster = CLUSTER
         self.weighed: dict[str, int] = {}
         own = AwsSettings("c", **settings)
-        self.booting = Booting(found.market, lambda: self.cluster, own, self.weighed.__setitem__)
+        self.booting = BootstrapResolver(found.market, lambda: self.cluster, own, self.weighed.__setitem__)
 
     def text(self, node_class: EC2NodeClass, **more: Any) -> str:
-        known: dict[str, Any] = {"labels": {"team": "a"}, "taints": (), "max_pods": 29, "kubelet": Resolved()}
-        return self.booting.user_data(Boot(node_class, **{**known, **more})).decode()
+        known: dict[str, Any] = {"labels": {"team": "a"}, "taints": (), "max_pods": 29, "kubelet": KubeletSettings()}
+        return self.booting.user_data(UserDataInputs(node_class, **{**known, **more})).decode()
 
 
 async def boots(**settings: Any) -> Boots:
@@ -63,7 +63,7 @@ async def test_of_a_type_that_is_not_sold_any_more_nothing_is_resolved() -> None
     found = await boots()
     (item,) = (item for item in found.fair.market.types_for(PLAIN) if item.name == "c5.xlarge")
     gone = replace(item, name="c1.gone")
-    assert found.booting.kubelet(of_kubelet(kubeReserved={"cpu": "1"}), gone) == Resolved()
+    assert found.booting.kubelet(of_kubelet(kubeReserved={"cpu": "1"}), gone) == KubeletSettings()
 
 
 async def test_the_users_servers_win_over_the_clusters() -> None:
@@ -105,7 +105,9 @@ async def test_a_trial_boots_with_what_a_launch_would() -> None:
     """AWS-115, AWS-221, AWS-490"""
     found = await boots()
     (item,) = (item for item in found.fair.market.types_for(PLAIN) if item.name == "m5.large")
-    data = found.booting.trial_data(PLAIN, Trial(item, PLAIN.status.amis[0], labels.SPOT, "dedicated"))
+    data = found.booting.dry_run_template_data(
+        PLAIN, DryRunCandidate(item, PLAIN.status.amis[0], labels.SPOT, "dedicated")
+    )
     launched = found.text(PLAIN, labels={labels.CAPACITY_TYPE: labels.SPOT})
     assert b64decode(data.user_data).decode() == launched
     assert data.image_id == "ami-1"

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from karpenter.api.ec2 import (
+from karpenter.api.ec2_node_class import (
     BlockDevice,
     BlockDeviceMapping,
     EC2NodeClass,
@@ -18,23 +18,16 @@ from karpenter.api.ec2 import (
     SubnetSelectorTerm,
 )
 from karpenter.api.meta import Condition, ObjectMeta
-from karpenter.cli.render_doctor import page
-from karpenter.providers.aws.doctor import Finding, Level, Patient, examine
-from karpenter.providers.aws.doctor.ports import RoleFacts, Rule, Trial
-from karpenter.providers.aws.errors import AwsError
-from karpenter.providers.aws.iam import Place
-from karpenter.providers.aws.ports import Services
-from karpenter.providers.aws.settings import AwsSettings
-from karpenter.providers.aws.shapes import (
-    EksCluster,
-    Filter,
-    InstanceInfo,
-    SecurityGroupInfo,
-    StateReason,
-    SubnetInfo,
-    Tag,
-)
-from karpenter.providers.aws.stack import RULES
+from karpenter.cli.render_doctor import findings_page
+from karpenter.providers.aws.aws_apis import AwsApis
+from karpenter.providers.aws.aws_errors import AwsError
+from karpenter.providers.aws.aws_settings import AwsSettings
+from karpenter.providers.aws.aws_types import Ec2Filter, EksCluster, Tag
+from karpenter.providers.aws.cloudformation import EVENT_RULES
+from karpenter.providers.aws.doctor import DoctorFinding, DoctorSubject, FindingLevel, run_checks
+from karpenter.providers.aws.doctor.doctor_types import EventBridgeRule, PermissionQuery, RoleDescription
+from karpenter.providers.aws.ec2_descriptions import InstanceInfo, SecurityGroupInfo, StateReason, SubnetInfo
+from karpenter.providers.aws.iam_policies import ClusterLocation
 from support.builders import node_pool
 
 CONTROLLER = "arn:aws:iam::123456789012:role/KarpenterController"
@@ -53,8 +46,8 @@ class Aws:
         self.machines: list[InstanceInfo] = []
         self.version = "1.35"
         self.refused: set[str] = set()
-        self.rules = [Rule("r", (source,), (kind,)) for source, kind in RULES.values()]
-        self.roles = {"nodes": RoleFacts(NODE_ROLE, ("ec2.amazonaws.com",))}
+        self.rules = [EventBridgeRule("r", (source,), (kind,)) for source, kind in EVENT_RULES.values()]
+        self.roles = {"nodes": RoleDescription(NODE_ROLE, ("ec2.amazonaws.com",))}
         self.entries = {NODE_ROLE: "EC2_LINUX"}
         self.key_state = "Enabled"
         self.quota = 1000.0
@@ -64,15 +57,15 @@ class Aws:
         if name in self.faults:
             raise self.faults[name]
 
-    async def describe_subnets(self, filters: Sequence[Filter]) -> tuple[SubnetInfo, ...]:
+    async def describe_subnets(self, filters: Sequence[Ec2Filter]) -> tuple[SubnetInfo, ...]:
         self._called("subnets")
         return tuple(self.subnets)
 
-    async def describe_security_groups(self, filters: Sequence[Filter]) -> tuple[SecurityGroupInfo, ...]:
+    async def describe_security_groups(self, filters: Sequence[Ec2Filter]) -> tuple[SecurityGroupInfo, ...]:
         return tuple(self.groups)
 
     async def describe_instances(
-        self, ids: Sequence[str] = (), filters: Sequence[Filter] = ()
+        self, ids: Sequence[str] = (), filters: Sequence[Ec2Filter] = ()
     ) -> tuple[InstanceInfo, ...]:
         return tuple(self.machines)
 
@@ -84,12 +77,12 @@ class Aws:
         self._called("queue")
         return f"url:{name}"
 
-    async def refused_actions(self, trial: Trial) -> tuple[str, ...]:
+    async def denied_actions(self, query: PermissionQuery) -> tuple[str, ...]:
         self._called("simulate")
-        assert trial.principal == CONTROLLER
-        return tuple(action for action in trial.actions if action in self.refused)
+        assert query.principal == CONTROLLER
+        return tuple(action for action in query.actions if action in self.refused)
 
-    async def get_role(self, name: str) -> RoleFacts:
+    async def get_role(self, name: str) -> RoleDescription:
         if name not in self.roles:
             raise AwsError("NoSuchEntity", "no such role")
         return self.roles[name]
@@ -97,7 +90,7 @@ class Aws:
     async def get_queue_arn(self, url: str) -> str:
         return f"arn:{url}"
 
-    async def rules_feeding(self, target_arn: str) -> Sequence[Rule]:
+    async def rules_targeting(self, target_arn: str) -> Sequence[EventBridgeRule]:
         return self.rules
 
     async def get_access_entry_type(self, cluster: str, principal: str) -> str:
@@ -122,28 +115,28 @@ def node_class(**changes: object) -> EC2NodeClass:
     return EC2NodeClass(metadata=ObjectMeta(name="default"), spec=replace(spec, **changes))
 
 
-def patient(aws: Aws, **changes: object) -> Patient:
+def patient(aws: Aws, **changes: object) -> DoctorSubject:
     port = cast(Any, aws)
-    found = Patient(
-        services=Services(port, port, port, port, port, port, port, port),
-        more=aws,
+    found = DoctorSubject(
+        services=AwsApis(port, port, port, port, port, port, port, port),
+        doctor_api=aws,
         settings=AwsSettings("shop", interruption_queue="shop"),
-        place=Place("shop", "eu-west-1", "123456789012"),
+        location=ClusterLocation("shop", "eu-west-1", "123456789012"),
         principal=CONTROLLER,
         classes=(node_class(),),
         pools=(node_pool(),),
     )
-    return Patient(**{**found.__dict__, **changes})
+    return DoctorSubject(**{**found.__dict__, **changes})
 
 
-async def bad(aws: Aws, **changes: object) -> list[Finding]:
+async def bad(aws: Aws, **changes: object) -> list[DoctorFinding]:
     """What is not well."""
-    return [finding for finding in await examine(patient(aws, **changes)) if finding.level is not Level.OK]
+    return [finding for finding in await run_checks(patient(aws, **changes)) if finding.level is not FindingLevel.OK]
 
 
 async def test_in_good_health_nothing_is_found() -> None:
-    findings = await examine(patient(Aws()))
-    assert {finding.level for finding in findings} == {Level.OK}
+    findings = await run_checks(patient(Aws()))
+    assert {finding.level for finding in findings} == {FindingLevel.OK}
     assert {finding.check for finding in findings} == {
         "permissions",
         "cluster",
@@ -153,7 +146,7 @@ async def test_in_good_health_nothing_is_found() -> None:
         "interruption queue",
         "quotas",
     }
-    assert page(findings).endswith(f"{len(findings)} well, 0 to look at, 0 that do not work\n")
+    assert findings_page(findings).endswith(f"{len(findings)} well, 0 to look at, 0 that do not work\n")
 
 
 async def test_a_missing_permission_names_the_statement_to_attach() -> None:
@@ -162,28 +155,28 @@ async def test_a_missing_permission_names_the_statement_to_attach() -> None:
     aws.refused = {"ec2:CreateLaunchTemplate", "iam:PassRole"}
     first, second = await bad(aws)
     assert "may not ec2:CreateLaunchTemplate" in first.text
-    assert "AllowScopedEC2InstanceActionsWithTags" in first.mend
-    assert "--part NodeLifecycle" in first.mend
-    assert "AllowPassingInstanceRole" in second.mend
-    assert "--part IAMIntegration" in second.mend
-    assert {first.level, second.level} == {Level.FAILURE}
+    assert "AllowScopedEC2InstanceActionsWithTags" in first.fix
+    assert "--part NodeLifecycle" in first.fix
+    assert "AllowPassingInstanceRole" in second.fix
+    assert "--part IAMIntegration" in second.fix
+    assert {first.level, second.level} == {FindingLevel.FAILURE}
 
 
 @pytest.mark.parametrize(
     ("illness", "level", "says", "mend"),
     [
-        ({"subnets": []}, Level.FAILURE, "selects no subnet", "create-tags --region eu-west-1"),
-        ({"groups": []}, Level.FAILURE, "selects no security group", "karpenter.sh/discovery"),
-        ({"version": "1.25"}, Level.WARNING, "is of Kubernetes 1.25; known are 1.26 to 1.36", "release"),
-        ({"rules": []}, Level.FAILURE, "no rule sends 'AWS Health Event'", "-o cloudformation"),
-        ({"roles": {}}, Level.FAILURE, "role nodes: NoSuchEntity", "AmazonEKSWorkerNodePolicy"),
-        ({"entries": {}}, Level.FAILURE, "the cluster does not know role nodes", f"--principal-arn {NODE_ROLE}"),
-        ({"quota": 5.0}, Level.WARNING, "may run 5 on-demand vCPUs", "request-service-quota-increase"),
+        ({"subnets": []}, FindingLevel.FAILURE, "selects no subnet", "create-tags --region eu-west-1"),
+        ({"groups": []}, FindingLevel.FAILURE, "selects no security group", "karpenter.sh/discovery"),
+        ({"version": "1.25"}, FindingLevel.WARNING, "is of Kubernetes 1.25; known are 1.26 to 1.36", "release"),
+        ({"rules": []}, FindingLevel.FAILURE, "no rule sends 'AWS Health Event'", "-o cloudformation"),
+        ({"roles": {}}, FindingLevel.FAILURE, "role nodes: NoSuchEntity", "AmazonEKSWorkerNodePolicy"),
+        ({"entries": {}}, FindingLevel.FAILURE, "the cluster does not know role nodes", f"--principal-arn {NODE_ROLE}"),
+        ({"quota": 5.0}, FindingLevel.WARNING, "may run 5 on-demand vCPUs", "request-service-quota-increase"),
     ],
     ids=["AWS-T081-subnets", "groups", "AWS-025", "AWS-731", "AWS-725", "AWS-853", "quota"],
 )
 async def test_each_illness_is_found_with_its_remedy(
-    illness: dict[str, object], level: Level, says: str, mend: str
+    illness: dict[str, object], level: FindingLevel, says: str, mend: str
 ) -> None:
     aws = Aws()
     for name, value in illness.items():
@@ -191,8 +184,8 @@ async def test_each_illness_is_found_with_its_remedy(
     finding = (await bad(aws))[0]
     assert finding.level is level
     assert says in finding.text
-    assert mend in finding.mend
-    assert finding.breaks
+    assert mend in finding.fix
+    assert finding.impact
 
 
 async def test_a_role_in_aws_auth_needs_no_access_entry() -> None:
@@ -204,7 +197,7 @@ async def test_a_role_in_aws_auth_needs_no_access_entry() -> None:
 
 async def test_a_role_that_is_not_for_ec2_is_found() -> None:
     aws = Aws()
-    aws.roles = {"nodes": RoleFacts(NODE_ROLE, ("lambda.amazonaws.com",))}
+    aws.roles = {"nodes": RoleDescription(NODE_ROLE, ("lambda.amazonaws.com",))}
     (finding,) = await bad(aws)
     assert finding.text == "role nodes cannot be taken on by EC2"
 
@@ -215,7 +208,7 @@ async def test_few_free_addresses_are_told_by_zone() -> None:
         SubnetInfo(subnet_id="subnet-2", vpc_id="v", availability_zone="b", available_ip_address_count=7)
     )
     (finding,) = await bad(aws)
-    assert finding.level is Level.WARNING
+    assert finding.level is FindingLevel.WARNING
     assert "few free addresses in b (free by zone: a 99, b 7)" in finding.text
 
 
@@ -236,8 +229,8 @@ async def test_a_key_that_cannot_be_used_is_found_before_machines_die_of_it(erro
     aws.faults = {"key": error} if error else {}
     volume = BlockDeviceMapping(device_name="/dev/xvda", ebs=BlockDevice(volume_size="20Gi", kms_key_id="key-1"))
     (finding,) = await bad(aws, classes=(node_class(block_device_mappings=(volume,)),))
-    assert finding.level is Level.FAILURE
-    assert "right after their start" in finding.breaks
+    assert finding.level is FindingLevel.FAILURE
+    assert "right after their start" in finding.impact
 
 
 async def test_machines_that_died_of_themselves_are_told_with_the_reason() -> None:
@@ -257,7 +250,7 @@ async def test_machines_that_died_of_themselves_are_told_with_the_reason() -> No
 async def test_spot_without_a_queue_is_warned_of() -> None:
     """AWS-854"""
     (finding,) = await bad(Aws(), settings=AwsSettings("shop"))
-    assert finding.level is Level.WARNING
+    assert finding.level is FindingLevel.WARNING
     assert "allow spot machines and no queue is set" in finding.text
 
 
@@ -267,7 +260,7 @@ async def test_what_the_controller_says_of_a_class_is_passed_on_with_its_remedy(
     ill = replace(node_class(), status=EC2NodeClassStatus(conditions=(condition,)))
     (finding,) = await bad(Aws(), classes=(ill,))
     assert finding.text == "EC2NodeClass default: ValidationSucceeded False: CreateFleetAuthCheckFailed no"
-    assert "NodeLifecycle" in finding.mend
+    assert "NodeLifecycle" in finding.fix
 
 
 async def test_without_the_right_to_simulate_the_rest_is_looked_at_all_the_same() -> None:
@@ -277,6 +270,6 @@ async def test_without_the_right_to_simulate_the_rest_is_looked_at_all_the_same(
         "subnets": AwsError("UnauthorizedOperation", "no", "DescribeSubnets"),
     }
     findings = await bad(aws)
-    assert [finding.level for finding in findings] == [Level.WARNING, Level.FAILURE]
+    assert [finding.level for finding in findings] == [FindingLevel.WARNING, FindingLevel.FAILURE]
     assert "cannot be simulated" in findings[0].text
     assert "DescribeSubnets failed" in findings[1].text

@@ -96,7 +96,7 @@ def test_what_is_wrong_is_found_all_at_once(aws: Double, tmp_path: Path) -> None
     assert f"key {key} is Disabled" in found["volume keys"][0]["text"]
     assert "AWS Health Event" in found["interruption queue"][0]["text"]
     assert "5 spot vCPUs" in found["quotas"][0]["text"]
-    assert all(item["mend"] for items in found.values() for item in items)
+    assert all(item["fix"] for items in found.values() for item in items)
 
 
 def test_credentials_that_expired_are_one_finding(aws: Double, tmp_path: Path) -> None:

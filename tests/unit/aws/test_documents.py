@@ -12,11 +12,11 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from karpenter.api.ec2 import EC2NodeClass
+from karpenter.api.ec2_node_class import EC2NodeClass
 from karpenter.api.kinds import EC2_NODE_CLASS, NODE_POOL, Kind
 from karpenter.cli.main import app
-from karpenter.model import admission, validation
-from karpenter.providers.aws.events import wishes
+from karpenter.model import crd_admission, runtime_validation
+from karpenter.providers.aws.interruption import interruption_handling
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = (ROOT / "examples" / "ec2.yaml").read_text()
@@ -36,15 +36,15 @@ def objects() -> Iterator[Any]:
 @pytest.mark.parametrize("item", tuple(objects()))
 def test_manifests_are_admitted_and_need_no_advice(item: Any) -> None:
     kind = KINDS[item["kind"]]
-    assert admission.admit(kind, item) == ()
-    found = msgspec.convert(admission.completed(kind, item), kind.type)
-    assert [str(finding) for finding in validation.advise(found)] == []
+    assert crd_admission.admit(kind, item) == ()
+    found = msgspec.convert(crd_admission.prune_and_default_object(kind, item), kind.type)
+    assert [str(finding) for finding in runtime_validation.advise_object(found)] == []
 
 
 def test_the_example_belongs_together() -> None:
     node_class, pool = yaml.safe_load_all(EXAMPLE)
     assert pool["spec"]["template"]["spec"]["nodeClassRef"]["name"] == node_class["metadata"]["name"]
-    assert pool["metadata"]["annotations"] == {wishes.SCHEDULED_CHANGES: "within-budgets"}
+    assert pool["metadata"]["annotations"] == {interruption_handling.SCHEDULED_CHANGES_ANNOTATION: "within-budgets"}
     assert msgspec.convert(node_class, EC2NodeClass).spec.role == "KarpenterNodeRole-shop"
 
 

@@ -8,13 +8,12 @@ import pytest
 from typer.testing import CliRunner
 
 from karpenter.cli.main import app
-from karpenter.providers.aws import iam, stack
-from karpenter.providers.aws.boto import ec2, services
-from karpenter.providers.aws.boto.operations import Operation
-from karpenter.providers.aws.boto.pacing import Group
-from karpenter.providers.aws.iam import Place
+from karpenter.providers.aws import cloudformation, iam_policies
+from karpenter.providers.aws.iam_policies import ClusterLocation
+from karpenter.providers.aws.sdk import api_clients
+from karpenter.providers.aws.sdk.service_client import ApiOperation, RateLimitGroup
 
-PLACE = Place("shop", "eu-central-1", "123456789012")
+PLACE = ClusterLocation("shop", "eu-central-1", "123456789012")
 #: Action names by statement, as the specification lists them.
 SPECIFIED = {
     "AWS-700": ("AllowScopedEC2InstanceAccessActions", "ec2:CreateFleet ec2:RunInstances"),
@@ -47,8 +46,12 @@ SPECIFIED = {
 }
 
 
-def statements() -> dict[str, iam.Statement]:
-    return {statement.sid: statement for policy in iam.policies(PLACE) for statement in policy.statements}
+def statements() -> dict[str, iam_policies.IamStatement]:
+    return {
+        statement.sid: statement
+        for policy in iam_policies.controller_policies(PLACE)
+        for statement in policy.statements
+    }
 
 
 @pytest.mark.parametrize("row", SPECIFIED)
@@ -60,7 +63,7 @@ def test_each_statement_allows_what_the_specification_lists(row: str) -> None:
 def test_nothing_else_is_allowed() -> None:
     """AWS-718"""
     assert set(statements()) == {sid for sid, _ in SPECIFIED.values()}
-    assert [policy.part for policy in iam.policies(PLACE)] == [
+    assert [policy.part for policy in iam_policies.controller_policies(PLACE)] == [
         "NodeLifecycle",
         "IAMIntegration",
         "EKSIntegration",
@@ -68,7 +71,7 @@ def test_nothing_else_is_allowed() -> None:
         "ZonalShift",
         "ResourceDiscovery",
     ]
-    assert iam.policy_name("ZonalShift", "shop") == "KarpenterControllerZonalShiftPolicy-shop"
+    assert iam_policies.policy_name("ZonalShift", "shop") == "KarpenterControllerZonalShiftPolicy-shop"
 
 
 @pytest.mark.parametrize(
@@ -119,13 +122,13 @@ def test_permissions_are_bound_to_the_cluster(sid: str, operator: str, key: str,
 
 #: How IAM calls the service of a group of calls. Who we are may be asked without permission.
 _PREFIXES = {
-    **{group: "ec2" for group in Group if group.startswith("ec2 ")},
-    Group.IAM: "iam",
-    Group.SSM: "ssm",
-    Group.PRICING: "pricing",
-    Group.QUEUE: "sqs",
-    Group.EKS: "eks",
-    Group.ZONAL_SHIFT: "arc-zonal-shift",
+    **{group: "ec2" for group in RateLimitGroup if group.startswith("ec2 ")},
+    RateLimitGroup.IAM: "iam",
+    RateLimitGroup.SSM: "ssm",
+    RateLimitGroup.PRICING: "pricing",
+    RateLimitGroup.QUEUE: "sqs",
+    RateLimitGroup.EKS: "eks",
+    RateLimitGroup.ZONAL_SHIFT: "arc-zonal-shift",
 }
 #: Needed without a call of ours: tags and roles are given along with what is made.
 _IMPLIED = {"iam:PassRole", "iam:TagInstanceProfile"}
@@ -133,24 +136,31 @@ _IMPLIED = {"iam:PassRole", "iam:TagInstanceProfile"}
 
 def callable_actions() -> set[str]:
     """Actions of all calls there are in the adapters."""
-    found = (item for module in (ec2, services) for item in vars(module).values() if isinstance(item, Operation))
-    return {f"{_PREFIXES[item.group]}:{item.name}" for item in found if item.group is not Group.IDENTITY}
+    found = (
+        item
+        for module in (api_clients, api_clients)
+        for item in vars(module).values()
+        if isinstance(item, ApiOperation)
+    )
+    return {
+        f"{_PREFIXES[item.rate_group]}:{item.name}" for item in found if item.rate_group is not RateLimitGroup.IDENTITY
+    }
 
 
 def test_what_is_allowed_is_what_the_adapters_can_call() -> None:
     """AWS-T700, AWS §16 Beyond: read from the adapters themselves, so that the policy cannot fall behind them, or go beyond."""
-    assert callable_actions() == iam.allowed_actions(PLACE) - _IMPLIED
+    assert callable_actions() == iam_policies.allowed_actions(PLACE) - _IMPLIED
 
 
 def test_every_policy_is_below_the_size_a_managed_one_may_have() -> None:
-    place = Place("c" * 100, "us-northeast-central-1", "123456789012", "aws-us-gov")
-    for policy in iam.policies(place):
-        assert len(json.dumps(iam.document(policy.statements), separators=(",", ":"))) <= 6144
+    place = ClusterLocation("c" * 100, "us-northeast-central-1", "123456789012", "aws-us-gov")
+    for policy in iam_policies.controller_policies(place):
+        assert len(json.dumps(iam_policies.policy_document(policy.statements), separators=(",", ":"))) <= 6144
 
 
 def test_the_stack_has_everything_around_the_controller() -> None:
     """AWS-725 to AWS-732"""
-    resources = stack.template(PLACE)["Resources"]
+    resources = cloudformation.cloudformation_template(PLACE)["Resources"]
     assert isinstance(resources, dict)
     kinds = sorted(resource["Type"] for resource in resources.values())
     assert kinds.count("AWS::Events::Rule") == 5

@@ -10,14 +10,18 @@ import pytest
 from structlog.testing import capture_logs
 
 from karpenter.api.core import ConfigMap, Node, NodeSpec, NodeStatus
-from karpenter.api.ec2 import EC2NodeClass
+from karpenter.api.ec2_node_class import EC2NodeClass
 from karpenter.api.karpenter import NodeClaim, NodeClaimSpec, NodeClaimStatus, NodeClassReference
 from karpenter.api.kinds import CONFIG_MAP
 from karpenter.api.meta import ObjectMeta
-from karpenter.kube.memory import MemoryKube, MemoryServer
 from karpenter.model import labels
-from karpenter.providers.aws.learning import NAME, NAMESPACE, Learning
-from karpenter.providers.aws.types.learned import image_set
+from karpenter.providers.aws.instancetype.discovered_capacity import (
+    CONFIG_MAP_NAME,
+    CONFIG_MAP_NAMESPACE,
+    DiscoveredCapacityController,
+)
+from karpenter.providers.aws.instancetype.nodeclass_terms import image_set
+from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from support.ec2_classes import Seen
 from support.ec2_market import PLAIN, Fair, Region, fair
 
@@ -51,11 +55,13 @@ class School:
         self.seen = Seen(known_claims=(CLAIM,))
         self.classes: Mapping[str, EC2NodeClass] = {"default": PLAIN}
 
-    def process(self, found: Fair | None = None) -> Learning:
+    def process(self, found: Fair | None = None) -> DiscoveredCapacityController:
         of = found or self.fair
-        return Learning(self.kube, of.memories.learned, of.market.types_for, lambda name: self.classes.get(name))
+        return DiscoveredCapacityController(
+            self.kube, of.memories.discovered_capacity, of.market.types_for, lambda name: self.classes.get(name)
+        )
 
-    async def work(self, learning: Learning) -> None:
+    async def work(self, learning: DiscoveredCapacityController) -> None:
         """One round of the loop."""
         running = asyncio.create_task(learning.run(self.seen))
         for _ in range(20):
@@ -63,10 +69,10 @@ class School:
         running.cancel()
 
     async def written(self) -> str:
-        return (await self.kube.get(CONFIG_MAP, NAME, NAMESPACE)).data["memory"]
+        return (await self.kube.get(CONFIG_MAP, CONFIG_MAP_NAME, CONFIG_MAP_NAMESPACE)).data["memory"]
 
     def known(self) -> int | None:
-        found = self.fair.memories.learned.known("t3.medium", IMAGES)
+        found = self.fair.memories.discovered_capacity.memory_bytes("t3.medium", IMAGES)
         return found // MIB if found is not None else None
 
 
@@ -78,85 +84,89 @@ async def school() -> School:
 async def test_what_was_learned_survives_the_process(school: School) -> None:
     """AWS-316 to AWS-318, Beyond"""
     learning = school.process()
-    learning.node(None, node())
+    learning.on_node(None, node())
     await school.work(learning)
     assert school.known() == 3800
     next_one = await fair(Region(names=["t3.medium"]))
-    await school.process(next_one).recall()
-    assert next_one.memories.learned.known("t3.medium", IMAGES) == 3800 * MIB
+    await school.process(next_one).load()
+    assert next_one.memories.discovered_capacity.memory_bytes("t3.medium", IMAGES) == 3800 * MIB
 
 
 async def test_whoever_begins_to_lead_late_keeps_what_was_learned_meanwhile(school: School) -> None:
     """AWS-318, Beyond"""
     follower = await fair(Region(names=["t3.medium", "m5.large"]))
     waiting = school.process(follower)
-    await waiting.recall()
+    await waiting.load()
     leader = school.process()
-    leader.node(None, node())
+    leader.on_node(None, node())
     await school.work(leader)
-    follower.memories.learned.learn("m5.large", IMAGES, 7000 * MIB)
+    follower.memories.discovered_capacity.record("m5.large", IMAGES, 7000 * MIB)
     await school.work(waiting)
-    assert follower.memories.learned.known("t3.medium", IMAGES) == 3800 * MIB
+    assert follower.memories.discovered_capacity.memory_bytes("t3.medium", IMAGES) == 3800 * MIB
     assert {"t3.medium", "m5.large"} == {entry[0] for entry in msgspec.json.decode(await school.written())}
 
 
 async def test_a_node_is_heard_once_and_again_when_its_memory_changes(school: School) -> None:
     """AWS-316, AWS-T302"""
     learning = school.process()
-    learning.node(None, node())
-    learning.hear(school.seen)
+    learning.on_node(None, node())
+    learning.learn_from_waiting(school.seen)
     school.fair.clock.go_on(days=61)
-    learning.node(None, node())
-    learning.hear(school.seen)
+    learning.on_node(None, node())
+    learning.learn_from_waiting(school.seen)
     assert school.known() is None
-    learning.node(None, node("3790Mi"))
-    learning.hear(school.seen)
+    learning.on_node(None, node("3790Mi"))
+    learning.learn_from_waiting(school.seen)
     assert school.known() == 3790
 
 
 async def test_a_node_that_has_not_registered_teaches_nothing(school: School) -> None:
     """AWS-316"""
     learning = school.process()
-    learning.node(None, node(registered=""))
-    learning.hear(school.seen)
+    learning.on_node(None, node(registered=""))
+    learning.learn_from_waiting(school.seen)
     assert school.known() is None
 
 
 async def test_a_node_whose_class_is_not_known_yet_is_heard_later(school: School) -> None:
     learning = school.process()
     known, school.classes = school.classes, {}
-    learning.node(None, node())
-    learning.hear(school.seen)
+    learning.on_node(None, node())
+    learning.learn_from_waiting(school.seen)
     school.classes = known
-    learning.node(node(), node())
-    learning.hear(school.seen)
+    learning.on_node(node(), node())
+    learning.learn_from_waiting(school.seen)
     assert school.known() == 3800
 
 
 async def test_a_node_that_went_before_it_was_heard_is_forgotten(school: School) -> None:
     learning = school.process()
-    learning.node(None, node())
-    learning.node(node(), None)
-    learning.hear(school.seen)
+    learning.on_node(None, node())
+    learning.on_node(node(), None)
+    learning.learn_from_waiting(school.seen)
     assert school.known() is None
 
 
 async def test_nothing_is_written_without_news(school: School) -> None:
     learning = school.process()
-    learning.node(None, node())
+    learning.on_node(None, node())
     await school.work(learning)
-    before = (await school.kube.get(CONFIG_MAP, NAME, NAMESPACE)).metadata.resource_version
+    before = (await school.kube.get(CONFIG_MAP, CONFIG_MAP_NAME, CONFIG_MAP_NAMESPACE)).metadata.resource_version
     await school.work(learning)
-    assert (await school.kube.get(CONFIG_MAP, NAME, NAMESPACE)).metadata.resource_version == before
+    assert (
+        await school.kube.get(CONFIG_MAP, CONFIG_MAP_NAME, CONFIG_MAP_NAMESPACE)
+    ).metadata.resource_version == before
 
 
 async def test_what_cannot_be_read_is_told_and_learned_anew(school: School) -> None:
-    config = ConfigMap(metadata=ObjectMeta(name=NAME, namespace=NAMESPACE), data={"memory": "{nonsense"})
+    config = ConfigMap(
+        metadata=ObjectMeta(name=CONFIG_MAP_NAME, namespace=CONFIG_MAP_NAMESPACE), data={"memory": "{nonsense"}
+    )
     await school.kube.create(CONFIG_MAP, config)
     learning = school.process()
     with capture_logs() as logs:
-        await learning.recall()
+        await learning.load()
     assert [entry["event"] for entry in logs] == ["what was learned about machines cannot be read"]
-    learning.node(None, node())
+    learning.on_node(None, node())
     await school.work(learning)
     assert "t3.medium" in await school.written()

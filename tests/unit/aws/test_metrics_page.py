@@ -7,20 +7,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from karpenter.catalog import ec2
-from karpenter.catalog.types import InstanceType
-from karpenter.kube.memory import MemoryKube, MemoryServer
+from karpenter.instancetypes import ec2_catalog
+from karpenter.instancetypes.instance_type import InstanceType
+from karpenter.metrics import Metrics
+from karpenter.metrics.exposition import render_sync
 from karpenter.model.clock import SystemClock
-from karpenter.providers.aws.boto import Account
-from karpenter.providers.aws.boto.start import ClusterFacts
-from karpenter.providers.aws.cloud import AwsCloud
-from karpenter.providers.aws.ground import Ground
-from karpenter.providers.aws.settings import AwsSettings, Cluster
-from karpenter.providers.aws.types.telemetry import MarketFigures, figures
-from karpenter.providers.aws.types.unavailable import Sold
-from karpenter.telemetry import Metrics
-from karpenter.telemetry.aws import SdkMetrics
-from karpenter.telemetry.exposition import render_here
+from karpenter.providers.aws.aws_context import AwsContext
+from karpenter.providers.aws.aws_metrics import SdkMetrics
+from karpenter.providers.aws.aws_operator import AwsOperator
+from karpenter.providers.aws.aws_settings import AwsClusterInfo, AwsSettings
+from karpenter.providers.aws.cluster_discovery import DiscoveredCluster
+from karpenter.providers.aws.instancetype.ec2_offerings import OfferingKey
+from karpenter.providers.aws.instancetype.offering_metrics import OfferingMetrics, offering_samples
+from karpenter.providers.aws.sdk import AwsSession
+from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from support.scrape import Scrape
 
 PAGE = Path(__file__).parents[3] / "docs" / "metrics.md"
@@ -50,26 +50,26 @@ ROWS = _rows()
 def _process() -> Metrics:
     """The metrics of a process with everything of the provider in it, which has done nothing yet."""
     metrics, clock = Metrics(), SystemClock()
-    facts = ClusterFacts(Cluster("shop", "us-west-2", "https://shop", "Q0E=", "1.35"), cast(Any, None))
+    facts = DiscoveredCluster(AwsClusterInfo("shop", "us-west-2", "https://shop", "Q0E=", "1.35"), cast(Any, None))
     settings = AwsSettings(cluster_name="shop", interruption_queue="shop")
-    services = Account(SdkMetrics(metrics)).services
-    AwsCloud(Ground(services, facts, settings, MemoryKube(MemoryServer(clock)), clock, metrics)).loops()
+    services = AwsSession(SdkMetrics(metrics)).services
+    AwsOperator(AwsContext(services, facts, settings, MemoryKube(MemoryServer(clock)), clock, metrics)).loops()
     return metrics
 
 
 def _of_market() -> Scrape:
     """The series about types, which are written and not counted."""
     metrics = Metrics()
-    types: tuple[InstanceType, ...] = ec2.types()[:2]
-    market = MarketFigures(metrics.registry, lambda: (Sold("spot", "m5.large", "us-west-2a"),))
-    market.rewrite(figures([types], reserved=False))
-    return Scrape(render_here(metrics.registry))
+    types: tuple[InstanceType, ...] = ec2_catalog.packaged_instance_types()[:2]
+    market = OfferingMetrics(metrics.registry, lambda: (OfferingKey("spot", "m5.large", "us-west-2a"),))
+    market.publish(offering_samples([types], reserved=False))
+    return Scrape(render_sync(metrics.registry))
 
 
 def test_the_page_names_every_series_and_its_type() -> None:
     own = (
-        Scrape(render_here(_process().registry)).types().items()
-        - Scrape(render_here(Metrics().registry)).types().items()
+        Scrape(render_sync(_process().registry)).types().items()
+        - Scrape(render_sync(Metrics().registry)).types().items()
     )
     assert {name: row.type for name, row in ROWS.items()} == dict(own)
 

@@ -12,19 +12,19 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from karpenter.api.ec2 import CapacityReservationSelectorTerm
+from karpenter.api.ec2_node_class import CapacityReservationSelectorTerm
 from karpenter.api.kinds import EC2_NODE_CLASS, NODE, NODE_CLAIM, NODE_POOL
-from karpenter.kube.memory import MemoryKube, MemoryServer
+from karpenter.metrics import Metrics
+from karpenter.metrics.exposition import render
 from karpenter.model import labels
-from karpenter.providers.aws import iam
-from karpenter.providers.aws.boto import Account
-from karpenter.providers.aws.boto.start import ApiServer, discover
-from karpenter.providers.aws.cloud import AwsCloud
-from karpenter.providers.aws.ground import Ground
-from karpenter.providers.aws.settings import AwsSettings
-from karpenter.telemetry import Metrics
-from karpenter.telemetry.aws import SdkMetrics
-from karpenter.telemetry.exposition import render
+from karpenter.providers.aws import iam_policies
+from karpenter.providers.aws.aws_context import AwsContext
+from karpenter.providers.aws.aws_metrics import SdkMetrics
+from karpenter.providers.aws.aws_operator import AwsOperator
+from karpenter.providers.aws.aws_settings import AwsSettings
+from karpenter.providers.aws.cluster_discovery import ApiServerAccess, discover_cluster
+from karpenter.providers.aws.sdk import AwsSession
+from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from support.aws.double import Double
 from support.aws.messages import Mailbox, spot_interruption
 from support.aws.process import Process, claim, pool, region
@@ -91,13 +91,13 @@ class Ahead:
 async def process(aws: Double, kube: MemoryKube) -> AsyncIterator[Process]:
     """A process that sees; unlike that of other tests it asks the double what is sold, and counts its calls."""
     metrics = Metrics()
-    account = Account(SdkMetrics(metrics))
+    account = AwsSession(SdkMetrics(metrics))
 
     async def version() -> str:
         return "1.35"
 
-    facts = await discover(account, SETTINGS, ApiServer(kube, version, "Q0E="))
-    cloud = AwsCloud(Ground(account.services, facts, SETTINGS, kube, Ahead(), metrics))
+    facts = await discover_cluster(account, SETTINGS, ApiServerAccess(kube, version, "Q0E="))
+    cloud = AwsOperator(AwsContext(account.services, facts, SETTINGS, kube, Ahead(), metrics))
     made = Process(aws, region(aws), cloud, kube, metrics)
     await cloud.hydrate()
     await made.see()
@@ -171,7 +171,7 @@ async def test_the_life_of_a_machine_is_logged_counted_and_permitted(aws: Double
             await second.until(lambda: said("deleted launch template"), "its template going")
     assert {text: keys - _keys(lines, text) for text, keys in LINES.items() if keys - _keys(lines, text)} == {}
     assert [name for name in SERIES if not shown.series(name)] == []
-    allowed = iam.allowed_actions(iam.Place("prod", "us-west-2", "123456789012"))
+    allowed = iam_policies.allowed_actions(iam_policies.ClusterLocation("prod", "us-west-2", "123456789012"))
     asked = {f"{call.service}:{call.operation}" for call in aws.calls.all}
     assert asked - allowed == _BY_THE_TEST
     made = aws.calls.of("CreateLaunchTemplate")

@@ -7,18 +7,22 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from karpenter.api.ec2 import EC2NodeClass
+from karpenter.api.ec2_node_class import EC2NodeClass
 from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.api.meta import ObjectMeta
 from karpenter.model import labels
 from karpenter.model.clock import SystemClock
-from karpenter.providers.aws.nodeclass.hashing import HASH, VERSION, Editions
-from karpenter.providers.aws.provider import AwsProvider, Desks, View
-from karpenter.providers.contract import Drift
+from karpenter.providers.aws.aws_provider import AwsProvider, AwsProviderDependencies, AwsProviderView
+from karpenter.providers.aws.nodeclass.nodeclass_drift import (
+    HASH_ANNOTATION,
+    HASH_VERSION_ANNOTATION,
+    NodeClassHashInputs,
+)
+from karpenter.providers.contract import InstanceDrift
 from support.aws_events import CLASS, Told
 from support.builders import NOW, claim, node_pool
 
-CHANGED = {HASH: "2", VERSION: "py1"}
+CHANGED = {HASH_ANNOTATION: "2", HASH_VERSION_ANNOTATION: "py1"}
 
 
 class Seen:
@@ -34,14 +38,18 @@ class Seen:
 def provider(node_class: EC2NodeClass | None, told: Told, *pools: NodePool) -> AwsProvider:
     """One that has nobody to ask about machines."""
     nobody: Any = None
-    desks = Desks(nobody, nobody, nobody, nobody, nobody, nobody, editions=Editions(), hooks=())
-    view = View(cast(Any, Seen(pools)), lambda name: node_class if name == CLASS.name else None, told)
+    desks = AwsProviderDependencies(
+        nobody, nobody, nobody, nobody, nobody, nobody, hash_inputs=NodeClassHashInputs(), hooks=()
+    )
+    view = AwsProviderView(cast(Any, Seen(pools)), lambda name: node_class if name == CLASS.name else None, told)
     return AwsProvider(desks, view, SystemClock(), reserved_capacity=True)
 
 
 def made() -> NodeClaim:
     found = claim("c", labels={labels.NODE_POOL: "np"})
-    return replace(found, metadata=replace(found.metadata, annotations={HASH: "1", VERSION: "py1"}))
+    return replace(
+        found, metadata=replace(found.metadata, annotations={HASH_ANNOTATION: "1", HASH_VERSION_ANNOTATION: "py1"})
+    )
 
 
 def class_named(name: str, **meta: Any) -> EC2NodeClass:
@@ -51,7 +59,7 @@ def class_named(name: str, **meta: Any) -> EC2NodeClass:
 async def test_a_changed_class_is_drift_whatever_ec2_would_say() -> None:
     """AWS-T566"""
     asked = provider(class_named("default"), Told(), node_pool())
-    assert await asked.drift(made()) == Drift("NodeClassDrift", "EC2NodeClass default was changed")
+    assert await asked.drift(made()) == InstanceDrift("NodeClassDrift", "EC2NodeClass default was changed")
 
 
 @pytest.mark.parametrize("found", [None, class_named("default", deletion_timestamp=NOW)], ids=["gone", "going"])

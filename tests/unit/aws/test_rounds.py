@@ -9,11 +9,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from karpenter.kube.errors import KubeError
-from karpenter.providers.aws.errors import AwsError
-from karpenter.providers.aws.rounds import Refresh, every, rounds
+from karpenter.providers.aws.aws_errors import AwsError
+from karpenter.providers.aws.singleton_controllers import PeriodicRefresh, requeue_every, run_singleton
 from karpenter.providers.contract import ProviderError
-from karpenter.sim import time as virtual
-from karpenter.sim.time import LoopClock
+from karpenter.simulation import virtual_time as virtual
+from karpenter.simulation.virtual_time import LoopClock
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 HOUR = 3600.0
@@ -38,12 +38,12 @@ def seconds_of_looks(during: float, *faults: Exception) -> list[float]:
 
     async def main(clock: LoopClock) -> list[float]:
         work = Work(clock, *faults)
-        loop = asyncio.create_task(rounds("test", every(HOUR, work)))
+        loop = asyncio.create_task(run_singleton("test", requeue_every(HOUR, work)))
         await asyncio.sleep(during)
         loop.cancel()
         return work.at
 
-    return virtual.run(main, START)
+    return virtual.run_virtual(main, START)
 
 
 def test_a_look_says_when_the_next_one_is_due() -> None:
@@ -59,13 +59,13 @@ def due_after(age: float, *faults: Exception) -> float:
     """How long an hourly refresh may wait still that was done at the start, for whoever begins to run it later."""
 
     async def main(clock: LoopClock) -> float:
-        refresh = Refresh(Work(clock, *faults), timedelta(hours=1), clock)
+        refresh = PeriodicRefresh(Work(clock, *faults), timedelta(hours=1), clock)
         with suppress(ProviderError):
-            await refresh.now()
+            await refresh.refresh()
         await asyncio.sleep(age)
         return refresh.due_seconds()
 
-    return virtual.run(main, START)
+    return virtual.run_virtual(main, START)
 
 
 @pytest.mark.parametrize(("age", "due"), [(0.0, HOUR), (0.25 * HOUR, 0.75 * HOUR), (HOUR, 0.0), (100 * HOUR, 0.0)])
@@ -82,12 +82,12 @@ def test_what_could_not_be_had_at_the_start_is_due_at_once() -> None:
 def test_rounds_of_a_refresh_begin_when_it_is_due() -> None:
     async def main(clock: LoopClock) -> list[float]:
         work = Work(clock)
-        refresh = Refresh(work, timedelta(hours=1), clock)
-        await refresh.now()
+        refresh = PeriodicRefresh(work, timedelta(hours=1), clock)
+        await refresh.refresh()
         await asyncio.sleep(600)
-        loop = asyncio.create_task(rounds("test", refresh.look, refresh.due_seconds))
+        loop = asyncio.create_task(run_singleton("test", refresh.reconcile, refresh.due_seconds))
         await asyncio.sleep(1.5 * HOUR)
         loop.cancel()
         return work.at
 
-    assert virtual.run(main, START) == [0.0, HOUR]
+    assert virtual.run_virtual(main, START) == [0.0, HOUR]

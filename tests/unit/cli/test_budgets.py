@@ -11,12 +11,12 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from karpenter.cli import live
-from karpenter.cli.inputs import Objects
-from karpenter.cli.live import Unanswered, collect_machines
+from karpenter.cli import cluster_reader
+from karpenter.cli.cluster_objects import ClusterObjects
+from karpenter.cli.cluster_reader import ClusterUnreachable, list_pools_and_nodes
 from karpenter.cli.main import app
-from karpenter.kube.memory import MemoryKube, MemoryServer
 from karpenter.model.clock import SystemClock
+from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from support.builders import machine
 from support.cli_words import Json, pod, pool
 
@@ -197,16 +197,16 @@ def test_a_wrong_object_stops_the_command_unless_it_may_be_left_out(written: Wri
 
 
 def test_without_files_the_cluster_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "read_machines", lambda: Objects(live=True))
+    monkeypatch.setattr(cluster_reader, "read_pools_and_nodes", lambda: ClusterObjects(from_cluster=True))
     result = budgets("default")
     assert (result.exit_code, result.stderr) == (2, "no NodePool default in the cluster; there is none at all\n")
 
 
 def test_a_cluster_that_does_not_answer_ends_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse() -> Objects:
-        raise Unanswered("nobody there")
+    def refuse() -> ClusterObjects:
+        raise ClusterUnreachable("nobody there")
 
-    monkeypatch.setattr(live, "read_machines", refuse)
+    monkeypatch.setattr(cluster_reader, "read_pools_and_nodes", refuse)
     result = budgets("default")
     assert (result.exit_code, result.stderr) == (1, "nobody there\n")
 
@@ -219,9 +219,9 @@ async def test_of_a_cluster_only_machines_pools_and_the_freeze_are_read() -> Non
     }
     waiting = {**pod("a"), "metadata": {"name": "a", "namespace": "default"}}
     server = MemoryServer(SystemClock())
-    server.load([pool(), waiting, freeze])
-    found = await collect_machines(MemoryKube(server))
-    assert (len(found.pools), len(found.config_maps), found.pods, found.live) == (1, 1, [], True)
+    server.load_objects([pool(), waiting, freeze])
+    found = await list_pools_and_nodes(MemoryKube(server))
+    assert (len(found.pools), len(found.config_maps), found.pods, found.from_cluster) == (1, 1, [], True)
     bare = MemoryServer(SystemClock())
-    bare.load([pool()])
-    assert (await collect_machines(MemoryKube(bare))).config_maps == []
+    bare.load_objects([pool()])
+    assert (await list_pools_and_nodes(MemoryKube(bare))).config_maps == []

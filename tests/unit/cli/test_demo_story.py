@@ -10,12 +10,12 @@ from datetime import UTC, datetime
 import pytest
 from rich.console import Console
 
-from karpenter.catalog import ec2
-from karpenter.cli.demo_story import Teller, story
-from karpenter.cli.demo_view import Screen
+from karpenter.cli.demo_scenario import ScenarioPlayer, build_scenario
+from karpenter.cli.demo_screen import DemoScreen
+from karpenter.instancetypes import ec2_catalog
 from karpenter.providers.simulated import Faults
-from karpenter.providers.simulated.faults import InsufficientCapacityRule
-from karpenter.sim import Cast, LoopClock, on_stage, run
+from karpenter.providers.simulated.fault_rules import InsufficientCapacityRule
+from karpenter.simulation import LoopClock, SimulationConfig, run_virtual, running_cluster
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
@@ -23,22 +23,24 @@ _CONTROL = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
 @pytest.mark.parametrize("pod_count", [1, 7, 150])
 def test_all_pods_belong_either_to_the_day_or_to_the_rush(pod_count: int) -> None:
-    told = story(pod_count, 3)
-    assert sum(item.spec.replicas or 0 for item in (*told.services, *told.rush)) == pod_count
-    assert told.services
+    told = build_scenario(pod_count, 3)
+    assert sum(item.spec.replicas or 0 for item in (*told.base_deployments, *told.peak_deployments)) == pod_count
+    assert told.base_deployments
 
 
 def test_pods_that_get_no_machine_are_complained_about() -> None:
     nothing_to_be_had = Faults(insufficient_capacity=(InsufficientCapacityRule(),))
 
     async def main(clock: LoopClock) -> list[str]:
-        async with on_stage(clock, Cast(ec2.types(), faults=nothing_to_be_had)) as stage:
-            teller = Teller(stage, story(2, 1), lambda _headline: None)
-            await teller.set_up()
-            await teller.rise_and_fall()
-            return teller.complaints
+        async with running_cluster(
+            clock, SimulationConfig(ec2_catalog.packaged_instance_types(), faults=nothing_to_be_had)
+        ) as stage:
+            teller = ScenarioPlayer(stage, build_scenario(2, 1), lambda _headline: None)
+            await teller.create_pools()
+            await teller.run_load_peak()
+            return teller.failures
 
-    complaints = run(main, START)
+    complaints = run_virtual(main, START)
     assert len(complaints) == 1
     assert complaints[0].startswith("2 pods did not become ready (")
 
@@ -49,15 +51,15 @@ def test_every_frame_fits_the_terminal_and_counts_what_it_does_not_show(width: i
     console = Console(file=written, force_terminal=True, width=width, height=height, color_system=None)
 
     async def main(clock: LoopClock) -> None:
-        async with on_stage(clock, Cast(ec2.types())) as stage:
-            screen = Screen(console, stage, START, 40.0)
-            teller = Teller(stage, story(500, 1), screen.chapter)
+        async with running_cluster(clock, SimulationConfig(ec2_catalog.packaged_instance_types())) as stage:
+            screen = DemoScreen(console, stage, START, 40.0)
+            teller = ScenarioPlayer(stage, build_scenario(500, 1), screen.phase)
             showing = asyncio.create_task(screen.run())
-            await teller.set_up()
-            await teller.rise_and_fall()
+            await teller.create_pools()
+            await teller.run_load_peak()
             showing.cancel()
 
-    run(main, START)
+    run_virtual(main, START)
     frames = [_CONTROL.sub("", frame) for frame in written.getvalue().split("\x1b[H")]
     assert len(frames) > 10
     for frame in frames:

@@ -10,8 +10,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from karpenter.cli import live
-from karpenter.cli.inputs import Objects
+from karpenter.cli import cluster_reader
+from karpenter.cli.cluster_objects import ClusterObjects
 from karpenter.cli.main import app
 from support.cli_words import Json, pod, pool
 
@@ -67,7 +67,7 @@ def test_json_has_the_whole_tree_as_data(explain: Explain, written: Written) -> 
     assert found["nearest"]["nodePool"] == "default"
     assert found["nearest"]["changes"] == [
         {
-            "kind": "tainted",
+            "kind": "untolerated-taint",
             "subject": "dedicated=gpu:NoSchedule",
             "message": "the pod does not tolerate the taint dedicated=gpu:NoSchedule",
         }
@@ -75,7 +75,7 @@ def test_json_has_the_whole_tree_as_data(explain: Explain, written: Written) -> 
     (reason,) = found["reasons"]
     assert reason["types"]["types"] == 3
     assert [(item["kind"], item["types"], item["typesAlone"]) for item in reason["types"]["fallen"]] == [
-        ("tainted", 3, 3)
+        ("untolerated-taint", 3, 3)
     ]
 
 
@@ -154,16 +154,16 @@ def test_another_kind_than_pod_is_wrong_input(written: Written) -> None:
 
 
 def test_without_files_the_cluster_is_read(explain: Explain, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "read", lambda further: Objects(live=True))
+    monkeypatch.setattr(cluster_reader, "read_cluster", lambda further: ClusterObjects(from_cluster=True))
     result = explain("web")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.splitlines()[-1] == "no pod default/web in the cluster"
 
 
 def test_a_cluster_that_does_not_answer_is_one_line(explain: Explain, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(further: object) -> Objects:
-        raise live.Unanswered("the API server does not answer")
+    def refused(further: object) -> ClusterObjects:
+        raise cluster_reader.ClusterUnreachable("the API server does not answer")
 
-    monkeypatch.setattr(live, "read", refused)
+    monkeypatch.setattr(cluster_reader, "read_cluster", refused)
     result = explain("web")
     assert (result.exit_code, result.stdout, result.stderr) == (1, "", "the API server does not answer\n")

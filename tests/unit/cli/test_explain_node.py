@@ -11,10 +11,10 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from karpenter.api import kinds
-from karpenter.cli import deciding, live
-from karpenter.cli.inputs import FREEZE, Objects
+from karpenter.cli import cluster_reader, planning_options
+from karpenter.cli.cluster_objects import FREEZE_KINDS, ClusterObjects
 from karpenter.cli.main import app
-from karpenter.decide.provision import Options
+from karpenter.scheduling.scheduling_options import SchedulingOptions
 from support.cli_words import Json, Plan, pod, pool
 
 Explain = Callable[..., Result]
@@ -147,8 +147,8 @@ def test_a_budget_that_does_not_open_soon_says_so(explain: Explain, written: Wri
 
 def test_the_gate_of_spot_to_spot_consolidation_is_taken_as_the_controller_takes_it() -> None:
     """DIS-200"""
-    assert deciding.disruption_options_of(Options(), "SpotToSpotConsolidation=true").spot_to_spot
-    assert not deciding.disruption_options_of(Options(), "").spot_to_spot
+    assert planning_options.parse_disruption_options(SchedulingOptions(), "SpotToSpotConsolidation=true").spot_to_spot
+    assert not planning_options.parse_disruption_options(SchedulingOptions(), "").spot_to_spot
 
 
 def test_gates_that_cannot_be_read_end_with_one_line(explain: Explain, written: Written) -> None:
@@ -185,15 +185,15 @@ def test_without_files_the_cluster_is_read_together_with_its_freeze(
 ) -> None:
     asked: list[object] = []
 
-    def read(further: object) -> Objects:
+    def read(further: object) -> ClusterObjects:
         asked.append(further)
-        return Objects(live=True)
+        return ClusterObjects(from_cluster=True)
 
-    monkeypatch.setattr(live, "read", read)
+    monkeypatch.setattr(cluster_reader, "read_cluster", read)
     result = explain("n")
     assert result.exit_code == 2
-    assert asked == [FREEZE]
-    assert [kind.name for kind in FREEZE] == [kinds.CONFIG_MAP.name]
+    assert asked == [FREEZE_KINDS]
+    assert [kind.name for kind in FREEZE_KINDS] == [kinds.CONFIG_MAP.name]
     assert "no Node or NodeClaim n in the cluster" in result.stderr
 
 

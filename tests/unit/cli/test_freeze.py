@@ -13,12 +13,12 @@ from typer.testing import CliRunner, Result
 from karpenter.api import kinds
 from karpenter.api.core import ConfigMap
 from karpenter.api.karpenter import NodePool
-from karpenter.cli import live
-from karpenter.cli.freeze import freezing, thawing
+from karpenter.cli import cluster_reader
+from karpenter.cli.freeze_command import freeze_pools_or_cluster, thaw_pools_or_cluster
 from karpenter.cli.main import app
-from karpenter.kube.memory import MemoryKube, MemoryServer
 from karpenter.model import freezes, labels
 from karpenter.model.clock import SystemClock
+from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from support.cli_words import pool
 
 END = datetime(2999, 1, 1, tzinfo=UTC)
@@ -26,63 +26,63 @@ END = datetime(2999, 1, 1, tzinfo=UTC)
 
 def cluster(*pools: str) -> MemoryKube:
     server = MemoryServer(SystemClock())
-    server.load([pool(name) for name in pools])
+    server.load_objects([pool(name) for name in pools])
     return MemoryKube(server)
 
 
 async def config_map(kube: MemoryKube) -> ConfigMap:
-    return await kube.get(kinds.CONFIG_MAP, freezes.NAME, freezes.NAMESPACE)
+    return await kube.get(kinds.CONFIG_MAP, freezes.FREEZE_CONFIG_MAP, freezes.FREEZE_NAMESPACE)
 
 
 async def frozen(kube: MemoryKube, name: str) -> str:
     found: NodePool = await kube.get(kinds.NODE_POOL, name)
-    return str(freezes.of_pool(found))
+    return str(freezes.nodepool_freeze(found))
 
 
 async def test_the_cluster_is_frozen_by_its_config_map() -> None:
     kube = cluster("web")
-    lines = await freezing(kube, [], "audit", END)
+    lines = await freeze_pools_or_cluster(kube, [], "audit", END)
     assert lines == ["the whole cluster is frozen until 2999-01-01T00:00:00Z"]
-    found = freezes.of_config_map(await config_map(kube))
+    found = freezes.cluster_freeze(await config_map(kube))
     assert (found.reason, found.until, found.findings) == ("audit", END, ())
 
 
 async def test_a_new_freeze_takes_the_place_of_one_that_cannot_be_read() -> None:
     kube = cluster()
-    await freezing(kube, [], "audit", END)
-    await kube.patch(kinds.CONFIG_MAP, freezes.NAME, {"data": {"untill": "x"}}, freezes.NAMESPACE)
-    assert await freezing(kube, [], "", None) == ["the whole cluster is frozen until it is thawed"]
+    await freeze_pools_or_cluster(kube, [], "audit", END)
+    await kube.patch(kinds.CONFIG_MAP, freezes.FREEZE_CONFIG_MAP, {"data": {"untill": "x"}}, freezes.FREEZE_NAMESPACE)
+    assert await freeze_pools_or_cluster(kube, [], "", None) == ["the whole cluster is frozen until it is thawed"]
     assert (await config_map(kube)).data == {}
 
 
 async def test_pools_are_frozen_and_thawed_one_by_one() -> None:
     kube = cluster("web", "batch", "gpu")
-    lines = await freezing(kube, ["web", "batch"], "release", None)
+    lines = await freeze_pools_or_cluster(kube, ["web", "batch"], "release", None)
     assert lines == ["NodePool web is frozen until it is thawed", "NodePool batch is frozen until it is thawed"]
     assert await frozen(kube, "web") == f"frozen by metadata.annotations[{labels.FREEZE}]: release"
     assert await frozen(kube, "gpu") == "None"
-    await freezing(kube, ["web"], "", END)
+    await freeze_pools_or_cluster(kube, ["web"], "", END)
     assert "until 2999-01-01T00:00:00Z" in await frozen(kube, "web")
-    assert await thawing(kube, ["web"]) == ["NodePool web is thawed"]
+    assert await thaw_pools_or_cluster(kube, ["web"]) == ["NodePool web is thawed"]
     assert (await frozen(kube, "web"), await frozen(kube, "batch") != "None") == ("None", True)
 
 
 @pytest.mark.parametrize("reason", ["false", "true", "", "release"])
 async def test_whatever_the_reason_is_the_pool_is_frozen(reason: str) -> None:
     kube = cluster("web")
-    await freezing(kube, ["web"], reason, None)
+    await freeze_pools_or_cluster(kube, ["web"], reason, None)
     assert await frozen(kube, "web") != "None"
 
 
 async def test_a_thaw_says_what_is_still_frozen() -> None:
     kube = cluster("web", "batch")
-    await freezing(kube, [], "audit", None)
-    await freezing(kube, ["web"], "", None)
+    await freeze_pools_or_cluster(kube, [], "audit", None)
+    await freeze_pools_or_cluster(kube, ["web"], "", None)
     cluster_line = "the whole cluster stays as it is: frozen by ConfigMap kube-system/karpenter-freeze: audit"
-    assert await thawing(kube, ["batch"]) == ["NodePool batch is thawed", cluster_line]
+    assert await thaw_pools_or_cluster(kube, ["batch"]) == ["NodePool batch is thawed", cluster_line]
     pool_line = f"NodePool web stays as it is: frozen by metadata.annotations[{labels.FREEZE}]"
-    assert await thawing(kube, []) == ["the cluster is thawed", pool_line]
-    assert await thawing(kube, []) == ["the cluster was not frozen", pool_line]
+    assert await thaw_pools_or_cluster(kube, []) == ["the cluster is thawed", pool_line]
+    assert await thaw_pools_or_cluster(kube, []) == ["the cluster was not frozen", pool_line]
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def karpenter(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
 
         return asyncio.run(asked())
 
-    monkeypatch.setattr(live, "ask", ask)
+    monkeypatch.setattr(cluster_reader, "query_cluster", ask)
 
     def run(*arguments: str) -> Result:
         return CliRunner().invoke(app, list(arguments), catch_exceptions=False)

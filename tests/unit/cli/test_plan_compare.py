@@ -11,7 +11,7 @@ import yaml
 from typer.testing import CliRunner
 
 from karpenter.cli.main import app
-from karpenter.cli.render_table import SHOWN
+from karpenter.cli.render_common import SHOWN_ENTRIES
 from support.cli_words import Json, Plan, pod, pool, type_of
 
 Written = Callable[..., Path]
@@ -70,7 +70,7 @@ def test_with_nothing_to_buy_both_are_empty(plan: Plan, written: Written) -> Non
 
 def test_long_plans_are_cut_on_both_sides(plan: Plan, written: Written) -> None:
     found: list[Json] = []
-    for number in range(SHOWN + 2):
+    for number in range(SHOWN_ENTRIES + 2):
         found += [pool(f"p{number}"), pod(f"w{number}", "7", nodeSelector={"karpenter.sh/nodepool": f"p{number}"})]
     page = plan("-f", written("a.json", *found), *BOTH).stdout
     assert page.count("... and 2 more") == 2

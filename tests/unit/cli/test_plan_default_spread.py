@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from karpenter.cli.inputs import WORKLOADS
-from karpenter.cli.live import collect
-from karpenter.kube.memory import MemoryKube, MemoryServer
+from karpenter.cli.cluster_objects import WORKLOAD_KINDS
+from karpenter.cli.cluster_reader import list_plan_objects
 from karpenter.model.clock import SystemClock
+from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from support.cli_words import Json, Plan, pod, pool
 
 Written = Callable[..., Path]
@@ -77,9 +77,9 @@ async def test_a_cluster_is_asked_for_them_only_where_they_are_needed() -> None:
     named = [
         {**item, "metadata": {"name": "web", "namespace": "default"}} for item in (SERVICE, workload("ReplicaSet"))
     ]
-    server.load(named)
+    server.load_objects(named)
     kube = MemoryKube(server)
-    found = await collect(kube, WORKLOADS)
+    found = await list_plan_objects(kube, WORKLOAD_KINDS)
     assert ([item.metadata.name for item in found.services], len(found.owners)) == (["web"], 1)
-    unasked = await collect(kube)
+    unasked = await list_plan_objects(kube)
     assert (unasked.services, unasked.owners) == ([], [])

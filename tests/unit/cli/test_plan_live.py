@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from karpenter.cli.inputs import FREEZE
-from karpenter.cli.live import collect
-from karpenter.kube.memory import MemoryKube, MemoryServer
+from karpenter.cli.cluster_objects import FREEZE_KINDS
+from karpenter.cli.cluster_reader import list_plan_objects
 from karpenter.model.clock import SystemClock
+from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from support.cli_words import Json, pod, pool
 
 
 def kube(*bodies: Json) -> MemoryKube:
     server = MemoryServer(SystemClock())
-    server.load(bodies)
+    server.load_objects(bodies)
     return MemoryKube(server)
 
 
 async def test_what_a_plan_reads_is_listed_as_it_is() -> None:
     waiting = {**pod("a"), "metadata": {"name": "a", "namespace": "default"}}
-    found = await collect(kube(pool(), waiting))
-    assert found.live
+    found = await list_plan_objects(kube(pool(), waiting))
+    assert found.from_cluster
     assert [item.metadata.name for item in found.pools] == ["default"]
     assert [(item.metadata.name, item.status.conditions) for item in found.pods] == [("a", ())]
     assert found.problems == []
@@ -27,7 +27,7 @@ async def test_what_a_plan_reads_is_listed_as_it_is() -> None:
 async def test_an_object_that_cannot_be_read_is_left_out_with_a_line() -> None:
     bad = {**pod("bad", priority="high"), "metadata": {"name": "bad", "namespace": "default"}}
     strange = pool("strange", limits={"cpu": "1e99"})
-    found = await collect(kube(pool(), strange, bad))
+    found = await list_plan_objects(kube(pool(), strange, bad))
     assert [item.metadata.name for item in found.pools] == ["default"]
     assert found.pods == []
     first, second = sorted(found.problems)
@@ -40,6 +40,6 @@ async def test_of_all_config_maps_only_the_freeze_is_read() -> None:
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "kube-system"}, "data": {}}
         for name in ("karpenter-freeze", "coredns")
     ]
-    found = await collect(kube(pool(), *maps), FREEZE)
+    found = await list_plan_objects(kube(pool(), *maps), FREEZE_KINDS)
     assert [item.metadata.name for item in found.config_maps] == ["karpenter-freeze"]
-    assert (await collect(kube(pool()), FREEZE)).config_maps == []
+    assert (await list_plan_objects(kube(pool()), FREEZE_KINDS)).config_maps == []

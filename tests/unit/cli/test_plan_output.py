@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from karpenter.api.crds import to_yaml
 from karpenter.cli.main import COMMANDS, app
-from karpenter.cli.render_table import SHOWN
+from karpenter.cli.render_common import SHOWN_ENTRIES
 from support.cli_words import Json, Plan, pod, pool, type_of
 from support.legality import faults
 
@@ -86,10 +86,10 @@ def many(count: int) -> list[Json]:
 
 
 def test_a_long_plan_is_cut_and_says_how_much_is_left_out(plan: Plan, written: Written) -> None:
-    page = plan("-f", written("a.json", *many(SHOWN + 3))).stdout
-    assert page.count("NodePool a-pool") == SHOWN
+    page = plan("-f", written("a.json", *many(SHOWN_ENTRIES + 3))).stdout
+    assert page.count("NodePool a-pool") == SHOWN_ENTRIES
     assert "... and 3 more groups: 3 machines, $1.050 per hour" in page
-    assert f"... and {SHOWN + 3 - 5} more" in page
+    assert f"... and {SHOWN_ENTRIES + 3 - 5} more" in page
 
 
 def test_the_page_needs_80_columns_and_no_more(plan: Plan, written: Written) -> None:

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from karpenter.api.core import PersistentVolumeClaim
 from karpenter.api.kinds import KINDS
-from karpenter.cli import inputs
-from karpenter.cli.deciding import state_of
-from karpenter.cli.inputs import Objects
-from karpenter.cli.live import collect
-from karpenter.cluster import PodVolumes
-from karpenter.kube.memory import MemoryKube, MemoryServer
+from karpenter.api.storage import PersistentVolumeClaim
+from karpenter.cli import manifest_reader
+from karpenter.cli.cluster_objects import ClusterObjects
+from karpenter.cli.cluster_reader import list_plan_objects
+from karpenter.cli.planning import cluster_state
 from karpenter.model import labels
 from karpenter.model.clock import SystemClock
+from karpenter.simulation.apiserver import MemoryKube, MemoryServer
+from karpenter.state import PodVolumes
 from support.cli_words import Json, listed, pod
 from support.disks import DRIVER
 
@@ -51,38 +51,38 @@ BOUND = (
 DEFAULT = "storageclass.kubernetes.io/is-default-class"
 
 
-def read(folder: Path, *items: Json) -> Objects:
+def read(folder: Path, *items: Json) -> ClusterObjects:
     file = folder / "objects.json"
     file.write_text(json.dumps(listed(*items)))
-    found = inputs.read([str(file)], frozenset())
+    found = manifest_reader.read_manifests([str(file)], frozenset())
     assert (found.problems, dict(found.skipped)) == ([], {})
     return found
 
 
-def of_first_pod(objects: Objects) -> PodVolumes:
-    return state_of(objects).snapshot().volumes.of(objects.pods[0])
+def of_first_pod(objects: ClusterObjects) -> PodVolumes:
+    return cluster_state(objects).snapshot().volumes.resolve(objects.pods[0])
 
 
 def zones(found: PodVolumes) -> list[str]:
-    return [value for one in found.alternatives for value in one.of(labels.ZONE).values]
+    return [value for one in found.node_alternatives for value in one.requirement_for(labels.ZONE).values]
 
 
 def test_claims_volumes_and_limits_in_files_are_read(tmp_path: Path) -> None:
     objects = read(tmp_path, pod(volumes=[CLAIM]), *BOUND)
     found = of_first_pod(objects)
-    assert (found.faults, found.mounts) == ((), {DRIVER: {"default/data"}})
-    assert state_of(objects).snapshot().volumes.limit("n", DRIVER) == 9
+    assert (found.claim_errors, found.volumes_by_driver) == ((), {DRIVER: {"default/data"}})
+    assert cluster_state(objects).snapshot().volumes.attach_limit("n", DRIVER) == 9
 
 
 def test_a_claim_that_no_file_has_is_a_fault_of_its_pod(tmp_path: Path) -> None:
-    (fault,) = of_first_pod(read(tmp_path, pod(volumes=[CLAIM]))).faults
+    (fault,) = of_first_pod(read(tmp_path, pod(volumes=[CLAIM]))).claim_errors
     assert fault.startswith("getting persistent volume claim, ")
 
 
 def test_claims_of_ephemeral_volumes_count_as_made(tmp_path: Path) -> None:
     """S-141: offline there is no controller to make them."""
     found = of_first_pod(read(tmp_path, pod(volumes=[SCRATCH]), storage_class("fast", "z2")))
-    assert (found.faults, zones(found), found.mounts) == ((), ["z2"], {DRIVER: {"default/web-tmp"}})
+    assert (found.claim_errors, zones(found), found.volumes_by_driver) == ((), ["z2"], {DRIVER: {"default/web-tmp"}})
 
 
 def test_a_claim_that_is_there_is_not_made_again(tmp_path: Path) -> None:
@@ -122,13 +122,13 @@ async def test_a_running_cluster_is_asked_for_the_same() -> None:
     server = MemoryServer(SystemClock())
     (claim, *rest) = BOUND
     metadata = {**claim["metadata"], "namespace": "default"}  # type: ignore[dict-item]
-    server.load([{**claim, "metadata": metadata}, *rest, storage_class("fast", "z2")])
-    found = await collect(MemoryKube(server))
+    server.load_objects([{**claim, "metadata": metadata}, *rest, storage_class("fast", "z2")])
+    found = await list_plan_objects(MemoryKube(server))
     kinds = (found.volume_claims, found.volumes, found.storage_classes, found.csi_nodes)
     assert [item.metadata.name for listed in kinds for item in listed] == ["data", "v", "fast", "n"]
 
 
 async def test_a_cluster_without_storage_kinds_is_planned_for_all_the_same() -> None:
     bare = [kind for kind in KINDS.values() if kind.group != "storage.k8s.io"]
-    found = await collect(MemoryKube(MemoryServer(SystemClock(), kinds=bare)))
+    found = await list_plan_objects(MemoryKube(MemoryServer(SystemClock(), kinds=bare)))
     assert (found.storage_classes, found.csi_nodes, found.problems) == ([], [], [])

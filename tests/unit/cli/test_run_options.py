@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from karpenter.cli import run
+from karpenter.cli import run_command
 from karpenter.cli.main import app
-from karpenter.control.settings import SETTINGS, Settings
+from karpenter.runtime.settings import SETTINGS, Settings
 
 
 class Command:
@@ -31,8 +31,8 @@ class Command:
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch) -> Command:
     made = Command()
-    monkeypatch.setattr(run, "_run", made.serve)
-    monkeypatch.setattr(run, "_market", lambda settings: None)
+    monkeypatch.setattr(run_command, "_run_controller", made.serve)
+    monkeypatch.setattr(run_command, "_simulated_cloud", lambda settings: None)
     return made
 
 
@@ -59,11 +59,11 @@ def test_every_setting_has_a_flag_that_sets_it(command: Command, name: str) -> N
     for flag in (setting.spelling.flag, *setting.spelling.aliases):
         result = command(f"{flag}={value}")
         assert result.exit_code == 0, result.output
-        changed = {key: text for key, text in command.settings.pop().described().items() if text != DEFAULTS[key]}
+        changed = {key: text for key, text in command.settings.pop().as_text().items() if text != DEFAULTS[key]}
         assert set(changed) == ({name} if value != DEFAULTS[name] else set())
 
 
-DEFAULTS = Settings().described()
+DEFAULTS = Settings().as_text()
 #: A value other than the default, where "the opposite" is none.
 OTHER_VALUES = {
     "ami_refresh_interval": "2m0s",

@@ -15,8 +15,8 @@ from controlplane import deployed
 from controlplane.deployed import DEPLOY
 from controlplane.harness import Json
 from karpenter.api import crds
-from karpenter.control.settings import SETTINGS, resolve
 from karpenter.model import freezes
+from karpenter.runtime.settings import SETTINGS, resolve_settings
 
 ROOT = DEPLOY.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -101,7 +101,7 @@ def test_the_program_understands_what_its_container_tells_it() -> None:
     environment = deployed.environment()
     settings = {item.spelling.variable for item in SETTINGS.values()}
     assert environment.keys() - settings == _ABOUT_THE_POD
-    resolve({}, environment)
+    resolve_settings({}, environment)
     assert (environment["CPU_REQUESTS"], environment["MEMORY_LIMIT"]) == ("1000", str(2**30))
 
 
@@ -175,7 +175,7 @@ def test_of_config_maps_only_the_freeze_may_be_read() -> None:
     """Others may hold what is nobody's business."""
     rules = [rule for item in deployed.manifests("controller") if "rules" in item for rule in _rules(item)]
     (rule,) = (rule for rule in rules if "configmaps" in rule["resources"])
-    assert (rule["resourceNames"], frozenset(rule["verbs"])) == ([freezes.NAME], _READ)
+    assert (rule["resourceNames"], frozenset(rule["verbs"])) == ([freezes.FREEZE_CONFIG_MAP], _READ)
 
 
 def granted() -> set[Grant]:

@@ -17,10 +17,10 @@ from karpenter.api.kinds import LEASE, NODE, NODE_POOL, POD
 from karpenter.api.meta import ObjectMeta
 from karpenter.kube import errors
 from karpenter.kube.client import KubeClient
-from karpenter.kube.observer import Finished, RequestObserver
-from karpenter.kube.protocol import EventType, WatchEvent
-from karpenter.kube.throttle import TokenBucket
-from karpenter.sim import time as virtual
+from karpenter.kube.protocol import WatchEvent, WatchEventType
+from karpenter.kube.request_metrics import FinishedRequest, RequestObserver
+from karpenter.kube.token_bucket import TokenBucket
+from karpenter.simulation import virtual_time as virtual
 
 R = TypeVar("R")
 Answer = httpx2.Response | Exception | Callable[[httpx2.Request], Awaitable[httpx2.Response]]
@@ -61,7 +61,7 @@ class Server:
             async with KubeClient(http, limit, observer) as client:
                 return await use(client)
 
-        return virtual.run(main, datetime(2026, 1, 1, tzinfo=UTC))
+        return virtual.run_virtual(main, datetime(2026, 1, 1, tzinfo=UTC))
 
 
 class Hanging(Server):
@@ -117,7 +117,7 @@ async def collected(events: AsyncIterator[WatchEvent[Pod]]) -> list[WatchEvent[P
 def watched(server: Server) -> list[WatchEvent[Pod]]:
     """The events of a watch after the one that says it is open."""
     opened, *events = server.ask(lambda client: collected(client.watch(POD, "10")))
-    assert opened == WatchEvent(EventType.BOOKMARK, "10")
+    assert opened == WatchEvent(WatchEventType.BOOKMARK, "10")
     return events
 
 
@@ -141,7 +141,7 @@ def test_a_list_is_read_page_by_page() -> None:
 def test_a_list_without_items_is_empty() -> None:
     server = answered(ok({"metadata": {"resourceVersion": "3"}, "items": None}))
     found = server.ask(lambda client: client.list(POD))
-    assert (found.items, found.rejected, found.resource_version) == ((), (), "3")
+    assert (found.items, found.undecodable, found.resource_version) == ((), (), "3")
 
 
 def test_pages_that_expire_are_read_anew_and_nothing_comes_twice() -> None:
@@ -162,7 +162,7 @@ def test_an_object_that_does_not_decode_costs_only_itself() -> None:
     server = answered(page(pod("a"), pod("bad", nodeName=5), pod("b")))
     found = server.ask(lambda client: client.list(POD))
     assert [item.metadata.name for item in found.items] == ["a", "b"]
-    (rejected,) = found.rejected
+    (rejected,) = found.undecodable
     assert (rejected.kind, rejected.namespace, rejected.name) == ("Pod", "ns", "bad")
     assert "$.spec.nodeName" in rejected.error
 
@@ -171,12 +171,12 @@ def test_an_object_that_does_not_decode_costs_only_itself() -> None:
 def test_even_an_item_without_a_name_costs_only_itself(nonsense: object) -> None:
     found = answered(page(nonsense, pod("a"))).ask(lambda client: client.list(POD))
     assert len(found.items) == 1
-    assert [rejected.name for rejected in found.rejected] == [""]
+    assert [rejected.name for rejected in found.undecodable] == [""]
 
 
 def test_an_answer_that_is_no_list_is_no_answer() -> None:
     server = answered(httpx2.Response(200, text="<html>welcome to the proxy</html>"))
-    with pytest.raises(errors.Unavailable, match="no list"):
+    with pytest.raises(errors.ServerUnavailable, match="no list"):
         server.ask(lambda client: client.list(POD))
 
 
@@ -236,7 +236,7 @@ def test_watches_opened_together_are_not_ended_together() -> None:
 
 def test_a_watch_the_server_never_accepts_is_unavailable() -> None:
     async def opening(client: KubeClient) -> float:
-        with pytest.raises(errors.Unavailable, match=r"GET /api/v1/pods: no answer in time"):
+        with pytest.raises(errors.ServerUnavailable, match=r"GET /api/v1/pods: no answer in time"):
             await collected(client.watch(POD, "10"))
         return asyncio.get_running_loop().time()
 
@@ -254,7 +254,7 @@ def test_events_are_read_whatever_pieces_they_arrive_in(chunk: int) -> None:
     ]
     text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
     events = watched(answered(stream(text, chunk=chunk)))
-    kinds = [EventType.ADDED, EventType.MODIFIED, EventType.BOOKMARK, EventType.DELETED]
+    kinds = [WatchEventType.ADDED, WatchEventType.MODIFIED, WatchEventType.BOOKMARK, WatchEventType.DELETED]
     assert [event.type for event in events] == kinds
     assert [event.resource_version for event in events] == ["7", "7", "30", "7"]
     assert events[0].object is not None
@@ -272,14 +272,14 @@ def test_an_event_that_does_not_decode_is_reported_and_the_watch_goes_on() -> No
         answered(stream({"type": "ADDED", "object": pod("bad", nodeName=5)}, {"type": "ADDED", "object": pod("a")}))
     )
     assert events[0].object is None
-    assert events[0].rejected is not None
-    assert (events[0].rejected.name, events[0].resource_version) == ("bad", "7")
+    assert events[0].undecodable is not None
+    assert (events[0].undecodable.name, events[0].resource_version) == ("bad", "7")
     assert events[1].object is not None
 
 
 @pytest.mark.parametrize(
     ("code", "reason", "expected"),
-    [(410, "Expired", errors.Gone), (410, "Gone", errors.Gone), (500, "InternalError", errors.Unavailable)],
+    [(410, "Expired", errors.Gone), (410, "Gone", errors.Gone), (500, "InternalError", errors.ServerUnavailable)],
 )
 def test_an_error_within_a_watch_is_raised(code: int, reason: str, expected: type[Exception]) -> None:
     error = {"type": "ERROR", "object": {"kind": "Status", "code": code, "reason": reason, "message": "too old"}}
@@ -295,7 +295,7 @@ def test_an_open_watch_says_so_before_there_is_news() -> None:
         finally:
             await events.aclose()  # type: ignore[attr-defined]
 
-    assert answered(httpx2.Response(200, stream=Silent())).ask(first) == WatchEvent(EventType.BOOKMARK, "10")
+    assert answered(httpx2.Response(200, stream=Silent())).ask(first) == WatchEvent(WatchEventType.BOOKMARK, "10")
 
 
 def test_a_watch_refused_at_once_raises_the_reason() -> None:
@@ -305,7 +305,7 @@ def test_a_watch_refused_at_once_raises_the_reason() -> None:
 
 @pytest.mark.parametrize("line", ["nonsense\n", '{"type":"SURPRISE","object":{}}\n', "{}\n"])
 def test_a_line_that_is_no_event_breaks_the_watch(line: str) -> None:
-    with pytest.raises(errors.Unavailable, match="no event"):
+    with pytest.raises(errors.ServerUnavailable, match="no event"):
         watched(answered(stream(line)))
 
 
@@ -314,7 +314,7 @@ def test_a_connection_lost_during_a_watch_is_unavailable() -> None:
         yield json.dumps({"type": "ADDED", "object": pod("a")}).encode() + b"\n"
         raise httpx2.ReadError("reset by peer")
 
-    with pytest.raises(errors.Unavailable, match="reset by peer"):
+    with pytest.raises(errors.ServerUnavailable, match="reset by peer"):
         watched(answered(httpx2.Response(200, content=breaking())))
 
 
@@ -422,9 +422,9 @@ def test_a_binding_names_the_node() -> None:
         (409, "AlreadyExists", errors.AlreadyExists),
         (409, "Conflict", errors.Conflict),
         (422, "Invalid", errors.Invalid),
-        (500, "InternalError", errors.Unavailable),
-        (503, "ServiceUnavailable", errors.Unavailable),
-        (504, "Timeout", errors.Unavailable),
+        (500, "InternalError", errors.ServerUnavailable),
+        (503, "ServiceUnavailable", errors.ServerUnavailable),
+        (504, "Timeout", errors.ServerUnavailable),
     ],
 )
 def test_a_refused_write_raises_its_error_at_once(code: int, reason: str, expected: type[errors.KubeError]) -> None:
@@ -458,7 +458,7 @@ def test_a_read_is_repeated_while_the_server_is_away() -> None:
 
 def test_a_read_is_given_up_after_a_few_tries() -> None:
     server = answered(*[httpx2.ReadTimeout("")] * 10)
-    with pytest.raises(errors.Unavailable, match=r"GET /api/v1/namespaces/ns/pods/a: ReadTimeout"):
+    with pytest.raises(errors.ServerUnavailable, match=r"GET /api/v1/namespaces/ns/pods/a: ReadTimeout"):
         server.ask(lambda client: client.get(POD, "a", "ns"))
     assert len(server.requests) == 4
 
@@ -473,7 +473,7 @@ def test_a_read_waits_as_long_as_the_server_asks(code: int) -> None:
 
 def test_a_write_whose_connection_breaks_is_not_repeated() -> None:
     server = answered(httpx2.RemoteProtocolError("server disconnected"))
-    with pytest.raises(errors.Unavailable, match="server disconnected"):
+    with pytest.raises(errors.ServerUnavailable, match="server disconnected"):
         server.ask(lambda client: client.delete(POD, "a", "ns"))
     assert len(server.requests) == 1
 
@@ -519,9 +519,9 @@ def test_a_write_that_did_not_leave_is_repeated(write: Write, fault: Exception) 
 )
 def test_a_write_that_may_have_been_done_is_left_to_its_caller(write: Write, outcome: Answer) -> None:
     server = answered(outcome)
-    with pytest.raises(errors.Unavailable) as raised:
+    with pytest.raises(errors.ServerUnavailable) as raised:
         server.ask(write)
-    assert not isinstance(raised.value, errors.NotSent)
+    assert not isinstance(raised.value, errors.RequestNotSent)
     assert len(server.requests) == 1
 
 
@@ -564,7 +564,7 @@ def test_a_request_without_an_answer_is_ended() -> None:
     """kube-apiserver ends what takes longer than a minute; so what takes longer was never going to be answered."""
 
     async def hanging(client: KubeClient) -> float:
-        with pytest.raises(errors.Unavailable, match="no answer in time"):
+        with pytest.raises(errors.ServerUnavailable, match="no answer in time"):
             await client.delete(POD, "a", "ns")
         return asyncio.get_running_loop().time()
 
@@ -587,9 +587,9 @@ def test_requests_that_hang_do_not_keep_others_waiting_for_ever() -> None:
 
 class Notes:
     def __init__(self) -> None:
-        self.finished_requests: list[Finished] = []
+        self.finished_requests: list[FinishedRequest] = []
 
-    def finished(self, request: Finished) -> None:
+    def request_finished(self, request: FinishedRequest) -> None:
         self.finished_requests.append(request)
 
 
@@ -612,7 +612,7 @@ def test_every_request_is_told_to_the_observer(use: Write, verb: str, method: st
     """OPS-495."""
     notes = Notes()
     answered(page() if verb == "LIST" else ok(pod("a"))).ask(use, observer=notes)
-    assert notes.finished_requests == [Finished(verb, method, "", "v1", "pods", subresource, "200", 0.0)]
+    assert notes.finished_requests == [FinishedRequest(verb, method, "", "v1", "pods", subresource, "200", 0.0)]
 
 
 def test_the_observer_hears_the_group_each_attempt_and_what_got_no_answer() -> None:

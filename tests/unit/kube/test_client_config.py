@@ -12,8 +12,8 @@ import pytest
 from karpenter.kube import config, errors
 from karpenter.kube.client import KubeClient
 from karpenter.kube.credentials import Credentials
-from karpenter.kube.explain import explain
-from karpenter.kube.program import Helper
+from karpenter.kube.error_messages import explain_error
+from karpenter.kube.exec_credentials import ExecIdentity
 
 SERVER = "https://server:6443"
 
@@ -197,8 +197,8 @@ _EXEC = {"apiVersion": "client.authentication.k8s.io/v1", "command": "helper"}
     "beside", [{"token": "secret"}, {"username": "jo", "password": "x"}], ids=["token", "password"]
 )
 def test_a_program_is_asked_only_where_there_is_nothing_else_to_show(tmp_path: Path, beside: dict[str, object]) -> None:
-    assert isinstance(config.load(str(kubeconfig(tmp_path, "given", exec=_EXEC)))._identity, Helper)
-    assert not isinstance(config.load(str(kubeconfig(tmp_path, "given", exec=_EXEC, **beside)))._identity, Helper)
+    assert isinstance(config.load(str(kubeconfig(tmp_path, "given", exec=_EXEC)))._identity, ExecIdentity)
+    assert not isinstance(config.load(str(kubeconfig(tmp_path, "given", exec=_EXEC, **beside)))._identity, ExecIdentity)
 
 
 async def test_acting_for_somebody_else_is_said_with_every_request(tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ def pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     (folder / "token").write_text("own\n")
     (folder / "namespace").write_text("karpenter\n")
-    monkeypatch.setattr(config, "SERVICE_ACCOUNT", folder)
+    monkeypatch.setattr(config, "SERVICE_ACCOUNT_DIRECTORY", folder)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     return folder
@@ -250,7 +250,7 @@ async def test_a_pod_uses_its_service_account(pod: Path) -> None:
     )
     assert await shown(found) == Credentials("Bearer own")
     (pod / "token").write_text("renewed")
-    assert await found._identity.renewed(Credentials("Bearer own")) == Credentials("Bearer renewed")
+    assert await found._identity.refreshed(Credentials("Bearer own")) == Credentials("Bearer renewed")
 
 
 @pytest.mark.parametrize(("host", "server"), [("fd00::1", "https://[fd00::1]:443"), ("api", "https://api:443")])
@@ -289,34 +289,37 @@ _FORBIDDEN = 'pods is forbidden: User "jo" cannot list resource "pods" in API gr
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (errors.Unavailable("GET /: refused"), ["cannot reach", SERVER, "refused"]),
-        (errors.Unavailable("CERTIFICATE_VERIFY_FAILED"), ["not trusted", "certificate-authority"]),
-        (errors.Unavailable("CERTIFICATE_VERIFY_FAILED: Hostname mismatch"), ["not trusted", "tls-server-name"]),
+        (errors.ServerUnavailable("GET /: refused"), ["cannot reach", SERVER, "refused"]),
+        (errors.ServerUnavailable("CERTIFICATE_VERIFY_FAILED"), ["not trusted", "certificate-authority"]),
+        (errors.ServerUnavailable("CERTIFICATE_VERIFY_FAILED: Hostname mismatch"), ["not trusted", "tls-server-name"]),
         (errors.Unauthorized("helper failed with code 1"), ["no credentials for", SERVER, "helper failed"]),
-        (errors.Unavailable("etcd is slow", status=500), [SERVER, "etcd is slow"]),
+        (errors.ServerUnavailable("etcd is slow", status=500), [SERVER, "etcd is slow"]),
         (errors.Unauthorized("Unauthorized", status=401), ["credentials", "log in again"]),
         (errors.Forbidden(_FORBIDDEN + "at the cluster scope"), ["jo may not list pods at", "ClusterRole"]),
         (errors.Forbidden(_FORBIDDEN + 'in the namespace "web"'), ["in namespace web", "with a Role"]),
         (errors.Forbidden("go away"), ["forbids", "go away"]),
-        (errors.not_served("nodepools", "karpenter.sh/v1"), ["nodepools", "`karpenter crds | kubectl apply -f -`"]),
-        (errors.not_served("kwoknodeclasses", "karpenter.kwok.sh/v1alpha1"), ["kwok", "karpenter crds |"]),
-        (errors.not_served("pods", "v1"), ["pods of v1", "a Kubernetes cluster"]),
-        (errors.not_served("poddisruptionbudgets", "policy/v1"), ["policy/v1", "a Kubernetes cluster"]),
-        (errors.not_served("leases", "coordination.k8s.io/v1"), ["leases", "a Kubernetes cluster"]),
-        (errors.not_served("ec2nodeclasses", "karpenter.k8s.aws/v1"), ["kinds of karpenter.k8s.aws first"]),
+        (
+            errors.kind_not_served("nodepools", "karpenter.sh/v1"),
+            ["nodepools", "`karpenter crds | kubectl apply -f -`"],
+        ),
+        (errors.kind_not_served("kwoknodeclasses", "karpenter.kwok.sh/v1alpha1"), ["kwok", "karpenter crds |"]),
+        (errors.kind_not_served("pods", "v1"), ["pods of v1", "a Kubernetes cluster"]),
+        (errors.kind_not_served("poddisruptionbudgets", "policy/v1"), ["policy/v1", "a Kubernetes cluster"]),
+        (errors.kind_not_served("leases", "coordination.k8s.io/v1"), ["leases", "a Kubernetes cluster"]),
+        (errors.kind_not_served("ec2nodeclasses", "karpenter.k8s.aws/v1"), ["kinds of karpenter.k8s.aws first"]),
         (errors.NotFound("pods a not found", reason="NotFound"), ["pods a not found"]),
         (errors.TooManyRequests("busy", retry_after_seconds=3), ["3 s", "busy"]),
         (config.ConfigError("set KUBECONFIG"), ["set KUBECONFIG"]),
     ],
 )
 def test_every_failure_has_one_line_that_says_how_to_mend_it(error: Exception, words: list[str]) -> None:
-    line = explain(error, SERVER)
+    line = explain_error(error, SERVER)
     assert "\n" not in line
     assert all(word in line for word in words)
 
 
 def test_only_our_own_kinds_are_to_be_installed_by_us() -> None:
     for plural, api_version in (("pods", "v1"), ("daemonsets", "apps/v1"), ("ec2nodeclasses", "karpenter.k8s.aws/v1")):
-        line = explain(errors.not_served(plural, api_version), SERVER)
+        line = explain_error(errors.kind_not_served(plural, api_version), SERVER)
         assert "crds" not in line.lower()
         assert "CustomResourceDefinition" not in line

@@ -17,8 +17,8 @@ from karpenter.api.kinds import CONFIG_MAP, NAMESPACE, Kind
 from karpenter.api.meta import ObjectMeta, Wire
 from karpenter.kube import config, errors
 from karpenter.kube.client import KubeClient
-from karpenter.kube.explain import explain
-from karpenter.kube.informer import Informer, Scope
+from karpenter.kube.error_messages import explain_error
+from karpenter.kube.informer import Informer, WatchScope
 
 _DEADLINE_SECONDS = 30.0
 _UNKNOWN = Kind("tests.example", "v1", "nothings", "Nothing", True, ConfigMap)
@@ -35,7 +35,7 @@ async def fresh_namespace(client: KubeClient, name: str) -> str:
 
 @asynccontextmanager
 async def following(client: KubeClient, namespace: str) -> AsyncIterator[Informer[ConfigMap]]:
-    informer = Informer(client, CONFIG_MAP, Scope(namespace))
+    informer = Informer(client, CONFIG_MAP, WatchScope(namespace))
     running = asyncio.create_task(informer.run())
     try:
         await asyncio.wait_for(informer.wait_synced(), _DEADLINE_SECONDS)
@@ -111,7 +111,7 @@ async def test_what_a_user_is_told(control_plane: ControlPlane) -> None:
 async def test_a_program_that_hands_out_a_refused_token_is_asked_for_another(
     control_plane: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("karpenter.kube.program._PAUSE", timedelta())
+    monkeypatch.setattr("karpenter.kube.exec_credentials._MIN_RUN_INTERVAL", timedelta())
     answer = {"kind": "ExecCredential", "apiVersion": "client.authentication.k8s.io/v1", "status": {"token": "%s"}}
     runs = tmp_path / "runs"
     script = 'echo run >> "$0"; [ $(wc -l < "$0") = 1 ] && token=expired || token="$1"; printf "$2" "$token"'
@@ -128,11 +128,11 @@ async def test_a_server_that_is_not_there_is_told(control_plane: ControlPlane, m
     found = config.load(control_plane.kubeconfig)
     async with config.connect(found) as client:
         client._http.base_url = "https://127.0.0.1:1"  # type: ignore[assignment]
-        monkeypatch.setattr("karpenter.kube.repeating._FIRST_DELAY_SECONDS", 0.0)
+        monkeypatch.setattr("karpenter.kube.request_retries._FIRST_DELAY_SECONDS", 0.0)
         assert "cannot reach the API server" in await failure(client, CONFIG_MAP)
 
 
 async def failure(client: KubeClient, kind: Kind[ConfigMap]) -> str:
     with pytest.raises(errors.KubeError) as raised:
         await client.list(kind)
-    return explain(raised.value, client.server)
+    return explain_error(raised.value, client.server)

@@ -8,9 +8,9 @@ import httpx2
 import pytest
 
 from karpenter.kube import tls
-from karpenter.kube.credentials import Credentials, CredentialsRefused, Held, basic
-from karpenter.kube.sources import Sources, Unreadable
-from karpenter.kube.transport import Authenticated
+from karpenter.kube.credentials import Credentials, CredentialsRefused, FileIdentity, basic_header
+from karpenter.kube.reloaded_files import ReloadedTexts, SourceUnreadable
+from karpenter.kube.transport import AuthenticatedTransport
 
 
 class Seconds:
@@ -24,7 +24,7 @@ class Seconds:
 def test_a_file_is_read_again_after_ten_seconds(tmp_path: Path) -> None:
     file, seconds = tmp_path / "token", Seconds()
     file.write_text("one\n")
-    sources = Sources(file, b"constant", now=seconds)
+    sources = ReloadedTexts(file, b"constant", now=seconds)
     assert sources.current() == (b"one", b"constant")
     file.write_text("two")
     seconds.passed = 9.9
@@ -36,10 +36,10 @@ def test_a_file_is_read_again_after_ten_seconds(tmp_path: Path) -> None:
 def test_a_file_is_read_at_once_where_the_moment_counts(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("one")
-    sources = Sources(file)
+    sources = ReloadedTexts(file)
     sources.current()
     file.write_text("two")
-    assert sources.fresh() == (b"two",)
+    assert sources.reload() == (b"two",)
     assert sources.current() == (b"two",)
 
 
@@ -47,34 +47,34 @@ def test_a_file_is_read_at_once_where_the_moment_counts(tmp_path: Path) -> None:
 def test_a_file_that_is_being_rewritten_says_what_it_said_last(tmp_path: Path, trouble: object) -> None:
     file = tmp_path / "token"
     file.write_text("one")
-    sources = Sources(file)
+    sources = ReloadedTexts(file)
     sources.current()
     trouble(file)  # type: ignore[operator]
-    assert sources.fresh() == (b"one",)
+    assert sources.reload() == (b"one",)
 
 
 def test_a_file_that_never_was_readable_is_named(tmp_path: Path) -> None:
-    with pytest.raises(Unreadable, match=r"cannot read .*/missing: No such file"):
-        Sources(tmp_path / "missing").current()
+    with pytest.raises(SourceUnreadable, match=r"cannot read .*/missing: No such file"):
+        ReloadedTexts(tmp_path / "missing").current()
     (tmp_path / "empty").touch()
-    with pytest.raises(Unreadable, match=r"cannot read .*/empty: it is empty"):
-        Sources(tmp_path / "empty").current()
+    with pytest.raises(SourceUnreadable, match=r"cannot read .*/empty: it is empty"):
+        ReloadedTexts(tmp_path / "empty").current()
     with pytest.raises(CredentialsRefused, match=r"cannot read .*/missing"):
-        Held(token=tmp_path / "missing").at_hand()
+        FileIdentity(token=tmp_path / "missing").available()
 
 
 @pytest.mark.parametrize(
     ("held", "authorization"),
     [
-        (Held(), ""),
-        (Held(token=b"secret"), "Bearer secret"),
-        (Held(authorization=basic("jo", "pässword")), "Basic am86cMOkc3N3b3Jk"),
-        (Held(token=b"secret", authorization=basic("jo", "x")), "Bearer secret"),
+        (FileIdentity(), ""),
+        (FileIdentity(token=b"secret"), "Bearer secret"),
+        (FileIdentity(authorization=basic_header("jo", "pässword")), "Basic am86cMOkc3N3b3Jk"),
+        (FileIdentity(token=b"secret", authorization=basic_header("jo", "x")), "Bearer secret"),
     ],
     ids=["nothing", "token", "password", "both"],
 )
-async def test_what_is_shown(held: Held, authorization: str) -> None:
-    assert await held.current() == held.at_hand() == Credentials(authorization)
+async def test_what_is_shown(held: FileIdentity, authorization: str) -> None:
+    assert await held.current() == held.available() == Credentials(authorization)
 
 
 class Server:
@@ -88,8 +88,8 @@ class Server:
         self.shown.append(request.headers.get("Authorization", "").removeprefix("Bearer "))
         return httpx2.Response(200 if self.shown[-1] == self.accepted else 401, text=request.content.decode())
 
-    def client(self, held: Held) -> httpx2.AsyncClient:
-        sending = Authenticated(held, tls.Trust(), lambda context: httpx2.MockTransport(self))
+    def client(self, held: FileIdentity) -> httpx2.AsyncClient:
+        sending = AuthenticatedTransport(held, tls.ServerTrust(), lambda context: httpx2.MockTransport(self))
         return httpx2.AsyncClient(transport=sending, base_url="http://server")
 
 
@@ -98,7 +98,7 @@ async def test_a_token_that_is_not_accepted_is_read_again_and_the_request_sent_o
     file = tmp_path / "token"
     file.write_text("one")
     server = Server("one")
-    async with server.client(Held(token=file)) as client:
+    async with server.client(FileIdentity(token=file)) as client:
         assert (await client.get("/")).is_success
         file.write_text("two")
         server.accepted = "two"
@@ -110,11 +110,13 @@ async def test_a_token_that_is_not_accepted_is_read_again_and_the_request_sent_o
 
 async def test_a_token_that_stays_the_same_is_not_shown_twice() -> None:
     server = Server("other")
-    async with server.client(Held(token=b"one")) as client:
+    async with server.client(FileIdentity(token=b"one")) as client:
         assert (await client.get("/")).status_code == 401
     assert server.shown == ["one"]
 
 
 def test_secrets_are_not_shown_in_logs() -> None:
-    shown = repr(Credentials("Bearer secret", b"certificate", b"key")) + repr(tls.Papers(b"ca", b"certificate", b"key"))
+    shown = repr(Credentials("Bearer secret", b"certificate", b"key")) + repr(
+        tls.TlsMaterial(b"ca", b"certificate", b"key")
+    )
     assert not any(word in shown for word in ("secret", "certificate", "key"))

@@ -14,12 +14,12 @@ from karpenter.api.core import ConfigMap, Container, Node, Pod, PodSpec
 from karpenter.api.kinds import CONFIG_MAP, NODE, POD, Kind
 from karpenter.api.meta import ObjectMeta, Wire
 from karpenter.kube.errors import NotFound
-from karpenter.kube.fenced import FOREVER, Fence, NotLeading, fenced
-from karpenter.kube.memory import MemoryKube, MemoryServer
-from karpenter.kube.protocol import Kube, Listing, Pager
-from karpenter.kube.throttle import TokenBucket
-from karpenter.sim import LoopClock
-from karpenter.sim.time import run
+from karpenter.kube.protocol import Kube, Listing, PagedReader
+from karpenter.kube.token_bucket import TokenBucket
+from karpenter.kube.write_fence import NO_EXPIRY, Fence, WriteFenced, fence_writes
+from karpenter.simulation import LoopClock
+from karpenter.simulation.apiserver import MemoryKube, MemoryServer
+from karpenter.simulation.virtual_time import run_virtual
 from support.pausing import stand_still
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -55,7 +55,7 @@ def story(test: Callable[[Cluster], Coroutine[Any, Any, None]]) -> Callable[[], 
         async def main(clock: LoopClock) -> None:
             await test(Cluster(clock))
 
-        run(main, START)
+        run_virtual(main, START)
 
     in_virtual_time.__name__ = test.__name__
     in_virtual_time.__doc__ = test.__doc__
@@ -95,9 +95,9 @@ async def contents(cluster: Cluster) -> list[Listing[Any]]:
 async def test_without_permission_nothing_is_written_and_everything_can_be_read(cluster: Cluster) -> None:
     await furnish(cluster)
     before = await contents(cluster)
-    kube = fenced(cluster.direct, Fence())
+    kube = fence_writes(cluster.direct, Fence())
     for write in writes(kube):
-        with pytest.raises(NotLeading):
+        with pytest.raises(WriteFenced):
             await write()
     assert await contents(cluster) == before
     assert (await kube.get(CONFIG_MAP, "old", "default")).metadata.name == "old"
@@ -110,7 +110,7 @@ async def test_without_permission_nothing_is_written_and_everything_can_be_read(
 @story
 async def test_while_the_permission_lasts_every_write_is_done(cluster: Cluster) -> None:
     await furnish(cluster)
-    kube = fenced(cluster.direct, Fence(FOREVER))
+    kube = fence_writes(cluster.direct, Fence(NO_EXPIRY))
     for write in writes(kube):
         await write()
     assert await cluster.names() == ["new"]
@@ -119,41 +119,41 @@ async def test_while_the_permission_lasts_every_write_is_done(cluster: Cluster) 
 
 @story
 async def test_errors_of_the_server_pass_through(cluster: Cluster) -> None:
-    kube = fenced(cluster.direct, Fence(FOREVER))
+    kube = fence_writes(cluster.direct, Fence(NO_EXPIRY))
     with pytest.raises(NotFound):
         await kube.delete(CONFIG_MAP, "absent", "default")
 
 
 @story
 async def test_a_permission_that_has_ended_is_none(cluster: Cluster) -> None:
-    kube = fenced(cluster.direct, Fence(until=5.0))
+    kube = fence_writes(cluster.direct, Fence(valid_until=5.0))
     await asyncio.sleep(4.9)
     await kube.create(CONFIG_MAP, thing("in-time"))
     await asyncio.sleep(0.2)
-    with pytest.raises(NotLeading):
+    with pytest.raises(WriteFenced):
         await kube.create(CONFIG_MAP, thing("late"))
     assert await cluster.names() == ["in-time"]
 
 
 @story
 async def test_a_write_that_still_waits_for_its_turn_when_the_permission_ends_never_leaves(cluster: Cluster) -> None:
-    kube = fenced(Slow(cluster.server, per_second=0.25), Fence(until=5.0))
+    kube = fence_writes(Slow(cluster.server, per_second=0.25), Fence(valid_until=5.0))
     wanted = [kube.create(CONFIG_MAP, thing(name)) for name in ("a", "b", "c")]
     answers = await asyncio.gather(*wanted, return_exceptions=True)
-    assert [type(answer) for answer in answers] == [ConfigMap, ConfigMap, NotLeading]
+    assert [type(answer) for answer in answers] == [ConfigMap, ConfigMap, WriteFenced]
     await asyncio.sleep(60)
     assert await cluster.names() == ["a", "b"]
 
 
 @story
 async def test_a_write_waits_for_its_turn_across_renewals(cluster: Cluster) -> None:
-    fence = Fence(until=5.0)
-    kube = fenced(Slow(cluster.server, per_second=0.1), fence)
+    fence = Fence(valid_until=5.0)
+    kube = fence_writes(Slow(cluster.server, per_second=0.1), fence)
 
     async def renew() -> None:
         for _ in range(10):
             await asyncio.sleep(2)
-            fence.hold_until(asyncio.get_running_loop().time() + 5.0)
+            fence.extend_until(asyncio.get_running_loop().time() + 5.0)
 
     renewing = asyncio.create_task(renew())
     await asyncio.gather(*(kube.create(CONFIG_MAP, thing(name)) for name in ("a", "b")))
@@ -164,15 +164,15 @@ async def test_a_write_waits_for_its_turn_across_renewals(cluster: Cluster) -> N
 @story
 async def test_a_process_that_wakes_up_too_late_sends_nothing_of_what_was_waiting(cluster: Cluster) -> None:
     """The write's turn and the end of the permission are both overdue when it wakes up, and the turn came first."""
-    fence = Fence(until=10.0)
-    kube = fenced(Slow(cluster.server, per_second=0.2), fence)
+    fence = Fence(valid_until=10.0)
+    kube = fence_writes(Slow(cluster.server, per_second=0.2), fence)
     await kube.create(CONFIG_MAP, thing("before"))
     waiting = asyncio.create_task(kube.create(CONFIG_MAP, thing("waiting")))
     await asyncio.sleep(1)
     stand_still(60)
-    with pytest.raises(NotLeading):
+    with pytest.raises(WriteFenced):
         await waiting
-    with pytest.raises(NotLeading):
+    with pytest.raises(WriteFenced):
         await kube.create(CONFIG_MAP, thing("after"))
     assert await cluster.names() == ["before"]
 
@@ -180,26 +180,26 @@ async def test_a_process_that_wakes_up_too_late_sends_nothing_of_what_was_waitin
 @story
 async def test_what_has_begun_is_finished_when_its_caller_is_cancelled(cluster: Cluster) -> None:
     """OPS-363: loops are cancelled at shutdown, their writes are waited for."""
-    fence = Fence(FOREVER)
-    kube = fenced(Slow(cluster.server, answer_seconds=3.0), fence)
+    fence = Fence(NO_EXPIRY)
+    kube = fence_writes(Slow(cluster.server, answer_seconds=3.0), fence)
     caller = asyncio.create_task(kube.create(CONFIG_MAP, thing("begun")))
     await asyncio.sleep(1)
-    fence.shut()
+    fence.close()
     caller.cancel()
     with suppress(asyncio.CancelledError):
         await caller
-    with pytest.raises(NotLeading):
+    with pytest.raises(WriteFenced):
         await kube.create(CONFIG_MAP, thing("new"))
     began = asyncio.get_running_loop().time()
-    await fence.settled(30.0)
+    await fence.drain(30.0)
     assert asyncio.get_running_loop().time() - began == pytest.approx(2.0)
     assert await cluster.names() == ["begun"]
 
 
 @story
 async def test_an_error_nobody_waits_for_any_more_is_no_news(cluster: Cluster) -> None:
-    fence = Fence(FOREVER)
-    kube = fenced(cluster.direct, fence)
+    fence = Fence(NO_EXPIRY)
+    kube = fence_writes(cluster.direct, fence)
     caller = asyncio.create_task(kube.delete(CONFIG_MAP, "absent", "default"))
     await asyncio.sleep(0)
     caller.cancel()
@@ -207,7 +207,7 @@ async def test_an_error_nobody_waits_for_any_more_is_no_news(cluster: Cluster) -
         await caller
     told: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: told.append(context))
-    await fence.settled(30.0)
+    await fence.drain(30.0)
     await asyncio.sleep(1)
     assert told == []
 
@@ -215,15 +215,15 @@ async def test_an_error_nobody_waits_for_any_more_is_no_news(cluster: Cluster) -
 @story
 async def test_shutdown_waits_for_writes_so_long_and_then_breaks_them_off(cluster: Cluster) -> None:
     """OPS-363"""
-    fence = Fence(FOREVER)
-    kube = fenced(Slow(cluster.server, per_second=0.01), fence)
+    fence = Fence(NO_EXPIRY)
+    kube = fence_writes(Slow(cluster.server, per_second=0.01), fence)
     await kube.create(CONFIG_MAP, thing("first"))
     waiting = asyncio.create_task(kube.create(CONFIG_MAP, thing("second")))
     await asyncio.sleep(1)
-    fence.shut()
-    await fence.settled(30.0)
+    fence.close()
+    await fence.drain(30.0)
     assert asyncio.get_running_loop().time() == pytest.approx(31.0)
-    with pytest.raises(NotLeading):
+    with pytest.raises(WriteFenced):
         await waiting
     assert await cluster.names() == ["first"]
 
@@ -237,5 +237,5 @@ class Paging(MemoryKube):
 
 @story
 async def test_a_fenced_connection_hands_out_pages_where_the_other_one_does(cluster: Cluster) -> None:
-    assert isinstance(fenced(Paging(cluster.server), Fence()), Pager)
-    assert isinstance(fenced(cluster.direct, Fence()), Pager) == isinstance(cluster.direct, Pager)
+    assert isinstance(fence_writes(Paging(cluster.server), Fence()), PagedReader)
+    assert isinstance(fence_writes(cluster.direct, Fence()), PagedReader) == isinstance(cluster.direct, PagedReader)

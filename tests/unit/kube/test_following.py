@@ -17,7 +17,7 @@ from karpenter.api.kinds import POD
 from karpenter.kube import client, errors
 from karpenter.kube.client import KubeClient
 from karpenter.kube.informer import Informer
-from karpenter.sim import time as virtual
+from karpenter.simulation import virtual_time as virtual
 
 #: What a stream does: says a line, says text as it is, waits so many seconds, breaks, or falls silent for ever.
 Step = dict[str, object] | str | float | Exception | None
@@ -98,7 +98,7 @@ class Server:
                         await informer.run()
                 return informer
 
-        told.informer = virtual.run(main, datetime(2026, 1, 1, tzinfo=UTC))
+        told.informer = virtual.run_virtual(main, datetime(2026, 1, 1, tzinfo=UTC))
         return told
 
 
@@ -118,7 +118,7 @@ class Told:
 
 @pytest.fixture(autouse=True)
 def steady_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "_SILENCE_SECONDS", (90.0, 90.0))
+    monkeypatch.setattr(client, "_WATCH_IDLE_SECONDS", (90.0, 90.0))
 
 
 def test_a_server_that_falls_silent_is_asked_again_from_the_last_version() -> None:
@@ -147,7 +147,7 @@ def test_a_server_that_takes_connections_and_answers_nothing_is_a_fault_after_ha
     server = Hanging([[pod("a", 5)]], [[SILENT]])
     after = server.followed(120.5)
     assert after.informer is not None
-    assert isinstance(after.informer.fault, errors.Unavailable)
+    assert isinstance(after.informer.fault, errors.ServerUnavailable)
 
 
 REOPENED: list[Step] = [event("ADDED", "b", 12), SILENT]

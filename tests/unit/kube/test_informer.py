@@ -18,11 +18,11 @@ from karpenter.api.core import Pod, PodSpec
 from karpenter.api.kinds import POD, Kind
 from karpenter.api.meta import ObjectMeta
 from karpenter.kube import errors
-from karpenter.kube.informer import Informer, Scope
-from karpenter.kube.protocol import EventType, Listing, Rejected, WatchEvent
-from karpenter.sim import time as virtual
+from karpenter.kube.informer import Informer, WatchScope
+from karpenter.kube.protocol import Listing, UndecodableObject, WatchEvent, WatchEventType
+from karpenter.simulation import virtual_time as virtual
 
-ADDED, MODIFIED, DELETED = EventType.ADDED, EventType.MODIFIED, EventType.DELETED
+ADDED, MODIFIED, DELETED = WatchEventType.ADDED, WatchEventType.MODIFIED, WatchEventType.DELETED
 
 Script = Iterable[WatchEvent[Pod] | errors.KubeError | float]
 
@@ -32,20 +32,20 @@ def pod(name: str, version: str = "1", *, uid: str = "", node: str = "") -> Pod:
     return Pod(metadata=meta, spec=PodSpec(node_name=node))
 
 
-def listing(*pods: Pod, version: str = "10", rejected: tuple[Rejected, ...] = ()) -> Listing[Pod]:
+def listing(*pods: Pod, version: str = "10", rejected: tuple[UndecodableObject, ...] = ()) -> Listing[Pod]:
     return Listing(pods, version, rejected)
 
 
-def event(kind: EventType, obj: Pod) -> WatchEvent[Pod]:
+def event(kind: WatchEventType, obj: Pod) -> WatchEvent[Pod]:
     return WatchEvent(kind, obj.metadata.resource_version, obj)
 
 
 def bookmark(version: str) -> WatchEvent[Pod]:
-    return WatchEvent(EventType.BOOKMARK, version)
+    return WatchEvent(WatchEventType.BOOKMARK, version)
 
 
-def unreadable(name: str) -> Rejected:
-    return Rejected("Pod", "ns", name, "broken")
+def unreadable(name: str) -> UndecodableObject:
+    return UndecodableObject("Pod", "ns", name, "broken")
 
 
 @dataclass
@@ -123,7 +123,7 @@ class PagedReader(ScriptedReader):
         answer = self.lists.pop(0)
         if isinstance(answer, errors.KubeError):
             raise answer
-        yield Listing((), answer.resource_version, answer.rejected)
+        yield Listing((), answer.resource_version, answer.undecodable)
         for item in answer.items:
             yield Listing((item,), answer.resource_version)
             await asyncio.sleep(1)
@@ -138,7 +138,7 @@ class Watched:
     informer: Informer[Pod]
     reader: ScriptedReader
     told: list[tuple[Pod | None, Pod | None]]
-    rejected: list[Rejected]
+    rejected: list[UndecodableObject]
 
     @property
     def names(self) -> list[str]:
@@ -154,7 +154,7 @@ def watched(
 
 def ran(reader: ScriptedReader, seconds: float = 1000, jitter: float = 0.0) -> Watched:
     """Run an informer for some virtual seconds."""
-    rejected: list[Rejected] = []
+    rejected: list[UndecodableObject] = []
     told: list[tuple[Pod | None, Pod | None]] = []
 
     async def main(_: object) -> Informer[Pod]:
@@ -162,7 +162,7 @@ def ran(reader: ScriptedReader, seconds: float = 1000, jitter: float = 0.0) -> W
             reader,
             POD,
             indexes={"node": lambda obj: [obj.spec.node_name] if obj.spec.node_name else []},
-            on_rejected=rejected.append,
+            on_undecodable=rejected.append,
             jitter=lambda: jitter,
         )
         informer.subscribe(lambda old, new: told.append((old, new)))
@@ -173,7 +173,7 @@ def ran(reader: ScriptedReader, seconds: float = 1000, jitter: float = 0.0) -> W
 
 
 def in_virtual_time(main: Callable[[object], Awaitable[Informer[Pod]]]) -> Informer[Pod]:
-    return virtual.run(main, datetime(2026, 1, 1, tzinfo=UTC))  # type: ignore[arg-type]
+    return virtual.run_virtual(main, datetime(2026, 1, 1, tzinfo=UTC))  # type: ignore[arg-type]
 
 
 async def cancelled_after(seconds: float, run: Callable[[], Awaitable[None]]) -> None:
@@ -192,9 +192,9 @@ def test_the_first_list_is_told_as_additions() -> None:
 
 
 def test_it_is_not_synced_before_the_first_list_is_in() -> None:
-    seen = watched([errors.Unavailable("away")] * 100, seconds=60)
+    seen = watched([errors.ServerUnavailable("away")] * 100, seconds=60)
     assert not seen.informer.synced
-    assert isinstance(seen.informer.fault, errors.Unavailable)
+    assert isinstance(seen.informer.fault, errors.ServerUnavailable)
 
 
 def test_waiting_for_sync_ends_once_the_handlers_know_the_list() -> None:
@@ -237,34 +237,34 @@ def test_a_stream_that_ends_is_continued_from_the_last_version() -> None:
 
 
 def test_a_stream_that_breaks_is_continued_from_the_last_version() -> None:
-    seen = watched([listing()], [event(ADDED, pod("a", "11")), errors.Unavailable("stalled")], [bookmark("12")])
+    seen = watched([listing()], [event(ADDED, pod("a", "11")), errors.ServerUnavailable("stalled")], [bookmark("12")])
     assert seen.reader.asked == ["list", "watch 10", "watch 11", "watch 12"]
     assert len(seen.told) == 1
 
 
 def test_a_fault_is_shown_until_there_is_news_again() -> None:
-    away = [errors.Unavailable("away")]
+    away = [errors.ServerUnavailable("away")]
     broken = watched([listing()], *[away] * 200)
-    assert isinstance(broken.informer.fault, errors.Unavailable)
-    mended = watched([listing()], [errors.Unavailable("away")], [bookmark("11")])
+    assert isinstance(broken.informer.fault, errors.ServerUnavailable)
+    mended = watched([listing()], [errors.ServerUnavailable("away")], [bookmark("11")])
     assert mended.informer.fault is None
 
 
 def test_a_stream_that_opens_ends_a_fault_before_there_is_news() -> None:
-    seen = watched([listing()], [errors.Unavailable("away")], [300.0], seconds=2)
+    seen = watched([listing()], [errors.ServerUnavailable("away")], [300.0], seconds=2)
     assert seen.informer.fault is None
 
 
 def test_pauses_grow_while_streams_open_and_break() -> None:
-    opened_and_lost = [0.0, errors.Unavailable("away")]
+    opened_and_lost = [0.0, errors.ServerUnavailable("away")]
     seen = watched([listing()], *[opened_and_lost] * 4)
     gaps = [after - before for before, after in zip(seen.reader.times[1:], seen.reader.times[2:], strict=False)]
     assert gaps == [1, 2, 4, 8]
 
 
 def test_a_quiet_stream_that_lasted_and_broke_is_opened_again_after_a_second() -> None:
-    away = [errors.Unavailable("away")]
-    seen = watched([listing()], away, away, away, [100.0, errors.Unavailable("away")])
+    away = [errors.ServerUnavailable("away")]
+    seen = watched([listing()], away, away, away, [100.0, errors.ServerUnavailable("away")])
     gaps = [after - before for before, after in zip(seen.reader.times[1:], seen.reader.times[2:], strict=False)]
     assert gaps == [1, 2, 4, 101]
 
@@ -283,11 +283,11 @@ def test_a_version_too_old_lists_again_and_tells_only_the_differences() -> None:
 
 
 @pytest.mark.parametrize("again", [ADDED, MODIFIED, DELETED])
-def test_what_comes_twice_after_a_reconnection_is_told_once(again: EventType) -> None:
+def test_what_comes_twice_after_a_reconnection_is_told_once(again: WatchEventType) -> None:
     first, second = pod("a", "11"), pod("a", "12")
     seen = watched(
         [listing()],
-        [event(ADDED, first), event(MODIFIED, second), errors.Unavailable("reset by peer")],
+        [event(ADDED, first), event(MODIFIED, second), errors.ServerUnavailable("reset by peer")],
         [event(again, first), event(again, second), bookmark("20")],
     )
     assert seen.told == [(None, first), (first, second)]
@@ -298,7 +298,7 @@ def test_a_deletion_is_told_once_and_what_came_before_it_does_not_come_back_to_l
     first, last = pod("a", "11"), pod("a", "13")
     seen = watched(
         [listing()],
-        [event(ADDED, first), event(DELETED, last), errors.Unavailable("reset by peer")],
+        [event(ADDED, first), event(DELETED, last), errors.ServerUnavailable("reset by peer")],
         [event(MODIFIED, pod("a", "12")), event(DELETED, last), bookmark("20"), event(MODIFIED, pod("a", "12"))],
     )
     assert seen.told == [(None, first), (first, None)]
@@ -357,7 +357,7 @@ def test_a_stream_with_as_little_as_a_bookmark_is_not_silent() -> None:
 
 
 def test_streams_that_break_are_not_silent_ones() -> None:
-    broken = [90.0, errors.Unavailable("reset by peer")]
+    broken = [90.0, errors.ServerUnavailable("reset by peer")]
     assert "list" not in watched([listing()], *[broken] * 6).reader.asked[1:]
 
 
@@ -423,21 +423,21 @@ def test_a_long_list_lets_others_have_their_turn() -> None:
 
 
 def test_attempts_are_spaced_by_one_second_doubling_to_ten() -> None:
-    seen = watched([errors.Unavailable("away")] * 100, seconds=100)
+    seen = watched([errors.ServerUnavailable("away")] * 100, seconds=100)
     gaps = [after - before for before, after in zip(seen.reader.times, seen.reader.times[1:], strict=False)]
     assert gaps == [1, 2, 4, 8, *[10] * 8]
 
 
 def test_attempts_after_news_begin_at_one_second_again() -> None:
-    away = [errors.Unavailable("away")]
-    seen = watched([listing()], away, away, [bookmark("11"), errors.Unavailable("away")], away)
+    away = [errors.ServerUnavailable("away")]
+    seen = watched([listing()], away, away, [bookmark("11"), errors.ServerUnavailable("away")], away)
     gaps = [after - before for before, after in zip(seen.reader.times[1:], seen.reader.times[2:], strict=False)]
     assert gaps == [1, 2, 1, 2]
 
 
 @pytest.mark.parametrize(("jitter", "expected"), [(0.0, 1.0), (1.0, 0.5)])
 def test_jitter_shortens_a_pause_by_at_most_half(jitter: float, expected: float) -> None:
-    seen = watched([errors.Unavailable("away"), listing()], jitter=jitter)
+    seen = watched([errors.ServerUnavailable("away"), listing()], jitter=jitter)
     assert seen.reader.times[1] == expected
 
 
@@ -469,7 +469,7 @@ def test_an_object_that_becomes_unreadable_keeps_its_last_good_state() -> None:
 
 def test_an_unreadable_state_that_comes_twice_is_reported_once() -> None:
     bad: WatchEvent[Pod] = WatchEvent(MODIFIED, "11", None, unreadable("a"))
-    seen = watched([listing(pod("a"))], [bad, errors.Unavailable("reset by peer")], [bad, bookmark("12")])
+    seen = watched([listing(pod("a"))], [bad, errors.ServerUnavailable("reset by peer")], [bad, bookmark("12")])
     assert len(seen.rejected) == 1
 
 
@@ -535,7 +535,7 @@ def test_only_the_given_scope_is_asked_for() -> None:
     reader = ScriptedReader([listing()])
 
     async def main(_: object) -> Informer[Pod]:
-        informer = Informer(reader, POD, Scope("ns", "app=web", "spec.nodeName=n"))
+        informer = Informer(reader, POD, WatchScope("ns", "app=web", "spec.nodeName=n"))
         await cancelled_after(5, informer.run)
         return informer
 
@@ -573,7 +573,7 @@ def test_what_handlers_are_told_always_adds_up_to_the_server_state(steps: list[t
             said.append(WatchEvent(DELETED, str(number), server.pop(name)))
             watches[-1].append(said[-1])
         elif step in ("break", "end"):
-            watches[-1].extend([errors.Unavailable("away")] if step == "break" else [])
+            watches[-1].extend([errors.ServerUnavailable("away")] if step == "break" else [])
             watches.append([])
         elif step == "again":
             # The server repeats itself, in this stream or after a reconnection.

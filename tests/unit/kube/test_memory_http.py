@@ -11,11 +11,11 @@ from typing import Any
 import httpx2
 import pytest
 
-from karpenter.kube.errors import TooManyRequests, Unavailable
-from karpenter.kube.memory import MemoryServer
-from karpenter.kube.memory.tables import age, at
-from karpenter.kube.serve import app, kubeconfig
-from karpenter.sim.time import LoopClock, run
+from karpenter.kube.errors import ServerUnavailable, TooManyRequests
+from karpenter.simulation.apiserver import MemoryServer
+from karpenter.simulation.apiserver.http_front import asgi_app, kubeconfig_for
+from karpenter.simulation.apiserver.table_output import format_age, value_at
+from karpenter.simulation.virtual_time import LoopClock, run_virtual
 
 _NOW = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
 _TABLE = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}
@@ -47,7 +47,7 @@ def server() -> MemoryServer:
 
 @pytest.fixture
 async def http(server: MemoryServer) -> AsyncIterator[httpx2.AsyncClient]:
-    transport = httpx2.ASGITransport(app=app(server))
+    transport = httpx2.ASGITransport(app=asgi_app(server))
     async with httpx2.AsyncClient(transport=transport, base_url="http://memory") as client:
         yield client
 
@@ -163,7 +163,7 @@ async def test_a_watch_can_come_as_tables(http: httpx2.AsyncClient, server: Memo
 def test_a_quiet_watch_is_told_every_minute_how_far_the_server_has_got() -> None:
     async def story(clock: LoopClock) -> list[Any]:
         server = MemoryServer(clock)
-        transport = httpx2.ASGITransport(app=app(server))
+        transport = httpx2.ASGITransport(app=asgi_app(server))
         params = {"watch": "true", "resourceVersion": str(server.revision), "allowWatchBookmarks": "true"}
         async with httpx2.AsyncClient(transport=transport, base_url="http://memory") as http:
             watch = asyncio.create_task(http.get(_MAPS, params={**params, "timeoutSeconds": "200"}))
@@ -174,7 +174,7 @@ def test_a_quiet_watch_is_told_every_minute_how_far_the_server_has_got() -> None
         return [int(json.loads(line)["object"]["metadata"]["resourceVersion"]) - server.revision for line in lines]
 
     # After the second minute the second node, and after the third nothing, because nothing had moved.
-    assert run(story, _NOW) == [-1, 0]
+    assert run_virtual(story, _NOW) == [-1, 0]
 
 
 async def test_a_watch_from_a_version_too_old_is_gone(http: httpx2.AsyncClient, server: MemoryServer) -> None:
@@ -196,19 +196,19 @@ async def test_a_caller_who_goes_away_in_the_middle_of_a_body_changes_nothing(se
         del message
 
     before = server.revision
-    await app(server)(scope, receive, send)
+    await asgi_app(server)(scope, receive, send)
     assert (parts, server.revision) == ([], before)
 
 
 async def test_an_injected_throttle_says_when_to_come_back(http: httpx2.AsyncClient, server: MemoryServer) -> None:
-    server.fail_next(TooManyRequests("later", retry_after_seconds=2.5), verb="list")
+    server.inject_fault(TooManyRequests("later", retry_after_seconds=2.5), verb="list")
     response = await http.get(_MAPS)
     assert (response.status_code, response.headers["Retry-After"]) == (429, "3")
     assert response.json()["details"] == {"retryAfterSeconds": 3}
 
 
 async def test_injected_errors_strike_http_calls_too(http: httpx2.AsyncClient, server: MemoryServer) -> None:
-    server.fail_next(Unavailable("down", status=503, reason="ServiceUnavailable"), verb="list")
+    server.inject_fault(ServerUnavailable("down", status=503, reason="ServiceUnavailable"), verb="list")
     assert (await http.get(_MAPS)).status_code == 503
     assert (await http.get(_MAPS)).status_code == 200
 
@@ -285,11 +285,11 @@ async def test_a_protobuf_body_that_cannot_be_read_whole_is_refused(http: httpx2
     ],
 )
 def test_ages_are_short(passed: timedelta, shown: str) -> None:
-    assert age((_NOW - passed).strftime("%Y-%m-%dT%H:%M:%SZ"), _NOW) == shown
+    assert format_age((_NOW - passed).strftime("%Y-%m-%dT%H:%M:%SZ"), _NOW) == shown
 
 
 def test_an_object_without_a_time_has_no_known_age() -> None:
-    assert age(None, _NOW) == "<unknown>"
+    assert format_age(None, _NOW) == "<unknown>"
 
 
 @pytest.mark.parametrize(
@@ -306,8 +306,8 @@ def test_printer_paths_find_their_values(path: str, value: object) -> None:
         "metadata": {"labels": {"node.kubernetes.io/instance-type": "m5.large"}},
         "status": {"conditions": [{"type": "Launched", "status": "False"}, {"type": "Ready", "status": "True"}]},
     }
-    assert at(body, path) == value
+    assert value_at(body, path) == value
 
 
 def test_the_kubeconfig_names_the_server() -> None:
-    assert "server: http://127.0.0.1:1234" in kubeconfig("http://127.0.0.1:1234")
+    assert "server: http://127.0.0.1:1234" in kubeconfig_for("http://127.0.0.1:1234")

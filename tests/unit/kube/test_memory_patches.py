@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpenter.kube.memory.patches import PatchError, json_patch, merge, strategic
+from karpenter.simulation.apiserver.patch_formats import PatchError, json_patch, merge_patch, strategic_merge_patch
 
 _LEAVES = st.none() | st.booleans() | st.integers(-3, 3) | st.text("ab", max_size=2)
 _JSON = st.recursive(
@@ -21,20 +21,20 @@ _OBJECTS = st.dictionaries(st.sampled_from("abcd"), _JSON, max_size=4)
 
 @given(_OBJECTS, _OBJECTS)
 def test_a_merge_patch_applied_twice_is_applied_once(target: object, patch: object) -> None:
-    once = merge(target, patch)
-    assert merge(once, patch) == once
+    once = merge_patch(target, patch)
+    assert merge_patch(once, patch) == once
 
 
 @given(_OBJECTS, _OBJECTS)
 def test_a_merge_patch_changes_neither_argument(target: object, patch: object) -> None:
     before = copy.deepcopy((target, patch))
-    merge(target, patch)
+    merge_patch(target, patch)
     assert (target, patch) == before
 
 
 @given(_OBJECTS)
 def test_an_empty_merge_patch_changes_nothing(target: object) -> None:
-    assert merge(target, {}) == target
+    assert merge_patch(target, {}) == target
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_an_empty_merge_patch_changes_nothing(target: object) -> None:
     ],
 )
 def test_merge_patches_follow_rfc_7396(target: object, patch: object, expected: object) -> None:
-    assert merge(target, patch) == expected
+    assert merge_patch(target, patch) == expected
 
 
 _CONTAINERS = {"containers": [{"name": "a", "image": "1", "cpu": 1}, {"name": "b", "image": "1"}]}
@@ -102,7 +102,7 @@ _CONTAINERS = {"containers": [{"name": "a", "image": "1", "cpu": 1}, {"name": "b
 )
 def test_strategic_merge_patches(target: object, patch: object, expected: object) -> None:
     before = copy.deepcopy(target)
-    assert strategic(target, patch) == expected
+    assert strategic_merge_patch(target, patch) == expected
     assert target == before
 
 

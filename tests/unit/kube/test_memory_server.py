@@ -12,12 +12,19 @@ import pytest
 
 from karpenter.api import core
 from karpenter.api.kinds import CONFIG_MAP, EVENT, KWOK_NODE_CLASS, NODE, POD
-from karpenter.api.kwok import KWOKNodeClass
+from karpenter.api.kwok_node_class import KWOKNodeClass
 from karpenter.api.meta import ObjectMeta
-from karpenter.kube.errors import Conflict, Gone, Invalid, NotFound, Unavailable
-from karpenter.kube.memory import MemoryKube, MemoryServer, Part, Query, Resource, garbage
-from karpenter.kube.memory.server import BOOKMARK_EVERY
-from karpenter.kube.protocol import EventType
+from karpenter.kube.errors import Conflict, Gone, Invalid, NotFound, ServerUnavailable
+from karpenter.kube.protocol import WatchEventType
+from karpenter.simulation.apiserver import (
+    MemoryKube,
+    MemoryServer,
+    ObjectQuery,
+    PageRequest,
+    ServedResource,
+    dependents,
+)
+from karpenter.simulation.apiserver.memory_server import BOOKMARK_EVERY
 
 _START = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -46,7 +53,7 @@ def kube(server: MemoryServer) -> MemoryKube:
 
 
 @pytest.fixture
-def config_maps(server: MemoryServer) -> Resource:
+def config_maps(server: MemoryServer) -> ServedResource:
     return server.resource("", "v1", "configmaps")
 
 
@@ -63,7 +70,7 @@ def test_fields_nobody_reads_survive_a_change(server: MemoryServer) -> None:
     assert body["metadata"]["labels"] == {"x": "y"}
 
 
-def test_time_comes_from_the_clock(server: MemoryServer, config_maps: Resource) -> None:
+def test_time_comes_from_the_clock(server: MemoryServer, config_maps: ServedResource) -> None:
     made = server.create(config_maps, "default", {"metadata": {"name": "a"}}).decoded()
     assert made["metadata"]["creationTimestamp"] == "2030-01-02T03:04:05Z"
 
@@ -74,13 +81,13 @@ def test_two_servers_given_the_same_calls_are_equal(clock: _Clock) -> None:
         maps = server.resource("", "v1", "configmaps")
         for _ in range(3):
             server.create(maps, "default", {"metadata": {"generateName": "x-"}})
-        return b"".join(entry.data for entry in server.list(maps, Query()).entries)
+        return b"".join(entry.data for entry in server.list(maps, ObjectQuery()).entries)
 
     assert run() == run()
 
 
 def test_loaded_objects_keep_status_and_identity(server: MemoryServer) -> None:
-    server.load(
+    server.load_objects(
         [
             {
                 "apiVersion": "v1",
@@ -104,7 +111,7 @@ def test_loaded_objects_keep_status_and_identity(server: MemoryServer) -> None:
 
 def test_loading_a_kind_that_is_not_served_names_it(server: MemoryServer) -> None:
     with pytest.raises(Invalid, match="Teapot"):
-        server.load([{"apiVersion": "v1", "kind": "Teapot", "metadata": {"name": "a"}}])
+        server.load_objects([{"apiVersion": "v1", "kind": "Teapot", "metadata": {"name": "a"}}])
 
 
 async def test_a_simulated_class_is_ready_from_the_start(kube: MemoryKube) -> None:
@@ -128,16 +135,16 @@ async def test_readers_share_one_decoded_object(kube: MemoryKube) -> None:
 
 
 async def test_an_injected_error_strikes_the_matching_call_and_no_other(server: MemoryServer, kube: MemoryKube) -> None:
-    server.fail_next(Unavailable("down"), verb="create", plural="configmaps", times=2)
+    server.inject_fault(ServerUnavailable("down"), verb="create", plural="configmaps", times=2)
     assert (await kube.list(CONFIG_MAP)).items == ()
     for _ in range(2):
-        with pytest.raises(Unavailable, match="down"):
+        with pytest.raises(ServerUnavailable, match="down"):
             await kube.create(CONFIG_MAP, _map("a"))
     assert (await kube.create(CONFIG_MAP, _map("a"))).metadata.name == "a"
 
 
 async def test_an_injected_error_can_wait_for_one_object(server: MemoryServer, kube: MemoryKube) -> None:
-    server.fail_next(Conflict("changed"), verb="delete", name="b")
+    server.inject_fault(Conflict("changed"), verb="delete", name="b")
     for name in ("a", "b"):
         await kube.create(CONFIG_MAP, _map(name))
     await kube.delete(CONFIG_MAP, "a", "default")
@@ -168,7 +175,7 @@ async def test_a_quiet_watch_is_told_how_far_the_server_got(server: MemoryServer
     async with aclosing(kube.watch(CONFIG_MAP, start)) as events:  # type: ignore[type-var]
         opened, event = await anext(events), await anext(events)
     assert opened.resource_version == start
-    assert event.type is EventType.BOOKMARK
+    assert event.type is WatchEventType.BOOKMARK
     assert event.object is None
     assert event.resource_version == str(server.revision)
 
@@ -192,34 +199,34 @@ async def test_a_reader_that_falls_behind_the_history_is_told(server: MemoryServ
         await anext(events)
 
 
-def test_pages_show_one_moment(server: MemoryServer, config_maps: Resource) -> None:
+def test_pages_show_one_moment(server: MemoryServer, config_maps: ServedResource) -> None:
     for name in "abcde":
         server.create(config_maps, "default", {"metadata": {"name": name}})
-    first = server.page(config_maps, Query(), Part(2))
+    first = server.page(config_maps, ObjectQuery(), PageRequest(2))
     server.delete(config_maps, "default", "c")
-    second = server.page(config_maps, Query(), Part(2, token=first.token))
-    last = server.page(config_maps, Query(), Part(2, token=second.token))
+    second = server.page(config_maps, ObjectQuery(), PageRequest(2, continue_token=first.continue_token))
+    last = server.page(config_maps, ObjectQuery(), PageRequest(2, continue_token=second.continue_token))
     assert [entry.name for page in (first, second, last) for entry in page.entries] == list("abcde")
-    assert (first.remaining, second.remaining, last.token) == (3, 1, "")
+    assert (first.remaining_count, second.remaining_count, last.continue_token) == (3, 1, "")
     assert first.version == second.version == last.version
 
 
 def test_a_list_whose_pages_are_forgotten_is_worked_out_from_the_history(
-    server: MemoryServer, config_maps: Resource
+    server: MemoryServer, config_maps: ServedResource
 ) -> None:
     for name in "abcde":
         server.create(config_maps, "default", {"metadata": {"name": name}})
-    first = server.page(config_maps, Query(), Part(2))
+    first = server.page(config_maps, ObjectQuery(), PageRequest(2))
     server.delete(config_maps, "default", "c")
     server.create(config_maps, "default", {"metadata": {"name": "cc"}})
     for _ in range(40):  # more lists than are kept
         server.create(config_maps, "default", {"metadata": {"generateName": "x-"}})
-        server.page(config_maps, Query(), Part(1))
-    rest = server.page(config_maps, Query(), Part(token=first.token))
+        server.page(config_maps, ObjectQuery(), PageRequest(1))
+    rest = server.page(config_maps, ObjectQuery(), PageRequest(continue_token=first.continue_token))
     assert [entry.name for entry in rest.entries] == list("cde")
     server.compact()
     with pytest.raises(Gone):
-        server.page(config_maps, Query(), Part(token=first.token))
+        server.page(config_maps, ObjectQuery(), PageRequest(continue_token=first.continue_token))
 
 
 async def test_events_live_for_an_hour(server: MemoryServer, kube: MemoryKube, clock: _Clock) -> None:
@@ -261,16 +268,16 @@ def _child(uid: str) -> dict[str, Any]:
     return {"metadata": {"name": "child", "ownerReferences": [reference]}}
 
 
-def test_an_owner_this_server_has_never_seen_counts_as_alive(server: MemoryServer, config_maps: Resource) -> None:
+def test_an_owner_this_server_has_never_seen_counts_as_alive(server: MemoryServer, config_maps: ServedResource) -> None:
     """A real cluster would collect the object. What is loaded here may be a part of one."""
     server.create(config_maps, "default", _child("elsewhere"))
-    assert server.get(config_maps, "default", "child").owners == ("elsewhere",)
+    assert server.get(config_maps, "default", "child").owner_uids == ("elsewhere",)
 
 
 def test_the_dead_are_remembered_for_a_while_only(
-    server: MemoryServer, config_maps: Resource, monkeypatch: pytest.MonkeyPatch
+    server: MemoryServer, config_maps: ServedResource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(garbage, "_REMEMBERED_DEAD", 2)
+    monkeypatch.setattr(dependents, "_MAX_DELETED_OWNERS", 2)
     uids = [server.create(config_maps, "default", {"metadata": {"name": name}}).uid for name in "abc"]
     for name in "abc":
         server.delete(config_maps, "default", name)
@@ -278,4 +285,4 @@ def test_the_dead_are_remembered_for_a_while_only(
     with pytest.raises(NotFound):
         server.get(config_maps, "default", "child")
     server.create(config_maps, "default", _child(uids[0]))
-    assert server.get(config_maps, "default", "child").owners == (uids[0],)
+    assert server.get(config_maps, "default", "child").owner_uids == (uids[0],)

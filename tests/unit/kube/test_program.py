@@ -16,10 +16,10 @@ import httpx2
 import pytest
 
 from karpenter.api.kinds import POD
-from karpenter.kube import config, errors, program, transport
+from karpenter.kube import config, errors, exec_credentials, transport
 from karpenter.kube.client import KubeClient
 from karpenter.kube.credentials import Credentials, CredentialsRefused
-from karpenter.kube.program import Helper, InteractiveMode, Program
+from karpenter.kube.exec_credentials import ExecIdentity, ExecPlugin, InteractiveMode
 from support.certificates import Authority
 
 V1 = "client.authentication.k8s.io/v1"
@@ -59,7 +59,7 @@ class Script:
             "if trouble.exists():\n    print(trouble.read_text(), file=sys.stderr)\n    sys.exit(3)\n"
             f"print({json.dumps(answer)!r} % n)\n"
         )
-        self.program = Program(version, str(self.path))
+        self.program = ExecPlugin(version, str(self.path))
 
     def write(self, text: str) -> None:
         self.path.write_text(f"#!{sys.executable}\n{text}")
@@ -82,32 +82,32 @@ def bearer(number: int) -> str:
 
 async def test_what_a_program_gave_is_used_until_it_is_refused(tmp_path: Path) -> None:
     clock = Clock()
-    helper = Helper(Script(tmp_path).program, clock)
-    assert helper.at_hand() == Credentials()
+    helper = ExecIdentity(Script(tmp_path).program, clock)
+    assert helper.available() == Credentials()
     first = await helper.current()
     clock.pass_seconds(3600)
     assert await helper.current() == first == Credentials(bearer(1))
-    assert (await helper.renewed(first)).authorization == bearer(2)
+    assert (await helper.refreshed(first)).authorization == bearer(2)
     assert (await helper.current()).authorization == bearer(2)
 
 
 async def test_a_refusal_of_what_has_been_renewed_meanwhile_takes_the_new(tmp_path: Path) -> None:
     clock, script = Clock(), Script(tmp_path)
-    helper = Helper(script.program, clock)
+    helper = ExecIdentity(script.program, clock)
     old = await helper.current()
     clock.pass_seconds(60)
-    new = await helper.renewed(old)
+    new = await helper.refreshed(old)
     clock.pass_seconds(60)
-    assert await helper.renewed(old) == new
+    assert await helper.refreshed(old) == new
     assert script.runs == 2
 
 
 async def test_a_server_that_refuses_everything_does_not_have_the_program_run_without_pause(tmp_path: Path) -> None:
     clock, script = Clock(), Script(tmp_path)
-    helper = Helper(script.program, clock)
+    helper = ExecIdentity(script.program, clock)
     shown = await helper.current()
     for _ in range(20):
-        shown = await helper.renewed(shown)
+        shown = await helper.refreshed(shown)
         clock.pass_seconds(1)
     assert script.runs == 4
 
@@ -118,7 +118,7 @@ async def test_what_expires_is_renewed_half_a_minute_before(
 ) -> None:
     clock = Clock()
     script = Script(tmp_path, expires=clock.now() + timedelta(hours=1))
-    helper = Helper(script.program, clock)
+    helper = ExecIdentity(script.program, clock)
     await helper.current()
     clock.pass_seconds(3600 - before_expiry_seconds)
     await helper.current()
@@ -128,7 +128,7 @@ async def test_what_expires_is_renewed_half_a_minute_before(
 async def test_what_lives_for_less_than_half_a_minute_is_not_fetched_for_each_request(tmp_path: Path) -> None:
     clock = Clock()
     script = Script(tmp_path, expires=clock.now() + timedelta(seconds=10))
-    helper = Helper(script.program, clock)
+    helper = ExecIdentity(script.program, clock)
     for _ in range(5):
         await helper.current()
     assert script.runs == 1
@@ -137,7 +137,7 @@ async def test_what_lives_for_less_than_half_a_minute_is_not_fetched_for_each_re
 async def test_a_renewal_that_fails_leaves_what_has_not_expired(tmp_path: Path) -> None:
     clock = Clock()
     script = Script(tmp_path, expires=clock.now() + timedelta(seconds=100))
-    helper = Helper(script.program, clock)
+    helper = ExecIdentity(script.program, clock)
     await helper.current()
     script.fail("no network")
     clock.pass_seconds(80)
@@ -150,27 +150,27 @@ async def test_a_renewal_that_fails_leaves_what_has_not_expired(tmp_path: Path) 
 async def test_a_time_without_a_zone_is_utc(tmp_path: Path) -> None:
     clock = Clock()
     script = Script(tmp_path, expires=(clock.now() + timedelta(hours=1)).replace(tzinfo=None))
-    helper = Helper(script.program, clock)
+    helper = ExecIdentity(script.program, clock)
     assert (await helper.current()).authorization == bearer(1)
     assert (await helper.current()).authorization == bearer(1)
 
 
 async def test_whoever_waits_shares_one_run(tmp_path: Path) -> None:
     clock, script = Clock(), Script(tmp_path)
-    helper = Helper(script.program, clock)
+    helper = ExecIdentity(script.program, clock)
     assert {found.authorization for found in await asyncio.gather(*(helper.current() for _ in range(20)))} == {
         bearer(1)
     }
     clock.pass_seconds(60)
     refused = await helper.current()
-    renewed = await asyncio.gather(*(helper.renewed(refused) for _ in range(20)))
+    renewed = await asyncio.gather(*(helper.refreshed(refused) for _ in range(20)))
     assert {found.authorization for found in renewed} == {bearer(2)}
     assert script.runs == 2
 
 
 async def test_one_who_gives_up_does_not_take_the_run_from_the_others(tmp_path: Path) -> None:
     script = Script(tmp_path)
-    helper = Helper(script.program)
+    helper = ExecIdentity(script.program)
     impatient, patient = asyncio.create_task(helper.current()), asyncio.create_task(helper.current())
     await asyncio.sleep(0)
     impatient.cancel()
@@ -181,7 +181,7 @@ async def test_one_who_gives_up_does_not_take_the_run_from_the_others(tmp_path: 
 async def test_a_failure_is_shared_too_and_not_repeated_at_once(tmp_path: Path) -> None:
     clock, script = Clock(), Script(tmp_path)
     script.fail("log in first")
-    helper = Helper(script.program, clock)
+    helper = ExecIdentity(script.program, clock)
     outcomes = await asyncio.gather(*(helper.current() for _ in range(20)), return_exceptions=True)
     assert {str(outcome) for outcome in outcomes} == {f"{script.path} failed with code 3: log in first"}
     with pytest.raises(CredentialsRefused, match="log in first"):
@@ -195,7 +195,7 @@ async def test_a_failure_is_shared_too_and_not_repeated_at_once(tmp_path: Path) 
 async def test_a_program_that_hangs_is_ended_with_what_it_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(program, "_RUN_SECONDS", 0.3)
+    monkeypatch.setattr(exec_credentials, "_RUN_TIMEOUT_SECONDS", 0.3)
     script, child = Script(tmp_path), tmp_path / "child"
     script.write(
         "import pathlib, subprocess\n"
@@ -204,47 +204,50 @@ async def test_a_program_that_hangs_is_ended_with_what_it_started(
         "child.wait()\n"
     )
     with pytest.raises(CredentialsRefused, match=r"helper gave no answer within 0\.3 s"):
-        await Helper(script.program).current()
+        await ExecIdentity(script.program).current()
     deadline = asyncio.get_running_loop().time() + 10
     while child.exists() and Path(f"/proc/{child.read_text()}").exists():
         assert asyncio.get_running_loop().time() < deadline
         await asyncio.sleep(0.01)
 
 
-def echoing(**answer: object) -> Program:
-    return Program(V1, "echo", (json.dumps({"kind": "ExecCredential", "apiVersion": V1, **answer}),))
+def echoing(**answer: object) -> ExecPlugin:
+    return ExecPlugin(V1, "echo", (json.dumps({"kind": "ExecCredential", "apiVersion": V1, **answer}),))
 
 
 @pytest.mark.parametrize(
     ("wanted", "complaint"),
     [
-        (Program(V1, "no-such-program", install_hint="get it\nthere"), "cannot run no-such-program: .*; get it there$"),
-        (Program(V1, "false"), "false failed with code 1"),
-        (Program(V1, "echo", ("hello",)), "wrote no ExecCredential"),
+        (
+            ExecPlugin(V1, "no-such-program", install_hint="get it\nthere"),
+            "cannot run no-such-program: .*; get it there$",
+        ),
+        (ExecPlugin(V1, "false"), "false failed with code 1"),
+        (ExecPlugin(V1, "echo", ("hello",)), "wrote no ExecCredential"),
         (echoing(status={"token": 5}), "wrote no ExecCredential"),
         (echoing(status={"token": "t", "expirationTimestamp": "tomorrow"}), "wrote no ExecCredential"),
         (echoing(status={"token": "t"}, kind="Pod"), "wrote Pod of .*asks for ExecCredential"),
         (echoing(status={"token": "t"}, apiVersion=V1BETA1), "v1beta1; the kubeconfig asks for .*v1$"),
-        (Program(V1, "echo", ("{}",)), "wrote no kind of no version"),
+        (ExecPlugin(V1, "echo", ("{}",)), "wrote no kind of no version"),
         (echoing(), "without a status"),
         (echoing(status=None), "without a status"),
         (echoing(status={}), "neither a token nor a client certificate"),
         (echoing(status={"clientKeyData": "k"}), "only one of client certificate and key"),
         (echoing(status={"clientCertificateData": "c", "clientKeyData": "k"}), "are not a pair in PEM"),
-        (Program(V1, "echo", interactive_mode=InteractiveMode.ALWAYS), "wants to talk to a person"),
+        (ExecPlugin(V1, "echo", interactive_mode=InteractiveMode.ALWAYS), "wants to talk to a person"),
     ],
 )
-async def test_a_program_that_gives_nothing_usable_is_named(wanted: Program, complaint: str) -> None:
+async def test_a_program_that_gives_nothing_usable_is_named(wanted: ExecPlugin, complaint: str) -> None:
     with pytest.raises(CredentialsRefused, match=complaint) as raised:
-        await Helper(wanted).current()
+        await ExecIdentity(wanted).current()
     assert "\n" not in str(raised.value)
 
 
 async def test_a_program_may_give_a_client_certificate(tmp_path: Path) -> None:
     user = Authority(tmp_path, "authority").issue("jo")
     pair = {"clientCertificateData": user.certificate.decode(), "clientKeyData": user.key.decode()}
-    assert await Helper(echoing(status=pair)).current() == Credentials("", user.certificate, user.key)
-    both = await Helper(echoing(status={**pair, "token": "t"})).current()
+    assert await ExecIdentity(echoing(status=pair)).current() == Credentials("", user.certificate, user.key)
+    both = await ExecIdentity(echoing(status={**pair, "token": "t"})).current()
     assert both == Credentials("Bearer t", user.certificate, user.key)
 
 
@@ -359,14 +362,14 @@ Answer = Callable[[httpx2.Request], Awaitable[httpx2.Response]]
 
 def connected(connection: config.Connection, answer: Answer, monkeypatch: pytest.MonkeyPatch) -> KubeClient:
     """A client whose requests are answered here."""
-    monkeypatch.setattr(transport, "lively", lambda proxy, verify: httpx2.MockTransport(answer))
+    monkeypatch.setattr(transport, "keepalive_transport", lambda proxy, verify: httpx2.MockTransport(answer))
     return config.connect(connection)
 
 
 async def test_clients_of_one_connection_share_a_run_its_result_and_its_renewal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(program, "_PAUSE", timedelta())
+    monkeypatch.setattr(exec_credentials, "_MIN_RUN_INTERVAL", timedelta())
     accepted, seen = {bearer(1)}, []
 
     async def answer(request: httpx2.Request) -> httpx2.Response:

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from karpenter.api.kinds import POD
-from karpenter.kube import config, errors, program, repeating, sources, tls
+from karpenter.kube import config, errors, exec_credentials, reloaded_files, request_retries, tls
 from karpenter.kube.client import KubeClient
-from karpenter.kube.sources import Sources
+from karpenter.kube.reloaded_files import ReloadedTexts
 from support.certificates import Authority, Certificate
 
 V1 = "client.authentication.k8s.io/v1"
@@ -28,8 +28,8 @@ NOBODY = ""
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are read for every request, and nothing is repeated slowly."""
-    monkeypatch.setattr(sources, "_STALE_SECONDS", 0.0)
-    monkeypatch.setattr(repeating, "_FIRST_DELAY_SECONDS", 0.0)
+    monkeypatch.setattr(reloaded_files, "_RELOAD_SECONDS", 0.0)
+    monkeypatch.setattr(request_retries, "_FIRST_DELAY_SECONDS", 0.0)
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ async def test_a_server_of_another_authority_is_not_believed(tmp_path: Path, ser
     other = Authority(tmp_path, "other")
     believed = {"certificate-authority-data": base64(other.certificate)}
     async with server.serving() as url, config.connect(kubeconfig(tmp_path, url, believed)) as client:
-        with pytest.raises(errors.NotSent, match="CERTIFICATE_VERIFY_FAILED"):
+        with pytest.raises(errors.RequestNotSent, match="CERTIFICATE_VERIFY_FAILED"):
             await ask(client)
 
 
@@ -161,7 +161,7 @@ async def test_a_server_reached_under_another_name_is_believed_by_the_one_given(
         if is_named:
             await ask(client)
         else:
-            with pytest.raises(errors.NotSent, match="mismatch"):
+            with pytest.raises(errors.RequestNotSent, match="mismatch"):
                 await ask(client)
 
 
@@ -245,7 +245,7 @@ async def test_closing_a_client_closes_its_former_connections_too(
         await ask(client)
         await client.aclose()
         await until(lambda: not server.open_connections)
-        with pytest.raises(errors.Unavailable):
+        with pytest.raises(errors.ServerUnavailable):
             await anext(watch)
 
 
@@ -293,7 +293,7 @@ async def test_a_programs_certificate_is_shown_and_renewed(
         pair = {"clientCertificateData": user.certificate.decode(), "clientKeyData": user.key.decode()}
         answer.write_text(json.dumps({"kind": "ExecCredential", "apiVersion": V1, "status": pair}))
 
-    monkeypatch.setattr(program, "_PAUSE", timedelta())
+    monkeypatch.setattr(exec_credentials, "_MIN_RUN_INTERVAL", timedelta())
     give(authority.issue("before"))
     wanted = {"apiVersion": V1, "command": "cat", "args": [str(answer)]}
     believed: dict[str, object] = {"certificate-authority": str(authority.certificate_file)}
@@ -308,12 +308,12 @@ async def test_a_programs_certificate_is_shown_and_renewed(
 
 def test_a_key_that_cannot_be_used_is_told(authority: Authority) -> None:
     user = authority.issue("jo")
-    with pytest.raises(tls.Unusable, match="not a pair"):
-        tls.context(tls.Trust(), tls.Papers(b"", user.certificate, b"nonsense"))
+    with pytest.raises(tls.UnusableCertificate, match="not a pair"):
+        tls.ssl_context(tls.ServerTrust(), tls.TlsMaterial(b"", user.certificate, b"nonsense"))
     command = ["openssl", "pkcs8", "-topk8", "-in", str(user.key_file), "-passout", "pass:secret"]
     encrypted = subprocess.run(command, capture_output=True, check=True).stdout
-    with pytest.raises(tls.Unusable, match="encrypted"):
-        tls.context(tls.Trust(), tls.Papers(b"", user.certificate, encrypted))
+    with pytest.raises(tls.UnusableCertificate, match="encrypted"):
+        tls.ssl_context(tls.ServerTrust(), tls.TlsMaterial(b"", user.certificate, encrypted))
 
 
 def test_authorities_of_older_clusters_are_believed(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -326,8 +326,8 @@ def test_authorities_of_older_clusters_are_believed(authority: Authority, monkey
         return made
 
     monkeypatch.setattr(ssl, "create_default_context", strict)
-    trust = tls.Trust(Sources(authority.certificate))
-    made = tls.context(trust, tls.papers(trust, b"", b""))
+    trust = tls.ServerTrust(ReloadedTexts(authority.certificate))
+    made = tls.ssl_context(trust, tls.current_material(trust, b"", b""))
     assert not made.verify_flags & ssl.VERIFY_X509_STRICT
     assert made.verify_mode is ssl.CERT_REQUIRED
     assert made.check_hostname

@@ -13,10 +13,10 @@ from controlplane.harness import ControlPlane
 from karpenter.api.kinds import CONFIG_MAP
 from karpenter.kube import config, errors
 from karpenter.kube.client import KubeClient
-from karpenter.kube.memory import MemoryServer
-from karpenter.kube.serve import kubeconfig, serving
 from karpenter.kube.transport import proxy_for
 from karpenter.model.clock import SystemClock
+from karpenter.simulation.apiserver import MemoryServer
+from karpenter.simulation.apiserver.http_front import kubeconfig_for, serving
 
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 
@@ -46,7 +46,7 @@ async def noticed_after(client: KubeClient) -> float:
 async def test_a_server_that_vanishes_is_noticed_within_a_minute(tmp_path: Path) -> None:
     async with serving(MemoryServer(SystemClock())) as url:
         path = tmp_path / "kubeconfig"
-        path.write_text(kubeconfig(url))
+        path.write_text(kubeconfig_for(url))
         async with config.connect(config.load(str(path))) as client:
             assert await noticed_after(client) == 45
 
@@ -107,7 +107,7 @@ def test_a_proxy_that_cannot_be_used_is_a_configuration_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proxy: str
 ) -> None:
     path = tmp_path / "kubeconfig"
-    path.write_text(kubeconfig("http://api.test"))
+    path.write_text(kubeconfig_for("http://api.test"))
     monkeypatch.setenv("HTTP_PROXY", proxy)
     with pytest.raises(config.ConfigError, match=r"kubeconfig.*(ftp|SOCKS)"):
         config.connect(config.load(str(path)))
@@ -123,7 +123,7 @@ async def test_requests_go_through_the_proxy(tmp_path: Path, monkeypatch: pytest
         writer.close()
 
     path = tmp_path / "kubeconfig"
-    path.write_text(kubeconfig("http://api.test"))
+    path.write_text(kubeconfig_for("http://api.test"))
     async with await asyncio.start_server(proxy, "127.0.0.1", 0) as listening:
         port = listening.sockets[0].getsockname()[1]
         monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{port}")
@@ -136,8 +136,8 @@ async def test_requests_given_up_leave_their_connections_to_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that takes requests and answers none must not use up what the next server needs."""
-    monkeypatch.setattr("karpenter.kube.client._REQUEST_SECONDS", 0.05)
-    monkeypatch.setattr("karpenter.kube.transport._MOST_CONNECTIONS", 4)
+    monkeypatch.setattr("karpenter.kube.client._REQUEST_TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr("karpenter.kube.transport._MAX_CONNECTIONS", 4)
     answered = b'HTTP/1.1 200 OK\r\nContent-Length: 25\r\n\r\n{"metadata":{"name":"a"}}'
     is_well = False
     serving: set[asyncio.StreamWriter] = set()
@@ -153,13 +153,13 @@ async def test_requests_given_up_leave_their_connections_to_others(
 
     path = tmp_path / "kubeconfig"
     async with await asyncio.start_server(server, "127.0.0.1", 0) as listening:
-        path.write_text(kubeconfig(f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"))
+        path.write_text(kubeconfig_for(f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"))
         async with config.connect(config.load(str(path))) as client:
             requests = [client.delete(CONFIG_MAP, "a", "ns") for _ in range(20)]
             outcomes = await asyncio.gather(*requests, return_exceptions=True)
-            assert all(isinstance(outcome, errors.Unavailable) for outcome in outcomes)
+            assert all(isinstance(outcome, errors.ServerUnavailable) for outcome in outcomes)
             is_well = True
-            monkeypatch.setattr("karpenter.kube.client._REQUEST_SECONDS", 10.0)
+            monkeypatch.setattr("karpenter.kube.client._REQUEST_TIMEOUT_SECONDS", 10.0)
             assert (await client.get(CONFIG_MAP, "a", "ns")).metadata.name == "a"
         async with asyncio.timeout(10):
             while serving:

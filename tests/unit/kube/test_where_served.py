@@ -9,15 +9,16 @@ from datetime import UTC, datetime
 
 import pytest
 
-from karpenter.api.core import CSINode, Pod
+from karpenter.api.core import Pod
 from karpenter.api.kinds import CSI_NODE, KINDS, POD
+from karpenter.api.storage import CSINode
 from karpenter.kube.errors import Forbidden, NotFound
 from karpenter.kube.informer import Informer
-from karpenter.kube.memory import MemoryKube, MemoryServer
-from karpenter.kube.protocol import Pager, Reader, WatchEvent
-from karpenter.kube.where_served import WhereServed
+from karpenter.kube.optional_kinds import OptionalKindsReader
+from karpenter.kube.protocol import PagedReader, Reader, WatchEvent
 from karpenter.model.clock import Clock
-from karpenter.sim.time import run
+from karpenter.simulation.apiserver import MemoryKube, MemoryServer
+from karpenter.simulation.virtual_time import run_virtual
 from support.disks import csi_node
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -63,7 +64,7 @@ def test_a_kind_nobody_serves_is_a_kind_without_objects_until_it_comes() -> None
 
     async def scene(clock: Clock) -> None:
         server = Swapped(bare(clock))
-        informer = Informer(WhereServed(server), CSI_NODE)  # type: ignore[arg-type]
+        informer = Informer(OptionalKindsReader(server), CSI_NODE)  # type: ignore[arg-type]
         task = await running(informer)
         assert (informer.synced, informer.fault, len(informer)) == (True, None, 0)
         await asyncio.sleep(600)
@@ -77,14 +78,14 @@ def test_a_kind_nobody_serves_is_a_kind_without_objects_until_it_comes() -> None
         assert len(informer) == 2
         await ended(task)
 
-    run(scene, START)
+    run_virtual(scene, START)
 
 
 def test_a_kind_that_is_served_is_followed_as_ever() -> None:
     async def scene(clock: Clock) -> None:
         kube = MemoryKube(MemoryServer(clock))
         await kube.create(CSI_NODE, csi_node("n"))
-        reader = WhereServed(kube)
+        reader = OptionalKindsReader(kube)
         task = await running(informer := Informer(reader, CSI_NODE))
         await kube.create(CSI_NODE, csi_node("m"))
         await kube.delete(CSI_NODE, "n")
@@ -94,7 +95,7 @@ def test_a_kind_that_is_served_is_followed_as_ever() -> None:
         assert len((await reader.list(CSI_NODE)).items) == 1
         await ended(task)
 
-    run(scene, START)
+    run_virtual(scene, START)
 
 
 class Refusing:
@@ -126,8 +127,8 @@ class RefusingPager(Refusing):
 @pytest.mark.parametrize("inner", [Refusing, RefusingPager])
 async def test_every_other_fault_is_told(error: Exception, inner: type[Refusing]) -> None:
     """A right that is missing is the operator's to mend; silence would hide it."""
-    reader: Reader = WhereServed(inner(error))  # type: ignore[arg-type]
-    assert isinstance(reader, Pager)
+    reader: Reader = OptionalKindsReader(inner(error))  # type: ignore[arg-type]
+    assert isinstance(reader, PagedReader)
     with pytest.raises(type(error)):
         await reader.list(POD)
     with pytest.raises(type(error)):

@@ -10,7 +10,7 @@ import pytest
 
 from admission import ROWS, STATUS, Row, built, req
 from karpenter.api.kinds import NODE_POOL
-from karpenter.model import admission, validation
+from karpenter.model import crd_admission, runtime_validation
 from support import mutations
 from support.writing import KINDS
 
@@ -23,7 +23,7 @@ _POOLS = [row for row in ROWS if row.accepted and row.kind == "NodePool"]
 @pytest.mark.parametrize("row", _OURS, ids=lambda row: row.id)
 def test_admission_accepts_and_refuses_what_the_table_says(row: Row) -> None:
     """API-033"""
-    found = validation.admit(KINDS[row.kind], row.object, row.stored)
+    found = runtime_validation.admit(KINDS[row.kind], row.object, row.stored)
     assert (not found) == row.accepted, found
     if not row.accepted:
         text = " / ".join(map(str, found))
@@ -34,7 +34,7 @@ def test_admission_accepts_and_refuses_what_the_table_says(row: Row) -> None:
 def test_a_status_is_accepted_and_refused_as_the_table_says(row: Row) -> None:
     """API-607, API-115"""
     kind = KINDS[row.kind]
-    found = admission.misfits(kind, admission.completed(kind, row.object))
+    found = crd_admission.validate_object(kind, crd_admission.prune_and_default_object(kind, row.object))
     assert (not found) == row.accepted, found
 
 
@@ -42,14 +42,14 @@ def test_a_status_is_accepted_and_refused_as_the_table_says(row: Row) -> None:
 def test_what_is_admitted_can_be_decoded(row: Row) -> None:
     """Whatever the schema lets in, the structs decode: as it was written, and as a server hands it out."""
     kind = KINDS[row.kind]
-    stored = kind.decode(msgspec.json.encode(admission.completed(kind, row.object)))
+    stored = kind.decode(msgspec.json.encode(crd_admission.prune_and_default_object(kind, row.object)))
     assert kind.decode(kind.encode(stored)) == stored
 
 
 @pytest.mark.parametrize("row", _POOLS, ids=lambda row: row.id)
 def test_runtime_validation_finds_what_the_table_says(row: Row) -> None:
     """API-075 to API-079: all that is wrong with these pools, and nothing with the others."""
-    found = validation.runtime(NODE_POOL.decode(msgspec.json.encode(row.object)))
+    found = runtime_validation.validate_node_pool(NODE_POOL.decode(msgspec.json.encode(row.object)))
     assert bool(found) == (row.verdict == "N"), found
     if found:
         text = " / ".join(map(str, found))
@@ -70,7 +70,7 @@ def test_all_findings_of_an_object_come_together_with_their_paths() -> None:
             "spec.template.spec.nodeClassRef": {"group": "", "kind": "b"},
         },
     )
-    assert sorted((finding.path, finding.code) for finding in validation.admit(NODE_POOL, pool)) == [
+    assert sorted((finding.path, finding.code) for finding in runtime_validation.admit(NODE_POOL, pool)) == [
         ("spec.disruption.budgets[1]", "together"),
         ("spec.disruption.budgets[1].duration", "pattern"),
         ("spec.disruption.budgets[1].nodes", "pattern"),
@@ -89,7 +89,9 @@ def test_all_findings_of_an_object_come_together_with_their_paths() -> None:
 def test_a_null_in_a_list_is_refused() -> None:
     """API-020"""
     pool = built("NodePool", {"spec.template.spec.requirements": [None]})
-    assert [finding.path for finding in validation.admit(NODE_POOL, pool)] == ["spec.template.spec.requirements[0]"]
+    assert [finding.path for finding in runtime_validation.admit(NODE_POOL, pool)] == [
+        "spec.template.spec.requirements[0]"
+    ]
 
 
 def test_an_unknown_field_is_named_with_its_path_and_the_nearest_known_name() -> None:
@@ -104,7 +106,7 @@ def test_an_unknown_field_is_named_with_its_path_and_the_nearest_known_name() ->
             "zzz": 1,
         },
     )
-    found = {finding.path: finding.message for finding in validation.unknown_fields(NODE_POOL, pool)}
+    found = {finding.path: finding.message for finding in runtime_validation.unknown_fields_of(NODE_POOL, pool)}
     assert set(found) == {
         "metadata.label",
         "spec.disruption.consolidateafter",
@@ -120,7 +122,7 @@ def test_an_unknown_field_is_named_with_its_path_and_the_nearest_known_name() ->
 
 def test_known_fields_status_included_are_not_called_unknown() -> None:
     pool = built("NodePool", {"status": {"nodes": 1, "resources": {"cpu": "1"}, "conditions": []}})
-    assert validation.unknown_fields(NODE_POOL, pool) == ()
+    assert runtime_validation.unknown_fields_of(NODE_POOL, pool) == ()
 
 
 _LABELS, _REQUIRED = "spec.template.metadata.labels", "spec.template.spec.requirements"
@@ -129,7 +131,7 @@ _LABELS, _REQUIRED = "spec.template.metadata.labels", "spec.template.spec.requir
 def _lone_rules() -> Iterator[tuple[str, str, str]]:
     """Code, place and restricted label of the rules that alone refuse one of the usual mutations."""
     for write in (*mutations.writes(*mutations.USUAL), *mutations.ec2_writes(*mutations.USUAL_EC2)):
-        found = () if write.is_status else validation.admit(KINDS[write.kind], write.wanted, write.stored)
+        found = () if write.is_status else runtime_validation.admit(KINDS[write.kind], write.wanted, write.stored)
         if len(found) == 1:
             label = re.search(r'label "[^"]*?((karpenter|kubernetes)[.][^"/]*(/nodepool)?)', found[0].message)
             yield found[0].code, found[0].path.partition("[")[0], label[1] if label else ""

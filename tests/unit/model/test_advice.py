@@ -8,13 +8,13 @@ import msgspec
 import pytest
 
 from admission import CAPACITY, REQUIREMENTS, D, T, built, req
-from karpenter.api.buffer import CapacityBuffer, CapacityBufferSpec, ScalableReference
+from karpenter.api.capacity_buffer import CapacityBuffer, CapacityBufferSpec, ScalableReference
 from karpenter.api.karpenter import NodeClaim, NodePool
-from karpenter.api.kwok import KWOKNodeClass
-from karpenter.model import labels, validation
-from karpenter.model.gates import DEFAULT, Gate, Gates
+from karpenter.api.kwok_node_class import KWOKNodeClass
+from karpenter.model import labels, runtime_validation
+from karpenter.model.feature_gates import DEFAULT_FEATURE_GATES, FeatureGate, FeatureGates
 
-NO_GATES: Gates = frozenset()
+NO_GATES: FeatureGates = frozenset()
 RESERVATION = "karpenter.k8s.aws/capacity-reservation-id"
 BLOCKED = "no node of the pool may be disrupted"
 WORKDAYS = {"schedule": "0 9 * * mon-fri", "duration": "8h"}
@@ -24,11 +24,11 @@ def pool(change: Mapping[str, object]) -> NodePool:
     return msgspec.convert(built("NodePool", change), NodePool)
 
 
-def advice(change: Mapping[str, object], enabled: Gates = DEFAULT) -> dict[str, str]:
+def advice(change: Mapping[str, object], enabled: FeatureGates = DEFAULT_FEATURE_GATES) -> dict[str, str]:
     """Path to sentence; none of it keeps the pool from being used."""
     subject = pool(change)
-    assert validation.runtime(subject) == ()
-    return {finding.path: finding.message for finding in validation.advise(subject, enabled)}
+    assert runtime_validation.validate_node_pool(subject) == ()
+    return {finding.path: finding.message for finding in runtime_validation.advise_object(subject, enabled)}
 
 
 def on_budgets(*budgets: Mapping[str, object]) -> dict[str, str]:
@@ -61,7 +61,7 @@ def test_ignored_values_are_named_beside_those_that_exist() -> None:
 
 def test_values_none_of_which_exists_are_no_matter_for_advice() -> None:
     """The pool is not used, and runtime validation says why."""
-    assert validation.advise(pool({REQUIREMENTS: [req("In", "sopt", key=CAPACITY)]})) == ()
+    assert runtime_validation.advise_object(pool({REQUIREMENTS: [req("In", "sopt", key=CAPACITY)]})) == ()
 
 
 def test_a_limit_below_zero_is_told() -> None:
@@ -272,7 +272,7 @@ def test_a_field_without_effect_names_the_gate_that_is_off() -> None:
     """API-032 (Beyond)"""
     change = {"spec.replicas": 3}
     assert "the feature gate StaticCapacity is off" in advice(change)["spec.replicas"]
-    assert advice(change, frozenset({Gate.STATIC_CAPACITY})) == {}
+    assert advice(change, frozenset({FeatureGate.STATIC_CAPACITY})) == {}
 
 
 @pytest.mark.parametrize(
@@ -295,7 +295,7 @@ def test_a_claim_by_hand_is_told_of_what_nobody_can_read() -> None:
     """API-028 (Beyond)"""
     change = {"spec.expireAfter": "2562048h", "spec.terminationGracePeriod": "9" * 300 + "s"}
     claim = msgspec.convert(built("NodeClaim", {**change, "spec.resources": {"requests": {"cpu": "1e1.5"}}}), NodeClaim)
-    found = {finding.path: finding.message for finding in validation.advise(claim)}
+    found = {finding.path: finding.message for finding in runtime_validation.advise_object(claim)}
     assert set(found) == {"spec.expireAfter", "spec.terminationGracePeriod", "spec.resources.requests.cpu"}
     assert "292 years" in found["spec.expireAfter"]
     assert all(len(message) < 500 for message in found.values())
@@ -304,35 +304,39 @@ def test_a_claim_by_hand_is_told_of_what_nobody_can_read() -> None:
 def test_a_node_class_is_told_of_a_delay_without_end() -> None:
     """API-028 (Beyond)"""
     slow = msgspec.convert(built("KWOKNodeClass", {"spec.nodeRegistrationDelay": "2562048h"}), KWOKNodeClass)
-    assert [finding.path for finding in validation.advise(slow)] == ["spec.nodeRegistrationDelay"]
-    assert validation.advise(KWOKNodeClass()) == ()
+    assert [finding.path for finding in runtime_validation.advise_object(slow)] == ["spec.nodeRegistrationDelay"]
+    assert runtime_validation.advise_object(KWOKNodeClass()) == ()
 
 
 def test_a_share_of_no_workload_is_advised_against() -> None:
     """API-184"""
     lone = CapacityBuffer(spec=CapacityBufferSpec(percentage=20, replicas=1))
     shared = CapacityBuffer(spec=CapacityBufferSpec(percentage=20, scalable_ref=ScalableReference(kind="a", name="b")))
-    assert [finding.path for finding in validation.advise(lone)] == ["spec.percentage"]
-    assert validation.advise(shared) == ()
+    assert [finding.path for finding in runtime_validation.advise_object(lone)] == ["spec.percentage"]
+    assert runtime_validation.advise_object(shared) == ()
 
 
 def test_a_spread_that_cannot_be_is_advised_against() -> None:
     """SCH §24 Beyond"""
     over = {"metadata.annotations": {labels.SPREAD_REPLICAS: labels.ZONE}}
     wrong = {"metadata.annotations": {labels.SPREAD_REPLICAS: "rack"}, "spec.replicas": 3}
-    static = {Gate.STATIC_CAPACITY}
-    assert [item.code for item in validation.advise(pool(over), DEFAULT | static)] == ["static"]
-    assert [item.code for item in validation.advise(pool(wrong), DEFAULT | static)] == ["value"]
-    assert validation.advise(pool({**over, "spec.replicas": 3}), DEFAULT | static) == ()
+    static = {FeatureGate.STATIC_CAPACITY}
+    assert [item.code for item in runtime_validation.advise_object(pool(over), DEFAULT_FEATURE_GATES | static)] == [
+        "static"
+    ]
+    assert [item.code for item in runtime_validation.advise_object(pool(wrong), DEFAULT_FEATURE_GATES | static)] == [
+        "value"
+    ]
+    assert runtime_validation.advise_object(pool({**over, "spec.replicas": 3}), DEFAULT_FEATURE_GATES | static) == ()
 
 
 def test_an_exposure_nobody_can_read_is_advised_against() -> None:
     """Issue of price, point 3: the default holds, and somebody has to be told."""
     wrong, right = ({"metadata.annotations": {labels.EXPOSURE: text}} for text in ("half", "0.25"))
-    (found,) = validation.advise(pool(wrong))
+    (found,) = runtime_validation.advise_object(pool(wrong))
     assert "'half'" in found.message
     assert "default" in found.message
-    assert validation.advise(pool(right)) == ()
+    assert runtime_validation.advise_object(pool(right)) == ()
 
 
 def test_a_wish_for_room_for_daemon_sets_is_true_or_false() -> None:
@@ -340,6 +344,6 @@ def test_a_wish_for_room_for_daemon_sets_is_true_or_false() -> None:
     wrong, *right = (
         {"metadata.annotations": {labels.REPLACE_FOR_DAEMON_SETS: text}} for text in ("yes", "true", "false")
     )
-    (found,) = validation.advise(pool(wrong))
+    (found,) = runtime_validation.advise_object(pool(wrong))
     assert "no effect" in found.message
-    assert [validation.advise(pool(changes)) for changes in right] == [(), ()]
+    assert [runtime_validation.advise_object(pool(changes)) for changes in right] == [(), ()]

@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from karpenter.api.karpenter import Budget, Disruption, NodePool
-from karpenter.model import budgets, labels
-from karpenter.model.budgets import Allowance
-from karpenter.model.windows import Span
+from karpenter.model import labels, nodepool_budgets
+from karpenter.model.budget_windows import TimeSpan
+from karpenter.model.nodepool_budgets import DisruptionAllowance
 from support.builders import annotated, node_pool
 
 #: A Thursday (API §19.3).
@@ -31,7 +31,7 @@ def pool(given: Sequence[Budget], extension: object = None) -> NodePool:
 def allowed(
     given: Sequence[Budget], nodes: int, reason: str = "Empty", now: datetime = NOW, extension: object = None
 ) -> int:
-    return budgets.allowed(pool(given, extension), nodes, reason, now)
+    return nodepool_budgets.allowed_disruptions(pool(given, extension), nodes, reason, now)
 
 
 def at(text: str) -> datetime:
@@ -96,7 +96,7 @@ def test_each_reason_has_its_own_strictest_budget(reason: str, want: int) -> Non
         ("@daily", "48h", NOW, 1),  # DIS-S090
         ("30 6 * * SUN", "6h", at("2000-06-18T00:00:00+00:00"), 10),  # DIS-S091
         ("@daily", "30m", at("2000-06-16T00:00:00+01:00"), 10),  # DIS-S092: 23:00 in UTC
-        ("0 22 * * *", "8h", at("2000-06-15T22:00:00+00:00"), 1),  # DIS E10
+        ("0 22 * * *", "8h", at("2000-06-15T22:00:00+00:00"), 1),  # DIS-E10
         ("0 22 * * *", "8h", at("2000-06-16T05:59:59+00:00"), 1),
         ("0 22 * * *", "8h", at("2000-06-16T06:00:00+00:00"), 10),
         ("0 9-17 * * mon-fri", "8h", at("2000-06-16T00:59:00+00:00"), 1),  # every hit opens eight hours (DIS §6 Beyond)
@@ -110,7 +110,7 @@ def test_a_budget_counts_in_its_windows_only(schedule: str, duration: str, now: 
 
 def test_outside_all_windows_nothing_is_limited() -> None:
     """API-085, DIS-S086"""
-    assert allowed([Budget(nodes="0", schedule="@weekly", duration="1h")], 9) == budgets.UNLIMITED
+    assert allowed([Budget(nodes="0", schedule="@weekly", duration="1h")], 9) == nodepool_budgets.UNLIMITED_DISRUPTIONS
 
 
 @pytest.mark.parametrize(
@@ -132,8 +132,8 @@ def test_a_budget_that_cannot_be_read_closes_the_pool_and_names_its_field(broken
     made = pool([Budget(nodes="5"), broken])
     where = f"spec.disruption.budgets[1].{path}".rstrip(".")
     for reason in ("Empty", "Drifted", "Underutilized"):
-        assert budgets.of_pool(made).allowance(100, reason, NOW) == Allowance(0, where)
-    (finding,) = budgets.of_pool(made).findings
+        assert nodepool_budgets.nodepool_budgets(made).allowance(100, reason, NOW) == DisruptionAllowance(0, where)
+    (finding,) = nodepool_budgets.nodepool_budgets(made).findings
     assert finding.path == where
     assert "no node of the pool may be disrupted" in finding.message
 
@@ -141,11 +141,13 @@ def test_a_budget_that_cannot_be_read_closes_the_pool_and_names_its_field(broken
 def test_the_budget_that_binds_is_named() -> None:
     """DIS §6 Beyond"""
     given = [Budget(nodes="10%"), Budget(nodes="1", reasons=("Drifted",)), Budget(nodes="10")]
-    known = budgets.of_pool(pool(given))
-    assert known.allowance(100, "Empty", NOW) == Allowance(10, "spec.disruption.budgets[0]")
-    assert known.allowance(100, "Drifted", NOW) == Allowance(1, "spec.disruption.budgets[1]")
-    assert known.allowance(200, "Empty", NOW) == Allowance(10, "spec.disruption.budgets[2]")
-    assert budgets.of_pool(pool([])).allowance(9, "Empty", NOW) == Allowance(budgets.UNLIMITED)
+    known = nodepool_budgets.nodepool_budgets(pool(given))
+    assert known.allowance(100, "Empty", NOW) == DisruptionAllowance(10, "spec.disruption.budgets[0]")
+    assert known.allowance(100, "Drifted", NOW) == DisruptionAllowance(1, "spec.disruption.budgets[1]")
+    assert known.allowance(200, "Empty", NOW) == DisruptionAllowance(10, "spec.disruption.budgets[2]")
+    assert nodepool_budgets.nodepool_budgets(pool([])).allowance(9, "Empty", NOW) == DisruptionAllowance(
+        nodepool_budgets.UNLIMITED_DISRUPTIONS
+    )
 
 
 # -- time zones and dates -----------------------------------------------------------------------------------------------------
@@ -194,8 +196,8 @@ def test_a_budget_can_hold_between_two_dates(now: str, want: int) -> None:
 def test_dates_bound_the_windows_of_a_schedule() -> None:
     """A window is cut where the dates begin and end."""
     dates = {"from": "2000-06-15T12:00:00Z", "until": "2000-06-16T10:00:00Z"}
-    found = budgets.of_pool(pool([OFFICE], [dates]))
-    edges = found.edges(Span(at("2000-06-14T00:00:00+00:00"), at("2000-06-20T00:00:00+00:00")))
+    found = nodepool_budgets.nodepool_budgets(pool([OFFICE], [dates]))
+    edges = found.transitions(TimeSpan(at("2000-06-14T00:00:00+00:00"), at("2000-06-20T00:00:00+00:00")))
     assert sorted(edges) == [
         at("2000-06-15T12:00:00+00:00"),
         at("2000-06-15T17:00:00+00:00"),
@@ -206,13 +208,16 @@ def test_dates_bound_the_windows_of_a_schedule() -> None:
 
 def test_a_window_that_is_open_already_changes_only_at_its_end() -> None:
     """Whoever waits for the next change must not find it now."""
-    found = budgets.of_pool(pool([Budget(nodes="5"), OFFICE]))
-    assert found.edges(Span(NOW, NOW + timedelta(hours=12))) == {at("2000-06-15T17:00:00+00:00")}
+    found = nodepool_budgets.nodepool_budgets(pool([Budget(nodes="5"), OFFICE]))
+    assert found.transitions(TimeSpan(NOW, NOW + timedelta(hours=12))) == {at("2000-06-15T17:00:00+00:00")}
 
 
 def test_one_end_alone_is_enough() -> None:
     """Beyond"""
-    assert allowed([Budget(nodes="0")], 5, extension=[{"from": "2000-06-16T00:00:00Z"}]) == budgets.UNLIMITED
+    assert (
+        allowed([Budget(nodes="0")], 5, extension=[{"from": "2000-06-16T00:00:00Z"}])
+        == nodepool_budgets.UNLIMITED_DISRUPTIONS
+    )
     assert allowed([Budget(nodes="0")], 5, extension=[{"until": "2000-06-16T00:00:00Z"}]) == 0
 
 
@@ -254,8 +259,8 @@ def test_a_member_that_adds_nothing_changes_nothing(extension: object) -> None:
 def test_an_extension_that_cannot_be_read_closes_the_pool(extension: object, path: str, words: str) -> None:
     """API-086: as a schedule that cannot be read does."""
     made = pool([Budget(nodes="5"), OFFICE], extension)
-    assert budgets.allowed(made, 9, "Empty", NOW) == 0
-    (finding,) = budgets.of_pool(made).findings
+    assert nodepool_budgets.allowed_disruptions(made, 9, "Empty", NOW) == 0
+    (finding,) = nodepool_budgets.nodepool_budgets(made).findings
     assert finding.path == WINDOWS + path
     assert words in finding.message
     assert len(finding.message) < 400

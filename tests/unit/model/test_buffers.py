@@ -8,19 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from karpenter.api.buffer import CapacityBuffer, CapacityBufferSpec
-from karpenter.api.core import (
-    Container,
-    PersistentVolumeClaimSource,
-    PodSpec,
-    PodTemplateSpec,
-    ResourceRequirements,
-    Volume,
-    VolumeSource,
-)
+from karpenter.api.capacity_buffer import CapacityBuffer, CapacityBufferSpec
+from karpenter.api.core import Container, PodSpec, PodTemplateSpec, ResourceRequirements
 from karpenter.api.meta import ObjectMeta
-from karpenter.model import buffers, pods
+from karpenter.api.storage import PersistentVolumeClaimSource, PersistentVolumeSource, Volume
+from karpenter.capacitybuffer import buffer_pods
+from karpenter.model import pods
 from karpenter.model import resources as res
+from karpenter.state import virtual_pods
 from support.builders import NOW, pod
 
 ONE_CPU = {"cpu": "1", "memory": "1Gi"}
@@ -60,7 +55,7 @@ def test_a_buffer_comes_to_so_many_pods(
     spec: dict[str, Any], workload: int | None, requests: Mapping[str, str], expected: int
 ) -> None:
     """SCH-722 with its Beyond, API-190, API-S124 to API-S128"""
-    assert buffers.target(CapacityBufferSpec(**spec), workload, res.parse(requests)) == expected
+    assert buffer_pods.target_replicas(CapacityBufferSpec(**spec), workload, res.parse_resources(requests)) == expected
 
 
 def template(**spec: Any) -> PodTemplateSpec:
@@ -76,7 +71,7 @@ BUFFER = CapacityBuffer(metadata=ObjectMeta(name="b", namespace="shop", uid="u")
 
 def test_virtual_pods_are_what_the_specification_says() -> None:
     """SCH-730, API-194"""
-    first, second = buffers.virtual_pods(BUFFER, template(), 2, NOW)
+    first, second = buffer_pods.build_virtual_pods(BUFFER, template(), 2, NOW)
     meta = first.metadata
     assert (meta.name, meta.namespace, meta.uid) == ("capacity-buffer-b-1", "shop", "u-1")
     assert (second.metadata.name, second.metadata.uid) == ("capacity-buffer-b-2", "u-2")
@@ -94,24 +89,24 @@ def test_virtual_pods_are_bound_to_no_node_and_no_volume() -> None:
     """SCH-730"""
     volumes = (
         Volume(name="claim", persistent_volume_claim=PersistentVolumeClaimSource(claim_name="data")),
-        Volume(name="own", ephemeral=VolumeSource()),
+        Volume(name="own", ephemeral=PersistentVolumeSource()),
         Volume(name="scratch"),
     )
-    (found,) = buffers.virtual_pods(BUFFER, template(node_name="n", volumes=volumes), 1, NOW)
+    (found,) = buffer_pods.build_virtual_pods(BUFFER, template(node_name="n", volumes=volumes), 1, NOW)
     assert found.spec.node_name == ""
     assert [volume.name for volume in found.spec.volumes] == ["scratch"]
 
 
 def test_what_a_template_leaves_out_is_filled_in_as_for_real_pods() -> None:
-    (found,) = buffers.virtual_pods(BUFFER, template(), 1, NOW)
-    assert pods.requests(found) == pods.template_requests(template().spec)
-    assert pods.requests(found)["memory"] == res.parse({"memory": "1Gi"})["memory"]
+    (found,) = buffer_pods.build_virtual_pods(BUFFER, template(), 1, NOW)
+    assert pods.pod_requests(found) == pods.template_requests(template().spec)
+    assert pods.pod_requests(found)["memory"] == res.parse_resources({"memory": "1Gi"})["memory"]
 
 
 def test_virtual_pods_are_told_from_real_ones_whatever_those_carry() -> None:
-    (virtual,) = buffers.virtual_pods(BUFFER, template(), 1, NOW)
+    (virtual,) = buffer_pods.build_virtual_pods(BUFFER, template(), 1, NOW)
     real = pod("p", {"cpu": "1"})
     stored = msgspec.structs.replace(virtual, metadata=msgspec.structs.replace(virtual.metadata, resource_version="5"))
-    assert [buffers.is_virtual(item) for item in (virtual, real, stored)] == [True, False, False]
-    assert buffers.buffer_of(virtual) == "shop/b"
-    assert buffers.count_by_buffer((virtual, real, virtual)) == {"shop/b": 2}
+    assert [virtual_pods.is_virtual_pod(item) for item in (virtual, real, stored)] == [True, False, False]
+    assert virtual_pods.buffer_key_of(virtual) == "shop/b"
+    assert virtual_pods.count_virtual_pods_by_buffer((virtual, real, virtual)) == {"shop/b": 2}

@@ -8,34 +8,41 @@ from datetime import timedelta
 import pytest
 
 from karpenter.api.karpenter import Disruption
-from karpenter.model import calm, labels
-from karpenter.model.calm import Calm
+from karpenter.model import consolidation_thresholds, labels
+from karpenter.model.consolidation_thresholds import ConsolidationThresholds
 from support.builders import annotated, node_pool
 
 RATIO, AGE = labels.MINIMUM_SAVING_RATIO, labels.MINIMUM_NODE_AGE
 
 
-def of(**notes: str) -> Calm:
+def of(**notes: str) -> ConsolidationThresholds:
     """``ratio`` and ``age`` are the two annotations."""
     keys = {"ratio": RATIO, "age": AGE}
-    return calm.of_pool(annotated(node_pool(), {keys[name]: text for name, text in notes.items()}))
+    return consolidation_thresholds.consolidation_thresholds(
+        annotated(node_pool(), {keys[name]: text for name, text in notes.items()})
+    )
 
 
 def test_a_pool_that_says_nothing_has_the_settings_of_its_policy() -> None:
     """DIS-254 for Balanced"""
-    assert of() == Calm(0.1, timedelta(minutes=5))
+    assert of() == ConsolidationThresholds(0.1, timedelta(minutes=5))
     balanced = node_pool(disruption=Disruption(consolidation_policy="Balanced"))
-    assert calm.of_pool(balanced) == Calm(0.5, timedelta(minutes=5))
+    assert consolidation_thresholds.consolidation_thresholds(balanced) == ConsolidationThresholds(
+        0.5, timedelta(minutes=5)
+    )
 
 
 def test_the_annotation_wins_over_the_policy() -> None:
     balanced = node_pool(disruption=Disruption(consolidation_policy="Balanced"))
-    assert calm.of_pool(annotated(balanced, {RATIO: "0.3"})).minimum_saving_ratio == 0.3
+    assert (
+        consolidation_thresholds.consolidation_thresholds(annotated(balanced, {RATIO: "0.3"})).minimum_saving_ratio
+        == 0.3
+    )
 
 
 @pytest.mark.parametrize(("text", "want"), [("0", 0.0), ("0.0", 0.0), ("1", 1.0), ("2.75", 2.75), ("0.000001", 1e-6)])
 def test_a_ratio_is_a_plain_decimal_number(text: str, want: float) -> None:
-    assert of(ratio=text) == Calm(want)
+    assert of(ratio=text) == ConsolidationThresholds(want)
 
 
 @pytest.mark.parametrize(

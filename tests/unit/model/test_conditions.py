@@ -9,10 +9,10 @@ from karpenter.api.meta import Condition, ObjectMeta
 from karpenter.model import conditions as c
 
 CREATED = datetime(2025, 1, 1, tzinfo=UTC)
-OWNER = c.Owner(c.NODE_CLAIM, generation=1, created=CREATED, now=CREATED + timedelta(seconds=10))
+OWNER = c.ConditionedObject(c.NODE_CLAIM, generation=1, created=CREATED, now=CREATED + timedelta(seconds=10))
 
 
-def later(seconds: float, owner: c.Owner = OWNER) -> c.Owner:
+def later(seconds: float, owner: c.ConditionedObject = OWNER) -> c.ConditionedObject:
     return replace(owner, now=CREATED + timedelta(seconds=seconds))
 
 
@@ -23,49 +23,49 @@ def wish(type_: str, status: str, reason: str = "", message: str = "") -> Condit
 def all_true() -> c.Conditions:
     found: c.Conditions = ()
     for seconds, type_ in enumerate(c.NODE_CLAIM.dependents, start=20):
-        found = c.put_true(found, type_, later(seconds))
+        found = c.set_true(found, type_, later(seconds))
     return found
 
 
 def test_untouched_conditions_await_reconciliation_since_creation() -> None:
     """API-600, OPS-100, API-S080"""
-    found = c.initialise((), OWNER)
+    found = c.with_missing_conditions((), OWNER)
     assert [item.type for item in found] == ["Launched", "Registered", "Initialized", "Ready"]
     for item in found:
         assert (item.status, item.reason) == ("Unknown", "AwaitingReconciliation")
         assert item.message == "object is awaiting reconciliation"
         assert (item.last_transition_time, item.observed_generation) == (CREATED, 1)
-    assert c.initialise(found, later(99)) == found
+    assert c.with_missing_conditions(found, later(99)) == found
 
 
 def test_an_independent_condition_starts_at_the_moment_it_is_set() -> None:
     """OPS-100"""
-    found = c.find(c.put_true((), "Drifted", OWNER), "Drifted")
+    found = c.find_condition(c.set_true((), "Drifted", OWNER), "Drifted")
     assert found is not None
     assert found.last_transition_time == OWNER.now
 
 
 def test_a_root_without_dependents_is_true_at_once() -> None:
     """OPS-250"""
-    found = c.initialise((), replace(OWNER, types=c.KWOK_NODE_CLASS))
+    found = c.with_missing_conditions((), replace(OWNER, types=c.KWOK_NODE_CLASS))
     assert [(item.type, item.status, item.reason) for item in found] == [("Ready", "True", "Ready")]
 
 
 def test_true_without_a_reason_takes_the_type_as_reason() -> None:
     """API-601"""
-    found = c.find(c.put_true((), "Launched", OWNER), "Launched")
+    found = c.find_condition(c.set_true((), "Launched", OWNER), "Launched")
     assert found is not None
     assert (found.status, found.reason, found.message) == ("True", "Launched", "")
 
 
 def test_a_new_message_does_not_move_the_transition_time() -> None:
     """API-602, API-S255"""
-    first = c.put((), wish("Launched", "Unknown", "LaunchFailed", "no machine"), OWNER)
-    second = c.put(first, wish("Launched", "Unknown", "LaunchFailed", "still none"), later(50))
-    found = c.find(second, "Launched")
+    first = c.set_condition((), wish("Launched", "Unknown", "LaunchFailed", "no machine"), OWNER)
+    second = c.set_condition(first, wish("Launched", "Unknown", "LaunchFailed", "still none"), later(50))
+    found = c.find_condition(second, "Launched")
     assert found is not None
     assert (found.message, found.last_transition_time) == ("still none", CREATED)
-    third = c.find(c.put_true(second, "Launched", later(60)), "Launched")
+    third = c.find_condition(c.set_true(second, "Launched", later(60)), "Launched")
     assert third is not None
     assert third.last_transition_time == CREATED + timedelta(seconds=60)
 
@@ -73,7 +73,7 @@ def test_a_new_message_does_not_move_the_transition_time() -> None:
 def test_setting_what_is_already_so_changes_nothing() -> None:
     """OPS-101"""
     found = all_true()
-    assert c.put_true(found, "Launched", later(500)) == found
+    assert c.set_true(found, "Launched", later(500)) == found
 
 
 def test_the_root_is_true_when_all_dependents_are_and_takes_its_place_last() -> None:
@@ -81,28 +81,28 @@ def test_the_root_is_true_when_all_dependents_are_and_takes_its_place_last() -> 
     found = all_true()
     assert [item.type for item in found] == ["Launched", "Registered", "Initialized", "Ready"]
     assert c.is_true(found, "Ready")
-    root = c.find(found, "Ready")
+    root = c.find_condition(found, "Ready")
     assert root is not None
     assert (root.reason, root.message) == ("Ready", "")
 
 
 def test_conditions_are_stored_by_transition_time() -> None:
     """API-604"""
-    found = c.put_true(c.put_true((), "Initialized", later(5)), "Launched", later(3))
+    found = c.set_true(c.set_true((), "Initialized", later(5)), "Launched", later(3))
     assert [item.type for item in found] == ["Registered", "Launched", "Initialized", "Ready"]
 
 
 def test_an_unready_root_lists_its_unhealthy_dependents_newest_first() -> None:
     """API-603, OPS-102"""
-    found = c.put_true(all_true(), "Drifted", later(25))
-    found = c.put(found, wish("Launched", "Unknown", "X"), later(30))
-    found = c.put(found, wish("Registered", "Unknown", "X"), later(31))
-    root = c.find(found, "Ready")
+    found = c.set_true(all_true(), "Drifted", later(25))
+    found = c.set_condition(found, wish("Launched", "Unknown", "X"), later(30))
+    found = c.set_condition(found, wish("Registered", "Unknown", "X"), later(31))
+    root = c.find_condition(found, "Ready")
     assert root is not None
     assert (root.status, root.reason) == ("Unknown", "ReconcilingDependents")
     assert root.message == "Registered=Unknown, Launched=Unknown"
-    found = c.put(found, wish("Registered", "False", "MultipleNodesFound"), later(40))
-    root = c.find(found, "Ready")
+    found = c.set_condition(found, wish("Registered", "False", "MultipleNodesFound"), later(40))
+    root = c.find_condition(found, "Ready")
     assert root is not None
     assert (root.status, root.reason) == ("False", "UnhealthyDependents")
     assert root.message == "Registered=False, Launched=Unknown"
@@ -110,21 +110,21 @@ def test_an_unready_root_lists_its_unhealthy_dependents_newest_first() -> None:
 
 def test_a_dependent_seen_at_an_old_generation_is_unhealthy_but_not_false() -> None:
     """API-603, OPS-102"""
-    found = c.put(all_true(), wish("Registered", "False", "MultipleNodesFound"), later(40))
+    found = c.set_condition(all_true(), wish("Registered", "False", "MultipleNodesFound"), later(40))
     edited = replace(later(50), generation=2)
-    found = c.put_true(found, "Drifted", edited)
-    root = c.find(found, "Ready")
+    found = c.set_true(found, "Drifted", edited)
+    root = c.find_condition(found, "Ready")
     assert root is not None
     assert (root.status, root.observed_generation) == ("Unknown", 2)
     assert root.message == "Registered=False, Initialized=True, Launched=True"
 
 
 def test_a_pass_after_an_edit_brings_every_condition_to_the_new_generation() -> None:
-    """L28"""
+    """OPS-L28"""
     found = all_true()
     edited = replace(later(90), generation=2)
     for type_ in c.NODE_CLAIM.dependents:
-        found = c.put_true(found, type_, edited)
+        found = c.set_true(found, type_, edited)
     assert {item.observed_generation for item in found} == {2}
     assert c.is_true(found, "Ready")
     times = [item.last_transition_time for item in found if item.type != "Ready"]
@@ -133,34 +133,38 @@ def test_a_pass_after_an_edit_brings_every_condition_to_the_new_generation() -> 
 
 def test_an_object_being_deleted_has_all_its_conditions_lifted() -> None:
     """API-605"""
-    found = c.initialise(all_true(), replace(later(90), generation=3, deleting=True))
+    found = c.with_missing_conditions(all_true(), replace(later(90), generation=3, deleting=True))
     assert {item.observed_generation for item in found} == {3}
 
 
 def test_only_independent_conditions_can_be_removed() -> None:
     """API-606"""
-    found = c.put_true(all_true(), "Drifted", OWNER)
+    found = c.set_true(all_true(), "Drifted", OWNER)
     assert c.clear(found, "Drifted", OWNER) == all_true()
-    for type_ in c.NODE_CLAIM.all:
+    for type_ in c.NODE_CLAIM.all_types:
         with pytest.raises(ValueError, match=type_):
             c.clear(found, type_, OWNER)
 
 
 def test_a_message_too_long_for_the_schema_is_cut() -> None:
     """API-607"""
-    found = c.find(c.put((), wish("Launched", "False", "LaunchFailed", "x" * 40000), OWNER), "Launched")
+    found = c.find_condition(
+        c.set_condition((), wish("Launched", "False", "LaunchFailed", "x" * 40000), OWNER), "Launched"
+    )
     assert found is not None
     assert len(found.message) == 32768
     assert found.message.endswith("…")
 
 
 def test_absent_conditions_are_unknown() -> None:
-    assert c.status((), "Ready") == "Unknown"
+    assert c.condition_status((), "Ready") == "Unknown"
     assert not c.is_true((), "Ready")
     assert not c.is_false((), "Ready")
 
 
 def test_an_owner_is_read_from_metadata() -> None:
     meta = ObjectMeta(generation=4, creation_timestamp=CREATED, deletion_timestamp=OWNER.now)
-    assert c.owner(c.NODE_POOL, meta, OWNER.now) == c.Owner(c.NODE_POOL, 4, CREATED, OWNER.now, deleting=True)
-    assert c.owner(c.NODE_POOL, ObjectMeta(), OWNER.now).created == OWNER.now
+    assert c.conditioned_object(c.NODE_POOL, meta, OWNER.now) == c.ConditionedObject(
+        c.NODE_POOL, 4, CREATED, OWNER.now, deleting=True
+    )
+    assert c.conditioned_object(c.NODE_POOL, ObjectMeta(), OWNER.now).created == OWNER.now

@@ -30,12 +30,12 @@ from karpenter.model import durations
 )
 def test_durations_are_read_and_written_as_go_does(text: str, seconds: float, canonical: str) -> None:
     """API-028, API-029"""
-    assert durations.parse(text) == timedelta(seconds=seconds)
-    assert durations.text(durations.parse(text)) == canonical
+    assert durations.parse_duration(text) == timedelta(seconds=seconds)
+    assert durations.duration_text(durations.parse_duration(text)) == canonical
 
 
 def test_the_shortest_positive_duration_stays_positive() -> None:
-    assert durations.parse("1ns") > timedelta(0) > durations.parse("-1ns")
+    assert durations.parse_duration("1ns") > timedelta(0) > durations.parse_duration("-1ns")
 
 
 @pytest.mark.parametrize(
@@ -43,26 +43,26 @@ def test_the_shortest_positive_duration_stays_positive() -> None:
 )
 def test_what_is_no_duration_is_refused_by_name(text: str) -> None:
     with pytest.raises(durations.DurationError) as error:
-        durations.parse(text)
+        durations.parse_duration(text)
     assert error.value.text == text
     assert len(str(error.value)) < 500
 
 
 def test_never_means_no_duration() -> None:
     """API-029"""
-    assert durations.parse_or_never("Never") is None
-    assert durations.parse_or_never("1m") == timedelta(minutes=1)
+    assert durations.parse_duration_or_never("Never") is None
+    assert durations.parse_duration_or_never("1m") == timedelta(minutes=1)
 
 
 @pytest.mark.parametrize("text", ["2562048h", "9" * 5000 + "h", "9223372037s"])
 def test_a_duration_out_of_range_is_cut_where_it_was_admitted_and_told_apart(text: str) -> None:
     """API-028: one such object must not stop the others."""
-    assert durations.parse_or_never(text) == durations.LONGEST
-    assert durations.LONGEST.days // 365 == 292
-    assert not durations.is_readable(text)
+    assert durations.parse_duration_or_never(text) == durations.MAX_DURATION
+    assert durations.MAX_DURATION.days // 365 == 292
+    assert not durations.is_valid_duration(text)
 
 
 def test_what_is_neither_a_duration_nor_never_is_refused() -> None:
     with pytest.raises(durations.DurationError):
-        durations.parse_or_never("soon")
-    assert [durations.is_readable(text) for text in ("soon", "Never", "1h")] == [False, True, True]
+        durations.parse_duration_or_never("soon")
+    assert [durations.is_valid_duration(text) for text in ("soon", "Never", "1h")] == [False, True, True]

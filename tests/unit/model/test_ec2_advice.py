@@ -9,17 +9,17 @@ import pytest
 
 from admission import ABSENT, Json, built
 from karpenter.api.kinds import EC2_NODE_CLASS
-from karpenter.model import validation
-from karpenter.model.ec2_volumes import VolumeSizeError, volume_size_gib
-from karpenter.model.schema import Finding
+from karpenter.model import runtime_validation
+from karpenter.model.ec2_volume_size import VolumeSizeError, volume_size_gib
+from karpenter.model.structural_schema import Finding
 
 A_B: Json = {"tags": {"a": "b"}}
 
 
 def advice(change: Mapping[str, object]) -> tuple[Finding, ...]:
     made = built("EC2NodeClass", change)
-    assert validation.admit(EC2_NODE_CLASS, made) == ()
-    return validation.advise(EC2_NODE_CLASS.decode(msgspec.json.encode(made)))
+    assert runtime_validation.admit(EC2_NODE_CLASS, made) == ()
+    return runtime_validation.advise_object(EC2_NODE_CLASS.decode(msgspec.json.encode(made)))
 
 
 def images(*terms: Json) -> Json:

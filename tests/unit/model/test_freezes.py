@@ -9,11 +9,11 @@ import pytest
 
 from karpenter.api.core import ConfigMap
 from karpenter.api.karpenter import NodePool
-from karpenter.model import budgets, freezes, labels
-from karpenter.model.budgets import Allowance
+from karpenter.model import freezes, labels, nodepool_budgets
+from karpenter.model.budget_windows import TimeSpan
+from karpenter.model.disruption_rules import disruption_rules, unparseable_settings
 from karpenter.model.freezes import CLUSTER_SOURCE, Freeze
-from karpenter.model.pool_rules import rules_of, unreadable
-from karpenter.model.windows import Span
+from karpenter.model.nodepool_budgets import DisruptionAllowance
 from support.builders import annotated, node_pool
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -29,7 +29,7 @@ def pool(**notes: str) -> NodePool:
 
 
 def cluster(**data: str) -> Freeze:
-    return freezes.of_config_map(ConfigMap(data=data))
+    return freezes.cluster_freeze(ConfigMap(data=data))
 
 
 @pytest.mark.parametrize(
@@ -44,13 +44,13 @@ def cluster(**data: str) -> Freeze:
     ],
 )
 def test_a_pool_is_frozen_by_its_annotations(notes: Mapping[str, str], reason: str, until: datetime | None) -> None:
-    found = freezes.freeze_of(pool(**notes), None, NOW)
+    found = freezes.active_freeze(pool(**notes), None, NOW)
     assert found is not None
     assert (found.reason, found.until, found.findings) == (reason, until, ())
 
 
 def test_a_reason_is_shown_on_one_line() -> None:
-    found = freezes.of_pool(pool(freeze="a\n\x1b[31mb\t" + "c" * 500))
+    found = freezes.nodepool_freeze(pool(freeze="a\n\x1b[31mb\t" + "c" * 500))
     assert found is not None
     assert found.reason.startswith("a [31mb ccc")
     assert len(found.reason) == 200
@@ -58,33 +58,33 @@ def test_a_reason_is_shown_on_one_line() -> None:
 
 @pytest.mark.parametrize("notes", [{}, {"freeze": "false"}, {"freeze": "false", "until": "2026-01-02T00:00:00Z"}])
 def test_a_pool_without_a_freeze_is_not_frozen(notes: Mapping[str, str]) -> None:
-    assert freezes.freeze_of(pool(**notes), None, NOW) is None
+    assert freezes.active_freeze(pool(**notes), None, NOW) is None
 
 
 def test_a_freeze_is_over_at_its_very_end() -> None:
     frozen = pool(freeze="x", until="2026-01-02T00:00:00Z")
-    assert freezes.freeze_of(frozen, None, LATER - timedelta(microseconds=1)) is not None
-    assert freezes.freeze_of(frozen, None, LATER) is None
+    assert freezes.active_freeze(frozen, None, LATER - timedelta(microseconds=1)) is not None
+    assert freezes.active_freeze(frozen, None, LATER) is None
 
 
 @pytest.mark.parametrize("until", ["", "tomorrow", "2026-01-02", "2026-01-02T00:00:00", "2h", "2026-13-02T00:00:00Z"])
 def test_an_end_that_cannot_be_read_freezes_without_an_end(until: str) -> None:
-    found = freezes.freeze_of(pool(freeze="x", until=until), None, datetime(2999, 1, 1, tzinfo=UTC))
+    found = freezes.active_freeze(pool(freeze="x", until=until), None, datetime(2999, 1, 1, tzinfo=UTC))
     assert found is not None
     (finding,) = found.findings
     assert finding.path == UNTIL
     assert "2026-12-24T18:00:00+01:00" in finding.message
     assert "frozen until that is mended" in str(found)
     over_all = cluster(until=until)
-    assert over_all.is_on(datetime(2999, 1, 1, tzinfo=UTC))
+    assert over_all.is_active(datetime(2999, 1, 1, tzinfo=UTC))
     assert [finding.path for finding in over_all.findings] == ["data.until"]
 
 
 def test_a_config_map_freezes_every_pool() -> None:
-    found = freezes.freeze_of(node_pool(), cluster(reason="audit", until="2026-01-02T00:00:00Z"), NOW)
+    found = freezes.active_freeze(node_pool(), cluster(reason="audit", until="2026-01-02T00:00:00Z"), NOW)
     assert str(found) == "frozen by ConfigMap kube-system/karpenter-freeze until 2026-01-02T00:00:00Z: audit"
-    assert freezes.freeze_of(node_pool(), cluster(until="2026-01-01T00:00:00Z"), NOW) is None
-    assert freezes.freeze_of(node_pool(), cluster(), NOW) == Freeze(CLUSTER_SOURCE)
+    assert freezes.active_freeze(node_pool(), cluster(until="2026-01-01T00:00:00Z"), NOW) is None
+    assert freezes.active_freeze(node_pool(), cluster(), NOW) == Freeze(CLUSTER_SOURCE)
 
 
 def test_a_member_nobody_knows_freezes_without_an_end() -> None:
@@ -96,17 +96,17 @@ def test_a_member_nobody_knows_freezes_without_an_end() -> None:
 
 def test_of_two_freezes_the_one_that_lasts_longer_is_named() -> None:
     short, long = "2026-01-02T00:00:00Z", "2026-01-03T00:00:00Z"
-    by_cluster = freezes.freeze_of(pool(freeze="a", until=short), cluster(until=long), NOW)
-    by_pool = freezes.freeze_of(pool(freeze="a", until=long), cluster(until=short), NOW)
-    for_ever = freezes.freeze_of(pool(freeze="a"), cluster(until=long), NOW)
+    by_cluster = freezes.active_freeze(pool(freeze="a", until=short), cluster(until=long), NOW)
+    by_pool = freezes.active_freeze(pool(freeze="a", until=long), cluster(until=short), NOW)
+    for_ever = freezes.active_freeze(pool(freeze="a"), cluster(until=long), NOW)
     assert [found.source for found in (by_cluster, by_pool, for_ever) if found] == [CLUSTER_SOURCE, ON_POOL, ON_POOL]
 
 
 def test_nothing_may_go_while_a_freeze_is_on_and_what_budgets_allow_afterwards() -> None:
-    rules = rules_of(pool(freeze="x", until="2026-01-02T00:00:00Z"), None)
-    assert rules.allowance(50, "Empty", NOW) == Allowance(0, ON_POOL)
-    assert rules.allowance(50, "Empty", LATER) == Allowance(5, "spec.disruption.budgets[0]")
-    assert rules.edges(Span(NOW, LATER + timedelta(hours=1))) == {LATER}
+    rules = disruption_rules(pool(freeze="x", until="2026-01-02T00:00:00Z"), None)
+    assert rules.allowance(50, "Empty", NOW) == DisruptionAllowance(0, ON_POOL)
+    assert rules.allowance(50, "Empty", LATER) == DisruptionAllowance(5, "spec.disruption.budgets[0]")
+    assert rules.transitions(TimeSpan(NOW, LATER + timedelta(hours=1))) == {LATER}
 
 
 def test_what_cannot_be_read_is_found_in_every_setting_about_disruption() -> None:
@@ -118,6 +118,6 @@ def test_what_cannot_be_read_is_found_in_every_setting_about_disruption() -> Non
     }
     paths = [f"metadata.annotations[{key}]" for key in (labels.BUDGET_WINDOWS, labels.FREEZE_UNTIL)]
     calm = [f"metadata.annotations[{key}]" for key in (labels.MINIMUM_SAVING_RATIO, labels.MINIMUM_NODE_AGE)]
-    assert [finding.path for finding in unreadable(annotated(node_pool(), notes))] == [*paths, *calm]
-    assert unreadable(node_pool()) == ()
-    assert budgets.of_pool(annotated(node_pool(), notes)).rules == ()
+    assert [finding.path for finding in unparseable_settings(annotated(node_pool(), notes))] == [*paths, *calm]
+    assert unparseable_settings(node_pool()) == ()
+    assert nodepool_budgets.nodepool_budgets(annotated(node_pool(), notes)).parsed == ()

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from karpenter.api.meta import ObjectMeta
-from karpenter.api.overlay import NodeOverlay, NodeOverlaySpec, OverlayRequirement
-from karpenter.model import validation
+from karpenter.api.node_overlay import NodeOverlay, NodeOverlaySpec, OverlayRequirement
+from karpenter.model import runtime_validation
 
 
 def findings(*requirements: tuple[str, str, tuple[str, ...]], **spec: Any) -> list[tuple[str, str]]:
     wanted = tuple(OverlayRequirement(key=key, operator=op, values=values) for key, op, values in requirements)  # type: ignore[arg-type]
     overlay = NodeOverlay(metadata=ObjectMeta(name="o"), spec=NodeOverlaySpec(requirements=wanted, **spec))
-    return [(finding.path, finding.code) for finding in validation.overlay(overlay)]
+    return [(finding.path, finding.code) for finding in runtime_validation.validate_node_overlay(overlay)]
 
 
 def test_a_sound_overlay_has_no_findings() -> None:

@@ -8,19 +8,10 @@ import msgspec
 import pytest
 
 from admission import built, req
-from karpenter.api.core import (
-    Container,
-    DaemonSet,
-    DaemonSetSpec,
-    Node,
-    NodeStatus,
-    Pod,
-    PodSpec,
-    PodTemplateSpec,
-    ResourceRequirements,
-)
+from karpenter.api.apps import DaemonSet, DaemonSetSpec
+from karpenter.api.core import Container, Node, NodeStatus, Pod, PodSpec, PodTemplateSpec, ResourceRequirements
 from karpenter.api.karpenter import NodePool
-from karpenter.model import hashing, labels, validation
+from karpenter.model import labels, nodepool_hash, runtime_validation
 
 T = "spec.template.spec"
 META = "spec.template.metadata"
@@ -54,7 +45,7 @@ def pool(change: Mapping[str, object] | None = None) -> NodePool:
 )
 def test_a_sound_pool_passes_runtime_validation(change: Mapping[str, object]) -> None:
     """API-S030, S032, S038, S050, S051, S053 to S055"""
-    assert validation.runtime(pool(change)) == ()
+    assert runtime_validation.validate_node_pool(pool(change)) == ()
 
 
 @pytest.mark.parametrize(
@@ -89,14 +80,14 @@ def test_a_sound_pool_passes_runtime_validation(change: Mapping[str, object]) ->
 )
 def test_a_pool_that_makes_no_sense_is_found_at_runtime(change: Mapping[str, object], path: str) -> None:
     """API-075 to API-079, API-S034, S039, S052, S053, S055, API-028, API-031, API-435"""
-    found = validation.runtime(pool(change))
+    found = runtime_validation.validate_node_pool(pool(change))
     assert [finding.path for finding in found] == [path], found
 
 
 def test_another_providers_labels_are_restricted_where_it_does_not_run() -> None:
     """API-430"""
     change = {REQUIREMENTS: [req("In", "m5", key="karpenter.k8s.aws/instance-family")]}
-    assert validation.runtime(pool(change), labels.CORE_WELL_KNOWN | labels.KWOK_WELL_KNOWN)
+    assert runtime_validation.validate_node_pool(pool(change), labels.CORE_WELL_KNOWN | labels.KWOK_WELL_KNOWN)
 
 
 BAD = ResourceRequirements(requests={"cpu": "1", "memory": "lots"}, limits={"nvidia.com/gpu": "?"})
@@ -127,7 +118,7 @@ BAD = ResourceRequirements(requests={"cpu": "1", "memory": "lots"}, limits={"nvi
     ],
 )
 def test_broken_quantities_are_found_by_path(obj: Pod | Node | DaemonSet, paths: list[str]) -> None:
-    assert [finding.path for finding in validation.check_quantities(obj)] == paths
+    assert [finding.path for finding in runtime_validation.check_quantities(obj)] == paths
 
 
 BASE = {
@@ -155,7 +146,7 @@ BASE = {
 )
 def test_the_hash_ignores_what_does_not_reach_the_node(change: Mapping[str, object]) -> None:
     """API-S230, API-501, API-502"""
-    assert hashing.node_pool_hash(pool({**BASE, **change})) == hashing.node_pool_hash(pool(BASE))
+    assert nodepool_hash.node_pool_hash(pool({**BASE, **change})) == nodepool_hash.node_pool_hash(pool(BASE))
 
 
 @pytest.mark.parametrize(
@@ -177,11 +168,11 @@ def test_the_hash_ignores_what_does_not_reach_the_node(change: Mapping[str, obje
 )
 def test_the_hash_changes_with_what_reaches_the_node(change: Mapping[str, object]) -> None:
     """API-S231"""
-    assert hashing.node_pool_hash(pool({**BASE, **change})) != hashing.node_pool_hash(pool(BASE))
+    assert nodepool_hash.node_pool_hash(pool({**BASE, **change})) != nodepool_hash.node_pool_hash(pool(BASE))
 
 
 def test_the_hash_is_the_same_in_every_process_and_release() -> None:
     """API-503, API-506: whoever changes this number has to bump the version, or every node drifts."""
-    assert hashing.NODE_POOL_HASH_VERSION == "py1"
-    assert hashing.node_pool_hash(pool(BASE)) == "15506067251490296015"
-    assert hashing.node_pool_hash(pool({f"{T}.expireAfter": "720h"})) == hashing.node_pool_hash(pool())
+    assert nodepool_hash.NODE_POOL_HASH_VERSION == "py1"
+    assert nodepool_hash.node_pool_hash(pool(BASE)) == "15506067251490296015"
+    assert nodepool_hash.node_pool_hash(pool({f"{T}.expireAfter": "720h"})) == nodepool_hash.node_pool_hash(pool())

@@ -6,17 +6,18 @@ from datetime import datetime
 
 import pytest
 
-from karpenter.model import disruption_budgets, labels
-from karpenter.model import pods as rules
-from karpenter.model.pods import Protection
+from karpenter.model import labels, pod_disruption
+from karpenter.model.pod_disruption import DisruptionProtection
 from support.builders import NOW, budget, pod, seconds
 
 ONE_HOUR = 3600.0
 
 
-def of(value: str, started: float | None, key: str = labels.DO_NOT_DISRUPT) -> Protection | None:
+def of(value: str, started: float | None, key: str = labels.DO_NOT_DISRUPT) -> DisruptionProtection | None:
     status = {} if started is None else {"start_time": seconds(started)}
-    return rules.protection(pod("p", node_name="n", meta={"annotations": {key: value}}, status=status), NOW)
+    return pod_disruption.disruption_protection(
+        pod("p", node_name="n", meta={"annotations": {key: value}}, status=status), NOW
+    )
 
 
 @pytest.mark.parametrize(
@@ -34,7 +35,7 @@ def of(value: str, started: float | None, key: str = labels.DO_NOT_DISRUPT) -> P
 def test_a_valid_annotation_protects_for_ever_or_for_a_while(
     value: str, started: float | None, active: bool, until: datetime | None
 ) -> None:
-    assert of(value, started) == Protection(active=active, until=until)
+    assert of(value, started) == DisruptionProtection(active=active, until=until)
 
 
 @pytest.mark.parametrize("value", ["false", "", "0s", "-5m", "banana", "1d", "True"])
@@ -43,20 +44,20 @@ def test_anything_else_protects_nothing_and_says_why(value: str) -> None:
     found = of(value, 0.0)
     assert found is not None
     assert not found.active
-    assert repr(value) in found.fault
+    assert repr(value) in found.error
 
 
 @pytest.mark.parametrize("key", ["karpenter.sh/do-not-evict", "karpenter.sh/do-not-consolidate"])
 def test_old_names_protect_when_true_and_are_ignored_otherwise(key: str) -> None:
     """API-464"""
-    assert of("true", 0.0, key) == Protection(active=True)
+    assert of("true", 0.0, key) == DisruptionProtection(active=True)
     assert of("1h", 0.0, key) is None
     assert of("false", 0.0, key) is None
 
 
 def test_an_old_name_protects_beside_a_new_one_that_is_invalid() -> None:
     both = {"annotations": {labels.DO_NOT_DISRUPT: "no", "karpenter.sh/do-not-evict": "true"}}
-    assert rules.is_protected(pod("p", node_name="n", meta=both), NOW)
+    assert pod_disruption.is_protected(pod("p", node_name="n", meta=both), NOW)
 
 
 @pytest.mark.parametrize(
@@ -77,15 +78,15 @@ def test_an_old_name_protects_beside_a_new_one_that_is_invalid() -> None:
 )
 def test_what_evicting_a_pod_costs(deletion_cost: str | None, priority: int | None, cost: float) -> None:
     """DIS-110, its reference values."""
-    meta = {} if deletion_cost is None else {"annotations": {rules.DELETION_COST: deletion_cost}}
-    assert rules.eviction_cost(pod("p", meta=meta, priority=priority)) == pytest.approx(cost, abs=1e-4)
+    meta = {} if deletion_cost is None else {"annotations": {pod_disruption.DELETION_COST_ANNOTATION: deletion_cost}}
+    assert pod_disruption.eviction_cost(pod("p", meta=meta, priority=priority)) == pytest.approx(cost, abs=1e-4)
 
 
 def test_budgets_prevent_an_eviction_when_they_allow_none_or_are_several() -> None:
     """DIS-080, DIS-081, DIS-084"""
     subject = pod("p", node_name="n", meta={"labels": {"app": "a"}})
     closed, other = budget("closed", {"app": "a"}), budget("other", {"app": "b"})
-    assert disruption_budgets.preventing(subject, [other]) == []
-    assert disruption_budgets.preventing(subject, [closed, other]) == [closed]
+    assert pod_disruption.blocking_pdbs(subject, [other]) == []
+    assert pod_disruption.blocking_pdbs(subject, [closed, other]) == [closed]
     second = budget("second", {"app": "a"})
-    assert disruption_budgets.preventing(subject, [closed, second]) == [closed, second]
+    assert pod_disruption.blocking_pdbs(subject, [closed, second]) == [closed, second]

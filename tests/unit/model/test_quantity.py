@@ -39,7 +39,7 @@ from karpenter.model import resources as res
 )
 def test_every_form_of_a_quantity_is_read_exactly(wire: WireQuantity, milli: int) -> None:
     """API-027"""
-    assert quantity.milli(wire) == milli
+    assert quantity.parse_milli(wire) == milli
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_every_form_of_a_quantity_is_read_exactly(wire: WireQuantity, milli: int
 )
 def test_what_is_no_quantity_is_refused_by_name(text: str) -> None:
     with pytest.raises(quantity.QuantityError) as error:
-        quantity.milli(text)
+        quantity.parse_milli(text)
     assert error.value.text == text
 
 
@@ -57,7 +57,7 @@ def test_what_is_no_quantity_is_refused_by_name(text: str) -> None:
 )
 def test_monstrous_quantities_are_refused_briefly(value: WireQuantity) -> None:
     with pytest.raises(quantity.QuantityError) as error:
-        quantity.milli(value)
+        quantity.parse_milli(value)
     assert len(str(error.value)) < 500
 
 
@@ -74,19 +74,19 @@ def test_monstrous_quantities_are_refused_briefly(value: WireQuantity) -> None:
     ],
 )
 def test_decimal_quantities_have_one_canonical_text(wire: WireQuantity, canonical: str) -> None:
-    assert quantity.text(quantity.milli(wire)) == canonical
+    assert quantity.quantity_text(quantity.parse_milli(wire)) == canonical
 
 
 @pytest.mark.parametrize(
     ("wire", "canonical"), [("1024Mi", "1Gi"), ("1000", "1000"), ("1536Mi", "1536Mi"), ("1m", "1m"), ("-1Ki", "-1Ki")]
 )
 def test_binary_quantities_have_one_canonical_text(wire: WireQuantity, canonical: str) -> None:
-    assert quantity.text(quantity.milli(wire), binary=True) == canonical
+    assert quantity.quantity_text(quantity.parse_milli(wire), binary=True) == canonical
 
 
 def test_resource_lists_are_written_sorted_and_in_their_customary_units() -> None:
-    parsed = res.parse({"pods": 110, "memory": "1048576Ki", "cpu": "2000m", "hugepages-2Mi": "2048Ki"})
-    written = res.to_wire(parsed)
+    parsed = res.parse_resources({"pods": 110, "memory": "1048576Ki", "cpu": "2000m", "hugepages-2Mi": "2048Ki"})
+    written = res.resources_to_wire(parsed)
     assert list(written.items()) == [("cpu", "2"), ("hugepages-2Mi", "2Mi"), ("memory", "1Gi"), ("pods", "110")]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from karpenter.model.registrations import Ring, seeded
+from karpenter.state.nodepool_health import RegistrationHistory, history_from_status
 
 GOOD, BAD = True, False
 
@@ -26,23 +26,23 @@ GOOD, BAD = True, False
     ],
 )
 def test_two_bad_outcomes_among_the_latest_four_are_an_illness(outcomes: tuple[bool, ...], status: str) -> None:
-    """L45, API-650, OPS-060: counted out of four, whatever else is there."""
-    ring = Ring()
+    """OPS-L45, API-650, OPS-060: counted out of four, whatever else is there."""
+    ring = RegistrationHistory()
     for outcome in outcomes:
-        ring = ring.then(outcome)
-    assert ring.status == status
+        ring = ring.with_outcomes(outcome)
+    assert ring.condition_status == status
     assert len(ring.outcomes) <= 4
 
 
 def test_what_a_ring_would_say_changes_nothing_about_it() -> None:
     """OPS §1.7 Beyond: evaluated on a true copy, the oldest outcome goes first."""
-    full = Ring((BAD, GOOD, GOOD, GOOD))
-    assert full.then(BAD).outcomes == (GOOD, GOOD, GOOD, BAD)
+    full = RegistrationHistory((BAD, GOOD, GOOD, GOOD))
+    assert full.with_outcomes(BAD).outcomes == (GOOD, GOOD, GOOD, BAD)
     assert full.outcomes == (BAD, GOOD, GOOD, GOOD)
 
 
 @pytest.mark.parametrize(("stored", "outcomes"), [("True", (GOOD,)), ("False", (BAD, BAD)), ("Unknown", ())])
 def test_a_new_process_starts_from_what_the_last_one_wrote(stored: str, outcomes: tuple[bool, ...]) -> None:
     """API-651, OPS-063"""
-    assert seeded(stored).outcomes == outcomes
-    assert seeded(stored).status == stored
+    assert history_from_status(stored).outcomes == outcomes
+    assert history_from_status(stored).condition_status == stored

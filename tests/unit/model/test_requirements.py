@@ -190,22 +190,24 @@ def test_compatibility_is_that_of_the_table(left: str, key: str, right: str, wan
 
 def test_the_strict_relation_allows_no_undefined_label() -> None:
     assert not r.compatible(Requirements(), one("In A", ZONE), frozenset())
-    assert r.incompatibilities(Requirements(), one("In A", ZONE), frozenset()) == (r.Undefined(read("In A", ZONE)),)
+    assert r.incompatibilities(Requirements(), one("In A", ZONE), frozenset()) == (
+        r.UndefinedLabel(read("In A", ZONE)),
+    )
 
 
 def test_all_incompatibilities_are_listed_by_key() -> None:
     offered = Requirements([read("In A", "b"), read("In A", "c")])
     asked = Requirements([read("In B", "c"), read("In A", "b"), read("Exists", "a")])
     assert r.incompatibilities(offered, asked, frozenset()) == (
-        r.Undefined(read("Exists", "a")),
-        r.Mismatch(read("In B", "c"), read("In A", "c")),
+        r.UndefinedLabel(read("Exists", "a")),
+        r.ValueMismatch(read("In B", "c"), read("In A", "c")),
     )
 
 
 @pytest.mark.parametrize(("value", "want"), [("arm64", False), ("amd64", True)])
 def test_an_old_spelling_of_a_label_means_the_new_one(value: str, want: bool) -> None:
     """API-S209, SCH-143"""
-    offered = r.from_labels({"kubernetes.io/arch": "amd64"})
+    offered = r.requirements_from_labels({"kubernetes.io/arch": "amd64"})
     asked = Requirements([requirement("beta.kubernetes.io/arch", "In", (value,))])
     assert r.compatible(offered, asked, frozenset()) == want
 
@@ -236,14 +238,14 @@ def test_a_set_reads_sorted_and_without_the_host_name() -> None:
 def test_bounds_and_exclusions_both_reach_the_wire() -> None:
     """SCH-170 with its Beyond"""
     item = Requirements([read("NotIn 3,4"), read("Gt 1"), read("Lte 8")])
-    wire = [(entry.operator, entry.values) for entry in r.to_wire(item)]
+    wire = [(entry.operator, entry.values) for entry in r.requirements_to_wire(item)]
     assert wire == [("Gte", ("2",)), ("Lte", ("8",)), ("NotIn", ("3", "4"))]
-    assert r.from_wire(r.to_wire(item)) == item
+    assert r.requirements_from_wire(r.requirements_to_wire(item)) == item
 
 
 def test_absent_keys_read_as_exists() -> None:
     """SCH-147"""
-    assert Requirements().of("k").operator is Op.EXISTS
+    assert Requirements().requirement_for("k").operator is Op.EXISTS
 
 
 def test_sets_can_be_cut_and_compared_and_used_as_keys() -> None:
@@ -258,4 +260,4 @@ def test_sets_can_be_cut_and_compared_and_used_as_keys() -> None:
 def test_values_of_exists_are_ignored() -> None:
     """API-S045"""
     entry = NodeSelectorRequirementWithMinValues(key="k", operator="Exists", values=("a",))
-    assert r.from_wire([entry])["k"].allows("b")
+    assert r.requirements_from_wire([entry])["k"].allows("b")

@@ -8,21 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpenter.model import schedules
-from karpenter.model.schedules import ScheduleError
+from karpenter.model import cron
+from karpenter.model.cron import CronScheduleError
 
 #: A Thursday (API §19.3).
 NOW = datetime(2000, 6, 15, 12, 30, 30, tzinfo=UTC)
 
 
 def next_hit(text: str, after: datetime = NOW) -> str:
-    found = schedules.parse(text).next_after(after)
+    found = cron.parse_schedule(text).next_after(after)
     return "never" if found is None else found.strftime("%a %Y-%m-%d %H:%M:%S")
 
 
 def is_open(text: str, hours: float, now: datetime = NOW) -> bool:
     """API-081, as budgets ask it."""
-    hit = schedules.parse(text).next_after(now - timedelta(hours=hours))
+    hit = cron.parse_schedule(text).next_after(now - timedelta(hours=hours))
     return hit is not None and hit <= now
 
 
@@ -121,8 +121,8 @@ def test_a_leap_day_further_away_than_five_years_does_not_count() -> None:
 )
 def test_what_is_no_schedule_is_refused_with_the_part_that_is_wrong(text: str, words: str) -> None:
     """API-082, API-083, API-S016, API-S073"""
-    with pytest.raises(ScheduleError) as refusal:
-        schedules.parse(text)
+    with pytest.raises(CronScheduleError) as refusal:
+        cron.parse_schedule(text)
     assert words in str(refusal.value)
     assert refusal.value.text == text
 
@@ -154,7 +154,7 @@ def test_each_hit_opens_a_window_that_excludes_its_end(text: str, hours: float, 
 def test_moments_of_any_zone_are_read_and_hits_are_utc() -> None:
     """API-082"""
     seoul = timezone(timedelta(hours=9))
-    found = schedules.parse("0 9 * * *").next_after(datetime(2000, 6, 15, 18, 0, tzinfo=seoul))
+    found = cron.parse_schedule("0 9 * * *").next_after(datetime(2000, 6, 15, 18, 0, tzinfo=seoul))
     assert found == datetime(2000, 6, 16, 9, tzinfo=UTC)
     assert found.tzinfo is UTC
 
@@ -169,7 +169,7 @@ _moments = st.integers(0, 31 * 365 * 86_400 * 1000).map(lambda ms: NOW + timedel
 @given(_texts, _moments)
 def test_the_next_hit_matches_and_nothing_before_it_does(text: str, moment: datetime) -> None:
     """API-082: judged minute by minute, for as long as that takes no time."""
-    schedule = schedules.parse(text)
+    schedule = cron.parse_schedule(text)
     found = schedule.next_after(moment)
     assert found is not None
     assert found > moment

@@ -33,7 +33,7 @@ def expression(key: str, operator: str, *values: str) -> LabelSelector:
     ],
 )
 def test_a_selector_matches_as_kubernetes_does(selector: LabelSelector | None, want: bool) -> None:
-    assert selectors.matches(selector, LABELS) == want
+    assert selectors.selector_matches(selector, LABELS) == want
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_selector_matches_as_kubernetes_does(selector: LabelSelector | None, w
     ],
 )
 def test_a_selector_text_matches_as_kubernetes_does(text: str, want: bool) -> None:
-    assert selectors.parse(text)(LABELS) == want
+    assert selectors.parse_selector(text)(LABELS) == want
 
 
 @pytest.mark.parametrize(
@@ -71,5 +71,5 @@ def test_a_selector_text_matches_as_kubernetes_does(text: str, want: bool) -> No
 )
 def test_a_broken_selector_text_is_refused_with_its_rest(text: str) -> None:
     with pytest.raises(selectors.SelectorError) as error:
-        selectors.parse(text)
+        selectors.parse_selector(text)
     assert repr(text) in str(error.value)

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from karpenter.model.shares import WHOLE, ShareError, most_of, parse_share, share_text
+from karpenter.model.shares import WHOLE, ShareError, parse_share, share_of, share_text
 
 
 @pytest.mark.parametrize(
@@ -26,10 +26,10 @@ def test_anything_else_is_refused(text: str) -> None:
 
 def test_shares_are_exact() -> None:
     """With floats three tenths of ten would round up to four."""
-    assert most_of(parse_share("0.3"), 10) == 3
-    assert most_of(parse_share("0.1"), 30) == 3
-    assert most_of(parse_share("0.1"), 31) == 4
-    assert most_of(parse_share("0.000001"), 5) == 1
+    assert share_of(parse_share("0.3"), 10) == 3
+    assert share_of(parse_share("0.1"), 30) == 3
+    assert share_of(parse_share("0.1"), 31) == 4
+    assert share_of(parse_share("0.000001"), 5) == 1
 
 
 @pytest.mark.parametrize("text", ["off", "0.5", "0.25", "0.125"])

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from karpenter.api.core import Taint, Toleration
+from karpenter.api.scheduling_constraints import Taint, Toleration
 from karpenter.model import taints
 
 TAINT = Taint(key="team", value="red", effect="NoSchedule")
@@ -29,7 +29,7 @@ TAINT = Taint(key="team", value="red", effect="NoSchedule")
 )
 def test_a_toleration_covers_what_the_rules_say(toleration: Toleration, want: bool) -> None:
     """SCH-401"""
-    assert taints.tolerates([toleration], TAINT) == want
+    assert taints.tolerates_taint([toleration], TAINT) == want
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_toleration_covers_what_the_rules_say(toleration: Toleration, want: bo
 def test_numeric_tolerations_compare_decimal_integers(operator: str, bound: str, value: str, want: bool) -> None:
     """SCH-401"""
     taint = Taint(key="level", value=value, effect="NoSchedule")
-    assert taints.tolerates([Toleration(key="level", operator=operator, value=bound)], taint) == want
+    assert taints.tolerates_taint([Toleration(key="level", operator=operator, value=bound)], taint) == want
 
 
 def test_every_effect_has_to_be_tolerated() -> None:
@@ -92,11 +92,11 @@ def test_merging_keeps_existing_values_and_adds_each_taint_once() -> None:
         Taint(key="a", effect="NoExecute"),
         Taint(key="a", effect="NoExecute", value="again"),
     ]
-    assert taints.merge(existing, added) == (existing[0], added[1])
-    assert taints.same(existing[0], added[0])
-    assert not taints.same(added[0], added[1])
+    assert taints.merge_taints(existing, added) == (existing[0], added[1])
+    assert taints.is_same_taint(existing[0], added[0])
+    assert not taints.is_same_taint(added[0], added[1])
 
 
 def test_taints_read_as_kubectl_writes_them() -> None:
-    assert taints.text(TAINT) == "team=red:NoSchedule"
-    assert taints.text(Taint(key="team", effect="NoExecute")) == "team:NoExecute"
+    assert taints.taint_text(TAINT) == "team=red:NoSchedule"
+    assert taints.taint_text(Taint(key="team", effect="NoExecute")) == "team:NoExecute"

@@ -7,14 +7,13 @@ from itertools import pairwise
 
 from karpenter.api.karpenter import Budget, Disruption
 from karpenter.model import freezes, labels
-from karpenter.model.pool_rules import rules_of
-from karpenter.model.timeline import timeline
-from karpenter.model.windows import Span
+from karpenter.model.budget_windows import TimeSpan
+from karpenter.model.disruption_rules import disruption_rules, disruption_timeline
 from support.builders import annotated, node_pool
 
 REASONS = ("Empty", "Drifted")
 #: A Thursday; clocks in Berlin go forward on Sunday.
-PERIOD = Span(datetime(2026, 3, 26, 7, 30, tzinfo=UTC), datetime(2026, 3, 31, tzinfo=UTC))
+PERIOD = TimeSpan(datetime(2026, 3, 26, 7, 30, tzinfo=UTC), datetime(2026, 3, 31, tzinfo=UTC))
 BUDGETS = (
     Budget(nodes="20%"),
     Budget(nodes="1", schedule="0 9 * * *", duration="8h", reasons=("Drifted",)),
@@ -25,22 +24,24 @@ BUDGETS = (
 def test_every_minute_is_in_one_stretch_which_says_what_is_allowed_then() -> None:
     windows = '[null, {"timeZone": "Europe/Berlin"}, {"timeZone": "America/New_York", "until": "2026-03-29T03:17:00Z"}]'
     notes = {labels.BUDGET_WINDOWS: windows, labels.FREEZE_UNTIL: "2026-03-26T12:00:00Z"}
-    rules = rules_of(annotated(node_pool(disruption=Disruption(budgets=BUDGETS)), notes), None)
-    found = timeline(rules, 12, PERIOD, REASONS)
+    rules = disruption_rules(annotated(node_pool(disruption=Disruption(budgets=BUDGETS)), notes), None)
+    found = disruption_timeline(rules, 12, PERIOD, REASONS)
     assert (found[0].span.begin, found[-1].span.end) == (PERIOD.begin, PERIOD.end)
     assert all(a.span.end == b.span.begin for a, b in pairwise(found))
-    assert all((a.allowances, a.freeze) != (b.allowances, b.freeze) for a, b in pairwise(found))
+    assert all((a.allowance_by_reason, a.freeze) != (b.allowance_by_reason, b.freeze) for a, b in pairwise(found))
     moment = PERIOD.begin
     while moment < PERIOD.end:
         (stretch,) = (item for item in found if item.span.begin <= moment < item.span.end)
-        assert stretch.allowances == {reason: rules.allowance(12, reason, moment) for reason in REASONS}, moment
-        assert stretch.freeze == rules.freeze(moment)
+        assert stretch.allowance_by_reason == {reason: rules.allowance(12, reason, moment) for reason in REASONS}, (
+            moment
+        )
+        assert stretch.freeze == rules.active_freeze(moment)
         moment += timedelta(minutes=1)
 
 
 def test_a_pool_without_rules_has_one_stretch() -> None:
-    rules = rules_of(node_pool(disruption=Disruption(budgets=())), None)
-    (only,) = timeline(rules, 12, PERIOD, REASONS)
+    rules = disruption_rules(node_pool(disruption=Disruption(budgets=())), None)
+    (only,) = disruption_timeline(rules, 12, PERIOD, REASONS)
     assert only.span == PERIOD
     assert only.freeze is None
 
@@ -48,6 +49,6 @@ def test_a_pool_without_rules_has_one_stretch() -> None:
 def test_a_freeze_that_is_over_shows_nowhere() -> None:
     notes = {labels.FREEZE: "x", labels.FREEZE_UNTIL: "2026-03-26T07:30:00Z"}
     pool = annotated(node_pool(), notes)
-    assert freezes.of_pool(pool) is not None
-    (only,) = timeline(rules_of(pool, None), 12, PERIOD, REASONS)
+    assert freezes.nodepool_freeze(pool) is not None
+    (only,) = disruption_timeline(disruption_rules(pool, None), 12, PERIOD, REASONS)
     assert only.freeze is None

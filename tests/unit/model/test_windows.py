@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from karpenter.model import schedules, zones
-from karpenter.model.windows import Recurrence, Span, Window
+from karpenter.model import cron
+from karpenter.model.budget_windows import ActiveWindow, RecurringWindow, TimeSpan
 
 #: Clocks go forward at two on 8 March 2026 and back at two on 1 November.
 NEW_YORK = "America/New_York"
@@ -19,22 +19,24 @@ SAO_PAULO = "America/Sao_Paulo"
 APIA = "Pacific/Apia"
 
 
-def window(schedule: str, hours: float, zone: str = "UTC") -> Window:
-    return Window(Recurrence(schedules.parse(schedule), timedelta(hours=hours), zones.find(zone)))
+def window(schedule: str, hours: float, zone: str = "UTC") -> ActiveWindow:
+    return ActiveWindow(
+        RecurringWindow(cron.parse_schedule(schedule), timedelta(hours=hours), cron.find_time_zone(zone))
+    )
 
 
 def at(text: str, zone: str = "UTC", fold: int = 0) -> datetime:
-    return datetime.fromisoformat(text).replace(tzinfo=zones.find(zone), fold=fold)
+    return datetime.fromisoformat(text).replace(tzinfo=cron.find_time_zone(zone), fold=fold)
 
 
-def spans(found: Window, begin: str, end: str, zone: str) -> list[tuple[str, str]]:
+def spans(found: ActiveWindow, begin: str, end: str, zone: str) -> list[tuple[str, str]]:
     """The windows as clocks of the zone show them, with their distance to UTC."""
-    period = Span(at(begin, zone).astimezone(UTC), at(end, zone).astimezone(UTC))
+    period = TimeSpan(at(begin, zone).astimezone(UTC), at(end, zone).astimezone(UTC))
     return [(_shown(span.begin, zone), _shown(span.end, zone)) for span in found.spans(period)]
 
 
 def _shown(moment: datetime, zone: str) -> str:
-    return moment.astimezone(zones.find(zone)).strftime("%d %H:%M%z")
+    return moment.astimezone(cron.find_time_zone(zone)).strftime("%d %H:%M%z")
 
 
 def test_a_night_is_as_long_as_the_clocks_make_it() -> None:
@@ -74,7 +76,7 @@ def test_a_window_that_begins_in_the_repeated_hour_closes_while_clocks_show_the_
 def test_a_day_long_window_of_every_day_has_no_gap(zone: str, year: int) -> None:
     """API-S072, with clock changes"""
     begin, end = datetime(year, 1, 1, tzinfo=UTC), datetime(year + 1, 1, 1, tzinfo=UTC)
-    assert window("@daily", 24, zone).spans(Span(begin, end)) == (Span(begin, end),)
+    assert window("@daily", 24, zone).spans(TimeSpan(begin, end)) == (TimeSpan(begin, end),)
 
 
 def test_changes_of_half_an_hour_are_followed() -> None:
@@ -103,10 +105,10 @@ def test_a_period_cuts_windows_at_both_ends() -> None:
 
 def test_dates_alone_are_one_window() -> None:
     begin, end = at("2026-01-05T00:00"), at("2026-01-07T00:00")
-    found = Window(begin=begin, end=end)
+    found = ActiveWindow(begin=begin, end=end)
     assert not found.is_always
-    assert Window().is_always
-    assert (found.is_on(begin), found.is_on(end)) == (True, False)
+    assert ActiveWindow().is_always
+    assert (found.is_active(begin), found.is_active(end)) == (True, False)
     assert spans(found, "2026-01-01T00:00", "2026-01-31T00:00", "UTC") == [("05 00:00+0000", "07 00:00+0000")]
     assert spans(found, "2026-02-01T00:00", "2026-02-28T00:00", "UTC") == []
 
@@ -114,8 +116,8 @@ def test_dates_alone_are_one_window() -> None:
 def test_windows_that_last_for_years_are_seen_from_within() -> None:
     """Admission sets no bound to durations; the timeline must neither miss their windows nor walk through all hits before."""
     begin, end = at("2026-01-05T00:00"), at("2026-01-06T00:00")
-    assert window("* * * * *", 100 * 8766).spans(Span(begin, end)) == (Span(begin, end),)
-    assert window("0 0 1 1 *", 24 * 400).spans(Span(begin, end)) == (Span(begin, end),)
+    assert window("* * * * *", 100 * 8766).spans(TimeSpan(begin, end)) == (TimeSpan(begin, end),)
+    assert window("0 0 1 1 *", 24 * 400).spans(TimeSpan(begin, end)) == (TimeSpan(begin, end),)
 
 
 def test_windows_without_length_are_none() -> None:

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 from karpenter.providers import conformance
-from karpenter.providers.bounded import BoundedProvider
 from karpenter.providers.contract import (
     CloudProvider,
+    HookPending,
+    HookSatisfied,
     InstanceNotFound,
     LaunchFailed,
-    Pending,
     ProviderError,
-    Satisfied,
 )
-from karpenter.sim.time import run
+from karpenter.providers.decorators import TimeoutProvider
+from karpenter.simulation.virtual_time import run_virtual
 from support.builders import claim, node_pool
 from support.simulated_world import World, play
 
@@ -32,7 +32,7 @@ CALLS: dict[str, Call] = {
     "list": lambda cloud: cloud.list(),
     "instance_types": lambda cloud: cloud.instance_types(node_pool("np")),
     "drift": lambda cloud: cloud.drift(claim("c")),
-    "hook": lambda cloud: cloud.registration_hooks()[0].ask(claim("c")),
+    "hook": lambda cloud: cloud.registration_hooks()[0].check(claim("c")),
 }
 
 
@@ -57,7 +57,7 @@ class SlowCloud:
             raise self.answer
         return self.answer
 
-    create = delete = get = list = instance_types = drift = ask = _say
+    create = delete = get = list = instance_types = drift = check = _say
 
     def repair_policies(self) -> tuple[str]:
         return ("policy",)
@@ -73,12 +73,12 @@ def after(call: Call, cloud: SlowCloud) -> tuple[object, float]:
         now = asyncio.get_running_loop().time
         began = now()
         try:
-            answer: object = await call(BoundedProvider(cloud))  # type: ignore[arg-type]
+            answer: object = await call(TimeoutProvider(cloud))  # type: ignore[arg-type]
         except Exception as error:
             answer = error
         return answer, now() - began
 
-    return run(scene, datetime(2026, 1, 1, tzinfo=UTC))
+    return run_virtual(scene, datetime(2026, 1, 1, tzinfo=UTC))
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
@@ -101,7 +101,7 @@ def test_errors_pass_unchanged(call: Call, said: Exception) -> None:
     assert seconds == pytest.approx(59)
 
 
-@pytest.mark.parametrize("said", [Satisfied({"a": "b"}), Pending()], ids=["satisfied", "pending"])
+@pytest.mark.parametrize("said", [HookSatisfied({"a": "b"}), HookPending()], ids=["satisfied", "pending"])
 def test_answers_pass_unchanged(said: object) -> None:
     for call in CALLS.values():
         answer, _ = after(call, SlowCloud(59, None if call is CALLS["delete"] else said))
@@ -109,17 +109,17 @@ def test_answers_pass_unchanged(said: object) -> None:
 
 
 def test_what_needs_no_call_is_passed_on() -> None:
-    cloud = BoundedProvider(SlowCloud(0, None))  # type: ignore[arg-type]
+    cloud = TimeoutProvider(SlowCloud(0, None))  # type: ignore[arg-type]
     assert (cloud.name, cloud.node_class_kinds, cloud.repair_policies()) == ("slow", (), ("policy",))
     assert [hook.name for hook in cloud.registration_hooks()] == ["slow"]
 
 
 @pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
-def test_a_bounded_provider_conforms_as_the_one_within_does(check: conformance.Check) -> None:
+def test_a_bounded_provider_conforms_as_the_one_within_does(check: conformance.ConformanceCheck) -> None:
     async def scene(world: World) -> None:
         class Bounded:
             async def provider(self) -> CloudProvider:
-                return BoundedProvider(await world.provider())
+                return TimeoutProvider(await world.provider())
 
             def __getattr__(self, name: str) -> Any:
                 return getattr(world, name)

@@ -9,6 +9,6 @@ from support.simulated_world import play
 
 
 @pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
-def test_the_simulated_provider_conforms(check: conformance.Check) -> None:
+def test_the_simulated_provider_conforms(check: conformance.ConformanceCheck) -> None:
     """OPS-210 ff.; each check names its own rules."""
     play(check)

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from karpenter.metrics import Metrics
+from karpenter.metrics.controller_metrics import controller_scope
 from karpenter.providers import conformance
 from karpenter.providers.contract import (
     CloudProvider,
@@ -18,10 +20,8 @@ from karpenter.providers.contract import (
     NodeClassNotReady,
     ProviderError,
 )
-from karpenter.providers.measured import MeasuredProvider
-from karpenter.sim.time import run
-from karpenter.telemetry import Metrics
-from karpenter.telemetry.controllers import acting_as
+from karpenter.providers.decorators import MetricsProvider
+from karpenter.simulation.virtual_time import run_virtual
 from support.builders import claim, node_pool
 from support.simulated_world import play
 
@@ -66,8 +66,8 @@ def asked(method: str, answer: object) -> Metrics:
     metrics = Metrics()
 
     async def story() -> None:
-        cloud = MeasuredProvider(SlowCloud(answer), metrics)
-        with acting_as("nodeclaim.lifecycle"):
+        cloud = MetricsProvider(SlowCloud(answer), metrics)
+        with controller_scope("nodeclaim.lifecycle"):
             if isinstance(answer, Exception):
                 with pytest.raises(type(answer)) as caught:
                     await CALLS[method](cloud)
@@ -76,7 +76,7 @@ def asked(method: str, answer: object) -> Metrics:
                 found = await CALLS[method](cloud)
                 assert method == "Delete" or found is answer
 
-    run(lambda clock: story(), datetime(2026, 1, 1, tzinfo=UTC))
+    run_virtual(lambda clock: story(), datetime(2026, 1, 1, tzinfo=UTC))
     return metrics
 
 
@@ -114,7 +114,7 @@ def test_calls_are_timed_by_controller_method_and_provider(method: str) -> None:
     ids=["OPS-226", "OPS-227", "OPS-228", "OPS-230", "bug"],
 )
 def test_errors_are_counted_by_kind_and_timed_like_answers(method: str, error: Exception, name: str) -> None:
-    """OPS-471, M11"""
+    """OPS-471, OPS-M11"""
     metrics = asked(method, error)
     assert errors(metrics) == {(method, name): 1}
     assert value(metrics, "karpenter_cloudprovider_duration_seconds_count", method) == 1
@@ -136,16 +136,16 @@ def test_an_instance_that_is_gone_after_its_deletion_is_what_was_asked_for() -> 
 class MeasuredStage:
     """A stage whose providers are measured."""
 
-    def __init__(self, stage: conformance.Stage) -> None:
+    def __init__(self, stage: conformance.ConformanceEnvironment) -> None:
         self._stage = stage
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stage, name)
 
     async def provider(self) -> CloudProvider:
-        return MeasuredProvider(await self._stage.provider(), Metrics())
+        return MetricsProvider(await self._stage.provider(), Metrics())
 
 
 @pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
-def test_a_measured_provider_conforms_as_the_one_within_does(check: conformance.Check) -> None:
+def test_a_measured_provider_conforms_as_the_one_within_does(check: conformance.ConformanceCheck) -> None:
     play(lambda stage: check(MeasuredStage(stage)))  # type: ignore[arg-type]

@@ -10,15 +10,15 @@ from typing import Any, TypeVar, cast
 import msgspec
 import pytest
 
-from karpenter.api.karpenter import ClaimResources, NodeClaim, NodePool
-from karpenter.catalog.overlays import Overlay, PoolTypes, PriceChange
-from karpenter.catalog.types import InstanceType
-from karpenter.decide.provision.finalise import static_claim
+from karpenter.api.karpenter import NodeClaim, NodeClaimResourceRequests, NodePool
+from karpenter.instancetypes.instance_type import InstanceType
+from karpenter.instancetypes.overlay_application import NodePoolInstanceTypes, ParsedOverlay, PriceChange
 from karpenter.model import labels
 from karpenter.model import resources as res
 from karpenter.model.requirements import Op, Requirements, requirement
-from karpenter.providers.contract import CloudProvider, Instance, InsufficientCapacity
-from karpenter.providers.overlaid import AwaitingOverlays, OverlaidProvider
+from karpenter.nodeoverlay.overlaid_provider import OverlaidProvider
+from karpenter.providers.contract import CloudProvider, Instance, InsufficientCapacity, UnevaluatedNodePool
+from karpenter.scheduling.planned_nodeclaims import static_claim
 from support.builders import NOW, node_pool
 from support.shapes import STD
 
@@ -51,11 +51,11 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(work)
 
 
-def seen(*overlays: Overlay) -> tuple[Cloud, OverlaidProvider]:
+def seen(*overlays: ParsedOverlay) -> tuple[Cloud, OverlaidProvider]:
     """A cloud, and how it looks with these overlays in force."""
     cloud = Cloud()
     provider = OverlaidProvider(cast(CloudProvider, cloud))
-    provider.put(overlays, [PoolTypes(POOL, STD)])
+    provider.set_overlays(overlays, [NodePoolInstanceTypes(POOL, STD)])
     return cloud, provider
 
 
@@ -63,12 +63,12 @@ def claim(*annotations: str, **requests: str) -> NodeClaim:
     found = static_claim(POOL, "c", labels.WELL_KNOWN)
     meta = msgspec.structs.replace(found.metadata, annotations=dict.fromkeys(annotations, "true"))
     wanted = {name.replace("_", "/"): amount for name, amount in requests.items()}
-    spec = msgspec.structs.replace(found.spec, resources=ClaimResources(requests=wanted))
+    spec = msgspec.structs.replace(found.spec, resources=NodeClaimResourceRequests(requests=wanted))
     return msgspec.structs.replace(found, metadata=meta, spec=spec)
 
 
-def overlay(**fields: Any) -> Overlay:
-    return Overlay(**{"name": "o", "requirements": Requirements(), **fields})
+def overlay(**fields: Any) -> ParsedOverlay:
+    return ParsedOverlay(**{"name": "o", "requirements": Requirements(), **fields})
 
 
 def values(found: NodeClaim, key: str) -> tuple[str, ...]:
@@ -76,16 +76,16 @@ def values(found: NodeClaim, key: str) -> tuple[str, ...]:
     return next((item.values for item in found.spec.requirements if item.key == key), ())
 
 
-DEVICES = overlay(capacity=res.parse({"x/dev": "2"}))
+DEVICES = overlay(capacity=res.parse_resources({"x/dev": "2"}))
 
 
 def test_a_pool_that_was_not_judged_has_no_types() -> None:
     """API-166"""
     _, provider = seen()
     other = node_pool("other")
-    with pytest.raises(AwaitingOverlays):
+    with pytest.raises(UnevaluatedNodePool):
         run(provider.instance_types(other))
-    assert run(provider.plain_types(other)) is STD
+    assert run(provider.types_without_overlays(other)) is STD
 
 
 def test_the_same_types_are_the_same_object_until_something_changes() -> None:
@@ -93,18 +93,18 @@ def test_the_same_types_are_the_same_object_until_something_changes() -> None:
     first = run(provider.instance_types(POOL))
     assert first is not STD
     assert run(provider.instance_types(POOL)) is first
-    assert not provider.put((DEVICES,), [PoolTypes(POOL, STD)])
+    assert not provider.set_overlays((DEVICES,), [NodePoolInstanceTypes(POOL, STD)])
     assert run(provider.instance_types(POOL)) is first
     cloud.types = STD[:2]
     assert [item.name for item in run(provider.instance_types(POOL))] == ["small", "default"]
-    assert all(item.extended for item in run(provider.instance_types(POOL)))
+    assert all(item.overlay_capacity for item in run(provider.instance_types(POOL)))
 
 
 def test_without_overlays_the_clouds_own_types_are_seen() -> None:
     _, provider = seen()
     assert run(provider.instance_types(POOL)) is STD
-    assert provider.put((DEVICES,), [PoolTypes(POOL, STD)])
-    assert provider.put((), [PoolTypes(POOL, STD)])
+    assert provider.set_overlays((DEVICES,), [NodePoolInstanceTypes(POOL, STD)])
+    assert provider.set_overlays((), [NodePoolInstanceTypes(POOL, STD)])
     assert run(provider.instance_types(POOL)) is STD
 
 

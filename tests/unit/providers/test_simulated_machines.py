@@ -11,10 +11,10 @@ import pytest
 
 from karpenter.api.core import Pod
 from karpenter.api.kinds import CONFIG_MAP, LEASE, NODE, NODE_CLAIM, POD
-from karpenter.kube.errors import Conflict, NotFound, Unavailable
+from karpenter.kube.errors import Conflict, NotFound, ServerUnavailable
 from karpenter.model import conditions
 from karpenter.providers.contract import Instance
-from karpenter.providers.simulated import Faults, Timing, faults
+from karpenter.providers.simulated import Faults, SimulatedTiming, fault_rules
 from support.simulated_world import SMALL, START, World, play
 
 DEADLINE_SECONDS = 600
@@ -159,7 +159,7 @@ def test_a_machine_told_to_go_takes_its_node_pods_and_lease_along() -> None:
         assert (await world.kube.list(CONFIG_MAP, "kube-system")).items == ()
         assert (await world.kube.list(LEASE, "kube-node-lease")).items == ()
 
-    play(scene, timing=Timing())
+    play(scene, timing=SimulatedTiming())
 
 
 def test_a_finalizer_on_the_node_does_not_keep_the_machine() -> None:
@@ -169,7 +169,7 @@ def test_a_finalizer_on_the_node_does_not_keep_the_machine() -> None:
         found, node = await launched(world)
         await world.kube.patch(NODE, node, {"metadata": {"finalizers": ["karpenter.sh/termination"]}})
         await world.providers[0].delete(found.provider_id)
-        await world.settle()
+        await world.finish_pending_work()
         assert await world.providers[0].list() == ()
         assert (await world.node()).metadata.deletion_timestamp is not None
 
@@ -187,14 +187,14 @@ def test_heartbeats_are_renewed() -> None:
         assert second is not None
         assert second > first
 
-    play(scene, timing=Timing(lease_renewal=timedelta(seconds=10)))
+    play(scene, timing=SimulatedTiming(lease_renewal=timedelta(seconds=10)))
 
 
 def test_a_machine_that_never_registers_stays_without_a_node() -> None:
     """OPS-269."""
 
     async def scene(world: World) -> None:
-        world.play(Faults(registration=(faults.RegistrationRule(never=True),)))
+        world.play(Faults(registration=(fault_rules.RegistrationRule(never=True),)))
         provider = await world.provider()
         await provider.create(await world.claim("one", {}, SMALL))
         await asyncio.sleep(3600)
@@ -208,7 +208,7 @@ def test_a_lost_machine_is_gone_without_warning() -> None:
     """OPS-269."""
 
     async def scene(world: World) -> None:
-        world.play(Faults(lost=(faults.LostRule(after="10m"),)))
+        world.play(Faults(lost=(fault_rules.LostRule(after="10m"),)))
         _, node = await launched(world)
         await asyncio.sleep(590)
         assert await exists(world, node)
@@ -224,7 +224,7 @@ def test_an_interruption_gives_the_claim_up_and_takes_the_machine_after_the_noti
     """OPS-269."""
 
     async def scene(world: World) -> None:
-        world.play(Faults(interruptions=(faults.InterruptionRule(after="5m", notice="2m"),)))
+        world.play(Faults(interruptions=(fault_rules.InterruptionRule(after="5m", notice="2m"),)))
         _, node = await launched(world)
         await world.kube.patch(NODE_CLAIM, "one", {"metadata": {"finalizers": ["karpenter.sh/termination"]}})
         await asyncio.sleep(310)
@@ -276,10 +276,10 @@ def test_a_machine_removed_from_the_books_leaves_nothing() -> None:
 def test_faults_of_the_api_server_only_delay() -> None:
     async def scene(world: World) -> None:
         server = world.kube.server
-        server.fail_next(Unavailable("down"), verb="create", plural="nodes", times=3)
-        server.fail_next(Conflict("changed"), verb="patch", plural="nodes", times=2)
+        server.inject_fault(ServerUnavailable("down"), verb="create", plural="nodes", times=3)
+        server.inject_fault(Conflict("changed"), verb="patch", plural="nodes", times=2)
         _, node = await launched(world)
-        server.fail_next(Unavailable("down"), verb="patch", plural="pods", times=2)
+        server.inject_fault(ServerUnavailable("down"), verb="patch", plural="pods", times=2)
         await world.pod("web", node)
         await until(phase_is(world, "web", "Running"))
 

@@ -13,11 +13,11 @@ import structlog
 
 from karpenter.api.core import Pod
 from karpenter.api.kinds import CONFIG_MAP, NODE, POD
-from karpenter.control import logging
 from karpenter.kube.errors import Forbidden, KubeError, Unauthorized
-from karpenter.kube.informer import Handler, Informer
-from karpenter.kube.memory import MemoryKube
-from karpenter.providers.simulated import Machines, Timing
+from karpenter.kube.informer import ChangeHandler, Informer
+from karpenter.providers.simulated import SimulatedNodes, SimulatedTiming
+from karpenter.runtime import logging
+from karpenter.simulation.apiserver import MemoryKube
 from support.simulated_world import QUIET, SMALL, Scene, World, play
 
 FOR_EVER = 10_000
@@ -41,7 +41,7 @@ def forbidden(verb: str, resource: str, name: str = "x") -> Forbidden:
     return Forbidden(f'{resource} "{name}" is forbidden: {why} at the cluster scope', status=403, reason="Forbidden")
 
 
-def play_alone(scene: Scene, *, timing: Timing = QUIET, delay: str | None = None) -> None:
+def play_alone(scene: Scene, *, timing: SimulatedTiming = QUIET, delay: str | None = None) -> None:
     """Play a scene that starts its own machines."""
 
     async def alone(world: World) -> None:
@@ -52,7 +52,7 @@ def play_alone(scene: Scene, *, timing: Timing = QUIET, delay: str | None = None
 
 
 @asynccontextmanager
-async def running(machines: Machines, pods: Informer[Pod] | None = None) -> AsyncIterator[None]:
+async def running(machines: SimulatedNodes, pods: Informer[Pod] | None = None) -> AsyncIterator[None]:
     task = asyncio.create_task(machines.run(pods))
     try:
         yield
@@ -64,7 +64,7 @@ async def running(machines: Machines, pods: Informer[Pod] | None = None) -> Asyn
 
 def test_a_missing_permission_is_an_error_once_however_many_machines_need_it(log: StringIO) -> None:
     async def scene(world: World) -> None:
-        world.kube.server.fail_next(forbidden("create", "nodes"), verb="create", plural="nodes", times=FOR_EVER)
+        world.kube.server.inject_fault(forbidden("create", "nodes"), verb="create", plural="nodes", times=FOR_EVER)
         provider = await world.provider()
         for name in ("one", "two", "three"):
             await provider.create(await world.claim(name, {}, SMALL))
@@ -80,8 +80,8 @@ def test_each_refused_verb_and_credentials_are_told_apart(log: StringIO) -> None
     async def scene(world: World) -> None:
         server = world.kube.server
         await (await world.provider()).create(await world.claim("one", {}, SMALL))
-        server.fail_next(Unauthorized("Unauthorized", status=401), verb="create", plural="nodes", times=2)
-        server.fail_next(forbidden("patch", "nodes"), verb="patch", plural="nodes", times=2)
+        server.inject_fault(Unauthorized("Unauthorized", status=401), verb="create", plural="nodes", times=2)
+        server.inject_fault(forbidden("patch", "nodes"), verb="patch", plural="nodes", times=2)
         await asyncio.sleep(60)
 
     play(scene)
@@ -93,7 +93,7 @@ def test_each_refused_verb_and_credentials_are_told_apart(log: StringIO) -> None
 def test_a_permission_lost_again_later_is_said_again(log: StringIO) -> None:
     async def scene(world: World) -> None:
         for name in ("one", "two"):
-            world.kube.server.fail_next(forbidden("create", "nodes"), verb="create", plural="nodes", times=3)
+            world.kube.server.inject_fault(forbidden("create", "nodes"), verb="create", plural="nodes", times=3)
             await (await world.provider()).create(await world.claim(name, {}, SMALL))
             await asyncio.sleep(3600)
 
@@ -104,20 +104,20 @@ def test_a_permission_lost_again_later_is_said_again(log: StringIO) -> None:
 def test_heartbeats_that_are_refused_are_an_error(log: StringIO) -> None:
     async def scene(world: World) -> None:
         refusal = forbidden("patch", "leases")
-        world.kube.server.fail_next(refusal, verb="patch", plural="leases", times=FOR_EVER)
+        world.kube.server.inject_fault(refusal, verb="patch", plural="leases", times=FOR_EVER)
         await (await world.provider()).create(await world.claim("one", {}, SMALL))
         await asyncio.sleep(600)
 
-    play(scene, timing=Timing())
+    play(scene, timing=SimulatedTiming())
     (line,) = said(log)
     assert "jo may not patch leases" in line
 
 
 def test_what_only_delays_is_no_error(log: StringIO) -> None:
     async def scene(world: World) -> None:
-        world.kube.server.fail_next(KubeError("slow"), verb="create", plural="nodes", times=3)
+        world.kube.server.inject_fault(KubeError("slow"), verb="create", plural="nodes", times=3)
         await (await world.provider()).create(await world.claim("one", {}, SMALL))
-        await world.settle()
+        await world.finish_pending_work()
         assert await world.node()
 
     play(scene)
@@ -126,10 +126,10 @@ def test_what_only_delays_is_no_error(log: StringIO) -> None:
 
 def test_watches_that_bring_no_news_are_told() -> None:
     async def scene(world: World) -> None:
-        machines = Machines(world.kube, world.clock, QUIET)
+        machines = SimulatedNodes(world.kube, world.clock, QUIET)
         assert machines.faults() == []
         for plural in ("configmaps", "pods"):
-            world.kube.server.fail_next(forbidden("list", plural), verb="list", plural=plural, times=3)
+            world.kube.server.inject_fault(forbidden("list", plural), verb="list", plural=plural, times=3)
         async with running(machines):
             await asyncio.sleep(1)
             assert sorted(str(fault).split()[0] for fault in machines.faults()) == ["configmaps", "pods"]
@@ -143,7 +143,7 @@ def test_a_machine_removed_while_nobody_looked_is_forgotten() -> None:
     """A second run of the same stand-in must not register what the first one was going to."""
 
     async def scene(world: World) -> None:
-        machines = Machines(world.kube, world.clock, QUIET)
+        machines = SimulatedNodes(world.kube, world.clock, QUIET)
         found = await (await world.provider()).create(await world.claim("one", {}, SMALL))
         async with running(machines):
             await asyncio.sleep(10)
@@ -162,7 +162,7 @@ class CountedInformer(Informer[Pod]):
         super().__init__(kube, POD)
         self.listeners = 0
 
-    def subscribe(self, handler: Handler[Pod]) -> None:
+    def subscribe(self, handler: ChangeHandler[Pod]) -> None:
         self.listeners += 1
         super().subscribe(handler)
 
@@ -184,7 +184,7 @@ async def phase(world: World, name: str) -> str:
 
 def test_a_shared_informer_is_listened_to_once_over_restarts() -> None:
     async def scene(world: World) -> None:
-        machines = Machines(world.kube, world.clock, QUIET)
+        machines = SimulatedNodes(world.kube, world.clock, QUIET)
         found = await (await world.provider()).create(await world.claim("one", {}, SMALL))
         node = found.provider_id.removeprefix("kwok://")
         async with shared_pods(world) as pods:
@@ -203,18 +203,18 @@ def test_a_shared_informer_is_listened_to_once_over_restarts() -> None:
 
 
 def test_a_mistake_over_one_pod_does_not_end_a_shared_informer(monkeypatch: pytest.MonkeyPatch, log: StringIO) -> None:
-    usual = Machines._on_pod
+    usual = SimulatedNodes._on_pod
 
-    def mistaken(self: Machines, old: Pod | None, new: Pod | None) -> None:
+    def mistaken(self: SimulatedNodes, old: Pod | None, new: Pod | None) -> None:
         if new is not None and new.metadata.name == "bad":
             raise ZeroDivisionError
         usual(self, old, new)
 
     async def scene(world: World) -> None:
-        monkeypatch.setattr(Machines, "_on_pod", mistaken)
+        monkeypatch.setattr(SimulatedNodes, "_on_pod", mistaken)
         found = await (await world.provider()).create(await world.claim("one", {}, SMALL))
         node = found.provider_id.removeprefix("kwok://")
-        async with shared_pods(world) as pods, running(Machines(world.kube, world.clock, QUIET), pods):
+        async with shared_pods(world) as pods, running(SimulatedNodes(world.kube, world.clock, QUIET), pods):
             for name in ("bad", "good"):
                 await world.pod(name, node)
             await asyncio.sleep(10)

@@ -9,15 +9,15 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from karpenter.api.karpenter import NodeClaim, PoolTaint
+from karpenter.api.karpenter import NodeClaim, NodePoolTaint
 from karpenter.api.kinds import CONFIG_MAP, KWOK_NODE_CLASS, NODE_CLAIM
 from karpenter.api.meta import ObjectMeta
-from karpenter.catalog.types import InstanceType, Offering
-from karpenter.kube.errors import Unavailable
+from karpenter.instancetypes.instance_type import InstanceType, Offering
+from karpenter.kube.errors import ServerUnavailable
 from karpenter.model import labels
-from karpenter.model.requirements import Requirements, from_labels, requirement
+from karpenter.model.requirements import Requirements, requirement, requirements_from_labels
 from karpenter.providers.contract import InsufficientCapacity, LaunchFailed, NodeClassNotReady, ProviderError
-from karpenter.providers.simulated import Faults, SimulatedProvider, faults, launch
+from karpenter.providers.simulated import Faults, SimulatedProvider, fault_rules, simulated_offerings
 from support.simulated_world import CLASS, SMALL, World, claim_spec, play, types
 
 SPOT = {labels.CAPACITY_TYPE: ("spot",)}
@@ -30,7 +30,9 @@ def claim(wishes: dict[str, tuple[str, ...]], requests: dict[str, str]) -> NodeC
 
 def bought(wishes: dict[str, tuple[str, ...]], requests: dict[str, str]) -> tuple[str, str, str]:
     by_name = {item.name: item for item in types()}
-    choice = launch.market(by_name, claim(wishes, requests), lambda item, offering: True).choices[0]
+    choice = simulated_offerings.launchable_offerings(
+        by_name, claim(wishes, requests), lambda item, offering: True
+    ).launchable[0]
     return choice.instance_type.name, choice.offering.zone, choice.offering.capacity_type
 
 
@@ -45,14 +47,14 @@ def test_the_cheapest_fitting_offering_is_bought_and_ties_go_by_name_then_zone()
 
 def test_why_nothing_is_left_is_counted_per_reason() -> None:
     """OPS-226, OPS-267."""
-    found = launch.market(
+    found = simulated_offerings.launchable_offerings(
         {item.name: item for item in types()}, claim(SPOT, {"cpu": "8"}), lambda item, offering: False
     )
-    assert found.choices == []
-    assert found.refusals == {
-        launch.Refusal.INCOMPATIBLE: 6,
-        launch.Refusal.TOO_SMALL: 4,
-        launch.Refusal.UNAVAILABLE: 2,
+    assert found.launchable == []
+    assert found.rejections == {
+        simulated_offerings.SimulatedOfferingRejection.INCOMPATIBLE: 6,
+        simulated_offerings.SimulatedOfferingRejection.TOO_SMALL: 4,
+        simulated_offerings.SimulatedOfferingRejection.UNAVAILABLE: 2,
     }
     assert "2 not available now" in str(found)
 
@@ -61,7 +63,11 @@ def test_a_label_the_types_lack_refuses_and_a_custom_label_does_not() -> None:
     by_name = {item.name: item for item in types()}
 
     def count(wishes: dict[str, tuple[str, ...]]) -> int:
-        return len(launch.market(by_name, claim(wishes, SMALL), lambda item, offering: True).choices)
+        return len(
+            simulated_offerings.launchable_offerings(
+                by_name, claim(wishes, SMALL), lambda item, offering: True
+            ).launchable
+        )
 
     assert count({"karpenter.k8s.aws/instance-gpu-name": ("t4",)}) == 0
     assert count({"example.com/team": ("blue",)}) == 12
@@ -104,7 +110,7 @@ def test_the_machine_and_its_node_carry_what_users_know() -> None:
 def test_a_machine_registers_with_the_claims_taints() -> None:
     async def scene(world: World) -> None:
         provider = await world.provider()
-        taints = (PoolTaint(key="team", value="blue", effect="NoSchedule"),)
+        taints = (NodePoolTaint(key="team", value="blue", effect="NoSchedule"),)
         spec = msgspec.structs.replace(claim_spec({}, SMALL, taints), startup_taints=(taints[0],))
         one = await world.kube.create(NODE_CLAIM, NodeClaim(metadata=ObjectMeta(name="one"), spec=spec))
         await provider.create(one)
@@ -121,7 +127,7 @@ def test_refused_offerings_count_as_unavailable_for_three_minutes() -> None:
     async def scene(world: World) -> None:
         provider = await world.provider()
         before = await provider.instance_types(world.pool)
-        await world.exhaust(SPOT)
+        await world.exhaust_capacity(SPOT)
         found = await provider.create(await world.claim("one", {}, SMALL))
         assert found.labels[labels.CAPACITY_TYPE] == "on-demand"
         during = await provider.instance_types(world.pool)
@@ -144,7 +150,7 @@ def test_a_rule_with_a_count_is_used_up() -> None:
     """OPS-269."""
 
     async def scene(world: World) -> None:
-        rule = faults.LaunchErrorRule(reason="UnauthorizedOperation", message="not allowed", count=1)
+        rule = fault_rules.LaunchErrorRule(reason="UnauthorizedOperation", message="not allowed", count=1)
         world.play(Faults(launch_errors=(rule,)))
         provider = await world.provider()
         one = await world.claim("one", {}, SMALL)
@@ -168,7 +174,7 @@ def test_machines_whose_claim_vanished_are_ended() -> None:
         await asyncio.sleep(31)
         assert await provider.collect_garbage() == (lost.provider_id,)
         assert await provider.collect_garbage() == ()
-        await world.settle()
+        await world.finish_pending_work()
         assert [item.provider_id for item in await provider.list()] == [kept.provider_id]
         assert (await world.node()).spec.provider_id == kept.provider_id
 
@@ -181,10 +187,10 @@ def test_api_faults_are_provider_errors() -> None:
     async def scene(world: World) -> None:
         provider = await world.provider()
         one = await world.claim("one", {}, SMALL)
-        world.kube.server.fail_next(Unavailable("down"), verb="create", plural="configmaps")
+        world.kube.server.inject_fault(ServerUnavailable("down"), verb="create", plural="configmaps")
         with pytest.raises(ProviderError, match=r"storing simulated machine .*down"):
             await provider.create(one)
-        world.kube.server.fail_next(Unavailable("down"), verb="list", plural="configmaps")
+        world.kube.server.inject_fault(ServerUnavailable("down"), verb="list", plural="configmaps")
         with pytest.raises(ProviderError, match="listing simulated machines, down"):
             await provider.list()
 
@@ -193,7 +199,7 @@ def test_api_faults_are_provider_errors() -> None:
 
 def test_requests_that_are_no_quantities_are_reported() -> None:
     with pytest.raises(ProviderError, match="claim one asks for 'much' is not a quantity"):
-        launch.market({}, claim({}, {"cpu": "much"}), lambda item, offering: True)
+        simulated_offerings.launchable_offerings({}, claim({}, {"cpu": "much"}), lambda item, offering: True)
 
 
 def test_a_class_with_a_delay_nobody_can_read_is_not_ready() -> None:
@@ -213,7 +219,7 @@ def test_a_class_being_deleted_is_insufficient_capacity() -> None:
         provider = await world.provider()
         one = await world.claim("one", {}, SMALL)
         await world.kube.patch(KWOK_NODE_CLASS, CLASS.name, {"metadata": {"finalizers": ["example.com/hold"]}})
-        await world.remove_class()
+        await world.delete_class()
         with pytest.raises(InsufficientCapacity, match="being deleted"):
             await provider.create(one)
 
@@ -248,15 +254,15 @@ def test_an_offering_the_catalogue_lacks_is_not_bought() -> None:
 )
 def test_a_mistake_in_a_script_is_one_line_with_its_place(content: bytes, message: str) -> None:
     """OPS-269."""
-    with pytest.raises(faults.FaultsError, match=message) as caught:
-        faults.loads(content, "faults.yaml")
+    with pytest.raises(fault_rules.FaultsError, match=message) as caught:
+        fault_rules.parse_faults(content, "faults.yaml")
     assert "\n" not in str(caught.value)
 
 
 def test_a_script_reads_as_documented() -> None:
     """OPS-269: the example of the module, in its own words."""
-    example = (faults.__doc__ or "").partition("process.\n")[2]
-    script = faults.loads(example.encode())
+    example = (fault_rules.__doc__ or "").partition("process.\n")[2]
+    script = fault_rules.parse_faults(example.encode())
     assert script.insufficient_capacity[0].count == 3
     assert script.interruptions[0].notice == "2m"
     assert [rule.never for rule in script.registration] == [False, True]
@@ -265,7 +271,7 @@ def test_a_script_reads_as_documented() -> None:
 def reserving(units: int) -> tuple[InstanceType, ...]:
     """The types, each also sold out of one reservation, cheaper than anything else."""
     place = {labels.ZONE: "zone-a", labels.CAPACITY_TYPE: labels.RESERVED, labels.RESERVATION_ID: "r1"}
-    extra = Offering(from_labels(place), 0.0001, units_left=units)
+    extra = Offering(requirements_from_labels(place), 0.0001, reservation_capacity=units)
     kinds = requirement(labels.CAPACITY_TYPE, "In", ("on-demand", "spot", "reserved"))
     own = Requirements((kinds, requirement(labels.RESERVATION_ID, "In", ("r1",))))
     keys = (labels.CAPACITY_TYPE, labels.RESERVATION_ID)
@@ -284,7 +290,7 @@ def test_a_reservation_is_used_up_machine_by_machine_and_free_again_when_they_en
 
         async def units() -> set[int | None]:
             sold = [offering for item in await provider.instance_types(world.pool) for offering in item.offerings]
-            return {offering.units_left for offering in sold if offering.reservation}
+            return {offering.reservation_capacity for offering in sold if offering.reservation_id}
 
         assert await units() == {1}
         machine = await provider.create(await world.claim("first", wishes, SMALL))

@@ -5,8 +5,8 @@ what goes wrong on purpose. What time means and who schedules pods is decided el
 cluster as well as in a simulation.
 """
 
-from karpenter.providers.simulated.faults import Faults, FaultsError
-from karpenter.providers.simulated.machines import Machines, Timing
-from karpenter.providers.simulated.provider import SimulatedProvider
+from karpenter.providers.simulated.fault_rules import Faults, FaultsError
+from karpenter.providers.simulated.simulated_nodes import SimulatedNodes, SimulatedTiming
+from karpenter.providers.simulated.simulated_provider import SimulatedProvider
 
-__all__ = ["SimulatedProvider", "Machines", "Timing", "Faults", "FaultsError"]
+__all__ = ["SimulatedProvider", "SimulatedNodes", "SimulatedTiming", "Faults", "FaultsError"]

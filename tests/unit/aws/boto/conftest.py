@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from karpenter.providers.aws.boto import Account
-from karpenter.telemetry import Metrics
-from karpenter.telemetry.aws import SdkMetrics
+from karpenter.metrics import Metrics
+from karpenter.providers.aws.aws_metrics import SdkMetrics
+from karpenter.providers.aws.sdk import AwsSession
 from support.aws.double import Double
 from support.aws.seeds import Seeds, seed
 
@@ -45,8 +45,8 @@ def metrics() -> Metrics:
 
 
 @pytest.fixture
-async def account(aws: Double, metrics: Metrics) -> AsyncIterator[Account]:
-    opened = Account(SdkMetrics(metrics))
+async def account(aws: Double, metrics: Metrics) -> AsyncIterator[AwsSession]:
+    opened = AwsSession(SdkMetrics(metrics))
     await opened.open()
     yield opened
     opened.close()

@@ -11,16 +11,23 @@ import pytest
 from botocore import exceptions
 from botocore.parsers import ResponseParserError
 
-from karpenter.providers.aws.boto.ec2 import Ec2
-from karpenter.providers.aws.boto.faults import log_keys
-from karpenter.providers.aws.boto.pacing import BUDGETS, Budget, Group, Pace
-from karpenter.providers.aws.boto.service import Methods, Service, Wire
-from karpenter.providers.aws.errors import AwsError
-from karpenter.providers.aws.ports import ReservationQuery
-from karpenter.providers.aws.shapes import FleetRequest, TargetCapacity
-from karpenter.sim import time as sim_time
-from karpenter.telemetry import Metrics
-from karpenter.telemetry.aws import SdkMetrics
+from karpenter.metrics import Metrics
+from karpenter.providers.aws.aws_apis import ReservationQuery
+from karpenter.providers.aws.aws_errors import AwsError
+from karpenter.providers.aws.aws_metrics import SdkMetrics
+from karpenter.providers.aws.ec2_requests import FleetRequest, TargetCapacity
+from karpenter.providers.aws.sdk.api_clients import Ec2Client
+from karpenter.providers.aws.sdk.botocore_errors import error_log_fields
+from karpenter.providers.aws.sdk.service_client import (
+    RATE_LIMITS,
+    AdaptiveRateLimiter,
+    AwsServiceClient,
+    ClientMethods,
+    RateLimit,
+    RateLimitGroup,
+    ServiceTransport,
+)
+from karpenter.simulation import virtual_time as sim_time
 
 R = TypeVar("R")
 
@@ -61,15 +68,15 @@ class Library:
         self.asked: list[tuple[str, dict[str, object]]] = []
         self.at: list[float] = []
         self.metrics = Metrics()
-        paces = {group: Pace(budget) for group, budget in BUDGETS.items()}
+        paces = {group: AdaptiveRateLimiter(budget) for group, budget in RATE_LIMITS.items()}
         self.paces = paces
-        self.ec2 = Ec2(Service(Wire(self, self, paces, SdkMetrics(self.metrics)), "ec2"))
+        self.ec2 = Ec2Client(AwsServiceClient(ServiceTransport(self, self, paces, SdkMetrics(self.metrics)), "ec2"))
 
     async def run(self, work: Callable[[], R]) -> R:
         await asyncio.sleep(0)
         return work()
 
-    def methods(self, service: str) -> Methods:
+    def methods(self, service: str) -> ClientMethods:
         def method(name: str) -> Callable[..., dict[str, object]]:
             def call(**request: object) -> dict[str, object]:
                 self.asked.append((name, request))
@@ -97,7 +104,7 @@ def told(story: Story) -> Callable[[], None]:
         async def main(clock: object) -> None:
             await story(Library())
 
-        sim_time.run(main, datetime(2026, 1, 1, tzinfo=UTC))
+        sim_time.run_virtual(main, datetime(2026, 1, 1, tzinfo=UTC))
 
     test.__doc__ = story.__doc__
     return test
@@ -126,7 +133,7 @@ async def test_a_read_is_given_up_after_three_attempts_with_what_aws_said(librar
     library.script = [BROKEN]
     error = await fault(library.ec2.describe_subnets(()))
     assert len(library.asked) == 3
-    assert log_keys(error) == {
+    assert error_log_fields(error) == {
         "aws-error-code": "InternalError",
         "aws-request-id": "request-1",
         "aws-service-name": "ec2",
@@ -138,7 +145,7 @@ async def test_a_read_is_given_up_after_three_attempts_with_what_aws_said(librar
 @told
 async def test_whoever_is_asked_for_fewer_calls_makes_fewer_and_more_again_later(library: Library) -> None:
     """AWS-756."""
-    pace = library.paces[Group.EC2_READ]
+    pace = library.paces[RateLimitGroup.EC2_READ]
     usual = pace.per_second
     library.script = [THROTTLED, THROTTLED, THROTTLED, THROTTLED, {"Subnets": []}]
     await library.ec2.describe_subnets(())
@@ -194,7 +201,7 @@ def test_a_dry_run_is_tried_once(answer: Exception) -> None:
     @told
     async def story(library: Library) -> None:
         library.script = [answer]
-        await fault(library.ec2.try_fleet(FLEET))
+        await fault(library.ec2.dry_run_fleet(FLEET))
         assert len(library.asked) == 1
         assert library.asked[0][1]["DryRun"] is True
 
@@ -205,7 +212,7 @@ def test_a_dry_run_is_tried_once(answer: Exception) -> None:
 async def test_a_passed_dry_run_is_recognised(library: Library) -> None:
     """AWS-126."""
     library.script = [refusal("DryRunOperation", 412)]
-    assert (await fault(library.ec2.try_fleet(FLEET))).is_dry_run_passed
+    assert (await fault(library.ec2.dry_run_fleet(FLEET))).is_dry_run_passed
 
 
 @told
@@ -239,14 +246,14 @@ async def test_calls_are_paced_by_group(library: Library) -> None:
 
 @told
 async def test_who_waits_for_a_turn_and_is_cancelled_gives_it_back(library: Library) -> None:
-    pace = Pace(Budget(1.0, 1))
-    await pace.take()
-    waiting = asyncio.create_task(pace.take())
+    pace = AdaptiveRateLimiter(RateLimit(1.0, 1))
+    await pace.acquire()
+    waiting = asyncio.create_task(pace.acquire())
     await asyncio.sleep(0)
     waiting.cancel()
     await asyncio.sleep(0)
     began = asyncio.get_running_loop().time()
-    await pace.take()
+    await pace.acquire()
     assert asyncio.get_running_loop().time() - began == pytest.approx(1 / 0.9)
 
 

@@ -6,13 +6,15 @@ import json
 
 import pytest
 
-from karpenter.kube.memory import MemoryKube
 from karpenter.model.clock import rfc3339
-from karpenter.providers.aws.boto import Account
-from karpenter.providers.aws.boto.start import ApiServer, StartError, discover
-from karpenter.providers.aws.events.health import InstanceHealth
-from karpenter.providers.aws.events.queue import InterruptionQueue
-from karpenter.providers.aws.settings import AwsSettings
+from karpenter.providers.aws.aws_settings import AwsSettings
+from karpenter.providers.aws.cluster_discovery import ApiServerAccess, AwsStartupError, discover_cluster
+from karpenter.providers.aws.interruption.interruption_controllers import (
+    InstanceStatusController,
+    InterruptionQueueController,
+)
+from karpenter.providers.aws.sdk import AwsSession
+from karpenter.simulation.apiserver import MemoryKube
 from support.aws.clients import client
 from support.aws.double import Double
 from support.aws_events import Cluster
@@ -20,7 +22,7 @@ from support.aws_events import Cluster
 SPOT_WARNING = "EC2 Spot Instance Interruption Warning"
 
 
-async def test_a_spot_warning_in_the_queue_ends_the_claim(account: Account, aws: Double) -> None:
+async def test_a_spot_warning_in_the_queue_ends_the_claim(account: AwsSession, aws: Double) -> None:
     """AWS-T963, from the queue on."""
     sqs = client(aws, "sqs")
     url = sqs.create_queue(QueueName="prod")["QueueUrl"]
@@ -38,43 +40,45 @@ async def test_a_spot_warning_in_the_queue_ends_the_claim(account: Account, aws:
         "detail": {"instance-id": "i-1", "instance-action": "terminate"},
     }
     sqs.send_message(QueueUrl=url, MessageBody=json.dumps(warning))
-    port = account.services.queue
-    queue = InterruptionQueue("prod", port, cluster.responder, cluster.interruptions, cluster.clock)
-    assert await queue.look() == 0.0
+    port = account.services.sqs
+    queue = InterruptionQueueController("prod", port, cluster.responder, cluster.interruptions, cluster.clock)
+    assert await queue.reconcile() == 0.0
     assert await cluster.ending() == ["a"]
     left = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
     assert left["ApproximateNumberOfMessages"] == left["ApproximateNumberOfMessagesNotVisible"] == "0"
 
 
-async def test_a_policy_without_the_status_of_instances_stops_only_that(account: Account, aws: Double) -> None:
+async def test_a_policy_without_the_status_of_instances_stops_only_that(account: AwsSession, aws: Double) -> None:
     """AWS-T702."""
     aws.control.deny("ec2:DescribeInstanceStatus")
     cluster = Cluster()
-    health = InstanceHealth(account.services.ec2, cluster, cluster.responder, cluster.interruptions, cluster.clock)
-    assert await health.look() == 3600.0
+    health = InstanceStatusController(
+        account.services.ec2, cluster, cluster.responder, cluster.interruptions, cluster.clock
+    )
+    assert await health.reconcile() == 3600.0
 
 
-def api_server(cluster: Cluster) -> ApiServer:
+def api_server(cluster: Cluster) -> ApiServerAccess:
     async def version() -> str:
         return "1.35"
 
-    return ApiServer(MemoryKube(cluster.server), version, "Q0E=")
+    return ApiServerAccess(MemoryKube(cluster.server), version, "Q0E=")
 
 
-async def test_a_start_on_eks_finds_out_what_it_needs(account: Account, aws: Double) -> None:
+async def test_a_start_on_eks_finds_out_what_it_needs(account: AwsSession, aws: Double) -> None:
     """AWS-018, AWS-019, AWS-022, AWS-026, AWS-T008."""
     arn = aws.control.add_cluster("prod", "https://prod.eks", "Q0E=", "1.35")
     settings = AwsSettings(cluster_name="prod", enable_zonal_shift=True, eks_control_plane=True)
-    cluster = (await discover(account, settings, api_server(Cluster()))).cluster
+    cluster = (await discover_cluster(account, settings, api_server(Cluster()))).cluster
     assert (cluster.endpoint, cluster.arn) == ("https://prod.eks", arn)
     assert (cluster.region, cluster.version) == (aws.region_name, "1.35")
     assert cluster.service_cidr == "172.20.0.0/16"
 
 
-async def test_a_start_without_permission_says_which(account: Account, aws: Double) -> None:
+async def test_a_start_without_permission_says_which(account: AwsSession, aws: Double) -> None:
     """AWS-018."""
     aws.control.deny("ec2:DescribeInstanceTypes")
-    with pytest.raises(StartError) as caught:
-        await discover(account, AwsSettings(cluster_name="prod"), api_server(Cluster()))
+    with pytest.raises(AwsStartupError) as caught:
+        await discover_cluster(account, AwsSettings(cluster_name="prod"), api_server(Cluster()))
     assert "ec2 api connectivity check failed" in str(caught.value)
     assert "ec2:DescribeInstanceTypes" in str(caught.value)

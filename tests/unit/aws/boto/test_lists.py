@@ -10,10 +10,10 @@ import pytest
 from botocore import xform_name
 from botocore.session import get_session
 
-from karpenter.providers.aws.boto import ec2
-from karpenter.providers.aws.boto.ec2 import LONG_LISTS
-from karpenter.providers.aws.boto.lists import Lists
-from karpenter.providers.aws.boto.operations import Operation
+from karpenter.providers.aws.sdk import api_clients
+from karpenter.providers.aws.sdk.api_clients import LIST_DECODER
+from karpenter.providers.aws.sdk.ec2_xml_lists import Ec2ListDecoder
+from karpenter.providers.aws.sdk.service_client import ApiOperation
 from support.aws.clients import client
 from support.aws.double import Double
 from support.aws.seeds import Seeds, fleet, template
@@ -34,17 +34,17 @@ def machine(aws: Double, seeds: Seeds) -> str:
 @pytest.mark.parametrize(
     ("operation", "request_"),
     [
-        (ec2._TYPES, {"InstanceTypes": ["m5.large", "g5.xlarge", "p5.48xlarge", "i4i.metal", "inf2.xlarge"]}),
-        (ec2._TYPES, {"MaxResults": 5}),
-        (ec2._OFFERINGS, {"LocationType": "availability-zone", "MaxResults": 50}),
-        (ec2._SPOT_PRICES, {"InstanceTypes": ["m5.large"], "StartTime": NOW}),
-        (ec2._INSTANCES, {}),
-        (ec2._STATUSES, {}),
+        (api_clients._TYPES, {"InstanceTypes": ["m5.large", "g5.xlarge", "p5.48xlarge", "i4i.metal", "inf2.xlarge"]}),
+        (api_clients._TYPES, {"MaxResults": 5}),
+        (api_clients._OFFERINGS, {"LocationType": "availability-zone", "MaxResults": 50}),
+        (api_clients._SPOT_PRICES, {"InstanceTypes": ["m5.large"], "StartTime": NOW}),
+        (api_clients._INSTANCES, {}),
+        (api_clients._STATUSES, {}),
     ],
-    ids=lambda value: value.name if isinstance(value, Operation) else "-".join(value) or "all",
+    ids=lambda value: value.name if isinstance(value, ApiOperation) else "-".join(value) or "all",
 )
 def test_a_list_is_what_the_library_makes_of_it(
-    machine: str, aws: Double, operation: Operation[Any], request_: dict[str, object]
+    machine: str, aws: Double, operation: ApiOperation[Any], request_: dict[str, object]
 ) -> None:
     method = xform_name(operation.name)
     theirs = getattr(client(aws, "ec2"), method)(**request_)
@@ -52,7 +52,7 @@ def test_a_list_is_what_the_library_makes_of_it(
     found = msgspec.convert(ours[operation.member], operation.type, strict=False)
     expected = msgspec.convert(theirs[operation.member], operation.type)
     assert len(found) > 0
-    if operation is ec2._SPOT_PRICES:  # told with the moment they were asked for
+    if operation is api_clients._SPOT_PRICES:  # told with the moment they were asked for
         found, expected = (
             [msgspec.structs.replace(price, timestamp=None) for price in each] for each in (found, expected)
         )
@@ -71,7 +71,7 @@ def test_what_is_no_xml_is_left_to_the_library(body: bytes) -> None:
     model = get_session().get_service_model("ec2").operation_model("DescribeInstances")
     answer: dict[str, object] = {"status_code": 200, "body": body}
     put: dict[str, object] = {}
-    LONG_LISTS.before_parse(model, answer, put)
+    LIST_DECODER.before_parse(model, answer, put)
     assert (answer["body"], put) == (body, {})
 
 
@@ -79,7 +79,7 @@ def test_an_operation_that_is_no_long_list_is_left_to_the_library() -> None:
     model = get_session().get_service_model("ec2").operation_model("DescribeVpcs")
     answer: dict[str, object] = {"status_code": 200, "body": b"<a/>"}
     put: dict[str, object] = {}
-    Lists({"DescribeInstances": ec2._INSTANCES}).before_parse(model, answer, put)
+    Ec2ListDecoder({"DescribeInstances": api_clients._INSTANCES}).before_parse(model, answer, put)
     assert (answer["body"], put) == (b"<a/>", {})
 
 
@@ -92,5 +92,5 @@ def _client(aws: Double) -> Any:
         aws_access_key_id="AKIADOUBLE",
         aws_secret_access_key="secret",
     )
-    api.meta.events.register("before-parse.ec2", LONG_LISTS.before_parse)
+    api.meta.events.register("before-parse.ec2", LIST_DECODER.before_parse)
     return api

@@ -10,37 +10,35 @@ from collections.abc import Awaitable
 import pytest
 
 from karpenter import __version__
-from karpenter.providers.aws.boto import Account
-from karpenter.providers.aws.boto.faults import CallFailed
-from karpenter.providers.aws.errors import AwsError
-from karpenter.providers.aws.ports import GroupQuery, ImageQuery, MachineTrial, ReservationQuery
-from karpenter.providers.aws.shapes import (
+from karpenter.metrics import Metrics
+from karpenter.providers.aws.aws_apis import ImageQuery, PlacementGroupQuery, ReservationQuery, RunInstancesDryRun
+from karpenter.providers.aws.aws_errors import AwsError
+from karpenter.providers.aws.aws_metrics import SdkMetrics
+from karpenter.providers.aws.aws_types import Ec2Filter, tag_list, tag_map
+from karpenter.providers.aws.ec2_requests import (
     BlockDeviceRequest,
     EbsRequest,
-    Filter,
     FleetOverride,
     FleetRequest,
     FleetTemplate,
-    InterfaceRequest,
+    InstanceProfileRequest,
     LaunchTemplateData,
     MetadataRequest,
     MonitoringRequest,
+    NetworkInterfaceRequest,
     OnDemandOptions,
-    ProfileRequest,
     SpotOptions,
     TagSpecification,
     TargetCapacity,
     TemplateReference,
-    tag_map,
-    tags,
 )
-from karpenter.telemetry import Metrics
-from karpenter.telemetry.aws import SdkMetrics
+from karpenter.providers.aws.sdk import AwsSession
+from karpenter.providers.aws.sdk.botocore_errors import AwsCallError
 from support.aws.clients import client
 from support.aws.double import Double
 from support.aws.seeds import STANDARD, Seeds
 
-DISCOVERY = Filter(name="tag:karpenter.sh/discovery", values=("test",))
+DISCOVERY = Ec2Filter(name="tag:karpenter.sh/discovery", values=("test",))
 POOL = {"karpenter.sh/nodepool": "default"}
 
 
@@ -48,14 +46,14 @@ def data(seeds: Seeds) -> LaunchTemplateData:
     return LaunchTemplateData(
         image_id=seeds.image,
         user_data=base64.b64encode(b"#!/bin/sh").decode(),
-        iam_instance_profile=ProfileRequest(name=seeds.profile),
+        iam_instance_profile=InstanceProfileRequest(name=seeds.profile),
         monitoring=MonitoringRequest(enabled=False),
-        network_interfaces=(InterfaceRequest(device_index=0, groups=(seeds.group,)),),
+        network_interfaces=(NetworkInterfaceRequest(device_index=0, groups=(seeds.group,)),),
         metadata_options=MetadataRequest(http_tokens="required", http_endpoint="enabled"),
         block_device_mappings=(
             BlockDeviceRequest(device_name="/dev/xvda", ebs=EbsRequest(volume_size=20, volume_type="gp3")),
         ),
-        tag_specifications=(TagSpecification(resource_type="network-interface", tags=tags(POOL)),),
+        tag_specifications=(TagSpecification(resource_type="network-interface", tags=tag_list(POOL)),),
     )
 
 
@@ -72,21 +70,21 @@ def fleet(seeds: Seeds, token: str = "", market: str = "on-demand") -> FleetRequ
             ),
         ),
         target_capacity_specification=TargetCapacity(total_target_capacity=1, default_target_capacity_type=market),
-        tag_specifications=(TagSpecification(resource_type="instance", tags=tags(POOL)),),
+        tag_specifications=(TagSpecification(resource_type="instance", tags=tag_list(POOL)),),
         spot_options=SpotOptions(allocation_strategy="price-capacity-optimized") if market == "spot" else None,
         on_demand_options=OnDemandOptions(allocation_strategy="lowest-price") if market == "on-demand" else None,
         client_token=token,
     )
 
 
-async def template(account: Account, seeds: Seeds) -> str:
+async def template(account: AwsSession, seeds: Seeds) -> str:
     made = await account.services.ec2.create_launch_template(
-        "nodes", data(seeds), TagSpecification(resource_type="launch-template", tags=tags(POOL))
+        "nodes", data(seeds), TagSpecification(resource_type="launch-template", tags=tag_list(POOL))
     )
     return made.launch_template_id
 
 
-async def machine(account: Account, seeds: Seeds, market: str = "on-demand") -> str:
+async def machine(account: AwsSession, seeds: Seeds, market: str = "on-demand") -> str:
     await template(account, seeds)
     answer = await account.services.ec2.create_fleet(fleet(seeds, market=market))
     return answer.instances[0].instance_ids[0]
@@ -102,7 +100,7 @@ async def refused(call: Awaitable[object], code: str) -> AwsError:
 # -- what is sold ---------------------------------------------------------------------------------------------------------------
 
 
-async def test_types_are_read_page_by_page(account: Account, aws: Double) -> None:
+async def test_types_are_read_page_by_page(account: AwsSession, aws: Double) -> None:
     """AWS-280, AWS-T962."""
     types = await account.services.ec2.describe_instance_types()
     by_name = {item.instance_type: item for item in types}
@@ -113,7 +111,7 @@ async def test_types_are_read_page_by_page(account: Account, aws: Double) -> Non
     assert len(aws.calls.of("DescribeInstanceTypes")) == 14
 
 
-async def test_offerings_and_prices_are_read(account: Account, aws: Double) -> None:
+async def test_offerings_and_prices_are_read(account: AwsSession, aws: Double) -> None:
     """AWS-280, AWS-365."""
     ec2 = account.services.ec2
     offerings = await ec2.describe_instance_type_offerings()
@@ -124,7 +122,7 @@ async def test_offerings_and_prices_are_read(account: Account, aws: Double) -> N
     assert prices["m5.large", "us-west-2a"].timestamp is not None
 
 
-async def test_products_of_the_price_list_are_texts_of_all_pages(account: Account) -> None:
+async def test_products_of_the_price_list_are_texts_of_all_pages(account: AwsSession) -> None:
     """AWS-360."""
     filters = {
         "regionCode": "us-west-2",
@@ -143,7 +141,7 @@ async def test_products_of_the_price_list_are_texts_of_all_pages(account: Accoun
 # -- what selectors find --------------------------------------------------------------------------------------------------------
 
 
-async def test_subnets_groups_and_images_are_found(account: Account, seeds: Seeds) -> None:
+async def test_subnets_groups_and_images_are_found(account: AwsSession, seeds: Seeds) -> None:
     """AWS-143, AWS-144, AWS-195."""
     ec2 = account.services.ec2
     subnets = await ec2.describe_subnets((DISCOVERY,))
@@ -151,18 +149,18 @@ async def test_subnets_groups_and_images_are_found(account: Account, seeds: Seed
     assert all(item.available_ip_address_count > 200 and item.availability_zone_id for item in subnets)
     (group,) = await ec2.describe_security_groups((DISCOVERY,))
     assert group.group_id == seeds.group
-    by_id = Filter(name="image-id", values=(seeds.image,))
+    by_id = Ec2Filter(name="image-id", values=(seeds.image,))
     (image,) = await ec2.describe_images(ImageQuery((by_id,), ("amazon",)))
     assert (image.image_id, image.architecture) == (seeds.image, "x86_64")
 
 
-async def test_a_parameter_is_read_and_a_missing_one_is_an_error(account: Account, seeds: Seeds) -> None:
+async def test_a_parameter_is_read_and_a_missing_one_is_an_error(account: AwsSession, seeds: Seeds) -> None:
     ssm = account.services.ssm
     assert await ssm.get_parameter(STANDARD) == seeds.image
     assert (await refused(ssm.get_parameter("/none"), "ParameterNotFound")).is_not_found
 
 
-async def test_reservations_and_placement_groups_are_read(account: Account, aws: Double) -> None:
+async def test_reservations_and_placement_groups_are_read(account: AwsSession, aws: Double) -> None:
     """AWS-148, AWS-153."""
     ec2 = account.services.ec2
     end = "2030-01-01T00:00:00Z"
@@ -174,8 +172,8 @@ async def test_reservations_and_placement_groups_are_read(account: Account, aws:
     assert found.end_date.year == 2030
     assert await ec2.describe_capacity_reservations(ReservationQuery()) == (found,)
     group = aws.control.add_group("spread", "partition", 3)
-    (by_name,) = await ec2.describe_placement_groups(GroupQuery(names=("spread",)))
-    (by_id,) = await ec2.describe_placement_groups(GroupQuery(ids=(group,)))
+    (by_name,) = await ec2.describe_placement_groups(PlacementGroupQuery(names=("spread",)))
+    (by_id,) = await ec2.describe_placement_groups(PlacementGroupQuery(ids=(group,)))
     assert by_name == by_id
     assert (by_id.strategy, by_id.partition_count) == ("partition", 3)
 
@@ -183,12 +181,12 @@ async def test_reservations_and_placement_groups_are_read(account: Account, aws:
 # -- launching ------------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_launch_template_lives_and_ends(account: Account, aws: Double, seeds: Seeds) -> None:
+async def test_a_launch_template_lives_and_ends(account: AwsSession, aws: Double, seeds: Seeds) -> None:
     ec2 = account.services.ec2
     made = await template(account, seeds)
     (by_name,) = await ec2.describe_launch_templates(names=("nodes",))
     assert (by_name.launch_template_id, tag_map(by_name.tags)) == (made, POOL)
-    pool = Filter(name="tag:karpenter.sh/nodepool", values=("default",))
+    pool = Ec2Filter(name="tag:karpenter.sh/nodepool", values=("default",))
     assert await ec2.describe_launch_templates(filters=(pool,)) == (by_name,)
     await ec2.delete_launch_template(made)
     error = await refused(
@@ -197,7 +195,7 @@ async def test_a_launch_template_lives_and_ends(account: Account, aws: Double, s
     assert error.is_not_found
 
 
-async def test_what_a_template_says_arrives_as_it_is_written(account: Account, aws: Double, seeds: Seeds) -> None:
+async def test_what_a_template_says_arrives_as_it_is_written(account: AwsSession, aws: Double, seeds: Seeds) -> None:
     await template(account, seeds)
     (call,) = aws.calls.of("CreateLaunchTemplate")
     sent = call.parameters["LaunchTemplateData"]
@@ -206,26 +204,26 @@ async def test_what_a_template_says_arrives_as_it_is_written(account: Account, a
     assert "Placement" not in sent
 
 
-async def test_dry_runs_pass_or_are_refused(account: Account, aws: Double, seeds: Seeds) -> None:
+async def test_dry_runs_pass_or_are_refused(account: AwsSession, aws: Double, seeds: Seeds) -> None:
     """AWS-115 to AWS-117, AWS-126."""
     ec2 = account.services.ec2
     await template(account, seeds)
-    named = TagSpecification(resource_type="launch-template", tags=tags(POOL))
-    trial = MachineTrial("nodes", "m5.large", data(seeds), seeds.subnets["us-west-2a"])
+    named = TagSpecification(resource_type="launch-template", tags=tag_list(POOL))
+    trial = RunInstancesDryRun("nodes", "m5.large", data(seeds), seeds.subnets["us-west-2a"])
     for attempt in (
         ec2.create_launch_template("other", data(seeds), named, dry_run=True),
-        ec2.try_fleet(fleet(seeds)),
-        ec2.try_run_instances(trial),
+        ec2.dry_run_fleet(fleet(seeds)),
+        ec2.dry_run_instances(trial),
     ):
         assert (await refused(attempt, "DryRunOperation")).is_dry_run_passed
     (call,) = aws.calls.of("RunInstances")
     assert base64.b64decode(call.parameters["UserData"]) == b"#!/bin/sh"
     assert aws.control.machines() == []
     aws.control.deny("ec2:CreateFleet")
-    assert (await refused(ec2.try_fleet(fleet(seeds)), "UnauthorizedOperation")).is_unauthorized
+    assert (await refused(ec2.dry_run_fleet(fleet(seeds)), "UnauthorizedOperation")).is_unauthorized
 
 
-async def test_machines_are_bought_read_tagged_and_ended(account: Account, seeds: Seeds) -> None:
+async def test_machines_are_bought_read_tagged_and_ended(account: AwsSession, seeds: Seeds) -> None:
     ec2 = account.services.ec2
     await template(account, seeds)
     answer = await ec2.create_fleet(fleet(seeds))
@@ -241,7 +239,7 @@ async def test_machines_are_bought_read_tagged_and_ended(account: Account, seeds
     assert found.instance_type == bought.instance_type
     assert tag_map(found.tags).items() >= {**POOL, "Name": "node-1"}.items()
     assert found.launch_time is not None
-    assert await ec2.describe_instances(filters=(Filter(name="tag-key", values=("karpenter.sh/nodepool",)),)) == (
+    assert await ec2.describe_instances(filters=(Ec2Filter(name="tag-key", values=("karpenter.sh/nodepool",)),)) == (
         found,
     )
     (change,) = await ec2.terminate_instances((instance_id,))
@@ -249,7 +247,7 @@ async def test_machines_are_bought_read_tagged_and_ended(account: Account, seeds
     assert change.current_state.name in ("shutting-down", "terminated")
 
 
-async def test_what_cannot_be_had_is_in_the_answer(account: Account, aws: Double, seeds: Seeds) -> None:
+async def test_what_cannot_be_had_is_in_the_answer(account: AwsSession, aws: Double, seeds: Seeds) -> None:
     """AWS-T960."""
     await template(account, seeds)
     aws.control.stumble("InsufficientInstanceCapacity", capacity_type="spot")
@@ -258,7 +256,7 @@ async def test_what_cannot_be_had_is_in_the_answer(account: Account, aws: Double
     assert {error.error_code for error in answer.errors} >= {"InsufficientInstanceCapacity"}
 
 
-async def test_an_unknown_machine_fails_the_whole_call(account: Account, seeds: Seeds) -> None:
+async def test_an_unknown_machine_fails_the_whole_call(account: AwsSession, seeds: Seeds) -> None:
     """AWS-973."""
     known = await machine(account, seeds)
     error = await refused(
@@ -267,10 +265,10 @@ async def test_an_unknown_machine_fails_the_whole_call(account: Account, seeds: 
     assert error.is_not_found
 
 
-async def test_the_health_of_machines_is_read(account: Account, aws: Double, seeds: Seeds) -> None:
+async def test_the_health_of_machines_is_read(account: AwsSession, aws: Double, seeds: Seeds) -> None:
     """AWS-665."""
     ill = await machine(account, seeds)
-    impaired = Filter(name="instance-status.status", values=("impaired",))
+    impaired = Ec2Filter(name="instance-status.status", values=("impaired",))
     ec2 = account.services.ec2
     assert await ec2.describe_instance_status((impaired,)) == ()
     aws.control.set_health(ill, instance="impaired", since="2026-01-01T00:00:00Z")
@@ -284,7 +282,7 @@ async def test_the_health_of_machines_is_read(account: Account, aws: Double, see
 # -- other services -------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_profile_lives_and_ends(account: Account, seeds: Seeds) -> None:
+async def test_a_profile_lives_and_ends(account: AwsSession, seeds: Seeds) -> None:
     iam = account.services.iam
     made = await iam.create_instance_profile("own", "/karpenter/", {"a": "b"})
     assert (made.path, tag_map(made.tags)) == ("/karpenter/", {"a": "b"})
@@ -297,11 +295,11 @@ async def test_a_profile_lives_and_ends(account: Account, seeds: Seeds) -> None:
     assert (await refused(iam.get_instance_profile("own"), "NoSuchEntity")).is_not_found
 
 
-async def test_messages_are_received_and_deleted(account: Account, aws: Double) -> None:
+async def test_messages_are_received_and_deleted(account: AwsSession, aws: Double) -> None:
     """AWS-640."""
     sqs = client(aws, "sqs")
     sqs.create_queue(QueueName="interruptions")
-    queue = account.services.queue
+    queue = account.services.sqs
     assert (await refused(queue.get_queue_url("none"), "AWS.SimpleQueueService.NonExistentQueue")).is_not_found
     url = await queue.get_queue_url("interruptions")
     sqs.send_message(QueueUrl=url, MessageBody="hello")
@@ -311,17 +309,17 @@ async def test_messages_are_received_and_deleted(account: Account, aws: Double) 
     await queue.delete_message(url, message.receipt_handle)
 
 
-async def test_waiting_for_messages_keeps_nobody_else_waiting(account: Account, aws: Double) -> None:
+async def test_waiting_for_messages_keeps_nobody_else_waiting(account: AwsSession, aws: Double) -> None:
     sqs = client(aws, "sqs")
     url = sqs.create_queue(QueueName="empty")["QueueUrl"]
-    waiting = asyncio.create_task(account.services.queue.receive_messages(url))
+    waiting = asyncio.create_task(account.services.sqs.receive_messages(url))
     assert await account.services.sts.get_caller_identity()
     assert not waiting.done()
     sqs.send_message(QueueUrl=url, MessageBody="now")
     assert len(await asyncio.wait_for(waiting, 20)) == 1
 
 
-async def test_a_cluster_and_its_shifts_are_read(account: Account, aws: Double) -> None:
+async def test_a_cluster_and_its_shifts_are_read(account: AwsSession, aws: Double) -> None:
     """AWS-019, AWS-615."""
     arn = aws.control.add_cluster("prod", "https://x", "Q0E=", "1.35")
     cluster = await account.services.eks.describe_cluster("prod")
@@ -336,27 +334,27 @@ async def test_a_cluster_and_its_shifts_are_read(account: Account, aws: Double) 
     assert shift.expiry_time is not None
 
 
-async def test_we_are_somebody(account: Account) -> None:
+async def test_we_are_somebody(account: AwsSession) -> None:
     assert (await account.services.sts.get_caller_identity()).startswith("arn:aws")
 
 
 # -- what goes wrong on the way -------------------------------------------------------------------------------------------------
 
 
-async def test_the_probe_passes_and_says_when_it_is_refused(account: Account, aws: Double) -> None:
+async def test_the_probe_passes_and_says_when_it_is_refused(account: AwsSession, aws: Double) -> None:
     """AWS-018."""
     await account.probe()
     aws.control.deny("ec2:DescribeInstanceTypes")
     await refused(account.probe(), "UnauthorizedOperation")
 
 
-async def test_expired_credentials_are_told_with_what_to_do(account: Account, aws: Double) -> None:
+async def test_expired_credentials_are_told_with_what_to_do(account: AwsSession, aws: Double) -> None:
     aws.control.expire_credentials()
     assert "renew them" in str(await refused(account.services.ec2.describe_subnets(()), "RequestExpired"))
     assert "renew them" in str(await refused(account.services.ssm.get_parameter("/x"), "ExpiredTokenException"))
 
 
-async def test_a_lost_answer_to_a_read_is_asked_for_again(account: Account, aws: Double, seeds: Seeds) -> None:
+async def test_a_lost_answer_to_a_read_is_asked_for_again(account: AwsSession, aws: Double, seeds: Seeds) -> None:
     aws.control.lose_answer("DescribeSubnets")
     assert len(await account.services.ec2.describe_subnets((DISCOVERY,))) == 3
     assert len(aws.calls.of("DescribeSubnets")) == 2
@@ -364,11 +362,11 @@ async def test_a_lost_answer_to_a_read_is_asked_for_again(account: Account, aws:
 
 @pytest.mark.parametrize("token", ["", "token-1"], ids=["without token", "with token"])
 async def test_a_lost_answer_to_a_fleet_is_told_and_nothing_bought_twice(
-    account: Account, aws: Double, seeds: Seeds, token: str
+    account: AwsSession, aws: Double, seeds: Seeds, token: str
 ) -> None:
     await template(account, seeds)
     aws.control.lose_answer("CreateFleet")
-    with pytest.raises(CallFailed) as caught:
+    with pytest.raises(AwsCallError) as caught:
         await account.services.ec2.create_fleet(fleet(seeds, token))
     assert caught.value.has_no_answer
     assert len(aws.calls.of("CreateFleet")) == 1
@@ -378,7 +376,7 @@ async def test_a_lost_answer_to_a_fleet_is_told_and_nothing_bought_twice(
         assert [item["instance_id"] for item in aws.control.machines()] == [*again.instances[0].instance_ids]
 
 
-async def test_a_throttled_fleet_is_asked_for_again(account: Account, aws: Double, seeds: Seeds) -> None:
+async def test_a_throttled_fleet_is_asked_for_again(account: AwsSession, aws: Double, seeds: Seeds) -> None:
     """AWS-T961."""
     await template(account, seeds)
     aws.control.fail("CreateFleet", "RequestLimitExceeded", status=503, times=2)
@@ -386,7 +384,7 @@ async def test_a_throttled_fleet_is_asked_for_again(account: Account, aws: Doubl
     assert len(aws.control.machines()) == 1
 
 
-async def test_our_pace_stays_below_what_ec2_grants(account: Account, aws: Double, seeds: Seeds) -> None:
+async def test_our_pace_stays_below_what_ec2_grants(account: AwsSession, aws: Double, seeds: Seeds) -> None:
     """AWS-756."""
     aws.control.limit_rates()
     await asyncio.gather(*(account.services.ec2.describe_subnets((DISCOVERY,)) for _ in range(120)))
@@ -405,7 +403,7 @@ async def test_whoever_is_asked_hears_who_asks(aws: Double, monkeypatch: pytest.
     server = await asyncio.start_server(listen, "127.0.0.1")
     port = server.sockets[0].getsockname()[1]
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
-    asking = Account(_figures())
+    asking = AwsSession(_figures())
     with pytest.raises(AwsError) as caught:
         await asking.services.ec2.describe_subnets(())
     assert caught.value.status == 403
@@ -415,7 +413,7 @@ async def test_whoever_is_asked_hears_who_asks(aws: Double, monkeypatch: pytest.
     await server.wait_closed()
 
 
-async def test_calls_are_counted(account: Account, metrics: Metrics, seeds: Seeds) -> None:
+async def test_calls_are_counted(account: AwsSession, metrics: Metrics, seeds: Seeds) -> None:
     """AWS-788."""
     await account.services.ec2.describe_subnets((DISCOVERY,))
     own = {"service": "ec2", "action": "DescribeSubnets", "status_code": "200"}
@@ -430,7 +428,7 @@ async def test_without_a_region_the_start_says_how_to_name_one(monkeypatch: pyte
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
-    nowhere = Account(_figures())
+    nowhere = AwsSession(_figures())
     assert "set AWS_REGION" in str(await refused(nowhere.open(), "NoRegion"))
     nowhere.close()
 
@@ -441,7 +439,7 @@ async def test_without_credentials_a_call_says_where_they_come_from(
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    nobody = Account(_figures())
+    nobody = AwsSession(_figures())
     await nobody.open()
     assert "IRSA or a pod identity" in str(await refused(nobody.probe(), "NoCredentials"))
     nobody.close()
@@ -452,7 +450,7 @@ async def test_a_service_that_is_not_there_is_told_with_its_address(monkeypatch:
     monkeypatch.setenv("AWS_REGION", "us-west-2")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "y")
-    alone = Account(_figures())
+    alone = AwsSession(_figures())
     await alone.open()
     error = await refused(alone.probe(), "NotConnected")
     assert "http://127.0.0.1:1" in str(error)

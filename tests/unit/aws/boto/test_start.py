@@ -11,14 +11,19 @@ import pytest
 from structlog.testing import capture_logs
 
 from karpenter.kube.errors import Forbidden
-from karpenter.kube.memory import MemoryKube, MemoryServer
 from karpenter.kube.protocol import JsonObject
 from karpenter.model.clock import SystemClock
-from karpenter.providers.aws.boto.start import ApiServer, ClusterFacts, StartError, discover
-from karpenter.providers.aws.errors import AwsError
-from karpenter.providers.aws.ports import Services
-from karpenter.providers.aws.settings import AwsSettings
-from karpenter.providers.aws.shapes import EksCluster, KubernetesNetworkConfig, ZonalShift
+from karpenter.providers.aws.aws_apis import AwsApis
+from karpenter.providers.aws.aws_errors import AwsError
+from karpenter.providers.aws.aws_settings import AwsSettings
+from karpenter.providers.aws.aws_types import EksCluster, KubernetesNetworkConfig, ZonalShift
+from karpenter.providers.aws.cluster_discovery import (
+    ApiServerAccess,
+    AwsStartupError,
+    DiscoveredCluster,
+    discover_cluster,
+)
+from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 
 SETTINGS = AwsSettings(cluster_name="prod")
 EKS = EksCluster(
@@ -43,9 +48,9 @@ class Stage:
     server: MemoryServer = field(default_factory=lambda: MemoryServer(SystemClock()))
 
     @property
-    def services(self) -> Services:
+    def services(self) -> AwsApis:
         ports = SimpleNamespace(eks=self, zonal_shift=self)
-        return cast(Services, ports)
+        return cast(AwsApis, ports)
 
     async def open(self) -> str:
         if self.opened is not None:
@@ -76,12 +81,14 @@ class Stage:
         body: JsonObject = {"metadata": {"name": name, "labels": labels}, "spec": {"clusterIP": address}}
         self.server.create(resource, "kube-system", body)
 
-    async def start(self, settings: AwsSettings = SETTINGS, ca_bundle: str = "") -> ClusterFacts:
-        return await discover(self, settings, ApiServer(MemoryKube(self.server), self.say_version, ca_bundle))
+    async def start(self, settings: AwsSettings = SETTINGS, ca_bundle: str = "") -> DiscoveredCluster:
+        return await discover_cluster(
+            self, settings, ApiServerAccess(MemoryKube(self.server), self.say_version, ca_bundle)
+        )
 
 
 async def refusal(starting: Awaitable[object]) -> str:
-    with pytest.raises(StartError) as caught:
+    with pytest.raises(AwsStartupError) as caught:
         await starting
     assert "\n" not in str(caught.value)
     return str(caught.value)
@@ -145,7 +152,7 @@ async def test_dns_that_is_not_found_is_logged_and_stops_nothing() -> None:
 async def test_services_nobody_may_read_stop_nothing() -> None:
     """AWS-020."""
     stage = Stage()
-    stage.server.fail_next(Forbidden("no"), plural="services")
+    stage.server.inject_fault(Forbidden("no"), plural="services")
     assert (await stage.start()).cluster.dns_ip == ""
 
 
@@ -228,10 +235,10 @@ async def test_an_upgrade_is_noticed_and_an_unsupported_version_told_once() -> N
     stage = Stage(version="1.36")
     with capture_logs() as lines:
         facts = await stage.start()
-        assert await facts.look() == 300.0
+        assert await facts.reconcile() == 300.0
         stage.version = "1.37"
-        await facts.look()
-        await facts.look()
+        await facts.reconcile()
+        await facts.reconcile()
     assert facts.cluster.version == "1.37"
     told = [line for line in lines if line["event"] == "kubernetes version is not supported"]
     assert [line["version"] for line in told] == ["1.37"]
@@ -243,5 +250,5 @@ async def test_a_service_cidr_that_could_not_be_had_is_asked_for_again() -> None
     facts = await stage.start(replace(SETTINGS, cluster_endpoint="https://x"))
     assert facts.cluster.service_cidr == ""
     stage.eks = EKS
-    await facts.look()
+    await facts.reconcile()
     assert facts.cluster.service_cidr == "10.100.0.0/16"

@@ -7,11 +7,11 @@ import threading
 
 import pytest
 
-from karpenter.providers.aws.boto.threads import Threads
+from karpenter.providers.aws.sdk.aws_session import DaemonThreadPool
 
 
 async def test_only_so_many_run_at_once_and_all_get_their_turn() -> None:
-    threads = Threads(3, "test")
+    threads = DaemonThreadPool(3, "test")
     lock, under_way, most = threading.Lock(), 0, 0
     together = threading.Barrier(3)
 
@@ -32,20 +32,20 @@ async def test_only_so_many_run_at_once_and_all_get_their_turn() -> None:
 
 
 async def test_a_thread_that_is_free_is_used_again() -> None:
-    threads = Threads(5, "test")
+    threads = DaemonThreadPool(5, "test")
     names = {await threads.run(lambda: threading.current_thread().name) for _ in range(20)}
     assert names == {"test-1"}
     threads.close()
 
 
 async def test_they_do_not_keep_the_process_alive() -> None:
-    threads = Threads(1, "test")
+    threads = DaemonThreadPool(1, "test")
     assert await threads.run(lambda: threading.current_thread().daemon)
     threads.close()
 
 
 async def test_what_the_work_raises_is_raised() -> None:
-    threads = Threads(1, "test")
+    threads = DaemonThreadPool(1, "test")
 
     def work() -> None:
         raise LookupError("no")
@@ -56,7 +56,7 @@ async def test_what_the_work_raises_is_raised() -> None:
 
 
 async def test_work_whose_caller_has_gone_before_it_began_is_not_done() -> None:
-    threads = Threads(1, "test")
+    threads = DaemonThreadPool(1, "test")
     go, done = threading.Event(), []
     first = asyncio.create_task(threads.run(lambda: go.wait(20)))
     second = asyncio.create_task(threads.run(lambda: done.append("second")))
@@ -71,7 +71,7 @@ async def test_work_whose_caller_has_gone_before_it_began_is_not_done() -> None:
 
 
 async def test_after_the_end_nothing_is_taken() -> None:
-    threads = Threads(1, "test")
+    threads = DaemonThreadPool(1, "test")
     threads.close()
     with pytest.raises(RuntimeError):
         await threads.run(lambda: None)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from karpenter.providers.aws.boto import Account
+from karpenter.providers.aws.sdk import AwsSession
 from support.aws.accounts import account_of
 from support.aws.double import Double
 from support.aws.seeds import Seeds, seed
@@ -19,7 +19,7 @@ def running() -> Iterator[Double]:
 
 
 @pytest.fixture(scope="module")
-def account(running: Double) -> Iterator[Account]:
+def account(running: Double) -> Iterator[AwsSession]:
     with account_of(running) as opened:
         yield opened
 

@@ -12,20 +12,19 @@ import pytest
 from structlog.testing import capture_logs
 
 from karpenter.api.core import Node, NodeSpec
-from karpenter.api.ec2 import BlockDevice, BlockDeviceMapping
+from karpenter.api.ec2_node_class import BlockDevice, BlockDeviceMapping
 from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import EC2_NODE_CLASS, NODE, NODE_CLAIM, NODE_OVERLAY, NODE_POOL
 from karpenter.api.meta import Condition, ObjectMeta
-from karpenter.api.overlay import NodeOverlay, NodeOverlaySpec, OverlayRequirement
-from karpenter.catalog.overlays import PoolTypes
-from karpenter.catalog.types import InstanceType
-from karpenter.kube.memory import MemoryKube
+from karpenter.api.node_overlay import NodeOverlay, NodeOverlaySpec, OverlayRequirement
+from karpenter.instancetypes.instance_type import InstanceType
+from karpenter.instancetypes.overlay_application import NodePoolInstanceTypes
 from karpenter.model import conditions, labels
 from karpenter.model import resources as res
-from karpenter.providers.aws import names
-from karpenter.providers.aws.boto import Account
-from karpenter.providers.aws.errors import AwsError
-from karpenter.providers.bounded import BoundedProvider
+from karpenter.nodeoverlay.overlaid_provider import OverlaidProvider
+from karpenter.providers.aws import aws_labels
+from karpenter.providers.aws.aws_errors import AwsError
+from karpenter.providers.aws.sdk import AwsSession
 from karpenter.providers.contract import (
     Instance,
     InstanceNotFound,
@@ -33,7 +32,8 @@ from karpenter.providers.contract import (
     NodeClassNotReady,
     ProviderError,
 )
-from karpenter.providers.overlaid import OverlaidProvider
+from karpenter.providers.decorators import TimeoutProvider
+from karpenter.simulation.apiserver import MemoryKube
 from support.aws.clients import client
 from support.aws.double import Double
 from support.aws.process import NAME, Process, claim, node_class, pool, process, unhydrated
@@ -76,7 +76,7 @@ def instance_id(machine: Instance) -> str:
 # -- the start -------------------------------------------------------------------------------------------------------------
 
 
-async def test_an_isolated_vpc_leaves_public_services_alone(aws: Double, account: Account, seeds: Seeds) -> None:
+async def test_an_isolated_vpc_leaves_public_services_alone(aws: Double, account: AwsSession, seeds: Seeds) -> None:
     """AWS-004, AWS-T011: no price list, no collecting of profiles."""
     async with process(aws, account, isolated_vpc=True) as world:
         await world.ready_class()
@@ -86,7 +86,7 @@ async def test_an_isolated_vpc_leaves_public_services_alone(aws: Double, account
         assert {offering.price_per_hour for offering in m5_large.offerings} == {0.03, 0.096}
 
 
-async def test_everything_that_runs_has_its_name(aws: Double, account: Account, seeds: Seeds) -> None:
+async def test_everything_that_runs_has_its_name(aws: Double, account: AwsSession, seeds: Seeds) -> None:
     """AWS-007, AWS-T012: without a queue nobody listens to one, but machines' health is always looked at."""
     async with process(aws, account) as world:
         loops = world.loops.keys()
@@ -97,7 +97,7 @@ async def test_everything_that_runs_has_its_name(aws: Double, account: Account, 
         assert "interruption" in world.loops
 
 
-async def test_without_types_the_process_does_not_begin(aws: Double, account: Account, seeds: Seeds) -> None:
+async def test_without_types_the_process_does_not_begin(aws: Double, account: AwsSession, seeds: Seeds) -> None:
     """AWS-024, AWS-283"""
     world = await unhydrated(aws, account)
     world.market.failing["offerings"] = REFUSED
@@ -106,7 +106,7 @@ async def test_without_types_the_process_does_not_begin(aws: Double, account: Ac
 
 
 async def test_without_prices_it_begins_with_the_packaged_ones_and_asks_again(
-    aws: Double, account: Account, seeds: Seeds
+    aws: Double, account: AwsSession, seeds: Seeds
 ) -> None:
     """AWS-366, AWS-367"""
     world = await unhydrated(aws, account)
@@ -125,7 +125,7 @@ async def test_without_prices_it_begins_with_the_packaged_ones_and_asks_again(
 # -- classes and pools -----------------------------------------------------------------------------------------------------
 
 
-async def test_a_pool_whose_class_is_not_ready_has_no_types_yet(aws: Double, account: Account, seeds: Seeds) -> None:
+async def test_a_pool_whose_class_is_not_ready_has_no_types_yet(aws: Double, account: AwsSession, seeds: Seeds) -> None:
     """AWS-283, OPS-227: missing, without subnets, ready."""
     async with process(aws, account) as world:
         with pytest.raises(NodeClassNotReady, match="EC2NodeClass default of NodePool default does not exist"):
@@ -146,7 +146,9 @@ def _is_true(world: Process, type_: str) -> bool:
     return found is not None and conditions.is_true(found.status.conditions, type_)
 
 
-async def test_a_size_that_is_none_is_told_and_nothing_is_bought(aws: Double, account: Account, seeds: Seeds) -> None:
+async def test_a_size_that_is_none_is_told_and_nothing_is_bought(
+    aws: Double, account: AwsSession, seeds: Seeds
+) -> None:
     """AWS-054"""
     async with process(aws, account) as world:
         mapping = BlockDeviceMapping(device_name="/dev/xvda", ebs=BlockDevice(volume_size="Ti"))
@@ -160,11 +162,11 @@ async def test_a_size_that_is_none_is_told_and_nothing_is_bought(aws: Double, ac
 
 def _reason(world: Process) -> str:
     found = world.classes.get("default")
-    known = conditions.find(found.status.conditions, "ValidationSucceeded") if found is not None else None
+    known = conditions.find_condition(found.status.conditions, "ValidationSucceeded") if found is not None else None
     return known.reason if known is not None else ""
 
 
-async def test_a_class_that_goes_leaves_nothing(aws: Double, account: Account, seeds: Seeds) -> None:
+async def test_a_class_that_goes_leaves_nothing(aws: Double, account: AwsSession, seeds: Seeds) -> None:
     """AWS-123, AWS-124: template, profile and figures go with it."""
     async with process(aws, account) as world:
         await world.ready_class()
@@ -183,7 +185,9 @@ async def test_a_class_that_goes_leaves_nothing(aws: Double, account: Account, s
     assert profiles == []
 
 
-async def test_profiles_nobody_uses_go_and_those_of_machines_stay(aws: Double, account: Account, seeds: Seeds) -> None:
+async def test_profiles_nobody_uses_go_and_those_of_machines_stay(
+    aws: Double, account: AwsSession, seeds: Seeds
+) -> None:
     """AWS-125, AWS-T092"""
     async with process(aws, account) as world:
         await world.ready_class()
@@ -206,7 +210,7 @@ def _of_status(world: Process) -> set[str]:
 # -- machines --------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_machine_from_claim_to_end(aws: Double, account: Account, seeds: Seeds) -> None:
+async def test_a_machine_from_claim_to_end(aws: Double, account: AwsSession, seeds: Seeds) -> None:
     """AWS-465 to AWS-468, AWS-520 to AWS-527"""
     async with process(aws, account) as world:
         found = await world.ready_class()
@@ -218,9 +222,9 @@ async def test_a_machine_from_claim_to_end(aws: Double, account: Account, seeds:
         assert machine.labels[labels.INSTANCE_TYPE] == "m5.large"
         assert machine.labels["karpenter.k8s.aws/instance-cpu"] == "2"
         assert machine.annotations == {
-            names.CLASS_HASH: found.metadata.annotations[names.CLASS_HASH],
-            names.CLASS_HASH_VERSION: found.metadata.annotations[names.CLASS_HASH_VERSION],
-            names.PROFILE: found.status.instance_profile,
+            aws_labels.NODE_CLASS_HASH: found.metadata.annotations[aws_labels.NODE_CLASS_HASH],
+            aws_labels.NODE_CLASS_HASH_VERSION: found.metadata.annotations[aws_labels.NODE_CLASS_HASH_VERSION],
+            aws_labels.INSTANCE_PROFILE_NAME: found.status.instance_profile,
         }
         (m5_large,) = await m5_larges(world)
         assert machine.allocatable[res.CPU] == m5_large.allocatable[res.CPU]
@@ -246,7 +250,7 @@ async def _gone(world: Process, machine: Instance) -> None:
 
 
 async def test_a_machine_just_bought_is_known_before_its_claim_names_it(
-    aws: Double, account: Account, seeds: Seeds
+    aws: Double, account: AwsSession, seeds: Seeds
 ) -> None:
     """AWS-655: an interruption that comes so soon is not taken for somebody else's."""
     async with process(aws, account) as world:
@@ -254,14 +258,14 @@ async def test_a_machine_just_bought_is_known_before_its_claim_names_it(
         asked = await world.kube.create(NODE_CLAIM, claim("one", "m5.large"))
         machine = await world.cloud.provider.create(asked)
         await world.until(lambda: world.state.claim("one") is not None, "the claim being seen")
-        found = world.cloud._window.claim_of(instance_id(machine))
+        found = world.cloud._cluster_view.claim_of(instance_id(machine))
         assert found is not None
         assert (found.metadata.name, found.status.provider_id) == ("one", "")
-        assert world.cloud._window.claim_of("i-other") is None
+        assert world.cloud._cluster_view.claim_of("i-other") is None
 
 
 async def test_a_machine_of_a_pool_and_class_that_are_gone_is_listed_all_the_same(
-    aws: Double, account: Account, seeds: Seeds
+    aws: Double, account: AwsSession, seeds: Seeds
 ) -> None:
     """AWS-525, AWS-T527: without capacity."""
     async with process(aws, account) as world:
@@ -273,7 +277,7 @@ async def test_a_machine_of_a_pool_and_class_that_are_gone_is_listed_all_the_sam
         assert listed.labels[labels.NODE_POOL] == "default"
 
 
-async def test_a_claim_of_a_missing_class_is_given_up_and_told(aws: Double, account: Account, seeds: Seeds) -> None:
+async def test_a_claim_of_a_missing_class_is_given_up_and_told(aws: Double, account: AwsSession, seeds: Seeds) -> None:
     """AWS-410"""
     async with process(aws, account) as world:
         with pytest.raises(InsufficientCapacity, match="EC2NodeClass default does not exist"):
@@ -281,7 +285,9 @@ async def test_a_claim_of_a_missing_class_is_given_up_and_told(aws: Double, acco
         assert ("Warning", "one", "NodeClassNotResolved") in world.told.events
 
 
-async def test_what_cannot_be_had_is_not_asked_for_again_at_once(aws: Double, account: Account, seeds: Seeds) -> None:
+async def test_what_cannot_be_had_is_not_asked_for_again_at_once(
+    aws: Double, account: AwsSession, seeds: Seeds
+) -> None:
     """AWS-375, AWS-453, AWS-T417: an answer of the fleet reaches the lists of the pools."""
     async with process(aws, account) as world:
         await world.ready_class()
@@ -294,16 +300,16 @@ async def test_what_cannot_be_had_is_not_asked_for_again_at_once(aws: Double, ac
         assert kinds == {labels.SPOT}
 
 
-async def test_machines_are_tagged_once_their_node_is_known(aws: Double, account: Account, seeds: Seeds) -> None:
+async def test_machines_are_tagged_once_their_node_is_known(aws: Double, account: AwsSession, seeds: Seeds) -> None:
     """AWS-530 to AWS-532, AWS-T528"""
     async with process(aws, account) as world:
         await world.ready_class()
         await bought(world)
         world.start("nodeclaim.tagging")
-        await world.until(lambda: _notes(world, "one").get(names.TAGGED) == "true", "the claim being tagged")
+        await world.until(lambda: _notes(world, "one").get(aws_labels.TAGGED) == "true", "the claim being tagged")
         (tagged,) = aws.calls.carried_out("CreateTags")
     own = {item["Key"]: item["Value"] for item in tagged.parameters["Tags"]}
-    assert own == {"Name": "node-one", names.CLAIM_TAG: "one"}
+    assert own == {"Name": "node-one", aws_labels.NODE_CLAIM_TAG: "one"}
 
 
 def _notes(world: Process, name: str) -> dict[str, str]:
@@ -312,10 +318,10 @@ def _notes(world: Process, name: str) -> dict[str, str]:
 
 
 async def test_a_machine_without_a_claim_goes_with_its_node(
-    aws: Double, account: Account, seeds: Seeds, monkeypatch: pytest.MonkeyPatch
+    aws: Double, account: AwsSession, seeds: Seeds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """AWS-536, AWS-T524: the Node is found though no claim names the machine."""
-    monkeypatch.setattr("karpenter.providers.aws.instances.collector.GARBAGE_AGE", NO_AGE)
+    monkeypatch.setattr("karpenter.providers.aws.instance.instance_controllers.MIN_GARBAGE_AGE", NO_AGE)
     async with process(aws, account) as world:
         await world.ready_class()
         _, machine = await bought(world)
@@ -329,22 +335,24 @@ async def test_a_machine_without_a_claim_goes_with_its_node(
         assert _ends(aws)
 
 
-async def test_a_purchase_goes_on_when_the_caller_has_no_more_time(aws: Double, account: Account, seeds: Seeds) -> None:
+async def test_a_purchase_goes_on_when_the_caller_has_no_more_time(
+    aws: Double, account: AwsSession, seeds: Seeds
+) -> None:
     """OPS-733, AWS-750: asked again, it is the same machine."""
     async with process(aws, account) as world:
         await world.ready_class()
-        impatient = BoundedProvider(world.cloud.provider, 0.3)
+        impatient = TimeoutProvider(world.cloud.provider, 0.3)
         asked = await world.kube.create(NODE_CLAIM, claim("one", "m5.large"))
         aws.control.set_latency("CreateFleet", 1.0)
         with pytest.raises(ProviderError, match="buying a machine took longer"):
             await impatient.create(asked)
-        machine = await BoundedProvider(world.cloud.provider).create(asked)
+        machine = await TimeoutProvider(world.cloud.provider).create(asked)
         assert [item["instance_id"] for item in aws.control.machines()] == [instance_id(machine)]
     assert world.carried_out("CreateFleet") == 1
 
 
 async def test_what_is_cheapest_by_overlays_is_asked_for_first_and_then_anything(
-    aws: Double, account: Account, seeds: Seeds
+    aws: Double, account: AwsSession, seeds: Seeds
 ) -> None:
     """AWS-417, AWS-443, SCH-760: one machine in the end, whichever of the two purchases made it."""
     async with process(aws, account) as world:
@@ -352,9 +360,11 @@ async def test_what_is_cheapest_by_overlays_is_asked_for_first_and_then_anything
         for zone in seeds.subnets:
             aws.control.set_pool("c5.large", zone, "on-demand", 0)
         types = await world.cloud.provider.instance_types(pool())
-        cheap = replace(next(item for item in types if item.name == "c5.large"), is_repriced=True)
+        cheap = replace(next(item for item in types if item.name == "c5.large"), is_price_overlaid=True)
         overlaid = OverlaidProvider(world.cloud.provider)
-        overlaid.put((), (PoolTypes(pool(), (cheap, *(item for item in types if item.name == "m5.large"))),))
+        overlaid.set_overlays(
+            (), (NodePoolInstanceTypes(pool(), (cheap, *(item for item in types if item.name == "m5.large"))),)
+        )
         asked = claim("one", "c5.large", "m5.large")
         notes = msgspec.structs.replace(asked.metadata, annotations={labels.PRICE_OVERLAY: "true"})
         made = await world.kube.create(NODE_CLAIM, msgspec.structs.replace(asked, metadata=notes))
@@ -374,7 +384,7 @@ def _types(configs: list[Any]) -> set[str]:
     return {way["InstanceType"] for config in configs for way in config["Overrides"]}
 
 
-async def test_a_wave_of_launches_reads_the_watched_class(aws: Double, account: Account, seeds: Seeds) -> None:
+async def test_a_wave_of_launches_reads_the_watched_class(aws: Double, account: AwsSession, seeds: Seeds) -> None:
     """AWS-411, AWS-750: not once a claim, and what is not fit to launch from is read again before it is refused."""
     async with process(aws, account) as world:
         await world.ready_class()
@@ -403,7 +413,7 @@ class Reads:
 
 
 async def test_a_machine_is_what_its_class_says_until_the_class_changes(
-    aws: Double, account: Account, seeds: Seeds
+    aws: Double, account: AwsSession, seeds: Seeds
 ) -> None:
     """AWS-560, AWS-570: and then it is told what changed."""
     async with process(aws, account) as world:
@@ -422,13 +432,13 @@ async def test_a_machine_is_what_its_class_says_until_the_class_changes(
 
 def _class_hash(world: Process) -> str:
     found = world.classes.get("default")
-    return found.metadata.annotations.get(names.CLASS_HASH, "") if found is not None else ""
+    return found.metadata.annotations.get(aws_labels.NODE_CLASS_HASH, "") if found is not None else ""
 
 
 # -- prices ----------------------------------------------------------------------------------------------------------------
 
 
-async def test_an_overlay_prices_what_ec2_has_no_price_of(aws: Double, account: Account, seeds: Seeds) -> None:
+async def test_an_overlay_prices_what_ec2_has_no_price_of(aws: Double, account: AwsSession, seeds: Seeds) -> None:
     """AWS-356, AWS-T363"""
     async with process(aws, account, node_overlay=True) as world:
         await world.ready_class()
@@ -453,7 +463,7 @@ async def _is_priced(world: Process, name: str, price: float) -> bool:
     return any(offering.price_per_hour == price and offering.available for offering in item.offerings)
 
 
-async def test_the_names_of_the_cluster_reach_the_machines(aws: Double, account: Account, seeds: Seeds) -> None:
+async def test_the_names_of_the_cluster_reach_the_machines(aws: Double, account: AwsSession, seeds: Seeds) -> None:
     """AWS-065, AWS-446"""
     async with process(aws, account) as world:
         await world.ready_class()
@@ -462,8 +472,8 @@ async def test_the_names_of_the_cluster_reach_the_machines(aws: Double, account:
     tags = {item["Key"]: item["Value"] for item in machine["Tags"]}
     ours = {
         f"kubernetes.io/cluster/{NAME}": "owned",
-        names.CLUSTER_TAG: NAME,
+        aws_labels.CLUSTER_TAG: NAME,
         labels.NODE_POOL: "default",
-        names.NODE_CLASS: "default",
+        aws_labels.NODE_CLASS: "default",
     }
     assert ours.items() <= tags.items()

@@ -6,7 +6,7 @@ import base64
 
 import pytest
 
-from karpenter.api.core import Taint
+from karpenter.api.scheduling_constraints import Taint
 from support.aws.bootstrap import NeverJoins, read
 
 CA = base64.b64encode(b"certificate").decode()

@@ -14,9 +14,9 @@ from karpenter.api.core import Container, Node, Pod, PodSpec
 from karpenter.api.kinds import NODE, POD
 from karpenter.api.meta import ObjectMeta
 from karpenter.kube.errors import NotFound
-from karpenter.kube.memory import MemoryKube, MemoryServer
 from karpenter.model import conditions as states
 from karpenter.model.clock import SystemClock
+from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from support.aws.double import Double
 from support.aws.machines import Home, MachineRoom, Pace, Remote, Source
 from support.aws.seeds import Seeds, fleet, template
@@ -88,7 +88,7 @@ async def _ready_node(kube: MemoryKube) -> Node | None:
 
 
 def _is_ready(node: Node) -> bool:
-    found = states.find(node.status.conditions, "Ready")
+    found = states.find_condition(node.status.conditions, "Ready")
     return found is not None and found.status == "True"
 
 

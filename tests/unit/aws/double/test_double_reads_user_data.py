@@ -6,15 +6,15 @@ import base64
 
 import pytest
 
-from karpenter.api.core import Taint
-from karpenter.providers.aws.kubelet.resolved import TypeFacts, resolve
-from karpenter.providers.aws.settings import Cluster
-from karpenter.providers.aws.userdata import Bootstrap, render
+from karpenter.api.scheduling_constraints import Taint
+from karpenter.providers.aws.aws_settings import AwsClusterInfo
+from karpenter.providers.aws.userdata import BootstrapOptions, render_user_data
+from karpenter.providers.aws.userdata.kubelet_settings import KubeletTypeFacts, resolve_kubelet_settings
 from support.aws.bootstrap import Joining, read
 
 CA = base64.b64encode(b"certificate").decode()
-CLUSTER = Cluster("prod", "us-west-2", "https://api.example", CA, "1.35", "10.100.0.10", "10.100.0.0/16")
-FACTS = TypeFacts("m5.xlarge", 4, 16384, 4, 15, 58)
+CLUSTER = AwsClusterInfo("prod", "us-west-2", "https://api.example", CA, "1.35", "10.100.0.10", "10.100.0.0/16")
+FACTS = KubeletTypeFacts("m5.xlarge", 4, 16384, 4, 15, 58)
 IMAGES = {
     "AL2": "amazon-eks-node-1.35-v20260801",
     "AL2023": "amazon-eks-node-al2023-x86_64-standard-1.35-v20260801",
@@ -43,20 +43,20 @@ SETTINGS: dict[str, object] = {
     "imageGCLowThresholdPercent": 80,
     "cpuCFSQuota": False,
 }
-IP6 = Cluster("prod", "us-west-2", "https://api.example", CA, "1.35", "fd00::a", "fd00::/108")
+IP6 = AwsClusterInfo("prod", "us-west-2", "https://api.example", CA, "1.35", "fd00::a", "fd00::/108")
 
 
-def _read(family: str, cluster: Cluster = CLUSTER, custom: str = "", **settings: object) -> Joining:
-    data = render(
-        Bootstrap(
+def _read(family: str, cluster: AwsClusterInfo = CLUSTER, custom: str = "", **settings: object) -> Joining:
+    data = render_user_data(
+        BootstrapOptions(
             cluster=cluster,
             family=family,
             labels=LABELS,
             taints=(GPU,),
-            kubelet=settings,
-            reserved=resolve(settings, FACTS, expressions=True),
+            kubelet_spec=settings,
+            kubelet_settings=resolve_kubelet_settings(settings, FACTS, expressions=True),
             max_pods=58,
-            custom=custom,
+            custom_user_data=custom,
             raid0=True,
             image_version="v1.55.0",
         )
@@ -66,7 +66,7 @@ def _read(family: str, cluster: Cluster = CLUSTER, custom: str = "", **settings:
 
 @pytest.mark.parametrize("family", IMAGES)
 @pytest.mark.parametrize("cluster", [CLUSTER, IP6], ids=["ipv4", "ipv6"])
-def test_machines_learn_their_cluster_labels_and_taints(family: str, cluster: Cluster) -> None:
+def test_machines_learn_their_cluster_labels_and_taints(family: str, cluster: AwsClusterInfo) -> None:
     """AWS-220, AWS-221, AWS-T225, AWS-T235."""
     joining = _read(family, cluster)
     assert (joining.cluster, joining.endpoint, joining.certificate) == ("prod", "https://api.example", CA)

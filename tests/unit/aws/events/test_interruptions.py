@@ -10,15 +10,18 @@ from typing import Any
 import pytest
 
 from karpenter.api.kinds import NODE_CLAIM
-from karpenter.kube.errors import Conflict, Unavailable
+from karpenter.kube.errors import Conflict, ServerUnavailable
 from karpenter.model import labels
 from karpenter.model.clock import rfc3339
-from karpenter.providers.aws.errors import AwsError
-from karpenter.providers.aws.events import wishes
-from karpenter.providers.aws.events.health import InstanceHealth
-from karpenter.providers.aws.events.messages import Notice, NoticeKind
-from karpenter.providers.aws.events.queue import InterruptionQueue
-from karpenter.providers.aws.shapes import Filter, InstanceStatus, Message, ScheduledEvent, StatusDetail, StatusSummary
+from karpenter.providers.aws.aws_errors import AwsError
+from karpenter.providers.aws.aws_types import Ec2Filter, SqsMessage
+from karpenter.providers.aws.ec2_descriptions import InstanceScheduledEvent, InstanceStatus, StatusDetail, StatusSummary
+from karpenter.providers.aws.interruption import interruption_handling
+from karpenter.providers.aws.interruption.interruption_controllers import (
+    InstanceStatusController,
+    InterruptionQueueController,
+)
+from karpenter.providers.aws.interruption.interruption_messages import InterruptionKind, InterruptionMessage
 from karpenter.providers.contract import ProviderError
 from support.aws_events import SPOT, Cluster
 
@@ -32,7 +35,7 @@ STATE = "EC2 Instance State-change Notification"
 class Sqs:
     """A queue in memory; ``missing`` says that it is not there."""
 
-    waiting: list[Message] = field(default_factory=list)
+    waiting: list[SqsMessage] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
     missing: bool = False
     asked: int = 0
@@ -43,7 +46,7 @@ class Sqs:
             raise AwsError("AWS.SimpleQueueService.NonExistentQueue", "The specified queue does not exist.")
         return f"url/{name}"
 
-    async def receive_messages(self, url: str) -> tuple[Message, ...]:
+    async def receive_messages(self, url: str) -> tuple[SqsMessage, ...]:
         if self.missing:
             raise AwsError("QueueDoesNotExist", "gone")
         return tuple(self.waiting)
@@ -59,7 +62,7 @@ class Stage(Cluster):
     def __init__(self) -> None:
         super().__init__()
         self.sqs = Sqs()
-        self.queue = InterruptionQueue("prod", self.sqs, self.responder, self.interruptions, self.clock)
+        self.queue = InterruptionQueueController("prod", self.sqs, self.responder, self.interruptions, self.clock)
 
     def say(self, detail_type: str, instance: str, source: str = "aws.ec2", **detail: Any) -> None:
         text = json.dumps(
@@ -75,11 +78,11 @@ class Stage(Cluster):
 
     def post(self, body: str | None) -> None:
         handle = f"handle-{len(self.sqs.waiting) + len(self.sqs.deleted)}"
-        self.sqs.waiting.append(Message(message_id=handle, receipt_handle=handle, body=body))
+        self.sqs.waiting.append(SqsMessage(message_id=handle, receipt_handle=handle, body=body))
 
     async def round(self) -> None:
         await self.see()
-        assert await self.queue.look() == 0.0
+        assert await self.queue.reconcile() == 0.0
 
     def received(self, kind: str) -> float:
         return self.count("karpenter_interruption_received_messages_total", message_type=kind)
@@ -212,17 +215,17 @@ async def test_a_rebalance_recommendation_is_only_told(stage: Stage) -> None:
         ("Normal", "NodeClaim", "a", "SpotRebalanceRecommendation"),
         ("Normal", "Node", "node-a", "SpotRebalanceRecommendation"),
     ]
-    assert wishes.replacement_reason(await stage.claim("a")) == ""
+    assert interruption_handling.replacement_reason(await stage.claim("a")) == ""
 
 
 async def test_a_pool_may_have_machines_at_risk_replaced(stage: Stage) -> None:
     """AWS §14.2 Beyond: the replacement is bought first, which is what drift does."""
-    await stage.pool(**{wishes.REBALANCE: "replace"})
+    await stage.pool(**{interruption_handling.REBALANCE_ANNOTATION: "replace"})
     await stage.machine("a", "i-1")
     stage.say(REBALANCE, "i-1")
     await stage.round()
     assert await stage.ending() == []
-    assert wishes.replacement_reason(await stage.claim("a")) == "RebalanceRecommended"
+    assert interruption_handling.replacement_reason(await stage.claim("a")) == "RebalanceRecommended"
 
 
 @pytest.mark.parametrize("body", ["garbage", None, '{"version":'], ids=["AWS-T647", "no body", "cut"])
@@ -239,10 +242,10 @@ async def test_a_message_whose_handling_failed_stays_and_the_others_are_dealt_wi
     await stage.machine("b", "i-2")
     stage.say(SPOT_WARNING, "i-1")
     stage.say(SPOT_WARNING, "i-2")
-    stage.server.fail_next(Unavailable("boom", status=500), verb="delete", name="a")
+    stage.server.inject_fault(ServerUnavailable("boom", status=500), verb="delete", name="a")
     await stage.see()
-    with pytest.raises(Unavailable):
-        await stage.queue.look()
+    with pytest.raises(ServerUnavailable):
+        await stage.queue.reconcile()
     assert stage.sqs.deleted == ["handle-1"]
     assert await stage.ending() == ["b"]
     await stage.round()
@@ -281,7 +284,7 @@ async def test_a_queue_that_is_missing_is_looked_for_until_it_is_there(stage: St
     stage.sqs.missing = True
     for _ in range(2):
         with pytest.raises(ProviderError) as caught:
-            await stage.queue.look()
+            await stage.queue.reconcile()
         assert "there is no interruption queue prod" in str(caught.value)
         assert "--interruption-queue" in str(caught.value)
     stage.sqs.missing = False
@@ -319,7 +322,7 @@ async def test_old_news_tell_nothing_of_what_can_be_bought_now(stage: Stage) -> 
 async def test_a_node_that_changed_meanwhile_is_left_to_the_claims_end(stage: Stage) -> None:
     await stage.machine("a", "i-1")
     stage.say(SPOT_WARNING, "i-1")
-    stage.server.fail_next(Conflict("changed"), verb="patch", plural="nodes")
+    stage.server.inject_fault(Conflict("changed"), verb="patch", plural="nodes")
     await stage.round()
     assert await stage.ending() == ["a"]
 
@@ -335,7 +338,7 @@ class Ec2:
     error: AwsError | None = None
     asked: list[str] = field(default_factory=list)
 
-    async def describe_instance_status(self, filters: tuple[Filter, ...]) -> tuple[InstanceStatus, ...]:
+    async def describe_instance_status(self, filters: tuple[Ec2Filter, ...]) -> tuple[InstanceStatus, ...]:
         self.asked.append(filters[0].name)
         if self.error is not None:
             raise self.error
@@ -348,7 +351,7 @@ class Ward(Cluster):
     def __init__(self) -> None:
         super().__init__()
         self.ec2 = Ec2()
-        self.health = InstanceHealth(
+        self.health = InstanceStatusController(
             self.ec2,  # type: ignore[arg-type]
             self,
             self.responder,
@@ -360,13 +363,13 @@ class Ward(Cluster):
         since = self.clock.now() - timedelta(seconds=seconds)
         return StatusSummary(status="impaired", details=(StatusDetail(name="x", status=status, impaired_since=since),))
 
-    def event(self, description: str = "", **begins_in: float) -> tuple[ScheduledEvent, ...]:
+    def event(self, description: str = "", **begins_in: float) -> tuple[InstanceScheduledEvent, ...]:
         begins = self.clock.now() + timedelta(**begins_in)
-        return (ScheduledEvent(code="instance-retirement", description=description, not_before=begins),)
+        return (InstanceScheduledEvent(code="instance-retirement", description=description, not_before=begins),)
 
     async def round(self) -> float:
         await self.see()
-        return await self.health.look()
+        return await self.health.reconcile()
 
     def unhealthy(self, category: str) -> float:
         return self.count("karpenter_interruption_instance_status_unhealthy_total", category=category)
@@ -421,11 +424,11 @@ async def test_events_that_are_over_are_none(ward: Ward, over: str) -> None:
 
 async def test_a_pool_may_have_maintenance_respect_its_budgets_until_a_day_before(ward: Ward) -> None:
     """AWS §14.2 Beyond."""
-    await ward.pool(**{wishes.SCHEDULED_CHANGES: "within-budgets"})
+    await ward.pool(**{interruption_handling.SCHEDULED_CHANGES_ANNOTATION: "within-budgets"})
     ward.ec2.ill["i-1"] = InstanceStatus(instance_id="i-1", events=ward.event(days=10))
     await ward.round()
     assert await ward.ending() == []
-    assert wishes.replacement_reason(await ward.claim("a")) == "ScheduledChange"
+    assert interruption_handling.replacement_reason(await ward.claim("a")) == "ScheduledChange"
     version = (await ward.claim("a")).metadata.resource_version
     await ward.round()
     assert (await ward.claim("a")).metadata.resource_version == version
@@ -452,8 +455,8 @@ async def test_one_machine_that_cannot_be_dealt_with_keeps_no_other(ward: Ward) 
     await ward.machine("b", "i-2")
     for name in ("i-1", "i-2"):
         ward.ec2.ill[name] = InstanceStatus(instance_id=name, events=ward.event(days=1))
-    ward.server.fail_next(Unavailable("boom", status=500), verb="delete", name="a")
-    with pytest.raises(Unavailable):
+    ward.server.inject_fault(ServerUnavailable("boom", status=500), verb="delete", name="a")
+    with pytest.raises(ServerUnavailable):
         await ward.round()
     assert await ward.ending() == ["b"]
 
@@ -468,6 +471,6 @@ async def test_whoever_may_not_ask_asks_again_an_hour_later(ward: Ward) -> None:
 
 
 async def test_a_notice_without_a_time_is_acted_on(ward: Ward) -> None:
-    await ward.responder.act(Notice(NoticeKind.SPOT_INTERRUPTED, ("i-1",)))
+    await ward.responder.handle(InterruptionMessage(InterruptionKind.SPOT_INTERRUPTED, ("i-1",)))
     assert await ward.ending() == ["a"]
     assert ward.sold_out == [("m5.large", "us-west-2a")]

@@ -10,15 +10,14 @@ import pytest
 
 from karpenter.api import kinds
 from karpenter.api.karpenter import Budget, Disruption, NodePool
-from karpenter.control.gates import parse
-from karpenter.control.settings import Settings
 from karpenter.model import labels
-from karpenter.providers.aws.errors import AwsError
-from karpenter.providers.aws.events.partitions import PARTITION, PartitionKnown
-from karpenter.providers.aws.events.repair import POLICIES
-from karpenter.providers.aws.events.selling import OfferingFigures, Types
-from karpenter.providers.aws.shapes import InstanceInfo, PlacementInfo
-from karpenter.providers.contract import NodeClassNotReady, Pending, ProviderError, RegistrationHook, Satisfied
+from karpenter.providers.aws.aws_errors import AwsError
+from karpenter.providers.aws.aws_provider import PARTITION_LABEL, REPAIR_POLICIES, PlacementGroupPartitionHook
+from karpenter.providers.aws.ec2_descriptions import InstanceInfo, InstancePlacement
+from karpenter.providers.aws.instancetype.offering_metrics import InstanceTypes, OfferingMetricsController
+from karpenter.providers.contract import HookPending, HookSatisfied, NodeClassNotReady, ProviderError, RegistrationHook
+from karpenter.runtime.feature_gate_flags import parse_feature_gates
+from karpenter.runtime.settings import Settings
 from support.aws_events import SPOT, Cluster
 from support.builders import node_pool, wanted
 from support.shapes import STD
@@ -42,44 +41,44 @@ class Ec2:
             raise self.error
         if self.partition is None:
             raise AwsError("InvalidInstanceID.NotFound", "unknown")
-        return (InstanceInfo(instance_id="i-1", placement=PlacementInfo(partition_number=self.partition)),)
+        return (InstanceInfo(instance_id="i-1", placement=InstancePlacement(partition_number=self.partition)),)
 
 
 async def test_a_machine_waits_for_its_partition_and_gets_it_as_a_label() -> None:
     """AWS-T606, AWS-612."""
     cluster, ec2 = Cluster(), Ec2(None)
-    hook: RegistrationHook = PartitionKnown(ec2)  # type: ignore[arg-type]
-    await cluster.machine("a", "i-1", {**SPOT, PARTITION: ""})
+    hook: RegistrationHook = PlacementGroupPartitionHook(ec2)  # type: ignore[arg-type]
+    await cluster.machine("a", "i-1", {**SPOT, PARTITION_LABEL: ""})
     claim = await cluster.claim("a")
-    assert await hook.ask(claim) == Pending()
+    assert await hook.check(claim) == HookPending()
     ec2.partition = 0
-    assert await hook.ask(claim) == Pending()
+    assert await hook.check(claim) == HookPending()
     ec2.partition = 2
-    assert await hook.ask(claim) == Satisfied(labels={PARTITION: "2"})
+    assert await hook.check(claim) == HookSatisfied(labels={PARTITION_LABEL: "2"})
     assert ec2.asked == 3, "each time afresh"
     ec2.error = AwsError("Timeout", "late")
     with pytest.raises(ProviderError):
-        await hook.ask(claim)
+        await hook.check(claim)
 
 
-@pytest.mark.parametrize("own", [SPOT, {**SPOT, PARTITION: "3"}], ids=["no group", "known"])
+@pytest.mark.parametrize("own", [SPOT, {**SPOT, PARTITION_LABEL: "3"}], ids=["no group", "known"])
 async def test_a_machine_with_nothing_to_wait_for_does_not(own: dict[str, str]) -> None:
     """AWS-612."""
     cluster, ec2 = Cluster(), Ec2()
     await cluster.machine("a", "i-1", own)
-    assert await PartitionKnown(ec2).ask(await cluster.claim("a")) == Satisfied()  # type: ignore[arg-type]
+    assert await PlacementGroupPartitionHook(ec2).check(await cluster.claim("a")) == HookSatisfied()  # type: ignore[arg-type]
     assert ec2.asked == 0
 
 
 # -- repair ---------------------------------------------------------------------------------------------------------------------
 
-ON = Settings(feature_gates=parse("NodeRepair=true"))
+ON = Settings(feature_gates=parse_feature_gates("NodeRepair=true"))
 CLOSED = Disruption(consolidate_after="Never", budgets=(Budget(nodes="0"),))
 
 
 def test_what_means_broken_is_the_table() -> None:
     """AWS-690."""
-    minutes = {(item.condition_type, item.condition_status): item.toleration for item in POLICIES}
+    minutes = {(item.condition_type, item.condition_status): item.toleration for item in REPAIR_POLICIES}
     half_an_hour = timedelta(minutes=30)
     assert minutes.pop(("AcceleratedHardwareReady", "False")) == timedelta(minutes=10)
     assert minutes == dict.fromkeys(
@@ -96,7 +95,7 @@ def test_what_means_broken_is_the_table() -> None:
 
 
 async def _joined(world: World) -> None:
-    world.cloud.repair_policies = lambda: POLICIES  # type: ignore[method-assign]
+    world.cloud.repair_policies = lambda: REPAIR_POLICIES  # type: ignore[method-assign]
     await world.node_class()
     pool = await world.pool(disruption=CLOSED)
     await world.start(ON)
@@ -141,16 +140,16 @@ async def test_figures_are_about_the_pools_whose_class_is_ready() -> None:
     await cluster.pool()
     await cluster.kube.create(kinds.NODE_POOL, node_pool("unready"))
     await cluster.see()
-    written: list[list[Types]] = []
+    written: list[list[InstanceTypes]] = []
     types = tuple(STD)
 
-    async def types_of(pool: NodePool) -> Types:
+    async def types_of(pool: NodePool) -> InstanceTypes:
         if pool.metadata.name == "unready":
             raise NodeClassNotReady("no class")
         return types
 
-    figures = OfferingFigures(cluster, types_of, lambda lists: written.append(list(lists)))
-    assert await figures.look() == 60.0
+    figures = OfferingMetricsController(cluster, types_of, lambda lists: written.append(list(lists)))
+    assert await figures.reconcile() == 60.0
     assert written == [[types]]
 
 
@@ -163,27 +162,27 @@ async def test_what_a_pool_excludes_is_not_available_to_it() -> None:
     cluster = Cluster()
     await cluster.kube.create(kinds.NODE_POOL, narrow)
     await cluster.see()
-    written: list[list[Types]] = []
+    written: list[list[InstanceTypes]] = []
     types = tuple(STD)
 
-    async def types_of(pool: NodePool) -> Types:
+    async def types_of(pool: NodePool) -> InstanceTypes:
         return types
 
-    figures = OfferingFigures(cluster, types_of, lambda lists: written.append(list(lists)))
-    await figures.look()
+    figures = OfferingMetricsController(cluster, types_of, lambda lists: written.append(list(lists)))
+    await figures.reconcile()
     ways = available(written[-1])
     assert {way[0] for way in ways} == {name}
     assert {way[1] for way in ways} == {zone}
-    await figures.look()
+    await figures.reconcile()
     assert written[1][0] is written[0][0]
     await cluster.pool()
-    await figures.look()
+    await figures.reconcile()
     assert available(written[-1]) == {
         (item.name, offering.zone) for item in STD for offering in item.offerings if offering.available
     }
 
 
-def available(lists: list[Types]) -> set[tuple[str, str]]:
+def available(lists: list[InstanceTypes]) -> set[tuple[str, str]]:
     """Types and zones any pool can buy."""
     return {
         (item.name, offering.zone)

@@ -8,7 +8,13 @@ from typing import Any
 
 import pytest
 
-from karpenter.providers.aws.events.messages import NOTHING, Notice, NoticeKind, Unreadable, read
+from karpenter.providers.aws.interruption.interruption_messages import (
+    NO_OP_MESSAGE,
+    InterruptionKind,
+    InterruptionMessage,
+    MalformedInterruptionMessage,
+    parse_interruption_message,
+)
 
 AT = datetime(2024, 5, 1, 12, tzinfo=UTC)
 STATE = "EC2 Instance State-change Notification"
@@ -44,30 +50,36 @@ def health(**more: Any) -> str:
 @pytest.mark.parametrize(
     ("detail_type", "detail", "kind"),
     [
-        pytest.param("EC2 Spot Instance Interruption Warning", {}, NoticeKind.SPOT_INTERRUPTED, id="AWS-645"),
-        pytest.param("EC2 Instance Rebalance Recommendation", {}, NoticeKind.REBALANCE, id="AWS-646"),
-        pytest.param(STATE, {"state": "stopping"}, NoticeKind.STOPPED, id="AWS-647 stopping"),
-        pytest.param(STATE, {"state": "stopped"}, NoticeKind.STOPPED, id="AWS-647 stopped"),
-        pytest.param(STATE, {"state": "STOPPING"}, NoticeKind.STOPPED, id="AWS-650"),
-        pytest.param(STATE, {"state": "shutting-down"}, NoticeKind.TERMINATED, id="AWS-T643"),
-        pytest.param(STATE, {"state": "Terminated"}, NoticeKind.TERMINATED, id="AWS-647 any case"),
+        pytest.param("EC2 Spot Instance Interruption Warning", {}, InterruptionKind.SPOT_INTERRUPTED, id="AWS-645"),
+        pytest.param("EC2 Instance Rebalance Recommendation", {}, InterruptionKind.REBALANCE, id="AWS-646"),
+        pytest.param(STATE, {"state": "stopping"}, InterruptionKind.STOPPED, id="AWS-647 stopping"),
+        pytest.param(STATE, {"state": "stopped"}, InterruptionKind.STOPPED, id="AWS-647 stopped"),
+        pytest.param(STATE, {"state": "STOPPING"}, InterruptionKind.STOPPED, id="AWS-650"),
+        pytest.param(STATE, {"state": "shutting-down"}, InterruptionKind.TERMINATED, id="AWS-T643"),
+        pytest.param(STATE, {"state": "Terminated"}, InterruptionKind.TERMINATED, id="AWS-647 any case"),
         pytest.param(
             "EC2 Capacity Reservation Instance Interruption Warning",
             {},
-            NoticeKind.RESERVATION_INTERRUPTED,
+            InterruptionKind.RESERVATION_INTERRUPTED,
             id="AWS-649",
         ),
     ],
 )
-def test_what_is_said_of_a_machine_is_recognised(detail_type: str, detail: dict[str, Any], kind: NoticeKind) -> None:
-    assert read(body(detail_type, {"instance-id": "i-1", **detail})) == Notice(kind, ("i-1",), AT)
+def test_what_is_said_of_a_machine_is_recognised(
+    detail_type: str, detail: dict[str, Any], kind: InterruptionKind
+) -> None:
+    assert parse_interruption_message(body(detail_type, {"instance-id": "i-1", **detail})) == InterruptionMessage(
+        kind, ("i-1",), AT
+    )
 
 
 def test_a_planned_change_names_its_machines_and_its_beginning() -> None:
     """AWS-648."""
     begins = datetime(2024, 5, 20, 10, tzinfo=UTC)
-    assert read(health()) == Notice(NoticeKind.SCHEDULED_CHANGE, ("i-1", "i-2"), AT, begins)
-    assert read(health(startTime="soon")).begins is None
+    assert parse_interruption_message(health()) == InterruptionMessage(
+        InterruptionKind.SCHEDULED_CHANGE, ("i-1", "i-2"), AT, begins
+    )
+    assert parse_interruption_message(health(startTime="soon")).begins_at is None
 
 
 @pytest.mark.parametrize(
@@ -84,7 +96,7 @@ def test_a_planned_change_names_its_machines_and_its_beginning() -> None:
     ],
 )
 def test_what_is_not_meant_is_nothing(text: str) -> None:
-    assert read(text) == NOTHING
+    assert parse_interruption_message(text) == NO_OP_MESSAGE
 
 
 @pytest.mark.parametrize(
@@ -102,10 +114,10 @@ def test_what_is_not_meant_is_nothing(text: str) -> None:
 )
 def test_what_cannot_be_read_is_said_to_be_so(text: str | None) -> None:
     """AWS-642."""
-    with pytest.raises(Unreadable):
-        read(text)
+    with pytest.raises(MalformedInterruptionMessage):
+        parse_interruption_message(text)
 
 
 def test_a_time_that_cannot_be_read_costs_only_the_time() -> None:
     text = body("EC2 Instance Rebalance Recommendation", {"instance-id": "i-1"}).replace("2024-05-01T12:00:00Z", "noon")
-    assert read(text) == Notice(NoticeKind.REBALANCE, ("i-1",))
+    assert parse_interruption_message(text) == InterruptionMessage(InterruptionKind.REBALANCE, ("i-1",))

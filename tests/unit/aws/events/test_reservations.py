@@ -10,10 +10,13 @@ import pytest
 from karpenter.api.kinds import NODE, NODE_CLAIM
 from karpenter.kube.errors import Conflict
 from karpenter.model import labels
-from karpenter.providers.aws.errors import AwsError
-from karpenter.providers.aws.events.reservations import CapacityTypes, ReservationEnds
-from karpenter.providers.aws.ports import ReservationQuery
-from karpenter.providers.aws.shapes import CapacityReservationInfo
+from karpenter.providers.aws.aws_apis import ReservationQuery
+from karpenter.providers.aws.aws_errors import AwsError
+from karpenter.providers.aws.ec2_descriptions import CapacityReservationInfo
+from karpenter.providers.aws.interruption.capacity_reservation_controllers import (
+    CapacityReservationExpiration,
+    CapacityTypeCorrection,
+)
 from karpenter.providers.contract import Instance, ProviderError
 from support.aws_events import SPOT, Cluster, provider_id
 from support.builders import NOW
@@ -53,7 +56,7 @@ class Ends(Cluster):
     def __init__(self) -> None:
         super().__init__()
         self.ec2 = Ec2()
-        self.loop = ReservationEnds(self.ec2, self, self.kube, self.clock)  # type: ignore[arg-type]
+        self.loop = CapacityReservationExpiration(self.ec2, self, self.kube, self.clock)  # type: ignore[arg-type]
 
     def reservation(self, name: str, kind: str, minutes: float) -> None:
         end = self.clock.now() + timedelta(minutes=minutes)
@@ -63,7 +66,7 @@ class Ends(Cluster):
 
     async def round(self) -> None:
         await self.see()
-        assert await self.loop.look() == 60.0
+        assert await self.loop.reconcile() == 60.0
 
 
 async def test_machines_of_a_capacity_block_go_forty_minutes_before_its_end() -> None:
@@ -112,14 +115,14 @@ async def test_a_fault_is_told() -> None:
     stage.ec2.error = AwsError("InternalError", "boom", status=500)
     await stage.machine("a", "i-1", reserved("cr-1"))
     with pytest.raises(ProviderError):
-        await stage.loop.look()
+        await stage.loop.reconcile()
 
 
 class Types(Cluster):
     def __init__(self) -> None:
         super().__init__()
         self.now_are: dict[str, str] = {}
-        self.loop = CapacityTypes(self.instances, self, self.kube)
+        self.loop = CapacityTypeCorrection(self.instances, self, self.kube)
 
     async def instances(self) -> tuple[Instance, ...]:
         return tuple(
@@ -129,7 +132,7 @@ class Types(Cluster):
 
     async def round(self) -> float:
         await self.see()
-        return await self.loop.look()
+        return await self.loop.reconcile()
 
     async def labels_of(self, name: str) -> tuple[set[str], set[str]]:
         """Capacity type and reservation labels of the claim, and of its Node."""
@@ -188,7 +191,7 @@ async def test_after_a_conflict_the_next_round_begins_at_once() -> None:
     stage = Types()
     await stage.machine("a", "i-1", reserved("cr-1"))
     stage.now_are = {"i-1": labels.ON_DEMAND}
-    stage.server.fail_next(Conflict("changed"), verb="patch")
+    stage.server.inject_fault(Conflict("changed"), verb="patch")
     assert await stage.round() == 0.0
     assert await stage.round() == 60.0
     assert await stage.labels_of("a") == ({"on-demand"}, {"on-demand"})

@@ -8,11 +8,11 @@ from datetime import timedelta
 import pytest
 from structlog.testing import capture_logs
 
-from karpenter.api.ec2 import EC2NodeClass, EC2NodeClassStatus, Subnet
+from karpenter.api.ec2_node_class import EC2NodeClass, EC2NodeClassStatus, Subnet
 from karpenter.api.kinds import NODE_POOL
-from karpenter.providers.aws.errors import AwsError
-from karpenter.providers.aws.events.shifts import Places, ZonalShifts
-from karpenter.providers.aws.shapes import ZonalShift
+from karpenter.providers.aws.aws_errors import AwsError
+from karpenter.providers.aws.aws_types import ZonalShift
+from karpenter.providers.aws.interruption.zonal_shift import ZonalShiftController, ZonalShiftView
 from karpenter.providers.contract import ProviderError
 from support.aws_events import Cluster
 from support.builders import node_pool, wanted
@@ -45,8 +45,8 @@ class Stage(Cluster):
     def __init__(self) -> None:
         super().__init__()
         self.port = Shifting()
-        places = Places(self, lambda name: CLASS)
-        self.shifts = ZonalShifts("arn:prod", self.port, places, self.herald, self.clock)
+        places = ZonalShiftView(self, lambda name: CLASS)
+        self.shifts = ZonalShiftController("arn:prod", self.port, places, self.herald, self.clock)
 
     def shift(self, zone: str, status: str = "APPLIED", minutes: float = 60) -> None:
         until = self.clock.now() + timedelta(minutes=minutes)
@@ -54,7 +54,7 @@ class Stage(Cluster):
 
     async def round(self) -> None:
         await self.see()
-        assert await self.shifts.look() == 30.0
+        assert await self.shifts.reconcile() == 30.0
 
 
 @pytest.fixture
@@ -67,15 +67,15 @@ async def test_only_an_applied_shift_counts_and_pools_are_told(stage: Stage) -> 
     await stage.pool()
     stage.shift("use1-az1", "PENDING")
     await stage.round()
-    assert stage.shifts.shifted() == frozenset()
+    assert stage.shifts.shifted_zone_ids() == frozenset()
     stage.port.shifts.clear()
     stage.shift("use1-az1")
     await stage.round()
     await stage.round()
-    assert stage.shifts.shifted() == {"use1-az1"}
+    assert stage.shifts.shifted_zone_ids() == {"use1-az1"}
     stage.port.shifts.clear()
     await stage.round()
-    assert stage.shifts.shifted() == frozenset()
+    assert stage.shifts.shifted_zone_ids() == frozenset()
     assert stage.herald.events == [
         ("Warning", "NodePool", "np", "ZonalShiftActive"),
         ("Normal", "NodePool", "np", "ZonalShiftCleared"),
@@ -86,7 +86,7 @@ async def test_a_shift_that_was_there_before_us_is_told_once_pools_are_seen(stag
     """AWS-617, AWS-618: at the start nothing is watched yet."""
     stage.shift("use1-az1")
     await stage.shifts.hydrate()
-    assert stage.shifts.shifted() == {"use1-az1"}
+    assert stage.shifts.shifted_zone_ids() == {"use1-az1"}
     await stage.pool()
     await stage.round()
     await stage.round()
@@ -98,9 +98,9 @@ async def test_a_shift_ends_at_its_time_without_anybody_asking(stage: Stage) -> 
     stage.shift("use1-az1", minutes=10)
     await stage.round()
     stage.clock.forward(minutes=9, seconds=59)
-    assert stage.shifts.shifted() == {"use1-az1"}
+    assert stage.shifts.shifted_zone_ids() == {"use1-az1"}
     stage.clock.forward(seconds=1)
-    assert stage.shifts.shifted() == frozenset()
+    assert stage.shifts.shifted_zone_ids() == frozenset()
 
 
 async def test_one_of_two_shifts_taken_back_early_is_over_at_once(stage: Stage) -> None:
@@ -110,7 +110,7 @@ async def test_one_of_two_shifts_taken_back_early_is_over_at_once(stage: Stage) 
     await stage.round()
     del stage.port.shifts[0]
     await stage.round()
-    assert stage.shifts.shifted() == {"use1-az2"}
+    assert stage.shifts.shifted_zone_ids() == {"use1-az2"}
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ async def test_pools_without_a_subnet_in_the_zone_are_not_told(stage: Stage) -> 
     await stage.pool()
     stage.shift("use1-az9")
     await stage.round()
-    assert stage.shifts.shifted() == {"use1-az9"}
+    assert stage.shifts.shifted_zone_ids() == {"use1-az9"}
     assert stage.herald.events == []
 
 
@@ -142,11 +142,11 @@ async def test_what_cannot_be_asked_at_first_counts_as_not_shifted_and_later_sta
     with capture_logs() as lines:
         await stage.shifts.hydrate()
     assert [line["event"] for line in lines] == ["failed hydrating zonal shifts"]
-    assert stage.shifts.shifted() == frozenset()
+    assert stage.shifts.shifted_zone_ids() == frozenset()
     stage.port.error = None
     stage.shift("use1-az1")
     await stage.round()
     stage.port.error = AwsError("Timeout", "late")
     with pytest.raises(ProviderError):
-        await stage.shifts.look()
-    assert stage.shifts.shifted() == {"use1-az1"}
+        await stage.shifts.reconcile()
+    assert stage.shifts.shifted_zone_ids() == {"use1-az1"}

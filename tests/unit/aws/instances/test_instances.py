@@ -14,38 +14,39 @@ from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import NODE, NODE_CLAIM
 from karpenter.api.meta import ObjectMeta
 from karpenter.model import labels
-from karpenter.providers.aws import facts, names
-from karpenter.providers.aws.errors import AwsError
-from karpenter.providers.aws.instances.collector import Collector
-from karpenter.providers.aws.instances.deaths import Deaths
-from karpenter.providers.aws.instances.ending import Ending
-from karpenter.providers.aws.instances.reading import VISIBLE_WITHIN, ZoneShifted
-from karpenter.providers.aws.instances.tagger import Tagger, is_wanting
-from karpenter.providers.aws.launch import outcome
-from karpenter.providers.aws.shapes import (
+from karpenter.providers.aws import aws_labels
+from karpenter.providers.aws.aws_errors import AwsError
+from karpenter.providers.aws.aws_types import tag_list, tag_map
+from karpenter.providers.aws.ec2_descriptions import (
     InstanceInfo,
+    InstancePlacement,
+    InstanceReservationSpecification,
     InstanceState,
-    InterfaceInfo,
-    PlacementInfo,
-    ReservationSpecification,
+    NetworkInterfaceInfo,
     StateChange,
     StateReason,
-    tag_map,
-    tags,
 )
+from karpenter.providers.aws.instance import instance_info
+from karpenter.providers.aws.instance.instance_controllers import (
+    EndedInstanceReporter,
+    InstanceGarbageCollector,
+    InstanceTagger,
+    needs_tags,
+)
+from karpenter.providers.aws.instance.instance_provider import VISIBILITY_DELAY, InstanceTerminator, ZoneShifted
 from karpenter.providers.contract import InstanceNotFound, ProviderError
 from support.launching import CLUSTER, START, World, claim, machine, node_class, play
 
-OURS = {labels.NODE_POOL: "default", names.NODE_CLASS: "default", names.CLUSTER_TAG: "c"}
-POOL_ONLY = {labels.NODE_POOL: "default", names.CLUSTER_TAG: "c"}
+OURS = {labels.NODE_POOL: "default", aws_labels.NODE_CLASS: "default", aws_labels.CLUSTER_TAG: "c"}
+POOL_ONLY = {labels.NODE_POOL: "default", aws_labels.CLUSTER_TAG: "c"}
 
 
 def info(name: str = "i-1", age: float = 0.0, own: dict[str, str] = OURS, **more: Any) -> InstanceInfo:
     known: dict[str, Any] = {
         "state": InstanceState(name="running"),
-        "placement": PlacementInfo(availability_zone="a"),
+        "placement": InstancePlacement(availability_zone="a"),
         "launch_time": START - timedelta(seconds=age),
-        "tags": tags(own),
+        "tags": tag_list(own),
     }
     return InstanceInfo(instance_id=name, **{**known, **more})
 
@@ -60,15 +61,15 @@ def put(world: World, *machines: InstanceInfo) -> None:
 
 def test_provider_ids_are_read_and_written() -> None:
     """AWS-520, AWS-465."""
-    assert facts.instance_id("aws:///us-west-2a/i-0123") == "i-0123"
-    assert facts.own_provider_id(info("i-1")) == "aws:///a/i-1"
+    assert instance_info.parse_instance_id("aws:///us-west-2a/i-0123") == "i-0123"
+    assert instance_info.provider_id_of(info("i-1")) == "aws:///a/i-1"
     for text in ("bogus", "", "aws:///i-1", "aws://x/a/i-1", "aws:///a/i-1/x"):
-        with pytest.raises(facts.BadProviderId):
-            facts.instance_id(text)
+        with pytest.raises(instance_info.InvalidProviderId):
+            instance_info.parse_instance_id(text)
 
 
-BOUND = ReservationSpecification(capacity_reservation_preference="capacity-reservations-only")
-OPEN = ReservationSpecification(capacity_reservation_preference="open")
+BOUND = InstanceReservationSpecification(capacity_reservation_preference="capacity-reservations-only")
+OPEN = InstanceReservationSpecification(capacity_reservation_preference="open")
 
 
 @pytest.mark.parametrize(
@@ -98,19 +99,19 @@ OPEN = ReservationSpecification(capacity_reservation_preference="open")
     ],
 )
 def test_how_a_machine_is_paid_for(more: dict[str, Any], gate: bool, expected: str) -> None:
-    assert facts.capacity_type(info(**more), gate) == expected
+    assert instance_info.instance_capacity_type(info(**more), gate) == expected
 
 
 def test_other_facts() -> None:
     """AWS-524."""
     plain = info()
-    assert (facts.tenancy(plain), facts.efa_count(plain)) == ("default", 0)
+    assert (instance_info.instance_tenancy(plain), instance_info.efa_interface_count(plain)) == ("default", 0)
     kinds = ("interface", "efa", "efa-only")
     rich = info(
-        placement=PlacementInfo(availability_zone="a", tenancy="dedicated"),
-        network_interfaces=tuple(InterfaceInfo(interface_type=kind) for kind in kinds),
+        placement=InstancePlacement(availability_zone="a", tenancy="dedicated"),
+        network_interfaces=tuple(NetworkInterfaceInfo(interface_type=kind) for kind in kinds),
     )
-    assert (facts.tenancy(rich), facts.efa_count(rich)) == ("dedicated", 2)
+    assert (instance_info.instance_tenancy(rich), instance_info.efa_interface_count(rich)) == ("dedicated", 2)
 
 
 def test_a_described_machine_is_told_like_one_just_bought() -> None:
@@ -122,16 +123,27 @@ def test_a_described_machine_is_told_like_one_just_bought() -> None:
         capacity_reservation_id="cr-1",
         capacity_reservation_specification=BOUND,
         state=InstanceState(name="shutting-down"),
-        placement=PlacementInfo(availability_zone="b", group_id="pg-1", partition_number=2),
+        placement=InstancePlacement(availability_zone="b", group_id="pg-1", partition_number=2),
     )
-    group = {names.GROUP_ID: ("pg-1",), names.PARTITION: ("1", "2")}
-    found = outcome.instance(
-        outcome.from_info(described, True), claim("one"), node_class(), machine("m5.large", more=group), START
+    group = {aws_labels.PLACEMENT_GROUP_ID: ("pg-1",), aws_labels.PLACEMENT_GROUP_PARTITION: ("1", "2")}
+    found = instance_info.provider_instance(
+        instance_info.instance_of_info(described, True),
+        claim("one"),
+        node_class(),
+        machine("m5.large", more=group),
+        START,
     )
     assert found.provider_id == "aws:///b/i-7"
     assert found.terminating
-    told = {key: found.labels[key] for key in (names.RESERVATION_TYPE, names.PARTITION, names.ZONE_ID)}
-    assert told == {names.RESERVATION_TYPE: "capacity-block", names.PARTITION: "2", names.ZONE_ID: "az2"}
+    told = {
+        key: found.labels[key]
+        for key in (aws_labels.RESERVATION_TYPE, aws_labels.PLACEMENT_GROUP_PARTITION, aws_labels.ZONE_ID)
+    }
+    assert told == {
+        aws_labels.RESERVATION_TYPE: "capacity-block",
+        aws_labels.PLACEMENT_GROUP_PARTITION: "2",
+        aws_labels.ZONE_ID: "az2",
+    }
 
 
 # -- reading ---------------------------------------------------------------------------------------------------------------
@@ -158,7 +170,7 @@ def test_a_fresh_look_finds_that_a_machine_is_gone() -> None:
         put(world, info(state=InstanceState(name="terminated")))
         assert (await world.instances.get("i-1")).instance_id == "i-1"
         with pytest.raises(InstanceNotFound):
-            await world.instances.look("i-1")
+            await world.instances.describe("i-1")
         with pytest.raises(InstanceNotFound):
             await world.instances.get("i-1")
 
@@ -170,7 +182,7 @@ def test_one_unknown_id_does_not_spoil_the_others() -> None:
 
     async def scene(world: World) -> None:
         put(world, *(info(f"i-{n}") for n in range(4)))
-        asked = (world.instances.look(f"i-{n}") for n in range(5))
+        asked = (world.instances.describe(f"i-{n}") for n in range(5))
         found = await asyncio.gather(*asked, return_exceptions=True)
         assert [getattr(item, "instance_id", "") for item in found[:4]] == ["i-0", "i-1", "i-2", "i-3"]
         assert isinstance(found[4], InstanceNotFound)
@@ -184,7 +196,7 @@ def test_calls_grow_with_batches_not_with_machines() -> None:
 
     async def scene(world: World) -> None:
         put(world, *(info(f"i-{n}") for n in range(500)))
-        await asyncio.gather(*(world.instances.look(f"i-{n}") for n in range(500)))
+        await asyncio.gather(*(world.instances.describe(f"i-{n}") for n in range(500)))
         assert world.ec2.calls["DescribeInstances"] == 1
 
     play(scene)
@@ -192,13 +204,13 @@ def test_calls_grow_with_batches_not_with_machines() -> None:
 
 def test_a_machine_just_made_is_not_gone_because_ec2_does_not_show_it() -> None:
     async def scene(world: World) -> None:
-        world.instances.bought("i-1")
+        world.instances.mark_launched("i-1")
         with pytest.raises(ProviderError, match="does not show it yet") as refused:
-            await world.instances.look("i-1")
+            await world.instances.describe("i-1")
         assert not isinstance(refused.value, InstanceNotFound)
-        await asyncio.sleep(VISIBLE_WITHIN.total_seconds())
+        await asyncio.sleep(VISIBILITY_DELAY.total_seconds())
         with pytest.raises(InstanceNotFound):
-            await world.instances.look("i-1")
+            await world.instances.describe("i-1")
 
     play(scene)
 
@@ -208,7 +220,7 @@ def test_an_ec2_that_cannot_answer_says_nothing_about_a_machine() -> None:
         put(world, info())
         world.ec2.faults["DescribeInstances"] = [AwsError("InternalError", "no", status=500)] * 2
         with pytest.raises(ProviderError, match="InternalError") as refused:
-            await world.instances.look("i-1")
+            await world.instances.describe("i-1")
         assert not isinstance(refused.value, InstanceNotFound)
 
     play(scene)
@@ -219,7 +231,7 @@ def test_an_ec2_that_cannot_answer_says_nothing_about_a_machine() -> None:
     [
         pytest.param(info(), True, id="ours"),
         pytest.param(info(own=POOL_ONLY), False, id="AWS-T525"),
-        pytest.param(info(own={**OURS, names.CLUSTER_TAG: "other"}), False, id="AWS-T526"),
+        pytest.param(info(own={**OURS, aws_labels.CLUSTER_TAG: "other"}), False, id="AWS-T526"),
         pytest.param(info(state=InstanceState(name="terminated")), False, id="AWS-521 terminated"),
         pytest.param(info(state=InstanceState(name="shutting-down")), True, id="AWS-521 shutting down"),
     ],
@@ -321,7 +333,7 @@ def test_nothing_is_done_to_machines_in_a_shifted_zone() -> None:
             await world.instances.tag(info(), {"a": "b"})
         world.ec2.machines.clear()
         assert await world.instances.list() == ()
-        assert (await world.instances.look("i-1")).instance_id == "i-1"
+        assert (await world.instances.describe("i-1")).instance_id == "i-1"
         assert (world.ec2.ended, world.ec2.calls["CreateTags"]) == ([], 0)
         world.shifted = frozenset()
         with pytest.raises(InstanceNotFound):
@@ -336,7 +348,7 @@ def test_a_reserved_machine_that_is_gone_gives_its_place_back_once() -> None:
     async def scene(world: World) -> None:
         await world.claim("one", uid="", labels={labels.RESERVATION_ID: "cr-1"})
         await world.own(await world.kube.get(NODE_CLAIM, "one"), "i-1")
-        ending = Ending(world.instances, world.seen, world.told, world.clock)
+        ending = InstanceTerminator(world.instances, world.seen, world.told, world.clock)
         for _ in range(2):
             with pytest.raises(InstanceNotFound):
                 await ending.delete("aws:///a/i-1")
@@ -354,19 +366,21 @@ async def joined(world: World, provider_id: str = "aws:///a/i-1", **metadata: An
     return await world.kube.patch(NODE_CLAIM, "one", status, subresource="status")
 
 
-def tagger(world: World) -> Tagger:
-    return Tagger(world.instances, world.kube, CLUSTER)
+def tagger(world: World) -> InstanceTagger:
+    return InstanceTagger(world.instances, world.kube, CLUSTER)
 
 
 @pytest.mark.parametrize(
     ("own", "expected"),
     [
         pytest.param(
-            POOL_ONLY, {names.NAME_TAG: "node-1", names.CLAIM_TAG: "one", names.CLUSTER_TAG: "c"}, id="AWS-T528"
+            POOL_ONLY,
+            {aws_labels.NAME_TAG: "node-1", aws_labels.NODE_CLAIM_TAG: "one", aws_labels.CLUSTER_TAG: "c"},
+            id="AWS-T528",
         ),
         pytest.param(
-            {names.NAME_TAG: "mine"},
-            {names.NAME_TAG: "mine", names.CLAIM_TAG: "one", names.CLUSTER_TAG: "c"},
+            {aws_labels.NAME_TAG: "mine"},
+            {aws_labels.NAME_TAG: "mine", aws_labels.NODE_CLAIM_TAG: "one", aws_labels.CLUSTER_TAG: "c"},
             id="AWS-T529",
         ),
     ],
@@ -374,19 +388,19 @@ def tagger(world: World) -> Tagger:
 def test_a_joined_machine_gets_the_tags_it_lacks(own: dict[str, str], expected: dict[str, str]) -> None:
     async def scene(world: World) -> None:
         put(world, info(own=own))
-        await tagger(world).look(await joined(world))
+        await tagger(world).reconcile(await joined(world))
         found = tag_map(world.ec2.machines["i-1"].info.tags)
         assert {key: found[key] for key in expected} == expected
         assert world.ec2.calls["CreateTags"] == 1
         stored = await world.kube.get(NODE_CLAIM, "one")
-        assert not is_wanting(stored)
+        assert not needs_tags(stored)
         assert (
-            stored.metadata.annotations[names.TAGGED]
-            == stored.metadata.annotations[names.CLUSTER_NAME_TAGGED]
+            stored.metadata.annotations[aws_labels.TAGGED]
+            == stored.metadata.annotations[aws_labels.CLUSTER_NAME_TAGGED]
             == "true"
         )
         asked = world.ec2.calls.total()
-        await tagger(world).look(stored)
+        await tagger(world).reconcile(stored)
         assert world.ec2.calls.total() == asked
 
     play(scene)
@@ -396,10 +410,10 @@ def test_a_machine_that_has_all_tags_costs_no_call() -> None:
     """AWS-531."""
 
     async def scene(world: World) -> None:
-        put(world, info(own={names.NAME_TAG: "x", names.CLAIM_TAG: "one", names.CLUSTER_TAG: "c"}))
-        await tagger(world).look(await joined(world))
+        put(world, info(own={aws_labels.NAME_TAG: "x", aws_labels.NODE_CLAIM_TAG: "one", aws_labels.CLUSTER_TAG: "c"}))
+        await tagger(world).reconcile(await joined(world))
         assert world.ec2.calls["CreateTags"] == 0
-        assert not is_wanting(await world.kube.get(NODE_CLAIM, "one"))
+        assert not needs_tags(await world.kube.get(NODE_CLAIM, "one"))
 
     play(scene)
 
@@ -410,7 +424,7 @@ def test_at_most_one_machine_a_second_is_tagged() -> None:
     async def scene(world: World) -> None:
         put(world, info())
         began = asyncio.get_running_loop().time()
-        await tagger(world).look(await joined(world))
+        await tagger(world).reconcile(await joined(world))
         assert asyncio.get_running_loop().time() - began >= 1.0
 
     play(scene)
@@ -424,7 +438,7 @@ def test_machines_that_have_not_joined_or_whose_claim_goes_are_left_alone() -> N
         absent = msgspec.structs.replace(one, status=msgspec.structs.replace(one.status, node_name=""))
         going = msgspec.structs.replace(one, metadata=ObjectMeta(name="one", deletion_timestamp=START))
         for item in (absent, going):
-            await tagger(world).look(item)
+            await tagger(world).reconcile(item)
         assert world.ec2.calls.total() == 0
 
     play(scene)
@@ -437,9 +451,9 @@ def test_what_cannot_be_tagged_is_not_tried_again(provider_id: str) -> None:
     """AWS-533."""
 
     async def scene(world: World) -> None:
-        await tagger(world).look(await joined(world, provider_id))
+        await tagger(world).reconcile(await joined(world, provider_id))
         assert world.ec2.calls["CreateTags"] == 0
-        assert is_wanting(await world.kube.get(NODE_CLAIM, "one"))
+        assert needs_tags(await world.kube.get(NODE_CLAIM, "one"))
 
     play(scene)
 
@@ -451,7 +465,7 @@ def test_tagging_in_a_shifted_zone_is_tried_again() -> None:
         put(world, info())
         world.shifted = frozenset({"az1"})
         with pytest.raises(ZoneShifted):
-            await tagger(world).look(await joined(world))
+            await tagger(world).reconcile(await joined(world))
 
     play(scene)
 
@@ -459,8 +473,8 @@ def test_tagging_in_a_shifted_zone_is_tried_again() -> None:
 # -- collecting ------------------------------------------------------------------------------------------------------------
 
 
-def collector(world: World) -> Collector:
-    return Collector(world.instances, world.kube, world.seen, world.clock)
+def collector(world: World) -> InstanceGarbageCollector:
+    return InstanceGarbageCollector(world.instances, world.kube, world.seen, world.clock)
 
 
 @pytest.mark.parametrize(
@@ -469,7 +483,7 @@ def collector(world: World) -> Collector:
         pytest.param(info(age=31), True, id="AWS-T524 old"),
         pytest.param(info(age=29), False, id="AWS-T524 young"),
         pytest.param(info(age=99, own=POOL_ONLY), False, id="AWS-T525"),
-        pytest.param(info(age=99, own={**OURS, names.CLUSTER_TAG: "other"}), False, id="AWS-T526"),
+        pytest.param(info(age=99, own={**OURS, aws_labels.CLUSTER_TAG: "other"}), False, id="AWS-T526"),
         pytest.param(info(age=99, state=InstanceState(name="shutting-down")), False, id="AWS-536 on its way"),
     ],
 )
@@ -512,8 +526,8 @@ def test_machines_of_an_unsettled_purchase_are_kept_however_old(batch: str, is_e
     """Issue 8: adopted before the collector may act."""
 
     async def scene(world: World) -> None:
-        put(world, info(age=9999, own={**OURS, names.BATCH: "b-1"}))
-        await world.claim("one", uid="", annotations={names.BATCH: batch})
+        put(world, info(age=9999, own={**OURS, aws_labels.LAUNCH_BATCH: "b-1"}))
+        await world.claim("one", uid="", annotations={aws_labels.LAUNCH_BATCH: batch})
         assert bool(await collector(world).collect()) is is_ended
 
     play(scene)
@@ -521,11 +535,11 @@ def test_machines_of_an_unsettled_purchase_are_kept_however_old(batch: str, is_e
 
 def test_a_claim_nobody_can_read_keeps_machines_that_may_be_its_own() -> None:
     async def scene(world: World) -> None:
-        put(world, info("i-1", age=60), info("i-2", age=60, own={**OURS, names.CLAIM_TAG: "other"}))
+        put(world, info("i-1", age=60), info("i-2", age=60, own={**OURS, aws_labels.NODE_CLAIM_TAG: "other"}))
         for name in ("broken", "other"):
             await world.claim(name, uid="")
         claims = world.kube.server.resource(NODE_CLAIM.group, NODE_CLAIM.version, NODE_CLAIM.plural)
-        world.kube.server.rewrite(claims, "", "broken", lambda body: {**body, "status": {"nodeName": 5}})
+        world.kube.server.update_any(claims, "", "broken", lambda body: {**body, "status": {"nodeName": 5}})
         assert await collector(world).collect() == ("aws:///a/i-2",)
 
     play(scene)
@@ -582,8 +596,8 @@ def test_why_a_machine_ended_before_it_joined_is_told_once(
         put(world, machine_)
         await world.own(await world.claim("one", uid=""), "i-1")
         await world.kube.patch(NODE_CLAIM, "one", {"status": status}, subresource="status")
-        deaths = Deaths(world.ec2, world.seen, world.told, world.clock)
-        assert await deaths.look() == await deaths.look() == 60.0
+        deaths = EndedInstanceReporter(world.ec2, world.seen, world.told, world.clock)
+        assert await deaths.reconcile() == await deaths.reconcile() == 60.0
         assert world.told.warnings == told
 
     play(scene)
@@ -591,7 +605,7 @@ def test_why_a_machine_ended_before_it_joined_is_told_once(
 
 def test_looking_for_deaths_costs_nothing_while_all_machines_have_joined() -> None:
     async def scene(world: World) -> None:
-        await Deaths(world.ec2, world.seen, world.told, world.clock).look()
+        await EndedInstanceReporter(world.ec2, world.seen, world.told, world.clock).reconcile()
         assert world.ec2.calls.total() == 0
 
     play(scene)

@@ -5,19 +5,25 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
-from karpenter.providers.aws.kubelet.expressions import ExpressionError, fault
-from karpenter.providers.aws.kubelet.resolved import Resolved, TypeFacts, resolve, resolve_max_pods
+from karpenter.providers.aws.userdata.kubelet_settings import (
+    ExpressionError,
+    KubeletSettings,
+    KubeletTypeFacts,
+    expression_fault,
+    resolve_kubelet_settings,
+    resolve_max_pods,
+)
 
-M5_XLARGE = TypeFacts("m5.xlarge", vcpus=4, memory_mib=16384, default_enis=4, ips_per_eni=15, default_pods=58)
+M5_XLARGE = KubeletTypeFacts("m5.xlarge", vcpus=4, memory_mib=16384, default_enis=4, ips_per_eni=15, default_pods=58)
 
 
 def kube_reserved(**values: object) -> dict[str, str]:
     kubelet = {"kubeReserved": {name.replace("_", "-"): value for name, value in values.items()}}
-    return dict(resolve(kubelet, M5_XLARGE, expressions=True).kube_reserved)
+    return dict(resolve_kubelet_settings(kubelet, M5_XLARGE, expressions=True).kube_reserved)
 
 
 def test_nothing_set_means_nothing_resolved() -> None:
-    assert resolve({}, M5_XLARGE, expressions=True) == Resolved()
+    assert resolve_kubelet_settings({}, M5_XLARGE, expressions=True) == KubeletSettings()
 
 
 def test_static_settings_are_taken_as_they_are() -> None:
@@ -29,7 +35,7 @@ def test_static_settings_are_taken_as_they_are() -> None:
         "evictionHard": {"memory.available": "5%"},
         "clusterDNS": ["10.0.0.10", "10.0.0.11"],
     }
-    assert resolve(kubelet, M5_XLARGE, expressions=False) == Resolved(
+    assert resolve_kubelet_settings(kubelet, M5_XLARGE, expressions=False) == KubeletSettings(
         max_pods=20,
         pods_per_core=3,
         kube_reserved={"cpu": "100m"},
@@ -57,14 +63,14 @@ def test_static_settings_are_taken_as_they_are() -> None:
     ],
 )
 def test_an_expression_reserves_in_the_unit_of_its_resource(name: str, expression: str, quantity: str) -> None:
-    assert fault(expression) == ""
+    assert expression_fault(expression) == ""
     assert kube_reserved(**{name: expression}) == {name.replace("_", "-"): quantity}
 
 
 def test_reserved_maps_see_the_resolved_pods_and_max_pods_the_default_ones() -> None:
     """AWS-113."""
     kubelet = {"maxPods": "max_pods * 2", "systemReserved": {"memory": "max_pods * 16"}}
-    resolved = resolve(kubelet, M5_XLARGE, expressions=True)
+    resolved = resolve_kubelet_settings(kubelet, M5_XLARGE, expressions=True)
     assert resolved.max_pods == 116
     assert resolved.system_reserved == {"memory": "1856Mi"}
 
@@ -72,7 +78,9 @@ def test_reserved_maps_see_the_resolved_pods_and_max_pods_the_default_ones() -> 
 def test_with_the_gate_off_expressions_are_ignored_and_static_neighbours_hold() -> None:
     """AWS-129."""
     kubelet = {"maxPods": "110", "kubeReserved": {"cpu": "vcpus * 10", "memory": "1Gi"}}
-    assert resolve(kubelet, M5_XLARGE, expressions=False) == Resolved(kube_reserved={"memory": "1Gi"})
+    assert resolve_kubelet_settings(kubelet, M5_XLARGE, expressions=False) == KubeletSettings(
+        kube_reserved={"memory": "1Gi"}
+    )
 
 
 @pytest.mark.parametrize(
@@ -91,7 +99,7 @@ def test_pods_are_between_none_and_what_the_kubelet_can_count() -> None:
     for expression in ("2147483648", "-1", "1e300"):
         with pytest.raises(ExpressionError, match="yields"):
             resolve_max_pods(expression, M5_XLARGE)
-        assert resolve({"maxPods": expression}, M5_XLARGE, expressions=True).max_pods is None
+        assert resolve_kubelet_settings({"maxPods": expression}, M5_XLARGE, expressions=True).max_pods is None
 
 
 @pytest.mark.parametrize(
@@ -111,17 +119,17 @@ def test_pods_are_between_none_and_what_the_kubelet_can_count() -> None:
 )
 def test_the_fault_of_an_expression_is_told(expression: str, words: str) -> None:
     """AWS-103."""
-    assert words in fault(expression).lower()
+    assert words in expression_fault(expression).lower()
 
 
 def test_an_expression_of_the_greatest_length_does_no_harm_whatever_its_depth() -> None:
-    assert fault("1" + "+1" * 1023) == ""
-    assert "parse" in fault("(" * 1023 + "1" + ")" * 1023)
+    assert expression_fault("1" + "+1" * 1023) == ""
+    assert "parse" in expression_fault("(" * 1023 + "1" + ")" * 1023)
 
 
 def test_a_division_by_zero_is_no_fault_of_the_expression_as_such() -> None:
     """AWS-T103: it is found on the types (AWS-107)."""
-    assert fault("vcpus / (vcpus - 2)") == ""
+    assert expression_fault("vcpus / (vcpus - 2)") == ""
 
 
 @pytest.mark.parametrize(
@@ -133,4 +141,4 @@ def test_a_division_by_zero_is_no_fault_of_the_expression_as_such() -> None:
     ],
 )
 def test_settings_of_the_wrong_kind_are_left_out(kubelet: dict[str, object]) -> None:
-    assert resolve(kubelet, M5_XLARGE, expressions=True) == Resolved()
+    assert resolve_kubelet_settings(kubelet, M5_XLARGE, expressions=True) == KubeletSettings()

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from karpenter.providers.aws.kubelet.expressions import TypeFacts
-from karpenter.providers.aws.kubelet.rules import expressions, failures, faults, unsupported, violations
+from karpenter.providers.aws.userdata.kubelet_settings import KubeletTypeFacts
+from karpenter.providers.aws.userdata.kubelet_validation import (
+    expression_failures,
+    expression_faults,
+    expression_settings,
+    kubelet_violations,
+    unsupported_settings,
+)
 
-SMALL = TypeFacts("t3.small", vcpus=2, memory_mib=2048, default_enis=3, ips_per_eni=4, default_pods=11)
-LARGE = TypeFacts("m5.4xlarge", vcpus=16, memory_mib=65536, default_enis=8, ips_per_eni=30, default_pods=234)
+SMALL = KubeletTypeFacts("t3.small", vcpus=2, memory_mib=2048, default_enis=3, ips_per_eni=4, default_pods=11)
+LARGE = KubeletTypeFacts("m5.4xlarge", vcpus=16, memory_mib=65536, default_enis=8, ips_per_eni=30, default_pods=234)
 GRACE = {"memory.available": "1m30s"}
 
 
@@ -32,7 +38,7 @@ GRACE = {"memory.available": "1m30s"}
     ],
 )
 def test_settings_a_kubelet_takes_are_not_objected_to(kubelet: dict[str, object]) -> None:
-    assert violations(kubelet) == ()
+    assert kubelet_violations(kubelet) == ()
 
 
 @pytest.mark.parametrize(
@@ -74,70 +80,74 @@ def test_settings_a_kubelet_takes_are_not_objected_to(kubelet: dict[str, object]
     ],
 )
 def test_a_violation_is_told_with_its_field(kubelet: dict[str, object], words: list[str]) -> None:
-    (found,) = violations(kubelet)
+    (found,) = kubelet_violations(kubelet)
     assert all(word in found for word in words), found
 
 
 def test_all_violations_are_told_together_but_a_wrong_type_alone() -> None:
     """AWS-101, AWS-130."""
     broken = {"unknown": 1, "maxPods": -1, "kubeReserved": {"pods": "1"}}
-    assert len(violations(broken)) == 3
-    assert violations(broken | {"podsPerCore": "x"}) == ("podsPerCore: expected int, got str",)
+    assert len(kubelet_violations(broken)) == 3
+    assert kubelet_violations(broken | {"podsPerCore": "x"}) == ("podsPerCore: expected int, got str",)
 
 
 @pytest.mark.parametrize("family", ["AL2", "Bottlerocket", "Windows2019", "Windows2022", "Windows2025"])
 def test_families_told_by_flags_refuse_what_they_have_no_flag_for(family: str) -> None:
     """AWS-T099, AWS-T100, AWS-138."""
-    assert unsupported(family, {"clusterDNS": ["10.0.0.10"], "maxPods": 10, "cpuCFSQuota": False}) == ()
-    assert unsupported(family, {"cpuManagerPolicy": None}) == ()
-    (field,) = unsupported(family, {"cpuManagerPolicy": "static"})
+    assert unsupported_settings(family, {"clusterDNS": ["10.0.0.10"], "maxPods": 10, "cpuCFSQuota": False}) == ()
+    assert unsupported_settings(family, {"cpuManagerPolicy": None}) == ()
+    (field,) = unsupported_settings(family, {"cpuManagerPolicy": "static"})
     assert field.startswith("cpuManagerPolicy: ")
-    (servers,) = unsupported(family, {"clusterDNS": ["10.0.0.10", "10.0.0.11"]})
+    (servers,) = unsupported_settings(family, {"clusterDNS": ["10.0.0.10", "10.0.0.11"]})
     assert servers.startswith("clusterDNS: ")
 
 
 def test_only_bottlerocket_has_no_pods_per_core() -> None:
     """AWS-138."""
     kubelet = {"podsPerCore": 10}
-    refusing = [name for name in ("AL2", "AL2023", "Bottlerocket", "Windows2022") if unsupported(name, kubelet)]
+    refusing = [
+        name for name in ("AL2", "AL2023", "Bottlerocket", "Windows2022") if unsupported_settings(name, kubelet)
+    ]
     assert refusing == ["Bottlerocket"]
 
 
 @pytest.mark.parametrize("family", ["AL2023", "Custom"])
 def test_families_with_a_configuration_of_their_own_heed_every_field(family: str) -> None:
     """AWS-138."""
-    assert unsupported(family, {"cpuManagerPolicy": "static", "clusterDNS": ["a", "b"], "podsPerCore": 3}) == ()
+    assert (
+        unsupported_settings(family, {"cpuManagerPolicy": "static", "clusterDNS": ["a", "b"], "podsPerCore": 3}) == ()
+    )
 
 
 def test_every_text_of_max_pods_is_an_expression_and_of_the_reserved_maps_what_is_no_quantity() -> None:
     """AWS-T098, AWS-111."""
     kubelet = {"maxPods": "110", "kubeReserved": {"cpu": "100m", "memory": "memory_mib / 20"}, "systemReserved": {}}
-    assert expressions(kubelet) == {"maxPods": "110", "kubeReserved.memory": "memory_mib / 20"}
-    assert expressions({"maxPods": 110}) == {}
+    assert expression_settings(kubelet) == {"maxPods": "110", "kubeReserved.memory": "memory_mib / 20"}
+    assert expression_settings({"maxPods": 110}) == {}
 
 
 def test_expressions_that_can_never_be_computed_are_told_with_their_path() -> None:
     """AWS-T102, AWS-103."""
     kubelet = {"maxPods": "vcpus *", "kubeReserved": {"memory": "memory_mib * 0.05", "cpu": "vcpus"}}
-    found = faults(kubelet)
+    found = expression_faults(kubelet)
     assert [text.partition(":")[0] for text in found] == ["maxPods", "kubeReserved.memory"]
 
 
 def test_an_expression_is_judged_on_every_type() -> None:
     """AWS-107, AWS-T103."""
     kubelet = {"kubeReserved": {"cpu": "100 / (vcpus - 16)", "memory": "vcpus"}, "maxPods": "12 - vcpus"}
-    assert failures(kubelet, [SMALL])[0].startswith("kubeReserved.cpu: yields -7")
-    assert failures(kubelet, [LARGE]) == (
+    assert expression_failures(kubelet, [SMALL])[0].startswith("kubeReserved.cpu: yields -7")
+    assert expression_failures(kubelet, [LARGE]) == (
         "maxPods: yields -4, which is not between 0 and 2147483647 for instance type m5.4xlarge",
         "kubeReserved.cpu: division by zero in CEL expression for instance type m5.4xlarge",
     )
-    assert len(failures(kubelet, [SMALL, LARGE])) == 2
-    assert failures({"kubeReserved": {"cpu": "vcpus"}}, [SMALL, LARGE]) == ()
+    assert len(expression_failures(kubelet, [SMALL, LARGE])) == 2
+    assert expression_failures({"kubeReserved": {"cpu": "vcpus"}}, [SMALL, LARGE]) == ()
 
 
 def test_reserved_expressions_are_judged_with_the_pods_the_class_sets() -> None:
     """AWS-113."""
     reserved = {"kubeReserved": {"cpu": "20 - max_pods"}}
-    assert failures(reserved | {"maxPods": 10}, [LARGE]) == ()
-    assert failures(reserved | {"maxPods": "5 + 5"}, [LARGE]) == ()
-    assert len(failures(reserved, [LARGE])) == 1
+    assert expression_failures(reserved | {"maxPods": 10}, [LARGE]) == ()
+    assert expression_failures(reserved | {"maxPods": "5 + 5"}, [LARGE]) == ()
+    assert len(expression_failures(reserved, [LARGE])) == 1

@@ -8,33 +8,25 @@ import msgspec
 import pytest
 
 from karpenter.api.karpenter import NodeClaim
-from karpenter.catalog.types import InstanceType
+from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.model import labels
-from karpenter.providers.aws import names
-from karpenter.providers.aws.launch import filters
-from karpenter.providers.aws.launch.filters import Filtered, select, wish_of
+from karpenter.providers.aws import aws_labels
+from karpenter.providers.aws.instance import launch_filters
+from karpenter.providers.aws.instance.launch_filters import LaunchableTypes, filter_instance_types, launch_requirements
 from karpenter.providers.contract import InsufficientCapacity, LaunchFailed
 from support.builders import wanted
-from support.launching import (
-    ON_DEMAND,
-    RESERVED_OR_NOT,
-    SPOT_OR_NOT,
-    claim,
-    machine,
-    offering,
-    reserved,
-)
+from support.launching import ON_DEMAND, RESERVED_OR_NOT, SPOT_OR_NOT, claim, machine, offering, reserved
 
 LARGE, XLARGE = machine("m5.large", 0.1), machine("m5.xlarge", 0.2)
 METAL = machine("m5.metal", 4.6)
 GPU = machine("p3.8xlarge", 12.0, capacity={"nvidia.com/gpu": "4"})
 
 
-def kept(asked: NodeClaim, types: Iterable[InstanceType], *, varied: bool = True) -> Filtered:
-    return select(wish_of(asked), tuple(types), varied=varied)
+def kept(asked: NodeClaim, types: Iterable[InstanceType], *, varied: bool = True) -> LaunchableTypes:
+    return filter_instance_types(launch_requirements(asked), tuple(types), strict_min_values=varied)
 
 
-def names_of(found: Filtered) -> list[str]:
+def names_of(found: LaunchableTypes) -> list[str]:
     return [item.name for item in found.types]
 
 
@@ -78,7 +70,7 @@ def test_metal_and_accelerators_give_way_to_plain_machines() -> None:
     """AWS-T412, AWS-429."""
     found = kept(claim(), (LARGE, METAL, GPU))
     assert names_of(found) == ["m5.large"]
-    assert found.rejections == (filters.Rejection("exotic-instance", ("m5.metal", "p3.8xlarge")),)
+    assert found.rejections == (launch_filters.FilterRejection("exotic-instance", ("m5.metal", "p3.8xlarge")),)
 
 
 def test_metal_and_accelerators_are_used_where_nothing_else_will_do() -> None:
@@ -147,21 +139,26 @@ def test_one_capacity_type_is_chosen(
 ) -> None:
     asked = claim("one", wishes)
     found = kept(asked, types)
-    assert filters.capacity_type(wish_of(asked), found.types) == expected
-    assert filters.is_inflexible(wish_of(asked), found.types) is (expected == "on-demand" and wishes == SPOT_OR_NOT)
+    assert launch_filters.launch_capacity_type(launch_requirements(asked), found.types) == expected
+    assert launch_filters.is_inflexible(launch_requirements(asked), found.types) is (
+        expected == "on-demand" and wishes == SPOT_OR_NOT
+    )
 
 
 def test_default_tenancy_is_taken_where_it_will_do() -> None:
     """AWS-430."""
-    assert filters.tenancy(wish_of(claim())) == "default"
-    assert filters.tenancy(wish_of(claim("one", {names.TENANCY: ("dedicated",)}))) == "dedicated"
+    assert launch_filters.launch_tenancy(launch_requirements(claim())) == "default"
+    assert (
+        launch_filters.launch_tenancy(launch_requirements(claim("one", {aws_labels.TENANCY: ("dedicated",)})))
+        == "dedicated"
+    )
 
 
 def test_of_two_reservations_in_a_zone_the_one_with_more_room_is_used() -> None:
     """AWS-T426."""
     both = machine("m5.large", offerings=[reserved("a", 1e-8, 3, "cr-1"), reserved("a", 1e-8, 5, "cr-2")])
     found = kept(claim("one", RESERVED_OR_NOT), (both,))
-    assert [way.reservation for way in found.types[0].offerings] == ["cr-2"]
+    assert [way.reservation_id for way in found.types[0].offerings] == ["cr-2"]
 
 
 def test_one_request_holds_one_kind_of_reservation_the_cheapest() -> None:
@@ -183,7 +180,9 @@ def test_a_request_names_a_single_capacity_block_the_cheapest() -> None:
     )
     other = machine("p4d.24xlarge", offerings=[reserved("a", 7e-6, 3, "cr-3", kind="capacity-block")])
     found = kept(claim("one", RESERVED_OR_NOT), (block, other))
-    assert [(item.name, way.reservation) for item in found.types for way in item.offerings] == [("p5.48xlarge", "cr-2")]
+    assert [(item.name, way.reservation_id) for item in found.types for way in item.offerings] == [
+        ("p5.48xlarge", "cr-2")
+    ]
 
 
 def test_of_equally_cheap_kinds_of_reservations_the_plain_one_is_taken() -> None:
@@ -211,4 +210,4 @@ def test_claims_that_do_not_allow_reserved_capacity_never_see_it() -> None:
 
 def test_amounts_nobody_can_read_are_a_clear_refusal() -> None:
     with pytest.raises(LaunchFailed, match="claim one asks for"):
-        wish_of(claim("one", {}, {"cpu": "lots"}))
+        launch_requirements(claim("one", {}, {"cpu": "lots"}))

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from karpenter.api.ec2 import (
+from karpenter.api.ec2_node_class import (
     AMISelectorTerm,
     EC2NodeClass,
     EC2NodeClassSpec,
@@ -20,31 +20,24 @@ from karpenter.api.ec2 import (
 from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import EC2_NODE_CLASS, NODE_CLAIM
 from karpenter.api.meta import Condition, ObjectMeta
-from karpenter.catalog.types import InstanceType
+from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.model import labels
-from karpenter.providers.aws import failures, names
-from karpenter.providers.aws.errors import AwsError
-from karpenter.providers.aws.launch import fleet
-from karpenter.providers.aws.launch.addresses import Addresses, Places
-from karpenter.providers.aws.launch.consequences import Pool
-from karpenter.providers.aws.launch.fleet import Purchase
-from karpenter.providers.aws.launch.plan import LaunchPlan
-from karpenter.providers.aws.launch.preconditions import check, usable_class
-from karpenter.providers.aws.shapes import (
+from karpenter.providers.aws import aws_errors, aws_labels
+from karpenter.providers.aws.aws_errors import AwsError
+from karpenter.providers.aws.aws_provider import check_node_class_ready, ready_node_class
+from karpenter.providers.aws.aws_types import tag_map
+from karpenter.providers.aws.ec2_requests import (
     FleetAnswer,
     FleetError,
     FleetOverride,
     FleetRequest,
     TemplateAndOverrides,
-    tag_map,
 )
-from karpenter.providers.contract import (
-    Instance,
-    InsufficientCapacity,
-    LaunchFailed,
-    NodeClassNotReady,
-    ProviderError,
-)
+from karpenter.providers.aws.instance import fleet_request
+from karpenter.providers.aws.instance.fleet_request import FleetBatch, SubnetAddresses, SubnetChoice
+from karpenter.providers.aws.instance.launch_effects import CapacityPool
+from karpenter.providers.aws.instance.launch_plan import LaunchPlan
+from karpenter.providers.contract import Instance, InsufficientCapacity, LaunchFailed, NodeClassNotReady, ProviderError
 from support.launching import (
     CLUSTER,
     ON_DEMAND,
@@ -61,11 +54,11 @@ from support.launching import (
 )
 
 LARGE, XLARGE = machine("m5.large", 0.1), machine("m5.xlarge", 0.2)
-PLACES = Places({"a": "s-a", "b": "s-b"}, {}, {})
+PLACES = SubnetChoice({"a": "s-a", "b": "s-b"}, {}, {})
 
 
 def requested(plan: LaunchPlan, count: int = 1) -> FleetRequest:
-    return fleet.request(plan, PLACES, Purchase("b-1", count))
+    return fleet_request.create_fleet_request(plan, PLACES, FleetBatch("b-1", count))
 
 
 def overrides(request: FleetRequest) -> list[FleetOverride]:
@@ -216,8 +209,8 @@ def test_the_limit_on_overrides_costs_dear_zones_not_types() -> None:
         for number in range(60)
     )
     plan = planned(claim("one", ON_DEMAND), types)
-    places = Places({zone: f"s-{zone}" for zone in zones}, {}, {})
-    found = overrides(fleet.request(plan, places, Purchase("b", 1)))
+    places = SubnetChoice({zone: f"s-{zone}" for zone in zones}, {}, {})
+    found = overrides(fleet_request.create_fleet_request(plan, places, FleetBatch("b", 1)))
     assert len(found) == 300
     assert {way.instance_type for way in found} == {item.name for item in types}
     assert "f" not in {way.availability_zone for way in found}
@@ -226,7 +219,7 @@ def test_the_limit_on_overrides_costs_dear_zones_not_types() -> None:
 def test_no_way_in_a_zone_with_a_subnet_is_a_clear_refusal() -> None:
     """AWS-449."""
     with pytest.raises(LaunchFailed, match="no capacity offerings are currently available"):
-        fleet.request(planned(claim(), (LARGE,)), Places({}, {}, {}), Purchase("b", 1))
+        fleet_request.create_fleet_request(planned(claim(), (LARGE,)), SubnetChoice({}, {}, {}), FleetBatch("b", 1))
 
 
 def test_claims_alike_share_a_plan_key_and_others_do_not() -> None:
@@ -244,34 +237,34 @@ TWO = (Subnet(id="s-1", zone="a"), Subnet(id="s-2", zone="a"))
 
 def test_the_roomiest_subnet_is_taken_and_a_burst_is_spread_by_estimates() -> None:
     """AWS-T420: 10 and 100 addresses, machines of 29 pods."""
-    addresses = Addresses()
-    addresses.counted({"s-1": 10, "s-2": 100})
-    seen = [(addresses.left("s-2"), addresses.choose(TWO, {"a": 29}).by_zone["a"]) for _ in range(4)]
+    addresses = SubnetAddresses()
+    addresses.set_free({"s-1": 10, "s-2": 100})
+    seen = [(addresses.free_in("s-2"), addresses.choose(TWO, {"a": 29}).by_zone["a"]) for _ in range(4)]
     assert seen == [(100, "s-2"), (71, "s-2"), (42, "s-2"), (13, "s-2")]
     assert addresses.choose(TWO, {"a": 29}).by_zone["a"] == "s-1"
 
 
 def test_of_equal_subnets_the_earlier_is_taken_and_unknown_ones_count_as_full() -> None:
     """AWS-432."""
-    addresses = Addresses()
+    addresses = SubnetAddresses()
     assert addresses.choose(TWO, {"a": 1}).by_zone == {"a": "s-1"}
-    addresses.counted({"s-2": 5})
+    addresses.set_free({"s-2": 5})
     assert addresses.choose(TWO, {"a": 1, "b": 1}).by_zone == {"a": "s-2"}
 
 
 def test_what_a_launch_did_not_use_comes_back_unless_it_was_counted_anew() -> None:
     """AWS-434."""
-    addresses = Addresses()
-    addresses.counted({"s-1": 50, "s-2": 40})
+    addresses = SubnetAddresses()
+    addresses.set_free({"s-1": 50, "s-2": 40})
     places = addresses.choose(TWO, {"a": 29})
-    addresses.give_back(places, ())
-    assert addresses.left("s-1") == 50
-    addresses.give_back(addresses.choose(TWO, {"a": 29}), ("s-1",))
-    assert addresses.left("s-1") == 21
+    addresses.release(places, ())
+    assert addresses.free_in("s-1") == 50
+    addresses.release(addresses.choose(TWO, {"a": 29}), ("s-1",))
+    assert addresses.free_in("s-1") == 21
     old = addresses.choose(TWO, {"a": 29})
-    addresses.counted({"s-2": 30})
-    addresses.give_back(old, ())
-    assert (addresses.left("s-2"), addresses.left("s-1")) == (30, 21)
+    addresses.set_free({"s-2": 30})
+    addresses.release(old, ())
+    assert (addresses.free_in("s-2"), addresses.free_in("s-1")) == (30, 21)
 
 
 # -- launches --------------------------------------------------------------------------------------------------------------
@@ -286,7 +279,7 @@ def test_what_the_claim_is_told() -> None:
     """AWS-465 to AWS-468."""
 
     async def scene(world: World) -> None:
-        rich = machine("m5.large", 0.1, capacity={names.EFA: "2", "nvidia.com/gpu": "0"})
+        rich = machine("m5.large", 0.1, capacity={aws_labels.EFA_RESOURCE: "2", "nvidia.com/gpu": "0"})
         found = await launch(world, rich)
         assert found.provider_id == "aws:///a/i-0001"
         assert found.image_id == "ami-x86"
@@ -302,9 +295,9 @@ def test_what_the_claim_is_told() -> None:
             labels.ARCH: "amd64",
             labels.OS: "linux",
             labels.ZONE: "a",
-            names.ZONE_ID: "az1",
+            aws_labels.ZONE_ID: "az1",
             labels.CAPACITY_TYPE: "spot",
-            names.TENANCY: "default",
+            aws_labels.TENANCY: "default",
             labels.NODE_POOL: "default",
         }
 
@@ -320,8 +313,8 @@ def test_a_reserved_machine_carries_its_reservation_and_is_counted() -> None:
         found = await launch(world, sold, wishes=RESERVED_OR_NOT)
         assert found.labels[labels.CAPACITY_TYPE] == "reserved"
         assert found.labels[labels.RESERVATION_ID] == "cr-1"
-        assert found.labels[names.RESERVATION_TYPE] == "default"
-        assert found.labels[names.RESERVATION_INTERRUPTIBLE] == "false"
+        assert found.labels[aws_labels.RESERVATION_TYPE] == "default"
+        assert found.labels[aws_labels.RESERVATION_INTERRUPTIBLE] == "false"
         assert [way.availability_zone for way in overrides(world.ec2.fleets[0])] == ["a"]
         assert world.told.units == {"cr-1": 1}
 
@@ -349,7 +342,7 @@ def test_a_partial_fleet_serves_as_many_as_it_can() -> None:
         found = await asyncio.gather(*asked, return_exceptions=True)
         assert [isinstance(item, Instance) for item in found] == [True, True, False]
         assert isinstance(found[2], InsufficientCapacity)
-        assert world.told.lacking == [Pool("spot", "m5.large", "a"), Pool("spot", "m5.large", "b")]
+        assert world.told.lacking == [CapacityPool("spot", "m5.large", "a"), CapacityPool("spot", "m5.large", "b")]
 
     play(scene)
 
@@ -361,7 +354,7 @@ def test_refusals_beside_a_machine_are_remembered_and_counted_once_per_answer() 
         world.ec2.free = {("m5.large", "a", "spot"): 0}
         found = await asyncio.gather(*(launch(world, LARGE, name=f"c{n}") for n in range(4)))
         assert {item.labels[labels.ZONE] for item in found} == {"b"}
-        assert world.told.lacking == [Pool("spot", "m5.large", "a")]
+        assert world.told.lacking == [CapacityPool("spot", "m5.large", "a")]
         assert failures_counted(world, "a", "LaunchFailed") == 1
 
     play(scene)
@@ -429,12 +422,12 @@ def test_a_subnet_without_addresses_is_avoided() -> None:
     """AWS-T419, AWS-435."""
 
     async def scene(world: World) -> None:
-        world.addresses.counted({"s-a": 100, "s-b": 100})
+        world.addresses.set_free({"s-a": 100, "s-b": 100})
         empty(world, refusal("InsufficientFreeAddressesInSubnet"))
         with pytest.raises(InsufficientCapacity):
             await launch(world, LARGE)
         assert world.told.full_subnets == ["s-a"]
-        assert (world.addresses.left("s-a"), world.addresses.left("s-b")) == (0, 100)
+        assert (world.addresses.free_in("s-a"), world.addresses.free_in("s-b")) == (0, 100)
 
     play(scene)
 
@@ -471,7 +464,7 @@ def test_a_full_spread_group_takes_no_type_in_that_zone() -> None:
     """AWS-454, AWS-376."""
 
     async def scene(world: World) -> None:
-        group = {names.GROUP_ID: ("pg-1",)}
+        group = {aws_labels.PLACEMENT_GROUP_ID: ("pg-1",)}
         types = (machine("m5.large", more=group), machine("c5.large", more=group))
         empty(
             world,
@@ -488,8 +481,8 @@ def test_a_full_spread_group_takes_no_type_in_that_zone() -> None:
 
 def test_an_answer_with_neither_machines_nor_refusals_is_a_lack_of_capacity() -> None:
     """Beyond AWS-453."""
-    said = failures.refusals(FleetAnswer(fleet_id="fleet-1"))
-    assert isinstance(failures.missing(said), InsufficientCapacity)
+    said = aws_errors.fleet_refusals(FleetAnswer(fleet_id="fleet-1"))
+    assert isinstance(aws_errors.no_instance_error(said), InsufficientCapacity)
     assert said[0].instance_type == ""
 
 
@@ -580,7 +573,7 @@ def test_a_refused_call_is_a_create_error_with_its_reason(call: str, error: AwsE
 )
 def test_the_reason_table(text: str, reason: str) -> None:
     """AWS-452: the first row that fits."""
-    assert failures.reason(text) == reason
+    assert aws_errors.launch_failure_reason(text) == reason
 
 
 @pytest.mark.parametrize(
@@ -595,7 +588,7 @@ def test_the_reason_table(text: str, reason: str) -> None:
 )
 def test_who_denies_it_is_said_first(text: str, lead: str) -> None:
     """AWS-126."""
-    assert failures.explained(text) == lead + text
+    assert aws_errors.explain_denial(text) == lead + text
 
 
 # -- the class -------------------------------------------------------------------------------------------------------------
@@ -625,7 +618,7 @@ def test_a_class_that_is_not_ready_launches_nothing(
     status: Mapping[str, Any], spec: Mapping[str, Any], expected: type[ProviderError], text: str
 ) -> None:
     with pytest.raises(expected, match=text):
-        check(node_class(spec, **status))
+        check_node_class_ready(node_class(spec, **status))
 
 
 def test_a_class_that_is_missing_or_going_is_told_on_the_claim() -> None:
@@ -633,7 +626,7 @@ def test_a_class_that_is_missing_or_going_is_told_on_the_claim() -> None:
 
     async def scene(world: World) -> None:
         with pytest.raises(InsufficientCapacity, match="does not exist"):
-            await usable_class(world.kube, claim(), world.told)
+            await ready_node_class(world.kube, claim(), world.told)
         own = ObjectMeta(name="default", finalizers=("karpenter.k8s.aws/termination",))
         spec = EC2NodeClassSpec(
             subnet_selector_terms=(SubnetSelectorTerm(id="subnet-1"),),
@@ -644,7 +637,7 @@ def test_a_class_that_is_missing_or_going_is_told_on_the_claim() -> None:
         await world.kube.create(EC2_NODE_CLASS, EC2NodeClass(metadata=own, spec=spec))
         await world.kube.delete(EC2_NODE_CLASS, "default")
         with pytest.raises(InsufficientCapacity, match="being deleted"):
-            await usable_class(world.kube, claim(), world.told)
+            await ready_node_class(world.kube, claim(), world.told)
         assert [name for name, _ in world.told.warnings] == ["one", "one"]
 
     play(scene)
@@ -659,12 +652,12 @@ def test_the_batch_is_on_the_claim_before_the_machine_is() -> None:
         async def gate(call: str, moment: str) -> None:
             if (call, moment) == ("CreateFleet", "before"):
                 stored = await world.kube.get(NODE_CLAIM, "one")
-                seen.append(stored.metadata.annotations[names.BATCH])
+                seen.append(stored.metadata.annotations[aws_labels.LAUNCH_BATCH])
 
         world.ec2.gate = gate
         await launch(world, LARGE)
         assert seen == [world.ec2.fleets[0].client_token]
-        assert tag_map(world.ec2.alive[0].tags)[names.BATCH] == seen[0]
+        assert tag_map(world.ec2.alive[0].tags)[aws_labels.LAUNCH_BATCH] == seen[0]
 
     play(scene)
 

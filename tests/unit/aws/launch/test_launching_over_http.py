@@ -7,17 +7,18 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from karpenter.api.ec2 import AMI, EC2NodeClass, SecurityGroup, Subnet
+from karpenter.api.ec2_node_class import AMI, EC2NodeClass, SecurityGroup, Subnet
 from karpenter.api.kinds import NODE_CLAIM
-from karpenter.kube.memory import MemoryKube, MemoryServer
+from karpenter.metrics import Metrics
 from karpenter.model import labels
 from karpenter.model.clock import SystemClock
-from karpenter.providers.aws import facts, names
-from karpenter.providers.aws.boto import Account
-from karpenter.providers.aws.shapes import tag_map
+from karpenter.providers.aws import aws_labels
+from karpenter.providers.aws.aws_metrics import SdkMetrics
+from karpenter.providers.aws.aws_types import tag_map
+from karpenter.providers.aws.instance import instance_info
+from karpenter.providers.aws.sdk import AwsSession
 from karpenter.providers.contract import InstanceNotFound, LaunchFailed
-from karpenter.telemetry import Metrics
-from karpenter.telemetry.aws import SdkMetrics
+from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from support.aws.double import Double
 from support.aws.seeds import Seeds, seed
 from support.launching import X86_IMAGE, World, machine, node_class, offering
@@ -30,20 +31,20 @@ def double() -> Iterator[Double]:
 
 
 @pytest.fixture
-async def account(double: Double, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Account]:
+async def account(double: Double, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[AwsSession]:
     double.reset()
     monkeypatch.setenv("AWS_ENDPOINT_URL", double.url)
     monkeypatch.setenv("AWS_REGION", double.region_name)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIADOUBLE")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    opened = Account(SdkMetrics(Metrics()))
+    opened = AwsSession(SdkMetrics(Metrics()))
     await opened.open()
     yield opened
     opened.close()
 
 
 @pytest.fixture
-def world(account: Account) -> World:
+def world(account: AwsSession) -> World:
     clock = SystemClock()
     return World(clock, MemoryKube(MemoryServer(clock)), account.services.ec2)  # type: ignore[arg-type]
 
@@ -73,12 +74,12 @@ async def test_claims_alike_are_bought_in_one_fleet_read_back_and_ended(world: W
     assert len({item.provider_id for item in found}) == 3
     assert len(double.calls.of("CreateFleet")) == 1
     listed = await world.instances.list()
-    assert {facts.own_provider_id(info) for info in listed} == {item.provider_id for item in found}
-    assert {facts.capacity_type(info, True) for info in listed} == {"spot"}
+    assert {instance_info.provider_id_of(info) for info in listed} == {item.provider_id for item in found}
+    assert {instance_info.instance_capacity_type(info, True) for info in listed} == {"spot"}
     assert {tag_map(info.tags)["team"] for info in listed} == {"x"}
     await asyncio.gather(*(world.instances.delete(item.provider_id) for item in found))
     assert len(double.calls.of("TerminateInstances")) == 1
-    assert len(await world.templates.collect(())) == 1
+    assert len(await world.templates.collect_garbage(())) == 1
 
 
 async def test_a_lost_answer_is_fetched_under_the_same_token(world: World, double: Double) -> None:
@@ -87,7 +88,7 @@ async def test_a_lost_answer_is_fetched_under_the_same_token(world: World, doubl
     asked = await world.claim("one", uid="")
     double.control.lose_answer("CreateFleet")
     found = await world.launcher.launch(asked, made, TYPES)
-    assert [facts.own_provider_id(info) for info in await world.instances.list()] == [found.provider_id]
+    assert [instance_info.provider_id_of(info) for info in await world.instances.list()] == [found.provider_id]
 
 
 async def test_a_new_process_adopts_what_the_old_one_bought(world: World, double: Double) -> None:
@@ -99,7 +100,7 @@ async def test_a_new_process_adopts_what_the_old_one_bought(world: World, double
     again = await asyncio.gather(*(world.launcher.launch(item, made, TYPES) for item in stored))
     assert {item.provider_id for item in again} == {item.provider_id for item in found}
     assert {item.image_id for item in again} == {item.image_id for item in found}
-    assert {item.labels[names.TENANCY] for item in again} == {"default"}
+    assert {item.labels[aws_labels.TENANCY] for item in again} == {"default"}
 
 
 async def test_a_missing_permission_is_told_with_its_reason(world: World, double: Double) -> None:
@@ -114,4 +115,4 @@ async def test_a_missing_permission_is_told_with_its_reason(world: World, double
 
 async def test_an_instance_nobody_made_does_not_exist(world: World) -> None:
     with pytest.raises(InstanceNotFound):
-        await world.instances.look("i-0123456789abcdef0")
+        await world.instances.describe("i-0123456789abcdef0")

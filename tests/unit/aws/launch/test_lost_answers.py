@@ -17,23 +17,24 @@ from typing import Any, TypeVar
 
 import pytest
 
-from karpenter.api.ec2 import Subnet
+from karpenter.api.ec2_node_class import Subnet
 from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import NODE_CLAIM, Kind
 from karpenter.api.meta import Wire
 from karpenter.kube.errors import Conflict, KubeError, NotFound
-from karpenter.kube.memory import MemoryKube, MemoryServer
 from karpenter.kube.protocol import JsonObject, Listing
 from karpenter.model import labels
-from karpenter.providers.aws import facts, names
-from karpenter.providers.aws.errors import AwsError
-from karpenter.providers.aws.instances.collector import Collector
-from karpenter.providers.aws.launch.batches import batch_id
-from karpenter.providers.aws.launch.buyer import PAUSES_SECONDS
-from karpenter.providers.aws.shapes import FleetAnswer, FleetError
+from karpenter.providers.aws import aws_labels
+from karpenter.providers.aws.aws_errors import AwsError
+from karpenter.providers.aws.ec2_requests import FleetAnswer, FleetError
+from karpenter.providers.aws.instance import instance_info
+from karpenter.providers.aws.instance.fleet_request import RETRY_PAUSES_SECONDS
+from karpenter.providers.aws.instance.instance_controllers import InstanceGarbageCollector
+from karpenter.providers.aws.instance.launch_batches import batch_id
 from karpenter.providers.contract import InsufficientCapacity, LaunchFailed, ProviderError
-from karpenter.sim import time as virtual
-from karpenter.sim.time import LoopClock
+from karpenter.simulation import virtual_time as virtual
+from karpenter.simulation.apiserver import MemoryKube, MemoryServer
+from karpenter.simulation.virtual_time import LoopClock
 from support.fleets import Gate, SmallEc2
 from support.launching import START, World, claim, machine, node_class, play
 
@@ -111,7 +112,7 @@ class Controllers:
         self._world = world
         self.given_up: list[str] = []
         self._before = asyncio.all_tasks()
-        self._collector = Collector(world.instances, world.kube, world.seen, world.clock)
+        self._collector = InstanceGarbageCollector(world.instances, world.kube, world.seen, world.clock)
 
     def start(self, claims: list[NodeClaim], late: float = 0.0) -> None:
         """The collector begins at once, the rest so many seconds later."""
@@ -206,12 +207,12 @@ async def _story(clock: LoopClock, seed: int, script: Mapping[str, Any]) -> tupl
 
 def _disturb(world: World, chance: random.Random) -> None:
     """Between two processes the world goes on: addresses are counted anew, so a request made again differs."""
-    world.addresses.counted({subnet: chance.randint(0, 200) for subnet in ("s-a1", "s-a2", "s-b")})
+    world.addresses.set_free({subnet: chance.randint(0, 200) for subnet in ("s-a1", "s-a2", "s-b")})
 
 
 def _judge(claims: list[NodeClaim], ec2: SmallEc2, asked: int) -> None:
     owned = Counter(item.status.provider_id for item in claims)
-    alive = {facts.own_provider_id(info) for info in ec2.alive}
+    alive = {instance_info.provider_id_of(info) for info in ec2.alive}
     assert "" not in owned, "every claim that lives has a machine"
     assert set(owned.values()) <= {1}, "no machine has two claims"
     assert set(owned) == alive, "no machine is without a claim, none is missing"
@@ -223,7 +224,7 @@ def _run(seed: int, **script: Any) -> tuple[int, list[str]]:
     async def main(clock: LoopClock) -> tuple[int, list[str]]:
         return await _story(clock, seed, script)
 
-    return virtual.run(main, START)
+    return virtual.run_virtual(main, START)
 
 
 def test_a_launch_that_nobody_disturbs_is_one_fleet() -> None:
@@ -271,16 +272,16 @@ def test_a_request_that_differs_is_refused_by_its_token_and_what_it_bought_is_ad
     async def scene(world: World) -> None:
         asked = await world.claim("one", uid="")
         world.ec2.shown_after = timedelta(seconds=10)
-        world.ec2.gate = _lose_first_answers(len(PAUSES_SECONDS) + 1)
+        world.ec2.gate = _lose_first_answers(len(RETRY_PAUSES_SECONDS) + 1)
         with pytest.raises(ProviderError, match="Timeout"):
             await world.launcher.launch(asked, CLASS, TYPES)
-        world.addresses.counted({"s-a2": 100})
+        world.addresses.set_free({"s-a2": 100})
         world.restart()
         world.ec2.shown_after = timedelta(0)
         known = await world.kube.get(NODE_CLAIM, "one")
         found = await world.launcher.launch(known, CLASS, TYPES)
         assert len(world.ec2.machines) == len(world.ec2.fleets) == 1
-        assert found.provider_id == facts.own_provider_id(world.ec2.alive[0])
+        assert found.provider_id == instance_info.provider_id_of(world.ec2.alive[0])
 
     play(scene)
 
@@ -345,10 +346,10 @@ def test_a_refused_claim_takes_part_in_a_new_purchase() -> None:
         with pytest.raises(LaunchFailed) as refused:
             await world.launcher.launch(asked, CLASS, TYPES)
         assert refused.value.reason == "Unauthorized"
-        first = (await world.kube.get(NODE_CLAIM, "one")).metadata.annotations[names.BATCH]
+        first = (await world.kube.get(NODE_CLAIM, "one")).metadata.annotations[aws_labels.LAUNCH_BATCH]
         world.ec2.free, world.ec2.extra_errors = {}, ()
         await world.launcher.launch(await world.kube.get(NODE_CLAIM, "one"), CLASS, TYPES)
-        second = (await world.kube.get(NODE_CLAIM, "one")).metadata.annotations[names.BATCH]
+        second = (await world.kube.get(NODE_CLAIM, "one")).metadata.annotations[aws_labels.LAUNCH_BATCH]
         assert first != second
         assert [request.client_token for request in world.ec2.fleets] == [first, second]
 
@@ -362,7 +363,7 @@ def test_after_a_restart_an_old_batch_is_dealt_out_before_anything_is_bought() -
         world.restart()
         known = [await world.kube.get(NODE_CLAIM, name) for name in ("one", "two")]
         found = await asyncio.gather(*(world.launcher.launch(item, CLASS, TYPES) for item in known))
-        assert {item.provider_id for item in found} == {facts.own_provider_id(info) for info in world.ec2.alive}
+        assert {item.provider_id for item in found} == {instance_info.provider_id_of(info) for info in world.ec2.alive}
         assert len(world.ec2.machines) == 2
         assert {item.labels[labels.CAPACITY_TYPE] for item in found} == {"spot"}
 
@@ -374,7 +375,7 @@ def test_a_claim_that_lost_its_provider_id_gets_its_own_machine_back(loser: int)
     async def scene(world: World) -> None:
         claims = [await world.claim(name, uid="") for name in ("one", "two")]
         found = await asyncio.gather(*(world.launcher.launch(item, CLASS, TYPES) for item in claims))
-        await world.own(claims[1 - loser], facts.instance_id(found[1 - loser].provider_id))
+        await world.own(claims[1 - loser], instance_info.parse_instance_id(found[1 - loser].provider_id))
         world.restart()
         lost = await world.kube.get(NODE_CLAIM, claims[loser].metadata.name)
         assert (await world.launcher.launch(lost, CLASS, TYPES)).provider_id == found[loser].provider_id
@@ -426,7 +427,7 @@ def test_claims_nobody_can_read_hold_up_an_interrupted_launch_but_no_new_one() -
         asked, _ = [await world.claim(name, uid="") for name in ("one", "broken")]
         await world.launcher.launch(asked, CLASS, TYPES)
         claims = world.kube.server.resource(NODE_CLAIM.group, NODE_CLAIM.version, NODE_CLAIM.plural)
-        world.kube.server.rewrite(claims, "", "broken", lambda body: {**body, "status": {"nodeName": 5}})
+        world.kube.server.update_any(claims, "", "broken", lambda body: {**body, "status": {"nodeName": 5}})
         world.restart()
         with pytest.raises(ProviderError, match="nobody can read: broken"):
             await world.launcher.launch(await world.kube.get(NODE_CLAIM, "one"), CLASS, TYPES)

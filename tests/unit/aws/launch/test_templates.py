@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from karpenter.api.ec2 import (
+from karpenter.api.ec2_node_class import (
     BlockDevice,
     BlockDeviceMapping,
     ConnectionTracking,
@@ -21,11 +21,18 @@ from karpenter.api.ec2 import (
     SecurityGroup,
 )
 from karpenter.model import labels
-from karpenter.providers.aws import names
-from karpenter.providers.aws.errors import AwsError
-from karpenter.providers.aws.launch.templates import UNUSED_FOR, Machine, Templates, content, template_data
-from karpenter.providers.aws.settings import Cluster
-from karpenter.providers.aws.shapes import LaunchTemplateData, MetadataRequest, tag_map
+from karpenter.providers.aws import aws_labels
+from karpenter.providers.aws.aws_errors import AwsError
+from karpenter.providers.aws.aws_settings import AwsClusterInfo
+from karpenter.providers.aws.aws_types import tag_map
+from karpenter.providers.aws.ec2_requests import LaunchTemplateData, MetadataRequest
+from karpenter.providers.aws.instance.launch_templates import (
+    TEMPLATE_UNUSED_FOR,
+    LaunchTemplateParameters,
+    LaunchTemplateProvider,
+    launch_template_content,
+    template_data,
+)
 from karpenter.providers.contract import LaunchFailed
 from support.launching import (
     CLUSTER,
@@ -41,14 +48,14 @@ from support.launching import (
     reserved,
 )
 
-IPV6 = Cluster(name="c", region="us-west-2", endpoint="", ca_bundle="", version="1.33", dns_ip="fd00::a")
+IPV6 = AwsClusterInfo(name="c", region="us-west-2", endpoint="", ca_bundle="", version="1.33", dns_ip="fd00::a")
 TAGS = {"team": "x"}
 
 
 def data_of(
-    spec: Mapping[str, Any] = {}, cluster: Cluster = CLUSTER, gate: bool = True, **made: Any
+    spec: Mapping[str, Any] = {}, cluster: AwsClusterInfo = CLUSTER, gate: bool = True, **made: Any
 ) -> LaunchTemplateData:
-    return template_data(node_class(spec), cluster, Machine("ami-1", **made), TAGS, gate)
+    return template_data(node_class(spec), cluster, LaunchTemplateParameters("ami-1", **made), TAGS, gate)
 
 
 def wire(data: LaunchTemplateData) -> dict[str, Any]:
@@ -121,7 +128,7 @@ def test_metadata_options_are_passed_and_tags_stay_hidden() -> None:
 
 def test_some_regions_do_not_know_the_ipv6_switch() -> None:
     """AWS-494."""
-    iso = Cluster(name="c", region="us-iso-east-1", endpoint="", ca_bundle="", version="1.33")
+    iso = AwsClusterInfo(name="c", region="us-iso-east-1", endpoint="", ca_bundle="", version="1.33")
     assert "HttpProtocolIpv6" not in wire(data_of(cluster=iso))["MetadataOptions"]
 
 
@@ -202,7 +209,7 @@ def test_special_machines() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "market"),
-    [("default", None), ("capacity-block", "capacity-block"), (names.INTERRUPTIBLE, names.INTERRUPTIBLE)],
+    [("default", None), ("capacity-block", "capacity-block"), (aws_labels.INTERRUPTIBLE, aws_labels.INTERRUPTIBLE)],
 )
 def test_reserved_machines_name_their_reservation(kind: str, market: str | None) -> None:
     """AWS-503, AWS-504."""
@@ -264,8 +271,13 @@ def test_the_order_of_labels_and_groups_changes_nothing() -> None:
         pytest.param(lambda: planned(claim(), (LARGE,), node_class({"tags": {"a": "b"}})), id="tags"),
         pytest.param(lambda: planned(claim(), (LARGE,), node_class(instance_profile="other")), id="profile"),
         pytest.param(lambda: planned(claim("one", {labels.CAPACITY_TYPE: ("on-demand",)}), (LARGE,)), id="capacity"),
-        pytest.param(lambda: planned(claim(requests={names.SANDBOX: "1"}), (roomy(names.SANDBOX),)), id="enclave"),
-        pytest.param(lambda: planned(claim(requests={names.EFA: "1"}), (roomy(names.EFA),)), id="efa"),
+        pytest.param(
+            lambda: planned(claim(requests={aws_labels.SANDBOX_RESOURCE: "1"}), (roomy(aws_labels.SANDBOX_RESOURCE),)),
+            id="enclave",
+        ),
+        pytest.param(
+            lambda: planned(claim(requests={aws_labels.EFA_RESOURCE: "1"}), (roomy(aws_labels.EFA_RESOURCE),)), id="efa"
+        ),
     ],
 )
 def test_what_a_machine_is_made_of_changes_the_template(changed: Any) -> None:
@@ -277,17 +289,17 @@ def roomy(resource: str) -> Any:
 
 
 def test_a_template_is_named_after_its_content() -> None:
-    name = content(data_of(), TAGS).name
-    assert name == content(data_of(), TAGS).name
+    name = launch_template_content(data_of(), TAGS).name
+    assert name == launch_template_content(data_of(), TAGS).name
     assert name.startswith("karpenter.k8s.aws/")
-    assert name != content(data_of(), {"team": "y"}).name
+    assert name != launch_template_content(data_of(), {"team": "y"}).name
 
 
 def test_reserved_launches_have_a_template_per_reservation() -> None:
     """AWS-481, AWS-448: and only its own offering."""
     sold = [reserved("a", 1e-8, 3, "cr-1"), reserved("b", 1e-8, 3, "cr-2"), offering(labels.ON_DEMAND, "a", 0.1)]
     plan = planned(claim("one", RESERVED_OR_NOT), (machine("m5.large", offerings=sold),))
-    assert sorted((way.reservation, way.zone) for item in plan.templates for way in item.offers) == [
+    assert sorted((way.reservation, way.zone) for item in plan.templates for way in item.offerings) == [
         ("cr-1", "a"),
         ("cr-2", "b"),
     ]
@@ -318,8 +330,11 @@ def test_types_no_image_runs_on_are_named_with_the_images() -> None:
 
 def test_the_lowest_partition_is_a_number() -> None:
     """AWS-500 Beyond: 10 is not below 2."""
-    group = {names.GROUP_ID: ("pg-1",), names.PARTITION: ("2", "10")}
-    plan = planned(claim("one", {**SPOT_OR_NOT, names.PARTITION: ("10", "2")}), (machine("m5.large", more=group),))
+    group = {aws_labels.PLACEMENT_GROUP_ID: ("pg-1",), aws_labels.PLACEMENT_GROUP_PARTITION: ("2", "10")}
+    plan = planned(
+        claim("one", {**SPOT_OR_NOT, aws_labels.PLACEMENT_GROUP_PARTITION: ("10", "2")}),
+        (machine("m5.large", more=group),),
+    )
     placement = plan.templates[0].content.data.placement
     assert placement is not None
     assert (placement.group_id, placement.partition_number) == ("pg-1", 2)
@@ -328,7 +343,7 @@ def test_the_lowest_partition_is_a_number() -> None:
 # -- life ----------------------------------------------------------------------------------------------------------------
 
 
-WANTED = content(data_of(), {names.CLUSTER_TAG: "c", names.NODE_CLASS: "default"})
+WANTED = launch_template_content(data_of(), {aws_labels.CLUSTER_TAG: "c", aws_labels.NODE_CLASS: "default"})
 
 
 def test_a_template_is_made_once_and_found_by_others() -> None:
@@ -337,11 +352,11 @@ def test_a_template_is_made_once_and_found_by_others() -> None:
     async def scene(world: World) -> None:
         await asyncio.gather(*(world.templates.ensure(WANTED) for _ in range(5)))
         assert world.ec2.calls["CreateLaunchTemplate"] == 1
-        again = Templates(world.ec2, CLUSTER, world.clock)
+        again = LaunchTemplateProvider(world.ec2, CLUSTER, world.clock)
         await again.ensure(WANTED)
         assert world.ec2.calls["CreateLaunchTemplate"] == 1
         made, _ = world.ec2.templates[WANTED.name]
-        assert tag_map(made.tags)[names.NODE_CLASS] == "default"
+        assert tag_map(made.tags)[aws_labels.NODE_CLASS] == "default"
 
     play(scene)
 
@@ -361,13 +376,13 @@ def test_templates_stay_while_they_are_used_and_go_hours_later() -> None:
 
     async def scene(world: World) -> None:
         await world.templates.ensure(WANTED)
-        await asyncio.sleep(UNUSED_FOR.total_seconds() - 60)
-        assert await world.templates.collect(["default"]) == ()
+        await asyncio.sleep(TEMPLATE_UNUSED_FOR.total_seconds() - 60)
+        assert await world.templates.collect_garbage(["default"]) == ()
         await world.templates.ensure(WANTED)
-        await asyncio.sleep(UNUSED_FOR.total_seconds() - 60)
-        assert await world.templates.collect(["default"]) == ()
+        await asyncio.sleep(TEMPLATE_UNUSED_FOR.total_seconds() - 60)
+        assert await world.templates.collect_garbage(["default"]) == ()
         await asyncio.sleep(timedelta(hours=1).total_seconds())
-        assert await world.templates.collect(["default"]) == (WANTED.name,)
+        assert await world.templates.collect_garbage(["default"]) == (WANTED.name,)
         assert world.ec2.templates == {}
 
     play(scene)
@@ -376,7 +391,7 @@ def test_templates_stay_while_they_are_used_and_go_hours_later() -> None:
 def test_templates_of_a_class_that_is_no_more_go_at_once() -> None:
     async def scene(world: World) -> None:
         await world.templates.ensure(WANTED)
-        assert await world.templates.collect(["another"]) == (WANTED.name,)
+        assert await world.templates.collect_garbage(["another"]) == (WANTED.name,)
         assert world.ec2.templates == {}
 
     play(scene)
@@ -388,12 +403,12 @@ def test_a_new_leader_knows_the_templates_there_are() -> None:
     async def scene(world: World) -> None:
         await world.templates.ensure(WANTED)
         world.restart()
-        await world.templates.adopt()
+        await world.templates.hydrate()
         asked = world.ec2.calls["DescribeLaunchTemplates"]
         await world.templates.ensure(WANTED)
         assert world.ec2.calls["DescribeLaunchTemplates"] == asked
         world.ec2.faults["DescribeLaunchTemplates"] = [AwsError("RequestLimitExceeded", "slow down")]
-        await world.templates.adopt()
+        await world.templates.hydrate()
 
     play(scene)
 
@@ -418,7 +433,7 @@ def test_a_template_that_is_gone_already_is_no_fault() -> None:
     async def scene(world: World) -> None:
         await world.templates.ensure(WANTED)
         world.ec2.faults["DeleteLaunchTemplate"] = [AwsError("InvalidLaunchTemplateId.NotFound", "no such template")]
-        assert await world.templates.collect(()) == (WANTED.name,)
+        assert await world.templates.collect_garbage(()) == (WANTED.name,)
         assert world.ec2.calls["DeleteLaunchTemplate"] == 1
 
     play(scene)

@@ -6,18 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from karpenter.api.ec2 import AMISelectorTerm
-from karpenter.providers.aws.errors import AwsError
-from karpenter.providers.aws.nodeclass import aliases
-from karpenter.providers.aws.nodeclass.controller import LookFailed
-from karpenter.providers.aws.shapes import ImageInfo
+from karpenter.api.ec2_node_class import AMISelectorTerm
+from karpenter.providers.aws.aws_errors import AwsError
+from karpenter.providers.aws.ec2_descriptions import ImageInfo
+from karpenter.providers.aws.nodeclass import ami_selection
+from karpenter.providers.aws.nodeclass.nodeclass_controller import NodeClassReconcileFailed
 from support.ec2_classes import THROTTLED, Classes
 
 EKS = "/aws/service/eks/optimized-ami"
 
 
 def names(alias: str, kubernetes: str) -> list[str]:
-    return [item.name for item in aliases.parameters(aliases.parse(alias), kubernetes)]
+    return [item.name for item in ami_selection.alias_parameters(ami_selection.parse_alias(alias), kubernetes)]
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_al2023_has_five_images_and_bottlerocket_four() -> None:
 )
 def test_an_alias_is_refused_where_no_images_are_published(alias: str, kubernetes: str, supported: bool) -> None:
     """AWS-085"""
-    assert (aliases.why_unsupported(aliases.parse(alias), kubernetes) == "") is supported
+    assert (ami_selection.unsupported_reason(ami_selection.parse_alias(alias), kubernetes) == "") is supported
 
 
 def released(world: Classes, *missing: str) -> Classes:
@@ -139,7 +139,7 @@ async def test_an_image_that_cannot_be_asked_for_now_is_not_taken_for_missing() 
     before = (await world.get()).status.amis
     world.clock.forward(hours=25)
     world.ssm.refusals["GetParameter"] = lambda name: THROTTLED if "neuron" in name else None
-    with pytest.raises(LookFailed):
+    with pytest.raises(NodeClassReconcileFailed):
         await world.look()
     assert (await world.get()).status.amis == before
     assert await world.condition("AMIsReady") == ("True", "AMIsReady")
@@ -149,7 +149,7 @@ async def test_an_alias_without_any_image_is_told_and_tried_again() -> None:
     """AWS-180"""
     world = Classes().stocked()
     await world.create(**LATEST)
-    with pytest.raises(LookFailed, match='failed to discover any AMIs for alias "al2023@latest"'):
+    with pytest.raises(NodeClassReconcileFailed, match='failed to discover any AMIs for alias "al2023@latest"'):
         await world.look()
     assert await world.condition("AMIsReady") == ("False", "AMINotFound")
 
@@ -194,7 +194,7 @@ async def test_a_parameter_that_may_not_be_read_is_an_error() -> None:
     world = Classes().stocked()
     world.ssm.refuse("GetParameter", AwsError("AccessDeniedException", "no", status=400))
     await world.create(ami_selector_terms=(AMISelectorTerm(ssm_parameter="/own"),))
-    with pytest.raises(LookFailed, match="AccessDeniedException"):
+    with pytest.raises(NodeClassReconcileFailed, match="AccessDeniedException"):
         await world.look()
     assert await world.condition("AMIsReady") == ("Unknown", "AwaitingReconciliation")
     assert await world.message("AMIsReady") == "AccessDeniedException: no"
@@ -225,7 +225,7 @@ async def test_the_newest_release_is_read_again_once_its_image_is_deprecated() -
     world.ec2.images.append(ImageInfo(image_id="ami-0", architecture="x86_64", deprecation_time="2025-12-01T00:00:00Z"))
     world.ssm.calls.clear()
     world.clock.forward(minutes=30)
-    await world.made.parameters.drop_outdated()
+    await world.made.parameters.discard_outdated()
     await world.look()
     await world.look("pinned")
     assert world.ssm.asked("GetParameter") == [f"{EKS}/1.32/amazon-linux-2023/x86_64/standard/recommended/image_id"]

@@ -7,11 +7,11 @@ from contextlib import suppress
 
 import pytest
 
-from karpenter.api.ec2 import SubnetSelectorTerm
+from karpenter.api.ec2_node_class import SubnetSelectorTerm
 from karpenter.api.kinds import EC2_NODE_CLASS
 from karpenter.model import conditions
-from karpenter.providers.aws.nodeclass.controller import LookFailed
-from karpenter.providers.aws.nodeclass.hashing import HASH, HASH_VERSION, VERSION
+from karpenter.providers.aws.nodeclass.nodeclass_controller import NodeClassReconcileFailed
+from karpenter.providers.aws.nodeclass.nodeclass_drift import HASH_ANNOTATION, HASH_VERSION, HASH_VERSION_ANNOTATION
 from support.ec2_classes import THROTTLED, Classes
 
 ALL = (
@@ -35,8 +35,8 @@ async def test_a_class_whose_selectors_all_find_something_becomes_ready() -> Non
     assert found.metadata.finalizers == ("karpenter.k8s.aws/termination",)
     assert {item.type: item.status for item in found.status.conditions} == dict.fromkeys(ALL, "True")
     assert found.status.conditions[-1].type == "Ready"
-    assert found.metadata.annotations[VERSION] == HASH_VERSION
-    assert found.metadata.annotations[HASH].isdigit()
+    assert found.metadata.annotations[HASH_VERSION_ANNOTATION] == HASH_VERSION
+    assert found.metadata.annotations[HASH_ANNOTATION].isdigit()
     assert again == 60
 
 
@@ -71,7 +71,7 @@ async def test_a_part_that_fails_keeps_its_condition_and_stops_no_other() -> Non
     world.ec2.refuse("DescribeSubnets", THROTTLED)
     world.ec2.groups = []
     world.clock.forward(minutes=6)
-    with pytest.raises(LookFailed, match="RequestLimitExceeded"):
+    with pytest.raises(NodeClassReconcileFailed, match="RequestLimitExceeded"):
         await world.look()
     found = await world.get()
     assert await world.condition("SubnetsReady") == ("True", "SubnetsReady")
@@ -85,7 +85,7 @@ async def test_a_change_in_between_is_not_overwritten_but_looked_at_again_soon()
     await world.create()
     await world.see()
     await world.kube.patch(EC2_NODE_CLASS, "default", {"metadata": {"labels": {"a": "b"}}})
-    again = await world.made.controller.look("default")
+    again = await world.made.controller.reconcile("default")
     assert again is not None
     assert again < 1
     assert (await world.get()).status.conditions == ()
@@ -102,13 +102,13 @@ async def test_without_the_gate_there_is_no_condition_of_reservations() -> None:
     world = Classes().stocked()
     await world.create()
     await world.look()
-    assert conditions.find((await world.get()).status.conditions, "CapacityReservationsReady") is not None
+    assert conditions.find_condition((await world.get()).status.conditions, "CapacityReservationsReady") is not None
     again = Classes(reserved_capacity=False)
     again.kube, again.ec2, again.iam = world.kube, world.ec2, world.iam
     again.made = again.restarted()
     await again.look()
     found = await again.get()
-    assert conditions.find(found.status.conditions, "CapacityReservationsReady") is None
+    assert conditions.find_condition(found.status.conditions, "CapacityReservationsReady") is None
     assert await again.condition("Ready") == ("True", "Ready")
 
 
@@ -120,7 +120,7 @@ async def test_a_changed_class_is_not_ready_at_its_old_generation() -> None:
     await world.change({"userData": "echo"})
     world.clock.forward(minutes=2)
     world.ec2.refuse("DescribeSubnets", THROTTLED)
-    with pytest.raises(LookFailed):
+    with pytest.raises(NodeClassReconcileFailed):
         await world.look()
     assert await world.condition("Ready") == ("Unknown", "ReconcilingDependents")
 
@@ -132,14 +132,14 @@ async def test_a_class_that_changes_is_looked_at_and_one_that_goes_too() -> None
     await world.see()
     running = asyncio.create_task(world.made.controller.run())
     await asyncio.sleep(0)
-    world.made.controller.node_class(None, made)
+    world.made.controller.on_node_class(None, made)
     async with asyncio.timeout(20):
         while (await world.condition("Ready"))[0] != "True":
             await world.see()
     woken: list[str] = []
     world.made.controller.add = woken.append  # type: ignore[method-assign]
-    world.made.controller.node_class(made, None)
-    world.made.controller.node_class(made, made)
+    world.made.controller.on_node_class(made, None)
+    world.made.controller.on_node_class(made, made)
     assert woken == ["default", "default"]
     running.cancel()
     with suppress(asyncio.CancelledError):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from karpenter.api.ec2 import (
+from karpenter.api.ec2_node_class import (
     AMI,
     CapacityReservation,
     EC2NodeClass,
@@ -18,18 +18,24 @@ from karpenter.api.ec2 import (
 )
 from karpenter.api.karpenter import NodeClaim, NodeClaimSpec, NodeClaimStatus
 from karpenter.api.meta import ObjectMeta
-from karpenter.providers.aws.nodeclass.drift import (
-    NO_DRIFT,
-    Drift,
-    DriftUnknown,
-    Machine,
-    class_drift,
-    confirmed,
-    drift_reason,
+from karpenter.providers.aws.ec2_descriptions import (
+    GroupIdentifier,
+    ImageInfo,
+    InstanceInfo,
+    InstanceReservationSpecification,
 )
-from karpenter.providers.aws.nodeclass.hashing import HASH, VERSION
-from karpenter.providers.aws.nodeclass.images import STANDARD, Candidate, select
-from karpenter.providers.aws.shapes import GroupIdentifier, ImageInfo, InstanceInfo, ReservationSpecification
+from karpenter.providers.aws.nodeclass.ami_selection import STANDARD_REQUIREMENTS, AmiCandidate, select_amis
+from karpenter.providers.aws.nodeclass.nodeclass_drift import (
+    HASH_ANNOTATION,
+    HASH_VERSION_ANNOTATION,
+    NO_DRIFT,
+    DriftComparison,
+    DriftNotDeterminable,
+    NodeClassDrift,
+    confirmed_drift,
+    instance_drift,
+    node_class_drift,
+)
 from support.ec2_classes import REFERENCE, TYPES
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -38,9 +44,9 @@ BY_NAME = {item.name: item for item in TYPES}
 
 def images(*found: tuple[str, str, str]) -> tuple[AMI, ...]:
     """Id, architecture, date."""
-    return select(
+    return select_amis(
         [
-            Candidate(ImageInfo(image_id=name, architecture=arch, creation_date=date), STANDARD)
+            AmiCandidate(ImageInfo(image_id=name, architecture=arch, creation_date=date), STANDARD_REQUIREMENTS)
             for name, arch, date in found
         ],
         NOW,
@@ -52,14 +58,14 @@ STATUS = EC2NodeClassStatus(
     security_groups=(SecurityGroup(id="sg-1"), SecurityGroup(id="sg-2")),
     subnets=(Subnet(id="subnet-1", zone="a"), Subnet(id="subnet-2", zone="b")),
 )
-RESERVED = ReservationSpecification(capacity_reservation_preference="capacity-reservations-only")
+RESERVED = InstanceReservationSpecification(capacity_reservation_preference="capacity-reservations-only")
 
 
 def stamp(value: str, version: str = "py1") -> dict[str, str]:
-    return {HASH: value, VERSION: version}
+    return {HASH_ANNOTATION: value, HASH_VERSION_ANNOTATION: version}
 
 
-def machine(**changes: Any) -> Machine:
+def machine(**changes: Any) -> DriftComparison:
     """A machine that is as it should be, but for ``changes``."""
     instance = InstanceInfo(
         instance_id="i-1",
@@ -74,7 +80,7 @@ def machine(**changes: Any) -> Machine:
         "types": BY_NAME,
         "group_id": "",
     }
-    return Machine(**{**usual, **changes})
+    return DriftComparison(**{**usual, **changes})
 
 
 def claimed(annotations: dict[str, str] | None = None, image: str = "ami-1", **labels: str) -> NodeClaim:
@@ -152,9 +158,9 @@ def on(**fields: Any) -> InstanceInfo:
         ),
     ],
 )
-def test_the_first_difference_is_the_reason(found: Machine, reason: str) -> None:
+def test_the_first_difference_is_the_reason(found: DriftComparison, reason: str) -> None:
     """AWS §12.1"""
-    assert drift_reason(found).reason == reason
+    assert instance_drift(found).reason == reason
 
 
 @pytest.mark.parametrize(
@@ -168,10 +174,10 @@ def test_the_first_difference_is_the_reason(found: Machine, reason: str) -> None
         pytest.param(machine(group_id=None), id="group-not-resolved"),
     ],
 )
-def test_there_is_no_verdict_where_nothing_is_known_to_compare_with(found: Machine) -> None:
+def test_there_is_no_verdict_where_nothing_is_known_to_compare_with(found: DriftComparison) -> None:
     """AWS-567"""
-    with pytest.raises(DriftUnknown):
-        drift_reason(found)
+    with pytest.raises(DriftNotDeterminable):
+        instance_drift(found)
 
 
 @pytest.mark.parametrize(
@@ -184,17 +190,17 @@ def test_there_is_no_verdict_where_nothing_is_known_to_compare_with(found: Machi
     ],
 )
 def test_a_class_that_was_changed_is_told_by_its_hash(claim: NodeClaim, node_class: EC2NodeClass, reason: str) -> None:
-    assert class_drift(claim, node_class, lambda name, before, after: ()).reason == reason
+    assert node_class_drift(claim, node_class, lambda name, before, after: ()).reason == reason
 
 
 def test_the_message_says_what_changed() -> None:
     """AWS §12, its Beyond"""
-    changed = class_drift(claimed(), classed(stamp("2")), lambda name, before, after: ("userData", "tags"))
+    changed = node_class_drift(claimed(), classed(stamp("2")), lambda name, before, after: ("userData", "tags"))
     assert changed.message == "EC2NodeClass default was changed: userData, tags"
     newer = machine(node_class=classed(amis=images(("ami-9", "x86_64", "2025-06-01T00:00:00Z"))))
-    assert drift_reason(newer).message == "image ami-1 is not used any more for m5.large, but ami-9"
+    assert instance_drift(newer).message == "image ami-1 is not used any more for m5.large, but ami-9"
     groups = machine(instance=on(security_groups=(GroupIdentifier(group_id="sg-1"), GroupIdentifier(group_id="sg-9"))))
-    assert drift_reason(groups).message == "security groups differ: +sg-2, -sg-9"
+    assert instance_drift(groups).message == "security groups differ: +sg-2, -sg-9"
 
 
 IN_GONE = on(capacity_reservation_id="cr-1", capacity_reservation_specification=RESERVED)
@@ -206,16 +212,18 @@ IN_GONE = on(capacity_reservation_id="cr-1", capacity_reservation_specification=
         pytest.param(on(), NO_DRIFT, id="AWS-T564"),
         pytest.param(
             IN_GONE,
-            Drift("CapacityReservationDrift", "capacity reservation cr-1 is not selected any more"),
+            NodeClassDrift("CapacityReservationDrift", "capacity reservation cr-1 is not selected any more"),
             id="AWS-565-confirmed",
         ),
     ],
 )
-async def test_a_reservation_that_is_gone_is_confirmed_by_a_fresh_read(read: InstanceInfo, expected: Drift) -> None:
+async def test_a_reservation_that_is_gone_is_confirmed_by_a_fresh_read(
+    read: InstanceInfo, expected: NodeClassDrift
+) -> None:
     async def fresh() -> InstanceInfo:
         return read
 
-    assert await confirmed(machine(instance=IN_GONE), fresh) == expected
+    assert await confirmed_drift(machine(instance=IN_GONE), fresh) == expected
 
 
 async def test_other_reasons_need_no_fresh_read() -> None:
@@ -224,9 +232,9 @@ async def test_other_reasons_need_no_fresh_read() -> None:
     async def fresh() -> InstanceInfo:
         raise AssertionError("not asked for")
 
-    assert (await confirmed(machine(instance=on(subnet_id="subnet-9")), fresh)).reason == "SubnetDrift"
+    assert (await confirmed_drift(machine(instance=on(subnet_id="subnet-9")), fresh)).reason == "SubnetDrift"
     known = CapacityReservation(
         id="cr-1", availability_zone="a", instance_type="m5.large", instance_match_criteria="open", owner_id="1" * 12
     )
     selected = machine(instance=IN_GONE, node_class=classed(capacity_reservations=(known,)))
-    assert await confirmed(selected, fresh) == NO_DRIFT
+    assert await confirmed_drift(selected, fresh) == NO_DRIFT

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from karpenter.api.ec2 import (
+from karpenter.api.ec2_node_class import (
     AMISelectorTerm,
     BlockDevice,
     BlockDeviceMapping,
@@ -21,7 +21,13 @@ from karpenter.api.ec2 import (
 )
 from karpenter.api.kinds import EC2_NODE_CLASS, NODE_CLAIM
 from karpenter.api.meta import ObjectMeta
-from karpenter.providers.aws.nodeclass.hashing import HASH, HASH_VERSION, VERSION, Editions, static_hash
+from karpenter.providers.aws.nodeclass.nodeclass_drift import (
+    HASH_ANNOTATION,
+    HASH_VERSION,
+    HASH_VERSION_ANNOTATION,
+    NodeClassHashInputs,
+    node_class_hash,
+)
 from support.ec2_classes import CLUSTER, Classes, spec_of
 
 ROOT = BlockDeviceMapping(device_name="/dev/xvda", ebs=BlockDevice(volume_size="20Gi"))
@@ -35,7 +41,7 @@ def made(**spec: Any) -> EC2NodeClass:
 
 
 def hashed(**spec: Any) -> str:
-    return static_hash(made(**spec), CLUSTER)
+    return node_class_hash(made(**spec), CLUSTER)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +75,7 @@ def test_what_goes_into_a_machine_changes_the_hash(change: dict[str, Any]) -> No
 
 def test_another_certificate_authority_changes_the_hash() -> None:
     """AWS-570"""
-    assert static_hash(made(), replace(CLUSTER, ca_bundle="b3RoZXI=")) != hashed()
+    assert node_class_hash(made(), replace(CLUSTER, ca_bundle="b3RoZXI=")) != hashed()
 
 
 @pytest.mark.parametrize(
@@ -111,15 +117,15 @@ def test_the_hash_is_the_same_in_every_process() -> None:
 
 def test_what_changed_between_two_hashes_is_named_as_manifests_spell_it() -> None:
     """AWS §12, its Beyond"""
-    editions = Editions()
+    editions = NodeClassHashInputs()
     old, new = made(), made(user_data="echo", block_device_mappings=(ROOT,), ami_family="Custom")
     for edition in (old, new):
         editions.remember(edition, CLUSTER)
-    then, now = static_hash(old, CLUSTER), static_hash(new, CLUSTER)
-    assert editions.changed("default", then, now) == ("blockDeviceMappings", "amiFamily", "userData")
-    assert editions.changed("default", "12", now) == ()
+    then, now = node_class_hash(old, CLUSTER), node_class_hash(new, CLUSTER)
+    assert editions.changed_fields("default", then, now) == ("blockDeviceMappings", "amiFamily", "userData")
+    assert editions.changed_fields("default", "12", now) == ()
     editions.forget("default")
-    assert editions.changed("default", then, now) == ()
+    assert editions.changed_fields("default", then, now) == ()
 
 
 # -- annotations -------------------------------------------------------------------------------------------------------------
@@ -127,7 +133,7 @@ def test_what_changed_between_two_hashes_is_named_as_manifests_spell_it() -> Non
 
 async def stamps(world: Classes, claim: str) -> tuple[str | None, str | None]:
     notes = (await world.kube.get(NODE_CLAIM, claim)).metadata.annotations
-    return notes.get(HASH), notes.get(VERSION)
+    return notes.get(HASH_ANNOTATION), notes.get(HASH_VERSION_ANNOTATION)
 
 
 async def test_a_class_follows_its_specification_and_claims_do_not() -> None:
@@ -135,11 +141,11 @@ async def test_a_class_follows_its_specification_and_claims_do_not() -> None:
     world = Classes().stocked()
     await world.create()
     await world.look()
-    first = (await world.get()).metadata.annotations[HASH]
-    await world.claim("c", {HASH: first, VERSION: HASH_VERSION})
+    first = (await world.get()).metadata.annotations[HASH_ANNOTATION]
+    await world.claim("c", {HASH_ANNOTATION: first, HASH_VERSION_ANNOTATION: HASH_VERSION})
     await world.change({"userData": "echo"})
     await world.look()
-    assert (await world.get()).metadata.annotations[HASH] != first
+    assert (await world.get()).metadata.annotations[HASH_ANNOTATION] != first
     assert await stamps(world, "c") == (first, HASH_VERSION)
 
 
@@ -147,10 +153,10 @@ async def test_claims_of_another_version_are_taken_over_and_none_drifts_by_it() 
     """AWS-T570, AWS-573, AWS-574"""
     world = Classes().stocked()
     await world.create()
-    foreign = {"metadata": {"annotations": {HASH: "123", VERSION: "v5"}}}
+    foreign = {"metadata": {"annotations": {HASH_ANNOTATION: "123", HASH_VERSION_ANNOTATION: "v5"}}}
     await world.kube.patch(EC2_NODE_CLASS, "default", foreign)
     for name in ("same", "drifted", "bare"):
-        await world.claim(name, {} if name == "bare" else {HASH: "123", VERSION: "v5"})
+        await world.claim(name, {} if name == "bare" else {HASH_ANNOTATION: "123", HASH_VERSION_ANNOTATION: "v5"})
     drift = {
         "type": "Drifted",
         "status": "True",
@@ -160,7 +166,7 @@ async def test_claims_of_another_version_are_taken_over_and_none_drifts_by_it() 
     }
     await world.kube.patch(NODE_CLAIM, "drifted", {"status": {"conditions": [drift]}}, subresource="status")
     await world.look()
-    now = (await world.get()).metadata.annotations[HASH]
+    now = (await world.get()).metadata.annotations[HASH_ANNOTATION]
     assert await stamps(world, "same") == (now, HASH_VERSION)
     assert await stamps(world, "bare") == (now, HASH_VERSION)
     assert await stamps(world, "drifted") == ("123", HASH_VERSION)

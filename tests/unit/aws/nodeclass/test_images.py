@@ -6,14 +6,21 @@ from datetime import UTC, datetime
 
 import pytest
 
-from karpenter.api.ec2 import AMI
-from karpenter.catalog.ec2 import types
-from karpenter.catalog.types import InstanceType
-from karpenter.catalog.well_known import among, complete
+from karpenter.api.ec2_node_class import AMI
+from karpenter.instancetypes.ec2_catalog import packaged_instance_types
+from karpenter.instancetypes.instance_type import InstanceType
+from karpenter.instancetypes.well_known_labels import complete_requirements, label_in
 from karpenter.model import labels
-from karpenter.providers.aws.nodeclass import images
-from karpenter.providers.aws.nodeclass.images import NEURON, NVIDIA, STANDARD, Candidate, image_for, select
-from karpenter.providers.aws.shapes import ImageInfo
+from karpenter.providers.aws.ec2_descriptions import ImageInfo
+from karpenter.providers.aws.nodeclass import ami_selection
+from karpenter.providers.aws.nodeclass.ami_selection import (
+    NEURON_REQUIREMENTS,
+    NVIDIA_REQUIREMENTS,
+    STANDARD_REQUIREMENTS,
+    AmiCandidate,
+    ami_for,
+    select_amis,
+)
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 OLD, NEW = "2025-01-01T00:00:00.000Z", "2025-06-01T00:00:00.000Z"
@@ -29,7 +36,7 @@ def image(
 
 
 def chosen(*found: ImageInfo) -> list[str]:
-    return [ami.id for ami in select(map(Candidate, found), NOW)]
+    return [ami.id for ami in select_amis(map(AmiCandidate, found), NOW)]
 
 
 def test_a_newer_image_that_is_deprecated_loses_to_an_older_one_that_is_not() -> None:
@@ -39,8 +46,11 @@ def test_a_newer_image_that_is_deprecated_loses_to_an_older_one_that_is_not() ->
 
 def test_of_deprecated_images_the_newer_is_used_and_marked() -> None:
     """AWS-T185"""
-    (ami,) = select(
-        [Candidate(image("ami-a", NEW, deprecated=LONG_PAST)), Candidate(image("ami-b", OLD, deprecated=LONG_PAST))],
+    (ami,) = select_amis(
+        [
+            AmiCandidate(image("ami-a", NEW, deprecated=LONG_PAST)),
+            AmiCandidate(image("ami-b", OLD, deprecated=LONG_PAST)),
+        ],
         NOW,
     )
     assert (ami.id, ami.deprecated) == ("ami-a", True)
@@ -71,16 +81,16 @@ def test_images_of_other_architectures_are_ignored() -> None:
 def test_images_are_listed_newest_first_and_then_by_id() -> None:
     """AWS-201"""
     found = [
-        Candidate(image("ami-3", OLD), STANDARD),
-        Candidate(image("ami-2", OLD), NVIDIA),
-        Candidate(image("ami-9", NEW, arch="arm64"), STANDARD),
+        AmiCandidate(image("ami-3", OLD), STANDARD_REQUIREMENTS),
+        AmiCandidate(image("ami-2", OLD), NVIDIA_REQUIREMENTS),
+        AmiCandidate(image("ami-9", NEW, arch="arm64"), STANDARD_REQUIREMENTS),
     ]
-    assert [ami.id for ami in select(found, NOW)] == ["ami-9", "ami-2", "ami-3"]
+    assert [ami.id for ami in select_amis(found, NOW)] == ["ami-9", "ami-2", "ami-3"]
 
 
 def test_requirements_are_shown_short_keys_first() -> None:
     """AWS-087, AWS-190"""
-    (ami,) = select([Candidate(image("ami-1"), STANDARD)], NOW)
+    (ami,) = select_amis([AmiCandidate(image("ami-1"), STANDARD_REQUIREMENTS)], NOW)
     assert [(item.key, item.operator, item.values) for item in ami.requirements] == [
         ("kubernetes.io/arch", "In", ("amd64",)),
         ("karpenter.k8s.aws/instance-gpu-count", "DoesNotExist", ()),
@@ -90,21 +100,23 @@ def test_requirements_are_shown_short_keys_first() -> None:
 
 def test_an_image_for_two_sorts_of_machines_stands_twice() -> None:
     """AWS-190"""
-    found = select([Candidate(image("ami-1"), NEURON), Candidate(image("ami-1"), NVIDIA)], NOW)
+    found = select_amis(
+        [AmiCandidate(image("ami-1"), NEURON_REQUIREMENTS), AmiCandidate(image("ami-1"), NVIDIA_REQUIREMENTS)], NOW
+    )
     assert [ami.id for ami in found] == ["ami-1", "ami-1"]
     assert len({ami.requirements for ami in found}) == 2
 
 
-RELEASE = select(
+RELEASE = select_amis(
     [
-        Candidate(image("ami-plain"), STANDARD),
-        Candidate(image("ami-arm", arch="arm64"), STANDARD),
-        Candidate(image("ami-nvidia"), NVIDIA),
-        Candidate(image("ami-neuron"), NEURON),
+        AmiCandidate(image("ami-plain"), STANDARD_REQUIREMENTS),
+        AmiCandidate(image("ami-arm", arch="arm64"), STANDARD_REQUIREMENTS),
+        AmiCandidate(image("ami-nvidia"), NVIDIA_REQUIREMENTS),
+        AmiCandidate(image("ami-neuron"), NEURON_REQUIREMENTS),
     ],
     NOW,
 )
-BY_NAME = {item.name: item for item in types()}
+BY_NAME = {item.name: item for item in packaged_instance_types()}
 
 
 @pytest.mark.parametrize(
@@ -113,7 +125,7 @@ BY_NAME = {item.name: item for item in types()}
 )
 def test_a_type_gets_the_image_made_for_it(instance_type: str, expected: str) -> None:
     """AWS-202"""
-    found = image_for(BY_NAME[instance_type], RELEASE)
+    found = ami_for(BY_NAME[instance_type], RELEASE)
     assert found is not None
     assert found.id == expected
 
@@ -121,25 +133,27 @@ def test_a_type_gets_the_image_made_for_it(instance_type: str, expected: str) ->
 def test_the_first_image_that_fits_is_taken_and_none_where_none_does() -> None:
     """AWS-202"""
     both = (AMI(id="ami-1", requirements=()), AMI(id="ami-2", requirements=()))
-    assert image_for(BY_NAME["m5.large"], both) == both[0]
+    assert ami_for(BY_NAME["m5.large"], both) == both[0]
     arm_only = tuple(ami for ami in RELEASE if ami.id == "ami-arm")
-    assert image_for(BY_NAME["m5.large"], arm_only) is None
+    assert ami_for(BY_NAME["m5.large"], arm_only) is None
 
 
 def test_an_image_of_windows_is_for_machines_that_run_its_build() -> None:
     """AWS-189"""
-    (ami,) = select([Candidate(image("ami-w"), images.windows("10.0.20348"))], NOW)
+    (ami,) = select_amis([AmiCandidate(image("ami-w"), ami_selection.windows_requirements("10.0.20348"))], NOW)
     told = {
-        labels.ARCH: among(labels.ARCH, "amd64"),
-        labels.OS: among(labels.OS, "windows"),
-        labels.WINDOWS_BUILD: among(labels.WINDOWS_BUILD, "10.0.20348"),
+        labels.ARCH: label_in(labels.ARCH, "amd64"),
+        labels.OS: label_in(labels.OS, "windows"),
+        labels.WINDOWS_BUILD: label_in(labels.WINDOWS_BUILD, "10.0.20348"),
     }
-    fits = InstanceType("w", complete(told), {})
-    other = InstanceType("w", complete({**told, labels.WINDOWS_BUILD: among(labels.WINDOWS_BUILD, "10.0.17763")}), {})
-    assert image_for(fits, (ami,)) == ami
-    assert image_for(other, (ami,)) is None
+    fits = InstanceType("w", complete_requirements(told), {})
+    other = InstanceType(
+        "w", complete_requirements({**told, labels.WINDOWS_BUILD: label_in(labels.WINDOWS_BUILD, "10.0.17763")}), {}
+    )
+    assert ami_for(fits, (ami,)) == ami
+    assert ami_for(other, (ami,)) is None
 
 
 def test_images_for_accelerators_are_not_standard() -> None:
     """AWS-127"""
-    assert {ami.id for ami in RELEASE if images.is_standard(ami)} == {"ami-plain", "ami-arm"}
+    assert {ami.id for ami in RELEASE if ami_selection.is_standard_ami(ami)} == {"ami-plain", "ami-arm"}

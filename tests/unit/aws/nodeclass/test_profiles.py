@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from karpenter.api.kinds import EC2_NODE_CLASS
-from karpenter.providers.aws.errors import AwsError
-from karpenter.providers.aws.nodeclass import profiles
-from karpenter.providers.aws.nodeclass.controller import LookFailed
-from karpenter.providers.aws.shapes import InstanceProfile, RoleInfo
+from karpenter.providers.aws.aws_errors import AwsError
+from karpenter.providers.aws.aws_types import InstanceProfile, RoleInfo
+from karpenter.providers.aws.nodeclass import instance_profiles
+from karpenter.providers.aws.nodeclass.nodeclass_controller import NodeClassReconcileFailed
 from support.ec2_classes import CLUSTER, Classes
 
 NO_ROLE = AwsError("NoSuchEntity", "The Role with name nodes cannot be found.", status=404)
@@ -64,14 +64,14 @@ async def test_a_role_iam_does_not_know_leaves_nothing_and_is_not_tried_again_at
     world = Classes().stocked()
     await world.create(role=role)
     world.iam.refuse("AddRoleToInstanceProfile", NO_ROLE)
-    with pytest.raises(LookFailed):
+    with pytest.raises(NodeClassReconcileFailed):
         await world.look()
     status, reason = await world.condition("InstanceProfileReady")
     assert (status, reason) == ("False", "InstanceProfileCreationFailed")
     assert "The Role with name nodes cannot be found" in await world.message("InstanceProfileReady")
     assert world.iam.profiles == {}
     writes = list(world.iam.writes())
-    with pytest.raises(LookFailed):
+    with pytest.raises(NodeClassReconcileFailed):
         await world.look()
     assert world.iam.writes() == writes
     world.iam.refuse("AddRoleToInstanceProfile", None)
@@ -88,7 +88,7 @@ async def test_a_profile_whose_name_could_not_be_written_down_is_used_all_the_sa
     await world.kube.patch(EC2_NODE_CLASS, "default", {"metadata": {"finalizers": ["karpenter.k8s.aws/termination"]}})
     await world.see()
     await world.kube.patch(EC2_NODE_CLASS, "default", {"metadata": {"labels": {"a": "b"}}})
-    assert await world.made.controller.look("default") == 0.2
+    assert await world.made.controller.reconcile("default") == 0.2
     assert await profile(world) == ""
     await world.look()
     assert [await profile(world)] == list(world.iam.profiles)
@@ -150,7 +150,7 @@ async def test_a_profile_made_a_moment_ago_is_not_collected_though_no_class_show
     world = Classes().stocked()
     await world.create()
     await world.see()
-    await world.made.controller.look("default")
+    await world.made.controller.reconcile("default")
     # The watches still show the class without a profile.
     await world.made.collector.collect()
     assert len(world.iam.profiles) == 1
@@ -187,13 +187,15 @@ async def test_one_profile_that_cannot_be_deleted_keeps_no_other() -> None:
 async def test_names_no_profile_can_have_are_not_asked_for() -> None:
     """AWS-124"""
     found = await Classes().create()
-    assert profiles.legacy_name(CLUSTER, found) == "shop_" + str(profiles._fnv("us-west-2default"))
+    assert instance_profiles.legacy_profile_name(CLUSTER, found) == "shop_" + str(
+        instance_profiles._fnv("us-west-2default")
+    )
     long = CLUSTER.__class__("s" * 120, "us-west-2", "", "", "1.32")
-    assert profiles.legacy_name(long, found) == ""
+    assert instance_profiles.legacy_profile_name(long, found) == ""
 
 
 def test_the_hash_of_old_names_is_fnv() -> None:
     """Published test vectors of FNV-1, 64 bits."""
-    assert profiles._fnv("") == 0xCBF29CE484222325
-    assert profiles._fnv("a") == 0xAF63BD4C8601B7BE
-    assert profiles._fnv("foobar") == 0x340D8765A4DDA9C2
+    assert instance_profiles._fnv("") == 0xCBF29CE484222325
+    assert instance_profiles._fnv("a") == 0xAF63BD4C8601B7BE
+    assert instance_profiles._fnv("foobar") == 0x340D8765A4DDA9C2

@@ -6,29 +6,24 @@ from datetime import timedelta
 
 import pytest
 
-from karpenter.api.ec2 import (
+from karpenter.api.ec2_node_class import (
     AMISelectorTerm,
     CapacityReservationSelectorTerm,
     PlacementGroupSelector,
     SecurityGroupSelectorTerm,
     SubnetSelectorTerm,
 )
-from karpenter.providers.aws.errors import AwsError
-from karpenter.providers.aws.nodeclass import queries
-from karpenter.providers.aws.nodeclass.controller import LookFailed
-from karpenter.providers.aws.ports import GroupQuery, ImageQuery, ReservationQuery
-from karpenter.providers.aws.shapes import (
-    CapacityReservationInfo,
-    Filter,
-    PlacementGroupInfoEntry,
-    SecurityGroupInfo,
-    tags,
-)
+from karpenter.providers.aws.aws_apis import ImageQuery, PlacementGroupQuery, ReservationQuery
+from karpenter.providers.aws.aws_errors import AwsError
+from karpenter.providers.aws.aws_types import Ec2Filter, tag_list
+from karpenter.providers.aws.ec2_descriptions import CapacityReservationInfo, PlacementGroupInfoEntry, SecurityGroupInfo
+from karpenter.providers.aws.nodeclass import selector_queries
+from karpenter.providers.aws.nodeclass.nodeclass_controller import NodeClassReconcileFailed
 from support.ec2_classes import START, THROTTLED, Classes, subnet
 
 
-def of(name: str, *values: str) -> Filter:
-    return Filter(name=name, values=values)
+def of(name: str, *values: str) -> Ec2Filter:
+    return Ec2Filter(name=name, values=values)
 
 
 AVAILABLE, ACTIVE = of("state", "available"), of("state", "active")
@@ -61,8 +56,8 @@ AVAILABLE, ACTIVE = of("state", "available"), of("state", "active")
         pytest.param([SubnetSelectorTerm()], [], id="an-empty-term-does-not-ask-for-everything"),
     ],
 )
-def test_subnets_are_asked_for_by(terms: list[SubnetSelectorTerm], expected: list[tuple[Filter, ...]]) -> None:
-    assert list(queries.subnets(terms)) == expected
+def test_subnets_are_asked_for_by(terms: list[SubnetSelectorTerm], expected: list[tuple[Ec2Filter, ...]]) -> None:
+    assert list(selector_queries.subnet_filters(terms)) == expected
 
 
 @pytest.mark.parametrize(
@@ -81,9 +76,9 @@ def test_subnets_are_asked_for_by(terms: list[SubnetSelectorTerm], expected: lis
         ),
     ],
 )
-def test_groups_are_asked_for_by(terms: list[SecurityGroupSelectorTerm], expected: list[tuple[Filter, ...]]) -> None:
+def test_groups_are_asked_for_by(terms: list[SecurityGroupSelectorTerm], expected: list[tuple[Ec2Filter, ...]]) -> None:
     """AWS-052, AWS-142"""
-    assert list(queries.security_groups(terms)) == expected
+    assert list(selector_queries.security_group_filters(terms)) == expected
 
 
 @pytest.mark.parametrize(
@@ -110,7 +105,7 @@ def test_groups_are_asked_for_by(terms: list[SecurityGroupSelectorTerm], expecte
     ],
 )
 def test_images_are_asked_for_by(term: AMISelectorTerm, expected: ImageQuery) -> None:
-    assert queries.images([term], ()) == (expected,)
+    assert selector_queries.image_queries([term], ()) == (expected,)
 
 
 def test_ids_and_what_parameters_hold_are_one_query() -> None:
@@ -120,7 +115,9 @@ def test_ids_and_what_parameters_hold_are_one_query() -> None:
         AMISelectorTerm(ssm_parameter="/p", name="ignored"),
         AMISelectorTerm(id="ami-2"),
     ]
-    assert queries.images(terms, ["ami-9"]) == (ImageQuery((of("image-id", "ami-1", "ami-2", "ami-9"), AVAILABLE)),)
+    assert selector_queries.image_queries(terms, ["ami-9"]) == (
+        ImageQuery((of("image-id", "ami-1", "ami-2", "ami-9"), AVAILABLE)),
+    )
 
 
 @pytest.mark.parametrize(
@@ -140,19 +137,19 @@ def test_ids_and_what_parameters_hold_are_one_query() -> None:
     ],
 )
 def test_reservations_are_asked_for_by(term: CapacityReservationSelectorTerm, expected: ReservationQuery) -> None:
-    assert queries.reservation(term) == expected
+    assert selector_queries.reservation_query(term) == expected
 
 
 @pytest.mark.parametrize(
     ("selector", "expected"),
     [
-        (PlacementGroupSelector(id="pg-1"), GroupQuery(ids=("pg-1",))),
-        (PlacementGroupSelector(name="tight"), GroupQuery(names=("tight",))),
+        (PlacementGroupSelector(id="pg-1"), PlacementGroupQuery(ids=("pg-1",))),
+        (PlacementGroupSelector(name="tight"), PlacementGroupQuery(names=("tight",))),
     ],
 )
-def test_placement_groups_are_asked_for_by(selector: PlacementGroupSelector, expected: GroupQuery) -> None:
+def test_placement_groups_are_asked_for_by(selector: PlacementGroupSelector, expected: PlacementGroupQuery) -> None:
     """AWS-153"""
-    assert queries.placement_group(selector) == expected
+    assert selector_queries.placement_group_query(selector) == expected
 
 
 # -- subnets and groups ------------------------------------------------------------------------------------------------------
@@ -193,7 +190,7 @@ async def test_a_subnet_found_by_two_terms_stands_once() -> None:
 async def test_groups_are_listed_by_id() -> None:
     """AWS-090"""
     world = Classes().stocked()
-    own = tags({"team": "a"})
+    own = tag_list({"team": "a"})
     world.ec2.groups = [SecurityGroupInfo(group_id=name, vpc_id="vpc-1", tags=own) for name in ("sg-2", "sg-1")]
     await world.create()
     await world.look()
@@ -214,7 +211,7 @@ async def test_subnets_of_several_vpcs_are_warned_of_once() -> None:
 async def test_a_group_of_another_vpc_than_the_subnets_is_warned_of() -> None:
     """AWS §4, its Beyond"""
     world = Classes().stocked()
-    world.ec2.groups.append(SecurityGroupInfo(group_id="sg-9", vpc_id="vpc-9", tags=tags({"team": "a"})))
+    world.ec2.groups.append(SecurityGroupInfo(group_id="sg-9", vpc_id="vpc-9", tags=tag_list({"team": "a"})))
     await world.create()
     await world.look()
     (told,) = world.herald.of("SecurityGroupSubnetVPCMismatch")
@@ -316,10 +313,10 @@ async def test_a_placement_group_that_was_found_stays_known_while_ec2_does_not_a
     assert await world.condition("PlacementGroupReady") == ("True", "PlacementGroupReady")
     world.ec2.refuse("DescribePlacementGroups", THROTTLED)
     world.clock.forward(minutes=2)
-    with pytest.raises(LookFailed):
+    with pytest.raises(NodeClassReconcileFailed):
         await world.look()
     assert await world.condition("PlacementGroupReady") == ("False", "PlacementGroupResolutionFailed")
-    known = world.made.placement_groups.known(await world.get())
+    known = world.made.placement_groups.cached(await world.get())
     assert known is not None
     assert known.group_id == "pg-1"
 
@@ -349,4 +346,4 @@ async def test_a_group_that_vanished_is_not_launched_into() -> None:
     world.clock.forward(minutes=1)
     await world.look()
     assert await world.condition("PlacementGroupReady") == ("False", "PlacementGroupNotFound")
-    assert world.made.placement_groups.known(await world.get()) is None
+    assert world.made.placement_groups.cached(await world.get()) is None

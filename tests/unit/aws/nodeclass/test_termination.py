@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from karpenter.api.ec2 import EC2NodeClass
+from karpenter.api.ec2_node_class import EC2NodeClass
 from karpenter.api.kinds import EC2_NODE_CLASS, NODE_CLAIM
 from karpenter.kube.errors import NotFound
-from karpenter.providers.aws.errors import AwsError
-from karpenter.providers.aws.nodeclass import profiles
-from karpenter.providers.aws.shapes import InstanceProfile, LaunchTemplate, tags
+from karpenter.providers.aws.aws_errors import AwsError
+from karpenter.providers.aws.aws_types import InstanceProfile, tag_list
+from karpenter.providers.aws.ec2_requests import LaunchTemplate
+from karpenter.providers.aws.nodeclass import instance_profiles
 from support.ec2_classes import CLUSTER, Classes
 
 OURS = {"eks:eks-cluster-name": "shop", "karpenter.k8s.aws/ec2nodeclass": "default"}
 
 
 def template(name: str, **tagged: str) -> LaunchTemplate:
-    return LaunchTemplate(launch_template_id=f"lt-{name}", launch_template_name=name, tags=tags({**OURS, **tagged}))
+    return LaunchTemplate(launch_template_id=f"lt-{name}", launch_template_name=name, tags=tag_list({**OURS, **tagged}))
 
 
 async def ready(world: Classes) -> EC2NodeClass:
@@ -89,8 +90,12 @@ async def test_all_profiles_of_a_class_go_with_it_also_one_of_an_early_version()
     """AWS-124"""
     world = Classes().stocked()
     found = await ready(world)
-    legacy = profiles.legacy_name(CLUSTER, found)
-    for name, path in (("older", profiles.class_path(CLUSTER, found)), (legacy, "/"), ("foreign", "/")):
+    legacy = instance_profiles.legacy_profile_name(CLUSTER, found)
+    for name, path in (
+        ("older", instance_profiles.node_class_profile_path(CLUSTER, found)),
+        (legacy, "/"),
+        ("foreign", "/"),
+    ):
         world.iam.profiles[name] = InstanceProfile(instance_profile_name=name, path=path)
     await world.kube.delete(EC2_NODE_CLASS, "default")
     await world.look()
@@ -124,8 +129,8 @@ async def test_the_end_of_a_claim_wakes_the_look_at_its_class() -> None:
     claim = await world.claim("c")
     woken: list[str] = []
     world.made.controller.add = woken.append  # type: ignore[method-assign]
-    world.made.controller.claim(None, claim)
-    world.made.controller.claim(claim, claim)
+    world.made.controller.on_claim(None, claim)
+    world.made.controller.on_claim(claim, claim)
     assert woken == []
-    world.made.controller.claim(claim, None)
+    world.made.controller.on_claim(claim, None)
     assert woken == ["default"]

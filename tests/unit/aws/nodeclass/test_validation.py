@@ -10,11 +10,12 @@ from msgspec.structs import replace
 
 from karpenter.api.kinds import EC2_NODE_CLASS, NODE_POOL
 from karpenter.api.meta import ObjectMeta
-from karpenter.catalog import ec2 as catalogue
-from karpenter.providers.aws.errors import AwsError
-from karpenter.providers.aws.nodeclass.controller import LookFailed
-from karpenter.providers.aws.nodeclass.trials import trials
-from karpenter.providers.aws.shapes import ImageInfo, tag_map
+from karpenter.instancetypes import ec2_catalog as catalogue
+from karpenter.providers.aws.aws_errors import AwsError
+from karpenter.providers.aws.aws_types import tag_map
+from karpenter.providers.aws.ec2_descriptions import ImageInfo
+from karpenter.providers.aws.nodeclass.nodeclass_controller import NodeClassReconcileFailed
+from karpenter.providers.aws.nodeclass.nodeclass_dry_runs import dry_run_candidates
 from karpenter.providers.contract import LaunchFailed
 from support.builders import node_pool, wanted
 from support.ec2_classes import REFERENCE, THROTTLED, TYPES, UNAUTHORIZED, Classes
@@ -117,7 +118,7 @@ async def test_a_service_cidr_nobody_tells_is_told() -> None:
     world = Classes().stocked()
     world.cidr_error = AwsError("AccessDeniedException", "no", status=403)
     await world.create()
-    with pytest.raises(LookFailed):
+    with pytest.raises(NodeClassReconcileFailed):
         await world.look()
     assert await verdict(world) == ("False", "ClusterCIDRResolutionFailed")
 
@@ -143,7 +144,7 @@ async def test_unknown_dependencies_are_awaited() -> None:
     world = Classes().stocked()
     world.ec2.refuse("DescribeSubnets", THROTTLED)
     await world.create()
-    with pytest.raises(LookFailed):
+    with pytest.raises(NodeClassReconcileFailed):
         await world.look()
     assert await verdict(world) == ("Unknown", "DependenciesNotReady")
     assert await world.message("ValidationSucceeded") == "Awaiting SubnetsReady=Unknown"
@@ -288,7 +289,7 @@ async def test_what_says_nothing_about_permissions_is_an_error(call: str) -> Non
     world = Classes().stocked()
     world.ec2.refuse(call, AwsError("InvalidParameterValue", "what?", status=400))
     await world.create()
-    with pytest.raises(LookFailed, match="what"):
+    with pytest.raises(NodeClassReconcileFailed, match="what"):
         await world.look()
     assert await verdict(world) == ("Unknown", "AwaitingReconciliation")
 
@@ -367,7 +368,7 @@ def pool(*requirements: Any) -> Any:
 async def chosen(pools: list[Any], world: Classes, fits: Any = lambda *_: True) -> list[tuple[str, str, str]]:
     """Types, ways to buy them and tenancies that are tried for the class as it was found."""
     await world.look()
-    found = trials(await world.get(), pools, world.types, fits)
+    found = dry_run_candidates(await world.get(), pools, world.types, fits)
     return [(item.instance_type.name, item.capacity_type, item.tenancy) for item in found]
 
 
@@ -451,7 +452,7 @@ async def test_pools_are_read_as_watches_last_told_them() -> None:
 async def test_windows_is_tried_on_the_usual_types() -> None:
     """AWS-127"""
     world = Classes().stocked()
-    world.types = catalogue.types()
+    world.types = catalogue.packaged_instance_types()
     await world.create(ami_family="Windows2022")
     found = await chosen([on_demand(of_type("c5.xlarge"))], world)
     assert [name for name, _, _ in found] == ["m5.large"]

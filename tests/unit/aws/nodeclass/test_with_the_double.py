@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from karpenter.api.ec2 import (
+from karpenter.api.ec2_node_class import (
     AMISelectorTerm,
     CapacityReservationSelectorTerm,
     EC2NodeClass,
@@ -18,12 +18,17 @@ from karpenter.api.ec2 import (
     SubnetSelectorTerm,
 )
 from karpenter.api.kinds import EC2_NODE_CLASS
-from karpenter.catalog import ec2 as catalogue
+from karpenter.instancetypes import ec2_catalog as catalogue
 from karpenter.kube.errors import NotFound
-from karpenter.providers.aws.boto import Account
-from karpenter.providers.aws.nodeclass.controller import LookFailed
-from karpenter.providers.aws.nodeclass.trials import Trial
-from karpenter.providers.aws.shapes import InterfaceRequest, LaunchTemplateData, PlacementRequest, ProfileRequest
+from karpenter.providers.aws.ec2_requests import (
+    InstanceProfileRequest,
+    LaunchTemplateData,
+    NetworkInterfaceRequest,
+    PlacementRequest,
+)
+from karpenter.providers.aws.nodeclass.nodeclass_controller import NodeClassReconcileFailed
+from karpenter.providers.aws.nodeclass.nodeclass_dry_runs import DryRunCandidate
+from karpenter.providers.aws.sdk import AwsSession
 from support.aws.accounts import account_of
 from support.aws.clients import client
 from support.aws.double import Double
@@ -52,13 +57,13 @@ class Region:
         return sum(len(self.double.calls.carried_out(operation)) for operation in operations)
 
 
-def _template_data(node_class: EC2NodeClass, trial: Trial) -> LaunchTemplateData:
+def _template_data(node_class: EC2NodeClass, trial: DryRunCandidate) -> LaunchTemplateData:
     groups = tuple(item.id for item in node_class.status.security_groups)
     return LaunchTemplateData(
         image_id=trial.image.id,
         user_data=b64encode(b"hello").decode(),
-        iam_instance_profile=ProfileRequest(name=node_class.status.instance_profile),
-        network_interfaces=(InterfaceRequest(device_index=0, groups=groups),),
+        iam_instance_profile=InstanceProfileRequest(name=node_class.status.instance_profile),
+        network_interfaces=(NetworkInterfaceRequest(device_index=0, groups=groups),),
         placement=PlacementRequest(tenancy=trial.tenancy),
     )
 
@@ -70,19 +75,19 @@ def double() -> Iterator[Double]:
 
 
 @pytest.fixture(scope="module")
-def account(double: Double) -> Iterator[Account]:
+def account(double: Double) -> Iterator[AwsSession]:
     with account_of(double) as opened:
         yield opened
 
 
 @pytest.fixture
-def region(double: Double, account: Account) -> Region:
+def region(double: Double, account: AwsSession) -> Region:
     double.reset()
     seed(double)
     world: Any = Classes()
     world.ec2, world.iam, world.ssm = account.services.ec2, account.services.iam, account.services.ssm
     world.cluster = replace(world.cluster, version="1.35")
-    world.types = catalogue.types()
+    world.types = catalogue.packaged_instance_types()
     world.template_data = _template_data
     world.made = world.restarted()
     double.calls.clear()
@@ -126,7 +131,7 @@ async def test_a_profile_that_may_not_be_made_is_told(region: Region) -> None:
     """API-665, its Beyond"""
     region.double.control.deny("iam:CreateInstanceProfile")
     await region.world.create(**FOUND)
-    with pytest.raises(LookFailed):
+    with pytest.raises(NodeClassReconcileFailed):
         await region.world.look()
     assert await region.world.condition("InstanceProfileReady") == ("False", "InstanceProfileCreationFailed")
     assert await region.world.condition("AMIsReady") == ("True", "AMIsReady")
@@ -135,10 +140,10 @@ async def test_a_profile_that_may_not_be_made_is_told(region: Region) -> None:
 async def test_a_role_nobody_made_leaves_no_profile(region: Region) -> None:
     """AWS-T087"""
     await region.world.create(**{**FOUND, "role": "team/nobody"})
-    with pytest.raises(LookFailed):
+    with pytest.raises(NodeClassReconcileFailed):
         await region.world.look()
     calls = len(region.double.calls.all)
-    with pytest.raises(LookFailed):
+    with pytest.raises(NodeClassReconcileFailed):
         await region.world.look()
     assert len(region.double.calls.all) == calls
     left = client(region.double, "iam").list_instance_profiles(PathPrefix="/karpenter/")["InstanceProfiles"]
@@ -163,7 +168,7 @@ async def test_a_placement_group_is_waited_for(region: Region) -> None:
     region.world.clock.forward(minutes=1)
     await region.world.look()
     assert await region.world.condition("Ready") == ("True", "Ready")
-    known = region.world.made.placement_groups.known(await region.world.get())
+    known = region.world.made.placement_groups.cached(await region.world.get())
     assert known is not None
     assert known.group_id == group
 

@@ -6,13 +6,8 @@ from fractions import Fraction
 
 import pytest
 
-from karpenter.api.ec2 import (
-    BlockDevice,
-    BlockDeviceMapping,
-    EC2NodeClass,
-    NetworkInterface,
-)
-from karpenter.catalog.types import InstanceType
+from karpenter.api.ec2_node_class import BlockDevice, BlockDeviceMapping, EC2NodeClass, NetworkInterface
+from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.model import labels, quantity
 from karpenter.model import resources as res
 from karpenter.providers.contract import ProviderError

@@ -9,8 +9,13 @@ from karpenter.api.karpenter import NodeClaim, NodeClaimSpec, NodeClaimStatus, N
 from karpenter.api.meta import ObjectMeta
 from karpenter.model import quantity
 from karpenter.model import resources as res
-from karpenter.providers.aws.nodeclass.images import image_for
-from karpenter.providers.aws.types.learned import LIFE, LearnedMemory, Lessons, image_set
+from karpenter.providers.aws.instancetype.discovered_capacity import (
+    DISCOVERED_CAPACITY_TTL,
+    CapacityLearner,
+    DiscoveredCapacity,
+)
+from karpenter.providers.aws.instancetype.nodeclass_terms import image_set
+from karpenter.providers.aws.nodeclass.ami_selection import ami_for
 from support.ec2_market import PLAIN, Fair, HandClock, Region, ami, fair, of_kubelet, of_status
 
 MIB = 2**20
@@ -29,13 +34,13 @@ def claim(image: str) -> NodeClaim:
     )
 
 
-async def school() -> tuple[Fair, Lessons]:
+async def school() -> tuple[Fair, CapacityLearner]:
     found = await fair(Region(names=["t3.medium", "m5.large"]))
-    return found, Lessons(found.memories.learned, image_for)
+    return found, CapacityLearner(found.memories.discovered_capacity, ami_for)
 
 
-def attend(found: Fair, lessons: Lessons, memory: str, image: str = "ami-1") -> bool:
-    return lessons.attend(node(memory), claim(image), found.types()["t3.medium"], PLAIN.status.amis)
+def attend(found: Fair, lessons: CapacityLearner, memory: str, image: str = "ami-1") -> bool:
+    return lessons.learn(node(memory), claim(image), found.types()["t3.medium"], PLAIN.status.amis)
 
 
 def memory_mib(found: Fair) -> int:
@@ -98,33 +103,33 @@ async def test_a_node_that_makes_no_sense_teaches_nothing(memory: str) -> None:
 def test_what_nobody_confirms_is_forgotten() -> None:
     """AWS-316: sixty days, counted from the last confirmation."""
     clock = HandClock()
-    memory = LearnedMemory(clock)
-    memory.learn("m5.large", "set", 1000)
-    clock.time += LIFE / 2
-    assert not memory.learn("m5.large", "set", 1000)
-    clock.time += LIFE / 2
-    assert memory.known("m5.large", "set") == 1000
-    clock.time += LIFE / 2
-    assert memory.known("m5.large", "set") is None
+    memory = DiscoveredCapacity(clock)
+    memory.record("m5.large", "set", 1000)
+    clock.time += DISCOVERED_CAPACITY_TTL / 2
+    assert not memory.record("m5.large", "set", 1000)
+    clock.time += DISCOVERED_CAPACITY_TTL / 2
+    assert memory.memory_bytes("m5.large", "set") == 1000
+    clock.time += DISCOVERED_CAPACITY_TTL / 2
+    assert memory.memory_bytes("m5.large", "set") is None
 
 
 def test_what_was_learned_survives_a_restart() -> None:
     """AWS-318 Beyond."""
     clock = HandClock()
-    memory, other = LearnedMemory(clock), LearnedMemory(clock)
-    memory.learn("m5.large", "set", 1000)
-    memory.learn("c5.large", "set", 500)
-    other.learn("c5.large", "set", 400)
+    memory, other = DiscoveredCapacity(clock), DiscoveredCapacity(clock)
+    memory.record("m5.large", "set", 1000)
+    memory.record("c5.large", "set", 500)
+    other.record("c5.large", "set", 400)
     other.load(memory.dump())
-    assert other.known("m5.large", "set") == 1000
-    assert other.known("c5.large", "set") == 400
-    assert LearnedMemory(clock).dump() == b"[]"
+    assert other.memory_bytes("m5.large", "set") == 1000
+    assert other.memory_bytes("c5.large", "set") == 400
+    assert DiscoveredCapacity(clock).dump() == b"[]"
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b'[["m5.large"]]', b'[["m5.large","set","much","2026-01-01T00:00:00Z"]]'])
 def test_a_broken_record_is_an_error(text: bytes) -> None:
     with pytest.raises(ValueError, match=r".+"):
-        LearnedMemory(HandClock()).load(text)
+        DiscoveredCapacity(HandClock()).load(text)
 
 
 def test_a_set_of_images_has_one_name_whatever_their_order() -> None:

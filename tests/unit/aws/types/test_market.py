@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from karpenter.api.ec2 import (
+from karpenter.api.ec2_node_class import (
     CapacityReservation,
     ConnectionTracking,
     CpuOptions,
@@ -15,31 +15,16 @@ from karpenter.api.ec2 import (
     Subnet,
 )
 from karpenter.api.meta import Condition, ObjectMeta
-from karpenter.api.overlay import NodeOverlay, NodeOverlaySpec, NodeOverlayStatus, OverlayRequirement
-from karpenter.catalog.types import InstanceType
-from karpenter.catalog.well_known import MACHINE_LABELS
+from karpenter.api.node_overlay import NodeOverlay, NodeOverlaySpec, NodeOverlayStatus, OverlayRequirement
+from karpenter.instancetypes.instance_type import InstanceType
+from karpenter.instancetypes.well_known_labels import INSTANCE_LABELS
 from karpenter.model import labels
-from karpenter.providers.aws.errors import AwsError
-from karpenter.providers.aws.kubelet.resolved import TypeFacts
-from karpenter.providers.aws.shapes import InstanceTypeInfo, PlacementGroupInfoEntry
-from karpenter.providers.aws.types.unavailable import Sold
+from karpenter.providers.aws.aws_errors import AwsError
+from karpenter.providers.aws.ec2_descriptions import InstanceTypeInfo, PlacementGroupInfoEntry
+from karpenter.providers.aws.instancetype.ec2_offerings import OfferingKey
+from karpenter.providers.aws.userdata.kubelet_settings import KubeletTypeFacts
 from karpenter.providers.contract import ProviderError
-from support.ec2_market import (
-    IDS,
-    PLAIN,
-    ZONES,
-    A,
-    B,
-    C,
-    Fair,
-    Region,
-    fair,
-    of_spec,
-    of_status,
-    raw,
-    spot,
-    subnets,
-)
+from support.ec2_market import IDS, PLAIN, ZONES, A, B, C, Fair, Region, fair, of_spec, of_status, raw, spot, subnets
 
 ZONE_ID = "topology.k8s.aws/zone-id"
 PARTITION = "karpenter.k8s.aws/placement-group-partition"
@@ -108,7 +93,7 @@ async def test_arm_machines_never_run_windows() -> None:
 async def test_every_type_says_something_about_every_well_known_label() -> None:
     """SCH-116, AWS-320."""
     found = await fair(Region(names=list(raw())))
-    assert all(item.requirements.keys() >= MACHINE_LABELS for item in found.types().values())
+    assert all(item.requirements.keys() >= INSTANCE_LABELS for item in found.types().values())
 
 
 AWS = "karpenter.k8s.aws/"
@@ -217,7 +202,7 @@ async def test_a_stock_out_is_about_one_offering_and_ends() -> None:
     """AWS-T357."""
     found = await fair(Region(names=["m5.large", "c5.large"]))
     before = found.types()
-    found.memories.unavailable.mark(Sold("spot", "m5.large", A), "InsufficientInstanceCapacity")
+    found.memories.unavailable.mark_unavailable(OfferingKey("spot", "m5.large", A), "InsufficientInstanceCapacity")
     assert available(before["m5.large"]) - available(found.types()["m5.large"]) == {("spot", A)}
     assert found.types()["c5.large"] is before["c5.large"]
     found.clock.go_on(minutes=3)
@@ -230,9 +215,9 @@ async def test_a_zone_is_gone_when_none_of_its_subnets_has_addresses() -> None:
         subnets=(Subnet(id="subnet-1", zone=A), Subnet(id="subnet-2", zone=A), Subnet(id="subnet-3", zone=B))
     )
     found = await fair(Region(names=["m5.large", "c5.large"]))
-    found.memories.unavailable.mark_subnet("subnet-1")
+    found.memories.unavailable.mark_subnet_unavailable("subnet-1")
     assert found.offering("m5.large", "spot", A, node_class).available
-    found.memories.unavailable.mark_subnet("subnet-2")
+    found.memories.unavailable.mark_subnet_unavailable("subnet-2")
     types = found.types(node_class)
     assert {zone for item in types.values() for _, zone in available(item)} == {B}
 
@@ -240,17 +225,17 @@ async def test_a_zone_is_gone_when_none_of_its_subnets_has_addresses() -> None:
 async def test_spot_as_a_whole_may_be_gone() -> None:
     """AWS-377."""
     found = await fair()
-    found.memories.unavailable.mark_capacity_type("spot")
+    found.memories.unavailable.mark_capacity_type_unavailable("spot")
     assert {kind for kind, _ in available(found.types()["m5.large"])} == {"on-demand"}
 
 
 @pytest.mark.parametrize(("free", "now"), [pytest.param(3, True, id="AWS-T359"), pytest.param(0, False, id="AWS-T360")])
 async def test_a_reservation_is_an_offering_of_its_own(free: int, now: bool) -> None:
     found = await fair()
-    found.memories.reserved.set("cr-1", free)
+    found.memories.reservations.set_available_count("cr-1", free)
     node_class = of_status(capacity_reservations=(reservation(),))
     offer = found.offering("m5.large", "reserved", A, node_class)
-    assert (offer.available, offer.units_left, offer.reservation) == (now, free, "cr-1")
+    assert (offer.available, offer.reservation_capacity, offer.reservation_id) == (now, free, "cr-1")
     assert offer.price_per_hour == pytest.approx(0.096 / 10**7)
     item = found.types(node_class)["m5.large"]
     assert values(item, labels.CAPACITY_TYPE) == {"spot", "on-demand", "reserved"}
@@ -262,9 +247,9 @@ async def test_taking_the_last_unit_closes_the_reservation() -> None:
     """AWS-600: the list follows the count at once."""
     found = await fair()
     node_class = of_status(capacity_reservations=(reservation(),))
-    found.memories.reserved.set("cr-1", 1)
+    found.memories.reservations.set_available_count("cr-1", 1)
     assert found.offering("m5.large", "reserved", A, node_class).available
-    found.memories.reserved.taken("cr-1")
+    found.memories.reservations.mark_launched("cr-1")
     assert not found.offering("m5.large", "reserved", A, node_class).available
 
 
@@ -273,7 +258,7 @@ async def test_taking_the_last_unit_closes_the_reservation() -> None:
 )
 async def test_a_reservation_that_ends_or_is_elsewhere_is_not_available(changes: dict[str, object]) -> None:
     found = await fair()
-    found.memories.reserved.set("cr-1", 3)
+    found.memories.reservations.set_available_count("cr-1", 3)
     item = found.types(of_status(capacity_reservations=(reservation(**changes),)))["m5.large"]
     assert "reserved" not in {kind for kind, _ in available(item)}
 
@@ -281,7 +266,7 @@ async def test_a_reservation_that_ends_or_is_elsewhere_is_not_available(changes:
 async def test_without_the_gate_there_is_nothing_reserved() -> None:
     """AWS-T361."""
     found = await fair(reserved_capacity=False)
-    found.memories.reserved.set("cr-1", 3)
+    found.memories.reservations.set_available_count("cr-1", 3)
     item = found.types(of_status(capacity_reservations=(reservation(),)))["m5.large"]
     assert {offer.capacity_type for offer in item.offerings} == {"spot", "on-demand"}
     assert values(item, labels.CAPACITY_TYPE) == {"spot", "on-demand"}
@@ -302,18 +287,18 @@ async def test_each_partition_has_offerings_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("marked", "gone"),
     [
-        (Sold("spot", "m5.large", A, "pg-1", "2"), {"2"}),
-        (Sold("spot", "m5.large", A, "pg-1"), {"1", "2", "3"}),
-        (Sold("spot", "m5.large", A), {"1", "2", "3"}),
-        (Sold("spot", "m5.large", A, "pg-2", "2"), set()),
+        (OfferingKey("spot", "m5.large", A, "pg-1", "2"), {"2"}),
+        (OfferingKey("spot", "m5.large", A, "pg-1"), {"1", "2", "3"}),
+        (OfferingKey("spot", "m5.large", A), {"1", "2", "3"}),
+        (OfferingKey("spot", "m5.large", A, "pg-2", "2"), set()),
     ],
     ids=["partition", "group", "anywhere", "other group"],
 )
-async def test_a_stock_out_is_as_wide_as_it_was_found(marked: Sold, gone: set[str]) -> None:
+async def test_a_stock_out_is_as_wide_as_it_was_found(marked: OfferingKey, gone: set[str]) -> None:
     """AWS-376 and the Beyond of 8.3: partitions are looked up, too."""
     found = await fair()
     found.group = GROUP
-    found.memories.unavailable.mark(marked, "InsufficientInstanceCapacity")
+    found.memories.unavailable.mark_unavailable(marked, "InsufficientInstanceCapacity")
     missing = {
         next(iter(offer.requirements[PARTITION].values))
         for offer in found.types()["m5.large"].offerings
@@ -325,7 +310,9 @@ async def test_a_stock_out_is_as_wide_as_it_was_found(marked: Sold, gone: set[st
 async def test_a_stock_out_in_a_group_leaves_others_alone() -> None:
     """AWS-376."""
     found = await fair()
-    found.memories.unavailable.mark(Sold("spot", "m5.large", A, "pg-1", "2"), "InsufficientInstanceCapacity")
+    found.memories.unavailable.mark_unavailable(
+        OfferingKey("spot", "m5.large", A, "pg-1", "2"), "InsufficientInstanceCapacity"
+    )
     assert found.offering("m5.large", "spot", A).available
 
 
@@ -337,11 +324,11 @@ async def test_an_overlay_prices_what_has_no_price() -> None:
     found = await fair(Region(names=[UNPRICED, "m5.large"]), node_overlay=True)
     assert not available(found.types()[UNPRICED])
     names = (UNPRICED, "m5.large")
-    found.market.reprice([overlay((labels.INSTANCE_TYPE, name)) for name in names])
+    found.market.set_overlay_prices([overlay((labels.INSTANCE_TYPE, name)) for name in names])
     offer = found.offering(UNPRICED, "on-demand")
     assert (offer.available, offer.price_per_hour) == (True, 2.5)
     assert found.offering("m5.large", "on-demand").price_per_hour == 0.096
-    found.market.reprice([])
+    found.market.set_overlay_prices([])
     assert not available(found.types()[UNPRICED])
 
 
@@ -356,14 +343,14 @@ async def test_an_overlay_prices_what_has_no_price() -> None:
 )
 async def test_other_overlays_price_nothing_here(given: NodeOverlay) -> None:
     found = await fair(Region(names=[UNPRICED]), node_overlay=True)
-    found.market.reprice([given])
+    found.market.set_overlay_prices([given])
     assert not available(found.types()[UNPRICED])
 
 
 async def test_without_the_gate_overlays_price_nothing() -> None:
     """AWS-356."""
     found = await fair(Region(names=[UNPRICED]))
-    found.market.reprice([overlay((labels.INSTANCE_TYPE, UNPRICED))])
+    found.market.set_overlay_prices([overlay((labels.INSTANCE_TYPE, UNPRICED))])
     assert not available(found.types()[UNPRICED])
 
 
@@ -371,7 +358,7 @@ async def test_the_heaviest_overlay_says_the_price() -> None:
     """AWS-356."""
     found = await fair(Region(names=[UNPRICED]), node_overlay=True)
     asked = (labels.INSTANCE_TYPE, UNPRICED)
-    found.market.reprice([overlay(asked, price="3", weight=9), overlay(asked, price="2", weight=1)])
+    found.market.set_overlay_prices([overlay(asked, price="3", weight=9), overlay(asked, price="2", weight=1)])
     assert found.offering(UNPRICED, "on-demand").price_per_hour == 3.0
 
 
@@ -470,7 +457,7 @@ async def test_a_type_that_is_no_longer_there_leaves_the_list() -> None:
     region.names = ["c5.large"]
     await found.market.refresh_types()
     assert found.types().keys() == {"c5.large"}
-    assert found.market.facts("m5.large") is None
+    assert found.market.type_info("m5.large") is None
 
 
 # -- what goes wrong ----------------------------------------------------------------------------------------------------------
@@ -562,19 +549,21 @@ async def test_what_kubelet_expressions_may_ask_is_told_per_type() -> None:
     """AWS-111: the pods of a type are those it runs by default."""
     found = await fair(Region(names=["m5.large", "m5.xlarge"]), reserved_enis=1)
     facts = found.market.kubelet_facts(PLAIN)["m5.large"]
-    assert facts == TypeFacts("m5.large", vcpus=2, memory_mib=8192, default_enis=3, ips_per_eni=10, default_pods=20)
+    assert facts == KubeletTypeFacts(
+        "m5.large", vcpus=2, memory_mib=8192, default_enis=3, ips_per_eni=10, default_pods=20
+    )
 
 
 async def test_a_type_fits_a_class_that_can_use_it() -> None:
     """AWS-340."""
     found = await fair(Region(names=["m5.large", "a1.large"]))
     types = found.types()
-    assert [name for name, item in types.items() if found.market.fits(PLAIN, item)] == ["m5.large"]
+    assert [name for name, item in types.items() if found.market.is_compatible(PLAIN, item)] == ["m5.large"]
 
 
 async def test_facts_and_zone_ids_can_be_asked_for() -> None:
     found = await fair()
-    assert found.market.facts("m5.large") == raw()["m5.large"]
+    assert found.market.type_info("m5.large") == raw()["m5.large"]
     found.types()
     assert [found.market.zone_id(zone) for zone in ZONES] == [IDS[A], IDS[B], ""]
 

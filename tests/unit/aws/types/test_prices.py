@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
-from karpenter.providers.aws.errors import AwsError
-from karpenter.providers.aws.shapes import SpotPrice
-from karpenter.providers.aws.types import prices
+from karpenter.providers.aws.aws_errors import AwsError
+from karpenter.providers.aws.ec2_descriptions import SpotPrice
+from karpenter.providers.aws.instancetype import ec2_pricing
 from karpenter.providers.contract import ProviderError
 from support.ec2_market import START, A, B, Fair, Region, fair, product, spot
 
@@ -79,7 +79,7 @@ async def test_a_type_the_list_leaves_out_keeps_its_price() -> None:
 @pytest.mark.parametrize(("region", "money"), [("cn-northwest-1", "CNY"), ("cn-north-1", "CNY"), ("eu-west-1", "USD")])
 def test_in_what_a_region_is_priced(region: str, money: str) -> None:
     """AWS-361."""
-    assert prices.currency(region) == money
+    assert ec2_pricing.price_currency(region) == money
 
 
 async def test_chinas_list_is_read_in_its_money() -> None:
@@ -121,7 +121,7 @@ async def test_where_no_list_can_be_reached_packaged_prices_count_and_spot_goes_
 )
 def test_what_is_read_of_products(texts: list[str], expected: dict[str, float]) -> None:
     """AWS-361."""
-    assert prices.listed(texts, "USD") == expected
+    assert ec2_pricing.parse_price_list(texts, "USD") == expected
 
 
 def test_what_is_read_of_the_spot_market() -> None:
@@ -132,7 +132,7 @@ def test_what_is_read_of_the_spot_market() -> None:
         spot("m5.large", B, "cheap"),
         SpotPrice(instance_type="m5.large", availability_zone=B, spot_price="0.05"),
     ]
-    assert prices.spot_market(records) == {"m5.large": {A: 0.04}}
+    assert ec2_pricing.parse_spot_prices(records) == {"m5.large": {A: 0.04}}
 
 
 @pytest.mark.parametrize(
@@ -182,13 +182,13 @@ async def test_the_log_tells_changes_once() -> None:
 
 
 def test_a_sequence_moves_with_the_types_own_prices() -> None:
-    known = prices.Prices({"a": 1.0, "b": 2.0})
-    before = known.sequence("a"), known.sequence("b")
-    assert known.list_on_demand({"a": 1.5, "b": 2.0}) == 1
-    assert (known.sequence("a") > before[0], known.sequence("b") == before[1]) == (True, True)
+    known = ec2_pricing.Ec2Prices({"a": 1.0, "b": 2.0})
+    before = known.sequence_number("a"), known.sequence_number("b")
+    assert known.set_on_demand({"a": 1.5, "b": 2.0}) == 1
+    assert (known.sequence_number("a") > before[0], known.sequence_number("b") == before[1]) == (True, True)
     settled = known.version
-    known.hear_spot({"a": {A: 1.0}}, START)
+    known.set_spot({"a": {A: 1.0}}, START)
     # The first word about spot concerns everything: what it does not name is no longer sold at the on-demand price.
-    assert known.sequence("b") > before[1]
+    assert known.sequence_number("b") > before[1]
     assert known.spot("b", A) is None
     assert known.version > settled

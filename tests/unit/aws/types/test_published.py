@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from karpenter.catalog import ec2_formulas
-from karpenter.catalog.types import InstanceType
+from karpenter.instancetypes import ec2_capacity
+from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.model import resources as res
-from karpenter.providers.aws.shapes import (
+from karpenter.providers.aws.ec2_descriptions import (
     EbsInfo,
     EbsOptimizedInfo,
     GpuDevice,
@@ -28,7 +28,7 @@ from support.ec2_market import PLAIN, Region, fair, raw
 
 SHAPES = Path(__file__).resolve().parents[4] / ".." / "shared" / "data" / "instance_types.csv"
 AWS = "karpenter.k8s.aws/instance-"
-MIB = ec2_formulas.MIB * res.ONE
+MIB = ec2_capacity.MIB * res.ONE_UNIT
 
 #: Sizes of g4ad, which the double does not know: vCPUs, GiB, interfaces, addresses of each, GPUs, GB of local disk.
 G4AD = {
@@ -99,14 +99,14 @@ def _count(text: str) -> int:
 
 def _allocatable(item: InstanceType) -> tuple[int, ...]:
     left = item.allocatable
-    gpus = sum(left.get(name, 0) for name in ec2_formulas.GPU_RESOURCES.values())
+    gpus = sum(left.get(name, 0) for name in ec2_capacity.GPU_RESOURCES.values())
     return (
         left[res.CPU],
         left[res.MEMORY] // MIB,
         left[res.EPHEMERAL_STORAGE] // MIB,
-        *(left.get(name, 0) // res.ONE for name in (res.PODS, ec2_formulas.POD_ENI)),
-        gpus // res.ONE,
-        *(left.get(name, 0) // res.ONE for name in (ec2_formulas.NEURON, ec2_formulas.NEURON_CORE)),
+        *(left.get(name, 0) // res.ONE_UNIT for name in (res.PODS, ec2_capacity.POD_ENI)),
+        gpus // res.ONE_UNIT,
+        *(left.get(name, 0) // res.ONE_UNIT for name in (ec2_capacity.NEURON, ec2_capacity.NEURON_CORE)),
     )
 
 
@@ -136,7 +136,7 @@ async def test_branch_interfaces_of_the_reference_are_never_missed() -> None:
     rows = {name: row for name, row in _published().items() if row["alloc_pod_eni"]}
     found = await _made(list(rows))
     assert all(
-        found[name].capacity[ec2_formulas.POD_ENI] == _count(row["alloc_pod_eni"]) * res.ONE
+        found[name].capacity[ec2_capacity.POD_ENI] == _count(row["alloc_pod_eni"]) * res.ONE_UNIT
         for name, row in rows.items()
     )
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from karpenter.providers.aws.types.telemetry import MarketFigures, figures
-from karpenter.providers.aws.types.unavailable import Sold, Unavailable
-from karpenter.telemetry.exposition import Registry, render_here
+from karpenter.metrics.exposition import MetricsRegistry, render_sync
+from karpenter.providers.aws.instancetype.ec2_offerings import OfferingKey, UnavailableOfferings
+from karpenter.providers.aws.instancetype.offering_metrics import OfferingMetrics, offering_samples
 from support.ec2_market import PLAIN, A, B, HandClock, fair, of_status, subnets
 
 OFFERING = "karpenter_cloudprovider_instance_type_offering_"
 
 
-def lines(registry: Registry, start: str) -> list[str]:
-    return sorted(line for line in render_here(registry).decode().splitlines() if line.startswith(start))
+def lines(registry: MetricsRegistry, start: str) -> list[str]:
+    return sorted(line for line in render_sync(registry).decode().splitlines() if line.startswith(start))
 
 
 def row(kind: str, zone: str) -> str:
@@ -21,13 +21,13 @@ def row(kind: str, zone: str) -> str:
 async def test_an_offering_counts_as_available_when_any_pool_has_it() -> None:
     """AWS-790."""
     found = await fair()
-    registry = Registry()
-    shown = MarketFigures(registry, found.memories.unavailable.current)
+    registry = MetricsRegistry()
+    shown = OfferingMetrics(registry, found.memories.unavailable.unavailable_offerings)
     in_a, in_b = (found.market.types_for(of_status(subnets=subnets(zone))) for zone in (A, B))
-    shown.rewrite(figures([in_a], reserved=False))
+    shown.publish(offering_samples([in_a], reserved=False))
     assert f"{OFFERING}available{{{row('spot', A)}}} 1" in lines(registry, OFFERING)
     assert f"{OFFERING}available{{{row('spot', B)}}} 0" in lines(registry, OFFERING)
-    shown.rewrite(figures([in_a, in_b], reserved=False))
+    shown.publish(offering_samples([in_a, in_b], reserved=False))
     assert f"{OFFERING}available{{{row('spot', B)}}} 1" in lines(registry, OFFERING)
     assert f"{OFFERING}price_estimate{{{row('on-demand', B)}}} 0.096" in lines(registry, OFFERING)
 
@@ -35,7 +35,7 @@ async def test_an_offering_counts_as_available_when_any_pool_has_it() -> None:
 async def test_every_zone_has_a_row_for_reserved_capacity_where_it_is_on() -> None:
     """AWS-790."""
     types = (await fair()).market.types_for(PLAIN)
-    on, off = (figures([types], reserved=reserved).available for reserved in (True, False))
+    on, off = (offering_samples([types], reserved=reserved).available for reserved in (True, False))
     assert {way.zone for way in on if way.capacity_type == "reserved"} == {way.zone for way in off}
     assert not any(now for way, now in on.items() if way.capacity_type == "reserved")
     assert "reserved" not in {way.capacity_type for way in off}
@@ -43,9 +43,9 @@ async def test_every_zone_has_a_row_for_reserved_capacity_where_it_is_on() -> No
 
 async def test_types_have_their_size() -> None:
     """AWS-782."""
-    registry = Registry()
-    shown = MarketFigures(registry, tuple)
-    shown.rewrite(figures([(await fair()).market.types_for(PLAIN)], reserved=True))
+    registry = MetricsRegistry()
+    shown = OfferingMetrics(registry, tuple)
+    shown.publish(offering_samples([(await fair()).market.types_for(PLAIN)], reserved=True))
     prefix = "karpenter_cloudprovider_instance_type_"
     assert lines(registry, f"{prefix}cpu_cores") == [f'{prefix}cpu_cores{{instance_type="m5.large"}} 2.0']
     memory = 7577 * 2**20
@@ -54,12 +54,12 @@ async def test_types_have_their_size() -> None:
 
 def test_what_is_not_tried_is_counted() -> None:
     """8.3 Beyond, AWS-283 Beyond."""
-    memory = Unavailable(HandClock())
-    registry = Registry()
-    shown = MarketFigures(registry, memory.current)
-    memory.mark(Sold("spot", "m5.large", A), "InsufficientInstanceCapacity")
-    memory.mark(Sold("spot", "m5.large", B), "InsufficientInstanceCapacity")
-    shown.skipped(2)
+    memory = UnavailableOfferings(HandClock())
+    registry = MetricsRegistry()
+    shown = OfferingMetrics(registry, memory.unavailable_offerings)
+    memory.mark_unavailable(OfferingKey("spot", "m5.large", A), "InsufficientInstanceCapacity")
+    memory.mark_unavailable(OfferingKey("spot", "m5.large", B), "InsufficientInstanceCapacity")
+    shown.record_skipped(2)
     prefix = "karpenter_cloudprovider_"
     assert lines(registry, f"{prefix}unavailable") == [f'{prefix}unavailable_offerings{{capacity_type="spot"}} 2']
     assert lines(registry, f"{prefix}instance_types_skipped") == [f"{prefix}instance_types_skipped 2"]

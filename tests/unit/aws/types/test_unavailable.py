@@ -5,12 +5,15 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
-from karpenter.providers.aws.types.reserved import ReservedUnits
-from karpenter.providers.aws.types.unavailable import Sold, Unavailable
+from karpenter.providers.aws.instancetype.ec2_offerings import (
+    OfferingKey,
+    ReservationAvailability,
+    UnavailableOfferings,
+)
 from support.ec2_market import HandClock
 
 ICE = "InsufficientInstanceCapacity"
-SPOT = Sold("spot", "m5.large", "zone-a")
+SPOT = OfferingKey("spot", "m5.large", "zone-a")
 
 
 class Shop:
@@ -18,14 +21,14 @@ class Shop:
 
     def __init__(self) -> None:
         self.clock = HandClock()
-        self.memory = Unavailable(self.clock)
+        self.memory = UnavailableOfferings(self.clock)
 
-    def minutes_away(self, sold: Sold = SPOT, reason: str = ICE) -> int:
+    def minutes_away(self, sold: OfferingKey = SPOT, reason: str = ICE) -> int:
         """Mark it, and wait until it is back."""
-        self.memory.mark(sold, reason)
+        self.memory.mark_unavailable(sold, reason)
         for minute in range(1, 200):
             self.clock.go_on(minutes=1)
-            if not self.memory.covers(sold):
+            if not self.memory.is_unavailable(sold):
                 return minute
         raise AssertionError("it never came back")
 
@@ -39,7 +42,7 @@ def test_marking_again_begins_the_time_anew() -> None:
     """AWS-375: also when many launches hear the same answer at once, it is three minutes."""
     shop = Shop()
     for _ in range(20):
-        shop.memory.mark(SPOT, ICE)
+        shop.memory.mark_unavailable(SPOT, ICE)
     shop.clock.go_on(minutes=2)
     assert shop.minutes_away() == 3
 
@@ -61,7 +64,7 @@ def test_an_hour_in_stock_is_a_new_beginning() -> None:
 def test_each_way_to_buy_has_a_history_of_its_own() -> None:
     shop = Shop()
     shop.minutes_away()
-    assert shop.minutes_away(Sold("spot", "m5.large", "zone-b")) == 3
+    assert shop.minutes_away(OfferingKey("spot", "m5.large", "zone-b")) == 3
 
 
 @pytest.mark.parametrize("reason", ["VcpuLimitExceeded", "MaxSpotInstanceCountExceeded"])
@@ -75,64 +78,76 @@ def test_a_quota_is_no_stock_out(reason: str) -> None:
     ("marked", "asked", "covered"),
     [
         (SPOT, SPOT, True),
-        (SPOT, Sold("on-demand", "m5.large", "zone-a"), False),
-        (SPOT, Sold("spot", "m5.xlarge", "zone-a"), False),
-        (SPOT, Sold("spot", "m5.large", "zone-b"), False),
-        (SPOT, Sold("spot", "m5.large", "zone-a", "pg-1", "1"), True),
-        (Sold("spot", "m5.large", "zone-a", "pg-1"), Sold("spot", "m5.large", "zone-a", "pg-1", "1"), True),
-        (Sold("spot", "m5.large", "zone-a", "pg-1", "1"), Sold("spot", "m5.large", "zone-a", "pg-1", "1"), True),
-        (Sold("spot", "m5.large", "zone-a", "pg-1", "1"), Sold("spot", "m5.large", "zone-a", "pg-1", "2"), False),
-        (Sold("spot", "m5.large", "zone-a", "pg-1"), SPOT, False),
+        (SPOT, OfferingKey("on-demand", "m5.large", "zone-a"), False),
+        (SPOT, OfferingKey("spot", "m5.xlarge", "zone-a"), False),
+        (SPOT, OfferingKey("spot", "m5.large", "zone-b"), False),
+        (SPOT, OfferingKey("spot", "m5.large", "zone-a", "pg-1", "1"), True),
+        (
+            OfferingKey("spot", "m5.large", "zone-a", "pg-1"),
+            OfferingKey("spot", "m5.large", "zone-a", "pg-1", "1"),
+            True,
+        ),
+        (
+            OfferingKey("spot", "m5.large", "zone-a", "pg-1", "1"),
+            OfferingKey("spot", "m5.large", "zone-a", "pg-1", "1"),
+            True,
+        ),
+        (
+            OfferingKey("spot", "m5.large", "zone-a", "pg-1", "1"),
+            OfferingKey("spot", "m5.large", "zone-a", "pg-1", "2"),
+            False,
+        ),
+        (OfferingKey("spot", "m5.large", "zone-a", "pg-1"), SPOT, False),
     ],
 )
-def test_what_a_mark_covers(marked: Sold, asked: Sold, covered: bool) -> None:
+def test_what_a_mark_covers(marked: OfferingKey, asked: OfferingKey, covered: bool) -> None:
     """AWS-375, AWS-376."""
     memory = Shop().memory
-    memory.mark(marked, ICE)
-    assert memory.covers(asked) == covered
+    memory.mark_unavailable(marked, ICE)
+    assert memory.is_unavailable(asked) == covered
 
 
 def test_a_capacity_type_and_subnets_are_back_after_three_minutes() -> None:
     """AWS-377, AWS-378."""
     shop = Shop()
-    shop.memory.mark_capacity_type("spot")
-    shop.memory.mark_subnet("subnet-1")
-    assert shop.memory.covers(SPOT)
-    assert shop.memory.covers_subnets({"subnet-1"})
-    assert not shop.memory.covers_subnets({"subnet-1", "subnet-2"})
-    assert not shop.memory.covers_subnets(())
+    shop.memory.mark_capacity_type_unavailable("spot")
+    shop.memory.mark_subnet_unavailable("subnet-1")
+    assert shop.memory.is_unavailable(SPOT)
+    assert shop.memory.are_subnets_unavailable({"subnet-1"})
+    assert not shop.memory.are_subnets_unavailable({"subnet-1", "subnet-2"})
+    assert not shop.memory.are_subnets_unavailable(())
     shop.clock.go_on(minutes=3)
-    assert not shop.memory.covers(SPOT)
-    assert not shop.memory.covers_subnets({"subnet-1"})
+    assert not shop.memory.is_unavailable(SPOT)
+    assert not shop.memory.are_subnets_unavailable({"subnet-1"})
 
 
 def test_every_mark_and_every_end_moves_the_types_number() -> None:
     """AWS-379."""
     shop = Shop()
-    numbers = [shop.memory.sequence("m5.large")]
-    others = [shop.memory.sequence("c5.large")]
-    for step in (lambda: shop.memory.mark(SPOT, ICE), lambda: shop.clock.go_on(minutes=3)):
+    numbers = [shop.memory.sequence_number("m5.large")]
+    others = [shop.memory.sequence_number("c5.large")]
+    for step in (lambda: shop.memory.mark_unavailable(SPOT, ICE), lambda: shop.clock.go_on(minutes=3)):
         step()
-        numbers.append(shop.memory.sequence("m5.large"))
-        others.append(shop.memory.sequence("c5.large"))
+        numbers.append(shop.memory.sequence_number("m5.large"))
+        others.append(shop.memory.sequence_number("c5.large"))
     assert numbers == sorted(set(numbers))
     assert len(set(others)) == 1
-    shop.memory.mark_subnet("subnet-1")
-    assert shop.memory.sequence("c5.large") > others[0]
+    shop.memory.mark_subnet_unavailable("subnet-1")
+    assert shop.memory.sequence_number("c5.large") > others[0]
 
 
 def test_what_is_marked_can_be_listed() -> None:
     shop = Shop()
-    shop.memory.mark(SPOT, ICE)
-    assert shop.memory.current() == (SPOT,)
+    shop.memory.mark_unavailable(SPOT, ICE)
+    assert shop.memory.unavailable_offerings() == (SPOT,)
     shop.clock.go_on(minutes=3)
-    assert shop.memory.current() == ()
+    assert shop.memory.unavailable_offerings() == ()
 
 
 def test_the_log_says_what_is_not_tried_and_why() -> None:
     """AWS-380."""
     with capture_logs() as logs:
-        Shop().memory.mark(Sold("spot", "m5.large", "zone-a", "pg-1", "2"), ICE, "fleet-1")
+        Shop().memory.mark_unavailable(OfferingKey("spot", "m5.large", "zone-a", "pg-1", "2"), ICE, "fleet-1")
     assert logs == [
         {
             "event": "removing offering from offerings",
@@ -151,31 +166,31 @@ def test_the_log_says_what_is_not_tried_and_why() -> None:
 
 def test_units_of_a_reservation_follow_launches_and_ends() -> None:
     """AWS-T600."""
-    units = ReservedUnits(HandClock())
-    units.set("cr-1", 5)
-    units.taken("cr-1")
-    units.taken("cr-1")
-    units.returned("cr-1")
-    assert units.left("cr-1") == 4
+    units = ReservationAvailability(HandClock())
+    units.set_available_count("cr-1", 5)
+    units.mark_launched("cr-1")
+    units.mark_launched("cr-1")
+    units.mark_terminated("cr-1")
+    assert units.available_count("cr-1") == 4
 
 
 def test_a_refused_reservation_is_empty_until_ec2_is_asked_again() -> None:
     """AWS-T601."""
-    units = ReservedUnits(HandClock())
-    units.set("cr-1", 5)
-    units.exhausted("cr-1")
-    assert units.left("cr-1") == 0
-    units.set("cr-1", 2)
-    assert units.left("cr-1") == 2
+    units = ReservationAvailability(HandClock())
+    units.set_available_count("cr-1", 5)
+    units.mark_exhausted("cr-1")
+    assert units.available_count("cr-1") == 0
+    units.set_available_count("cr-1", 2)
+    assert units.available_count("cr-1") == 2
 
 
 def test_a_reservation_nobody_counted_is_empty() -> None:
     """AWS-600."""
     clock = HandClock()
-    units = ReservedUnits(clock)
-    units.returned("cr-1")
-    units.taken("cr-1")
-    assert units.left("cr-1") == 0
-    units.set("cr-1", 5)
+    units = ReservationAvailability(clock)
+    units.mark_terminated("cr-1")
+    units.mark_launched("cr-1")
+    assert units.available_count("cr-1") == 0
+    units.set_available_count("cr-1", 5)
     clock.go_on(hours=24)
-    assert units.left("cr-1") == 0
+    assert units.available_count("cr-1") == 0

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from karpenter.api.ec2 import CapacityReservation, EC2NodeClass
-from karpenter.catalog.types import InstanceType
-from karpenter.providers.aws.shapes import PlacementGroupInfoEntry
-from karpenter.providers.aws.types.terms import image_set
-from karpenter.providers.aws.types.unavailable import Sold
+from karpenter.api.ec2_node_class import CapacityReservation, EC2NodeClass
+from karpenter.instancetypes.instance_type import InstanceType
+from karpenter.providers.aws.ec2_descriptions import PlacementGroupInfoEntry
+from karpenter.providers.aws.instancetype.ec2_offerings import OfferingKey
+from karpenter.providers.aws.instancetype.nodeclass_terms import image_set
 from support.ec2_market import IDS, PLAIN, ZONES, Fair, Region, of_spec, of_status, product, raw, spot
 
 NAMES = ("a1.large", "c5.large", "hpc7a.12xlarge", "m5.large", "m5.metal", "m6g.large")
@@ -48,15 +48,15 @@ class Twins:
 def _stock_out(dice: random.Random, fair: Fair) -> None:
     kind, name, zone = dice.choice(("spot", "on-demand")), dice.choice(NAMES), dice.choice(ZONES)
     scope = dice.choice((("", ""), ("pg-1", ""), ("pg-1", "2")))
-    fair.memories.unavailable.mark(Sold(kind, name, zone, *scope), "InsufficientInstanceCapacity")
+    fair.memories.unavailable.mark_unavailable(OfferingKey(kind, name, zone, *scope), "InsufficientInstanceCapacity")
 
 
 def _whole_type(dice: random.Random, fair: Fair) -> None:
-    fair.memories.unavailable.mark_capacity_type("spot")
+    fair.memories.unavailable.mark_capacity_type_unavailable("spot")
 
 
 def _subnet(dice: random.Random, fair: Fair) -> None:
-    fair.memories.unavailable.mark_subnet(f"subnet-{dice.choice(ZONES)}")
+    fair.memories.unavailable.mark_subnet_unavailable(f"subnet-{dice.choice(ZONES)}")
 
 
 def _time(dice: random.Random, fair: Fair) -> None:
@@ -64,11 +64,13 @@ def _time(dice: random.Random, fair: Fair) -> None:
 
 
 def _reservation(dice: random.Random, fair: Fair) -> None:
-    fair.memories.reserved.set("cr-1", dice.randrange(3))
+    fair.memories.reservations.set_available_count("cr-1", dice.randrange(3))
 
 
 def _lesson(dice: random.Random, fair: Fair) -> None:
-    fair.memories.learned.learn(dice.choice(NAMES), image_set(PLAIN.status.amis), dice.randrange(1, 9) * 2**30)
+    fair.memories.discovered_capacity.record(
+        dice.choice(NAMES), image_set(PLAIN.status.amis), dice.randrange(1, 9) * 2**30
+    )
 
 
 def _shift(dice: random.Random, fair: Fair) -> None:

@@ -6,17 +6,17 @@ from typing import get_args
 
 import pytest
 
-from karpenter.api.ec2 import AMIFamily, AMISelectorTerm, EC2NodeClassSpec, MetadataOptions
-from karpenter.providers.aws.settings import Cluster
-from karpenter.providers.aws.userdata.families import (
-    FAMILIES,
+from karpenter.api.ec2_node_class import AMIFamily, AMISelectorTerm, EC2NodeClassSpec, MetadataOptions
+from karpenter.providers.aws.aws_settings import AwsClusterInfo
+from karpenter.providers.aws.userdata.ami_families import (
+    AMI_FAMILIES,
     alias_version,
-    effective_family,
-    family_of,
+    ami_family_of,
+    effective_ami_family,
     metadata_options,
 )
 
-CLUSTER = Cluster("c", "eu-west-1", "https://x", "", "1.33", dns_ip="10.0.0.10")
+CLUSTER = AwsClusterInfo("c", "eu-west-1", "https://x", "", "1.33", dns_ip="10.0.0.10")
 
 
 def spec(alias: str | None = None, family: AMIFamily | None = None) -> EC2NodeClassSpec:
@@ -36,8 +36,8 @@ def spec(alias: str | None = None, family: AMIFamily | None = None) -> EC2NodeCl
 )
 def test_the_effective_family(given: EC2NodeClassSpec, family: str) -> None:
     """AWS-055."""
-    assert effective_family(given) == family
-    assert family_of(given).name == family
+    assert effective_ami_family(given) == family
+    assert ami_family_of(given).name == family
 
 
 @pytest.mark.parametrize(
@@ -55,17 +55,17 @@ def test_the_effective_family(given: EC2NodeClassSpec, family: str) -> None:
     ],
 )
 def test_the_facts_of_a_family(name: str, devices: dict[str, str], ephemeral: str, facts: tuple[bool, ...]) -> None:
-    family = FAMILIES[name]
+    family = AMI_FAMILIES[name]
     volumes = {mapping.device_name: mapping.ebs for mapping in family.block_devices}
     assert {device: ebs.volume_size for device, ebs in volumes.items() if ebs} == devices
     assert all(ebs and ebs.volume_type == "gp3" and ebs.encrypted for ebs in volumes.values())
     assert family.ephemeral_device == ephemeral
-    assert (family.reserves_for_interfaces, family.heeds_pods_per_core, family.is_bound_by_interfaces) == facts
+    assert (family.reserves_for_interfaces, family.applies_pods_per_core, family.is_limited_by_interfaces) == facts
     assert family.is_windows == name.startswith("Windows")
 
 
 def test_there_is_an_entry_for_every_family_a_class_may_name() -> None:
-    assert set(FAMILIES) == set(get_args(AMIFamily))
+    assert set(AMI_FAMILIES) == set(get_args(AMIFamily))
 
 
 def test_the_version_of_an_alias() -> None:
@@ -78,7 +78,7 @@ def test_objects_stored_without_metadata_options_get_the_careful_ones() -> None:
     options = metadata_options(spec(), CLUSTER)
     assert (options.http_endpoint, options.http_tokens) == ("disabled", "required")
     assert (options.http_put_response_hop_limit, options.http_protocol_ipv6) == (2, "disabled")
-    ipv6 = Cluster("c", "eu-west-1", "https://x", "", "1.33", dns_ip="fd00::a")
+    ipv6 = AwsClusterInfo("c", "eu-west-1", "https://x", "", "1.33", dns_ip="fd00::a")
     assert metadata_options(spec(), ipv6).http_protocol_ipv6 == "enabled"
     own = MetadataOptions(http_tokens="optional")
     assert metadata_options(EC2NodeClassSpec(metadata_options=own), CLUSTER) is own

@@ -6,13 +6,13 @@ import base64
 
 import pytest
 
-from karpenter.api.core import Taint
-from karpenter.providers.aws.kubelet.resolved import TypeFacts, resolve
-from karpenter.providers.aws.settings import Cluster
-from karpenter.providers.aws.userdata import Bootstrap, render
+from karpenter.api.scheduling_constraints import Taint
+from karpenter.providers.aws.aws_settings import AwsClusterInfo
+from karpenter.providers.aws.userdata import BootstrapOptions, render_user_data
+from karpenter.providers.aws.userdata.kubelet_settings import KubeletTypeFacts, resolve_kubelet_settings
 from support.aws.bootstrap import read
 
-CLUSTER = Cluster(
+CLUSTER = AwsClusterInfo(
     "prod", "eu-west-1", "https://api.example.com", "Q0E=", "1.33", dns_ip="10.0.0.10", service_cidr="10.0.0.0/16"
 )
 KUBELET: dict[str, object] = {
@@ -70,18 +70,18 @@ def test_a_machine_joins_with_the_labels_taints_and_pods_it_was_told(
     family: str, custom: str, kubelet: dict[str, object]
 ) -> None:
     """AWS-220 to AWS-258"""
-    facts = TypeFacts("m5.xlarge", 4, 16384, 4, 15, 58)
-    given = Bootstrap(
+    facts = KubeletTypeFacts("m5.xlarge", 4, 16384, 4, 15, 58)
+    given = BootstrapOptions(
         cluster=CLUSTER,
         family=family,
         labels={"karpenter.sh/capacity-type": "spot", "team": "a", "kubernetes.io/x": "y"},
         taints=(Taint(key="dedicated", value="gpu", effect="NoSchedule"), Taint(key="cni", effect="NoExecute")),
-        kubelet=kubelet,
-        reserved=resolve(kubelet, facts, expressions=True),
+        kubelet_spec=kubelet,
+        kubelet_settings=resolve_kubelet_settings(kubelet, facts, expressions=True),
         max_pods=58,
-        custom=custom,
+        custom_user_data=custom,
     )
-    joining = read(base64.b64encode(render(given)).decode(), IMAGES[family])
+    joining = read(base64.b64encode(render_user_data(given)).decode(), IMAGES[family])
     own = {"mine": "yes"} if custom == TOML else {}
     assert joining.cluster == "prod"
     assert joining.endpoint == "https://api.example.com"

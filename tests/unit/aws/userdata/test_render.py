@@ -11,17 +11,17 @@ import pytest
 import yaml
 from structlog.testing import capture_logs
 
-from karpenter.api.core import Taint
-from karpenter.providers.aws.kubelet.resolved import TypeFacts, resolve
-from karpenter.providers.aws.settings import Cluster
-from karpenter.providers.aws.userdata import Bootstrap, UserDataError, render
-from karpenter.providers.aws.userdata.rendering import LIMIT_BYTES, NOTICE_BYTES, weigh
+from karpenter.api.scheduling_constraints import Taint
+from karpenter.providers.aws.aws_settings import AwsClusterInfo
+from karpenter.providers.aws.userdata import BootstrapOptions, UserDataError, render_user_data
+from karpenter.providers.aws.userdata.kubelet_settings import KubeletTypeFacts, resolve_kubelet_settings
+from karpenter.providers.aws.userdata.user_data import USER_DATA_LIMIT_BYTES, USER_DATA_WARNING_BYTES, user_data_size
 from karpenter.providers.contract import NodeClassNotReady
 
-CLUSTER = Cluster(
+CLUSTER = AwsClusterInfo(
     "prod", "eu-west-1", "https://api.example.com", "Q0E=", "1.33", dns_ip="10.0.0.10", service_cidr="10.0.0.0/16"
 )
-FACTS = TypeFacts("m5.xlarge", 4, 16384, 4, 15, 58)
+FACTS = KubeletTypeFacts("m5.xlarge", 4, 16384, 4, 15, 58)
 FAMILIES = ("AL2", "AL2023", "Bottlerocket", "Windows2019", "Windows2022", "Windows2025")
 SYSTEM_LABEL = "karpenter.sh/do-not-sync-taints"
 MIME = """MIME-Version: 1.0
@@ -44,21 +44,21 @@ echo one
 Parts = list[tuple[str, str]]
 
 
-def given(family: str, custom: str = "", **settings: object) -> Bootstrap:
-    return Bootstrap(
+def given(family: str, custom: str = "", **settings: object) -> BootstrapOptions:
+    return BootstrapOptions(
         cluster=CLUSTER,
         family=family,
         labels={"karpenter.sh/capacity-type": "spot", "team": "a"},
         taints=(Taint(key="dedicated", value="gpu", effect="NoSchedule"),),
-        kubelet=settings,
-        reserved=resolve(settings, FACTS, expressions=True),
+        kubelet_spec=settings,
+        kubelet_settings=resolve_kubelet_settings(settings, FACTS, expressions=True),
         max_pods=58,
-        custom=custom,
+        custom_user_data=custom,
     )
 
 
-def rendered(bootstrap: Bootstrap) -> str:
-    return render(bootstrap).decode()
+def rendered(bootstrap: BootstrapOptions) -> str:
+    return render_user_data(bootstrap).decode()
 
 
 def parts(text: str) -> Parts:
@@ -79,7 +79,7 @@ def command(script: str) -> list[str]:
     return shlex.split("/etc/eks/" + call.replace("\\\n", ""))
 
 
-def al2_command(bootstrap: Bootstrap) -> list[str]:
+def al2_command(bootstrap: BootstrapOptions) -> list[str]:
     return command(parts(rendered(bootstrap))[-1][1])
 
 
@@ -87,7 +87,7 @@ def after(words: list[str], name: str) -> str:
     return words[words.index(name) + 1]
 
 
-def node_config(bootstrap: Bootstrap) -> dict[str, dict[str, dict[str, object]]]:
+def node_config(bootstrap: BootstrapOptions) -> dict[str, dict[str, dict[str, object]]]:
     kind, text = parts(rendered(bootstrap))[-1]
     assert kind == "application/node.eks.aws"
     assert text.startswith("#")
@@ -95,19 +95,19 @@ def node_config(bootstrap: Bootstrap) -> dict[str, dict[str, dict[str, object]]]
     return found
 
 
-def settings_of(bootstrap: Bootstrap) -> dict[str, dict[str, object]]:
+def settings_of(bootstrap: BootstrapOptions) -> dict[str, dict[str, object]]:
     found: dict[str, dict[str, object]] = tomllib.loads(rendered(bootstrap))["settings"]
     return found
 
 
-def kubernetes(bootstrap: Bootstrap) -> dict[str, object]:
+def kubernetes(bootstrap: BootstrapOptions) -> dict[str, object]:
     return settings_of(bootstrap)["kubernetes"]
 
 
 # -- common to all ---------------------------------------------------------------------------------------------------------
 
 
-def labels_of(bootstrap: Bootstrap) -> str:
+def labels_of(bootstrap: BootstrapOptions) -> str:
     match bootstrap.family:
         case "AL2023":
             flags = node_config(bootstrap)["spec"]["kubelet"]["flags"]
@@ -149,24 +149,24 @@ def test_the_same_input_gives_the_same_bytes_whatever_the_order_of_maps(family: 
     backwards = {name: dict(reversed(values.items())) for name, values in reversed(maps.items())}
     first, second = given(family, **maps), given(family, **backwards)
     second = dataclasses.replace(second, labels=dict(reversed(second.labels.items())))
-    assert render(first) == render(second)
+    assert render_user_data(first) == render_user_data(second)
 
 
 def test_custom_images_get_their_owners_bytes() -> None:
     """AWS-T234, AWS-261."""
     for text in ("#!/bin/bash\necho", "\r\n${CLUSTER_NAME} ü\n", ""):
-        assert render(given("Custom", text)) == text.encode()
+        assert render_user_data(given("Custom", text)) == text.encode()
 
 
 def test_a_notice_is_logged_once_the_size_is_near_the_limit() -> None:
     """AWS-225."""
     with capture_logs() as lines:
-        assert weigh(b"x" * (NOTICE_BYTES - 1)) == NOTICE_BYTES - 1
+        assert user_data_size(b"x" * (USER_DATA_WARNING_BYTES - 1)) == USER_DATA_WARNING_BYTES - 1
         assert lines == []
-        assert weigh(b"x" * NOTICE_BYTES) == NOTICE_BYTES
+        assert user_data_size(b"x" * USER_DATA_WARNING_BYTES) == USER_DATA_WARNING_BYTES
     (line,) = lines
     assert (line["userdata-bytes"], line["warn-threshold"], line["limit"]) == (14745, 14745, 16384)
-    assert LIMIT_BYTES == 16384
+    assert USER_DATA_LIMIT_BYTES == 16384
 
 
 # -- AL2 -------------------------------------------------------------------------------------------------------------------
@@ -217,7 +217,7 @@ def test_custom_mime_parts_come_first_with_their_headers(family: str) -> None:
 )
 def test_mime_that_cannot_be_joined_is_an_error(family: str, custom: str, words: str) -> None:
     with pytest.raises(UserDataError, match=words):
-        render(given(family, custom))
+        render_user_data(given(family, custom))
 
 
 def test_al2_of_an_ipv6_cluster_is_told_so() -> None:
@@ -360,7 +360,7 @@ def test_al2023_takes_the_owners_text_for_what_it_looks_like(custom: str, kind: 
 def test_al2023_needs_the_service_addresses() -> None:
     """AWS-T228, AWS-248."""
     with pytest.raises(NodeClassNotReady, match="service CIDR"):
-        render(dataclasses.replace(given("AL2023"), cluster=dataclasses.replace(CLUSTER, service_cidr="")))
+        render_user_data(dataclasses.replace(given("AL2023"), cluster=dataclasses.replace(CLUSTER, service_cidr="")))
 
 
 # -- Bottlerocket ----------------------------------------------------------------------------------------------------------
@@ -483,7 +483,7 @@ def test_older_bottlerocket_is_told_which_directories_to_mount(version: str, is_
 )
 def test_bottlerocket_refuses_what_is_no_toml_or_no_settings(custom: str, words: str) -> None:
     with pytest.raises(UserDataError, match=words):
-        render(given("Bottlerocket", custom))
+        render_user_data(given("Bottlerocket", custom))
 
 
 # -- Windows ---------------------------------------------------------------------------------------------------------------

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from karpenter.api.ec2 import AMI, AMISelectorTerm, EC2NodeClass, EC2NodeClassSpec, EC2NodeClassStatus
-from karpenter.providers.aws.userdata.versions import image_version
+from karpenter.api.ec2_node_class import AMI, AMISelectorTerm, EC2NodeClass, EC2NodeClassSpec, EC2NodeClassStatus
+from karpenter.providers.aws.userdata.bottlerocket import bottlerocket_version
 
 OLD = AMI(id="ami-old", name="bottlerocket-aws-k8s-1.33-x86_64-v1.40.0-abc", requirements=())
 NEW = AMI(id="ami-new", name="bottlerocket-aws-k8s-1.33-x86_64-v1.50.0-def", requirements=())
@@ -30,4 +30,4 @@ def node_class(term: AMISelectorTerm, *amis: AMI) -> EC2NodeClass:
 )
 def test_the_first_name_that_tells_decides(term: AMISelectorTerm, amis: tuple[AMI, ...], version: str) -> None:
     """AWS-256."""
-    assert image_version(node_class(term, *amis)) == version
+    assert bottlerocket_version(node_class(term, *amis)) == version

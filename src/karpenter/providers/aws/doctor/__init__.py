@@ -3,8 +3,7 @@
 Checks only read, or try out without doing. Each looks at one thing and says what it found; none of them ends the others.
 """
 
-from karpenter.providers.aws.doctor.examination import examine
-from karpenter.providers.aws.doctor.findings import Finding, Level
-from karpenter.providers.aws.doctor.patient import Patient
+from karpenter.providers.aws.doctor.doctor_checks import run_checks
+from karpenter.providers.aws.doctor.doctor_types import DoctorFinding, DoctorSubject, FindingLevel
 
-__all__ = ["Finding", "Level", "Patient", "examine"]
+__all__ = ["DoctorFinding", "FindingLevel", "DoctorSubject", "run_checks"]

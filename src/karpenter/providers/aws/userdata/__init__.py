@@ -8,7 +8,7 @@ in the owner's text (AWS §21.3) would be one more step before the writer; nothi
 The same input always gives the same bytes: they are part of what launch templates are told apart by (AWS-226, AWS-480).
 """
 
-from karpenter.providers.aws.userdata.inputs import Bootstrap, UserDataError
-from karpenter.providers.aws.userdata.rendering import render
+from karpenter.providers.aws.userdata.bootstrap_options import BootstrapOptions, UserDataError
+from karpenter.providers.aws.userdata.user_data import render_user_data
 
-__all__ = ["Bootstrap", "UserDataError", "render"]
+__all__ = ["BootstrapOptions", "UserDataError", "render_user_data"]

@@ -12,44 +12,54 @@ from typing import cast
 
 import tomli_w
 
-from karpenter.api.core import Taint
-from karpenter.providers.aws.userdata.flags import grace_periods
-from karpenter.providers.aws.userdata.inputs import Bootstrap, KubeletWords, UserDataError
+from karpenter.api.ec2_node_class import AMI, EC2NodeClass
+from karpenter.api.scheduling_constraints import Taint
+from karpenter.providers.aws.userdata.ami_families import alias_version
+from karpenter.providers.aws.userdata.bootstrap_options import (
+    BootstrapOptions,
+    KubeletArguments,
+    UserDataError,
+    grace_periods,
+)
 
 _Table = dict[str, object]
 
-_MOUNT = "000-mount-instance-storage"
-_STORAGE = ("apiclient", "ephemeral-storage")
+_MOUNT_COMMAND = "000-mount-instance-storage"
+_STORAGE_COMMAND = ("apiclient", "ephemeral-storage")
 #: Directories older versions have to be told; the newer ones know them.
 _DIRECTORIES = ("--dirs", "/var/lib/containerd", "/var/lib/kubelet", "/var/log/pods")
 _BINDS_BY_ITSELF = (1, 46, 0)
 _LATEST = "latest"
-_VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)", re.ASCII)
+_VERSION_PATTERN = re.compile(r"v?(\d+)\.(\d+)\.(\d+)", re.ASCII)
 
 
-def write(given: Bootstrap) -> str:
+def bottlerocket_user_data(options: BootstrapOptions) -> str:
     """The owner's settings with ours in them. Raises ``UserDataError`` where the owner's are no TOML."""
-    settings = _parsed(given.custom)
-    words = KubeletWords(given)
+    settings = _parse_toml(options.custom_user_data)
+    words = KubeletArguments(options)
     own = _table(settings, "settings", "kubernetes")
     labels = {**_table(own, "node-labels"), **words.labels}
-    own |= _cluster(given) | _kubelet(words, own)
+    own |= _cluster_settings(options) | _kubelet_table(words, own)
     own["node-labels"] = dict(sorted(labels.items()))
-    own["node-taints"] = _taints(words.taints)
-    if given.raid0:
+    own["node-taints"] = _taint_settings(words.taints)
+    if options.raid0:
         commands = _table(settings, "settings", "bootstrap-commands")
-        commands[_MOUNT] = {"commands": _mounting(given.image_version), "essential": True, "mode": "always"}
-    return _text(settings)
+        commands[_MOUNT_COMMAND] = {
+            "commands": _mount_command(options.image_version),
+            "essential": True,
+            "mode": "always",
+        }
+    return _to_toml(settings)
 
 
-def _text(settings: _Table) -> str:
+def _to_toml(settings: _Table) -> str:
     try:
         return tomli_w.dumps(settings)
     except RecursionError as error:
         raise UserDataError("userData of Bottlerocket has tables nested beyond all measure") from error
 
 
-def _parsed(custom: str) -> _Table:
+def _parse_toml(custom: str) -> _Table:
     try:
         return tomllib.loads(custom)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -66,43 +76,43 @@ def _table(parent: _Table, *names: str) -> _Table:
     return parent
 
 
-def _cluster(given: Bootstrap) -> _Table:
-    cluster = given.cluster
+def _cluster_settings(options: BootstrapOptions) -> _Table:
+    cluster = options.cluster
     authority = {"cluster-certificate": cluster.ca_bundle} if cluster.ca_bundle else {}
     return {"cluster-name": cluster.name, "api-server": cluster.endpoint, **authority}
 
 
-def _kubelet(words: KubeletWords, own: Mapping[str, object]) -> _Table:
+def _kubelet_table(arguments: KubeletArguments, own: Mapping[str, object]) -> _Table:
     """Settings of the class's kubelet map; those it does not have are left to the owner's TOML (AWS-252)."""
-    reserved = words.given.reserved
-    found: _Table = {"max-pods": words.max_pods}
-    if words.cluster_dns and (reserved.cluster_dns or "cluster-dns-ip" not in own):
-        found["cluster-dns-ip"] = words.cluster_dns[0]
+    reserved = arguments.options.kubelet_settings
+    found: _Table = {"max-pods": arguments.max_pods}
+    if arguments.cluster_dns and (reserved.cluster_dns or "cluster-dns-ip" not in own):
+        found["cluster-dns-ip"] = arguments.cluster_dns[0]
     maps = {
         "system-reserved": reserved.system_reserved,
         "kube-reserved": reserved.kube_reserved,
-        "eviction-hard": words.texts("evictionHard"),
-        "eviction-soft": words.texts("evictionSoft"),
-        "eviction-soft-grace-period": grace_periods(words),
+        "eviction-hard": arguments.string_map("evictionHard"),
+        "eviction-soft": arguments.string_map("evictionSoft"),
+        "eviction-soft-grace-period": grace_periods(arguments),
     }
     found |= {name: dict(sorted(values.items())) for name, values in maps.items() if values}
-    return found | dict(_plain(words))
+    return found | dict(_scalar_settings(arguments))
 
 
-def _plain(words: KubeletWords) -> Iterator[tuple[str, object]]:
-    grace = words.number("evictionMaxPodGracePeriod")
+def _scalar_settings(arguments: KubeletArguments) -> Iterator[tuple[str, object]]:
+    grace = arguments.number("evictionMaxPodGracePeriod")
     if grace is not None:
         yield "eviction-max-pod-grace-period", grace
     for name, setting in (("High", "high"), ("Low", "low")):
-        percent = words.number(f"imageGC{name}ThresholdPercent")
+        percent = arguments.number(f"imageGC{name}ThresholdPercent")
         if percent is not None:
             yield f"image-gc-{setting}-threshold-percent", str(percent)
-    quota = words.flag("cpuCFSQuota")
+    quota = arguments.boolean("cpuCFSQuota")
     if quota is not None:
         yield "cpu-cfs-quota-enforced", quota
 
 
-def _taints(taints: tuple[Taint, ...]) -> _Table:
+def _taint_settings(taints: tuple[Taint, ...]) -> _Table:
     """All taints, by key; they replace the owner's (AWS-253)."""
     found: dict[str, object] = {}
     for key in sorted({taint.key for taint in taints}):
@@ -110,12 +120,36 @@ def _taints(taints: tuple[Taint, ...]) -> _Table:
     return found
 
 
-def _mounting(version: str) -> list[list[str]]:
+def _mount_command(version: str) -> list[list[str]]:
     """AWS-255."""
     directories = () if _binds_by_itself(version) else _DIRECTORIES
-    return [[*_STORAGE, "init"], [*_STORAGE, "bind", *directories]]
+    return [[*_STORAGE_COMMAND, "init"], [*_STORAGE_COMMAND, "bind", *directories]]
 
 
 def _binds_by_itself(version: str) -> bool:
-    match = _VERSION.fullmatch(version)
+    match = _VERSION_PATTERN.fullmatch(version)
     return version == _LATEST or (match is not None and tuple(map(int, match.groups())) >= _BINDS_BY_ITSELF)
+
+
+def bottlerocket_version(node_class: EC2NodeClass) -> str:
+    """``latest``, or a version such as ``v1.46.0``; empty where nothing names one."""
+    return alias_version(node_class.spec) or next(_named_versions(node_class), "")
+
+
+def _named_versions(node_class: EC2NodeClass) -> Iterator[str]:
+    """Versions in names: of the terms, of the images the terms name by id, of any image of the family."""
+    for term in node_class.spec.ami_selector_terms:
+        yield from _versions_in(term.name or "")
+    amis = node_class.status.amis
+    wanted = {term.id for term in node_class.spec.ami_selector_terms if term.id is not None}
+    yield from _image_versions(tuple(ami for ami in amis if ami.id in wanted))
+    yield from _image_versions(tuple(ami for ami in amis if "bottlerocket" in ami.name.lower()))
+
+
+def _image_versions(amis: tuple[AMI, ...]) -> Iterator[str]:
+    for ami in amis:
+        yield from _versions_in(ami.name)
+
+
+def _versions_in(name: str) -> Iterator[str]:
+    yield from (word for word in name.split("-") if word.startswith("v") and "." in word)

@@ -1,0 +1,74 @@
+"""TODO: say what belongs here."""
+
+from __future__ import annotations
+
+from karpenter.api.core import PodTemplateSpec
+from karpenter.api.meta import LabelSelector, ObjectMeta, Wire
+
+
+class DaemonSetSpec(Wire, frozen=True, kw_only=True):
+    """DaemonSet specification."""
+
+    selector: LabelSelector | None = None
+    template: PodTemplateSpec = PodTemplateSpec()
+
+
+class DaemonSet(Wire, frozen=True, kw_only=True):
+    """A DaemonSet; its pods are overhead on every node they fit."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: DaemonSetSpec = DaemonSetSpec()
+
+
+class ReplicatedSpec(Wire, frozen=True, kw_only=True):
+    """Specification shared by Deployment and ReplicaSet."""
+
+    replicas: int | None = None
+    selector: LabelSelector | None = None
+    template: PodTemplateSpec = PodTemplateSpec()
+
+
+class ReplicatedStatus(Wire, frozen=True, kw_only=True):
+    """Counts a Deployment or ReplicaSet reports."""
+
+    replicas: int = 0
+    ready_replicas: int = 0
+    available_replicas: int = 0
+    observed_generation: int = 0
+
+
+class Deployment(Wire, frozen=True, kw_only=True):
+    """A Deployment."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ReplicatedSpec = ReplicatedSpec()
+    status: ReplicatedStatus = ReplicatedStatus()
+
+
+class ReplicaSet(Wire, frozen=True, kw_only=True):
+    """A ReplicaSet."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ReplicatedSpec = ReplicatedSpec()
+    status: ReplicatedStatus = ReplicatedStatus()
+
+
+class StatefulSet(Wire, frozen=True, kw_only=True):
+    """A StatefulSet."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ReplicatedSpec = ReplicatedSpec()
+    status: ReplicatedStatus = ReplicatedStatus()
+
+
+class SelectorSpec(Wire, frozen=True, kw_only=True):
+    """Of a ReplicaSet or StatefulSet only which pods are its own."""
+
+    selector: LabelSelector | None = None
+
+
+class SelectorWorkload(Wire, frozen=True, kw_only=True):
+    """A ReplicaSet or StatefulSet for whoever watches all of them and needs but their selectors."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: SelectorSpec = SelectorSpec()

@@ -1,0 +1,62 @@
+"""Questions to the API server about what somebody may do (``authorization.k8s.io/v1``)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from karpenter.api.meta import ObjectMeta, Wire
+
+
+class ResourceAttributes(Wire, frozen=True, kw_only=True):
+    """A verb on a resource. Empty namespace: in all of them."""
+
+    verb: str
+    resource: str
+    group: str = ""
+    subresource: str = ""
+    namespace: str = ""
+
+
+class SubjectAccessReviewSpec(Wire, frozen=True, kw_only=True):
+    """Who wants to do what."""
+
+    user: str
+    resource_attributes: ResourceAttributes
+
+
+class SubjectAccessReviewStatus(Wire, frozen=True, kw_only=True):
+    """The answer."""
+
+    allowed: bool = False
+
+
+class SubjectAccessReview(Wire, frozen=True, kw_only=True):
+    """A question, which comes back with its answer and is not kept."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: SubjectAccessReviewSpec
+    status: SubjectAccessReviewStatus = SubjectAccessReviewStatus()
+
+
+class LeaseSpec(Wire, frozen=True, kw_only=True):
+    """Who holds a lease and until when. Times are RFC 3339 text with microseconds, as the API wants them."""
+
+    holder_identity: str = ""
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class Lease(Wire, frozen=True, kw_only=True):
+    """A coordination lease."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: LeaseSpec = LeaseSpec()
+
+
+class CustomResourceDefinition(Wire, frozen=True, kw_only=True):
+    """A CRD; only its existence and conditions are read back."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: msgspec.Raw = msgspec.Raw(b"{}")

@@ -1,0 +1,129 @@
+"""``karpenter budgets POOL``: when how many of its nodes may be disrupted, and which budget or freeze says so.
+
+The very rules the controller goes by, looked at ahead of time. Nothing is changed anywhere.
+"""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from karpenter.cli import planning, planning_options, terminal
+
+if TYPE_CHECKING:
+    from karpenter.api.karpenter import NodePool
+    from karpenter.cli.cluster_objects import ClusterObjects
+    from karpenter.cli.render_budgets import BudgetPreview
+    from karpenter.disruption.decide.remaining_budgets import PoolNodeCounts
+    from karpenter.model.budget_windows import TimeSpan
+
+Output = Literal["table", "json", "yaml"]
+_MOST_DAYS = 366
+_SHOWN_POOLS = 5
+#: Calendars end before year 1 and after 9999, and windows reach centuries back.
+_EARLIEST_BEGIN, _LATEST_BEGIN = datetime(2000, 1, 1, tzinfo=UTC), datetime(3000, 1, 1, tzinfo=UTC)
+
+
+def budgets(
+    pool: Annotated[str, typer.Argument(metavar="POOL", help="Name of the NodePool.")],
+    days: Annotated[int, typer.Option(min=1, max=_MOST_DAYS, help="How many days to look ahead.")] = 7,
+    begin: Annotated[
+        str, typer.Option("--from", metavar="TIME", help="Where to begin, such as 2026-12-24T00:00:00+01:00; else now.")
+    ] = "",
+    nodes: Annotated[
+        int | None, typer.Option(min=0, help="Nodes the pool is taken to have; else as many as there are now.")
+    ] = None,
+    time_zone: Annotated[str, typer.Option(metavar="ZONE", help="Whose clocks the table shows.")] = "UTC",
+    filename: planning_options.FilesOption = None,
+    output: Annotated[Output, typer.Option("-o", "--output", help="What to print.")] = "table",
+    skip_invalid: planning_options.SkipInvalidOption = False,
+) -> None:
+    """Show when how many nodes of a NodePool may be disrupted, for each reason, and why. Changes nothing."""
+    from karpenter.cli.render_budgets import DISRUPTION_REASONS, BudgetPreview
+    from karpenter.model.disruption_rules import disruption_rules, disruption_timeline
+
+    period = _period(begin, days)
+    zone = _zone(time_zone)
+    with planning.gc_disabled():
+        objects = _load_objects(filename)
+        planning.report_invalid_objects(objects, skip_invalid=skip_invalid)
+        found = _pool_named(objects, pool)
+        own = _pool_nodes(objects, pool)
+        count = own.initialized if nodes is None else nodes
+        rules = disruption_rules(found, planning.cluster_freeze(objects))
+        stretches = disruption_timeline(rules, count, period, DISRUPTION_REASONS)
+    _write(BudgetPreview(found, count, own.unavailable, rules, stretches, zone), output)
+
+
+def _period(begin: str, days: int) -> TimeSpan:
+    from karpenter.model import clock
+    from karpenter.model.budget_windows import TimeSpan
+
+    try:
+        first = clock.parse_timestamp(begin) if begin else datetime.now(UTC)
+    except clock.TimestampError as error:
+        terminal.exit_with_error(f"--from: {error}", terminal.WRONG_INPUT)
+    if not _EARLIEST_BEGIN <= first < _LATEST_BEGIN:
+        terminal.exit_with_error(f"--from: {begin!r} is not of this millennium", terminal.WRONG_INPUT)
+    first = first.replace(microsecond=0)
+    return TimeSpan(first, first + timedelta(days=days))
+
+
+def _zone(name: str) -> tzinfo:
+    from karpenter.model import cron
+
+    try:
+        return cron.find_time_zone(name)
+    except cron.TimeZoneError as error:
+        terminal.exit_with_error(f"--time-zone: {error}", terminal.WRONG_INPUT)
+
+
+def _load_objects(paths: list[str] | None) -> ClusterObjects:
+    from karpenter.api import kinds
+    from karpenter.cli import manifest_reader
+    from karpenter.cli.cluster_reader import ClusterUnreachable, read_pools_and_nodes
+    from karpenter.model import labels
+
+    if paths:
+        return manifest_reader.read_manifests(paths, labels.WELL_KNOWN, (kinds.CONFIG_MAP,))  # type: ignore[arg-type]
+    try:
+        return read_pools_and_nodes()
+    except ClusterUnreachable as error:
+        terminal.exit_with_error(str(error), terminal.CLUSTER_UNREACHABLE)
+
+
+def _pool_named(objects: ClusterObjects, name: str) -> NodePool:
+    for pool in objects.pools:
+        if pool.metadata.name == name:
+            return pool
+    where = "cluster" if objects.from_cluster else "input"
+    names = sorted(pool.metadata.name for pool in objects.pools)
+    rest = f" and {len(names) - _SHOWN_POOLS} more" if len(names) > _SHOWN_POOLS else ""
+    hint = f"; there are {', '.join(names[:_SHOWN_POOLS])}{rest}" if names else "; there is none at all"
+    return terminal.exit_with_error(f"no NodePool {name} in the {where}{hint}", terminal.WRONG_INPUT)
+
+
+def _pool_nodes(objects: ClusterObjects, pool: str) -> PoolNodeCounts:
+    from karpenter.disruption.decide.remaining_budgets import pool_node_counts
+    from karpenter.state import ClusterState
+
+    state = ClusterState()
+    for claim in objects.claims:
+        state.set_claim(claim)
+    for node in objects.nodes:
+        state.set_node(node)
+    return pool_node_counts(state.state_nodes())[pool]
+
+
+def _write(preview: BudgetPreview, output: Output) -> None:
+    from karpenter.cli import render_budgets
+    from karpenter.cli.terminal import exit_on_closed_pipe, write_text
+
+    if output == "table":
+        with exit_on_closed_pipe():
+            render_budgets.write(preview, sys.stdout)
+    else:
+        write_text(render_budgets.as_json(preview) if output == "json" else render_budgets.as_yaml(preview))

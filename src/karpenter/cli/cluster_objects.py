@@ -1,0 +1,97 @@
+"""TODO: say what belongs here."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from karpenter.api import kinds
+from karpenter.api.apps import DaemonSet, SelectorWorkload
+from karpenter.api.core import ConfigMap, Namespace, Node, Pod, PodDisruptionBudget, ReplicationController, Service
+from karpenter.api.karpenter import NodeClaim, NodePool
+from karpenter.api.kinds import Kind
+from karpenter.api.kwok_node_class import KWOKNodeClass
+from karpenter.api.meta import Wire
+from karpenter.api.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
+
+_StorageObject = PersistentVolumeClaim | PersistentVolume | StorageClass | CSINode
+_PodOwner = SelectorWorkload | ReplicationController
+_SchedulingObject = Pod | Node | NodePool | NodeClaim | DaemonSet | PodDisruptionBudget | Namespace | KWOKNodeClass
+PlanObject = _SchedulingObject | _StorageObject | Service | _PodOwner | ConfigMap
+#: What the selectors of default spread constraints are worked out from: read only where there are such constraints.
+WORKLOAD_KINDS: tuple[Kind[Wire], ...] = (
+    kinds.SERVICE,  # type: ignore[assignment]
+    kinds.REPLICATION_CONTROLLER,
+    kinds.SELECTOR_REPLICA_SET,
+    kinds.SELECTOR_STATEFUL_SET,
+)
+#: What says that the whole cluster is frozen: read where it is asked what may go.
+FREEZE_KINDS: tuple[Kind[Wire], ...] = (kinds.CONFIG_MAP,)  # type: ignore[assignment]
+
+
+@dataclass
+class ClusterObjects:
+    """What was read. ``skipped`` counts objects by kinds a plan has no use for, ``problems`` are lines for the user.
+
+    ``live``: from a running cluster, where not everything wrong is the user's to mend.
+    """
+
+    pods: list[Pod] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
+    pools: list[NodePool] = field(default_factory=list)
+    claims: list[NodeClaim] = field(default_factory=list)
+    daemon_sets: list[DaemonSet] = field(default_factory=list)
+    budgets: list[PodDisruptionBudget] = field(default_factory=list)
+    namespaces: list[Namespace] = field(default_factory=list)
+    volume_claims: list[PersistentVolumeClaim] = field(default_factory=list)
+    volumes: list[PersistentVolume] = field(default_factory=list)
+    storage_classes: list[StorageClass] = field(default_factory=list)
+    csi_nodes: list[CSINode] = field(default_factory=list)
+    services: list[Service] = field(default_factory=list)
+    owners: list[_PodOwner] = field(default_factory=list)
+    config_maps: list[ConfigMap] = field(default_factory=list)
+    skipped: Counter[str] = field(default_factory=Counter)
+    problems: list[str] = field(default_factory=list)
+    from_cluster: bool = False
+
+    def add(self, obj: PlanObject) -> None:
+        """Put an object among its like."""
+        match obj:
+            case Pod():
+                self.pods.append(obj)
+            case Node():
+                self.nodes.append(obj)
+            case NodePool():
+                self.pools.append(obj)
+            case NodeClaim():
+                self.claims.append(obj)
+            case DaemonSet():
+                self.daemon_sets.append(obj)
+            case PodDisruptionBudget():
+                self.budgets.append(obj)
+            case Namespace():
+                self.namespaces.append(obj)
+            case PersistentVolumeClaim() | PersistentVolume() | StorageClass() | CSINode():
+                self._add_storage(obj)
+            case Service() | SelectorWorkload() | ReplicationController() | ConfigMap():
+                self._add_optional(obj)
+
+    def _add_optional(self, obj: Service | _PodOwner | ConfigMap) -> None:
+        match obj:
+            case Service():
+                self.services.append(obj)
+            case ConfigMap():
+                self.config_maps.append(obj)
+            case _:
+                self.owners.append(obj)
+
+    def _add_storage(self, obj: _StorageObject) -> None:
+        match obj:
+            case PersistentVolumeClaim():
+                self.volume_claims.append(obj)
+            case PersistentVolume():
+                self.volumes.append(obj)
+            case StorageClass():
+                self.storage_classes.append(obj)
+            case CSINode():
+                self.csi_nodes.append(obj)

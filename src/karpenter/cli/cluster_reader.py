@@ -1,0 +1,144 @@
+"""The objects of a running cluster, as its API server lists them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar, cast
+
+from karpenter.api import kinds
+from karpenter.api.apps import DaemonSet
+from karpenter.api.karpenter import NodePool
+from karpenter.api.kinds import Kind
+from karpenter.api.meta import Wire
+from karpenter.cli.cluster_objects import ClusterObjects, PlanObject
+from karpenter.kube import config, errors
+from karpenter.kube.error_messages import explain_error
+from karpenter.kube.optional_kinds import OptionalKindsReader
+from karpenter.kube.protocol import Kube, Reader
+from karpenter.model import freezes, runtime_validation
+
+A = TypeVar("A")
+T = TypeVar("T", bound=Wire)
+
+
+class ClusterUnreachable(Exception):
+    """The cluster could not be read; the text is one line with what to do about it."""
+
+
+def read_cluster(extra_kinds: Iterable[Kind[Wire]] = ()) -> ClusterObjects:
+    """What a plan needs of the cluster the kubeconfig names; ``further`` kinds besides. Raises ``Unanswered``.
+
+    Objects that do not decode are left out and have their line in ``problems``: one bad object stops no plan.
+    """
+    return query_cluster(lambda client: list_plan_objects(client, extra_kinds))
+
+
+def read_pools_and_nodes() -> ClusterObjects:
+    """The NodePools, NodeClaims and Nodes of that cluster, and the freeze over it. Raises ``Unanswered``."""
+    return query_cluster(list_pools_and_nodes)
+
+
+def query_cluster(query: Callable[[Kube], Awaitable[A]]) -> A:
+    """What comes of talking to that cluster. Raises ``Unanswered`` where it does not let us, or cannot be reached."""
+    try:
+        connection = config.load()
+        return asyncio.run(_query(connection, query))
+    except config.ConfigError as error:
+        raise ClusterUnreachable(" ".join(str(error).split())) from error
+    except errors.KubeError as error:
+        raise ClusterUnreachable(" ".join(explain_error(error, connection.server).split())) from error
+
+
+async def _query(connection: config.Connection, query: Callable[[Kube], Awaitable[A]]) -> A:
+    client = config.connect(connection)
+    async with client:
+        return await query(client)
+
+
+async def list_plan_objects(reader: Reader, extra_kinds: Iterable[Kind[Wire]] = ()) -> ClusterObjects:
+    """All objects a plan reads, and those of ``further`` kinds; of ConfigMaps only the freeze. Raises ``errors.KubeError``."""
+    objects = ClusterObjects(from_cluster=True)
+    besides = [
+        _list_freeze(reader, objects) if kind.name == kinds.CONFIG_MAP.name else _list_kind(reader, kind, objects)
+        for kind in extra_kinds
+    ]
+    await asyncio.gather(_list_nodes_and_pods(reader, objects), _list_storage(reader, objects), *besides)
+    _drop_unreadable(objects)
+    return objects
+
+
+async def list_pools_and_nodes(reader: Reader) -> ClusterObjects:
+    """What budgets are about. Raises ``errors.KubeError``."""
+    objects = ClusterObjects(from_cluster=True)
+    objects.pools, objects.claims, objects.nodes, _ = await asyncio.gather(
+        _list(reader, kinds.NODE_POOL, objects),
+        _list(reader, kinds.NODE_CLAIM, objects),
+        _list(reader, kinds.NODE, objects),
+        _list_freeze(reader, objects),
+    )
+    return objects
+
+
+async def _list_freeze(reader: Reader, objects: ClusterObjects) -> None:
+    try:
+        objects.config_maps.append(
+            await reader.get(kinds.CONFIG_MAP, freezes.FREEZE_CONFIG_MAP, freezes.FREEZE_NAMESPACE)
+        )
+    except errors.NotFound:
+        return
+
+
+async def _list_nodes_and_pods(reader: Reader, objects: ClusterObjects) -> None:
+    (
+        objects.pools,
+        objects.claims,
+        objects.nodes,
+        objects.daemon_sets,
+        objects.budgets,
+        objects.pods,
+    ) = await asyncio.gather(
+        _list(reader, kinds.NODE_POOL, objects),
+        _list(reader, kinds.NODE_CLAIM, objects),
+        _list(reader, kinds.NODE, objects),
+        _list(reader, kinds.DAEMON_SET, objects),
+        _list(reader, kinds.POD_DISRUPTION_BUDGET, objects),
+        _list(reader, kinds.POD, objects),
+    )
+    objects.namespaces = await _list(reader, kinds.NAMESPACE, objects)
+
+
+async def _list_storage(reader: Reader, objects: ClusterObjects) -> None:
+    storage = OptionalKindsReader(reader)
+    objects.volume_claims, objects.volumes, objects.storage_classes, objects.csi_nodes = await asyncio.gather(
+        _list(reader, kinds.PERSISTENT_VOLUME_CLAIM, objects),
+        _list(reader, kinds.PERSISTENT_VOLUME, objects),
+        _list(storage, kinds.STORAGE_CLASS, objects),
+        _list(storage, kinds.CSI_NODE, objects),
+    )
+
+
+async def _list_kind(reader: Reader, kind: Kind[Wire], objects: ClusterObjects) -> None:
+    for item in await _list(reader, kind, objects):
+        objects.add(cast(PlanObject, item))
+
+
+async def _list(reader: Reader, kind: Kind[T], objects: ClusterObjects) -> list[T]:
+    listing = await reader.list(kind)
+    for bad in listing.undecodable:
+        name = "/".join(part for part in (bad.namespace, bad.name) if part)
+        objects.problems.append(f"{bad.kind} {name} is left out: {' '.join(bad.error.split())}")
+    return list(listing.items)
+
+
+def _drop_unreadable(objects: ClusterObjects) -> None:
+    """Leave out pools and DaemonSets whose quantities cannot be read; pods and machines are checked as they are added."""
+    objects.pools = [pool for pool in objects.pools if _is_readable(pool, objects)]
+    objects.daemon_sets = [daemon_set for daemon_set in objects.daemon_sets if _is_readable(daemon_set, objects)]
+
+
+def _is_readable(obj: NodePool | DaemonSet, objects: ClusterObjects) -> bool:
+    findings = runtime_validation.check_quantities(obj)
+    for finding in findings:
+        objects.problems.append(f"{type(obj).__name__} {obj.metadata.name} is left out: {finding}")
+    return not findings

@@ -1,0 +1,210 @@
+"""``karpenter doctor``: look at a set-up on AWS before and after the installation, and say what mends what is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+
+import typer
+
+from karpenter.cli import terminal
+from karpenter.cli.terminal import write_text
+
+if TYPE_CHECKING:
+    from karpenter.api.ec2_node_class import EC2NodeClass
+    from karpenter.api.karpenter import NodePool
+    from karpenter.kube.protocol import Kube
+    from karpenter.providers.aws.doctor import DoctorFinding, DoctorSubject
+    from karpenter.providers.aws.iam_policies import ClusterLocation
+    from karpenter.providers.aws.sdk.aws_session import AwsSession
+    from karpenter.runtime.settings import Settings
+
+Output = Literal["table", "json"]
+_ARN = re.compile(r"arn:(?P<partition>[^:]+):(?:sts|iam)::(?P<account>[0-9]{12}):(?P<who>.+)")
+
+
+class _DoctorInput(NamedTuple):
+    """Classes and pools to look at, who is mapped in aws-auth (None: nobody knows), and what is installed."""
+
+    classes: tuple[EC2NodeClass, ...] = ()
+    pools: tuple[NodePool, ...] = ()
+    aws_auth: str | None = None
+    installation_findings: tuple[DoctorFinding, ...] = ()
+
+
+def doctor(
+    cluster_name: Annotated[str, typer.Option(envvar="CLUSTER_NAME", help="Name of the cluster.")],
+    interruption_queue: Annotated[
+        str, typer.Option(envvar="INTERRUPTION_QUEUE", help="Name of the queue that tells of interruptions.")
+    ] = "",
+    role: Annotated[
+        str, typer.Option(metavar="ARN", help="Role whose permissions count: the controller's; else whoever calls.")
+    ] = "",
+    service_account: Annotated[
+        str, typer.Option(metavar="NAMESPACE:NAME", help="The controller's ServiceAccount.")
+    ] = "kube-system:karpenter",
+    filename: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "-f",
+            "--filename",
+            metavar="FILE",
+            help="EC2NodeClasses and NodePools to look at, instead of the cluster's.",
+        ),
+    ] = None,
+    output: Annotated[Output, typer.Option("-o", "--output", help="What to print.")] = "table",
+) -> None:
+    """Look whether everything on AWS and in the cluster is as the controller needs it. Changes nothing.
+
+    Ends with 1 where something does not work.
+    """
+    from karpenter.cli.render_doctor import findings_json, findings_page
+    from karpenter.providers.aws.doctor import FindingLevel
+    from karpenter.runtime import logging
+    from karpenter.runtime.setting_kinds import SettingError
+    from karpenter.runtime.settings import resolve_settings
+
+    # Findings say all there is to say; lines of the provider's would come between them.
+    logging.configure("error", sys.stderr)
+    flags = {"provider": "aws", "cluster_name": cluster_name, "interruption_queue": interruption_queue}
+    try:
+        settings = resolve_settings(flags, os.environ)
+        given = _read_manifests(filename or [])
+    except SettingError as error:
+        terminal.exit_with_error(str(error), terminal.WRONG_INPUT)
+    in_cluster = _read_cluster(service_account)
+    if filename:
+        in_cluster = in_cluster._replace(classes=given.classes, pools=given.pools)
+    findings = [*asyncio.run(_run_checks(settings, role, in_cluster)), *in_cluster.installation_findings]
+    write_text(findings_json(findings) if output == "json" else findings_page(findings))
+    if any(finding.level is FindingLevel.FAILURE for finding in findings):
+        raise typer.Exit(1)
+
+
+# -- on AWS ---------------------------------------------------------------------------------------------------------------------
+
+
+async def _run_checks(settings: Settings, role: str, doctor_input: _DoctorInput) -> list[DoctorFinding]:
+    from karpenter.metrics import BuildInfo, Metrics
+    from karpenter.providers.aws.aws_errors import AwsError
+    from karpenter.providers.aws.aws_metrics import SdkMetrics
+    from karpenter.providers.aws.doctor import run_checks
+    from karpenter.providers.aws.doctor.doctor_types import DoctorCheck
+    from karpenter.providers.aws.sdk.aws_session import AwsSession
+
+    account = AwsSession(SdkMetrics(Metrics(BuildInfo())))
+    credentials = DoctorCheck("credentials")
+    try:
+        region = await account.open()
+        caller = await account.services.sts.get_caller_identity()
+        patient = _doctor_subject(account, settings, _Caller(caller, region, role), doctor_input)
+        return [credentials.ok(f"calls are made as {caller} in {region}"), *await run_checks(patient)]
+    except AwsError as error:
+        mend = "set AWS_REGION, and AWS_PROFILE or other credentials; `aws sts get-caller-identity` shows what they are"
+        return [credentials.failure(str(error), "nothing on AWS can be read or bought", mend)]
+    finally:
+        account.close()
+
+
+class _Caller(NamedTuple):
+    arn: str
+    region: str
+    role: str
+
+
+def _doctor_subject(
+    account: AwsSession, settings: Settings, caller: _Caller, doctor_input: _DoctorInput
+) -> DoctorSubject:
+    from karpenter.providers.aws.doctor import DoctorSubject
+    from karpenter.providers.aws.sdk.doctor_client import DoctorClient
+
+    place = _iam_context(settings, caller)
+    return DoctorSubject(
+        services=account.services,
+        doctor_api=DoctorClient(account),
+        settings=settings.aws,
+        location=place,
+        principal=caller.role or _role_of(caller.arn),
+        classes=doctor_input.classes,
+        pools=doctor_input.pools,
+        aws_auth=doctor_input.aws_auth,
+    )
+
+
+def _iam_context(settings: Settings, caller: _Caller) -> ClusterLocation:
+    from karpenter.providers.aws.iam_policies import ClusterLocation
+
+    match = _ARN.fullmatch(caller.arn)
+    partition, account = (match["partition"], match["account"]) if match else ("aws", "")
+    return ClusterLocation(settings.cluster_name, caller.region, account, partition, queue=settings.interruption_queue)
+
+
+def _role_of(caller: str) -> str:
+    """The role behind a session, as policies are simulated for; anybody else as he is."""
+    match = _ARN.fullmatch(caller)
+    if match is None or not match["who"].startswith("assumed-role/"):
+        return caller
+    name = match["who"].split("/")[1]
+    return f"arn:{match['partition']}:iam::{match['account']}:role/{name}"
+
+
+# -- manifests and cluster ------------------------------------------------------------------------------------------------------
+
+
+def _read_manifests(files: list[Path]) -> _DoctorInput:
+    """Classes and pools of manifests; what else is in them is passed over."""
+    import msgspec
+    import yaml
+
+    from karpenter.api import kinds
+
+    classes: list[EC2NodeClass] = []
+    pools: list[NodePool] = []
+    for file in files:
+        try:
+            for document in yaml.safe_load_all(file.read_text()):
+                kind = document.get("kind") if isinstance(document, dict) else None
+                if kind == kinds.EC2_NODE_CLASS.name:
+                    classes.append(kinds.EC2_NODE_CLASS.decode(msgspec.json.encode(document)))
+                elif kind == kinds.NODE_POOL.name:
+                    pools.append(kinds.NODE_POOL.decode(msgspec.json.encode(document)))
+        except (OSError, yaml.YAMLError, msgspec.MsgspecError) as error:
+            terminal.exit_with_error(f"{file}: {' '.join(str(error).split())}", terminal.WRONG_INPUT)
+    return _DoctorInput(tuple(classes), tuple(pools))
+
+
+def _read_cluster(service_account: str) -> _DoctorInput:
+    """What the cluster of the kubeconfig has; a finding where there is none."""
+    from karpenter.cli.cluster_reader import ClusterUnreachable, query_cluster
+    from karpenter.providers.aws.doctor.doctor_types import DoctorCheck
+
+    try:
+        return query_cluster(lambda kube: _list_cluster_objects(kube, service_account))
+    except ClusterUnreachable as error:
+        check = DoctorCheck("cluster access")
+        text = f"the cluster was not looked at: {error}"
+        return _DoctorInput(
+            installation_findings=(check.warning(text, "nothing by itself", "set KUBECONFIG, and look again"),)
+        )
+
+
+async def _list_cluster_objects(kube: Kube, service_account: str) -> _DoctorInput:
+    from karpenter.api import kinds
+    from karpenter.kube.errors import KubeError, NotFound
+    from karpenter.providers.aws.doctor.account_checks import check_installation
+
+    findings = await check_installation(kube, service_account)
+    try:
+        classes = (await kube.list(kinds.EC2_NODE_CLASS)).items
+        pools = (await kube.list(kinds.NODE_POOL)).items
+    except NotFound:
+        classes, pools = (), ()
+    try:
+        aws_auth: str | None = (await kube.get(kinds.CONFIG_MAP, "aws-auth", "kube-system")).data.get("mapRoles", "")
+    except KubeError:
+        aws_auth = None
+    return _DoctorInput(classes, pools, aws_auth, tuple(findings))

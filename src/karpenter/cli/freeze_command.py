@@ -1,0 +1,173 @@
+"""``karpenter freeze`` and ``karpenter thaw``: stop all voluntary disruption at once, of single NodePools or of the cluster.
+
+They write what anybody can write with kubectl (``model.freezes`` says where), in a form that can be read.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from karpenter.cli import terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from karpenter.api.karpenter import NodePool
+    from karpenter.kube.protocol import Json, Kube
+
+R = TypeVar("R")
+
+PoolsOption = Annotated[
+    list[str] | None,
+    typer.Option("--pool", metavar="POOL", help="A NodePool; may be repeated. Without it: the whole cluster."),
+]
+
+
+class _UnknownNodePool(Exception):
+    """There is no such NodePool; the text says so."""
+
+
+def freeze(
+    pool: PoolsOption = None,
+    reason: Annotated[str, typer.Option(help="What for; shown wherever somebody asks why nodes stay.")] = "",
+    duration: Annotated[
+        str, typer.Option("--for", metavar="DURATION", help="How long, such as 2h; else for good.")
+    ] = "",
+    until: Annotated[
+        str, typer.Option(metavar="TIME", help="Until when instead, such as 2026-12-24T00:00:00+01:00.")
+    ] = "",
+) -> None:
+    """Stop emptiness, drift and consolidation at once. Expiration, interruption and deletion by hand go on."""
+    end = _freeze_end(duration, until)
+    for line in _query_or_exit(lambda kube: freeze_pools_or_cluster(kube, pool or [], reason, end)):
+        typer.echo(line)
+
+
+def thaw(pool: PoolsOption = None) -> None:
+    """Take a freeze away, and say what is still frozen."""
+    for line in _query_or_exit(lambda kube: thaw_pools_or_cluster(kube, pool or [])):
+        typer.echo(line)
+
+
+def _freeze_end(duration: str, until: str) -> datetime | None:
+    from karpenter.model import clock, durations
+
+    if duration and until:
+        terminal.exit_with_error("--for and --until say the same thing: give one of them", terminal.WRONG_INPUT)
+    try:
+        now = datetime.now(UTC)
+        end = clock.parse_timestamp(until) if until else now + durations.parse_duration(duration) if duration else None
+    except (durations.DurationError, clock.TimestampError, OverflowError) as error:
+        terminal.exit_with_error(f"{'--until' if until else '--for'}: {error}", terminal.WRONG_INPUT)
+    if end is not None and end <= now:
+        terminal.exit_with_error(
+            f"{'--until' if until else '--for'}: the freeze would be over already", terminal.WRONG_INPUT
+        )
+    return end
+
+
+def _query_or_exit(query: Callable[[Kube], Awaitable[R]]) -> R:
+    from karpenter.cli.cluster_reader import ClusterUnreachable, query_cluster
+
+    try:
+        return query_cluster(query)
+    except ClusterUnreachable as error:
+        terminal.exit_with_error(str(error), terminal.CLUSTER_UNREACHABLE)
+    except _UnknownNodePool as error:
+        terminal.exit_with_error(str(error), terminal.WRONG_INPUT)
+
+
+# -- what is done -------------------------------------------------------------------------------------------------------------
+
+
+async def freeze_pools_or_cluster(kube: Kube, pools: list[str], reason: str, end: datetime | None) -> list[str]:
+    """Freeze the pools, or without any the cluster; a line for each. Raises ``KubeError``, and ``_Unknown`` before anything."""
+    from karpenter.api.kinds import NODE_POOL
+    from karpenter.model import clock, labels
+
+    until = None if end is None else clock.timestamp_text(end)
+    ending = f"until {until}" if until else "until it is thawed"
+    if not pools:
+        await _freeze_cluster(kube, reason, until)
+        return [f"the whole cluster is frozen {ending}"]
+    await _require_pools(kube, pools)
+    notes: dict[str, Json] = {labels.FREEZE: _annotation_value(reason), labels.FREEZE_UNTIL: until}
+    for name in pools:
+        await kube.patch(NODE_POOL, name, {"metadata": {"annotations": notes}})
+    return [f"NodePool {name} is frozen {ending}" for name in pools]
+
+
+def _annotation_value(reason: str) -> str:
+    """A reason as the annotation carries it: ``false`` would mean that there is no freeze."""
+    return "false." if reason == "false" else reason or "true"
+
+
+async def _freeze_cluster(kube: Kube, reason: str, until: str | None) -> None:
+    """Members that are there already go: they might be what makes a freeze unreadable."""
+    from karpenter.api.core import ConfigMap
+    from karpenter.api.kinds import CONFIG_MAP
+    from karpenter.api.meta import ObjectMeta
+    from karpenter.kube.errors import AlreadyExists
+    from karpenter.model import freezes
+
+    given = {name: text for name, text in ((freezes.REASON_KEY, reason), (freezes.UNTIL_KEY, until)) if text}
+    meta = ObjectMeta(name=freezes.FREEZE_CONFIG_MAP, namespace=freezes.FREEZE_NAMESPACE)
+    try:
+        await kube.create(CONFIG_MAP, ConfigMap(metadata=meta, data=given))
+    except AlreadyExists:
+        there = await kube.get(CONFIG_MAP, freezes.FREEZE_CONFIG_MAP, freezes.FREEZE_NAMESPACE)
+        data: dict[str, Json] = {**dict.fromkeys(there.data), **given}
+        await kube.patch(CONFIG_MAP, freezes.FREEZE_CONFIG_MAP, {"data": data}, freezes.FREEZE_NAMESPACE)
+
+
+async def thaw_pools_or_cluster(kube: Kube, pools: list[str]) -> list[str]:
+    """Thaw the pools, or without any the cluster; a line for each, and for what stays frozen. Raises as ``freezing``."""
+    from karpenter.api.kinds import CONFIG_MAP, NODE_POOL
+    from karpenter.kube.errors import NotFound
+    from karpenter.model import freezes, labels
+
+    if not pools:
+        try:
+            await kube.delete(CONFIG_MAP, freezes.FREEZE_CONFIG_MAP, freezes.FREEZE_NAMESPACE)
+            lines = ["the cluster is thawed"]
+        except NotFound:
+            lines = ["the cluster was not frozen"]
+        return lines + [
+            _still_frozen_pool(pool) for pool in (await kube.list(NODE_POOL)).items if freezes.nodepool_freeze(pool)
+        ]
+    await _require_pools(kube, pools)
+    notes: dict[str, Json] = {labels.FREEZE: None, labels.FREEZE_UNTIL: None}
+    for name in pools:
+        await kube.patch(NODE_POOL, name, {"metadata": {"annotations": notes}})
+    return [f"NodePool {name} is thawed" for name in pools] + await _still_frozen_cluster(kube)
+
+
+def _still_frozen_pool(pool: NodePool) -> str:
+    from karpenter.model import freezes
+
+    return f"NodePool {pool.metadata.name} stays as it is: {freezes.nodepool_freeze(pool)}"
+
+
+async def _still_frozen_cluster(kube: Kube) -> list[str]:
+    from karpenter.api.kinds import CONFIG_MAP
+    from karpenter.kube.errors import NotFound
+    from karpenter.model import freezes
+
+    try:
+        found = freezes.cluster_freeze(await kube.get(CONFIG_MAP, freezes.FREEZE_CONFIG_MAP, freezes.FREEZE_NAMESPACE))
+    except NotFound:
+        return []
+    return [f"the whole cluster stays as it is: {found}"]
+
+
+async def _require_pools(kube: Kube, pools: list[str]) -> None:
+    from karpenter.api.kinds import NODE_POOL
+
+    there = {pool.metadata.name for pool in (await kube.list(NODE_POOL)).items}
+    for name in pools:
+        if name not in there:
+            hint = f"there are {', '.join(sorted(there))}" if there else "there is none at all"
+            raise _UnknownNodePool(f"no NodePool {name} in the cluster; {hint}")

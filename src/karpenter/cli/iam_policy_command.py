@@ -1,0 +1,86 @@
+"""``karpenter iam-policy``: what the controller must be allowed on AWS, for one cluster; made from what it really calls."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
+
+import typer
+
+from karpenter.cli.terminal import write_text
+
+if TYPE_CHECKING:
+    from karpenter.providers.aws.iam_policies import ClusterLocation, IamStatement
+
+Format = Literal["json", "cloudformation"]
+_ACCOUNT = re.compile(r"[0-9]{12}")
+_REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-[0-9]")
+_CLUSTER = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,99}")
+_PARTITIONS = {"cn": "aws-cn", "us-gov": "aws-us-gov", "us-iso": "aws-iso", "us-isob": "aws-iso-b"}
+_USAGE = 2
+
+
+def iam_policy(
+    cluster_name: Annotated[str, typer.Option(envvar="CLUSTER_NAME", help="Name of the EKS cluster.")],
+    region: Annotated[str, typer.Option(envvar="AWS_REGION", help="Region of the cluster, such as eu-central-1.")],
+    account: Annotated[str, typer.Option(metavar="ID", help="AWS account, twelve digits.")],
+    partition: Annotated[str, typer.Option(help="AWS partition; else what the region belongs to.")] = "",
+    node_role: Annotated[
+        str, typer.Option(metavar="NAME", help="Role of the machines; else KarpenterNodeRole-CLUSTER.")
+    ] = "",
+    queue: Annotated[str, typer.Option(metavar="NAME", help="Interruption queue; else the cluster's name.")] = "",
+    part: Annotated[
+        str, typer.Option(metavar="NAME", help="Only this policy, such as NodeLifecycle; else all in one document.")
+    ] = "",
+    output: Annotated[
+        Format,
+        typer.Option(
+            "-o", "--output", help="A policy document, or a stack with roles, policies, queue and rules around it."
+        ),
+    ] = "json",
+) -> None:
+    """Print the least IAM policy the controller works with. Calls nothing and changes nothing."""
+    from karpenter.providers.aws import cloudformation, iam_policies
+
+    _check(_CLUSTER, "--cluster-name", cluster_name, "the name of an EKS cluster")
+    _check(_REGION, "--region", region, "a region such as eu-central-1")
+    _check(_ACCOUNT, "--account", account, "an account of twelve digits")
+    place = iam_policies.ClusterLocation(
+        cluster_name, region, account, partition or _partition(region), node_role, queue
+    )
+    if output == "cloudformation":
+        _print_json(cloudformation.cloudformation_template(place))
+        return
+    _print_json(iam_policies.policy_document(_statements(place, part)))
+
+
+def _statements(place: ClusterLocation, part: str) -> list[IamStatement]:
+    from karpenter.providers.aws import iam_policies
+
+    found = iam_policies.controller_policies(place)
+    names = [policy.part for policy in found]
+    if part and part not in names:
+        _exit_with_error(f"--part={part!r} is none of {', '.join(names)}")
+    return [statement for policy in found if part in ("", policy.part) for statement in policy.statements]
+
+
+def _partition(region: str) -> str:
+    """The partition a region is in, by its name."""
+    prefix = max((key for key in _PARTITIONS if region.startswith(f"{key}-")), key=len, default="")
+    return _PARTITIONS.get(prefix, "aws")
+
+
+def _check(pattern: re.Pattern[str], flag: str, value: str, expected: str) -> None:
+    if pattern.fullmatch(value) is None:
+        _exit_with_error(f"{flag}={value!r} is not {expected}")
+
+
+def _exit_with_error(message: str) -> NoReturn:
+    print(f"karpenter iam-policy: {message}", file=sys.stderr)  # noqa: T201
+    raise typer.Exit(_USAGE)
+
+
+def _print_json(value: object) -> None:
+    write_text(json.dumps(value, indent=2) + "\n")

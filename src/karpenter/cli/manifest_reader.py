@@ -1,0 +1,327 @@
+"""From documents to the objects a plan is made of, with one line for everything that is wrong with them.
+
+An object is checked as an API server would check it, and beyond: what our own kinds do not know, what admission would refuse,
+what no controller could use, quantities that are none. Whoever has no cluster to ask learns it here.
+
+Offline there is no scheduler and no controller either, so their part is assumed: NodePools are ready, and a pod that waits
+and was never looked at counts as looked at and found without a node. Claims of ephemeral volumes are made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import msgspec
+
+from karpenter.api import kinds
+from karpenter.api.apps import DaemonSet
+from karpenter.api.core import (
+    Container,
+    Node,
+    Pod,
+    PodSpec,
+)
+from karpenter.api.karpenter import NodeClaim, NodePool
+from karpenter.api.kinds import Kind
+from karpenter.api.meta import Condition, ObjectMeta, Wire
+from karpenter.cli import offline_volume_claims
+from karpenter.cli.cluster_objects import ClusterObjects, PlanObject
+from karpenter.cli.manifest_documents import MalformedDocument, ManifestDocument, read_documents
+from karpenter.model import runtime_validation
+from karpenter.model.structural_schema import Finding
+from karpenter.model.structural_schema import child_path as member
+
+T = TypeVar("T", bound=Wire)
+
+#: What a plan reads. Of node classes only the correctness is looked at: offline, pools do not need theirs.
+_PLAN_KINDS = (
+    kinds.POD,
+    kinds.NODE,
+    kinds.NODE_POOL,
+    kinds.NODE_CLAIM,
+    kinds.DAEMON_SET,
+    kinds.POD_DISRUPTION_BUDGET,
+    kinds.NAMESPACE,
+    kinds.PERSISTENT_VOLUME_CLAIM,
+    kinds.PERSISTENT_VOLUME,
+    kinds.STORAGE_CLASS,
+    kinds.CSI_NODE,
+    kinds.KWOK_NODE_CLASS,
+)
+_KARPENTER_KINDS = frozenset({kinds.NODE_POOL.name, kinds.NODE_CLAIM.name, kinds.KWOK_NODE_CLASS.name})
+_UNSCHEDULABLE = Condition(type="PodScheduled", status="False", reason="Unschedulable")
+_READY = Condition(type="Ready", status="True", reason="Assumed")
+
+
+class _Name(msgspec.Struct, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    generate_name: str = ""
+
+
+class _ObjectHead(msgspec.Struct, rename="camel"):
+    """What tells an object's kind and name without decoding the rest; lists have ``items``."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: _Name = msgspec.field(default_factory=_Name)
+    items: tuple[msgspec.Raw, ...] | None = None
+
+
+_HEAD = msgspec.json.Decoder(_ObjectHead)
+
+
+@dataclass(frozen=True, slots=True)
+class _ObjectLocation:
+    """An object in a document: its position among list items, its kind and name as far as they are known."""
+
+    document: ManifestDocument
+    item_path: str = ""
+    kind: str = ""
+    name: str = ""
+
+    def problem_line(self, path: str, text: str) -> str:
+        who = f" ({' '.join(part for part in (self.kind, self.name) if part)})" if self.kind else ""
+        where = ".".join(part for part in (self.item_path, path) if part)
+        return (
+            f"{self.document.source}: document {self.document.number}{who}: " + (f"{where}: " if where else "") + text
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _RawObject:
+    """One object, not yet decoded."""
+
+    location: _ObjectLocation
+    api_version: str
+    kind: str
+    data: bytes | msgspec.Raw
+
+
+def read_manifests(
+    paths: Iterable[str], well_known: frozenset[str], extra_kinds: Iterable[Kind[Wire]] = ()
+) -> ClusterObjects:
+    """All objects of files, directories and standard input, ready to be planned for.
+
+    ``well_known`` are the labels the catalogue's types define; ``further`` kinds are read besides those any plan reads. What is
+    wrong is left out and has its line in ``problems``.
+    """
+    reader = _ManifestReader(well_known, (*_PLAN_KINDS, *extra_kinds))  # type: ignore[arg-type]
+    for document in read_documents(paths):
+        if isinstance(document, MalformedDocument):
+            reader.objects.problems.append(document.message)
+        else:
+            for item in _split_objects(_ObjectLocation(document), document.data, "", ""):
+                reader.process(item)
+    found = reader.objects
+    found.volume_claims = offline_volume_claims.complete_volume_claims(
+        found.volume_claims, found.pods, found.storage_classes
+    )
+    return found
+
+
+def _split_objects(
+    location: _ObjectLocation, data: bytes | msgspec.Raw, api_version: str, kind: str
+) -> Iterator[_RawObject]:
+    """The object itself, or those of a list. Items of typed lists (``PodList``) carry no kind: it is given."""
+    head = _head(data)
+    api_version, kind = head.api_version or api_version, head.kind or kind
+    if head.items is None or not kind.endswith("List"):
+        name = head.metadata.name or head.metadata.generate_name
+        namespaced = (found := kinds.KINDS.get((api_version, kind))) is not None and found.namespaced
+        full = f"{head.metadata.namespace or 'default'}/{name}" if namespaced and name else name
+        yield _RawObject(replace(location, kind=kind, name=full), api_version, kind, data)
+        return
+    of_items = "" if kind == "List" else kind.removesuffix("List")
+    for index, item in enumerate(head.items):
+        steps = ".".join(part for part in (location.item_path, f"items[{index}]") if part)
+        yield from _split_objects(replace(location, item_path=steps), item, api_version if of_items else "", of_items)
+
+
+def _head(data: bytes | msgspec.Raw) -> _ObjectHead:
+    try:
+        return _HEAD.decode(data)
+    except msgspec.ValidationError:
+        return _loose_head(msgspec.json.decode(data))
+
+
+def _loose_head(value: object) -> _ObjectHead:
+    """What can be made out of something whose head is not in order (nulls, wrong types); the right message comes later."""
+    found = value if isinstance(value, dict) else {}
+    metadata = found.get("metadata")
+    names = metadata if isinstance(metadata, dict) else {}
+    name = _Name(*(_text(names.get(key)) for key in ("name", "namespace", "generateName")))
+    items = found.get("items")
+    raw = tuple(msgspec.Raw(msgspec.json.encode(item)) for item in items) if isinstance(items, list) else None
+    return _ObjectHead(_text(found.get("apiVersion")), _text(found.get("kind")), name, raw)
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+class _ManifestReader:
+    """Decodes, checks and completes one object after another."""
+
+    def __init__(self, well_known: frozenset[str], used: Iterable[Kind[Wire]]) -> None:
+        self.objects = ClusterObjects()
+        self._well_known = well_known
+        self._used = {(kind.api_version, kind.name): kind for kind in used}
+        self._generated = 0
+
+    def process(self, raw_object: _RawObject) -> None:
+        """Add an object, count it as of no use, or note what is wrong with it."""
+        kind = self._used.get((raw_object.api_version, raw_object.kind))
+        if kind is None:
+            misfit = _unknown_kind(raw_object, self._used.values())
+            if misfit is None:
+                self.objects.skipped[raw_object.kind] += 1
+            else:
+                self._report_findings(raw_object, (misfit,))
+            return
+        found = tuple(_admission_findings(kind, raw_object.data))
+        obj = None if found else self._decode(raw_object, kind)
+        if obj is None:
+            self._report_findings(raw_object, found)
+            return
+        found = tuple(self._findings(obj))
+        if found:
+            self._report_findings(raw_object, found)
+        else:
+            self.objects.add(self._with_assumed_status(obj, kind))
+
+    def _report_findings(self, raw_object: _RawObject, findings: Iterable[Finding]) -> None:
+        self.objects.problems += [
+            raw_object.location.problem_line(finding.path, finding.message) for finding in findings
+        ]
+
+    def _decode(self, raw_object: _RawObject, kind: Kind[Wire]) -> PlanObject | None:
+        try:
+            return kind.decode(raw_object.data)  # type: ignore[return-value]
+        except msgspec.ValidationError as error:
+            self._report_findings(raw_object, (_decode_finding(error, raw_object.data),))
+            return None
+
+    def _findings(self, obj: PlanObject) -> Iterator[Finding]:
+        if not (obj.metadata.name or obj.metadata.generate_name):
+            yield Finding("metadata.name", "required", "is missing; expected the name of the object")
+        if isinstance(obj, NodePool):
+            yield from runtime_validation.validate_node_pool(obj, self._well_known)
+        elif isinstance(obj, Pod | Node | NodeClaim | DaemonSet):
+            yield from runtime_validation.check_quantities(obj) or _negative_requests(obj)
+
+    def _with_assumed_status(self, obj: PlanObject, kind: Kind[Wire]) -> PlanObject:
+        """The object with what a cluster would have filled in by now."""
+        metadata = self._with_defaults(obj.metadata, kind)
+        if isinstance(obj, NodePool):
+            status = msgspec.structs.replace(obj.status, conditions=(_READY,))
+            return msgspec.structs.replace(obj, metadata=metadata, status=status)
+        if isinstance(obj, Pod) and _awaits_first_scheduling(obj):
+            conditions = (*obj.status.conditions, _UNSCHEDULABLE)
+            status_of_pod = msgspec.structs.replace(obj.status, conditions=conditions)
+            return msgspec.structs.replace(obj, metadata=metadata, status=status_of_pod)
+        return obj if metadata is obj.metadata else msgspec.structs.replace(obj, metadata=metadata)
+
+    def _with_defaults(self, metadata: ObjectMeta, kind: Kind[Wire]) -> ObjectMeta:
+        if kind.namespaced and not metadata.namespace:
+            metadata = msgspec.structs.replace(metadata, namespace="default")
+        if not metadata.name:
+            self._generated += 1
+            metadata = msgspec.structs.replace(metadata, name=f"{metadata.generate_name}{self._generated}")
+        if not metadata.uid:
+            # Decisions tell objects apart by it.
+            metadata = msgspec.structs.replace(metadata, uid=f"{kind.name}/{metadata.namespace}/{metadata.name}")
+        return metadata
+
+
+def _awaits_first_scheduling(pod: Pod) -> bool:
+    """Whether no scheduler has said anything about the pod, and nothing keeps it from one."""
+    return (
+        not pod.spec.node_name
+        and not pod.spec.scheduling_gates
+        and pod.status.phase in ("", "Pending")
+        and all(condition.type != "PodScheduled" for condition in pod.status.conditions)
+    )
+
+
+def _unknown_kind(raw_object: _RawObject, used: Iterable[Kind[Wire]]) -> Finding | None:
+    """What is wrong with an object that is none of ours, None when it is merely of no use."""
+    if not raw_object.kind:
+        return Finding("kind", "required", "is missing; expected a Kubernetes object with apiVersion and kind")
+    if not raw_object.api_version:
+        return Finding("apiVersion", "required", f"is missing; expected the API version of {raw_object.kind}")
+    group = raw_object.api_version.rpartition("/")[0]
+    for kind in used:
+        if kind.name == raw_object.kind and kind.group == group:
+            text = f"{raw_object.api_version} is not supported; expected {kind.api_version}"
+            return Finding("apiVersion", "version", text)
+    return None
+
+
+def _admission_findings(kind: Kind[Wire], data: bytes | msgspec.Raw) -> Iterator[Finding]:
+    """What admission refuses and what it would silently drop, for our own kinds. Status is written by controllers."""
+    if kind.name not in _KARPENTER_KINDS:
+        return
+    content = msgspec.json.decode(data)
+    spec = {name: value for name, value in content.items() if name != "status"}
+    yield from runtime_validation.unknown_fields_of(kind, spec)
+    yield from runtime_validation.admit(kind, content)
+
+
+# -- what the decoder says, made readable -------------------------------------------------------------------------------
+
+_JSON_TYPES = {"bool": bool, "int": int, "float": float, "str": str, "array": list, "object": dict, "null": type(None)}
+
+
+def _decode_finding(error: msgspec.ValidationError, data: bytes | msgspec.Raw) -> Finding:
+    """Path and sentence of a decoding error; a map's key, which the decoder leaves open, is looked up by its value's type."""
+    text, _, where = str(error).partition(" - at `")
+    path = where.rstrip("`").removeprefix("$").removeprefix(".")
+    _, _, got = text.partition("got `")
+    path = _with_keys(path, msgspec.json.decode(data), _JSON_TYPES.get(got.rstrip("`")))
+    plain = text.replace("`", "").replace("int | float | str", "a quantity (such as 500m, 2 or 4Gi)")
+    return Finding(path, "decode", plain[:1].lower() + plain[1:])
+
+
+def _with_keys(path: str, data: object, got: type | None) -> str:
+    head, open_key, rest = path.partition("[...]")
+    if not open_key or rest or got is None:
+        return path
+    found = _follow(head, data)
+    keys = [key for key, value in found.items() if type(value) is got] if isinstance(found, dict) else []
+    return member(head, keys[0]) if keys else path
+
+
+def _follow(path: str, data: object) -> object:
+    for step in path.replace("[", ".[").split("."):
+        if step.startswith("[") and isinstance(data, list):
+            data = data[int(step[1:-1])]
+        elif isinstance(data, dict):
+            data = data.get(step)
+    return data
+
+
+# -- requests below zero ------------------------------------------------------------------------------------------------
+
+
+def _negative_requests(obj: PlanObject) -> Iterator[Finding]:
+    """Requests no API server accepts: they would free room on a machine."""
+    if isinstance(obj, Pod):
+        yield from _negative(obj.spec, "spec")
+    elif isinstance(obj, DaemonSet):
+        yield from _negative(obj.spec.template.spec, "spec.template.spec")
+
+
+def _negative(spec: PodSpec, path: str) -> Iterator[Finding]:
+    lists: tuple[tuple[str, tuple[Container, ...]], ...] = (
+        ("containers", spec.containers),
+        ("initContainers", spec.init_containers),
+    )
+    for field_name, containers in lists:
+        for index, container in enumerate(containers):
+            for name, value in container.resources.requests.items():
+                if value.startswith("-") if isinstance(value, str) else value < 0:
+                    where = member(f"{path}.{field_name}[{index}].resources.requests", name)
+                    yield Finding(where, "range", f"{value} is below zero; expected a quantity of at least 0")

@@ -1,0 +1,127 @@
+"""``karpenter plan``: what would be bought for these objects, or for the pods waiting in the cluster now, and on request which
+machines would be given back.
+
+The same decision the controller takes, without carrying it out. Nothing is changed anywhere.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from karpenter.cli import planning, planning_options, render_common
+from karpenter.scheduling.objective import COST_PER_INTERRUPTION, DEFAULT_EXPOSURE, NODE_FEE_PER_HOUR
+
+if TYPE_CHECKING:
+    from karpenter.cli.render_common import Json
+    from karpenter.cli.render_plan_data import PlanComparison, PlanReport
+    from karpenter.disruption.decide.disruption_preview import DisruptionPreview
+
+_IMPORTED_AT = time.perf_counter()
+_CLOCK_TICK_FIELD = 19
+
+Output = Literal["table", "json", "yaml"]
+
+
+def plan(
+    filename: planning_options.FilesOption = None,
+    instance_types: planning_options.InstanceTypesOption = "",
+    output: Annotated[Output, typer.Option("-o", "--output", help="What to print.")] = "table",
+    skip_invalid: planning_options.SkipInvalidOption = False,
+    preference_policy: planning_options.PreferencePolicyOption = "Respect",
+    min_values_policy: planning_options.MinValuesPolicyOption = "Strict",
+    scheduler_config: planning_options.SchedulerConfigOption = "",
+    node_fee: planning_options.NodeFeeOption = NODE_FEE_PER_HOUR,
+    exposure: planning_options.ExposureOption = DEFAULT_EXPOSURE,
+    interruption_cost: planning_options.InterruptionCostOption = COST_PER_INTERRUPTION,
+    compare: Annotated[
+        Literal["classic"] | None,
+        typer.Option(
+            help="Show beside it the plan of another packing: classic, which fills the largest machines first."
+        ),
+    ] = None,
+    consolidate: Annotated[
+        bool,
+        typer.Option(
+            "--consolidate", help="Show also which machines would be given back or replaced, when, and what that saves."
+        ),
+    ] = False,
+    feature_gates: planning_options.FeatureGatesOption = "",
+) -> None:
+    """Say which machines would be bought for the pods that wait, and what they cost. Changes nothing."""
+    from karpenter.cli.cluster_objects import FREEZE_KINDS
+    from karpenter.cli.render_plan_data import PlanComparison, PlanReport, PlanTiming
+    from karpenter.scheduling.scheduling_options import PackingMode
+
+    worth = planning_options.parse_valuation(node_fee, exposure, interruption_cost)
+    options = planning_options.parse_scheduling_options(preference_policy, min_values_policy, scheduler_config, worth)
+    with planning.gc_disabled():
+        disruption = planning_options.parse_disruption_options(options, feature_gates) if consolidate else None
+        further = FREEZE_KINDS if consolidate else ()
+        ground = planning.load_plan_input(filename, instance_types, options, further, skip_invalid=skip_invalid)
+        catalogue = ground.catalog
+
+        def report(packing: PackingMode) -> PlanReport:
+            found, seconds = planning.compute_plan(
+                ground.objects, catalogue.index, replace(options, packing_mode=packing)
+            )
+            return PlanReport(found, catalogue.index, PlanTiming(seconds, catalogue.load_seconds, _wall_seconds()))
+
+        chosen = report(PackingMode.CHEAPEST)
+        planning.report_skipped_pools(chosen.plan)
+        classic = report(PackingMode.CLASSIC) if compare is not None else None
+        seen = planning.compute_disruption_preview(ground, disruption) if disruption is not None else None
+        _write(chosen, PlanComparison(chosen, classic) if classic is not None else None, seen, output)
+
+
+def _write(
+    report: PlanReport, comparison: PlanComparison | None, disruption: DisruptionPreview | None, output: Output
+) -> None:
+    from karpenter.cli import render_plan_data
+    from karpenter.cli.terminal import exit_on_closed_pipe
+
+    if output == "table":
+        from karpenter.cli import render_plan
+
+        with exit_on_closed_pipe():
+            if comparison is not None:
+                render_plan.write_comparison(comparison, sys.stdout)
+            else:
+                render_plan.write(report, sys.stdout)
+            if disruption is not None:
+                from karpenter.cli import render_disruption
+
+                render_disruption.write(disruption, sys.stdout)
+    else:
+        data = (
+            render_plan_data.document(report)
+            if comparison is None
+            else render_plan_data.comparison_document(comparison)
+        )
+        if disruption is not None:
+            from karpenter.cli import render_disruption
+
+            data |= {"disruption": render_disruption.document(disruption)}
+        _emit(data, output)
+
+
+def _emit(data: Json, output: Output) -> None:
+    from karpenter.cli.terminal import write_text
+
+    write_text(render_common.to_json(data) if output == "json" else render_common.to_yaml(data))
+
+
+def _wall_seconds() -> float:
+    """Seconds since the process started, as the kernel counts; where it does not tell, since this module was imported."""
+    try:
+        with open("/proc/self/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        started = int(fields[_CLOCK_TICK_FIELD]) / os.sysconf("SC_CLK_TCK")
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - started
+    except (OSError, ValueError, IndexError, AttributeError):
+        return time.perf_counter() - _IMPORTED_AT

@@ -1,0 +1,219 @@
+"""What commands that decide have in common: their options, where they read objects, and the decision itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import typer
+
+from karpenter.cli import cluster_objects
+from karpenter.cli.terminal import CLUSTER_UNREACHABLE, WRONG_INPUT, exit_with_error, print_error
+
+if TYPE_CHECKING:
+    from karpenter.api.kinds import Kind
+    from karpenter.api.meta import Wire
+    from karpenter.cli.cluster_objects import ClusterObjects
+    from karpenter.disruption.decide.disruption_decision import DisruptionOptions
+    from karpenter.disruption.decide.disruption_preview import DisruptionPreview
+    from karpenter.instancetypes.type_index import TypeIndex
+    from karpenter.model.freezes import Freeze
+    from karpenter.scheduling.scheduling_options import SchedulingOptions
+    from karpenter.scheduling.solution import Solution
+    from karpenter.state import ClusterState
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedCatalog:
+    """Instance types ready to choose from, and how long that took."""
+
+    index: TypeIndex
+    load_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class PlanInput:
+    """What a decision is made on."""
+
+    catalog: LoadedCatalog
+    objects: ClusterObjects
+
+
+@contextmanager
+def gc_disabled() -> Iterator[None]:
+    """Without garbage collection: the process is short, and what it decodes lives until its end."""
+    import gc
+
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def load_catalog(path: str) -> LoadedCatalog:
+    """The instance types of a file, or the packaged ones. Ends the command where the file is wrong."""
+    from karpenter.instancetypes import ec2_catalog, instance_type_file
+    from karpenter.instancetypes.type_index import TypeIndex
+    from karpenter.instancetypes.well_known_labels import well_known_labels_of
+    from karpenter.model import labels
+
+    begun = time.perf_counter()
+    try:
+        types = instance_type_file.load_instance_types(path) if path else ec2_catalog.packaged_instance_types()
+    except instance_type_file.InstanceTypeFileError as error:
+        exit_with_error(str(error), WRONG_INPUT)
+    index = TypeIndex(types, well_known_labels_of(types) | labels.WELL_KNOWN)
+    return LoadedCatalog(index, time.perf_counter() - begun)
+
+
+def load_objects(
+    paths: list[str] | None, index: TypeIndex, options: SchedulingOptions, extra_kinds: tuple[Kind[Wire], ...] = ()
+) -> ClusterObjects:
+    """What the files hold, or without any the cluster of the kubeconfig; ``further`` kinds besides what a plan needs."""
+    from karpenter.cli import manifest_reader
+
+    extra_kinds += (
+        cluster_objects.WORKLOAD_KINDS if options.default_spread else ()
+    )  # only default constraints need these
+    return (
+        manifest_reader.read_manifests(paths, index.well_known, extra_kinds)
+        if paths
+        else _load_from_cluster(extra_kinds)
+    )
+
+
+def _load_from_cluster(extra_kinds: Iterable[Kind[Wire]]) -> ClusterObjects:
+    from karpenter.cli.cluster_reader import ClusterUnreachable, read_cluster
+
+    try:
+        return read_cluster(extra_kinds)
+    except ClusterUnreachable as error:
+        exit_with_error(str(error), CLUSTER_UNREACHABLE)
+
+
+def load_plan_input(
+    filename: list[str] | None,
+    instance_types: str,
+    options: SchedulingOptions,
+    extra_kinds: tuple[Kind[Wire], ...] = (),
+    *,
+    skip_invalid: bool,
+) -> PlanInput:
+    """What to decide on, from files or the cluster. Says what is wrong with it, and ends the command where that may not be."""
+    types = load_catalog(instance_types)
+    found = load_objects(filename, types.index, options, extra_kinds)
+    report_input_problems(found, skip_invalid=skip_invalid)
+    return PlanInput(types, found)
+
+
+def report_input_problems(objects: ClusterObjects, *, skip_invalid: bool) -> None:
+    """Say what is wrong with the input; where it may not be left out, stop."""
+    report_invalid_objects(objects, skip_invalid=skip_invalid)
+    if objects.skipped:
+        total = sum(objects.skipped.values())
+        kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(objects.skipped.items()))
+        print_error(f"skipped {total} object{'' if total == 1 else 's'} of kinds a plan has no use for: {kinds}")
+    if not objects.pools:
+        where = "cluster" if objects.from_cluster else "input"
+        print_error(f"no NodePool in the {where}: without one nothing can be bought; add a NodePool")
+
+
+def report_invalid_objects(objects: ClusterObjects, *, skip_invalid: bool) -> None:
+    """Say which objects cannot be used; where they may not be left out, stop."""
+    for line in objects.problems:
+        print_error(line)
+    if objects.problems and not skip_invalid and not objects.from_cluster:
+        raise typer.Exit(WRONG_INPUT)
+
+
+def compute_plan(objects: ClusterObjects, index: TypeIndex, options: SchedulingOptions) -> tuple[Solution, float]:
+    """The plan for the objects, and the seconds it took to decide."""
+    from datetime import UTC, datetime
+
+    from karpenter.scheduling.search.linear_program import load_solver
+    from karpenter.scheduling.solver import solve
+
+    load_solver()
+    begun = time.perf_counter()
+    state = cluster_state(objects)
+    indexes = {pool.metadata.name: index for pool in objects.pools}
+    plan = solve(state.snapshot(), indexes, datetime.now(UTC), options)
+    return plan, time.perf_counter() - begun
+
+
+def compute_disruption_preview(plan_input: PlanInput, options: DisruptionOptions) -> DisruptionPreview:
+    """Which machines would go now, and which if budgets forbade nothing."""
+    from datetime import UTC, datetime
+
+    from karpenter.disruption.decide.disruption_preview import preview_disruption
+    from karpenter.scheduling.search.linear_program import load_solver
+
+    load_solver()
+    snapshot = cluster_state(plan_input.objects).snapshot()
+    return preview_disruption(snapshot, type_indexes(plan_input), datetime.now(UTC), options)
+
+
+def type_indexes(plan_input: PlanInput) -> Mapping[str, TypeIndex]:
+    """The types each NodePool chooses from."""
+    return {pool.metadata.name: plan_input.catalog.index for pool in plan_input.objects.pools}
+
+
+def cluster_state(objects: ClusterObjects) -> ClusterState:
+    """The picture the objects make."""
+    from karpenter.state import ClusterState
+
+    state = ClusterState(lambda kind, name, why: print_error(f"{kind} {name} is left out: {why}"))
+    for pool in objects.pools:
+        state.set_pool(pool)
+    for claim in objects.claims:
+        state.set_claim(claim)
+    for node in objects.nodes:
+        state.set_node(node)
+    for daemon_set in objects.daemon_sets:
+        state.set_daemon_set(daemon_set)
+    for budget in objects.budgets:
+        state.set_pdb(budget)
+    for namespace in objects.namespaces:
+        state.set_namespace(namespace)
+    state.freeze = cluster_freeze(objects)
+    _add_storage(state, objects)
+    for service in objects.services:
+        state.workload_selectors.set_service(service)
+    for owner in objects.owners:
+        state.workload_selectors.set_owner(owner)
+    for pod in objects.pods:
+        state.set_pod(pod)
+    return state
+
+
+def cluster_freeze(objects: ClusterObjects) -> Freeze | None:
+    """The freeze over the whole cluster, if there is one among the objects."""
+    from karpenter.model import freezes
+
+    for item in objects.config_maps:
+        if (item.metadata.namespace, item.metadata.name) == (freezes.FREEZE_NAMESPACE, freezes.FREEZE_CONFIG_MAP):
+            return freezes.cluster_freeze(item)
+    return None
+
+
+def _add_storage(state: ClusterState, objects: ClusterObjects) -> None:
+    for claim in objects.volume_claims:
+        state.set_volume_claim(claim)
+    for volume in objects.volumes:
+        state.set_volume(volume)
+    for storage_class in objects.storage_classes:
+        state.set_storage_class(storage_class)
+    for csi_node in objects.csi_nodes:
+        state.set_csi_node(csi_node)
+
+
+def report_skipped_pools(plan: Solution) -> None:
+    """Which pools take no part, and why."""
+    from karpenter.scheduling.explain.reason_messages import skipped_pool_message
+
+    for skipped in plan.skipped_pools:
+        print_error(f"NodePool {skipped.node_pool} takes no part: {skipped_pool_message(skipped)}")

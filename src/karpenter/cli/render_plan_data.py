@@ -1,0 +1,241 @@
+"""A plan as data for programs: the same members as JSON and as YAML. ``render_table`` makes the page for people."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from karpenter.api.core import Pod
+from karpenter.cli.render_common import Json, pod_name
+from karpenter.instancetypes.type_index import TypeIndex
+from karpenter.model import resources as res
+from karpenter.model import taints
+from karpenter.scheduling.explain.nearest_fit_messages import filter_clause, filter_noun, nearest_fit_sentence
+from karpenter.scheduling.explain.reason_messages import reason_message
+from karpenter.scheduling.solution import NewNodeClaim, Solution, UnschedulablePod
+from karpenter.scheduling.unschedulable_reasons import (
+    FailedFilter,
+    FilterBreakdown,
+    InsufficientResource,
+    MinValuesNotMet,
+    NearestFit,
+    NodePoolLimitReached,
+    TopologyUnsatisfiable,
+    UnschedulableReason,
+)
+
+_PRICE_DIGITS = 6
+_SECONDS_DIGITS = 4
+#: Members that say something of the plan, not of the process that made it.
+_PLAN_MEMBERS = ("nodeClaims", "existingNodes", "unschedulable", "exposure", "cost", "decisionSeconds")
+
+
+@dataclass(frozen=True, slots=True)
+class PlanTiming:
+    """Seconds: to decide, from decoded objects to the plan; to load and prepare the catalogue; of the whole process."""
+
+    decision_seconds: float
+    catalog_seconds: float
+    wall_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class PlanReport:
+    """What there is to show: the plan, the types it chose from, how long it took."""
+
+    plan: Solution
+    index: TypeIndex
+    timing: PlanTiming
+
+
+@dataclass(frozen=True, slots=True)
+class PlanComparison:
+    """Two reports about the same objects: on the plan that was chosen, and on the classic one (`PackingWay.CLASSIC`)."""
+
+    chosen: PlanReport
+    classic: PlanReport
+
+    @property
+    def saved_per_hour(self) -> float:
+        """USD per hour by which the chosen plan is cheaper."""
+        return self.classic.plan.price_per_hour - self.chosen.plan.price_per_hour
+
+    @property
+    def saved_share(self) -> float | None:
+        """That as a share of the classic plan's price, None where that buys nothing."""
+        price = self.classic.plan.price_per_hour
+        return self.saved_per_hour / price if price else None
+
+
+def comparison_document(comparison: PlanComparison) -> Json:
+    """The chosen plan as ever, and in one more member the classic one with what is saved."""
+    share = comparison.saved_share
+    classic = document(comparison.classic)
+    return {
+        **document(comparison.chosen),
+        "comparison": {
+            "classic": {name: classic[name] for name in _PLAN_MEMBERS},
+            "savedPerHour": round(comparison.saved_per_hour, _PRICE_DIGITS),
+            "savedShare": round(share, _PRICE_DIGITS) if share is not None else None,
+        },
+    }
+
+
+def document(report: PlanReport) -> Json:
+    """The plan as plain data. Prices are USD per hour; ``lowerBoundPerHour`` is null where no bound is known."""
+    plan, timing = report.plan, report.timing
+    return {
+        "nodeClaims": [node_claim_data(item) for item in plan.new_claims],
+        "existingNodes": [{"name": item.node_name, "pods": _pod_names(item.pods)} for item in plan.placed_on_existing],
+        "unschedulable": _unschedulable_pods(plan.unschedulable),
+        "exposure": _exposure_data(plan),
+        "cost": _cost_data(plan),
+        "decisionSeconds": round(timing.decision_seconds, _SECONDS_DIGITS),
+        "catalogueSeconds": round(timing.catalog_seconds, _SECONDS_DIGITS),
+        "wallSeconds": round(timing.wall_seconds, _SECONDS_DIGITS),
+    }
+
+
+def _exposure_data(plan: Solution) -> Json:
+    """Where limits of exposure gave way and why, and the annotations about them that nobody can read."""
+    return {
+        "conceded": [
+            {"subject": c.subject, "place": c.place, "number": c.actual, "most": c.limit, "reason": str(c.cause)}
+            for c in plan.exposure_violations
+        ],
+        "unreadable": [
+            {"subject": u.subject, "annotation": u.annotation, "fault": u.error} for u in plan.unreadable_annotations
+        ],
+    }
+
+
+def _cost_data(plan: Solution) -> Json:
+    """What the machines to buy cost, what any would cost at least, and the share of that by which they are dearer."""
+    price, bound, gap = float(plan.price_per_hour), plan.lower_bound_per_hour, plan.optimality_gap
+    return {
+        "perHour": round(price, _PRICE_DIGITS),
+        "lowerBoundPerHour": round(bound, _PRICE_DIGITS) if bound is not None else None,
+        "gap": round(gap, _PRICE_DIGITS) if gap is not None else None,
+    }
+
+
+def _pod_names(pods: Iterable[Pod]) -> list[str]:
+    return [pod_name(pod) for pod in pods]
+
+
+def node_claim_data(claim: NewNodeClaim) -> Json:
+    """A machine to buy."""
+    spec = claim.claim.spec
+    return {
+        "name": claim.name,
+        "nodePool": claim.node_pool,
+        "instanceTypes": list(claim.instance_types),
+        "cheapest": {
+            "instanceType": claim.instance_types[0],
+            "zone": claim.cheapest_offering.zone,
+            "capacityType": claim.cheapest_offering.capacity_type,
+            "price": claim.price_per_hour,
+        },
+        "requirements": [
+            {"key": item.key, "operator": item.operator, "values": list(item.values)} for item in spec.requirements
+        ],
+        "requests": dict(spec.resources.requests),
+        "pods": _pod_names(claim.pods),
+    }
+
+
+def _unschedulable_pods(unplaced: Iterable[UnschedulablePod]) -> list[Json]:
+    """Pods that fail alike share what is known of it, and here what it reads like."""
+    known: dict[tuple[int, int, int], Json] = {}
+    items: list[Json] = []
+    for item in unplaced:
+        alike = (id(item.reasons), id(item.nearest_fit), id(item.nearest_node))
+        if alike not in known:
+            known[alike] = unplaced_data(item)
+        items.append({"pod": pod_name(item.pod), **known[alike]})
+    return items
+
+
+_CAMEL_CASE_BOUNDARY = re.compile(r"(?<!^)(?=[A-Z])")
+_SUBJECT_FIELDS = ("resource", "key", "taint", "asked", "port", "replicas")
+
+
+def unplaced_data(unplaced: UnschedulablePod) -> Json:
+    """Members of an unplaced pod beside its name. The first three members of a reason are as they always were."""
+    return {
+        "reasons": [_reason_data(reason) for reason in unplaced.reasons],
+        "sentence": nearest_fit_sentence(unplaced.nearest_fit, unplaced.nearest_node),
+        "nearest": nearest_fit_data(unplaced.nearest_fit) if unplaced.nearest_fit is not None else None,
+        "nearestNode": nearest_fit_data(unplaced.nearest_node) if unplaced.nearest_node is not None else None,
+    }
+
+
+def _reason_data(reason: UnschedulableReason) -> Json:
+    return {
+        "nodePool": reason.node_pool,
+        "category": reason.category.value,
+        "message": reason_message(reason),
+        "types": _breakdown_data(reason.filter_breakdown) if reason.filter_breakdown is not None else None,
+        "nearest": nearest_fit_data(reason.nearest_fit) if reason.nearest_fit is not None else None,
+    }
+
+
+def _breakdown_data(breakdown: FilterBreakdown) -> Json:
+    fallen = [
+        {
+            **_filter_data(item.failed_filter),
+            "message": filter_noun(item.failed_filter),
+            "types": item.types,
+            "typesAlone": item.only_by_this,
+            "offerings": item.offerings,
+        }
+        for item in breakdown.filtered
+    ]
+    return {"types": breakdown.types, "offerings": breakdown.offerings, "fallen": fallen}
+
+
+def nearest_fit_data(nearest_fit: NearestFit) -> Json:
+    """What would have to change, and where."""
+    return {
+        "nodePool": nearest_fit.node_pool,
+        "instanceType": nearest_fit.instance_type,
+        "node": nearest_fit.node,
+        "onlyIn": [{"constraint": c.relation, "key": c.key, "domain": c.domain} for c in nearest_fit.confinements],
+        "changes": [_filter_data(obstacle) for obstacle in nearest_fit.failed_filters],
+    }
+
+
+def _filter_data(obstacle: FailedFilter) -> Json:
+    kind = _CAMEL_CASE_BOUNDARY.sub("-", type(obstacle).__name__).lower()
+    return {
+        "kind": kind,
+        "subject": _filter_subject(obstacle),
+        **_filter_figures(obstacle),
+        "message": filter_clause(obstacle),
+    }
+
+
+def _filter_subject(obstacle: FailedFilter) -> str:
+    """What it is about: a resource, a label, a taint, a requirement, a port."""
+    found = next((getattr(obstacle, name) for name in _SUBJECT_FIELDS if hasattr(obstacle, name)), "")
+    return taints.taint_text(obstacle.taint) if hasattr(obstacle, "taint") else str(found)
+
+
+def _filter_figures(obstacle: FailedFilter) -> Json:
+    match obstacle:
+        case InsufficientResource(resource, asked, there, where):
+            amounts = {"asked": asked, "there": there, "short": obstacle.missing}
+            return {"on": where, **{name: _quantity(resource, amount) for name, amount in amounts.items()}}
+        case NodePoolLimitReached(resource, left, needed):
+            return {"needed": _quantity(resource, needed), "left": _quantity(resource, left)}
+        case MinValuesNotMet(_, wanted, there):
+            return {"asked": str(wanted), "there": str(there)}
+        case TopologyUnsatisfiable():
+            return {"constraint": obstacle.relation, "counts": dict(obstacle.domain_counts)}
+        case _:
+            return {}
+
+
+def _quantity(resource: str, amount: int) -> str:
+    return res.resources_to_wire({resource: amount})[resource]

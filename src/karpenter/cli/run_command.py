@@ -1,0 +1,111 @@
+"""``karpenter run``: the controller as a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from karpenter.cli.settings_options import Flags, with_setting_options
+from karpenter.runtime.setting_kinds import SettingError
+from karpenter.runtime.settings import SETTINGS, Settings, ineffective_settings, resolve_settings, setting_sources
+
+if TYPE_CHECKING:
+    from karpenter.manager_cloud import SimulatedCloudConfig
+    from karpenter.runtime.logging import LogOutput
+
+_USAGE = 2
+
+
+@with_setting_options
+def run(
+    *,
+    flags: Flags,
+    check: Annotated[
+        bool, typer.Option("--check", help="Read and check all settings, print them with their sources, and end.")
+    ] = False,
+) -> None:
+    """Run the controller against the cluster of the kubeconfig (or of the pod it runs in)."""
+    try:
+        settings = resolve_settings(flags, os.environ)
+    except SettingError as error:
+        exit_with_usage_error(str(error), _USAGE)
+    market = _simulated_cloud(settings)
+    if check:
+        _print_settings(settings, flags)
+    else:
+        _run_controller(settings, market)
+
+
+def exit_with_usage_error(message: str, status: int) -> NoReturn:
+    """End the process with one line."""
+    print(f"karpenter run: {message}", file=sys.stderr)  # noqa: T201
+    raise typer.Exit(status)
+
+
+def _simulated_cloud(settings: Settings) -> SimulatedCloudConfig:
+    """What the simulated cloud sells, and what goes wrong with it."""
+    from karpenter.instancetypes import ec2_catalog, instance_type_file
+    from karpenter.manager_cloud import SimulatedCloudConfig
+    from karpenter.providers.simulated import Faults, FaultsError, fault_rules
+
+    types, script = settings.instance_types_file_path, settings.simulated_faults_file
+    try:
+        return SimulatedCloudConfig(
+            instance_type_file.load_instance_types(types) if types else ec2_catalog.packaged_instance_types(),
+            fault_rules.load_faults(script) if script else Faults(),
+        )
+    except (instance_type_file.InstanceTypeFileError, FaultsError) as error:
+        exit_with_usage_error(str(error), _USAGE)
+
+
+def _print_settings(settings: Settings, flags: Flags) -> None:
+    """Print every setting as it would be, where it comes from, and what changes nothing (OPS-305)."""
+    from karpenter.cli.terminal import write_text
+    from karpenter.runtime import logging
+
+    try:
+        for path in (*settings.log_output_paths, *settings.log_error_output_paths):
+            logging.check_log_path(path)
+    except logging.LogOutputError as error:
+        exit_with_usage_error(str(error), _USAGE)
+    origin = setting_sources(flags, os.environ)
+    shown = {SETTINGS[name].spelling.flag: (text, origin[name]) for name, text in settings.as_text().items()}
+    width = max(map(len, shown))
+    lines = [
+        f"{flag:{width}}  {text or '(empty)'}{f'  [{source}]' if source else ''}"
+        for flag, (text, source) in shown.items()
+    ]
+    lines += [f"note: {remark}" for remark in ineffective_settings(settings, os.environ)]
+    write_text("\n".join(lines) + "\n")
+
+
+def _log_output(settings: Settings) -> LogOutput:
+    from karpenter.runtime.logging import LogOutput, LogOutputError, open_log_stream
+
+    try:
+        errors = [open_log_stream(path) for path in settings.log_error_output_paths]
+        return LogOutput([open_log_stream(path) for path in settings.log_output_paths], errors)
+    except LogOutputError as error:
+        exit_with_usage_error(str(error), _USAGE)
+
+
+def _run_controller(settings: Settings, simulated_cloud: SimulatedCloudConfig) -> None:
+    from karpenter import manager_process
+    from karpenter.kube import config
+    from karpenter.manager_cloud import ProviderStartError
+    from karpenter.metrics import build_info
+    from karpenter.runtime import logging
+
+    commit = build_info.vcs_revision()
+    logging.configure(settings.log_level, _log_output(settings), commit)
+    logging.capture_library_logs()
+    try:
+        ended_well = asyncio.run(manager_process.run_process(settings, simulated_cloud, commit))
+    except (config.ConfigError, ProviderStartError) as error:
+        exit_with_usage_error(str(error), 1)
+    if not ended_well:
+        raise typer.Exit(1)

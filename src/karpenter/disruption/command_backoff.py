@@ -1,0 +1,132 @@
+"""What is better not tried again soon: moves that failed, were undone or refused, barred with growing pauses.
+
+Without such a memory the same machine is chosen again at once, pass after pass, and a replacement is bought and lost each time.
+Remembered are names (of claims and pools) with a reason, in memory only: after a restart everything may be tried once more.
+Pauses are measured on the event loop's clock, which no correction of the time of day moves.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import structlog
+
+from karpenter.api.core import Pod
+from karpenter.disruption.decide.command import Command, DisruptionReason
+from karpenter.scheduling.solution import Solution
+
+#: The first pause, and the longest; in between each is twice the one before (DIS §9.3 Beyond, for single machines longer).
+FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 60.0, 3600.0
+#: Pauses are longer by up to this part, so that what failed together is not tried again together.
+_JITTER = 0.2
+#: After so long without a failure it counts as the first again.
+_RESET_AFTER_SECONDS = 6 * 3600.0
+_MAX_BACKOFF_ENTRIES = 10_000
+
+
+@dataclass(frozen=True)
+class BackoffEntry:
+    """How often in a row something failed, until when it is barred, and why it failed last."""
+
+    failures: int
+    until: float
+    failed_at: float
+    cause: str
+
+
+class CommandBackoff:
+    """A bounded memory of failures; the oldest are forgotten first. ``now`` gives seconds that never go back."""
+
+    def __init__(self, now: Callable[[], float], max_entries: int = _MAX_BACKOFF_ENTRIES) -> None:
+        self._now = now
+        self._max_entries = max_entries
+        self._entries: OrderedDict[tuple[str, str], BackoffEntry] = OrderedDict()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing at all is remembered."""
+        return not self._entries
+
+    def record_failure(self, reason: str, keys: Iterable[str], cause: str) -> None:
+        """These failed to go for a reason: each is barred for it, longer than last time."""
+        now = self._now()
+        for name in keys:
+            last = self._entries.pop((reason, name), None)
+            failures = last.failures + 1 if last is not None and now - last.failed_at < _RESET_AFTER_SECONDS else 1
+            until = now + _backoff_seconds(name, failures)
+            self._entries[reason, name] = BackoffEntry(failures, until, now, cause)
+        while len(self._entries) > self._max_entries:
+            self._entries.popitem(last=False)
+
+    def reset(self, reason: str, keys: Iterable[str]) -> None:
+        """These succeeded, or are gone."""
+        for name in keys:
+            self._entries.pop((reason, name), None)
+
+    def active_entry(self, reason: str, keys: Iterable[str], now: float) -> BackoffEntry | None:
+        """What bars one of the names from going for a reason at a time; None when nothing does. May be asked from any thread."""
+        if not self._entries:
+            return None
+        found = (self._entries.get((reason, name)) for name in keys)
+        return next((known for known in found if known is not None and known.until > now), None)
+
+    def next_expiry(self) -> float | None:
+        """When the next bar falls, on the clock of ``now``; None when nothing is barred."""
+        now = self._now()
+        return min((known.until for known in self._entries.values() if known.until > now), default=None)
+
+
+def _backoff_seconds(key: str, failures: int) -> float:
+    """Doubling, with a part that depends on the name and the count and on nothing else."""
+    seconds = min(MAX_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2 ** min(failures - 1, 16))
+    share = zlib.crc32(f"{key}/{failures}".encode()) / 2**32
+    return float(seconds * (1 + _JITTER * share))
+
+
+#: How long after a move a machine bought for its pods' owner undoes it.
+_REVERSAL_PERIOD_SECONDS = 900.0
+_MAX_OWNERS = 10_000
+_log = structlog.get_logger()
+
+
+class ConsolidationReversals:
+    """Remembers whose pods were moved, and notices when that was for nothing. ``now`` gives seconds that never go back."""
+
+    def __init__(self, backoff: CommandBackoff, now: Callable[[], float]) -> None:
+        self._backoff = backoff
+        self._now = now
+        self._moved_at: OrderedDict[str, float] = OrderedDict()
+
+    def record_command(self, command: Command) -> None:
+        """A command was carried out."""
+        if command.reason is not DisruptionReason.UNDERUTILIZED:
+            return
+        now = self._now()
+        for name in owner_backoff_keys(pod for candidate in command.candidates for pod in candidate.reschedulable_pods):
+            self._moved_at[name] = now
+            self._moved_at.move_to_end(name)
+        while len(self._moved_at) > _MAX_OWNERS:
+            self._moved_at.popitem(last=False)
+
+    def record_plan(self, plan: Solution) -> None:
+        """Machines are being bought for pods that wait."""
+        if not self._moved_at:
+            return
+        soonest = self._now() - _REVERSAL_PERIOD_SECONDS
+        waiting = (pod for claim in plan.new_claims for pod in claim.pods if not pod.spec.node_name)
+        for name in sorted(set(owner_backoff_keys(waiting))):
+            if self._moved_at.pop(name, soonest) > soonest:
+                cause = "a machine was bought for pods of an owner whose pods had been moved just before"
+                self._backoff.record_failure(DisruptionReason.UNDERUTILIZED, (name,), cause)
+                _log.info("consolidation was undone", owner=name, error=cause)
+
+
+def owner_backoff_keys(pods: Iterable[Pod]) -> Iterator[str]:
+    """Under which names regrets remember the owners of pods."""
+    for pod in pods:
+        for owner in pod.metadata.owner_references:
+            if owner.controller:
+                yield f"{owner.kind}/{pod.metadata.namespace}/{owner.name}"

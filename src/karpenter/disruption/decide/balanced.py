@@ -1,0 +1,131 @@
+"""Whether a move is worth what it disrupts: its share of the pool's price over its share of the pool's disruption (DIS §10).
+
+The score asks how much better a move is than doing the same to the whole pool, so it means the same in pools of any size. Policy
+Balanced is one threshold on it; every other pool has a low one, so that nothing is moved for pennies (`model.calm`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from karpenter.api.karpenter import NodePool
+from karpenter.disruption.decide.command import Candidate, MoveScore
+from karpenter.disruption.decide.costs import NodePrices, disruption_cost
+from karpenter.model import consolidation_thresholds, pods
+from karpenter.state.snapshot import ClusterSnapshot
+from karpenter.state.state_node import StateNode
+
+BALANCED_POLICY = "Balanced"
+
+
+@dataclass(frozen=True)
+class PoolTotals:
+    """What the machines of a pool cost together per hour, in USD, and what disrupting all of them would (DIS-250)."""
+
+    price_per_hour: float
+    disruption_cost: float
+
+
+def pool_totals(snapshot: ClusterSnapshot, prices: NodePrices) -> Mapping[str, PoolTotals]:
+    """Of every pool that has machines."""
+    price: defaultdict[str, float] = defaultdict(float)
+    disruption: defaultdict[str, float] = defaultdict(float)
+    for view in snapshot.nodes:
+        if view.claim is not None:
+            price[view.pool] += prices.price_per_hour(view) or 0.0
+            disruption[view.pool] += _node_disruption_cost(view)
+    return {pool: PoolTotals(price[pool], disruption[pool]) for pool in price}
+
+
+def _node_disruption_cost(state_node: StateNode) -> float:
+    return disruption_cost(pod for pod in state_node.pods if pods.needs_rescheduling(pod))
+
+
+def is_balanced(pool: NodePool) -> bool:
+    """Whether the pool asked for moves to be weighed (DIS-250 ff.)."""
+    return pool.spec.disruption.consolidation_policy == BALANCED_POLICY
+
+
+def move_score(
+    pool: NodePool, totals_of_pool: PoolTotals | None, saving_per_hour: float, move_disruption_cost: float
+) -> MoveScore:
+    """DIS-253. ``saving`` in USD per hour and ``disruption`` are the pool's part of the move."""
+    price = totals_of_pool.price_per_hour if totals_of_pool is not None else 0.0
+    whole = totals_of_pool.disruption_cost if totals_of_pool is not None else 0.0
+    saved = saving_per_hour / price if price > 0 else 0.0
+    disrupted = move_disruption_cost / whole if whole > 0 else 0.0
+    value = 0.0
+    if saving_per_hour > 0 and price > 0 and whole > 0:
+        value = saved / disrupted if disrupted > 0 else math.inf
+    return MoveScore(
+        node_pool=pool.metadata.name,
+        score=value,
+        threshold=consolidation_thresholds.consolidation_thresholds(pool).minimum_saving_ratio,
+        saving_per_hour=saving_per_hour,
+        saving_fraction=saved,
+        disruption_cost=move_disruption_cost,
+        disruption_fraction=disrupted,
+        pool_price_per_hour=price,
+        pool_disruption_cost=whole,
+        balanced=is_balanced(pool),
+    )
+
+
+class MoveScoring:
+    """Weighs moves in the pools of one snapshot."""
+
+    def __init__(self, snapshot: ClusterSnapshot, prices: NodePrices) -> None:
+        self._pools = {pool.metadata.name: pool for pool in snapshot.pools}
+        self._pool_totals = pool_totals(snapshot, prices)
+
+    def scores(self, candidates: Sequence[Candidate], replacement_price: float) -> tuple[MoveScore, ...]:
+        """What each pool thinks of these going for new machines at that price in all, USD per hour (DIS-251, DIS-252)."""
+        price = sum(candidate.price_per_hour or 0.0 for candidate in candidates)
+        by_pool: dict[str, list[Candidate]] = {}
+        for candidate in candidates:
+            by_pool.setdefault(candidate.node_pool, []).append(candidate)
+        found: list[MoveScore] = []
+        for name, own in sorted(by_pool.items()):
+            share = sum(c.price_per_hour or 0.0 for c in own) / price if price > 0 else 1 / len(by_pool)
+            disruption = sum(candidate.disruption_cost for candidate in own)
+            saving = (price - replacement_price) * share
+            found.append(move_score(self._pools[name], self._pool_totals.get(name), saving, disruption))
+        return tuple(found)
+
+    def minimum_saving(self, candidates: Sequence[Candidate]) -> float:
+        """USD per hour below which no pool approves, whatever they are replaced by."""
+        found = self.scores(candidates, 0.0)
+        whole = sum(item.saving_per_hour for item in found)
+        needed = 0.0
+        for item in found:
+            if item.saving_per_hour > 0 and item.pool_price_per_hour > 0:
+                least = item.threshold * item.disruption_fraction * item.pool_price_per_hour
+                needed = max(needed, least * whole / item.saving_per_hour)
+        return needed
+
+    def net_saving(self, candidates: Sequence[Candidate], saving_per_hour: float) -> float:
+        """What a move is worth beside others, in USD per hour: its saving beyond what pools want for what it disrupts.
+
+        Pools want a share of what they cost, and cost less the more is done. So it is reckoned at what they cost half-way, as if
+        all were done in small steps and each of them weighed by itself.
+        """
+        pools = {candidate.node_pool for candidate in candidates}
+        before = sum(self._pool_totals[pool].price_per_hour for pool in pools if pool in self._pool_totals)
+        half_way = (before - saving_per_hour / 2) / before if before > 0 else 0.0
+        return saving_per_hour - self.minimum_saving(candidates) * half_way
+
+    def are_approved(self, scores: Iterable[MoveScore]) -> bool:
+        """Whether every pool does."""
+        return all(item.approved for item in scores)
+
+    def are_acceptable(self, scores: Sequence[MoveScore], saving_per_hour: float | None) -> bool:
+        """Whether every pool lets the move be made. Where nobody knows its saving it may be (DIS-192), unless one is Balanced."""
+        is_unknown = saving_per_hour is None and not any(item.balanced for item in scores)
+        return is_unknown or self.are_approved(scores)
+
+    def could_be_approved(self, candidate: Candidate) -> bool:
+        """Whether the pool would let the machine go for nothing: otherwise no replacement is worth it (DIS-257)."""
+        return self.are_approved(self.scores((candidate,), 0.0))

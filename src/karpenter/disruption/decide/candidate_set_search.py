@@ -1,0 +1,101 @@
+"""Which machines go and which stay, weighed as a whole where they are few.
+
+One move after the other comes out well where there are many machines: each of them decides little. Where a few large ones hold
+everything the first decides too much, and what saves most at every step may end with everybody restarted. So there the machines
+that go are chosen once more, together: one that would go stays, or another goes as well, as long as that is *worth* more
+(``Scales.worth``). The last few cents are not worth another hundred restarts.
+
+Packing new machines is dear, finding out who needs one is not. So a choice is first judged by what its machines cost, less what
+new ones for those who find no room usually come to; the most promising few are packed. The search begins with what the moves
+came to, and once more with all machines but that whose pods are dearest to disrupt: most of them can stay where they are then.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from karpenter.disruption.decide.command import Candidate, Command, DisruptionReason
+from karpenter.disruption.decide.consolidation import MoveEvaluator, SameTypeReplacement
+from karpenter.disruption.decide.remaining_budgets import RemainingBudgets
+
+#: With more machines than that no single one decides much.
+MAX_CANDIDATES = 16
+#: So often a choice changes by one machine, and so many choices are packed.
+_MAX_CHANGES = 8
+_MAX_PACKED_SETS = 4
+#: What new machines usually come to, as a multiple of the least they can cost.
+_USUAL_PACKING_FACTOR = 1.05
+_TINY = 1e-6
+
+_CandidateKeys = frozenset[str]
+
+
+class CandidateSetSearch:
+    """Choices among a few machines, in a world in which nothing is settled for money yet."""
+
+    def __init__(self, candidates: Iterable[Candidate], evaluator: MoveEvaluator, budgets: RemainingBudgets) -> None:
+        self._candidates = {candidate.key: candidate for candidate in candidates if candidate.price_per_hour}
+        self._evaluator = evaluator
+        self._budgets = budgets
+        self._estimates: dict[_CandidateKeys, float] = {}
+
+    def improvement_on(self, commands: Sequence[Command]) -> Command | None:
+        """A single move that is worth more than these are together; None where none was found."""
+        known = [candidate for command in commands for candidate in command.candidates]
+        if not self._candidates or any(candidate.key not in self._candidates for candidate in known):
+            return None
+        worth = self._evaluator.scoring.net_saving(known, sum(command.saving_per_hour or 0.0 for command in commands))
+        for start in self._start_sets(known):
+            self._hill_climb(start)
+        best: Command | None = None
+        for keys in sorted(self._estimates, key=lambda keys: (-self._estimates[keys], sorted(keys)))[:_MAX_PACKED_SETS]:
+            command = self._packed(keys)
+            if command is not None and (found := self._net_saving(command)) > worth + _TINY:
+                best, worth = command, found
+        return best
+
+    def _start_sets(self, chosen_candidates: Iterable[Candidate]) -> Iterator[_CandidateKeys]:
+        yield frozenset(candidate.key for candidate in chosen_candidates)
+        busiest = max(self._candidates.values(), key=lambda candidate: candidate.disruption_cost)
+        others = frozenset(self._candidates) - {busiest.key}
+        if self._is_allowed(others):
+            yield others
+
+    def _hill_climb(self, start: _CandidateKeys) -> None:
+        """From choice to choice, by the estimate, until no change of one machine makes it better."""
+        at = start
+        for _ in range(_MAX_CHANGES):
+            nearby = max(self._neighbours(at), key=self._estimate, default=at)
+            if self._estimate(nearby) <= self._estimate(at) + _TINY:
+                return
+            at = nearby
+
+    def _neighbours(self, at: _CandidateKeys) -> Iterator[_CandidateKeys]:
+        return (keys for key in self._candidates if self._is_allowed(keys := at ^ {key}))
+
+    def _is_allowed(self, keys: _CandidateKeys) -> bool:
+        taken = Counter(self._candidates[key].node_pool for key in keys)
+        left = self._budgets.remaining
+        return bool(keys) and all(n <= left(pool, DisruptionReason.UNDERUTILIZED) for pool, n in taken.items())
+
+    def _estimate(self, keys: _CandidateKeys) -> float:
+        """What the choice is worth if new machines are packed as they usually are."""
+        known = self._estimates.get(keys)
+        if known is None:
+            members = self._members(keys)
+            price = sum(candidate.price_per_hour or 0.0 for candidate in members)
+            saving = price - _USUAL_PACKING_FACTOR * self._evaluator.simulation.minimum_new_price(members)
+            known = self._estimates[keys] = self._evaluator.scoring.net_saving(members, saving)
+        return known
+
+    def _members(self, keys: _CandidateKeys) -> list[Candidate]:
+        return [candidate for key, candidate in self._candidates.items() if key in keys]
+
+    def _packed(self, keys: _CandidateKeys) -> Command | None:
+        found = self._evaluator.replace(self._members(keys))
+        command = found.full_move if isinstance(found, SameTypeReplacement) else found
+        return command if isinstance(command, Command) else None
+
+    def _net_saving(self, command: Command) -> float:
+        return self._evaluator.scoring.net_saving(command.candidates, command.saving_per_hour or 0.0)

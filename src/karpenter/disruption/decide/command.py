@@ -1,0 +1,128 @@
+"""What a disruption decision says: machines to give back, and machines to buy in their place first (DIS §8, §12)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from karpenter.api.core import Pod
+from karpenter.scheduling.solution import NewNodeClaim, PlacedPods
+from karpenter.state.state_node import StateNode
+
+#: What restarting an ordinary pod is reckoned at when moves are told by their pay-back time: about a minute of a few cores.
+POD_RESTART_COST_USD = 0.002
+
+
+class DisruptionReason(StrEnum):
+    """Why a machine goes of our own will; budgets speak about these (DIS-016)."""
+
+    EMPTY = "Empty"
+    DRIFTED = "Drifted"
+    UNDERUTILIZED = "Underutilized"
+
+
+class Decision(StrEnum):
+    """What becomes of a command's machines (DIS-017)."""
+
+    DELETE = "delete"
+    REPLACE = "replace"
+
+
+class ConsolidationType(StrEnum):
+    """The kind of consolidation, as metrics label it; drift has none (DIS §9)."""
+
+    NONE = ""
+    EMPTY = "empty"
+    MULTI = "multi"
+    SINGLE = "single"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A machine that may go.
+
+    ``price_per_hour`` is USD of its offering, None when it is not known; ``disruption_cost`` as DIS-114; ``pods`` those that need
+    another place.
+    """
+
+    state_node: StateNode
+    node_pool: str
+    reschedulable_pods: tuple[Pod, ...]
+    price_per_hour: float | None
+    disruption_cost: float
+
+    @property
+    def key(self) -> str:
+        """The NodeClaim's name."""
+        return self.state_node.key
+
+
+@dataclass(frozen=True)
+class MoveScore:
+    """What a move is worth to one NodePool, held against what it disrupts there (DIS-253).
+
+    The fractions are of what the pool's machines cost together and of what disrupting all of them would; ``score`` is the one
+    over the other. ``strict``: the pool asked for it by its policy (Balanced); others only have a floor.
+    """
+
+    node_pool: str
+    score: float
+    threshold: float
+    saving_per_hour: float
+    saving_fraction: float
+    disruption_cost: float
+    disruption_fraction: float
+    pool_price_per_hour: float
+    pool_disruption_cost: float
+    balanced: bool = False
+
+    @property
+    def approved(self) -> bool:
+        """Whether it is worth it (DIS-254). Where no price is known nothing can be weighed: only Balanced takes that for a no."""
+        return self.score >= self.threshold or (not self.balanced and self.pool_price_per_hour <= 0)
+
+
+@dataclass(frozen=True)
+class Command:
+    """Machines that go together, and what their pods need beforehand.
+
+    ``replacements`` are bought and initialised before any candidate goes; ``placed`` are pods meant for machines that exist
+    (DIS-306). ``saving_per_hour`` in USD may be negative (drift), None where a price is not known. ``scores``: what each NodePool
+    it takes machines from thinks of it, for consolidation only. ``disruption_cost`` as DIS-114, summed; ``payback_hours``: how
+    long the saving takes to outweigh it, None where nothing is saved.
+    """
+
+    reason: DisruptionReason
+    candidates: tuple[Candidate, ...]
+    replacements: tuple[NewNodeClaim, ...] = ()
+    placed_on_existing: tuple[PlacedPods, ...] = ()
+    consolidation_type: ConsolidationType = ConsolidationType.NONE
+    saving_per_hour: float | None = None
+    scores: tuple[MoveScore, ...] = ()
+
+    @property
+    def disruption_cost(self) -> float:
+        """What it hurts (DIS-114), over all its machines."""
+        return sum(candidate.disruption_cost for candidate in self.candidates)
+
+    @property
+    def pod_restarts(self) -> int:
+        """Pods that have to start again elsewhere."""
+        return sum(len(candidate.reschedulable_pods) for candidate in self.candidates)
+
+    @property
+    def payback_hours(self) -> float | None:
+        """How long it takes until it has paid for itself, an ordinary restart reckoned at ``RESTART_USD``."""
+        if self.saving_per_hour is None or self.saving_per_hour <= 0:
+            return None
+        return self.disruption_cost * POD_RESTART_COST_USD / self.saving_per_hour
+
+    @property
+    def decision(self) -> Decision:
+        """Delete without replacement, or replace."""
+        return Decision.REPLACE if self.replacements else Decision.DELETE
+
+    @property
+    def node_pools(self) -> tuple[str, ...]:
+        """The NodePools its machines are of, each once, by name."""
+        return tuple(sorted({candidate.node_pool for candidate in self.candidates}))

@@ -1,0 +1,96 @@
+"""What makes consolidation wait although it would pay: young machines, and workloads that are being rolled out (issue: churn).
+
+Both concern machines with pods only. An empty machine has its own quiet time, and nobody's work is lost with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+
+from karpenter.api.core import Pod
+from karpenter.api.karpenter import NodePool
+from karpenter.disruption.decide.command import Candidate
+from karpenter.model import consolidation_thresholds, durations, labels, pod_disruption, pods
+from karpenter.model.budget_windows import TimeSpan
+from karpenter.model.disruption_rules import disruption_rules
+from karpenter.state.snapshot import ClusterSnapshot
+
+_TEMPLATE_HASH = "pod-template-hash"
+_REVISION = "controller-revision-hash"
+#: Namespace, kind and name of what owns pods.
+WorkloadKey = tuple[str, str, str]
+
+
+def node_age_blocker(candidate: Candidate, pool: NodePool, now: datetime) -> str:
+    """Why a machine is too young to be consolidated; empty when it is not, or nobody knows its age."""
+    created = candidate.state_node.claim.metadata.creation_timestamp if candidate.state_node.claim is not None else None
+    least = consolidation_thresholds.consolidation_thresholds(pool).minimum_node_age
+    if created is None or now - created >= least:
+        return ""
+    return f"Node is younger than {durations.duration_text(least)}, the least age at which it may be consolidated"
+
+
+class WorkloadRollouts:
+    """The workloads that are being rolled out: pods of two versions of one of them are there at once."""
+
+    def __init__(self, snapshot: ClusterSnapshot) -> None:
+        versions: dict[WorkloadKey, str] = {}
+        self._in_progress: set[WorkloadKey] = set()
+        for pod in _pods_of(snapshot):
+            found = _workload_version(pod)
+            if found is not None and pods.is_active(pod) and versions.setdefault(found[0], found[1]) != found[1]:
+                self._in_progress.add(found[0])
+
+    def first_blocker(self, candidate: Candidate) -> str:
+        """What is being rolled out on a machine, as a reason to wait; empty when nothing is."""
+        return next(self.blockers(candidate), "")
+
+    def blockers(self, candidate: Candidate) -> Iterator[str]:
+        """All workloads that are being rolled out on a machine, each once, as reasons to wait."""
+        told: set[WorkloadKey] = set()
+        for pod in candidate.reschedulable_pods if self._in_progress else ():
+            found = _workload_version(pod)
+            if found is not None and found[0] in self._in_progress - told:
+                told.add(found[0])
+                namespace, kind, name = found[0]
+                yield f"{kind} {namespace}/{name} is being rolled out"
+
+
+def _pods_of(snapshot: ClusterSnapshot) -> Iterator[Pod]:
+    for view in snapshot.nodes:
+        yield from view.pods
+    for group in snapshot.pod_groups:
+        yield from group.pods
+
+
+def _workload_version(pod: Pod) -> tuple[WorkloadKey, str] | None:
+    """Which workload the pod is of, and in which version; None for pods of no workload with versions."""
+    own: Mapping[str, str] = pod.metadata.labels
+    for owner in pod.metadata.owner_references:
+        if owner.kind == "ReplicaSet" and (version := own.get(_TEMPLATE_HASH)):
+            return (pod.metadata.namespace, "Deployment", owner.name.removesuffix(f"-{version}")), version
+        if owner.kind == "StatefulSet" and (version := own.get(_REVISION)):
+            return (pod.metadata.namespace, owner.kind, owner.name), version
+    return None
+
+
+def time_driven_changes(snapshot: ClusterSnapshot, now: datetime, within_seconds: float) -> Iterator[datetime]:
+    """Moments after ``now`` at which budgets open or close, freezes end, machines come of age or protections run out."""
+    end = now + timedelta(seconds=within_seconds)
+    youth: dict[str, timedelta] = {}
+    for pool in snapshot.pools:
+        yield from (
+            edge for edge in disruption_rules(pool, snapshot.freeze).transitions(TimeSpan(now, end)) if edge > now
+        )
+        youth[pool.metadata.name] = consolidation_thresholds.consolidation_thresholds(pool).minimum_node_age
+    for view in snapshot.nodes:
+        created = view.claim.metadata.creation_timestamp if view.claim is not None else None
+        age = youth.get(view.pool)
+        if created is not None and age is not None and now - created < age < end - created:
+            yield created + age
+        for pod in view.pods:
+            if labels.DO_NOT_DISRUPT in pod.metadata.annotations:
+                found = pod_disruption.disruption_protection(pod, now)
+                if found is not None and found.active and found.until is not None:
+                    yield found.until

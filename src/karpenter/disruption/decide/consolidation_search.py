@@ -1,0 +1,161 @@
+"""Consolidation as one plan for the whole cluster: machines go whose pods fit elsewhere, then sets of machines are planned anew.
+
+Every move is found with the engine that places waiting pods, so it may be n to m: several machines for one, fewer for many, a few
+small ones for a large one. What is decided is settled before the next move is looked for, so all moves of a pass fit together and
+keep within budgets together; nothing is left unseen for want of time, and no pool waits for another.
+
+1. *Delete.* Machines in the order of what they save per disruption. A machine that takes in pods of others stays this time, so no
+   pod is moved twice.
+2. *Plan anew.* Of what is left, the machines that cost most beyond what their pods need go into one set, as many as budgets
+   allow, then half as many, and so on; the set that saves most wins. Machines that would only be bought once more as they are
+   leave the set again (DIS-210): to keep them costs the same and moves nobody. Until no set saves anything.
+3. *One by one.* What no set helped may still be replaced by itself.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from karpenter.disruption.decide.command import Candidate, Command, DisruptionReason
+from karpenter.disruption.decide.consolidation import MoveEvaluator, SameTypeReplacement
+from karpenter.disruption.decide.costs import candidate_order
+from karpenter.disruption.decide.remaining_budgets import RemainingBudgets
+from karpenter.disruption.decide.replacement_prices import MoveRejection
+
+_REASON = DisruptionReason.UNDERUTILIZED
+#: So often a set is planned anew without machines that would only be bought once more.
+_MAX_PRUNINGS = 6
+_TINY = 1e-9
+#: Sets of so many machines come first: a command is carried out as a whole or not at all.
+_SMALL_SET = 16
+
+
+class ConsolidationSearch:
+    """One pass over the candidates."""
+
+    def __init__(self, candidates: Sequence[Candidate], evaluator: MoveEvaluator, budgets: RemainingBudgets) -> None:
+        self._remaining = {candidate.key: candidate for candidate in sorted(candidates, key=candidate_order)}
+        self._evaluator = evaluator
+        self._budgets = budgets
+        self.commands: tuple[Command, ...] = ()
+        #: Why machines that were looked at by themselves stay, by key.
+        self.rejections: dict[str, str] = {}
+
+    def run(self, pending_commands: Iterable[Command] = ()) -> None:
+        """Find all moves. ``chosen``: those of an earlier pass; they go first as far as they are still right."""
+        for earlier in pending_commands:
+            self._revalidate(earlier)
+        self._delete()
+        while (command := self._best_set()) is not None:
+            self._apply(command)
+        self._replace_single_nodes()
+
+    @property
+    def limited_by_budgets(self) -> bool:
+        """Whether budgets kept some machine from being looked at."""
+        return any(self._budgets.remaining(candidate.node_pool, _REASON) <= 0 for candidate in self._remaining.values())
+
+    def _apply(self, command: Command) -> None:
+        self._evaluator.simulation.apply(command)
+        for candidate in command.candidates:
+            self._budgets.consume(candidate.node_pool)
+            del self._remaining[candidate.key]
+        for placed in command.placed_on_existing:
+            self._remaining.pop(placed.node_key, None)
+        self.commands = (*self.commands, command)
+
+    def _revalidate(self, pending: Command) -> None:
+        keys = [candidate.key for candidate in pending.candidates]
+        found = [self._remaining[key] for key in keys if key in self._remaining]
+        if len(found) == len(keys) == len(self._within_budgets(found)):
+            command = self._evaluator.revalidate(pending, found)
+            if command is not None:
+                self._apply(command)
+
+    def _delete(self) -> None:
+        for candidate in tuple(self._remaining.values()):
+            if candidate.key in self._remaining and self._budgets.remaining(candidate.node_pool, _REASON) > 0:
+                command = self._evaluator.delete(candidate)
+                if command is not None:
+                    self._apply(command)
+
+    # -- sets ---------------------------------------------------------------------------------------------------------------
+
+    def _best_set(self) -> Command | None:
+        """The set of machines that saves most when it is planned anew; None where none saves anything."""
+        wasteful = sorted(
+            (c for c in self._remaining.values() if c.price_per_hour and self._evaluator.scoring.could_be_approved(c)),
+            key=self._excess_price_order,
+        )
+        found = self._within_budgets(wasteful)
+        return self._best_of(found, self._sizes(1, min(_SMALL_SET, len(found)))) or self._best_of(
+            found, self._sizes(_SMALL_SET, len(found))
+        )
+
+    @staticmethod
+    def _sizes(above: int, most: int) -> list[int]:
+        """The most, half of it, and so on, as long as it is more than ``above``."""
+        sizes: list[int] = []
+        while most > above:
+            sizes.append(most)
+            most //= 2
+        return sizes
+
+    def _best_of(self, candidates: Sequence[Candidate], sizes: Iterable[int]) -> Command | None:
+        best: Command | None = None
+        for size in sizes:
+            command = self._replace_set(candidates[:size])
+            if command is not None and (best is None or _saving(command) > _saving(best)):
+                best = command
+        return best
+
+    def _excess_price_order(self, candidate: Candidate) -> tuple[float, str]:
+        """Sort key: what a machine costs beyond what its pods cost at least, per disruption, most first."""
+        needed = self._evaluator.simulation.minimum_price((candidate,))
+        return (-((candidate.price_per_hour or 0.0) - needed) / candidate.disruption_cost, candidate.state_node.name)
+
+    def _within_budgets(self, candidates: Iterable[Candidate]) -> list[Candidate]:
+        """The first of each pool that budgets allow; nothing is taken from them yet."""
+        taken: defaultdict[str, int] = defaultdict(int)
+        found: list[Candidate] = []
+        for candidate in candidates:
+            if taken[candidate.node_pool] < self._budgets.remaining(candidate.node_pool, _REASON):
+                taken[candidate.node_pool] += 1
+                found.append(candidate)
+        return found
+
+    def _replace_set(self, candidates: Sequence[Candidate]) -> Command | None:
+        """The move, as far as possible without machines that would come back as they are; None where nothing is saved.
+
+        Without them nothing more may have to be bought than with them: else they are not the same, but part of a better plan.
+        """
+        members = list(candidates)
+        best: Command | None = None
+        for _ in range(_MAX_PRUNINGS):
+            found = self._evaluator.replace(members) if members else None
+            command = found.full_move if isinstance(found, SameTypeReplacement) else found
+            if isinstance(command, Command) and (best is None or _saving(command) >= _saving(best) - _TINY):
+                best = command
+            if not isinstance(found, SameTypeReplacement):
+                break
+            members = [candidate for candidate in members if candidate.key not in found.candidate_keys]
+        return best
+
+    # -- single machines ------------------------------------------------------------------------------------------------------
+
+    def _replace_single_nodes(self) -> None:
+        for candidate in tuple(self._remaining.values()):
+            if candidate.key not in self._remaining or self._budgets.remaining(candidate.node_pool, _REASON) <= 0:
+                continue
+            if not self._evaluator.scoring.could_be_approved(candidate):
+                continue
+            found = self._evaluator.replace((candidate,))
+            if isinstance(found, MoveRejection):
+                self.rejections[candidate.key] = found.message
+            else:
+                self._apply(found)
+
+
+def _saving(command: Command) -> float:
+    return command.saving_per_hour or 0.0

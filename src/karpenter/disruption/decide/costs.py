@@ -1,0 +1,84 @@
+"""What it hurts to remove a machine, what it costs to keep it, and the order that follows (DIS §5)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+
+from karpenter.api.core import Pod
+from karpenter.api.karpenter import NodeClaim
+from karpenter.disruption.decide.command import Candidate
+from karpenter.instancetypes.instance_type import Offering
+from karpenter.instancetypes.type_index import TypeIndex
+from karpenter.model import durations, labels, pod_disruption
+from karpenter.state.state_node import StateNode
+
+#: What a node costs to disrupt beside its pods (DIS-046).
+NODE_DISRUPTION_COST = 1.0
+
+
+def disruption_cost(reschedulable_pods: Iterable[Pod]) -> float:
+    """The node's own share and the eviction costs of the pods that need another place, none below 0 (DIS-114)."""
+    return NODE_DISRUPTION_COST + sum(max(0.0, pod_disruption.eviction_cost(pod)) for pod in reschedulable_pods)
+
+
+def lifetime_remaining(claim: NodeClaim, now: datetime) -> float:
+    """The share of its life a claim has before it: 1 where it never expires (DIS-112)."""
+    period = durations.parse_duration_or_never(claim.spec.expire_after)
+    created = claim.metadata.creation_timestamp
+    if period is None or created is None or period <= timedelta(0):
+        return 1.0
+    return min(max((period - (now - created)) / period, 0.0), 1.0)
+
+
+def candidate_order(candidate: Candidate) -> tuple[float, float, str]:
+    """Sort key of candidates: most saved per disruption first, then the dearest, then by name (DIS-117, DIS-116, its Beyond)."""
+    price = candidate.price_per_hour or 0.0
+    return (-price / candidate.disruption_cost, -price, candidate.state_node.name)
+
+
+class NodePrices:
+    """What machines that exist cost, by the offering their labels name (DIS-115)."""
+
+    def __init__(self, indexes: Mapping[str, TypeIndex]) -> None:
+        self._indexes = indexes
+        self._cache: dict[tuple[str, str, str, str, str], float | None] = {}
+
+    def price_per_hour(self, state_node: StateNode) -> float | None:
+        """USD per hour, whether or not that offering can be had now; None where type, offering or price are not known.
+
+        Of several reservations the machine's own counts, the first where it names none.
+        """
+        found = node_labels(state_node)
+        names = (labels.INSTANCE_TYPE, labels.ZONE, labels.CAPACITY_TYPE, labels.RESERVATION_ID)
+        kind, zone, capacity_type, reservation = (found.get(name, "") for name in names)
+        key = (state_node.pool, kind, zone, capacity_type, reservation)
+        if key not in self._cache:
+            self._cache[key] = self._priced(*key)
+        return self._cache[key]
+
+    def _priced(self, pool: str, kind: str, zone: str, capacity_type: str, reservation: str) -> float | None:
+        index = self._indexes.get(pool)
+        at = index.position_by_name.get(kind) if index is not None else None
+        if index is None or at is None:
+            return None
+        for offering in index.types[at].offerings:
+            is_its_own = not reservation or offering.reservation_id in ("", reservation)
+            if is_its_own and _is_in(offering, zone, capacity_type):
+                return offering.price_per_hour if math.isfinite(offering.price_per_hour) else None
+        return None
+
+
+def _is_in(offering: Offering, zone: str, capacity_type: str) -> bool:
+    asked = offering.requirements
+    return asked.requirement_for(labels.ZONE).allows(zone) and asked.requirement_for(labels.CAPACITY_TYPE).allows(
+        capacity_type
+    )
+
+
+def node_labels(state_node: StateNode) -> Mapping[str, str]:
+    """A machine's labels: the Node's, or its claim's while there is none."""
+    if state_node.node is not None:
+        return state_node.node.metadata.labels
+    return state_node.claim.metadata.labels if state_node.claim is not None else {}

@@ -1,0 +1,232 @@
+"""What would be moved now and what waits behind budgets, for people who look at a cluster from outside.
+
+A controller knows things no object tells at a glance; what follows from the objects and the time is assumed instead, and said:
+that a machine's quiet time is over although nobody has written that down yet, that a machine with the disruption taint is on its
+way out, and that pods which wait are expected where the next plan puts them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from msgspec.structs import replace as changed
+
+from karpenter.api.karpenter import NodePool
+from karpenter.api.meta import Condition
+from karpenter.disruption.decide.candidates import (
+    DisruptionContext,
+    consolidate_after_end,
+    consolidation_enabled,
+    is_consolidatable,
+)
+from karpenter.disruption.decide.command import Command, DisruptionReason
+from karpenter.disruption.decide.disruption_decision import DisruptionOptions, DisruptionSolution, decide_disruption
+from karpenter.disruption.decide.remaining_budgets import PoolNodeCounts, pool_node_counts
+from karpenter.instancetypes.type_index import TypeIndex
+from karpenter.model import labels, taints
+from karpenter.model.budget_windows import TimeSpan
+from karpenter.model.disruption_rules import DisruptionRules, disruption_rules
+from karpenter.model.nodepool_budgets import UNLIMITED_DISRUPTIONS
+from karpenter.scheduling.scheduling_options import SchedulingOptions
+from karpenter.scheduling.solver import solve
+from karpenter.state.snapshot import ClusterSnapshot
+from karpenter.state.state_node import StateNode
+from karpenter.state.virtual_pods import is_virtual_pod
+
+#: So far ahead it is looked when budgets open.
+BUDGET_HORIZON = timedelta(days=31)
+
+
+@dataclass(frozen=True)
+class BudgetStatus:
+    """What a pool's budgets and freezes allow for a reason.
+
+    ``allowed`` nodes at a time, of which ``left`` are free now (DIS-147); ``source``: the field that says so, empty without a
+    limit; ``frozen``: the freeze that is on, as a text. ``at``: the first moment at which at least one more may go, provided that
+    no other node goes or comes meanwhile; None where that is not within ``AHEAD``.
+    """
+
+    node_pool: str
+    reason: DisruptionReason
+    allowed: int
+    remaining: int
+    limited_by: str
+    freeze: str
+    opens_at: datetime | None
+
+
+@dataclass(frozen=True)
+class DisruptionPreview:
+    """The decision at a moment, as budgets have it (``limited``) and as it were without any (``free``), on one snapshot.
+
+    ``assumed``: machines that are taken to be consolidatable although no condition says so yet, ``going``: those with the
+    disruption taint, ``expecting``: those that pods which wait will need, all by key. ``openings``: for every pool and reason
+    that ``free`` takes machines of. ``resting``: when the quiet times end that are not over, by key.
+    """
+
+    snapshot: ClusterSnapshot
+    now: datetime
+    within_budgets: DisruptionSolution
+    without_budgets: DisruptionSolution
+    budget_statuses: tuple[BudgetStatus, ...]
+    assumed_consolidatable: tuple[str, ...] = ()
+    tainted_for_disruption: tuple[str, ...] = ()
+    nominated: tuple[str, ...] = ()
+    consolidate_after_ends: Mapping[str, datetime] = field(default_factory=dict)
+
+    @property
+    def context(self) -> DisruptionContext:
+        """What it was decided under, beside the snapshot."""
+        return DisruptionContext(self.now, is_nominated=frozenset(self.nominated).__contains__)
+
+
+def preview_disruption(
+    snapshot: ClusterSnapshot,
+    indexes: Mapping[str, TypeIndex],
+    now: datetime,
+    options: DisruptionOptions,
+) -> DisruptionPreview:
+    """What would be done at ``now``, and what would be if budgets and freezes forbade nothing."""
+    pools = {pool.metadata.name: pool for pool in snapshot.pools}
+    assumed = frozenset(view.key for view in snapshot.nodes if _is_assumed_consolidatable(view, pools, now))
+    going = frozenset(
+        view.key for view in snapshot.nodes if view.managed and not view.marked_for_deletion and _is_tainted(view)
+    )
+    views = (_marked_consolidatable(view) if view.key in assumed else view for view in snapshot.nodes)
+    taken = replace(
+        snapshot, nodes=tuple(replace(view, marked_for_deletion=True) if view.key in going else view for view in views)
+    )
+    expecting = _nominated(taken, indexes, now, options.provisioning)
+    circumstances = DisruptionContext(now, is_nominated=expecting.__contains__)
+    limited = decide_disruption(taken, indexes, circumstances, options)
+    free = decide_without_budgets(taken, indexes, circumstances, options)
+    openings = tuple(_budget_statuses(taken, free.commands, now))
+    return DisruptionPreview(
+        taken,
+        now,
+        limited,
+        free,
+        openings,
+        assumed_consolidatable=tuple(sorted(assumed)),
+        tainted_for_disruption=tuple(sorted(going)),
+        nominated=tuple(sorted(expecting)),
+        consolidate_after_ends=_consolidate_after_ends(taken, pools),
+    )
+
+
+def _consolidate_after_ends(snapshot: ClusterSnapshot, pools: Mapping[str, NodePool]) -> Mapping[str, datetime]:
+    """Ends of quiet times, of the machines that would be asked about but for theirs."""
+    waiting = (
+        view
+        for view in snapshot.nodes
+        if view.initialized and not view.marked_for_deletion and not is_consolidatable(view)
+    )
+    found = ((view, pools[view.pool]) for view in waiting if view.managed and view.pool in pools)
+    ends = ((view.key, consolidate_after_end(view, pool)) for view, pool in found if consolidation_enabled(pool))
+    return {key: end for key, end in ends if end is not None}
+
+
+def _nominated(
+    snapshot: ClusterSnapshot, indexes: Mapping[str, TypeIndex], now: datetime, options: SchedulingOptions
+) -> frozenset[str]:
+    """Machines that waiting pods are going to be nominated to (DIS-005)."""
+    plan = solve(snapshot, indexes, now, options)
+    return frozenset(item.node_key for item in plan.placed_on_existing if not all(map(is_virtual_pod, item.pods)))
+
+
+def budget_status(
+    pool: NodePool, pool_rules: DisruptionRules, node_counts: PoolNodeCounts, reason: DisruptionReason, now: datetime
+) -> BudgetStatus:
+    """When ``rules`` let a node of the pool go for the reason."""
+    allowance = pool_rules.allowance(node_counts.initialized, reason.value, now)
+    left = max(0, allowance.nodes - node_counts.unavailable)
+    freeze = pool_rules.active_freeze(now)
+    at = now if left else _next_opening(pool_rules, node_counts, reason, now)
+    frozen = str(freeze) if freeze is not None else ""
+    return BudgetStatus(pool.metadata.name, reason, allowance.nodes, left, allowance.limiting_path, frozen, at)
+
+
+def _next_opening(
+    rules: DisruptionRules, nodes: PoolNodeCounts, reason: DisruptionReason, now: datetime
+) -> datetime | None:
+    edges = sorted(rules.transitions(TimeSpan(now, now + BUDGET_HORIZON)))
+    allowed = (
+        edge for edge in edges if rules.allowance(nodes.initialized, reason.value, edge).nodes > nodes.unavailable
+    )
+    return next(allowed, None)
+
+
+def _budget_statuses(snapshot: ClusterSnapshot, commands: tuple[Command, ...], now: datetime) -> Iterator[BudgetStatus]:
+    wanted = {(candidate.node_pool, command.reason) for command in commands for candidate in command.candidates}
+    nodes = pool_node_counts(snapshot.nodes)
+    for pool in snapshot.pools:
+        name = pool.metadata.name
+        for reason in DisruptionReason:
+            if (name, reason) in wanted:
+                yield budget_status(pool, disruption_rules(pool, snapshot.freeze), nodes[name], reason, now)
+
+
+def _is_assumed_consolidatable(state_node: StateNode, pools: Mapping[str, NodePool], now: datetime) -> bool:
+    """DIS-327, from the objects alone."""
+    pool = pools.get(state_node.pool)
+    if (
+        pool is None
+        or not state_node.managed
+        or not state_node.initialized
+        or is_consolidatable(state_node)
+        or not consolidation_enabled(pool)
+    ):
+        return False
+    until = consolidate_after_end(state_node, pool)
+    return until is None or now >= until
+
+
+def _marked_consolidatable(state_node: StateNode) -> StateNode:
+    assert state_node.claim is not None
+    others = tuple(item for item in state_node.claim.status.conditions if item.type != "Consolidatable")
+    conditions = (*others, Condition(type="Consolidatable", status="True", reason="Consolidatable"))
+    return replace(
+        state_node, claim=changed(state_node.claim, status=changed(state_node.claim.status, conditions=conditions))
+    )
+
+
+def _is_tainted(state_node: StateNode) -> bool:
+    found = state_node.node.spec.taints if state_node.node is not None else ()
+    return any(taints.is_same_taint(taint, labels.DISRUPTED_TAINT) for taint in found)
+
+
+def budget_message(status: BudgetStatus) -> str:
+    """What budgets allow now, as a sentence."""
+    if status.allowed == UNLIMITED_DISRUPTIONS:
+        return f'No budget of NodePool "{status.node_pool}" limits {status.reason.value}'
+    if not status.allowed:
+        return f'NodePool "{status.node_pool}" allows no node to go for {status.reason.value} now ({status.limited_by})'
+    away = status.allowed - status.remaining
+    return (
+        f'NodePool "{status.node_pool}" allows {status.allowed} node(s) at a time for {status.reason.value}, '
+        f"{away} of which are away already ({status.limited_by})"
+    )
+
+
+_LIMITING_ANNOTATIONS = frozenset({labels.BUDGET_WINDOWS, labels.FREEZE, labels.FREEZE_UNTIL})
+
+
+def decide_without_budgets(
+    snapshot: ClusterSnapshot,
+    indexes: Mapping[str, TypeIndex],
+    context: DisruptionContext,
+    options: DisruptionOptions,
+) -> DisruptionSolution:
+    """The whole way from the cluster as it is to one in which nothing is left to do, as commands."""
+    free = replace(snapshot, pools=tuple(_unlimited(pool) for pool in snapshot.pools), freeze=None)
+    return decide_disruption(free, indexes, context, options)
+
+
+def _unlimited(pool: NodePool) -> NodePool:
+    notes = {key: value for key, value in pool.metadata.annotations.items() if key not in _LIMITING_ANNOTATIONS}
+    disruption = changed(pool.spec.disruption, budgets=())
+    return changed(
+        pool, metadata=changed(pool.metadata, annotations=notes), spec=changed(pool.spec, disruption=disruption)
+    )

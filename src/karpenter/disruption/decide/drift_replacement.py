@@ -1,0 +1,154 @@
+"""Drift: machines that are not what their NodePool asks for any more (DIS §14), and how they are replaced (DIS §9.2, §9.3).
+
+`drift_reason` says why a claim has drifted; a controller writes it down as a condition, and the methods here go by that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+
+from karpenter.api.karpenter import NodeClaim, NodePool
+from karpenter.disruption.decide.candidates import BlockedNode, CandidateChecks, DisruptionContext, is_drifted
+from karpenter.disruption.decide.command import Candidate, Command, DisruptionReason
+from karpenter.disruption.decide.remaining_budgets import RemainingBudgets
+from karpenter.disruption.decide.scheduling_simulation import SchedulingSimulation, UnreschedulablePods
+from karpenter.instancetypes.type_index import TypeIndex
+from karpenter.model import labels
+from karpenter.model.conditions import find_condition
+from karpenter.model.quantity_checks import check_quantities
+from karpenter.model.requirements import requirements_from_labels
+from karpenter.scheduling.offerings.nodepool_templates import nodepool_requirements
+from karpenter.scheduling.planned_nodeclaims import MAX_INSTANCE_TYPES, static_claim
+from karpenter.scheduling.solution import NewNodeClaim
+from karpenter.state.snapshot import ClusterSnapshot
+from karpenter.state.state_node import StateNode
+from karpenter.static import replicas
+
+_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+# -- replacing what has drifted ------------------------------------------------------------------------------------------
+
+
+def drift_candidates(
+    nodes: Iterable[StateNode], checks: CandidateChecks, context: DisruptionContext
+) -> tuple[list[Candidate], list[Candidate], list[BlockedNode]]:
+    """Drifted machines of dynamic and of static pools in the order of DIS-118, and those that are kept.
+
+    The machine the controller runs on comes last (DIS-469).
+    """
+    dynamic: list[Candidate] = []
+    fixed: list[Candidate] = []
+    blocked: list[BlockedNode] = []
+    for view in nodes:
+        if not checks.is_considered(view) or not is_drifted(view):
+            continue
+        found = checks.candidate_or_blocker(view, DisruptionReason.DRIFTED)
+        if isinstance(found, BlockedNode):
+            blocked.append(found)
+        elif not context.is_in_backoff(DisruptionReason.DRIFTED, view.key):
+            (fixed if checks.is_in_static_pool(found) else dynamic).append(found)
+    for machines in (dynamic, fixed):
+        machines.sort(key=lambda candidate: (checks.hosts_controller(candidate), _drift_order(candidate)))
+    return dynamic, fixed, blocked
+
+
+def _drift_order(candidate: Candidate) -> tuple[bool, datetime, str]:
+    """Machines without pods first, then those that drifted longest ago (DIS-118, DIS-122); the name ends ties."""
+    claim = candidate.state_node.claim
+    condition = find_condition(claim.status.conditions, "Drifted") if claim is not None else None
+    since = condition.last_transition_time if condition is not None else None
+    return (bool(candidate.reschedulable_pods), since or _LONG_AGO, candidate.state_node.name)
+
+
+def replace_drifted(
+    candidates: Iterable[Candidate], simulation: SchedulingSimulation, budgets: RemainingBudgets
+) -> tuple[list[Command], list[BlockedNode]]:
+    """One command for each machine that budgets allow and whose pods have a place to go, at any price (DIS-230).
+
+    All that budgets allow at once, not one in a pass: one that cannot be carried out keeps nobody else waiting.
+    """
+    commands: list[Command] = []
+    blocked: list[BlockedNode] = []
+    reason = DisruptionReason.DRIFTED
+    for candidate in candidates:
+        if budgets.remaining(candidate.node_pool, reason) <= 0:
+            continue
+        found = simulation.reschedule((candidate,))
+        if isinstance(found, UnreschedulablePods):
+            blocked.append(BlockedNode(candidate.state_node, f"Pods can't be rescheduled: {found.message}"))
+        elif found is not None:
+            price = candidate.price_per_hour
+            saving = None if price is None else price - found.price_per_hour
+            commands.append(
+                Command(reason, (candidate,), found.to_planned_claims(), found.placements, saving_per_hour=saving)
+            )
+            simulation.apply(commands[-1])
+            budgets.consume(candidate.node_pool)
+    return commands, blocked
+
+
+def replace_drifted_static(
+    candidates: Iterable[Candidate],
+    snapshot: ClusterSnapshot,
+    indexes: Mapping[str, TypeIndex],
+    budgets: RemainingBudgets,
+) -> list[Command]:
+    """One command for each drifted machine of a static pool that budgets and the limit on nodes allow (DIS-225 to DIS-227).
+
+    A pool that has more machines than it wants is left alone until they are gone.
+    """
+    by_pool: dict[str, list[Candidate]] = {}
+    for candidate in candidates:
+        by_pool.setdefault(candidate.node_pool, []).append(candidate)
+    commands: list[Command] = []
+    for pool in snapshot.pools:
+        own = by_pool.get(pool.metadata.name, [])
+        wanted = min(len(own), budgets.remaining(pool.metadata.name, DisruptionReason.DRIFTED))
+        granted = _allowed_surge(pool, snapshot, wanted) if wanted and not check_quantities(pool) else 0
+        if not granted:
+            continue
+        index = indexes[pool.metadata.name]
+        taken = {view.key for view in snapshot.nodes}
+        slots = replicas.free_slots(pool, taken, granted, replicas.spread_zones(pool, index.types))
+        for candidate, slot in zip(own, slots, strict=False):
+            planned = _static_replacement(pool, index, slot)
+            if planned is not None:
+                commands.append(Command(DisruptionReason.DRIFTED, (candidate,), (planned,)))
+                budgets.consume(candidate.node_pool)
+    return commands
+
+
+def _static_replacement(pool: NodePool, index: TypeIndex, slot: replicas.ReplicaSlot) -> NewNodeClaim | None:
+    """A machine as the pool's template wants it; None while nothing of it can be bought."""
+    asked = nodepool_requirements(pool)
+    if slot.zone:
+        asked = asked.intersect(requirements_from_labels({labels.ZONE: slot.zone}))
+    kept = index.cheapest(asked, index.matching(asked) & index.with_available_offering(asked), MAX_INSTANCE_TYPES)
+    if not kept:
+        return None
+    return NewNodeClaim(
+        claim=static_claim(pool, slot.name, labels.WELL_KNOWN | index.well_known, slot.zone),
+        node_pool=pool.metadata.name,
+        instance_types=tuple(index.types[position].name for position in kept),
+        cheapest_offering=index.prices(asked).cheapest_offering[kept[0]],
+        pods=(),
+    )
+
+
+def _allowed_surge(pool: NodePool, snapshot: ClusterSnapshot, wanted: int) -> int:
+    """How many more machines a static pool may have for a while (DIS-225, DIS-226)."""
+    members = [
+        replicas.StaticClaim(view.claim, is_disrupting=view.marked_for_deletion and not _is_deleting(view.claim))
+        for view in snapshot.nodes
+        if view.claim is not None and view.claim.metadata.labels.get(labels.NODE_POOL) == pool.metadata.name
+    ]
+    held = replicas.count_replicas(members)
+    if held.active + held.pending_disruption > (pool.spec.replicas or 0):
+        return 0
+    return replicas.allowed_by_node_limit(pool, held, wanted)
+
+
+def _is_deleting(claim: NodeClaim) -> bool:
+    return replicas.StaticClaim(claim).is_deleting

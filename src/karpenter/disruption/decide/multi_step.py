@@ -1,0 +1,139 @@
+"""Many steps made one: moves that follow each other, as what they come to.
+
+A pass may find that after its moves others would follow: a machine that took in pods could go itself then. Carried out one
+after the other some pods would be moved twice. So the steps are gone through on paper until none is left to take, and what is
+decided is the way from the cluster as it is to where that ends: which machines go, what is bought, where each pod is in the
+end. Each step is legal and saves money, hence so does the whole. What shares new machines on the way is one command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from msgspec.structs import replace as changed
+
+from karpenter.api.core import Pod
+from karpenter.api.karpenter import NodeSelectorRequirementWithMinValues
+from karpenter.disruption.decide.balanced import MoveScoring
+from karpenter.disruption.decide.command import Candidate, Command, ConsolidationType, DisruptionReason
+from karpenter.model import labels, pods
+from karpenter.model import resources as res
+from karpenter.scheduling.solution import NewNodeClaim, PlacedPods
+from karpenter.state.snapshot import ClusterSnapshot
+from karpenter.state.virtual_pods import is_virtual_pod
+
+
+def composed_commands(
+    candidates: Sequence[Candidate], final_snapshot: ClusterSnapshot, steps: Sequence[Command], scoring: MoveScoring
+) -> tuple[Command, ...] | None:
+    """The commands that lead to ``end``: the snapshot when all steps are done.
+
+    ``candidates`` are those that may go, as they are now. None where the way cannot be told: where minValues want several
+    kinds of a machine that the steps took for one kind and filled up.
+    """
+    after = {view.key: view for view in final_snapshot.nodes}
+    gone = [candidate for candidate in candidates if candidate.key not in after]
+    planned = {item.name: item for step in steps for item in step.replacements if item.name in after}
+    host_of = {pod.metadata.uid: key for key, view in after.items() for pod in view.pods}
+    moving = {
+        candidate.key: [(pod, host_of.get(pod.metadata.uid, "")) for pod in candidate.reschedulable_pods]
+        for candidate in gone
+    }
+    inside: dict[str, list[Pod]] = {name: [] for name in planned}
+    for found in moving.values():
+        for pod, host in found:
+            if host in inside:
+                inside[host].append(pod)
+    final: dict[str, NewNodeClaim] = {}
+    for name, item in planned.items():
+        fixed = _resized_claim(item, inside[name])
+        if fixed is None:
+            return None
+        final[name] = fixed
+    return tuple(
+        _command(group, moving, final, {key: view.name for key, view in after.items()}, scoring)
+        for group in _dependent_groups(gone, moving, steps)
+    )
+
+
+def _resized_claim(planned: NewNodeClaim, placed_pods: Sequence[Pod]) -> NewNodeClaim | None:
+    """The machine for all these pods. With other pods than it was made for it is what the steps took it for, and nothing else."""
+    virtual = tuple(filter(is_virtual_pod, planned.pods))
+    if _uids(placed_pods) == _uids(planned.pods) - _uids(virtual):
+        return replace(planned, pods=(*placed_pods, *virtual))
+    spec = planned.claim.spec
+    if any(item.min_values is not None for item in spec.requirements):
+        return None
+    exact = {labels.INSTANCE_TYPE: planned.instance_types[0]}
+    exact |= {key: min(form.values) for key, form in planned.cheapest_offering.requirements.items() if form.values}
+    asked = [item for item in spec.requirements if item.key not in exact]
+    asked += [NodeSelectorRequirementWithMinValues(key=key, operator="In", values=(v,)) for key, v in exact.items()]
+    before = res.add(*(pods.pod_requests(pod) for pod in planned.pods))
+    requests = res.add(res.parse_resources(spec.resources.requests), *(pods.pod_requests(pod) for pod in placed_pods))
+    requests = res.subtract(requests, before)
+    sized = changed(
+        spec.resources, requests=res.resources_to_wire({name: amount for name, amount in requests.items() if amount})
+    )
+    claim = changed(planned.claim, spec=changed(spec, requirements=tuple(asked), resources=sized))
+    return replace(planned, claim=claim, instance_types=planned.instance_types[:1], pods=tuple(placed_pods))
+
+
+def _uids(of: Iterable[Pod]) -> set[str]:
+    return {pod.metadata.uid for pod in of}
+
+
+def _dependent_groups(
+    removed: Sequence[Candidate], destinations: Mapping[str, Sequence[tuple[Pod, str]]], steps: Sequence[Command]
+) -> list[list[Candidate]]:
+    """The machines that go, those together that paid for the same new machines or whose pods meet in one."""
+    leader: dict[str, str] = {}
+
+    def find(key: str) -> str:
+        while leader.setdefault(key, key) != key:
+            key = leader[key]
+        return key
+
+    bought: set[str] = set()
+    for step in (step for step in steps if step.replacements):
+        names = [item.name for item in step.replacements]
+        bought.update(names)
+        for key in (*names, *(candidate.key for candidate in step.candidates)):
+            leader[find(key)] = find(names[0])
+    for candidate in removed:
+        for _, host in destinations[candidate.key]:
+            if host in bought:
+                leader[find(host)] = find(candidate.key)
+    groups: dict[str, list[Candidate]] = {}
+    for candidate in removed:
+        groups.setdefault(find(candidate.key), []).append(candidate)
+    return list(groups.values())
+
+
+def _command(
+    group: Sequence[Candidate],
+    destinations: Mapping[str, Sequence[tuple[Pod, str]]],
+    replacements_by_name: Mapping[str, NewNodeClaim],
+    names: Mapping[str, str],
+    scoring: MoveScoring,
+) -> Command:
+    going = [item for candidate in group for item in destinations[candidate.key]]
+    hosts = sorted({host for _, host in going})
+    replacements = tuple(replacements_by_name[host] for host in hosts if host in replacements_by_name)
+    placed = tuple(
+        PlacedPods(host, names[host], tuple(pod for pod, at in going if at == host))
+        for host in hosts
+        if host and host not in replacements_by_name
+    )
+    price = sum(item.price_per_hour for item in replacements)
+    known = [candidate.price_per_hour for candidate in group]
+    prices = [amount for amount in known if amount is not None]
+    return Command(
+        reason=DisruptionReason.UNDERUTILIZED,
+        candidates=tuple(group),
+        replacements=replacements,
+        placed_on_existing=placed,
+        consolidation_type=ConsolidationType.MULTI if len(group) > 1 else ConsolidationType.SINGLE,
+        saving_per_hour=sum(prices) - price if len(prices) == len(known) else None,
+        scores=scoring.scores(group, price),
+    )

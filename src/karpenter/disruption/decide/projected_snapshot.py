@@ -1,0 +1,160 @@
+"""The snapshot as it is once commands are done: machines gone, new ones running, pods where they were planned.
+
+A new machine is taken to be its cheapest type in its cheapest offering, and its quiet time to be over. So a decision can look one
+step ahead: what it would do next belongs into the same step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from msgspec.structs import replace as changed
+
+from karpenter.api.core import Node, NodeSpec, NodeStatus, Pod
+from karpenter.api.karpenter import NodeClaim
+from karpenter.api.meta import Condition, ObjectMeta
+from karpenter.disruption.decide.command import Command
+from karpenter.instancetypes.instance_type import InstanceType
+from karpenter.instancetypes.type_index import TypeIndex
+from karpenter.model import conditions, labels, pods
+from karpenter.model import resources as res
+from karpenter.scheduling.solution import NewNodeClaim
+from karpenter.state.pod_counts import CountsByNode, NamespacedLabels, counts_for_topology, namespaced_labels
+from karpenter.state.pod_signature import PodSignatureCache
+from karpenter.state.snapshot import ClusterSnapshot
+from karpenter.state.state_node import NO_NODE_USAGE, StateNode, build_state_node
+from karpenter.state.topology_terms import TopologyTerm
+from karpenter.state.virtual_pods import is_virtual_pod
+
+_DONE = ("Launched", "Registered", "Initialized", "Ready", "Consolidatable")
+
+
+def after_commands(
+    snapshot: ClusterSnapshot, commands: Iterable[Command], indexes: Mapping[str, TypeIndex]
+) -> ClusterSnapshot:
+    """The snapshot after these commands."""
+    done = tuple(commands)
+    gone = {candidate.key for command in done for candidate in command.candidates}
+    staying = {item.key: item for item in snapshot.nodes if item.key not in gone}
+    counting = _PodCounts(snapshot)
+    for command in done:
+        for planned in command.replacements:
+            staying[planned.name] = _as_running_node(planned, indexes[planned.node_pool])
+        arriving = [(planned.name, planned.pods) for planned in command.replacements]
+        arriving += [(placed.node_key, placed.pods) for placed in command.placed_on_existing]
+        for key, found in arriving:
+            moving = [pod for pod in found if not is_virtual_pod(pod)]
+            staying[key] = _with_pods(staying[key], moving)
+            counting.rebind(moving, staying[key].name)
+    return replace(
+        snapshot,
+        nodes=tuple(sorted(staying.values(), key=lambda item: (item.name, item.provider_id))),
+        pod_counts=counting.census,
+        anti_affinity_counts=counting.repelling,
+    )
+
+
+def _with_pods(host: StateNode, arriving: Iterable[Pod]) -> StateNode:
+    """The machine with more pods."""
+    bound = tuple(changed(pod, spec=changed(pod.spec, node_name=host.name)) for pod in arriving)
+    requested = res.add(host.pod_requests, *(pods.pod_requests(pod) for pod in bound))
+    return replace(host, pods=(*host.pods, *bound), pod_requests=requested)
+
+
+def _as_running_node(planned: NewNodeClaim, index: TypeIndex) -> StateNode:
+    """A bought machine once it runs."""
+    kind = index.types[index.position_by_name[planned.instance_types[0]]]
+    own = _labels(planned, kind)
+    provider_id = f"planned:///{planned.name}"
+    ready = tuple(Condition(type=name, status=conditions.TRUE) for name in _DONE)
+    offered = res.resources_to_wire(kind.allocatable)
+    claim: NodeClaim = changed(
+        planned.claim,
+        metadata=changed(planned.claim.metadata, labels=own),
+        status=changed(planned.claim.status, provider_id=provider_id, conditions=ready),
+    )
+    node = Node(
+        metadata=ObjectMeta(
+            name=planned.name,
+            uid=planned.name,
+            labels={
+                **own,
+                labels.HOSTNAME: planned.name,
+                labels.REGISTERED: "true",
+                labels.INITIALIZED: "true",
+            },
+        ),
+        spec=NodeSpec(provider_id=provider_id, taints=tuple(taint.as_taint() for taint in claim.spec.taints)),
+        status=NodeStatus(
+            allocatable=offered,
+            capacity=res.resources_to_wire(kind.capacity),
+            conditions=(Condition(type="Ready", status=conditions.TRUE),),
+        ),
+    )
+    return build_state_node(node, claim, NO_NODE_USAGE, marked=False)
+
+
+def _labels(planned: NewNodeClaim, kind: InstanceType) -> dict[str, str]:
+    """By its type, its offering, and what its claim leaves no choice about."""
+    own = {key: min(form.values) for key, form in kind.requirements.items() if form.values and not form.complement}
+    sold = {key: min(form.values) for key, form in planned.cheapest_offering.requirements.items() if form.values}
+    asked = {item.key: item.values[0] for item in planned.claim.spec.requirements if len(item.values) == 1}
+    return {**own, **asked, **sold, **planned.claim.metadata.labels}
+
+
+class _PodCounts:
+    """Who is where, by look and by terms, while pods move. What the snapshot holds is copied before it is changed."""
+
+    def __init__(self, snapshot: ClusterSnapshot) -> None:
+        self.census: dict[NamespacedLabels, CountsByNode] = dict(snapshot.pod_counts)
+        self.repelling: dict[tuple[TopologyTerm, ...], CountsByNode] = dict(snapshot.anti_affinity_counts)
+        self._classes = PodSignatureCache()
+
+    def rebind(self, moving: Iterable[Pod], to: str) -> None:
+        """These go to a node."""
+        for pod in moving:
+            terms = (
+                self._classes.signature_of(pod).topology_terms.required_anti_affinity
+                if pod.spec.affinity is not None
+                else ()
+            )
+            if counts_for_topology(pod):
+                face = namespaced_labels(pod)
+                self.census[face] = _moved_counts(self.census.get(face, {}), pod.spec.node_name, to)
+            if terms:
+                self.repelling[terms] = _moved_counts(self.repelling.get(terms, {}), pod.spec.node_name, to)
+
+
+def _moved_counts(counts: CountsByNode, here: str, there: str) -> CountsByNode:
+    found = {**counts, there: counts.get(there, 0) + 1}
+    left = found.get(here, 0) - 1
+    if left > 0:
+        found[here] = left
+    else:
+        found.pop(here, None)
+    return found
+
+
+def with_started_commands(snapshot: ClusterSnapshot, commands: Iterable[Command]) -> ClusterSnapshot:
+    """The snapshot with these commands begun; the same where there are none."""
+    settled = tuple(commands)
+    if not settled:
+        return snapshot
+    going = {candidate.key for command in settled for candidate in command.candidates}
+    bought = [planned for command in settled for planned in command.replacements]
+    known = {item.key for item in snapshot.nodes}
+    nodes = [replace(item, marked_for_deletion=True) if item.key in going else item for item in snapshot.nodes]
+    nodes += [
+        build_state_node(None, item.claim, NO_NODE_USAGE, marked=False) for item in bought if item.name not in known
+    ]
+    planned = dict(snapshot.planned_nodes)
+    planned.update((pod.metadata.uid, item.name) for item in bought for pod in item.pods)
+    planned.update(
+        (pod.metadata.uid, placed.node_key)
+        for command in settled
+        for placed in command.placed_on_existing
+        for pod in placed.pods
+    )
+    nodes.sort(key=lambda item: (item.name, item.provider_id))
+    return replace(snapshot, nodes=tuple(nodes), planned_nodes=planned)

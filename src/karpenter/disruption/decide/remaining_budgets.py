@@ -1,0 +1,97 @@
+"""How many more machines of each NodePool may go: its budgets, less the machines that are down or leaving already (DIS §6)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from copy import copy
+from dataclasses import dataclass
+from datetime import datetime
+
+from karpenter.disruption.decide.command import DisruptionReason
+from karpenter.model.conditions import is_true
+from karpenter.model.disruption_rules import disruption_rules
+from karpenter.model.freezes import active_freeze
+from karpenter.model.nodepool_budgets import DisruptionAllowance
+from karpenter.state.snapshot import ClusterSnapshot
+from karpenter.state.state_node import StateNode
+
+
+@dataclass(frozen=True)
+class PoolNodeCounts:
+    """A pool's nodes as budgets see them: ``counted`` is what percentages are of (DIS-145), ``unavailable`` how many of those
+    are down or on their way out (DIS-146)."""
+
+    initialized: int = 0
+    unavailable: int = 0
+
+
+def pool_node_counts(nodes: Iterable[StateNode]) -> Mapping[str, PoolNodeCounts]:
+    """What budgets see of every pool; a pool without nodes has none."""
+    counted: defaultdict[str, int] = defaultdict(int)
+    unavailable: defaultdict[str, int] = defaultdict(int)
+    for view in nodes:
+        if view.claim is not None and view.initialized and not _is_terminating(view):
+            counted[view.pool] += 1
+            unavailable[view.pool] += view.marked_for_deletion or not view.ready
+    return defaultdict(PoolNodeCounts, {pool: PoolNodeCounts(counted[pool], unavailable[pool]) for pool in counted})
+
+
+def _is_terminating(state_node: StateNode) -> bool:
+    return state_node.claim is not None and is_true(state_node.claim.status.conditions, "InstanceTerminating")
+
+
+class RemainingBudgets:
+    """What budgets and freezes still allow while a pass takes from it.
+
+    Every machine taken counts against every reason (DIS-147).
+    """
+
+    def __init__(self, snapshot: ClusterSnapshot, now: datetime) -> None:
+        self._pools = {pool.metadata.name: pool for pool in snapshot.pools}
+        self._freeze = snapshot.freeze
+        self._now = now
+        self._node_counts = pool_node_counts(snapshot.nodes)
+        self._consumed: defaultdict[str, int] = defaultdict(int)
+        self._allowances: dict[tuple[str, DisruptionReason], DisruptionAllowance] = {}
+
+    def copy(self) -> RemainingBudgets:
+        """The same, to be taken from on its own; what the pools allow is worked out once for both."""
+        other = copy(self)
+        other._consumed = self._consumed.copy()
+        return other
+
+    def allowed(self, pool: str, reason: DisruptionReason) -> int:
+        """How many nodes of the pool may be away at once for the reason (DIS-144); none of a pool nobody knows."""
+        return self._allowance(pool, reason).nodes
+
+    def _allowance(self, pool: str, reason: DisruptionReason) -> DisruptionAllowance:
+        known = self._allowances.get((pool, reason))
+        if known is None:
+            found = self._pools.get(pool)
+            counted = self._node_counts[pool].initialized
+            rules = disruption_rules(found, self._freeze) if found is not None else None
+            known = rules.allowance(counted, reason.value, self._now) if rules is not None else DisruptionAllowance(0)
+            self._allowances[pool, reason] = known
+        return known
+
+    def remaining(self, pool: str, reason: DisruptionReason) -> int:
+        """How many more nodes may go (DIS-147)."""
+        return max(0, self.allowed(pool, reason) - self._node_counts[pool].unavailable - self._consumed[pool])
+
+    def consume(self, pool: str, number: int = 1) -> None:
+        """So many nodes of the pool go."""
+        self._consumed[pool] += number
+
+    def closed_pools(self, reason: DisruptionReason) -> Mapping[str, str]:
+        """Pools with nodes whose budget is 0, whatever is happening to them now, and the field that says so (DIS-149).
+
+        A freeze says so itself.
+        """
+        return {
+            name: self._allowance(name, reason).limiting_path
+            for name, pool in self._pools.items()
+            if self._node_counts[name].initialized
+            and not self.allowed(name, reason)
+            and active_freeze(pool, self._freeze, self._now) is None
+        }

@@ -1,0 +1,207 @@
+"""Whether replacements are cheaper than what they replace, and which of their types keep it so whatever is launched (DIS §8).
+
+A replacement may be launched as any of its types, in any zone it accepts. So a type counts with what it may cost at worst,
+and what a move saves is promised, not hoped for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from karpenter.disruption.decide.command import Candidate
+from karpenter.disruption.decide.costs import node_labels
+from karpenter.instancetypes.type_sets import TypeSet, members, type_set
+from karpenter.model import labels
+from karpenter.model.requirements import Requirement, Requirements
+from karpenter.scheduling.demand import SchedulingNodeClaim
+
+#: Cheaper spot types a single spot machine needs before another spot machine replaces it, and how many of them are kept
+#: (DIS-027).
+MIN_SPOT_TYPES = 15
+#: Types kept of any replacement (DIS-028).
+MAX_REPLACEMENT_TYPES = 600
+_TINY = 1e-9
+
+_SPOT = Requirements((Requirement(labels.CAPACITY_TYPE, False, frozenset((labels.SPOT,))),))
+_ON_DEMAND = Requirements((Requirement(labels.CAPACITY_TYPE, False, frozenset((labels.ON_DEMAND,))),))
+
+
+@dataclass(frozen=True)
+class MoveRejection:
+    """Why new machines may not take the place of others."""
+
+    message: str
+
+
+@dataclass(frozen=True)
+class CheaperReplacement:
+    """New machines that are cheaper than what they replace, with the types that are, and what they cost at their cheapest.
+
+    ``at_most`` is USD per hour they cost together if each is launched as its dearest type where it is dearest.
+    """
+
+    claims: tuple[SchedulingNodeClaim, ...]
+    max_price_per_hour: float
+
+    @property
+    def price_per_hour(self) -> float:
+        """USD of all of them, each at its cheapest offering."""
+        return sum(claim.cheapest_offering.price_per_hour for claim in self.claims)
+
+
+def cheaper_replacement(
+    candidates: Sequence[Candidate], new_claims: Sequence[SchedulingNodeClaim], *, spot_to_spot: bool
+) -> CheaperReplacement | MoveRejection:
+    """The machines with only those types that keep the move cheaper whatever is launched (DIS-179 to DIS-205).
+
+    With several new machines what they may cost beyond their cheapest types is shared out between them. ``spot_to_spot``: the
+    gate of DIS-200.
+    """
+    price = sum(candidate.price_per_hour or 0.0 for candidate in candidates)
+    from_spot = all(node_labels(c.state_node).get(labels.CAPACITY_TYPE) == labels.SPOT for c in candidates)
+    claims: list[SchedulingNodeClaim] = []
+    for claim in new_claims:
+        to_spot = from_spot and bool(_types_available_as(claim, _SPOT))
+        if to_spot and not spot_to_spot:
+            return MoveRejection("SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node")
+        claims.append(_narrowed(claim, _SPOT) if to_spot else claim)
+    capped = _cheaper_at_worst(claims, price)
+    if isinstance(capped, MoveRejection):
+        return capped
+    kinds = [_single_capacity_type(claim) for claim in capped.claims]
+    narrowed = tuple(claim for claim in kinds if claim is not None)
+    if len(narrowed) < len(kinds):
+        return MoveRejection(
+            "Can't replace with a cheaper node, minValues requirement is not met by spot capacity alone"
+        )
+    if from_spot and len(candidates) == 1 and any(_is_spot(claim) for claim in narrowed):
+        return _spot_to_spot(replace(capped, claims=narrowed))
+    return replace(capped, claims=narrowed)
+
+
+def _cheaper_at_worst(claims: Sequence[SchedulingNodeClaim], price: float) -> CheaperReplacement | MoveRejection:
+    """Only types whose worst launch price keeps the whole below the price (DIS-181)."""
+    worst = [_worst_launch_prices(claim) for claim in claims]
+    least = [min(found.values(), default=float("inf")) for found in worst]
+    if not sum(least) < price - _TINY:
+        return MoveRejection("Can't replace with a cheaper node")
+    spare = price - sum(least)
+    kept: list[SchedulingNodeClaim] = []
+    total = 0.0
+    for claim, found, own in zip(claims, worst, least, strict=True):
+        share = spare * (own / sum(least)) if sum(least) > 0 else spare / len(claims)
+        types = type_set(at for at, amount in found.items() if amount < own + share - _TINY or amount == own)
+        index = claim.template.index
+        shortages = index.min_values_shortages(claim.requirements, types)
+        if shortages:
+            keys = ", ".join(sorted(shortages))
+            return MoveRejection(
+                f"Can't replace with a cheaper node, minValues requirement is not met (label(s) {keys})"
+            )
+        cheapest = type_set(index.cheapest(claim.requirements, types, MAX_REPLACEMENT_TYPES))
+        kept.append(replace(claim, types=cheapest))
+        total += max(found[at] for at in members(cheapest))
+    return CheaperReplacement(tuple(kept), total)
+
+
+def _spot_to_spot(replacement: CheaperReplacement) -> CheaperReplacement | MoveRejection:
+    """One spot machine for another: enough types are cheaper, and only the cheapest are kept (DIS-203, DIS-204)."""
+    kept: list[SchedulingNodeClaim] = []
+    for claim in replacement.claims:
+        number = claim.types.bit_count()
+        if number < MIN_SPOT_TYPES:
+            return MoveRejection(
+                f"SpotToSpotConsolidation requires {MIN_SPOT_TYPES} cheaper instance type options than the current candidate "
+                f"to consolidate, got {number}"
+            )
+        cheapest = claim.template.index.cheapest(claim.requirements, claim.types, MIN_SPOT_TYPES)
+        kept.append(replace(claim, types=type_set(cheapest)))
+    return replace(replacement, claims=tuple(kept))
+
+
+def _single_capacity_type(claim: SchedulingNodeClaim) -> SchedulingNodeClaim | None:
+    """Spot only where it may be spot, so that missing spot capacity fails instead of buying what is dearer (DIS-182).
+
+    None where that leaves too few types for minValues.
+    """
+    if not (_types_available_as(claim, _SPOT) and _types_available_as(claim, _ON_DEMAND)):
+        return claim
+    narrowed = _narrowed(claim, _SPOT)
+    return narrowed if narrowed.template.index.satisfies_min_values(narrowed.requirements, narrowed.types) else None
+
+
+def _is_spot(claim: SchedulingNodeClaim) -> bool:
+    return claim.requirements.requirement_for(labels.CAPACITY_TYPE).values == frozenset((labels.SPOT,))
+
+
+def _narrowed(claim: SchedulingNodeClaim, to: Requirements) -> SchedulingNodeClaim:
+    requirements = claim.requirements.intersect(to)
+    return replace(
+        claim, requirements=requirements, types=claim.types & claim.template.index.with_available_offering(requirements)
+    )
+
+
+def _types_available_as(claim: SchedulingNodeClaim, kind: Requirements) -> TypeSet:
+    """Those of the claim's types that can be had so."""
+    if not claim.requirements.requirement_for(labels.CAPACITY_TYPE).has_intersection(
+        kind.requirement_for(labels.CAPACITY_TYPE)
+    ):
+        return 0
+    return claim.types & claim.template.index.with_available_offering(claim.requirements.intersect(kind))
+
+
+def _worst_launch_prices(claim: SchedulingNodeClaim) -> dict[int, float]:
+    found = claim.template.index.worst_launch_prices(claim.requirements)
+    return {position: found[position] for position in members(claim.types) if position in found}
+
+
+# -- the same type once more ---------------------------------------------------------------------------------------------
+
+
+def without_same_types(
+    candidates: Sequence[Candidate], replacement: CheaperReplacement
+) -> CheaperReplacement | frozenset[str]:
+    """The bargain without types that some of the machines have already, unless they are cheaper now (DIS-210 to DIS-213).
+
+    A new machine may only be one that is cheaper than the cheapest of the candidates it could be like. Where that leaves
+    nothing, one such candidate per new machine is named (by key), the dearest to disrupt first: to keep those costs the same
+    and moves less.
+    """
+    kept: list[SchedulingNodeClaim] = []
+    again: set[str] = set()
+    for claim in replacement.claims:
+        less = _without_candidate_types(candidates, claim)
+        if less is not None:
+            kept.append(less)
+            continue
+        alike = (c for c in candidates if c.key not in again and _position(claim, c) is not None)
+        nearest = min(
+            alike, key=lambda c: (c.price_per_hour or 0.0, -c.disruption_cost, c.state_node.name), default=None
+        )
+        if nearest is not None:
+            again.add(nearest.key)
+    if again:
+        return frozenset(again)
+    return replace(replacement, claims=tuple(kept))
+
+
+def _without_candidate_types(candidates: Sequence[Candidate], claim: SchedulingNodeClaim) -> SchedulingNodeClaim | None:
+    """The claim with what is cheaper than the cheapest of the candidates' own types; None where nothing is left.
+
+    A type whose price nobody knows is left out by itself (Beyond of DIS-213).
+    """
+    worst = _worst_launch_prices(claim)
+    own = {at: candidate.price_per_hour for candidate in candidates if (at := _position(claim, candidate)) is not None}
+    limit = min((price for price in own.values() if price is not None), default=float("inf"))
+    unknown = {at for at, price in own.items() if price is None}
+    types = type_set(at for at, price in worst.items() if price < limit - _TINY and at not in unknown)
+    if not types or not claim.template.index.satisfies_min_values(claim.requirements, types):
+        return None
+    return replace(claim, types=types)
+
+
+def _position(claim: SchedulingNodeClaim, candidate: Candidate) -> int | None:
+    """The candidate's type, if the claim could be one of it."""
+    at = claim.template.index.position_by_name.get(node_labels(candidate.state_node).get(labels.INSTANCE_TYPE, ""))
+    return at if at is not None and claim.types >> at & 1 else None

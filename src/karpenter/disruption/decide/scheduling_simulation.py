@@ -1,0 +1,180 @@
+"""What if these machines were gone (DIS §7)? Asked of one snapshot, over and over, with the engine that places waiting pods.
+
+First everybody who waits anyway is given a place, pods of machines that are leaving included. What candidates are asked about
+after that is their own pods alone: nobody's wait keeps a machine, and no machine is bought twice for the same pods (Beyond of
+DIS-161). What a pass decides is settled here, so that its moves fit together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+from karpenter.api.core import Pod
+from karpenter.disruption.decide.candidates import CandidateChecks, DisruptionContext, consolidate_after_elapsed
+from karpenter.disruption.decide.command import Candidate, Command
+from karpenter.disruption.decide.costs import disruption_cost
+from karpenter.instancetypes.type_index import TypeIndex
+from karpenter.model import pod_disruption, pods
+from karpenter.scheduling import pod_eligibility
+from karpenter.scheduling.scheduling_options import SchedulingOptions
+from karpenter.scheduling.solution import UnschedulablePod
+from karpenter.scheduling.solver import solve
+from karpenter.scheduling.whatif.rescheduling import ReschedulingBase, ReschedulingResult
+from karpenter.state.snapshot import ClusterSnapshot
+from karpenter.state.state_node import StateNode
+from karpenter.state.virtual_pods import is_virtual_pod
+
+_SHOWN_PODS = 5
+
+
+@dataclass(frozen=True)
+class UnreschedulablePods:
+    """Machines that cannot go, because their pods would be left without a place."""
+
+    message: str
+
+
+class SchedulingSimulation:
+    """A snapshot, ready for questions about its machines, and what has been decided about it so far.
+
+    ``coming``: machines that were going to be bought; they are only for pods that are asked about beside them.
+    """
+
+    def __init__(
+        self,
+        snapshot: ClusterSnapshot,
+        indexes: Mapping[str, TypeIndex],
+        context: DisruptionContext,
+        options: SchedulingOptions,
+        checks: CandidateChecks,
+        planned_nodes: Sequence[StateNode] = (),
+    ) -> None:
+        self._now = context.now
+        self._checks = checks
+        self._snapshot = snapshot
+        everything = replace(snapshot, nodes=(*snapshot.nodes, *planned_nodes))
+        worth = {view.key: self._price_per_disruption(view) for view in everything.nodes}
+        self._prepared = ReschedulingBase(
+            everything, indexes, self._now, options, lambda view: (worth[view.key], view.name)
+        )
+        self._prepared.close_nodes(view.key for view in planned_nodes)
+        #: Machines that pods who wait are going to need, and the virtual pods of capacity buffers by machine.
+        self.nominated: frozenset[str] = frozenset()
+        self._buffer_pods: dict[str, tuple[Pod, ...]] = {}
+        self._place_pending_pods(indexes, options)
+        self._pools = {pool.metadata.name: pool for pool in snapshot.pools}
+
+    def close(self, keys: Iterable[str]) -> None:
+        """Nobody moves to these machines any more."""
+        self._prepared.close_nodes(keys)
+
+    def close_within_consolidate_after(self) -> None:
+        """From now on machines in their own quiet time take nobody: this is consolidation, not drift."""
+        restless = (
+            v.key for v in self._snapshot.nodes if not consolidate_after_elapsed(v, self._pools.get(v.pool), self._now)
+        )
+        self._prepared.close_nodes(restless)
+
+    def _price_per_disruption(self, state_node: StateNode) -> float:
+        """Pods move to machines that will stay: last to those that are dear for what they hold."""
+        moving = [pod for pod in state_node.pods if pods.needs_rescheduling(pod)]
+        return (
+            (self._checks.prices.price_per_hour(state_node) or 0.0) / disruption_cost(moving)
+            if state_node.managed
+            else 0.0
+        )
+
+    def _place_pending_pods(self, indexes: Mapping[str, TypeIndex], options: SchedulingOptions) -> None:
+        leaving = pod_eligibility.pods_leaving_nodes(self._snapshot, self._now)
+        if self._snapshot.pod_groups or leaving:
+            plan = solve(self._snapshot, indexes, self._now, options)
+            self._prepared.apply_move(plan.placed_on_existing, leaving)
+            self.nominated = frozenset(
+                i.node_key for i in plan.placed_on_existing if not all(map(is_virtual_pod, i.pods))
+            )
+            self._buffer_pods = {i.node_key: tuple(filter(is_virtual_pod, i.pods)) for i in plan.placed_on_existing}
+
+    # -- questions --------------------------------------------------------------------------------------------------------
+
+    def pods_to_place(self, candidates: Iterable[Candidate]) -> list[Pod]:
+        """Pods that need another place when these go; what nothing can evict needs none in advance (DIS-162).
+
+        The room that capacity buffers keep on them moves along.
+        """
+        going = tuple(candidates)
+        found = [pod for candidate in going for pod in candidate.reschedulable_pods if self._is_reschedulable(pod)]
+        return [*found, *(pod for candidate in going for pod in self._buffer_pods.get(candidate.key, ()))]
+
+    def _is_reschedulable(self, pod: Pod) -> bool:
+        if not pod_disruption.is_currently_reschedulable(pod, self._now):
+            return False
+        over = self._checks.pod_disruption_budgets.selecting(pod)
+        return not over or not pod_eligibility.blocked_by_budgets(pod, over, self._now)
+
+    def place_on_existing(self, candidates: Sequence[Candidate]) -> ReschedulingResult | None:
+        """Where their pods go on machines that exist; None where they do not all fit there."""
+        found = self._prepared.place_on_existing(
+            self.pods_to_place(candidates), (candidate.key for candidate in candidates)
+        )
+        return None if found is None or found.uninitialized_nodes else found
+
+    def place_as_planned(self, candidates: Sequence[Candidate], pending: Command) -> ReschedulingResult | None:
+        """Where their pods go on machines that exist and on those that were going to be bought for them, as it was meant."""
+        bought = {planned.name: planned.pods for planned in pending.replacements}
+        meant = {**bought, **{placed.node_key: placed.pods for placed in pending.placed_on_existing}}
+        planned = {pod.metadata.uid: key for key, inside in meant.items() for pod in inside}
+        gone = (candidate.key for candidate in candidates)
+        found = self._prepared.place_as_planned(self.pods_to_place(candidates), gone, bought, planned)
+        return None if found is None or not found.uninitialized_nodes <= bought.keys() else found
+
+    def reschedule(
+        self, candidates: Sequence[Candidate], max_price: float = inf
+    ) -> ReschedulingResult | UnreschedulablePods | None:
+        """Where their pods go; None where it is plain that what must be bought costs ``below`` or more."""
+        found = self._prepared.reschedule(
+            self.pods_to_place(candidates), (candidate.key for candidate in candidates), max_price
+        )
+        if found is None:
+            return None
+        if found.unschedulable:
+            return UnreschedulablePods(_unschedulable_message(found.unschedulable))
+        if found.uninitialized_nodes:
+            waiting = (
+                pod for item in found.placements if item.node_key in found.uninitialized_nodes for pod in item.pods
+            )
+            name = next(pod.metadata for pod in waiting)
+            key = min(found.uninitialized_nodes)
+            return UnreschedulablePods(
+                f"{name.namespace}/{name.name} => would schedule against uninitialized nodeclaim/{key}"
+            )
+        return found
+
+    def minimum_price(self, candidates: Iterable[Candidate]) -> float:
+        """USD per hour that machines for their pods alone would cost at least."""
+        return self._prepared.minimum_price(self.pods_to_place(candidates))
+
+    def minimum_new_price(self, candidates: Sequence[Candidate]) -> float:
+        """USD per hour that machines cost at least for those of their pods who find no room on others."""
+        return self._prepared.minimum_new_price(
+            self.pods_to_place(candidates), (candidate.key for candidate in candidates)
+        )
+
+    def apply(self, command: Command) -> None:
+        """Its machines go, and their pods where it says."""
+        gone = (candidate.key for candidate in command.candidates)
+        self._prepared.apply_move(
+            command.placed_on_existing, self.pods_to_place(command.candidates), gone, command.replacements
+        )
+
+
+def _unschedulable_message(unschedulable: Sequence[UnschedulablePod]) -> str:
+    """The first pods without a place and why (DIS-168)."""
+    shown = [
+        f"{item.pod.metadata.namespace}/{item.pod.metadata.name} => "
+        + ("; ".join(reason.detail for reason in item.reasons if reason.detail) or "no machine can hold it")
+        for item in unschedulable[:_SHOWN_PODS]
+    ]
+    rest = len(unschedulable) - len(shown)
+    return "; ".join(shown) + (f" and {rest} other(s)" if rest else "")

@@ -1,0 +1,396 @@
+"""The disruption loop: decide, wait a quarter of a minute, look again, act (DIS §3, §11).
+
+A pass takes one snapshot, and everything it decides is decided on that: emptiness, drift and consolidation do not wait for each
+other. What was chosen to save money waits for a second look while later passes go on; they see the cluster as it will be then.
+A pass in which nothing has changed since the last one costs nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import structlog
+
+from karpenter.disruption import disruption_events
+from karpenter.disruption.command_backoff import CommandBackoff, owner_backoff_keys
+from karpenter.disruption.command_starter import CommandStarter
+from karpenter.disruption.decide.candidates import DisruptionContext
+from karpenter.disruption.decide.command import Candidate, Command, ConsolidationType, DisruptionReason, MoveScore
+from karpenter.disruption.decide.command_validation import ValidationFailure, validate_command
+from karpenter.disruption.decide.consolidation_delays import time_driven_changes
+from karpenter.disruption.decide.disruption_decision import DisruptionOptions, DisruptionSolution, decide_disruption
+from karpenter.disruption.decide.projected_snapshot import with_started_commands
+from karpenter.disruption.decide.remaining_budgets import RemainingBudgets
+from karpenter.disruption.disruption_queue import DisruptionQueue, nodepool_backoff_keys
+from karpenter.instancetypes.type_index import TypeIndex
+from karpenter.model import pods
+from karpenter.model.clock import ClockJumpDetector
+from karpenter.provisioning.provisioner import PoolTypeIndexes
+from karpenter.runtime.controller_context import ControllerContext
+from karpenter.runtime.reconciler import ReconcilerQueue, SingletonReconciler
+from karpenter.state.snapshot import ClusterSnapshot, PodKey
+from karpenter.state.state_node import StateNode
+
+#: Pause between passes that found nothing (DIS-020), and between choosing and acting (DIS-023).
+POLL_SECONDS = 10.0
+VALIDATION_SECONDS = 15.0
+#: How long nothing is decided anew while nothing changes (DIS-029).
+UNCHANGED_INPUTS_SECONDS = 300.0
+#: Decisions about so many machines take long enough that other work must go on beside them, in a thread.
+_THREADED_DECISION_NODES = 200
+#: What is due this soon is due now: a wait may end a rounding error early.
+_SLACK_SECONDS = 0.001
+#: Passes that are further apart are worth a line (DIS-022).
+_ABNORMAL_INTERVAL_SECONDS = 900.0
+#: How many commands are looked at at the same time.
+_WORKERS = 100
+_EMPTY_NODE_POD_CHURN = "abandoning empty node consolidation attempt due to pod churn, command is no longer valid"
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class CommandExecution:
+    """What carries decisions out, and what remembers how that went."""
+
+    disruptor: CommandStarter
+    queue: DisruptionQueue
+    backoff: CommandBackoff
+
+
+@dataclass(frozen=True)
+class _PendingValidation:
+    """A command that waits for its second look, at ``due`` on the event loop's clock."""
+
+    command: Command
+    validate_at: float
+
+
+class _DecisionInputs:
+    """What the last pass was made of: while nothing of that changes there is nothing to decide (DIS §8.4, its Beyond)."""
+
+    def __init__(self) -> None:
+        self._inputs: object = None
+        self._valid_until = 0.0
+
+    def are_unchanged(self, inputs: object) -> bool:
+        """Whether the last pass saw just this, and time alone has changed nothing since."""
+        return inputs == self._inputs and _now() < self._valid_until
+
+    def remember(self, inputs: object, valid_until: float) -> None:
+        """A pass is made of these; at ``until`` they mean something else although they are the same."""
+        self._inputs, self._valid_until = inputs, valid_until
+
+
+#: Under which kind a reason's searches are counted.
+_CONSOLIDATION_TYPE_OF = {
+    DisruptionReason.EMPTY: ConsolidationType.EMPTY,
+    DisruptionReason.DRIFTED: ConsolidationType.NONE,
+    DisruptionReason.UNDERUTILIZED: ConsolidationType.MULTI,
+}
+
+
+class DisruptionController:
+    """Decides and begins commands. ``is_blind`` tells whether some watch is failing now: then nothing is judged.
+
+    ``own_pod``: the pod this process is, None where it is none of this cluster.
+    """
+
+    def __init__(
+        self,
+        context: ControllerContext,
+        execution: CommandExecution,
+        options: DisruptionOptions,
+        has_watch_faults: Callable[[], bool],
+        own_pod: PodKey | None = None,
+    ) -> None:
+        self._context = context
+        self._execution = execution
+        self._options = options
+        self._has_watch_faults = has_watch_faults
+        self._own_pod = own_pod
+        self._type_indexes = PoolTypeIndexes(context)
+        self._queue = ReconcilerQueue("disruption.queue", execution.queue.reconcile, _WORKERS, None, context.metrics)
+        self._pending_validations: tuple[_PendingValidation, ...] = ()
+        self._decision_inputs = _DecisionInputs()
+        self._clock_jumps = ClockJumpDetector()
+        self._last_run_at: float | None = None
+
+    @property
+    def awaiting_validation(self) -> tuple[Command, ...]:
+        """Commands that wait for their second look."""
+        return tuple(waiting.command for waiting in self._pending_validations)
+
+    def loops(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        """What has to run."""
+        return {"disruption": self.run, self._queue.name: self._queue.run}
+
+    async def run(self) -> None:
+        """Pass after pass, until cancelled."""
+        passes = SingletonReconciler("disruption", self._context.metrics)
+        while True:
+            with passes.reconciling():
+                self._log_abnormal_interval()
+                has_begun = await self.reconcile()
+            if not has_begun:
+                await asyncio.sleep(self._poll_delay_seconds())
+
+    def _log_abnormal_interval(self) -> None:
+        """Say it when passes are far apart (DIS-051)."""
+        now, last = _now(), self._last_run_at
+        self._last_run_at = now
+        if last is not None and now - last > _ABNORMAL_INTERVAL_SECONDS:
+            _log.debug("abnormal time between runs", time_since=f"{now - last:.0f}s")
+
+    def _poll_delay_seconds(self) -> float:
+        """Until the next pass: shorter where a command is due for its second look."""
+        now = _now()
+        return min([POLL_SECONDS, *(max(0.0, waiting.validate_at - now) for waiting in self._pending_validations)])
+
+    async def reconcile(self) -> bool:
+        """One pass; whether it began a command. Nothing is judged while a watch brings no news: the picture may be old."""
+        if self._has_watch_faults() or not self._is_clock_trusted():
+            self._pending_validations = ()
+            return False
+        state = self._context.state
+        indexes = await self._type_indexes.by_pool(
+            tuple(pool for pool in state.pools() if self._context.is_managed(pool))
+        )
+        due = [
+            waiting.command for waiting in self._pending_validations if waiting.validate_at <= _now() + _SLACK_SECONDS
+        ]
+        inputs = (state.revision, state.freeze, tuple(indexes.items()))
+        if not due and self._decision_inputs.are_unchanged(inputs):
+            return False
+        self._pending_validations = tuple(
+            waiting for waiting in self._pending_validations if waiting.command not in due
+        )
+        await self._execution.disruptor.unmark_stale(state.state_nodes())
+        # From here to the decision nothing may wait: the snapshot would grow old.
+        snapshot = with_started_commands(
+            self._context.virtual_pods.added_to(state.snapshot()), [item.command for item in self._pending_validations]
+        )
+        self._decision_inputs.remember(inputs, self._valid_until(snapshot))
+        disruption_events.publish_pod_protections(self._context, snapshot.nodes)
+        found = await self._decide(snapshot, indexes, self._disruption_context(snapshot, due))
+        return False if self._has_watch_faults() else await self._start_or_defer(due, found)
+
+    def _is_clock_trusted(self) -> bool:
+        """Whether the time of day has not jumped lately: what seems quiet or old for that may be neither."""
+        now = _now()
+        jump = self._clock_jumps.jump_seconds(self._context.clock.now(), now)
+        if jump:
+            _log.error("the time of day has jumped, holding disruption for a while", **{"jump-seconds": round(jump, 1)})
+        return self._clock_jumps.is_trusted(now)
+
+    # -- deciding ---------------------------------------------------------------------------------------------------------
+
+    async def _decide(
+        self, snapshot: ClusterSnapshot, indexes: Mapping[str, TypeIndex], disruption_context: DisruptionContext
+    ) -> DisruptionSolution:
+        started = time.perf_counter()
+        if len(snapshot.nodes) < _THREADED_DECISION_NODES:
+            found = decide_disruption(snapshot, indexes, disruption_context, self._options)
+        else:
+            found = await asyncio.to_thread(decide_disruption, snapshot, indexes, disruption_context, self._options)
+        self._record_decision_metrics(found, time.perf_counter() - started)
+        disruption_events.publish_blocked(self._context, found.blocked_nodes)
+        for reason, pools in found.closed_pools.items():
+            disruption_events.publish_closed_budgets(self._context, reason, pools)
+        return found
+
+    def _record_decision_metrics(self, disruptions: DisruptionSolution, seconds: float) -> None:
+        """DIS-411, DIS-414. All methods are one pass: its time is that of every reason that had candidates."""
+        metrics = self._context.metrics
+        for reason, kind in _CONSOLIDATION_TYPE_OF.items():
+            eligible = disruptions.eligible_nodes.get(reason, 0)
+            metrics.voluntary_disruption_eligible_nodes.labels(reason=reason.lower()).set(eligible)
+            if eligible:
+                metrics.voluntary_disruption_decision_evaluation_duration_seconds.labels(
+                    reason=reason.lower(), consolidation_type=kind.value
+                ).observe(seconds)
+
+    def _disruption_context(self, snapshot: ClusterSnapshot, due: Iterable[Command]) -> DisruptionContext:
+        """What matters beside the snapshot. It is asked in another thread, so times are taken here."""
+        now, seconds = self._context.clock.now(), _now()
+        state, regrets = self._context.state, self._execution.backoff
+        expecting = _awaiting_planned_pods(snapshot)
+        views = {} if regrets.is_empty else {view.key: view for view in snapshot.nodes}
+        settled = (candidate.key for waiting in self._pending_validations for candidate in waiting.command.candidates)
+
+        def is_barred(reason: DisruptionReason, key: str) -> bool:
+            view = views.get(key)
+            names = () if view is None else (key, *nodepool_backoff_keys((view.pool,)), *owner_backoff_keys(view.pods))
+            return regrets.active_entry(reason, names, seconds) is not None
+
+        return DisruptionContext(
+            now=now,
+            is_nominated=lambda key: key in expecting or state.is_nominated(key, now),
+            in_command=self._execution.queue.candidate_keys.union(settled),
+            is_in_backoff=is_barred,
+            pending_commands=tuple(command for command in due if command.reason is DisruptionReason.UNDERUTILIZED),
+            controller_node=self._own_node(),
+        )
+
+    def _own_node(self) -> str:
+        """The node this process runs on; empty where nobody knows."""
+        own = self._context.state.pod(self._own_pod) if self._own_pod is not None else None
+        return own.spec.node_name if own is not None else ""
+
+    def _valid_until(self, snapshot: ClusterSnapshot) -> float:
+        """When the same snapshot would be judged differently because time has passed, on the event loop's clock."""
+        now, seconds = self._context.clock.now(), _now()
+        nominated = self._context.state.next_nomination_end(now)
+        moments = [
+            *time_driven_changes(snapshot, now, UNCHANGED_INPUTS_SECONDS),
+            *(() if nominated is None else (nominated,)),
+        ]
+        ends: list[float] = [
+            seconds + UNCHANGED_INPUTS_SECONDS,
+            *(seconds + (moment - now).total_seconds() for moment in moments),
+        ]
+        regret = self._execution.backoff.next_expiry()
+        if regret is not None:
+            ends.append(regret)
+        return min(ends)
+
+    async def start_commands(self, commands: Iterable[Command]) -> bool:
+        """Begin commands, all at once; whether any could be begun. From then on they are looked after until they end."""
+        begun = await asyncio.gather(*(self._execution.disruptor.start(command) for command in commands))
+        for identity in filter(None, begun):
+            self._queue.add(identity)
+        return any(begun)
+
+    # -- acting -----------------------------------------------------------------------------------------------------------
+
+    async def _start_or_defer(self, due: Iterable[Command], disruptions: DisruptionSolution) -> bool:
+        """Begin what stood its second look and what needs none; the rest waits. Whether anything was begun."""
+        chosen = list(self._validated(due, disruptions))
+        taken = {candidate.key for command in chosen for candidate in command.candidates}
+        at = _now() + VALIDATION_SECONDS
+        for command in disruptions.commands:
+            if not taken.isdisjoint(candidate.key for candidate in command.candidates):
+                continue
+            if command.consolidation_type is ConsolidationType.NONE:
+                chosen.append(command)
+            else:
+                self._pending_validations += (_PendingValidation(command, at),)
+                self._record_chosen(command)
+        return await self.start_commands(self._still_valid(chosen))
+
+    def _record_chosen(self, command: Command) -> None:
+        """A consolidation was chosen, and waits (DIS-260 to DIS-264, DIS-395)."""
+        disruption_events.publish_consolidation_candidate(self._context, command)
+        disruption_events.publish_consolidation_approved(self._context, command)
+        metrics = self._context.metrics
+        for score in command.scores:
+            pool = self._context.state.pool(score.node_pool)
+            policy = pool.spec.disruption.consolidation_policy if pool is not None else ""
+            described = {"decision": "approved", "nodepool": score.node_pool, "policy": policy}
+            metrics.consolidation_moves_total.labels(**described).inc()
+            if score.balanced:
+                metrics.consolidation_score.labels(**described).observe(score.score)
+            _log.debug("consolidation score", **_score_fields(command, score))
+
+    def _validated(self, due: Iterable[Command], disruptions: DisruptionSolution) -> Iterable[Command]:
+        blocked = {item.state_node.key for item in disruptions.blocked_nodes}
+        for command in due:
+            verdict = validate_command(command, disruptions.commands, blocked)
+            if isinstance(verdict, ValidationFailure):
+                self._record_rejected(command, verdict)
+            else:
+                lost = len(command.candidates) - len(verdict.candidates)
+                self._count_failed_validations(command, lost)
+                yield verdict
+
+    def _record_rejected(self, command: Command, rejection: ValidationFailure) -> None:
+        if command.reason is DisruptionReason.EMPTY:
+            _log.debug(_EMPTY_NODE_POD_CHURN)
+        else:
+            disruption_events.publish_consolidation_rejected(self._context, command, rejection)
+        if rejection is not ValidationFailure.SCHEDULING:
+            self._count_failed_validations(command, len(command.candidates))
+
+    def _count_failed_validations(self, command: Command, number: int) -> None:
+        """DIS-274, DIS-416"""
+        if number:
+            kind = command.consolidation_type.value
+            series = self._context.metrics.voluntary_disruption_failed_validations_total
+            series.labels(consolidation_type=kind).inc(number)
+
+    def _still_valid(self, commands: Iterable[Command]) -> list[Command]:
+        """The commands whose machines are what the decision saw, which may have taken a while; budgets are asked once more."""
+        state = self._context.state
+        views = {view.key: view for view in state.state_nodes()}
+        seen = ClusterSnapshot(nodes=tuple(views.values()), pools=state.pools(), freeze=state.freeze)
+        allowances = RemainingBudgets(seen, self._context.clock.now())
+        return [fit for command in commands if (fit := self._revalidated(command, views, allowances)) is not None]
+
+    def _revalidated(
+        self, command: Command, views: Mapping[str, StateNode], allowances: RemainingBudgets
+    ) -> Command | None:
+        fit: list[Candidate] = []
+        for candidate in command.candidates:
+            view = views.get(candidate.key)
+            if (
+                view is not None
+                and self._is_unchanged(candidate, view)
+                and allowances.remaining(candidate.node_pool, command.reason)
+            ):
+                fit.append(replace(candidate, state_node=view))
+                allowances.consume(candidate.node_pool)
+        if len(fit) < len(command.candidates) and command.reason is not DisruptionReason.EMPTY:
+            for candidate in fit:
+                allowances.consume(candidate.node_pool, -1)
+            return None
+        return replace(command, candidates=tuple(fit)) if fit else None
+
+    def _is_unchanged(self, candidate: Candidate, view: StateNode) -> bool:
+        if (
+            view.marked_for_deletion
+            or not view.initialized
+            or self._context.state.is_nominated(view.key, self._context.clock.now())
+        ):
+            return False
+        seen = {pod.metadata.uid for pod in candidate.state_node.pods}
+        return view is candidate.state_node or all(
+            pod.metadata.uid in seen or not pods.needs_rescheduling(pod) for pod in view.pods
+        )
+
+
+def _awaiting_planned_pods(snapshot: ClusterSnapshot) -> frozenset[str]:
+    """Machines without pods that pods are planned on which have not come yet: they are not empty, however it looks."""
+    waiting = (pod for group in snapshot.pod_groups for pod in group.pods)
+    leaving = (pod for view in snapshot.nodes if view.marked_for_deletion for pod in view.pods)
+    planned = snapshot.planned_nodes
+    meant = {planned.get(pod.metadata.uid, "") for pods_to_come in (waiting, leaving) for pod in pods_to_come}
+    return frozenset(view.key for view in snapshot.nodes if view.key in meant and not _has_schedulable_pods(view))
+
+
+def _has_schedulable_pods(view: StateNode) -> bool:
+    return any(pods.needs_rescheduling(pod) for pod in view.pods)
+
+
+def _score_fields(command: Command, score: MoveScore) -> dict[str, object]:
+    """What the log says of a move's worth to a pool (DIS-258)."""
+    return {
+        "nodepool": score.node_pool,
+        "score": score.score,
+        "savings_fraction": score.saving_fraction,
+        "disruption_fraction": score.disruption_fraction,
+        "savings": score.saving_per_hour,
+        "disruption_cost": score.disruption_cost,
+        "nodepool_total_cost": score.pool_price_per_hour,
+        "nodepool_total_disruption_cost": score.pool_disruption_cost,
+        "threshold": score.threshold,
+        "k": 1 / score.threshold if score.threshold else 0.0,
+        "approved": score.approved,
+        "decision": command.decision.value,
+        "candidates": len(command.candidates),
+    }
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

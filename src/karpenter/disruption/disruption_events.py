@@ -1,0 +1,111 @@
+"""Telling users what is about to happen to machines, and why others stay (DIS §19)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+
+from karpenter.disruption.decide.candidates import BlockedNode
+from karpenter.disruption.decide.command import Command, Decision, DisruptionReason, MoveScore
+from karpenter.disruption.decide.command_validation import ValidationFailure
+from karpenter.disruption.queued_command import candidate_summary, command_summary
+from karpenter.model import labels
+from karpenter.runtime.controller_context import ControllerContext
+from karpenter.runtime.events import NORMAL, InvolvedObject, ObjectEvent, involved_claim, involved_node, involved_pool
+from karpenter.state.state_node import StateNode
+from karpenter.termination import pod_eviction
+
+#: How long a passing and a lasting obstacle is not said again (DIS-390, DIS-398), and a closed budget (DIS-391).
+_BLOCKED_DEDUPE_TIMEOUT, _UNCONSOLIDATABLE_DEDUPE_TIMEOUT, _BUDGET_DEDUPE_TIMEOUT = (
+    timedelta(minutes=2),
+    timedelta(minutes=15),
+    timedelta(minutes=1),
+)
+
+
+def publish_blocked(context: ControllerContext, blocked: Iterable[BlockedNode]) -> None:
+    """Machines that would go but may not. Those that are still starting have nothing to tell."""
+    for item in blocked:
+        if item.state_node.initialized:
+            reason, silence = (
+                ("Unconsolidatable", _UNCONSOLIDATABLE_DEDUPE_TIMEOUT)
+                if item.unconsolidatable
+                else ("DisruptionBlocked", _BLOCKED_DEDUPE_TIMEOUT)
+            )
+            for about in involved_objects(item.state_node):
+                context.events.publish(ObjectEvent(about, NORMAL, reason, item.message, (item.message,), silence))
+
+
+def publish_pod_protections(context: ControllerContext, views: Iterable[StateNode]) -> None:
+    """What their owners' annotations do for pods on machines of ours (DIS-092 to DIS-094)."""
+    for view in views:
+        for pod in view.pods if view.managed else ():
+            if labels.DO_NOT_DISRUPT in pod.metadata.annotations:
+                pod_eviction.publish_pod_protection(context, pod)
+
+
+def publish_closed_budgets(context: ControllerContext, reason: DisruptionReason, pools: Mapping[str, str]) -> None:
+    """Pools whose budgets allow nothing at all for a reason, each with the field that says so (DIS-149)."""
+    for name, source in pools.items():
+        pool = context.state.pool(name)
+        if pool is not None:
+            text = f"No allowed disruptions for disruption reason {reason} due to blocking budget ({source})"
+            about = involved_pool(pool.metadata)
+            context.events.publish(
+                ObjectEvent(about, NORMAL, "DisruptionBlocked", text, (reason.value,), _BUDGET_DEDUPE_TIMEOUT)
+            )
+
+
+def publish_consolidation_candidate(context: ControllerContext, command: Command) -> None:
+    """A consolidation waits for its second look (DIS-395, its Beyond: once per command, not for every set that was tried)."""
+    if command.decision is Decision.REPLACE:
+        text, values = command_summary(command), (command_summary(command),)
+        _publish_to_candidates(
+            context, command, "ConsolidationCandidate", f"{text}, savings: ${command.saving_per_hour or 0:.2f}", values
+        )
+
+
+def publish_consolidation_approved(context: ControllerContext, command: Command) -> None:
+    """What Balanced pools think of it (DIS-260, DIS-264): of one machine on that machine, of several on the pools."""
+    for score in command.scores:
+        pool = context.state.pool(score.node_pool)
+        if not score.balanced or not score.approved or pool is None:
+            continue
+        is_single = len(command.candidates) == 1
+        about = involved_objects(command.candidates[0].state_node) if is_single else [involved_pool(pool.metadata)]
+        context.events.publish(
+            *(ObjectEvent(item, NORMAL, "ConsolidationApproved", _score_text(score)) for item in about)
+        )
+
+
+def _score_text(score: MoveScore) -> str:
+    """DIS-261"""
+    return (
+        f"Consolidation approved: score {score.score:.2f}, threshold {score.threshold:.2f}, k: {1 / score.threshold:g}, "
+        f"savings {100 * score.saving_fraction:.1f}%, disruption {100 * score.disruption_fraction:.1f}%"
+    )
+
+
+def publish_consolidation_rejected(context: ControllerContext, command: Command, refusal: ValidationFailure) -> None:
+    """It did not stand the second look (DIS-396)."""
+    for candidate in command.candidates:
+        text = candidate_summary(command, candidate)
+        message = f"{text}, rejected: {refusal}, savings: ${command.saving_per_hour or 0:.2f}"
+        for about in involved_objects(candidate.state_node):
+            context.events.publish(ObjectEvent(about, NORMAL, "ConsolidationRejected", message, (text, refusal.value)))
+
+
+def _publish_to_candidates(
+    context: ControllerContext, command: Command, reason: str, message: str, values: tuple[str, ...]
+) -> None:
+    for candidate in command.candidates:
+        for about in involved_objects(candidate.state_node):
+            context.events.publish(ObjectEvent(about, NORMAL, reason, message, values))
+
+
+def involved_objects(view: StateNode) -> list[InvolvedObject]:
+    """The objects behind a machine: its NodeClaim, its Node, whichever there are."""
+    found = [involved_claim(view.claim.metadata)] if view.claim is not None else []
+    if view.node is not None:
+        found.append(involved_node(view.node.metadata))
+    return found

@@ -1,0 +1,307 @@
+"""The commands under way: wait for replacements, delete what they replace, or call the whole off (DIS §12).
+
+Work is keyed by the command, not by one of its machines: a machine that goes by itself meanwhile (expired, interrupted, deleted
+by hand) takes nothing else with it, and every command ends, one way or the other. Nothing of this outlives the process. A later
+one finds tainted machines that nobody pursues and frees them, and replacements as machines like any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+
+import structlog
+
+from karpenter.api.karpenter import NodeClaim
+from karpenter.api.kinds import NODE_CLAIM
+from karpenter.disruption import node_marking
+from karpenter.disruption.command_backoff import CommandBackoff, ConsolidationReversals
+from karpenter.disruption.decide.command import Candidate, ConsolidationType
+from karpenter.disruption.decision_journal import DecisionJournal, DecisionOutcome
+from karpenter.disruption.queued_command import QueuedCommand
+from karpenter.disruption.successor_nominations import SuccessorNominations
+from karpenter.kube.errors import KubeError, NotFound
+from karpenter.model import conditions, pods
+from karpenter.model.freezes import Freeze, active_freeze
+from karpenter.runtime import nodeclaim_deletion
+from karpenter.runtime.controller_context import ControllerContext
+from karpenter.runtime.events import NORMAL, ObjectEvent, involved_claim, involved_node
+from karpenter.state.state_node import StateNode
+
+#: How often a command is looked at (DIS-031).
+QUEUE_POLL_SECONDS = 1.0
+#: How long a command may take for each machine in all commands, at least and at most (DIS-030).
+_TIMEOUT_SECONDS_PER_NODE, _MIN_TIMEOUT_SECONDS, _MAX_TIMEOUT_SECONDS = 0.08, 600.0, 3600.0
+#: How long pods are expected on a replacement after it was last looked at.
+_NOMINATION_PERIOD = timedelta(seconds=20)
+_MAX_CONCURRENT_WRITES = 64
+_COMMAND_FAILED_MESSAGE = "failed terminating nodes while executing a disruption command"
+_log = structlog.get_logger()
+
+
+class CommandHistory:
+    """What is remembered of commands beyond their end."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.journal = DecisionJournal()
+        self.backoff = CommandBackoff(now)
+        self.reversals = ConsolidationReversals(self.backoff, now)
+
+
+class DisruptionQueue:
+    """All commands under way, by identity; and which machines they hold."""
+
+    def __init__(
+        self, context: ControllerContext, history: CommandHistory, successor_nominations: SuccessorNominations
+    ) -> None:
+        self._context = context
+        self._successor_nominations = successor_nominations
+        self._journal = history.journal
+        self._backoff = history.backoff
+        self._reversals = history.reversals
+        self._commands: dict[str, QueuedCommand] = {}
+        self._command_by_candidate: dict[str, str] = {}
+        self._slots = asyncio.Semaphore(_MAX_CONCURRENT_WRITES)
+
+    # -- who is held ----------------------------------------------------------------------------------------------------
+
+    def has_candidate(self, key: str) -> bool:
+        """Whether a machine is part of a command under way (DIS-070)."""
+        return key in self._command_by_candidate
+
+    @property
+    def candidate_keys(self) -> frozenset[str]:
+        """The machines of all commands under way."""
+        return frozenset(self._command_by_candidate)
+
+    def add(self, queued: QueuedCommand) -> bool:
+        """Take the command's machines; False, and nothing is done, where another command has one of them (DIS-300)."""
+        if any(key in self._command_by_candidate for key in queued.remaining_candidates):
+            return False
+        self._commands[queued.command_id] = queued
+        self._command_by_candidate.update(dict.fromkeys(queued.remaining_candidates, queued.command_id))
+        for key in queued.remaining_candidates:
+            self._context.state.mark_disruption_pending(key)
+        self._journal.begin(queued.journal_entry(self._context.clock.now()))
+        return True
+
+    def mark_for_deletion(self, queued: QueuedCommand) -> None:
+        """From now on the machines give no capacity any more (DIS-305)."""
+        for key in queued.remaining_candidates:
+            self._context.state.mark_for_deletion(key)
+
+    def _remove(self, queued: QueuedCommand) -> None:
+        self._commands.pop(queued.command_id, None)
+        for candidate in queued.command.candidates:
+            if self._command_by_candidate.get(candidate.key) == queued.command_id:
+                del self._command_by_candidate[candidate.key]
+
+    # -- the worker -----------------------------------------------------------------------------------------------------
+
+    async def reconcile(self, command_id: str) -> float | None:
+        """Take a command a step further; seconds until the next look, None when it has ended."""
+        undertaking = self._commands.get(command_id)
+        if undertaking is None:
+            return None
+        if any(not self._is_deleting(key) for key in undertaking.remaining_candidates):
+            freeze = self._find_freeze(undertaking)
+            if freeze is not None:
+                await self._stop_frozen(undertaking, freeze)
+                return None
+            lost = await self._await_replacements(undertaking)
+            if lost:
+                await self.fail(undertaking, lost)
+                return None
+            if any(undertaking.pending_replacements()):
+                return await self._requeue_or_time_out(undertaking)
+        self._nominate_targets(undertaking)
+        if not undertaking.has_successor_nominations:
+            undertaking.has_successor_nominations = True
+            self._successor_nominations.add_command(undertaking.command)
+        await self._delete_candidates(undertaking)
+        if undertaking.remaining_candidates:
+            return await self._requeue_or_time_out(undertaking)
+        self._complete(undertaking)
+        return None
+
+    async def _requeue_or_time_out(self, queued: QueuedCommand) -> float | None:
+        if asyncio.get_running_loop().time() - queued.started_at <= command_timeout_seconds(
+            len(self._command_by_candidate)
+        ):
+            return QUEUE_POLL_SECONDS
+        await self.fail(queued, "command reached its timeout")
+        return None
+
+    async def _await_replacements(self, queued: QueuedCommand) -> str:
+        """Look at the replacements (DIS-310); what makes the command hopeless, empty when nothing does.
+
+        One that was ready and goes meanwhile counts, too: the candidates' pods would have nowhere to go.
+        """
+        for name in queued.replacements:
+            claim = self._context.state.claim(name) or await self._get_claim(name)
+            if claim is None or claim.metadata.deletion_timestamp is not None:
+                return f"replacement nodeclaim {name} is gone"
+            if name in queued.ready_replacements:
+                continue
+            reason = queued.command.reason.value
+            about = involved_claim(claim.metadata)
+            self._context.events.publish(
+                ObjectEvent(about, NORMAL, "DisruptionLaunching", f"Launching NodeClaim: {reason}", (reason,))
+            )
+            self._context.state.nominate(name, self._context.clock.now() + _NOMINATION_PERIOD)
+            if conditions.is_true(claim.status.conditions, "Initialized"):
+                queued.ready_replacements.add(name)
+            else:
+                text = "Waiting on readiness to continue disruption"
+                self._context.events.publish(ObjectEvent(about, NORMAL, "DisruptionWaitingReadiness", text))
+        return ""
+
+    async def _get_claim(self, name: str) -> NodeClaim | None:
+        try:
+            return await self._context.kube.get(NODE_CLAIM, name)
+        except NotFound:
+            return None
+
+    def _is_deleting(self, key: str) -> bool:
+        """Whether a claim is on its way out for good, or gone."""
+        claim = self._context.state.claim(key)
+        return claim is None or claim.metadata.deletion_timestamp is not None
+
+    def _nominate_targets(self, queued: QueuedCommand) -> None:
+        """The pods come only now: machines meant for them are not taken for empty."""
+        until = self._context.clock.now() + _NOMINATION_PERIOD
+        for name in (*queued.replacements, *(placed.node_key for placed in queued.command.placed_on_existing)):
+            self._context.state.nominate(name, until)
+
+    # -- the end of a command ---------------------------------------------------------------------------------------------
+
+    async def _delete_candidates(self, queued: QueuedCommand) -> None:
+        """Delete the claims of all candidates; those that cannot be deleted now are left for the next look (DIS-311)."""
+        await asyncio.gather(
+            *(self._delete_candidate(queued, candidate) for candidate in tuple(queued.remaining_candidates.values()))
+        )
+
+    async def _delete_candidate(self, queued: QueuedCommand, candidate: Candidate) -> None:
+        claim = candidate.state_node.claim
+        assert claim is not None
+        if self._is_deleting(candidate.key):
+            queued.remaining_candidates.pop(candidate.key, None)
+            return
+        async with self._slots:
+            try:
+                await self._context.kube.delete(NODE_CLAIM, candidate.key, uid=claim.metadata.uid)
+            except NotFound:
+                self._context.state.unmark_for_deletion(candidate.key)
+                queued.remaining_candidates.pop(candidate.key, None)
+                return
+            except KubeError as error:
+                _log.debug("deleting nodeclaim failed", NodeClaim={"name": candidate.key}, error=str(error))
+                return
+        queued.remaining_candidates.pop(candidate.key, None)
+        self._record_disrupted(queued, candidate, claim)
+
+    def _record_disrupted(self, queued: QueuedCommand, candidate: Candidate, claim: NodeClaim) -> None:
+        """A machine's end has begun: counted and said (DIS-401, DIS-402, DIS-394)."""
+        command = queued.command
+        pool = self._context.state.pool(candidate.node_pool)
+        is_consolidation = command.consolidation_type is not ConsolidationType.NONE
+        policy = pool.spec.disruption.consolidation_policy if pool is not None and is_consolidation else ""
+        nodeclaim_deletion.count_disrupted(self._context, claim, nodeclaim_deletion.snake_case(command.reason), policy)
+        text = f"Disrupting Node: {command.reason}"
+        subjects = [involved_claim(claim.metadata)]
+        if candidate.state_node.node is not None:
+            subjects.append(involved_node(candidate.state_node.node.metadata))
+        self._context.events.publish(
+            *(ObjectEvent(about, NORMAL, "DisruptionTerminating", text, (command.reason.value,)) for about in subjects)
+        )
+
+    def _complete(self, queued: QueuedCommand) -> None:
+        command = queued.command
+        self._remove(queued)
+        self._backoff.reset(
+            command.reason, (*(item.key for item in command.candidates), *nodepool_backoff_keys(command.node_pools))
+        )
+        self._journal.end(queued.command_id, DecisionOutcome.SUCCEEDED, self._context.clock.now())
+        self._reversals.record_command(command)
+        _log.debug("command succeeded", **queued.log_fields())
+
+    async def fail(self, queued: QueuedCommand, cause: str) -> None:
+        """Give a command up: free its machines, take back replacements nobody needs, remember not to try that soon (DIS-314)."""
+        command = queued.command
+        failed = sum(1 for _ in queued.pending_replacements()) or 1
+        self._context.metrics.voluntary_disruption_queue_failures_total.labels(**queued.metric_labels).inc(failed)
+        _log.error(_COMMAND_FAILED_MESSAGE, error=cause, **queued.log_fields())
+        self._backoff.record_failure(command.reason, (candidate.key for candidate in command.candidates), cause)
+        if command.replacements:
+            self._backoff.record_failure(command.reason, nodepool_backoff_keys(command.node_pools), cause)
+        await self._roll_back(queued, cause)
+
+    async def _roll_back(self, queued: QueuedCommand, cause: str) -> None:
+        self._journal.end(queued.command_id, DecisionOutcome.FAILED, self._context.clock.now(), cause)
+        await self.release_candidates(queued, queued.remaining_candidates.values())
+        await asyncio.gather(*(self._delete_unused_replacement(queued, name) for name in queued.replacements))
+        self._remove(queued)
+
+    def _find_freeze(self, queued: QueuedCommand) -> Freeze | None:
+        """What freezes a pool whose machines have not begun to go yet."""
+        state, now = self._context.state, self._context.clock.now()
+        pools = {item.node_pool for item in queued.remaining_candidates.values() if not self._is_deleting(item.key)}
+        found = (state.pool(name) for name in sorted(pools))
+        freezes = (active_freeze(pool, state.freeze, now) for pool in found if pool is not None)
+        return next((freeze for freeze in freezes if freeze is not None), None)
+
+    async def _stop_frozen(self, queued: QueuedCommand, freeze: Freeze) -> None:
+        """Somebody wants things to stop: nothing has failed, and nothing is held against the machines afterwards."""
+        _log.info("disruption command stopped", freeze=str(freeze), **queued.log_fields())
+        await self._roll_back(queued, str(freeze))
+
+    async def release_candidates(self, queued: QueuedCommand, candidates: Iterable[Candidate]) -> None:
+        """These stay: unmark and untaint them. What cannot be written now is done by the next pass (DIS-054)."""
+        staying = [candidate for candidate in candidates if not self._is_deleting(candidate.key)]
+        for candidate in staying:
+            self._context.state.unmark_for_deletion(candidate.key)
+        await asyncio.gather(*(self.unmark_node(candidate.state_node) for candidate in staying))
+        queued.remove_candidates([candidate.key for candidate in staying])
+        for candidate in staying:
+            self._command_by_candidate.pop(candidate.key, None)
+
+    async def unmark_node(self, view: StateNode) -> None:
+        """Undo taint and reason; a failure is only told."""
+        async with self._slots:
+            try:
+                await node_marking.unmark(self._context, view)
+            except KubeError as error:
+                _log.debug("freeing node failed", Node={"name": view.name}, error=str(error))
+
+    async def _delete_unused_replacement(self, queued: QueuedCommand, name: str) -> None:
+        """Delete a replacement unless somebody else is meant for it by now (DIS §12 Beyond)."""
+        claim = self._context.state.claim(name)
+        if claim is None or claim.metadata.deletion_timestamp is not None or self._is_replacement_used(queued, claim):
+            return
+        async with self._slots:
+            try:
+                await self._context.kube.delete(NODE_CLAIM, name, uid=claim.metadata.uid)
+            except KubeError as error:
+                _log.debug("deleting nodeclaim failed", NodeClaim={"name": name}, error=str(error))
+                return
+        nodeclaim_deletion.count_disrupted(self._context, claim, "unused_replacement")
+
+    def _is_replacement_used(self, queued: QueuedCommand, claim: NodeClaim) -> bool:
+        """Whether pods run on a replacement, or others are planned there than those that stay where they are."""
+        state = self._context.state
+        if any(pods.needs_rescheduling(pod) for pod in state.pods_on(claim.status.node_name)):
+            return True
+        staying = (item for item in queued.command.candidates if not self._is_deleting(item.key))
+        own = {pod.metadata.uid for candidate in staying for pod in candidate.reschedulable_pods}
+        return any(key == claim.metadata.name and uid not in own for uid, key in state.planned_nodes.items())
+
+
+def command_timeout_seconds(nodes: int) -> float:
+    """How long a command may take while there are so many machines in all commands (DIS-030)."""
+    return min(_MAX_TIMEOUT_SECONDS, max(_MIN_TIMEOUT_SECONDS, _TIMEOUT_SECONDS_PER_NODE * nodes))
+
+
+def nodepool_backoff_keys(pools: Iterable[str]) -> tuple[str, ...]:
+    """Under which names regrets remember pools."""
+    return tuple(f"nodepool/{pool}" for pool in pools)

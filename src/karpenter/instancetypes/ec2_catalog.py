@@ -1,0 +1,217 @@
+"""The packaged catalogue: every current EC2 shape with us-east-1 prices.
+
+It lets plans mean something without an account: real shapes, the on-demand prices of a known day, spot prices from the
+published average savings. Capacity follows from the shape (``ec2_formulas``); origins and limits of the figures are
+written beside the table (``data/SOURCES.md``).
+
+Zone names belong to an account while the table has zone ids. The names given here are the assignment most accounts seem to
+have, and the one the usual EC2 test double answers with; the sparse ``use1-az3`` thus is ``us-east-1e``. Whoever needs to
+be exact selects by ``topology.k8s.aws/zone-id``, which offerings carry too.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources as package_files
+from itertools import product
+
+from karpenter.instancetypes import ec2_capacity as formulas
+from karpenter.instancetypes.instance_type import InstanceType, Offering
+from karpenter.instancetypes.well_known_labels import complete_requirements, derived_labels, label_in
+from karpenter.model import labels, quantity
+from karpenter.model import resources as res
+from karpenter.model.requirements import Requirement, Requirements
+
+REGION = "us-east-1"
+ZONE_ID = "topology.k8s.aws/zone-id"
+#: How labels about hardware begin.
+INSTANCE_LABEL_PREFIX = f"{labels.AWS_GROUP}/instance-"
+#: Digit of the zone id to zone name (an assumption, see the head of this module).
+_ZONE_NAME_BY_DIGIT = {
+    "6": "us-east-1a",
+    "1": "us-east-1b",
+    "2": "us-east-1c",
+    "4": "us-east-1d",
+    "3": "us-east-1e",
+    "5": "us-east-1f",
+}
+_GENERATION = re.compile(r"(^[a-z]+)(-[0-9]+tb)?([0-9]+).*\.")
+
+#: Label suffix after ``INSTANCE`` and the column that holds its value, where it is taken as it is.
+_COPIED_COLUMNS = {
+    "cpu": "vcpu",
+    "cpu-manufacturer": "cpu_manufacturer",
+    "cpu-sustained-clock-speed-mhz": "cpu_sustained_clock_mhz",
+    "memory": "memory_mib",
+    "ebs-bandwidth": "ebs_mbps",
+    "network-bandwidth": "network_mbps",
+    "local-nvme": "local_nvme_gb",
+    "gpu-name": "gpu_name",
+    "gpu-manufacturer": "gpu_manufacturer",
+    "gpu-count": "gpu_count",
+    "gpu-memory": "gpu_memory_mib",
+    "accelerator-name": "accelerator_name",
+    "accelerator-manufacturer": "accelerator_manufacturer",
+    "accelerator-count": "accelerator_count",
+}
+_SPOT_DIGITS = 6
+
+_Row = Mapping[str, str]
+
+
+@lru_cache(maxsize=1)
+def packaged_instance_types() -> tuple[InstanceType, ...]:
+    """All packaged types that are sold, sorted by name. Read on first use, then the identical tuple."""
+    return tuple(_instance_type(row) for row in _rows() if row["on_demand_price"])
+
+
+def find_packaged_type(name: str) -> InstanceType | None:
+    """The packaged type of that name, such as ``m5.large``."""
+    return _by_name().get(name)
+
+
+@lru_cache(maxsize=1)
+def _by_name() -> dict[str, InstanceType]:
+    return {instance_type.name: instance_type for instance_type in packaged_instance_types()}
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedTypeFacts:
+    """What EC2's API does not tell of a type, or not as everybody knows it.
+
+    ``branch_interfaces`` is 0 without trunking; ``network_mbps`` is the baseline users select by, 0 where none is published;
+    ``price_per_hour`` is the on-demand price in us-east-1, None where the type has none.
+    """
+
+    branch_interfaces: int
+    network_mbps: int
+    price_per_hour: float | None
+
+
+@lru_cache(maxsize=1)
+def published_type_facts() -> Mapping[str, PublishedTypeFacts]:
+    """By name, what is published about types besides EC2's API (AWS-295, AWS-323, AWS-367)."""
+    return {
+        row["name"]: PublishedTypeFacts(
+            _integer_or_zero(row["branch_interfaces"]),
+            _integer_or_zero(row["network_mbps"]),
+            float(row["on_demand_price"]) if row["on_demand_price"] else None,
+        )
+        for row in _rows()
+    }
+
+
+def _rows() -> Iterator[_Row]:
+    table = package_files.files("karpenter.instancetypes").joinpath("data/ec2_us_east_1.csv")
+    with table.open(encoding="utf-8") as file:
+        yield from csv.DictReader(file)
+
+
+def _integer_or_zero(text: str) -> int:
+    return int(text) if text else 0
+
+
+def shape_of_row(row: _Row) -> formulas.EC2InstanceShape:
+    """The shape a row of the table describes."""
+    neuron_cores = _integer_or_zero(row["neuron_cores"])
+    return formulas.EC2InstanceShape(
+        arch=row["arch"],
+        vcpus=int(row["vcpu"]),
+        memory_mib=int(row["memory_mib"]),
+        interfaces=int(row["eni_default_card"]),
+        ipv4_per_interface=int(row["ipv4_per_eni"]),
+        gpu_manufacturer=row["gpu_manufacturer"],
+        gpus=_integer_or_zero(row["gpu_count"]),
+        neuron_devices=_integer_or_zero(row["accelerator_count"]) if neuron_cores else 0,
+        neuron_cores=neuron_cores,
+        efa_interfaces=_integer_or_zero(row["efa_count"]),
+        branch_interfaces=_integer_or_zero(row["branch_interfaces"]),
+    )
+
+
+def _instance_type(row: _Row) -> InstanceType:
+    outline = shape_of_row(row)
+    capacity = formulas.instance_capacity(outline)
+    offerings = tuple(_offerings(row))
+    return InstanceType(
+        name=row["name"],
+        requirements=complete_requirements(_requirements(row, capacity)),
+        capacity=capacity,
+        overhead=formulas.instance_overhead(outline),
+        offerings=offerings,
+    )
+
+
+def _requirements(row: _Row, capacity: res.Resources) -> dict[str, Requirement]:
+    single = {
+        labels.INSTANCE_TYPE: row["name"],
+        labels.ARCH: row["arch"],
+        labels.OS: "linux",
+        labels.REGION: REGION,
+        **_instance_labels(row),
+        **derived_labels(
+            row["name"],
+            quantity.quantity_text(capacity[res.CPU]),
+            quantity.quantity_text(capacity[res.MEMORY], binary=True),
+        ),
+    }
+    several = {
+        labels.ZONE: tuple(_ZONE_NAME_BY_DIGIT[digit] for digit in row["zones"]),
+        ZONE_ID: tuple(f"use1-az{digit}" for digit in row["zones"]),
+        labels.CAPACITY_TYPE: _capacity_types(row),
+        f"{labels.AWS_GROUP}/instance-tenancy": ("default", "dedicated"),
+    }
+    known = {key: label_in(key, value) for key, value in single.items()}
+    return known | {key: label_in(key, *values) for key, values in several.items()}
+
+
+def _instance_labels(row: _Row) -> dict[str, str]:
+    """Labels of AWS-320 that describe the hardware."""
+    values = {suffix: row[column] for suffix, column in _COPIED_COLUMNS.items() if row[column]}
+    if not row["gpu_name"]:
+        values.pop("gpu-count", None)
+    values |= {
+        "hypervisor": row["hypervisor"],
+        "encryption-in-transit-supported": "true" if row["encryption_in_transit"] == "1" else "false",
+    }
+    return {f"{INSTANCE_LABEL_PREFIX}{suffix}": value for suffix, value in (values | name_labels(row["name"])).items()}
+
+
+def name_labels(name: str) -> dict[str, str]:
+    """What a type's name says, by the end of the label after ``INSTANCE`` (AWS-320).
+
+    Names that do not look like ``m5.large`` or ``u-6tb1.56xlarge`` have neither category nor generation.
+    """
+    family, _, size = name.partition(".")
+    values = {"family": family, "size": size, "capability-flex": "true" if "-flex" in family else "false"}
+    generation = _GENERATION.match(name)
+    if generation:
+        values |= {"category": generation.group(1), "generation": generation.group(3)}
+    return values
+
+
+def _capacity_types(row: _Row) -> tuple[str, ...]:
+    return tuple(row["capacity_types"].split("|")) if row["capacity_types"] else ()
+
+
+def _offerings(row: _Row) -> Iterator[Offering]:
+    on_demand = float(row["on_demand_price"])
+    for digit, capacity_type in product(row["zones"], _capacity_types(row)):
+        spot = capacity_type == labels.SPOT
+        price = round(on_demand * int(row["spot_percent"]) / 100, _SPOT_DIGITS) if spot else on_demand
+        yield Offering(_offering_requirements(digit, capacity_type), price)
+
+
+@lru_cache(maxsize=64)
+def _offering_requirements(zone_digit: str, capacity_type: str) -> Requirements:
+    return Requirements(
+        (
+            label_in(labels.ZONE, _ZONE_NAME_BY_DIGIT[zone_digit]),
+            label_in(ZONE_ID, f"use1-az{zone_digit}"),
+            label_in(labels.CAPACITY_TYPE, capacity_type),
+        )
+    )

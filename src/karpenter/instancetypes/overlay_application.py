@@ -1,0 +1,247 @@
+"""NodeOverlays applied to what can be bought: other prices, further capacity, as scheduling sees them (SCH §26, API §5).
+
+Two functions of overlays and the types of pools. ``judge`` finds the overlays that contradict one of the same weight; those are
+left out altogether. ``applied`` makes new types of a pool's own; heavier overlays come first, and of several that set the same
+thing the first counts. Whatever an overlay does not name stays as the cloud said it.
+
+Costs overlays x types looks, but comparisons only for what differs: labels that say the same and offerings with equal
+requirements are compared once. Twenty overlays over five pools of a cloud's whole catalogue take a quarter of a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+
+from karpenter.api.karpenter import NodePool
+from karpenter.api.node_overlay import NodeOverlay, NodeOverlaySpec
+from karpenter.instancetypes.instance_type import InstanceType, Offering
+from karpenter.instancetypes.well_known_labels import well_known_labels_of
+from karpenter.model import labels
+from karpenter.model import resources as res
+from karpenter.model.requirements import (
+    Requirement,
+    Requirements,
+    compatible,
+    requirements_from_labels,
+    requirements_from_wire,
+)
+from karpenter.model.resources import Resources
+
+#: What is contested where the price is; else it is the name of a resource.
+PRICE_SETTING = "price"
+
+
+@dataclass(frozen=True)
+class PriceChange:
+    """A new price from the old one: times ``factor``, plus ``addend`` per hour, never below 0 (SCH-759)."""
+
+    factor: Decimal
+    addend: Decimal
+
+    def applied_to(self, price_per_hour: float) -> float:
+        """The price after the change; reckoned in decimals, as it was written."""
+        kept = Decimal(repr(price_per_hour)) * self.factor if self.factor else Decimal(0)
+        return float(max(kept + self.addend, Decimal(0)))
+
+
+@dataclass(frozen=True)
+class ParsedOverlay:
+    """A NodeOverlay, understood."""
+
+    name: str
+    requirements: Requirements
+    weight: int = 0
+    price: PriceChange | None = None
+    capacity: Resources = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class NodePoolInstanceTypes:
+    """What a cloud offers to one pool."""
+
+    node_pool: NodePool
+    types: tuple[InstanceType, ...]
+
+
+@dataclass(frozen=True)
+class OverlayConflict:
+    """Two overlays of one weight that set the same thing: the price, or a resource, of an instance type in a pool (SCH-757)."""
+
+    accepted_overlay: str
+    weight: int
+    setting: str
+    instance_type: str
+    pool: str
+
+
+@dataclass(frozen=True)
+class OverlayEvaluation:
+    """Overlays that are used, in the order they count, and why the others are not, by name."""
+
+    accepted: tuple[ParsedOverlay, ...] = ()
+    conflicts: dict[str, OverlayConflict] = field(default_factory=dict)
+
+
+def parse_overlay(overlay: NodeOverlay) -> ParsedOverlay:
+    """A valid overlay, understood (``validation.overlay`` finds nothing in it)."""
+    spec = overlay.spec
+    return ParsedOverlay(
+        overlay.metadata.name,
+        requirements_from_wire(item.as_nodepool_requirement() for item in spec.requirements),
+        spec.weight or 0,
+        _price_change(spec),
+        res.parse_resources(spec.capacity),
+    )
+
+
+def _price_change(spec: NodeOverlaySpec) -> PriceChange | None:
+    if spec.price is not None:
+        return PriceChange(Decimal(0), Decimal(spec.price))
+    text = spec.price_adjustment
+    if text is None:
+        return None
+    if text.endswith("%"):
+        return PriceChange(1 + Decimal(text[:-1]) / 100, Decimal(0))
+    return PriceChange(Decimal(1), Decimal(text))
+
+
+def evaluate_overlays(
+    overlays: Iterable[ParsedOverlay], pool_types: Iterable[NodePoolInstanceTypes]
+) -> OverlayEvaluation:
+    """Which overlays count, looking at all pools together (SCH-753, SCH-757).
+
+    Order: weight descending, then name descending; the later one of two that clash is left out, in every pool. Beyond: compared
+    with every overlay of its weight, not only with the one before it.
+    """
+    shelves = [_OverlayMatcher(item) for item in pool_types]
+    touched: dict[_OverlaySetting, str] = {}
+    accepted: list[ParsedOverlay] = []
+    clashes: dict[str, OverlayConflict] = {}
+    for overlay in sorted(overlays, key=lambda item: (item.weight, item.name), reverse=True):
+        wished = [touch for shelf in shelves for touch in shelf.settings_of(overlay)]
+        contested = next((touch for touch in wished if touch in touched), None)
+        if contested is not None:
+            clashes[overlay.name] = contested.conflict_with(touched[contested])
+        else:
+            accepted.append(overlay)
+            touched.update(dict.fromkeys(wished, overlay.name))
+    return OverlayEvaluation(tuple(accepted), clashes)
+
+
+def apply_overlays(overlays: Sequence[ParsedOverlay], pool_types: NodePoolInstanceTypes) -> tuple[InstanceType, ...]:
+    """The pool's types with the overlays (in the order they count) on them; the same tuple where none of them matches."""
+    shelf = _OverlayMatcher(pool_types)
+    changed: dict[int, _TypeChanges] = {}
+    for overlay in overlays:
+        for position, sold in shelf.matches(overlay):
+            changes = changed.setdefault(position, _TypeChanges())
+            changes.capacity = {**overlay.capacity, **changes.capacity}
+            if overlay.price is not None:
+                changes.prices = {**dict.fromkeys(sold, overlay.price), **changes.prices}
+    if not changed:
+        return pool_types.types
+    return tuple(
+        _apply_changes(item, changed[position]) if position in changed else item
+        for position, item in enumerate(pool_types.types)
+    )
+
+
+@dataclass
+class _TypeChanges:
+    """What overlays make of one type: further capacity, and new prices by place of the offering."""
+
+    capacity: dict[str, int] = field(default_factory=dict)
+    prices: dict[int, PriceChange] = field(default_factory=dict)
+
+
+def _apply_changes(item: InstanceType, changes: _TypeChanges) -> InstanceType:
+    return replace(
+        item,
+        capacity={**item.capacity, **changes.capacity},
+        overlay_capacity=changes.capacity,
+        is_price_overlaid=bool(changes.prices),
+        offerings=tuple(
+            _with_price_change(offering, changes.prices[place]) if place in changes.prices else offering
+            for place, offering in enumerate(item.offerings)
+        ),
+    )
+
+
+def _with_price_change(offering: Offering, change: PriceChange) -> Offering:
+    return replace(offering, price_per_hour=change.applied_to(offering.price_per_hour))
+
+
+class _OverlayMatcher:
+    """The types of one pool, as overlays ask for them."""
+
+    def __init__(self, offered: NodePoolInstanceTypes) -> None:
+        self._name = offered.node_pool.metadata.name
+        self._types = offered.types
+        self._well_known = labels.WELL_KNOWN | well_known_labels_of(offered.types)
+        own = requirements_from_labels(
+            {**offered.node_pool.spec.template.metadata.labels, labels.NODE_POOL: self._name}
+        )
+        self._labels_by_position = [own.intersect(item.requirements) for item in offered.types]
+
+    def matches(self, overlay: ParsedOverlay) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """Positions of the types the overlay is about, each with those of its offerings (SCH-756)."""
+        of_labels = _LabelCompatibility(overlay.requirements)
+        of_offerings: dict[Requirements, bool] = {}
+        for position, described in enumerate(self._labels_by_position):
+            if not of_labels.is_compatible(described):
+                continue
+            sold = []
+            for place, offering in enumerate(self._types[position].offerings):
+                asked = offering.requirements
+                if asked not in of_offerings:
+                    of_offerings[asked] = compatible(overlay.requirements, asked, self._well_known)
+                if of_offerings[asked]:
+                    sold.append(place)
+            if sold:
+                yield position, tuple(sold)
+
+    def settings_of(self, overlay: ParsedOverlay) -> Iterator[_OverlaySetting]:
+        """Everything the overlay would set."""
+        for position, sold in self.matches(overlay):
+            name = self._types[position].name
+            if overlay.price is not None:
+                for place in sold:
+                    yield _OverlaySetting(overlay.weight, self._name, name, PRICE_SETTING, place)
+            for resource in overlay.capacity:
+                yield _OverlaySetting(overlay.weight, self._name, name, resource)
+
+
+class _LabelCompatibility:
+    """Whether what types say of their labels suits an overlay, label by label: thousands of types say the same of most."""
+
+    def __init__(self, asked: Requirements) -> None:
+        self._asked = [(key, Requirements((item,)), dict[Requirement | None, bool]()) for key, item in asked.items()]
+
+    def is_compatible(self, type_labels: Requirements) -> bool:
+        """Whether all labels suit; one that is not described does only where its absence is asked for (strict)."""
+        for key, asked, known in self._asked:
+            said = type_labels.get(key)
+            answer = known.get(said)
+            if answer is None:
+                own = Requirements() if said is None else Requirements((said,))
+                answer = known[said] = compatible(own, asked, frozenset())
+            if not answer:
+                return False
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class _OverlaySetting:
+    """One thing an overlay of some weight sets: a resource of a type, or the price of the offering at a place."""
+
+    weight: int
+    pool: str
+    instance_type: str
+    setting: str
+    offering_position: int = -1
+
+    def conflict_with(self, winner: str) -> OverlayConflict:
+        """What it is if another overlay has set it."""
+        return OverlayConflict(winner, self.weight, self.setting, self.instance_type, self.pool)

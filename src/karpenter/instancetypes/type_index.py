@@ -1,0 +1,381 @@
+"""A list of instance types prepared for decisions: every set of types is one integer, one bit per type.
+
+"Which types satisfy this requirement, have an offering in that zone and hold 13 cores" is then three ANDs over a thousand
+types at once. Bit ``i`` is the type ``types[i]``; types are held in name order, so lower bits break ties.
+
+* per label key and value: the types having it (`matching`);
+* per resource: the distinct allocatable amounts with, for each, the types that have at least that much (`holding`);
+* per kind of offering (its requirements): the types that can be bought that way now, and the prices (`buyable`, `Prices`).
+
+Preparing costs O(types x (labels + offerings)); a query costs a dictionary look-up and a few operations on integers of a
+thousand bits. An index is immutable in meaning: its caches only remember answers, the latest few thousand of each kind, for it
+lives as long as its types do while pods ask for ever new things.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from itertools import islice
+
+from karpenter.instancetypes.instance_type import InstanceType, Offering
+from karpenter.instancetypes.label_values import LabelValues, label_forms
+from karpenter.instancetypes.type_sets import AmountIndex, TypeSet, amount_indexes, members, type_set, with_at_least
+from karpenter.model import labels
+from karpenter.model import resources as res
+from karpenter.model.requirements import Requirement, Requirements, compatible
+from karpenter.model.resources import Resources
+
+#: Stands for units of a reservation that nobody counts.
+UNLIMITED_UNITS = 2**31
+#: Kinds of capacity in the order a launch tries them.
+_LAUNCH_ORDER = (labels.RESERVED, labels.SPOT, labels.ON_DEMAND)
+#: Answers remembered per kind of question.
+_CACHE_SIZE = 4096
+
+
+@dataclass(frozen=True)
+class OfferingPrices:
+    """The cheapest acceptable available offering of every type that has one.
+
+    ``order`` lists positions by price, ties by name; ``offering`` maps a position to its cheapest offering.
+    """
+
+    available_types: TypeSet
+    order: tuple[int, ...]
+    cheapest_offering: Mapping[int, Offering]
+
+    def cheapest_first(self, types: TypeSet) -> list[int]:
+        """The members of a set in price order; members without an offering are left out."""
+        return [position for position in self.order if types >> position & 1]
+
+    def cheapest(self, types: TypeSet) -> int:
+        """Position of the cheapest member, -1 if none can be bought."""
+        return next((position for position in self.order if types >> position & 1), -1)
+
+
+class TypeIndex:
+    """Instance types prepared for set queries. ``well_known`` are the label keys nobody has to define (SCH-168)."""
+
+    def __init__(self, types: Iterable[InstanceType], well_known: frozenset[str]) -> None:
+        self.types = tuple(sorted(types, key=lambda item: item.name))
+        self.well_known = well_known
+        self.all_types: TypeSet = (1 << len(self.types)) - 1
+        self.position_by_name = {item.name: position for position, item in enumerate(self.types)}
+        self._label_forms = label_forms(self.types)
+        self._available_offerings = _available_offerings_by_requirements(self.types)
+        #: Units left of every reservation, and of reserved capacity that names none (SCH-581).
+        self.reservation_units = _reservation_units(self.types)
+        self._offering_keys = frozenset(key for requirements in self._available_offerings for key in requirements)
+        self._allocatable = amount_indexes([item.allocatable for item in self.types])
+        self._capacity = amount_indexes([item.capacity for item in self.types])
+        self._at_least_as_large_by_resource: dict[str, list[TypeSet]] = {}
+        self._matching = lru_cache(_CACHE_SIZE)(self._find_matching)
+        self._cheapest_offerings = lru_cache(_CACHE_SIZE)(self._find_cheapest_offerings)
+        self._prices_by_requirements = lru_cache(_CACHE_SIZE)(self._find_prices)
+        self._min_values_keys = lru_cache(_CACHE_SIZE)(_min_values_keys)
+        self._worst_launch_prices = lru_cache(_CACHE_SIZE)(self._find_worst_launch_prices)
+        self._implying = lru_cache(_CACHE_SIZE)(self._find_implying)
+        self._max_allocatable = lru_cache(_CACHE_SIZE)(self._find_max_allocatable)
+        self._available_values_of = lru_cache(_CACHE_SIZE)(self._find_available_values)
+
+    def with_resources(self, amounts_by_resource: Mapping[str, Sequence[int]]) -> TypeIndex:
+        """The same types with amounts of further resources, given in the order of ``types``; answers about labels stay known."""
+        other = copy(self)
+        other.types = tuple(
+            replace(
+                item, capacity={**item.capacity, **{name: amounts[at] for name, amounts in amounts_by_resource.items()}}
+            )
+            for at, item in enumerate(self.types)
+        )
+        further = {name: AmountIndex(amounts) for name, amounts in amounts_by_resource.items()}
+        other._allocatable = {**self._allocatable, **further}
+        other._capacity = {**self._capacity, **further}
+        other._max_allocatable = lru_cache(_CACHE_SIZE)(other._find_max_allocatable)
+        return other
+
+    def matching(self, requirements: Requirements) -> TypeSet:
+        """Types whose labels intersect the requirements (SCH-165): the R of SCH-331."""
+        found = self.all_types
+        for requirement in requirements.values():
+            found &= self._matching(requirement)
+        return found
+
+    def _find_matching(self, requirement: Requirement) -> TypeSet:
+        forms = self._label_forms.get(requirement.key)
+        if forms is None:
+            return self.all_types
+        tolerant = requirement.accepts_absent
+        found = self.all_types & ~forms.defining_types
+        if not requirement.complement:
+            for value in requirement.values:
+                found |= forms.by_value.get(value, 0)
+        for form, types in forms.forms_to_test(requirement):
+            if form.has_intersection(requirement) or (tolerant and form.accepts_absent):
+                found |= types
+        return found
+
+    def implying(self, assumed: Requirement, required: Requirement) -> TypeSet:
+        """Types whose label, once ``held`` is true of it, satisfies what is asked whatever it turns out to be."""
+        return self._implying(assumed, required)
+
+    def _find_implying(self, assumed: Requirement, required: Requirement) -> TypeSet:
+        forms = self._label_forms.get(required.key)
+        undefined = self.all_types if forms is None else self.all_types & ~forms.defining_types
+        found = undefined if assumed.is_subset_of(required) else 0
+        for form, types in forms.all_forms if forms is not None else ():
+            if form.intersect(assumed).is_subset_of(required):
+                found |= types
+        return found
+
+    def values(self, key: str, types: TypeSet) -> frozenset[str]:
+        """The values of a label that these types may have."""
+        forms = self._label_forms.get(key)
+        if forms is None:
+            return frozenset()
+        return frozenset(value for value, having in forms.by_value.items() if having & types)
+
+    def with_available_offering(self, requirements: Requirements) -> TypeSet:
+        """Types with an available offering the requirements accept: the O of SCH-331."""
+        return self.prices(requirements).available_types
+
+    @cached_property
+    def _types_by_offering(self) -> Mapping[Requirements, tuple[TypeSet, TypeSet]]:
+        """Per kind of offering the types that can be had that way now, and those sold out. Only explanations ask for it."""
+        found: dict[Requirements, tuple[TypeSet, TypeSet]] = {}
+        for position, item in enumerate(self.types):
+            for offering in item.offerings:
+                now, gone = found.get(offering.requirements, (0, 0))
+                bit = 1 << position
+                found[offering.requirements] = (now | bit, gone) if offering.available else (now, gone | bit)
+        return found
+
+    def with_any_offering(self, requirements: Requirements) -> TypeSet:
+        """Types with an offering the requirements accept, sold out or not."""
+        found: TypeSet = 0
+        for now, gone in self._compatible_offerings(requirements):
+            found |= now | gone
+        return found
+
+    def offering_counts(self, requirements: Requirements, types: TypeSet) -> tuple[int, int]:
+        """How many offerings of these types the requirements accept: those to be had now, and those sold out."""
+        accepted = self._compatible_offerings(requirements)
+        here = sum((now & types).bit_count() for now, _ in accepted)
+        return here, sum((gone & types).bit_count() for _, gone in accepted)
+
+    def _compatible_offerings(self, requirements: Requirements) -> list[tuple[TypeSet, TypeSet]]:
+        matters = Requirements(item for key, item in requirements.items() if key in self.all_offering_keys)
+        return [
+            sold for offered, sold in self._types_by_offering.items() if compatible(matters, offered, self.well_known)
+        ]
+
+    @cached_property
+    def all_offering_keys(self) -> frozenset[str]:
+        """The labels that offerings, sold out or not, speak of."""
+        return frozenset(key for offered in self._types_by_offering for key in offered)
+
+    def prices(self, requirements: Requirements) -> OfferingPrices:
+        """Cheapest accepted available offering per type (SCH-616)."""
+        return self._prices_by_requirements(requirements)
+
+    def _find_prices(self, requirements: Requirements) -> OfferingPrices:
+        return self._cheapest_offerings(self._offering_requirements(requirements))
+
+    def _offering_requirements(self, requirements: Requirements) -> Requirements:
+        """The requirements that choose among offerings."""
+        return Requirements(item for key, item in requirements.items() if key in self._offering_keys)
+
+    def worst_launch_prices(self, requirements: Requirements) -> Mapping[int, float]:
+        """What a launch may cost at worst (DIS-190): of each type the dearest accepted available offering of the first kind there
+        is of reserved, spot and on-demand."""
+        return self._worst_launch_prices(self._offering_requirements(requirements))
+
+    def _find_worst_launch_prices(self, requirements: Requirements) -> dict[int, float]:
+        found: dict[int, tuple[int, float]] = {}
+        for asked, sold in self._available_offerings.items():
+            if not compatible(requirements, asked, self.well_known):
+                continue
+            for position, offering in sold.items():
+                kind = _LAUNCH_ORDER.index(offering.capacity_type) if offering.capacity_type in _LAUNCH_ORDER else 0
+                held = found.get(position)
+                if held is None or (-kind, offering.price_per_hour) > (-held[0], held[1]):
+                    found[position] = (kind, offering.price_per_hour)
+        return {position: price for position, (_, price) in found.items()}
+
+    def _find_cheapest_offerings(self, requirements: Requirements) -> OfferingPrices:
+        accepted = [
+            sold
+            for asked, sold in self._available_offerings.items()
+            if compatible(requirements, asked, self.well_known)
+        ]
+        best = dict(accepted[0]) if accepted else {}
+        for sold in accepted[1:]:
+            for position, offering in sold.items():
+                held = best.get(position)
+                if held is None or offering.price_per_hour < held.price_per_hour:
+                    best[position] = offering
+        order = sorted([(offering.price_per_hour, position) for position, offering in best.items()])
+        return OfferingPrices(type_set(best), tuple([position for _, position in order]), best)
+
+    def fitting(self, requests: Resources) -> TypeSet:
+        """Types whose allocatable resources cover the requests (SCH-198): the F of SCH-331, offerings aside."""
+        return with_at_least(requests, self._allocatable, self.all_types)
+
+    @property
+    def resources(self) -> Iterable[str]:
+        """The resources any of the types has."""
+        return self._capacity.keys()
+
+    def largest_allocatable(self, name: str, types: TypeSet) -> TypeSet:
+        """Those of the types that leave most of a resource to pods; all of them where none has any."""
+        axis = self._allocatable.get(name)
+        return axis.largest_of(types) if axis is not None and types else types
+
+    def smallest_capacity(self, name: str, types: TypeSet) -> TypeSet:
+        """Those of the types that have the least capacity of a resource."""
+        axis = self._capacity.get(name)
+        return axis.smallest_of(types) if axis is not None and types else types
+
+    def max_allocatable(self, types: TypeSet) -> Resources:
+        """The most of each resource that any of these types leaves to pods."""
+        return self._max_allocatable(types)
+
+    def _find_max_allocatable(self, types: TypeSet) -> Resources:
+        return res.maximum(self.types[position].allocatable for position in members(types))
+
+    def within_limits(self, remaining: Resources) -> TypeSet:
+        """Types whose capacity does not exceed what is left of each limit; one lacking the resource counts 0 (SCH-382)."""
+        found = self.all_types
+        for name, amount in remaining.items():
+            axis = self._capacity.get(name)
+            if axis is not None:
+                found &= axis.at_most(amount)
+            elif amount < 0:
+                return 0
+        return found
+
+    def largest_capacity_within(self, name: str, amount: int) -> int:
+        """The largest capacity of a resource that is no more than the amount; the amount itself where there is none."""
+        axis = self._capacity.get(name)
+        return amount if axis is None else axis.largest_within(amount)
+
+    def min_values_shortages(self, requirements: Requirements, types: TypeSet) -> dict[str, int]:
+        """The labels of which the types offer fewer values than ``minValues`` asks, each with how many they offer.
+
+        A value counts where the requirements allow it and an available offering they accept reaches it (SCH-360 Beyond).
+        """
+        return {
+            key: count
+            for key, least in self._min_values_keys(requirements)
+            if (count := self._value_count(requirements, key, types)) < least
+        }
+
+    def satisfies_min_values(self, requirements: Requirements, types: TypeSet) -> bool:
+        """Whether the types offer the ``minValues`` the requirements ask for."""
+        return not self._min_values_keys(requirements) or not self.min_values_shortages(requirements, types)
+
+    def _value_count(self, requirements: Requirements, key: str, types: TypeSet) -> int:
+        """How many different values of a label the types offer, counting no further than ``minValues``."""
+        return self._available_values(requirements, key).count(types, requirements[key].min_values or 0)
+
+    def _available_values(self, requirements: Requirements, key: str) -> LabelValues:
+        matters = self._offering_requirements(requirements) if key in self._offering_keys else Requirements()
+        return self._available_values_of(requirements[key], matters)
+
+    def _find_available_values(self, requirement: Requirement, of_offerings: Requirements) -> LabelValues:
+        forms = self._label_forms.get(requirement.key)
+        values = {v: types for v, types in forms.by_value.items() if requirement.allows(v)} if forms is not None else {}
+        if requirement.key not in self._offering_keys:
+            return LabelValues(values)
+        found: dict[str, TypeSet] = {}
+        for offered, sold in self._available_offerings.items():
+            if compatible(of_offerings, offered, self.well_known):
+                by = type_set(sold)
+                for value, types in values.items():
+                    if offered.requirement_for(requirement.key).allows(value):
+                        found[value] = found.get(value, 0) | types & by
+        return LabelValues({value: types for value, types in found.items() if types})
+
+    def cheapest(self, requirements: Requirements, types: TypeSet, limit: int) -> list[int]:
+        """The cheapest members that can be bought under the requirements, at most so many and cheapest first.
+
+        Dearer ones take the place of some where the ``minValues`` of the requirements need them (SCH-617).
+        """
+        order = self.prices(requirements).cheapest_first(types)
+        if len(order) <= limit or self.satisfies_min_values(requirements, type_set(order[:limit])):
+            return order[:limit]
+        needed = self._types_for_min_values(requirements, order)
+        others = (position for position in order if position not in needed)
+        kept = needed | set(islice(others, max(0, limit - len(needed))))
+        return [position for position in order if position in kept]
+
+    def _types_for_min_values(self, requirements: Requirements, order: Sequence[int]) -> set[int]:
+        """For each label with ``minValues``, the first types to offer so many values."""
+        needed: set[int] = set()
+        for key, item in requirements.items():
+            if item.min_values is not None:
+                needed |= self._available_values(requirements, key).first_types_offering(order, item.min_values)
+        return needed
+
+    def pareto_front(self, types: TypeSet, prices: OfferingPrices, resources: Iterable[str]) -> list[int]:
+        """Members no other member beats: none as cheap has at least as much of every named resource. Cheapest first."""
+        columns = [self._at_least_as_large(name) for name in resources if name in self._allocatable]
+        kept: list[int] = []
+        seen: TypeSet = 0
+        for position in prices.order:
+            if not types >> position & 1:
+                continue
+            better = seen
+            for with_as_much in columns:
+                better &= with_as_much[position]
+            if not better:
+                kept.append(position)
+            seen |= 1 << position
+        return kept
+
+    def _at_least_as_large(self, name: str) -> list[TypeSet]:
+        """For each type those that leave at least as much of a resource to pods."""
+        known = self._at_least_as_large_by_resource.get(name)
+        if known is None:
+            axis = self._allocatable[name]
+            known = self._at_least_as_large_by_resource[name] = [
+                axis.at_least(item.allocatable.get(name, 0)) for item in self.types
+            ]
+        return known
+
+
+def _available_offerings_by_requirements(types: Sequence[InstanceType]) -> dict[Requirements, dict[int, Offering]]:
+    """Per kind of offering the types that can be had that way now, each with the cheapest.
+
+    Kinds go by capacity type, then zone: of equal prices the first counts.
+    """
+    found: dict[Requirements, dict[int, Offering]] = {}
+    for position, item in enumerate(types):
+        for offering in item.offerings:
+            if offering.available:
+                sold = found.setdefault(offering.requirements, {})
+                held = sold.get(position)
+                if held is None or offering.price_per_hour < held.price_per_hour:
+                    sold[position] = offering
+    return dict(sorted(found.items(), key=lambda item: _offering_sort_key(next(iter(item[1].values())))))
+
+
+def _reservation_units(types: Iterable[InstanceType]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for item in types:
+        for offering in item.offerings:
+            if offering.capacity_type == labels.RESERVED:
+                units = UNLIMITED_UNITS if offering.reservation_capacity is None else offering.reservation_capacity
+                found[offering.reservation_id] = min(units, found.get(offering.reservation_id, units))
+    return found
+
+
+def _min_values_keys(requirements: Requirements) -> tuple[tuple[str, int], ...]:
+    """The labels with ``minValues``, each with that number; mostly none."""
+    return tuple((key, item.min_values) for key, item in requirements.items() if item.min_values is not None)
+
+
+def _offering_sort_key(offering: Offering) -> tuple[str, str]:
+    return (offering.capacity_type, offering.zone)

@@ -1,0 +1,70 @@
+"""Which failed requests are sent again, and when.
+
+What decides is whether the server may have done it already. A caller that hears of a failure looks at the world again and decides
+afresh, so the client only repeats what is certain to be harmless:
+
+===============================  =====================  ====================  =========
+what came back                   get, list              create, patch,        evict
+                                                        delete, bind
+===============================  =====================  ====================  =========
+no connection (``NotSent``)      again                  again                 again
+429: the server was too busy     again                  again                 no (1)
+5xx, a broken or late answer     again                  no (2)                no
+anything else                    no                     no                    no
+===============================  =====================  ====================  =========
+
+1. A 429 to an eviction is mostly a disruption budget's, which is for the caller to wait out.
+2. It may have been done. A second create would answer AlreadyExists, a second patch at a version Conflict, a second delete
+   NotFound or hit an object made since: the caller has to find out which. That holds for 503 and 504 too, which proxies
+   give as well.
+
+The server's Retry-After is obeyed. Watches are repeated by whoever follows them (``informer``).
+
+Writes are given up after ten seconds of waiting: what the caller knew when it decided is old by then, and it may not lead any
+more (OPS-361).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from karpenter.kube import errors
+
+R = TypeVar("R")
+
+_MAX_ATTEMPTS = 4
+_FIRST_DELAY_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """What is repeated (``errors``) and how long waiting may take in all."""
+
+    retried_errors: tuple[type[errors.KubeError], ...]
+    max_wait_seconds: float
+
+
+READ_RETRIES = RetryPolicy((errors.TooManyRequests, errors.ServerUnavailable), max_wait_seconds=90.0)
+WRITE_RETRIES = RetryPolicy((errors.TooManyRequests, errors.RequestNotSent), max_wait_seconds=10.0)
+EVICTION_RETRIES = RetryPolicy((errors.RequestNotSent,), max_wait_seconds=10.0)
+
+
+async def with_retries(send: Callable[[], Awaitable[R]], policy: RetryPolicy) -> R:
+    """The result of ``send``, tried a few times, waiting longer each time or as long as the server asks. Raises ``KubeError``."""
+    delay = _FIRST_DELAY_SECONDS
+    left = policy.max_wait_seconds
+    for _ in range(_MAX_ATTEMPTS - 1):
+        try:
+            return await send()
+        except policy.retried_errors as fault:
+            wait = max(fault.retry_after_seconds, delay * random.uniform(0.5, 1.0))
+            if wait > left:
+                raise
+        left -= wait
+        delay *= 2
+        await asyncio.sleep(wait)
+    return await send()

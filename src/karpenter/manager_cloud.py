@@ -1,0 +1,49 @@
+"""Where a controller process gets its machines from: the simulated cloud or AWS, each with the loops it brings along."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from karpenter.api.core import Pod
+from karpenter.instancetypes.instance_type import InstanceType
+from karpenter.kube.errors import KubeError
+from karpenter.kube.informer import Informer
+from karpenter.kube.protocol import Kube
+from karpenter.manager import Manager
+from karpenter.model.clock import Clock
+from karpenter.providers.contract import CloudProvider
+from karpenter.providers.simulated import Faults, SimulatedNodes, SimulatedProvider
+
+
+class ProviderStartError(Exception):
+    """The cloud is not as it has to be; the message says what is wrong and how to mend it."""
+
+
+class SimulatedCloudConfig(NamedTuple):
+    """What the simulated cloud sells, and what goes wrong with it."""
+
+    instance_types: tuple[InstanceType, ...]
+    faults: Faults
+
+
+@dataclass(frozen=True)
+class ProviderSetup:
+    """A provider and what runs for it beside the controllers (see ``manager.Extra``).
+
+    ``joined`` is told the manager before it runs, to listen to its watches.
+    """
+
+    provider: CloudProvider
+    background_loops: Mapping[str, Callable[[Informer[Pod]], Awaitable[None]]] = field(default_factory=dict)
+    garbage_collectors: Mapping[str, Callable[[], Awaitable[object]]] = field(default_factory=dict)
+    api_server_faults: Callable[[], list[KubeError]] = list
+    on_manager_built: Callable[[Manager], None] = lambda manager: None
+
+
+def simulated_setup(kube: Kube, nodes_kube: Kube, clock: Clock, config: SimulatedCloudConfig) -> ProviderSetup:
+    """The cloud that costs nothing, with a stand-in for its machines on a connection of their own."""
+    provider = SimulatedProvider(kube, clock, config.instance_types, config.faults)
+    stand_in = SimulatedNodes(nodes_kube, clock)
+    return ProviderSetup(provider, {"machines": stand_in.run}, {"instances": provider.collect_garbage}, stand_in.faults)

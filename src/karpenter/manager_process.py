@@ -1,0 +1,339 @@
+"""A controller process from its start to its end: connections, election, controllers, pages, and an orderly way out.
+
+It begins to answer probes at once, and to act when it is elected. Told to end (SIGTERM), it cancels its loops, waits for the
+writes that are under way, gives the lease back and goes; a process that loses the lease goes at once and with an error. A second
+signal ends it as it stands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from base64 import b64encode
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import NamedTuple
+from urllib.parse import urlsplit, urlunsplit
+
+import structlog
+
+from karpenter import manager_cloud
+from karpenter.kube import config
+from karpenter.kube.client import KubeClient
+from karpenter.kube.config import Connection
+from karpenter.kube.error_messages import explain_error
+from karpenter.kube.errors import KubeError
+from karpenter.kube.protocol import Kube
+from karpenter.kube.request_metrics import RequestMetrics, RequestObserver
+from karpenter.kube.token_bucket import TokenBucket
+from karpenter.kube.write_fence import NO_EXPIRY, Fence, fence_writes
+from karpenter.manager import Manager, ManagerOptions
+from karpenter.manager_cloud import ProviderSetup, SimulatedCloudConfig
+from karpenter.manager_debug import DebugSources, debug_state
+from karpenter.metrics import BuildInfo, Metrics
+from karpenter.model.clock import SystemClock
+from karpenter.providers.decorators import LeaderOnlyProvider, MetricsProvider, TimeoutProvider
+from karpenter.runtime import debug_pages, healthz
+from karpenter.runtime.apiserver_faults import ApiServerFaultReporter, SlowStartReporter
+from karpenter.runtime.election_thread import ElectionThread, Leadership, NoElection
+from karpenter.runtime.http_server import HttpServer, ListenAddress
+from karpenter.runtime.leader_election import ElectionCandidate, LeaderElection, LeadershipLost
+from karpenter.runtime.memory_guard import MemoryGuard
+from karpenter.runtime.reconciler import run_supervised
+from karpenter.runtime.settings import Settings, ineffective_settings
+from karpenter.state.snapshot import PodKey
+
+#: How often a process looks for what keeps it from its work.
+_FAULT_POLL_SECONDS = 1.0
+#: Requests per second of the stand-in for machines, which would have a client each.
+_SIMULATED_NODES_QPS = 2000
+#: More than an election ever asks for: a renewal must not wait (OPS-361).
+_UNLIMITED_QPS = 1_000_000
+#: How long workers and writes under way are waited for: at an orderly end (OPS-363), and when the lease is lost.
+_SHUTDOWN_SECONDS = 30.0
+_ABORT_SECONDS = 5.0
+_log = structlog.get_logger()
+
+
+class _Clients(NamedTuple):
+    """Connections with a pace of their own: the controller's, that of nominations and of what opens nodes, and the simulated
+    machines' (as kubelets have)."""
+
+    controller: KubeClient
+    nominations: KubeClient
+    simulated_nodes: KubeClient
+
+
+class _FencedClients(NamedTuple):
+    """The same connections, which write only while this process leads."""
+
+    controller: Kube
+    nominations: Kube
+    simulated_nodes: Kube
+
+
+class _LeaderElection(NamedTuple):
+    """The right to act: who gives it, the fence it opens, and what keeps the election from going on."""
+
+    leadership: Leadership
+    fence: Fence
+    api_server_faults: Callable[[], list[KubeError]]
+
+
+async def run_process(settings: Settings, simulated_cloud: SimulatedCloudConfig, commit: str) -> bool:
+    """Run until told to end, and end in order; False where the lease was lost.
+
+    Raises ``config.ConfigError``, and ``clouds.CannotStart`` where AWS is not as it has to be.
+    """
+    told = _shutdown_signal()
+    connection = config.load()
+    metrics = Metrics(BuildInfo(commit=commit))
+    clients = _connect(connection, settings, RequestMetrics(metrics))
+    _log_start(settings, connection, commit)
+    mandate = _leader_election(settings, connection, metrics)
+    async with clients.controller, clients.nominations, clients.simulated_nodes:
+        kubes = _FencedClients(*(fence_writes(client, mandate.fence) for client in clients))
+        cloud = await _provider_setup(settings, simulated_cloud, connection, clients, kubes, metrics)
+        manager = _manager(kubes, mandate.fence, cloud, settings, metrics)
+        beside = _SideTasks(manager, mandate, clients.controller, settings).tasks()
+        work = asyncio.create_task(manager.run(mandate.leadership.elected))
+        try:
+            await _wait_for_end(told, work, mandate.leadership)
+            await _shut_down(work, mandate)
+        except LeadershipLost as error:
+            _log.error("leader election lost", error=str(error))
+            await _abort(work, mandate.fence)
+            return False
+        finally:
+            await _cancel_tasks(*beside)
+    return True
+
+
+def _connect(connection: Connection, settings: Settings, observer: RequestObserver) -> _Clients:
+    """The controller's requests are counted; those of machines, which would be others', are not."""
+    return _Clients(
+        config.connect(connection, TokenBucket(settings.kube_client_qps, settings.kube_client_burst), observer),
+        config.connect(connection, TokenBucket(settings.nomination_qps, settings.nomination_qps), observer),
+        config.connect(connection, TokenBucket(_SIMULATED_NODES_QPS, _SIMULATED_NODES_QPS)),
+    )
+
+
+def _log_start(settings: Settings, connection: Connection, commit: str) -> None:
+    if not commit:
+        _log.info("Unable to read vcs.revision from binary")
+    _log.info("starting", settings=settings.as_text(), server=_without_credentials(connection.server))
+    remarks = ineffective_settings(settings, os.environ)
+    if remarks:
+        _log.info("some settings have no effect", settings=remarks)
+    if settings.scheduler_config.default_constraints:
+        _log.info("default spread constraints of the scheduler", constraints=str(settings.scheduler_config))
+
+
+def _without_credentials(server: str) -> str:
+    """A URL without the credentials that may be in it."""
+    parts = urlsplit(server)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
+# -- election -----------------------------------------------------------------------------------------------------------------
+
+
+def _leader_election(settings: Settings, connection: Connection, metrics: Metrics) -> _LeaderElection:
+    if settings.disable_leader_election:
+        return _LeaderElection(NoElection(), Fence(NO_EXPIRY), list)
+    fence = Fence()
+    kube = config.connect(connection, TokenBucket(_UNLIMITED_QPS, _UNLIMITED_QPS))
+    candidate = ElectionCandidate(
+        lease_namespace(settings, os.environ, connection.namespace), settings.leader_election_name
+    )
+    election = LeaderElection(kube, candidate, fence, SystemClock(), metrics)
+
+    async def campaign(won: Callable[[], None], leave: asyncio.Event) -> None:
+        async with kube:
+            await election.run(won, leave)
+
+    return _LeaderElection(
+        ElectionThread(campaign), fence, lambda: [election.fault] if election.fault is not None else []
+    )
+
+
+def lease_namespace(settings: Settings, environment: Mapping[str, str], default: str) -> str:
+    """Where the Lease lies: as set, else in the pod's own namespace, else in the connection's default one (OPS-319)."""
+    return settings.leader_election_namespace or environment.get("POD_NAMESPACE", "") or default
+
+
+def own_pod(environment: Mapping[str, str]) -> PodKey | None:
+    """Namespace and name of the pod this process is: in a pod the host has its name. None outside of a cluster."""
+    namespace = environment.get("POD_NAMESPACE", "")
+    return (namespace, socket.gethostname()) if namespace else None
+
+
+# -- work ---------------------------------------------------------------------------------------------------------------------
+
+
+async def _provider_setup(
+    settings: Settings,
+    simulated_cloud: SimulatedCloudConfig,
+    connection: Connection,
+    clients: _Clients,
+    kubes: _FencedClients,
+    metrics: Metrics,
+) -> ProviderSetup:
+    """The cloud the settings name. Whatever writes does so through the fence."""
+    clock = SystemClock()
+    if settings.provider == "aws":
+        from karpenter import manager_aws
+
+        ca_bundle = b64encode(connection.certificate_authorities()).decode()
+        cluster = manager_aws.ClusterAccess(kubes.controller, clients.controller.version, ca_bundle)
+        return await manager_aws.aws_setup(settings, cluster, clock, metrics)
+    return manager_cloud.simulated_setup(kubes.controller, kubes.simulated_nodes, clock, simulated_cloud)
+
+
+def _manager(
+    kubes: _FencedClients, fence: Fence, cloud: ProviderSetup, settings: Settings, metrics: Metrics
+) -> Manager:
+    """The controller with its cloud. Whatever buys does so through the fence."""
+    extra = ManagerOptions(
+        cloud.background_loops,
+        cloud.garbage_collectors,
+        kubes.nominations,
+        cloud.api_server_faults,
+        metrics,
+        own_pod(os.environ),
+    )
+    provider = MetricsProvider(TimeoutProvider(LeaderOnlyProvider(cloud.provider, fence)), metrics)
+    manager = Manager(kubes.controller, provider, SystemClock(), settings, extra)
+    cloud.on_manager_built(manager)
+    return manager
+
+
+class _SideTasks:
+    """What runs beside the controllers, elected or not: pages, complaints, a look at the memory."""
+
+    def __init__(self, manager: Manager, mandate: _LeaderElection, kube: KubeClient, settings: Settings) -> None:
+        self._manager = manager
+        self._election = mandate
+        self._kube = kube
+        self._settings = settings
+        self._crd_check = healthz.CrdReadiness(kube)
+
+    def tasks(self) -> list[asyncio.Task[None]]:
+        """All of it, running."""
+        parts: dict[str, Callable[[], Awaitable[None]]] = {
+            "complaints": self._log_api_server_faults,
+            "crd": self._crd_check.run,
+        }
+        if self._settings.health_probe_port:
+            parts["health"] = HttpServer(
+                ListenAddress(
+                    self._settings.health_probe_port, "--health-probe-port", "health probes cannot be answered"
+                ),
+                healthz.health_pages(
+                    {"manager": self._not_ready_reason, "crd": self._crd_check.unready, "ping": lambda: ""}
+                ),
+            ).run
+        if self._settings.metrics_port:
+            pages = debug_pages.metrics_pages(self._manager.metrics.registry)
+            if self._settings.enable_profiling:
+                pages |= debug_pages.debug_pages(self._debug_state)
+            address = ListenAddress(self._settings.metrics_port, "--metrics-port", "metrics cannot be served")
+            parts["metrics"] = HttpServer(address, pages).run
+        if self._settings.memory_limit > 0:
+            parts["memory"] = MemoryGuard(self._settings.memory_limit).run
+        return [asyncio.create_task(run_supervised(name, part)) for name, part in parts.items()]
+
+    def _faults(self) -> list[KubeError]:
+        return self._election.api_server_faults() + self._manager.faults()
+
+    def _not_ready_reason(self) -> str:
+        return "; ".join(map(str, self._election.api_server_faults())) or self._manager.unready()
+
+    def _debug_state(self) -> object:
+        manager = self._manager
+        scene = DebugSources(
+            manager.state,
+            manager.provisioner.last_plan,
+            self._election.fence.is_open,
+            manager.unready(),
+            manager.command_history.journal.entries(),
+            manager.disruption.awaiting_validation,
+        )
+        return debug_state(scene, manager.context.clock.now())
+
+    async def _log_api_server_faults(self) -> None:
+        """While the API server cannot be used, say why and what to do; and when it can again. Also when it is slow to begin."""
+        complaints = ApiServerFaultReporter(lambda fault: explain_error(fault, _without_credentials(self._kube.server)))
+        waiting = SlowStartReporter()
+        now = asyncio.get_running_loop().time
+        while True:
+            faults = self._faults()
+            news = complaints.update(faults, now())
+            for line in news.lines:
+                _log.error("the API server cannot be used", error=line)
+            if news.has_recovered:
+                _log.info("the API server can be used again")
+            if slow := waiting.update("" if faults else self._manager.unready(), now()):
+                _log.info("the API server is slow to answer", reason=slow)
+            await asyncio.sleep(_FAULT_POLL_SECONDS)
+
+
+# -- the end ------------------------------------------------------------------------------------------------------------------
+
+
+def _shutdown_signal() -> asyncio.Event:
+    """Set by SIGTERM or SIGINT; from then on these do what they always do, so that a second one ends the process as it stands."""
+    told = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def end() -> None:
+        told.set()
+        for sort in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(sort)
+
+    for sort in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(sort, end)
+    return told
+
+
+async def _wait_for_end(shutdown: asyncio.Event, work: asyncio.Task[None], leadership: Leadership) -> None:
+    """Wait until told to end. Raises ``LeadershipLost``, and what the work broke with."""
+    waiting = asyncio.create_task(shutdown.wait())
+    lost = asyncio.create_task(leadership.ended())
+    try:
+        await asyncio.wait({waiting, work, lost}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (lost, work):
+            if task.done():
+                task.result()
+    finally:
+        await _cancel_tasks(waiting, lost)
+
+
+async def _shut_down(work: asyncio.Task[None], mandate: _LeaderElection) -> None:
+    """Stop working, wait for what is under way, let another process lead."""
+    _log.info("Shutdown signal received, waiting for all workers to finish")
+    now = asyncio.get_running_loop().time
+    end = now() + _SHUTDOWN_SECONDS
+    mandate.fence.close()
+    work.cancel()
+    await asyncio.wait({work}, timeout=_SHUTDOWN_SECONDS)
+    await mandate.fence.drain(max(0.0, end - now()))
+    with suppress(LeadershipLost):  # meanwhile, which is what is wanted now
+        await mandate.leadership.release()
+    _log.info("All workers finished")
+
+
+async def _abort(work: asyncio.Task[None], fence: Fence) -> None:
+    """Stop working at once: somebody else leads, or soon will."""
+    fence.close()
+    await fence.drain(0.0)
+    work.cancel()
+    await asyncio.wait({work}, timeout=_ABORT_SECONDS)
+
+
+async def _cancel_tasks(*tasks: asyncio.Task[None] | asyncio.Task[bool]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,140 @@
+"""PodDisruptionBudgets as far as they speak about one pod (DIS-083, DIS-084). Budgets of NodePools are in ``budgets``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from karpenter.api.core import Pod, PodDisruptionBudget
+from karpenter.model import conditions, durations, labels, selectors, taints
+from karpenter.model.pods import is_active, is_finished, is_mirror_pod, needs_rescheduling
+
+
+def pdbs_selecting(pod: Pod, pdbs: Iterable[PodDisruptionBudget]) -> list[PodDisruptionBudget]:
+    """The budgets that select the pod; evictions of a pod with several are refused."""
+    return [
+        budget
+        for budget in pdbs
+        if budget.metadata.namespace == pod.metadata.namespace
+        and selectors.selector_matches(budget.spec.selector, pod.metadata.labels)
+    ]
+
+
+def allows_unready_eviction(pdb: PodDisruptionBudget, pod: Pod) -> bool:
+    """Whether the budget lets the pod go whatever it counts, because the pod is not ready (DIS-084)."""
+    always = pdb.spec.unhealthy_pod_eviction_policy == "AlwaysAllow"
+    return always and conditions.is_false(pod.status.conditions, "Ready")
+
+
+def blocking_pdbs(pod: Pod, pdbs: Iterable[PodDisruptionBudget]) -> list[PodDisruptionBudget]:
+    """The budgets that keep the pod from being evicted now (DIS-080, DIS-081): of several all, whatever they allow."""
+    found = pdbs_selecting(pod, pdbs)
+    if len(found) > 1:
+        return found
+    return [
+        budget for budget in found if not budget.status.disruptions_allowed and not allows_unready_eviction(budget, pod)
+    ]
+
+
+_CRITICAL_PRIORITY_CLASSES = frozenset({"system-cluster-critical", "system-node-critical"})
+#: A pod this long past its deletion time is not waited for any more (DIS-S302).
+STUCK_TERMINATING_AFTER = timedelta(minutes=1)
+
+#: Says which pods of a workload to give up first (DIS-110).
+DELETION_COST_ANNOTATION = "controller.kubernetes.io/pod-deletion-cost"
+_MAX_EVICTION_COST = 10.0
+_FORMER_PROTECTION_ANNOTATIONS = ("karpenter.sh/do-not-evict", "karpenter.sh/do-not-consolidate")
+
+
+def is_critical(pod: Pod) -> bool:
+    """Whether the pod is evicted last (DIS-522)."""
+    return pod.spec.priority_class_name in _CRITICAL_PRIORITY_CLASSES
+
+
+def is_stuck_terminating(pod: Pod, now: datetime) -> bool:
+    """Whether the pod should have been gone for over a minute."""
+    deleted = pod.metadata.deletion_timestamp
+    return deleted is not None and now - deleted > STUCK_TERMINATING_AFTER
+
+
+@dataclass(frozen=True, slots=True)
+class DisruptionProtection:
+    """What a pod's ``karpenter.sh/do-not-disrupt`` says (DIS-090 to DIS-094).
+
+    ``until`` is the end of a protection that has one, known once the pod has started; ``fault`` says why the annotation counts
+    for nothing.
+    """
+
+    active: bool
+    until: datetime | None = None
+    error: str = ""
+
+
+def disruption_protection(pod: Pod, now: datetime) -> DisruptionProtection | None:
+    """The pod's protection from disruption, None without annotation; old spellings count when ``"true"`` (API-450, API-464).
+
+    Whether the pod still runs is not asked: terminating and finished pods block nothing whatever they carry (DIS-095).
+    """
+    annotations = pod.metadata.annotations
+    if not annotations:
+        return None
+    value = annotations.get(labels.DO_NOT_DISRUPT)
+    if value == "true" or any(annotations.get(old) == "true" for old in _FORMER_PROTECTION_ANNOTATIONS):
+        return DisruptionProtection(active=True)
+    return None if value is None else _time_limited_protection(value, pod.status.start_time, now)
+
+
+def _time_limited_protection(value: str, started: datetime | None, now: datetime) -> DisruptionProtection:
+    """The protection of a value other than ``true``: for so long after the pod's start."""
+    try:
+        period = durations.parse_duration(value)
+    except durations.DurationError:
+        return DisruptionProtection(
+            active=False, error=f"{value!r} is neither true nor a duration such as 30m or 1h30m"
+        )
+    if period <= timedelta(0):
+        return DisruptionProtection(active=False, error=f"{value!r} is not a positive duration")
+    if started is None:
+        return DisruptionProtection(active=True)
+    return DisruptionProtection(active=now - started < period, until=started + period)
+
+
+def is_protected(pod: Pod, now: datetime) -> bool:
+    """Whether ``karpenter.sh/do-not-disrupt`` is active on the pod (SCH-061)."""
+    found = disruption_protection(pod, now)
+    return found is not None and found.active
+
+
+def eviction_cost(pod: Pod) -> float:
+    """How much it hurts to evict the pod, 1 for an ordinary one, between -10 and 10 (DIS-110).
+
+    A deletion cost that is no decimal number counts as none.
+    """
+    wanted = _finite_float(pod.metadata.annotations.get(DELETION_COST_ANNOTATION, ""))
+    cost = 1.0 + wanted / 2**27 + (pod.spec.priority or 0) / 2**25
+    return min(max(cost, -_MAX_EVICTION_COST), _MAX_EVICTION_COST)
+
+
+def _finite_float(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        return 0.0
+    return value if math.isfinite(value) else 0.0
+
+
+def tolerates_disruption(pod: Pod) -> bool:
+    """Whether the pod tolerates the disruption taint and so stays on a draining node."""
+    return taints.tolerates_taint(pod.spec.tolerations, labels.DISRUPTED_TAINT)
+
+
+def needs_draining(pod: Pod, now: datetime) -> bool:
+    """Whether a drain waits for the pod (DIS-520)."""
+    return not (is_finished(pod) or is_mirror_pod(pod) or tolerates_disruption(pod) or is_stuck_terminating(pod, now))
+
+
+def is_currently_reschedulable(pod: Pod, now: datetime) -> bool:
+    """Whether the pod will need another place when its node goes (SCH-060, without disruption budgets)."""
+    return needs_rescheduling(pod) and not (is_active(pod) and is_protected(pod, now))

@@ -1,0 +1,90 @@
+"""Where objects carry quantities, and which of those are none.
+
+Wire quantities stay as they came until somebody computes with them; an object with a broken one is found here, at the edge, so
+that arithmetic further in never meets it and one bad object never stops the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from karpenter.api.apps import DaemonSet
+from karpenter.api.capacity_buffer import CapacityBuffer
+from karpenter.api.core import Container, ContainerStatus, Node, Pod, PodSpec, PodStatus, ResourceRequirements
+from karpenter.api.karpenter import NodeClaim, NodePool
+from karpenter.api.meta import WireResources
+from karpenter.api.node_overlay import NodeOverlay
+from karpenter.model import quantity, structural_schema
+from karpenter.model.structural_schema import Finding
+
+QuantityCarrier = Pod | Node | NodePool | NodeClaim | NodeOverlay | CapacityBuffer | DaemonSet
+_ResourceList = tuple[str, WireResources]
+
+
+def check_quantities(obj: QuantityCarrier) -> tuple[Finding, ...]:
+    """Each quantity of the object that cannot be read, by its path; empty when all can."""
+    return tuple(
+        finding for path, resources in _resource_lists(obj) for finding in _invalid_quantities(path, resources)
+    )
+
+
+def _invalid_quantities(path: str, resources: WireResources) -> Iterator[Finding]:
+    for name, value in resources.items():
+        try:
+            quantity.parse_milli(value)
+        except quantity.QuantityError as error:
+            yield Finding(structural_schema.child_path(path, name), "quantity", str(error))
+
+
+def _resource_lists(obj: QuantityCarrier) -> Iterator[_ResourceList]:
+    match obj:
+        case Pod(spec=spec, status=status):
+            yield from _pod_spec(spec, "spec")
+            yield from _pod_status(status)
+        case DaemonSet():
+            yield from _pod_spec(obj.spec.template.spec, "spec.template.spec")
+        case Node():
+            yield "status.capacity", obj.status.capacity
+            yield "status.allocatable", obj.status.allocatable
+        case NodePool():
+            yield "spec.limits", obj.spec.limits
+            yield "status.resources", obj.status.resources
+        case CapacityBuffer():
+            yield "spec.limits", obj.spec.limits
+        case NodeOverlay():
+            yield "spec.capacity", obj.spec.capacity
+        case NodeClaim():
+            yield "spec.resources.requests", obj.spec.resources.requests
+            yield "status.capacity", obj.status.capacity
+            yield "status.allocatable", obj.status.allocatable
+
+
+def _pod_spec(spec: PodSpec, path: str) -> Iterator[_ResourceList]:
+    yield from _containers(spec.containers, f"{path}.containers")
+    yield from _containers(spec.init_containers, f"{path}.initContainers")
+    yield from _requirements(spec.resources, f"{path}.resources")
+    yield f"{path}.overhead", spec.overhead
+
+
+def _pod_status(status: PodStatus) -> Iterator[_ResourceList]:
+    yield from _statuses(status.container_statuses, "status.containerStatuses")
+    yield from _statuses(status.init_container_statuses, "status.initContainerStatuses")
+    yield from _requirements(status.resources, "status.resources")
+    yield "status.allocatedResources", status.allocated_resources
+
+
+def _containers(containers: Iterable[Container], path: str) -> Iterator[_ResourceList]:
+    for index, container in enumerate(containers):
+        yield from _requirements(container.resources, f"{path}[{index}].resources")
+
+
+def _statuses(statuses: Iterable[ContainerStatus], path: str) -> Iterator[_ResourceList]:
+    for index, status in enumerate(statuses):
+        yield from _requirements(status.resources, f"{path}[{index}].resources")
+        yield f"{path}[{index}].allocatedResources", status.allocated_resources
+
+
+def _requirements(resources: ResourceRequirements | None, path: str) -> Iterator[_ResourceList]:
+    if resources is not None:
+        yield f"{path}.requests", resources.requests
+        yield f"{path}.limits", resources.limits

@@ -1,0 +1,206 @@
+"""Whether a machine still is what its NodePool and its node class ask for: the ``Drifted`` condition (DIS §14).
+
+The first reason found counts, in this order: the pool's template, the pool's requirements, what is sold to the pool, what the
+cloud says of the instance, and DaemonSets without room where the pool's owner wants that mended. Asking the cloud has its
+price, so it is asked again only when the claim's pool or class has changed, or after five minutes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import timedelta
+
+import msgspec
+import structlog
+
+from karpenter.api.karpenter import NodeClaim, NodePool
+from karpenter.model import conditions, labels, nodepool_hash
+from karpenter.nodeclaim.drift_rules import (
+    DAEMON_SETS_FIT,
+    DAEMON_SETS_LACK_ROOM,
+    INSTANCE_TYPE_NOT_FOUND,
+    OFFERING_CHECK_MIN_AGE,
+    daemon_set_replacement_due,
+    drift_reason,
+    is_offered,
+)
+from karpenter.providers.contract import InstanceDrift, InstanceNotFound
+from karpenter.runtime.controller_context import ControllerContext
+from karpenter.runtime.events import WARNING, ObjectEvent, involved_claim, involved_node, shortened
+from karpenter.runtime.nodeclaim_draft import NodeClaimDraft
+from karpenter.scheduling.daemonset_fit import daemonset_shortfalls
+from karpenter.state.snapshot import DaemonSetPod
+
+#: How often a claim is looked at without news, and what is sold to its pool for its sake (DIS-033).
+DRIFT_POLL_SECONDS = 300.0
+_OFFERING_CHECK_SECONDS = 1800.0
+_DRIFTED = "Drifted"
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class _CloudDrift:
+    """What the cloud said of a machine, of which state of things, and when (on the event loop's clock)."""
+
+    generation_key: tuple[str, str, int]
+    drift: InstanceDrift | None
+    checked_at: float
+
+
+class DriftDetection:
+    """Finds out, and remembers what was expensive to find out."""
+
+    def __init__(self, context: ControllerContext) -> None:
+        self._context = context
+        self._cloud_drift: dict[str, _CloudDrift] = {}
+        self._offered_at: dict[str, float] = {}
+        self._hashed_pools: dict[str, tuple[NodePool, NodePool]] = {}
+
+    def forget(self, name: str) -> None:
+        """The claim is gone."""
+        self._cloud_drift.pop(name, None)
+        self._offered_at.pop(name, None)
+
+    def node_class_changed(self) -> None:
+        """A node class was edited: what the cloud said before is out of date."""
+        self._cloud_drift.clear()
+
+    async def reconcile(self, draft: NodeClaimDraft) -> None:
+        """Set or clear ``Drifted``; raises ``ProviderError``, and then leaves it as it is (DIS-342)."""
+        claim = draft.claim
+        pool = self._context.state.pool(claim.metadata.labels.get(labels.NODE_POOL, ""))
+        if pool is None:
+            return
+        if not draft.is_true("Launched"):
+            _clear_drifted(draft, "not launched")
+            return
+        draft.requeue_after(DRIFT_POLL_SECONDS)
+        try:
+            drift = await self._find_drift(claim, pool, draft)
+        except InstanceNotFound:
+            return
+        if drift is None:
+            _clear_drifted(draft, "not drifted")
+        elif not _has_drift_condition(draft, drift):
+            draft.set_condition(_DRIFTED, conditions.TRUE, drift.reason, drift.message or drift.reason)
+            draft.after_write(lambda: _log.debug("marking drifted", reason=drift.reason))
+
+    async def _find_drift(self, claim: NodeClaim, pool: NodePool, draft: NodeClaimDraft) -> InstanceDrift | None:
+        reason = drift_reason(claim, self._with_current_hash(pool), None, draft.now)
+        if reason:
+            return InstanceDrift(reason)
+        if await self._is_not_offered(claim, pool, draft):
+            return InstanceDrift(INSTANCE_TYPE_NOT_FOUND)
+        return await self._cloud_drift_of(claim, pool) or _daemon_set_drift(pool, draft)
+
+    def _with_current_hash(self, pool: NodePool) -> NodePool:
+        """The pool with the hash of what it says now; its annotation may be about the edition before. Made once per edition."""
+        meta = pool.metadata
+        if meta.annotations.get(labels.NODE_POOL_HASH_VERSION) != nodepool_hash.NODE_POOL_HASH_VERSION:
+            return pool
+        known = self._hashed_pools.get(meta.name)
+        if known is None or known[0] is not pool:
+            notes = {**meta.annotations, labels.NODE_POOL_HASH: nodepool_hash.node_pool_hash(pool)}
+            current = msgspec.structs.replace(pool, metadata=msgspec.structs.replace(meta, annotations=notes))
+            known = self._hashed_pools[meta.name] = (pool, current)
+        return known[1]
+
+    # -- the cloud ----------------------------------------------------------------------------------------------------------
+
+    async def _is_not_offered(self, claim: NodeClaim, pool: NodePool, draft: NodeClaimDraft) -> bool:
+        """Whether the cloud has stopped offering such machines to the pool, available now or not (DIS-345)."""
+        created, now = claim.metadata.creation_timestamp, _monotonic_now()
+        if created is None:
+            return False
+        left = created + OFFERING_CHECK_MIN_AGE - draft.now
+        if left >= timedelta(0):
+            draft.requeue_after(left.total_seconds() + 1)
+            return False
+        if now - self._offered_at.get(claim.metadata.name, -_OFFERING_CHECK_SECONDS) < _OFFERING_CHECK_SECONDS:
+            return False
+        types = await self._context.provider.instance_types(pool)
+        if not is_offered(claim, types):
+            return True
+        self._offered_at[claim.metadata.name] = now
+        return False
+
+    async def _cloud_drift_of(self, claim: NodeClaim, pool: NodePool) -> InstanceDrift | None:
+        name = claim.metadata.name
+        about = (claim.metadata.uid, claim.status.provider_id, pool.metadata.generation)
+        known = self._cloud_drift.get(name)
+        # A look that comes back a moment early must not wait for another round.
+        if (
+            known is None
+            or known.generation_key != about
+            or _monotonic_now() - known.checked_at >= DRIFT_POLL_SECONDS - 1
+        ):
+            drift = await self._context.provider.drift(claim)
+            known = self._cloud_drift[name] = _CloudDrift(about, drift, _monotonic_now())
+        return known.drift
+
+
+def _daemon_set_drift(pool: NodePool, draft: NodeClaimDraft) -> InstanceDrift | None:
+    due = daemon_set_replacement_due(draft.claim, pool)
+    if due is None:
+        return None
+    if draft.now < due:
+        draft.requeue_after((due - draft.now).total_seconds())
+        return None
+    return InstanceDrift(DAEMON_SETS_LACK_ROOM)
+
+
+def _has_drift_condition(draft: NodeClaimDraft, drift: InstanceDrift) -> bool:
+    known = draft.condition(_DRIFTED)
+    said = (drift.reason, drift.message or drift.reason)
+    return known is not None and known.status == conditions.TRUE and (known.reason, known.message) == said
+
+
+def _clear_drifted(draft: NodeClaimDraft, reason: str) -> None:
+    if draft.condition(_DRIFTED) is not None:
+        draft.clear_condition(_DRIFTED)
+        draft.after_write(lambda: _log.debug("removing drifted status condition", reason=reason))
+
+
+def _monotonic_now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+#: To list DaemonSets with what they ask for takes a look at all their pods; so long a list is good.
+_DAEMON_SET_LIST_SECONDS = 60.0
+_PRIORITY_HINT = "a higher priority class lets it displace other pods"
+
+
+class DaemonSetFitCheck:
+    """Looks at machines, with a list of DaemonSets that is a minute old at most."""
+
+    def __init__(self, context: ControllerContext) -> None:
+        self._context = context
+        self._daemon_sets: tuple[DaemonSetPod, ...] = ()
+        self._daemon_sets_listed_at = -_DAEMON_SET_LIST_SECONDS
+
+    async def reconcile(self, draft: NodeClaimDraft) -> None:
+        """Set or clear the condition on an initialised machine."""
+        view = self._context.state.state_node_of(draft.claim) if draft.is_true("Initialized") else None
+        if view is None:
+            return
+        found = sorted(item.daemon_set for item in daemonset_shortfalls(self._list_daemon_sets(), view))
+        known = draft.condition(DAEMON_SETS_FIT)
+        if found:
+            text = f"No room for the pods of DaemonSet(s) {shortened(found)}: {_PRIORITY_HINT}"
+            draft.set_condition(DAEMON_SETS_FIT, conditions.FALSE, DAEMON_SETS_LACK_ROOM, text)
+            if known is None or known.message != text:
+                draft.after_write(lambda: self._publish(draft, text))
+        elif known is not None:
+            draft.clear_condition(DAEMON_SETS_FIT)
+
+    def _list_daemon_sets(self) -> tuple[DaemonSetPod, ...]:
+        now = asyncio.get_running_loop().time()
+        if now - self._daemon_sets_listed_at >= _DAEMON_SET_LIST_SECONDS:
+            self._daemon_sets, self._daemon_sets_listed_at = self._context.state.daemonset_pods(), now
+        return self._daemon_sets
+
+    def _publish(self, draft: NodeClaimDraft, text: str) -> None:
+        nodes = self._context.state.nodes_by_provider_id(draft.claim.status.provider_id)
+        for about in (involved_claim(draft.claim.metadata), *(involved_node(node.metadata) for node in nodes)):
+            self._context.events.publish(ObjectEvent(about, WARNING, DAEMON_SETS_LACK_ROOM, text, (text,)))

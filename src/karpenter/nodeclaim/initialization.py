@@ -1,0 +1,94 @@
+"""Initialisation: the node is fully usable once nothing that was planned for it is still missing (OPS §1.5).
+
+What is missing stands in the condition. Where it lasts it is said in an event and in the log as well: nobody reads the conditions
+of a node that seems to run.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from karpenter.api.core import Node
+from karpenter.api.karpenter import NodeClaim
+from karpenter.api.kinds import NODE
+from karpenter.model import conditions, labels, taints
+from karpenter.model import resources as res
+from karpenter.model.clock import rfc3339
+from karpenter.model.quantity import QuantityError
+from karpenter.runtime.backoff_schedules import ReportSchedule
+from karpenter.runtime.controller_context import ControllerContext
+from karpenter.runtime.events import WARNING, ObjectEvent, involved_claim
+from karpenter.runtime.nodeclaim_draft import NodeClaimDraft
+
+_log = structlog.get_logger()
+
+
+class NodeClaimInitialization:
+    """Initialises registered Nodes."""
+
+    def __init__(self, context: ControllerContext) -> None:
+        self._context = context
+        self._report_schedules: dict[str, ReportSchedule] = {}
+
+    def forget(self, name: str) -> None:
+        """The claim is gone."""
+        self._report_schedules.pop(name, None)
+
+    async def reconcile(self, draft: NodeClaimDraft) -> None:
+        """Set Initialized, or the first thing still missing as its reason (OPS-040). Raises ``KubeError``."""
+        if draft.is_true("Initialized") or not draft.is_true("Registered"):
+            self.forget(draft.name)
+            return
+        nodes = self._context.state.nodes_by_provider_id(draft.claim.status.provider_id)
+        missing = initialization_blocker(nodes, draft.claim)
+        if missing is not None:
+            draft.set_condition("Initialized", conditions.UNKNOWN, *missing)
+            self._report_blocked(draft, *missing)
+            return
+        node = nodes[0]
+        if node.metadata.labels.get(labels.INITIALIZED) != "true":
+            patch = {"metadata": {"labels": {labels.INITIALIZED: "true"}}}
+            await self._context.kube.patch(NODE, node.metadata.name, patch)
+        draft.set_condition("Initialized", conditions.TRUE)
+        draft.after_write(lambda: _log.info("initialized nodeclaim", allocatable=dict(node.status.allocatable)))
+
+    def _report_blocked(self, draft: NodeClaimDraft, reason: str, message: str) -> None:
+        registered = draft.condition("Registered")
+        since = (registered.last_transition_time if registered is not None else None) or draft.now
+        told = self._report_schedules.get(draft.name) or ReportSchedule.first(since)
+        if draft.now >= told.next_report_at:
+            _log.error("initialization is held up", since=rfc3339(since), reason=reason, error=message)
+            text = f"Node is registered since {rfc3339(since)} and not initialized: {message}"
+            about = involved_claim(draft.claim.metadata)
+            self._context.events.publish(ObjectEvent(about, WARNING, "FailedInitialization", text, (text,)))
+            told = told.after_report(draft.now)
+        self._report_schedules[draft.name] = told
+        draft.requeue_after((told.next_report_at - draft.now).total_seconds())
+
+
+def initialization_blocker(nodes: tuple[Node, ...], claim: NodeClaim) -> tuple[str, str] | None:
+    """Reason and message of what a claim with these Nodes still lacks, None when nothing is missing."""
+    if len(nodes) != 1:
+        return "NodeNotFound", "Node not registered with cluster"
+    node = nodes[0]
+    if not conditions.is_true(node.status.conditions, "Ready"):
+        return "NodeNotReady", "Node status is NotReady"
+    for expected in claim.spec.startup_taints:
+        if any(taints.is_same_taint(taint, expected.as_taint()) for taint in node.spec.taints):
+            return "StartupTaintsExist", f'StartupTaint "{taints.taint_text(expected.as_taint())}" still exists'
+    for taint in node.spec.taints:
+        if taints.is_ephemeral(taint):
+            return "KnownEphemeralTaintsExist", f'KnownEphemeralTaint "{taints.taint_text(taint)}" still exists'
+    return _unregistered_resource(node, claim)
+
+
+def _unregistered_resource(node: Node, claim: NodeClaim) -> tuple[str, str] | None:
+    try:
+        allocatable = res.parse_resources(node.status.allocatable)
+        wanted = res.parse_resources(claim.spec.resources.requests)
+    except QuantityError as error:
+        return "ResourceNotRegistered", f"Resources cannot be compared: {error}"
+    for name, amount in wanted.items():
+        if amount and not allocatable.get(name):
+            return "ResourceNotRegistered", f'Resource "{name}" was requested but not registered'
+    return None

@@ -1,0 +1,384 @@
+"""The provider put together: what is asked of AWS, what is remembered, who acts on it, and which loops run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+
+import structlog
+from prometheus_client import Gauge
+
+from karpenter.api.core import Node
+from karpenter.api.ec2_node_class import EC2NodeClass
+from karpenter.api.karpenter import NodeClaim
+from karpenter.api.kinds import EC2_NODE_CLASS, NODE_OVERLAY
+from karpenter.kube.workqueue import KeyedWorkQueue
+from karpenter.model import labels
+from karpenter.providers.aws.aws_cluster_view import ClusterViewSources, DeferredClusterView
+from karpenter.providers.aws.aws_context import AwsContext
+from karpenter.providers.aws.aws_metrics import InstanceMetrics, InterruptionMetrics
+from karpenter.providers.aws.aws_provider import (
+    AwsProvider,
+    AwsProviderDependencies,
+    AwsProviderView,
+    PlacementGroupPartitionHook,
+)
+from karpenter.providers.aws.instance.bootstrap_resolver import BootstrapResolver
+from karpenter.providers.aws.instance.fleet_launcher import FleetLauncher, LauncherDependencies
+from karpenter.providers.aws.instance.fleet_request import FleetSender, SubnetAddresses
+from karpenter.providers.aws.instance.instance_controllers import (
+    EndedInstanceReporter,
+    InstanceGarbageCollector,
+    InstanceTagger,
+    needs_tags,
+)
+from karpenter.providers.aws.instance.instance_provider import InstanceProvider, InstanceScope, InstanceTerminator
+from karpenter.providers.aws.instance.launch_effects import CapacityPool, LaunchEffects
+from karpenter.providers.aws.instance.launch_plan import LaunchSettings
+from karpenter.providers.aws.instance.launch_templates import LaunchTemplateProvider
+from karpenter.providers.aws.instancetype import ec2_pricing, offering_metrics
+from karpenter.providers.aws.instancetype import instance_type_provider as types_market
+from karpenter.providers.aws.instancetype.discovered_capacity import DiscoveredCapacityController
+from karpenter.providers.aws.instancetype.ec2_offerings import OfferingKey, UnavailableOfferings
+from karpenter.providers.aws.instancetype.instance_type_provider import InstanceTypeCaches, InstanceTypeProvider
+from karpenter.providers.aws.instancetype.offering_metrics import OfferingMetricsController
+from karpenter.providers.aws.interruption.capacity_reservation_controllers import (
+    CapacityReservationExpiration,
+    CapacityTypeCorrection,
+)
+from karpenter.providers.aws.interruption.interruption_controllers import (
+    InstanceStatusController,
+    InterruptionQueueController,
+)
+from karpenter.providers.aws.interruption.interruption_handling import InterruptionEffects, InterruptionHandler
+from karpenter.providers.aws.interruption.zonal_shift import ZonalShiftController, ZonalShiftView
+from karpenter.providers.aws.nodeclass.nodeclass_discovery import PlacementGroupProvider
+from karpenter.providers.aws.nodeclass_controllers import NodeClassControllers, NodeClassDependencies
+from karpenter.providers.aws.singleton_controllers import (
+    PeriodicRefresh,
+    SingletonReconcile,
+    requeue_every,
+    run_singleton,
+)
+from karpenter.providers.contract import ProviderError
+
+_PROFILES_SECONDS = 1800.0
+_PARAMETERS_SECONDS = 1800.0
+_TEMPLATES_SECONDS = 3600.0
+_OVERLAYS_SECONDS = 300.0
+_TAG_WORKERS = 1
+_log = structlog.get_logger()
+
+
+class AwsOperator:
+    """Everything of the provider. ``hydrate`` before anything is asked of it, ``join`` before loops run."""
+
+    def __init__(self, context: AwsContext) -> None:
+        self._context = context
+        self._templates_hydrated = False
+        self._cluster_view = DeferredClusterView()
+        self._caches = InstanceTypeCaches.empty(context.clock)
+        self._offering_metrics = offering_metrics.OfferingMetrics(
+            context.metrics.registry, self._caches.unavailable.unavailable_offerings
+        )
+        self._placement_groups = PlacementGroupProvider(context.services.ec2, context.clock)
+        self._shifts = self._build_zonal_shifts()
+        self._instance_types = self._build_instance_types()
+        self._type_refresh = PeriodicRefresh(
+            self._instance_types.refresh_types, types_market.TYPES_REFRESH_PERIOD, context.clock
+        )
+        self._on_demand_refresh = PeriodicRefresh(
+            self._instance_types.refresh_on_demand, ec2_pricing.ON_DEMAND_REFRESH_PERIOD, context.clock
+        )
+        self._spot_refresh = PeriodicRefresh(
+            self._instance_types.refresh_spot, ec2_pricing.SPOT_REFRESH_PERIOD, context.clock
+        )
+        self._instance_metrics = InstanceMetrics(context.metrics, self._instance_types)
+        self._launch_templates = LaunchTemplateProvider(context.services.ec2, context.cluster.cluster, context.clock)
+        self._subnet_addresses = SubnetAddresses()
+        self._instances = InstanceProvider(
+            context.services.ec2, self._instance_scope(), context.clock, self._instance_metrics
+        )
+        self._user_data_bytes = Gauge(
+            "karpenter_ec2nodeclasses_userdata_bytes",
+            "Bytes of user data that machines of a class get, of the 16384 EC2 takes.",
+            ("nodeclass",),
+            registry=context.metrics.registry,
+        )
+        self._bootstrap = BootstrapResolver(
+            self._instance_types, lambda: context.cluster.cluster, context.settings, self._record_user_data_size
+        )
+        self._node_classes = NodeClassControllers(context, self._cluster_view, self._node_class_dependencies())
+        self._tagging_queue: KeyedWorkQueue[str] = KeyedWorkQueue(self._tag, _TAG_WORKERS, _log_tagging_failure)
+        self._tagger = InstanceTagger(self._instances, context.kube, context.cluster.cluster)
+        self._discovered_capacity = DiscoveredCapacityController(
+            context.kube,
+            self._caches.discovered_capacity,
+            self._instance_types.types_for,
+            self._cluster_view.node_class_named,
+        )
+        self.provider = AwsProvider(
+            self._provider_dependencies(),
+            AwsProviderView(self._cluster_view, self._cluster_view.node_class_named, self._cluster_view),
+            context.clock,
+            context.settings.reserved_capacity,
+        )
+
+    # -- life -------------------------------------------------------------------------------------------------------------------
+
+    async def hydrate(self) -> None:
+        """Learn what is sold and at what price (AWS-024). Raises ``ProviderError`` where types cannot be had.
+
+        Prices that cannot be had now stay the packaged ones; they are asked for again.
+        """
+        await self._discovered_capacity.load()
+        await asyncio.gather(
+            self._type_refresh.refresh(),
+            _refresh_or_log(self._on_demand_refresh.refresh),
+            _refresh_or_log(self._spot_refresh.refresh),
+        )
+        if self._shifts is not None:
+            await self._shifts.hydrate()
+
+    def bind(self, sources: ClusterViewSources) -> None:
+        """See the process from now on."""
+        self._cluster_view.bind(sources)
+
+    def on_node_class(self, old: EC2NodeClass | None, new: EC2NodeClass | None) -> None:
+        """A class came, changed or went."""
+        self._node_classes.on_node_class(old, new)
+
+    def on_claim(self, old: NodeClaim | None, new: NodeClaim | None) -> None:
+        """A claim came, changed or went."""
+        self._node_classes.controller.on_claim(old, new)
+        if new is not None and new.spec.node_class_ref.kind == EC2_NODE_CLASS.name and needs_tags(new):
+            self._tagging_queue.add(new.metadata.name)
+
+    def on_node(self, old: Node | None, new: Node | None) -> None:
+        """A Node came, changed or went."""
+        self._discovered_capacity.on_node(old, new)
+
+    def loops(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
+        """What runs while this process leads, by the names users know (OPS-723)."""
+        ground = self._context
+        looks: dict[str, SingletonReconcile] = {
+            "providers.ssm.invalidation": requeue_every(
+                _PARAMETERS_SECONDS, self._node_classes.ssm_parameters.discard_outdated
+            ),
+            "instance.deaths": EndedInstanceReporter(
+                ground.services.ec2, self._cluster_view, self._cluster_view, ground.clock
+            ).reconcile,
+            "cloudprovider.metrics": self._offering_metrics_controller().reconcile,
+            "launchtemplate.garbagecollection": self._reconcile_launch_templates,
+            "providers.version": ground.cluster.reconcile,
+            **self._event_reconcilers(),
+        }
+        if not ground.settings.isolated_vpc:
+            looks["instanceprofile.garbagecollection"] = requeue_every(
+                _PROFILES_SECONDS, self._node_classes.collect_instance_profiles
+            )
+        if ground.settings.node_overlay:
+            looks["providers.pricing.overlay"] = requeue_every(_OVERLAYS_SECONDS, self._apply_overlay_prices)
+        collector_of_instances = InstanceGarbageCollector(
+            self._instances, ground.kube, self._cluster_view, ground.clock
+        )
+        return {
+            "nodeclass": self._node_classes.controller.run,
+            "nodeclaim.tagging": self._tagging_queue.run,
+            "instance.garbagecollection": collector_of_instances.run,
+            "providers.instancetype.capacity": partial(self._discovered_capacity.run, self._cluster_view),
+            **self._refresh_loops(),
+            **{name: partial(run_singleton, name, look) for name, look in looks.items()},
+        }
+
+    def _refresh_loops(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
+        """What was asked for at the start, and is asked for again after a while; prices that could not be had, at once."""
+        refreshes = {
+            "providers.instancetype": self._type_refresh,
+            "providers.pricing": self._on_demand_refresh,
+            "providers.pricing.spot": self._spot_refresh,
+        }
+        return {
+            name: partial(run_singleton, name, item.reconcile, item.due_seconds) for name, item in refreshes.items()
+        }
+
+    def _event_reconcilers(self) -> Mapping[str, SingletonReconcile]:
+        ground = self._context
+        ec2, kube, clock = ground.services.ec2, ground.kube, ground.clock
+        metrics = InterruptionMetrics(ground.metrics)
+        responder = InterruptionHandler(
+            self._cluster_view, kube, self._cluster_view, clock, self._interruption_effects()
+        )
+        looks: dict[str, SingletonReconcile] = {
+            "interruption.instancestatus": InstanceStatusController(
+                ec2, self._cluster_view, responder, metrics, clock
+            ).reconcile
+        }
+        queue = ground.settings.interruption_queue
+        if queue:
+            looks["interruption"] = InterruptionQueueController(
+                queue, ground.services.sqs, responder, metrics, clock
+            ).reconcile
+        if ground.settings.reserved_capacity:
+            looks["capacityreservation.expiration"] = CapacityReservationExpiration(
+                ec2, self._cluster_view, kube, clock
+            ).reconcile
+            looks["capacityreservation.capacitytype"] = CapacityTypeCorrection(
+                self.provider.list, self._cluster_view, kube
+            ).reconcile
+        if self._shifts is not None:
+            looks["zonalshift"] = self._shifts.reconcile
+        return looks
+
+    # -- parts ------------------------------------------------------------------------------------------------------------------
+
+    def _build_zonal_shifts(self) -> ZonalShiftController | None:
+        ground = self._context
+        if not ground.settings.enable_zonal_shift:
+            return None
+        places = ZonalShiftView(self._cluster_view, self._cluster_view.node_class_named)
+        return ZonalShiftController(
+            ground.cluster.cluster.arn, ground.services.zonal_shift, places, self._cluster_view, ground.clock
+        )
+
+    def _shifted_zone_ids(self) -> frozenset[str]:
+        return self._shifts.shifted_zone_ids() if self._shifts is not None else frozenset()
+
+    def _build_instance_types(self) -> InstanceTypeProvider:
+        ground = self._context
+        around = types_market.InstanceTypeInputs(
+            self._shifted_zone_ids, self._placement_groups.cached, self._offering_metrics.record_skipped
+        )
+        region = ground.cluster.cluster.region
+        services = ground.services
+        return InstanceTypeProvider(
+            services.ec2, services.pricing, ground.settings, region, ground.clock, self._caches, around
+        )
+
+    def _instance_scope(self) -> InstanceScope:
+        return InstanceScope(self._context.cluster.cluster, self._shifted_zone_ids, self._instance_types.zone_id)
+
+    def _record_user_data_size(self, node_class: str, size_bytes: int) -> None:
+        self._user_data_bytes.labels(nodeclass=node_class).set(size_bytes)
+
+    def _forget(self, node_class: EC2NodeClass) -> None:
+        """A class is gone for good."""
+        name = node_class.metadata.name
+        self._launch_templates.forget_class(name)
+        self._user_data_bytes.remove_by_labels({"nodeclass": name})
+
+    def _node_class_dependencies(self) -> NodeClassDependencies:
+        """Whom the classes' controller works with."""
+        return NodeClassDependencies(
+            instance_types=self._instance_types,
+            bootstrap=self._bootstrap,
+            placement_groups=self._placement_groups,
+            subnet_addresses=self._subnet_addresses,
+            reservation_availability=self._caches.reservations,
+            on_deleted=self._forget,
+        )
+
+    def _provider_dependencies(self) -> AwsProviderDependencies:
+        ground = self._context
+        services = ground.services
+        consequences = LaunchEffects(
+            _UnavailableRecorder(self._caches.unavailable),
+            self._caches.reservations,
+            self._subnet_addresses,
+            self._instance_metrics,
+            self._cluster_view,
+        )
+        trade = LauncherDependencies(
+            kube=ground.kube,
+            ec2=services.ec2,
+            clock=ground.clock,
+            fleet_sender=FleetSender(services.ec2, self._launch_templates),
+            subnet_addresses=self._subnet_addresses,
+            input_resolver=self._bootstrap,
+            effects=consequences,
+            metrics=self._instance_metrics,
+        )
+        rules = LaunchSettings(ground.cluster.cluster, ground.settings.reserved_capacity, ground.strict_min_values)
+        launcher = FleetLauncher(trade, rules)
+        self._cluster_view.set_launch_lookup(launcher.claim_name_of)
+        return AwsProviderDependencies(
+            kube=ground.kube,
+            instance_types=self._instance_types,
+            launcher=launcher,
+            instances=self._instances,
+            terminator=InstanceTerminator(self._instances, self._cluster_view, self._caches.reservations, ground.clock),
+            placement_groups=self._placement_groups,
+            hash_inputs=self._node_classes.hash_inputs,
+            hooks=(PlacementGroupPartitionHook(services.ec2),),
+        )
+
+    # -- work -------------------------------------------------------------------------------------------------------------------
+
+    def _interruption_effects(self) -> InterruptionEffects:
+        def sold_out(instance_type: str, zone: str) -> None:
+            self._caches.unavailable.mark_unavailable(OfferingKey(labels.SPOT, instance_type, zone), "spot_interrupted")
+
+        return InterruptionEffects(
+            sold_out, self._caches.reservations.mark_exhausted, self._cluster_view.count_disrupted
+        )
+
+    def _offering_metrics_controller(self) -> OfferingMetricsController:
+        reserved = self._context.settings.reserved_capacity
+        return OfferingMetricsController(
+            self._cluster_view,
+            self.provider.instance_types,
+            lambda lists: self._offering_metrics.publish(offering_metrics.offering_samples(lists, reserved=reserved)),
+        )
+
+    async def _reconcile_launch_templates(self) -> float:
+        """First know those of the process before, so that what nobody uses grows old; later give back what did."""
+        if self._templates_hydrated:
+            await self._launch_templates.collect_garbage(
+                node_class.metadata.name for node_class in self._cluster_view.node_classes()
+            )
+        else:
+            await self._launch_templates.hydrate()
+            self._templates_hydrated = True
+        return _TEMPLATES_SECONDS
+
+    async def _apply_overlay_prices(self) -> None:
+        """Overlays may price what EC2 tells no price of (AWS-356). Raises ``KubeError``."""
+        self._instance_types.set_overlay_prices((await self._context.kube.list(NODE_OVERLAY)).items)
+
+    async def _tag(self, name: str) -> float | None:
+        claim = self._cluster_view.claim_named(name)
+        if claim is not None:
+            await self._tagger.reconcile(claim)
+        return None
+
+
+class _UnavailableRecorder:
+    """What launches could not have, as the market remembers it."""
+
+    def __init__(self, unavailable: UnavailableOfferings) -> None:
+        self._unavailable = unavailable
+
+    def mark_unavailable(self, key: CapacityPool, reason: str, fleet_id: str) -> None:
+        """There is none of these now."""
+        self._unavailable.mark_unavailable(OfferingKey(*key), reason, fleet_id)
+
+    def mark_capacity_type_unavailable(self, capacity_type: str) -> None:
+        """Nothing can be bought in this way now."""
+        self._unavailable.mark_capacity_type_unavailable(capacity_type)
+
+    def mark_subnet_unavailable(self, subnet_id: str) -> None:
+        """The subnet is full."""
+        self._unavailable.mark_subnet_unavailable(subnet_id)
+
+
+async def _refresh_or_log(refresh: Callable[[], Awaitable[None]]) -> None:
+    """Ask for prices; without them the packaged ones do."""
+    try:
+        await refresh()
+    except ProviderError as error:
+        _log.error("prices are the packaged ones for now", error=str(error))
+
+
+def _log_tagging_failure(name: str, error: Exception) -> None:
+    _log.error("tagging an instance failed", NodeClaim={"name": name}, error=str(error))

@@ -1,0 +1,57 @@
+"""What the provider is told, and what it finds out about its cluster at the start (AWS §1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from fractions import Fraction
+
+
+@dataclass(frozen=True)
+class AwsSettings:
+    """The provider's settings (AWS-001 to AWS-013). ``cluster_ca_bundle`` is base64 of PEM.
+
+    ``cluster_dns_ip`` and ``service_cidr`` are ours: what else would come from the EKS API or a Service of a known name, so that
+    clusters without either can be served too.
+    """
+
+    cluster_name: str
+    cluster_endpoint: str = ""
+    cluster_ca_bundle: str = ""
+    cluster_dns_ip: str = ""
+    service_cidr: str = ""
+    isolated_vpc: bool = False
+    eks_control_plane: bool = False
+    vm_memory_overhead: Fraction = Fraction(75, 1000)
+    interruption_queue: str = ""
+    reserved_enis: int = 0
+    disable_dry_run: bool = False
+    enable_zonal_shift: bool = False
+    ami_refresh_interval: timedelta = timedelta(minutes=1)
+    subnet_refresh_interval: timedelta = timedelta(minutes=1)
+    kubelet_expressions: bool = False
+    reserved_capacity: bool = True
+    node_overlay: bool = False
+
+
+@dataclass(frozen=True)
+class AwsClusterInfo:
+    """What is known of the cluster once the process has started (AWS-018 to AWS-026).
+
+    ``version`` is ``major.minor``; ``ca_bundle`` base64 of PEM; ``dns_ip`` and ``service_cidr`` are empty where unknown, ``arn``
+    where there is no EKS.
+    """
+
+    name: str
+    region: str
+    endpoint: str
+    ca_bundle: str
+    version: str
+    dns_ip: str = ""
+    service_cidr: str = ""
+    arn: str = ""
+
+    @property
+    def is_ipv6(self) -> bool:
+        """Whether the cluster's addresses are IPv6 (AWS-020)."""
+        return ":" in self.dns_ip

@@ -1,0 +1,312 @@
+"""What the selectors of each class find, and what the running controller says of the class."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+from karpenter.api.ec2_node_class import EC2NodeClass
+from karpenter.model import conditions as model_conditions
+from karpenter.providers.aws import iam_policies
+from karpenter.providers.aws.aws_errors import AwsError
+from karpenter.providers.aws.aws_types import Ec2Filter, tag_map
+from karpenter.providers.aws.doctor import account_checks
+from karpenter.providers.aws.doctor.doctor_types import DoctorCheck, DoctorFinding, DoctorSubject, ownership_tag
+from karpenter.providers.aws.ec2_descriptions import SecurityGroupInfo, SubnetInfo
+from karpenter.providers.aws.nodeclass import selector_queries
+
+_SUBNETS = DoctorCheck("subnets")
+_SECURITY_GROUPS = DoctorCheck("security groups")
+_CLASSES = DoctorCheck("node classes")
+#: Fewer free addresses than one larger machine's pods may take.
+_MIN_FREE_ADDRESSES = 32
+#: What mends a condition, by its reason (AWS §3).
+_FIXES: Mapping[str, str] = {
+    "SubnetsNotFound": "tag the subnets, or correct spec.subnetSelectorTerms",
+    "SecurityGroupsNotFound": "tag the group, or correct spec.securityGroupSelectorTerms",
+    "AMINotFound": "correct spec.amiSelectorTerms: name, owner, region and architecture must fit",
+    "UnsupportedAlias": "choose an alias that exists for this version of Kubernetes",
+    "PlacementGroupNotFound": "make the placement group, or correct spec.placementGroupSelector",
+    "InstanceProfileNotFound": "name an instance profile that exists, or set spec.role",
+    "CreateLaunchTemplateAuthCheckFailed": "attach the policy part NodeLifecycle of `karpenter iam-policy`",
+    "CreateFleetAuthCheckFailed": "attach the policy part NodeLifecycle of `karpenter iam-policy`",
+    "RunInstancesAuthCheckFailed": "attach the policy parts NodeLifecycle and IAMIntegration of `karpenter iam-policy`",
+    "ClusterCIDRResolutionFailed": "allow eks:DescribeCluster, or set SERVICE_CIDR",
+    "UserDataSizeLimitExceeded": "shorten spec.userData: EC2 takes 16384 bytes",
+}
+
+
+async def selectors(subject: DoctorSubject) -> list[DoctorFinding]:
+    """Subnets and security groups of all classes (AWS-088 to AWS-090, AWS-852)."""
+    if not subject.classes:
+        text = "no EC2NodeClass was given with -f or found in the cluster"
+        return [_CLASSES.warning(text, "nothing of it could be looked at", "karpenter doctor -f CLASS.yaml")]
+    found = await asyncio.gather(*(_selector_findings(subject, node_class) for node_class in subject.classes))
+    return [finding for findings in found for finding in findings]
+
+
+async def _selector_findings(subject: DoctorSubject, node_class: EC2NodeClass) -> list[DoctorFinding]:
+    spec, ec2 = node_class.spec, subject.services.ec2
+    subnets = await asyncio.gather(
+        *(ec2.describe_subnets(filters) for filters in selector_queries.subnet_filters(spec.subnet_selector_terms))
+    )
+    groups = await asyncio.gather(
+        *(
+            ec2.describe_security_groups(filters)
+            for filters in selector_queries.security_group_filters(spec.security_group_selector_terms)
+        )
+    )
+    own_subnets = tuple({item.subnet_id: item for answer in subnets for item in answer}.values())
+    own_groups = tuple({item.group_id: item for answer in groups for item in answer}.values())
+    name = node_class.metadata.name
+    return [
+        *_subnet_findings(subject, name, own_subnets),
+        *_security_group_findings(subject, name, own_groups, own_subnets),
+    ]
+
+
+def _subnet_findings(subject: DoctorSubject, name: str, subnets: Sequence[SubnetInfo]) -> list[DoctorFinding]:
+    if not subnets:
+        text = f"EC2NodeClass {name} selects no subnet"
+        return [_SUBNETS.failure(text, "no machine of the class can be launched", subject.tag_command)]
+    free: dict[str, int] = {}
+    for subnet in subnets:
+        free[subnet.availability_zone] = free.get(subnet.availability_zone, 0) + subnet.available_ip_address_count
+    few = {zone: count for zone, count in sorted(free.items()) if count < _MIN_FREE_ADDRESSES}
+    shown = ", ".join(f"{zone} {count}" for zone, count in sorted(free.items()))
+    if few:
+        text = f"EC2NodeClass {name}: few free addresses in {', '.join(few)} (free by zone: {shown})"
+        breaks = "launches there fail with InsufficientFreeAddressesInSubnet, or pods get no address"
+        return [_SUBNETS.warning(text, breaks, "add subnets with room and tag them: " + subject.tag_command)]
+    return [_SUBNETS.ok(f"EC2NodeClass {name} selects {len(subnets)} subnets; free addresses by zone: {shown}")]
+
+
+def _security_group_findings(
+    subject: DoctorSubject, name: str, groups: Sequence[SecurityGroupInfo], subnets: Iterable[SubnetInfo]
+) -> list[DoctorFinding]:
+    if not groups:
+        text = f"EC2NodeClass {name} selects no security group"
+        return [_SECURITY_GROUPS.failure(text, "no machine of the class can be launched", subject.tag_command)]
+    findings = []
+    vpcs = {subnet.vpc_id for subnet in subnets}
+    foreign = [group.group_id for group in groups if vpcs and group.vpc_id not in vpcs]
+    if foreign:
+        text = f"EC2NodeClass {name}: {', '.join(foreign)} lie in another VPC than the subnets"
+        breaks = "launches fail with SecurityGroupSubnetVPCMismatch"
+        findings.append(_SECURITY_GROUPS.failure(text, breaks, "select groups of the subnets' VPC only"))
+    owned = [
+        group.group_id for group in groups if ownership_tag(subject.location).items() <= tag_map(group.tags).items()
+    ]
+    if len(owned) > 1:
+        text = f"EC2NodeClass {name}: {', '.join(owned)} all carry the cluster's ownership tag"
+        breaks = "load-balancer controllers refuse machines with more than one such group"
+        findings.append(_SECURITY_GROUPS.warning(text, breaks, "select only one of them"))
+    return findings or [
+        _SECURITY_GROUPS.ok(f"EC2NodeClass {name} selects {', '.join(group.group_id for group in groups)}")
+    ]
+
+
+async def conditions(subject: DoctorSubject) -> list[DoctorFinding]:
+    """What the controller found out about the classes it looks after: images, profiles, permissions by dry runs."""
+    return [_condition(node_class) for node_class in subject.classes if node_class.status.conditions]
+
+
+def _condition(node_class: EC2NodeClass) -> DoctorFinding:
+    name = node_class.metadata.name
+    bad = [item for item in node_class.status.conditions if item.status != model_conditions.TRUE]
+    if not bad:
+        return _CLASSES.ok(f"EC2NodeClass {name} is ready, with {len(node_class.status.amis)} images")
+    shown = "; ".join(f"{item.type} {item.status}: {item.reason} {item.message}".rstrip() for item in bad)
+    mends = [_FIXES[item.reason] for item in bad if item.reason in _FIXES]
+    mend = "; ".join(dict.fromkeys(mends)) or f"kubectl describe ec2nodeclass {name}"
+    return _CLASSES.failure(f"EC2NodeClass {name}: {shown}", "its NodePools buy nothing", mend)
+
+
+#: A check of something, which raises ``AwsError`` where AWS does not answer.
+DoctorCheckFunction = Callable[[DoctorSubject], Awaitable[list[DoctorFinding]]]
+
+
+async def run_checks(subject: DoctorSubject) -> list[DoctorFinding]:
+    """What all checks found, in their order. A check that AWS does not let finish is a finding itself."""
+    found = await asyncio.gather(*(_run_check(check, subject) for check in _CHECKS))
+    return [finding for findings in found for finding in findings]
+
+
+async def _run_check(check: DoctorCheckFunction, subject: DoctorSubject) -> list[DoctorFinding]:
+    try:
+        return await check(subject)
+    except AwsError as error:
+        name = DoctorCheck(check.__name__.replace("_", " "))
+        return [
+            name.failure(
+                f"{error.operation or 'a call'} failed: {error}", "this could not be looked at", "see the error"
+            )
+        ]
+
+
+_ROLE = DoctorCheck("node role")
+_KEYS = DoctorCheck("volume keys")
+_ENDED_INSTANCES = DoctorCheck("machines")
+#: Types of access entries whose principals join as nodes (AWS-726).
+_NODE_ENTRY_TYPES = frozenset({"EC2_LINUX", "EC2_WINDOWS", "EC2"})
+_UNKNOWN_ROLE_IMPACT = "machines run but never join, and claims end at the registration timeout"
+
+
+async def roles(subject: DoctorSubject) -> list[DoctorFinding]:
+    """Whether the roles of all classes exist, are for EC2 and known to the cluster (AWS-725, AWS-726, AWS-853)."""
+    named: dict[str, EC2NodeClass] = {}
+    findings: list[DoctorFinding] = []
+    for node_class in subject.classes:
+        try:
+            role = await _role_name(subject, node_class)
+        except AwsError as error:
+            findings.append(_no_profile_finding(node_class, error))
+            continue
+        if role:
+            named.setdefault(role, node_class)
+    answers = await asyncio.gather(*(_role_findings(subject, name) for name in named))
+    return findings + [finding for found in answers for finding in found]
+
+
+async def _role_name(subject: DoctorSubject, node_class: EC2NodeClass) -> str:
+    spec = node_class.spec
+    if spec.role:
+        return spec.role.rpartition("/")[2]
+    if not spec.instance_profile:
+        return ""
+    profile = await subject.services.iam.get_instance_profile(spec.instance_profile)
+    return profile.roles[0].role_name if profile.roles else ""
+
+
+def _no_profile_finding(node_class: EC2NodeClass, error: AwsError) -> DoctorFinding:
+    profile = node_class.spec.instance_profile
+    return _ROLE.failure(
+        f"instance profile {profile} of EC2NodeClass {node_class.metadata.name}: {error}",
+        "launches fail with InstanceProfileNameInvalid",
+        "name an instance profile that exists, or set spec.role and let the controller make one",
+    )
+
+
+async def _role_findings(subject: DoctorSubject, name: str) -> list[DoctorFinding]:
+    place = subject.location
+    try:
+        role = await subject.doctor_api.get_role(name)
+    except AwsError as error:
+        return [
+            _ROLE.failure(
+                f"role {name}: {error}",
+                "no instance profile can be made, and no machine launched",
+                f"make the role, with the policies {', '.join(iam_policies.NODE_POLICIES)}",
+            )
+        ]
+    findings = []
+    if not any(service.startswith("ec2.") for service in role.trusted_services):
+        findings.append(
+            _ROLE.failure(
+                f"role {name} cannot be taken on by EC2",
+                "launches fail with UnauthorizedOperation",
+                "let the service ec2.amazonaws.com assume the role (its trust policy)",
+            )
+        )
+    known = await _cluster_mapping(subject, role.arn)
+    if known is None:
+        command = f"aws eks create-access-entry --region {place.region} --cluster-name {place.cluster}"
+        mend = f"{command} --principal-arn {role.arn} --type EC2_LINUX"
+        findings.append(_ROLE.failure(f"the cluster does not know role {name}", _UNKNOWN_ROLE_IMPACT, mend))
+    return findings or [_ROLE.ok(f"role {name} is known to the cluster by {known}")]
+
+
+async def _cluster_mapping(subject: DoctorSubject, arn: str) -> str | None:
+    """By what the cluster knows a role; None where by nothing."""
+    if subject.aws_auth is not None and arn in subject.aws_auth:
+        return "aws-auth"
+    try:
+        kind = await subject.doctor_api.get_access_entry_type(subject.location.cluster, arn)
+    except AwsError:
+        return None
+    return f"an access entry of type {kind}" if kind in _NODE_ENTRY_TYPES else None
+
+
+# -- keys -----------------------------------------------------------------------------------------------------------------------
+
+
+async def volume_keys(subject: DoctorSubject) -> list[DoctorFinding]:
+    """Whether the keys of encrypted volumes can be used (AWS-719, AWS-858)."""
+    keys = sorted(set(_volume_key_ids(subject.classes)))
+    return list(await asyncio.gather(*(_key_finding(subject, key) for key in keys)))
+
+
+def _volume_key_ids(classes: Iterable[EC2NodeClass]) -> list[str]:
+    return [
+        mapping.ebs.kms_key_id
+        for node_class in classes
+        for mapping in node_class.spec.block_device_mappings
+        if mapping.ebs is not None and mapping.ebs.kms_key_id
+    ]
+
+
+async def _key_finding(subject: DoctorSubject, key: str) -> DoctorFinding:
+    breaks = "machines end right after their start, with a Client error"
+    try:
+        state = await subject.doctor_api.get_key_state(key)
+    except AwsError as error:
+        mend = (
+            "let the key's policy allow kms:CreateGrant, Decrypt, DescribeKey, GenerateDataKeyWithoutPlainText and "
+            f"ReEncrypt* to {subject.principal}"
+        )
+        return _KEYS.failure(f"key {key} cannot be used: {error}", breaks, mend)
+    if state != "Enabled":
+        mend = f"aws kms enable-key --region {subject.location.region} --key-id {key}"
+        return _KEYS.failure(f"key {key} is {state}", breaks, mend)
+    return _KEYS.ok(f"key {key} is enabled")
+
+
+# -- deaths ---------------------------------------------------------------------------------------------------------------------
+
+
+async def ended_instances(subject: DoctorSubject) -> list[DoctorFinding]:
+    """Machines that ended by themselves, and why (AWS-858)."""
+    filters = (
+        Ec2Filter(name="tag-key", values=(iam_policies.NODE_POOL_TAG,)),
+        Ec2Filter(name=f"tag:{iam_policies.EKS_CLUSTER_TAG}", values=(subject.location.cluster,)),
+        Ec2Filter(name="instance-state-name", values=("terminated",)),
+    )
+    try:
+        ended = await subject.services.ec2.describe_instances(filters=filters)
+    except AwsError as error:
+        return [
+            _ENDED_INSTANCES.warning(
+                f"machines cannot be listed: {error}", "nothing by itself", "allow ec2:DescribeInstances"
+            )
+        ]
+    reasons = {
+        machine.instance_id: machine.state_reason
+        for machine in ended
+        if machine.state_reason is not None and _is_unexpected_end(machine.state_reason.code)
+    }
+    return [
+        _ENDED_INSTANCES.failure(
+            f"machine {name} ended by itself: {reason.code}: {reason.message}",
+            "machines are bought and lost again, and pods wait",
+            "for an error of a key let its policy allow the controller's role; for others see the class's volumes and image",
+        )
+        for name, reason in sorted(reasons.items())
+    ]
+
+
+def _is_unexpected_end(code: str) -> bool:
+    """Whether a reason is neither an order to end nor AWS's own need."""
+    return code.startswith("Client.") and code != "Client.UserInitiatedShutdown"
+
+
+_CHECKS: tuple[Callable[[DoctorSubject], Awaitable[list[DoctorFinding]]], ...] = (
+    account_checks.permissions,
+    account_checks.cluster,
+    selectors,
+    conditions,
+    roles,
+    volume_keys,
+    account_checks.queue,
+    account_checks.quotas,
+    ended_instances,
+)

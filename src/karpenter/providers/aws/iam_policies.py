@@ -1,0 +1,289 @@
+"""The least the controller needs to be allowed, and what must be there around it (AWS §16).
+
+Statements are data, so that a test can hold every call of the adapters against them: a policy kept by hand falls behind the code,
+and a missing action shows only when the call is made. Actions on what is bought ask for the cluster's tags; that is why every
+request carries them (AWS-721).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+NODE_POOL_TAG = "karpenter.sh/nodepool"
+NODE_CLAIM_TAG = "karpenter.sh/nodeclaim"
+NODE_CLASS_TAG = "karpenter.k8s.aws/ec2nodeclass"
+EKS_CLUSTER_TAG = "eks:eks-cluster-name"
+#: Managed policies of the node role (AWS-725).
+NODE_POLICIES = (
+    "AmazonEKS_CNI_Policy",
+    "AmazonEKSWorkerNodePolicy",
+    "AmazonEC2ContainerRegistryPullOnly",
+    "AmazonSSMManagedInstanceCore",
+)
+_VERSION = "2012-10-17"
+_DESCRIBE_ACTIONS = (
+    "CapacityReservations",
+    "Images",
+    "Instances",
+    "InstanceStatus",
+    "InstanceTypeOfferings",
+    "InstanceTypes",
+    "LaunchTemplates",
+    "PlacementGroups",
+    "SecurityGroups",
+    "SpotPriceHistory",
+    "Subnets",
+)
+
+IamConditions = Mapping[str, Mapping[str, str | Sequence[str]]]
+
+
+@dataclass(frozen=True)
+class ClusterLocation:
+    """Where the controller works: the cluster, its region, account and partition (``aws``, ``aws-cn``, ``aws-us-gov``).
+
+    ``node_role`` and ``queue`` are names; the usual ones where empty (AWS-725, AWS-730).
+    """
+
+    cluster: str
+    region: str
+    account: str
+    partition: str = "aws"
+    node_role: str = ""
+    queue: str = ""
+
+    @property
+    def node_role_name(self) -> str:
+        """The role machines run under."""
+        return self.node_role or f"KarpenterNodeRole-{self.cluster}"
+
+    @property
+    def queue_name(self) -> str:
+        """The interruption queue."""
+        return self.queue or self.cluster
+
+    @property
+    def cluster_arn(self) -> str:
+        """The EKS cluster."""
+        return self.arn("eks", f"cluster/{self.cluster}")
+
+    def arn(self, service: str, resource: str, region: str | None = None, account: str | None = None) -> str:
+        """An ARN of this place."""
+        where = self.region if region is None else region
+        whose = self.account if account is None else account
+        return f"arn:{self.partition}:{service}:{where}:{whose}:{resource}"
+
+    def ec2(self, kinds: str) -> tuple[str, ...]:
+        """EC2 resources of these kinds, of any account."""
+        return tuple(self.arn("ec2", f"{kind}/*", account="*") for kind in kinds.split())
+
+
+@dataclass(frozen=True)
+class IamStatement:
+    """One permission."""
+
+    sid: str
+    actions: tuple[str, ...]
+    resources: tuple[str, ...]
+    conditions: IamConditions = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, object]:
+        """The statement as policies write it."""
+        return {
+            "Sid": self.sid,
+            "Effect": "Allow",
+            "Action": sorted(self.actions),
+            "Resource": sorted(self.resources),
+            **({"Condition": self.conditions} if self.conditions else {}),
+        }
+
+
+@dataclass(frozen=True)
+class IamPolicy:
+    """Statements that belong together: each policy is below the size a managed one may have."""
+
+    part: str
+    statements: tuple[IamStatement, ...]
+
+
+def policy_name(part: str, cluster: str) -> str:
+    """AWS-718"""
+    return f"KarpenterController{part}Policy-{cluster}"
+
+
+def policy_document(statements: Sequence[IamStatement]) -> dict[str, object]:
+    """A policy document."""
+    return {"Version": _VERSION, "Statement": [statement.as_json() for statement in statements]}
+
+
+def controller_policies(location: ClusterLocation) -> tuple[IamPolicy, ...]:
+    """Everything the controller may do, in six policies (AWS-700 to AWS-718)."""
+    return (
+        IamPolicy("NodeLifecycle", tuple(_node_lifecycle(location))),
+        IamPolicy("IAMIntegration", tuple(_iam(location))),
+        IamPolicy(
+            "EKSIntegration",
+            (_iam_statement("AllowAPIServerEndpointDiscovery", "eks:DescribeCluster", location.cluster_arn),),
+        ),
+        IamPolicy("Interruption", (_queue(location),)),
+        IamPolicy("ZonalShift", (_zonal_shift(location),)),
+        IamPolicy("ResourceDiscovery", tuple(_discovery(location))),
+    )
+
+
+def allowed_actions(location: ClusterLocation) -> frozenset[str]:
+    """Every action named anywhere, such as ``ec2:RunInstances``."""
+    return frozenset(
+        action
+        for policy in controller_policies(location)
+        for statement in policy.statements
+        for action in statement.actions
+    )
+
+
+def _iam_statement(
+    sid: str, actions: str, *resources: str, **conditions: Mapping[str, str | Sequence[str]]
+) -> IamStatement:
+    return IamStatement(sid, tuple(actions.split()), resources, conditions)
+
+
+def _ownership_tag_key(location: ClusterLocation) -> str:
+    return f"kubernetes.io/cluster/{location.cluster}"
+
+
+def _request_tag_conditions(location: ClusterLocation) -> IamConditions:
+    """Conditions on what a request tags its makings with."""
+    return {
+        "StringEquals": {
+            f"aws:RequestTag/{_ownership_tag_key(location)}": "owned",
+            f"aws:RequestTag/{EKS_CLUSTER_TAG}": location.cluster,
+        },
+        "StringLike": {f"aws:RequestTag/{NODE_POOL_TAG}": "*"},
+    }
+
+
+def _resource_tag_conditions(location: ClusterLocation) -> IamConditions:
+    """Conditions on what a resource is tagged with."""
+    return {
+        "StringEquals": {f"aws:ResourceTag/{_ownership_tag_key(location)}": "owned"},
+        "StringLike": {f"aws:ResourceTag/{NODE_POOL_TAG}": "*"},
+    }
+
+
+def _node_lifecycle(location: ClusterLocation) -> Iterator[IamStatement]:
+    made = location.ec2("fleet instance volume network-interface launch-template spot-instances-request")
+    buying = "ec2:RunInstances ec2:CreateFleet"
+    inputs = (
+        location.arn("ec2", "image/*", account=""),
+        location.arn("ec2", "snapshot/*", account=""),
+        *location.ec2("security-group subnet capacity-reservation placement-group"),
+    )
+    yield _iam_statement("AllowScopedEC2InstanceAccessActions", buying, *inputs)
+    yield _iam_statement(
+        "AllowScopedEC2LaunchTemplateAccessActions",
+        buying,
+        *location.ec2("launch-template"),
+        **_resource_tag_conditions(location),
+    )
+    yield _iam_statement(
+        "AllowScopedEC2InstanceActionsWithTags",
+        f"{buying} ec2:CreateLaunchTemplate",
+        *made,
+        **_request_tag_conditions(location),
+    )
+    creating = {"ec2:CreateAction": ("RunInstances", "CreateFleet", "CreateLaunchTemplate")}
+    requested = _request_tag_conditions(location)
+    yield _iam_statement(
+        "AllowScopedResourceCreationTagging",
+        "ec2:CreateTags",
+        *made,
+        StringEquals={**requested["StringEquals"], **creating},
+        StringLike=requested["StringLike"],
+    )
+    yield _iam_statement(
+        "AllowScopedResourceTagging",
+        "ec2:CreateTags",
+        *location.ec2("instance"),
+        **_resource_tag_conditions(location),
+        StringEqualsIfExists={f"aws:RequestTag/{EKS_CLUSTER_TAG}": location.cluster},
+        **{"ForAllValues:StringEquals": {"aws:TagKeys": (EKS_CLUSTER_TAG, NODE_CLAIM_TAG, "Name")}},
+    )
+    yield _iam_statement(
+        "AllowScopedDeletion",
+        "ec2:TerminateInstances ec2:DeleteLaunchTemplate",
+        *location.ec2("instance launch-template"),
+        **_resource_tag_conditions(location),
+    )
+
+
+def _iam(location: ClusterLocation) -> Iterator[IamStatement]:
+    profiles = location.arn("iam", "instance-profile/*", region="")
+    ours = {f"{_ownership_tag_key(location)}": "owned", "topology.kubernetes.io/region": location.region}
+    on_resource = {f"aws:ResourceTag/{key}": value for key, value in ours.items()}
+    in_request = {f"aws:RequestTag/{key}": value for key, value in {**ours, EKS_CLUSTER_TAG: location.cluster}.items()}
+    class_of_resource = {f"aws:ResourceTag/{NODE_CLASS_TAG}": "*"}
+    class_in_request = {f"aws:RequestTag/{NODE_CLASS_TAG}": "*"}
+    yield _iam_statement(
+        "AllowPassingInstanceRole",
+        "iam:PassRole",
+        location.arn("iam", f"role/{location.node_role_name}", region=""),
+        StringEquals={"iam:PassedToService": ("ec2.amazonaws.com", "ec2.amazonaws.com.cn")},
+    )
+    yield _iam_statement(
+        "AllowScopedInstanceProfileCreationActions",
+        "iam:CreateInstanceProfile",
+        profiles,
+        StringEquals=in_request,
+        StringLike=class_in_request,
+    )
+    yield _iam_statement(
+        "AllowScopedInstanceProfileTagActions",
+        "iam:TagInstanceProfile",
+        profiles,
+        StringEquals={**on_resource, **in_request},
+        StringLike={**class_of_resource, **class_in_request},
+    )
+    yield _iam_statement(
+        "AllowScopedInstanceProfileActions",
+        "iam:AddRoleToInstanceProfile iam:RemoveRoleFromInstanceProfile iam:DeleteInstanceProfile",
+        profiles,
+        StringEquals=on_resource,
+        StringLike=class_of_resource,
+    )
+
+
+def _queue(location: ClusterLocation) -> IamStatement:
+    return _iam_statement(
+        "AllowInterruptionQueueActions",
+        "sqs:DeleteMessage sqs:GetQueueUrl sqs:ReceiveMessage",
+        location.arn("sqs", location.queue_name),
+    )
+
+
+def _zonal_shift(location: ClusterLocation) -> IamStatement:
+    return _iam_statement(
+        "AllowZonalShiftStatusReadOnly",
+        "arc-zonal-shift:GetManagedResource",
+        "*",
+        StringEquals={"arc-zonal-shift:ResourceIdentifier": location.cluster_arn},
+    )
+
+
+def _discovery(location: ClusterLocation) -> Iterator[IamStatement]:
+    yield _iam_statement(
+        "AllowRegionalReadActions",
+        " ".join(f"ec2:Describe{what}" for what in _DESCRIBE_ACTIONS),
+        "*",
+        StringEquals={"aws:RequestedRegion": location.region},
+    )
+    yield _iam_statement(
+        "AllowSSMReadActions", "ssm:GetParameter", location.arn("ssm", "parameter/aws/service/*", account="")
+    )
+    yield _iam_statement("AllowPricingReadActions", "pricing:GetProducts", "*")
+    yield _iam_statement("AllowUnscopedInstanceProfileListAction", "iam:ListInstanceProfiles", "*")
+    yield _iam_statement(
+        "AllowInstanceProfileReadActions",
+        "iam:GetInstanceProfile",
+        location.arn("iam", "instance-profile/*", region=""),
+    )

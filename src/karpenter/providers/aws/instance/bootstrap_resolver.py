@@ -1,0 +1,109 @@
+"""What a launch has to know of types and of what machines boot with; the market and the user data of the families tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from karpenter.api.ec2_node_class import EC2NodeClass
+from karpenter.api.scheduling_constraints import Taint
+from karpenter.instancetypes.instance_type import InstanceType
+from karpenter.model import labels
+from karpenter.model import resources as res
+from karpenter.providers.aws.aws_settings import AwsClusterInfo, AwsSettings
+from karpenter.providers.aws.ec2_requests import LaunchTemplateData
+from karpenter.providers.aws.instance.launch_plan import UserDataInputs
+from karpenter.providers.aws.instance.launch_templates import LaunchTemplateParameters, template_data
+from karpenter.providers.aws.instancetype.instance_type_provider import InstanceTypeProvider
+from karpenter.providers.aws.nodeclass.nodeclass_dry_runs import DryRunCandidate, resource_tags
+from karpenter.providers.aws.userdata.ami_families import effective_ami_family
+from karpenter.providers.aws.userdata.bootstrap_options import BootstrapOptions, UserDataError
+from karpenter.providers.aws.userdata.bottlerocket import bottlerocket_version
+from karpenter.providers.aws.userdata.kubelet_settings import KubeletSettings, resolve_kubelet_settings
+from karpenter.providers.aws.userdata.user_data import render_user_data, user_data_size
+from karpenter.providers.contract import LaunchFailed
+
+_RAID0 = "RAID0"
+
+#: Told how many bytes of user data a class's machines get (AWS-225).
+UserDataSizeObserver = Callable[[str, int], None]
+
+
+class BootstrapResolver:
+    """Implements ``launch.plan.Knowledge``; ``cluster`` is the cluster as it is now."""
+
+    def __init__(
+        self,
+        instance_types: InstanceTypeProvider,
+        cluster: Callable[[], AwsClusterInfo],
+        settings: AwsSettings,
+        observe_size: UserDataSizeObserver,
+    ) -> None:
+        self._instance_types = instance_types
+        self._cluster = cluster
+        self._settings = settings
+        self._observe_size = observe_size
+
+    def efa_interfaces(self, instance_type: str) -> int:
+        """How many EFA interfaces a type can have."""
+        found = self._instance_types.type_info(instance_type)
+        info = found.network_info.efa_info if found is not None else None
+        return info.maximum_efa_interfaces if info is not None else 0
+
+    def kubelet(self, node_class: EC2NodeClass, instance_type: InstanceType) -> KubeletSettings:
+        """The class's kubelet settings on a type."""
+        facts = self._instance_types.kubelet_facts(node_class).get(instance_type.name)
+        return (
+            KubeletSettings()
+            if facts is None
+            else resolve_kubelet_settings(node_class.spec.kubelet, facts, self._settings.kubelet_expressions)
+        )
+
+    def user_data(self, inputs: UserDataInputs) -> bytes:
+        """The data a machine boots with, before base64. Raises ``ProviderError``."""
+        node_class = inputs.node_class
+        spec = node_class.spec
+        servers = spec.kubelet.get("clusterDNS")
+        own_dns = tuple(map(str, servers)) if isinstance(servers, list | tuple) else ()
+        given = BootstrapOptions(
+            cluster=self._cluster(),
+            family=effective_ami_family(spec),
+            labels=inputs.labels,
+            taints=inputs.taints,
+            kubelet_spec=spec.kubelet,
+            kubelet_settings=replace(inputs.kubelet, cluster_dns=own_dns),
+            max_pods=inputs.max_pods,
+            custom_user_data=spec.user_data or "",
+            raid0=spec.instance_store_policy == _RAID0,
+            image_version=bottlerocket_version(node_class),
+        )
+        try:
+            data = render_user_data(given)
+        except UserDataError as error:
+            raise LaunchFailed(
+                "LaunchFailed", f"spec.userData of EC2NodeClass {node_class.metadata.name}: {error}"
+            ) from error
+        self._observe_size(node_class.metadata.name, user_data_size(data))
+        return data
+
+    def dry_run_template_data(self, node_class: EC2NodeClass, dry_run: DryRunCandidate) -> LaunchTemplateData:
+        """The data of a template that is only tried out. Raises ``ProviderError``."""
+        boot = UserDataInputs(
+            node_class=node_class,
+            labels={labels.CAPACITY_TYPE: dry_run.capacity_type},
+            taints=_NO_TAINTS,
+            max_pods=dry_run.instance_type.capacity.get(res.PODS, 0) // res.ONE_UNIT,
+            kubelet=self.kubelet(node_class, dry_run.instance_type),
+        )
+        machine = LaunchTemplateParameters(
+            image_id=dry_run.image.id,
+            user_data=self.user_data(boot),
+            capacity_type=dry_run.capacity_type,
+            tenancy=dry_run.tenancy,
+        )
+        cluster = self._cluster()
+        tags = resource_tags(node_class, cluster)
+        return template_data(node_class, cluster, machine, tags, self._settings.reserved_capacity)
+
+
+_NO_TAINTS: tuple[Taint, ...] = ()

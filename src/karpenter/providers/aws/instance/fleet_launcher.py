@@ -1,0 +1,404 @@
+"""Buying one machine per claim, many at once, and never the same one twice.
+
+**The protocol.** Money is spent by CreateFleet alone, and its answer may be lost: a time-out, a crash, another leader. So a
+purchase has an identity, the *batch*, which is known in three places that survive us:
+
+1. Claims whose plans are equal and that come within a short window make a batch. Its id follows from their uids and from the
+   batches they took part in before (``batches.batch_id``).
+2. The id is written on every claim of the batch (annotation ``karpenter.k8s.aws/launch-batch``) against the version we read. A
+   claim that went or joined another batch falls out here. Only claims that carry the id are bought for.
+3. The id is the request's client token and a tag of its instances. Asked again, EC2 answers as it did, or refuses a request that
+   differs (IdempotentParameterMismatch); it never buys again.
+4. Instances are dealt out one per claim; who gets none gets the fleet's errors. The batch is then *closed*, in memory only. A
+   claim of a closed batch without a share takes part in a new one.
+
+A claim that carries a batch this process did not close is never bought for before the batch is settled (``_recover``):
+
+* The claims that are owed a machine of it are listed anew: they carry the id, live and have no provider ID.
+* Instances with its tag that no claim names are theirs, dealt out by uid and instance id. Fewer than claims: EC2 may not show all
+  of them yet, so we wait for ``VISIBLE_SECONDS``; then those without are told that there is none.
+* No instance in any state: the request may never have arrived. It is sent again with the same token for as many as are owed. If
+  it did arrive, the token brings the old answer, or the refusal, and then it is a matter of waiting for what EC2 shows.
+
+So a batch needs no record of its outcome. A claim that was not reached (killed between two annotations) carries no id and is in a
+new batch. Instances nobody is owed any more (their claim was deleted) are garbage; the collector leaves alone whatever belongs to
+a batch somebody is still owed something of (``batches.unsettled``). Two replicas do not launch at once: that is fenced elsewhere.
+
+Work belongs to the batch, not to who waits: a caller that gives up finds the result when it asks again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import msgspec
+import structlog
+
+from karpenter.api.ec2_node_class import EC2NodeClass
+from karpenter.api.karpenter import NodeClaim
+from karpenter.api.kinds import NODE_CLAIM
+from karpenter.instancetypes.instance_type import InstanceType
+from karpenter.kube.errors import KubeError
+from karpenter.kube.protocol import Kube
+from karpenter.model.clock import Clock
+from karpenter.providers.aws import aws_errors, aws_labels
+from karpenter.providers.aws.aws_apis import InstanceApi
+from karpenter.providers.aws.aws_errors import AwsError
+from karpenter.providers.aws.aws_metrics import CREATE_FLEET_BATCHER, InstanceMetrics
+from karpenter.providers.aws.aws_types import Ec2Filter
+from karpenter.providers.aws.ec2_descriptions import InstanceInfo
+from karpenter.providers.aws.ec2_requests import FleetAnswer, FleetRequest
+from karpenter.providers.aws.instance import fleet_request, instance_info, launch_batches
+from karpenter.providers.aws.instance.fleet_request import (
+    FleetAlreadyCreated,
+    FleetOutcomeUnknown,
+    FleetRefused,
+    FleetSender,
+    SubnetAddresses,
+    SubnetChoice,
+)
+from karpenter.providers.aws.instance.instance_info import LaunchedInstance
+from karpenter.providers.aws.instance.launch_batches import BatchClaims
+from karpenter.providers.aws.instance.launch_effects import LaunchEffects
+from karpenter.providers.aws.instance.launch_plan import LaunchInputResolver, LaunchPlan, LaunchSettings, plan_launch
+from karpenter.providers.aws.request_batching import RequestBatcher, RequestBatchWindow
+from karpenter.providers.aws.ttl_map import TtlMap
+from karpenter.providers.contract import Instance, InsufficientCapacity, ProviderError
+
+T = TypeVar("T")
+LaunchResult = Instance | ProviderError
+
+#: AWS-750.
+FLEET_BATCH_WINDOW = RequestBatchWindow(idle_seconds=0.035, maximum_seconds=1.0, maximum_requests=1000)
+#: How long EC2 may take to show an instance it made.
+VISIBILITY_SECONDS = 40.0
+_VISIBILITY_POLL_SECONDS = 2.0
+#: How often a claim may turn out to be in another batch than it was thought to be.
+_MAX_BATCH_CHANGES = 4
+_MAX_CONCURRENT_MARKS = 50
+_LAUNCHED_FOR = timedelta(hours=1)
+_CLOSED_FOR = timedelta(hours=24)
+_MAX_PLANS = 256
+_MAX_LOGGED_TYPES = 5
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class LaunchOrder:
+    """A claim, what to ask for, and all types to read the answer with."""
+
+    claim: NodeClaim
+    plan: LaunchPlan
+    types: Sequence[InstanceType]
+
+    @property
+    def uid(self) -> str:
+        """Whose order it is."""
+        return self.claim.metadata.uid
+
+
+@dataclass(frozen=True)
+class LauncherDependencies:
+    """Whom a launcher works with."""
+
+    kube: Kube
+    ec2: InstanceApi
+    clock: Clock
+    fleet_sender: FleetSender
+    subnet_addresses: SubnetAddresses
+    input_resolver: LaunchInputResolver
+    effects: LaunchEffects
+    metrics: InstanceMetrics
+
+
+class FleetLauncher:
+    """Buys machines."""
+
+    def __init__(self, dependencies: LauncherDependencies, settings: LaunchSettings) -> None:
+        self._dependencies = dependencies
+        self._settings = settings
+        self._batcher: RequestBatcher[str, LaunchOrder, Instance] = RequestBatcher(
+            FLEET_BATCH_WINDOW, self._launch_batch, dependencies.metrics.batcher(CREATE_FLEET_BATCHER)
+        )
+        self._launched: TtlMap[str, Instance] = TtlMap(dependencies.clock, _LAUNCHED_FOR)
+        self._closed_batches: TtlMap[str, bool] = TtlMap(dependencies.clock, _CLOSED_FOR)
+        self._unanswered_requests: dict[str, FleetRequest] = {}
+        self._running: dict[str, asyncio.Task[Instance]] = {}
+        self._recovering: dict[str, asyncio.Task[Mapping[str, LaunchResult]]] = {}
+        self._plans: dict[bytes, tuple[Sequence[InstanceType], LaunchPlan]] = {}
+
+    def claim_name_of(self, instance_id: str) -> str:
+        """The claim a machine was bought for lately, by name; empty for others. The claim may not name the machine yet."""
+        tail = f"/{instance_id}"
+        found = (item for _, item in self._launched.items() if item.provider_id.endswith(tail))
+        return next((item.claim_name for item in found), "")
+
+    async def launch(self, claim: NodeClaim, node_class: EC2NodeClass, types: Sequence[InstanceType]) -> Instance:
+        """One machine for the claim; asked again for the same claim (uid), the same machine. Raises ``ProviderError``."""
+        uid = claim.metadata.uid
+        known = self._launched.get(uid)
+        if known is not None:
+            return known
+        running = self._running.get(uid)
+        if running is None:
+            order = LaunchOrder(claim, self._plan(claim, node_class, types), types)
+            running = self._running[uid] = _start_detached(self._launch_or_recover(order))
+            running.add_done_callback(lambda done: self._running.pop(uid, None))
+        return await asyncio.shield(running)
+
+    # -- plans --------------------------------------------------------------------------------------------------------------
+
+    def _plan(self, claim: NodeClaim, node_class: EC2NodeClass, types: Sequence[InstanceType]) -> LaunchPlan:
+        """Claims alike have one plan as long as what is sold stays the same."""
+        shape = _plan_key(claim, node_class)
+        known = self._plans.get(shape)
+        if known is not None and known[0] is types:
+            return known[1]
+        if len(self._plans) >= _MAX_PLANS:
+            self._plans.clear()
+        plan = plan_launch(claim, node_class, types, self._dependencies.input_resolver, self._settings)
+        self._plans[shape] = (types, plan)
+        _log_plan(plan)
+        return plan
+
+    # -- one claim ----------------------------------------------------------------------------------------------------------
+
+    async def _launch_or_recover(self, order: LaunchOrder) -> Instance:
+        for _ in range(_MAX_BATCH_CHANGES):
+            batch = launch_batches.batch_of_claim(order.claim)
+            try:
+                if batch and self._closed_batches.get(batch) is None:
+                    share = (await self._recover_once(batch, order)).get(order.uid)
+                    if share is None:
+                        order = replace(
+                            order, claim=await launch_batches.read_claim(self._dependencies.kube, order.claim)
+                        )
+                        continue
+                    if isinstance(share, ProviderError):
+                        raise share
+                    return share
+                return await self._batcher.submit(order.plan.key, order)
+            except launch_batches.BatchChanged as changed:
+                order = replace(order, claim=changed.claim)
+        raise ProviderError(f"claim {order.claim.metadata.name} goes from one purchase to the next")
+
+    async def _recover_once(self, batch: str, order: LaunchOrder) -> Mapping[str, LaunchResult]:
+        running = self._recovering.get(batch)
+        if running is None:
+            running = self._recovering[batch] = _start_detached(self._recover(batch, order))
+            running.add_done_callback(lambda done: self._recovering.pop(batch, None))
+        return await asyncio.shield(running)
+
+    # -- one batch ----------------------------------------------------------------------------------------------------------
+
+    async def _launch_batch(self, key: str, orders: Sequence[LaunchOrder]) -> Sequence[Instance | Exception]:
+        """Steps 2 to 4 of the protocol for a window's orders."""
+        await self._dependencies.fleet_sender.ensure_templates(orders[0].plan)
+        unique = {order.uid: order for order in orders}
+        batch = launch_batches.batch_id(order.claim for order in unique.values())
+        marked = dict(zip(unique, await self._mark_claims(unique.values(), batch), strict=True))
+        buyers = tuple(order for order in marked.values() if isinstance(order, LaunchOrder))
+        shares = await self._create_fleet(batch, buyers, frozenset()) if buyers else {}
+        return [shares[item.uid] if isinstance(item, LaunchOrder) else item for item in (marked[o.uid] for o in orders)]
+
+    async def _mark_claims(self, orders: Iterable[LaunchOrder], batch: str) -> list[LaunchOrder | Exception]:
+        slots = asyncio.Semaphore(_MAX_CONCURRENT_MARKS)
+
+        async def one(order: LaunchOrder) -> LaunchOrder | Exception:
+            async with slots:
+                try:
+                    return replace(
+                        order, claim=await launch_batches.mark_claim(self._dependencies.kube, order.claim, batch)
+                    )
+                except (launch_batches.BatchChanged, ProviderError) as error:
+                    return error
+
+        return list(await asyncio.gather(*(one(order) for order in orders)))
+
+    async def _create_fleet(
+        self, batch: str, orders: Sequence[LaunchOrder], taken: frozenset[str]
+    ) -> Mapping[str, LaunchResult]:
+        """Ask for the batch and deal out what comes; a share for every order."""
+        plan = orders[0].plan
+        request, places = self._fleet_request(batch, plan, len(orders))
+        used: tuple[str, ...] = ()
+        try:
+            answer = await self._dependencies.fleet_sender.create_fleet(plan, request)
+            bought = instance_info.instances_of_fleet(answer, plan)
+            used = tuple(item.subnet_id for item in bought)
+        except FleetRefused as refusal:
+            self._close_batch(batch)
+            return {order.uid: refusal.error for order in orders}
+        except FleetOutcomeUnknown as lost:
+            return {order.uid: lost.error for order in orders}
+        except FleetAlreadyCreated:
+            return await self._adopt_instances(batch, orders, taken)
+        finally:
+            self._dependencies.subnet_addresses.release(places, used)
+        return self._assign(batch, orders, tuple(item for item in bought if item.instance_id not in taken), answer)
+
+    def _fleet_request(self, batch: str, plan: LaunchPlan, count: int) -> tuple[FleetRequest, SubnetChoice]:
+        """The request, the very same where it was sent before and not answered."""
+        needs = {zone: need * count for zone, need in plan.address_needs.items()}
+        places = self._dependencies.subnet_addresses.choose(plan.node_class.status.subnets, needs)
+        request = self._unanswered_requests.get(batch)
+        if request is None or request.target_capacity_specification.total_target_capacity != count:
+            request = fleet_request.create_fleet_request(plan, places, fleet_request.FleetBatch(batch, count))
+            self._unanswered_requests[batch] = request
+        return request, places
+
+    def _assign(
+        self, batch: str, orders: Sequence[LaunchOrder], launched: Sequence[LaunchedInstance], answer: FleetAnswer
+    ) -> Mapping[str, LaunchResult]:
+        plan = orders[0].plan
+        refused = aws_errors.fleet_refusals(answer)
+        self._dependencies.effects.record_refusals(plan, refused, answer.fleet_id)
+        if any(item.code in aws_errors.TEMPLATE_NOT_FOUND_CODES for item in refused):
+            self._dependencies.fleet_sender.forget_templates(plan)
+        for item in launched:
+            self._dependencies.effects.record_launched(item.reservation)
+        if len(launched) > len(orders):
+            extra = [item.instance_id for item in launched[len(orders) :]]
+            _log.warning("the fleet made more machines than were asked for", ids=extra)
+        shares: dict[str, LaunchResult] = {
+            order.uid: self._assign_instance(order, item) for order, item in zip(orders, launched, strict=False)
+        }
+        lacking = orders[len(launched) :]
+        if lacking:
+            error = aws_errors.no_instance_error(refused)
+            _log.info(
+                "the fleet made no machine", **{"fleet-id": answer.fleet_id}, claims=len(lacking), error=str(error)
+            )
+            self._dependencies.effects.record_events((order.claim for order in lacking), refused)
+            shares |= {order.uid: error for order in lacking}
+        self._close_batch(batch)
+        return shares
+
+    def _assign_instance(self, order: LaunchOrder, launched: LaunchedInstance) -> Instance:
+        known = next((item for item in order.types if item.name == launched.instance_type), None)
+        instance = instance_info.provider_instance(
+            launched, order.claim, order.plan.node_class, known, self._dependencies.clock.now()
+        )
+        self._launched.put(order.uid, instance)
+        return instance
+
+    def _close_batch(self, batch: str) -> None:
+        self._unanswered_requests.pop(batch, None)
+        self._closed_batches.put(batch, True)
+
+    # -- batches this process did not see the end of ------------------------------------------------------------------------
+
+    async def _recover(self, batch: str, asking: LaunchOrder) -> Mapping[str, LaunchResult]:
+        """Settle a batch; a share for every claim that is owed one of it."""
+        owed = await self._batch_claims(batch, asking.uid)
+        if all(claim.metadata.uid != asking.uid for claim in owed.owed):
+            return {}
+        orders = tuple(replace(asking, claim=claim) for claim in owed.owed)
+        _log.info("settling a launch that was interrupted", batch=batch, claims=len(orders))
+        if await self._instances_of_batch(batch):
+            return await self._adopt_instances(batch, orders, owed.taken_instance_ids)
+        try:
+            await self._dependencies.fleet_sender.ensure_templates(asking.plan)
+            return await self._create_fleet(batch, orders, owed.taken_instance_ids)
+        except ProviderError as error:
+            return {order.uid: error for order in orders}
+
+    async def _batch_claims(self, batch: str, asking: str) -> BatchClaims:
+        try:
+            listing = await self._dependencies.kube.list(NODE_CLAIM)
+        except KubeError as error:
+            raise ProviderError(f"listing claims, {error}") from error
+        if listing.undecodable:
+            # Any of them may own what we would deal out.
+            unreadable = ", ".join(sorted(item.name for item in listing.undecodable))
+            raise ProviderError(f"an interrupted launch waits for claims nobody can read: {unreadable}")
+        return launch_batches.batch_claims(batch, listing.items, asking)
+
+    async def _adopt_instances(
+        self, batch: str, orders: Sequence[LaunchOrder], taken: frozenset[str]
+    ) -> Mapping[str, LaunchResult]:
+        """Deal out what the batch bought, as EC2 shows it."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + VISIBILITY_SECONDS
+        while True:
+            seen = await self._instances_of_batch(batch)
+            free = {
+                info.instance_id: info
+                for info in seen
+                if not instance_info.is_terminating(info) and info.instance_id not in taken
+            }
+            if len(free) >= len(orders) or loop.time() >= deadline:
+                break
+            await asyncio.sleep(_VISIBILITY_POLL_SECONDS)
+        dealt = launch_batches.assign_instances((order.claim for order in orders), sorted(free))
+        missing = InsufficientCapacity(_no_instance_message(batch, seen))
+        shares: dict[str, LaunchResult] = {}
+        for order in orders:
+            info = free.get(dealt.get(order.uid, ""))
+            shares[order.uid] = missing if info is None else self._adopted_instance(order, info)
+        self._close_batch(batch)
+        return shares
+
+    def _adopted_instance(self, order: LaunchOrder, info: InstanceInfo) -> Instance:
+        instance = self._assign_instance(order, instance_info.instance_of_info(info, self._settings.reserved_capacity))
+        _log.info("adopted a machine", **{"provider-id": instance.provider_id}, NodeClaim={"name": instance.claim_name})
+        return instance
+
+    async def _instances_of_batch(self, batch: str) -> tuple[InstanceInfo, ...]:
+        try:
+            return await self._dependencies.ec2.describe_instances(
+                filters=(
+                    Ec2Filter(name=f"tag:{aws_labels.LAUNCH_BATCH}", values=(batch,)),
+                    Ec2Filter(name=f"tag:{aws_labels.CLUSTER_TAG}", values=(self._settings.cluster.name,)),
+                )
+            )
+        except AwsError as error:
+            raise aws_errors.launch_error(error, "looking for the machines of an interrupted launch") from error
+
+
+def _start_detached(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """Work that goes on when nobody waits for it any more; its fault is then nobody's."""
+    task = asyncio.get_running_loop().create_task(work)
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return task
+
+
+def _plan_key(claim: NodeClaim, node_class: EC2NodeClass) -> bytes:
+    """Equal for claims that get the same plan."""
+    own, of_class = claim.metadata, node_class.metadata
+    about = (claim.spec, own.labels, {key: own.annotations.get(key) for key in _READ_ANNOTATIONS})
+    version = (of_class.name, of_class.uid, of_class.generation, of_class.resource_version, node_class.status)
+    return hashlib.sha256(msgspec.json.encode((about, version), order="sorted")).digest()
+
+
+_READ_ANNOTATIONS = ("karpenter.sh/nodeclaim-min-values-relaxed", "karpenter.sh/price-overlay-applied")
+
+
+def _log_plan(plan: LaunchPlan) -> None:
+    """AWS-429, AWS-431."""
+    for rejection in plan.filtered.rejections:
+        _log.debug(
+            "filtered out instance types from launch",
+            filter=rejection.filter,
+            **{"instance-types": rejection.types[:_MAX_LOGGED_TYPES]},
+        )
+    if plan.is_inflexible:
+        _log.warning(
+            "at least 5 instance types are recommended when spot falls back to on-demand",
+            **{"instance-type-count": len(plan.filtered.types)},
+        )
+
+
+def _no_instance_message(batch: str, seen: Iterable[InstanceInfo]) -> str:
+    """What became of a batch's machines, as far as EC2 says it (AWS-858)."""
+    ended = [
+        f"{info.instance_id} ended ({info.state_reason.code}: {info.state_reason.message})"
+        for info in seen
+        if instance_info.is_terminating(info) and info.state_reason is not None
+    ]
+    return "; ".join((f"purchase {batch} made no machine for this claim", *ended))

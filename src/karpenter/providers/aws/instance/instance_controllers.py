@@ -1,0 +1,264 @@
+"""Ending machines nobody owns (AWS-535 to AWS-537, OPS-093).
+
+Machines are listed before claims, so that a claim made in between is seen. A machine of a purchase that is not settled yet
+belongs to whoever is still owed one of it, and is left alone however old it is (see ``launch.launcher``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+import structlog
+
+from karpenter.api.karpenter import NodeClaim
+from karpenter.api.kinds import NODE, NODE_CLAIM
+from karpenter.kube.errors import KubeError, NotFound
+from karpenter.kube.protocol import Kube, Listing, Writer
+from karpenter.model.clock import Clock
+from karpenter.providers.aws import aws_labels
+from karpenter.providers.aws.aws_apis import InstanceApi
+from karpenter.providers.aws.aws_cluster_view import AwsClusterView, WarningRecorder
+from karpenter.providers.aws.aws_errors import AwsError
+from karpenter.providers.aws.aws_settings import AwsClusterInfo
+from karpenter.providers.aws.aws_types import Ec2Filter, tag_map
+from karpenter.providers.aws.ec2_descriptions import InstanceInfo
+from karpenter.providers.aws.instance import instance_info, launch_batches
+from karpenter.providers.aws.instance.instance_provider import InstanceProvider
+from karpenter.providers.aws.ttl_map import TtlMap
+from karpenter.providers.contract import InstanceNotFound, ProviderError
+
+#: Machines younger than this are left alone.
+MIN_GARBAGE_AGE = timedelta(seconds=30)
+_STARTUP_PERIOD_SECONDS = 10.0
+_STARTUP_RECONCILES = 20
+_COLLECTION_PERIOD_SECONDS = 120.0
+_MAX_BACKOFF_SECONDS = 60.0
+_MAX_CONCURRENT = 100
+_log = structlog.get_logger()
+
+
+class InstanceGarbageCollector:
+    """Looks for garbage again and again."""
+
+    def __init__(self, instances: InstanceProvider, kube: Kube, cluster_view: AwsClusterView, clock: Clock) -> None:
+        self._instances = instances
+        self._kube = kube
+        self._cluster_view = cluster_view
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Often at first, when a restart may have left something behind; later every two minutes (AWS-537)."""
+        rounds, backoff = 0, 1.0
+        while True:
+            try:
+                await self.collect()
+            except ProviderError as error:
+                _log.error("collecting instances failed", error=str(error))
+                pause, backoff = backoff, min(backoff * 2, _MAX_BACKOFF_SECONDS)
+            else:
+                rounds, backoff = rounds + 1, 1.0
+                pause = _STARTUP_PERIOD_SECONDS if rounds <= _STARTUP_RECONCILES else _COLLECTION_PERIOD_SECONDS
+            await asyncio.sleep(pause)
+
+    async def collect(self) -> tuple[str, ...]:
+        """One round; the provider IDs of the machines that were ended. Raises ``ProviderError``.
+
+        Only where the watched claims leave a machine without an owner the API server is asked.
+        """
+        now = self._clock.now()
+        old = [
+            info
+            for info in await self._instances.list()
+            if not instance_info.is_terminating(info) and _age(info, now) > MIN_GARBAGE_AGE
+        ]
+        if not any(self._cluster_view.claim_of(info.instance_id) is None for info in old):
+            return ()
+        orphans = _orphans(old, await self._claims())
+        slots = asyncio.Semaphore(_MAX_CONCURRENT)
+
+        async def end(info: InstanceInfo) -> bool:
+            async with slots:
+                return await self._terminate(info)
+
+        ended = await asyncio.gather(*map(end, orphans))
+        return tuple(
+            instance_info.provider_id_of(info) for info, is_ended in zip(orphans, ended, strict=True) if is_ended
+        )
+
+    async def _claims(self) -> Listing[NodeClaim]:
+        try:
+            return await self._kube.list(NODE_CLAIM)
+        except KubeError as error:
+            raise ProviderError(f"listing claims, {error}") from error
+
+    async def _terminate(self, info: InstanceInfo) -> bool:
+        provider_id = instance_info.provider_id_of(info)
+        try:
+            await self._instances.delete(provider_id)
+        except InstanceNotFound:
+            return False
+        except ProviderError as error:
+            _log.error("ending an instance without nodeclaim failed", error=str(error), **{"provider-id": provider_id})
+            return False
+        _log.debug("garbage collected cloudprovider instance", **{"provider-id": provider_id})
+        await self._delete_node(info)
+        return True
+
+    async def _delete_node(self, info: InstanceInfo) -> None:
+        node = self._cluster_view.node_of(info.instance_id)
+        if node is None:
+            return
+        try:
+            await self._kube.delete(NODE, node.metadata.name, uid=node.metadata.uid)
+        except NotFound:
+            return
+        except KubeError as error:
+            _log.error(
+                "deleting the node of a lost instance failed", Node={"name": node.metadata.name}, error=str(error)
+            )
+            return
+        _log.debug("garbage collected node", Node={"name": node.metadata.name})
+
+
+def _age(info: InstanceInfo, now: datetime) -> timedelta:
+    return now - info.launch_time if info.launch_time is not None else timedelta()
+
+
+def _orphans(instances: Iterable[InstanceInfo], claims: Listing[NodeClaim]) -> tuple[InstanceInfo, ...]:
+    """Machines no claim names and nobody is owed. A claim that cannot be read may own any machine that names no other."""
+    owned = {claim.status.provider_id for claim in claims.items}
+    living = {claim.metadata.name for claim in claims.items}
+    unsettled = launch_batches.unsettled_batches(claims.items)
+    has_unreadable = bool(claims.undecodable)
+
+    def is_orphan(info: InstanceInfo) -> bool:
+        if (
+            instance_info.provider_id_of(info) in owned
+            or instance_info.tag_value(info, aws_labels.LAUNCH_BATCH) in unsettled
+        ):
+            return False
+        return not has_unreadable or instance_info.tag_value(info, aws_labels.NODE_CLAIM_TAG) in living
+
+    return tuple(info for info in instances if is_orphan(info))
+
+
+INSTANCE_ENDED_REASON = "InstanceEnded"
+ENDED_INSTANCE_PERIOD_SECONDS = 60.0
+#: EC2 takes so many values in one filter.
+_MAX_FILTER_VALUES = 200
+#: Ends somebody wished for.
+_REQUESTED_END_CODES = frozenset({"Client.UserInitiatedShutdown", "Client.InstanceInitiatedShutdown"})
+_REPORTED_FOR = timedelta(hours=2)
+
+
+class EndedInstanceReporter:
+    """Tells of each machine that ended before its node joined, once."""
+
+    def __init__(self, ec2: InstanceApi, cluster_view: AwsClusterView, events: WarningRecorder, clock: Clock) -> None:
+        self._ec2 = ec2
+        self._cluster_view = cluster_view
+        self._events = events
+        self._reported: TtlMap[str, bool] = TtlMap(clock, _REPORTED_FOR)
+
+    async def reconcile(self) -> float:
+        """One round; seconds until the next. No call while every machine has joined. Raises ``ProviderError``."""
+        waiting = {
+            key: claim
+            for key, claim in _unregistered_claims(self._cluster_view.claims()).items()
+            if not self._reported.get(key)
+        }
+        ids = sorted(waiting)
+        for start in range(0, len(ids), _MAX_FILTER_VALUES):
+            for info in await self._describe_ended(ids[start : start + _MAX_FILTER_VALUES]):
+                self._report(waiting[info.instance_id], info)
+        return ENDED_INSTANCE_PERIOD_SECONDS
+
+    async def _describe_ended(self, ids: Sequence[str]) -> tuple[InstanceInfo, ...]:
+        filters = (
+            Ec2Filter(name="instance-id", values=tuple(ids)),
+            Ec2Filter(name="instance-state-name", values=("shutting-down", "terminated")),
+        )
+        try:
+            return await self._ec2.describe_instances(filters=filters)
+        except AwsError as error:
+            raise ProviderError(f"asking why machines ended, {error}") from error
+
+    def _report(self, claim: NodeClaim, info: InstanceInfo) -> None:
+        why = info.state_reason
+        if why is None or why.code in _REQUESTED_END_CODES:
+            return
+        self._reported.put(info.instance_id, True)
+        message = f"instance {info.instance_id} ended before its node joined ({why.code}): {why.message}"
+        self._events.warning(NODE_CLAIM, claim.metadata, INSTANCE_ENDED_REASON, message)  # type: ignore[arg-type]
+        _log.error("instance ended before its node joined", NodeClaim={"name": claim.metadata.name}, error=message)
+
+
+def _unregistered_claims(claims: Iterable[NodeClaim]) -> Mapping[str, NodeClaim]:
+    """Claims by instance that have a machine and no node yet."""
+    found = {}
+    for claim in claims:
+        if claim.status.provider_id and not claim.status.node_name and claim.metadata.deletion_timestamp is None:
+            try:
+                found[instance_info.parse_instance_id(claim.status.provider_id)] = claim
+            except instance_info.InvalidProviderId:
+                continue
+    return found
+
+
+#: At most one CreateTags a second (AWS-532).
+TAG_PAUSE_SECONDS = 1.0
+_TAGGED_ANNOTATIONS = (aws_labels.TAGGED, aws_labels.CLUSTER_NAME_TAGGED)
+
+
+def needs_tags(claim: NodeClaim) -> bool:
+    """Whether a claim's machine is still to be tagged (AWS-530)."""
+    is_joined = bool(claim.status.node_name) and claim.metadata.deletion_timestamp is None
+    return is_joined and any(claim.metadata.annotations.get(key) != "true" for key in _TAGGED_ANNOTATIONS)
+
+
+class InstanceTagger:
+    """Tags machines, one after another. To be given every managed claim that changes, by one worker."""
+
+    def __init__(self, instances: InstanceProvider, kube: Writer, cluster: AwsClusterInfo) -> None:
+        self._instances = instances
+        self._kube = kube
+        self._cluster = cluster
+
+    async def reconcile(self, claim: NodeClaim) -> None:
+        """Tag the claim's machine if it lacks tags, and note that it is done. Raises ``ProviderError``: to be tried again."""
+        if not needs_tags(claim):
+            return
+        try:
+            instance_id = instance_info.parse_instance_id(claim.status.provider_id)
+        except instance_info.InvalidProviderId as error:
+            _log.error("tagging an instance failed", NodeClaim={"name": claim.metadata.name}, error=str(error))
+            return
+        try:
+            await self._tag(claim, instance_id)
+        except InstanceNotFound:
+            return
+        await self._record_tagged(claim)
+
+    async def _tag(self, claim: NodeClaim, instance_id: str) -> None:
+        info = await self._instances.describe(instance_id)
+        wanted = {
+            aws_labels.NAME_TAG: claim.status.node_name,
+            aws_labels.NODE_CLAIM_TAG: claim.metadata.name,
+            aws_labels.CLUSTER_TAG: self._cluster.name,
+        }
+        # What the machine has is kept: a Name of the class's own tags is the user's.
+        missing = {key: value for key, value in wanted.items() if key not in tag_map(info.tags)}
+        if missing:
+            await self._instances.tag(info, missing)
+            await asyncio.sleep(TAG_PAUSE_SECONDS)
+
+    async def _record_tagged(self, claim: NodeClaim) -> None:
+        patch = {"metadata": {"annotations": dict.fromkeys(_TAGGED_ANNOTATIONS, "true")}}
+        try:
+            await self._kube.patch(NODE_CLAIM, claim.metadata.name, patch)
+        except NotFound:
+            return
+        except KubeError as error:
+            raise ProviderError(f"noting that the machine of claim {claim.metadata.name} is tagged, {error}") from error

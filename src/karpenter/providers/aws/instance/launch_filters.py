@@ -1,0 +1,295 @@
+"""What of all that is sold a claim may be given, and in which order the choice narrows (AWS-420 to AWS-431). Pure.
+
+Every filter takes the candidates and returns those that stay; ``FILTERS`` is the order. A candidate is a type of which only the
+offerings that can be bought now and suit the claim are left, so no later step has to ask again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from karpenter.api.karpenter import NodeClaim
+from karpenter.instancetypes.instance_type import InstanceType, Offering
+from karpenter.model import labels, requirements
+from karpenter.model import resources as res
+from karpenter.model.requirements import Requirement, Requirements
+from karpenter.providers.aws import aws_labels
+from karpenter.providers.contract import InsufficientCapacity, LaunchFailed
+
+#: How many types a request names at most (AWS-428).
+MAX_INSTANCE_TYPES = 60
+#: Below this many types an on-demand launch that could have been spot is told to be inflexible (AWS-431).
+FLEXIBILITY_THRESHOLD = 5
+ALL_UNAVAILABLE = "all requested instance types were unavailable during launch"
+
+_EXOTIC_RESOURCES = (
+    "nvidia.com/gpu",
+    "amd.com/gpu",
+    "habana.ai/gaudi",
+    "aws.amazon.com/neuron",
+    "aws.amazon.com/neuroncore",
+)
+
+CandidateTypes = tuple[InstanceType, ...]
+
+
+@dataclass(frozen=True)
+class LaunchRequirements:
+    """What a claim asks of its machine."""
+
+    requirements: Requirements
+    requests: res.Resources
+
+    def allows(self, key: str, value: str) -> bool:
+        """Whether a label may have this value."""
+        return self.requirements.requirement_for(key).allows(value)
+
+    @property
+    def allows_reserved(self) -> bool:
+        """Whether reserved capacity will do."""
+        return self.allows(labels.CAPACITY_TYPE, labels.RESERVED)
+
+    @property
+    def min_values_requirements(self) -> tuple[Requirement, ...]:
+        """Requirements that ask for several different values among the types."""
+        return tuple(item for item in self.requirements.values() if item.min_values is not None)
+
+
+@dataclass(frozen=True)
+class FilterRejection:
+    """Types a filter took out."""
+
+    filter: str
+    types: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class LaunchableTypes:
+    """What is left, cheapest type first, and what each filter took out (AWS-429)."""
+
+    types: CandidateTypes
+    rejections: tuple[FilterRejection, ...]
+
+
+def launch_requirements(claim: NodeClaim) -> LaunchRequirements:
+    """What a claim asks. Raises ``LaunchFailed`` for amounts nobody can read."""
+    try:
+        requests = res.parse_resources(claim.spec.resources.requests)
+    except ValueError as error:
+        raise LaunchFailed("LaunchFailed", f"claim {claim.metadata.name} asks for {error}") from error
+    return LaunchRequirements(requirements.requirements_from_wire(claim.spec.requirements), requests)
+
+
+def filter_instance_types(
+    required: LaunchRequirements, types: Sequence[InstanceType], *, strict_min_values: bool
+) -> LaunchableTypes:
+    """The types to ask for. ``varied``: a lack of different values is no launch (policy Strict).
+
+    Raises ``InsufficientCapacity`` where nothing is left (AWS-427, AWS-428).
+    """
+    left = _compatible_available(required, types)
+    rejections = []
+    for name, narrow in FILTERS:
+        kept = narrow(required, left)
+        gone = {item.name for item in left} - {item.name for item in kept}
+        if gone:
+            rejections.append(FilterRejection(name, tuple(sorted(gone))))
+        left = kept
+    if not left:
+        raise InsufficientCapacity(ALL_UNAVAILABLE)
+    left = tuple(sorted(left, key=lambda item: (_cheapest_price(item.offerings), item.name)))[:MAX_INSTANCE_TYPES]
+    lacking = _unmet_min_values(required, left) if strict_min_values else None
+    if lacking is not None:
+        raise InsufficientCapacity(f"minValues {lacking.min_values} of {lacking.key} cannot be had now")
+    return LaunchableTypes(left, tuple(rejections))
+
+
+def launch_capacity_type(required: LaunchRequirements, types: CandidateTypes) -> str:
+    """The one capacity type of the request (AWS-430)."""
+    sold = {offering.capacity_type for item in types for offering in item.offerings}
+    for kind in (labels.RESERVED, labels.SPOT):
+        if kind in sold and required.allows(labels.CAPACITY_TYPE, kind):
+            return kind
+    return labels.ON_DEMAND
+
+
+def launch_tenancy(required: LaunchRequirements) -> str:
+    """``default`` where it will do, else ``dedicated`` (AWS-430)."""
+    return aws_labels.DEFAULT if required.allows(aws_labels.TENANCY, aws_labels.DEFAULT) else "dedicated"
+
+
+def is_inflexible(required: LaunchRequirements, types: CandidateTypes) -> bool:
+    """Whether an on-demand launch that might have been spot has few types to choose from (AWS-431)."""
+    is_fallback = (
+        required.allows(labels.CAPACITY_TYPE, labels.SPOT) and launch_capacity_type(required, types) == labels.ON_DEMAND
+    )
+    return is_fallback and len(types) < FLEXIBILITY_THRESHOLD
+
+
+def offering_label(offering: Offering, key: str) -> str:
+    """The one value an offering has for a label, empty where it has none or several."""
+    values = offering.requirements[key].values if key in offering.requirements else frozenset()
+    return next(iter(values)) if len(values) == 1 else ""
+
+
+def offering_reservation_kind(offering: Offering) -> str:
+    """``default``, ``capacity-block`` or ``interruptible-capacity-reservation``; empty for what is not reserved."""
+    if offering.capacity_type != labels.RESERVED:
+        return ""
+    if offering_label(offering, aws_labels.RESERVATION_INTERRUPTIBLE) == "true":
+        return aws_labels.INTERRUPTIBLE
+    return offering_label(offering, aws_labels.RESERVATION_TYPE) or aws_labels.DEFAULT
+
+
+def _compatible_available(required: LaunchRequirements, types: Iterable[InstanceType]) -> CandidateTypes:
+    """AWS-420. Types know every well-known label, so a label they have nothing to say about is the claim's own business.
+
+    Ten thousand offerings differ in a few dozen ways, so each way is asked about once.
+    """
+    suits: dict[Requirements, bool] = {}
+
+    def can_use(offering: Offering) -> bool:
+        asked = offering.requirements
+        known = suits.get(asked)
+        if known is None:
+            known = suits[asked] = requirements.intersects(asked, required.requirements)
+        return known
+
+    names_allowed = required.requirements.requirement_for(labels.INSTANCE_TYPE)
+    found = []
+    for item in types:
+        if not names_allowed.allows(item.name):
+            continue
+        offerings = tuple(offering for offering in item.offerings if offering.available and can_use(offering))
+        if offerings and _fits(required, item) and requirements.intersects(item.requirements, required.requirements):
+            found.append(item if len(offerings) == len(item.offerings) else replace(item, offerings=offerings))
+    return tuple(found)
+
+
+def _fits(required: LaunchRequirements, instance_type: InstanceType) -> bool:
+    return res.fits(required.requests, instance_type.allocatable)
+
+
+_RESERVATION_KIND_ORDER = {aws_labels.DEFAULT: 0, aws_labels.CAPACITY_BLOCK: 1, aws_labels.INTERRUPTIBLE: 2}
+
+
+def _reservation_type(required: LaunchRequirements, types: CandidateTypes) -> CandidateTypes:
+    """One request cannot mix kinds of reservations: the kind with the cheapest offering stays, alone (AWS-421)."""
+    if not required.allows_reserved:
+        return types
+    cheapest: dict[str, float] = {}
+    for item in types:
+        for offering in item.offerings:
+            kind = offering_reservation_kind(offering)
+            if kind:
+                cheapest[kind] = min(offering.price_per_hour, cheapest.get(kind, math.inf))
+    if not cheapest:
+        return types
+    chosen = min(
+        cheapest, key=lambda kind: (cheapest[kind], _RESERVATION_KIND_ORDER.get(kind, len(_RESERVATION_KIND_ORDER)))
+    )
+    return _keep_offerings(types, lambda item, offering: offering_reservation_kind(offering) == chosen)
+
+
+def _capacity_block(required: LaunchRequirements, types: CandidateTypes) -> CandidateTypes:
+    """A request names one block (AWS-422)."""
+    blocks = [
+        (offering.price_per_hour, item.name, offering.zone, offering.reservation_id, offering)
+        for item in types
+        for offering in item.offerings
+        if offering_reservation_kind(offering) == aws_labels.CAPACITY_BLOCK
+    ]
+    if not required.allows_reserved or not blocks:
+        return types
+    *_, chosen = min(blocks, key=lambda block: block[:4])
+    return _keep_offerings(types, lambda item, offering: offering is chosen)
+
+
+def _reserved_offering(required: LaunchRequirements, types: CandidateTypes) -> CandidateTypes:
+    """Per type and zone the reservation with most room; types without any go, unless all would (AWS-423)."""
+    if not required.allows_reserved:
+        return types
+    best: dict[tuple[str, str], Offering] = {}
+    for item in types:
+        for offering in item.offerings:
+            if offering.capacity_type != labels.RESERVED:
+                continue
+            known = best.get((item.name, offering.zone))
+            if known is None or (offering.reservation_capacity or 0) > (known.reservation_capacity or 0):
+                best[item.name, offering.zone] = offering
+    if not best:
+        return types
+    return _keep_offerings(types, lambda item, offering: best.get((item.name, offering.zone)) is offering)
+
+
+def _exotic(required: LaunchRequirements, types: CandidateTypes) -> CandidateTypes:
+    """Bare metal and accelerators only where nothing else would do (AWS-425)."""
+    if required.min_values_requirements:
+        return types
+    plain = tuple(item for item in types if not _is_exotic(item))
+    return plain or types
+
+
+def _is_exotic(instance_type: InstanceType) -> bool:
+    return "metal" in instance_type.name.partition(".")[2] or any(
+        instance_type.capacity.get(name, 0) for name in _EXOTIC_RESOURCES
+    )
+
+
+def _spot(required: LaunchRequirements, types: CandidateTypes) -> CandidateTypes:
+    """Spot that costs more than the cheapest on-demand machine is no bargain (AWS-426)."""
+    both = all(required.allows(labels.CAPACITY_TYPE, kind) for kind in (labels.SPOT, labels.ON_DEMAND))
+    ceiling = min(
+        (
+            offering.price_per_hour
+            for item in types
+            for offering in item.offerings
+            if offering.capacity_type == labels.ON_DEMAND
+        ),
+        default=None,
+    )
+    if required.min_values_requirements or not both or ceiling is None:
+        return types
+    return _keep_offerings(
+        types, lambda item, offering: offering.capacity_type != labels.SPOT or offering.price_per_hour <= ceiling
+    )
+
+
+#: The filters after the first, in order. Those about reservations do nothing for claims that do not allow them (AWS-424).
+FILTERS: tuple[tuple[str, Callable[[LaunchRequirements, CandidateTypes], CandidateTypes]], ...] = (
+    ("capacity-reservation-type", _reservation_type),
+    ("capacity-block", _capacity_block),
+    ("reserved-offering", _reserved_offering),
+    ("exotic-instance", _exotic),
+    ("spot-offering", _spot),
+)
+
+
+def _keep_offerings(types: CandidateTypes, keeps: Callable[[InstanceType, Offering], bool]) -> CandidateTypes:
+    kept = []
+    for item in types:
+        offerings = tuple(offering for offering in item.offerings if keeps(item, offering))
+        if offerings:
+            kept.append(item if len(offerings) == len(item.offerings) else replace(item, offerings=offerings))
+    return tuple(kept)
+
+
+def _cheapest_price(offerings: Iterable[Offering]) -> float:
+    return min((offering.price_per_hour for offering in offerings), default=math.inf)
+
+
+def _unmet_min_values(required: LaunchRequirements, types: CandidateTypes) -> Requirement | None:
+    """A requirement whose number of different values these types do not reach."""
+    for asked in required.min_values_requirements:
+        values = {
+            value
+            for item in types
+            if asked.key in item.requirements
+            for value in item.requirements[asked.key].values
+            if asked.allows(value)
+        }
+        if len(values) < (asked.min_values or 0):
+            return asked
+    return None

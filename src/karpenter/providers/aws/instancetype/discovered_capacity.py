@@ -1,0 +1,226 @@
+"""How much memory nodes really have, learned from those that joined (AWS-316 to AWS-318).
+
+What the hypervisor takes can only be guessed before a type's first node; afterwards its like have just as much. The figure
+belongs to a type and a set of images. Only a smaller one replaces it: an estimate may be too low, never too high, or pods would
+be planned into memory that is not there (AWS-315). Beyond the reference it survives restarts: ``dump`` and ``load``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+import structlog
+
+from karpenter.api.core import ConfigMap, Node
+from karpenter.api.ec2_node_class import AMI, EC2NodeClass
+from karpenter.api.karpenter import NodeClaim
+from karpenter.api.kinds import CONFIG_MAP
+from karpenter.api.meta import ObjectMeta
+from karpenter.instancetypes.instance_type import InstanceType
+from karpenter.kube.errors import AlreadyExists, KubeError, NotFound
+from karpenter.kube.protocol import Kube
+from karpenter.model import labels, quantity
+from karpenter.model import resources as res
+from karpenter.model.clock import Clock
+from karpenter.providers.aws.aws_cluster_view import AwsClusterView
+from karpenter.providers.aws.instancetype.nodeclass_terms import image_set
+from karpenter.providers.aws.nodeclass.ami_selection import ami_for
+from karpenter.providers.contract import ProviderError
+
+#: How long a figure holds that no node confirms.
+DISCOVERED_CAPACITY_TTL = timedelta(days=60)
+
+_log = structlog.get_logger()
+_encode = msgspec.json.Encoder(order="deterministic").encode
+_Key = tuple[str, str]
+
+#: The image a type gets of a class's images (``nodeclass.images.image_for``).
+AmiForType = Callable[[InstanceType, Sequence[AMI]], AMI | None]
+
+
+class _Entry(msgspec.Struct, frozen=True, array_like=True):
+    """One figure as it is kept."""
+
+    instance_type: str
+    images: str
+    memory_bytes: int
+    until: datetime
+
+
+class DiscoveredCapacity:
+    """Memory by type and set of images, each figure kept for ``LIFE`` after it was last seen."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._entries: dict[_Key, _Entry] = {}
+        #: Grows with every change of a figure.
+        self.version = 0
+
+    def memory_bytes(self, instance_type: str, images: str) -> int | None:
+        """Bytes such a node has, None where none was seen lately."""
+        entry = self._entries.get((instance_type, images))
+        return entry.memory_bytes if entry is not None and entry.until > self._clock.now() else None
+
+    def record(self, instance_type: str, images: str, memory_bytes: int) -> bool:
+        """A node has this much. Whether that is news; more than is known never is, the same confirms it."""
+        known = self.memory_bytes(instance_type, images)
+        if memory_bytes <= 0 or (known is not None and memory_bytes > known):
+            return False
+        until = self._clock.now() + DISCOVERED_CAPACITY_TTL
+        self._entries[instance_type, images] = _Entry(instance_type, images, memory_bytes, until)
+        if memory_bytes == known:
+            return False
+        self.version += 1
+        _log.debug(
+            "updating discovered capacity cache",
+            **{"memory-capacity": memory_bytes, "instance-type": instance_type},
+        )
+        return True
+
+    def dump(self) -> bytes:
+        """Everything that is known, for whoever keeps it; equal memories are equal texts."""
+        now = self._clock.now()
+        return _encode([entry for _, entry in sorted(self._entries.items()) if entry.until > now])
+
+    def load(self, text: bytes) -> None:
+        """Take over what ``dump`` wrote, beside what is known; the smaller figure counts. Raises ``ValueError``."""
+        now = self._clock.now()
+        for entry in msgspec.json.decode(text, type=list[_Entry]):
+            known = self.memory_bytes(entry.instance_type, entry.images)
+            if entry.until > now and entry.memory_bytes > 0 and (known is None or entry.memory_bytes < known):
+                self._entries[entry.instance_type, entry.images] = entry
+                self.version += 1
+
+
+class CapacityLearner:
+    """What a Node that has joined teaches about its type."""
+
+    def __init__(self, capacity: DiscoveredCapacity, ami_for: AmiForType) -> None:
+        self._capacity = capacity
+        self._ami_for = ami_for
+
+    def learn(self, node: Node, claim: NodeClaim, instance_type: InstanceType, amis: Sequence[AMI]) -> bool:
+        """Learn the memory of a registered Node, and say whether that is news.
+
+        ``amis`` are those of the claim's class now. Nothing is learned from a machine whose image the class would not use for
+        the type any more (AWS-316).
+        """
+        image = self._ami_for(instance_type, amis)
+        if image is None or claim.status.image_id != image.id or res.MEMORY not in node.status.capacity:
+            return False
+        try:
+            memory = quantity.parse_milli(node.status.capacity[res.MEMORY]) // quantity.MILLI
+        except quantity.QuantityError:
+            return False
+        return self._capacity.record(instance_type.name, image_set(amis), memory)
+
+
+CONFIG_MAP_NAME = "karpenter-learned"
+CONFIG_MAP_NAMESPACE = "kube-system"
+_KEY = "memory"
+#: News within this time are written down together.
+_WRITE_SECONDS = 60.0
+
+#: The types of a class as they are sold now. Raises ``ProviderError``.
+TypesFor = Callable[[EC2NodeClass], tuple[InstanceType, ...]]
+#: A class by its name.
+NodeClassByName = Callable[[str], EC2NodeClass | None]
+
+
+class DiscoveredCapacityController:
+    """Listens to Nodes and keeps what they teach."""
+
+    def __init__(
+        self, kube: Kube, capacity: DiscoveredCapacity, types_for: TypesFor, node_class_named: NodeClassByName
+    ) -> None:
+        self._kube = kube
+        self._capacity = capacity
+        self._learner = CapacityLearner(capacity, ami_for)
+        self._types_for = types_for
+        self._node_class_named = node_class_named
+        self._learned: dict[str, object] = {}
+        self._waiting_nodes: dict[str, Node] = {}
+        self._written = b""
+
+    # -- listening --------------------------------------------------------------------------------------------------------------
+
+    def on_node(self, old: Node | None, new: Node | None) -> None:
+        """A Node has come, changed or gone. It is heard in the next round: types may not be known yet."""
+        if new is None:
+            if old is not None:
+                self._learned.pop(old.metadata.name, None)
+                self._waiting_nodes.pop(old.metadata.name, None)
+            return
+        memory = new.status.capacity.get(res.MEMORY)
+        if new.metadata.labels.get(labels.REGISTERED) == "true" and self._learned.get(new.metadata.name) != memory:
+            self._waiting_nodes[new.metadata.name] = new
+
+    def learn_from_waiting(self, cluster_view: AwsClusterView) -> None:
+        """Learn of the Nodes that wait to be heard."""
+        waiting, self._waiting_nodes = self._waiting_nodes, {}
+        for node in waiting.values():
+            claim = cluster_view.claim_of(node.spec.provider_id.rpartition("/")[2])
+            if claim is not None and self._learn_from_node(node, claim):
+                self._learned[node.metadata.name] = node.status.capacity.get(res.MEMORY)
+
+    def _learn_from_node(self, node: Node, claim: NodeClaim) -> bool:
+        node_class = self._node_class_named(claim.spec.node_class_ref.name)
+        name = claim.metadata.labels.get(labels.INSTANCE_TYPE, "")
+        if node_class is None:
+            return False
+        try:
+            types = self._types_for(node_class)
+        except ProviderError:
+            return False
+        found = next((item for item in types if item.name == name), None)
+        if found is not None:
+            self._learner.learn(node, claim, found, node_class.status.amis)
+        return True
+
+    # -- keeping ----------------------------------------------------------------------------------------------------------------
+
+    async def load(self) -> None:
+        """Take over what was written down. Nothing there, or something unreadable, means to begin anew."""
+        try:
+            found = await self._kube.get(CONFIG_MAP, CONFIG_MAP_NAME, CONFIG_MAP_NAMESPACE)
+            self._written = found.data.get(_KEY, "[]").encode()
+            self._capacity.load(self._written)
+        except NotFound:
+            return
+        except (KubeError, ValueError) as error:
+            _log.error("what was learned about machines cannot be read", error=str(error))
+
+    async def run(self, cluster_view: AwsClusterView) -> None:
+        """Listen and write down, until cancelled. First of all what others wrote since the start is taken over.
+
+        A process may wait for years to lead; what it then writes down must not be less than what was known meanwhile.
+        """
+        await self.load()
+        while True:
+            self.learn_from_waiting(cluster_view)
+            await self._save()
+            await asyncio.sleep(_WRITE_SECONDS)
+
+    async def _save(self) -> None:
+        text = self._capacity.dump()
+        if text in (self._written, b"[]"):
+            return
+        try:
+            await self._write_config_map(text.decode())
+        except KubeError as error:
+            _log.error("what was learned about machines cannot be written down", error=str(error))
+            return
+        self._written = text
+
+    async def _write_config_map(self, text: str) -> None:
+        data = {_KEY: text}
+        try:
+            await self._kube.create(
+                CONFIG_MAP,
+                ConfigMap(metadata=ObjectMeta(name=CONFIG_MAP_NAME, namespace=CONFIG_MAP_NAMESPACE), data=data),
+            )
+        except AlreadyExists:
+            await self._kube.patch(CONFIG_MAP, CONFIG_MAP_NAME, {"data": data}, CONFIG_MAP_NAMESPACE)

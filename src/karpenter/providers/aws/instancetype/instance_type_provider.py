@@ -1,0 +1,409 @@
+"""The market: what can be bought for a class, kept up to date at little cost (AWS §§7-8).
+
+A list is made of layers that change at different paces, and each is made anew only where it changed:
+
+* ``Hardware`` per type, when EC2 describes the type differently (twelve hours);
+* the type for a class (labels, capacity), when the terms of the class or the memory learned for the type change. Classes with the
+  same terms share a ``_Shelf``;
+* its offerings, when one of its prices, a mark of unavailability, a reservation or a zonal shift changes.
+
+A type whose offerings came out as they were stays the same object, and a list of the same objects the same tuple: callers may
+keep what they made of it by identity. Making all of 1377 types anew takes a fraction of a second, looking whether anything
+changed microseconds. Nothing of it is done in the background: whoever asks pays for what changed since the last time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import NamedTuple
+
+import structlog
+
+from karpenter.api.ec2_node_class import EC2NodeClass
+from karpenter.api.node_overlay import NodeOverlay
+from karpenter.instancetypes import ec2_capacity as formulas
+from karpenter.instancetypes import ec2_catalog
+from karpenter.instancetypes.instance_type import InstanceType
+from karpenter.model.clock import Clock
+from karpenter.providers.aws.aws_apis import InstanceTypeApi, PricingApi
+from karpenter.providers.aws.aws_errors import AwsError
+from karpenter.providers.aws.aws_settings import AwsSettings
+from karpenter.providers.aws.ec2_descriptions import InstanceTypeInfo, InstanceTypeOffering, PlacementGroupInfoEntry
+from karpenter.providers.aws.instancetype import ec2_pricing as pricing
+from karpenter.providers.aws.instancetype.discovered_capacity import DiscoveredCapacity
+from karpenter.providers.aws.instancetype.ec2_hardware import Ec2Hardware, HardwareFactsError, read_hardware
+from karpenter.providers.aws.instancetype.ec2_offerings import (
+    OfferingInputs,
+    ReservationAvailability,
+    UnavailableOfferings,
+    type_offerings,
+)
+from karpenter.providers.aws.instancetype.ec2_pricing import Ec2Prices
+from karpenter.providers.aws.instancetype.nodeclass_capacity import (
+    CapacitySettings,
+    NodeClassTermsError,
+    capacity_terms,
+    kubelet_type_facts,
+)
+from karpenter.providers.aws.instancetype.nodeclass_terms import (
+    NodeClassTerms,
+    incompatibility,
+    terms_identity,
+    type_requirements,
+)
+from karpenter.providers.aws.instancetype.nodeclass_terms import read_terms as read_terms
+from karpenter.providers.aws.ttl_map import TtlMap
+from karpenter.providers.aws.userdata.kubelet_settings import KubeletTypeFacts
+from karpenter.providers.contract import ProviderError
+
+#: How often types are asked for (AWS-281).
+TYPES_REFRESH_PERIOD = timedelta(hours=12)
+#: How long the list of a class is kept that nobody asks for.
+_TYPE_LIST_TTL = timedelta(hours=1)
+
+_log = structlog.get_logger()
+
+
+def _no_placement_group(node_class: EC2NodeClass) -> PlacementGroupInfoEntry | None:
+    return None
+
+
+@dataclass(frozen=True)
+class InstanceTypeCaches:
+    """What is remembered of EC2's answers between calls; launches and controllers write it, the market reads it."""
+
+    unavailable: UnavailableOfferings
+    reservations: ReservationAvailability
+    discovered_capacity: DiscoveredCapacity
+
+    @classmethod
+    def empty(cls, clock: Clock) -> InstanceTypeCaches:
+        """Nothing remembered."""
+        return cls(UnavailableOfferings(clock), ReservationAvailability(clock), DiscoveredCapacity(clock))
+
+
+@dataclass(frozen=True)
+class InstanceTypeInputs:
+    """What the market is told by others, asked anew each time.
+
+    ``shifted_zones`` are ids of zones traffic is shifted away from (AWS-615); ``group_of`` is the placement group a class has
+    resolved to, None without one (AWS-610); ``skipped`` hears how many types could not be read (AWS-283 Beyond).
+    """
+
+    shifted_zone_ids: Callable[[], frozenset[str]] = frozenset
+    placement_group_of: Callable[[EC2NodeClass], PlacementGroupInfoEntry | None] = _no_placement_group
+    record_skipped: Callable[[int], None] = lambda count: None
+
+
+class _OfferingVersion(NamedTuple):
+    """What offerings depend on besides the types themselves: memories, by their versions, zones, and zones shifted away from."""
+
+    versions: tuple[int, int, int]
+    zones: tuple[str, ...]
+    shifted: frozenset[str]
+
+
+class _CachedNodeClass(NamedTuple):
+    """A class as it was last asked for: the object, its terms and their identity."""
+
+    node_class: EC2NodeClass
+    terms: NodeClassTerms
+    key: bytes
+
+
+@dataclass
+class _TypeEntry:
+    """A type on a shelf: as the class sees it, whether the class can use it, and what its offerings were made of."""
+
+    hardware: Ec2Hardware
+    learned_bytes: int
+    instance_type: InstanceType
+    fits_class: bool
+    version: tuple[int, ...] = ()
+
+
+@dataclass
+class _TypeList:
+    """The list of all classes with the same terms; ``made_of`` and ``mark`` tell whether it still holds."""
+
+    terms: NodeClassTerms
+    entries: dict[str, _TypeEntry] = field(default_factory=dict)
+    types_version: tuple[int, int] = (-1, -1)
+    offering_version: _OfferingVersion | tuple[()] = ()
+    facts: Mapping[str, KubeletTypeFacts] = field(default_factory=dict)
+    facts_generation: int = -1
+    types: tuple[InstanceType, ...] = ()
+
+
+class InstanceTypeProvider:
+    """What can be bought in a region. ``ec2`` and ``pricing`` are asked by the ``refresh_`` methods alone."""
+
+    def __init__(
+        self,
+        ec2: InstanceTypeApi,
+        pricing: PricingApi,
+        settings: AwsSettings,
+        region: str,
+        clock: Clock,
+        caches: InstanceTypeCaches,
+        inputs: InstanceTypeInputs = InstanceTypeInputs(),
+    ) -> None:
+        self._ec2 = ec2
+        self._pricing = pricing
+        self._settings = settings
+        self._capacity_settings = CapacitySettings(
+            settings.vm_memory_overhead, settings.reserved_enis, settings.kubelet_expressions
+        )
+        self._region = region
+        self._clock = clock
+        self._caches = caches
+        self._inputs = inputs
+        self._prices = Ec2Prices(_packaged_prices())
+        self._hardware: dict[str, Ec2Hardware] = {}
+        self._zones: tuple[str, ...] = ()
+        self._zone_ids: dict[str, str] = {}
+        self._generation = 0
+        self._logged_no_list = False
+        self._type_lists: TtlMap[bytes, _TypeList] = TtlMap(clock, _TYPE_LIST_TTL)
+        self._cached_classes: TtlMap[str, _CachedNodeClass] = TtlMap(clock, _TYPE_LIST_TTL)
+
+    # -- asking ---------------------------------------------------------------------------------------------------------------
+
+    def types_for(self, node_class: EC2NodeClass) -> tuple[InstanceType, ...]:
+        """Everything of the region as machines of the class; the identical tuple while nothing changed.
+
+        Raises ``ProviderError`` while types or the class's subnets are not known, and for a class nothing can be made of.
+        """
+        if not self._hardware:
+            raise ProviderError("no instance types found")
+        if not self._zones:
+            raise ProviderError("no instance types offerings found")
+        if not node_class.status.subnets:
+            raise ProviderError("no subnets found")
+        shelf = self._type_list(node_class)
+        try:
+            remade = self._update_types(shelf)
+        except NodeClassTermsError as error:
+            raise ProviderError(f"ec2nodeclass {node_class.metadata.name}: {error}") from error
+        mark = self._offering_version(shelf.terms)
+        if remade or shelf.offering_version != mark:
+            self._update_offerings(shelf, mark)
+        return shelf.types
+
+    def type_info(self, name: str) -> InstanceTypeInfo | None:
+        """What EC2 says of a type, None where it knows none of that name."""
+        found = self._hardware.get(name)
+        return found.info if found is not None else None
+
+    def zone_id(self, zone: str) -> str:
+        """The id of a zone, empty where no class asked about so far has a subnet in it."""
+        return self._zone_ids.get(zone, "")
+
+    def is_compatible(self, node_class: EC2NodeClass, instance_type: InstanceType) -> bool:
+        """Whether machines of the class can be made of the type at all (AWS-340)."""
+        hardware = self._hardware.get(instance_type.name)
+        return hardware is not None and incompatibility(hardware, self._terms_of(node_class)[1]) is None
+
+    def kubelet_facts(self, node_class: EC2NodeClass) -> Mapping[str, KubeletTypeFacts]:
+        """By type, what the class's kubelet expressions may ask about it (AWS-111)."""
+        shelf = self._type_list(node_class)
+        if shelf.facts_generation != self._generation:
+            facts = {
+                name: kubelet_type_facts(item, shelf.terms, self._capacity_settings)
+                for name, item in self._hardware.items()
+            }
+            shelf.facts, shelf.facts_generation = facts, self._generation
+        return shelf.facts
+
+    @property
+    def prices(self) -> Ec2Prices:
+        """Prices as last heard."""
+        return self._prices
+
+    def set_overlay_prices(self, overlays: Iterable[NodeOverlay]) -> None:
+        """Take over the prices overlays give to types that have none; with gate NodeOverlay alone (AWS-356)."""
+        if self._settings.node_overlay:
+            self._prices.set_overlays(pricing.overlay_prices(overlays))
+
+    # -- refreshing -----------------------------------------------------------------------------------------------------------
+
+    async def refresh_types(self) -> None:
+        """Ask for types and where they are sold (AWS-281). Raises ``ProviderError``, and then nothing has changed.
+
+        A type whose description cannot be used is left out and logged; the others are there (AWS-283 Beyond).
+        """
+        try:
+            described, sold = await asyncio.gather(
+                self._ec2.describe_instance_types(), self._ec2.describe_instance_type_offerings()
+            )
+        except AwsError as error:
+            raise ProviderError(f"discovering instance types, {error}") from error
+        if not described:
+            raise ProviderError("no instance types found")
+        if not sold:
+            raise ProviderError("no instance types offerings found")
+        self._replace_types(described, _zones_by_type(sold))
+
+    async def refresh_on_demand(self) -> None:
+        """Ask for the price list (AWS-360 to AWS-364). Raises ``ProviderError``, and then nothing has changed."""
+        if self._settings.isolated_vpc or not pricing.has_price_list(self._region):
+            self._log_no_list()
+            return
+        questions = pricing.price_list_filters(self._region)
+        try:
+            answers = await asyncio.gather(*(self._pricing.get_products(question) for question in questions))
+        except AwsError as error:
+            raise ProviderError(f"retrieving on-demand pricing data, {error}") from error
+        found = [pricing.parse_price_list(answer, pricing.price_currency(self._region)) for answer in answers]
+        if not all(found):
+            raise ProviderError("retrieving on-demand pricing data, no prices found")
+        if self._prices.set_on_demand(found[0] | found[1]):
+            _log.debug("updated on-demand pricing", **{"instance-type-count": self._prices.on_demand_count})
+
+    def _log_no_list(self) -> None:
+        if not self._logged_no_list:
+            self._logged_no_list = True
+            _log.info("on-demand prices are the packaged ones, no price list can be reached", region=self._region)
+
+    async def refresh_spot(self) -> None:
+        """Ask for spot prices (AWS-365). Raises ``ProviderError``, and then nothing has changed."""
+        try:
+            market = pricing.parse_spot_prices(await self._ec2.describe_spot_price_history())
+        except AwsError as error:
+            raise ProviderError(f"retrieving spot pricing data, {error}") from error
+        if not market:
+            raise ProviderError("retrieving spot pricing data, no prices found")
+        if self._prices.set_spot(market, self._clock.now()):
+            types, pairs = self._prices.spot_counts
+            counts = {"instance-type-count": types, "offering-count": pairs}
+            _log.debug("updated spot pricing with instance types and offerings", **counts)
+
+    # -- keeping --------------------------------------------------------------------------------------------------------------
+
+    def _replace_types(
+        self, described: Iterable[InstanceTypeInfo], zones_by_type: Mapping[str, frozenset[str]]
+    ) -> None:
+        """What EC2 says now; types it says the same of as before stay the same objects."""
+        found: dict[str, Ec2Hardware] = {}
+        skipped = 0
+        for info in sorted(described, key=lambda item: item.instance_type):
+            zones = zones_by_type.get(info.instance_type, frozenset())
+            known = self._hardware.get(info.instance_type)
+            try:
+                unchanged = known is not None and known.info == info and known.zones == zones
+                found[info.instance_type] = known if known is not None and unchanged else read_hardware(info, zones)
+            except HardwareFactsError as error:
+                skipped += 1
+                _log.warning("ignoring instance type", **{"instance-type": info.instance_type, "error": str(error)})
+        self._inputs.record_skipped(skipped)
+        all_zones = tuple(sorted(frozenset().union(*zones_by_type.values())))
+        if found.keys() != self._hardware.keys():
+            _log.debug("discovered instance types", count=len(found))
+        if all_zones != self._zones:
+            _log.debug("discovered zones", zones=list(all_zones))
+        if any(found[name] is not self._hardware.get(name) for name in found) or len(found) != len(self._hardware):
+            _log.debug("discovered offerings for instance types", **{"instance-type-count": len(zones_by_type)})
+            self._generation += 1
+        self._hardware, self._zones = found, all_zones
+
+    def _type_list(self, node_class: EC2NodeClass) -> _TypeList:
+        key, terms = self._terms_of(node_class)
+        shelf = self._type_lists.get(key) or _TypeList(terms)
+        self._type_lists.put(key, shelf)
+        self._type_lists.pop_expired()
+        return shelf
+
+    def _terms_of(self, node_class: EC2NodeClass) -> tuple[bytes, NodeClassTerms]:
+        """A class's terms and their identity; while it is the same object, and the group it found, read once."""
+        group = self._inputs.placement_group_of(node_class)
+        known = self._cached_classes.get(node_class.metadata.name)
+        if known is None or known.node_class is not node_class or known.terms.group != group:
+            terms = read_terms(node_class, group, reserved_capacity=self._settings.reserved_capacity)
+            self._zone_ids.update((zone, zone_id) for zone, zone_id in terms.zone_ids.items() if zone_id)
+            known = _CachedNodeClass(node_class, terms, terms_identity(terms))
+        self._cached_classes.put(node_class.metadata.name, known)
+        self._cached_classes.pop_expired()
+        return known.key, known.terms
+
+    def _update_types(self, type_list: _TypeList) -> bool:
+        """Bring the types themselves up to date, without their offerings; whether there was reason to. Raises ``TermsError``."""
+        made_of = (self._generation, self._caches.discovered_capacity.version)
+        if type_list.types_version == made_of:
+            return False
+        places: dict[str, _TypeEntry] = {}
+        for name, hardware in self._hardware.items():
+            learned = self._caches.discovered_capacity.memory_bytes(name, type_list.terms.images) or 0
+            place = type_list.entries.get(name)
+            if place is None or place.hardware is not hardware or place.learned_bytes != learned:
+                place = self._build_entry(hardware, type_list.terms, learned)
+            places[name] = place
+        type_list.entries, type_list.types_version = places, made_of
+        return True
+
+    def _build_entry(self, hardware: Ec2Hardware, terms: NodeClassTerms, learned_bytes: int) -> _TypeEntry:
+        reckoned = capacity_terms(hardware, terms, self._capacity_settings, learned_bytes)
+        item = InstanceType(
+            name=hardware.name,
+            requirements=type_requirements(hardware, terms, self._region),
+            capacity=formulas.instance_capacity(hardware.shape, reckoned),
+            overhead=formulas.instance_overhead(hardware.shape, reckoned),
+        )
+        return _TypeEntry(hardware, learned_bytes, item, fits_class=incompatibility(hardware, terms) is None)
+
+    def _offering_version(self, terms: NodeClassTerms) -> _OfferingVersion:
+        memories = self._caches
+        versions = (self._prices.version, memories.unavailable.version, memories.reservations.version)
+        return _OfferingVersion(versions, self._zones, self._shifted_zones())
+
+    def _update_offerings(self, type_list: _TypeList, version: _OfferingVersion) -> None:
+        """Bring offerings up to date, those of types about which something changed."""
+        # A shift or a new zone concerns all types, whatever their own numbers say.
+        everything = type_list.offering_version[1:] != version[1:]
+        memories = self._caches
+        stock = OfferingInputs(self._zones, version.shifted, self._prices, memories.unavailable, memories.reservations)
+        for place in type_list.entries.values():
+            own = self._entry_version(place.hardware.name, type_list.terms)
+            if everything or place.version != own:
+                place.version = own
+                self._update_entry(place, type_list.terms, stock)
+        type_list.offering_version = version
+        types = tuple(place.instance_type for place in type_list.entries.values())
+        if len(types) != len(type_list.types) or any(
+            new is not old for new, old in zip(types, type_list.types, strict=True)
+        ):
+            type_list.types = types
+
+    def _update_entry(self, entry: _TypeEntry, terms: NodeClassTerms, inputs: OfferingInputs) -> None:
+        made = type_offerings(entry.hardware, terms, inputs, is_compatible=entry.fits_class)
+        if made != entry.instance_type.offerings:
+            entry.instance_type = replace(entry.instance_type, offerings=made)
+
+    def _entry_version(self, name: str, terms: NodeClassTerms) -> tuple[int, ...]:
+        reserved = self._caches.reservations.version if name in terms.reservations_by_type else 0
+        return self._prices.sequence_number(name), self._caches.unavailable.sequence_number(name), reserved
+
+    def _shifted_zones(self) -> frozenset[str]:
+        """Names of the zones traffic is shifted away from."""
+        ids = self._inputs.shifted_zone_ids()
+        if not ids:
+            return frozenset()
+        return frozenset(zone for zone, zone_id in self._zone_ids.items() if zone_id in ids)
+
+
+def _packaged_prices() -> dict[str, float]:
+    """On-demand prices until the list is there: those of us-east-1, whatever the region (AWS-367)."""
+    return {
+        name: item.price_per_hour
+        for name, item in ec2_catalog.published_type_facts().items()
+        if item.price_per_hour is not None
+    }
+
+
+def _zones_by_type(offerings: Iterable[InstanceTypeOffering]) -> dict[str, frozenset[str]]:
+    found: dict[str, set[str]] = {}
+    for item in offerings:
+        found.setdefault(item.instance_type, set()).add(item.location)
+    return {name: frozenset(zones) for name, zones in found.items()}

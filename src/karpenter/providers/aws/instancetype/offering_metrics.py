@@ -1,0 +1,185 @@
+"""Gauges about what is for sale (AWS-780 to AWS-782, AWS-790), and what of it is not used.
+
+There are thousands of series, so they are not counted up one by one: once a minute the lists of all pools are summed up, and the
+text is written from that when somebody asks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import structlog
+
+from karpenter.api.karpenter import NodePool
+from karpenter.instancetypes.instance_type import InstanceType
+from karpenter.metrics.exposition import GaugeFamily, MetricsRegistry, SeriesWriter, label_pairs
+from karpenter.model import labels
+from karpenter.model import resources as res
+from karpenter.model.requirements import Requirements, intersects, requirements_from_labels, requirements_from_wire
+from karpenter.providers.aws.aws_cluster_view import AwsClusterView
+from karpenter.providers.aws.instancetype.ec2_offerings import OfferingKey
+from karpenter.providers.contract import ProviderError
+
+_PREFIX = "karpenter_cloudprovider_"
+_AVAILABLE = GaugeFamily(
+    f"{_PREFIX}instance_type_offering_available", "Whether any NodePool can buy the instance type that way now."
+)
+_PRICE = GaugeFamily(
+    f"{_PREFIX}instance_type_offering_price_estimate", "What the instance type costs that way per hour."
+)
+_CORES = GaugeFamily(f"{_PREFIX}instance_type_cpu_cores", "Cores of the instance type.")
+_MEMORY = GaugeFamily(
+    f"{_PREFIX}instance_type_memory_bytes", "Memory of the instance type as nodes report it, in bytes."
+)
+_UNAVAILABLE = GaugeFamily(
+    f"{_PREFIX}unavailable_offerings", "Ways to buy that EC2 had none of a moment ago, and are not tried."
+)
+_SKIPPED = GaugeFamily(f"{_PREFIX}instance_types_skipped", "Instance types whose description could not be used.")
+
+
+class OfferingMetricKey(NamedTuple):
+    """A way to buy a type: the labels of a series."""
+
+    instance_type: str
+    capacity_type: str
+    zone: str
+
+
+@dataclass(frozen=True)
+class OfferingSamples:
+    """All lists summed up: per way whether any pool has it available, and the price; per type cores and bytes of memory."""
+
+    available: Mapping[OfferingMetricKey, bool] = field(default_factory=dict)
+    price: Mapping[OfferingMetricKey, float] = field(default_factory=dict)
+    size: Mapping[str, tuple[float, int]] = field(default_factory=dict)
+
+
+def offering_samples(lists: Iterable[tuple[InstanceType, ...]], *, reserved: bool) -> OfferingSamples:
+    """Sum up the lists of all pools (AWS-790); with ``reserved`` every type and zone has a row for reserved capacity."""
+    available: dict[OfferingMetricKey, bool] = {}
+    price: dict[OfferingMetricKey, float] = {}
+    size: dict[str, tuple[float, int]] = {}
+    for item in {id(item): item for types in lists for item in types}.values():
+        size[item.name] = (item.capacity[res.CPU] / res.ONE_UNIT, item.capacity[res.MEMORY] // res.ONE_UNIT)
+        for offering in item.offerings:
+            way = OfferingMetricKey(item.name, offering.capacity_type, offering.zone)
+            now = available.get(way, False)
+            available[way] = now or offering.available
+            if offering.available or not now:
+                price[way] = offering.price_per_hour
+            if reserved:
+                unreserved = way._replace(capacity_type=labels.RESERVED)
+                available.setdefault(unreserved, False)
+                price.setdefault(unreserved, 0.0)
+    return OfferingSamples(available, price, size)
+
+
+class OfferingMetrics:
+    """A source of series: the figures of the last minute, and what is marked as unavailable at this moment."""
+
+    def __init__(self, registry: MetricsRegistry, unavailable: Callable[[], tuple[OfferingKey, ...]]) -> None:
+        self._samples = OfferingSamples()
+        self._unavailable = unavailable
+        self._skipped = 0
+        registry.sources.append(self)
+
+    def publish(self, samples: OfferingSamples) -> None:
+        """Replace the figures."""
+        self._samples = samples
+
+    def record_skipped(self, count: int) -> None:
+        """So many types of the last refresh could not be used."""
+        self._skipped = count
+
+    def prepare(self) -> SeriesWriter:
+        """The series as they are now."""
+        shown, skipped = self._samples, self._skipped
+        marked = Counter(sold.capacity_type for sold in self._unavailable())
+        return lambda: _exposition(shown, marked, skipped)
+
+
+def _exposition(samples: OfferingSamples, unavailable: Mapping[str, int], skipped: int) -> Iterator[str]:
+    ways = {
+        way: label_pairs(instance_type=way.instance_type, capacity_type=way.capacity_type, zone=way.zone)
+        for way in samples.available
+    }
+    types = {name: label_pairs(instance_type=name) for name in samples.size}
+    yield from _AVAILABLE.lines((ways[way], int(now)) for way, now in samples.available.items())
+    yield from _PRICE.lines((ways[way], price) for way, price in samples.price.items())
+    yield from _CORES.lines((types[name], cores) for name, (cores, _) in samples.size.items())
+    yield from _MEMORY.lines((types[name], memory) for name, (_, memory) in samples.size.items())
+    yield from _UNAVAILABLE.lines(
+        (label_pairs(capacity_type=name), count) for name, count in sorted(unavailable.items())
+    )
+    yield from _SKIPPED.lines([("", skipped)])
+
+
+_PERIOD_SECONDS = 60.0
+_log = structlog.get_logger()
+
+InstanceTypes = tuple[InstanceType, ...]
+
+
+class _PoolTypes(NamedTuple):
+    """What a pool takes of its class's types; it holds as long as pool and list are the same objects."""
+
+    pool: NodePool
+    types: InstanceTypes
+    offered: InstanceTypes
+
+
+class OfferingMetricsController:
+    """The loop. ``types`` gives a pool's instance types and raises ``ProviderError``; ``rewrite`` replaces the figures."""
+
+    def __init__(
+        self,
+        cluster_view: AwsClusterView,
+        types: Callable[[NodePool], Awaitable[InstanceTypes]],
+        publish: Callable[[Sequence[InstanceTypes]], None],
+    ) -> None:
+        self._cluster_view = cluster_view
+        self._types = types
+        self._publish = publish
+        self._pool_types: dict[str, _PoolTypes] = {}
+
+    async def reconcile(self) -> float:
+        """One round; seconds until the next. A pool whose class is not ready offers nothing."""
+        taken: dict[str, _PoolTypes] = {}
+        for pool in tuple(self._cluster_view.pools()):
+            name = pool.metadata.name
+            try:
+                taken[name] = self._types_of_pool(pool, await self._types(pool))
+            except ProviderError as error:
+                _log.debug("no instance types for figures", NodePool={"name": name}, error=str(error))
+        self._pool_types = taken
+        self._publish([item.offered for item in taken.values()])
+        return _PERIOD_SECONDS
+
+    def _types_of_pool(self, pool: NodePool, types: InstanceTypes) -> _PoolTypes:
+        known = self._pool_types.get(pool.metadata.name)
+        if known is not None and known.pool is pool and known.types is types:
+            return known
+        return _PoolTypes(pool, types, offered_to_pool(pool, types))
+
+
+def offered_to_pool(pool: NodePool, types: InstanceTypes) -> InstanceTypes:
+    """The types as the pool can buy them; what it excludes is there, and not available."""
+    template = pool.spec.template
+    wanted = requirements_from_wire(template.spec.requirements).intersect(
+        requirements_from_labels(template.metadata.labels)
+    )
+    return tuple(_restrict(item, wanted) for item in types)
+
+
+def _restrict(instance_type: InstanceType, required: Requirements) -> InstanceType:
+    is_wanted = intersects(instance_type.requirements, required)
+    found = tuple(
+        replace(offering, available=False)
+        if offering.available and not (is_wanted and intersects(offering.requirements, required))
+        else offering
+        for offering in instance_type.offerings
+    )
+    return instance_type if found == instance_type.offerings else replace(instance_type, offerings=found)

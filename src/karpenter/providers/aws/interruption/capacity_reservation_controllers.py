@@ -1,0 +1,178 @@
+"""Machines in capacity reservations: they go before their block ends, and are renamed when they lose the reservation (AWS §13.1).
+
+A capacity block ends with everything in it. An ordinary reservation that ends leaves its machines running, on demand (AWS-604).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+import structlog
+
+from karpenter.api.core import Node
+from karpenter.api.karpenter import NodeClaim
+from karpenter.api.kinds import NODE, NODE_CLAIM, Kind
+from karpenter.api.meta import ObjectMeta, Wire
+from karpenter.kube.errors import Conflict, NotFound
+from karpenter.kube.protocol import JsonObject, Writer
+from karpenter.model import labels
+from karpenter.model.clock import Clock
+from karpenter.providers.aws.aws_apis import DiscoveryApi, ReservationQuery
+from karpenter.providers.aws.aws_cluster_view import AwsClusterView
+from karpenter.providers.aws.aws_errors import AwsError
+from karpenter.providers.aws.ec2_descriptions import CapacityReservationInfo
+from karpenter.providers.contract import Instance, ProviderError
+
+#: So long before a capacity block ends its machines go; EC2 begins to take them ten minutes later.
+EXPIRATION_LEAD = timedelta(minutes=40)
+_PERIOD_SECONDS = 60.0
+_CAPACITY_BLOCK = "capacity-block"
+_ON_DEMAND_PATCH: JsonObject = {
+    "metadata": {
+        "labels": {
+            labels.CAPACITY_TYPE: labels.ON_DEMAND,
+            labels.RESERVATION_ID: None,
+            f"{labels.AWS_GROUP}/capacity-reservation-type": None,
+            f"{labels.AWS_GROUP}/capacity-reservation-interruptible": None,
+        }
+    }
+}
+_log = structlog.get_logger()
+
+T = TypeVar("T", bound=Wire)
+
+
+class CapacityReservationExpiration:
+    """Gives machines of capacity blocks back ``lead`` before the end (AWS-603). ``look`` is one round."""
+
+    def __init__(
+        self,
+        ec2: DiscoveryApi,
+        cluster_view: AwsClusterView,
+        kube: Writer,
+        clock: Clock,
+        lead: timedelta = EXPIRATION_LEAD,
+    ) -> None:
+        self._ec2 = ec2
+        self._cluster_view = cluster_view
+        self._kube = kube
+        self._clock = clock
+        self._lead = lead
+
+    async def reconcile(self) -> float:
+        """Delete the claims whose time is over; seconds until the next round. Raises ``ProviderError``, ``KubeError``."""
+        claims = [
+            item for item in self._cluster_view.claims() if _reservation_id(item) and not _is_terminating(item.metadata)
+        ]
+        now = self._clock.now()
+        found = await self._describe(sorted({_reservation_id(item) for item in claims}))
+        ending = {item.capacity_reservation_id for item in found if is_expiring(item, now, self._lead)}
+        for claim in claims:
+            if _reservation_id(claim) in ending:
+                await self._delete_claim(claim)
+        return _PERIOD_SECONDS
+
+    async def _describe(self, ids: Sequence[str]) -> Iterable[CapacityReservationInfo]:
+        """What EC2 knows of them. One it does not know fails the whole question, so then each is asked for alone."""
+        if not ids:
+            return ()
+        try:
+            return await self._ec2.describe_capacity_reservations(ReservationQuery(ids=tuple(ids)))
+        except AwsError as error:
+            if not error.is_not_found:
+                raise ProviderError(f"capacity reservations cannot be read: {error}") from error
+        if len(ids) == 1:
+            return ()
+        alone = await asyncio.gather(*(self._describe((name,)) for name in ids))
+        return [item for found in alone for item in found]
+
+    async def _delete_claim(self, claim: NodeClaim) -> None:
+        try:
+            await self._kube.delete(NODE_CLAIM, claim.metadata.name, uid=claim.metadata.uid)
+        except (NotFound, Conflict):
+            return
+        _log.info(
+            "deleting nodeclaim before its capacity block ends",
+            NodeClaim={"name": claim.metadata.name},
+            **{"capacity-reservation-id": _reservation_id(claim)},
+        )
+
+
+class CapacityTypeCorrection:
+    """Follows machines that fell out of their reservation (AWS-605): they are on demand, and what they cost matters again.
+
+    ``instances`` gives the cluster's machines, freshly read, and raises ``ProviderError``. ``look`` is one round.
+    """
+
+    def __init__(
+        self, instances: Callable[[], Awaitable[tuple[Instance, ...]]], cluster_view: AwsClusterView, kube: Writer
+    ) -> None:
+        self._instances = instances
+        self._cluster_view = cluster_view
+        self._kube = kube
+
+    async def reconcile(self) -> float:
+        """Correct labels of claims and Nodes; seconds until the next round, none if somebody else just changed one.
+
+        Raises ``ProviderError``, ``KubeError``.
+        """
+        on_demand = {
+            item.provider_id
+            for item in await self._instances()
+            if item.labels.get(labels.CAPACITY_TYPE) == labels.ON_DEMAND
+        }
+        for claim in tuple(self._cluster_view.claims()):
+            if claim.status.provider_id in on_demand and not _is_terminating(claim.metadata):
+                try:
+                    await self._correct(claim)
+                except Conflict:
+                    return 0.0
+        return _PERIOD_SECONDS
+
+    async def _correct(self, claim: NodeClaim) -> None:
+        """The Node has its own turn: it may not have been registered when the claim was corrected."""
+        if _is_reserved(claim.metadata):
+            await self._patch_to_on_demand(NODE_CLAIM, claim.metadata)
+        node = self._cluster_view.node_of(claim.status.provider_id.rpartition("/")[2])
+        if (
+            node is not None
+            and _is_registered(node)
+            and _is_reserved(node.metadata)
+            and not _is_terminating(node.metadata)
+        ):
+            await self._patch_to_on_demand(NODE, node.metadata)
+
+    async def _patch_to_on_demand(self, kind: Kind[T], meta: ObjectMeta) -> None:
+        try:
+            await self._kube.patch(kind, meta.name, _ON_DEMAND_PATCH)
+        except NotFound:
+            return
+        _log.info("instance is no longer in its capacity reservation", **{kind.name: {"name": meta.name}})
+
+
+def is_expiring(reservation: CapacityReservationInfo, now: datetime, lead: timedelta) -> bool:
+    """Whether a reservation takes its machines with it soon: a capacity block, ``lead`` before its end (AWS-152)."""
+    return (
+        reservation.reservation_type == _CAPACITY_BLOCK
+        and reservation.end_date is not None
+        and reservation.end_date - now <= lead
+    )
+
+
+def _reservation_id(claim: NodeClaim) -> str:
+    return claim.metadata.labels.get(labels.RESERVATION_ID, "")
+
+
+def _is_reserved(meta: ObjectMeta) -> bool:
+    return meta.labels.get(labels.CAPACITY_TYPE) == labels.RESERVED
+
+
+def _is_registered(node: Node) -> bool:
+    return node.metadata.labels.get(labels.REGISTERED) == "true"
+
+
+def _is_terminating(meta: ObjectMeta) -> bool:
+    return meta.deletion_timestamp is not None

@@ -1,0 +1,203 @@
+"""Listening to the interruption queue (AWS §14.1).
+
+A message leaves the queue once it is dealt with, or cannot be read. One whose handling failed stays there, and comes again after
+twenty seconds, until the queue forgets it (five minutes as it is set up, AWS-730): longer than anything waits that it announces.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+import structlog
+
+from karpenter.model.clock import Clock
+from karpenter.providers.aws.aws_apis import InstanceApi, SqsApi
+from karpenter.providers.aws.aws_cluster_view import AwsClusterView
+from karpenter.providers.aws.aws_errors import AwsError
+from karpenter.providers.aws.aws_metrics import InterruptionMetrics
+from karpenter.providers.aws.aws_types import Ec2Filter, SqsMessage
+from karpenter.providers.aws.ec2_descriptions import InstanceStatus, StatusSummary
+from karpenter.providers.aws.interruption.interruption_handling import InterruptionHandler, gather_all
+from karpenter.providers.aws.interruption.interruption_messages import (
+    NO_OP_MESSAGE,
+    InterruptionKind,
+    InterruptionMessage,
+    MalformedInterruptionMessage,
+    parse_interruption_message,
+)
+from karpenter.providers.contract import ProviderError
+
+_log = structlog.get_logger()
+
+
+class InterruptionQueueController:
+    """The loop over one queue, by its name. ``look`` is one round."""
+
+    def __init__(
+        self, name: str, sqs: SqsApi, handler: InterruptionHandler, metrics: InterruptionMetrics, clock: Clock
+    ) -> None:
+        self._name = name
+        self._sqs = sqs
+        self._handler = handler
+        self._metrics = metrics
+        self._clock = clock
+        self._url = ""
+
+    async def reconcile(self) -> float:
+        """Wait for messages, up to twenty seconds, and deal with them side by side; 0: the next round may begin at once.
+
+        Raises ``ProviderError`` where the queue cannot be reached, and what the first message that failed raised, once all others
+        are dealt with.
+        """
+        messages = await self._receive()
+        await gather_all(self._handle_message(message) for message in messages)
+        return 0.0
+
+    async def _receive(self) -> tuple[SqsMessage, ...]:
+        """AWS-640. A queue that is gone is looked for anew, since one of its name may have another address."""
+        try:
+            if not self._url:
+                self._url = await self._sqs.get_queue_url(self._name)
+                _log.info("watching interruption queue", queue=self._name)
+            return await self._sqs.receive_messages(self._url)
+        except AwsError as error:
+            if not error.is_not_found:
+                raise ProviderError(f"the interruption queue {self._name} cannot be read: {error}") from error
+            self._url = ""
+            advice = "create it, or correct --interruption-queue"
+            raise ProviderError(f"there is no interruption queue {self._name}: {error}; {advice}") from error
+
+    async def _handle_message(self, message: SqsMessage) -> None:
+        notice = self._parse(message)
+        self._metrics.received_messages_total.labels(message_type=str(notice.kind)).inc()
+        await self._handler.handle(notice)
+        if notice.start_time is not None:
+            late = (self._clock.now() - notice.start_time).total_seconds()
+            self._metrics.message_queue_duration_seconds.observe(late)
+        await self._delete(message)
+
+    def _parse(self, message: SqsMessage) -> InterruptionMessage:
+        """What it says; nothing, where it cannot be read (AWS-642)."""
+        try:
+            return parse_interruption_message(message.body)
+        except MalformedInterruptionMessage as error:
+            _log.error("failed parsing interruption message", messageID=message.message_id, error=str(error))
+            return NO_OP_MESSAGE
+
+    async def _delete(self, message: SqsMessage) -> None:
+        try:
+            await self._sqs.delete_message(self._url, message.receipt_handle)
+        except AwsError as error:
+            raise ProviderError(f"a message of {self._name} cannot be deleted: {error}") from error
+        self._metrics.deleted_messages_total.inc()
+
+
+_STATUS_PERIOD_SECONDS = 60.0
+#: Whoever may not ask may get the permission while we run (AWS-669).
+_UNAUTHORIZED_RETRY_SECONDS = 3600.0
+_IMPAIRED_TOLERATION = timedelta(minutes=2)
+_FAILED = "failed"
+_FINISHED_EVENT_PREFIXES = ("[completed]", "[canceled]")
+_STATUS_FILTERS = (
+    Ec2Filter(name="instance-status.status", values=("impaired",)),
+    Ec2Filter(name="system-status.status", values=("impaired",)),
+    Ec2Filter(
+        name="event.code",
+        values=(
+            "instance-reboot",
+            "system-reboot",
+            "system-maintenance",
+            "instance-retirement",
+            "instance-stop",
+        ),
+    ),
+)
+#: What figures call the kinds (AWS-668).
+_CATEGORIES = {
+    InterruptionKind.INSTANCE_STATUS: "InstanceStatus",
+    InterruptionKind.SYSTEM_STATUS: "SystemStatus",
+    InterruptionKind.EVENT_STATUS: "EventStatus",
+}
+
+
+class UnhealthyStatus(NamedTuple):
+    """A machine, and in what way it is ill."""
+
+    instance_id: str
+    kind: InterruptionKind
+
+
+class InstanceStatusController:
+    """The loop. ``look`` is one round."""
+
+    def __init__(
+        self,
+        ec2: InstanceApi,
+        cluster_view: AwsClusterView,
+        handler: InterruptionHandler,
+        metrics: InterruptionMetrics,
+        clock: Clock,
+    ) -> None:
+        self._ec2 = ec2
+        self._cluster_view = cluster_view
+        self._handler = handler
+        self._metrics = metrics
+        self._clock = clock
+        self._unhealthy: frozenset[UnhealthyStatus] = frozenset()
+
+    async def reconcile(self) -> float:
+        """Find what is ill and act on it; seconds until the next round. Raises ``ProviderError``, ``KubeError``."""
+        try:
+            answers = await asyncio.gather(*(self._ec2.describe_instance_status((ask,)) for ask in _STATUS_FILTERS))
+        except AwsError as error:
+            if not error.is_unauthorized:
+                raise ProviderError(f"the status of instances cannot be read: {error}") from error
+            _log.error(
+                "instance status monitoring is not permitted: allow ec2:DescribeInstanceStatus", error=str(error)
+            )
+            return _UNAUTHORIZED_RETRY_SECONDS
+        found = {status.instance_id: status for answer in answers for status in answer}
+        now = self._clock.now()
+        notices = [
+            notice
+            for status in found.values()
+            if self._cluster_view.claim_of(status.instance_id) is not None
+            for notice in status_messages(status, now)
+        ]
+        self._count(notices)
+        await gather_all(self._handler.handle(notice) for notice in notices)
+        return _STATUS_PERIOD_SECONDS
+
+    def _count(self, messages: Iterable[InterruptionMessage]) -> None:
+        """Each illness once, until it has gone (AWS-668)."""
+        ill = frozenset(UnhealthyStatus(notice.instance_ids[0], notice.kind) for notice in messages)
+        for illness in ill - self._unhealthy:
+            self._metrics.instance_status_unhealthy_total.labels(category=_CATEGORIES[illness.kind]).inc()
+        self._unhealthy = ill
+
+
+def status_messages(status: InstanceStatus, now: datetime) -> Iterator[InterruptionMessage]:
+    """What is wrong with a machine, one notice of each kind (AWS-666, AWS-667)."""
+    instances = (status.instance_id,)
+    for kind, summary in (
+        (InterruptionKind.INSTANCE_STATUS, status.instance_status),
+        (InterruptionKind.SYSTEM_STATUS, status.system_status),
+    ):
+        since = _impaired_since(summary)
+        if since is not None and now - since >= _IMPAIRED_TOLERATION:
+            yield InterruptionMessage(kind, instances, since)
+    coming = [event for event in status.events if not event.description.lower().startswith(_FINISHED_EVENT_PREFIXES)]
+    if coming:
+        times = [event.not_before for event in coming if event.not_before is not None]
+        begins = min(times) if len(times) == len(coming) else None
+        yield InterruptionMessage(InterruptionKind.EVENT_STATUS, instances, None, begins)
+
+
+def _impaired_since(summary: StatusSummary) -> datetime | None:
+    return min(
+        (item.impaired_since for item in summary.details if item.status == _FAILED and item.impaired_since is not None),
+        default=None,
+    )

@@ -1,0 +1,112 @@
+"""Zones the cluster keeps away from, because somebody shifts it away from them in AWS (AWS §13.3).
+
+Every answer replaces all that was known: a shift that is taken back early is over at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from typing import NamedTuple
+
+import structlog
+
+from karpenter.api.ec2_node_class import EC2NodeClass
+from karpenter.api.karpenter import NodePool
+from karpenter.model import labels
+from karpenter.model.clock import Clock
+from karpenter.model.requirements import requirements_from_labels, requirements_from_wire
+from karpenter.providers.aws import aws_cluster_view
+from karpenter.providers.aws.aws_apis import ZonalShiftApi
+from karpenter.providers.aws.aws_cluster_view import AwsClusterView, AwsEventRecorder
+from karpenter.providers.aws.aws_errors import AwsError
+from karpenter.providers.contract import ProviderError
+
+ZONE_ID_LABEL = "topology.k8s.aws/zone-id"
+_PERIOD_SECONDS = 30.0
+_APPLIED = "APPLIED"
+_log = structlog.get_logger()
+
+
+class ZonalShiftView(NamedTuple):
+    """The cluster as watches tell it, and its node classes by name."""
+
+    cluster_view: AwsClusterView
+    node_class_named: Callable[[str], EC2NodeClass | None]
+
+
+class ZonalShiftController:
+    """The loop over the shifts of one cluster, by its ARN. ``look`` is one round."""
+
+    def __init__(
+        self, arn: str, zonal_shift: ZonalShiftApi, view: ZonalShiftView, events: AwsEventRecorder, clock: Clock
+    ) -> None:
+        self._arn = arn
+        self._zonal_shift = zonal_shift
+        self._view = view
+        self._events = events
+        self._clock = clock
+        self._shifted_until: Mapping[str, datetime | None] = {}
+        self._reported: frozenset[str] = frozenset()
+
+    def shifted_zone_ids(self) -> frozenset[str]:
+        """The ids of zones the cluster is shifted away from now (AWS-615)."""
+        now = self._clock.now()
+        return frozenset(zone for zone, until in self._shifted_until.items() if until is None or until > now)
+
+    async def hydrate(self) -> None:
+        """Know before the first launch. When AWS does not tell, no zone counts as shifted (AWS-618).
+
+        Nobody is told yet: there are no watches to say which pools are concerned. The first look tells.
+        """
+        try:
+            await self._read()
+        except ProviderError as error:
+            _log.error("failed hydrating zonal shifts", error=str(error))
+
+    async def reconcile(self) -> float:
+        """Ask, and tell NodePools what has changed for them; seconds until the next round. Raises ``ProviderError``.
+
+        After a fault what was known stays.
+        """
+        await self._read()
+        self._record_changes()
+        return _PERIOD_SECONDS
+
+    async def _read(self) -> None:
+        try:
+            shifts = await self._zonal_shift.get_managed_resource(self._arn)
+        except AwsError as error:
+            raise ProviderError(f"zonal shifts cannot be read: {error}") from error
+        self._shifted_until = {
+            shift.away_from: shift.expiry_time for shift in shifts if shift.applied_status == _APPLIED
+        }
+
+    def _record_changes(self) -> None:
+        now = self.shifted_zone_ids()
+        for zone_id in sorted(now - self._reported):
+            for pool, zone in self._affected_pools(zone_id):
+                text = f"Zone {zone} ({zone_id}) is shifted away from: nothing is launched there"
+                self._events.warning(aws_cluster_view.NODE_POOL_KIND, pool.metadata, "ZonalShiftActive", text)
+        for zone_id in sorted(self._reported - now):
+            for pool, zone in self._affected_pools(zone_id):
+                text = f"Zone {zone} ({zone_id}) is not shifted away from any more"
+                self._events.normal(aws_cluster_view.NODE_POOL_KIND, pool.metadata, "ZonalShiftCleared", text)
+        self._reported = now
+
+    def _affected_pools(self, zone_id: str) -> Iterator[tuple[NodePool, str]]:
+        """Pools that can use a zone, and how they call it (AWS-617)."""
+        for pool in self._view.cluster_view.pools():
+            node_class = self._view.node_class_named(pool.spec.template.spec.node_class_ref.name)
+            subnets = node_class.status.subnets if node_class is not None else ()
+            zone = next((subnet.zone for subnet in subnets if subnet.zone_id == zone_id), "")
+            if zone and _allows(pool, zone, zone_id):
+                yield pool, zone
+
+
+def _allows(pool: NodePool, zone: str, zone_id: str) -> bool:
+    template = pool.spec.template
+    wanted = requirements_from_wire(template.spec.requirements).intersect(
+        requirements_from_labels(template.metadata.labels)
+    )
+    return wanted.requirement_for(labels.ZONE).allows(zone) and wanted.requirement_for(ZONE_ID_LABEL).allows(zone_id)

@@ -1,0 +1,306 @@
+"""The look at a class: its parts in order, one write, and its end (AWS-080 to AWS-084, AWS-123)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import msgspec
+import structlog
+from msgspec.structs import replace
+
+from karpenter.api.ec2_node_class import EC2NodeClass, EC2NodeClassStatus
+from karpenter.api.karpenter import NodeClaim
+from karpenter.api.kinds import EC2_NODE_CLASS
+from karpenter.api.meta import Condition
+from karpenter.kube.errors import Conflict, NotFound
+from karpenter.kube.protocol import Json, JsonObject, Writer
+from karpenter.kube.workqueue import KeyedWorkQueue
+from karpenter.model import conditions, labels
+from karpenter.model.clock import Clock
+from karpenter.model.conditions import ConditionTypes
+from karpenter.providers.aws import aws_labels
+from karpenter.providers.aws.aws_apis import LaunchTemplateApi
+from karpenter.providers.aws.aws_cluster_view import AwsEventRecorder
+from karpenter.providers.aws.aws_errors import AwsError
+from karpenter.providers.aws.aws_settings import AwsClusterInfo
+from karpenter.providers.aws.aws_types import Ec2Filter
+from karpenter.providers.aws.nodeclass.instance_profiles import (
+    InstanceProfileProvider,
+    legacy_profile_name,
+    node_class_profile_path,
+)
+from karpenter.providers.aws.nodeclass.nodeclass_drift import NodeClassHashInputs, NodeClassHashStamper, uses_node_class
+from karpenter.providers.aws.nodeclass.nodeclass_subreconcilers import (
+    MINUTE,
+    NODE_CLASS_KIND,
+    NodeClassSubreconciler,
+    SubreconcileResult,
+    condition_unknown,
+)
+from karpenter.providers.contract import ProviderError
+
+_MAX_CONCURRENT_RECONCILES = 10
+#: How soon to look again at a class somebody else wrote in between.
+_CONFLICT_REQUEUE_SECONDS = 0.2
+_log = structlog.get_logger()
+
+
+class NodeClassReconcileFailed(ProviderError):
+    """Parts of a look at a class failed; the others were carried out and written."""
+
+
+@dataclass(frozen=True)
+class NodeClassReconcileContext:
+    """What a look needs besides its parts.
+
+    ``find`` gives a class as a watch last told it, ``cluster`` the cluster as it is now; ``types`` are the conditions of a class.
+    """
+
+    kube: Writer
+    clock: Clock
+    condition_types: ConditionTypes
+    node_class_named: Callable[[str], EC2NodeClass | None]
+    cluster: Callable[[], AwsClusterInfo]
+
+
+class NodeClassController:
+    """Keeps EC2NodeClasses up to date. ``parts`` run in this order."""
+
+    def __init__(
+        self,
+        context: NodeClassReconcileContext,
+        subreconcilers: Sequence[NodeClassSubreconciler],
+        hash_stamper: NodeClassHashStamper,
+        hash_inputs: NodeClassHashInputs,
+        termination: NodeClassTermination,
+    ) -> None:
+        self._context = context
+        self._subreconcilers = tuple(subreconcilers)
+        self._hash_stamper = hash_stamper
+        self._hash_inputs = hash_inputs
+        self._termination = termination
+        self._queue: KeyedWorkQueue[str] = KeyedWorkQueue(self.reconcile, _MAX_CONCURRENT_RECONCILES, _log_error)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self._queue.run()
+
+    def add(self, name: str) -> None:
+        """Look at a class as soon as may be."""
+        self._queue.add(name)
+
+    def on_node_class(self, old: EC2NodeClass | None, new: EC2NodeClass | None) -> None:
+        """A class appeared, changed or went (AWS-080)."""
+        found = new or old
+        if found is not None:
+            self.add(found.metadata.name)
+
+    def on_claim(self, old: NodeClaim | None, new: NodeClaim | None) -> None:
+        """A claim appeared, changed or went: the last, the class may be waiting for (AWS-080)."""
+        if old is not None and new is None and old.spec.node_class_ref.kind == EC2_NODE_CLASS.name:
+            self.add(old.spec.node_class_ref.name)
+
+    async def reconcile(self, name: str) -> float | None:
+        """Bring one class up to date; seconds until the next look, None to wait for events.
+
+        Raises ``LookFailed``, ``AwsError`` and ``KubeError``.
+        """
+        node_class = self._context.node_class_named(name)
+        if node_class is None:
+            self._hash_inputs.forget(name)
+            return None
+        try:
+            if node_class.metadata.deletion_timestamp is not None:
+                return await self._reconcile_deleted(node_class)
+            return await self._reconcile_live(await self._with_finalizer(node_class))
+        except Conflict:
+            return _CONFLICT_REQUEUE_SECONDS
+        except NotFound:
+            return None
+
+    async def _reconcile_deleted(self, node_class: EC2NodeClass) -> float | None:
+        lifted = self._with_initialized_conditions(node_class)
+        return await self._termination.reconcile(await self._patch_status(node_class, lifted.status))
+
+    async def _with_finalizer(self, node_class: EC2NodeClass) -> EC2NodeClass:
+        """The class with our finalizer (AWS-081)."""
+        meta = node_class.metadata
+        if TERMINATION_FINALIZER in meta.finalizers:
+            return node_class
+        patch = {"metadata": {"finalizers": [*meta.finalizers, TERMINATION_FINALIZER]}}
+        return await self._context.kube.patch(EC2_NODE_CLASS, meta.name, patch, resource_version=meta.resource_version)
+
+    async def _reconcile_live(self, node_class: EC2NodeClass) -> float | None:
+        cluster = self._context.cluster()
+        # Stamped before it can be ready: what is bought of this edition must not carry the hash of the one before.
+        stamped = await self._hash_stamper.stamp(node_class, cluster)
+        self._hash_inputs.remember(stamped, cluster)
+        found, told = await self._run_subreconcilers(stamped)
+        written = await self._patch_status(stamped, found.status)
+        faults = [item.error for item in told if item.error is not None]
+        if faults:
+            raise NodeClassReconcileFailed("; ".join(map(str, faults))) from faults[0]
+        final = [item.condition for item in told if item.terminal and item.condition is not None]
+        if final:
+            _log_terminal(written, final)
+            return None
+        return min((item.requeue_after for item in told if item.requeue_after is not None), default=None)
+
+    async def _run_subreconcilers(self, node_class: EC2NodeClass) -> tuple[EC2NodeClass, list[SubreconcileResult]]:
+        """All parts, also after one that failed (AWS-082): the class as each left it to the next, and what they told."""
+        found = self._with_initialized_conditions(node_class)
+        told: list[SubreconcileResult] = []
+        for part in self._subreconcilers:
+            try:
+                told.append(await part.reconcile(found))
+            except (AwsError, ProviderError) as error:
+                told.append(SubreconcileResult(found.status, error=error))
+            found = self._with_result(found, part, told[-1])
+        return found, told
+
+    def _with_result(
+        self, node_class: EC2NodeClass, subreconciler: NodeClassSubreconciler, result: SubreconcileResult
+    ) -> EC2NodeClass:
+        current = node_class.status.conditions
+        wish = result.condition or _awaiting_condition(current, subreconciler.condition, result.error)
+        if wish is not None:
+            owner = conditions.conditioned_object(
+                self._context.condition_types, node_class.metadata, self._context.clock.now()
+            )
+            current = conditions.set_condition(current, wish, owner)
+        return replace(node_class, status=replace(result.status, conditions=current))
+
+    def _with_initialized_conditions(self, node_class: EC2NodeClass) -> EC2NodeClass:
+        owner = conditions.conditioned_object(
+            self._context.condition_types, node_class.metadata, self._context.clock.now()
+        )
+        # The condition of a gate that was switched off since would stay for ever.
+        kept = [item for item in node_class.status.conditions if item.type in self._context.condition_types.all_types]
+        found = conditions.with_missing_conditions(kept, owner)
+        return replace(node_class, status=replace(node_class.status, conditions=found))
+
+    async def _patch_status(self, node_class: EC2NodeClass, status: EC2NodeClassStatus) -> EC2NodeClass:
+        """Write a status, if it differs, over the one it was made from (AWS-083)."""
+        patch = _status_patch(node_class.status, status)
+        if not patch:
+            return node_class
+        meta = node_class.metadata
+        return await self._context.kube.patch(
+            EC2_NODE_CLASS, meta.name, {"status": patch}, subresource="status", resource_version=meta.resource_version
+        )
+
+
+def _awaiting_condition(current: Sequence[Condition], type_: str, error: Exception | None) -> Condition | None:
+    """A condition that was never decided goes on waiting, but says for what; others stay as they are (AWS-084)."""
+    if error is None or conditions.condition_status(current, type_) != conditions.UNKNOWN:
+        return None
+    return condition_unknown(type_, conditions.AWAITING_RECONCILIATION, str(error))
+
+
+def _status_patch(before: EC2NodeClassStatus, after: EC2NodeClassStatus) -> JsonObject:
+    """The merge patch between two statuses; lists are replaced whole."""
+    if before == after:
+        return {}
+    old = cast(Mapping[str, Json], msgspec.to_builtins(before))
+    new = cast(Mapping[str, Json], msgspec.to_builtins(after))
+    return {key: new.get(key) for key in (*old, *new) if old.get(key) != new.get(key)}
+
+
+def _log_terminal(node_class: EC2NodeClass, terminal: Sequence[Condition]) -> None:
+    for condition in terminal:
+        told = {"EC2NodeClass": {"name": node_class.metadata.name}, "reason": condition.reason}
+        _log.error("nodeclass cannot be used until it is changed", error=condition.message, **told)
+
+
+def _log_error(name: str, error: Exception) -> None:
+    _log.error("Reconciler error", EC2NodeClass={"name": name}, error=str(error))
+
+
+#: AWS-063
+TERMINATION_FINALIZER = f"{labels.AWS_GROUP}/termination"
+_WAIT_SECONDS = 10 * MINUTE
+_MAX_NAMED = 5
+
+
+class NodeClassCleanup:
+    """Deletes from AWS what was made for a class. ``profiles`` is None in a VPC that cannot reach IAM (AWS-004)."""
+
+    def __init__(
+        self, profiles: InstanceProfileProvider | None, templates: LaunchTemplateApi, cluster: AwsClusterInfo
+    ) -> None:
+        self._profiles = profiles
+        self._templates = templates
+        self._cluster = cluster
+
+    async def delete(self, node_class: EC2NodeClass) -> None:
+        """Delete profiles and launch templates. Raises ``AwsError``; calling again goes on."""
+        if self._profiles is not None:
+            await self._delete_profiles(self._profiles, node_class)
+        await self._delete_templates(node_class)
+
+    async def _delete_profiles(self, profiles: InstanceProfileProvider, node_class: EC2NodeClass) -> None:
+        legacy = legacy_profile_name(self._cluster, node_class)
+        for name in (
+            *await profiles.list(node_class_profile_path(self._cluster, node_class)),
+            *((legacy,) if legacy else ()),
+        ):
+            await profiles.delete(name)
+
+    async def _delete_templates(self, node_class: EC2NodeClass) -> None:
+        filters = (
+            Ec2Filter(name=f"tag:{aws_labels.CLUSTER_TAG}", values=(self._cluster.name,)),
+            Ec2Filter(name=f"tag:{aws_labels.NODE_CLASS}", values=(node_class.metadata.name,)),
+        )
+        for template in await self._templates.describe_launch_templates(filters=filters):
+            try:
+                await self._templates.delete_launch_template(template.launch_template_id)
+            except AwsError as error:
+                if not error.is_not_found:
+                    raise
+            told = {"launch-template-name": template.launch_template_name, "id": template.launch_template_id}
+            _log.info("deleted launch template", **told)
+
+
+class NodeClassTermination:
+    """Lets a class that is being deleted go. ``gone`` is told when it may be forgotten."""
+
+    def __init__(
+        self,
+        cleanup: NodeClassCleanup,
+        kube: Writer,
+        events: AwsEventRecorder,
+        claims: Callable[[], Iterable[NodeClaim]],
+        on_deleted: Callable[[EC2NodeClass], None],
+    ) -> None:
+        self._cleanup = cleanup
+        self._kube = kube
+        self._events = events
+        self._claims = claims
+        self._on_deleted = on_deleted
+
+    async def reconcile(self, node_class: EC2NodeClass) -> float | None:
+        """Take one step; seconds until the next look. Raises ``AwsError`` and ``KubeError``."""
+        meta = node_class.metadata
+        if TERMINATION_FINALIZER not in meta.finalizers:
+            return None
+        waiting = sorted(claim.metadata.name for claim in self._claims() if uses_node_class(claim, meta.name))
+        if waiting:
+            message = f"Waiting on NodeClaim termination for {_listed_names(waiting)}"
+            self._events.normal(NODE_CLASS_KIND, meta, "WaitingOnNodeClaimTermination", message)
+            return _WAIT_SECONDS
+        await self._cleanup.delete(node_class)
+        remaining = [name for name in meta.finalizers if name != TERMINATION_FINALIZER]
+        try:
+            patch = {"metadata": {"finalizers": remaining}}
+            await self._kube.patch(EC2_NODE_CLASS, meta.name, patch, resource_version=meta.resource_version)
+        except NotFound:
+            pass
+        self._on_deleted(node_class)
+        return None
+
+
+def _listed_names(names: list[str]) -> str:
+    rest = len(names) - _MAX_NAMED
+    return ", ".join(names[:_MAX_NAMED]) + (f" and {rest} other(s)" if rest > 0 else "")

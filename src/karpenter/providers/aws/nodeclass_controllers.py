@@ -1,0 +1,175 @@
+"""The controller of EC2NodeClasses put together: its parts in their order, and what they share."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from karpenter.api.ec2_node_class import EC2NodeClass
+from karpenter.api.kinds import EC2_NODE_CLASS, NODE_CLAIM
+from karpenter.kube.errors import KubeError
+from karpenter.model import runtime_validation
+from karpenter.providers.aws.aws_cluster_view import DeferredClusterView
+from karpenter.providers.aws.aws_context import AwsContext
+from karpenter.providers.aws.instance.bootstrap_resolver import BootstrapResolver
+from karpenter.providers.aws.instance.fleet_request import SubnetAddresses
+from karpenter.providers.aws.instancetype.ec2_offerings import ReservationAvailability
+from karpenter.providers.aws.instancetype.instance_type_provider import InstanceTypeProvider
+from karpenter.providers.aws.nodeclass.ami_discovery import AmiProvider, AmiReconciler, SsmParameters
+from karpenter.providers.aws.nodeclass.instance_profiles import (
+    InstanceProfileGarbageCollector,
+    InstanceProfileProvider,
+    InstanceProfileReconciler,
+)
+from karpenter.providers.aws.nodeclass.nodeclass_controller import (
+    NodeClassCleanup,
+    NodeClassController,
+    NodeClassReconcileContext,
+    NodeClassTermination,
+)
+from karpenter.providers.aws.nodeclass.nodeclass_discovery import (
+    CapacityReservationProvider,
+    CapacityReservationReconciler,
+    PlacementGroupProvider,
+    PlacementGroupReconciler,
+    SecurityGroupProvider,
+    SecurityGroupReconciler,
+    SubnetProvider,
+    SubnetReconciler,
+)
+from karpenter.providers.aws.nodeclass.nodeclass_drift import NodeClassHashInputs, NodeClassHashStamper
+from karpenter.providers.aws.nodeclass.nodeclass_dry_runs import LaunchDryRuns
+from karpenter.providers.aws.nodeclass.nodeclass_subreconcilers import (
+    NODE_CLASS_KIND,
+    NodeClassChangeLog,
+    NodeClassSubreconciler,
+    NodeClassWarnings,
+    node_class_condition_types,
+)
+from karpenter.providers.aws.nodeclass.nodeclass_validation import ValidationInputs, ValidationReconciler
+from karpenter.providers.contract import ProviderError
+
+
+@dataclass(frozen=True)
+class NodeClassDependencies:
+    """Whom looks at a class tell what they found, and ask what they do not know. ``gone`` is told of a class that has ended."""
+
+    instance_types: InstanceTypeProvider
+    bootstrap: BootstrapResolver
+    placement_groups: PlacementGroupProvider
+    subnet_addresses: SubnetAddresses
+    reservation_availability: ReservationAvailability
+    on_deleted: Callable[[EC2NodeClass], None]
+
+
+class NodeClassControllers:
+    """EC2NodeClasses and what is made for them."""
+
+    def __init__(
+        self, context: AwsContext, cluster_view: DeferredClusterView, dependencies: NodeClassDependencies
+    ) -> None:
+        self._context = context
+        self._cluster_view = cluster_view
+        self._dependencies = dependencies
+        self._changes = NodeClassChangeLog()
+        self._profiles = InstanceProfileProvider(
+            context.services.iam, context.clock, context.current_cluster(), lambda: str(uuid.uuid4())
+        )
+        self.ssm_parameters = SsmParameters(context.services.ssm, context.services.ec2, context.clock)
+        self.hash_inputs = NodeClassHashInputs()
+        around = NodeClassReconcileContext(
+            kube=context.kube,
+            clock=context.clock,
+            condition_types=node_class_condition_types(context.settings.reserved_capacity),
+            node_class_named=cluster_view.node_class_named,
+            cluster=context.current_cluster,
+        )
+        stamps = NodeClassHashStamper(context.kube, cluster_view.claims)
+        self.controller = NodeClassController(
+            around, self._subreconcilers(), stamps, self.hash_inputs, self._termination()
+        )
+
+    def on_node_class(self, old: EC2NodeClass | None, new: EC2NodeClass | None) -> None:
+        """A class came, changed or went. What its owner should know is told with every edition."""
+        if new is not None and (old is None or old.metadata.generation != new.metadata.generation):
+            for finding in runtime_validation.advise_object(new):
+                self._cluster_view.warning(NODE_CLASS_KIND, new.metadata, "NodeClassAdvice", str(finding))
+        self.controller.on_node_class(old, new)
+
+    async def collect_instance_profiles(self) -> None:
+        """AWS-125. Raises ``ProviderError`` while anything cannot be read: it may have a profile in use."""
+        window, kube = self._cluster_view, self._context.kube
+        unreadable = (*(await kube.list(NODE_CLAIM)).undecodable, *(await kube.list(EC2_NODE_CLASS)).undecodable)
+        if unreadable:
+            texts = ", ".join(sorted(item.name for item in unreadable))
+            raise ProviderError(f"instance profiles are left alone while nobody can read {texts}")
+        await InstanceProfileGarbageCollector(
+            self._profiles, self._context.current_cluster(), window.node_classes, window.claims
+        ).collect()
+
+    # -- parts ------------------------------------------------------------------------------------------------------------------
+
+    def _subreconcilers(self) -> tuple[NodeClassSubreconciler, ...]:
+        """What a look at a class consists of, in order (AWS-082)."""
+        ground, window, neighbours = self._context, self._cluster_view, self._dependencies
+        ec2, clock, settings = ground.services.ec2, ground.clock, ground.settings
+        warnings = NodeClassWarnings(window, self._changes)
+        images = AmiProvider(ec2, self.ssm_parameters, clock, ground.current_cluster, settings.ami_refresh_interval)
+        subnets = SubnetProvider(ec2, clock, settings.subnet_refresh_interval, self._record_free_addresses)
+        reservations = CapacityReservationProvider(ec2, clock, neighbours.reservation_availability.set_available_count)
+        reserved = (
+            (CapacityReservationReconciler(reservations, clock, self._changes),) if settings.reserved_capacity else ()
+        )
+        return (
+            AmiReconciler(images, ground.current_cluster, self._changes, window),
+            *reserved,
+            PlacementGroupReconciler(neighbours.placement_groups),
+            SubnetReconciler(subnets, self._changes, warnings),
+            SecurityGroupReconciler(SecurityGroupProvider(ec2, clock), subnets, self._changes, warnings),
+            InstanceProfileReconciler(self._profiles),
+            self._validation(),
+        )
+
+    def _record_free_addresses(self, subnet_id: str, free: int) -> None:
+        self._dependencies.subnet_addresses.set_free({subnet_id: free})
+
+    def _validation(self) -> ValidationReconciler:
+        ground, market = self._context, self._dependencies.instance_types
+        knowledge = ValidationInputs(
+            service_cidr=self._service_cidr,
+            pools=self._cluster_view.pools,
+            kubelet_facts=lambda node_class: tuple(market.kubelet_facts(node_class).values()),
+            types=market.types_for,
+            is_compatible=market.is_compatible,
+        )
+        dry_runs = LaunchDryRuns(
+            ground.services.ec2,
+            ground.clock,
+            ground.current_cluster,
+            self._dependencies.bootstrap.dry_run_template_data,
+        )
+        wanted = None if ground.settings.disable_dry_run else dry_runs
+        return ValidationReconciler(knowledge, wanted, ground.settings.kubelet_expressions)
+
+    async def _service_cidr(self) -> str:
+        """AWS-026. Raises ``AwsError`` and ``ProviderError``."""
+        ground = self._context
+        if not ground.current_cluster().service_cidr:
+            await ground.services.eks.describe_cluster(ground.current_cluster().name)
+            try:
+                await ground.cluster.reconcile()
+            except KubeError as error:
+                raise ProviderError(f"asking for the cluster's version, {error}") from error
+        return ground.current_cluster().service_cidr
+
+    def _termination(self) -> NodeClassTermination:
+        ground = self._context
+        profiles = None if ground.settings.isolated_vpc else self._profiles
+        leftovers = NodeClassCleanup(profiles, ground.services.ec2, ground.current_cluster())
+        return NodeClassTermination(leftovers, ground.kube, self._cluster_view, self._cluster_view.claims, self._forget)
+
+    def _forget(self, node_class: EC2NodeClass) -> None:
+        self.hash_inputs.forget(node_class.metadata.name)
+        self._changes.forget(node_class.metadata.uid)
+        self._dependencies.on_deleted(node_class)

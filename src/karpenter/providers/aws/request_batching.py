@@ -1,0 +1,116 @@
+"""Many calls in one: what is asked within a short window goes out together (AWS-750 to AWS-753).
+
+Requests of one bucket share a window. It closes when no request came for a while, when it has been open for long enough, or when
+it is full; whichever comes first. Each closed window is one piece of work, a limited number of which go on at once. Nobody's
+request is lost when somebody else stops waiting: the work belongs to the window, not to those who ask.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+from karpenter.providers.contract import ProviderError
+
+B = TypeVar("B", bound=Hashable)
+Q = TypeVar("Q")
+A = TypeVar("A")
+
+#: How many windows are worked on at once (AWS-753).
+MAX_CONCURRENT_BATCHES = 100
+
+
+@dataclass(frozen=True)
+class RequestBatchWindow:
+    """When a window closes: after so long without news, after so long at all, at so many requests."""
+
+    idle_seconds: float
+    maximum_seconds: float = 1.0
+    maximum_requests: int = 500
+
+
+class BatchObserver(Protocol):
+    """Told of every window that closed (AWS-785)."""
+
+    def window_closed(self, size: int, open_seconds: float) -> None:
+        """How many requests it had, and how long it was open."""
+
+
+class BatchRequestUnanswered(ProviderError):
+    """The work of a window ended without an answer for this request (AWS-753)."""
+
+
+@dataclass
+class _OpenBatch(Generic[Q, A]):
+    since: float
+    requests: list[Q] = field(default_factory=list)
+    answers: list[asyncio.Future[A]] = field(default_factory=list)
+    timer: asyncio.TimerHandle | None = None
+
+
+class RequestBatcher(Generic[B, Q, A]):
+    """Collects requests and has ``work`` answer them, an answer or an error for each, in their order."""
+
+    def __init__(
+        self,
+        window: RequestBatchWindow,
+        execute: Callable[[B, Sequence[Q]], Awaitable[Sequence[A | Exception]]],
+        observer: BatchObserver,
+        max_concurrent: int = MAX_CONCURRENT_BATCHES,
+    ) -> None:
+        self._window = window
+        self._execute = execute
+        self._observer = observer
+        self._slots = asyncio.Semaphore(max_concurrent)
+        self._open_batches: dict[B, _OpenBatch[Q, A]] = {}
+        self._running: set[asyncio.Task[None]] = set()
+
+    async def submit(self, bucket: B, request: Q) -> A:
+        """The answer to a request. Raises what ``work`` answered or raised; ``Unanswered`` where it answered nothing."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[A] = loop.create_future()
+        # Whoever stops waiting must not make an error look forgotten.
+        answer.add_done_callback(lambda done: done.cancelled() or done.exception())
+        window = self._open_batches.setdefault(bucket, _OpenBatch(loop.time()))
+        window.requests.append(request)
+        window.answers.append(answer)
+        self._schedule(bucket, window)
+        return await answer
+
+    def _schedule(self, bucket: B, batch: _OpenBatch[Q, A]) -> None:
+        if batch.timer is not None:
+            batch.timer.cancel()
+        if len(batch.requests) >= self._window.maximum_requests:
+            self._close(bucket)
+            return
+        loop = asyncio.get_running_loop()
+        due = min(loop.time() + self._window.idle_seconds, batch.since + self._window.maximum_seconds)
+        batch.timer = loop.call_at(due, self._close, bucket)
+
+    def _close(self, bucket: B) -> None:
+        window = self._open_batches.pop(bucket)
+        self._observer.window_closed(len(window.requests), asyncio.get_running_loop().time() - window.since)
+        task = asyncio.get_running_loop().create_task(self._execute_batch(bucket, window))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def _execute_batch(self, bucket: B, batch: _OpenBatch[Q, A]) -> None:
+        async with self._slots:
+            try:
+                answers = await self._execute(bucket, tuple(batch.requests))
+            except Exception as error:
+                answers = [error] * len(batch.requests)
+            except asyncio.CancelledError:
+                for waiting in batch.answers:
+                    waiting.cancel()
+                raise
+        for index, waiting in enumerate(batch.answers):
+            found = answers[index] if index < len(answers) else BatchRequestUnanswered("error making call")
+            if waiting.done():
+                continue
+            if isinstance(found, Exception):
+                waiting.set_exception(found)
+            else:
+                waiting.set_result(found)

@@ -1,0 +1,436 @@
+"""EC2 over boto3 (``Ec2Port``)."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import cast
+
+import msgspec
+
+from karpenter.providers.aws import aws_types
+from karpenter.providers.aws.aws_apis import ImageQuery, PlacementGroupQuery, ReservationQuery, RunInstancesDryRun
+from karpenter.providers.aws.aws_types import AwsStruct, Ec2Filter, EksCluster, InstanceProfile, SqsMessage, ZonalShift
+from karpenter.providers.aws.ec2_descriptions import (
+    CapacityReservationInfo,
+    ImageInfo,
+    InstanceInfo,
+    InstanceStatus,
+    InstanceTypeInfo,
+    InstanceTypeOffering,
+    PlacementGroupInfoEntry,
+    SecurityGroupInfo,
+    SpotPrice,
+    StateChange,
+    SubnetInfo,
+)
+from karpenter.providers.aws.ec2_requests import (
+    FleetAnswer,
+    FleetRequest,
+    LaunchTemplate,
+    LaunchTemplateData,
+    TagSpecification,
+)
+from karpenter.providers.aws.sdk.ec2_xml_lists import Ec2ListDecoder
+from karpenter.providers.aws.sdk.service_client import (
+    ApiOperation,
+    AwsServiceClient,
+    CallRetryPolicy,
+    Pagination,
+    RateLimitGroup,
+)
+
+#: Page sizes: those of the specification, where EC2 lets one ask for them.
+_TYPES_PAGE_SIZE, _PAGE_SIZE, _PRICES_PAGE_SIZE = 100, 1000, 2000
+_PRODUCTS = ("Linux/UNIX", "Linux/UNIX (Amazon VPC)")
+
+Request = dict[str, object]
+
+
+class _InstanceReservation(AwsStruct, frozen=True, kw_only=True):
+    """Machines of one request, as DescribeInstances groups them."""
+
+    instances: tuple[InstanceInfo, ...] = ()
+
+
+_TYPES = ApiOperation("DescribeInstanceTypes", "InstanceTypes", tuple[InstanceTypeInfo, ...], RateLimitGroup.EC2_READ)
+_OFFERINGS = ApiOperation(
+    "DescribeInstanceTypeOfferings", "InstanceTypeOfferings", tuple[InstanceTypeOffering, ...], RateLimitGroup.EC2_READ
+)
+_SPOT_PRICES = ApiOperation(
+    "DescribeSpotPriceHistory", "SpotPriceHistory", tuple[SpotPrice, ...], RateLimitGroup.EC2_READ
+)
+_SUBNETS = ApiOperation("DescribeSubnets", "Subnets", tuple[SubnetInfo, ...], RateLimitGroup.EC2_READ)
+_SECURITY_GROUPS = ApiOperation(
+    "DescribeSecurityGroups", "SecurityGroups", tuple[SecurityGroupInfo, ...], RateLimitGroup.EC2_READ
+)
+_IMAGES = ApiOperation("DescribeImages", "Images", tuple[ImageInfo, ...], RateLimitGroup.EC2_READ)
+_RESERVATIONS = ApiOperation(
+    "DescribeCapacityReservations", "CapacityReservations", tuple[CapacityReservationInfo, ...], RateLimitGroup.EC2_READ
+)
+_PLACEMENT_GROUPS = ApiOperation(
+    "DescribePlacementGroups", "PlacementGroups", tuple[PlacementGroupInfoEntry, ...], RateLimitGroup.EC2_READ
+)
+_TEMPLATES = ApiOperation(
+    "DescribeLaunchTemplates", "LaunchTemplates", tuple[LaunchTemplate, ...], RateLimitGroup.EC2_READ
+)
+_INSTANCES = ApiOperation(
+    "DescribeInstances", "Reservations", tuple[_InstanceReservation, ...], RateLimitGroup.EC2_READ
+)
+_STATUSES = ApiOperation(
+    "DescribeInstanceStatus", "InstanceStatuses", tuple[InstanceStatus, ...], RateLimitGroup.EC2_READ
+)
+
+_CREATE_TEMPLATE = ApiOperation(
+    "CreateLaunchTemplate", "LaunchTemplate", LaunchTemplate, RateLimitGroup.EC2_WRITE, CallRetryPolicy.ONCE
+)
+_DRY_RUN_TEMPLATE = ApiOperation(
+    "CreateLaunchTemplate", "LaunchTemplate", LaunchTemplate, RateLimitGroup.EC2_WRITE, CallRetryPolicy.DRY_RUN
+)
+_DELETE_TEMPLATE = ApiOperation("DeleteLaunchTemplate", "", AwsStruct, RateLimitGroup.EC2_WRITE, CallRetryPolicy.ONCE)
+_FLEET_ONCE = ApiOperation("CreateFleet", "", FleetAnswer, RateLimitGroup.EC2_LAUNCH, CallRetryPolicy.ONCE)
+_FLEET_WITH_TOKEN = ApiOperation("CreateFleet", "", FleetAnswer, RateLimitGroup.EC2_LAUNCH, CallRetryPolicy.REPEATABLE)
+_DRY_RUN_FLEET = ApiOperation("CreateFleet", "", AwsStruct, RateLimitGroup.EC2_LAUNCH, CallRetryPolicy.DRY_RUN)
+_DRY_RUN_INSTANCES = ApiOperation("RunInstances", "", AwsStruct, RateLimitGroup.EC2_LAUNCH, CallRetryPolicy.DRY_RUN)
+_TERMINATE = ApiOperation(
+    "TerminateInstances", "TerminatingInstances", tuple[StateChange, ...], RateLimitGroup.EC2_TERMINATE
+)
+_TAG = ApiOperation("CreateTags", "", AwsStruct, RateLimitGroup.EC2_TAG)
+
+#: Decodes the lists that can be long.
+LIST_DECODER = Ec2ListDecoder({each.name: each for each in (_TYPES, _OFFERINGS, _SPOT_PRICES, _INSTANCES, _STATUSES)})
+
+
+class Ec2Client:
+    """All of EC2. See the ports for what the methods mean; all raise ``AwsError``."""
+
+    def __init__(self, service: AwsServiceClient) -> None:
+        self._service = service
+
+    # -- what is sold ---------------------------------------------------------------------------------------------------
+
+    async def describe_instance_types(self) -> tuple[InstanceTypeInfo, ...]:
+        """See ``MarketPort`` (AWS-280)."""
+        filters = (
+            Ec2Filter(name="supported-virtualization-type", values=("hvm",)),
+            Ec2Filter(name="processor-info.supported-architecture", values=("x86_64", "arm64")),
+        )
+        return await self._service.call_all_pages(_TYPES, {**_filter_request(filters), "MaxResults": _TYPES_PAGE_SIZE})
+
+    async def describe_instance_type_offerings(self) -> tuple[InstanceTypeOffering, ...]:
+        """See ``MarketPort`` (AWS-280)."""
+        request = {"LocationType": "availability-zone", "MaxResults": _PAGE_SIZE}
+        return await self._service.call_all_pages(_OFFERINGS, request)
+
+    async def describe_spot_price_history(self) -> tuple[SpotPrice, ...]:
+        """See ``MarketPort`` (AWS-365)."""
+        request = {
+            "StartTime": datetime.now(UTC),
+            "ProductDescriptions": _PRODUCTS,
+            "MaxResults": _PRICES_PAGE_SIZE,
+        }
+        return await self._service.call_all_pages(_SPOT_PRICES, request)
+
+    # -- what selectors find --------------------------------------------------------------------------------------------
+
+    async def describe_subnets(self, filters: Sequence[Ec2Filter]) -> tuple[SubnetInfo, ...]:
+        """See ``DiscoveryPort`` (AWS-143)."""
+        return await self._service.call_all_pages(_SUBNETS, {**_filter_request(filters), "MaxResults": _PAGE_SIZE})
+
+    async def describe_security_groups(self, filters: Sequence[Ec2Filter]) -> tuple[SecurityGroupInfo, ...]:
+        """See ``DiscoveryPort`` (AWS-144)."""
+        return await self._service.call_all_pages(
+            _SECURITY_GROUPS, {**_filter_request(filters), "MaxResults": _PAGE_SIZE}
+        )
+
+    async def describe_images(self, query: ImageQuery) -> tuple[ImageInfo, ...]:
+        """See ``DiscoveryPort`` (AWS-191 to AWS-195)."""
+        request = {**_filter_request(query.filters), "IncludeDeprecated": True, "MaxResults": _PAGE_SIZE}
+        if query.owners:
+            request["Owners"] = query.owners
+        return await self._service.call_all_pages(_IMAGES, request)
+
+    async def describe_capacity_reservations(self, query: ReservationQuery) -> tuple[CapacityReservationInfo, ...]:
+        """See ``DiscoveryPort`` (AWS-148)."""
+        request = _filter_request(query.filters)
+        if query.ids:
+            request["CapacityReservationIds"] = query.ids
+        else:
+            request["MaxResults"] = _PAGE_SIZE
+        return await self._service.call_all_pages(_RESERVATIONS, request)
+
+    async def describe_placement_groups(self, query: PlacementGroupQuery) -> tuple[PlacementGroupInfoEntry, ...]:
+        """See ``DiscoveryPort`` (AWS-153)."""
+        request = _filter_request((Ec2Filter(name="state", values=("available",)),))
+        if query.ids:
+            request["GroupIds"] = query.ids
+        if query.names:
+            request["GroupNames"] = query.names
+        return await self._service.call(_PLACEMENT_GROUPS, request)
+
+    # -- launch templates -----------------------------------------------------------------------------------------------
+
+    async def describe_launch_templates(
+        self, names: Sequence[str] = (), filters: Sequence[Ec2Filter] = ()
+    ) -> tuple[LaunchTemplate, ...]:
+        """See ``TemplatePort``. Names and page sizes exclude each other."""
+        request = _filter_request(filters)
+        if names:
+            request["LaunchTemplateNames"] = tuple(names)
+        else:
+            request["MaxResults"] = 200
+        return await self._service.call_all_pages(_TEMPLATES, request)
+
+    async def create_launch_template(
+        self, name: str, data: LaunchTemplateData, tags: TagSpecification, dry_run: bool = False
+    ) -> LaunchTemplate:
+        """See ``TemplatePort``. Not repeated when it may have been done: the name would be taken then."""
+        request: Request = {
+            "LaunchTemplateName": name,
+            "LaunchTemplateData": _to_request(data),
+            "TagSpecifications": [_to_request(tags)],
+        }
+        if dry_run:
+            return await self._service.call(_DRY_RUN_TEMPLATE, {**request, "DryRun": True})
+        return await self._service.call(_CREATE_TEMPLATE, request)
+
+    async def delete_launch_template(self, template_id: str) -> None:
+        """See ``TemplatePort``."""
+        await self._service.call(_DELETE_TEMPLATE, {"LaunchTemplateId": template_id})
+
+    # -- buying ---------------------------------------------------------------------------------------------------------
+
+    async def create_fleet(self, request: FleetRequest) -> FleetAnswer:
+        """Buy machines.
+
+        With a client token the same request is sent again where AWS asks for fewer calls or answers 5xx: EC2 carries out a token
+        once and answers its repetition alike. Without one it is sent again only where it certainly did not arrive or was turned
+        away for its pace. When no answer comes the error's ``has_no_answer`` is true, token or not, and nothing was repeated:
+        the caller may ask again with the same token and parameters, or look for the machines by their tags.
+        """
+        operation = _FLEET_WITH_TOKEN if request.client_token else _FLEET_ONCE
+        return await self._service.call(operation, _to_request(request))
+
+    async def dry_run_fleet(self, request: FleetRequest) -> None:
+        """See ``FleetPort`` (AWS-116)."""
+        await self._service.call(_DRY_RUN_FLEET, {**_to_request(request), "DryRun": True})
+
+    async def dry_run_instances(self, dry_run: RunInstancesDryRun) -> None:
+        """See ``FleetPort`` (AWS-117, AWS-128)."""
+        await self._service.call(_DRY_RUN_INSTANCES, {**_run_request(dry_run), "DryRun": True})
+
+    # -- machines -------------------------------------------------------------------------------------------------------
+
+    async def describe_instances(
+        self, ids: Sequence[str] = (), filters: Sequence[Ec2Filter] = ()
+    ) -> tuple[InstanceInfo, ...]:
+        """See ``InstancePort``. Ids and page sizes exclude each other; EC2 answers a thousand ids at most."""
+        request = _filter_request(filters)
+        if ids:
+            request["InstanceIds"] = tuple(ids)
+        else:
+            request["MaxResults"] = _PAGE_SIZE
+        found = await self._service.call_all_pages(_INSTANCES, request)
+        return tuple(instance for reservation in found for instance in reservation.instances)
+
+    async def terminate_instances(self, ids: Sequence[str]) -> tuple[StateChange, ...]:
+        """See ``InstancePort``."""
+        return await self._service.call(_TERMINATE, {"InstanceIds": tuple(ids)})
+
+    async def create_tags(self, ids: Sequence[str], tags: Mapping[str, str]) -> None:
+        """See ``InstancePort``."""
+        await self._service.call(_TAG, {"Resources": tuple(ids), "Tags": _tag_request(tags)})
+
+    async def describe_instance_status(self, filters: Sequence[Ec2Filter]) -> tuple[InstanceStatus, ...]:
+        """See ``InstancePort`` (AWS-665)."""
+        return await self._service.call_all_pages(_STATUSES, {**_filter_request(filters), "MaxResults": _PAGE_SIZE})
+
+
+def _to_request(shape: msgspec.Struct) -> Request:
+    """A request as boto3 takes it."""
+    return cast(Request, msgspec.to_builtins(shape))
+
+
+def _tag_request(values: Mapping[str, str]) -> list[Request]:
+    return [_to_request(tag) for tag in aws_types.tag_list(values)]
+
+
+def _filter_request(filters: Sequence[Ec2Filter]) -> Request:
+    return {"Filters": [_to_request(item) for item in filters]} if filters else {}
+
+
+def _run_request(dry_run: RunInstancesDryRun) -> Request:
+    """RunInstances for one machine of a template's data.
+
+    The library encodes user data itself here, other than in templates. A machine with interfaces of its own gets its subnet
+    through each of them (AWS-128).
+    """
+    request = _to_request(dry_run.data)
+    if dry_run.data.user_data:
+        request["UserData"] = b64decode(dry_run.data.user_data)
+    interfaces = cast(Sequence[Request], request.get("NetworkInterfaces", ()))
+    if interfaces:
+        request["NetworkInterfaces"] = [{**interface, "SubnetId": dry_run.subnet_id} for interface in interfaces]
+    else:
+        request["SubnetId"] = dry_run.subnet_id
+    return {**request, "InstanceType": dry_run.instance_type, "MinCount": 1, "MaxCount": 1}
+
+
+_MARKER_PAGINATION = Pagination("Marker", "Marker")
+#: How long a message, once received, is kept from other receivers, and how long to wait for the first (AWS-640), in seconds.
+_VISIBILITY_SECONDS = 20
+_POLL_SECONDS = 20
+_MAX_MESSAGES = 10
+_PRODUCTS_PAGE_SIZE = 100
+_PRICING_SERVICE_CODE = "AmazonEC2"
+
+
+class _Parameter(AwsStruct, frozen=True, kw_only=True):
+    """A parameter; of it, its value."""
+
+    value: str = ""
+
+
+_GET_PROFILE = ApiOperation("GetInstanceProfile", "InstanceProfile", InstanceProfile, RateLimitGroup.IAM)
+_CREATE_PROFILE = ApiOperation(
+    "CreateInstanceProfile", "InstanceProfile", InstanceProfile, RateLimitGroup.IAM, CallRetryPolicy.ONCE
+)
+_DELETE_PROFILE = ApiOperation("DeleteInstanceProfile", "", AwsStruct, RateLimitGroup.IAM, CallRetryPolicy.ONCE)
+_ADD_ROLE = ApiOperation("AddRoleToInstanceProfile", "", AwsStruct, RateLimitGroup.IAM, CallRetryPolicy.ONCE)
+_REMOVE_ROLE = ApiOperation("RemoveRoleFromInstanceProfile", "", AwsStruct, RateLimitGroup.IAM, CallRetryPolicy.ONCE)
+_LIST_PROFILES = ApiOperation(
+    "ListInstanceProfiles",
+    "InstanceProfiles",
+    tuple[InstanceProfile, ...],
+    RateLimitGroup.IAM,
+    pagination=_MARKER_PAGINATION,
+)
+_GET_PARAMETER = ApiOperation("GetParameter", "Parameter", _Parameter, RateLimitGroup.SSM)
+_GET_PRODUCTS = ApiOperation("GetProducts", "PriceList", tuple[str, ...], RateLimitGroup.PRICING)
+_GET_QUEUE_URL = ApiOperation("GetQueueUrl", "QueueUrl", str, RateLimitGroup.QUEUE)
+_RECEIVE = ApiOperation("ReceiveMessage", "Messages", tuple[SqsMessage, ...], RateLimitGroup.QUEUE)
+_DELETE_MESSAGE = ApiOperation("DeleteMessage", "", AwsStruct, RateLimitGroup.QUEUE)
+_DESCRIBE_CLUSTER = ApiOperation("DescribeCluster", "cluster", EksCluster, RateLimitGroup.EKS)
+_GET_SHIFTS = ApiOperation("GetManagedResource", "zonalShifts", tuple[ZonalShift, ...], RateLimitGroup.ZONAL_SHIFT)
+_GET_IDENTITY = ApiOperation("GetCallerIdentity", "Arn", str, RateLimitGroup.IDENTITY)
+
+
+class IamClient:
+    """See ``IamPort``. All methods raise ``AwsError``, here and below."""
+
+    def __init__(self, service: AwsServiceClient) -> None:
+        self._service = service
+
+    async def get_instance_profile(self, name: str) -> InstanceProfile:
+        """See ``IamPort``."""
+        return await self._service.call(_GET_PROFILE, {"InstanceProfileName": name})
+
+    async def create_instance_profile(self, name: str, path: str, tags: Mapping[str, str]) -> InstanceProfile:
+        """See ``IamPort``."""
+        request = {
+            "InstanceProfileName": name,
+            "Path": path,
+            "Tags": [msgspec.to_builtins(tag) for tag in aws_types.tag_list(tags)],
+        }
+        return await self._service.call(_CREATE_PROFILE, request)
+
+    async def delete_instance_profile(self, name: str) -> None:
+        """See ``IamPort``."""
+        await self._service.call(_DELETE_PROFILE, {"InstanceProfileName": name})
+
+    async def add_role_to_instance_profile(self, name: str, role: str) -> None:
+        """See ``IamPort``."""
+        await self._service.call(_ADD_ROLE, {"InstanceProfileName": name, "RoleName": role})
+
+    async def remove_role_from_instance_profile(self, name: str, role: str) -> None:
+        """See ``IamPort``."""
+        await self._service.call(_REMOVE_ROLE, {"InstanceProfileName": name, "RoleName": role})
+
+    async def list_instance_profiles(self, path_prefix: str) -> tuple[InstanceProfile, ...]:
+        """See ``IamPort``."""
+        return await self._service.call_all_pages(_LIST_PROFILES, {"PathPrefix": path_prefix, "MaxItems": 1000})
+
+
+class SsmClient:
+    """See ``SsmPort``."""
+
+    def __init__(self, service: AwsServiceClient) -> None:
+        self._service = service
+
+    async def get_parameter(self, name: str) -> str:
+        """See ``SsmPort``. Encrypted ones are decrypted, where the role may."""
+        request = {"Name": name, "WithDecryption": True}
+        return (await self._service.call(_GET_PARAMETER, request)).value
+
+
+class PricingClient:
+    """See ``PricingPort``."""
+
+    def __init__(self, service: AwsServiceClient) -> None:
+        self._service = service
+
+    async def get_products(self, filters: Mapping[str, str]) -> tuple[str, ...]:
+        """See ``PricingPort`` (AWS-360)."""
+        wanted = [{"Type": "TERM_MATCH", "Field": field, "Value": filters[field]} for field in sorted(filters)]
+        request = {"ServiceCode": _PRICING_SERVICE_CODE, "Filters": wanted, "MaxResults": _PRODUCTS_PAGE_SIZE}
+        return await self._service.call_all_pages(_GET_PRODUCTS, request)
+
+
+class SqsClient:
+    """See ``QueuePort``."""
+
+    def __init__(self, service: AwsServiceClient) -> None:
+        self._service = service
+
+    async def get_queue_url(self, name: str) -> str:
+        """See ``QueuePort``."""
+        return await self._service.call(_GET_QUEUE_URL, {"QueueName": name})
+
+    async def receive_messages(self, url: str) -> tuple[SqsMessage, ...]:
+        """See ``QueuePort`` (AWS-640). Waiting keeps a thread."""
+        request = {
+            "QueueUrl": url,
+            "MaxNumberOfMessages": _MAX_MESSAGES,
+            "VisibilityTimeout": _VISIBILITY_SECONDS,
+            "WaitTimeSeconds": _POLL_SECONDS,
+            "MessageSystemAttributeNames": ["SentTimestamp"],
+        }
+        return await self._service.call(_RECEIVE, request)
+
+    async def delete_message(self, url: str, receipt_handle: str) -> None:
+        """See ``QueuePort``."""
+        await self._service.call(_DELETE_MESSAGE, {"QueueUrl": url, "ReceiptHandle": receipt_handle})
+
+
+class EksClient:
+    """See ``EksPort``."""
+
+    def __init__(self, service: AwsServiceClient) -> None:
+        self._service = service
+
+    async def describe_cluster(self, name: str) -> EksCluster:
+        """See ``EksPort``."""
+        return await self._service.call(_DESCRIBE_CLUSTER, {"name": name})
+
+
+class ZonalShiftClient:
+    """See ``ZonalShiftPort``."""
+
+    def __init__(self, service: AwsServiceClient) -> None:
+        self._service = service
+
+    async def get_managed_resource(self, arn: str) -> tuple[ZonalShift, ...]:
+        """See ``ZonalShiftPort``."""
+        return await self._service.call(_GET_SHIFTS, {"resourceIdentifier": arn})
+
+
+class StsClient:
+    """See ``StsPort``."""
+
+    def __init__(self, service: AwsServiceClient) -> None:
+        self._service = service
+
+    async def get_caller_identity(self) -> str:
+        """See ``StsPort``."""
+        return await self._service.call(_GET_IDENTITY, {})

@@ -1,0 +1,148 @@
+"""What every family tells its machines (AWS-220 to AWS-224)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from karpenter.api.scheduling_constraints import Taint
+from karpenter.model import durations, labels, taints
+from karpenter.providers.aws.aws_settings import AwsClusterInfo
+from karpenter.providers.aws.userdata.kubelet_settings import KubeletSettings
+
+#: Domains a kubelet may not give itself labels of; the controllers put those on the Node when it registers.
+_RESTRICTED_DOMAINS = ("kubernetes.io", "k8s.io", "node-restriction.kubernetes.io")
+
+
+class UserDataError(ValueError):
+    """The class's own user data cannot be joined with ours. The text says why; nothing can be launched until it is changed."""
+
+
+@dataclass(frozen=True)
+class BootstrapOptions:
+    """All that goes into a machine's user data.
+
+    ``labels`` are the claim's and the launch's capacity type, ``taints`` the claim's, startup taints last: what is missing of our
+    own is added here, and labels a kubelet may not set are left out. ``kubelet`` is the class's map as its owner wrote it,
+    ``reserved`` what it comes to on the type, ``max_pods`` the pods the type runs. ``custom`` is the class's own user data.
+    ``image_version`` is Bottlerocket's only (``versions.image_version``).
+    """
+
+    cluster: AwsClusterInfo
+    family: str
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+    kubelet_spec: Mapping[str, object]
+    kubelet_settings: KubeletSettings
+    max_pods: int
+    custom_user_data: str = ""
+    raid0: bool = False
+    image_version: str = ""
+
+
+@dataclass(frozen=True)
+class KubeletArguments:
+    """What the kubelet of a machine is told, put together from a ``Bootstrap``."""
+
+    options: BootstrapOptions
+    labels: Mapping[str, str] = field(init=False)
+    taints: tuple[Taint, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "labels", _kubelet_labels(self.options.labels))
+        object.__setattr__(self, "taints", taints.merge_taints(self.options.taints, (labels.UNREGISTERED_TAINT,)))
+
+    @property
+    def max_pods(self) -> int:
+        """The owner's number, else that of the type (AWS-223)."""
+        own = self.number("maxPods")
+        return self.options.max_pods if own is None else own
+
+    @cached_property
+    def cluster_dns(self) -> tuple[str, ...]:
+        """The owner's servers, else the cluster's, if known (AWS-222)."""
+        known = self.options.cluster.dns_ip
+        return self.options.kubelet_settings.cluster_dns or ((known,) if known else ())
+
+    @property
+    def node_labels(self) -> str:
+        """``--node-labels`` and its value, keys sorted (AWS-236)."""
+        pairs = ",".join(f"{key}={value}" for key, value in self.labels.items())
+        return f'--node-labels="{pairs}"'
+
+    def number(self, name: str) -> int | None:
+        """A whole number of the owner's map, None where there is none."""
+        value = self.options.kubelet_spec.get(name)
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+    def boolean(self, name: str) -> bool | None:
+        """A truth value of the owner's map, None where there is none."""
+        value = self.options.kubelet_spec.get(name)
+        return value if isinstance(value, bool) else None
+
+    def string_map(self, name: str) -> dict[str, str]:
+        """A map of texts of the owner's map, keys sorted; empty where there is none."""
+        value = self.options.kubelet_spec.get(name)
+        if not isinstance(value, Mapping):
+            return {}
+        return dict(sorted((str(key), str(item)) for key, item in value.items()))
+
+
+def _kubelet_labels(node_labels: Mapping[str, str]) -> dict[str, str]:
+    """What the kubelet registers its node with, keys sorted (AWS-220)."""
+    told = {**node_labels, labels.DO_NOT_SYNC_TAINTS: "true"}
+    return {key: told[key] for key in sorted(told) if not _is_restricted_for_kubelet(key)}
+
+
+def _is_restricted_for_kubelet(key: str) -> bool:
+    domain, slash, _ = key.partition("/")
+    return bool(slash) and any(domain == own or domain.endswith("." + own) for own in _RESTRICTED_DOMAINS)
+
+
+def kubelet_extra_args(arguments: KubeletArguments) -> str:
+    """All flags in their fixed order, those not set left out, maps sorted by key: equal settings are equal texts (AWS-237)."""
+    return " ".join(_flags(arguments))
+
+
+def go_duration(text: str) -> str:
+    """A duration as the kubelet writes it: ``2m`` is ``2m0s``. What is none is left as it is."""
+    try:
+        return durations.duration_text(durations.parse_duration(text))
+    except durations.DurationError:
+        return text
+
+
+def grace_periods(arguments: KubeletArguments) -> dict[str, str]:
+    """``evictionSoftGracePeriod`` in the kubelet's own form (AWS-232)."""
+    return {signal: go_duration(text) for signal, text in arguments.string_map("evictionSoftGracePeriod").items()}
+
+
+def _flags(arguments: KubeletArguments) -> Iterator[str]:
+    reserved = arguments.options.kubelet_settings
+    yield arguments.node_labels
+    yield f'--register-with-taints="{",".join(taints.taint_text(taint) for taint in arguments.taints)}"'
+    yield f"--max-pods={arguments.max_pods}"
+    yield from _number_flag(arguments, "podsPerCore", "pods-per-core")
+    yield from _map_flag("system-reserved", reserved.system_reserved, "=")
+    yield from _map_flag("kube-reserved", reserved.kube_reserved, "=")
+    yield from _map_flag("eviction-hard", arguments.string_map("evictionHard"), "<")
+    yield from _map_flag("eviction-soft", arguments.string_map("evictionSoft"), "<")
+    yield from _map_flag("eviction-soft-grace-period", grace_periods(arguments), "=")
+    yield from _number_flag(arguments, "evictionMaxPodGracePeriod", "eviction-max-pod-grace-period")
+    yield from _number_flag(arguments, "imageGCHighThresholdPercent", "image-gc-high-threshold")
+    yield from _number_flag(arguments, "imageGCLowThresholdPercent", "image-gc-low-threshold")
+    quota = arguments.boolean("cpuCFSQuota")
+    if quota is not None:
+        yield f"--cpu-cfs-quota={str(quota).lower()}"
+
+
+def _number_flag(arguments: KubeletArguments, name: str, flag: str) -> Iterator[str]:
+    value = arguments.number(name)
+    if value is not None:
+        yield f"--{flag}={value}"
+
+
+def _map_flag(flag: str, values: Mapping[str, str], sign: str) -> Iterator[str]:
+    if values:
+        yield f'--{flag}="{",".join(f"{key}{sign}{values[key]}" for key in sorted(values))}"'

@@ -1,0 +1,237 @@
+"""What every wrapper around a cloud starts from: each call passes through unchanged. A wrapper overrides what it is about."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+from karpenter.api.karpenter import NodeClaim, NodePool
+from karpenter.api.kinds import Kind
+from karpenter.api.meta import Wire
+from karpenter.instancetypes.instance_type import InstanceType
+from karpenter.kube import write_fence
+from karpenter.kube.write_fence import Fence
+from karpenter.metrics import Metrics
+from karpenter.metrics.controller_metrics import current_controller
+from karpenter.providers.contract import (
+    CloudProvider,
+    HookPending,
+    HookSatisfied,
+    Instance,
+    InstanceDrift,
+    InstanceNotFound,
+    InsufficientCapacity,
+    NodeClassNotReady,
+    ProviderError,
+    RegistrationHook,
+    RepairPolicy,
+)
+
+
+class CloudProviderDecorator:
+    """A provider that is another one, call for call."""
+
+    def __init__(self, provider: CloudProvider) -> None:
+        self._provider = provider
+
+    async def create(self, claim: NodeClaim) -> Instance:
+        """Buy one machine for the claim."""
+        return await self._provider.create(claim)
+
+    async def delete(self, provider_id: str) -> None:
+        """Ask for the machine to go."""
+        await self._provider.delete(provider_id)
+
+    async def get(self, provider_id: str) -> Instance:
+        """One machine."""
+        return await self._provider.get(provider_id)
+
+    async def list(self) -> tuple[Instance, ...]:
+        """All machines of this cluster."""
+        return await self._provider.list()
+
+    async def instance_types(self, pool: NodePool) -> tuple[InstanceType, ...]:
+        """Everything the pool's class could use."""
+        return await self._provider.instance_types(pool)
+
+    async def drift(self, claim: NodeClaim) -> InstanceDrift | None:
+        """How the machine no longer matches its class."""
+        return await self._provider.drift(claim)
+
+    def repair_policies(self) -> tuple[RepairPolicy, ...]:
+        """Node conditions that mean broken."""
+        return self._provider.repair_policies()
+
+    def registration_hooks(self) -> tuple[RegistrationHook, ...]:
+        """What must be satisfied before a Node is opened to pods."""
+        return self._provider.registration_hooks()
+
+    @property
+    def name(self) -> str:
+        """Short name, the metric label ``provider``."""
+        return self._provider.name
+
+    @property
+    def node_class_kinds(self) -> tuple[Kind[Wire], ...]:
+        """Kinds of node classes the provider serves."""
+        return self._provider.node_class_kinds
+
+
+T = TypeVar("T")
+
+#: How long one call may take: well above what clouds need, well below the time a claim has to launch (OPS-050).
+CALL_TIMEOUT_SECONDS = 60.0
+
+
+class TimeoutProvider(CloudProviderDecorator):
+    """A provider that passes everything on and gives each call ``seconds``; later it is a ``ProviderError``."""
+
+    def __init__(self, provider: CloudProvider, seconds: float = CALL_TIMEOUT_SECONDS) -> None:
+        super().__init__(provider)
+        self._seconds = seconds
+
+    async def create(self, claim: NodeClaim) -> Instance:
+        """Buy one machine for the claim."""
+        return await _with_timeout(self._seconds, "buying a machine", self._provider.create(claim))
+
+    async def delete(self, provider_id: str) -> None:
+        """Ask for the machine to go."""
+        await _with_timeout(self._seconds, f"ending machine {provider_id}", self._provider.delete(provider_id))
+
+    async def get(self, provider_id: str) -> Instance:
+        """One machine."""
+        return await _with_timeout(self._seconds, f"reading machine {provider_id}", self._provider.get(provider_id))
+
+    async def list(self) -> tuple[Instance, ...]:
+        """All machines of this cluster."""
+        return await _with_timeout(self._seconds, "listing machines", self._provider.list())
+
+    async def instance_types(self, pool: NodePool) -> tuple[InstanceType, ...]:
+        """Everything the pool's class could use."""
+        return await _with_timeout(self._seconds, "reading instance types", self._provider.instance_types(pool))
+
+    async def drift(self, claim: NodeClaim) -> InstanceDrift | None:
+        """Why the machine no longer matches its class."""
+        return await _with_timeout(self._seconds, "comparing a machine with its class", self._provider.drift(claim))
+
+    def registration_hooks(self) -> tuple[RegistrationHook, ...]:
+        """What must be satisfied before a Node is opened to pods, with bounded questions."""
+        return tuple(_TimeoutHook(hook, self._seconds) for hook in self._provider.registration_hooks())
+
+
+class _TimeoutHook:
+    """A hook whose questions end."""
+
+    def __init__(self, hook: RegistrationHook, seconds: float) -> None:
+        self._hook = hook
+        self._seconds = seconds
+
+    @property
+    def name(self) -> str:
+        """What conditions and log lines call it."""
+        return self._hook.name
+
+    async def check(self, claim: NodeClaim) -> HookSatisfied | HookPending:
+        """Whether the claim's machine may be registered."""
+        return await _with_timeout(self._seconds, f"asking hook {self.name}", self._hook.check(claim))
+
+
+async def _with_timeout(seconds: float, what: str, call: Coroutine[Any, Any, T]) -> T:
+    limit = asyncio.timeout(seconds)
+    try:
+        async with limit:
+            return await call
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        raise ProviderError(f"{what} took longer than {seconds:g} s") from error
+
+
+R = TypeVar("R")
+
+
+class ProviderNotLeading(ProviderError):
+    """The cloud was not asked, or its answer not awaited: this process does not lead, or not any more."""
+
+
+class LeaderOnlyProvider(CloudProviderDecorator):
+    """A provider whose machines are bought and ended through a fence. All else passes."""
+
+    def __init__(self, provider: CloudProvider, fence: Fence) -> None:
+        super().__init__(provider)
+        self._fence = fence
+
+    async def create(self, claim: NodeClaim) -> Instance:
+        """Buy one machine for the claim."""
+        return await self._through_fence(lambda: self._provider.create(claim))
+
+    async def delete(self, provider_id: str) -> None:
+        """Ask for the machine to go."""
+        await self._through_fence(lambda: self._provider.delete(provider_id))
+
+    async def _through_fence(self, call: Callable[[], Awaitable[R]]) -> R:
+        try:
+            return await self._fence.run(call)
+        except write_fence.WriteFenced as error:
+            raise ProviderNotLeading(str(error)) from error
+
+
+M = TypeVar("M")
+
+#: What the label ``error`` calls a kind of error; other kinds leave it empty (OPS-225 to OPS-230).
+_ERROR_NAMES: tuple[tuple[type[Exception], str], ...] = (
+    (InstanceNotFound, "NodeClaimNotFoundError"),
+    (InsufficientCapacity, "InsufficientCapacityError"),
+    (NodeClassNotReady, "NodeClassNotReadyError"),
+)
+
+
+class MetricsProvider(CloudProviderDecorator):
+    """A provider that counts what it is asked and passes it on."""
+
+    def __init__(self, provider: CloudProvider, metrics: Metrics) -> None:
+        super().__init__(provider)
+        self._metrics = metrics
+
+    async def create(self, claim: NodeClaim) -> Instance:
+        """Buy one machine for the claim."""
+        return await self._measure("Create", self._provider.create(claim))
+
+    async def delete(self, provider_id: str) -> None:
+        """Ask for the machine to go; that it is gone is the answer everybody waits for, not an error."""
+        await self._measure("Delete", self._provider.delete(provider_id), InstanceNotFound)
+
+    async def get(self, provider_id: str) -> Instance:
+        """One machine."""
+        return await self._measure("Get", self._provider.get(provider_id))
+
+    async def list(self) -> tuple[Instance, ...]:
+        """All machines of this cluster."""
+        return await self._measure("List", self._provider.list())
+
+    async def instance_types(self, pool: NodePool) -> tuple[InstanceType, ...]:
+        """Everything the pool's class could use."""
+        return await self._measure("GetInstanceTypes", self._provider.instance_types(pool))
+
+    async def drift(self, claim: NodeClaim) -> InstanceDrift | None:
+        """Why the machine no longer matches its class."""
+        return await self._measure("IsDrifted", self._provider.drift(claim))
+
+    async def _measure(self, method: str, call: Awaitable[M], *expected: type[Exception]) -> M:
+        own = {"controller": current_controller(), "method": method, "provider": self.name}
+        now = asyncio.get_running_loop().time
+        began = now()
+        try:
+            return await call
+        except expected:
+            raise
+        except Exception as error:
+            self._metrics.cloudprovider_errors_total.labels(**own, error=_error_name(error)).inc()
+            raise
+        finally:
+            self._metrics.cloudprovider_duration_seconds.labels(**own).observe(now() - began)
+
+
+def _error_name(error: Exception) -> str:
+    return next((name for kind, name in _ERROR_NAMES if isinstance(error, kind)), "")

@@ -1,0 +1,165 @@
+"""Simulated machines as the cloud knows them: one ConfigMap each, so that they outlive the controller (OPS-211).
+
+A machine's name follows from the claim it is bought for, hence buying twice finds the first one. The ConfigMap and the
+Node share that name. What was decided at launch is written once; later only ``ending_at`` is added, when the machine is
+told to go or is taken away.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import msgspec
+
+from karpenter.api.core import ConfigMap
+from karpenter.api.karpenter import NodeClaim
+from karpenter.api.kinds import CONFIG_MAP
+from karpenter.api.meta import ObjectMeta
+from karpenter.api.scheduling_constraints import Taint
+from karpenter.kube.errors import AlreadyExists, KubeError, NotFound
+from karpenter.kube.protocol import Kube
+from karpenter.model import resources as res
+from karpenter.providers.contract import Instance, InstanceNotFound, ProviderError
+from karpenter.providers.simulated.fault_rules import ScheduledFaults
+
+INSTANCE_NAMESPACE = "kube-system"
+INSTANCE_LABEL = "karpenter.kwok.sh/instance"
+INSTANCE_SELECTOR = f"{INSTANCE_LABEL}=true"
+PROVIDER_ID_SCHEME = "kwok://"
+NODE_NAME_PREFIX = "kwok-"
+
+_DATA_KEY = "instance.json"
+_HASH_LENGTH = 6
+_LONGEST_NAME = 63
+
+
+class SimulatedInstance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One machine: for whom it was bought, what it is, what its Node carries and what is going to befall it.
+
+    ``capacity`` and ``allocatable`` are wire quantities, ``node_labels`` and ``taints`` what the machine registers with.
+    """
+
+    node_name: str
+    claim_name: str
+    claim_uid: str
+    instance_type: str
+    zone: str
+    capacity_type: str
+    price_per_hour: float
+    created_at: datetime
+    labels: Mapping[str, str]
+    node_labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+    capacity: Mapping[str, str]
+    allocatable: Mapping[str, str]
+    fate: ScheduledFaults = ScheduledFaults()
+    ending_at: datetime | None = None
+
+    @property
+    def provider_id(self) -> str:
+        """``kwok://<node name>`` (OPS-258)."""
+        return PROVIDER_ID_SCHEME + self.node_name
+
+    @property
+    def terminating(self) -> bool:
+        """Whether the machine was told to go or taken away."""
+        return self.ending_at is not None
+
+    def time_after_launch(self, seconds: float | None) -> datetime | None:
+        """The moment so many seconds after the launch."""
+        return None if seconds is None else self.created_at + timedelta(seconds=seconds)
+
+    def instance(self) -> Instance:
+        """The machine as the contract reports it."""
+        return Instance(
+            provider_id=self.provider_id,
+            claim_name=self.claim_name,
+            labels=dict(self.labels),
+            capacity=res.parse_resources(self.capacity),
+            allocatable=res.parse_resources(self.allocatable),
+            created_at=self.created_at,
+            node_name=name_from_provider_id(self.provider_id),
+            terminating=self.terminating,
+        )
+
+
+def instance_name(claim: NodeClaim) -> str:
+    """Name of the claim's machine and Node: the claim's own with a hash of its uid, so that a namesake gets its own."""
+    digest = hashlib.sha256(f"{claim.metadata.name}/{claim.metadata.uid}".encode()).hexdigest()[:_HASH_LENGTH]
+    room = _LONGEST_NAME - len(NODE_NAME_PREFIX) - 1 - _HASH_LENGTH
+    return f"{NODE_NAME_PREFIX}{claim.metadata.name[:room].rstrip('.-')}-{digest}"
+
+
+def name_from_provider_id(provider_id: str) -> str:
+    """Name of the machine with this provider ID; ``InstanceNotFound`` for one of another provider."""
+    if not provider_id.startswith(PROVIDER_ID_SCHEME):
+        raise InstanceNotFound(f"{provider_id or 'an empty provider ID'} is no simulated machine")
+    return provider_id.removeprefix(PROVIDER_ID_SCHEME)
+
+
+def decode_instance(stored: ConfigMap) -> SimulatedInstance | None:
+    """The machine a ConfigMap holds; None if somebody spoiled it."""
+    try:
+        return msgspec.json.decode(stored.data.get(_DATA_KEY, ""), type=SimulatedInstance)
+    except msgspec.DecodeError:
+        return None
+
+
+def _encoded(instance: SimulatedInstance) -> dict[str, str]:
+    return {_DATA_KEY: msgspec.json.encode(instance).decode()}
+
+
+@dataclass(frozen=True)
+class SimulatedInstanceStore:
+    """The simulated cloud's books. All methods raise ``ProviderError`` for what the API server cannot do."""
+
+    kube: Kube
+
+    async def create(self, instance: SimulatedInstance) -> SimulatedInstance:
+        """Store a new machine, or find the one of that name."""
+        metadata = ObjectMeta(name=instance.node_name, namespace=INSTANCE_NAMESPACE, labels={INSTANCE_LABEL: "true"})
+        try:
+            await self.kube.create(CONFIG_MAP, ConfigMap(metadata=metadata, data=_encoded(instance)))
+        except AlreadyExists:
+            return await self.get(instance.node_name)
+        except KubeError as error:
+            raise ProviderError(f"storing simulated machine {instance.node_name}, {error}") from error
+        return instance
+
+    async def get(self, name: str) -> SimulatedInstance:
+        """One machine; ``InstanceNotFound`` when it is gone."""
+        try:
+            record = decode_instance(await self.kube.get(CONFIG_MAP, name, INSTANCE_NAMESPACE))
+        except NotFound as error:
+            raise InstanceNotFound(f"simulated machine {name} is gone") from error
+        except KubeError as error:
+            raise ProviderError(f"reading simulated machine {name}, {error}") from error
+        if record is None:
+            raise ProviderError(
+                f"ConfigMap {INSTANCE_NAMESPACE}/{name} does not hold a simulated machine any more; delete it to end the machine"
+            )
+        return record
+
+    async def all(self) -> tuple[SimulatedInstance, ...]:
+        """All machines, by name; ConfigMaps that hold none are left out."""
+        try:
+            listing = await self.kube.list(CONFIG_MAP, INSTANCE_NAMESPACE, label_selector=INSTANCE_SELECTOR)
+        except KubeError as error:
+            raise ProviderError(f"listing simulated machines, {error}") from error
+        records = (decode_instance(item) for item in listing.items)
+        return tuple(sorted((item for item in records if item is not None), key=lambda item: item.node_name))
+
+    async def terminate(self, instance: SimulatedInstance, now: datetime) -> None:
+        """Tell a machine to go; nothing to do if it was told before. ``InstanceNotFound`` when it is gone."""
+        if instance.terminating:
+            return
+        ending = msgspec.structs.replace(instance, ending_at=now)
+        try:
+            await self.kube.patch(CONFIG_MAP, instance.node_name, {"data": _encoded(ending)}, INSTANCE_NAMESPACE)
+        except NotFound as error:
+            raise InstanceNotFound(f"simulated machine {instance.node_name} is gone") from error
+        except KubeError as error:
+            raise ProviderError(f"ending simulated machine {instance.node_name}, {error}") from error

@@ -1,0 +1,134 @@
+"""Which machine to buy for a claim: the cheapest offering that satisfies all of it (OPS-256, OPS-259, OPS-267). Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from karpenter.api.karpenter import NodeClaim
+from karpenter.instancetypes.instance_type import InstanceType, Offering
+from karpenter.model import labels, requirements
+from karpenter.model import resources as res
+from karpenter.model.requirements import Requirements
+from karpenter.providers.contract import ProviderError
+
+_LONGEST_LABEL = 63
+
+
+class SimulatedOfferingRejection(StrEnum):
+    """Why an offering of a type the claim names cannot be had."""
+
+    INCOMPATIBLE = "not compatible with the claim's requirements"
+    TOO_SMALL = "of a type too small for the requested resources"
+    UNAVAILABLE = "not available now"
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedOffering:
+    """An offering of a type."""
+
+    instance_type: InstanceType
+    offering: Offering
+
+
+@dataclass
+class SimulatedOfferings:
+    """What a claim could be given: affordable choices, cheapest first, and why the other offerings are out."""
+
+    launchable: list[SimulatedOffering] = field(default_factory=list)
+    rejections: Counter[SimulatedOfferingRejection] = field(default_factory=Counter)
+    type_count: int = 0
+
+    def __str__(self) -> str:
+        reasons = [f"{count} {reason}" for reason, count in sorted(self.rejections.items())]
+        return f"of {self.type_count} instance types no offering is left: {', '.join(reasons) or 'none is known'}"
+
+
+def claim_requirements(claim: NodeClaim) -> Requirements:
+    """What a claim requires."""
+    return requirements.requirements_from_wire(claim.spec.requirements)
+
+
+def launchable_offerings(
+    types: Mapping[str, InstanceType], claim: NodeClaim, is_available: Callable[[InstanceType, Offering], bool]
+) -> SimulatedOfferings:
+    """All choices for a claim, ordered by price, name, zone and capacity type. Raises ``ProviderError``."""
+    wished, requests = claim_requirements(claim), _requests(claim)
+    found = SimulatedOfferings()
+    for instance_type in _types_named_by_claim(types, wished):
+        found.type_count += 1
+        found.rejections.update(_classify_offerings(found, instance_type, wished, requests, is_available))
+    found.launchable.sort(key=_price_order)
+    return found
+
+
+def _requests(claim: NodeClaim) -> res.Resources:
+    try:
+        return res.parse_resources(claim.spec.resources.requests)
+    except ValueError as error:
+        raise ProviderError(f"claim {claim.metadata.name} asks for {error}") from error
+
+
+def _types_named_by_claim(types: Mapping[str, InstanceType], required: Requirements) -> Iterator[InstanceType]:
+    names = required.requirement_for(labels.INSTANCE_TYPE)
+    if names.complement:
+        yield from (item for item in types.values() if names.allows(item.name))
+    else:
+        yield from (types[name] for name in names.values if name in types)
+
+
+def _classify_offerings(
+    offerings: SimulatedOfferings,
+    instance_type: InstanceType,
+    required: Requirements,
+    requests: res.Resources,
+    is_available: Callable[[InstanceType, Offering], bool],
+) -> Iterator[SimulatedOfferingRejection]:
+    # The type defines every well-known label, so a label it has nothing to say about is the claim's own business.
+    suits = requirements.intersects(instance_type.requirements, required)
+    fits = res.fits(requests, instance_type.allocatable)
+    for offering in instance_type.offerings:
+        if not suits or not requirements.intersects(offering.requirements, required):
+            yield SimulatedOfferingRejection.INCOMPATIBLE
+        elif not fits:
+            yield SimulatedOfferingRejection.TOO_SMALL
+        elif not is_available(instance_type, offering):
+            yield SimulatedOfferingRejection.UNAVAILABLE
+        else:
+            offerings.launchable.append(SimulatedOffering(instance_type, offering))
+
+
+def _price_order(choice: SimulatedOffering) -> tuple[float, str, str, str]:
+    offering = choice.offering
+    return offering.price_per_hour, choice.instance_type.name, offering.zone, offering.capacity_type
+
+
+def resolved_labels(claim: NodeClaim, simulated_offering: SimulatedOffering) -> dict[str, str]:
+    """Labels settled by the launch: whatever claim, type and offering leave exactly one value for."""
+    wished = claim_requirements(claim).without(labels.SIMULATION_ONLY | {labels.HOSTNAME})
+    together = wished.intersect(simulated_offering.instance_type.requirements).intersect(
+        simulated_offering.offering.requirements
+    )
+    return dict(sorted(_single_values(together)))
+
+
+def _single_values(combined: Requirements) -> Iterable[tuple[str, str]]:
+    return (
+        (key, next(iter(item.values)))
+        for key, item in combined.items()
+        if not item.complement and len(item.values) == 1
+    )
+
+
+def node_labels(claim: NodeClaim, simulated_offering: SimulatedOffering) -> dict[str, str]:
+    """Labels the Node registers with (OPS-259)."""
+    return {
+        **claim.metadata.labels,
+        **resolved_labels(claim, simulated_offering),
+        labels.HOSTNAME: claim.metadata.name[:_LONGEST_LABEL].rstrip(".-"),
+        "kwok.x-k8s.io/node": "fake",
+        "kwok-partition": "a",
+        "eks-node-viewer/instance-price": f"{simulated_offering.offering.price_per_hour:.6f}",
+    }

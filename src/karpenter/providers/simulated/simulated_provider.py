@@ -1,0 +1,283 @@
+"""The simulated cloud (OPS-250 ff.): machines that cost nothing, behave like bought ones and can be made to misbehave.
+
+It buys by the same rules as a real one: the cheapest available offering that satisfies the claim and holds its pods. The
+machines are entries in the API server (``instances``); ``machines`` plays what would run on them. Beyond the original: the
+Node reports the type's full capacity (OPS-265), machines whose claim vanished are ended (OPS-266), a type without a fitting
+offering is skipped (OPS-267), and trouble can be scripted (OPS-269).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from karpenter.api.karpenter import NodeClaim, NodePool
+from karpenter.api.kinds import KWOK_NODE_CLASS, NODE_CLAIM, Kind
+from karpenter.api.kwok_node_class import KWOKNodeClass
+from karpenter.api.meta import Wire
+from karpenter.instancetypes.instance_type import InstanceType, Offering
+from karpenter.kube.errors import KubeError, NotFound
+from karpenter.kube.protocol import Kube
+from karpenter.model import conditions, durations, labels
+from karpenter.model import resources as res
+from karpenter.model.clock import Clock
+from karpenter.providers.contract import (
+    Instance,
+    InstanceDrift,
+    InstanceNotFound,
+    InsufficientCapacity,
+    LaunchFailed,
+    NodeClassNotReady,
+    ProviderError,
+    RegistrationHook,
+    RepairPolicy,
+)
+from karpenter.providers.simulated import simulated_offerings
+from karpenter.providers.simulated.fault_rules import FaultInjector, Faults, SimulatedLaunch
+from karpenter.providers.simulated.simulated_instances import (
+    SimulatedInstance,
+    SimulatedInstanceStore,
+    instance_name,
+    name_from_provider_id,
+)
+
+#: How long an offering that could not be had counts as unavailable.
+UNAVAILABLE_FOR = timedelta(minutes=3)
+#: Machines younger than this are left alone by the collector: their claim may not be visible yet.
+GARBAGE_AGE = timedelta(seconds=30)
+_REPAIR_AFTER = timedelta(minutes=10)
+
+#: Type name, zone, capacity type.
+_OfferingKey = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class _Availability:
+    """What of the catalogue is gone: offerings that could not be had lately, and machines by reservation."""
+
+    unavailable: frozenset[_OfferingKey] = frozenset()
+    reserved_in_use: frozenset[tuple[str, int]] = frozenset()
+
+    def __bool__(self) -> bool:
+        return bool(self.unavailable or self.reserved_in_use)
+
+    def remaining(self, instance_type: InstanceType, offering: Offering) -> Offering:
+        """What is left of an offering."""
+        available = offering.available and _key(instance_type, offering) not in self.unavailable
+        units = offering.reservation_capacity
+        if units is not None:
+            units = max(0, units - dict(self.reserved_in_use).get(offering.reservation_id, 0))
+            available = available and units > 0
+        if (available, units) == (offering.available, offering.reservation_capacity):
+            return offering
+        return replace(offering, available=available, reservation_capacity=units)
+
+
+class SimulatedProvider:
+    """A cloud without machines. Implements ``CloudProvider``."""
+
+    def __init__(self, kube: Kube, clock: Clock, types: tuple[InstanceType, ...], faults: Faults | None = None) -> None:
+        self._kube = kube
+        self._clock = clock
+        self._store = SimulatedInstanceStore(kube)
+        self._fault_injector = FaultInjector(faults or Faults())
+        self._types = types
+        self._by_name = {instance_type.name: instance_type for instance_type in types}
+        self._unavailable: dict[_OfferingKey, datetime] = {}
+        self._cached_types: tuple[_Availability, tuple[InstanceType, ...]] = (_Availability(), types)
+        self._has_reservations = any(
+            offering.reservation_capacity is not None for item in types for offering in item.offerings
+        )
+
+    def set_faults(self, faults: Faults) -> None:
+        """Follow another script from now on; what was decided for machines already bought stays."""
+        self._fault_injector = FaultInjector(faults)
+
+    @property
+    def name(self) -> str:
+        """The name users know from metrics."""
+        return "kwok"
+
+    @property
+    def node_class_kinds(self) -> tuple[Kind[Wire], ...]:
+        """KWOKNodeClass only."""
+        return (KWOK_NODE_CLASS,)  # type: ignore[return-value]
+
+    def repair_policies(self) -> tuple[RepairPolicy, ...]:
+        """A node that is not ready for ten minutes is broken (OPS-217)."""
+        return tuple(RepairPolicy("Ready", status, _REPAIR_AFTER) for status in (conditions.FALSE, conditions.UNKNOWN))
+
+    def registration_hooks(self) -> tuple[RegistrationHook, ...]:
+        """None: a simulated machine is complete when it joins."""
+        return ()
+
+    async def drift(self, claim: NodeClaim) -> InstanceDrift | None:
+        """Simulated machines never drift (OPS-260)."""
+        return None
+
+    async def instance_types(self, pool: NodePool) -> tuple[InstanceType, ...]:
+        """The catalogue; offerings that could not be had lately are there, marked unavailable, reservations with what is left."""
+        sales = await self._availability()
+        if sales != self._cached_types[0]:
+            self._cached_types = (
+                sales,
+                tuple(_with_availability(item, sales) for item in self._types) if sales else self._types,
+            )
+        return self._cached_types[1]
+
+    async def _availability(self) -> _Availability:
+        if not self._has_reservations:
+            return _Availability(self._unavailable_offerings())
+        running = [record for record in await self._store.all() if not record.terminating]
+        taken = Counter(reservation for r in running if (reservation := r.labels.get(labels.RESERVATION_ID, "")))
+        return _Availability(self._unavailable_offerings(), frozenset(taken.items()))
+
+    async def create(self, claim: NodeClaim) -> Instance:
+        """Buy the cheapest machine that satisfies the claim, or find the one bought before (OPS-210, OPS-211, OPS-256)."""
+        known = await self._existing_instance(claim)
+        if known is not None:
+            return known.instance()
+        node_class = await self._usable_class(claim)
+        choice = self._choose_offering(claim, await self._availability())
+        record = await self._store.create(self._new_instance(claim, node_class, choice))
+        if record.claim_uid != claim.metadata.uid:
+            raise ProviderError(
+                f"machine {record.node_name} belongs to another claim, {record.claim_uid}; it must go first"
+            )
+        return record.instance()
+
+    async def delete(self, provider_id: str) -> None:
+        """End the machine; ``InstanceNotFound`` once it is gone (OPS-212)."""
+        await self._store.terminate(await self._store.get(name_from_provider_id(provider_id)), self._clock.now())
+
+    async def get(self, provider_id: str) -> Instance:
+        """One machine (OPS-213)."""
+        return (await self._store.get(name_from_provider_id(provider_id))).instance()
+
+    async def list(self) -> tuple[Instance, ...]:
+        """All machines, sorted by name (OPS-214)."""
+        return tuple(record.instance() for record in await self._store.all())
+
+    async def collect_garbage(self) -> tuple[str, ...]:
+        """End machines whose claim is gone (OPS-266); returns their provider IDs. To be called now and then.
+
+        Raises ``ProviderError``.
+        """
+        # Machines are listed before claims: a claim created in between then has no machine in the list.
+        records = await self._store.all()
+        owned = await self._claim_exists()
+        now = self._clock.now()
+        orphans = [
+            record
+            for record in records
+            if not owned(record) and not record.terminating and now - record.created_at > GARBAGE_AGE
+        ]
+        return tuple([record.provider_id for record in orphans if await self._terminate(record, now)])
+
+    async def _claim_exists(self) -> Callable[[SimulatedInstance], bool]:
+        """Tells whether a machine's claim is there. A claim that cannot be read is: it keeps every machine of its name."""
+        try:
+            claims = await self._kube.list(NODE_CLAIM)
+        except KubeError as error:
+            raise ProviderError(f"listing claims, {error}") from error
+        readable = {claim.metadata.uid for claim in claims.items}
+        unreadable = {claim.name for claim in claims.undecodable}
+        # One without even a name may be anybody's.
+        return lambda record: record.claim_uid in readable or not unreadable.isdisjoint((record.claim_name, ""))
+
+    async def _terminate(self, record: SimulatedInstance, now: datetime) -> bool:
+        try:
+            await self._store.terminate(record, now)
+        except InstanceNotFound:
+            return False
+        return True
+
+    async def _existing_instance(self, claim: NodeClaim) -> SimulatedInstance | None:
+        try:
+            record = await self._store.get(instance_name(claim))
+        except InstanceNotFound:
+            return None
+        return record if record.claim_uid == claim.metadata.uid else None
+
+    async def _usable_class(self, claim: NodeClaim) -> KWOKNodeClass:
+        name = claim.spec.node_class_ref.name
+        try:
+            node_class = await self._kube.get(KWOK_NODE_CLASS, name)
+        except NotFound as error:
+            raise InsufficientCapacity(f"KWOKNodeClass {name} does not exist") from error
+        except KubeError as error:
+            raise ProviderError(f"reading KWOKNodeClass {name}, {error}") from error
+        if node_class.metadata.deletion_timestamp is not None:
+            raise InsufficientCapacity(f"KWOKNodeClass {name} is being deleted")
+        if conditions.is_false(node_class.status.conditions, "Ready"):
+            raise NodeClassNotReady(f"KWOKNodeClass {name} has condition Ready False")
+        return node_class
+
+    def _choose_offering(self, claim: NodeClaim, sales: _Availability) -> simulated_offerings.SimulatedOffering:
+        found = simulated_offerings.launchable_offerings(
+            self._by_name, claim, lambda item, offering: sales.remaining(item, offering).available
+        )
+        for choice in found.launchable:
+            wanted = _simulated_launch(claim, choice)
+            refusal = self._fault_injector.launch_error(wanted)
+            if refusal is not None:
+                raise LaunchFailed(refusal.reason, refusal.message)
+            if not self._fault_injector.is_out_of_capacity(wanted):
+                return choice
+            found.rejections[simulated_offerings.SimulatedOfferingRejection.UNAVAILABLE] += 1
+            self._unavailable[_key(choice.instance_type, choice.offering)] = self._clock.now() + UNAVAILABLE_FOR
+        raise InsufficientCapacity(str(found))
+
+    def _unavailable_offerings(self) -> frozenset[_OfferingKey]:
+        now = self._clock.now()
+        for key in [key for key, until in self._unavailable.items() if until <= now]:
+            del self._unavailable[key]
+        return frozenset(self._unavailable)
+
+    def _new_instance(
+        self, claim: NodeClaim, node_class: KWOKNodeClass, choice: simulated_offerings.SimulatedOffering
+    ) -> SimulatedInstance:
+        wanted = _simulated_launch(claim, choice)
+        return SimulatedInstance(
+            node_name=instance_name(claim),
+            claim_name=claim.metadata.name,
+            claim_uid=claim.metadata.uid,
+            instance_type=wanted.instance_type,
+            zone=wanted.zone,
+            capacity_type=wanted.capacity_type,
+            price_per_hour=choice.offering.price_per_hour,
+            created_at=self._clock.now(),
+            labels=simulated_offerings.resolved_labels(claim, choice),
+            node_labels=simulated_offerings.node_labels(claim, choice),
+            taints=tuple(taint.as_taint() for taint in (*claim.spec.taints, *claim.spec.startup_taints)),
+            capacity=res.resources_to_wire(choice.instance_type.capacity),
+            allocatable=res.resources_to_wire(choice.instance_type.allocatable),
+            fate=self._fault_injector.schedule_faults(wanted, _registration_delay(node_class)),
+        )
+
+
+def _registration_delay(node_class: KWOKNodeClass) -> timedelta:
+    text = node_class.spec.node_registration_delay
+    try:
+        return durations.parse_duration(text) if text else timedelta()
+    except durations.DurationError as error:
+        raise NodeClassNotReady(
+            f"KWOKNodeClass {node_class.metadata.name}, spec.nodeRegistrationDelay: {error}"
+        ) from error
+
+
+def _simulated_launch(claim: NodeClaim, choice: simulated_offerings.SimulatedOffering) -> SimulatedLaunch:
+    pool = claim.metadata.labels.get(labels.NODE_POOL, "")
+    return SimulatedLaunch(pool, choice.instance_type.name, choice.offering.zone, choice.offering.capacity_type)
+
+
+def _key(instance_type: InstanceType, offering: Offering) -> _OfferingKey:
+    return instance_type.name, offering.zone, offering.capacity_type
+
+
+def _with_availability(instance_type: InstanceType, sales: _Availability) -> InstanceType:
+    """The type as it is sold now; the same where nothing of it is missing."""
+    offerings = tuple(sales.remaining(instance_type, offering) for offering in instance_type.offerings)
+    return replace(instance_type, offerings=offerings) if offerings != instance_type.offerings else instance_type

@@ -1,0 +1,56 @@
+"""What simulated machines could not write, told to people: in full where only they can mend it, and then once.
+
+A write that fails is tried again for ever, so most failures deserve no attention. A missing permission, refused credentials
+and a kind the server does not have do: each is one line when it first happens, however many machines meet it and however
+often, and again only when it comes back after a while without it.
+"""
+
+from __future__ import annotations
+
+import traceback
+from datetime import datetime, timedelta
+
+import structlog
+
+from karpenter.kube.error_messages import explain_error
+from karpenter.kube.errors import KIND_NOT_SERVED, Forbidden, KubeError, NotFound, Unauthorized
+from karpenter.model.clock import Clock
+from karpenter.providers.contract import ProviderError
+
+#: A cause not met for so long counts as mended. Longer than any pause between two tries.
+_RESOLVED_AFTER = timedelta(minutes=5)
+_log = structlog.get_logger()
+
+
+class WriteFailureLog:
+    """Tells each cause once."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._last_seen: dict[str, datetime] = {}
+
+    def record(self, name: str, error: Exception) -> None:
+        """A write for the machine or pod ``name`` failed and will be tried again."""
+        if not isinstance(error, KubeError | ProviderError):
+            trace = "".join(traceback.format_exception(error))
+            _log.error("simulated machine failed", name=name, error=repr(error), stacktrace=trace)
+            return
+        refusal = _configuration_error(error)
+        if refusal is not None and self._is_new(cause := explain_error(refusal, "the API server")):
+            _log.error("simulated machines cannot do their work", name=name, error=cause)
+        else:
+            _log.debug("simulated machine will try again", name=name, error=str(error))
+
+    def _is_new(self, cause: str) -> bool:
+        now = self._clock.now()
+        before = self._last_seen.get(cause)
+        self._last_seen[cause] = now
+        return before is None or now - before > _RESOLVED_AFTER
+
+
+def _configuration_error(error: Exception) -> KubeError | None:
+    """What somebody has to mend, if that is it. The cloud's errors carry the API server's inside."""
+    found = error.__cause__ if isinstance(error, ProviderError) else error
+    if isinstance(found, Forbidden | Unauthorized):
+        return found
+    return found if isinstance(found, NotFound) and found.reason == KIND_NOT_SERVED else None

@@ -1,0 +1,348 @@
+"""Nomination: telling the scheduler which pods a new node was bought for.
+
+With tight plans a scheduler that spreads pods over all open nodes strands some of them. So before a node opens, pods planned
+for it get its name as ``status.nominatedNodeName``; only where the field is empty or holds a nomination of ours that is out of
+date. Who is meant for which claim is what the latest pass said; nothing is stored. Schedulers that ignore the field lose nothing.
+
+A scheduler keeps the room of a nominated pod free, but it tries every waiting pod whenever any node opens, and takes the
+nomination away from one whose node is still closed; then the room is anybody's. Three things hold that off:
+
+* Nodes that join within moments of each other gather, and open together.
+* Before they do, nominations that were lost meanwhile are written again, and all have come back through the watch: a scheduler
+  hears of pods and of nodes on different ways, and has heard of these pods by then as a rule.
+* Whoever loses the nomination to a node that has just opened is given it again, a few times: a try begun before took it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import structlog
+
+from karpenter.api.core import Pod
+from karpenter.api.kinds import POD
+from karpenter.kube.errors import Conflict, KubeError, NotFound
+from karpenter.kube.protocol import Kube
+from karpenter.state import ClusterState
+from karpenter.state.snapshot import PodKey, pod_key
+
+_MAX_CONCURRENT_PATCHES = 32
+#: Nodes opened at once: a server that is asked everything at the same time answers everything late.
+_MAX_CONCURRENT_OPENINGS = 16
+#: The scheduler writes to the same pods; so often a nomination that met such a write is tried again.
+_MAX_ATTEMPTS = 3
+#: Nodes open together once none has joined for so long, and none waits longer for others than that.
+_BATCH_IDLE_SECONDS = 1.0
+_BATCH_MAX_SECONDS = 5.0
+#: Longest a node stays closed for the sake of nominations that are lost again and again, or never come back.
+_OBSERVE_TIMEOUT_SECONDS = 3.0
+#: So often a nomination to an open node is given again: a pod that keeps losing it does not fit there.
+_MAX_REPEATS = 3
+_log = structlog.get_logger()
+
+
+class PodNominator(Protocol):
+    """What the rest asks of nomination."""
+
+    def set_planned_pods(self, planned_pods: Mapping[str, Sequence[Pod]]) -> None:
+        """What the latest pass planned: pods by the key of their machine (claim or node name)."""
+
+    def opening(self, claim_name: str, node_name: str) -> AbstractAsyncContextManager[None]:
+        """Nominate the pods planned for a claim to its node, which is to be opened inside.
+
+        Entering it takes as long as others are waited for. Failures cost the nomination, never the registration.
+        """
+
+    async def nominate_planned_pods(self, claim_name: str, node_name: str) -> None:
+        """The same while the machine is still starting, where its Node's name is known already."""
+
+    async def nominate_pod(self, pod: Pod, claim_name: str, node_name: str) -> None:
+        """Nominate one pod to a node that is open, for a claim's sake (or, without claim, the node's)."""
+
+    async def withdraw_stale(self) -> None:
+        """Take back nominations of ours that the latest pass no longer means."""
+
+    def pod_updated(self, pod: Pod) -> None:
+        """The watch delivered this version of a pod."""
+
+    async def run(self) -> None:
+        """Give nominations again that were lost to a node just open, until cancelled."""
+
+
+@dataclass(frozen=True)
+class _Nomination:
+    """A nomination of ours: to which node, and for which claim's sake.
+
+    ``seen``: it has come back through the watch. ``again``: how often it was given before.
+    """
+
+    claim: str
+    node: str
+    repeats: int = 0
+    observed: bool = False
+
+
+class DisabledNominator:
+    """Nomination switched off: plain scheduling decides."""
+
+    def set_planned_pods(self, planned_pods: Mapping[str, Sequence[Pod]]) -> None:
+        """Nobody asks."""
+
+    def opening(self, claim_name: str, node_name: str) -> AbstractAsyncContextManager[None]:
+        """Nobody is nominated."""
+        return nullcontext()
+
+    async def nominate_planned_pods(self, claim_name: str, node_name: str) -> None:
+        """Nobody is nominated."""
+
+    async def nominate_pod(self, pod: Pod, claim_name: str, node_name: str) -> None:
+        """Nobody is nominated."""
+
+    async def withdraw_stale(self) -> None:
+        """Nothing was written."""
+
+    def pod_updated(self, pod: Pod) -> None:
+        """Nobody was nominated."""
+
+    async def run(self) -> None:
+        """Nothing can be lost."""
+        await asyncio.Event().wait()
+
+
+class Nominator:
+    """Writes and takes back nominations. What it wrote itself it may take back."""
+
+    def __init__(self, kube: Kube, state: ClusterState) -> None:
+        self._kube = kube
+        self._state = state
+        self._planned_pods: Mapping[str, Sequence[PodKey]] = {}
+        #: By the pod's UID.
+        self._own_nominations: dict[str, _Nomination] = {}
+        #: Claims whose nodes are open as far as we are concerned.
+        self._open_claims: set[str] = set()
+        self._patch_slots = asyncio.Semaphore(_MAX_CONCURRENT_PATCHES)
+        self._opening_slots = asyncio.Semaphore(_MAX_CONCURRENT_OPENINGS)
+        self._opening_batch = OpeningBatch(_BATCH_IDLE_SECONDS, _BATCH_MAX_SECONDS)
+        #: Set when something has become of nominations for that claim.
+        self._claim_changed: dict[str, asyncio.Event] = {}
+        self._lost: asyncio.Queue[tuple[PodKey, _Nomination]] = asyncio.Queue()
+
+    def set_planned_pods(self, planned_pods: Mapping[str, Sequence[Pod]]) -> None:
+        """What the latest pass planned: pods by the key of their machine (claim or node name)."""
+        self._planned_pods = {key: tuple(pod_key(pod) for pod in pods) for key, pods in planned_pods.items()}
+        self._open_claims &= planned_pods.keys()
+
+    @asynccontextmanager
+    async def opening(self, claim_name: str, node_name: str) -> AsyncIterator[None]:
+        """Nominate the pods planned for a claim to its node, which is to be opened inside.
+
+        Entering it takes as long as others are waited for. Failures cost the nomination, never the registration.
+        """
+        await self.nominate_planned_pods(claim_name, node_name)
+        if (
+            claim_name not in self._open_claims
+            and self._nominations_for(claim_name)
+            and self._are_other_nodes_expected(claim_name)
+        ):
+            await self._opening_batch.wait()
+        async with self._opening_slots:
+            await self._await_observed(claim_name, node_name)
+            self._open_claims.add(claim_name)
+            yield
+
+    async def nominate_planned_pods(self, claim_name: str, node_name: str) -> None:
+        """The same while the machine is still starting, where its Node's name is known already.
+
+        Schedulers pass over a nomination to a Node that does not exist, and one patch per pod takes its time: better while
+        nothing else can be done than while a ready machine waits.
+        """
+        wanted = _Nomination(claim_name, node_name)
+        pods = (self._state.pod(key) for key in self._planned_pods.get(claim_name, ()))
+        await asyncio.gather(*(self._nominate(pod, wanted) for pod in pods if pod is not None))
+
+    async def nominate_pod(self, pod: Pod, claim_name: str, node_name: str) -> None:
+        """Nominate one pod to a node that is open. What the scheduler has done meanwhile stays as it is."""
+        await self._nominate(pod, _Nomination(claim_name, node_name))
+
+    # -- before a node opens ----------------------------------------------------------------------------------------------
+
+    def _are_other_nodes_expected(self, claim_name: str) -> bool:
+        """Whether nodes of other claims that pods were planned for are still to open."""
+        closed = (name for name in self._planned_pods if name != claim_name and name not in self._open_claims)
+        claims = map(self._state.claim, closed)
+        return any(claim is not None and not claim.status.node_name for claim in claims)
+
+    async def _await_observed(self, claim_name: str, node_name: str) -> None:
+        """Until every nomination for the claim has come back through the watch; what is lost meanwhile is written again.
+
+        Only the waiting has an end: of a write that is broken off nobody knows whether it was done.
+        """
+        now = asyncio.get_running_loop().time
+        until = now() + _OBSERVE_TIMEOUT_SECONDS
+        news = self._claim_changed[claim_name] = asyncio.Event()
+        try:
+            while now() < until:
+                news.clear()
+                await self.nominate_planned_pods(claim_name, node_name)
+                if all(ours.observed for ours in self._nominations_for(claim_name)):
+                    return
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(news.wait(), until - now())
+        finally:
+            del self._claim_changed[claim_name]
+
+    def _nominations_for(self, claim_name: str) -> list[_Nomination]:
+        """Our nominations of pods that are planned for a claim and still wait."""
+        pods = (self._state.pod(key) for key in self._planned_pods.get(claim_name, ()))
+        ours = (
+            self._own_nominations.get(pod.metadata.uid) for pod in pods if pod is not None and not pod.spec.node_name
+        )
+        return [one for one in ours if one is not None and one.claim == claim_name]
+
+    # -- what becomes of nominations --------------------------------------------------------------------------------------
+
+    def pod_updated(self, pod: Pod) -> None:
+        """The watch delivered this version of a pod."""
+        uid = pod.metadata.uid
+        ours = self._own_nominations.get(uid)
+        if ours is None:
+            return
+        if pod.spec.node_name:
+            del self._own_nominations[uid]
+        elif pod.status.nominated_node_name == ours.node:
+            self._own_nominations[uid] = replace(ours, observed=True)
+        elif ours.observed:
+            del self._own_nominations[uid]
+            if ours.claim in self._open_claims and ours.repeats < _MAX_REPEATS:
+                self._lost.put_nowait((pod_key(pod), ours))
+        news = self._claim_changed.get(ours.claim)
+        if news is not None:
+            news.set()
+
+    async def run(self) -> None:
+        """Give nominations again that were lost to a node just open, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(_MAX_CONCURRENT_PATCHES):
+                tasks.create_task(self._repeat_lost())
+
+    async def _repeat_lost(self) -> None:
+        while True:
+            key, lost = await self._lost.get()
+            pod = self._state.pod(key)
+            if pod is not None and self._state.planned_nodes.get(pod.metadata.uid) == lost.claim:
+                await self._nominate(pod, _Nomination(lost.claim, lost.node, lost.repeats + 1))
+
+    async def withdraw_stale(self) -> None:
+        """Take back nominations of ours that the latest pass no longer means."""
+        meant = {key: name for name, keys in self._planned_pods.items() for key in keys}
+        stale = []
+        for pod in self._state.pending_pods():
+            ours = self._own_nominations.get(pod.metadata.uid)
+            if ours is None or ours.node != pod.status.nominated_node_name:
+                continue
+            if meant.get(pod_key(pod)) not in (ours.claim, ours.node):
+                stale.append(pod)
+        await asyncio.gather(*(self._withdraw(pod) for pod in stale))
+        living = {pod.metadata.uid for pod in self._state.pending_pods()}
+        self._own_nominations = {uid: ours for uid, ours in self._own_nominations.items() if uid in living}
+
+    # -- writing ----------------------------------------------------------------------------------------------------------
+
+    async def _nominate(self, pod: Pod, wanted: _Nomination) -> None:
+        """Nominate against the version that was judged: what somebody else nominated meanwhile is not overwritten."""
+        uid = pod.metadata.uid
+        current: Pod | None = pod
+        for _ in range(_MAX_ATTEMPTS):
+            if current is None or not self._may_nominate(current, wanted.node):
+                return
+            before = self._own_nominations.get(uid)
+            self._own_nominations[uid] = wanted  # already now: the watch may be quicker than the answer
+            try:
+                if not await self._write(current, wanted.node):
+                    self._restore(uid, before)
+                return
+            except Conflict:
+                self._restore(uid, before)
+            current = await self._read(pod)
+
+    def _restore(self, uid: str, before: _Nomination | None) -> None:
+        """What was to be written was not."""
+        if before is None:
+            self._own_nominations.pop(uid, None)
+        else:
+            self._own_nominations[uid] = before
+
+    async def _read(self, pod: Pod) -> Pod | None:
+        try:
+            return await self._kube.get(POD, pod.metadata.name, pod.metadata.namespace)
+        except KubeError:
+            return None
+
+    async def _withdraw(self, pod: Pod) -> None:
+        uid = pod.metadata.uid
+        ours = self._own_nominations.pop(uid, None)  # beforehand: it is not lost but taken back
+        try:
+            if not await self._write(pod, None):
+                self._restore(uid, ours)
+        except Conflict:  # changed meanwhile: the next pass judges it anew
+            self._restore(uid, ours)
+
+    def _may_nominate(self, pod: Pod, node_name: str) -> bool:
+        current = pod.status.nominated_node_name
+        if pod.spec.node_name or pod.metadata.deletion_timestamp is not None or current == node_name:
+            return False
+        ours = self._own_nominations.get(pod.metadata.uid)
+        if ours is not None and ours.node == node_name and not ours.observed:
+            return False  # on its way
+        return not current or (ours is not None and ours.node == current)
+
+    async def _write(self, pod: Pod, node_name: str | None) -> bool:
+        """Write a nomination or take it back (None); whether that was done. Raises ``Conflict`` when the pod has changed."""
+        meta = pod.metadata
+        patch = {"status": {"nominatedNodeName": node_name}}
+        async with self._patch_slots:
+            try:
+                await self._kube.patch(
+                    POD, meta.name, patch, meta.namespace, subresource="status", resource_version=meta.resource_version
+                )
+            except Conflict:
+                raise
+            except NotFound:
+                return False
+            except KubeError as error:
+                _log.error(
+                    "nominating pod failed", Pod={"namespace": meta.namespace, "name": meta.name}, error=str(error)
+                )
+                return False
+        return True
+
+
+class OpeningBatch:
+    """Those who come go on together: when nobody has come for ``quiet_seconds``, ``longest_seconds`` after the first at most."""
+
+    def __init__(self, idle_seconds: float, max_seconds: float) -> None:
+        self._idle_seconds = idle_seconds
+        self._max_seconds = max_seconds
+        self._gate = asyncio.Event()
+        self._latest = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def wait(self) -> None:
+        """Wait for the others."""
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        if self._timer is None:
+            self._latest = now + self._max_seconds
+        else:
+            self._timer.cancel()
+        self._timer = loop.call_at(min(now + self._idle_seconds, self._latest), self._release)
+        await self._gate.wait()
+
+    def _release(self) -> None:
+        self._gate.set()
+        self._gate = asyncio.Event()
+        self._timer = None

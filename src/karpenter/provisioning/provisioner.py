@@ -1,0 +1,226 @@
+"""The provisioning loop: wait for a batch, take a snapshot, decide, carry out (SCH §§1-2). Passes never overlap."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+
+import structlog
+
+from karpenter.api.core import Pod, PodSpec
+from karpenter.api.karpenter import NodePool
+from karpenter.capacitybuffer.buffer_placements import without_buffer_pods
+from karpenter.instancetypes.instance_type import InstanceType
+from karpenter.instancetypes.type_index import TypeIndex
+from karpenter.instancetypes.well_known_labels import well_known_labels_of
+from karpenter.model import labels
+from karpenter.providers.contract import NodeClassNotReady, ProviderError, UnevaluatedNodePool
+from karpenter.provisioning.batcher import ProvisioningBatcher
+from karpenter.provisioning.plan_executor import PlanExecutor, PlanOutcome
+from karpenter.runtime.controller_context import ControllerContext
+from karpenter.runtime.events import shortened
+from karpenter.runtime.reconciler import SingletonReconciler
+from karpenter.scheduling.scheduling_options import PreferencePolicy, SchedulingOptions
+from karpenter.scheduling.solution import Solution
+from karpenter.scheduling.solver import solve
+from karpenter.state.snapshot import ClusterSnapshot, PodGroup, creation_order
+from karpenter.state.virtual_pods import is_virtual_pod
+
+#: Pods still waiting trigger again after this long (SCH-001), and so does at the latest a pass whose claims failed.
+RETRY_SECONDS = 10.0
+_FIRST_RETRY_SECONDS = 1.0
+_log = structlog.get_logger()
+
+
+class PoolTypeIndexes:
+    """Instance types of each pool, prepared once per distinct list."""
+
+    def __init__(self, context: ControllerContext) -> None:
+        self._context = context
+        self._indexes_by_list: dict[int, tuple[tuple[InstanceType, ...], TypeIndex]] = {}
+        #: What was said of each pool last: it is said again when it changes.
+        self._logged_reasons: dict[str, str] = {}
+
+    async def by_pool(self, pools: tuple[NodePool, ...]) -> dict[str, TypeIndex]:
+        """Prepared types by pool name; pools whose types cannot be resolved are left out (SCH-115)."""
+        found: dict[str, TypeIndex] = {}
+        used: set[int] = set()
+        for pool in pools:
+            if not self._context.is_managed(pool):
+                continue
+            try:
+                types = await self._context.provider.instance_types(pool)
+            except UnevaluatedNodePool:
+                self._log_skipped(pool, "skipping, awaiting nodeoverlay evaluation")
+                continue
+            except NodeClassNotReady:
+                continue  # as every class begins: its own conditions and the pool's say what is missing
+            except ProviderError as error:
+                self._log_skipped(pool, "skipping, unable to resolve instance types", str(error))
+                continue
+            self._log_skipped(pool, "" if types else "skipping, no resolved instance types found")
+            found[pool.metadata.name] = self._index(types)
+            used.add(id(types))
+        self._indexes_by_list = {key: value for key, value in self._indexes_by_list.items() if key in used}
+        return found
+
+    def _log_skipped(self, pool: NodePool, message: str, error: str = "") -> None:
+        """Say why a pool takes no part, when that is news; nothing where it does."""
+        name = pool.metadata.name
+        if self._logged_reasons.get(name, "") != message + error:
+            self._logged_reasons[name] = message + error
+            if error:
+                _log.error(message, NodePool={"name": name}, error=error)
+            elif message:
+                _log.info(message, NodePool={"name": name})
+
+    def _index(self, types: tuple[InstanceType, ...]) -> TypeIndex:
+        known = self._indexes_by_list.get(id(types))
+        if known is None or known[0] is not types:
+            known = (types, TypeIndex(types, labels.WELL_KNOWN | well_known_labels_of(types)))
+            self._indexes_by_list[id(types)] = known
+        return known[1]
+
+
+class Provisioner:
+    """Runs provisioning passes. ``options`` are the decision's settings; ``tell`` hears of every plan and what it was made of."""
+
+    def __init__(
+        self,
+        context: ControllerContext,
+        batcher: ProvisioningBatcher,
+        executor: PlanExecutor,
+        options: SchedulingOptions,
+        on_plan: Callable[[ClusterSnapshot, Solution], None],
+    ) -> None:
+        self._context = context
+        self._on_plan = on_plan
+        self._singleton = SingletonReconciler("provisioner", context.metrics)
+        self._batcher = batcher
+        self._executor = executor
+        self._options = options
+        self._type_indexes = PoolTypeIndexes(context)
+        self._preference_warnings = PreferenceWarnings()
+        self.last_plan = Solution()
+        self._retry_seconds = _FIRST_RETRY_SECONDS
+        self._retry_timer: asyncio.TimerHandle | None = None
+
+    async def run(self) -> None:
+        """Pass after pass, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._retrigger())
+            while True:
+                await self._batcher.wait()
+                with self._singleton.reconciling():
+                    await self.reconcile()
+
+    async def _retrigger(self) -> None:
+        """Whoever waits is looked at again and again, and so are the pods of machines that leave (SCH-001, SCH-002)."""
+        while True:
+            await asyncio.sleep(RETRY_SECONDS)
+            for pod in self._context.state.pending_pods():
+                self._batcher.trigger(pod.metadata.uid)
+            for view in self._context.state.state_nodes():
+                if view.marked_for_deletion and view.node is not None and view.pods:
+                    self._batcher.trigger(view.node.metadata.uid)
+
+    async def reconcile(self) -> Solution:
+        """One pass: snapshot, decision, execution."""
+        ours = tuple(pool for pool in self._context.state.pools() if self._context.is_managed(pool))
+        indexes = await self._type_indexes.by_pool(ours)
+        # From here to the plan nothing may wait: the snapshot would grow old.
+        started = time.perf_counter()
+        snapshot = self._context.virtual_pods.added_to(self._context.state.snapshot())
+        waiting = sum(len(group.pods) for group in snapshot.pod_groups)
+        _log.debug("computing scheduling decision for provisionable pod(s)", **{"pending-pods": waiting})
+        if self._options.preferences is PreferencePolicy.RESPECT:
+            self._preference_warnings.warn(snapshot.pod_groups, self._context.clock.now())
+        plan = solve(snapshot, indexes, self._context.clock.now(), self._options)
+        seconds = time.perf_counter() - started
+        self._context.metrics.scheduler_scheduling_duration_seconds.labels(controller="provisioner").observe(seconds)
+        outcome = await self._executor.execute(without_buffer_pods(plan), seconds)
+        self.last_plan = plan
+        self._on_plan(snapshot, plan)
+        self._schedule_retry(self._retry_delay_seconds(outcome))
+        return plan
+
+    def _retry_delay_seconds(self, outcome: PlanOutcome) -> float | None:
+        """How soon to plan again without further news, in seconds; None when nothing is left to do.
+
+        After failed claims soon, with growing pauses while they keep failing (SCH-008, SCH-630).
+        """
+        if outcome.failures:
+            pause = self._retry_seconds
+            self._retry_seconds = min(RETRY_SECONDS, 2 * pause)
+            return pause
+        self._retry_seconds = _FIRST_RETRY_SECONDS
+        return outcome.retry_after_seconds if outcome.deferred else None
+
+    def _schedule_retry(self, seconds: float | None) -> None:
+        if self._retry_timer is not None:
+            self._retry_timer.cancel()
+        loop = asyncio.get_running_loop()
+        self._retry_timer = (
+            None if seconds is None else loop.call_later(seconds, self._batcher.trigger, "claims to create")
+        )
+
+
+#: A pod is not mentioned again for so long.
+_REPEAT_INTERVAL = timedelta(hours=24)
+_PODS_NAMED = 10
+
+
+class PreferenceWarnings:
+    """Mentions each pod at most once a day for each of the two wishes."""
+
+    def __init__(self) -> None:
+        self._anti_affinity = _WarnedPods()
+        self._topology_spread = _WarnedPods()
+
+    def warn(self, groups: Iterable[PodGroup], now: datetime) -> None:
+        """These wait now."""
+        apart: list[Pod] = []
+        spread: list[Pod] = []
+        for group in groups:
+            if not is_virtual_pod(group.pods[0]):
+                apart += group.pods if _prefers_anti_affinity(group.signature.spec) else ()
+                spread += group.pods if _prefers_spread(group.signature.spec) else ()
+        if news := self._anti_affinity.due(apart, now):
+            _log.info("pod(s) have a preferred Anti-Affinity which can prevent consolidation", pods=_pod_names(news))
+        if news := self._topology_spread.due(spread, now):
+            _log.info(
+                "pod(s) have a preferred TopologySpreadConstraint which can prevent consolidation",
+                pods=_pod_names(news),
+            )
+
+
+class _WarnedPods:
+    """Until when pods, by uid, are not mentioned again."""
+
+    def __init__(self) -> None:
+        self._silent_until: dict[str, datetime] = {}
+
+    def due(self, pods: list[Pod], now: datetime) -> list[Pod]:
+        """Those to mention now, oldest first; what was said of all others long ago is forgotten then."""
+        found = [pod for pod in pods if self._silent_until.get(pod.metadata.uid, now) <= now]
+        if found:
+            self._silent_until = {uid: until for uid, until in self._silent_until.items() if until > now}
+            self._silent_until.update((pod.metadata.uid, now + _REPEAT_INTERVAL) for pod in found)
+        return sorted(found, key=creation_order)
+
+
+def _prefers_anti_affinity(spec: PodSpec) -> bool:
+    affinity = spec.affinity
+    return (
+        affinity is not None and affinity.pod_anti_affinity is not None and bool(affinity.pod_anti_affinity.preferred)
+    )
+
+
+def _prefers_spread(spec: PodSpec) -> bool:
+    return any(item.when_unsatisfiable == "ScheduleAnyway" for item in spec.topology_spread_constraints)
+
+
+def _pod_names(pods: list[Pod]) -> str:
+    return shortened([f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in pods], _PODS_NAMED)

@@ -1,0 +1,49 @@
+"""What every action needs: the API server, the cloud, the picture of the cluster, the clock, who is told and what is noted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from karpenter.api.karpenter import NodeClaim, NodeClassReference, NodePool
+from karpenter.kube.protocol import Kube
+from karpenter.metrics import Metrics
+from karpenter.model.clock import Clock
+from karpenter.providers.contract import CloudProvider
+from karpenter.runtime.events import EventRecorder
+from karpenter.state import ClusterState
+from karpenter.state.nodepool_health import NodePoolHealth
+from karpenter.state.virtual_pods import VirtualPods
+
+
+@dataclass(frozen=True)
+class ControllerContext:
+    """Handed to every action; holds no state of its own.
+
+    ``bursts`` is a connection for what comes in bursts and waits behind nothing else (None: there is only the common one).
+    """
+
+    kube: Kube
+    provider: CloudProvider
+    state: ClusterState
+    clock: Clock
+    events: EventRecorder
+    metrics: Metrics
+    nodepool_health: NodePoolHealth = field(default_factory=NodePoolHealth)
+    virtual_pods: VirtualPods = field(default_factory=VirtualPods)
+    separate_kube: Kube | None = None
+
+    @property
+    def priority_kube(self) -> Kube:
+        """The connection for what must not wait behind other requests."""
+        return self.separate_kube or self.kube
+
+    def supports_node_class(self, reference: NodeClassReference) -> bool:
+        """Whether the running provider supports this node class (OPS-002)."""
+        return any(
+            kind.group == reference.group and kind.name == reference.kind for kind in self.provider.node_class_kinds
+        )
+
+    def is_managed(self, obj: NodeClaim | NodePool) -> bool:
+        """Whether a claim or pool is ours to act on."""
+        reference = obj.spec.node_class_ref if isinstance(obj, NodeClaim) else obj.spec.template.spec.node_class_ref
+        return self.supports_node_class(reference)

@@ -1,0 +1,62 @@
+"""Counting what happens to claims, with the labels every such series carries (OPS-411 to OPS-421)."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+from karpenter.api.karpenter import NodeClaim
+from karpenter.api.kinds import NODE_CLAIM
+from karpenter.kube.errors import NotFound
+from karpenter.model import durations, labels, pods
+from karpenter.runtime.controller_context import ControllerContext
+from karpenter.runtime.nodeclaim_draft import NodeClaimDraft
+
+_WORD_BOUNDARY = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+def snake_case(text: str) -> str:
+    """``WhenEmptyOrUnderutilized`` as ``when_empty_or_underutilized`` (OPS-405)."""
+    return _WORD_BOUNDARY.sub("_", text).lower()
+
+
+def termination_mode(claim: NodeClaim) -> str:
+    """How its pods will be treated: ``graceful``, ``eventual`` or ``forceful`` (OPS-421, DIS-552)."""
+    text = claim.spec.termination_grace_period
+    period = durations.parse_duration_or_never(text) if text else None
+    if period is None:
+        return "graceful"
+    return "eventual" if period > timedelta(0) else "forceful"
+
+
+def count_disrupted(context: ControllerContext, claim: NodeClaim, reason: str, consolidation_policy: str = "") -> None:
+    """This process began the end of a claim, for a reason in snake case; its pods that must move are counted as well.
+
+    ``consolidation_policy`` is the pool's, given only where consolidation is the reason.
+    """
+    described = {
+        "reason": reason,
+        "nodepool": claim.metadata.labels.get(labels.NODE_POOL, ""),
+        "capacity_type": claim.metadata.labels.get(labels.CAPACITY_TYPE, ""),
+        "consolidation_policy": snake_case(consolidation_policy),
+        "termination_mode": termination_mode(claim),
+    }
+    context.metrics.nodeclaims_disrupted_total.labels(**described).inc()
+    moving = sum(pods.needs_rescheduling(pod) for pod in context.state.pods_on(claim.status.node_name))
+    if moving:
+        context.metrics.pods_disruption_initiated_total.labels(**described).inc(moving)
+
+
+async def delete_claim(draft: NodeClaimDraft, context: ControllerContext, reason: str) -> bool:
+    """Delete the claim for a reason of OPS-421; whether it was there. Nothing else of the draft is written.
+
+    Raises ``KubeError``.
+    """
+    draft.is_deleted = True
+    try:
+        await context.kube.delete(NODE_CLAIM, draft.name, uid=draft.claim.metadata.uid)
+    except NotFound:
+        return False
+    draft.was_deleted_here = True
+    count_disrupted(context, draft.claim, reason)
+    return True

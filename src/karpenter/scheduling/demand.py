@@ -1,0 +1,107 @@
+"""What a packing is made of: ways to buy, pods that want machines, claims being filled, and the outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from karpenter.api.core import Pod
+from karpenter.instancetypes.instance_type import Offering
+from karpenter.instancetypes.type_index import OfferingPrices
+from karpenter.instancetypes.type_sets import TypeSet
+from karpenter.model.requirements import Requirements
+from karpenter.model.resources import Resources
+from karpenter.scheduling.node_filling import PurchaseChannel
+from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
+from karpenter.scheduling.offerings.purchase_options import PurchaseOption
+from karpenter.scheduling.topology.host_limits import HostLimits
+from karpenter.scheduling.topology.topology_groups import TopologyGroup
+from karpenter.state.pod_signature import PodSignature
+
+
+@dataclass(frozen=True)
+class PackingBounds:
+    """What packings keep to: what is left of each limited pool's limits, affinities by host that machines there already satisfy,
+    and the units left of reservations."""
+
+    limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    satisfied_affinity: frozenset[TopologyGroup] = frozenset()
+    reservation_units: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Demand:
+    """Pods of one class that need new machines. ``options`` are of one variant, in the order of pools, never empty.
+
+    ``rules`` say who may share a machine with whom; None where they do not care.
+    """
+
+    signature: PodSignature
+    pods: tuple[Pod, ...]
+    options: tuple[PurchaseOption, ...]
+    host_limits: HostLimits | None = None
+
+    @property
+    def host_affinity(self) -> tuple[tuple[TopologyGroup, bool], ...]:
+        """Affinity by host: pods that must be on the same machine, and whether its own are among them."""
+        return self.host_limits.affinity if self.host_limits is not None else ()
+
+    @property
+    def requests(self) -> Resources:
+        """Requests of one pod."""
+        return self.signature.requests
+
+    @property
+    def max_per_node(self) -> int:
+        """No more of the pods than that should be on one machine, whichever it is."""
+        exposed = self.host_limits.exposed_workload if self.host_limits is not None else None
+        return exposed.lowest_max if exposed is not None else len(self.pods)
+
+
+@dataclass(frozen=True, eq=False)
+class SchedulingNodeClaim:
+    """A claim being filled. ``types`` hold everything in it; ``contents`` counts pods by demand position."""
+
+    template: NodePoolTemplate
+    requirements: Requirements
+    types: TypeSet
+    requests: Resources
+    contents: tuple[tuple[int, int], ...] = ()
+    min_values_relaxed: bool = False
+    reservation: str | None = None
+
+    @property
+    def channel(self) -> PurchaseChannel:
+        """The pool, and the reservation if it draws from one."""
+        return (self.template.name, self.reservation)
+
+    @cached_property
+    def prices(self) -> OfferingPrices:
+        """Cheapest offerings the claim accepts."""
+        return self.template.index.prices(self.requirements)
+
+    @property
+    def cheapest_offering(self) -> Offering:
+        """How the cheapest type that holds the claim's pods is bought."""
+        prices = self.prices
+        return prices.cheapest_offering[prices.cheapest(self.types)]
+
+
+@dataclass(frozen=True)
+class Packing:
+    """The outcome of one packing. ``left`` counts pods by demand position for which limits leave nothing to buy.
+
+    ``worth`` is what the claims are valued at (`decide.worth`), ``remaining`` what they leave of each limited pool's limits.
+    """
+
+    name: str
+    claims: tuple[SchedulingNodeClaim, ...]
+    unpacked: Mapping[int, int]
+    objective_value: float
+    remaining_limits: Mapping[str, Mapping[str, int]]
+
+    @property
+    def sort_key(self) -> tuple[int, float, int]:
+        """Smaller is better: pods left over, then worth, then number of machines."""
+        return (sum(self.unpacked.values()), round(self.objective_value, 9), len(self.claims))

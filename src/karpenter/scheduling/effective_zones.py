@@ -1,0 +1,74 @@
+"""The zone a waiting pod will end up in, as far as that is settled before anything is planned (SCH-668).
+
+What the pod requires, where its volumes are and what its own constraints between pods leave are intersected: one zone has its
+name, several are `FLEXIBLE`, and where none is left it is `NONE`. Every OR-term and every place of its volumes counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from karpenter.model import labels
+from karpenter.model.requirements import Op, Requirement, Requirements
+from karpenter.scheduling.equivalence_groups import EquivalenceGroup
+from karpenter.scheduling.solution import ZoneBoundPods
+from karpenter.scheduling.topology.topology import Topology, domain_constraints_of
+from karpenter.scheduling.topology.topology_domains import TopologyDomains
+from karpenter.scheduling.topology.topology_groups import TopologyMembership
+from karpenter.state.topology_terms import TopologyTerm
+
+FLEXIBLE = "flexible"
+NO_ZONE = "none"
+
+
+def effective_zones(groups: Iterable[EquivalenceGroup], domains: TopologyDomains) -> tuple[ZoneBoundPods, ...]:
+    """The pods whose zone is settled, or of which none is left; all others are flexible."""
+    looking = _ZoneFinder(Topology(domains))
+    found = ((looking.zone_of(kin), kin) for kin in groups)
+    return tuple(ZoneBoundPods(zone, kin.pods) for zone, kin in found if zone != FLEXIBLE)
+
+
+class _ZoneFinder:
+    """Answers by what kin have in common. ``ledger``: who is where before anybody is planned."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+        self._zones_left: dict[tuple[TopologyMembership, Requirements, tuple[TopologyTerm, ...]], set[str] | None] = {}
+
+    def zone_of(self, group: EquivalenceGroup) -> str:
+        """One zone's name, ``FLEXIBLE`` or ``NONE``."""
+        asked = [variant.requirements.requirement_for(labels.ZONE) for variant in group.relaxation_steps]
+        first = group.relaxation_steps[0]
+        common = (group.membership, first.requirements, first.terms)
+        if common not in self._zones_left:
+            self._zones_left[common] = _zones_left_by_topology(*common, self._topology)
+        allowed = self._zones_left[common]
+        if allowed is None:
+            return _named_zones(asked)
+        return _single_zone(zone for zone in allowed if any(item.allows(zone) for item in asked))
+
+
+def _named_zones(asked: Sequence[Requirement]) -> str:
+    """The zones named, where nothing but names is accepted."""
+    if any(item.operator in (Op.EXISTS, Op.NOT_IN) for item in asked):
+        return FLEXIBLE
+    return _single_zone(zone for item in asked for zone in item.values)
+
+
+def _zones_left_by_topology(
+    membership: TopologyMembership, asked: Requirements, terms: tuple[TopologyTerm, ...], topology: Topology
+) -> set[str] | None:
+    """The zones the pod's own constraints leave, also those it would give up; None where it states none by zone."""
+    if not membership.declared:
+        return None
+    asking = domain_constraints_of(membership, asked, terms)
+    open_to = topology.open_domains(asking) if asking is not None and labels.ZONE in asking.key_positions else {}
+    found = open_to.get(asking.key_positions[labels.ZONE]) if asking is not None and open_to else None
+    return None if found is None else {zone for zone in found if zone is not None}
+
+
+def _single_zone(zones: Iterable[str]) -> str:
+    found = set(zones)
+    if not found:
+        return NO_ZONE
+    return found.pop() if len(found) == 1 else FLEXIBLE

@@ -1,0 +1,122 @@
+"""TODO: say what belongs here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import cached_property
+
+from karpenter.api.core import Pod
+from karpenter.model import resources as res
+from karpenter.model.requirements import Requirements
+from karpenter.scheduling.existing_nodes import ExistingNodeIndex, NodeFitRequest, NodeSet
+from karpenter.scheduling.preferences import RelaxationStep
+from karpenter.scheduling.topology.host_limits import ExposedWorkload, HostLimits, host_limits_of
+from karpenter.scheduling.topology.topology import DomainConstraints, domain_constraints_of
+from karpenter.scheduling.topology.topology_groups import TopologyMembership
+from karpenter.state.host_ports import HostPort
+from karpenter.state.pod_signature import PodSignature
+from karpenter.state.pod_volumes import VolumesByDriver
+from karpenter.state.snapshot import PodKey, creation_order
+from karpenter.state.topology_terms import TopologyTerm
+
+
+@dataclass(frozen=True, eq=False)
+class EquivalenceGroup:
+    """Waiting pods that nothing tells apart: one class, one company, volumes in the same places.
+
+    ``variants`` is their ladder, ``pods`` in their turn; ``mounts`` is what those attach that have volumes. ``virtual``: they
+    stand for room that a capacity buffer keeps free. ``stays``: its pods stay planned where the last pass had them, if they may.
+    ``exposed``: the workload they are all of, if not all of it should be on one new machine.
+    """
+
+    signature: PodSignature
+    membership: TopologyMembership
+    pods: tuple[Pod, ...]
+    relaxation_steps: tuple[RelaxationStep, ...]
+    mounts: Mapping[PodKey, VolumesByDriver] = field(default_factory=dict)
+    virtual: bool = False
+    keeps_placement: bool = True
+    exposed_workload: ExposedWorkload | None = None
+
+
+def pod_priority(pod: Pod) -> int:
+    """How important a pod is: its priority class as a number."""
+    return pod.spec.priority or 0
+
+
+def scheduling_order(pod: Pod) -> tuple[int, datetime, str, str, str]:
+    """Sort key of pods that nothing else tells apart: the most important first, then the oldest."""
+    return (-pod_priority(pod), *creation_order(pod))
+
+
+def group_order(group: EquivalenceGroup) -> tuple[bool, int, int, int, datetime, str, str, str]:
+    """Kin in the reference's order (SCH-231): CPU, then memory, largest first, then whose pod is first in turn.
+
+    Virtual pods come last, so that they never take the place of a real one (§25 Beyond).
+    """
+    requests = group.signature.requests
+    return (group.virtual, -requests.get(res.CPU, 0), -requests.get(res.MEMORY, 0), *scheduling_order(group.pods[0]))
+
+
+class StepConstraints:
+    """What companies come to at one step of a ladder, worked out once for all kins alike."""
+
+    def __init__(self) -> None:
+        self._host_limits: dict[
+            tuple[TopologyMembership, tuple[TopologyTerm, ...], tuple[HostPort, ...]], HostLimits | None
+        ] = {}
+        self._domain_constraints: dict[
+            tuple[TopologyMembership, tuple[TopologyTerm, ...], Requirements], DomainConstraints | None
+        ] = {}
+
+    def host_limits(self, group: EquivalenceGroup, relaxation_step: RelaxationStep) -> HostLimits | None:
+        """What the kin asks of a single machine."""
+        if not group.membership and not group.signature.host_ports:
+            return None
+        key = (group.membership, relaxation_step.terms, group.signature.host_ports)
+        if key not in self._host_limits:
+            self._host_limits[key] = host_limits_of(group.signature, group.membership, relaxation_step.terms)
+        return self._host_limits[key]
+
+    def domain_constraints(self, group: EquivalenceGroup, relaxation_step: RelaxationStep) -> DomainConstraints | None:
+        """What the kin asks of wider domains."""
+        if not group.membership:
+            return None
+        key = (group.membership, relaxation_step.terms, relaxation_step.hard_requirements)
+        if key not in self._domain_constraints:
+            self._domain_constraints[key] = domain_constraints_of(
+                group.membership, relaxation_step.hard_requirements, relaxation_step.terms
+            )
+        return self._domain_constraints[key]
+
+
+class GroupStep:
+    """A kin at one step of its ladder, with all that does not change while it is placed."""
+
+    def __init__(
+        self, group: EquivalenceGroup, number: int, existing_nodes: ExistingNodeIndex, step_constraints: StepConstraints
+    ) -> None:
+        self.group = group
+        self.step_number = number
+        self.relaxation_step = group.relaxation_steps[number]
+        self.host_limits: HostLimits | None = step_constraints.host_limits(group, self.relaxation_step)
+        self.domain_constraints: DomainConstraints | None = step_constraints.domain_constraints(
+            group, self.relaxation_step
+        )
+        self.fit_request = NodeFitRequest(group.signature, self.relaxation_step, self.host_limits, group.mounts)
+        self._existing_nodes = existing_nodes
+
+    def ignore_others_spread(self) -> bool:
+        """Heed others' spread no further than the scheduler does itself; whether that makes a difference."""
+        if self.host_limits is None or not self.host_limits.others_spread:
+            return False
+        self.host_limits = replace(self.host_limits, others_spread=())
+        self.fit_request = replace(self.fit_request, host_limits=self.host_limits)
+        return True
+
+    @cached_property
+    def candidates(self) -> NodeSet:
+        """Machines worth asking."""
+        return self._existing_nodes.candidates(self.fit_request)

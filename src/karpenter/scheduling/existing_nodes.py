@@ -1,0 +1,330 @@
+"""Stage 1: pods onto machines that exist or are on their way (SCH §10), by class and in counts.
+
+A kin is poured into one machine after another, as many pods as its free resources and seats hold; that is arithmetic, not a loop
+over pods. Machines still to be launched promise only what every one of their instance types has.
+
+A `Field` is all machines of a decision with bit sets over them: which have so much left, which carry a label. Most of
+thousands of machines are ruled out by a few ANDs; what is left is asked one by one. The sets are made once, from what was
+free at the start: machines only fill up, so they never miss one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from karpenter.api.core import Pod
+from karpenter.api.scheduling_constraints import Taint, Toleration
+from karpenter.instancetypes.type_index import TypeIndex
+from karpenter.instancetypes.type_sets import AmountIndex, amount_indexes, members, with_at_least
+from karpenter.model import labels, taints
+from karpenter.model import resources as res
+from karpenter.model.requirements import Op, Requirement, Requirements, compatible, requirements_from_labels
+from karpenter.model.resources import Resources
+from karpenter.scheduling.in_flight_claims import InFlightClaims
+from karpenter.scheduling.offerings.nodepool_templates import daemon_node_terms, daemon_tolerates
+from karpenter.scheduling.preferences import RelaxationStep
+from karpenter.scheduling.topology.host_limits import HostLimits, HostUsage
+from karpenter.scheduling.topology.topology_groups import CountingCertainty, TopologyGroup, counting_certainty
+from karpenter.scheduling.volume_usage import VolumeAttachments, VolumeUsage
+from karpenter.state.host_ports import host_ports_of
+from karpenter.state.pod_signature import PodSignature
+from karpenter.state.pod_volumes import VolumesByDriver
+from karpenter.state.snapshot import ClusterSnapshot, DaemonSetPod, PodKey, pod_key
+from karpenter.state.state_node import StateNode
+from karpenter.state.topology_terms import TopologyNodeFilter
+
+#: Stands for the value of a label that a machine yet to be launched has not settled; no label reads so.
+UNDECIDED = "\0"
+#: A set of machines: bit i stands for the i-th of the field.
+NodeSet = int
+
+_STRICT: frozenset[str] = frozenset()
+_NO_MOUNTS: VolumesByDriver = {}
+
+
+def count_fitting(requests: Resources, left: Mapping[str, int], wanted: int) -> int:
+    """How many pods with these requests fit into what is left, at most ``wanted``."""
+    for name, amount in requests.items():
+        if amount > 0:
+            wanted = min(wanted, left.get(name, 0) // amount)
+            if wanted <= 0:
+                return 0
+    return wanted
+
+
+@dataclass(frozen=True, eq=False)
+class NodeFitRequest:
+    """Pods of one kin as machines see them, at one step of their ladder. ``mounts``: what those attach that have volumes."""
+
+    signature: PodSignature
+    relaxation_step: RelaxationStep
+    host_limits: HostLimits | None = None
+    mounts: Mapping[PodKey, VolumesByDriver] = field(default_factory=dict)
+
+    def mounts_of(self, pods: Sequence[Pod]) -> list[VolumesByDriver]:
+        """What each of the pods attaches to its node."""
+        return [self.mounts.get(pod_key(pod), _NO_MOUNTS) for pod in pods]
+
+
+class ExistingNode:
+    """A machine during one decision: its view, what is still free on it, and who has been planned here in this round."""
+
+    def __init__(
+        self,
+        view: StateNode,
+        index: TypeIndex | None,
+        daemons: Sequence[DaemonSetPod],
+        in_flight_claims: InFlightClaims,
+        volume_attachments: VolumeAttachments,
+    ) -> None:
+        self.view = view
+        self._index = index
+        self._possible_types = in_flight_claims.possible_types(view, self._index) if self._index is not None else 0
+        self._known_labels = _settled_labels(view, self._index)
+        offered = (
+            in_flight_claims.min_allocatable(view, self._index)
+            if self._index is not None and self._possible_types
+            else self._allocatable(daemons)
+        )
+        self._daemons = daemons
+        self._free = {**res.subtract(offered, view.pod_requests), **volume_attachments.unlimited_attachments}
+        self.remaining = dict(self._free)
+        self._host_usage = HostUsage(self.node_name)
+        self._ports_known = False
+        self._volume_attachments = volume_attachments
+        self._volume_usage: VolumeUsage | None = None
+        self.planned_pods: list[Pod] = []
+
+    @property
+    def node_name(self) -> str:
+        """The Node's name, empty before there is one."""
+        return self.view.node.metadata.name if self.view.node is not None else ""
+
+    @property
+    def free(self) -> Resources:
+        """What pods could take before anything was planned here."""
+        return self._free
+
+    def reset(self) -> None:
+        """Forget what was planned here."""
+        if self.planned_pods:
+            self.remaining = dict(self._free)
+            self.planned_pods = []
+        self._host_usage = HostUsage(self.node_name)
+        self._ports_known = False
+        self._volume_usage = None
+
+    def bind_pods(self, pods: Sequence[Pod], requests: Iterable[Resources]) -> None:
+        """These have moved in for good, and nothing else is planned: what follows is about what they leave."""
+        self._free = res.subtract(self._free, res.add(*requests))
+        self.view = replace(self.view, pods=(*self.view.pods, *pods))
+        self.remaining = dict(self._free)
+        self.reset()
+
+    def _allocatable(self, daemons: Sequence[DaemonSetPod]) -> Resources:
+        """What the machine has, less what DaemonSets will still take: all that run here less those already bound (SCH-220)."""
+        view = self.view
+        asked = res.parse_resources(view.claim.spec.resources.requests) if view.claim is not None else {}
+        allocatable = view.allocatable if view.launched else asked
+        expected = (daemon.requests for daemon in daemons if self._runs_daemon(daemon))
+        missing = res.subtract(res.add(*expected), view.daemonset_requests)
+        return res.subtract(allocatable, {name: max(0, amount) for name, amount in missing.items()})
+
+    def _runs_daemon(self, daemon: DaemonSetPod) -> bool:
+        """Whether the DaemonSet runs here; a node that still starts is going to be registered and initialised."""
+        held = self._known_labels
+        if self.view.managed and not self.view.initialized:
+            held = held.without(labels.SIMULATION_ONLY).intersect(
+                requirements_from_labels(dict.fromkeys(labels.SIMULATION_ONLY, "true"))
+            )
+        return daemon_tolerates(daemon.spec, self.view.taints) and any(
+            compatible(held, term, _STRICT) for term in daemon_node_terms(daemon.spec)
+        )
+
+    def satisfies(self, asked: Requirements) -> bool:
+        """Whether the machine's labels satisfy what is asked (strict, SCH-167); before launch, whichever it will get."""
+        return all(self._certainly_satisfies(item) for item in asked.values())
+
+    def _certainly_satisfies(self, asked: Requirement) -> bool:
+        if self.view.launched or self._index is None or asked.key not in self._index.well_known:
+            return compatible(self._known_labels, Requirements((asked,)), _STRICT)
+        held = self.view.requirements.requirement_for(asked.key)
+        if asked.key in self.view.requirements and held.is_subset_of(asked):
+            return True
+        return bool(self._possible_types) and not self._possible_types & ~self._index.implying(held, asked)
+
+    def counting_certainty(self, counted: TopologyNodeFilter | None) -> CountingCertainty:
+        """Whether a constraint will count the pods of this machine, which is yet to be launched."""
+        return counting_certainty(counted, self.view.taints, self.label_value, self._satisfaction_certainty)
+
+    def _satisfaction_certainty(self, asked: Requirements) -> CountingCertainty:
+        if not compatible(self.view.requirements, asked, labels.WELL_KNOWN):
+            return CountingCertainty.NEVER
+        return CountingCertainty.CERTAIN if self.satisfies(asked) else CountingCertainty.POSSIBLE
+
+    def label_value(self, key: str) -> str | None:
+        """The value a label has, or is sure to get, here: None where it lacks it, ``OPEN`` while that is not settled."""
+        held = self._known_labels.get(key)
+        if held is None and not self.view.launched:
+            return self._future_label_value(key)
+        if held is not None and held.operator is Op.IN and len(held.values) == 1:
+            return next(iter(held.values))
+        return None
+
+    def _future_label_value(self, key: str) -> str | None:
+        """The only value a machine yet to be launched may get, None where it will lack the label, ``OPEN`` where either may be.
+
+        Labels its pool gives are on the claim already; only those that machines bring with them come later (SCH-622).
+        """
+        if self._index is not None and self._certainly_satisfies(Requirement(key, False)):
+            return None
+        held = self.view.requirements.requirement_for(key)
+        if held.operator is Op.IN and len(held.values) == 1:
+            return next(iter(held.values))
+        sold = (
+            self._index.values(key, self._possible_types)
+            if self._index is not None and self._possible_types
+            else frozenset()
+        )
+        possible = [value for value in sold if held.allows(value)]
+        if len(possible) == 1 and self._certainly_satisfies(Requirement(key, False, frozenset(possible))):
+            return possible[0]
+        return UNDECIDED
+
+    def host_usage(self, host_limits: HostLimits) -> HostUsage:
+        """Who sits here, as far as these rules ask."""
+        if host_limits.ports and not self._ports_known:
+            self._ports_known = True
+            bound = [port for pod in self.view.pods for port in host_ports_of(pod.spec)]
+            coming = [
+                port for daemon in self._daemons for port in host_ports_of(daemon.spec) if self._runs_daemon(daemon)
+            ]
+            self._host_usage.ports = (*self._host_usage.ports, *bound, *coming)
+        return self._host_usage
+
+    def _current_volume_usage(self) -> VolumeUsage:
+        """What is attached here by now, and what may be (SCH-470)."""
+        if self._volume_usage is None:
+            self._volume_usage = self._volume_attachments.usage_of_node(self.view)
+        return self._volume_usage
+
+    def count_fitting(
+        self, request: NodeFitRequest, pods: Sequence[Pod], unmet_affinity: Container[TopologyGroup]
+    ) -> int:
+        """How many of the leading pods fit here (SCH-272). ``founding``: affinity nobody satisfies yet."""
+        fitting = count_fitting(request.signature.requests, self.remaining, len(pods))
+        if not fitting or taints.untolerated(self.view.taints, request.relaxation_step.tolerations):
+            return 0
+        if request.relaxation_step.requirements and not self.satisfies(request.relaxation_step.requirements):
+            return 0
+        if request.mounts:
+            fitting = self._current_volume_usage().count_fitting(request.mounts_of(pods[:fitting]))
+        return (
+            request.host_limits.count_allowed(self.host_usage(request.host_limits), fitting, unmet_affinity)
+            if request.host_limits is not None
+            else fitting
+        )
+
+    def add_pods(self, request: NodeFitRequest, pods: Sequence[Pod]) -> None:
+        """Commit pods (SCH-274)."""
+        for name, amount in request.signature.requests.items():
+            self.remaining[name] = self.remaining.get(name, 0) - amount * len(pods)
+        if request.mounts:
+            self._volume_usage = self._current_volume_usage().with_pods(request.mounts_of(pods))
+        if request.host_limits is not None:
+            request.host_limits.record(self.host_usage(request.host_limits), len(pods))
+        self.planned_pods.extend(pods)
+
+
+def _settled_labels(view: StateNode, index: TypeIndex | None) -> Requirements:
+    """Labels that are settled. A claim's own labels are; a custom key it only requires will not become a label (SCH-622)."""
+    if view.launched or view.claim is None:
+        return view.requirements
+    if index is None:
+        return Requirements(
+            item for item in view.requirements.values() if item.operator is Op.IN and len(item.values) == 1
+        )
+    return requirements_from_labels({**view.claim.metadata.labels, labels.HOSTNAME: view.hostname})
+
+
+def existing_nodes(
+    snapshot: ClusterSnapshot,
+    indexes: Mapping[str, TypeIndex],
+    daemons: Sequence[DaemonSetPod],
+    volume_attachments: VolumeAttachments,
+    in_flight_claims: InFlightClaims,
+) -> tuple[ExistingNode, ...]:
+    """Machines pods may join, in the order they are tried: initialised first, then by name (SCH-270, SCH-095).
+
+    What is on its way is told by its pool's types, even if the pool sells no more of them.
+    """
+    staying = (view for view in snapshot.nodes if not view.marked_for_deletion)
+    ordered = sorted(staying, key=lambda view: (not view.initialized, view.name))
+    return tuple(
+        ExistingNode(view, indexes.get(view.pool), daemons, in_flight_claims, volume_attachments) for view in ordered
+    )
+
+
+class ExistingNodeIndex:
+    """All machines of a decision, in the order they are tried, with sets over them."""
+
+    def __init__(self, found: Sequence[ExistingNode]) -> None:
+        self.nodes = tuple(found)
+        self.all_nodes: NodeSet = (1 << len(self.nodes)) - 1
+        self._by_taints: dict[tuple[Taint, ...], NodeSet] = {}
+        for place, machine in enumerate(self.nodes):
+            known = self._by_taints.get(machine.view.taints, 0)
+            self._by_taints[machine.view.taints] = known | 1 << place
+        self._tolerated: dict[tuple[Toleration, ...], NodeSet] = {}
+        self._by_label: dict[str, dict[str | None, NodeSet]] = {}
+
+    @cached_property
+    def _free_by_resource(self) -> Mapping[str, AmountIndex]:
+        return amount_indexes([machine.free for machine in self.nodes])
+
+    def refresh(self) -> None:
+        """Machines have filled up for good: know again which have how much left."""
+        self.__dict__.pop("_resources", None)
+
+    def with_free(self, requests: Resources) -> NodeSet:
+        """Machines that had so much free at the start."""
+        return with_at_least(requests, self._free_by_resource, self.all_nodes)
+
+    def tolerated_by(self, tolerations: tuple[Toleration, ...]) -> NodeSet:
+        """Machines none of whose taints keeps such pods away."""
+        known = self._tolerated.get(tolerations)
+        if known is None:
+            known = 0
+            for node_taints, having in self._by_taints.items():
+                if not taints.untolerated(node_taints, tolerations):
+                    known |= having
+            self._tolerated[tolerations] = known
+        return known
+
+    def by_label_value(self, key: str) -> Mapping[str | None, NodeSet]:
+        """Machines by the value of a label, see ``Machine.value``."""
+        known = self._by_label.get(key)
+        if known is None:
+            known = self._by_label[key] = {}
+            for place, machine in enumerate(self.nodes):
+                value = machine.label_value(key)
+                known[value] = known.get(value, 0) | 1 << place
+        return known
+
+    def candidates(self, request: NodeFitRequest) -> NodeSet:
+        """Machines worth asking: none that is left out could take a single one of the pods."""
+        found = self.with_free(request.signature.requests) & self.tolerated_by(request.relaxation_step.tolerations)
+        for key, asked in request.relaxation_step.requirements.items():
+            if found and asked.operator is Op.IN:
+                by_value = self.by_label_value(key)
+                matching = by_value.get(UNDECIDED, 0)
+                for value in asked.values:
+                    matching |= by_value.get(value, 0)
+                found &= matching
+        return found
+
+    def nodes_in(self, candidates: NodeSet) -> Iterator[ExistingNode]:
+        """The members of a set, in the order they are tried."""
+        return (self.nodes[place] for place in members(candidates))

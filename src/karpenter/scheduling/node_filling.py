@@ -1,0 +1,277 @@
+"""Filling one machine with pods of many classes, fast: the inner loop of the value packing.
+
+Classes are bits of one integer. Which of them a machine could still take is a few ANDs: waiting, no more demanding than what is
+free, able to live with the requirements so far, not shut out by rules. So a filling costs about as many steps as it puts classes
+into the machine, however many are waiting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from functools import reduce
+from operator import or_
+from typing import Protocol
+
+from karpenter.instancetypes.type_sets import AmountIndex, TypeSet
+from karpenter.model import resources as res
+from karpenter.model.requirements import Requirements, compatible
+from karpenter.model.resources import Resources
+from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
+from karpenter.scheduling.topology.host_limits import HostLimits, HostUsage
+from karpenter.scheduling.topology.topology_groups import TopologyGroup
+from karpenter.state.host_ports import HostPort
+
+#: A set of demands: bit i stands for the one at position i.
+DemandSet = int
+#: What a claim keeps to: its pool, and the reservation it draws from, if any.
+PurchaseChannel = tuple[str, str | None]
+#: What a claim's requirements become when pods join, and the types that leaves them.
+JoinResult = tuple[Requirements, TypeSet] | None
+
+
+class JoiningOption(Protocol):
+    """How a class may join a claim: what it asks for and the types that hold one of its pods."""
+
+    @property
+    def template(self) -> NodePoolTemplate:
+        """The pool it is bought from."""
+
+    @property
+    def pod_requirements(self) -> Requirements:
+        """What its pods ask of the node."""
+
+    @property
+    def types(self) -> TypeSet:
+        """Types that could each hold one of them."""
+
+
+class EmptyClaim(Protocol):
+    """A claim nobody is in yet. Its requirements are given as by ``Book.same``."""
+
+    @property
+    def template(self) -> NodePoolTemplate:
+        """Its pool."""
+
+    @property
+    def channel(self) -> PurchaseChannel:
+        """What it keeps to."""
+
+    @property
+    def requirements(self) -> Requirements:
+        """What it offers."""
+
+    @property
+    def types(self) -> TypeSet:
+        """What it may become."""
+
+
+class PackableDemand(Protocol):
+    """Pods of one class that want new machines."""
+
+    @property
+    def requests(self) -> Resources:
+        """Requests of one pod."""
+
+    @property
+    def host_limits(self) -> HostLimits | None:
+        """Who may share a machine with them."""
+
+
+class FillCache:
+    """What is known of the demands of a decision: numbers instead of mappings, sets instead of lists, answers remembered."""
+
+    def __init__(self, demands: Sequence[PackableDemand]) -> None:
+        names = sorted({name for demand in demands for name in demand.requests})
+        self.names = tuple(names)
+        self.needs = [
+            tuple((names.index(name), amount) for name, amount in demand.requests.items() if amount > 0)
+            for demand in demands
+        ]
+        self.host_limits = [demand.host_limits for demand in demands]
+        self._cpu = AmountIndex([demand.requests.get(res.CPU, 0) for demand in demands])
+        self._memory = AmountIndex([demand.requests.get(res.MEMORY, 0) for demand in demands])
+        self._cpu_at = names.index(res.CPU) if res.CPU in names else -1
+        self._memory_at = names.index(res.MEMORY) if res.MEMORY in names else -1
+        self._by_limits_signature: dict[object, DemandSet] = {}
+        self._limits_signatures: list[object] = []
+        for position, rules in enumerate(self.host_limits):
+            ruled = _host_limits_signature(rules)
+            self._limits_signatures.append(ruled)
+            if ruled is not None:
+                self._by_limits_signature[ruled] = self._by_limits_signature.get(ruled, 0) | 1 << position
+        self._canonical: dict[Requirements, Requirements] = {}
+        self._joined: dict[tuple[int, int, int], JoinResult] = {}
+        self._possible: dict[tuple[int, int], TypeSet] = {}
+        self._demands_by_requirements: dict[tuple[PurchaseChannel, int], DemandSet] = {}
+
+    def with_same_requirements(
+        self, asked: Requirements, channel: PurchaseChannel, joining: Sequence[Mapping[PurchaseChannel, JoiningOption]]
+    ) -> DemandSet:
+        """Demands that ask the same of nodes in a lane: what is shut to one is shut to all."""
+        known = self.canonical(asked)
+        key = (channel, id(known))
+        if key not in self._demands_by_requirements:
+            alike = [
+                position
+                for position, found in enumerate(joining)
+                if channel in found and self.canonical(found[channel].pod_requirements) is known
+            ]
+            self._demands_by_requirements[key] = demand_set(alike)
+        return self._demands_by_requirements[key]
+
+    def fitting(self, free: Sequence[int]) -> DemandSet:
+        """Demands that ask for no more CPU and memory than this."""
+        found = -1
+        if self._cpu_at >= 0:
+            found = self._cpu.at_most(free[self._cpu_at])
+        return found & self._memory.at_most(free[self._memory_at]) if self._memory_at >= 0 else found
+
+    def excluded_with(self, position: int) -> DemandSet:
+        """Demands that obey the same rules: where this one may sit no more, they may not either."""
+        return self._by_limits_signature.get(self._limits_signatures[position], 1 << position)
+
+    def canonical(self, requirements: Requirements) -> Requirements:
+        """The one object that stands for all equal requirements, so that answers can be found by identity."""
+        return self._canonical.setdefault(requirements, requirements)
+
+    def joined(self, template: NodePoolTemplate, requirements: Requirements, joining: JoiningOption) -> JoinResult:
+        """What one more class makes of a claim's requirements (given as by ``same``), None if it may not join."""
+        asked = joining.pod_requirements
+        if not asked:
+            return requirements, joining.types
+        key = (id(template), id(requirements), id(joining))
+        if key not in self._joined:
+            self._joined[key] = self._join(template, requirements, joining)
+        return self._joined[key]
+
+    def _join(self, template: NodePoolTemplate, requirements: Requirements, joining: JoiningOption) -> JoinResult:
+        if not compatible(requirements, joining.pod_requirements, template.index.well_known):
+            return None
+        narrowed = self.canonical(requirements.intersect(joining.pod_requirements))
+        return narrowed, joining.types & self.possible_types(template, narrowed)
+
+    def possible_types(self, template: NodePoolTemplate, requirements: Requirements) -> TypeSet:
+        """Types of the template that meet the requirements (given as by ``same``) and can be bought under them."""
+        key = (id(template), id(requirements))
+        known = self._possible.get(key)
+        if known is None:
+            index = template.index
+            known = self._possible[key] = (
+                template.types & index.matching(requirements) & index.with_available_offering(requirements)
+            )
+        return known
+
+
+def _host_limits_signature(host_limits: HostLimits | None) -> object:
+    """Equal for demands that a filling machine shuts out together; None where that cannot be said, as company may come."""
+    if host_limits is None or host_limits.affinity:
+        return None
+    ports: tuple[HostPort, ...] = host_limits.ports
+    return (
+        host_limits.spread,
+        host_limits.anti_affinity,
+        host_limits.repelled_by,
+        host_limits.others_spread,
+        ports,
+        host_limits.exposed_workload,
+    )
+
+
+class NodeFill:
+    """One machine of a given type while it is filled."""
+
+    __slots__ = (
+        "_channel",
+        "_excluded",
+        "_fill_cache",
+        "_founding",
+        "_free",
+        "_host_usage",
+        "_joining",
+        "_target",
+        "_template",
+        "contents",
+        "requirements",
+        "types",
+    )
+
+    def __init__(
+        self,
+        fill_cache: FillCache,
+        start: EmptyClaim,
+        target: int,
+        joining: Sequence[Mapping[PurchaseChannel, JoiningOption]],
+        unmet_affinity: Container[TopologyGroup],
+    ) -> None:
+        self._fill_cache = fill_cache
+        template = start.template
+        self._template = template
+        self._channel = start.channel
+        self._target = target
+        self._joining = joining
+        self._founding = unmet_affinity
+        free = res.subtract(template.index.types[target].allocatable, template.overhead_of(target))
+        self._free = [free.get(name, 0) for name in fill_cache.names]
+        self._host_usage = HostUsage(pool=template.name)
+        self._excluded: DemandSet = 0
+        self.contents: dict[int, int] = {}
+        self.requirements = start.requirements
+        self.types = start.types
+
+    def fill(self, waiting: DemandSet, left: Sequence[int]) -> int:
+        """Put in class after class, in their order, as many pods as go; how many were tried."""
+        tried = 0
+        crowd = waiting & self._fill_cache.fitting(self._free)
+        while crowd:
+            lowest = crowd & -crowd
+            position = lowest.bit_length() - 1
+            crowd ^= lowest
+            tried += 1
+            if self.add(position, left[position]):
+                crowd &= self._fill_cache.fitting(self._free)
+            crowd &= ~self._excluded
+        return tried
+
+    def add(self, position: int, wanted: int) -> int:
+        """As many pods of a class as go in."""
+        needs = self._fill_cache.needs[position]
+        free = self._free
+        count = wanted - self.contents.get(position, 0)
+        for at, amount in needs:
+            fitting = free[at] // amount
+            if fitting < count:
+                count = fitting
+        if count <= 0:
+            return 0
+        rules = self._fill_cache.host_limits[position]
+        if rules is not None:
+            count = rules.count_allowed(self._host_usage, count, self._founding)
+            if not count:
+                self._excluded |= self._fill_cache.excluded_with(position) if not rules.affinity else 0
+                return 0
+        if not self._join(position):
+            return 0
+        self.contents[position] = self.contents.get(position, 0) + count
+        for at, amount in needs:
+            free[at] -= amount * count
+        if rules is not None:
+            rules.record(self._host_usage, count)
+        return count
+
+    def _join(self, position: int) -> bool:
+        joining = self._joining[position].get(self._channel)
+        joined = self._fill_cache.joined(self._template, self.requirements, joining) if joining is not None else None
+        if joined is None and joining is not None:
+            self._excluded |= self._fill_cache.with_same_requirements(
+                joining.pod_requirements, self._channel, self._joining
+            )
+        if joined is None or not (self.types & joined[1]) >> self._target & 1:
+            return False
+        self.requirements = joined[0]
+        self.types &= joined[1]
+        return True
+
+
+def demand_set(positions: Sequence[int]) -> DemandSet:
+    """Positions as a set."""
+    return reduce(or_, (1 << position for position in positions), 0)

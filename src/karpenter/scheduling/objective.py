@@ -1,0 +1,89 @@
+"""What a plan is worth: the one function plans are compared by (issue of price; no such thing in the reference).
+
+    worth = price of the offerings + a fee for every machine + the interruptions to be expected
+
+All in USD per hour; less is better. The *price* is what the cloud asks for the cheapest offering each machine accepts. The *fee*
+stands for what a machine costs beside its price: addresses, agents, root volume, the work of starting it. It is small, but not
+nothing, so that pennies never buy a swarm. *Interruptions* are what spot machines cost by being taken away:
+
+    interruptions per hour, as the provider tells them for the offering, times the cost of one
+
+A provider that tells nothing is taken to interrupt nobody. One interruption costs the work that is lost, and the machine that
+is paid for while it starts in place of another: a quarter of an hour of two machines at 2 USD per hour is the default. Where a
+type is interrupted once in twenty days that is 0.002 USD per hour; it decides between machines of about the same price, and no
+more. Which of a claim's types is launched is up to the provider: claims offer all that hold their pods, by price.
+
+*Exposure* is no part of the sum. It is a limit that gives way (`provision.exposing`, `provision.spotting`): how much of one
+workload may be on one new machine, and how much of a pool's spot capacity in one pool of the cloud, that is one type in one zone.
+
+Plans show prices without fee and interruptions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+from karpenter.instancetypes.instance_type import Offering
+from karpenter.instancetypes.type_index import OfferingPrices
+from karpenter.model.shares import WHOLE, parse_share
+
+#: USD per hour: about an 80 GiB root volume share and an address in use, on the low side.
+NODE_FEE_PER_HOUR = 0.005
+#: USD: see above.
+COST_PER_INTERRUPTION = 1.0
+#: The share of both limits of exposure, as settings write it.
+DEFAULT_EXPOSURE = "0.5"
+_DEFAULT_SHARE = parse_share(DEFAULT_EXPOSURE)
+
+
+@dataclass(frozen=True)
+class ExposureLimits:
+    """How much may hang on one thing that breaks, as shares; a share of 1 is no limit.
+
+    ``per_machine`` of a workload with at least ``fewest_pods`` pods on one new machine; ``per_spot_pool`` of a NodePool's spot
+    machines, from ``fewest_claims`` on, in one type and zone.
+    """
+
+    per_node: Fraction = _DEFAULT_SHARE
+    per_spot_pool: Fraction = _DEFAULT_SHARE
+    min_pods: int = 4
+    min_claims: int = 4
+
+    @staticmethod
+    def uniform(share: Fraction) -> ExposureLimits:
+        """The same share of both."""
+        return ExposureLimits(share, share)
+
+
+#: No limit at all.
+NO_EXPOSURE_LIMITS = ExposureLimits.uniform(WHOLE)
+
+
+@dataclass(frozen=True)
+class Objective:
+    """How plans are valued. ``node_fee_per_hour`` in USD; zero compares by price alone. ``cost_per_interruption`` in USD."""
+
+    node_fee_per_hour: float = NODE_FEE_PER_HOUR
+    cost_per_interruption: float = COST_PER_INTERRUPTION
+    exposure: ExposureLimits = field(default_factory=ExposureLimits)
+
+    def interruption_cost(self, offering: Offering) -> float:
+        """USD per hour that interruptions of a machine bought so are expected to cost."""
+        return offering.interruptions_per_hour * self.cost_per_interruption
+
+    def ordered(self, prices: OfferingPrices) -> OfferingPrices:
+        """The same prices with the types in order of worth; equal ones stay in order of price."""
+        offering = prices.cheapest_offering
+        if not self.cost_per_interruption or not any(item.interruptions_per_hour for item in offering.values()):
+            return prices
+        return replace(prices, order=tuple(sorted(prices.order, key=lambda at: self.offering_cost(offering[at]))))
+
+    def offering_cost(self, offering: Offering) -> float:
+        """USD per hour that a machine bought so is counted with."""
+        return offering.price_per_hour + self.interruption_cost(offering) + self.node_fee_per_hour
+
+    def total_cost(self, offerings: Iterable[Offering]) -> float:
+        """USD per hour that machines bought so are counted with."""
+        return sum(self.offering_cost(offering) for offering in offerings)

@@ -1,0 +1,258 @@
+"""The claim each NodePool would start from, with the instance types it may use and what DaemonSets take of them (SCH §5, §8)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from karpenter.api.core import PodSpec
+from karpenter.api.karpenter import NodePool
+from karpenter.api.scheduling_constraints import Taint, Toleration
+from karpenter.instancetypes.type_index import TypeIndex
+from karpenter.instancetypes.type_sets import TypeSet
+from karpenter.model import conditions, labels, taints
+from karpenter.model import resources as res
+from karpenter.model.quantity_checks import check_quantities
+from karpenter.model.requirements import (
+    Op,
+    Requirements,
+    compatible,
+    requirement,
+    requirements_from_labels,
+    requirements_from_wire,
+)
+from karpenter.model.resources import Resources
+from karpenter.scheduling.solution import SkippedNodePool
+from karpenter.scheduling.unschedulable_reasons import PoolSkipReason
+from karpenter.state.host_ports import HostPort, host_ports_of
+from karpenter.state.pod_signature import (
+    node_selector_requirements,
+    node_selector_term_requirements,
+    required_node_affinity_terms,
+)
+from karpenter.state.snapshot import DaemonSetPod
+
+#: The toleration relaxation adds last (SCH-250f); DaemonSets are always given it (SCH-213).
+TOLERATE_PREFER_NO_SCHEDULE = Toleration(operator="Exists", effect="PreferNoSchedule")
+
+
+@dataclass(frozen=True)
+class DaemonGroup:
+    """Types on which the same DaemonSets run, what those request together and the host ports they take (SCH-215)."""
+
+    types: TypeSet
+    overhead: Resources
+    ports: tuple[HostPort, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class NodePoolTemplate:
+    """What a new claim of a pool starts from. ``types`` survive the pool's own requirements (SCH-122)."""
+
+    pool: NodePool
+    index: TypeIndex
+    requirements: Requirements
+    taints: tuple[Taint, ...]
+    types: TypeSet
+    daemons: tuple[DaemonGroup, ...]
+
+    @property
+    def name(self) -> str:
+        """Name of the NodePool."""
+        return self.pool.metadata.name
+
+    @property
+    def weight(self) -> int:
+        """Preference of the NodePool; higher goes first."""
+        return self.pool.spec.weight or 0
+
+    @cached_property
+    def equivalence_key(self) -> object:
+        """What a claim of the pool depends on, its name aside; taints decide only which pods may join."""
+        own = self.requirements.without((labels.NODE_POOL,))
+        groups = tuple((group.types, tuple(sorted(group.overhead.items())), group.ports) for group in self.daemons)
+        return (id(self.index), self.weight, own, self.types, groups)
+
+    @cached_property
+    def _requirements_cache(self) -> dict[Requirements, Requirements]:
+        return {}
+
+    def requirements_with(self, asked: Requirements) -> Requirements:
+        """The pool's requirements with those of pods; one object for all that ask the same."""
+        known = self._requirements_cache.get(asked)
+        if known is None:
+            known = self._requirements_cache[asked] = self.requirements.intersect(asked)
+        return known
+
+    def types_fitting(self, requests: Resources) -> TypeSet:
+        """Types that hold the requests beside their DaemonSets (SCH-216)."""
+        found = 0
+        for group in self.daemons:
+            needed = res.add(requests, group.overhead) if group.overhead else requests
+            found |= group.types & self.index.fitting(needed)
+        return found
+
+    def types_with_free_ports(self, ports: tuple[HostPort, ...]) -> TypeSet:
+        """Types none of whose DaemonSets takes one of these host ports (SCH-418)."""
+        if not ports:
+            return self.types
+        found = 0
+        for group in self.daemons:
+            if not any(held.conflicts_with(port) for held in group.ports for port in ports):
+                found |= group.types
+        return found
+
+    def label_values(self, key: str) -> frozenset[str]:
+        """The values of a label its machines may have, whatever can be bought now (SCH-490)."""
+        own = self.requirements.requirement_for(key)
+        found = frozenset(value for value in self.index.values(key, self.types) if own.allows(value))
+        return found or (own.values if own.operator is Op.IN else frozenset())
+
+    def least_overhead(self, types: TypeSet) -> dict[str, int]:
+        """What DaemonSets need at least on any of these types (SCH-217; a group without daemons needs nothing)."""
+        return res.minimum(group.overhead for group in self.daemons if group.types & types)
+
+    def overhead_of(self, position: int) -> Resources:
+        """What DaemonSets take on one type."""
+        return next((group.overhead for group in self.daemons if group.types >> position & 1), {})
+
+
+def nodepool_labels(pool: NodePool) -> dict[str, str]:
+    """Labels every claim of the pool gets (SCH-120): the template's, the pool's name and its node class."""
+    reference = pool.spec.template.spec.node_class_ref
+    return {
+        **pool.spec.template.metadata.labels,
+        labels.NODE_POOL: pool.metadata.name,
+        f"{reference.group}/{reference.kind.lower()}": reference.name,
+    }
+
+
+def nodepool_requirements(pool: NodePool) -> Requirements:
+    """The pool's requirements with its labels and the two that only DaemonSets look at (SCH-120)."""
+    simulated = (requirement(key, Op.IN, ("true",)) for key in sorted(labels.SIMULATION_ONLY))
+    own = Requirements((*requirements_from_wire(pool.spec.template.spec.requirements).values(), *simulated))
+    return own.intersect(requirements_from_labels(nodepool_labels(pool)))
+
+
+def usable_templates(
+    pools: Iterable[NodePool], indexes: Mapping[str, TypeIndex], daemons: tuple[DaemonSetPod, ...], *, min_values: bool
+) -> tuple[tuple[NodePoolTemplate, ...], tuple[SkippedNodePool, ...]]:
+    """Templates in the order pools are tried, and the pools left out with the reason (SCH-110 to SCH-122).
+
+    Order: weight descending, then name descending. ``min_values`` False keeps pools whose minValues cannot be met.
+    """
+    found: list[NodePoolTemplate] = []
+    skipped: list[SkippedNodePool] = []
+    for pool in sorted(pools, key=lambda p: (p.spec.weight or 0, p.metadata.name), reverse=True):
+        reason = _skip_reason(pool, indexes)
+        if reason is None:
+            template = _template_of(pool, indexes[pool.metadata.name], daemons)
+            if not template.types:
+                reason = PoolSkipReason.FILTERED
+            elif min_values and not template.index.satisfies_min_values(template.requirements, template.types):
+                reason = PoolSkipReason.FILTERED_MIN_VALUES
+            else:
+                found.append(template)
+        if reason is not None:
+            detail = _not_ready_detail(pool) if reason is PoolSkipReason.NOT_READY else ""
+            skipped.append(SkippedNodePool(pool.metadata.name, reason, detail))
+    return tuple(found), tuple(skipped)
+
+
+def static_templates(
+    pools: Iterable[NodePool], indexes: Mapping[str, TypeIndex], daemons: tuple[DaemonSetPod, ...]
+) -> tuple[NodePoolTemplate, ...]:
+    """What machines of static pools look like, by name of the pool; for explanations, as nothing is bought for pods there."""
+    found = (pool for pool in pools if pool.spec.replicas is not None and pool.metadata.name in indexes)
+    ordered = sorted(found, key=lambda pool: pool.metadata.name)
+    return tuple(_template_of(pool, indexes[pool.metadata.name], daemons) for pool in ordered)
+
+
+def _skip_reason(pool: NodePool, indexes: Mapping[str, TypeIndex]) -> PoolSkipReason | None:
+    if pool.spec.replicas is not None:
+        return PoolSkipReason.STATIC
+    if pool.metadata.deletion_timestamp is not None:
+        return PoolSkipReason.DELETING
+    # Ready may still be about the pool before its last change, whose limits nobody has looked at yet.
+    if not conditions.is_true(pool.status.conditions, "Ready") or check_quantities(pool):
+        return PoolSkipReason.NOT_READY
+    index = indexes.get(pool.metadata.name)
+    if index is None:
+        return PoolSkipReason.UNRESOLVED
+    return None if index.types else PoolSkipReason.NO_TYPES
+
+
+def _not_ready_detail(pool: NodePool) -> str:
+    """What the pool's own conditions say is wrong with it, or what they do not say yet."""
+    wrong = (c for c in pool.status.conditions if c.status == "False" and c.type != "Ready")
+    said = next((condition.message or condition.reason for condition in wrong), "")
+    return said or next(map(str, check_quantities(pool)), "")
+
+
+def _template_of(pool: NodePool, index: TypeIndex, daemons: tuple[DaemonSetPod, ...]) -> NodePoolTemplate:
+    requirements = nodepool_requirements(pool)
+    own_taints = tuple(taint.as_taint() for taint in pool.spec.template.spec.taints)
+    types = index.matching(requirements) & index.with_available_offering(requirements)
+    running = [
+        (
+            daemon.requests,
+            host_ports_of(daemon.spec),
+            types & types_running_daemon(daemon.spec, requirements, own_taints, index),
+        )
+        for daemon in daemons
+    ]
+    return NodePoolTemplate(pool, index, requirements, own_taints, types, _daemon_groups(types, running))
+
+
+def daemon_tolerates(spec: PodSpec, node_taints: tuple[Taint, ...]) -> bool:
+    """Whether a DaemonSet pod tolerates the taints, soft ones always (SCH-213)."""
+    return not taints.untolerated(node_taints, (*spec.tolerations, TOLERATE_PREFER_NO_SCHEDULE))
+
+
+def daemon_node_terms(spec: PodSpec) -> list[Requirements]:
+    """Node selector with each required affinity term: the alternatives a DaemonSet pod accepts. An empty term matches no node."""
+    selector = node_selector_requirements(spec)
+    terms = required_node_affinity_terms(spec.affinity)
+    return (
+        [selector.intersect(node_selector_term_requirements(term)) for term in terms if term.match_expressions]
+        if terms
+        else [selector]
+    )
+
+
+def types_running_daemon(
+    spec: PodSpec, requirements: Requirements, own_taints: tuple[Taint, ...], index: TypeIndex
+) -> TypeSet:
+    """Types on which the DaemonSet runs, given what their nodes offer: all terms count, for every type (SCH-213 Beyond)."""
+    if not daemon_tolerates(spec, own_taints):
+        return 0
+    found = 0
+    for term in daemon_node_terms(spec):
+        if compatible(requirements, term, index.well_known):
+            found |= index.matching(term)
+    return found
+
+
+def _daemon_groups(
+    types: TypeSet, running: Iterable[tuple[Resources, tuple[HostPort, ...], TypeSet]]
+) -> tuple[DaemonGroup, ...]:
+    groups: list[DaemonGroup] = [DaemonGroup(types, {})]
+    for requests, ports, on in running:
+        split: list[DaemonGroup] = []
+        for group in groups:
+            if group.types & on:
+                overhead = res.add(group.overhead, requests)
+                split.append(DaemonGroup(group.types & on, overhead, (*group.ports, *ports)))
+            if group.types & ~on:
+                split.append(replace(group, types=group.types & ~on))
+        groups = split
+    return tuple(groups)
+
+
+def relaxed_min_values(requirements: Requirements, index: TypeIndex, types: TypeSet) -> Requirements:
+    """The requirements with every ``minValues`` that is out of reach lowered to what the types offer (SCH-364, BestEffort)."""
+    reached = index.min_values_shortages(requirements, types)
+    return Requirements(
+        replace(item, min_values=reached[key] or None) if key in reached else item for key, item in requirements.items()
+    )

@@ -1,0 +1,173 @@
+"""What can be bought for a class of pods: the pools that would take it, each with the types that could hold one of them.
+
+A pool whose types are sold out of reservations, too, has several lanes: what is bought freely, and each reservation by
+itself. A claim keeps to one lane, so one unit of one reservation is all it ever holds; the reference holds one of each it
+might use and makes others wait for them (§21 Beyond).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from karpenter.api.scheduling_constraints import Toleration
+from karpenter.instancetypes.type_sets import TypeSet
+from karpenter.model import taints
+from karpenter.model.requirements import Requirements, compatible
+from karpenter.scheduling.node_filling import PurchaseChannel
+from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
+from karpenter.scheduling.offerings.remaining_capacity import UNRESERVED, reservation_requirements, types_within_limits
+from karpenter.scheduling.preferences import RelaxationStep
+from karpenter.state.pod_signature import PodSignature
+
+
+class PurchaseOptionIndex:
+    """Answers of one decision, remembered. ``limits``: what is left of each limited pool's limits at its start.
+
+    ``units``: what is left of every reservation, empty where reserved capacity is no matter of its own (SCH-580). ``strict``: a
+    pool whose minValues cannot be met sells nothing (SCH-364).
+    """
+
+    def __init__(
+        self,
+        templates: Sequence[NodePoolTemplate],
+        limits: Mapping[str, Mapping[str, int]],
+        reservation_units: Mapping[str, int],
+        *,
+        strict: bool,
+    ) -> None:
+        self._templates = templates
+        self._limits = limits
+        self._reservation_units = reservation_units
+        self._strict_min_values = strict
+        self._options: dict[tuple[PodSignature, Requirements, tuple[Toleration, ...]], tuple[PurchaseOption, ...]] = {}
+        self._suitable: dict[tuple[int, Requirements, tuple[Toleration, ...]], int] = {}
+        self._restricted: dict[tuple[Requirements, Requirements], Requirements] = {}
+        self._canonical: dict[Requirements, Requirements] = {}
+        self._types_fitting: dict[tuple[int, PodSignature], int] = {}
+
+    def options(self, signature: PodSignature, relaxation_step: RelaxationStep) -> tuple[PurchaseOption, ...]:
+        """Legal ways to buy for the class, in the order of pools."""
+        key = (signature, relaxation_step.requirements, relaxation_step.tolerations)
+        known = self._options.get(key)
+        if known is None:
+            found = [
+                option
+                for template in self._templates
+                for option in self._options_of_template(signature, relaxation_step, template)
+            ]
+            strict = self._strict_min_values
+            legal = [
+                option for option in found if option.types and (not strict or option.satisfies_min_values(option.types))
+            ]
+            known = self._options[key] = tuple(legal)
+        return known
+
+    def _options_of_template(
+        self, signature: PodSignature, relaxation_step: RelaxationStep, template: NodePoolTemplate
+    ) -> Iterator[PurchaseOption]:
+        """What is bought freely comes first: what a pod is worth is judged by it."""
+        own = (
+            [each for each in sorted(template.index.reservation_units) if each in self._reservation_units]
+            if self._reservation_units
+            else []
+        )
+        if not own:
+            yield PurchaseOption(relaxation_step, template, self._types_for(signature, relaxation_step, template))
+            return
+        free = self.restricted_to(relaxation_step, UNRESERVED)
+        yield PurchaseOption(free, template, self._types_for(signature, free, template))
+        for reservation in own:
+            if self._reservation_units[reservation] > 0:
+                held = self.restricted_to(relaxation_step, reservation_requirements(reservation))
+                yield PurchaseOption(held, template, self._types_for(signature, held, template), reservation)
+
+    def lowest_price(self, options: Sequence[PurchaseOption]) -> float:
+        """USD per hour of the cheapest machine among them."""
+        found = (option.lowest_price for option in options)
+        return min(found, default=float("inf"))
+
+    def restricted_to(self, relaxation_step: RelaxationStep, pins: Requirements) -> RelaxationStep:
+        """The variant in one cell; equal ones are one object, as much is remembered by them."""
+        key = (relaxation_step.requirements, pins)
+        together = self._restricted.get(key)
+        if together is None:
+            together = relaxation_step.requirements.intersect(pins)
+            together = self._restricted[key] = self._canonical.setdefault(together, together)
+        return RelaxationStep(
+            together, relaxation_step.tolerations, relaxation_step.hard_requirements, relaxation_step.terms
+        )
+
+    def _types_for(self, signature: PodSignature, relaxation_step: RelaxationStep, template: NodePoolTemplate) -> int:
+        """Types of a pool that could each hold one pod of the class, within what its limits leave."""
+        key = (id(template), relaxation_step.requirements, relaxation_step.tolerations)
+        suiting = self._suitable.get(key)
+        if suiting is None:
+            suiting = self._suitable[key] = self._suitable_types(relaxation_step, template)
+        if not suiting:
+            return 0
+        return suiting & self._types_fitting_one(signature, template)
+
+    def _types_fitting_one(self, signature: PodSignature, template: NodePoolTemplate) -> int:
+        """Types of a pool that could hold one pod of the class, whatever it asks of nodes."""
+        key = (id(template), signature)
+        known = self._types_fitting.get(key)
+        if known is None:
+            known = template.types_fitting(signature.requests) & template.types_with_free_ports(signature.host_ports)
+            self._types_fitting[key] = known
+        return known
+
+    def _suitable_types(self, relaxation_step: RelaxationStep, template: NodePoolTemplate) -> int:
+        """Types of a pool that suit whoever asks this of nodes, however much they request."""
+        index = template.index
+        if template.taints and taints.untolerated(template.taints, relaxation_step.tolerations):
+            return 0
+        if not compatible(template.requirements, relaxation_step.requirements, index.well_known):
+            return 0
+        types = template.types
+        if template.name in self._limits:
+            types &= types_within_limits(template, self._limits[template.name])
+        if types and relaxation_step.requirements:
+            requirements = template.requirements_with(relaxation_step.requirements)
+            types &= index.matching(requirements) & index.with_available_offering(requirements)
+            types &= index.matching(relaxation_step.requirements)
+        return types
+
+
+@dataclass(frozen=True, eq=False)
+class PurchaseOption:
+    """A legal way to buy for a class: one variant of it on one template. ``types`` could each hold one such pod.
+
+    ``reservation``: the one it draws from, None for what is bought freely.
+    """
+
+    relaxation_step: RelaxationStep
+    template: NodePoolTemplate
+    types: TypeSet
+    reservation: str | None = None
+
+    @property
+    def channel(self) -> PurchaseChannel:
+        """What claims it may join keep to."""
+        return (self.template.name, self.reservation)
+
+    @property
+    def pod_requirements(self) -> Requirements:
+        """What the pods ask of the node."""
+        return self.relaxation_step.requirements
+
+    @cached_property
+    def requirements(self) -> Requirements:
+        """The pool's requirements with those of the pods."""
+        return self.template.requirements_with(self.relaxation_step.requirements)
+
+    @cached_property
+    def lowest_price(self) -> float:
+        """USD per hour of its cheapest type."""
+        prices = self.template.index.prices(self.requirements)
+        return prices.cheapest_offering[prices.cheapest(self.types)].price_per_hour
+
+    def satisfies_min_values(self, types: TypeSet) -> bool:
+        """Whether these types offer the pool's minValues."""
+        return self.template.index.satisfies_min_values(self.requirements, types)

@@ -1,0 +1,453 @@
+"""Which pods share a new machine: the packings, and the one engine they are made of.
+
+A packing opens one claim at a time, fills it with class after class (the classes in the reference's order, SCH-231) and closes
+it. Filling is arithmetic on counts; when the filled pattern can be repeated it is repeated at once, so the work depends on the
+number of different machines, not of pods.
+
+* ``classic``: a claim grows as long as any type holds its pods, as the reference does; the largest machine that fills is bought.
+* ``value``: for every type worth considering, fill it and ask what its pods would be worth bought one by one; the type with
+  the most worth per dollar is taken. Worth considering are types no other type beats on price and on every resource. Its work
+  is bounded by ``STEPS``; what is still left then is bought the way of ``classic``.
+* ``priced``: machines that the search proposes, as far as rules and limits agree to them; the rest goes the way of ``value``.
+
+Weight order is law: a class only joins claims of pools as heavy as the heaviest that can take it within what limits leave; among
+equals price decides. Limits are reserved as claims close (SCH-384), a node counting as one (its Beyond).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from karpenter.instancetypes.type_index import OfferingPrices
+from karpenter.instancetypes.type_sets import TypeSet
+from karpenter.model import resources as res
+from karpenter.model.resources import Resources
+from karpenter.scheduling.demand import Demand, Packing, PackingBounds, SchedulingNodeClaim
+from karpenter.scheduling.node_filling import FillCache, NodeFill
+from karpenter.scheduling.objective import Objective
+from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate, relaxed_min_values
+from karpenter.scheduling.offerings.purchase_options import PurchaseOption
+from karpenter.scheduling.packing.packing_state import PackingState, scaled_down_count
+from karpenter.scheduling.search.column_generation import PackingPattern, search_patterns
+from karpenter.scheduling.search.lower_bound import independent_parts
+from karpenter.scheduling.search.packing_problem import BinType, PackingRequest, packing_problem
+from karpenter.scheduling.topology.host_limits import HostUsage
+
+#: Types a claim of a limited pool keeps, cheapest first: what it may grow to is what its limit has to reserve.
+MAX_TYPES_UNDER_LIMITS = 60
+#: Types the value packing fills per machine; the rest are worse by price and shape than one of these.
+MAX_TARGET_TYPES = 24
+
+
+_TINY = 1e-9
+
+#: Chooses and fills a claim for the class at a position, from one option and its affordable types.
+_ClaimChoice = Callable[[int, PurchaseOption, TypeSet, PackingState], SchedulingNodeClaim | None]
+
+
+class Packer:
+    """Packs one set of demands, in the order of SCH-231; every call starts afresh.
+
+    ``relax_min_values``: policy BestEffort (SCH-364).
+    """
+
+    def __init__(
+        self, demands: Sequence[Demand], bounds: PackingBounds, *, relax_min_values: bool, objective: Objective
+    ) -> None:
+        self._objective = objective
+        self._demands = demands
+        self._bounds = bounds
+        self._relax = relax_min_values
+        self._fill_cache = FillCache(demands)
+        self._max_target_types = scaled_down_count(MAX_TARGET_TYPES, len(demands))
+        self._target_cache: dict[tuple[int, TypeSet, int], list[int]] = {}
+        self._pod_value_cache: dict[tuple[int, int], float] = {}
+        self._price_cache: dict[tuple[int, int], OfferingPrices] = {}
+        self._resources = sorted({name for demand in demands for name in demand.requests})
+        self._pod_values = [self._pod_value(demand) for demand in demands]
+        self._template_numbers = _template_equivalence(demands)
+        self._max_per_node = [demand.max_per_node for demand in demands]
+
+    # -- the two packings -----------------------------------------------------------------------------------------------
+
+    def classic(self) -> Packing:
+        """Every claim grows while any type holds it."""
+        return self._pack("classic", self._grown_claim)
+
+    def best_value(self) -> Packing:
+        """Every claim is the one whose pods are worth most per dollar."""
+        return self._pack("value", self._most_valuable)
+
+    def searched(self) -> Packing:
+        """The machines the search for cheap ones proposes; what it leaves goes the way of `value`.
+
+        Reservations come first: what is paid for already is not searched for.
+        """
+        run = PackingState(self._demands, self._bounds, relax_min_values=self._relax)
+        claims = self._claims_from_reservations(run)
+        within = {
+            option.template.name: run.types_within(option.template)
+            for demand in self._demands
+            for option in demand.options
+        }
+        waiting = {at: [option for option, _ in run.allowed(at)] for at, count in enumerate(run.pods_left) if count}
+        for part in independent_parts(waiting):
+            shapes = packing_problem(
+                PackingRequest(
+                    self._demands,
+                    part,
+                    run.pods_left,
+                    run.allowed,
+                    within,
+                    self._fill_cache,
+                    self._objective,
+                    strict_min_values=not self._relax,
+                )
+            )
+            if shapes is not None:
+                for pattern in search_patterns(shapes).patterns:
+                    claims += self._claims_from_pattern(shapes.groups, shapes.bin_types[pattern.bin_type], pattern, run)
+        return self._packed("priced", run, claims, self._most_valuable)
+
+    def _pack(self, name: str, choose: _ClaimChoice) -> Packing:
+        return self._packed(name, PackingState(self._demands, self._bounds, relax_min_values=self._relax), [], choose)
+
+    def _packed(
+        self, name: str, state: PackingState, claims: list[SchedulingNodeClaim], choose: _ClaimChoice
+    ) -> Packing:
+        """Machines for all who are left, beside those claimed already."""
+        stuck: dict[int, int] = {}
+        for seed in range(len(self._demands)):
+            while state.pods_left[seed] and state.can_be_first(seed):
+                state.collect_joining(seed)
+                claim = self._next_claim(seed, state, choose)
+                if claim is None:
+                    stuck[seed] = state.give_up(seed)
+                else:
+                    claims += [claim] * state.commit(claim)
+        stuck |= {position: count for position, count in enumerate(state.pods_left) if count}
+        return Packing(
+            name,
+            tuple(claims),
+            stuck,
+            self._objective.total_cost(claim.cheapest_offering for claim in claims),
+            state.limits,
+        )
+
+    def _next_claim(self, seed: int, state: PackingState, choose: _ClaimChoice) -> SchedulingNodeClaim | None:
+        """The next claim for the first waiting class: from the heaviest pools that limits allow, equals competing.
+
+        Of pools alike the first is asked for all: the others would answer the same.
+        """
+        chosen: list[SchedulingNodeClaim] = []
+        asked: set[tuple[int, TypeSet | None, str | None]] = set()
+        for option, types in state.allowed(seed):
+            likeness = (
+                self._template_numbers[option.template.name],
+                state.types_within(option.template),
+                option.reservation,
+            )
+            claim = choose(seed, option, types, state) if likeness not in asked else None
+            asked.add(likeness)
+            if claim is not None:
+                chosen.append(self._limited_types(claim, state))
+        if not chosen:
+            return None
+        cost = self._objective.offering_cost
+        return min(
+            chosen, key=lambda claim: cost(claim.cheapest_offering) / max(self._contents_value(claim.contents), _TINY)
+        )
+
+    def _limited_types(self, claim: SchedulingNodeClaim, state: PackingState) -> SchedulingNodeClaim:
+        """Under limits a claim keeps only its cheapest types and those minValues need."""
+        if state.types_within(claim.template) is None:
+            return claim
+        kept = 0
+        for position in claim.template.index.cheapest(claim.requirements, claim.types, MAX_TYPES_UNDER_LIMITS):
+            kept |= 1 << position
+        return replace(claim, types=kept)
+
+    # -- what the search proposes -----------------------------------------------------------------------------------------
+
+    def _claims_from_reservations(self, state: PackingState) -> list[SchedulingNodeClaim]:
+        """Machines from reservations, as long as they are what a class buys first."""
+        claims: list[SchedulingNodeClaim] = []
+        for seed in range(len(self._demands)) if self._bounds.reservation_units else ():
+            while (
+                state.pods_left[seed]
+                and state.can_be_first(seed)
+                and any(o.reservation is not None for o, _ in state.allowed(seed))
+            ):
+                state.collect_joining(seed)
+                claim = self._next_claim(seed, state, self._most_valuable)
+                if claim is None or claim.reservation is None:
+                    break
+                claims += [claim] * state.commit(claim)
+        return claims
+
+    def _claims_from_pattern(
+        self, groups: Sequence[Sequence[int]], bin_type: BinType, pattern: PackingPattern, state: PackingState
+    ) -> Iterator[SchedulingNodeClaim]:
+        """The machines of a pattern with pods of actual classes in them, as far as rules and limits agree."""
+        times = pattern.times
+        while times > 0:
+            contents = _pods_of_pattern(groups, pattern, state.pods_left, self._max_per_node)
+            claim = self._claim_from_pattern(contents, bin_type, state) if contents else None
+            apart = any(state.pods_left[at] > self._max_per_node[at] for at, _ in contents)
+            taken = state.commit(claim, 1 if apart else times) if claim is not None else 0
+            if claim is None or not taken:
+                return
+            times -= taken
+            yield from [claim] * taken
+
+    def _claim_from_pattern(
+        self, contents: Sequence[tuple[int, int]], bin_type: BinType, state: PackingState
+    ) -> SchedulingNodeClaim | None:
+        """A machine of this kind with these pods, or those of them that may be there."""
+        first = next(((o, types) for o, types in state.allowed(contents[0][0]) if o.channel == bin_type.channel), None)
+        if first is None:
+            return None
+        start = self._empty_claim(*first)
+        fill = NodeFill(
+            self._fill_cache, start, bin_type.type_position, state.option_by_channel, state.unstarted_affinity
+        )
+        for position, count in contents:
+            fill.add(position, count)
+        if not fill.contents:
+            return None
+        filled = replace(start, requirements=fill.requirements, types=fill.types, contents=tuple(fill.contents.items()))
+        claim = self._right_sized(filled)
+        if not claim.types or not claim.template.index.satisfies_min_values(claim.requirements, claim.types):
+            return None
+        return self._limited_types(claim, state)
+
+    # -- choosing a claim -------------------------------------------------------------------------------------------------
+
+    def _empty_claim(self, option: PurchaseOption, types: TypeSet) -> SchedulingNodeClaim:
+        template = option.template
+        requirements = option.requirements
+        relaxed = self._relax and not template.index.satisfies_min_values(requirements, types)
+        if relaxed:
+            requirements = relaxed_min_values(requirements, template.index, types)
+        return SchedulingNodeClaim(
+            template, self._fill_cache.canonical(requirements), types, {}, (), relaxed, option.reservation
+        )
+
+    def _grown_claim(
+        self, seed: int, option: PurchaseOption, types: TypeSet, state: PackingState
+    ) -> SchedulingNodeClaim | None:
+        claim, seats = self._empty_claim(option, types), HostUsage(pool=option.template.name)
+        roomy = claim.template.index.max_allocatable(types)
+        for position, wanted in self._joining_order(seed, state):
+            if not self._could_join(position, claim, roomy):
+                continue
+            joining = state.joining(position, claim.channel)
+            if joining is not None:
+                seated = self._count_allowed(position, seats, wanted, state)
+                claim, count = self._grow(claim, joining, position, seated)
+                self._record_host_usage(position, seats, count)
+            if not claim.contents:
+                return None
+        return claim
+
+    def _joining_order(self, seed: int, state: PackingState) -> Iterator[tuple[int, int]]:
+        """Who goes into a machine, and how many at most: the seed first; where others can only be beside it, those next."""
+        companions = state.companions(seed)
+        first = 1 if companions else state.pods_left[seed]
+        yield seed, first
+        for position in companions:
+            yield position, state.pods_left[position]
+        for position in state.waiting:
+            if position not in companions:
+                yield position, state.pods_left[position] - (first if position == seed else 0)
+
+    def _could_join(self, position: int, claim: SchedulingNodeClaim, roomy: Resources) -> bool:
+        """Whether one more pod is worth a closer look: it fits beside the claim's on a type with the most of everything."""
+        held = claim.requests
+        return all(
+            amount + held.get(name, 0) <= roomy.get(name, 0)
+            for name, amount in self._demands[position].requests.items()
+            if amount
+        )
+
+    def _count_allowed(self, position: int, usage: HostUsage, wanted: int, state: PackingState) -> int:
+        """How many pods of a class may still sit on a machine."""
+        rules = self._demands[position].host_limits
+        return wanted if rules is None else rules.count_allowed(usage, wanted, state.unstarted_affinity)
+
+    def _record_host_usage(self, position: int, usage: HostUsage, count: int) -> None:
+        rules = self._demands[position].host_limits
+        if rules is not None and count:
+            rules.record(usage, count)
+
+    def _grow(
+        self, claim: SchedulingNodeClaim, joining: PurchaseOption, position: int, wanted: int
+    ) -> tuple[SchedulingNodeClaim, int]:
+        """The claim with as many pods of one class as some type still holds, and how many those are."""
+        joined = self._fill_cache.joined(claim.template, claim.requirements, joining) if wanted else None
+        if joined is None:
+            return claim, 0
+        narrowed, types = joined[0], claim.types & joined[1]
+        requests = self._demands[position].requests
+        fitting = 0
+        best: tuple[TypeSet, Resources] = (0, {})
+        step = wanted
+        while step:  # binary search for the largest count: halve the step until it fits, then add what still fits
+            total = res.add(claim.requests, {n: a * (fitting + step) for n, a in requests.items()})
+            held = types & claim.template.types_fitting(total)
+            if held and claim.template.index.satisfies_min_values(narrowed, held):
+                fitting += step
+                best = (held, total)
+                step = min(step, wanted - fitting)
+            else:
+                step //= 2
+        if not fitting:
+            return claim, 0
+        grown = replace(
+            claim,
+            requirements=narrowed,
+            types=best[0],
+            requests=best[1],
+            contents=_with_added(claim.contents, position, fitting),
+        )
+        return grown, fitting
+
+    def _most_valuable(
+        self, seed: int, option: PurchaseOption, types: TypeSet, state: PackingState
+    ) -> SchedulingNodeClaim | None:
+        if self._demands[seed].host_affinity:
+            return self._grown_claim(seed, option, types, state)
+        start = self._empty_claim(option, types)
+        best: tuple[float, int, SchedulingNodeClaim] | None = None
+        for target in state.target_types(self._target_types(start)):
+            claim = self._filled_claim(seed, start, target, state)
+            if claim is not None:
+                cost = self._objective.offering_cost(self._prices(claim).cheapest_offering[target])
+                score = self._contents_value(claim.contents) / cost
+                if best is None or score > best[0]:
+                    best = (score, target, claim)
+        if best is not None:
+            state.times_chosen[best[1]] += 1
+        claim = self._right_sized(best[2]) if best is not None else None
+        if claim is None or not claim.template.index.satisfies_min_values(claim.requirements, claim.types):
+            return self._grown_claim(seed, option, types, state)
+        return claim
+
+    def _filled_claim(
+        self, seed: int, start: SchedulingNodeClaim, target: int, state: PackingState
+    ) -> SchedulingNodeClaim | None:
+        """One machine of the target type, filled class by class; None when the first class does not go in."""
+        fill = NodeFill(self._fill_cache, start, target, state.option_by_channel, state.unstarted_affinity)
+        companions = state.companions(seed)
+        if not fill.add(seed, 1 if companions else state.pods_left[seed]):
+            return None
+        for position in companions:
+            fill.add(position, state.pods_left[position])
+        waiting = state.waiting_set if companions else state.waiting_set & ~(1 << seed)
+        state.steps -= 1 + fill.fill(waiting, state.pods_left)
+        contents = tuple(fill.contents.items())
+        return replace(start, requirements=fill.requirements, types=fill.types, contents=contents)
+
+    def _right_sized(self, claim: SchedulingNodeClaim) -> SchedulingNodeClaim:
+        """The claim with every type that holds its pods; the cheapest is at most as dear as the one it was filled for."""
+        total = res.add(
+            *({n: a * count for n, a in self._demands[at].requests.items()} for at, count in claim.contents)
+        )
+        held = claim.types & claim.template.types_fitting(total)
+        return replace(claim, types=held, requests=total)
+
+    # -- what is known once and asked often ---------------------------------------------------------------------------------
+
+    def _target_types(self, claim: SchedulingNodeClaim) -> list[int]:
+        """Types to consider for a claim: unbeaten by price and shape."""
+        key = (id(claim.template), claim.types, id(claim.requirements))
+        known = self._target_cache.get(key)
+        if known is None:
+            index = claim.template.index
+            efficient = index.pareto_front(claim.types, self._objective.ordered(self._prices(claim)), self._resources)
+            known = self._target_cache[key] = _evenly_spread(efficient, self._max_target_types)
+        return known
+
+    def _pod_value(self, demand: Demand) -> float:
+        """USD per hour one pod costs on the machine that suits it best, were it full of its like."""
+        option = demand.options[0]
+        key = (id(demand.signature), id(option))
+        known = self._pod_value_cache.get(key)
+        if known is None:
+            claim = self._empty_claim(option, option.types)
+            offering = self._prices(claim).cheapest_offering
+            known = self._pod_value_cache[key] = min(
+                (
+                    self._objective.offering_cost(offering[position])
+                    * _resource_share(demand.requests, option.template, position)
+                    for position in self._target_types(claim)
+                ),
+                default=0.0,
+            )
+        return known
+
+    def _prices(self, claim: SchedulingNodeClaim) -> OfferingPrices:
+        """Cheapest offerings the claim accepts, remembered by its requirements."""
+        key = (id(claim.template), id(claim.requirements))
+        known = self._price_cache.get(key)
+        if known is None:
+            known = self._price_cache[key] = claim.prices
+        return known
+
+    def _contents_value(self, contents: Sequence[tuple[int, int]]) -> float:
+        return sum(self._pod_values[position] * count for position, count in contents)
+
+
+def _template_equivalence(demands: Sequence[Demand]) -> dict[str, int]:
+    """Templates by name, those with equal numbers differing in nothing but their pools' names and limits."""
+    templates = {option.template.name: option.template for demand in demands for option in demand.options}
+    taken: dict[str, list[TypeSet]] = {name: [] for name in templates}
+    for demand in demands:
+        types: dict[str, TypeSet] = {}
+        for option in demand.options:
+            types.setdefault(option.template.name, option.types)
+        for name, found in taken.items():
+            found.append(types.get(name, 0))
+    numbers: dict[object, int] = {}
+    return {
+        name: numbers.setdefault((template.equivalence_key, tuple(taken[name])), len(numbers))
+        for name, template in templates.items()
+    }
+
+
+def _pods_of_pattern(
+    groups: Sequence[Sequence[int]], pattern: PackingPattern, left: Sequence[int], most: Sequence[int]
+) -> list[tuple[int, int]]:
+    """The pods of one machine of the pattern by class, those classes first that come first; as many as there still are.
+
+    ``most``: of each class no more than so many go to one machine.
+    """
+    found: list[tuple[int, int]] = []
+    for group, count in pattern.contents:
+        members = [position for position in groups[group] if left[position]]
+        if len(members) > 1:  # who needs more machines than others goes into each of them
+            members.sort(key=lambda position: -(-left[position] // most[position]), reverse=True)
+        for position in members:
+            number = min(count, left[position], most[position])
+            if number:
+                found.append((position, number))
+                count -= number
+    return sorted(found)
+
+
+def _with_added(contents: Sequence[tuple[int, int]], position: int, count: int) -> tuple[tuple[int, int], ...]:
+    """The contents with so many more pods of one class."""
+    return tuple({**dict(contents), position: dict(contents).get(position, 0) + count}.items())
+
+
+def _resource_share(requests: Resources, template: NodePoolTemplate, position: int) -> float:
+    allocatable = template.index.types[position].allocatable
+    return max((amount / allocatable[name] for name, amount in requests.items() if amount > 0), default=0.0)
+
+
+def _evenly_spread(positions: Sequence[int], most: int) -> list[int]:
+    """At most ``most`` of the positions, evenly spread from first to last."""
+    if len(positions) <= most:
+        return list(positions)
+    return [positions[number * (len(positions) - 1) // (most - 1)] for number in range(most)]

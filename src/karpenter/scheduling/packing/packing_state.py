@@ -1,0 +1,199 @@
+"""TODO: say what belongs here."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from karpenter.instancetypes.type_sets import TypeSet
+from karpenter.model import resources as res
+from karpenter.model.resources import Resources
+from karpenter.scheduling.demand import Demand, PackingBounds, SchedulingNodeClaim
+from karpenter.scheduling.node_filling import PurchaseChannel, demand_set
+from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
+from karpenter.scheduling.offerings.purchase_options import PurchaseOption
+from karpenter.scheduling.offerings.remaining_capacity import max_capacity, types_within_limits
+from karpenter.scheduling.topology.topology_groups import TopologyGroup
+
+MAX_TARGET_TYPES_USUALLY = 4
+#: Up to so many demands as many types are filled as said above.
+MANY_DEMANDS = 100
+#: All of them are filled for so many machines, then again each time the number of machines has doubled.
+THOROUGH_NODES = 8
+#: So often the value packing asks whether a class goes into a machine; a thousand pods, no two alike, stay well below.
+MAX_FILL_STEPS = 400_000
+
+
+class PackingState:
+    """One packing under way: pods left by demand, what is left of limits, and the options those still allow."""
+
+    def __init__(
+        self,
+        demands: Sequence[Demand],
+        bounds: PackingBounds,
+        *,
+        relax_min_values: bool,
+    ) -> None:
+        self.unstarted_affinity = UnstartedAffinity(bounds.satisfied_affinity)
+        self.pods_left = [len(demand.pods) for demand in demands]
+        self.limits = {pool: dict(amounts) for pool, amounts in bounds.limits.items()}
+        self._reservation_units = dict(bounds.reservation_units)
+        #: What is left of the work the packing may do, and how often each type was chosen so far.
+        self.steps = MAX_FILL_STEPS
+        self.times_chosen: Counter[int] = Counter()
+        self._nodes_started = 0
+        self._relax = relax_min_values
+        self._demands = demands
+        templates = {option.template.name: option.template for demand in demands for option in demand.options}
+        self._limited = {name: template for name, template in templates.items() if name in self.limits}
+        self._within = {
+            name: types_within_limits(template, self.limits[name]) for name, template in self._limited.items()
+        }
+        self._refresh_options()
+
+    def allowed(self, position: int) -> tuple[tuple[PurchaseOption, TypeSet], ...]:
+        """Options of the heaviest pools the class can still be bought from, with their affordable types."""
+        return self._allowed[position]
+
+    def joining(self, position: int, channel: PurchaseChannel) -> PurchaseOption | None:
+        """How the class may join a claim of this lane, if it may."""
+        return self.option_by_channel[position].get(channel)
+
+    def types_within(self, template: NodePoolTemplate) -> TypeSet | None:
+        """Types the pool's limits still allow; None when it has no limits."""
+        return self._within.get(template.name)
+
+    def target_types(self, worthwhile: Sequence[int]) -> Sequence[int]:
+        """The types to fill for the next machine: now and then all, else few that were chosen before; none without work left."""
+        self._nodes_started += 1
+        if self.steps <= 0:
+            return ()
+        if self._nodes_started <= THOROUGH_NODES or not self._nodes_started & (self._nodes_started - 1):
+            return worthwhile
+        often = sorted(worthwhile, key=lambda target: -self.times_chosen[target])
+        return often[: scaled_down_count(MAX_TARGET_TYPES_USUALLY, len(self._demands))]
+
+    def commit(self, claim: SchedulingNodeClaim, most_times: int = sys.maxsize) -> int:
+        """Commit as many claims like this as its pods and limits suggest, at most so many; how many."""
+        most = max_capacity(claim.template, claim.types) if claim.template.name in self.limits else {}
+        times = min(most_times, *(self.pods_left[position] // count for position, count in claim.contents))
+        if self.unstarted_affinity.start_affinities([self._demands[position] for position, _ in claim.contents]):
+            times = 1
+        if claim.template.name in self.limits:
+            times = min(times, self._affordable_times(claim.template, most))
+        if claim.reservation is not None:
+            times = min(times, self._reservation_units[claim.reservation])
+        for position, count in claim.contents:
+            self.pods_left[position] -= count * times
+        self._reserve_limits(claim.template, most, times)
+        self._use_reservation(claim.reservation, times)
+        return times
+
+    def _use_reservation(self, reservation: str | None, times: int) -> None:
+        """Take units of a reservation; one that is used up sells nothing more."""
+        if reservation is not None:
+            self._reservation_units[reservation] -= times
+            if not self._reservation_units[reservation]:
+                self._refresh_options()
+
+    def _affordable_times(self, template: NodePoolTemplate, most: Resources) -> int:
+        """How many such claims limits allow while they rule out no further type; at least the one that was chosen."""
+        left = self.limits[template.name]
+        times = []
+        for name, amount in left.items():
+            spent = res.ONE_UNIT if name == res.NODES else most.get(name, 0)
+            if spent > 0:
+                needed = res.ONE_UNIT if name == res.NODES else template.index.largest_capacity_within(name, amount)
+                times.append((amount - needed) // spent + 1)
+        return max(1, min(times, default=sum(self.pods_left)))
+
+    def _reserve_limits(self, template: NodePoolTemplate, most: Resources, times: int) -> None:
+        """Take from limits what the claims may become at most (SCH-384)."""
+        if template.name not in self.limits:
+            return
+        left = self.limits[template.name]
+        for name in left:
+            left[name] -= times * (res.ONE_UNIT if name == res.NODES else most.get(name, 0))
+        within = types_within_limits(template, left)
+        if within != self._within[template.name]:
+            self._within[template.name] = within
+            self._refresh_options()
+
+    def give_up(self, seed: int) -> int:
+        """Nothing can be bought for the class any more; how many of its pods are left out."""
+        count, self.pods_left[seed] = self.pods_left[seed], 0
+        return count
+
+    def collect_joining(self, seed: int) -> None:
+        """Note who still waits, now that all before the seed are served; to be called before a machine is opened for it."""
+        self.waiting = [
+            position
+            for position in range(len(self.pods_left))
+            if self.pods_left[position] and self._may_join(position, seed)
+        ]
+        self.waiting_set = demand_set(self.waiting)
+        self._waiting_for_affinity = [position for position in self.waiting if self._demands[position].host_affinity]
+
+    def _may_join(self, position: int, seed: int) -> bool:
+        """Whether a class may still be put into machines: those before the seed only where they wait for company."""
+        return position >= seed or bool(self._demands[position].host_affinity)
+
+    def companions(self, seed: int) -> list[int]:
+        """Waiting classes that can only be where the seed's pods are."""
+        own = self._demands[seed]
+        if not self._waiting_for_affinity or own.host_limits is None:
+            return []
+        return [
+            position
+            for position in self._waiting_for_affinity
+            if position != seed
+            and any(c in own.host_limits.counted_by for c, _ in self._demands[position].host_affinity)
+        ]
+
+    def can_be_first(self, position: int) -> bool:
+        """Whether pods of the class may be the first on a machine."""
+        return all(
+            itself and constraint in self.unstarted_affinity
+            for constraint, itself in self._demands[position].host_affinity
+        )
+
+    def _refresh_options(self) -> None:
+        self._allowed = [self._options_of_heaviest(demand) for demand in self._demands]
+        self.option_by_channel = [{option.channel: option for option, _ in found} for found in self._allowed]
+
+    def _options_of_heaviest(self, demand: Demand) -> tuple[tuple[PurchaseOption, TypeSet], ...]:
+        found: list[tuple[PurchaseOption, TypeSet]] = []
+        for option in demand.options:
+            if found and found[0][0].template.weight != option.template.weight:
+                break
+            if option.reservation is not None and self._reservation_units.get(option.reservation, 0) <= 0:
+                continue
+            types = option.types & self._within.get(option.template.name, option.types)
+            if types and (self._relax or option.satisfies_min_values(types)):
+                found.append((option, types))
+        return tuple(found)
+
+
+class UnstartedAffinity:
+    """The affinities by host that a machine may still begin: none where somebody is already, and each only once."""
+
+    def __init__(self, satisfied: Iterable[TopologyGroup]) -> None:
+        self._started = set(satisfied)
+
+    def __contains__(self, constraint: object) -> bool:
+        return constraint not in self._started
+
+    def start_affinities(self, inside: Iterable[Demand]) -> bool:
+        """A machine with these is settled; whether it began an affinity, so that no second one may be like it."""
+        found = {
+            c for demand in inside for c in (demand.host_limits.counted_by if demand.host_limits is not None else ())
+        } - self._started
+        wanted = {c for demand in inside for c, itself in demand.host_affinity if itself}
+        self._started |= found
+        return bool(found & wanted)
+
+
+def scaled_down_count(most: int, demands: int) -> int:
+    """As many of something as the work allows: with many demands each machine is filled for fewer types, at least half."""
+    return max(most // 2, min(most, most * MANY_DEMANDS // max(1, demands)))

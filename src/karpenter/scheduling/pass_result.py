@@ -1,0 +1,96 @@
+"""TODO: say what belongs here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from karpenter.api.core import Pod
+from karpenter.scheduling.demand import Demand
+from karpenter.scheduling.equivalence_groups import EquivalenceGroup
+from karpenter.scheduling.preferences import RelaxationStep
+from karpenter.scheduling.topology.topology import DomainCombination
+from karpenter.scheduling.topology.topology_groups import TopologyGroup
+from karpenter.scheduling.unschedulable_reasons import TopologyConfinement, TopologyUnsatisfiable
+
+#: A kin, a step of its ladder, a cell and which of its shops there: where demand for new machines stands.
+DemandKey = tuple[EquivalenceGroup, int, DomainCombination, int]
+
+
+@dataclass(frozen=True)
+class DemandCaps:
+    """How many pods may be asked of new machines: by place, and of a kin at a step altogether. Without a cap, any number."""
+
+    per_demand: Mapping[DemandKey, int] = field(default_factory=dict)
+    per_step: Mapping[tuple[EquivalenceGroup, int], int] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.per_demand or self.per_step)
+
+    def apply_to(self, group: EquivalenceGroup) -> bool:
+        """Whether the kin may not ask as it likes."""
+        return group in self._capped_groups
+
+    @cached_property
+    def _capped_groups(self) -> frozenset[EquivalenceGroup]:
+        return frozenset((*(place[0] for place in self.per_demand), *(kin for kin, _ in self.per_step)))
+
+
+@dataclass(frozen=True, eq=False)
+class KeyedDemand:
+    """Demand for new machines and the place it comes from."""
+
+    demand: Demand
+    key: DemandKey
+
+    @property
+    def group(self) -> EquivalenceGroup:
+        """Whose pods they are."""
+        return self.key[0]
+
+    @property
+    def step_number(self) -> int:
+        """The step of their ladder."""
+        return self.key[1]
+
+    @property
+    def is_last_step(self) -> bool:
+        """Whether the kin has no step further down."""
+        return self.step_number == len(self.group.relaxation_steps) - 1
+
+    def last_pods(self, count: int) -> tuple[Pod, ...]:
+        """So many pods from its end."""
+        return self.demand.pods[len(self.demand.pods) - count :]
+
+
+@dataclass(frozen=True, eq=False)
+class UnschedulableGroup:
+    """Pods that stay waiting, and the last variant tried. ``obstacle`` is the constraint between pods that left no place, if it
+    was one, as text and as data; ``confined``: the constraints that left only the domains the variant names; ``capped``: new
+    machines could be had but for limits."""
+
+    group: EquivalenceGroup
+    last_step: RelaxationStep
+    pods: tuple[Pod, ...]
+    topology_message: str = ""
+    limited: bool = False
+    blocked: TopologyUnsatisfiable | None = None
+    confined: tuple[TopologyConfinement, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class PassResult:
+    """The outcome of a round; what exists remembers itself who was planned on it.
+
+    ``satisfied`` are the affinities by host for which somebody is there already, so that no new machine may begin them.
+    """
+
+    demands: tuple[KeyedDemand, ...]
+    unschedulable: tuple[UnschedulableGroup, ...]
+    satisfied_affinity: frozenset[TopologyGroup] = frozenset()
+
+    @property
+    def pods_needing_nodes(self) -> int:
+        """How many pods need new machines."""
+        return sum(len(item.demand.pods) for item in self.demands)

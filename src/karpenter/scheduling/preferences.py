@@ -1,0 +1,122 @@
+"""From all a pod wishes to the least it needs: the ladder a class climbs down until something fits (SCH §9.2).
+
+The order is the reference's (preferred pod affinity, preferred anti-affinity and preferred node affinity, each from the
+heaviest on, then soft spread, then tolerating soft taints) with one difference, asked for by SCH-250's Beyond: every OR-term
+of the required affinity is tried at every level, so that a wish never costs a term.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import compress
+
+from karpenter.api.scheduling_constraints import Toleration
+from karpenter.model.requirements import Op, Requirement, Requirements
+from karpenter.scheduling.offerings.nodepool_templates import TOLERATE_PREFER_NO_SCHEDULE
+from karpenter.scheduling.pod_eligibility import usable_terms
+from karpenter.scheduling.scheduling_options import PreferencePolicy
+from karpenter.state.pod_signature import PodSignature
+from karpenter.state.topology_terms import PreferredTopologyTerm, TopologyTerm, TopologyType
+
+
+@dataclass(frozen=True)
+class RelaxationStep:
+    """One step of the ladder: what nodes must offer, which taints are tolerated, and which terms about other pods are kept.
+
+    ``firm`` is the part of ``requirements`` that is no preference.
+    """
+
+    requirements: Requirements
+    tolerations: tuple[Toleration, ...]
+    hard_requirements: Requirements = field(default_factory=Requirements)
+    terms: tuple[TopologyTerm, ...] = ()
+
+
+@dataclass(frozen=True)
+class Preferences:
+    """How classes climb down. ``soft_taints``: some node or pool has a PreferNoSchedule taint (SCH-123)."""
+
+    policy: PreferencePolicy
+    soft_taints: bool
+    well_known: frozenset[str]
+
+    def preferred_terms(self, signature: PodSignature) -> tuple[PreferredTopologyTerm, ...]:
+        """The wishes about other pods that are heard at all (SCH-252)."""
+        return signature.topology_terms.preferred if self.policy is PreferencePolicy.RESPECT else ()
+
+    def relaxation_steps(
+        self, signature: PodSignature, places: tuple[Requirements, ...] = ()
+    ) -> tuple[RelaxationStep, ...]:
+        """Variants of a class in the order they are tried. ``places``: where its volumes are, one of which must hold (SCH-440).
+
+        Those bind the node only; they are no part of what the pods themselves insist on (SCH-442).
+        """
+        own = signature.spec.tolerations
+        alternatives = _usable_alternatives(signature, self.well_known)
+        preferences = signature.preferred_node_affinity if self.policy is PreferencePolicy.RESPECT else ()
+        required = signature.topology_terms.required
+        levels = [
+            (preference, (*required, *terms))
+            for preference, terms in _relaxation_levels(preferences, self.preferred_terms(signature))
+        ]
+        where = [(alternative, place) for alternative in alternatives for place in _merged_locations(places)]
+        strict = tuple(
+            RelaxationStep(alternative.intersect(preference).intersect(place), own, alternative, terms)
+            for preference, terms in levels
+            for alternative, place in where
+        )
+        if not self.soft_taints or TOLERATE_PREFER_NO_SCHEDULE in own:
+            return strict
+        tolerant = (*own, TOLERATE_PREFER_NO_SCHEDULE)
+        return (
+            *strict,
+            *(
+                RelaxationStep(alternative.intersect(place), tolerant, alternative, required)
+                for alternative, place in where
+            ),
+        )
+
+
+def _merged_locations(places: tuple[Requirements, ...]) -> tuple[Requirements, ...]:
+    """The places as few alternatives: values of one and the same label are one, so that price may choose (SCH-291 Beyond)."""
+    if not places:
+        return (Requirements(),)
+    keys = {tuple(place) for place in places}
+    items = [item for place in places for item in place.values()]
+    if len(keys) > 1 or len(items) != len(places) or any(item.operator is not Op.IN for item in items):
+        return places
+    together = frozenset(value for item in items for value in item.values)
+    return (Requirements((Requirement(items[0].key, False, together),)),)
+
+
+def _usable_alternatives(signature: PodSignature, well_known: frozenset[str]) -> list[Requirements]:
+    """The alternatives whose affinity term may be tried."""
+    tried = usable_terms(signature.spec, well_known)
+    return list(compress(signature.node_alternatives, tried)) if tried else list(signature.node_alternatives)
+
+
+def _relaxation_levels(
+    preferences: Sequence[Requirements], preferred: Sequence[PreferredTopologyTerm]
+) -> Iterator[tuple[Requirements, tuple[TopologyTerm, ...]]]:
+    """The wishes still held at each step of relaxation (SCH-250 b to e): one node preference, and terms about other pods."""
+    near = _by_weight(wish for wish in preferred if wish.term.topology_type is TopologyType.AFFINITY)
+    apart = _by_weight(wish for wish in preferred if wish.term.topology_type is TopologyType.ANTI_AFFINITY)
+    spread = [wish.term for wish in preferred if wish.term.topology_type is TopologyType.SPREAD]
+    nodes = [*preferences, Requirements()]
+    while True:
+        yield nodes[0], (*near, *apart, *spread)
+        if near:
+            near = near[1:]
+        elif apart:
+            apart = apart[1:]
+        elif len(nodes) > 1:
+            nodes = nodes[1:]
+        elif spread:
+            spread = [spread[-1], *spread[1:-1]] if len(spread) > 1 else []
+        else:
+            return
+
+
+def _by_weight(wishes: Iterable[PreferredTopologyTerm]) -> list[TopologyTerm]:
+    return [wish.term for wish in sorted(wishes, key=lambda wish: -wish.weight)]

@@ -1,0 +1,51 @@
+"""TODO: say what belongs here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from karpenter.api.scheduling_constraints import TopologySpreadConstraint
+from karpenter.scheduling.objective import Objective
+
+
+class MinValuesPolicy(StrEnum):
+    """What happens when a pool's minValues cannot be met (OPS-329)."""
+
+    STRICT = "Strict"
+    BEST_EFFORT = "BestEffort"
+
+
+class ArrivalForecast(StrEnum):
+    """What is expected of the time to come: that pods keep coming as of late (`arrivals`), or nothing."""
+
+    RECENT_ARRIVALS = "Arrivals"
+    NONE = "Nothing"
+
+
+class PackingMode(StrEnum):
+    """Which packings a plan is chosen from: all there are, the cheapest being taken; or only the reference's (SCH-865)."""
+
+    CHEAPEST = "cheapest"
+    CLASSIC = "classic"
+
+
+class PreferencePolicy(StrEnum):
+    """Whether preferences are honoured while they can be (OPS-328)."""
+
+    RESPECT = "Respect"
+    IGNORE = "Ignore"
+
+
+@dataclass(frozen=True)
+class SchedulingOptions:
+    """Settings a decision depends on. ``default_spread``: constraints of pods that have none, without selectors (SCH-830)."""
+
+    preferences: PreferencePolicy = PreferencePolicy.RESPECT
+    min_values: MinValuesPolicy = MinValuesPolicy.STRICT
+    #: Whether units of reservations are counted (gate ReservedCapacity); else reserved offerings are like any other.
+    reserved_capacity: bool = True
+    default_spread: tuple[TopologySpreadConstraint, ...] = ()
+    objective: Objective = field(default_factory=Objective)
+    packing_mode: PackingMode = PackingMode.CHEAPEST
+    arrival_forecast: ArrivalForecast = ArrivalForecast.RECENT_ARRIVALS

@@ -1,0 +1,401 @@
+"""How often everybody is settled: until nobody is left out whom another round could serve (SCH §9.1, §15).
+
+Where limits leave pods out of a packing, everything is settled anew with a cap on what may be asked of new machines there: those
+pods take the next step of their ladder, and nobody counts on pods that will not come. Machines are made of the last packing only.
+
+Caps may do more than they should, so where some were set others are tried, too. And who comes first is served first, so that a
+round may end with somebody left out for whom another order has a place. If those left out could be served were they alone, they
+come first then, and before them those whom they want to be near; who is still left out is added where that costs nobody a place.
+The way that leaves out the fewest counts.
+
+Where limits bind and priorities differ it is another matter: the more important pods are served, whoever it costs the place.
+
+That not all of a workload should be on one machine (`exposing`) is no reason to leave a pod out: where limits do so, everything
+is tried without that wish, of the workloads left out and then of all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from karpenter.scheduling.arrival_forecast import SpareRoomValue
+from karpenter.scheduling.demand import Packing, PackingBounds
+from karpenter.scheduling.equivalence_groups import EquivalenceGroup, group_order, pod_priority
+from karpenter.scheduling.existing_nodes import ExistingNodeIndex
+from karpenter.scheduling.objective import Objective
+from karpenter.scheduling.offerings.purchase_options import PurchaseOptionIndex
+from karpenter.scheduling.packing.packer import Packer
+from karpenter.scheduling.pass_result import DemandCaps, DemandKey, KeyedDemand, PassResult, UnschedulableGroup
+from karpenter.scheduling.scheduling_options import PackingMode
+from karpenter.scheduling.scheduling_pass import SchedulingPass
+from karpenter.scheduling.topology.host_limits import ExposedWorkload
+from karpenter.scheduling.topology.topology_domains import TopologyDomains
+from karpenter.state.topology_terms import TopologyType
+
+#: So often pods that limits leave out take a step down by themselves; after that, places that limits bind are closed altogether.
+MAX_CAPPED_PASSES = 8
+#: So often those left out are put before all others, and so many kin of theirs are tried to be added to the rest.
+MAX_REORDERINGS = 3
+MAX_ADDITIONS = 8
+#: Machines for so many pods are left to the search alone.
+SEARCH_ONLY_FROM = 100
+#: Another way is begun as long as no more than so many pods, each as often as it was settled, have been settled for the others.
+MAX_PODS_RESCHEDULED = 20_000
+
+
+@dataclass(frozen=True, eq=False)
+class PassContext:
+    """What rounds are held on. ``planned``: on which view the last pass placed a pod; ``strict``: minValues are not lowered."""
+
+    existing_nodes: ExistingNodeIndex
+    purchase_options: PurchaseOptionIndex
+    domains: TopologyDomains
+    planned: Mapping[str, str]
+    limits: Mapping[str, Mapping[str, int]]
+    reservation_units: Mapping[str, int]
+    strict_min_values: bool
+    objective: Objective
+    packing_mode: PackingMode = PackingMode.CHEAPEST
+
+
+@dataclass(frozen=True, eq=False)
+class _PassPlan:
+    """An order of kin and the caps to begin with. ``in_total``: limits cap what a kin asks altogether, not place by place."""
+
+    groups: tuple[EquivalenceGroup, ...]
+    caps: DemandCaps = field(default_factory=DemandCaps)
+    caps_in_total: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class PassOutcome:
+    """Where everybody went, and how that came about."""
+
+    pass_plan: _PassPlan
+    result: PassResult
+    packing: Packing
+    caps: DemandCaps
+
+    @cached_property
+    def unschedulable_by_group(self) -> Counter[EquivalenceGroup]:
+        """How many pods of each kin found no place."""
+        found: Counter[EquivalenceGroup] = Counter()
+        for failed in self.result.unschedulable:
+            found[failed.group] += len(failed.pods)
+        return found
+
+    @cached_property
+    def unschedulable_by_priority(self) -> Counter[int]:
+        """How many pods of each priority found no place."""
+        return Counter(pod_priority(pod) for failed in self.result.unschedulable for pod in failed.pods)
+
+    @cached_property
+    def served_by_demand(self) -> Counter[DemandKey]:
+        """How many pods new machines are bought for, by the place they asked at."""
+        left = self.packing.unpacked
+        standing = enumerate(self.result.demands)
+        return Counter({item.key: len(item.demand.pods) - left.get(at, 0) for at, item in standing})
+
+
+class SchedulingPasses:
+    """The rounds of one decision."""
+
+    def __init__(self, context: PassContext) -> None:
+        self._context = context
+        self._last_outcome: PassOutcome | None = None
+        self._pods_left_to_reschedule = MAX_PODS_RESCHEDULED
+        self._last_packer: tuple[Sequence[KeyedDemand] | None, Packer | None] = (None, None)
+        #: Whether some round was packed otherwise than the classic way, so that the rounds after it may have gone otherwise, too.
+        self._departed_from_classic = False
+
+    def best_outcome(self, groups: Sequence[EquivalenceGroup]) -> PassOutcome:
+        """Where everybody goes, with a packing that leaves out nobody whom others count on. Machines know who is on them.
+
+        Leaving out fewer in every round may come to leaving out more in the end; then it is the classic way from the beginning.
+        """
+        best, last = self._best_relaxing_exposure(groups), self._last_outcome
+        if best.unschedulable_by_group and self._departed_from_classic:
+            classic = SchedulingPasses(replace(self._context, packing_mode=PackingMode.CLASSIC))
+            found = classic._best_relaxing_exposure(groups)
+            best, last = min(best, found, key=_outcome_order), classic._last_outcome
+        if best is not last:
+            settled, stuck = self._run_pass(best.pass_plan.groups, best.caps), best.result.unschedulable
+            best = replace(best, result=replace(settled, unschedulable=stuck))
+        return best
+
+    def _best_relaxing_exposure(self, groups: Sequence[EquivalenceGroup]) -> PassOutcome:
+        """The way that leaves out the fewest; where that needs it, without the wish that a workload is not on one machine."""
+        best = self._best_for_groups(groups)
+        for exposed in _exposures_to_relax(best):
+            found = self._best_for_groups(
+                [replace(kin, exposed_workload=None) if kin.exposed_workload in exposed else kin for kin in groups]
+            )
+            best = found if found.unschedulable_by_group.total() < best.unschedulable_by_group.total() else best
+        return best
+
+    def _best_for_groups(self, groups: Sequence[EquivalenceGroup]) -> PassOutcome:
+        """The way that leaves out the fewest."""
+        found = self._run_plan(_PassPlan(tuple(groups)))
+        self._pods_left_to_reschedule = MAX_PODS_RESCHEDULED
+        return self._improved(found) if found.unschedulable_by_group else found
+
+    def simplest_packing(self, best: PassOutcome) -> Packing:
+        """The best packing without a search."""
+        if self._context.packing_mode is PackingMode.CLASSIC:
+            return best.packing
+        found = self._packer_for(best.result).best_value()
+        return min(best.packing, found, key=lambda packing: packing.sort_key)
+
+    def cheapest_packing(self, best: PassOutcome, room: SpareRoomValue | None) -> Packing:
+        """The packing a search for cheap machines comes to, if it leaves the same pods out and is cheaper.
+
+        Where ``room`` for pods to come is worth something, it counts. For few pods it is cheaper than the simplest, too.
+        """
+        if self._context.packing_mode is PackingMode.CLASSIC:
+            return best.packing
+        known = [best.packing]
+        if best.result.pods_needing_nodes < SEARCH_ONLY_FROM:
+            known.append(self.simplest_packing(best))
+        known.append(self._packer_for(best.result).searched())
+        alike = [packing for packing in known if packing.unpacked == best.packing.unpacked]
+        if room is None:
+            return min(alike, key=lambda packing: packing.sort_key)
+        return min(alike, key=lambda packing: packing.objective_value - room.of_packing(packing))
+
+    def _improved(self, first: PassOutcome) -> PassOutcome:
+        """The best that other ways make of an outcome that leaves pods out."""
+        best = first
+        for way in _plans_with_other_caps(first):
+            best = self._better_of(way, best)
+        if self._schedulable_alone(best):
+            best = self._with_groups_added(self._with_unschedulable_first(best))
+        return self._best_by_priority(best)
+
+    def _schedulable_alone(self, outcome: PassOutcome) -> bool:
+        """Whether those left out, limits aside, would fare better were they alone."""
+        kins = {
+            failed.group for failed in outcome.result.unschedulable if failed.group.membership or not failed.limited
+        }
+        alone = tuple(
+            kin for kin in _groups_first(outcome.unschedulable_by_group, outcome.pass_plan.groups) if kin in kins
+        )
+        if not alone:
+            return False
+        missed = self._run_plan(_PassPlan(alone)).unschedulable_by_group
+        return any(missed[kin] < outcome.unschedulable_by_group[kin] for kin in alone)
+
+    def _with_unschedulable_first(self, best: PassOutcome) -> PassOutcome:
+        """Those left out come first, if that is of use; and again with those whom this leaves out."""
+        for _ in range(MAX_REORDERINGS):
+            found = self._better_of(_PassPlan(_groups_first(best.unschedulable_by_group, best.pass_plan.groups)), best)
+            if found is best:
+                break
+            best = found
+        return best
+
+    def _with_groups_added(self, best: PassOutcome) -> PassOutcome:
+        """With those left out for whom there is a place beside all others, who get no more than they have: kin by kin."""
+        for kin in [*best.unschedulable_by_group][:MAX_ADDITIONS]:
+            found = self._better_of(_group_last(kin, best), best)
+            best = found if found.unschedulable_by_priority <= best.unschedulable_by_priority else best
+        return best
+
+    def _better_of(self, pass_plan: _PassPlan, best: PassOutcome) -> PassOutcome:
+        """What comes of the way if that leaves out fewer, else the best so far; also where there was work enough."""
+        found = self._run_plan(pass_plan) if self._pods_left_to_reschedule > 0 and best.unschedulable_by_group else best
+        return found if found.unschedulable_by_group.total() < best.unschedulable_by_group.total() else best
+
+    # -- the more important first ---------------------------------------------------------------------------------------
+
+    def _best_by_priority(self, best: PassOutcome) -> PassOutcome:
+        """As before, unless pods are left out that are more important than some that have a place, and could have had one."""
+        top = _bypassed_priority(best)
+        if top is None:
+            return best
+        ranked = _groups_by_priority(best.pass_plan.groups)
+        important = self._run_plan(_PassPlan(tuple(kin for kin in ranked if pod_priority(kin.pods[0]) >= top)))
+        if important.unschedulable_by_group:
+            important = self._with_unschedulable_first(important)
+        if not _fewer_important_left(important, best, top):
+            return best
+        others = tuple(replace(kin, keeps_placement=False) for kin in ranked if pod_priority(kin.pods[0]) < top)
+        kins = (*important.pass_plan.groups, *others)
+        for caps in (DemandCaps(), DemandCaps(per_step=_closed_step_caps(others))):
+            found = self._run_plan(_PassPlan(kins, caps))
+            if _fewer_important_left(found, best, top):
+                best = self._with_groups_added(found) if caps else found
+        return best
+
+    # -- one way --------------------------------------------------------------------------------------------------------
+
+    def _run_plan(self, pass_plan: _PassPlan) -> PassOutcome:
+        """Round after round with caps where limits left pods out, until they leave out nobody on whom others may count."""
+        caps = pass_plan.caps
+        attempt = 0
+        while True:
+            settled = self._run_pass(pass_plan.groups, caps)
+            self._pods_left_to_reschedule -= sum(len(kin.pods) for kin in pass_plan.groups)
+            packing = self._pack(settled)
+            left = [(settled.demands[at], count) for at, count in packing.unpacked.items()]
+            if all(item.is_last_step and not item.group.membership for item, _ in left):
+                stuck = [
+                    UnschedulableGroup(item.group, item.group.relaxation_steps[-1], item.last_pods(count), limited=True)
+                    for item, count in left
+                ]
+                settled = replace(settled, unschedulable=(*settled.unschedulable, *stuck))
+                self._last_outcome = PassOutcome(pass_plan, settled, packing, caps)
+                return self._last_outcome
+            attempt += 1
+            closing = attempt >= MAX_CAPPED_PASSES
+            caps = (
+                _with_step_caps(caps, settled, left, closing)
+                if pass_plan.caps_in_total
+                else _with_demand_caps(caps, left, closing)
+            )
+
+    def _run_pass(self, groups: Sequence[EquivalenceGroup], caps: DemandCaps) -> PassResult:
+        ground = self._context
+        return SchedulingPass(ground.existing_nodes, ground.purchase_options, ground.domains, ground.planned, caps).run(
+            groups
+        )
+
+    def _pack(self, result: PassResult) -> Packing:
+        packer = self._packer_for(result)
+        classic = packer.classic()
+        if self._context.packing_mode is PackingMode.CLASSIC or not classic.unpacked:
+            return classic
+        found = min(
+            (packer.best_value(), classic),
+            key=lambda packing: (_unpacked_by_priority(packing, result), packing.sort_key),
+        )
+        self._departed_from_classic |= found is not classic
+        return found
+
+    def _packer_for(self, result: PassResult) -> Packer:
+        """The packer of these demands; asked for again it is the same, which remembers what it worked out."""
+        known, packer = self._last_packer
+        if known is not result.demands or packer is None:
+            ground = self._context
+            demands = [item.demand for item in result.demands]
+            bounds = PackingBounds(ground.limits, result.satisfied_affinity, ground.reservation_units)
+            packer = Packer(demands, bounds, relax_min_values=not ground.strict_min_values, objective=ground.objective)
+            self._last_packer = (result.demands, packer)
+        return packer
+
+
+def _outcome_order(outcome: PassOutcome) -> tuple[list[tuple[int, int]], tuple[int, float, int]]:
+    """Pods without a place by priority, then what the packing is worth: smaller is better."""
+    return sorted(outcome.unschedulable_by_priority.items(), reverse=True), outcome.packing.sort_key
+
+
+def _unpacked_by_priority(packing: Packing, result: PassResult) -> list[tuple[int, int]]:
+    """Pods a packing leaves out, by priority: smaller is better."""
+    if not packing.unpacked:
+        return []
+    found = Counter(
+        pod_priority(pod) for at, count in packing.unpacked.items() for pod in result.demands[at].last_pods(count)
+    )
+    return sorted(found.items(), reverse=True)
+
+
+def _with_demand_caps(caps: DemandCaps, left: Sequence[tuple[KeyedDemand, int]], closing: bool) -> DemandCaps:
+    """With a cap wherever pods were left out: on what was served there, or on everything."""
+    places = {item.key: 0 if closing else len(item.demand.pods) - count for item, count in left}
+    return replace(caps, per_demand={**caps.per_demand, **places})
+
+
+def _with_step_caps(
+    caps: DemandCaps, result: PassResult, left: Sequence[tuple[KeyedDemand, int]], closing: bool
+) -> DemandCaps:
+    """With a cap on what kin that were left out may ask for altogether at that step."""
+    asked: Counter[tuple[EquivalenceGroup, int]] = Counter()
+    for item in result.demands:
+        asked[item.group, item.step_number] += len(item.demand.pods)
+    for item, count in left:
+        asked[item.group, item.step_number] -= count
+    totals = {(item.group, item.step_number): 0 if closing else asked[item.group, item.step_number] for item, _ in left}
+    return replace(caps, per_step={**caps.per_step, **totals})
+
+
+def _plans_with_other_caps(first: PassOutcome) -> Iterator[_PassPlan]:
+    """Other caps. One may have been set for the sake of pods that later gave way themselves: those are lifted once."""
+    kins, caps = first.pass_plan.groups, first.caps
+    lasting = {place: cap for place, cap in caps.per_demand.items() if place[0] not in first.unschedulable_by_group}
+    if len(lasting) < len(caps.per_demand):
+        yield _PassPlan(kins, DemandCaps(lasting))
+    if caps:
+        yield _PassPlan(kins, caps_in_total=True)
+
+
+def _exposures_to_relax(best: PassOutcome) -> list[set[ExposedWorkload]]:
+    """Workloads that should be less exposed than their pods should wait: of the pods left out, then of all. Only limits leave
+    out pods for that."""
+    exposed = {kin.exposed_workload for kin in best.pass_plan.groups if kin.exposed_workload is not None}
+    if (
+        not exposed
+        or not best.unschedulable_by_group
+        or not (best.caps or any(failed.limited for failed in best.result.unschedulable))
+    ):
+        return []
+    own = {kin.exposed_workload for kin in best.unschedulable_by_group if kin.exposed_workload is not None}
+    return [found for found in (own, exposed) if found]
+
+
+def _groups_first(
+    unschedulable: Mapping[EquivalenceGroup, int], groups: Sequence[EquivalenceGroup]
+) -> tuple[EquivalenceGroup, ...]:
+    """Those whom the missed want to be near before all others, then the missed; virtual pods still last."""
+    wanted = {
+        c
+        for kin in unschedulable
+        for c in kin.membership.declared.values()
+        if c.term.topology_type is TopologyType.AFFINITY
+    }
+
+    def is_wanted(kin: EquivalenceGroup) -> bool:
+        return any(c in wanted for c in kin.membership.selected_by if c.term not in kin.membership.declared)
+
+    return tuple(sorted(groups, key=lambda kin: (kin.virtual, not is_wanted(kin), kin not in unschedulable)))
+
+
+def _group_last(chosen: EquivalenceGroup, outcome: PassOutcome) -> _PassPlan:
+    """One kin after all others, and those held to what they have."""
+    others = tuple(kin for kin in outcome.pass_plan.groups if kin is not chosen)
+    places = {place: count for place, count in outcome.served_by_demand.items() if place[0] is not chosen}
+    totals = dict.fromkeys(((kin, step) for kin in others for step in range(len(kin.relaxation_steps))), 0)
+    for place, count in places.items():
+        totals[place[:2]] += count
+    return _PassPlan((*others, chosen), DemandCaps(places, totals))
+
+
+def _bypassed_priority(outcome: PassOutcome) -> int | None:
+    """The highest priority of which pods were left out while less important ones got a place; None where there are none such."""
+    missed = outcome.unschedulable_by_priority
+    everybody = Counter(pod_priority(pod) for kin in outcome.pass_plan.groups for pod in kin.pods)
+    placed = [level for level, count in everybody.items() if count > missed[level]]
+    return max((level for level in missed if any(lower < level for lower in placed)), default=None)
+
+
+def _fewer_important_left(found: PassOutcome, best: PassOutcome, top: int) -> bool:
+    """Whether fewer pods as important as that or more are left out, the most important counting first."""
+    levels = sorted({*found.unschedulable_by_priority, *best.unschedulable_by_priority}, reverse=True)
+    mine, theirs = ([one.unschedulable_by_priority[level] for level in levels if level >= top] for one in (found, best))
+    return mine < theirs
+
+
+def _groups_by_priority(groups: Sequence[EquivalenceGroup]) -> tuple[EquivalenceGroup, ...]:
+    """Kin of one priority each, the most important first."""
+    found = [
+        replace(kin, pods=tuple(pod for pod in kin.pods if pod_priority(pod) == level))
+        for kin in groups
+        for level in {pod_priority(pod) for pod in kin.pods}
+    ]
+    return tuple(sorted(found, key=lambda kin: (kin.virtual, -pod_priority(kin.pods[0]), group_order(kin))))
+
+
+def _closed_step_caps(groups: Sequence[EquivalenceGroup]) -> dict[tuple[EquivalenceGroup, int], int]:
+    """New machines for none of them; they may still come to machines that are there."""
+    return {(kin, step): 0 for kin in groups for step in range(len(kin.relaxation_steps))}

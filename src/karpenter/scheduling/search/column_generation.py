@@ -1,0 +1,352 @@
+"""The search for cheap machines: those that have to be many, columns, and the best of several ways to finish.
+
+1. *Apart.* Where pods must be alone of their sort as many machines are needed as there are such pods. Each begins with one of
+   them; those that waste the least money are taken, batch after batch.
+2. *Columns.* A machine with pods in it is a column; the linear programme over columns says which to buy, in parts, and what a pod
+   of each group is worth then. Machines whose pods are worth more than they cost become new columns, round after round.
+3. *Whole machines.* Of every column that is no bad bargain as many as the programme buys in whole are bought. What that leaves
+   is packed by several runs side by side, each always taking the machines with the most worth per dollar; the cheapest run wins.
+
+Effort is counted in cells (`machines`), never in time. What looks random comes from a generator with a fixed seed, and only
+uniform numbers and exact sums decide, so that one plan comes of one input on every machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from karpenter.scheduling.search.linear_program import CoveringProgram, FloatArray, IntArray
+from karpenter.scheduling.search.packing_problem import HOST_LIMIT_CAPACITY, PackingProblem
+from karpenter.scheduling.search.pattern_filling import (
+    VALUE_UNITS_PER_DOLLAR,
+    FilledPatterns,
+    FillPerturbation,
+    PatternFiller,
+    to_value_units,
+)
+
+#: Rounds of new columns at most, and how many columns a round may bring.
+MAX_COLUMN_ROUNDS = 24
+MAX_NEW_COLUMNS = 48
+#: Cells the rounds may take: for each of the first pods, for each pod more, and at most.
+WORK_PER_FIRST_POD, FIRST_PODS, WORK_PER_POD, MAX_WORK = 12_500, 20, 600, 1_200_000
+#: Rows filled at once in a round, and in a step of the runs side by side.
+PATTERNS_PER_ROUND, PATTERNS_PER_RESTART_STEP = 1000, 1400
+#: Runs side by side at most; sets of them are made until they took so many cells for each of the first pods, or are so many.
+MAX_RESTARTS, MAX_RESTART_SETS = 16, 5
+WORK_TO_FINISH = 15_000
+#: Fewer runs where there are many groups; and how near the best a machine has to be to be taken in the same step.
+MAX_RESTART_GROUPS, NEAR_BEST = 3_000, 0.995
+#: Columns are bought whole if their pods are worth so much of the price by the bound.
+MIN_COLUMN_VALUE = 0.95
+#: How far preferences and the weights of resources are shaken.
+PREFERENCE_PERTURBATION, WEIGHT_PERTURBATION = 0.3, 0.5
+#: How much of the last round's worths the next one keeps: the programme's own jump from one extreme to the other.
+DUAL_SMOOTHING = 0.5
+#: Where pods must be apart: machines in a batch (so many for each that is taken, within limits), groups each looks at, and the
+#: share of such pods a batch serves.
+MIN_PATTERNS_APART, PATTERNS_EACH_APART, MAX_PATTERNS_APART, GROUPS_TRIED_APART, SHARE_APART = 600, 8, 2400, 32, 0.1
+#: It is done for so many machines or more, until few of those asked for at first are left, or it took so many cells.
+MIN_NODES_APART, MIN_SHARE_APART, MAX_WORK_APART = 2, 0.05, 3_000_000
+#: How far preferences are shaken there.
+PREFERENCE_PERTURBATION_APART = 0.6
+_SEED = 20_240_807
+_TINY = 1e-6
+
+
+@dataclass(frozen=True)
+class PackingPattern:
+    """Machines of one kind with the same pods: ``contents`` counts them by group, ``times`` the machines."""
+
+    bin_type: int
+    contents: tuple[tuple[int, int], ...]
+    times: int
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """What the search proposes, in the order it was found, and what it costs with the fees of machines."""
+
+    patterns: tuple[PackingPattern, ...]
+    cost: float
+
+
+def search_patterns(problem: PackingProblem) -> SearchResult:
+    """Machines for all pods of the problem."""
+    searching = _ColumnGeneration(problem)
+    alone, left = searching.isolated_patterns()
+    bought, left = searching.column_patterns(left)
+    finished, cost = searching.best_restart(left)
+    fixed = [*alone, *bought]
+    return SearchResult((*fixed, *finished), cost + sum(float(problem.prices[p.bin_type]) * p.times for p in fixed))
+
+
+class _ColumnGeneration:
+    def __init__(self, problem: PackingProblem) -> None:
+        self._problem = problem
+        self._filler = PatternFiller(problem)
+        self._random = np.random.Generator(np.random.PCG64(_SEED))
+        self._pod_values = np.maximum(problem.pod_values, _minimum_values(problem))
+        self._first_pods = min(FIRST_PODS, int(problem.counts.sum()))
+        self._seen: set[bytes] = set()
+        self._columns: list[FloatArray] = []
+        self._bin_types: list[int] = []
+
+    # -- machines that rules by host ask for ------------------------------------------------------------------------------
+
+    def isolated_patterns(self) -> tuple[list[PackingPattern], FloatArray]:
+        """Machines for pods that must be alone of their sort, and the pods left.
+
+        As many machines are needed as there are such pods, whatever else is in them. So each begins with one of them, and those
+        that waste the least money are taken: their price less the worth of what is in them.
+        """
+        shapes = self._problem
+        left = shapes.counts.copy()
+        patterns: list[PackingPattern] = []
+        seats = shapes.requests[:, shapes.resource_columns :] / HOST_LIMIT_CAPACITY
+        worths = _balanced_values(shapes)
+        cells = 0
+        enough = max(MIN_NODES_APART, float((left @ seats).max(initial=0.0)) * MIN_SHARE_APART)
+        while cells < MAX_WORK_APART:
+            wanted = left @ seats
+            if wanted.max(initial=0.0) < enough:
+                break
+            waiting = np.flatnonzero(left)
+            scarce = np.flatnonzero(seats[waiting, int(wanted.argmax())] > _TINY)
+            cells += self._isolated_round(waiting, scarce, left, worths, patterns)
+        return patterns, left
+
+    def _isolated_round(
+        self,
+        waiting: IntArray,
+        scarce: IntArray,
+        left: FloatArray,
+        pod_values: FloatArray,
+        patterns: list[PackingPattern],
+    ) -> int:
+        """Take the least wasteful of a batch of machines, each beginning with one of the scarce groups; the cells it took.
+
+        Large pods go first: small ones fill what they leave.
+        """
+        shapes = self._problem.subset(waiting)
+        filler = PatternFiller(shapes, GROUPS_TRIED_APART)
+        number = len(shapes.bin_types)
+        most = max(1.0, np.ceil(left[waiting[scarce]].sum() * SHARE_APART))
+        rows = int(min(MAX_PATTERNS_APART, max(MIN_PATTERNS_APART, PATTERNS_EACH_APART * most)))
+        kinds = np.tile(np.arange(number), max(1, rows // number))
+        first = self._random.choice(scarce, len(kinds))
+        noise, weights = self._perturbations(len(kinds), len(waiting), PREFERENCE_PERTURBATION_APART)
+        preferences = filler.preferences(kinds, pod_values[waiting], noise, weights) * pod_values[waiting]
+        available = np.broadcast_to(left[waiting], (len(kinds), len(waiting)))
+        filled = filler.fill(
+            kinds,
+            preferences,
+            pod_values[waiting],
+            available,
+            FillPerturbation(first, self._random.random(noise.shape)),
+        ).purchasable
+        waste = filled.prices - filled.values / VALUE_UNITS_PER_DOLLAR
+        for row in np.argsort(waste, kind="stable").tolist():
+            if most <= 0:
+                break
+            groups = np.flatnonzero(filled.contents[row])
+            numbers = filled.contents[row, groups]
+            times = int(min((left[waiting[groups]] // numbers).min(), most))
+            if times:
+                left[waiting[groups]] -= numbers * times
+                most -= times
+                patterns.append(_pattern(int(filled.bin_types[row]), waiting[groups], numbers, times))
+        return filler.work
+
+    # -- columns ----------------------------------------------------------------------------------------------------------
+
+    def column_patterns(self, counts: FloatArray) -> tuple[list[PackingPattern], FloatArray]:
+        """What the linear programme over columns buys in whole of so many pods, and the pods it leaves.
+
+        Where columns are too few for so many different pods it buys bad ones, too: those are left.
+        """
+        shapes = self._problem
+        if counts.sum() <= 0:
+            return [], counts
+        self._counts = counts
+        covering = CoveringProgram(counts)
+        self._add_new_columns(covering, self._filler.fill_single_pods(self._pod_values).purchasable)
+        budget = min(MAX_WORK, WORK_PER_FIRST_POD * self._first_pods + WORK_PER_POD * int(counts.sum()))
+        solution = covering.solve()
+        for _ in range(MAX_COLUMN_ROUNDS):
+            if self._filler.work > budget:
+                break
+            filled = self._new_columns()
+            if not self._add_new_columns(
+                covering, filled.select(np.argsort(-(filled.values / filled.prices), kind="stable"))
+            ):
+                break
+            solution = covering.solve()
+            if solution is None:
+                break
+            duals = np.maximum(solution.duals, _minimum_values(shapes))
+            self._pod_values = DUAL_SMOOTHING * self._pod_values + (1 - DUAL_SMOOTHING) * duals
+        return self._whole_patterns(solution.values if solution is not None else np.zeros(0))
+
+    def _new_columns(self) -> FilledPatterns:
+        """Machines of every kind, most of them filled at a whim."""
+        number = len(self._problem.bin_types)
+        each = max(1, PATTERNS_PER_ROUND // number)
+        kinds = np.tile(np.arange(number), each)
+        noise, weights = self._perturbations(len(kinds), len(self._pod_values), PREFERENCE_PERTURBATION)
+        noise[:number], weights[:number] = 1.0, 1.0  # each kind once as it is
+        preferences = self._filler.preferences(kinds, self._pod_values, noise, weights)
+        left = np.broadcast_to(self._counts, (len(kinds), len(self._counts)))
+        return self._filler.fill(kinds, preferences, self._pod_values, left).purchasable
+
+    def _perturbations(self, rows: int, groups: int, amount: float) -> tuple[FloatArray, FloatArray]:
+        """Factors near one for the preferences and weights of every row."""
+        noise = 1 + amount * (2 * self._random.random((rows, groups)) - 1)
+        weights = 1 + WEIGHT_PERTURBATION * (2 * self._random.random((rows, self._problem.requests.shape[1])) - 1)
+        return noise, weights
+
+    def _add_new_columns(self, covering: CoveringProgram, ranked: FilledPatterns) -> int:
+        """Add the first columns that are new, at the beginning all; how many."""
+        beginning = not self._columns
+        new: list[int] = []
+        for row in range(len(ranked.prices) if beginning else min(len(ranked.prices), 4 * MAX_NEW_COLUMNS)):
+            name = ranked.contents[row].tobytes()
+            if name not in self._seen:
+                self._seen.add(name)
+                new.append(row)
+            if len(new) == MAX_NEW_COLUMNS and not beginning:
+                break
+        brought = ranked.select(np.array(new, dtype=np.intp))
+        if new:
+            self._columns += list(brought.contents)
+            self._bin_types += brought.bin_types.tolist()
+            covering.add_columns(brought.prices, brought.contents)
+        return len(new)
+
+    def _whole_patterns(self, values: FloatArray) -> tuple[list[PackingPattern], FloatArray]:
+        left = self._counts.copy()
+        patterns: list[PackingPattern] = []
+        parts = to_value_units(self._problem.pod_values)
+        for at in np.flatnonzero(values >= 1 - _TINY).tolist():
+            contents = self._columns[at]
+            if (contents * parts).sum() < MIN_COLUMN_VALUE * VALUE_UNITS_PER_DOLLAR * self._problem.prices[
+                self._bin_types[at]
+            ]:
+                continue
+            times = int(min(np.floor(values[at] + _TINY), _times(contents, left)))
+            if times > 0:
+                left -= contents * times
+                groups = np.flatnonzero(contents)
+                patterns.append(_pattern(self._bin_types[at], groups, contents[groups], times))
+        return patterns, left
+
+    # -- what is left -------------------------------------------------------------------------------------------------------
+
+    def best_restart(self, left: FloatArray) -> tuple[list[PackingPattern], float]:
+        """The cheapest of several runs that pack what is left, and what it costs."""
+        groups = np.flatnonzero(left)
+        if not len(groups):
+            return [], 0.0
+        runs = _Restarts(self._problem.subset(groups), groups, self._pod_values[groups], self._perturbations)
+        found = [runs.best_of_set(left[groups])]
+        while runs.work < WORK_TO_FINISH * self._first_pods and len(found) < MAX_RESTART_SETS:
+            found.append(runs.best_of_set(left[groups]))
+        return min(found, key=lambda best: best[1])
+
+
+class _Restarts:
+    """Runs side by side that pack the same pods, each with whims of its own. ``groups``: their numbers in the whole problem."""
+
+    def __init__(
+        self, problem: PackingProblem, groups: IntArray, pod_values: FloatArray, perturbations: _Perturbations
+    ) -> None:
+        self._problem = problem
+        self._groups = groups
+        self._pod_values = pod_values
+        self._perturbations = perturbations
+        self._filler = PatternFiller(problem)
+        self._bin_types = np.flatnonzero(problem.admits.any(axis=1))
+
+    @property
+    def work(self) -> int:
+        """The work done so far."""
+        return self._filler.work
+
+    def best_of_set(self, left: FloatArray) -> tuple[list[PackingPattern], float]:
+        """The cheapest run's machines, and what they cost."""
+        runs = max(
+            1,
+            min(
+                MAX_RESTARTS, PATTERNS_PER_RESTART_STEP // len(self._bin_types), MAX_RESTART_GROUPS // len(self._groups)
+            ),
+        )
+        waiting = np.repeat(left[None, :], runs, axis=0)
+        costs = np.zeros(runs)
+        taken: list[list[PackingPattern]] = [[] for _ in range(runs)]
+        going = np.arange(runs)
+        while len(going):
+            filled, ranked = self._step(waiting[going], plain=not taken[0])
+            for run, rows in zip(going.tolist(), ranked, strict=True):
+                for row in rows:
+                    inside = np.flatnonzero(filled.contents[row])
+                    numbers = filled.contents[row, inside]
+                    times = int((waiting[run, inside] // numbers).min())
+                    if times:
+                        waiting[run, inside] -= numbers * times
+                        costs[run] += filled.prices[row] * times
+                        taken[run].append(_pattern(int(filled.bin_types[row]), self._groups[inside], numbers, times))
+            going = going[waiting[going].sum(axis=1) > 0]
+        winner = int(costs.argmin())
+        return taken[winner], float(costs[winner])
+
+    def _step(self, waiting: FloatArray, *, plain: bool) -> tuple[FilledPatterns, list[list[int]]]:
+        """One machine of every kind for each run, and those of them nearly as good as the best: what each run takes."""
+        number = len(self._bin_types)
+        rows = np.tile(self._bin_types, len(waiting))
+        noise, weights = self._perturbations(len(rows), len(self._groups), PREFERENCE_PERTURBATION)
+        if plain:
+            noise[:number], weights[:number] = 1.0, 1.0
+        preferences = self._filler.preferences(rows, self._pod_values, noise, weights)
+        filled = self._filler.fill(rows, preferences, self._pod_values, np.repeat(waiting, number, axis=0))
+        score = (filled.values / filled.prices).reshape(len(waiting), number)
+        ranked = np.argsort(-score, axis=1, kind="stable")
+        near = np.take_along_axis(score, ranked, axis=1) >= NEAR_BEST * score.max(axis=1)[:, None]
+        return filled, [
+            (rows[close] + at * number).tolist() for at, (rows, close) in enumerate(zip(ranked, near, strict=True))
+        ]
+
+
+#: Gives factors for so many rows and groups, shaken so much.
+_Perturbations = Callable[[int, int, float], tuple[FloatArray, FloatArray]]
+
+
+def _balanced_values(problem: PackingProblem) -> FloatArray:
+    """Worths between what the linear programme says and a plain share of machines.
+
+    Where there is a little too much of one resource the programme takes it for worthless; whole machines never work out so well.
+    """
+    resources = slice(None, problem.resource_columns)
+    share = (problem.requests[None, :, resources] / np.maximum(problem.capacities[:, None, resources], 1.0)).sum(axis=2)
+    plain = np.where(problem.admits, share * problem.prices[:, None], np.inf).min(axis=0)
+    plain *= (problem.counts @ problem.pod_values) / max(float(problem.counts @ plain), _TINY)
+    found: FloatArray = (problem.pod_values + plain) / 2
+    return found
+
+
+def _minimum_values(problem: PackingProblem) -> FloatArray:
+    """No pod is worth less than this: a thousandth of its worth at first, and never nothing."""
+    return np.maximum(problem.pod_values * 1e-3, 1e-7)
+
+
+def _times(contents: FloatArray, left: FloatArray) -> float:
+    """How often these pods are left."""
+    inside = contents > 0
+    return float(np.floor(left[inside] / contents[inside]).min()) if inside.any() else 0.0
+
+
+def _pattern(bin_type: int, groups: IntArray, numbers: FloatArray, times: int) -> PackingPattern:
+    contents = tuple((group, int(number)) for group, number in zip(groups.tolist(), numbers.tolist(), strict=True))
+    return PackingPattern(bin_type, contents, times)

@@ -1,0 +1,159 @@
+"""The least that pods could cost: a linear programme over parts of machines, and what it says each pod is worth.
+
+Machines may be bought in parts, and pods split over the machines they fit on, but all a pod requests comes from the same kind
+of machine; rules between pods play no part. No plan can be cheaper. The programme has, for every kind of machine worth it, how
+much of it to buy, and for every crowd how many of it go there; the prices of its rows are what the search goes by: of a pod of
+each crowd, and of each resource on each kind of machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from karpenter.scheduling.demand import Demand
+from karpenter.scheduling.offerings.purchase_options import PurchaseOption
+from karpenter.scheduling.search.linear_program import BoolArray, FloatArray, SparseColumns, solve_linear_program
+from karpenter.scheduling.search.offering_rows import (
+    OfferingRows,
+    OptionSignatures,
+    ResourceUnits,
+    undominated_per_dollar,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class ItemTypes:
+    """Pods by what they request and their taste: how many, what each needs, and the number of the taste."""
+
+    counts: FloatArray
+    requests: FloatArray
+    signatures: Sequence[int]
+
+
+@dataclass(frozen=True, eq=False)
+class FractionalBound:
+    """The outcome: USD per hour at least, what a pod of each crowd is worth, and each resource on the kinds in ``rows``."""
+
+    cost: float
+    pod_values: FloatArray
+    rows: OfferingRows
+    admits: BoolArray
+    resource_values: FloatArray
+
+
+def fractional_bound(
+    item_types: ItemTypes, rows: OfferingRows, fee: float, reservation_units: Mapping[int, int]
+) -> FractionalBound | None:
+    """The least cost, each machine costing a fee beside its price; None where somebody fits nowhere.
+
+    ``units``: what is left of each numbered reservation.
+    """
+    fits = (item_types.requests[None, :, :] <= rows.capacities[:, None, :]).all(axis=2)
+    opens = rows.accepts[:, np.array(item_types.signatures, dtype=np.intp)] & fits
+    dear = OfferingRows(rows.capacities, rows.prices + fee, rows.accepts, rows.reservation)
+    kept = undominated_per_dollar(dear, opens)
+    dear, opens = dear.pick(kept), opens[kept]
+    if not opens.any(axis=0).all():
+        return None
+    solution = _solve(item_types, dear, opens, reservation_units)
+    if solution is None:
+        return None
+    cost, worths, weights = solution
+    return FractionalBound(cost, worths, dear, opens, weights)
+
+
+def _solve(
+    item_types: ItemTypes, rows: OfferingRows, opens: BoolArray, reservation_units: Mapping[int, int]
+) -> tuple[float, FloatArray, FloatArray] | None:
+    """Columns: pods of a crowd in a kind, then machines of a kind. Rows: crowds, resources of kinds, reservations."""
+    number, kinds, resources = len(item_types.counts), len(rows.prices), item_types.requests.shape[1]
+    scale = np.maximum(item_types.requests.max(axis=0), 1.0)
+    kind, crowd = np.nonzero(opens)
+    places = np.arange(resources)
+    inside = np.column_stack([crowd, number + kind[:, None] * resources + places])
+    amounts = np.column_stack([np.ones(len(kind)), (item_types.requests / scale)[crowd]])
+    marks = sorted(reservation_units)
+    reserved = np.array(
+        [marks.index(int(mark)) if mark in reservation_units else -1 for mark in rows.reservation], dtype=np.intp
+    )
+    base = number + kinds * resources
+    machine_rows = [number + np.arange(kinds)[:, None] * resources + places]
+    machine_values = [-rows.capacities / scale]
+    if marks:
+        machine_rows.append(np.where(reserved >= 0, base + reserved, base)[:, None])
+        machine_values.append((reserved >= 0).astype(np.float64)[:, None])
+    of_machine, of_machine_values = np.column_stack(machine_rows), np.column_stack(machine_values)
+    width = of_machine.shape[1]
+    starts = np.concatenate(
+        [np.arange(len(kind)) * (resources + 1), len(kind) * (resources + 1) + np.arange(kinds + 1) * width]
+    )
+    columns = SparseColumns(
+        starts,
+        np.concatenate([inside.ravel(), of_machine.ravel()]),
+        np.concatenate([amounts.ravel(), of_machine_values.ravel()]),
+    )
+    least = np.full(kinds * resources + len(marks), -np.inf)
+    most = np.concatenate([np.zeros(kinds * resources), np.array([float(reservation_units[mark]) for mark in marks])])
+    found = solve_linear_program(
+        np.concatenate([np.zeros(len(kind)), rows.prices]),
+        columns,
+        np.concatenate([item_types.counts, least]),
+        np.concatenate([np.full(number, np.inf), most]),
+    )
+    if found is None:
+        return None
+    weights = -found.duals[number:base].reshape(kinds, resources) / scale
+    return found.objective, found.duals[:number], weights
+
+
+def independent_parts(options: Mapping[int, Sequence[PurchaseOption]]) -> list[list[int]]:
+    """Positions of demands in parts, each in order: those in different ones have no pool in common, not even by way of others."""
+    leader: dict[str, str] = {}
+
+    def find(pool: str) -> str:
+        while leader.setdefault(pool, pool) != pool:
+            leader[pool] = leader[leader[pool]]
+            pool = leader[pool]
+        return pool
+
+    for own in options.values():
+        for option in own[1:]:
+            leader[find(option.template.name)] = find(own[0].template.name)
+    parts: dict[str, list[int]] = {}
+    for position, own in options.items():
+        if own:
+            parts.setdefault(find(own[0].template.name), []).append(position)
+    return list(parts.values())
+
+
+def lower_bound(
+    demands: Sequence[Demand], left_out: Mapping[int, int], reservation_units: Mapping[str, int]
+) -> float | None:
+    """USD per hour below which no machines for these pods can be had, whoever packs them.
+
+    The weights of pools count for nothing here, nor do fees. ``left_out`` counts pods by demand that get no machine, ``units``
+    what is left of each reservation. None where the linear programme has no answer.
+    """
+    counts = {at: len(demand.pods) - left_out.get(at, 0) for at, demand in enumerate(demands)}
+    parts = independent_parts({at: demands[at].options for at, count in counts.items() if count > 0})
+    costs = [_bound_of_part([(demands[at], counts[at]) for at in part], reservation_units) for part in parts]
+    return None if None in costs else sum(cost for cost in costs if cost is not None)
+
+
+def _bound_of_part(asked: Sequence[tuple[Demand, int]], reservation_units: Mapping[str, int]) -> float | None:
+    demands = [demand for demand, _ in asked]
+    indexes = {id(o.template.index): o.template.index for demand in demands for o in demand.options}
+    measures = ResourceUnits.for_requests([demand.requests for demand in demands], list(indexes.values()))
+    tastes = OptionSignatures(measures)
+    numbers = [tastes.add(demand.options) for demand in demands]
+    needs = measures.request_rows([demand.requests for demand in demands])
+    keys = np.column_stack([needs, np.array(numbers, dtype=np.float64)])
+    rows, alike = np.unique(keys, axis=0, return_inverse=True)
+    pods = np.bincount(alike.ravel(), weights=np.array([float(count) for _, count in asked]))
+    crowds = ItemTypes(pods.astype(np.float64), rows[:, :-1], [int(number) for number in rows[:, -1]])
+    left = {number: reservation_units.get(name, 0) for number, name in enumerate(tastes.reservations)}
+    found = fractional_bound(crowds, tastes.rows(), 0.0, left)
+    return found.cost if found is not None else None

@@ -1,0 +1,216 @@
+"""What is for sale, as numbers: rows of machines with their room, their price and who may use them.
+
+A *taste* is what a class asks of nodes in every lane it may buy from; classes of one taste that request the same are one crowd
+for the linear programme. Amounts are whole numbers stored as floats, small enough (`_LARGEST`) for every sum to be exact, so
+that no order of adding changes a plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from karpenter.instancetypes.instance_type import Offering
+from karpenter.instancetypes.type_index import TypeIndex
+from karpenter.instancetypes.type_sets import members
+from karpenter.model.requirements import Requirements
+from karpenter.model.resources import Resources
+from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
+from karpenter.scheduling.offerings.purchase_options import PurchaseOption
+from karpenter.scheduling.search.linear_program import BoolArray, FloatArray, IntArray
+
+#: Amounts are divided until none is larger; sums over a machine then stay far below 2**53.
+_MAX_AMOUNT = 1 << 40
+#: With more different wishes in one lane prices are not told apart any more: the cheapest holds for all.
+_MAX_REQUIREMENTS_PER_CHANNEL = 24
+#: USD per hour that stands for no price at all where something is divided by it.
+_MIN_PRICE = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class ResourceUnits:
+    """The resources that matter and the unit each is counted in."""
+
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+
+    @staticmethod
+    def for_requests(requests: Sequence[Resources], indexes: Sequence[TypeIndex]) -> ResourceUnits:
+        """Resources somebody requests, in units fine enough for exact sums."""
+        names = sorted({name for amounts in requests for name, amount in amounts.items() if amount > 0})
+        most = [
+            max((index.max_allocatable(index.all_types).get(name, 0) for index in indexes), default=0) for name in names
+        ]
+        return ResourceUnits(tuple(names), tuple(amount // _MAX_AMOUNT + 1 for amount in most))
+
+    def request_rows(self, requests: Sequence[Resources]) -> FloatArray:
+        """Requests, a row each, rounded up."""
+        rows = [
+            [-(-amounts.get(name, 0) // size) for name, size in zip(self.names, self.sizes, strict=True)]
+            for amounts in requests
+        ]
+        return np.array(rows, dtype=np.float64).reshape(len(requests), len(self.names))
+
+    def capacity_rows(self, template: NodePoolTemplate) -> FloatArray:
+        """What each type of the template leaves to pods, a row each, rounded down; nothing where DaemonSets do not fit."""
+        rows = np.array(
+            [
+                [item.allocatable.get(name, 0) // size for name, size in zip(self.names, self.sizes, strict=True)]
+                for item in template.index.types
+            ],
+            dtype=np.float64,
+        ).reshape(len(template.index.types), len(self.names))
+        for group in template.daemons:
+            taken = [-(-group.overhead.get(n, 0) // s) for n, s in zip(self.names, self.sizes, strict=True)]
+            if any(taken):
+                rows[list(members(group.types))] -= np.array(taken, dtype=np.float64)
+        return rows
+
+
+@dataclass(frozen=True, eq=False)
+class OfferingRows:
+    """Machines of one kind each: what one holds, what it costs in USD per hour, and which tastes may use it.
+
+    ``reservation`` numbers the reservation a row draws from, -1 for what is bought freely.
+    """
+
+    capacities: FloatArray
+    prices: FloatArray
+    accepts: BoolArray
+    reservation: FloatArray
+
+    def pick(self, kept: BoolArray | IntArray) -> OfferingRows:
+        """Only these rows, in this order."""
+        return OfferingRows(self.capacities[kept], self.prices[kept], self.accepts[kept], self.reservation[kept])
+
+
+#: What one class asks in every lane it may buy from: template, reservation and the requirements a machine for it alone has.
+OptionSignature = tuple[tuple[int, str | None, Requirements], ...]
+
+
+def option_signature(options: Sequence[PurchaseOption]) -> OptionSignature:
+    """What decides where a class may go, its size aside."""
+    return tuple((id(option.template), option.reservation, option.requirements) for option in options)
+
+
+class OptionSignatures:
+    """The tastes of a decision, numbered, and the rows all of them may choose from. ``units`` as for `Wares`.
+
+    ``surcharge``: USD per hour an offering counts beside its price.
+    """
+
+    def __init__(
+        self, reservation_units: ResourceUnits, surcharge: Callable[[Offering], float] = lambda _: 0.0
+    ) -> None:
+        self.units = reservation_units
+        self._surcharge = surcharge
+        self.number_of: dict[OptionSignature, int] = {}
+        self._options: list[tuple[PurchaseOption, ...]] = []
+
+    def add(self, options: tuple[PurchaseOption, ...]) -> int:
+        """The number of a class' taste."""
+        taste = option_signature(options)
+        if taste not in self.number_of:
+            self.number_of[taste] = len(self._options)
+            self._options.append(options)
+        return self.number_of[taste]
+
+    @cached_property
+    def reservations(self) -> tuple[str, ...]:
+        """Reservations somebody may draw from, by number."""
+        return tuple(sorted({o.reservation for options in self._options for o in options if o.reservation is not None}))
+
+    def rows(self) -> OfferingRows:
+        """Every machine that may be bought, at every price it may have for somebody, those beaten by others left out."""
+        lanes: dict[tuple[int, str | None], list[tuple[int, PurchaseOption]]] = {}
+        for number, options in enumerate(self._options):
+            for option in options:
+                lanes.setdefault((id(option.template), option.reservation), []).append((number, option))
+        rooms: dict[int, FloatArray] = {}
+        parts = []
+        for (template, reservation), asking in lanes.items():
+            if template not in rooms:
+                rooms[template] = self.units.capacity_rows(asking[0][1].template)
+            mark = -1 if reservation is None else self.reservations.index(reservation)
+            parts.append(self._rows_of_channel(asking, rooms[template], mark))
+        return undominated_rows(
+            OfferingRows(
+                np.concatenate([part.capacities for part in parts]),
+                np.concatenate([part.prices for part in parts]),
+                np.concatenate([part.accepts for part in parts]),
+                np.concatenate([part.reservation for part in parts]),
+            )
+        )
+
+    def _rows_of_channel(
+        self, constraints: Sequence[tuple[int, PurchaseOption]], capacities: FloatArray, mark: int
+    ) -> OfferingRows:
+        wishes: dict[Requirements, list[int]] = {}
+        by_wish: dict[Requirements, PurchaseOption] = {}
+        for number, option in constraints:
+            wishes.setdefault(option.requirements, []).append(number)
+            by_wish[option.requirements] = option
+        prices = np.array([self._prices(option, len(capacities)) for option in by_wish.values()])
+        of_wish: BoolArray = np.zeros((len(wishes), len(self._options)), dtype=bool)
+        for row, numbers in enumerate(wishes.values()):
+            of_wish[row, numbers] = True
+        if len(wishes) > _MAX_REQUIREMENTS_PER_CHANNEL:
+            prices = prices.min(axis=0)[None, :]
+            of_wish = np.atleast_2d(of_wish.any(axis=0))
+        wish, at = np.nonzero(np.isfinite(prices))
+        asked = prices[wish, at]
+        # A machine at this price may be used by all whose own cheapest price for the type is no higher.
+        open_to = prices[:, at] <= asked
+        accepts = (open_to.T.astype(np.float32) @ of_wish.astype(np.float32)) > 0
+        _, first = np.unique(np.column_stack([at, asked]), axis=0, return_index=True)
+        kept = first[(capacities[at[first]] >= 0).all(axis=1)]
+        return OfferingRows(capacities[at[kept]], asked[kept], accepts[kept], np.full(len(kept), float(mark)))
+
+    def _prices(self, option: PurchaseOption, number: int) -> FloatArray:
+        """USD per hour of every type for this option alone, infinite where it cannot be had."""
+        index = option.template.index
+        prices = index.prices(option.requirements)
+        possible = option.template.types & index.matching(option.requirements) & prices.available_types
+        found = np.full(number, np.inf)
+        for position in members(possible):
+            offering = prices.cheapest_offering[position]
+            found[position] = offering.price_per_hour + self._surcharge(offering)
+        return found
+
+
+def undominated_rows(rows: OfferingRows) -> OfferingRows:
+    """Rows no other row beats: none as cheap, open to the same tastes, has as much room of everything."""
+    classes: dict[tuple[bytes, float], list[int]] = {}
+    order = np.lexsort((-rows.capacities.sum(axis=1), rows.prices))
+    for row in order.tolist():
+        classes.setdefault((rows.accepts[row].tobytes(), float(rows.reservation[row])), []).append(row)
+    kept = [row for members_ in classes.values() for row in pareto_front_rows(rows.capacities, members_)]
+    return rows.pick(np.array(sorted(kept), dtype=np.intp))
+
+
+def pareto_front_rows(capacities: FloatArray, by_price: Sequence[int]) -> list[int]:
+    """Of rows, cheapest first, those with more of something than every cheaper one."""
+    kept: list[int] = []
+    held = np.zeros((len(by_price), capacities.shape[1]))
+    for row in by_price:
+        if not (held[: len(kept)] >= capacities[row]).all(axis=1).any():
+            held[len(kept)] = capacities[row]
+            kept.append(row)
+    return kept
+
+
+def undominated_per_dollar(rows: OfferingRows, opens: BoolArray) -> BoolArray:
+    """Rows worth using in parts: no other has more of everything for each dollar and is open to all the same crowds."""
+    worth = rows.capacities / np.maximum(rows.prices, _MIN_PRICE)[:, None]
+    better = (worth[:, None, :] >= worth[None, :, :]).all(axis=2)
+    closed = opens.astype(np.float32) @ (~opens).astype(np.float32).T
+    better &= closed.T == 0  # better[j, k]: j has more per dollar and is open to whoever k is open to
+    better &= rows.reservation[:, None] == rows.reservation[None, :]
+    alike = better & better.T
+    first = np.tril(alike, -1).any(axis=1)  # of equals the first stays
+    beaten = (better & ~alike).any(axis=0) | first
+    kept: BoolArray = ~beaten
+    return kept

@@ -1,0 +1,306 @@
+"""Which domains pods may go to: counts per domain, and the arithmetic on them (SCH §20).
+
+Domains here are those wider than a host: zones, capacity types, racks. A decision sends every pod that has to do with such a
+constraint to one `Cell`, a value for each of its keys, and writes it into the `Ledger` at once. So nobody is planned into an open
+choice that others would have to guess (SCH-525 counts such pods everywhere or nowhere).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from karpenter.model.requirements import Requirement, Requirements
+from karpenter.scheduling.topology.topology_domains import TopologyDomains
+from karpenter.scheduling.topology.topology_groups import CountingGroups, TopologyGroup, TopologyMembership
+from karpenter.state.topology_terms import TopologyTerm, TopologyType
+
+#: A value for each key that matters to a kin, in the order of its keys; None: the node lacks the label.
+DomainCombination = tuple[str | None, ...]
+
+_MAX_DOMAINS_SHOWN = 25
+
+
+@dataclass(frozen=True, eq=False)
+class DomainConstraints:
+    """What one kin asks of domains while some of its terms are active: per key, in the order of ``keys``.
+
+    ``firm`` is what the pods insist on of nodes (strict in SCH-520); ``stated`` come with whether they mean the kin's own
+    pods; ``repelled_by`` are the anti-affinities of others that mean it.
+    """
+
+    keys: tuple[str, ...]
+    hard_requirements: Requirements
+    declared: tuple[tuple[TopologyGroup, bool], ...]
+    repelled_by: tuple[TopologyGroup, ...]
+    counted_by: tuple[TopologyGroup, ...]
+    owned_anti_affinity: tuple[TopologyGroup, ...]
+
+    @cached_property
+    def key_positions(self) -> Mapping[str, int]:
+        """Where in a cell a key's value is."""
+        return {key: position for position, key in enumerate(self.keys)}
+
+    @cached_property
+    def required_keys(self) -> frozenset[str]:
+        """Keys of which a node must have the label: where there is no domain, there is nobody to keep away from."""
+        apart = TopologyType.ANTI_AFFINITY
+        return frozenset(
+            constraint.topology_key for constraint, _ in self.declared if constraint.term.topology_type is not apart
+        )
+
+    @cached_property
+    def affinity(self) -> tuple[TopologyGroup, ...]:
+        """Affinity the kin states."""
+        return tuple(c for c, _ in self.declared if c.term.topology_type is TopologyType.AFFINITY)
+
+    @cached_property
+    def spreads(self) -> tuple[tuple[TopologyGroup, int], ...]:
+        """Whom the kin should keep even with, each with its key's place: its own constraints, then those of others."""
+        own = [c for c, _ in self.declared if c.term.topology_type is TopologyType.SPREAD]
+        others = [c for c in self.counted_by if c.term.topology_type is TopologyType.SPREAD and c not in own]
+        return tuple((c, self.key_positions[c.topology_key]) for c in (*own, *others))
+
+    @cached_property
+    def in_bulk(self) -> bool:
+        """Whether any number of the pods may go to a cell that one of them may go to."""
+        relations = {c.term.topology_type for c, _ in self.declared} - {TopologyType.AFFINITY}
+        return not relations and not any(c.term.topology_type is TopologyType.SPREAD for c in self.counted_by)
+
+    @cached_property
+    def fills_level_at_once(self) -> bool:
+        """Whether one pod in a cell leaves the other cells that are just as crowded open: they can be served at one go."""
+        spreading = [itself for c, itself in self.declared if c.term.topology_type is TopologyType.SPREAD]
+        return len(self.keys) == 1 and len(spreading) == len(self.declared) > 0 and all(spreading)
+
+    @cached_property
+    def is_unconstrained(self) -> bool:
+        """Whether no constraint ever closes a cell to the kin."""
+        return not self.declared and not self.repelled_by
+
+    def as_requirements(self, combination: DomainCombination) -> Requirements:
+        """The cell as requirements. What a node must lack is left to whoever chooses among nodes."""
+        given = ((key, value) for key, value in zip(self.keys, combination, strict=True) if value is not None)
+        return Requirements(Requirement(key, False, frozenset((value,))) for key, value in given)
+
+
+def domain_constraints_of(
+    membership: TopologyMembership, firm: Requirements, active: Iterable[TopologyTerm]
+) -> DomainConstraints | None:
+    """What a kin asks of domains, None where no constraint wider than a host has to do with it."""
+    stated = tuple(
+        (membership.declared[term], membership.selects_itself(membership.declared[term]))
+        for term in active
+        if not term.is_hostname
+    )
+    own = {constraint for constraint, _ in stated}
+    met = tuple(c for c in membership.selected_by if not c.is_hostname and (c.required or c in own))
+    if not stated and not met:
+        return None
+    return DomainConstraints(
+        keys=tuple(sorted({c.topology_key for c in met} | {c.topology_key for c in own})),
+        hard_requirements=firm,
+        declared=stated,
+        repelled_by=tuple(c for c in met if c.required and c.term.topology_type is TopologyType.ANTI_AFFINITY),
+        counted_by=met,
+        owned_anti_affinity=tuple(c for c in membership.inverse_anti_affinity if not c.is_hostname),
+    )
+
+
+class Topology:
+    """Who is where by now: bound pods and those planned so far in this round."""
+
+    def __init__(self, domains: TopologyDomains) -> None:
+        self._domains = domains
+        self._pod_counts: dict[TopologyGroup, dict[str, int]] = {}
+        self._owner_counts: dict[TopologyGroup, dict[str, int]] = {}
+        self._planned: dict[TopologyGroup, int] = {}
+        #: By domain, how many of the pods planned may turn out not to count: they crowd it, but make no other seem emptier.
+        self._uncertain_counts: dict[TopologyGroup, dict[str, int]] = {}
+        #: Of those planned, how many are on machines without the label.
+        self._planned_without_label: dict[TopologyGroup, int] = {}
+        self._possible_cache: dict[tuple[TopologyGroup, DomainConstraints], tuple[str, ...]] = {}
+        #: Grows with every pod written down: as long as it stands still, asking again is in vain.
+        self.version = 0
+
+    def pod_counts(self, constraint: TopologyGroup) -> dict[str, int]:
+        """Pods the constraint means, by domain."""
+        known = self._pod_counts.get(constraint)
+        if known is None:
+            known = self._pod_counts[constraint] = dict(constraint.pod_counts)
+        return known
+
+    def owner_counts(self, constraint: TopologyGroup) -> dict[str, int]:
+        """Pods that repel by the constraint, by domain."""
+        known = self._owner_counts.get(constraint)
+        if known is None:
+            known = self._owner_counts[constraint] = dict(constraint.owner_counts)
+        return known
+
+    def is_satisfied(self, constraint: TopologyGroup) -> bool:
+        """Whether any pod it means is in some domain, bound or planned."""
+        return bool(constraint.pod_counts) or self.planned_count(constraint) > self._planned_without_label.get(
+            constraint, 0
+        )
+
+    def planned_count(self, constraint: TopologyGroup) -> int:
+        """How many of the pods it means are planned by now."""
+        return self._planned.get(constraint, 0)
+
+    def count_planned(self, membership: TopologyMembership, number: int) -> None:
+        """So many pods of a kin have been planned somewhere."""
+        self.version += 1
+        for constraint in membership.selected_by:
+            self._planned[constraint] = self._planned.get(constraint, 0) + number
+
+    def record(
+        self,
+        constraints: DomainConstraints,
+        combination: DomainCombination,
+        counting_groups: CountingGroups,
+        number: int,
+    ) -> None:
+        """So many pods of a kin go to a cell, where these of its constraints count them (SCH-525)."""
+        for constraint in counting_groups.possible:
+            self._add_to_domain(
+                self._uncertain_counts.setdefault(constraint, {}),
+                combination[constraints.key_positions[constraint.topology_key]],
+                number,
+            )
+        for constraint in (*counting_groups.certain, *counting_groups.possible):
+            self._add_to_domain(
+                self.pod_counts(constraint), combination[constraints.key_positions[constraint.topology_key]], number
+            )
+            if combination[constraints.key_positions[constraint.topology_key]] is None:
+                self._planned_without_label[constraint] = self._planned_without_label.get(constraint, 0) + number
+        for constraint in constraints.owned_anti_affinity:
+            self._add_to_domain(
+                self.owner_counts(constraint), combination[constraints.key_positions[constraint.topology_key]], number
+            )
+
+    @staticmethod
+    def _add_to_domain(numbers: dict[str, int], domain: str | None, number: int) -> None:
+        if domain is not None:
+            numbers[domain] = numbers.get(domain, 0) + number
+
+    # -- where a kin may go -------------------------------------------------------------------------------------------
+
+    def closed_domains(self, constraints: DomainConstraints) -> dict[int, set[str]]:
+        """Per key's place in a cell, the domains that anti-affinity of others closes to the kin."""
+        found: dict[int, set[str]] = {}
+        for constraint in constraints.repelled_by:
+            owned = {domain for domain, number in self.owner_counts(constraint).items() if number}
+            found.setdefault(constraints.key_positions[constraint.topology_key], set()).update(owned)
+        return found
+
+    def open_domains(self, constraints: DomainConstraints) -> dict[int, set[str | None]]:
+        """Per key's place in a cell, the domains the kin's own constraints leave for its next pod."""
+        found: dict[int, set[str | None]] = {}
+        founding = not any(self.is_satisfied(c) for c in constraints.affinity)
+        for constraint, itself in constraints.declared:
+            place = constraints.key_positions[constraint.topology_key]
+            valid = self._valid_domains(
+                constraint, itself and (founding or constraint not in constraints.affinity), constraints
+            )
+            found[place] = found[place] & valid if place in found else valid
+        return found
+
+    def _valid_domains(
+        self, constraint: TopologyGroup, itself: bool, constraints: DomainConstraints
+    ) -> set[str | None]:
+        match constraint.term.topology_type:
+            case TopologyType.SPREAD:
+                return self._spread_domains(constraint, itself, constraints)
+            case TopologyType.AFFINITY:
+                return self._affinity_domains(
+                    constraint, itself, constraints.hard_requirements.requirement_for(constraint.topology_key)
+                )
+            case TopologyType.ANTI_AFFINITY:
+                return self._anti_affinity_domains(
+                    constraint, constraints.hard_requirements.requirement_for(constraint.topology_key)
+                )
+
+    def _spread_domains(
+        self, constraint: TopologyGroup, itself: bool, constraints: DomainConstraints
+    ) -> set[str | None]:
+        """SCH-547, SCH-548: where one more keeps within the skew."""
+        numbers = self.pod_counts(constraint)
+        term = constraint.term
+        mine = self._domains.counted_domains(term)
+        unsure = self._uncertain_counts.get(constraint, {})
+        least = min((numbers.get(domain, 0) - unsure.get(domain, 0) for domain in mine), default=0)
+        if term.min_domains > len(mine):
+            least = 0
+        most = term.max_skew + least - itself
+        return {domain for domain in self._possible_domains(constraint, constraints) if numbers.get(domain, 0) <= most}
+
+    def _possible_domains(self, constraint: TopologyGroup, constraints: DomainConstraints) -> tuple[str, ...]:
+        """Of the domains that a spread counts those that the kin's pods may be in."""
+        known = self._possible_cache.get((constraint, constraints))
+        if known is None:
+            firm = constraints.hard_requirements.requirement_for(constraint.topology_key)
+            allowed = (domain for domain in self._domains.counted_domains(constraint.term) if firm.allows(domain))
+            known = self._possible_cache[constraint, constraints] = tuple(allowed)
+        return known
+
+    def _affinity_domains(self, constraint: TopologyGroup, founds: bool, firm: Requirement) -> set[str | None]:
+        """SCH-556: where such pods are; for the first of its own kind, if none is in any domain of its terms, anywhere."""
+        numbers = self.pod_counts(constraint)
+        found: set[str | None] = {domain for domain, number in numbers.items() if number and firm.allows(domain)}
+        if found or not founds:
+            return found
+        return {
+            d
+            for d in self._domains.purchasable(constraint.topology_key) | self._existing_domains(constraint)
+            if firm.allows(d)
+        }
+
+    def _anti_affinity_domains(self, constraint: TopologyGroup, firm: Requirement) -> set[str | None]:
+        """SCH-561: where no such pod is, or no domain at all."""
+        numbers = self.pod_counts(constraint)
+        everywhere = self._domains.purchasable(constraint.topology_key) | self._existing_domains(constraint)
+        return {None, *(domain for domain in everywhere if not numbers.get(domain, 0) and firm.allows(domain))}
+
+    def _existing_domains(self, constraint: TopologyGroup) -> frozenset[str]:
+        return self._domains.counted_domains(
+            TopologyTerm(TopologyType.AFFINITY, constraint.topology_key, constraint.term.pod_selector)
+        )
+
+    def occupancy(self, constraints: DomainConstraints, combination: DomainCombination) -> tuple[int, ...]:
+        """How many pods that the kin should keep even with are in a cell already; its own constraints count before others."""
+        return tuple([self._domain_count(constraint, combination[place]) for constraint, place in constraints.spreads])
+
+    def _domain_count(self, constraint: TopologyGroup, domain: str | None) -> int:
+        """Pods in a domain; where there is none, as many as in the emptiest, so that it is no better and no worse."""
+        numbers = self.pod_counts(constraint)
+        return numbers.get(domain, 0) if domain is not None else min(numbers.values(), default=0)
+
+    def unsatisfiable_message(self, constraint: TopologyGroup, firm: Requirements) -> str:
+        """What users read when a constraint leaves no domain (SCH-523)."""
+        numbers = self.pod_counts(constraint) if not constraint.is_hostname else dict(constraint.pod_counts)
+        known = {*numbers, *(self._domains.counted_domains(constraint.term) if not constraint.is_hostname else ())}
+        sold = self._domains.purchasable(constraint.topology_key)
+        shown = [f"{domain}: {numbers.get(domain, 0)}" for domain in sorted(known)]
+        rest = len(shown) - _MAX_DOMAINS_SHOWN
+        listed = ", ".join(shown[:_MAX_DOMAINS_SHOWN]) + (f" and {rest} other(s)" if rest > 0 else "")
+        asked = firm.requirement_for(constraint.topology_key)
+        offered = Requirement(constraint.topology_key, not sold, sold)
+        return (
+            f"unsatisfiable topology constraint for {constraint.term.topology_type}, key={constraint.topology_key} "
+            f"(counts = {listed}, podDomains = {asked}, nodeDomains = {offered}"
+        )
+
+
+class UnmetAffinity:
+    """The affinity constraints nobody satisfies yet, so that the first of their own kind may begin (SCH-555)."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+
+    def __contains__(self, constraint: object) -> bool:
+        return isinstance(constraint, TopologyGroup) and not self._topology.is_satisfied(constraint)
+
+
+def combination_order(combination: DomainCombination) -> tuple[str, ...]:
+    return tuple(value or "" for value in combination)

@@ -1,0 +1,124 @@
+"""TODO: say what belongs here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from karpenter.instancetypes.type_index import TypeIndex
+from karpenter.instancetypes.type_sets import TypeSet
+from karpenter.model import labels
+from karpenter.model.requirements import Op, Requirements, compatible
+from karpenter.scheduling.existing_nodes import UNDECIDED, ExistingNodeIndex
+from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
+from karpenter.scheduling.topology.bound_pod_counts import BoundPodCounts, taints_count
+from karpenter.state.topology_terms import TopologyNodeFilter, TopologyTerm
+
+
+class TopologyDomains:
+    """The domains there are, or could be bought (SCH §19.2)."""
+
+    def __init__(
+        self, bound_pod_counts: BoundPodCounts, templates: Sequence[NodePoolTemplate], existing_nodes: ExistingNodeIndex
+    ) -> None:
+        self._bound_pod_counts = bound_pod_counts
+        self._existing_nodes = existing_nodes
+        self._templates = templates
+        self._counted_cache: dict[TopologyTerm, frozenset[str]] = {}
+        self._node_domains_cache: dict[tuple[str, TopologyNodeFilter | None], frozenset[str]] = {}
+        self._template_domains_cache: dict[tuple[str, TopologyNodeFilter], frozenset[str]] = {}
+        self._purchasable_cache: dict[str, frozenset[str]] = {}
+        self._offering_cache: dict[int, dict[Requirements, TypeSet]] = {}
+        self._lacking_cache: dict[str, bool] = {}
+
+    def counted_domains(self, term: TopologyTerm) -> frozenset[str]:
+        """The domains of nodes that a constraint counts, and of machines of that kind that pools could have (SCH-490 to SCH-492).
+
+        As in kube-scheduler the constraint's own policies decide, not what its pods insist on besides (unlike SCH-547).
+        """
+        known = self._counted_cache.get(term)
+        if known is None:
+            known = self._counted_cache[term] = self._domains_of_nodes(term) | self._purchasable_domains(term)
+        return known
+
+    def _domains_of_nodes(self, term: TopologyTerm) -> frozenset[str]:
+        place = (term.topology_key, term.node_filter)
+        known = self._node_domains_cache.get(place)
+        if known is None:
+            known = self._bound_pod_counts.domains(term.topology_key, term.node_filter)
+            known = self._node_domains_cache[place] = known.union(self._domains_of_in_flight(term, known))
+        return known
+
+    def _domains_of_in_flight(self, term: TopologyTerm, known: frozenset[str]) -> Iterator[str]:
+        """Further domains of machines to be launched: their claims leave the label open, but their types have one value only."""
+        for value, having in self._existing_nodes.by_label_value(term.topology_key).items():
+            if value is not None and value != UNDECIDED and value not in known:
+                coming = (machine for machine in self._existing_nodes.nodes_in(having) if not machine.view.launched)
+                if any(machine.counting_certainty(term.node_filter) for machine in coming):
+                    yield value
+
+    def _purchasable_domains(self, term: TopologyTerm) -> frozenset[str]:
+        if term.node_filter is None:
+            return self.purchasable(term.topology_key)
+        place = (term.topology_key, term.node_filter)
+        known = self._template_domains_cache.get(place)
+        if known is None:
+            found = (
+                self._domains_of_template(template, term.topology_key, term.node_filter) for template in self._templates
+            )
+            known = self._template_domains_cache[place] = frozenset().union(*found)
+        return known
+
+    def _domains_of_template(self, template: NodePoolTemplate, key: str, counted: TopologyNodeFilter) -> frozenset[str]:
+        """The domains in which a pool could have machines that a constraint counts."""
+        if not taints_count(counted, template.taints):
+            return frozenset()
+        if not all(key == labels.HOSTNAME or template.label_values(key) for key in counted.required_topology_keys):
+            return frozenset()
+        if counted.node_alternatives is None:
+            return template.label_values(key)
+        return frozenset().union(
+            *(self._domains_of_template_for(template, key, asked) for asked in counted.node_alternatives)
+        )
+
+    def _domains_of_template_for(self, template: NodePoolTemplate, key: str, asked: Requirements) -> frozenset[str]:
+        """The domains in which a pool could have machines for pods that ask so, sold out or not."""
+        index = template.index
+        if not compatible(template.requirements, asked, index.well_known):
+            return frozenset()
+        requirements = template.requirements.intersect(asked)
+        types = template.types & index.matching(requirements) & index.matching(asked)
+        sales = [form for form, on in self._types_by_offering_requirements(index).items() if on & types and key in form]
+        if sales:
+            forms = [
+                form.requirement_for(key).values for form in sales if compatible(requirements, form, index.well_known)
+            ]
+            return frozenset().union(*forms)
+        own = requirements.requirement_for(key)
+        found = index.values(key, types) or (own.values if types and own.operator is Op.IN else ())
+        return frozenset(value for value in found if own.allows(value))
+
+    def _types_by_offering_requirements(self, index: TypeIndex) -> Mapping[Requirements, TypeSet]:
+        """The ways machines are sold, each with the types sold so."""
+        known = self._offering_cache.get(id(index))
+        if known is None:
+            known = self._offering_cache[id(index)] = {}
+            for position, item in enumerate(index.types):
+                for offering in item.offerings:
+                    known[offering.requirements] = known.get(offering.requirements, 0) | 1 << position
+        return known
+
+    def purchasable(self, key: str) -> frozenset[str]:
+        """The domains in which some pool could have a machine."""
+        known = self._purchasable_cache.get(key)
+        if known is None:
+            known = self._purchasable_cache[key] = frozenset().union(
+                *(template.label_values(key) for template in self._templates)
+            )
+        return known
+
+    def some_lack_label(self, key: str) -> bool:
+        """Whether some pool has machines without the label."""
+        known = self._lacking_cache.get(key)
+        if known is None:
+            known = self._lacking_cache[key] = any(not template.label_values(key) for template in self._templates)
+        return known

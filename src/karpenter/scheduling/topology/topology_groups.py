@@ -1,0 +1,193 @@
+"""The constraints between pods that are in play in one decision, and what each kin of pods has to do with them (SCH §19).
+
+Equal terms of different classes are one `Constraint`, so that they count together. A kin's `Company` says which constraints it
+states itself and which mean it: the former decide where it may go, the latter have to know where it went.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+
+from karpenter.api.scheduling_constraints import Taint
+from karpenter.model import labels
+from karpenter.model.requirements import Requirements
+from karpenter.scheduling.topology.bound_pod_counts import BoundPodCounts, taints_count
+from karpenter.state.pod_counts import NamespacedLabels
+from karpenter.state.topology_terms import TopologyNodeFilter, TopologyTerm, TopologyType
+
+
+class CountingCertainty(IntEnum):
+    """Whether something will be true of a machine yet to come."""
+
+    NEVER = 0
+    POSSIBLE = 1
+    CERTAIN = 2
+
+
+def counting_certainty(
+    counted: TopologyNodeFilter | None,
+    own_taints: Iterable[Taint],
+    has: Callable[[str], object],
+    meets: Callable[[Requirements], CountingCertainty],
+) -> CountingCertainty:
+    """Whether a constraint will count the pods of a machine yet to come (with the allowance, SCH-541 Beyond).
+
+    ``has`` says whether it will have a label, ``meets`` whether it will be what is asked.
+    """
+    if counted is None:
+        return CountingCertainty.CERTAIN
+    if not taints_count(counted, own_taints):
+        return CountingCertainty.NEVER
+    if not all(key == labels.HOSTNAME or has(key) for key in counted.required_topology_keys):
+        return CountingCertainty.NEVER
+    if counted.node_alternatives is None:
+        return CountingCertainty.CERTAIN
+    return max((meets(alternative) for alternative in counted.node_alternatives), default=CountingCertainty.NEVER)
+
+
+class TopologyGroup:
+    """One term in play. Compared by identity; ``required``: some pod cannot do without it."""
+
+    def __init__(self, term: TopologyTerm, bound_pod_counts: BoundPodCounts) -> None:
+        self.term = term
+        self.required = False
+        self._bound_pod_counts = bound_pod_counts
+
+    @property
+    def topology_key(self) -> str:
+        """The topology key."""
+        return self.term.topology_key
+
+    @property
+    def is_hostname(self) -> bool:
+        """Whether every machine is a domain of its own."""
+        return self.term.is_hostname
+
+    @cached_property
+    def pod_counts(self) -> Mapping[str, int]:
+        """Bound pods it means, by domain."""
+        return self._bound_pod_counts.pod_counts(self.term)
+
+    @cached_property
+    def owner_counts(self) -> Mapping[str, int]:
+        """Bound pods that repel by it, by domain."""
+        return self._bound_pod_counts.owner_counts(self.term)
+
+
+@dataclass(frozen=True)
+class CountingGroups:
+    """The constraints that will count a pod, and those of which that hangs on what its machine becomes."""
+
+    certain: tuple[TopologyGroup, ...] = ()
+    possible: tuple[TopologyGroup, ...] = ()
+
+
+def counting_groups(certainties: Iterable[tuple[TopologyGroup, CountingCertainty]]) -> CountingGroups:
+    """What the chances of constraints come to."""
+    found = tuple(certainties)
+    surely, perhaps = (
+        tuple(c for c, own in found if own is chance)
+        for chance in (CountingCertainty.CERTAIN, CountingCertainty.POSSIBLE)
+    )
+    return CountingGroups(surely, perhaps)
+
+
+@dataclass(frozen=True, eq=False)
+class TopologyMembership:
+    """What a kin has to do with the constraints in play. ``stated`` are its own, by term; ``meant_by`` those that mean it.
+
+    ``required`` are those of its own that are no mere wish of this kin, whatever others make of them.
+    """
+
+    declared: Mapping[TopologyTerm, TopologyGroup]
+    selected_by: tuple[TopologyGroup, ...]
+    required: frozenset[TopologyGroup] = frozenset()
+
+    def __bool__(self) -> bool:
+        return bool(self.declared or self.selected_by)
+
+    def selects_itself(self, constraint: TopologyGroup) -> bool:
+        """Whether the kin's own pods are among those a constraint means."""
+        return constraint in self.selected_by
+
+    @cached_property
+    def inverse_anti_affinity(self) -> frozenset[TopologyGroup]:
+        """Anti-affinity it insists on: where these pods are, those meant may not come."""
+        return frozenset(c for c in self.required if c.term.topology_type is TopologyType.ANTI_AFFINITY)
+
+
+class TopologyGroups:
+    """The constraints in play and who has to do with them."""
+
+    def __init__(self, bound_pod_counts: BoundPodCounts) -> None:
+        self._bound_pod_counts = bound_pod_counts
+        self._groups: dict[TopologyTerm, TopologyGroup] = {}
+        self._selecting: dict[NamespacedLabels, tuple[TopologyGroup, ...]] = {}
+        self._memberships: dict[
+            tuple[tuple[TopologyTerm, ...], tuple[TopologyTerm, ...], tuple[TopologyGroup, ...]], TopologyMembership
+        ] = {}
+        #: Where to look for those that mean a pod, each with its number: a namespace, there perhaps a label's value, or anywhere.
+        self._by_selector: dict[tuple[str, ...], list[tuple[int, TopologyGroup]]] = {}
+        for term in bound_pod_counts.anti_affinity_terms:
+            self._add_term(term).required = True
+
+    def __bool__(self) -> bool:
+        return bool(self._groups)
+
+    def add_terms(self, required: Iterable[TopologyTerm], preferred: Iterable[TopologyTerm]) -> None:
+        """Bring the terms of a class into play. All classes do so before anybody is asked about."""
+        for term in required:
+            self._add_term(term).required = True
+        for term in preferred:
+            self._add_term(term)
+
+    def _add_term(self, term: TopologyTerm) -> TopologyGroup:
+        known = self._groups.get(term)
+        if known is None:
+            known = self._groups[term] = TopologyGroup(term, self._bound_pod_counts)
+            for place in _selector_index_keys(term):
+                self._by_selector.setdefault(place, []).append((len(self._groups), known))
+        return known
+
+    def selecting(self, namespaced_labels: NamespacedLabels) -> tuple[TopologyGroup, ...]:
+        """The constraints that mean pods that look so."""
+        known = self._selecting.get(namespaced_labels)
+        if known is None:
+            places = [
+                (),
+                (namespaced_labels.namespace,),
+                *((namespaced_labels.namespace, *label) for label in namespaced_labels.labels.items()),
+            ]
+            nearby = sorted(found for place in places for found in self._by_selector.get(place, ()))
+            known = self._selecting[namespaced_labels] = tuple(
+                [c for _, c in nearby if self._bound_pod_counts.matches(c.term, namespaced_labels)]
+            )
+        return known
+
+    def membership_of(
+        self, required: Iterable[TopologyTerm], preferred: Iterable[TopologyTerm], namespaced_labels: NamespacedLabels
+    ) -> TopologyMembership:
+        """The company of pods that state these terms and look so; one object for all who have the same."""
+        key = (tuple(required), tuple(preferred), self.selecting(namespaced_labels))
+        known = self._memberships.get(key)
+        if known is None:
+            firm = {term: self._groups[term] for term in key[0]}
+            stated = firm | {term: self._groups[term] for term in key[1]}
+            known = self._memberships[key] = TopologyMembership(stated, key[2], frozenset(firm.values()))
+        return known
+
+
+def _selector_index_keys(term: TopologyTerm) -> list[tuple[str, ...]]:
+    """Where a term is found by those it may mean, see ``Companies``: of several places no pod is in two."""
+    whom = term.pod_selector
+    if whom.pod_query is None:
+        return []
+    if whom.namespace_query is not None:
+        return [()]
+    named = whom.pod_query.narrowest_in_expression
+    if named is None:
+        return [(namespace,) for namespace in whom.namespaces]
+    return [(namespace, named[0], value) for namespace in whom.namespaces for value in named[1]]

@@ -1,0 +1,200 @@
+"""How many volumes a machine can take besides those it holds (SCH-470).
+
+A driver attaches so many volumes to a node and no more; a claim that several pods of the node share is attached once. What new
+machines will allow few say before they run, but machines of the same type say it of themselves: Beyond of SCH-293.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from karpenter.instancetypes.type_index import TypeIndex
+from karpenter.model import labels
+from karpenter.model import resources as res
+from karpenter.model.resources import Resources
+from karpenter.state.pod_volumes import ClusterVolumes, VolumesByDriver
+from karpenter.state.state_node import StateNode
+
+#: Attachments of a driver as a resource, called as kubelets once called them.
+ATTACHMENT_RESOURCE_PREFIX = "attachable-volumes-csi-"
+#: More attachments than there are pods.
+_UNLIMITED_ATTACHMENTS = 10**6 * res.ONE_UNIT
+#: Shared claims may take one part in so many of the smallest machine's attachments.
+_SHARED_FRACTION = 4
+_NONE: frozenset[str] = frozenset()
+
+
+class VolumeUsage:
+    """What one machine holds of the attachments its drivers allow. Immutable; costs nothing where no limit is known."""
+
+    __slots__ = ("_attached", "_limits")
+
+    def __init__(self, limits: Mapping[str, int], held: VolumesByDriver) -> None:
+        self._limits = limits
+        self._attached = {driver: held[driver] for driver in limits.keys() & held.keys()}
+
+    def count_fitting(self, wanted: Sequence[VolumesByDriver]) -> int:
+        """How many of the leading pods fit together; each is given by what it mounts."""
+        if not self._limits:
+            return len(wanted)
+        held = {driver: set(self._attached.get(driver, _NONE)) for driver in self._limits}
+        for number, mounts in enumerate(wanted):
+            for driver in held.keys() & mounts.keys():
+                if not mounts[driver] <= held[driver]:
+                    held[driver] |= mounts[driver]
+                    if len(held[driver]) > self._limits[driver]:
+                        return number
+        return len(wanted)
+
+    def with_pods(self, taken: Iterable[VolumesByDriver]) -> VolumeUsage:
+        """The machine with these pods too, whether or not they fit."""
+        if not self._limits:
+            return self
+        held = {driver: set(self._attached.get(driver, _NONE)) for driver in self._limits}
+        for mounts in taken:
+            for driver in held.keys() & mounts.keys():
+                held[driver] |= mounts[driver]
+        return VolumeUsage(self._limits, {driver: frozenset(identities) for driver, identities in held.items()})
+
+    def exceeded_limit(self, mounts: VolumesByDriver) -> str:
+        """Why the pod does not fit, by the first driver that has no room for it; empty when it fits.
+
+        A pod that adds nothing is welcome even where there is too much already, as in the scheduler.
+        """
+        for driver in sorted(self._limits.keys() & mounts.keys()):
+            held = self._attached.get(driver, _NONE)
+            count = len(held | mounts[driver])
+            if count > len(held) and count > self._limits[driver]:
+                limit = self._limits[driver]
+                return f"would exceed volume limit (provisioner={driver}, volume-count={count}, volume-limit={limit})"
+        return ""
+
+
+#: A machine nobody knows a limit of.
+UNLIMITED_VOLUMES = VolumeUsage({}, {})
+
+
+def volume_limits_of_types(
+    volumes: ClusterVolumes, views: Iterable[StateNode], indexes: Iterable[TypeIndex]
+) -> dict[str, dict[str, int]]:
+    """Attachments by instance type and driver: the least that nodes of the type allow, or that the type tells itself.
+
+    Types of which nobody knows are not listed. A type tells by a capacity of that name, as instance-type files and NodeOverlays
+    may give it.
+    """
+    found: dict[str, dict[str, int]] = {}
+    for name, limits in (*_limits_from_nodes(volumes, views), *_limits_from_types(indexes)):
+        known = found.setdefault(name, {})
+        known.update({driver: min(limit, known.get(driver, limit)) for driver, limit in limits.items()})
+    return found
+
+
+def _limits_from_nodes(volumes: ClusterVolumes, views: Iterable[StateNode]) -> Iterator[tuple[str, Mapping[str, int]]]:
+    for view in views if volumes.attach_limits else ():
+        limits = volumes.attach_limits.get(view.node.metadata.name) if view.node is not None else None
+        for name in view.requirements.requirement_for(labels.INSTANCE_TYPE).values if limits else ():
+            yield name, limits or {}
+
+
+def _limits_from_types(indexes: Iterable[TypeIndex]) -> Iterator[tuple[str, Mapping[str, int]]]:
+    for index in {id(index): index for index in indexes}.values():
+        if any(name.startswith(ATTACHMENT_RESOURCE_PREFIX) for name in index.resources):
+            for item in index.types:
+                slots = [
+                    (name, amount)
+                    for name, amount in item.capacity.items()
+                    if name.startswith(ATTACHMENT_RESOURCE_PREFIX)
+                ]
+                if slots:
+                    yield (
+                        item.name,
+                        {
+                            name.removeprefix(ATTACHMENT_RESOURCE_PREFIX): amount // res.ONE_UNIT
+                            for name, amount in slots
+                        },
+                    )
+
+
+class VolumeAttachments:
+    """What volumes take of machines in one decision. ``wanted`` is what each pod mounts that may want a machine.
+
+    To machines to come attachments are one more resource, and each pod asks for as many as it has claims; those that several pods
+    share are set aside on every machine, as nobody knows where they will meet. Nothing of this exists where no waiting pod
+    mounts anything that is limited.
+    """
+
+    def __init__(
+        self, volumes: ClusterVolumes, limits: Mapping[str, Mapping[str, int]], wanted: Iterable[VolumesByDriver]
+    ) -> None:
+        self._volumes = volumes
+        self._limits = limits
+        least: dict[str, int] = {}
+        for known in limits.values():
+            least |= {driver: min(limit, least.get(driver, limit)) for driver, limit in known.items()}
+        mounted: dict[str, list[frozenset[str]]] = {}
+        for mounts in wanted if least else ():
+            for driver in mounts.keys() & least.keys():
+                mounted.setdefault(driver, []).append(mounts[driver])
+        self._shared = {driver: _shared_claims(mounted[driver], least[driver]) for driver in sorted(mounted)}
+        self._extended_indexes: dict[int, TypeIndex] = {}
+        self._limits_by_types: dict[frozenset[str], Mapping[str, int]] = {}
+
+    def attachment_requests(self, mounts: VolumesByDriver) -> Resources:
+        """The attachments a pod asks of a machine to come."""
+        found = {driver: len(mounts[driver] - shared) for driver, shared in self._shared.items() if driver in mounts}
+        return {
+            ATTACHMENT_RESOURCE_PREFIX + driver: number * res.ONE_UNIT for driver, number in found.items() if number
+        }
+
+    @property
+    def unlimited_attachments(self) -> Resources:
+        """Attachments without end, for machines that are there: those are asked what they hold, claim by claim."""
+        return {ATTACHMENT_RESOURCE_PREFIX + driver: _UNLIMITED_ATTACHMENTS for driver in self._shared}
+
+    def with_attachments(self, index: TypeIndex) -> TypeIndex:
+        """The types with their attachments."""
+        if not self._shared:
+            return index
+        known = self._extended_indexes.get(id(index))
+        if known is None:
+            added = {
+                ATTACHMENT_RESOURCE_PREFIX + driver: [
+                    self._attachments_of_type(item.name, driver, shared) for item in index.types
+                ]
+                for driver, shared in self._shared.items()
+            }
+            known = self._extended_indexes[id(index)] = index.with_resources(added)
+        return known
+
+    def _attachments_of_type(self, name: str, driver: str, shared: frozenset[str]) -> int:
+        limit = self._limits.get(name, {}).get(driver)
+        return _UNLIMITED_ATTACHMENTS if limit is None else (limit - len(shared)) * res.ONE_UNIT
+
+    def usage_of_node(self, view: StateNode) -> VolumeUsage:
+        """What a machine holds of its attachments now; until its node says how many there are, its type does."""
+        name = view.node.metadata.name if view.node is not None else ""
+        limits = self._volumes.attach_limits.get(name) or (
+            {} if view.initialized else self._limits_of_possible_types(view)
+        )
+        return VolumeUsage(limits, self._volumes.attached_volumes(view.pods)) if limits else UNLIMITED_VOLUMES
+
+    def _limits_of_possible_types(self, view: StateNode) -> Mapping[str, int]:
+        """The least that any of the types allows of which somebody knows."""
+        kept = view.requirements.requirement_for(labels.INSTANCE_TYPE).values if self._limits else _NONE
+        known = self._limits_by_types.get(kept)
+        if known is None:
+            found: dict[str, int] = {}
+            for name in kept:
+                limits = self._limits.get(name, {})
+                found |= {driver: min(limit, found.get(driver, limit)) for driver, limit in limits.items()}
+            known = self._limits_by_types[kept] = found
+        return known
+
+
+def _shared_claims(mounted: Sequence[frozenset[str]], least: int) -> frozenset[str]:
+    """Claims that more than one pod mounts, unless they would take a noticeable part of the smallest machine."""
+    users = Counter(identity for own in mounted for identity in own)
+    found = frozenset(identity for identity, number in users.items() if number > 1)
+    most = max(len(own - found) for own in mounted)
+    return found if len(found) <= least // _SHARED_FRACTION and most + len(found) <= least else _NONE

@@ -1,0 +1,259 @@
+"""A stand-in for kube-scheduler: binds waiting pods to nodes and says so when it cannot.
+
+It watches pods, nodes and namespaces, keeps a ``placement.Board`` current, and whenever something changed tries the pods that are
+waiting: highest priority first, then oldest, then by name. A refused pod gets the condition ``PodScheduled=False`` with
+reason ``Unschedulable`` once and is tried again when the board has changed for it, at the earliest after a back-off of 1 s
+that doubles up to 10 s. A gated pod gets reason ``SchedulingGated``. Nothing else is written.
+
+Binding takes no time of its own: at one virtual instant as many pods are bound as fit. That instant comes a tenth of a
+second after the change, which gives the DaemonSet controller its chance to have pods for a new node in the queue: with
+nobody to preempt for them here, they would otherwise find the node full.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Protocol
+
+import msgspec
+
+from karpenter.api import kinds
+from karpenter.api.core import Namespace, Node, Pod
+from karpenter.api.meta import Condition
+from karpenter.kube.errors import KubeError
+from karpenter.kube.informer import Informer, ObjectKey, key_of
+from karpenter.kube.protocol import PodSubresources, Reader, Writer
+from karpenter.model import pods
+from karpenter.model.clock import Clock
+from karpenter.model.quantity import QuantityError
+from karpenter.simulation.owned_objects import watch_objects
+from karpenter.simulation.scheduler_cache import PodPlaced, SchedulerCache
+from karpenter.simulation.scheduler_node_info import PodInfo, to_pod_info
+
+SCHEDULER_NAME = "default-scheduler"
+INITIAL_BACKOFF = timedelta(seconds=1)
+MAX_BACKOFF = timedelta(seconds=10)
+SCHEDULING_DELAY_SECONDS = 0.1
+
+_UNSCHEDULABLE = "Unschedulable"
+_GATED = "SchedulingGated"
+
+
+class SchedulerKube(Reader, Writer, PodSubresources, Protocol):
+    """What the scheduler needs of an API server."""
+
+
+@dataclass(frozen=True, slots=True)
+class _QueuedPod:
+    """A pod without a node: how often it was refused, when it may be tried again, and what the board was like then."""
+
+    pod_info: PodInfo
+    attempts: int = 0
+    not_before: datetime | None = None
+    change_count: int = -1
+
+
+class KubeScheduler:
+    """Binds pods of the default scheduler. ``run`` it as a task."""
+
+    def __init__(self, kube: SchedulerKube, clock: Clock) -> None:
+        self._kube = kube
+        self._clock = clock
+        self._cache = SchedulerCache()
+        self._queue: dict[ObjectKey, _QueuedPod] = {}
+        self._binding: set[ObjectKey] = set()
+        self._gated: dict[ObjectKey, Pod] = {}
+        self._wake = asyncio.Event()
+        self._nodes: Informer[Node] = watch_objects(kube, kinds.NODE, self._on_node)
+        self._namespaces: Informer[Namespace] = watch_objects(kube, kinds.NAMESPACE, self._on_namespace)
+        self._pods: Informer[Pod] = watch_objects(kube, kinds.POD, self._on_pod)
+
+    async def run(self) -> None:
+        """Schedule until cancelled."""
+        informers = (self._nodes, self._namespaces, self._pods)
+        async with asyncio.TaskGroup() as group:
+            for informer in informers:
+                group.create_task(informer.run(), name=f"scheduler watches {informer.kind.plural}")
+            for informer in informers:
+                await informer.wait_synced()
+            while True:
+                await asyncio.sleep(SCHEDULING_DELAY_SECONDS)
+                self._wake.clear()
+                await self._mark_gated()
+                await self._schedule_due()
+                await self._wait_for_work()
+
+    def _on_node(self, before: Node | None, after: Node | None) -> None:
+        known = after or before
+        assert known is not None
+        self._cache.set_node(known.metadata.name, after)
+        self._wake.set()
+
+    def _on_namespace(self, before: Namespace | None, after: Namespace | None) -> None:
+        known = after or before
+        assert known is not None
+        self._cache.census.set_namespace(known.metadata.name, after)
+
+    def _on_pod(self, before: Pod | None, after: Pod | None) -> None:
+        known = after or before
+        assert known is not None
+        key = key_of(known.metadata)
+        if after is None or pods.is_finished(after):
+            self._forget(key)
+        elif after.spec.node_name:
+            self._on_bound(key, after)
+        elif key not in self._binding:
+            self._enqueue(key, after)
+        self._wake.set()
+
+    def _forget(self, key: ObjectKey) -> None:
+        self._dequeue(key)
+        self._cache.remove_pod(key)
+
+    def _dequeue(self, key: ObjectKey) -> None:
+        self._queue.pop(key, None)
+        self._gated.pop(key, None)
+        self._cache.remove_nomination(key)
+
+    def _on_bound(self, key: ObjectKey, pod: Pod) -> None:
+        self._queue.pop(key, None)
+        self._gated.pop(key, None)
+        item = _pod_info_or_none(pod)
+        if item is not None:
+            self._cache.add_pod(item, pod.spec.node_name)
+
+    def _enqueue(self, key: ObjectKey, pod: Pod) -> None:
+        if pod.metadata.deletion_timestamp is not None or pod.spec.scheduler_name not in ("", SCHEDULER_NAME):
+            self._dequeue(key)
+            return
+        if pod.spec.scheduling_gates:
+            self._dequeue(key)
+            self._gated[key] = pod
+            return
+        self._gated.pop(key, None)
+        item = _pod_info_or_none(pod)
+        if item is None:
+            self._dequeue(key)
+            return
+        known = self._queue.get(key)
+        unchanged = known is not None and _is_unchanged(known.pod_info, item)
+        self._queue[key] = replace(known, pod_info=item) if known is not None and unchanged else _QueuedPod(item)
+        self._cache.nominate(item)
+
+    async def _mark_gated(self) -> None:
+        for key, pod in sorted(self._gated.items()):
+            self._gated.pop(key, None)
+            await self._write_condition(pod, _GATED, "waits for its scheduling gates to be removed")
+
+    async def _schedule_due(self) -> None:
+        now = self._clock.now()
+        for key in self._due(now):
+            waiting = self._queue.get(key)
+            if waiting is not None:
+                await self._schedule_pod(key, waiting)
+
+    def _due(self, now: datetime) -> list[ObjectKey]:
+        due = [key for key, waiting in self._queue.items() if self._may_try(waiting, now)]
+        return sorted(due, key=lambda key: _queue_order(self._queue[key].pod_info))
+
+    def _may_try(self, waiting: _QueuedPod, now: datetime) -> bool:
+        changed = waiting.change_count != self._cache.change_count(waiting.pod_info)
+        return changed and (waiting.not_before is None or waiting.not_before <= now)
+
+    async def _schedule_pod(self, key: ObjectKey, waiting: _QueuedPod) -> None:
+        decision = self._cache.schedule(waiting.pod_info)
+        if isinstance(decision, PodPlaced):
+            await self._bind(key, waiting, decision.node)
+            return
+        self._queue[key] = self._backed_off(waiting)
+        await self._write_condition(waiting.pod_info.pod, _UNSCHEDULABLE, str(decision))
+
+    def _backed_off(self, waiting: _QueuedPod) -> _QueuedPod:
+        delay = min(INITIAL_BACKOFF * 2 ** min(waiting.attempts, 10), MAX_BACKOFF)
+        return _QueuedPod(
+            waiting.pod_info,
+            waiting.attempts + 1,
+            self._clock.now() + delay,
+            self._cache.change_count(waiting.pod_info),
+        )
+
+    async def _bind(self, key: ObjectKey, waiting: _QueuedPod, node: str) -> None:
+        """Bind; the room is taken before the server answers so that no other pod gets it."""
+        self._binding.add(key)
+        del self._queue[key]
+        self._cache.add_pod(waiting.pod_info, node)
+        try:
+            await self._kube.bind(key.name, key.namespace, node)
+        except KubeError:
+            # The pod or its node has changed or gone: what the server has now decides what happens next.
+            self._binding.discard(key)
+            self._cache.remove_pod(key)
+            self._retry_after_failed_bind(key, waiting)
+        finally:
+            self._binding.discard(key)
+
+    def _retry_after_failed_bind(self, key: ObjectKey, waiting: _QueuedPod) -> None:
+        current = self._pods.get(key.name, key.namespace)
+        if current is None:
+            return
+        self._on_pod(None, current)
+        queued = self._queue.get(key)
+        if queued is not None:
+            self._queue[key] = replace(self._backed_off(waiting), pod_info=queued.pod_info, change_count=-1)
+
+    async def _write_condition(self, pod: Pod, reason: str, message: str) -> None:
+        conditions = pod.status.conditions
+        if any(each.type == "PodScheduled" and each.reason == reason for each in conditions):
+            return
+        told = Condition(
+            type="PodScheduled",
+            status="False",
+            reason=reason,
+            message=message,
+            last_transition_time=self._clock.now().replace(microsecond=0),
+        )
+        kept = [each for each in conditions if each.type != "PodScheduled"]
+        patch = {"status": {"conditions": msgspec.to_builtins([*kept, told])}}
+        try:
+            await self._kube.patch(kinds.POD, pod.metadata.name, patch, pod.metadata.namespace, subresource="status")
+        except KubeError:
+            return
+
+    async def _wait_for_work(self) -> None:
+        """Until something changes or a back-off that holds a pod back ends."""
+        ends = [
+            waiting.not_before
+            for waiting in self._queue.values()
+            if waiting.not_before is not None and waiting.change_count != self._cache.change_count(waiting.pod_info)
+        ]
+        if not ends:
+            await self._wake.wait()
+            return
+        try:
+            async with asyncio.timeout(max(0.0, (min(ends) - self._clock.now()).total_seconds())):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+
+def _pod_info_or_none(pod: Pod) -> PodInfo | None:
+    """The pod ready for the board; None if its requests are not quantities, which an API server would have refused."""
+    try:
+        return to_pod_info(pod)
+    except QuantityError:
+        return None
+
+
+def _is_unchanged(left: PodInfo, right: PodInfo) -> bool:
+    return (
+        left.pod.metadata.uid == right.pod.metadata.uid
+        and left.signature == right.signature
+        and left.pod.spec == right.pod.spec
+    )
+
+
+def _queue_order(pod_info: PodInfo) -> tuple[int, str, ObjectKey]:
+    created = pod_info.pod.metadata.creation_timestamp
+    return (-pod_info.priority, created.isoformat() if created is not None else "", key_of(pod_info.pod.metadata))

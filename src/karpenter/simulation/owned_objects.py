@@ -1,0 +1,193 @@
+"""Owners and what they own, kept right while the watch lags behind the calls.
+
+A controller that creates a pod and looks again before the watch has brought that pod would create a second one. So what has
+been asked for and not been seen yet is remembered here and counted as if it were there, and what has been asked to go
+counts as gone. A call that fails forgets its expectation; one the watch never confirms is forgotten after five minutes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+
+from karpenter.api.apps import ReplicaSet
+from karpenter.api.core import Pod, PodTemplateSpec
+from karpenter.api.kinds import Kind
+from karpenter.api.meta import ObjectMeta, OwnerReference, Wire
+from karpenter.kube.errors import AlreadyExists, KubeError, NotFound
+from karpenter.kube.informer import Informer, ObjectKey, key_of
+from karpenter.kube.protocol import Reader, Writer
+
+T = TypeVar("T", Pod, ReplicaSet)
+W = TypeVar("W", bound=Wire)
+
+EXPECTATION_TTL_SECONDS = 300.0
+
+_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+
+
+class WorkloadKube(Reader, Writer, Protocol):
+    """What the workload controllers need of an API server."""
+
+
+@dataclass(slots=True)
+class _OwnerRecord(Generic[T]):
+    """What one owner has: seen objects, names created but not seen, uids deleted but still looking alive."""
+
+    observed: dict[ObjectKey, T] = field(default_factory=dict)
+    created: dict[str, asyncio.TimerHandle] = field(default_factory=dict)
+    deleted: set[str] = field(default_factory=set)
+
+
+class OwnedObjects(Generic[T]):
+    """All objects of one kind by owner, as ``owner_of`` names it (None: not ours)."""
+
+    def __init__(self, kube: WorkloadKube, kind: Kind[T], owner_of: Callable[[T], str | None]) -> None:
+        self._kube = kube
+        self._kind: Kind[T] = kind
+        self._owner_of: Callable[[T], str | None] = owner_of
+        self._by_owner: defaultdict[str, _OwnerRecord[T]] = defaultdict(_OwnerRecord)
+
+    def on_change(self, before: T | None, after: T | None) -> None:
+        """Take a change from the watch."""
+        known = after if after is not None else before
+        owner = self._owner_of(known) if known is not None else None
+        if known is None or owner is None:
+            return
+        litter = self._by_owner[owner]
+        expected = litter.created.pop(known.metadata.name, None)
+        if expected is not None:
+            expected.cancel()
+        if after is not None:
+            litter.observed[key_of(after.metadata)] = after
+        else:
+            litter.observed.pop(key_of(known.metadata), None)
+        if after is None or after.metadata.deletion_timestamp is not None:
+            litter.deleted.discard(known.metadata.uid)
+        if not (litter.observed or litter.created or litter.deleted):
+            del self._by_owner[owner]
+
+    def owned_by(self, owner: str) -> list[T]:
+        """What the owner has and nobody has asked to go, by name."""
+        litter = self._by_owner.get(owner)
+        if litter is None:
+            return []
+        return [
+            item
+            for _, item in sorted(litter.observed.items())
+            if item.metadata.deletion_timestamp is None and item.metadata.uid not in litter.deleted
+        ]
+
+    def pending_creations(self, owner: str) -> int:
+        """How many objects have been created and not been seen yet."""
+        litter = self._by_owner.get(owner)
+        return len(litter.created) if litter is not None else 0
+
+    async def create(self, owner: str, obj: T) -> None:
+        """Create one object for the owner. Raises ``KubeError``."""
+        created = self._by_owner[owner].created
+        name = obj.metadata.name
+        loop = asyncio.get_running_loop()
+        created[name] = loop.call_later(EXPECTATION_TTL_SECONDS, created.pop, name, None)
+        try:
+            await self._kube.create(self._kind, obj)
+        except KubeError:
+            timer = created.pop(name, None)
+            if timer is not None:
+                timer.cancel()
+            raise
+
+    async def delete(self, owner: str, obj: T) -> None:
+        """Ask one object to go. Raises ``KubeError``; an object that is gone already is fine."""
+        metadata = obj.metadata
+        deleted = self._by_owner[owner].deleted
+        deleted.add(metadata.uid)
+        try:
+            await self._kube.delete(self._kind, metadata.name, metadata.namespace, uid=metadata.uid)
+        except NotFound:
+            deleted.discard(metadata.uid)
+        except KubeError:
+            deleted.discard(metadata.uid)
+            raise
+
+
+class PodFactory:
+    """Makes pods from templates, named after their owner with a suffix that depends on nothing but the order of creation."""
+
+    def __init__(self, owned_pods: OwnedObjects[Pod]) -> None:
+        self._owned_pods = owned_pods
+        self._created_counts: Counter[tuple[str, str]] = Counter()
+
+    async def create_pod(
+        self, owner: str, template: PodTemplateSpec, reference: OwnerReference, namespace: str
+    ) -> None:
+        """Create one pod in the namespace. A name already taken, by an earlier run, is passed over. Raises ``KubeError``."""
+        base = (namespace, reference.name)
+        while True:
+            self._created_counts[base] += 1
+            metadata = ObjectMeta(
+                name=f"{reference.name}-{name_suffix('/'.join((*base, str(self._created_counts[base]))))}",
+                namespace=namespace,
+                labels=template.metadata.labels,
+                annotations=template.metadata.annotations,
+                owner_references=(reference,),
+            )
+            try:
+                await self._owned_pods.create(owner, Pod(metadata=metadata, spec=template.spec))
+            except AlreadyExists:
+                continue
+            return
+
+
+def controller_of(metadata: ObjectMeta) -> OwnerReference | None:
+    """The owner that controls the object, if any."""
+    return next((owner for owner in metadata.owner_references if owner.controller), None)
+
+
+def reference_to(kind: Kind[W], metadata: ObjectMeta) -> OwnerReference:
+    """A controlling reference to an object."""
+    return OwnerReference(
+        api_version=kind.api_version,
+        kind=kind.name,
+        name=metadata.name,
+        uid=metadata.uid,
+        controller=True,
+        block_owner_deletion=True,
+    )
+
+
+def name_suffix(text: str, length: int = 5) -> str:
+    """A short name part derived from a text, of letters that spell nothing."""
+    number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:16])
+    letters = []
+    for _ in range(length):
+        number, index = divmod(number, len(_ALPHABET))
+        letters.append(_ALPHABET[index])
+    return "".join(letters)
+
+
+def template_hash(template: PodTemplateSpec) -> str:
+    """A name for a template: equal templates have equal names."""
+    return name_suffix(msgspec.json.encode(template, order="deterministic").decode(), 10)
+
+
+def is_ready(pod: Pod) -> bool:
+    """Whether the kubelet reports the pod ready."""
+    return any(each.type == "Ready" and each.status == "True" for each in pod.status.conditions)
+
+
+def watch_objects(reader: Reader, kind: Kind[W], handler: Callable[[W | None, W | None], None]) -> Informer[W]:
+    """All objects of a kind; the handler gets every change as the object before and after. It must not block."""
+    informer = Informer(reader, kind, jitter=_no_jitter)
+    informer.subscribe(handler)
+    return informer
+
+
+def _no_jitter() -> float:
+    return 0.0

@@ -1,0 +1,179 @@
+"""A whole cluster in one process: API server, scheduler, workload controllers, a cloud, and the controllers under study.
+
+The manager here is the one ``karpenter run`` starts; only what surrounds it is played. Under ``sim.time.run`` a stage is
+deterministic and fast, under ``run_paced`` people can watch it, and with ``kube.serve`` they can reach into it.
+
+    async with on_stage(clock, Cast(ec2.types())) as stage:
+        await stage.put(*objects)
+        assert await stage.until(lambda: stage.census().pending == 0, 300)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from karpenter.api import kinds
+from karpenter.api.core import ConfigMap, Pod
+from karpenter.api.kinds import Kind
+from karpenter.api.meta import Wire
+from karpenter.instancetypes.instance_type import InstanceType
+from karpenter.kube.informer import Informer, WatchScope
+from karpenter.manager import Manager, ManagerOptions
+from karpenter.model import pods
+from karpenter.model.clock import Clock
+from karpenter.providers.simulated import Faults, SimulatedNodes, SimulatedProvider, SimulatedTiming
+from karpenter.providers.simulated.simulated_instances import INSTANCE_NAMESPACE, INSTANCE_SELECTOR
+from karpenter.runtime.settings import Settings
+from karpenter.simulation.apiserver import MemoryKube, MemoryServer
+from karpenter.simulation.kube_scheduler import KubeScheduler
+from karpenter.simulation.run_history import RunHistory
+from karpenter.simulation.workload_controllers import WorkloadControllers
+from karpenter.state import ClusterState
+
+#: How often ``until`` looks, in seconds of the stage's clock.
+POLL_SECONDS = 1.0
+
+#: Nothing on a stage watches leases.
+NO_NODE_HEARTBEATS = SimulatedTiming(lease_renewal=None)
+
+_KIND_BY_TYPE: dict[type[Wire], Kind[Wire]] = {kind.type: kind for kind in kinds.KINDS.values()}
+
+
+@dataclass(frozen=True)
+class SimulationConfig:
+    """What a stage is set up with."""
+
+    types: Sequence[InstanceType]
+    settings: Settings = field(default_factory=Settings)
+    faults: Faults = field(default_factory=Faults)
+    timing: SimulatedTiming = NO_NODE_HEARTBEATS
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterCounts:
+    """How many of what there are. ``pods``, ``ready`` and ``pending`` leave DaemonSets out; ``machines`` is the cloud's count."""
+
+    pods: int
+    ready: int
+    pending: int
+    daemon_pods: int
+    nodes: int
+    claims: int
+    instances: int
+
+    @property
+    def all_ready(self) -> bool:
+        """Whether every pod is ready."""
+        return self.ready == self.pods
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is left: no pod, nothing that costs money and nothing that stands for it."""
+        return not (self.pods or self.daemon_pods or self.nodes or self.claims or self.instances)
+
+
+class SimulatedCluster:
+    """The assembled cluster; ``on_stage`` runs it."""
+
+    def __init__(self, clock: Clock, config: SimulationConfig) -> None:
+        self.clock = clock
+        self.server = MemoryServer(clock)
+        self.kube = MemoryKube(self.server)
+        self.cloud = SimulatedProvider(self.kube, clock, tuple(config.types), config.faults)
+        machines = SimulatedNodes(self.kube, clock, config.timing)
+        extra = ManagerOptions(
+            {"machines": machines.run}, {"instances": self.cloud.collect_garbage}, faults=machines.faults
+        )
+        self.manager = Manager(self.kube, self.cloud, clock, config.settings, extra)
+        self.history = RunHistory(clock, self.manager.state)
+        self.manager.pod_informer.subscribe(self.history.on_pod)
+        self._instances: Informer[ConfigMap] = Informer(
+            self.kube, kinds.CONFIG_MAP, WatchScope(INSTANCE_NAMESPACE, INSTANCE_SELECTOR)
+        )
+        self._instances.subscribe(self.history.on_instance)
+        self._scheduler = KubeScheduler(self.kube, clock)
+        self._workloads = WorkloadControllers(self.kube, self.clock)
+
+    @property
+    def state(self) -> ClusterState:
+        """The controllers' own view of the cluster."""
+        return self.manager.state
+
+    def tasks(self) -> dict[str, Coroutine[object, object, None]]:
+        """Everything that has to run, by name."""
+        return {
+            "books": self._instances.run(),
+            "manager": self.manager.run(),
+            "scheduler": self._scheduler.run(),
+            "workloads": self._workloads.run(),
+        }
+
+    async def wait_synced(self) -> None:
+        """Wait until the stage has seen its own (empty) API server."""
+        await self._instances.wait_synced()
+        await self.manager.pod_informer.wait_synced()
+
+    async def create(self, *objects: Wire) -> None:
+        """Create objects of any kinds, in this order. Raises ``KubeError`` for the first that is refused."""
+        for item in objects:
+            await self.kube.create(_KIND_BY_TYPE[type(item)], item)
+
+    async def scale(self, deployment: str, replicas: int, namespace: str = "default") -> None:
+        """Tell a Deployment how many pods it wants. Raises ``NotFound``."""
+        await self.kube.patch(kinds.DEPLOYMENT, deployment, {"spec": {"replicas": replicas}}, namespace)
+
+    def pods(self) -> list[Pod]:
+        """The pods that no DaemonSet owns."""
+        return [pod for pod in self.manager.pod_informer if not pods.is_daemonset_pod(pod)]
+
+    def counts(self) -> ClusterCounts:
+        """Everything counted, as the controllers see it now."""
+        own = self.pods()
+        active = [pod for pod in own if pods.is_active(pod)]
+        views = self.state.state_nodes()
+        return ClusterCounts(
+            pods=len(active),
+            ready=sum(is_pod_ready(pod) for pod in active),
+            pending=sum(not pod.spec.node_name for pod in active),
+            daemon_pods=len(self.manager.pod_informer) - len(own),
+            nodes=sum(view.node is not None for view in views),
+            claims=len(self.state.claims()),
+            instances=len(self._instances),
+        )
+
+    async def wait_until(self, condition: Callable[[], bool], timeout_seconds: float) -> bool:
+        """Wait for something to hold, looking every second; whether it did in time."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_seconds
+        while not condition():
+            if loop.time() >= deadline:
+                return False
+            await asyncio.sleep(POLL_SECONDS)
+        return True
+
+
+def is_pod_ready(pod: Pod) -> bool:
+    """Whether the pod reports Ready."""
+    return any(condition.type == "Ready" and condition.status == "True" for condition in pod.status.conditions)
+
+
+@asynccontextmanager
+async def running_cluster(clock: Clock, config: SimulationConfig) -> AsyncIterator[SimulatedCluster]:
+    """Run a stage while the context lasts. A part that breaks ends it, and is raised as it was."""
+    stage = SimulatedCluster(clock, config)
+    try:
+        async with asyncio.TaskGroup() as group:
+            at_work = [group.create_task(part, name=name) for name, part in stage.tasks().items()]
+            await stage.wait_synced()
+            try:
+                yield stage
+            finally:
+                for task in at_work:
+                    task.cancel()
+    except BaseExceptionGroup as broken:
+        if len(broken.exceptions) == 1:
+            raise broken.exceptions[0] from None
+        raise

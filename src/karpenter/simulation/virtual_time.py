@@ -1,0 +1,224 @@
+"""Virtual time: event loops whose clock moves only when nobody has anything left to do.
+
+The idea. A controller spends its life waiting: ten seconds for a batch, a minute for a node, an hour for an expiry. All of
+those waits are timers of one event loop. If the loop, once nothing is ready to run, moves its clock straight to the next
+timer instead of sleeping, a month of controller life takes as long as the work in it. Nothing in the controllers has
+to know: ``asyncio.sleep``, ``wait_for`` and ``timeout`` read the loop's clock, and wall-clock time comes from a
+``Clock`` (``LoopClock`` here) that is the same clock plus a start date.
+
+What makes it deterministic. One thread, no I/O, ready callbacks in the order they became ready, timers in the order of
+their time, and computing takes no time at all. Work sent to an executor runs on the spot. What remains for the program
+to see to: seeds for its randomness, and no decision that depends on the iteration order of a set.
+
+Two mistakes would hang such a loop for ever, so both are errors here:
+
+* ``Deadlock``: nothing is ready and there is no timer, so everybody waits for somebody else. A real loop would wait for
+  I/O, but there is none.
+* ``Spinning``: the loop turned very often without time passing, typically a retry without a delay.
+
+``PacedLoop`` is the same idea for people: virtual time stands still while the program computes, and a jump of ``d``
+seconds takes ``d / speed`` real seconds, during which real I/O (a web server, a terminal) is served. Time-outs of that
+I/O are virtual too: at speed 20 a keep-alive of 5 s lasts a quarter of a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import Executor
+from datetime import datetime, timedelta
+from typing import Protocol, TypeVar, TypeVarTuple
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+#: Turns of the loop at one instant after which it is taken to be spinning.
+MAX_TURNS_PER_INSTANT = 1_000_000
+
+# What is due within this many seconds of now runs now. Fixed, because the default depends on the machine.
+_RESOLUTION_SECONDS = 1e-9
+_SHOWN_TASKS = 10
+
+
+class VirtualTimeError(RuntimeError):
+    """The program cannot go on in virtual time; it has to be mended."""
+
+
+class Deadlock(VirtualTimeError):
+    """Nothing is ready and no timer is set: every task waits for another."""
+
+
+class Spinning(VirtualTimeError):
+    """The loop turned again and again without time passing."""
+
+
+class _VirtualSelector(selectors.BaseSelector):
+    """A selector that never waits: asked to wait ``timeout`` seconds, it moves its own clock by that much."""
+
+    def __init__(self, max_turns: int) -> None:
+        self.now = 0.0
+        self.is_sealed = False
+        self._max_turns = max_turns
+        self._turns = 0
+        self._keys: dict[object, selectors.SelectorKey] = {}
+
+    def register(self, fileobj: object, events: int, data: object = None) -> selectors.SelectorKey:
+        # The loop's own wake-up pipe is registered while the loop is made; callbacks from signals reach us without it.
+        if self.is_sealed:
+            raise VirtualTimeError("there is no I/O in virtual time: run what needs sockets or files on a PacedLoop")
+        key = selectors.SelectorKey(fileobj, 0, events, data)  # type: ignore[arg-type]
+        self._keys[fileobj] = key
+        return key
+
+    def unregister(self, fileobj: object) -> selectors.SelectorKey:
+        return self._keys.pop(fileobj)
+
+    def get_map(self) -> Mapping[object, selectors.SelectorKey]:  # type: ignore[override]
+        return self._keys
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is None:
+            raise Deadlock("nothing is ready and no timer is set")
+        before = self.now
+        self.now = before + max(0.0, timeout)
+        self._turns = self._turns + 1 if self.now == before else 0
+        if self._turns > self._max_turns:
+            self._turns = 0
+            raise Spinning(f"the loop turned {self._max_turns} times at {before} s without time passing")
+        return []
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop in virtual time, starting at 0 s. It has no I/O; executors run their work on the spot."""
+
+    def __init__(self, max_turns: int = MAX_TURNS_PER_INSTANT) -> None:
+        self._selector = _VirtualSelector(max_turns)
+        super().__init__(self._selector)
+        self._clock_resolution = _RESOLUTION_SECONDS
+        self._selector.is_sealed = True
+
+    def time(self) -> float:
+        """Seconds since the loop was made."""
+        return self._selector.now
+
+    def run_forever(self) -> None:
+        """Run until stopped. Raises ``Deadlock`` or ``Spinning``, naming the tasks involved."""
+        try:
+            super().run_forever()
+        except VirtualTimeError as error:
+            raise type(error)(f"{error}; {_unfinished_tasks(self)}") from None
+
+    def run_in_executor(self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
+        """Run ``func`` now, in this thread: a thread of its own would make the order of events a matter of luck."""
+        future: asyncio.Future[T] = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+def _unfinished_tasks(loop: asyncio.AbstractEventLoop) -> str:
+    names = sorted(f"{task.get_name()} ({_task_position(task)})" for task in asyncio.all_tasks(loop))
+    shown = ", ".join(names[:_SHOWN_TASKS]) + (
+        f" and {len(names) - _SHOWN_TASKS} others" if len(names) > _SHOWN_TASKS else ""
+    )
+    return f"unfinished tasks: {shown or 'none'}"
+
+
+def _task_position(task: asyncio.Task[object]) -> str:
+    stack = task.get_stack(limit=1)
+    return f"{stack[0].f_code.co_qualname}:{stack[0].f_lineno}" if stack else "not started"
+
+
+class _PacedSelector(selectors.DefaultSelector):
+    """A real selector that waits ``1 / speed`` of what it is asked to and keeps the virtual clock."""
+
+    def __init__(self, speed: float) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.speed = speed
+        self._waited_until = time.monotonic()
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is not None and timeout <= 0:
+            return super().select(0)
+        # Computing since the last wait counts as part of this one, so the pace holds while there is time to spare.
+        spent = time.monotonic() - self._waited_until
+        events = super().select(None if timeout is None else max(0.0, timeout / self.speed - spent))
+        elapsed = (time.monotonic() - self._waited_until) * self.speed
+        self.now += elapsed if timeout is None else timeout if not events else min(timeout, elapsed)
+        self._waited_until = time.monotonic()
+        return events
+
+
+class PacedLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock runs ``speed`` times as fast as the real one and stands still while computing.
+
+    It serves real I/O and real threads, so two runs are alike but not identical.
+    """
+
+    def __init__(self, speed: float) -> None:
+        self._selector = _PacedSelector(speed)
+        super().__init__(self._selector)
+        try:
+            self.set_speed(speed)
+        except ValueError:
+            self.close()
+            raise
+
+    def time(self) -> float:
+        """Virtual seconds since the loop was made."""
+        return self._selector.now
+
+    def set_speed(self, speed: float) -> None:
+        """Go on at another speed, from the next wait on."""
+        if speed <= 0:
+            raise ValueError(f"speed must be greater than 0, not {speed}")
+        self._selector.speed = speed
+
+
+class LoopTime(Protocol):
+    """Anything with the clock of an event loop."""
+
+    def time(self) -> float:
+        """Seconds on the loop's clock."""
+
+
+class LoopClock:
+    """The time of day that goes with a loop's clock; implements ``model.clock.Clock``."""
+
+    def __init__(self, loop: LoopTime, start: datetime) -> None:
+        """``start`` is the time of day at second 0 of the loop; it must carry a time zone (``ValueError``)."""
+        if start.tzinfo is None:
+            raise ValueError(f"the start time {start.isoformat()} needs a time zone")
+        self._loop = loop
+        self._start = start
+
+    def now(self) -> datetime:
+        """The current virtual time, to the microsecond."""
+        return self._start + timedelta(seconds=self._loop.time())
+
+
+Main = Callable[[LoopClock], Coroutine[object, object, T]]
+
+
+def run_virtual(main: Main[T], start: datetime) -> T:
+    """Run ``main(clock)`` in virtual time beginning at ``start`` and return its result.
+
+    Raises what ``main`` raises, ``Deadlock`` and ``Spinning``. Tasks still running at the end are cancelled.
+    """
+    return _run(main, start, VirtualLoop())
+
+
+def run_paced(main: Main[T], start: datetime, speed: float) -> T:
+    """Like ``run``, for people to watch: ``speed`` virtual seconds pass in each real one (20: ten minutes in 30 s)."""
+    return _run(main, start, PacedLoop(speed))
+
+
+def _run(main: Main[T], start: datetime, loop: VirtualLoop | PacedLoop) -> T:
+    clock = LoopClock(loop, start)
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        return runner.run(main(clock))

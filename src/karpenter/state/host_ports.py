@@ -1,0 +1,42 @@
+"""TODO: say what belongs here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from karpenter.api.core import Container, PodSpec
+
+
+class HostPort(NamedTuple):
+    """A port of the host. ``ip`` is ``0.0.0.0`` where a pod names none."""
+
+    ip: str
+    port: int
+    protocol: str
+
+    def conflicts_with(self, other: HostPort) -> bool:
+        """Whether both cannot be taken on one host (SCH-416)."""
+        same = self.port == other.port and self.protocol == other.protocol
+        return same and (self.ip == other.ip or self.ip in _ANY_IP or other.ip in _ANY_IP)
+
+    def __str__(self) -> str:
+        return f"IP: {self.ip}, Port: {self.port}, Proto: {self.protocol}"
+
+
+_ANY_IP = frozenset({"0.0.0.0", "::"})
+
+
+def host_ports_of(spec: PodSpec) -> tuple[HostPort, ...]:
+    """Ports of its host that a pod takes (SCH-415), sidecars included (its Beyond); in the host's network those are
+    all its ports.
+    """
+    sidecars = (container for container in spec.init_containers if container.restart_policy == "Always")
+    return tuple(port for container in (*spec.containers, *sidecars) for port in _ports(container, spec))
+
+
+def _ports(container: Container, spec: PodSpec) -> Iterator[HostPort]:
+    for port in container.ports:
+        number = port.host_port or (port.container_port if spec.host_network else 0)
+        if number:
+            yield HostPort(port.host_ip or "0.0.0.0", number, port.protocol or "TCP")

@@ -1,0 +1,149 @@
+"""Pods that scheduling cannot tell apart form one class; all deciding is done per class, never per pod (SCH-900.1).
+
+Two pods are of one class when everything the decision reads of them is equal: requests, node selector and affinity,
+tolerations, ports, device claims and what they say about other pods. The key is the encoded form of exactly those fields,
+which costs a few microseconds, so a thousand replicas are parsed once. Classes live as long as a pod of theirs does. How a
+pod looks to others (its ``Face``) and the volumes it waits for are no part of its class: replicas that differ only there are
+packed as one.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from karpenter.api.core import Pod, PodSpec
+from karpenter.api.scheduling_constraints import Affinity, NodeSelectorTerm
+from karpenter.model import labels, pods
+from karpenter.model import resources as res
+from karpenter.model.requirements import Op, Requirement, Requirements, requirement
+from karpenter.model.resources import Resources
+from karpenter.state.host_ports import HostPort, host_ports_of
+from karpenter.state.topology_terms import TopologyTerms, has_topology_terms, label_keys_in_terms, topology_terms_of
+
+_encoder = msgspec.json.Encoder(order="deterministic")
+
+
+class PodSignature:
+    """What all pods of the class have in common. Compared by identity: equal keys give the same object."""
+
+    def __init__(self, key: bytes, pod: Pod, requests: Resources) -> None:
+        self.key = key
+        self.spec = pod.spec
+        self._meta = pod.metadata
+        #: Effective requests of one pod, ``pods: 1`` included.
+        self.requests = requests
+
+    def with_resources(self, added: Resources) -> PodSignature:
+        """The class of such pods that take something else of their machine as well."""
+        return PodSignature(self.key, Pod(metadata=self._meta, spec=self.spec), {**self.requests, **added})
+
+    @cached_property
+    def node_selector(self) -> Requirements:
+        """The node selector as requirements."""
+        return node_selector_requirements(self.spec)
+
+    @cached_property
+    def node_alternatives(self) -> tuple[Requirements, ...]:
+        """What nodes must offer: node selector and each required affinity term; one of them must hold."""
+        terms = required_node_affinity_terms(self.spec.affinity)
+        return (
+            tuple(self.node_selector.intersect(node_selector_term_requirements(term)) for term in terms)
+            if terms
+            else (self.node_selector,)
+        )
+
+    @cached_property
+    def topology_terms(self) -> TopologyTerms:
+        """What the pods say about other pods."""
+        return topology_terms_of(self._meta, self.spec, self.node_alternatives)
+
+    @cached_property
+    def host_ports(self) -> tuple[HostPort, ...]:
+        """Ports of its host that a pod takes."""
+        return host_ports_of(self.spec)
+
+    @cached_property
+    def preferred_node_affinity(self) -> tuple[Requirements, ...]:
+        """Preferred node affinity, heaviest first; equal weights in the order written (SCH-160)."""
+        affinity = self.spec.affinity.node_affinity if self.spec.affinity else None
+        terms = sorted(affinity.preferred, key=lambda term: -term.weight) if affinity else []
+        return tuple(node_selector_term_requirements(term.preference) for term in terms)
+
+
+class PodSignatureCache:
+    """The classes in use, by key."""
+
+    def __init__(self) -> None:
+        self._by_key: WeakValueDictionary[bytes, PodSignature] = WeakValueDictionary()
+        #: Stands for bound pods whose requests do not parse: they are there, but what they hold is unknown.
+        self.unparseable = PodSignature(b"", Pod(), {res.PODS: res.ONE_UNIT})
+
+    def signature_of(self, pod: Pod) -> PodSignature:
+        """The class of a pod. Raises ``quantity.QuantityError`` when its requests do not parse."""
+        key = _signature_key(pod)
+        known = self._by_key.get(key)
+        if known is None:
+            known = self._by_key[key] = PodSignature(key, pod, pods.pod_requests(pod))
+        return known
+
+
+def _signature_key(pod: Pod) -> bytes:
+    """Only what decisions read: names of containers and volumes and priority would split replicas of different workloads that
+    are the same to a machine."""
+    spec, status = pod.spec, pod.status
+    seen: tuple[object, ...] = (
+        [(container.resources, container.restart_policy) for container in spec.containers],
+        [(container.resources, container.restart_policy) for container in spec.init_containers],
+        spec.node_selector,
+        spec.os,
+        spec.tolerations,
+        spec.affinity,
+        spec.topology_spread_constraints,
+        spec.resources,
+        spec.overhead,
+        host_ports_of(spec),
+        [claim.name for claim in spec.resource_claims],
+    )
+    if has_topology_terms(spec):
+        own = pod.metadata.labels
+        seen = (*seen, pod.metadata.namespace, [(key, own.get(key)) for key in label_keys_in_terms(spec)])
+    if not (
+        status.container_statuses or status.init_container_statuses or status.resources or status.allocated_resources
+    ):
+        return _encoder.encode(seen)
+    resizing = [condition for condition in status.conditions if condition.type == "PodResizePending"]
+    names = [container.name for container in (*spec.containers, *spec.init_containers)]
+    held = (
+        names,
+        status.container_statuses,
+        status.init_container_statuses,
+        status.resources,
+        status.allocated_resources,
+    )
+    return _encoder.encode((seen, held, [(condition.type, condition.reason) for condition in resizing]))
+
+
+def node_selector_requirements(spec: PodSpec) -> Requirements:
+    """The node selector as requirements, with the operating system the pod names: elsewhere the kubelet refuses it."""
+    own = [requirement(key, Op.IN, (value,)) for key, value in spec.node_selector.items()]
+    system = [requirement(labels.OS, Op.IN, (spec.os.name,))] if spec.os is not None and spec.os.name else []
+    return Requirements((*own, *system))
+
+
+def required_node_affinity_terms(affinity: Affinity | None) -> tuple[NodeSelectorTerm, ...]:
+    """Required node-affinity terms, of which one must hold."""
+    node_affinity = affinity.node_affinity if affinity else None
+    return node_affinity.required.node_selector_terms if node_affinity and node_affinity.required else ()
+
+
+def node_selector_term_requirements(term: NodeSelectorTerm) -> Requirements:
+    """The expressions of one node selector term, intersected per key."""
+    return Requirements(requirement(entry.key, entry.operator, entry.values) for entry in term.match_expressions)
+
+
+def hostname_requirement(name: str) -> Requirement:
+    """The requirement that pins to one host."""
+    return Requirement(labels.HOSTNAME, False, frozenset((name,)))

@@ -1,0 +1,163 @@
+"""One machine as decisions see it: a Node, its NodeClaim, or both merged by the rules of SCH-080 ff."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from karpenter.api.core import Node, Pod
+from karpenter.api.karpenter import NodeClaim, NodeClaimStatus
+from karpenter.api.meta import WireResources
+from karpenter.api.scheduling_constraints import Taint
+from karpenter.model import conditions, labels, pods, taints
+from karpenter.model import resources as res
+from karpenter.model.requirements import Requirements, requirements_from_labels, requirements_from_wire
+from karpenter.model.resources import Resources
+from karpenter.state.pod_signature import hostname_requirement
+
+
+@dataclass(frozen=True)
+class StateNode:
+    """A machine that exists or has been asked for.
+
+    ``offers`` is what it promises to pods: its labels, or, before launch, the claim's requirements (then several values per key
+    are still open and ``launched`` is False). ``allocatable`` is empty before launch; ``requested`` sums bound, unfinished pods,
+    ``daemon_requested`` the part of it that DaemonSets own.
+    """
+
+    name: str
+    hostname: str
+    provider_id: str
+    pool: str
+    requirements: Requirements
+    taints: tuple[Taint, ...]
+    capacity: Resources
+    allocatable: Resources
+    pod_requests: Resources
+    daemonset_requests: Resources
+    pods: tuple[Pod, ...]
+    launched: bool
+    registered: bool
+    initialized: bool
+    marked_for_deletion: bool
+    node: Node | None
+    claim: NodeClaim | None
+
+    @property
+    def key(self) -> str:
+        """What stays the same from claim to node: the NodeClaim's name, or the Node's where there is no claim."""
+        return self.claim.metadata.name if self.claim is not None else self.name
+
+    @cached_property
+    def pods_by_workload(self) -> Mapping[str, int]:
+        """How many bound pods of each workload are here."""
+        return Counter(owner for pod in self.pods if (owner := pods.workload_id(pod)))
+
+    @property
+    def managed(self) -> bool:
+        """Whether a NodeClaim of ours stands behind it."""
+        return self.claim is not None
+
+    @property
+    def ready(self) -> bool:
+        """Whether the Node reports Ready."""
+        return self.node is not None and conditions.is_true(self.node.status.conditions, "Ready")
+
+
+@dataclass(frozen=True)
+class NodeUsage:
+    """What bound, unfinished pods of one node request."""
+
+    pod_requests: Resources
+    daemonset_requests: Resources
+    pods: tuple[Pod, ...]
+
+
+NO_NODE_USAGE = NodeUsage({}, {}, ())
+
+
+def build_state_node(node: Node | None, claim: NodeClaim | None, usage: NodeUsage, *, marked: bool) -> StateNode:
+    """Merge a Node and its NodeClaim (at least one given). ``marked``: a disruption of ours has chosen it (SCH-086).
+
+    Raises ``quantity.QuantityError`` when a resource of either does not parse.
+    """
+    registered = claim is None or _has_true_label(node, labels.REGISTERED)
+    initialized = claim is None or _has_true_label(node, labels.INITIALIZED)
+    from_node = node is not None and registered
+    name, values = _identity(node, claim, from_node=from_node)
+    planned = claim.status if claim is not None and not initialized else NodeClaimStatus()
+    launched = node is not None or (claim is not None and bool(claim.status.provider_id))
+    return StateNode(
+        name=name,
+        hostname=values.get(labels.HOSTNAME) or name,
+        provider_id=(node.spec.provider_id if node else "") or (claim.status.provider_id if claim else ""),
+        pool=values.get(labels.NODE_POOL, ""),
+        requirements=_node_requirements(values, claim, values.get(labels.HOSTNAME) or name, launched=launched),
+        taints=_taints(node, claim, registered=registered, initialized=initialized),
+        capacity=_merged_resources(node.status.capacity if node else {}, planned.capacity),
+        allocatable=_merged_resources(node.status.allocatable if node else {}, planned.allocatable),
+        pod_requests=usage.pod_requests,
+        daemonset_requests=usage.daemonset_requests,
+        pods=usage.pods,
+        launched=launched,
+        registered=registered and node is not None,
+        initialized=initialized and node is not None,
+        marked_for_deletion=marked or _is_deleting(node, claim),
+        node=node,
+        claim=claim,
+    )
+
+
+def _has_true_label(node: Node | None, label: str) -> bool:
+    return node is not None and node.metadata.labels.get(label) == "true"
+
+
+def _identity(node: Node | None, claim: NodeClaim | None, *, from_node: bool) -> tuple[str, Mapping[str, str]]:
+    """Name and labels (SCH-081, SCH-082): the claim's until the Node is registered, then the Node's."""
+    if node is not None and (from_node or claim is None):
+        return node.metadata.name, node.metadata.labels
+    assert claim is not None
+    return claim.metadata.name, claim.metadata.labels
+
+
+def _node_requirements(
+    values: Mapping[str, str], claim: NodeClaim | None, hostname: str, *, launched: bool
+) -> Requirements:
+    others = {key: value for key, value in values.items() if key != labels.HOSTNAME}
+    if launched or claim is None:
+        return requirements_from_labels({**others, labels.HOSTNAME: hostname})
+    host = Requirements((hostname_requirement(hostname),))
+    return requirements_from_labels(others).intersect(requirements_from_wire(claim.spec.requirements)).intersect(host)
+
+
+def _taints(node: Node | None, claim: NodeClaim | None, *, registered: bool, initialized: bool) -> tuple[Taint, ...]:
+    """Taints pods must tolerate (SCH-084): while a managed node starts, those that will go by themselves do not count."""
+    if claim is None:
+        return node.spec.taints if node else ()
+    found = node.spec.taints if node is not None and registered else tuple(t.as_taint() for t in claim.spec.taints)
+    if initialized:
+        return found
+    startup = [taint.as_taint() for taint in claim.spec.startup_taints]
+    return tuple(
+        taint
+        for taint in found
+        if not taints.is_ephemeral(taint) and not any(taints.is_same_taint(taint, expected) for expected in startup)
+    )
+
+
+def _merged_resources(reported: WireResources, planned: WireResources) -> Resources:
+    """Capacity or allocatable (SCH-087, SCH-088): what the Node lacks or reports as 0 is the claim's, until initialised."""
+    own = res.parse_resources(reported)
+    if not planned:
+        return own
+    return {**own, **{name: amount for name, amount in res.parse_resources(planned).items() if not own.get(name)}}
+
+
+def _is_deleting(node: Node | None, claim: NodeClaim | None) -> bool:
+    """Whether the machine is on its way out by itself (SCH-086)."""
+    if claim is not None:
+        terminating = conditions.is_true(claim.status.conditions, "InstanceTerminating")
+        return claim.metadata.deletion_timestamp is not None or terminating
+    return node is not None and node.metadata.deletion_timestamp is not None

@@ -1,0 +1,70 @@
+"""The two controllers of static NodePools (gate StaticCapacity): which news makes them look at which pool (SCH-702, SCH-703)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+
+from karpenter.api.karpenter import NodeClaim, NodePool
+from karpenter.api.kinds import NODE_POOL
+from karpenter.model import conditions, labels
+from karpenter.runtime.controller_context import ControllerContext
+from karpenter.runtime.reconciler import ReconcilerQueue
+from karpenter.static.static_reconciler import StaticCapacityReconciler
+
+_WORKERS = 10
+
+
+class StaticCapacityController:
+    """Wakes the looks at static pools. Told of every pool and claim, after the state was."""
+
+    def __init__(self, context: ControllerContext) -> None:
+        self._context = context
+        keeper = StaticCapacityReconciler(context)
+        self._provisioning_queue = ReconcilerQueue(
+            "static.provisioning", keeper.reconcile_provisioning, _WORKERS, NODE_POOL, context.metrics
+        )
+        #: Names of the claims of every pool, as the watch tells.
+        self._claim_names_by_pool: defaultdict[str, set[str]] = defaultdict(set)
+        self._deprovisioning_queue = ReconcilerQueue(
+            "static.deprovisioning", keeper.reconcile_deprovisioning, _WORKERS, NODE_POOL, context.metrics
+        )
+
+    def loops(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        """What has to run."""
+        return {queue.name: queue.run for queue in (self._provisioning_queue, self._deprovisioning_queue)}
+
+    def on_pool(self, old: NodePool | None, new: NodePool | None) -> None:
+        """A pool appeared, changed or went."""
+        if new is None or new.spec.replicas is None:
+            return
+        if old is None or old.spec.replicas != new.spec.replicas:
+            self._provisioning_queue.add(new.metadata.name)
+            self._deprovisioning_queue.add(new.metadata.name)
+        elif _is_ready(new) and not _is_ready(old):
+            self._provisioning_queue.add(new.metadata.name)
+
+    def on_claim(self, old: NodeClaim | None, new: NodeClaim | None) -> None:
+        """A claim appeared, changed or went."""
+        subject = new or old
+        assert subject is not None
+        name = subject.metadata.labels.get(labels.NODE_POOL, "")
+        known = self._claim_names_by_pool[name]
+        (known.discard if new is None else known.add)(subject.metadata.name)
+        pool = self._context.state.pool(name)
+        if pool is None or pool.spec.replicas is None:
+            return
+        if old is None:
+            # While a pool fills up, counting its claims anew at each of them would cost their square.
+            if len(known) > pool.spec.replicas:
+                self._deprovisioning_queue.add(name)
+        elif new is None or (_is_deleting(new) and not _is_deleting(old)):
+            self._provisioning_queue.add(name)
+
+
+def _is_ready(pool: NodePool) -> bool:
+    return conditions.is_true(pool.status.conditions, "Ready")
+
+
+def _is_deleting(claim: NodeClaim) -> bool:
+    return claim.metadata.deletion_timestamp is not None

@@ -1,0 +1,193 @@
+"""Keeping static NodePools at their number of nodes: create what is missing, delete what is too much (SCH §24).
+
+A claim that cannot be launched is deleted and so missing again at once. Where that happened to the last ones made, the next wait:
+a second at first, doubling to a minute.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from karpenter.api.karpenter import NodeClaim, NodePool
+from karpenter.api.kinds import NODE_CLAIM
+from karpenter.instancetypes.well_known_labels import well_known_labels_of
+from karpenter.kube.errors import KubeError, NotFound
+from karpenter.model import conditions, labels
+from karpenter.model.quantity_checks import check_quantities
+from karpenter.provisioning.claim_creation import create_claim
+from karpenter.runtime.controller_context import ControllerContext
+from karpenter.scheduling.planned_nodeclaims import static_claim
+from karpenter.static import replicas
+
+#: How soon to look again where nothing is to do, and where the limit on nodes is reached (SCH-702).
+_REQUEUE_SECONDS = 60.0
+_LIMIT_REACHED_REQUEUE_SECONDS = 30.0
+_FIRST_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS = 1.0, 60.0
+#: How many claims of all static pools are created or deleted at the same time.
+_MAX_CONCURRENT_WRITES = 64
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class _ClaimBatch:
+    """The claims a pool got last, when (on the event loop's clock), and how long the next wait if these are lost."""
+
+    names: tuple[str, ...]
+    created_at: float
+    backoff_seconds: float
+
+
+class StaticCapacityReconciler:
+    """Looks at static pools by name, and leaves all others alone."""
+
+    def __init__(self, context: ControllerContext) -> None:
+        self._context = context
+        #: Nodes being created now, by pool (OPS-120).
+        self._reserved: Counter[str] = Counter()
+        self._last_batches: dict[str, _ClaimBatch] = {}
+        self._slots = asyncio.Semaphore(_MAX_CONCURRENT_WRITES)
+
+    async def reconcile_provisioning(self, name: str) -> float | None:
+        """Create the claims a pool lacks; seconds until the next look, None to wait for events.
+
+        Raises ``KubeError`` and ``ProviderError``.
+        """
+        pool = self._static_pool(name)
+        # Ready may still be about the pool before its last change, whose limits nobody has looked at yet.
+        if pool is None or not conditions.is_true(pool.status.conditions, "Ready") or check_quantities(pool):
+            return None
+        held = replicas.count_replicas(self._members(name))
+        growth = replicas.scale_up(pool, held, self._reserved[name])
+        if not growth.wanted:
+            return _REQUEUE_SECONDS
+        if not self._is_within_limits(pool, growth):
+            return _LIMIT_REACHED_REQUEUE_SECONDS
+        pause = self._backoff_seconds(name)
+        if pause > 0:
+            return pause
+        _log.info(
+            "provisioning nodeclaims to satisfy replica count",
+            current=held.active,
+            desired=pool.spec.replicas,
+            **{"provision-count": growth.allowed},
+        )
+        await self._create_claims(pool, growth.allowed)
+        return _REQUEUE_SECONDS if growth.allowed == growth.wanted else _LIMIT_REACHED_REQUEUE_SECONDS
+
+    async def reconcile_deprovisioning(self, name: str) -> float | None:
+        """Delete the claims a pool has too many of; seconds until the next look, None to wait for news. Raises ``KubeError``."""
+        pool = self._static_pool(name)
+        if pool is None:
+            return None
+        members = self._members(name)
+        leaving = replicas.scale_down_claims(pool, members, self._context.clock.now())
+        if leaving:
+            _log.info(
+                "deprovisioning nodeclaims to satisfy replica count",
+                current=replicas.count_replicas(members).active,
+                desired=pool.spec.replicas,
+                **{"deprovision-count": len(leaving)},
+            )
+            _raise_first(await asyncio.gather(*(self._delete_claim(claim) for claim in leaving)))
+        return _REQUEUE_SECONDS
+
+    def _static_pool(self, name: str) -> NodePool | None:
+        """The pool, if it is static, ours and there to stay."""
+        pool = self._context.state.pool(name)
+        if pool is None or pool.spec.replicas is None or pool.metadata.deletion_timestamp is not None:
+            self._last_batches.pop(name, None)
+            return None
+        return pool if self._context.is_managed(pool) else None
+
+    def _members(self, pool: str) -> list[replicas.StaticClaim]:
+        state = self._context.state
+        return [
+            replicas.StaticClaim(
+                claim, state.pods_on(claim.status.node_name), state.is_disruption_pending(claim.metadata.name)
+            )
+            for claim in state.claims()
+            if claim.metadata.labels.get(labels.NODE_POOL) == pool
+        ]
+
+    def _is_within_limits(self, pool: NodePool, growth: replicas.ScaleUp) -> bool:
+        exceeded = replicas.exceeded_limits(pool, self._context.state.state_nodes())
+        if exceeded:
+            _log.error("resource usage exceeds limit", **{"resource-name": ", ".join(exceeded)})
+        elif not growth.allowed:
+            _log.info("nodepool node limit reached")
+        return bool(growth.allowed) and not exceeded
+
+    def _backoff_seconds(self, name: str) -> float:
+        """How many seconds the next claims have to wait because the last ones were lost; 0 when they need not."""
+        last = self._last_batches.get(name)
+        if last is None or not any(self._is_lost(claim) for claim in last.names):
+            return 0.0
+        return last.created_at + last.backoff_seconds - _monotonic_now()
+
+    def _is_lost(self, name: str) -> bool:
+        claim = self._context.state.claim(name)
+        return claim is None or claim.metadata.deletion_timestamp is not None
+
+    async def _create_claims(self, pool: NodePool, count: int) -> None:
+        """Create claims under the names of free slots. One that fails is created by the next look, under the same name."""
+        name = pool.metadata.name
+        self._reserved[name] += count
+        try:
+            types = await self._context.provider.instance_types(pool)
+            well_known = labels.WELL_KNOWN | well_known_labels_of(types)
+            taken = {claim.metadata.name for claim in self._context.state.claims()}
+            slots = replicas.free_slots(pool, taken, count, replicas.spread_zones(pool, types))
+            self._record_batch(name, tuple(slot.name for slot in slots))
+            claims = (static_claim(pool, slot.name, well_known, slot.zone) for slot in slots)
+            _raise_first(await asyncio.gather(*(self._create_claim(claim) for claim in claims)))
+        finally:
+            self._reserved[name] -= count
+
+    def _record_batch(self, pool: str, names: tuple[str, ...]) -> None:
+        last, now = self._last_batches.get(pool), _monotonic_now()
+        is_again = (
+            last is not None
+            and now - last.created_at <= 2 * _MAX_BACKOFF_SECONDS
+            and any(map(self._is_lost, last.names))
+        )
+        pause = min(_MAX_BACKOFF_SECONDS, 2 * last.backoff_seconds) if last and is_again else _FIRST_BACKOFF_SECONDS
+        self._last_batches[pool] = _ClaimBatch(names, now, pause)
+
+    async def _create_claim(self, claim: NodeClaim) -> KubeError | None:
+        async with self._slots:
+            try:
+                await create_claim(self._context, claim)
+            except KubeError as error:
+                return error
+        return None
+
+    async def _delete_claim(self, claim: NodeClaim) -> KubeError | None:
+        """Delete a claim; it counts as going from now on, not only once the watch says so."""
+        name = claim.metadata.name
+        self._context.state.mark_for_deletion(name)
+        async with self._slots:
+            _log.debug("deleting nodeclaim", NodeClaim={"name": name})
+            try:
+                await self._context.kube.delete(NODE_CLAIM, name, uid=claim.metadata.uid)
+            except NotFound:
+                return None
+            except KubeError as error:
+                self._context.state.unmark_for_deletion(name)
+                return error
+        return None
+
+
+def _raise_first(errors: Sequence[KubeError | None]) -> None:
+    """Fail with the first fault, now that all others have had their try."""
+    for error in errors:
+        if error is not None:
+            raise error
+
+
+def _monotonic_now() -> float:
+    return asyncio.get_running_loop().time()

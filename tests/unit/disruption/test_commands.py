@@ -1,0 +1,395 @@
+"""Carrying disruption commands out: replacements first, candidates last, and back again when it fails (DIS §12)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from karpenter.api import kinds
+from karpenter.api.karpenter import Budget, Disruption
+from karpenter.disruption.decide.command import ConsolidationType, DisruptionReason
+from karpenter.disruption.disruption_queue import command_timeout_seconds
+from karpenter.kube.errors import Conflict, ServerUnavailable
+from karpenter.model import conditions, labels
+from karpenter.providers.contract import InsufficientCapacity
+from support.commands import carry_out, command
+from support.world import World, refusing, story, until
+
+LEFT_ALONE = Disruption(consolidate_after="Never", budgets=(Budget(nodes="100%"),))
+
+
+async def machines(world: World, count: int = 1, **pool: Any) -> None:
+    """A running controller, a pool that consolidates nothing by itself, and machines n0, n1, ... with a pod each."""
+    await world.node_class()
+    await world.pool(**{"disruption": LEFT_ALONE, **pool})
+    await world.start()
+    for number in range(count):
+        await world.claim(f"n{number}", pool="np")
+    await asyncio.sleep(0.1)
+    for number in range(count):
+        await world.join(f"n{number}", f"n{number}")
+    await asyncio.sleep(0.5)
+    for number in range(count):
+        await world.running(f"p{number}", f"n{number}")
+    await asyncio.sleep(0.5)
+
+
+async def is_tainted(world: World, node: str) -> bool:
+    return labels.DISRUPTED_TAINT in (await world.get_node(node)).spec.taints
+
+
+async def leaving(world: World) -> list[str]:
+    return [item.metadata.name for item in await world.all(kinds.NODE_CLAIM) if item.metadata.deletion_timestamp]
+
+
+async def is_free(world: World, name: str) -> bool:
+    """Whether nothing tells of a disruption any more, in the cluster or in memory."""
+    assert world.manager is not None
+    claim = await world.get_claim(name)
+    return not (
+        await is_tainted(world, name)
+        or conditions.find_condition(claim.status.conditions, "DisruptionReason")
+        or labels.DISRUPTION_DECISION in claim.metadata.annotations
+        or any(view.marked_for_deletion for view in world.manager.state.state_nodes() if view.key == name)
+        or world.manager.state.is_disruption_pending(name)
+    )
+
+
+@story
+async def test_candidates_wait_until_their_replacement_is_initialised(world: World) -> None:
+    """DIS-S220, DIS-S222, DIS-302 to DIS-311: closed, bought, awaited, deleted; said, counted and linked on the way."""
+    await machines(world)
+    assert await carry_out(world, command(world, "n0", bought=("r0",)))
+    await asyncio.sleep(120)
+    assert await is_tainted(world, "n0")
+    assert await leaving(world) == []
+    assert await world.condition("n0", "DisruptionReason") == ("True", "Drifted", "Drifted")
+    old, new = await world.get_claim("n0"), await world.get_claim("r0")
+    decision = old.metadata.annotations[labels.DISRUPTION_DECISION]
+    assert old.metadata.annotations[labels.DISRUPTION_REPLACEMENTS] == "r0"
+    assert new.metadata.annotations[labels.DISRUPTION_DECISION] == decision
+    assert new.metadata.annotations[labels.DISRUPTION_REPLACES] == "n0"
+    await world.join("r0", "r0")
+    await until(lambda: _is_leaving(world, "n0"), 5)
+    line = world.lines("disrupting node(s)")[0]
+    assert line["command"] == f"Drifted/{decision}: replace: nodepools=[np]: [n0] -> [1 replacement(s)]"
+    assert (line["pod-count"], line["replacement-node-count"]) == (1, 1)
+    assert line["replacement-nodes"] == [{"capacity-type": "reserved", "instance-types": "t0"}]
+    launching = {event.message for event in await world.events("DisruptionLaunching", "r0")}
+    assert launching == {"Launching NodeClaim: Drifted"}
+    assert await world.events("DisruptionWaitingReadiness", "r0")
+    assert {event.involved_object.kind for event in await world.events("DisruptionTerminating")} == {
+        "Node",
+        "NodeClaim",
+    }
+    decided = {"decision": "replace", "reason": "drifted", "consolidation_type": ""}
+    assert world.counted("voluntary_disruption_decisions_total", **decided) == 1
+    assert world.counted("voluntary_disruption_decisions_by_nodepool_total", nodepool="np", **decided) == 1
+    assert world.ended_for("drifted", "np") == 1
+    assert world.counted("nodeclaims_created_total", reason="drifted", nodepool="np", min_values_relaxed="false") == 1
+    assert len(world.lines("command succeeded")) == 1
+
+
+async def _is_leaving(world: World, name: str) -> bool:
+    return name in await leaving(world)
+
+
+@story
+async def test_all_replacements_are_awaited(world: World) -> None:
+    """DIS-S221, DIS-S222"""
+    await machines(world)
+    await carry_out(world, command(world, "n0", bought=("r0", "r1")))
+    await asyncio.sleep(1)
+    await world.join("r0", "r0")
+    await asyncio.sleep(60)
+    assert await leaving(world) == []
+    await world.join("r1", "r1")
+    await until(lambda: _is_leaving(world, "n0"), 5)
+
+
+@story
+async def test_without_replacements_candidates_go_at_once(world: World) -> None:
+    """DIS-S223, DIS-312"""
+    await machines(world, 2)
+    assert await carry_out(world, command(world, "n0", "n1", reason=DisruptionReason.UNDERUTILIZED))
+    await asyncio.sleep(0.5)
+    assert await leaving(world) == ["n0", "n1"]
+
+
+@story
+async def test_a_command_that_takes_too_long_is_called_off(world: World) -> None:
+    """DIS-S224, DIS-030, DIS-314: after ten minutes; the replacement nobody needs goes as well (Beyond)."""
+    await machines(world)
+    await carry_out(world, command(world, "n0", bought=("r0",)))
+    await asyncio.sleep(595)
+    assert not await is_free(world, "n0")
+    await asyncio.sleep(10)
+    assert await is_free(world, "n0")
+    assert "r0" not in [item.metadata.name for item in await world.all(kinds.NODE_CLAIM)] or await leaving(world) == [
+        "r0"
+    ]
+    line = world.lines("failed terminating nodes while executing a disruption command")[0]
+    assert line["error"] == "command reached its timeout"
+    assert line["disrupted-nodes"][0]["NodeClaim"] == {"name": "n0"}
+    failed = {"decision": "replace", "reason": "drifted", "consolidation_type": ""}
+    assert world.counted("voluntary_disruption_queue_failures_total", **failed) == 1
+
+
+@story
+async def test_a_replacement_that_is_lost_ends_the_command_at_once(world: World) -> None:
+    """DIS-S198, DIS-310, DIS-314"""
+    await machines(world)
+    world.cloud.refuse("create", InsufficientCapacity("nothing left"))
+    await carry_out(world, command(world, "n0", bought=("r0",)))
+    await asyncio.sleep(5)
+    assert await is_free(world, "n0")
+    assert [item.metadata.name for item in await world.all(kinds.NODE_CLAIM)] == ["n0"]
+    assert world.lines("failed terminating nodes while executing a disruption command")
+
+
+@story
+async def test_a_replacement_lost_after_it_was_ready_ends_the_command(world: World) -> None:
+    """The pods would have nowhere to go."""
+    await machines(world)
+    await carry_out(world, command(world, "n0", bought=("r0", "r1")))
+    await asyncio.sleep(1)
+    await world.join("r0", "r0")
+    await asyncio.sleep(5)
+    await world.kube.delete(kinds.NODE_CLAIM, "r0")
+    await asyncio.sleep(5)
+    assert await is_free(world, "n0")
+    assert "n0" not in await leaving(world)
+
+
+@story
+async def test_a_machine_cannot_be_in_two_commands(world: World) -> None:
+    """DIS-S226, DIS-300: nothing is changed by the second."""
+    await machines(world, 2)
+    await carry_out(world, command(world, "n0", bought=("r0",)))
+    second = command(world, "n0", "n1", bought=("r1",))
+    assert not await carry_out(world, second)
+    await asyncio.sleep(5)
+    assert await is_free(world, "n1")
+    assert await is_tainted(world, "n0")
+    assert not await world.has(kinds.NODE_CLAIM, "r1")
+
+
+@story
+async def test_beyond_the_limits_nothing_is_bought(world: World) -> None:
+    """DIS-S227, DIS-304"""
+    await machines(world, limits={"cpu": "3"})
+    assert not await carry_out(world, command(world, "n0", bought=("r0",)))
+    assert await is_free(world, "n0")
+    assert not await world.has(kinds.NODE_CLAIM, "r0")
+    line = world.lines("failed terminating nodes while executing a disruption command")[0]
+    assert line["error"] == "NodePool np is beyond its limits on cpu"
+
+
+@pytest.mark.parametrize("shown", ["patch Node", "patch NodeClaim/status", "create NodeClaim"])
+@story
+async def test_a_command_that_cannot_be_begun_leaves_nothing(world: World, shown: str) -> None:
+    """DIS-303, DIS-304: with replacements it is all or nothing; what was bought beside the failure is given back."""
+    await machines(world, 2)
+    world.wire.refuse = refusing(lambda: ServerUnavailable("broken", status=500), 1, shown)
+    assert not await carry_out(world, command(world, "n0", "n1", bought=("r0", "r1")))
+    await asyncio.sleep(30)
+    assert await is_free(world, "n0")
+    assert await is_free(world, "n1")
+    left = {item.metadata.name for item in await world.all(kinds.NODE_CLAIM)} - set(await leaving(world))
+    assert left == {"n0", "n1"}
+
+
+@story
+async def test_of_machines_that_just_go_one_that_cannot_be_closed_stays(world: World) -> None:
+    """DIS-303: a pure delete goes on with the others."""
+    await machines(world, 2)
+    world.wire.refuse = refusing(lambda: ServerUnavailable("broken", status=500), 1, "patch Node")
+    assert await carry_out(world, command(world, "n0", "n1"))
+    await asyncio.sleep(15)
+    gone = await leaving(world)
+    assert len(gone) == 1
+    assert await is_free(world, next(name for name in ("n0", "n1") if name not in gone))
+
+
+@story
+async def test_a_pod_that_came_unseen_keeps_its_machine(world: World) -> None:
+    """The watch may be behind: the API server is asked after the taint, and nobody's pod goes without a place."""
+    await machines(world)
+    stale = command(world, "n0", bought=("r0",))
+    await world.running("late", "n0")
+    assert not await carry_out(world, stale)
+    assert await is_free(world, "n0")
+    assert not await world.has(kinds.NODE_CLAIM, "r0")
+
+
+@story
+async def test_a_write_by_somebody_else_is_met(world: World) -> None:
+    """DIS-302: optimistic locks, retried."""
+    await machines(world)
+    world.wire.refuse = refusing(lambda: Conflict("changed", status=409), 2, "patch Node", "patch NodeClaim/status")
+    assert await carry_out(world, command(world, "n0"))
+    await asyncio.sleep(1)
+    assert await leaving(world) == ["n0"]
+
+
+@story
+async def test_commands_do_not_wait_for_each_other(world: World) -> None:
+    """DIS-S229"""
+    await machines(world, 2)
+    await carry_out(world, command(world, "n0", bought=("r0",)), command(world, "n1", bought=("r1",)))
+    await asyncio.sleep(1)
+    await world.join("r1", "r1")
+    await until(lambda: _is_leaving(world, "n1"), 5)
+    assert await leaving(world) == ["n1"]
+
+
+@story
+async def test_a_candidate_that_goes_by_itself_takes_nobody_along(world: World) -> None:
+    """DIS §12 Beyond (a): the first of two is deleted by hand; the other is neither freed nor forgotten."""
+    await machines(world, 2)
+    await carry_out(world, command(world, "n0", "n1", bought=("r0",)))
+    await asyncio.sleep(1)
+    await world.gone("p0")
+    await world.kube.delete(kinds.NODE_CLAIM, "n0")
+    await until(lambda: _is_gone(world, "n0"), 60)
+    assert await is_tainted(world, "n1")
+    await world.join("r0", "r0")
+    await until(lambda: _is_leaving(world, "n1"), 10)
+    assert len(world.lines("command succeeded")) == 1
+    assert world.ended_for("drifted", "np") == 1
+
+
+@story
+async def test_a_command_ends_when_all_its_candidates_went_by_themselves(world: World) -> None:
+    """DIS §12 Beyond (a)"""
+    await machines(world)
+    await carry_out(world, command(world, "n0", bought=("r0",)))
+    await world.kube.delete(kinds.NODE_CLAIM, "n0")
+    await asyncio.sleep(5)
+    assert len(world.lines("command succeeded")) == 1
+    assert not world.lines("failed terminating nodes while executing a disruption command")
+    assert "r0" not in await leaving(world)
+
+
+async def _is_gone(world: World, name: str) -> bool:
+    return not await world.has(kinds.NODE_CLAIM, name)
+
+
+@story
+async def test_a_deletion_that_fails_is_tried_again_every_second(world: World) -> None:
+    """DIS-311"""
+    await machines(world)
+    world.wire.refuse = refusing(lambda: ServerUnavailable("broken", status=500), 3, "delete NodeClaim")
+    await carry_out(world, command(world, "n0"))
+    await asyncio.sleep(2.5)
+    assert await leaving(world) == []
+    await until(lambda: _is_leaving(world, "n0"), 3)
+    assert not world.lines("failed terminating nodes while executing a disruption command")
+
+
+@story
+async def test_provisioning_buys_nothing_for_pods_that_have_a_replacement(world: World) -> None:
+    """DIS-S228, DIS-305: before, while and after it is created."""
+    await machines(world, 3)
+    await carry_out(world, command(world, "n0", "n1", "n2", bought=("r0", "r1")))
+    await asyncio.sleep(60)
+    names = {item.metadata.name for item in await world.all(kinds.NODE_CLAIM)}
+    assert names == {"n0", "n1", "n2", "r0", "r1"}
+
+
+@story
+async def test_a_replacement_others_need_is_kept_when_its_command_fails(world: World) -> None:
+    """DIS §12 Beyond (c): reused, not thrown away."""
+    await machines(world)
+    await carry_out(world, command(world, "n0", bought=("r0", "r1")))
+    await asyncio.sleep(1)
+    await world.join("r0", "r0")
+    await asyncio.sleep(2)
+    await world.running("other", "r0")
+    await world.kube.delete(kinds.NODE_CLAIM, "r1")
+    await asyncio.sleep(5)
+    assert await is_free(world, "n0")
+    assert await leaving(world) in (["r1"], [])
+    assert await world.has(kinds.NODE_CLAIM, "r0")
+
+
+@story
+async def test_the_policy_is_counted_for_consolidation_only(world: World) -> None:
+    """DIS-428"""
+    await machines(world)
+    await carry_out(
+        world,
+        command(world, "n0", reason=DisruptionReason.UNDERUTILIZED, kind=ConsolidationType.MULTI),
+    )
+    await asyncio.sleep(1)
+    described = {
+        "reason": "underutilized",
+        "nodepool": "np",
+        "capacity_type": "on-demand",
+        "termination_mode": "graceful",
+        "consolidation_policy": "when_empty_or_underutilized",
+    }
+    assert world.counted("nodeclaims_disrupted_total", **described) == 1
+    assert world.counted("pods_disruption_initiated_total", **described) == 1
+
+
+@story
+async def test_the_journal_links_what_went_to_what_came(world: World) -> None:
+    await machines(world, 2)
+    await carry_out(world, command(world, "n0", bought=("r0",)), command(world, "n1"))
+    await asyncio.sleep(1)
+    assert world.manager is not None
+    first, second = world.manager.command_history.journal.entries()
+    assert (first.nodes, first.replacements, first.outcome) == ((("n0", "n0"),), ("r0",), "under way")
+    assert (second.nodes, second.replacements, second.outcome) == ((("n1", "n1"),), (), "succeeded")
+    await world.kube.delete(kinds.NODE_CLAIM, "r0")
+    await asyncio.sleep(3)
+    ended = world.manager.command_history.journal.entries()[0]
+    assert (ended.outcome, ended.cause) == ("failed", "replacement nodeclaim r0 is gone")
+    assert ended.ended_at is not None
+
+
+@pytest.mark.parametrize(
+    ("machines_in_commands", "seconds"),
+    [(5, 600), (7_500, 600), (20_000, 1600), (100_000, 3600)],
+    ids=["few", "DIS-S224", "DIS-E11", "many"],
+)
+def test_patience_grows_with_the_machines_in_commands(machines_in_commands: int, seconds: float) -> None:
+    """DIS-030, DIS-E11: between ten minutes and an hour."""
+    assert command_timeout_seconds(machines_in_commands) == seconds
+
+
+@story
+async def test_a_freeze_stops_a_command_whose_machines_have_not_begun_to_go(world: World) -> None:
+    """A freeze stops everything at once; nothing has failed, so nothing is held against anybody afterwards."""
+    await machines(world)
+    await carry_out(world, command(world, "n0", bought=("r0",)))
+    await asyncio.sleep(5)
+    assert await is_tainted(world, "n0")
+    await world.kube.patch(kinds.NODE_POOL, "np", {"metadata": {"annotations": {labels.FREEZE: "release"}}})
+    await until(lambda: is_free(world, "n0"), 5)
+    assert not await world.has(kinds.NODE_CLAIM, "r0") or "r0" in await leaving(world)
+    (line,) = world.lines("disruption command stopped")
+    assert line["freeze"] == f"frozen by metadata.annotations[{labels.FREEZE}]: release"
+    assert world.lines("failed terminating nodes while executing a disruption command") == []
+    await asyncio.sleep(120)
+    assert await leaving(world) in ([], ["r0"])
+    await world.kube.patch(kinds.NODE_POOL, "np", {"metadata": {"annotations": {labels.FREEZE: None}}})
+    await asyncio.sleep(1)
+    assert await carry_out(world, command(world, "n0"))
+    await until(lambda: _is_leaving(world, "n0"), 5)
+
+
+@story
+async def test_machines_that_have_begun_to_go_are_not_stopped_by_a_freeze(world: World) -> None:
+    await machines(world)
+    await carry_out(world, command(world, "n0"))
+    await until(lambda: _is_leaving(world, "n0"), 5)
+    await world.kube.patch(kinds.NODE_POOL, "np", {"metadata": {"annotations": {labels.FREEZE: "release"}}})
+    await until(lambda: _is_gone(world, "n0"), 120)
+
+
+async def _is_gone(world: World, name: str) -> bool:
+    return not await world.has(kinds.NODE_CLAIM, name)

@@ -1,0 +1,514 @@
+"""Machines given back, replaced and planned anew (DIS §8, §9, scenarios 26.5 to 26.8)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from karpenter.api.capacity_buffer import CapacityBuffer, CapacityBufferSpec
+from karpenter.api.core import PodDisruptionBudgetStatus, PodSpec, PodTemplateSpec
+from karpenter.api.karpenter import Budget
+from karpenter.api.meta import Condition, LabelSelector, ObjectMeta
+from karpenter.api.scheduling_constraints import (
+    Affinity,
+    PodAffinity,
+    PodAffinityTerm,
+    TopologySpreadConstraint,
+    WeightedPodAffinityTerm,
+)
+from karpenter.capacitybuffer.buffer_pods import build_virtual_pods
+from karpenter.disruption.decide.candidates import DisruptionContext
+from karpenter.disruption.decide.command import ConsolidationType, Decision, DisruptionReason
+from karpenter.disruption.decide.disruption_decision import DisruptionOptions, DisruptionSolution, decide_disruption
+from karpenter.model import labels
+from karpenter.model.pod_disruption import DELETION_COST_ANNOTATION
+from karpenter.scheduling.scheduling_options import PreferencePolicy, SchedulingOptions
+from karpenter.state.virtual_pods import VirtualPods
+from support.builders import NOW, budget, container, flatten, indexes, node, owner, pod, replaced, snapshot, wanted
+from support.disrupting import ANY, KINDS, bought, decide, gone, kind, on, pool, running, sold, why, with_annotation
+from support.shapes import offering
+from support.shrinking import QUIET
+
+SPOT_TO_SPOT = DisruptionOptions(spot_to_spot=True)
+
+
+# -- 26.5 delete ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_machine_goes_whose_pods_fit_on_another() -> None:
+    """DIS-S110, DIS-S151: and nothing is bought for them, of no type."""
+    found = decide(pool(), running("a", "m", 1), running("b", "m", 3))
+    assert gone(found) == ["a"]
+    assert found.commands[0].decision is Decision.DELETE
+    assert [(placed.node_name, len(placed.pods)) for placed in found.commands[0].placed_on_existing] == [("b", 1)]
+    assert found.commands[0].saving_per_hour == 2.0
+
+
+def test_pods_may_move_to_a_node_that_is_not_ours() -> None:
+    """DIS-S111"""
+    assert gone(decide(pool(), running("a", "m", 4), node("foreign", {"cpu": 4, "memory": "64Gi"}))) == ["a"]
+
+
+def test_pods_may_move_to_a_machine_that_has_to_stay() -> None:
+    """DIS-S112"""
+    guarded = on("held", 1, meta={"labels": {"app": "held"}, "owner_references": (owner("ReplicaSet"),)})
+    shut = replaced(budget("b", {"app": "held"}), status=PodDisruptionBudgetStatus(disruptions_allowed=0))
+    found = decide(pool(), running("free", "m", 1), running("held", "m"), guarded, shut)
+    assert gone(found) == ["free"]
+    assert "PDB prevents" in why(found, "held")
+
+
+def test_a_pool_without_types_does_not_hinder_the_others() -> None:
+    """DIS-S113"""
+    cluster = [
+        pool("np"),
+        pool("broken"),
+        running("a", "m", 1),
+        running("b", "m", 4),
+        running("x", "m", 1, pool="broken"),
+    ]
+    found = decide(cluster, types={"np": KINDS, "broken": ()})
+    assert gone(found) == ["a"]
+
+
+def test_the_controller_is_not_moved_for_money() -> None:
+    """DIS-469"""
+    cluster = [pool(), running("a", "m", 1), running("b", "m", 3, conditions=())]
+    assert gone(decide(cluster)) == ["a"]
+    found = decide(cluster, circumstances=replace(QUIET, controller_node="a"))
+    assert gone(found) == []
+    assert "controller itself" in why(found, "a")
+
+
+def far(name: str) -> dict[str, object]:
+    apart = PodAffinityTerm(topology_key=labels.HOSTNAME, label_selector=LabelSelector(match_labels={"app": name}))
+    return {"affinity": Affinity(pod_anti_affinity=PodAffinity(required=(apart,)))}
+
+
+def app(name: str) -> dict[str, object]:
+    return {"labels": {"app": name}, "owner_references": (owner("ReplicaSet", name),)}
+
+
+def test_pods_that_keep_apart_keep_their_machines() -> None:
+    """DIS-S114"""
+    pods = [on(host, 1, meta=app("x"), **far("x")) for host in ("a", "b")]
+    assert gone(decide(pool(), running("a", "s"), running("b", "s"), pods)) == []
+
+
+def test_a_spread_over_zones_holds_when_machines_go() -> None:
+    """DIS-S115: replaced in its own zone when that is cheaper."""
+    even = TopologySpreadConstraint(
+        max_skew=1,
+        topology_key=labels.ZONE,
+        when_unsatisfiable="DoNotSchedule",
+        label_selector=LabelSelector(match_labels={"app": "x"}),
+    )
+    pods = [on(host, 2, meta=app("x"), topology_spread_constraints=(even,)) for host in ("a", "b")]
+    found = decide(pool(), running("a", "l", zone="z1"), running("b", "m", zone="z2"), pods)
+    places = {
+        planned.cheapest_offering.zone: len(planned.pods)
+        for command in found.commands
+        for planned in command.replacements
+    }
+    assert bought(found) == ["s"] * len(places)
+    assert set(places) <= {"z1", "z2"}
+    assert all(count == 1 for count in places.values())
+
+
+def test_a_pod_that_fits_nowhere_keeps_no_machine() -> None:
+    """DIS-S116"""
+    found = decide(pool(), running("a", "m", 1), running("b", "m", 3), pod("giant", {"cpu": "1000"}))
+    assert gone(found) == ["a"]
+
+
+def test_waiting_pods_have_their_place_before_anybody_else() -> None:
+    """DIS-161 Beyond: the room a waiting pod will take is not there for those of others."""
+    cluster = [pool(), running("a", "s", 2), running("b", "m", 2)]
+    assert gone(decide(cluster)) == ["a"]
+    assert gone(decide(cluster, pod("waiting", {"cpu": "1"}))) == []
+
+
+def test_no_machine_goes_whose_pods_have_nowhere_to_go() -> None:
+    """DIS-S117"""
+    stuck = on("a", 1, node_selector={"only": "here"})
+    cluster = [pool(), running("a", "m"), stuck]
+    found = decide(cluster)
+    assert gone(found) == []
+    assert "default/a-0" in why(found, "a")
+
+
+def test_a_machine_that_still_starts_takes_no_pods_of_others() -> None:
+    """DIS-S118, DIS-S119"""
+    young = running("young", "m", initialized=False)
+    found = decide(pool(), running("a", "s", 2), young)
+    assert gone(found) == []
+    assert "would schedule against uninitialized nodeclaim/claim-young" in why(found, "a")
+    assert gone(decide(pool(), running("a", "s", 2), young, running("old", "l", 6))) == ["a"]
+
+
+@pytest.mark.parametrize(("policy", "goes"), [(PreferencePolicy.RESPECT, []), (PreferencePolicy.IGNORE, ["a"])])
+def test_wishes_are_heeded_unless_the_settings_say_otherwise(policy: PreferencePolicy, goes: list[str]) -> None:
+    """DIS-S120"""
+    wish = WeightedPodAffinityTerm(
+        weight=1,
+        pod_affinity_term=PodAffinityTerm(
+            topology_key=labels.HOSTNAME, label_selector=LabelSelector(match_labels={"app": "x"})
+        ),
+    )
+    apart = Affinity(pod_anti_affinity=PodAffinity(preferred=(wish,)))
+    pods = [on(host, 1, meta=app("x"), affinity=apart) for host in ("a", "b")]
+    options = DisruptionOptions(SchedulingOptions(preferences=policy))
+    assert gone(decide(pool(), running("a", "s"), running("b", "s"), pods, options=options)) == goes
+
+
+def test_spot_machines_may_always_be_given_back() -> None:
+    """DIS-S122"""
+    spot = {"capacity_type": "spot"}
+    found = decide(pool(requirements=[ANY]), running("a", "m", 1, **spot), running("b", "m", 3, **spot))  # type: ignore[arg-type]
+    assert gone(found) == ["a"]
+
+
+def test_a_machine_whose_price_nobody_knows_goes_but_is_not_replaced() -> None:
+    """DIS-192"""
+    unsold = running("a", "l", 1, zone="z9")
+    assert gone(decide(pool(), unsold)) == []
+    staying = running("b", "m", 3, conditions=())
+    assert gone(decide(pool(), unsold, staying)) == ["a"]
+    assert gone(decide(pool(consolidation_policy="Balanced"), unsold, staying)) == []
+
+
+def test_a_pool_may_want_only_empty_machines_to_go() -> None:
+    """DIS-S123"""
+    found = decide(pool(consolidation_policy="WhenEmpty"), running("a", "m", 1), running("b", "m", 3), running("idle"))
+    assert gone(found) == ["idle"]
+    assert why(found, "a") == 'NodePool "np" has non-empty consolidation disabled'
+
+
+def test_pods_nobody_minds_losing_still_need_a_place() -> None:
+    """DIS-121, with the Beyond of §5: such a machine goes under any policy, but not without asking where its pods go."""
+    cheap = on("a", 2, meta={**app("x"), "annotations": {DELETION_COST_ANNOTATION: "-2147483647"}})
+    only_empty = pool(consolidation_policy="WhenEmpty")
+    assert gone(decide(only_empty, running("a", "s"), cheap)) == []
+    assert gone(decide(only_empty, running("a", "s"), cheap, running("b", "m", 2))) == ["a"]
+
+
+def test_machines_in_their_own_quiet_time_take_no_pods_of_others() -> None:
+    """DIS-166"""
+    initialized = Condition(type="Initialized", status="True", last_transition_time=NOW - timedelta(seconds=30))
+    restless = running("b", "m", 3, conditions=(initialized,))
+    assert gone(decide(pool(consolidate_after="1m"), running("a", "s", 1), restless)) == []
+    assert gone(decide(pool(consolidate_after="20s"), running("a", "s", 1), restless)) == ["a"]
+
+
+# -- 26.6 replace --------------------------------------------------------------------------------------------------------
+
+
+def test_a_large_machine_with_little_to_do_becomes_a_small_one() -> None:
+    """DIS-S130"""
+    found = decide(pool(), running("a", "l", 1))
+    (command,) = found.commands
+    assert command.decision is Decision.REPLACE
+    assert command.consolidation_type is ConsolidationType.SINGLE
+    assert bought(found) == ["s"]
+    assert "l" not in command.replacements[0].instance_types
+    assert command.saving_per_hour == 3.0
+
+
+def one(price: float, *offerings: object, capacity_type: str = "on-demand") -> dict[str, object]:
+    """A machine at this price with one small pod, and another type for it with these offerings."""
+    return {
+        "objects": [running("a", "m", 1, capacity_type=capacity_type)],
+        "types": (kind("m", 4, [offering(capacity_type, "z1", price)]), kind("x", 2, offerings)),  # type: ignore[arg-type]
+    }
+
+
+def zonal(*prices: float) -> list[object]:
+    return [offering("spot", f"z{number}", price) for number, price in enumerate(prices, 1)]
+
+
+@pytest.mark.parametrize(
+    ("price", "offerings", "requirement", "replaces"),
+    [
+        (0.5, zonal(1.0, 0.2, 0.4), ANY, False),  # DIS-S131: spot may cost 1.0
+        (0.5, [offering("on-demand", "z1", 0.6), *zonal(0.2)], wanted(labels.CAPACITY_TYPE, "In", "on-demand"), False),
+        (1.5, zonal(1.0, 0.2, 0.4), ANY, True),  # DIS-S133
+        (0.5, [offering("on-demand", "z1", 0.4), *zonal(0.2)], ANY, True),  # DIS-S134
+        (0.5, [offering("on-demand", "z1", 0.5)], ANY, False),  # DIS-S136
+    ],
+)
+def test_a_replacement_is_cheaper_however_it_is_launched(
+    price: float, offerings: list[object], requirement: object, replaces: bool
+) -> None:
+    """DIS-S131 to DIS-S134, DIS-S136"""
+    case = one(price, *offerings)
+    found = decide(pool(requirements=[requirement]), case["objects"], types=case["types"])  # type: ignore[arg-type]
+    assert bool(found.commands) is replaces
+    for command in found.commands:
+        asked = {item.key: item.values for item in command.replacements[0].claim.spec.requirements}
+        assert asked[labels.CAPACITY_TYPE] == ("spot",)
+
+
+def test_types_enough_for_min_values_have_to_be_cheaper() -> None:
+    """DIS-S137"""
+    several = wanted(labels.INSTANCE_TYPE, "Exists", least=2)
+    found = decide(pool(requirements=[wanted(labels.CAPACITY_TYPE, "In", "on-demand"), several]), running("a", "m", 1))
+    assert gone(found) == []
+    assert "minValues" in why(found, "a")
+    assert labels.INSTANCE_TYPE in why(found, "a")
+
+
+def spot_types(cheaper: int) -> tuple[object, ...]:
+    own = kind("m", 4, [offering("spot", "z1", 1.0)])
+    return (own, *(kind(f"x{n:02}", 2, [offering("spot", "z1", 0.1 + n / 100)]) for n in range(cheaper)))
+
+
+def spot_case(cheaper: int, *requirements: object, options: DisruptionOptions = SPOT_TO_SPOT) -> object:
+    return decide(
+        pool(requirements=[ANY, *requirements]),
+        running("a", "m", 1, capacity_type="spot"),
+        types=spot_types(cheaper),  # type: ignore[arg-type]
+        options=options,
+    )
+
+
+def test_spot_is_not_replaced_by_spot_unless_that_is_switched_on() -> None:
+    """DIS-S138"""
+    found = spot_case(30, options=DisruptionOptions())
+    assert gone(found) == []  # type: ignore[arg-type]
+    assert "SpotToSpotConsolidation is disabled" in why(found, "a")  # type: ignore[arg-type]
+
+
+def test_one_spot_machine_is_replaced_only_where_many_types_are_cheaper() -> None:
+    """DIS-S139"""
+    found = spot_case(14)
+    assert gone(found) == []  # type: ignore[arg-type]
+    assert "requires 15 cheaper instance type options" in why(found, "a")  # type: ignore[arg-type]
+    assert why(found, "a").endswith("got 14")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("cheaper", "requirements"), [(30, ()), (17, (wanted(labels.INSTANCE_TYPE, "Exists", least=10),))]
+)
+def test_only_the_cheapest_spot_types_are_kept(cheaper: int, requirements: tuple[object, ...]) -> None:
+    """DIS-S140, DIS-S142"""
+    (command,) = spot_case(cheaper, *requirements).commands  # type: ignore[attr-defined]
+    assert len(command.replacements[0].instance_types) == 15
+
+
+def test_min_values_may_keep_more_spot_types() -> None:
+    """DIS-E6: minValues 18."""
+    (command,) = spot_case(30, wanted(labels.INSTANCE_TYPE, "Exists", least=18)).commands  # type: ignore[attr-defined]
+    assert len(command.replacements[0].instance_types) == 18
+
+
+def test_a_spot_machine_among_the_cheapest_stays() -> None:
+    """DIS-S141"""
+    types = tuple(kind(f"x{n:02}", 2, [offering("spot", "z1", 0.1 + n / 100)]) for n in range(30))
+    cluster = [pool(requirements=[ANY]), running("a", "x10", 1, capacity_type="spot")]
+    assert gone(decide(cluster, types=types, options=SPOT_TO_SPOT)) == []
+
+
+def test_machines_of_both_kinds_may_become_one_spot_machine() -> None:
+    """DIS-S143: without any switch."""
+    cluster = [running("a", "l", 5, capacity_type="spot"), running("b", "l", 5)]
+    found = decide(pool(requirements=[ANY]), cluster, types=(*KINDS, kind("xl", 16, sold(9.0, spot=1.0))))
+    assert gone(found) == ["a", "b"]
+    assert bought(found) == ["xl"]
+
+
+# -- 26.7 several machines -----------------------------------------------------------------------------------------------
+
+
+def test_three_large_machines_with_little_to_do_become_one() -> None:
+    """DIS-S150"""
+    found = decide(pool(), [running(name, "l", 1) for name in "abc"], types=KINDS[1:])
+    assert gone(found) == ["a", "b", "c"] or gone(found) == ["a", "b"]
+    left = 12.0 - sum(command.saving_per_hour or 0 for command in found.commands)
+    assert left == 2.0
+
+
+def test_machines_of_several_pools_may_go_together() -> None:
+    """DIS-S156"""
+    two = [pool("p"), pool("q")]
+    found = decide(two, running("a", "l", 1, pool="p"), running("b", "l", 1, pool="q"))
+    assert 8.0 - sum(command.saving_per_hour or 0 for command in found.commands) == 1.0
+    assert len(gone(found)) >= 1
+
+
+def test_one_large_machine_may_become_several_small_ones() -> None:
+    """Issue 7: 1 to n, where sizes do not cost in proportion (instead of DIS-S135)."""
+    types = (kind("m", 4, sold(1.0)), kind("big", 16, sold(16.0)))
+    found = decide(pool(), running("a", "big", 4, 4), types=types)
+    assert gone(found) == ["a"]
+    assert bought(found) == ["m", "m"]
+    assert found.commands[0].saving_per_hour == 14.0
+
+
+def test_a_set_that_is_no_prefix_of_the_order_is_found() -> None:
+    """DIS-248 Beyond: a machine that cannot go stands between two that can."""
+    wall = on("b", 1, node_selector={labels.HOSTNAME: "b"})
+    found = decide(pool(), running("a", "l", 1), running("b", "l"), wall, running("c", "l", 1), types=KINDS)
+    assert "b" not in gone(found)
+    assert gone(found) == ["a", "c"]
+
+
+def test_every_pool_has_its_turn() -> None:
+    """DIS-290 Beyond: no pool waits for the end of another."""
+    pools = [pool(name, Budget(nodes="1")) for name in "pqr"]
+    machines = [running(f"{name}{number}", "l", 1, pool=name) for name in "pqr" for number in range(3)]
+    found = decide(pools, machines)
+    assert [sum(c.node_pool == name for command in found.commands for c in command.candidates) for name in "pqr"] == [
+        1,
+        1,
+        1,
+    ]
+
+
+# -- 26.8 emptiness ------------------------------------------------------------------------------------------------------
+
+
+def test_a_machine_without_pods_goes() -> None:
+    """DIS-S160"""
+    found = decide(pool(), running("a"))
+    assert [(command.reason, gone([command])) for command in found.commands] == [(DisruptionReason.EMPTY, ["a"])]
+
+
+@pytest.mark.parametrize(
+    "idle",
+    [
+        pod("d", node_name="a", meta={"owner_references": (owner("DaemonSet"),)}),
+        pod("m", node_name="a", meta={"owner_references": (owner("Node", api_version="v1"),)}),
+        pod("t", node_name="a", meta={"deletion_timestamp": NOW, "owner_references": (owner("ReplicaSet"),)}),
+        pod("s", node_name="a", status={"phase": "Succeeded"}),
+    ],
+    ids=["daemon", "mirror", "terminating", "done"],
+)
+def test_pods_that_need_no_place_leave_a_machine_empty(idle: object) -> None:
+    """DIS-S161 to DIS-S163"""
+    assert [command.reason for command in decide(pool(), running("a"), idle).commands] == [DisruptionReason.EMPTY]
+
+
+def test_a_machine_in_its_quiet_time_stays() -> None:
+    """DIS-S164"""
+    refused = (Condition(type="Consolidatable", status="False"),)
+    assert gone(decide(pool(), running("a", conditions=()), running("b", conditions=refused))) == []
+
+
+def test_an_empty_node_may_ask_to_stay() -> None:
+    """DIS-S165"""
+    host, behind = running("a")
+    assert gone(decide(pool(), with_annotation(host, labels.DO_NOT_DISRUPT, "true"), behind)) == []
+
+
+def test_consolidation_that_is_off_keeps_empty_machines_too() -> None:
+    """DIS-S168"""
+    found = decide(pool(consolidate_after="Never"), running("a"))
+    assert gone(found) == []
+    assert why(found, "a") == 'NodePool "np" has consolidation disabled'
+
+
+# -- calm ----------------------------------------------------------------------------------------------------------------
+
+
+def test_pods_are_not_moved_for_pennies() -> None:
+    """DIS-487: less than a tenth of what the machine's share of the pool would justify (`model.calm`)."""
+    types = (kind("m", 4, sold(1.0)), kind("x", 4, sold(0.95)))
+    found = decide(pool(), running("a", "m", 3), types=types)
+    assert gone(found) == []
+    assert why(found, "a") == "Consolidation would save too little for what it disrupts"
+    eager = with_annotation(pool(), labels.MINIMUM_SAVING_RATIO, "0")
+    assert gone(decide(eager, running("a", "m", 3), types=types)) == ["a"]
+
+
+@pytest.mark.parametrize(("minutes", "goes"), [(4, []), (5, ["a"])])
+def test_young_machines_are_not_consolidated(minutes: int, goes: list[str]) -> None:
+    """Issue 7, point 4: minimum node age."""
+    host, behind, *pods = running("a", "l", 1)
+    born = replaced(behind.metadata, creation_timestamp=NOW - timedelta(minutes=minutes))  # type: ignore[attr-defined]
+    found = decide(pool(), host, replaced(behind, metadata=born), pods)
+    assert gone(found) == goes
+
+
+def test_a_roll_out_is_waited_for() -> None:
+    """Issue 7, point 4: two versions of one Deployment are there at once."""
+
+    def version(number: str) -> dict[str, object]:
+        return {"labels": {"pod-template-hash": number}, "owner_references": (owner("ReplicaSet", f"web-{number}"),)}
+
+    cluster = [pool(), running("a", "l"), running("b", "l"), on("a", 1, meta=version("1"))]
+    assert gone(decide(cluster, on("b", 7, meta=version("1")))) == ["a"]
+    found = decide(cluster, on("b", 7, meta=version("2")))
+    assert gone(found) == []
+    assert why(found, "a") == "Deployment default/web is being rolled out"
+
+
+def chosen(*commands: object) -> DisruptionContext:
+    return DisruptionContext(NOW, pending_commands=commands)  # type: ignore[arg-type]
+
+
+def test_what_was_chosen_before_is_chosen_again() -> None:
+    """Of two machines as good as each other the one an earlier pass chose goes (for the second look, DIS-272)."""
+    cluster = [pool("np", Budget(nodes="1")), running("a", "m", 1), running("b", "m", 1)]
+    (first,) = decide(cluster).commands
+    assert gone([first]) == ["a"]
+    other = decide(pool("np", Budget(nodes="1")), running("b", "m", 1), running("c", "m", 3)).commands
+    assert gone(other) == ["b"]
+    assert gone(decide(cluster, circumstances=chosen(*other))) == ["b"]
+
+
+def test_a_replacement_chosen_before_is_kept_while_it_holds_the_pods() -> None:
+    """DIS-272: pods that are gone by now are no reason to choose anew; pods that do not fit any more are."""
+    cluster = [pool(), running("a", "l", 1, 0.5)]
+    (first,) = decide(cluster).commands
+    (planned,) = first.replacements
+    (again,) = decide(pool(), running("a", "l", 1), circumstances=chosen(first)).commands
+    assert [(item.name, len(item.pods)) for item in again.replacements] == [(planned.name, 1)]
+    (grown,) = decide(cluster, on("a", 2, prefix="late"), circumstances=chosen(first)).commands
+    assert [item.instance_types for item in grown.replacements] == [("m",)]
+
+
+def test_what_was_to_be_bought_is_for_its_own_pods_only() -> None:
+    """Nobody else moves to a machine that may never be bought."""
+    (first,) = decide(pool(), running("a", "l", 1)).commands
+    found = decide(pool(), running("b", "s", 1), circumstances=chosen(first))
+    assert gone(found) == []
+
+
+def test_a_move_says_what_it_saves_and_what_it_costs() -> None:
+    """Issue 7, point 3"""
+    (command,) = decide(pool(), running("a", "l", 1, 1)).commands
+    assert command.saving_per_hour == 3.0
+    assert command.pod_restarts == 2
+    assert command.disruption_cost == 3.0
+    assert command.payback_hours == pytest.approx(0.002)
+
+
+# -- capacity buffers ----------------------------------------------------------------------------------------------------
+
+
+def buffered(cluster: list[object], cpu: str, count: int) -> DisruptionSolution:
+    """The decision for a cluster with a buffer of virtual pods."""
+    found = flatten(cluster)
+    room = VirtualPods()
+    buffer = CapacityBuffer(metadata=ObjectMeta(name="b", namespace="default", uid="b"), spec=CapacityBufferSpec())
+    template = PodTemplateSpec(spec=PodSpec(containers=(container({"cpu": cpu}),)))
+    room.set_pods("default/b", build_virtual_pods(buffer, template, count, NOW))
+    return decide_disruption(room.added_to(snapshot(found)), indexes(found, KINDS), QUIET)
+
+
+def test_room_that_is_kept_free_moves_along() -> None:
+    """DIS-S146"""
+    found = buffered([pool(), running("a", "l", 1)], "1", 1)
+    (command,) = found.commands
+    assert bought(found) == ["s"]
+    assert [len(item.pods) for item in command.replacements] == [1]
+    assert bought(buffered([pool(), running("a", "l", 1)], "3", 1)) == ["m"]
+
+
+def test_a_machine_goes_only_where_kept_room_fits_too() -> None:
+    """DIS-S146"""
+    cluster = [pool(), running("a", "m", 2), running("b", "m", 2)]
+    assert bought(decide(cluster)) == []
+    assert bought(buffered(cluster, "2", 1)) == ["s"]

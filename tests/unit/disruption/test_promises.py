@@ -1,0 +1,126 @@
+"""Successors of moved pods are told the places their move was decided for."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass, field
+
+import msgspec
+import pytest
+
+from karpenter.api.core import Pod
+from karpenter.disruption.decide.command import Command, DisruptionReason
+from karpenter.disruption.successor_nominations import SuccessorNominations
+from karpenter.provisioning.nomination import DisabledNominator
+from karpenter.scheduling.solution import PlacedPods
+from karpenter.state.cluster_state import ClusterState
+from support.builders import machine, owner, pod
+from support.consolidating import begin, deployment, runs, scale
+from support.world import World, story
+
+
+@dataclass
+class Told(DisabledNominator):
+    """Who was nominated to which node."""
+
+    pods: list[tuple[str, str, str]] = field(default_factory=list)
+
+    async def nominate_pod(self, pod: Pod, claim_name: str, node_name: str) -> None:
+        self.pods.append((pod.metadata.name, claim_name, node_name))
+
+
+def owned(name: str, by: str = "rs", **fields: object) -> Pod:
+    return pod(name, meta={"owner_references": (owner("ReplicaSet", by),)}, **fields)  # type: ignore[arg-type]
+
+
+class Scene:
+    """Two machines; places for two pods of one owner on the first, for one on the second."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.state = ClusterState()
+        for name in ("a", "b"):
+            node, claim = machine(name, {"cpu": "4"})
+            self.state.set_node(node)
+            self.state.set_claim(claim)
+        self.told = Told()
+        self.promises = SuccessorNominations(self.state, self.told, lambda: self.now)
+        moved = [owned(f"old-{number}", node_name="gone") for number in range(3)]
+        places = (PlacedPods("claim-a", "a", tuple(moved[:2])), PlacedPods("b", "b", tuple(moved[2:])))
+        self.promises.add_command(Command(DisruptionReason.UNDERUTILIZED, (), placed_on_existing=places))
+
+    def places(self, *new: Pod) -> list[str]:
+        """Where the pods are planned after they appeared; empty where they are not."""
+        for item in new:
+            self.promises.pod_added(item)
+        return [self.state.planned_nodes.get(item.metadata.uid, "") for item in new]
+
+
+def named(state: ClusterState) -> None:
+    """The claim of the first machine knows its Node."""
+    claim = state.claim("claim-a")
+    assert claim is not None
+    state.set_claim(msgspec.structs.replace(claim, status=msgspec.structs.replace(claim.status, node_name="a")))
+
+
+def test_each_place_is_given_once_to_pods_of_the_owner_it_is_owed_to() -> None:
+    scene = Scene()
+    named(scene.state)
+    assert scene.places(owned("x", by="other"), owned("n1"), owned("n2"), owned("n3"), owned("n4")) == [
+        "",
+        "claim-a",
+        "claim-a",
+        "b",
+        "",
+    ]
+
+
+def test_pods_that_have_a_node_or_no_owner_get_none() -> None:
+    scene = Scene()
+    named(scene.state)
+    assert scene.places(owned("bound", node_name="b"), pod("naked")) == ["", ""]
+    assert scene.places(owned("n1")) == ["claim-a"]
+
+
+def test_places_on_machines_that_are_gone_are_not_given() -> None:
+    scene = Scene()
+    scene.state.remove_claim("claim-a")
+    assert scene.places(owned("n1"), owned("n2")) == ["b", ""]
+
+
+def test_after_half_an_hour_nothing_is_owed() -> None:
+    scene = Scene()
+    named(scene.state)
+    scene.now = 1801.0
+    assert scene.places(owned("n1")) == [""]
+
+
+def test_who_is_given_a_place_is_nominated_there() -> None:
+    async def main() -> list[tuple[str, str, str]]:
+        scene = Scene()
+        named(scene.state)
+        scene.places(owned("n1"), owned("n2"), owned("n3"))
+        running = asyncio.create_task(scene.promises.run())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        running.cancel()
+        return sorted(scene.told.pods)
+
+    assert asyncio.run(main()) == [("n1", "claim-a", "a"), ("n2", "claim-a", "a"), ("n3", "b", "b")]
+
+
+@pytest.mark.parametrize("seed", [2, 5, 6])
+@story
+async def test_what_was_packed_together_stays_packed_together(world: World, seed: int) -> None:
+    """Nothing is bought for pods that were moved, although the scheduler spreads. Without promises it is, for these seeds."""
+    numbers = random.Random(seed)
+    await begin(world, *(deployment(f"w{n}", 8, f"{numbers.randrange(200, 1500, 50)}m") for n in range(10)))
+    await asyncio.sleep(300)
+    for number in range(10):
+        await scale(world, f"w{number}", 3)
+    await asyncio.sleep(900)
+    assert await runs(world, 30)
+    assert [line for line in world.lines("disrupting node(s)") if line["reason"] == "Underutilized"]
+    assert not world.lines("consolidation was undone")

@@ -1,0 +1,90 @@
+"""What failed is barred, longer each time, and not for ever."""
+
+from __future__ import annotations
+
+import pytest
+
+from karpenter.disruption.command_backoff import CommandBackoff
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def bar_seconds(regrets: CommandBackoff, clock: Clock, name: str = "a") -> float:
+    regret = regrets.active_entry("Drifted", [name], clock.now)
+    return 0.0 if regret is None else regret.until - clock.now
+
+
+def test_pauses_double_up_to_an_hour_with_a_little_more_that_depends_on_the_name() -> None:
+    clock = Clock()
+    regrets = CommandBackoff(clock)
+    for least in (60, 120, 240, 480, 960, 1920, 3600, 3600):
+        regrets.record_failure("Drifted", ["a"], "no capacity")
+        pause = bar_seconds(regrets, clock)
+        assert least <= pause <= 1.2 * least
+        clock.now += pause
+    assert bar_seconds(regrets, clock) == 0
+
+
+def test_machines_that_failed_together_come_back_one_after_the_other() -> None:
+    clock = Clock()
+    regrets = CommandBackoff(clock)
+    names = [f"n{number}" for number in range(20)]
+    regrets.record_failure("Drifted", names, "no capacity")
+    assert len({bar_seconds(regrets, clock, name) for name in names}) == 20
+
+
+def test_a_bar_is_for_one_reason_and_any_of_the_names() -> None:
+    clock = Clock()
+    regrets = CommandBackoff(clock)
+    regrets.record_failure("Drifted", ["pool"], "no capacity")
+    assert regrets.active_entry("Drifted", ["a", "pool"], 0.0) is not None
+    assert regrets.active_entry("Drifted", ["a"], 0.0) is None
+    assert regrets.active_entry("Underutilized", ["pool"], 0.0) is None
+
+
+def test_success_is_forgiveness() -> None:
+    clock = Clock()
+    regrets = CommandBackoff(clock)
+    regrets.record_failure("Drifted", ["a"], "x")
+    regrets.record_failure("Drifted", ["a"], "x")
+    regrets.reset("Drifted", ["a"])
+    assert regrets.active_entry("Drifted", ["a"], 0.0) is None
+    regrets.record_failure("Drifted", ["a"], "x")
+    assert bar_seconds(regrets, clock) <= 72
+
+
+def test_what_failed_long_ago_counts_as_the_first_failure_again() -> None:
+    clock = Clock()
+    regrets = CommandBackoff(clock)
+    for _ in range(5):
+        regrets.record_failure("Drifted", ["a"], "x")
+    clock.now += 7 * 3600
+    regrets.record_failure("Drifted", ["a"], "x")
+    assert bar_seconds(regrets, clock) <= 72
+
+
+def test_the_memory_is_bounded_and_forgets_the_oldest() -> None:
+    clock = Clock()
+    regrets = CommandBackoff(clock, max_entries=3)
+    for name in "abcd":
+        regrets.record_failure("Drifted", [name], "x")
+    assert [regrets.active_entry("Drifted", [name], 0.0) is not None for name in "abcd"] == [False, True, True, True]
+
+
+@pytest.mark.parametrize("later", [0.0, 30.0])
+def test_the_next_bar_to_fall_is_known(later: float) -> None:
+    clock = Clock()
+    regrets = CommandBackoff(clock)
+    assert regrets.next_expiry() is None
+    regrets.record_failure("Drifted", ["a"], "x")
+    clock.now = later
+    regrets.record_failure("Drifted", ["b"], "x")
+    first = regrets.active_entry("Drifted", ["a"], later)
+    assert first is not None
+    assert regrets.next_expiry() == min(first.until, later + bar_seconds(regrets, clock, "b"))

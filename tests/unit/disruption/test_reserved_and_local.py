@@ -1,0 +1,69 @@
+"""Reservations and volumes when machines are replaced (scenarios 26.5, 26.6)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from karpenter.api.storage import PersistentVolumeSource
+from karpenter.disruption.decide.disruption_decision import DisruptionSolution, decide_disruption
+from karpenter.instancetypes.instance_type import InstanceType, Offering
+from karpenter.instancetypes.type_index import TypeIndex
+from karpenter.instancetypes.well_known_labels import well_known_labels_of
+from karpenter.model import labels
+from karpenter.model.requirements import Requirements, requirement, requirements_from_labels
+from support.builders import expr, flatten, snapshot, term, wanted
+from support.disks import pv, pvc, using
+from support.disrupting import CPUS, bought, decide, gone, on, pool, running
+from support.shapes import shape
+from support.shrinking import QUIET
+
+FREE = 1e-7
+
+
+def sold(name: str, price: float, *reservations: str) -> InstanceType:
+    """A type on demand and by reservations of one unit each, all in one zone."""
+    own = shape(name, {"cpu": CPUS[name], "memory": "64Gi", "pods": 50}, overhead={})
+    place = {labels.ZONE: "z1", labels.CAPACITY_TYPE: "reserved"}
+    held = tuple(
+        Offering(requirements_from_labels({**place, labels.RESERVATION_ID: item}), price * FREE, reservation_capacity=1)
+        for item in reservations
+    )
+    usual = Offering(requirements_from_labels({labels.ZONE: "z1", labels.CAPACITY_TYPE: "on-demand"}), price)
+    said = [requirement(labels.CAPACITY_TYPE, "In", ("on-demand", "reserved")), requirement(labels.ZONE, "In", ("z1",))]
+    said += [requirement(labels.RESERVATION_ID, "In", reservations)] if reservations else []
+    rest = own.requirements.without((labels.CAPACITY_TYPE, labels.ZONE, labels.RESERVATION_ID))
+    return replace(own, requirements=rest.intersect(Requirements(said)), offerings=(*held, usual))
+
+
+def decided(types: list[InstanceType], *objects: object) -> DisruptionSolution:
+    """The decision where what types speak of is well known, as with a cloud that has reservations."""
+    anything = pool(requirements=[wanted(labels.CAPACITY_TYPE, "Exists")])
+    found = flatten([anything, objects])
+    return decide_disruption(snapshot(found), {"np": TypeIndex(types, well_known_labels_of(types))}, QUIET)
+
+
+def test_a_free_reservation_of_its_own_type_takes_a_machine_over() -> None:
+    """DIS-S145"""
+    found = decided([sold("m", 2.0, "r-1")], running("a", "m", 4))
+    assert gone(found) == ["a"]
+    (planned,) = found.commands[0].replacements
+    asked = {item.key: item.values for item in planned.claim.spec.requirements}
+    assert asked[labels.CAPACITY_TYPE] == ("reserved",)
+    assert asked[labels.RESERVATION_ID] == ("r-1",)
+
+
+def test_a_reserved_machine_becomes_a_smaller_reservation_only() -> None:
+    """DIS-S144, DIS-193"""
+    host, behind, *pods = running("a", "l", 1, capacity_type="reserved")
+    smaller = decided([sold("l", 4.0, "r-1"), sold("s", 1.0, "r-2")], host, behind, pods)
+    assert bought(smaller) == ["s"]
+    assert gone(decided([sold("l", 4.0, "r-1"), sold("s", 1.0)], host, behind, pods)) == []
+
+
+def test_a_volume_on_the_machine_itself_dies_with_it() -> None:
+    """DIS-S121, DIS-169"""
+    here = term(expr(labels.HOSTNAME, "In", "a"))
+    disk = pv("disk", here, local=PersistentVolumeSource())
+    pods = on("a", 1, volumes=using("data"))
+    found = decide(pool(), running("a", "l"), pods, disk, pvc("data", "disk"))
+    assert bought(found) == ["s"]

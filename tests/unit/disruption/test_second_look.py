@@ -1,0 +1,147 @@
+"""What the second look makes of a command, and how the cluster looks while commands wait for it (DIS §11)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from karpenter.api.karpenter import Budget, Disruption
+from karpenter.disruption.decide.command import Candidate, Command, ConsolidationType, DisruptionReason
+from karpenter.disruption.decide.command_validation import ValidationFailure, validate_command
+from karpenter.disruption.decide.consolidation_delays import time_driven_changes
+from karpenter.disruption.decide.projected_snapshot import with_started_commands
+from karpenter.model import labels
+from karpenter.scheduling.solution import NewNodeClaim, PlacedPods
+from karpenter.state.snapshot import ClusterSnapshot
+from support.builders import NOW, claim, machine, node_pool, pod, replaced, snapshot
+from support.shapes import STD
+
+NAMES = ("a", "b", "c")
+
+
+def world(**fields: object) -> ClusterSnapshot:
+    parts = [machine(name, {"cpu": "4"}) for name in NAMES]
+    running = [pod(f"p-{name}", {"cpu": "1"}, node_name=name) for name in NAMES]
+    return snapshot(node_pool(**fields), *parts, *running)  # type: ignore[arg-type]
+
+
+def candidates(seen: ClusterSnapshot, *names: str) -> tuple[Candidate, ...]:
+    views = {view.name: view for view in seen.nodes}
+    return tuple(Candidate(views[name], "np", views[name].pods, 1.0, 2.0) for name in names)
+
+
+def bought(name: str, *types: str) -> NewNodeClaim:
+    return NewNodeClaim(claim(name), "np", types, STD[0].offerings[0], ())
+
+
+def move(seen: ClusterSnapshot, *names: str, to: tuple[NewNodeClaim, ...] = ()) -> Command:
+    return Command(
+        DisruptionReason.UNDERUTILIZED, candidates(seen, *names), to, consolidation_type=ConsolidationType.MULTI
+    )
+
+
+def emptied(seen: ClusterSnapshot, *names: str) -> Command:
+    return Command(DisruptionReason.EMPTY, candidates(seen, *names), consolidation_type=ConsolidationType.EMPTY)
+
+
+def test_what_is_chosen_again_stands() -> None:
+    """DIS-S186: with its machines as they are now."""
+    before, now = world(), world()
+    found = validate_command(move(before, "a", "b"), [move(now, "c"), move(now, "b", "a")], ())
+    assert isinstance(found, Command)
+    assert all(any(candidate.state_node is view for view in now.nodes) for candidate in found.candidates)
+
+
+@pytest.mark.parametrize(
+    ("blocked", "refusal"),
+    [(("claim-a",), ValidationFailure.CHURN), ((), ValidationFailure.SCHEDULING)],
+    ids=["churn", "scheduling"],
+)
+def test_what_is_not_chosen_again_is_refused(blocked: tuple[str, ...], refusal: ValidationFailure) -> None:
+    """DIS-270, DIS-272: also where only a part of it, or the same for another reason, is chosen."""
+    seen = world()
+    again = [move(seen, "a"), replace(move(seen, "a", "b"), reason=DisruptionReason.DRIFTED)]
+    assert validate_command(move(seen, "a", "b"), again, blocked) is refusal
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "stands"),
+    [
+        ((("x", "y"),), (("x", "y", "z"),), True),
+        ((("x", "y"),), (("x",),), False),
+        ((), (("x",),), False),
+        ((("x",),), (), False),
+        ((("x",), ("y",)), (("y",), ("x", "z")), True),
+        ((("x",), ("x",)), (("x",), ("y",)), False),
+    ],
+    ids=["wider", "DIS-S184", "expected-none", "DIS-S185", "two", "two-alike"],
+)
+def test_what_was_to_be_bought_must_still_be_what_would_be(
+    then: tuple[tuple[str, ...], ...], now: tuple[tuple[str, ...], ...], stands: bool
+) -> None:
+    """DIS-272, DIS-S184, DIS-S185"""
+    seen = world()
+    chosen = move(seen, "a", to=tuple(bought(f"r{number}", *types) for number, types in enumerate(then)))
+    again = move(seen, "a", to=tuple(bought(f"s{number}", *types) for number, types in enumerate(now)))
+    found = validate_command(chosen, [again], ())
+    assert (found is again) is stands
+    assert stands or found is ValidationFailure.SCHEDULING
+
+
+def test_of_empty_machines_those_go_that_are_empty_still() -> None:
+    """DIS-275"""
+    seen = world()
+    found = validate_command(emptied(seen, "a", "b"), [emptied(seen, "b", "c")], ("claim-a",))
+    assert isinstance(found, Command)
+    assert [candidate.state_node.name for candidate in found.candidates] == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("blocked", "refusal"),
+    [(("claim-a",), ValidationFailure.CHURN), ((), ValidationFailure.BUDGET)],
+    ids=["churn", "budget"],
+)
+def test_empty_machines_that_are_not_chosen_again_are_refused(
+    blocked: tuple[str, ...], refusal: ValidationFailure
+) -> None:
+    """DIS-275"""
+    seen = world()
+    assert validate_command(emptied(seen, "a"), [emptied(seen, "c")], blocked) is refusal
+
+
+def test_while_a_command_waits_its_machines_are_leaving_and_what_it_buys_is_coming() -> None:
+    seen = world()
+    chosen = replace(
+        move(seen, "a", to=(replace(bought("r0", "small"), pods=seen.nodes[0].pods),)),
+        placed_on_existing=(PlacedPods("claim-b", "b", seen.nodes[2].pods),),
+    )
+    found = with_started_commands(seen, [chosen])
+    by_key = {view.key: view for view in found.nodes}
+    assert {key for key, view in by_key.items() if view.marked_for_deletion} == {"claim-a"}
+    assert (by_key["r0"].launched, by_key["r0"].managed, by_key["r0"].pool) == (False, True, "np")
+    assert found.planned_nodes == {"uid-p-a": "r0", "uid-p-c": "claim-b"}
+    assert [view.name for view in found.nodes] == sorted(view.name for view in found.nodes)
+    assert not any(view.marked_for_deletion for view in seen.nodes)
+
+
+def test_without_commands_the_snapshot_is_the_same() -> None:
+    seen = world()
+    assert with_started_commands(seen, []) is seen
+
+
+def test_budgets_freezes_ages_and_protections_change_decisions_by_themselves() -> None:
+    """Moments within the time asked for, none of them now or past."""
+    note = {labels.DO_NOT_DISRUPT: "2m"}
+    guarded = pod("g", {"cpu": "1"}, node_name="a", meta={"annotations": note}, status={"start_time": NOW})
+    opening = Budget(nodes="1", schedule="1 0 * * *", duration="2m")
+    pool = node_pool(disruption=Disruption(budgets=(opening,)))
+    frozen = {labels.FREEZE: "true", labels.FREEZE_UNTIL: "2026-01-01T00:04:00Z"}
+    pool = replaced(pool, metadata=replaced(pool.metadata, annotations=frozen))
+    node, owner = machine("a", {"cpu": "4"})
+    young = replaced(owner, metadata=replaced(owner.metadata, creation_timestamp=NOW - timedelta(seconds=30)))
+    seen = snapshot(pool, node, young, guarded)
+    after = sorted((moment - NOW).total_seconds() for moment in time_driven_changes(seen, NOW, 300))
+    assert after == [60, 120, 180, 240, 270]
+    assert sorted(time_driven_changes(seen, NOW, 30)) == [NOW + timedelta(minutes=2)]

@@ -1,0 +1,238 @@
+"""Everything that keeps a machine, or what takes it; what waits behind budgets."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from karpenter.api.karpenter import Budget
+from karpenter.api.meta import Condition
+from karpenter.api.scheduling_constraints import Taint
+from karpenter.disruption.decide.command import DisruptionReason
+from karpenter.disruption.decide.disruption_preview import DisruptionPreview, preview_disruption
+from karpenter.disruption.decide.node_explanation import BlockerKind, NodeExplanation, explain_node
+from karpenter.model import labels
+from support.builders import NOW, budget, daemon_set, flatten, indexes, owner, pod, replaced, snapshot
+from support.disrupting import KINDS, drifted, gone, on, pool, running, with_annotation
+from support.shrinking import CONSOLIDATABLE, USUAL
+
+EMPTY, DRIFTED, UNDERUTILIZED = DisruptionReason.EMPTY, DisruptionReason.DRIFTED, DisruptionReason.UNDERUTILIZED
+CLOSED = Budget(nodes="0")
+
+
+def seen(*objects: object) -> DisruptionPreview:
+    found = flatten(objects)
+    return preview_disruption(snapshot(found), indexes(found, KINDS), NOW, USUAL)
+
+
+def asked(name: str, *objects: object) -> NodeExplanation:
+    found = flatten(objects)
+    ahead = preview_disruption(snapshot(found), indexes(found, KINDS), NOW, USUAL)
+    view = next(view for view in ahead.snapshot.nodes if view.name == name)
+    return explain_node(view, ahead, indexes(found, KINDS))
+
+
+def causes(found: NodeExplanation) -> list[str]:
+    return [item.kind.value for item in found.blockers]
+
+
+def initialized(ago: timedelta) -> tuple[Condition, ...]:
+    return (Condition(type="Initialized", status="True", last_transition_time=NOW - ago),)
+
+
+def test_a_machine_that_goes_has_its_move_and_no_blocker() -> None:
+    """DIS-306"""
+    found = asked("a", pool(), running("a", "m", 1), running("b", "m", 2))
+    assert found.blockers == ()
+    assert found.command is not None
+    assert (found.command.saving_per_hour, found.command.pod_restarts) == (2.0, 1)
+    assert found.price_per_hour == 2.0
+
+
+def test_every_blocker_is_told_and_not_only_the_first() -> None:
+    """DIS-076, DIS-079, DIS-081, DIS-149: all of them at once."""
+    node, claim, *pods = running("a", "m", 1, 1)
+    held = with_annotation(node, labels.DO_NOT_DISRUPT, "true")
+    one, two = (
+        with_annotation(pods[0], labels.DO_NOT_DISRUPT, "true"),
+        replaced(pods[1], metadata=replaced(pods[1].metadata, labels={"app": "web"})),
+    )
+    found = asked("a", pool("np", CLOSED), held, claim, one, two, budget("web", {"app": "web"}), running("b", "m", 2))
+    assert [(item.kind, item.message) for item in found.blockers] == [
+        (BlockerKind.NODE, 'Disruption is blocked through the "karpenter.sh/do-not-disrupt" annotation'),
+        (BlockerKind.POD, 'Pod has "karpenter.sh/do-not-disrupt" annotation (Pod=default/a-0)'),
+        (BlockerKind.POD, "PDB prevents pod evictions (PodDisruptionBudget=[default/web])"),
+        (BlockerKind.BUDGET, 'NodePool "np" allows no node to go for Underutilized now (spec.disruption.budgets[0])'),
+    ]
+
+
+def test_a_pod_protected_for_a_while_says_until_when() -> None:
+    """DIS-091"""
+    objects = running("a", "m")
+    guarded = on("a", 1, meta={"annotations": {labels.DO_NOT_DISRUPT: "1h"}})
+    started = [replaced(pod, status=replaced(pod.status, start_time=NOW - timedelta(minutes=10))) for pod in guarded]
+    (item,) = asked("a", pool(), objects, started).blockers
+    assert (item.kind, item.until) == (BlockerKind.POD, NOW + timedelta(minutes=50))
+
+
+def test_objections_of_pods_do_not_keep_a_drifted_machine_whose_drain_has_an_end() -> None:
+    """DIS-082"""
+    machine = running("a", "m", conditions=drifted())
+    guarded = on("a", 1, meta={"annotations": {labels.DO_NOT_DISRUPT: "true"}})
+    found = asked("a", pool(), machine, guarded)
+    assert found.reasons == (UNDERUTILIZED, DRIFTED)
+    assert DRIFTED in found.blockers[0].blocked_reasons
+    ending = running("a", "m", conditions=drifted(), termination_grace_period="1h")
+    assert asked("a", pool(), ending, guarded).command is not None
+
+
+def test_a_machine_in_its_quiet_time_says_when_that_is_over() -> None:
+    """DIS-241, DIS-327"""
+    machine = running("a", "m", conditions=initialized(timedelta(minutes=1)))
+    found = asked("a", pool(consolidate_after="30m"), machine)
+    assert [(item.kind, item.until) for item in found.blockers] == [
+        (BlockerKind.CONSOLIDATE_AFTER, NOW + timedelta(minutes=29))
+    ]
+
+
+def test_a_machine_whose_quiet_time_is_over_is_taken_for_consolidatable_and_that_is_said() -> None:
+    """DIS-327"""
+    machine = running("a", "m", conditions=initialized(timedelta(minutes=31)))
+    found = asked("a", pool(consolidate_after="30m"), machine)
+    assert (found.is_assumed_consolidatable, found.command is not None) == (True, True)
+    assert not asked("a", pool(consolidate_after="30m"), running("a", "m")).is_assumed_consolidatable
+
+
+def test_quiet_times_that_are_not_over_are_told_with_their_ends() -> None:
+    """DIS-241"""
+    resting = running("a", "m", conditions=initialized(timedelta(minutes=10)))
+    ahead = seen(pool(consolidate_after="30m"), resting, running("b", "m"))
+    assert ahead.consolidate_after_ends == {"claim-a": NOW + timedelta(minutes=20)}
+    assert gone(ahead.without_budgets) == ["b"]
+
+
+def test_where_consolidation_is_off_nothing_is_assumed() -> None:
+    """DIS-105"""
+    found = asked("a", pool(consolidate_after="Never"), running("a", "m", conditions=initialized(timedelta(days=1))))
+    assert causes(found) == ["pool"]
+    assert not found.is_assumed_consolidatable
+
+
+def test_a_young_machine_says_when_it_is_old_enough() -> None:
+    """DIS-487"""
+    node, claim, *pods = running("a", "m", 1)
+    born = replaced(claim, metadata=replaced(claim.metadata, creation_timestamp=NOW - timedelta(minutes=2)))
+    found = asked("a", pool(), node, born, pods, running("b", "m", 2))
+    assert [(item.kind, item.until) for item in found.blockers if item.kind is BlockerKind.NODE_AGE] == [
+        (BlockerKind.NODE_AGE, NOW + timedelta(minutes=3))
+    ]
+
+
+def test_a_roll_out_under_way_is_told() -> None:
+    """DIS-487"""
+    pods = [
+        on(
+            "a",
+            1,
+            prefix=f"v{number}",
+            meta={
+                "owner_references": (owner("ReplicaSet", f"web-{number}"),),
+                "labels": {"pod-template-hash": str(number)},
+            },
+        )
+        for number in (1, 2)
+    ]
+    found = asked("a", pool(), running("a", "l"), pods, running("b", "l", 1))
+    assert [item.message for item in found.blockers] == ["Deployment default/web is being rolled out"]
+
+
+def test_a_machine_that_is_not_worth_moving_says_in_figures_why() -> None:
+    """DIS-257"""
+    strict = with_annotation(pool(), labels.MINIMUM_SAVING_RATIO, "100")
+    found = asked("a", strict, running("a", "m", 1), running("b", "m", 2))
+    saving = [item.message for item in found.blockers if item.kind is BlockerKind.SAVING]
+    assert len(saving) == 1
+    assert saving[0].endswith("the NodePool asks for 100")
+
+
+def test_a_machine_whose_pods_fit_nowhere_cheaper_says_so() -> None:
+    """DIS-398"""
+    assert causes(asked("a", pool(), running("a", "s", 2))) == ["move"]
+
+
+def test_a_freeze_is_told_with_its_end() -> None:
+    """DIS-494"""
+    end = NOW + timedelta(hours=8)
+    frozen = with_annotation(pool(), labels.FREEZE, "release week")
+    frozen = with_annotation(frozen, labels.FREEZE_UNTIL, end.isoformat().replace("+00:00", "Z"))
+    found = asked("a", frozen, running("a", "m"))
+    assert [(item.kind, item.until) for item in found.blockers] == [(BlockerKind.FREEZE, end)]
+    assert "release week" in found.blockers[0].message
+    assert found.command_without_budgets is not None
+
+
+def test_one_that_only_others_go_before_waits_without_blockers() -> None:
+    """DIS-151"""
+    cluster = [pool("np", Budget(nodes="1")), running("a", "m"), running("b", "l")]
+    found = asked("a", *cluster)
+    assert (found.blockers, found.command, found.command_without_budgets is not None) == ((), None, True)
+
+
+def test_a_node_of_nobody_is_told_to_be_foreign() -> None:
+    """DIS-071"""
+    node, _claim = running("a", "m")
+    assert [item.message for item in asked("a", pool(), node).blockers] == ["Node has no NodeClaim: it is not managed"]
+
+
+def test_a_machine_of_an_unknown_pool_says_so() -> None:
+    """DIS-078"""
+    found = asked("a", running("a", "m", 1, pool="gone"))
+    assert [item.message for item in found.blockers] == ["NodePool not found (NodePool=gone)"]
+
+
+def test_a_tainted_machine_is_taken_to_be_on_its_way_out() -> None:
+    """DIS-054: who looks from outside does not know what is under way."""
+    taint = Taint(key=labels.DISRUPTED_TAINT.key, effect=labels.DISRUPTED_TAINT.effect)
+    ahead = seen(pool("np", Budget(nodes="1")), running("a", "m", taints=(taint,)), running("b", "m"))
+    assert ahead.tainted_for_disruption == ("claim-a",)
+    assert ahead.within_budgets.commands == ()
+    assert gone(ahead.without_budgets) == ["b"]
+
+
+def test_a_machine_that_waiting_pods_will_go_to_is_nominated() -> None:
+    """DIS-075"""
+    cluster = [pool(), running("a", "m", 1), pod("waiting", {"cpu": "2"})]
+    found = asked("a", *cluster)
+    assert [item.message for item in found.blockers] == ["Node is nominated for a pending pod"]
+    assert seen(*cluster).nominated == ("claim-a",)
+
+
+def test_a_budget_that_opens_says_when() -> None:
+    """DIS-141"""
+    begin = NOW - timedelta(hours=1)
+    closed = Budget(nodes="0", schedule=f"{begin.minute} {begin.hour} * * *", duration="3h")
+    (found,) = seen(pool("np", closed), running("a", "m")).budget_statuses
+    expected = begin.replace(second=0, microsecond=0) + timedelta(hours=3)
+    assert (found.reason, found.allowed, found.remaining, found.opens_at) == (EMPTY, 0, 0, expected)
+
+
+def test_a_budget_that_never_opens_has_no_moment() -> None:
+    """DIS-140"""
+    (found,) = seen(pool("np", CLOSED), running("a", "m")).budget_statuses
+    assert found.opens_at is None
+
+
+def test_a_daemon_set_without_room_is_told_with_what_it_lacks() -> None:
+    """DIS §24: a new DaemonSet that does not fit on nodes bought before it."""
+    agent = daemon_set("agent", {"cpu": "1300m"})
+    (found,) = asked("a", pool(), running("a", "m", 3), agent).daemonset_shortfalls
+    assert (found.daemon_set, found.missing) == ("default/agent", {"cpu": 300})
+    small = daemon_set("agent", {"cpu": "900m"})
+    assert asked("a", pool(), running("a", "m", 3), small).daemonset_shortfalls == ()
+
+
+def test_a_daemon_set_that_runs_there_or_belongs_elsewhere_is_not_told() -> None:
+    agent = daemon_set("agent", {"cpu": "2"})
+    there = on("a", 2, meta={"owner_references": (owner("DaemonSet", "agent"),)})
+    assert asked("a", pool(), running("a", "m", 2), there, agent).daemonset_shortfalls == ()
+    other = daemon_set("agent", {"cpu": "2"}, node_selector={"disk": "ssd"})
+    assert asked("a", pool(), running("a", "m", 3, conditions=(CONSOLIDATABLE,)), other).daemonset_shortfalls == ()

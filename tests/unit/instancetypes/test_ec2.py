@@ -1,0 +1,219 @@
+"""The packaged catalogue against the published figures."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from karpenter.instancetypes import ec2_capacity, ec2_catalog, well_known_labels
+from karpenter.model import labels
+from karpenter.model import resources as res
+
+SHAPES = Path(__file__).resolve().parents[3] / ".." / "shared" / "data" / "instance_types.csv"
+AWS = "karpenter.k8s.aws/instance-"
+MIB = ec2_capacity.MIB * res.ONE_UNIT
+
+# AWS-315: type, vCPU, MiB, arch, interfaces, addresses per interface, capacity MiB, pods, pods with one interface
+# reserved, reserved millicores, reserved MiB, allocatable millicores, allocatable MiB.
+WORKED = [
+    ("t3.small", 2, 2048, "amd64", 3, 4, 1894, 11, 8, 70, 376, 1930, 1418),
+    ("t3.large", 2, 8192, "amd64", 3, 12, 7577, 35, 24, 70, 640, 1930, 6837),
+    ("t4g.small", 2, 2048, "arm64", 3, 4, 1835, 11, 8, 70, 376, 1930, 1359),
+    ("t4g.medium", 2, 4096, "arm64", 3, 6, 3729, 17, 12, 70, 442, 1930, 3187),
+    ("m5.xlarge", 4, 16384, "amd64", 4, 15, 15155, 58, 44, 80, 893, 3920, 14162),
+    ("m5.metal", 96, 393216, "amd64", 15, 50, 363724, 737, 688, 310, 8362, 95690, 355262),
+    ("c6g.large", 2, 4096, "arm64", 3, 10, 3729, 29, 20, 70, 574, 1930, 3055),
+    ("g5.12xlarge", 48, 196608, "amd64", 15, 50, 181862, 737, 688, 190, 8362, 47810, 173400),
+]
+
+
+@pytest.mark.parametrize("row", WORKED, ids=[str(row[0]) for row in WORKED])
+def test_the_worked_numbers_come_out(row: tuple[str | int, ...]) -> None:
+    """AWS-315."""
+    name, vcpus, memory, arch, interfaces, addresses, *expected = row
+    assert isinstance(name, str)
+    assert isinstance(arch, str)
+    pods = ec2_capacity.max_pods(int(interfaces), int(addresses))
+    found = ec2_catalog.find_packaged_type(name)
+    assert found is not None
+    assert [
+        ec2_capacity.memory_capacity_mib(int(memory), arch),
+        pods,
+        ec2_capacity.max_pods(int(interfaces), int(addresses), 1),
+        ec2_capacity.reserved_cpu_millis(int(vcpus)),
+        ec2_capacity.reserved_memory_mib(pods),
+        found.allocatable[res.CPU],
+        found.allocatable[res.MEMORY] // MIB,
+    ] == expected
+
+
+def test_no_interface_left_means_no_pods() -> None:
+    """AWS-T289."""
+    assert ec2_capacity.max_pods(3, 12, 100) == 0
+
+
+def test_without_hypervisor_share_only_firmware_is_taken_from_memory() -> None:
+    """AWS-T281."""
+    none = ec2_capacity.VM_MEMORY_OVERHEAD * 0
+    assert ec2_capacity.memory_capacity_mib(8192, "amd64", none) == 8192
+    assert ec2_capacity.memory_capacity_mib(2048, "arm64", none) == 1984
+
+
+def _published() -> list[dict[str, str]]:
+    if not SHAPES.exists():
+        pytest.skip("the shared tables are not there")
+    with SHAPES.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def _count(text: str) -> int:
+    return int(text or 0)
+
+
+def _shape(row: dict[str, str]) -> ec2_capacity.EC2InstanceShape:
+    neurons = _count(row["alloc_neuron"])
+    return ec2_capacity.EC2InstanceShape(
+        arch=row["arch"],
+        vcpus=int(row["vcpu"]),
+        memory_mib=int(row["memory_mib"]),
+        interfaces=int(row["eni_default_card"]),
+        ipv4_per_interface=int(row["ipv4_per_eni"]),
+        gpu_manufacturer=row["gpu_manufacturer"],
+        gpus=_count(row["gpu_count"]),
+        neuron_devices=neurons,
+        neuron_cores=_count(row["alloc_neuroncore"]) // neurons if neurons else 0,
+    )
+
+
+def _allocatable(shape: ec2_capacity.EC2InstanceShape) -> list[int]:
+    left = res.subtract(ec2_capacity.instance_capacity(shape), ec2_capacity.instance_overhead(shape))
+    gpu = ec2_capacity.GPU_RESOURCES.get(shape.gpu_manufacturer, "")
+    return [
+        left[res.CPU],
+        left[res.MEMORY] // MIB,
+        left[res.EPHEMERAL_STORAGE] // MIB,
+        left[res.PODS] // res.ONE_UNIT,
+        left.get(gpu, 0) // res.ONE_UNIT,
+        left.get(ec2_capacity.NEURON, 0) // res.ONE_UNIT,
+        left.get(ec2_capacity.NEURON_CORE, 0) // res.ONE_UNIT,
+    ]
+
+
+def test_allocatable_of_every_published_type_is_computed_exactly() -> None:
+    """AWS-T280: all rows of the published reference."""
+    rows = _published()
+    columns = ("cpu_m", "memory_mib", "ephemeral_mib", "pods", "gpu", "neuron", "neuroncore")
+    differing = {
+        row["name"]: (found, expected)
+        for row in rows
+        if (found := _allocatable(_shape(row))) != (expected := [_count(row[f"alloc_{column}"]) for column in columns])
+    }
+    assert len(rows) == 1363
+    assert differing == {}
+
+
+def test_the_packaged_table_holds_every_priced_type_with_its_figures() -> None:
+    """Shape, price, zones and labels agree with the source table for every type that has a price."""
+    priced = [row for row in _published() if row["price_us_east_1"]]
+    assert [item.name for item in ec2_catalog.packaged_instance_types()] == sorted(row["name"] for row in priced)
+    for row in priced:
+        found = ec2_catalog.find_packaged_type(row["name"])
+        assert found is not None
+        assert found.allocatable[res.MEMORY] // MIB == int(row["alloc_memory_mib"])
+        assert _label(found.name, f"{AWS}category") == row["category"]
+        assert _label(found.name, f"{AWS}generation") == row["generation"]
+        assert _label(found.name, f"{AWS}gpu-name") == row["gpu_name"]
+        on_demand = {item.price_per_hour for item in found.offerings if item.capacity_type == labels.ON_DEMAND}
+        assert on_demand <= {float(row["price_us_east_1"])}
+        pod_eni = found.capacity.get(ec2_capacity.POD_ENI, 0) // res.ONE_UNIT
+        assert _count(row["alloc_pod_eni"]) in (0, pod_eni)
+        assert found.requirements["topology.k8s.aws/zone-id"].values == frozenset(
+            filter(None, row["zones_us_east_1"].split("|"))
+        )
+
+
+def _label(name: str, key: str) -> str:
+    found = ec2_catalog.find_packaged_type(name)
+    assert found is not None
+    return next(iter(found.requirements[key].values), "")
+
+
+def test_labels_of_a_gpu_machine() -> None:
+    """AWS-321."""
+    expected = {
+        "category": "g",
+        "generation": "4",
+        "family": "g4dn",
+        "size": "8xlarge",
+        "cpu": "32",
+        "cpu-manufacturer": "intel",
+        "cpu-sustained-clock-speed-mhz": "2500",
+        "memory": "131072",
+        "ebs-bandwidth": "9500",
+        "network-bandwidth": "50000",
+        "gpu-name": "t4",
+        "gpu-manufacturer": "nvidia",
+        "gpu-count": "1",
+        "gpu-memory": "16384",
+        "local-nvme": "900",
+        "hypervisor": "nitro",
+    }
+    assert {key: _label("g4dn.8xlarge", AWS + key) for key in expected} == expected
+
+
+def test_labels_of_an_accelerator_machine() -> None:
+    """AWS-321."""
+    expected = {"accelerator-name": "inferentia2", "accelerator-manufacturer": "aws", "accelerator-count": "1"}
+    assert {key: _label("inf2.xlarge", AWS + key) for key in expected} == expected
+    assert _label("inf2.xlarge", f"{AWS}category") == "inf"
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value"),
+    [
+        ("u-6tb1.56xlarge", "category", "u"),
+        ("u-6tb1.56xlarge", "generation", "1"),
+        ("m7i-flex.large", "capability-flex", "true"),
+        ("m7i.large", "capability-flex", "false"),
+        ("g6f.large", "gpu-count", "0"),
+        ("m5.metal", "hypervisor", ""),
+    ],
+)
+def test_labels_that_are_easy_to_get_wrong(name: str, key: str, value: str) -> None:
+    """AWS-320, AWS-322: the fractional GPU counts 0, bare metal has the empty hypervisor as a value."""
+    found = ec2_catalog.find_packaged_type(name)
+    assert found is not None
+    assert found.requirements[AWS + key].values == {value}
+
+
+def test_fractional_gpus_offer_no_whole_gpu() -> None:
+    """AWS-322."""
+    found = ec2_catalog.find_packaged_type("g6f.large")
+    assert found is not None
+    assert "nvidia.com/gpu" not in found.capacity
+
+
+def test_every_type_says_something_about_every_well_known_label() -> None:
+    """SCH-116."""
+    assert all(
+        item.requirements.keys() >= well_known_labels.INSTANCE_LABELS for item in ec2_catalog.packaged_instance_types()
+    )
+    assert all(labels.NODE_POOL not in item.requirements for item in ec2_catalog.packaged_instance_types())
+
+
+def test_every_offering_names_zone_capacity_type_and_a_price() -> None:
+    """OPS-236; no spot price exceeds on-demand."""
+    offerings = [(item, offering) for item in ec2_catalog.packaged_instance_types() for offering in item.offerings]
+    assert len(offerings) > 12_000
+    for item, offering in offerings:
+        assert offering.zone in item.requirements[labels.ZONE].values
+        assert offering.capacity_type in item.requirements[labels.CAPACITY_TYPE].values
+        assert 0 < offering.price_per_hour <= max(other.price_per_hour for other in item.offerings)
+
+
+def test_the_catalogue_is_read_once() -> None:
+    """Callers may cache by identity (OPS-215)."""
+    assert ec2_catalog.packaged_instance_types() is ec2_catalog.packaged_instance_types()
+    assert ec2_catalog.find_packaged_type("no.such") is None

@@ -1,0 +1,75 @@
+"""A pass in which nothing has changed costs next to nothing, and one in which something has is made (DIS §8.4 Beyond)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import tracemalloc
+
+import pytest
+
+from karpenter.api.karpenter import Budget, Disruption
+from karpenter.api.meta import Condition
+from karpenter.manager import Manager
+from karpenter.model import labels
+from karpenter.model.freezes import Freeze
+from support.builders import machine, node_pool, pod
+from support.world import World, story
+
+_MACHINES = 300
+
+
+async def filled(world: World) -> Manager:
+    """A controller that knows some hundred machines with pods, without any loop running."""
+    await world.start()
+    await world.stop()
+    manager = world.manager
+    assert manager is not None
+    manager.state.set_pool(node_pool(disruption=Disruption(budgets=(Budget(nodes="0"),))))
+    own = {labels.ZONE: "test-zone-1", labels.CAPACITY_TYPE: "on-demand", labels.INSTANCE_TYPE: "t7"}
+    quiet = (Condition(type="Consolidatable", status="True"),)
+    for number in range(_MACHINES):
+        node, claim = machine(f"n{number}", {"cpu": "8", "memory": "16Gi"}, labels=own, conditions=quiet)
+        manager.state.set_node(node)
+        manager.state.set_claim(claim)
+        manager.state.set_pod(pod(f"p{number}", {"cpu": "1"}, node_name=f"n{number}"))
+    await manager.disruption.reconcile()
+    return manager
+
+
+def evaluated(manager: Manager) -> float:
+    """How many passes were made."""
+    described = {"reason": "underutilized", "consolidation_type": "multi"}
+    name = "karpenter_voluntary_disruption_decision_evaluation_duration_seconds_count"
+    return manager.metrics.registry.get_sample_value(name, described) or 0.0
+
+
+@story
+async def test_a_pass_without_news_takes_no_time_and_no_memory(world: World) -> None:
+    """Less than ten milliseconds and a hundred kilobytes; here far less, so that a slow machine does not matter."""
+    manager = await filled(world)
+    before = evaluated(manager)
+    started = time.perf_counter()
+    for _ in range(10):
+        assert not await manager.disruption.reconcile()
+    assert (time.perf_counter() - started) / 10 < 0.01
+    tracemalloc.start()
+    await manager.disruption.reconcile()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 100_000
+    assert evaluated(manager) == before == 1
+
+
+@pytest.mark.parametrize("change", ["pod", "freeze", "time"])
+@story
+async def test_a_pass_with_news_is_made(world: World, change: str) -> None:
+    manager = await filled(world)
+    if change == "pod":
+        manager.state.remove_pod(("default", "p3"))
+    elif change == "freeze":
+        manager.state.freeze = Freeze("test", "a reason")
+    else:
+        await asyncio.sleep(301)
+    await manager.disruption.reconcile()
+    assert evaluated(manager) == 2

@@ -1,0 +1,77 @@
+"""What the controller follows of volumes, and whom it wakes."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from karpenter.api import kinds
+from karpenter.api.meta import ObjectReference, Wire
+from karpenter.api.storage import PersistentVolume
+from karpenter.manager_watches import VolumeWatchHandlers
+from karpenter.state import ClusterState, ClusterVolumes
+from support.builders import feed, pod
+from support.disks import DRIVER, csi_node, pvc, storage_class, user, zonal
+from support.world import World, story
+
+
+def claimed(volume: PersistentVolume, claim: str) -> PersistentVolume:
+    reference = ObjectReference(kind="PersistentVolumeClaim", namespace="default", name=claim)
+    return msgspec.structs.replace(volume, spec=msgspec.structs.replace(volume.spec, claim_ref=reference))
+
+
+@story
+async def test_claims_volumes_classes_and_drivers_reach_the_picture(world: World) -> None:
+    await world.start()
+    objects: dict[kinds.Kind, Wire] = {  # type: ignore[type-arg]
+        kinds.PERSISTENT_VOLUME_CLAIM: pvc("data", "v"),
+        kinds.PERSISTENT_VOLUME: zonal("v", "z3"),
+        kinds.STORAGE_CLASS: storage_class(),
+        kinds.CSI_NODE: csi_node("n", ebs=7),
+    }
+    for kind, item in objects.items():
+        await world.kube.create(kind, item)
+    await asyncio.sleep(1)
+    assert world.manager is not None
+    volumes = world.manager.state.snapshot().volumes
+    found = volumes.resolve(user("p", "data"))
+    assert (found.claim_errors, len(found.node_alternatives), found.volumes_by_driver) == (
+        (),
+        1,
+        {DRIVER: {"default/data"}},
+    )
+    assert (volumes.attach_limit("n", DRIVER), set(volumes.classes)) == (7, {"standard"})
+    for kind, item in objects.items():
+        await world.kube.delete(kind, item.metadata.name, item.metadata.namespace)  # type: ignore[attr-defined]
+    await asyncio.sleep(1)
+    assert world.manager.state.snapshot().volumes == ClusterVolumes()
+
+
+def woken(*there: Wire, on: str, by: Wire) -> list[str]:
+    """Which pods a change wakes: ``on`` names the handler."""
+    found: list[str] = []
+    events = VolumeWatchHandlers(feed(ClusterState(), there), found.append)
+    getattr(events, on)(None, by)
+    return sorted(found)
+
+
+PODS = (user("waits", "data"), user("other", "else"), user("runs", "data", node_name="n"), pod("plain"))
+
+
+def test_a_claim_wakes_the_pods_that_wait_for_it() -> None:
+    """The pod need not wait for its next turn once its claim is bound."""
+    assert woken(*PODS, on="on_volume_claim", by=pvc("data", "v")) == ["uid-waits"]
+
+
+def test_a_volume_wakes_the_pods_of_its_claim() -> None:
+    assert woken(*PODS, on="on_volume", by=claimed(zonal("v", "z1"), "data")) == ["uid-waits"]
+    assert woken(*PODS, on="on_volume", by=zonal("v", "z1")) == []
+
+
+def test_a_class_wakes_all_that_wait_with_claims() -> None:
+    assert woken(*PODS, on="on_storage_class", by=storage_class()) == ["uid-other", "uid-waits"]
+
+
+def test_a_driver_wakes_nobody() -> None:
+    assert woken(*PODS, on="on_csi_node", by=csi_node("n", ebs=1)) == []

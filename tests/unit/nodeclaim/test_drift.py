@@ -1,0 +1,251 @@
+"""What makes a machine drift, and what does not (DIS §14)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from karpenter.api import kinds
+from karpenter.api.karpenter import Budget, Disruption, NodeClaim
+from karpenter.model import labels, nodepool_hash
+from karpenter.providers.contract import InstanceDrift, InstanceNotFound, ProviderError
+from support.builders import wanted
+from support.world import World, story, until
+
+CLOSED = Disruption(consolidate_after="Never", budgets=(Budget(nodes="0"),))
+CUSTOM = "example.com/team"
+
+
+async def up(world: World, *requirements: Any, own: dict[str, str] | None = None) -> None:
+    """A running controller, a pool and one initialised machine with these labels."""
+    await world.node_class()
+    fields: dict[str, Any] = {"requirements": requirements} if requirements else {}
+    await world.pool(disruption=CLOSED, **fields)
+    await world.start()
+    pool = await world.kube.get(kinds.NODE_POOL, "np")
+    notes = {
+        labels.NODE_POOL_HASH: nodepool_hash.node_pool_hash(pool),
+        labels.NODE_POOL_HASH_VERSION: nodepool_hash.NODE_POOL_HASH_VERSION,
+    }
+    await world.owned_claim(pool, metadata={"labels": own or {}, "annotations": notes})
+    await asyncio.sleep(0.1)
+    await world.join()
+    await asyncio.sleep(1)
+
+
+async def drifted(world: World) -> str:
+    """The reason it drifted for, empty when it has not."""
+    found = await world.condition("c", "Drifted")
+    return "" if found is None else found[1]
+
+
+async def require(world: World, *entries: dict[str, Any]) -> None:
+    """Other requirements for the pool; the change is seen at once."""
+    await world.kube.patch(kinds.NODE_POOL, "np", {"spec": {"template": {"spec": {"requirements": list(entries)}}}})
+    await asyncio.sleep(0.5)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"metadata": {"labels": {"a": "b"}}}, "NodePoolDrifted"),
+        ({"metadata": {"annotations": {"a": "b"}}}, "NodePoolDrifted"),
+        ({"spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]}}, "NodePoolDrifted"),
+        ({"spec": {"startupTaints": [{"key": "a", "effect": "NoSchedule"}]}}, "NodePoolDrifted"),
+        ({"spec": {"expireAfter": "100h"}}, "NodePoolDrifted"),
+        ({"spec": {"terminationGracePeriod": "1h"}}, "NodePoolDrifted"),
+        ({"spec": {"expireAfter": "30h690h"}}, ""),
+    ],
+    ids=["label", "annotation", "taint", "startup-taint", "expire-after", "grace-period", "another-spelling"],
+)
+@story
+async def test_what_the_template_says_and_machines_cannot_follow_drifts(
+    world: World, change: dict[str, Any], reason: str
+) -> None:
+    """DIS-S246, DIS-343, DIS-352, DIS-356"""
+    await up(world)
+    assert await drifted(world) == ""
+    change = {"spec": {"expireAfter": "43200m"}} if not reason else change
+    await world.kube.patch(kinds.NODE_POOL, "np", {"spec": {"template": change}})
+    await asyncio.sleep(1)
+    assert await drifted(world) == reason
+    assert [line["reason"] for line in world.lines("marking drifted")] == ([reason] if reason else [])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"disruption": {"budgets": [{"nodes": "1"}]}},
+        {"disruption": {"consolidateAfter": "5m"}},
+        {"weight": 7},
+        {"limits": {"cpu": "100"}},
+    ],
+    ids=["budgets", "consolidate-after", "weight", "limits"],
+)
+@story
+async def test_what_concerns_the_pool_alone_does_not_drift(world: World, change: dict[str, Any]) -> None:
+    """DIS-S247, DIS-352"""
+    await up(world)
+    await world.kube.patch(kinds.NODE_POOL, "np", {"spec": change})
+    await asyncio.sleep(1)
+    assert await drifted(world) == ""
+
+
+@pytest.mark.parametrize(
+    "notes",
+    [
+        {labels.NODE_POOL_HASH: None},
+        {labels.NODE_POOL_HASH_VERSION: None},
+        {labels.NODE_POOL_HASH_VERSION: "v3"},
+    ],
+    ids=["no-hash", "no-version", "another-version"],
+)
+@story
+async def test_without_hashes_that_can_be_compared_nothing_drifts(world: World, notes: dict[str, Any]) -> None:
+    """DIS-S248"""
+    await up(world)
+    await world.kube.patch(kinds.NODE_CLAIM, "c", {"metadata": {"annotations": notes}})
+    await world.kube.patch(kinds.NODE_POOL, "np", {"spec": {"template": {"metadata": {"labels": {"a": "b"}}}}})
+    await asyncio.sleep(1)
+    assert await drifted(world) == ""
+
+
+@pytest.mark.parametrize(
+    ("entry", "is_drifted"),
+    [
+        ({"key": labels.CAPACITY_TYPE, "operator": "In", "values": ["spot"]}, True),
+        ({"key": labels.CAPACITY_TYPE, "operator": "In", "values": ["spot", "on-demand"]}, False),
+        ({"key": labels.CAPACITY_TYPE, "operator": "Exists"}, False),
+        ({"key": labels.CAPACITY_TYPE, "operator": "DoesNotExist"}, True),
+        ({"key": CUSTOM, "operator": "In", "values": ["a"]}, True),
+        ({"key": CUSTOM, "operator": "NotIn", "values": ["a"]}, False),
+        ({"key": "number", "operator": "Gt", "values": ["10"]}, True),
+        ({"key": "number", "operator": "Gt", "values": ["2"]}, False),
+        ({"key": "number", "operator": "Lt", "values": ["1"]}, True),
+    ],
+    ids=["DIS-S241", "DIS-S243-widened", "DIS-S244-exists", "DIS-S244-absent", "DIS-S242", "absent-ok", "DIS-S245-gt", "gt-ok", "DIS-S245-lt"],
+)
+@story
+async def test_a_machine_drifts_when_its_labels_are_not_asked_for_any_more(
+    world: World, entry: dict[str, Any], is_drifted: bool
+) -> None:
+    """DIS-S241 to DIS-S245, DIS-344"""
+    await up(world, wanted(labels.CAPACITY_TYPE, "In", "on-demand"), own={"number": "5"})
+    assert await drifted(world) == ""
+    await require(world, entry)
+    assert await drifted(world) == ("RequirementsDrifted" if is_drifted else "")
+
+
+@story
+async def test_a_machine_that_is_asked_for_again_has_not_drifted(world: World) -> None:
+    """DIS-S252, DIS-357"""
+    await up(world, wanted(labels.CAPACITY_TYPE, "In", "on-demand"))
+    await require(world, {"key": labels.CAPACITY_TYPE, "operator": "In", "values": ["spot"]})
+    assert await drifted(world) == "RequirementsDrifted"
+    await require(world, {"key": labels.CAPACITY_TYPE, "operator": "Exists"})
+    assert await drifted(world) == ""
+    assert [line["reason"] for line in world.lines("removing drifted status condition")] == ["not drifted"]
+
+
+@story
+async def test_the_clouds_reason_is_asked_for_every_five_minutes_and_comes_last(world: World) -> None:
+    """DIS-340, DIS-S249, DIS-346 ff."""
+    asked: list[str] = []
+    reason = ""
+
+    async def drift(claim: NodeClaim) -> InstanceDrift | None:
+        asked.append(claim.metadata.name)
+        return InstanceDrift(reason) if reason else None
+
+    world.cloud.drift = drift  # type: ignore[method-assign]
+    await up(world)
+    first = len(asked)
+    assert first <= 2
+    reason = "AMIDrift"
+    await asyncio.sleep(290)
+    assert (await drifted(world), len(asked)) == ("", first)
+    await asyncio.sleep(15)
+    assert (await drifted(world), len(asked)) == ("AMIDrift", first + 1)
+    await world.kube.patch(kinds.NODE_POOL, "np", {"spec": {"template": {"metadata": {"labels": {"a": "b"}}}}})
+    await asyncio.sleep(1)
+    assert await drifted(world) == "NodePoolDrifted"
+
+
+@story
+async def test_a_changed_node_class_is_asked_about_at_once(world: World) -> None:
+    """DIS-340"""
+    reason = ""
+
+    async def drift(_: NodeClaim) -> InstanceDrift | None:
+        return InstanceDrift(reason, "another image") if reason else None
+
+    world.cloud.drift = drift  # type: ignore[method-assign]
+    await up(world)
+    reason = "NodeClassDrift"
+    await world.kube.patch(kinds.KWOK_NODE_CLASS, "default", {"spec": {"nodeRegistrationDelay": "7s"}})
+    await asyncio.sleep(1)
+    assert await drifted(world) == "NodeClassDrift"
+
+
+@pytest.mark.parametrize("error", [InstanceNotFound("x"), ProviderError("broken")], ids=["not-found", "broken"])
+@story
+async def test_what_the_cloud_cannot_say_changes_nothing(world: World, error: Exception) -> None:
+    """DIS-342"""
+    answers: list[Any] = ["AMIDrift"]
+
+    async def drift(_: NodeClaim) -> InstanceDrift | None:
+        if isinstance(answers[-1], Exception):
+            raise answers[-1]
+        return InstanceDrift(answers[-1]) if answers[-1] else None
+
+    world.cloud.drift = drift  # type: ignore[method-assign]
+    await up(world)
+    assert await drifted(world) == "AMIDrift"
+    answers.append(error)
+    await asyncio.sleep(310)
+    assert await drifted(world) == "AMIDrift"
+    answers.append("")
+    await asyncio.sleep(400)
+    assert await drifted(world) == ""
+
+
+@story
+async def test_a_type_nobody_sells_any_more_drifts_after_an_hour(world: World) -> None:
+    """DIS-S250, DIS-345"""
+    await up(world)
+    await world.kube.patch(kinds.NODE_CLAIM, "c", {"metadata": {"labels": {labels.INSTANCE_TYPE: "gone"}}})
+    created = (await world.get_claim()).metadata.creation_timestamp
+    assert created is not None
+    await asyncio.sleep(3590 - (world.clock.now() - created).total_seconds())
+    assert await drifted(world) == ""
+    await asyncio.sleep(60)
+    assert await drifted(world) == "InstanceTypeNotFound"
+
+
+@story
+async def test_a_claim_that_is_not_launched_has_not_drifted(world: World) -> None:
+    """DIS-S251, DIS-341"""
+    await world.node_class()
+    pool = await world.pool(disruption=CLOSED)
+    world.cloud.hangs.add(("create", "*"))
+    await world.start()
+    await world.owned_claim(pool)
+    await world.set_condition(kinds.NODE_CLAIM, "c", "Drifted", "True")
+    await until(lambda: _is_undrifted(world), 120)
+
+
+async def _is_undrifted(world: World) -> bool:
+    return await drifted(world) == ""
+
+
+@story
+async def test_without_its_pool_a_claim_keeps_what_it_has(world: World) -> None:
+    """DIS-S253"""
+    await up(world, wanted(labels.CAPACITY_TYPE, "In", "on-demand"))
+    await require(world, {"key": labels.CAPACITY_TYPE, "operator": "In", "values": ["spot"]})
+    await world.kube.patch(kinds.NODE_CLAIM, "c", {"metadata": {"ownerReferences": []}})
+    await world.kube.delete(kinds.NODE_POOL, "np")
+    await asyncio.sleep(400)
+    assert await drifted(world) == "RequirementsDrifted"

@@ -1,0 +1,510 @@
+"""Claims and Nodes edited by hand into impossible states: what heals, what is only reported, and that nothing breaks.
+
+The table is one edit per row, made on a machine that is up; soon afterwards everything is as before. What follows it are edits
+after which nobody can know what is right, and edits made earlier in a machine's life.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from karpenter.api import kinds
+from karpenter.api.core import Node
+from karpenter.api.karpenter import Disruption, NodeClaim
+from karpenter.api.meta import Condition
+from karpenter.model import conditions, labels
+from karpenter.model.clock import rfc3339
+from support.world import START, World, story, until
+
+CLASS_LABEL = "karpenter.kwok.sh/kwoknodeclass"
+Edit = Callable[[World], Awaitable[None]]
+
+
+async def up(world: World, *names: str, consolidate_after: str = "Never") -> None:
+    """A running controller, a pool, and initialised machines of it: claims c, d, ... on nodes node-c, node-d, ..."""
+    await world.node_class()
+    pool = await world.pool(disruption=Disruption(consolidate_after=consolidate_after))
+    await world.start()
+    for name in names or ("c",):
+        await world.owned_claim(pool, name)
+    await asyncio.sleep(0.1)
+    for name in names or ("c",):
+        await world.join(name)
+    await asyncio.sleep(1)
+
+
+def bugs(world: World) -> list[dict[str, Any]]:
+    return [line for line in world.lines() if "stacktrace" in line]
+
+
+def on_claim(status: dict[str, Any] | None = None, **metadata: Any) -> Edit:
+    return lambda world: world.edit(kinds.NODE_CLAIM, "c", status or {}, **metadata)
+
+
+def on_node(**metadata: Any) -> Edit:
+    return lambda world: world.edit(kinds.NODE, "node-c", **metadata)
+
+
+def without(*types: str) -> Edit:
+    """Conditions taken away."""
+    return _conditions(lambda item: None if item.type in types else item)
+
+
+def set_false(type_: str) -> Edit:
+    def changed(item: Condition) -> Condition:
+        return msgspec.structs.replace(item, status="False", reason="ByHand") if item.type == type_ else item
+
+    return _conditions(changed)
+
+
+def _conditions(change: Callable[[Condition], Condition | None]) -> Edit:
+    async def edit(world: World) -> None:
+        found = (change(item) for item in (await world.get_claim()).status.conditions)
+        kept = [item for item in found if item is not None]
+        await world.edit(kinds.NODE_CLAIM, "c", {"conditions": msgspec.to_builtins(kept)})
+
+    return edit
+
+
+NONSENSE = {
+    "karpenter.sh/nodepool-hash": "banana",
+    "karpenter.sh/nodepool-hash-version": "v0",
+    "karpenter.sh/do-not-disrupt": "perhaps",
+    "karpenter.sh/nodeclaim-termination-timestamp": "soon",
+    "karpenter.sh/nodeclaim-min-values-relaxed": "?",
+}
+
+HEALS: dict[str, Edit] = {
+    "claim: finalizer removed": on_claim(finalizers=[]),
+    "claim: provider ID changed": on_claim({"providerID": "nonsense"}),
+    "claim: provider ID of another cloud": on_claim({"providerID": "other:///i-1"}),
+    "claim: provider ID removed": on_claim({"providerID": ""}),
+    "claim: node name changed": on_claim({"nodeName": "elsewhere"}),
+    "claim: node name removed": on_claim({"nodeName": ""}),
+    "claim: provider ID and node name removed": on_claim({"providerID": "", "nodeName": "", "conditions": []}),
+    "claim: Launched removed": without("Launched"),
+    "claim: Registered removed": without("Registered"),
+    "claim: Initialized removed": without("Initialized"),
+    "claim: Ready removed": without("Ready"),
+    "claim: all conditions removed": on_claim({"conditions": []}),
+    "claim: Launched set False": set_false("Launched"),
+    "claim: Registered set False": set_false("Registered"),
+    "claim: Initialized set False": set_false("Initialized"),
+    "claim: Ready set False": set_false("Ready"),
+    "claim: pool label removed": on_claim(labels={labels.NODE_POOL: None}),
+    "claim: class label removed": on_claim(labels={CLASS_LABEL: None}),
+    "claim: class label changed": on_claim(labels={CLASS_LABEL: "another"}),
+    "claim: annotations with nonsense": on_claim(annotations=NONSENSE),
+    "node: registered label removed": on_node(labels={labels.REGISTERED: None}),
+    "node: registered label changed": on_node(labels={labels.REGISTERED: "maybe"}),
+    "node: initialized label removed": on_node(labels={labels.INITIALIZED: None}),
+    "node: both labels removed": on_node(labels={labels.REGISTERED: None, labels.INITIALIZED: None}),
+    "node: pool label removed": on_node(labels={labels.NODE_POOL: None}),
+    "node: class label removed": on_node(labels={CLASS_LABEL: None}),
+    "node: class label changed": on_node(labels={CLASS_LABEL: "another"}),
+    "node: finalizer removed": on_node(finalizers=[]),
+    "node: owner removed": on_node(ownerReferences=[]),
+    "node: annotations with nonsense": on_node(annotations=NONSENSE),
+}
+
+
+def identity(claim: NodeClaim, node: Node) -> object:
+    """What an edit must not change for long."""
+    wanted = {CLASS_LABEL, labels.NODE_POOL, labels.REGISTERED, labels.INITIALIZED}
+    return (
+        claim.metadata.uid,
+        claim.metadata.finalizers,
+        {key: value for key, value in claim.metadata.labels.items() if key in wanted},
+        (claim.status.provider_id, claim.status.node_name),
+        {item.type: item.status for item in claim.status.conditions},
+        node.metadata.uid,
+        node.metadata.finalizers,
+        [owner.uid for owner in node.metadata.owner_references],
+        {key: value for key, value in node.metadata.labels.items() if key in wanted},
+        node.spec.taints,
+    )
+
+
+@pytest.mark.parametrize("edit", HEALS.values(), ids=HEALS.keys())
+@story
+async def test_an_edit_that_makes_no_sense_is_put_right(world: World, edit: Edit) -> None:
+    """OPS-003, OPS-080, OPS-081, OPS-102 and beyond"""
+    await up(world)
+    before = identity(await world.get_claim(), await world.get_node())
+    await edit(world)
+    await asyncio.sleep(5)
+    assert identity(await world.get_claim(), await world.get_node()) == before
+    written = len(world.writes())
+    await asyncio.sleep(180)
+    assert identity(await world.get_claim(), await world.get_node()) == before
+    assert len(world.writes()) == written
+    assert len(world.cloud.bought) == len(world.cloud.instances) == 1
+    assert bugs(world) == []
+
+
+@pytest.mark.parametrize("edit", HEALS.values(), ids=HEALS.keys())
+@story
+async def test_an_edit_made_while_nobody_looks_is_put_right_by_the_next_process(world: World, edit: Edit) -> None:
+    """OPS-123"""
+    await up(world)
+    before = identity(await world.get_claim(), await world.get_node())
+    await world.stop()
+    await edit(world)
+    await world.start()
+    await asyncio.sleep(5)
+    assert identity(await world.get_claim(), await world.get_node()) == before
+    assert len(world.cloud.bought) == len(world.cloud.instances) == 1
+    assert bugs(world) == []
+
+
+@story
+async def test_what_was_restored_is_said(world: World) -> None:
+    await up(world)
+    known = (await world.get_claim()).status.provider_id
+    await world.edit(kinds.NODE_CLAIM, "c", {"providerID": "nonsense"})
+    await world.edit(kinds.NODE, "node-c", labels={labels.REGISTERED: None}, finalizers=[])
+    await asyncio.sleep(5)
+    (line,) = world.lines("restored nodeclaim")
+    assert (line["provider-id"], line["changed-to"]) == (known, "nonsense")
+    restored = [name for found in world.lines("hydrated node") for name in found["restored"]]
+    assert sorted(restored) == ["finalizers", labels.REGISTERED]
+
+
+@story
+async def test_a_claim_without_its_class_label_gets_it(world: World) -> None:
+    """OPS-L44, OPS-080"""
+    await world.start()
+    await world.claim()
+    await asyncio.sleep(1)
+    assert (await world.get_claim()).metadata.labels[CLASS_LABEL] == "default"
+
+
+@story
+async def test_a_node_of_several_claims_is_not_hydrated(world: World) -> None:
+    """OPS-081"""
+    await up(world, "c", "d")
+    world.cloud.hangs.add(("create", "d"))
+    shared = (await world.get_claim()).status.provider_id
+    await world.stop()
+    # Its own Node gone, nothing tells any more which machine d had.
+    await world.edit(kinds.NODE, "node-d", finalizers=[])
+    await world.kube.delete(kinds.NODE, "node-d")
+    await world.edit(kinds.NODE_CLAIM, "d", {"providerID": shared})
+    await world.edit(kinds.NODE, "node-c", labels={CLASS_LABEL: None})
+    await world.start()
+    await asyncio.sleep(60)
+    assert CLASS_LABEL not in (await world.get_node()).metadata.labels
+    events = await world.events("MultipleNodeClaimsFound")
+    assert {event.involved_object.name for event in events} == {"c", "d"}
+    assert all("NodeClaims c, d have the same provider ID" in event.message for event in events)
+    assert bugs(world) == []
+
+
+# -- a pool changed by its label, not taken away ---------------------------------------------------------------------------
+
+
+@story
+async def test_a_pool_label_that_was_changed_is_left_as_it_is(world: World) -> None:
+    """OPS-S14: it may be meant; only what is missing is put back."""
+    await up(world)
+    await world.edit(kinds.NODE, "node-c", labels={labels.NODE_POOL: "another"})
+    await asyncio.sleep(60)
+    assert (await world.get_node()).metadata.labels[labels.NODE_POOL] == "another"
+
+
+@pytest.mark.parametrize("owner", ["none", "another pool's"])
+@story
+async def test_a_pool_label_nobody_vouches_for_is_not_invented(world: World, owner: str) -> None:
+    await up(world)
+    references = [{"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "name": "np", "uid": "gone"}]
+    await world.edit(
+        kinds.NODE_CLAIM,
+        "c",
+        labels={labels.NODE_POOL: None},
+        ownerReferences=references if owner == "another pool's" else [],
+    )
+    await asyncio.sleep(5)
+    if await world.has(kinds.NODE_CLAIM, "c"):  # else the cluster's own collection took it as an orphan of its owner
+        assert labels.NODE_POOL not in (await world.get_claim()).metadata.labels
+    assert bugs(world) == []
+
+
+# -- times -------------------------------------------------------------------------------------------------------------------
+
+
+@story
+async def test_a_pod_event_dated_into_the_future_does_not_keep_a_node_for_ever(world: World) -> None:
+    """DIS-241, OPS-099: it counts for nothing, and the next event replaces it."""
+    await up(world, consolidate_after="10s")
+    later = rfc3339(world.clock.now() + timedelta(days=365))
+    await world.edit(kinds.NODE_CLAIM, "c", {"lastPodEventTime": later})
+    await world.running("busy", "node-c")
+    await asyncio.sleep(1)
+    stamped = (await world.get_claim()).status.last_pod_event_time
+    assert stamped is not None
+    assert stamped <= world.clock.now()
+    await world.edit(kinds.NODE_CLAIM, "c", {"lastPodEventTime": later})
+    await asyncio.sleep(30)
+    assert (await world.condition("c", "Consolidatable") or ("",))[0] == "True"
+
+
+@pytest.mark.parametrize("years", [-10, 10])
+@story
+async def test_conditions_dated_absurdly_break_nothing(world: World, years: int) -> None:
+    """OPS-053"""
+    await up(world)
+    moment = START + timedelta(days=365 * years)
+    await _conditions(lambda item: msgspec.structs.replace(item, last_transition_time=moment))(world)
+    await asyncio.sleep(3600)
+    assert conditions.is_true((await world.get_claim()).status.conditions, "Ready")
+    assert bugs(world) == []
+
+
+# -- earlier in life -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [{"providerID": ""}, {"providerID": "", "conditions": []}], ids=["ID", "everything"])
+@story
+async def test_a_launched_claim_that_forgot_its_machine_is_told_again(world: World, status: dict[str, Any]) -> None:
+    """OPS-211: the cloud knows the claim."""
+    await world.start()
+    await world.claim()
+    await asyncio.sleep(1)
+    known = (await world.get_claim()).status.provider_id
+    await world.edit(kinds.NODE_CLAIM, "c", status)
+    await asyncio.sleep(5)
+    claim = await world.get_claim()
+    assert claim.status.provider_id == known
+    assert conditions.is_true(claim.status.conditions, "Launched")
+    assert len(world.cloud.bought) == 1
+    await world.join()
+    await asyncio.sleep(1)
+    assert conditions.is_true((await world.get_claim()).status.conditions, "Ready")
+
+
+@story
+async def test_a_launched_claim_with_a_wrong_machine_is_given_up_and_its_own_collected(world: World) -> None:
+    """OPS-051, OPS-266: nobody but the cloud knows the right one, and it is not asked about what looks well."""
+    world.simulated()
+    await world.node_class(node_registration_delay="10s")
+    await world.start()
+    await world.claim()
+    await asyncio.sleep(0.5)
+    await world.edit(kinds.NODE_CLAIM, "c", {"providerID": "kwok://no-such-machine"})
+    await asyncio.sleep(15 * 60 + 30)
+    assert not await world.has(kinds.NODE_CLAIM, "c")
+    await asyncio.sleep(300)
+    assert await world.all(kinds.CONFIG_MAP) == []
+    assert await world.all(kinds.NODE) == []
+    assert bugs(world) == []
+
+
+@story
+async def test_a_claim_that_got_anothers_provider_id_before_registering_finds_its_own(world: World) -> None:
+    """Two claims, one provider ID: the Node says whose it is, the cloud what the other one bought."""
+    await up(world)
+    await world.claim("d")
+    await asyncio.sleep(1)
+    own = (await world.get_claim("d")).status.provider_id
+    shared = (await world.get_claim()).status.provider_id
+    await world.edit(kinds.NODE_CLAIM, "d", {"providerID": shared})
+    await asyncio.sleep(5)
+    assert (await world.get_claim("d")).status.provider_id == own
+    assert (await world.get_claim("c")).status.provider_id == shared
+    assert [owner.name for owner in (await world.get_node()).metadata.owner_references] == ["c"]
+    await world.join("d")
+    await asyncio.sleep(1)
+    for name in ("c", "d"):
+        assert conditions.is_true((await world.get_claim(name)).status.conditions, "Ready")
+    assert len(world.cloud.instances) == 2
+
+
+@story
+async def test_a_registered_claim_that_got_anothers_provider_id_finds_its_own(world: World) -> None:
+    await up(world, "c", "d")
+    before = {name: (await world.get_claim(name)).status.provider_id for name in ("c", "d")}
+    await world.edit(kinds.NODE_CLAIM, "d", {"providerID": before["c"]})
+    await asyncio.sleep(5)
+    assert {name: (await world.get_claim(name)).status.provider_id for name in ("c", "d")} == before
+    assert await world.has(kinds.NODE, "node-c")
+    assert await world.has(kinds.NODE, "node-d")
+
+
+@story
+async def test_claims_that_swapped_their_provider_ids_swap_back(world: World) -> None:
+    await up(world, "c", "d")
+    before = {name: (await world.get_claim(name)).status.provider_id for name in ("c", "d")}
+    await world.stop()
+    await world.edit(kinds.NODE_CLAIM, "c", {"providerID": before["d"]})
+    await world.edit(kinds.NODE_CLAIM, "d", {"providerID": before["c"]})
+    await world.start()
+    await asyncio.sleep(5)
+    assert {name: (await world.get_claim(name)).status.provider_id for name in ("c", "d")} == before
+
+
+@story
+async def test_a_claim_whose_cloud_insists_on_anothers_machine_does_not_take_its_node(world: World) -> None:
+    await up(world)
+    shared = (await world.get_claim()).status.provider_id
+    await world.claim("d")
+    await asyncio.sleep(1)
+    world.cloud.hangs.add(("create", "d"))
+    await world.edit(kinds.NODE_CLAIM, "d", {"providerID": shared})
+    await asyncio.sleep(70)
+    assert await world.condition("d", "Registered") == (
+        "Unknown",
+        "MultipleNodeClaimsFound",
+        "Node node-c belongs to NodeClaim c",
+    )
+    assert [owner.name for owner in (await world.get_node()).metadata.owner_references] == ["c"]
+
+
+# -- Nodes that come and go ------------------------------------------------------------------------------------------------
+
+
+async def rejoined(world: World, **fields: Any) -> None:
+    """While no controller runs the Node goes without its finalizer's work, and the kubelet makes it again."""
+    old = await world.get_node()
+    await forced_away(world)
+    await world.join(**fields)
+    assert (await world.get_node()).metadata.uid != old.metadata.uid
+    await world.start()
+
+
+async def forced_away(world: World) -> None:
+    await world.stop()
+    await world.edit(kinds.NODE, "node-c", finalizers=[])
+    await world.kube.delete(kinds.NODE, "node-c")
+
+
+@story
+async def test_a_node_made_again_by_its_kubelet_is_registered_again(world: World) -> None:
+    """Same name and provider ID, another uid, and closed as at the first time: it must not stay so."""
+    await up(world)
+    await rejoined(world)
+    await asyncio.sleep(5)
+    node = await world.get_node()
+    assert node.spec.taints == ()
+    assert node.metadata.labels[labels.REGISTERED] == node.metadata.labels[labels.INITIALIZED] == "true"
+    assert node.metadata.labels[labels.NODE_POOL] == "np"
+    assert node.metadata.finalizers == (labels.TERMINATION_FINALIZER,)
+    assert conditions.is_true((await world.get_claim()).status.conditions, "Ready")
+    assert len(world.lines("registered nodeclaim")) == 2
+    assert len(world.cloud.instances) == 1
+
+
+@story
+async def test_a_node_made_again_is_initialised_only_when_it_is_ready_again(world: World) -> None:
+    await up(world)
+    await rejoined(world, ready="False")
+    await asyncio.sleep(5)
+    assert await world.condition("c", "Initialized") == ("Unknown", "NodeNotReady", "Node status is NotReady")
+    assert labels.INITIALIZED not in (await world.get_node()).metadata.labels
+    await world.set_ready("node-c", "True")
+    await asyncio.sleep(1)
+    assert (await world.condition("c", "Initialized") or ("",))[0] == "True"
+
+
+@story
+async def test_a_node_of_the_same_name_with_another_machine_is_not_the_claims(world: World) -> None:
+    """The machine runs on and costs: that is said. When the machine goes, so does the claim."""
+    await up(world)
+    claim = await world.get_claim()
+    await forced_away(world)
+    await world.kube.create(kinds.NODE, _stranger("other:///machine"))
+    await world.start()
+    await asyncio.sleep(240)
+    assert await world.events("NodeNotFound") == []
+    await asyncio.sleep(120)
+    (event,) = await world.events("NodeNotFound")
+    assert (event.type, event.involved_object.name) == ("Warning", "c")
+    assert claim.status.provider_id in event.message
+    assert (await world.get_node()).metadata.finalizers == ()
+    assert (await world.get_claim()).status.provider_id == claim.status.provider_id
+    world.cloud.instances.clear()
+    await asyncio.sleep(130)
+    assert not await world.has(kinds.NODE_CLAIM, "c")
+    assert await world.has(kinds.NODE, "node-c")
+    assert world.ended_for("garbage_collected", "np") == 1
+    assert bugs(world) == []
+
+
+def _stranger(provider_id: str) -> Node:
+    from karpenter.api.core import NodeSpec
+    from karpenter.api.meta import ObjectMeta
+
+    return Node(metadata=ObjectMeta(name="node-c"), spec=NodeSpec(provider_id=provider_id))
+
+
+@story
+async def test_a_second_node_of_a_registered_claim_is_reported_and_waited_out(world: World) -> None:
+    """OPS-022 Beyond"""
+    await up(world)
+    await world.join("c", "twin")
+    await asyncio.sleep(5)
+    assert (await world.condition("c", "Registered") or ("",))[0] == "True"
+    (event,) = await world.events("MultipleNodesFound")
+    assert (event.type, event.involved_object.kind, event.involved_object.name) == ("Warning", "NodeClaim", "c")
+    assert "Nodes node-c, twin have the same provider ID" in event.message
+    assert world.lines("nodeclaim needs attention")[0]["reason"] == "MultipleNodesFound"
+    await asyncio.sleep(240)
+    assert len(await world.events("MultipleNodesFound")) == 1
+    await world.kube.delete(kinds.NODE, "twin")
+    await asyncio.sleep(1800)
+    assert len(await world.events("MultipleNodesFound")) == 1
+    assert conditions.is_true((await world.get_claim()).status.conditions, "Ready")
+    assert bugs(world) == []
+
+
+@story
+async def test_a_second_node_that_appears_before_initialisation_holds_it_up(world: World) -> None:
+    """OPS-040: none or several both fail."""
+    await world.start()
+    await world.claim()
+    await asyncio.sleep(1)
+    await world.join(ready="False")
+    await asyncio.sleep(1)
+    await world.join("c", "twin")
+    await world.set_ready("node-c", "True")
+    await asyncio.sleep(1)
+    assert (await world.condition("c", "Initialized") or ())[:2] == ("Unknown", "NodeNotFound")
+    await world.kube.delete(kinds.NODE, "twin")
+    await asyncio.sleep(1)
+    assert (await world.condition("c", "Initialized") or ("",))[0] == "True"
+
+
+# -- claims written by hand ------------------------------------------------------------------------------------------------
+
+
+ODD: dict[str, dict[str, Any]] = {
+    "requests nobody can read": {"requests": {"cpu": "1e1.5"}},
+    "negative requests": {"requests": {"cpu": "-1"}},
+    "expires after all times": {"expire_after": "99999999999h"},
+    "grace beyond all times": {"termination_grace_period": "99999999999h"},
+    "labels of another pool": {"pool": "no-such-pool"},
+    "a status of its own": {"metadata": {"labels": {labels.REGISTERED: "true"}}},
+}
+
+
+@pytest.mark.parametrize("fields", ODD.values(), ids=ODD.keys())
+@story
+async def test_an_odd_claim_written_by_hand_harms_nobody(world: World, fields: dict[str, Any]) -> None:
+    world.simulated()
+    await world.node_class()
+    await world.start()
+    await world.claim("odd", **fields)
+    await world.claim("c")
+    await until(lambda: _initialised(world, "c"), 60)
+    await asyncio.sleep(900)
+    assert await _initialised(world, "c")
+    assert bugs(world) == []
+
+
+async def _initialised(world: World, name: str) -> bool:
+    return (await world.condition(name, "Initialized") or ("",))[0] == "True"

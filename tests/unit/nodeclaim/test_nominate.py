@@ -1,0 +1,130 @@
+"""Nominations and a scheduler that takes them back (the journey of a pending pod, step 5).
+
+A pod that is tried while the node it is nominated to is closed loses the nomination, and nobody keeps its room free any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from karpenter.api import kinds
+from karpenter.model import labels
+from support.builders import pods
+from support.world import World, Write, story
+
+_TAKEN = {"status": {"nominatedNodeName": None}}
+
+
+async def two_claims(world: World) -> dict[str, str]:
+    """Two pods planned for a claim each, whose machines are bought and have not joined: claims by pod."""
+    world.cloud.capacity = {"cpu": "8", "memory": "16Gi", "pods": "40"}
+    await world.node_class()
+    await world.pool()
+    await world.start()
+    await world.waiting(*pods(2, {"cpu": "5"}))
+    await asyncio.sleep(1.5)
+    assert world.manager is not None
+    planned = world.manager.state.planned_nodes
+    found = {pod.metadata.name: planned[pod.metadata.uid] for pod in await world.all(kinds.POD)}
+    assert len({*found.values()}) == 2
+    return found
+
+
+async def take(world: World, name: str) -> None:
+    """The scheduler finds no place for the pod, and takes its nomination away."""
+    await world.kube.patch(kinds.POD, name, _TAKEN, "default", subresource="status")
+
+
+async def nominated(world: World, name: str) -> str:
+    return (await world.kube.get(kinds.POD, name, "default")).status.nominated_node_name
+
+
+async def is_open(world: World, name: str) -> bool:
+    found = (await world.get_node(name)).spec.taints
+    return all(taint.key != labels.UNREGISTERED_TAINT.key for taint in found)
+
+
+@story
+async def test_nodes_of_one_plan_that_join_within_moments_open_together(world: World) -> None:
+    claims = await two_claims(world)
+    await world.join(claims["pod-000"], "node-0")
+    await asyncio.sleep(0.8)
+    assert await nominated(world, "pod-000") == "node-0"
+    assert not await is_open(world, "node-0")
+    await world.join(claims["pod-001"], "node-1")
+    await asyncio.sleep(0.8)
+    assert not await is_open(world, "node-0")
+    await asyncio.sleep(0.3)
+    assert await is_open(world, "node-0")
+    assert await is_open(world, "node-1")
+
+
+@story
+async def test_a_node_waits_for_those_that_join_later_no_more_than_a_moment(world: World) -> None:
+    claims = await two_claims(world)
+    await world.join(claims["pod-000"], "node-0")
+    await asyncio.sleep(1.2)
+    assert await is_open(world, "node-0")
+    await world.join(claims["pod-001"], "node-1")
+    await asyncio.sleep(0.1)  # nobody is to come after it
+    assert await is_open(world, "node-1")
+
+
+@story
+async def test_a_nomination_lost_while_others_are_waited_for_is_written_again_before_the_node_opens(
+    world: World,
+) -> None:
+    claims = await two_claims(world)
+    await world.join(claims["pod-000"], "node-0")
+    await asyncio.sleep(0.2)
+    before = len(world.wire.writes)
+    await take(world, "pod-000")
+    await asyncio.sleep(0.2)
+    assert await nominated(world, "pod-000") == ""
+    await asyncio.sleep(1.0)
+    since = [str(write) for write in world.wire.writes[before:] if write.kind in ("Pod", "Node")]
+    assert since[:2] == ["patch Pod/status", "patch Node"]
+    assert await nominated(world, "pod-000") == "node-0"
+    assert await is_open(world, "node-0")
+
+
+@story
+async def test_a_nomination_lost_to_a_node_just_open_is_given_again_a_few_times(world: World) -> None:
+    claims = await two_claims(world)
+    await world.join(claims["pod-000"], "node-0")
+    await asyncio.sleep(1.5)
+    for _ in range(3):
+        await take(world, "pod-000")
+        await asyncio.sleep(0.1)
+        assert await nominated(world, "pod-000") == "node-0"
+    await take(world, "pod-000")
+    await asyncio.sleep(0.1)
+    assert await nominated(world, "pod-000") == ""
+
+
+@story
+async def test_a_pod_bound_elsewhere_is_not_nominated_again(world: World) -> None:
+    claims = await two_claims(world)
+    await world.join(claims["pod-000"], "node-0")
+    await asyncio.sleep(1.5)
+    await world.kube.bind("pod-000", "default", "elsewhere")
+    before = world.writes("Pod")
+    await take(world, "pod-000")
+    await asyncio.sleep(0.5)
+    assert world.writes("Pod") == before
+
+
+@story
+async def test_a_node_opens_although_its_nominations_are_taken_back_at_once(world: World) -> None:
+    claims = await two_claims(world)
+    undone: set[asyncio.Task[None]] = set()
+
+    def undo(write: Write) -> None:
+        if str(write) == "patch Pod/status" and write.body["status"]["nominatedNodeName"]:
+            undone.add(asyncio.create_task(take(world, write.name)))
+
+    world.wire.after = undo
+    await world.join(claims["pod-000"], "node-0")
+    await asyncio.sleep(7)
+    assert undone
+    assert await is_open(world, "node-0")

@@ -1,0 +1,155 @@
+"""``status.lastPodEventTime``: which changes of a pod count, and where they are written (OPS §1.13, DIS-330 ff.)."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from karpenter.api import kinds
+from karpenter.api.core import Pod
+from karpenter.api.karpenter import Disruption, NodeClassReference
+from karpenter.api.meta import OwnerReference
+from karpenter.model.clock import rfc3339
+from karpenter.nodeclaim.consolidatable import is_pod_event
+from support.builders import NOW, pod
+from support.world import World, story
+
+DAEMON = OwnerReference(api_version="apps/v1", kind="DaemonSet", name="d", uid="d", controller=True)
+MIRROR = OwnerReference(api_version="v1", kind="Node", name="n", uid="n", controller=True)
+
+WAITING = pod("p")
+BOUND = pod("p", node_name="n")
+ENDED = pod("p", node_name="n", status={"phase": "Succeeded"})
+FAILED = pod("p", node_name="n", status={"phase": "Failed"})
+LEAVING = pod("p", node_name="n", meta={"deletion_timestamp": NOW})
+OF_DAEMON = pod("p", node_name="n", meta={"owner_references": (DAEMON,)})
+OF_NODE = pod("p", node_name="n", meta={"owner_references": (MIRROR,)})
+RELABELLED = pod("p", node_name="n", meta={"labels": {"a": "b"}})
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "counts"),
+    [
+        (WAITING, BOUND, True),
+        (None, BOUND, True),
+        (BOUND, ENDED, True),
+        (BOUND, FAILED, True),
+        (BOUND, LEAVING, True),
+        (None, OF_NODE, True),
+        (None, WAITING, False),
+        (BOUND, RELABELLED, False),
+        (LEAVING, LEAVING, False),
+        (ENDED, ENDED, False),
+        (None, ENDED, False),
+        (None, OF_DAEMON, False),
+        (BOUND, None, False),
+        (LEAVING, None, False),
+        (WAITING, None, False),
+    ],
+    ids=[
+        "bound",
+        "appears-bound",
+        "succeeded",
+        "failed",
+        "leaving",
+        "DIS-331-mirror",
+        "appears-waiting",
+        "relabelled",
+        "still-leaving",
+        "still-ended",
+        "appears-ended",
+        "daemon",
+        "gone",
+        "gone-after-leaving",
+        "gone-while-waiting",
+    ],
+)
+def test_what_counts_as_an_event(old: Pod | None, new: Pod | None, counts: bool) -> None:
+    """OPS-098, DIS-330, DIS-331"""
+    assert is_pod_event(old, new) is counts
+
+
+async def up(world: World, **spec: Any) -> None:
+    """A running controller and one initialised machine that stays."""
+    await world.node_class()
+    await world.pool(disruption=Disruption(consolidate_after="Never"))
+    await world.start()
+    await world.claim(pool="np", **spec)
+    await asyncio.sleep(0.1)
+    await world.join()
+    await asyncio.sleep(1)
+
+
+async def last(world: World) -> datetime | None:
+    return (await world.get_claim()).status.last_pod_event_time
+
+
+@story
+async def test_an_old_event_gives_way_to_a_new_one(world: World) -> None:
+    """OPS-L43, OPS-099"""
+    await up(world)
+    old = world.clock.now() - timedelta(minutes=5)
+    await world.edit(kinds.NODE_CLAIM, "c", {"lastPodEventTime": rfc3339(old)})
+    await world.running("p", "node-c")
+    await asyncio.sleep(0.5)
+    found = await last(world)
+    assert found is not None
+    assert (world.clock.now() - found).total_seconds() < 2
+
+
+@pytest.mark.parametrize("missing", ["node", "claim"])
+@story
+async def test_a_pod_whose_node_or_claim_is_missing_writes_nothing(world: World, missing: str) -> None:
+    """OPS-L42"""
+    await up(world)
+    if missing == "claim":
+        await world.kube.create(kinds.NODE, msgspec.convert({"metadata": {"name": "elsewhere"}}, kinds.NODE.type))
+    written = len(world.writes("NodeClaim"))
+    stray = msgspec.structs.replace(pod("p").spec, node_name="elsewhere")
+    await world.kube.create(kinds.POD, msgspec.structs.replace(pod("p"), spec=stray))
+    await asyncio.sleep(5)
+    assert len(world.writes("NodeClaim")) == written
+    assert world.lines("Reconciler error") == []
+
+
+@story
+async def test_a_claim_of_another_providers_class_is_not_written(world: World) -> None:
+    """OPS-002"""
+    await world.start()
+    foreign = NodeClassReference(group="other.example", kind="OtherClass", name="default")
+    await world.claim(node_class_ref=foreign)
+    await world.edit(kinds.NODE_CLAIM, "c", {"providerID": "other://1"})
+    await world.join()
+    await world.running("p", "node-c")
+    await asyncio.sleep(5)
+    assert await last(world) is None
+    assert world.writes("NodeClaim") == []
+
+
+@story
+async def test_a_restart_is_no_event(world: World) -> None:
+    """OPS-098 Beyond: quiet times do not start anew."""
+    await up(world)
+    await world.running("p", "node-c")
+    await asyncio.sleep(60)
+    before = await last(world)
+    await world.crash()
+    await world.start()
+    await asyncio.sleep(60)
+    assert before is not None
+    assert await last(world) == before
+
+
+@story
+async def test_a_claim_that_goes_meanwhile_is_no_error(world: World) -> None:
+    """OPS-098"""
+    await up(world)
+    await world.running("p", "node-c")
+    await world.kube.delete(kinds.NODE_CLAIM, "c")
+    await world.gone("p")
+    await asyncio.sleep(60)
+    assert world.lines("Reconciler error") == []

@@ -1,0 +1,144 @@
+"""Registration hooks of a cloud: a node stays closed until all are satisfied (OPS §1.4)."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+from karpenter.api import kinds
+from karpenter.api.karpenter import NodeClaim, NodePoolTaint
+from karpenter.model import labels
+from karpenter.providers.contract import HookPending, HookSatisfied, ProviderError
+from support.world import World, startup, story
+
+
+class Hook:
+    """Answers what it is told to, one answer per question; the last one again and again."""
+
+    def __init__(self, name: str, *answers: HookSatisfied | HookPending | Exception) -> None:
+        self.name = name
+        self.answers = list(answers)
+        self.asked: list[float] = []
+
+    async def check(self, claim: NodeClaim) -> HookSatisfied | HookPending:
+        self.asked.append(asyncio.get_running_loop().time())
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+async def joined(world: World, *hooks: Hook, **fields: object) -> None:
+    """A running controller whose cloud has these hooks, and a claim whose machine has joined."""
+    world.cloud.hooks = hooks
+    await world.start()
+    await world.claim(**fields)  # type: ignore[arg-type]
+    await asyncio.sleep(0.1)
+    await world.join()
+    await asyncio.sleep(0.1)
+
+
+async def registered(world: World) -> bool:
+    return (await world.condition("c", "Registered") or ("",))[0] == "True"
+
+
+@story
+async def test_a_node_whose_hook_is_pending_is_claimed_and_stays_closed(world: World) -> None:
+    """OPS-L13, OPS-031"""
+    later = timedelta(seconds=30)
+    await joined(
+        world,
+        Hook("first", HookPending(later)),
+        Hook("fine", HookSatisfied()),
+        Hook("last", HookPending(later)),
+        taints=(NodePoolTaint(key="own", effect="NoSchedule"),),
+        startup_taints=(startup("starting"),),
+        metadata={"labels": {"team": "a"}},
+    )
+    node = await world.get_node()
+    assert [taint.key for taint in node.spec.taints] == ["karpenter.sh/unregistered", "own", "starting"]
+    assert node.metadata.finalizers == (labels.TERMINATION_FINALIZER,)
+    assert node.metadata.owner_references[0].name == "c"
+    assert node.metadata.labels["team"] == "a"
+    assert labels.REGISTERED not in node.metadata.labels
+    assert await world.condition("c", "Registered") == ("Unknown", "RegistrationHookPending", "first, last")
+    assert (await world.get_claim()).status.node_name == ""
+    assert world.lines("awaiting registration hooks")[0]["hooks"] == ["first", "last"]
+    assert world.lines("Reconciler error") == []
+
+
+@story
+async def test_a_hook_that_fails_is_an_error_and_keeps_the_node_closed(world: World) -> None:
+    """OPS-L14, OPS-031"""
+    await joined(world, Hook("waits", HookPending(timedelta(seconds=5))), Hook("breaks", ProviderError("no answer")))
+    assert labels.UNREGISTERED_TAINT in (await world.get_node()).spec.taints
+    assert await world.condition("c", "Registered") == ("Unknown", "RegistrationHookPending", "waits, breaks")
+    assert world.lines("Reconciler error")[0]["error"] == 'registration hook "breaks" failed, no answer'
+
+
+@story
+async def test_a_node_registers_when_its_hook_is_satisfied_and_carries_what_the_hook_learned(world: World) -> None:
+    """OPS-L15, OPS-032"""
+    learned = HookSatisfied({"example.com/partition": "3"}, {"example.com/note": "hello"})
+    hook = Hook("partition", HookPending(timedelta(seconds=7)), learned)
+    await joined(world, hook)
+    asked = len(hook.asked)
+    await asyncio.sleep(7)
+    assert await registered(world)
+    assert hook.asked[-1] - hook.asked[0] <= 7.5
+    claim, node = await world.get_claim(), await world.get_node()
+    for meta in (claim.metadata, node.metadata):
+        assert meta.labels["example.com/partition"] == "3"
+        assert meta.annotations["example.com/note"] == "hello"
+    assert node.spec.taints == ()
+    assert asked >= 1
+    done = len(hook.asked)
+    await asyncio.sleep(3600)
+    assert len(hook.asked) == done
+
+
+@story
+async def test_without_hooks_a_node_registers_at_once(world: World) -> None:
+    """OPS-L16"""
+    await joined(world)
+    assert await registered(world)
+
+
+@story
+async def test_a_hook_that_names_no_time_is_asked_with_growing_pauses(world: World) -> None:
+    """OPS-030: "retry with back-off"."""
+    hook = Hook("slow", HookPending())
+    await joined(world, hook)
+    await asyncio.sleep(300)
+    pauses = [after - before for before, after in zip(hook.asked, hook.asked[1:], strict=False)]
+    # Events wake looks in between; left alone, the pauses double up to a minute.
+    assert [round(pause) for pause in pauses if pause > 0.5][:6] == [1, 2, 4, 8, 16, 32]
+    assert max(pauses) <= 60.1
+    assert world.lines("Reconciler error") == []
+
+
+@story
+async def test_a_hook_that_never_answers_holds_up_its_own_claim_only_and_that_is_given_up_in_time(world: World) -> None:
+    """OPS-051, OPS-733"""
+
+    class Silent(Hook):
+        async def check(self, claim: NodeClaim) -> HookSatisfied | HookPending:
+            if claim.metadata.name == "c":
+                await asyncio.Event().wait()
+            return HookSatisfied()
+
+    world.cloud.hooks = (Silent("silent", HookSatisfied()),)
+    await world.start()
+    for name in ("c", "d"):
+        await world.claim(name)
+    await asyncio.sleep(0.1)
+    for name in ("c", "d"):
+        await world.join(name)
+    await asyncio.sleep(0.1)
+    assert (await world.condition("d", "Registered") or ("",))[0] == "True"
+    await asyncio.sleep(61)
+    assert "asking hook silent took longer than 60 s" in world.lines("Reconciler error")[0]["error"]
+    await asyncio.sleep(17 * 60)
+    claims = [claim.metadata.name for claim in await world.all(kinds.NODE_CLAIM)]
+    assert claims == ["d"]
+    assert world.ended_for("registration_timeout") == 1

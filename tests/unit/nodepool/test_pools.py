@@ -1,0 +1,390 @@
+"""What is written on NodePools: hash and its version, conditions, counters, advice (API §2.3, §12.1, §13.2)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from karpenter.api import kinds
+from karpenter.api.karpenter import Budget, Disruption, NodeClassReference, NodePool
+from karpenter.kube.errors import Conflict, ServerUnavailable
+from karpenter.model import labels, nodepool_hash
+from karpenter.model import resources as res
+from karpenter.nodepool.counter import NodePoolResourceCounter
+from karpenter.state import ClusterState
+from support.builders import claim, machine, node_pool, wanted
+from support.world import World, refusing, story
+
+HASH, VERSION = labels.NODE_POOL_HASH, labels.NODE_POOL_HASH_VERSION
+CALM = Disruption(consolidate_after="Never")
+
+
+async def shop(world: World, **fields: Any) -> NodePool:
+    await world.node_class()
+    made = await world.pool(**{"disruption": CALM, **fields})
+    await world.start()
+    await asyncio.sleep(1)
+    return made
+
+
+async def stamps(world: World, kind: Any = kinds.NODE_POOL, name: str = "np") -> tuple[str, str]:
+    found = (await world.kube.get(kind, name)).metadata.annotations
+    return found.get(HASH, ""), found.get(VERSION, "")
+
+
+async def current(world: World) -> str:
+    return nodepool_hash.node_pool_hash(await world.kube.get(kinds.NODE_POOL, "np"))
+
+
+# -- hash --------------------------------------------------------------------------------------------------------------------
+
+
+@story
+async def test_a_pool_carries_its_hash_and_follows_its_template(world: World) -> None:
+    """API-500, API-503, API-505, API-642, API-S231"""
+    await shop(world)
+    first = await stamps(world)
+    assert first == (await current(world), nodepool_hash.NODE_POOL_HASH_VERSION)
+    labelled = {"spec": {"template": {"metadata": {"labels": {"team": "a"}}}}}
+    await world.kube.patch(kinds.NODE_POOL, "np", labelled)
+    await asyncio.sleep(1)
+    second = await stamps(world)
+    assert second[0] == await current(world) != first[0]
+
+
+@story
+async def test_what_a_hash_does_not_cover_writes_none(world: World) -> None:
+    """API-501, API-S230, API-516"""
+    await shop(world)
+    first = await stamps(world)
+    changed = {"spec": {"weight": 5, "limits": {"cpu": "10"}, "disruption": {"consolidateAfter": "5m"}}}
+    await world.kube.patch(kinds.NODE_POOL, "np", changed)
+    await asyncio.sleep(1)
+    assert await stamps(world) == first
+
+
+@story
+async def test_a_hash_taken_away_or_changed_by_hand_is_put_back(world: World) -> None:
+    await shop(world)
+    first = await stamps(world)
+    for edit in ({HASH: None}, {HASH: "banana"}, {HASH: None, VERSION: None}):
+        await world.edit(kinds.NODE_POOL, "np", annotations=edit)
+        await asyncio.sleep(1)
+        assert await stamps(world) == first
+
+
+async def adopted(world: World, *stamped: dict[str, str], drifted: bool = False) -> list[tuple[str, str]]:
+    """Claims with these annotations in a cluster that another implementation ran; theirs once our controller has started."""
+    await world.node_class()
+    pool = await world.pool(disruption=CALM)
+    await world.edit(kinds.NODE_POOL, "np", annotations={HASH: "123", VERSION: "v3"})
+    for number, stamp in enumerate(stamped):
+        await world.owned_claim(pool, f"c{number}", metadata={"annotations": stamp})
+        if drifted:
+            drift = {"type": "Drifted", "status": "True", "reason": "NodePoolDrifted", "message": "NodePoolDrifted"}
+            moment = {"lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1}
+            await world.edit(kinds.NODE_CLAIM, f"c{number}", {"conditions": [{**drift, **moment}]})
+    await world.start()
+    await asyncio.sleep(2)
+    return [await stamps(world, kinds.NODE_CLAIM, f"c{number}") for number in range(len(stamped))]
+
+
+@story
+async def test_claims_of_another_version_are_taken_over_with_their_pool(world: World) -> None:
+    """API-504, API-505, DIS-355, API-S233: nothing drifts because somebody else made it."""
+    found = await adopted(world, {HASH: "123", VERSION: "v3"}, {HASH: "9", VERSION: "v2"}, {HASH: "77"}, {})
+    ours = (await current(world), nodepool_hash.NODE_POOL_HASH_VERSION)
+    assert found == [ours] * 4
+    assert await stamps(world) == ours
+    (line,) = world.lines("took over nodeclaims stamped by another version")
+    assert (line["NodePool"], line["nodeclaims"]) == ({"name": "np"}, 4)
+
+
+@story
+async def test_a_claim_that_had_drifted_keeps_the_hash_it_drifted_by(world: World) -> None:
+    """API-504, DIS-355"""
+    (found,) = await adopted(world, {HASH: "9", VERSION: "v3"}, drifted=True)
+    assert found == ("9", nodepool_hash.NODE_POOL_HASH_VERSION)
+
+
+@story
+async def test_a_claim_of_todays_version_is_left_as_it_is(world: World) -> None:
+    """API-504: its hash differs, so it has drifted; that must show."""
+    (found,) = await adopted(world, {HASH: "9", VERSION: nodepool_hash.NODE_POOL_HASH_VERSION})
+    assert found == ("9", nodepool_hash.NODE_POOL_HASH_VERSION)
+
+
+@story
+async def test_an_edit_of_the_pool_later_changes_no_claim(world: World) -> None:
+    """API-504, API-S231, API-S232: only a new version does. A claim without a hash never gets one."""
+    pool = await shop(world)
+    await world.owned_claim(pool, "old", metadata={"annotations": {HASH: "9", VERSION: "v3"}})
+    await world.owned_claim(pool, "bare")
+    labelled = {"spec": {"template": {"metadata": {"labels": {"team": "a"}}}}}
+    await world.kube.patch(kinds.NODE_POOL, "np", labelled)
+    await asyncio.sleep(2)
+    assert await stamps(world, kinds.NODE_CLAIM, "old") == ("9", "v3")
+    assert await stamps(world, kinds.NODE_CLAIM, "bare") == ("", "")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [lambda: Conflict("changed", status=409), lambda: ServerUnavailable("broken", status=500)],
+    ids=["409", "500"],
+)
+@story
+async def test_the_pool_is_stamped_only_after_all_its_claims(world: World, error: Any) -> None:
+    """API-504: what an interruption leaves undone is done later."""
+    await world.node_class()
+    pool = await world.pool(disruption=CALM)
+    await world.edit(kinds.NODE_POOL, "np", annotations={VERSION: "v3"})
+    for number in range(30):
+        await world.owned_claim(pool, f"c{number}", metadata={"annotations": {HASH: "1", VERSION: "v3"}})
+    await world.start()
+    refuse = refusing(error, 10**6, "patch NodeClaim")
+    world.wire.refuse = refuse
+    await asyncio.sleep(1)
+    done = [await stamps(world, kinds.NODE_CLAIM, f"c{number}") for number in range(30)]
+    assert ("1", "v3") in done
+    assert (await stamps(world))[1] == "v3"
+    await world.crash()
+    await world.start()
+    await asyncio.sleep(90)
+    ours = (await current(world), nodepool_hash.NODE_POOL_HASH_VERSION)
+    assert {await stamps(world, kinds.NODE_CLAIM, f"c{number}") for number in range(30)} == {ours}
+    assert await stamps(world) == ours
+
+
+# -- readiness ---------------------------------------------------------------------------------------------------------------
+
+
+@story
+async def test_a_class_without_conditions_leaves_its_pools_unready(world: World) -> None:
+    """API-S247, API-641"""
+    await world.node_class()
+    await world.pool(disruption=CALM)
+    await world.edit(kinds.KWOK_NODE_CLASS, "default", {"conditions": []})
+    await world.start()
+    await asyncio.sleep(1)
+    expected = ("False", "NodeClassReadinessUnknown", "Node Class Readiness Unknown")
+    assert await world.pool_condition("NodeClassReady") == expected
+    assert (await world.pool_condition("Ready"))[0] == "False"
+
+
+@pytest.mark.parametrize("reason", ["", "not a reason!"])
+@story
+async def test_a_class_whose_reason_no_condition_can_have_is_reported_all_the_same(world: World, reason: str) -> None:
+    """API-641, API-607: a class of another schema must not keep its pools from saying why."""
+    from karpenter.api.meta import Condition
+    from karpenter.model import conditions
+    from karpenter.nodepool.readiness import NodeClassState, node_class_ready_condition
+
+    state = NodeClassState((Condition(type="Ready", status="False", reason=reason, message="why"),), deleting=False)
+    owner = conditions.conditioned_object(conditions.NODE_POOL, node_pool("np").metadata, world.clock.now())
+    found = conditions.find_condition(
+        conditions.set_condition((), node_class_ready_condition(state), owner), "NodeClassReady"
+    )
+    assert found is not None
+    assert (found.status, found.reason, found.message) == ("False", "NodeClassReady", "why")
+
+
+@story
+async def test_an_edited_pool_is_judged_anew(world: World) -> None:
+    """API-640: also after the same generation was found sound."""
+    await shop(world)
+    assert (await world.pool_condition("ValidationSucceeded"))[0] == "True"
+    bad = {
+        "spec": {
+            "template": {"spec": {"requirements": [{"key": labels.CAPACITY_TYPE, "operator": "In", "values": ["x"]}]}}
+        }
+    }
+    await world.kube.patch(kinds.NODE_POOL, "np", bad)
+    await asyncio.sleep(1)
+    assert (await world.pool_condition("ValidationSucceeded"))[:2] == ("False", "NodePoolValidationFailed")
+    good = {"spec": {"template": {"spec": {"requirements": []}}}}
+    await world.kube.patch(kinds.NODE_POOL, "np", good)
+    await asyncio.sleep(1)
+    assert (await world.pool_condition("Ready"))[0] == "True"
+
+
+@story
+async def test_a_pool_that_contradicts_the_rules_is_a_warning_once_for_each_edition(world: World) -> None:
+    """API-640: whoever describes the pool or watches events finds out without knowing of conditions."""
+    sopt = wanted(labels.CAPACITY_TYPE, "In", "sopt")
+    await shop(world, requirements=(sopt,))
+    (event,) = await world.events("NodePoolValidationFailed")
+    assert (event.type, event.involved_object.kind, event.involved_object.name) == ("Warning", "NodePool", "np")
+    assert event.message == (await world.pool_condition("ValidationSucceeded"))[2]
+    assert "no value is one of on-demand, reserved, spot" in event.message
+    await world.edit(kinds.NODE_POOL, "np", {"conditions": []})
+    await asyncio.sleep(300)
+    assert len(await world.events("NodePoolValidationFailed")) == 1
+    await world.kube.patch(kinds.NODE_POOL, "np", {"spec": {"weight": 3}})
+    await asyncio.sleep(1)
+    assert len(await world.events("NodePoolValidationFailed")) == 2
+    await world.kube.patch(kinds.NODE_POOL, "np", {"spec": {"template": {"spec": {"requirements": []}}}})
+    await asyncio.sleep(300)
+    assert len(await world.events("NodePoolValidationFailed")) == 2
+
+
+@story
+async def test_conditions_of_a_pool_edited_by_hand_are_put_back(world: World) -> None:
+    await shop(world)
+    before = (await world.kube.get(kinds.NODE_POOL, "np")).status
+    await world.edit(kinds.NODE_POOL, "np", {"conditions": [], "resources": {"cpu": "999"}, "nodes": 7})
+    await asyncio.sleep(10)
+    after = (await world.kube.get(kinds.NODE_POOL, "np")).status
+    assert {item.type: item.status for item in after.conditions} == {
+        item.type: item.status for item in before.conditions
+    }
+    assert (after.nodes, dict(after.resources)["cpu"]) == (0, "0")
+
+
+@story
+async def test_a_pool_of_another_providers_class_gets_no_hash_and_no_advice(world: World) -> None:
+    """API-S249"""
+    foreign = NodeClassReference(group="other.example", kind="OtherClass", name="x")
+    item = node_pool("np", requirements=(wanted(labels.CAPACITY_TYPE, "In", "spot", "sopt"),))
+    spec = msgspec.structs.replace(item.spec.template.spec, node_class_ref=foreign)
+    template = msgspec.structs.replace(item.spec.template, spec=spec)
+    bare = msgspec.structs.replace(item.metadata, uid="")
+    status = type(item.status)()
+    changed = msgspec.structs.replace(
+        item, metadata=bare, status=status, spec=msgspec.structs.replace(item.spec, template=template)
+    )
+    await world.kube.create(kinds.NODE_POOL, changed)
+    await world.start()
+    await asyncio.sleep(30)
+    assert await stamps(world) == ("", "")
+    assert await world.events(about="NodePool") == []
+
+
+# -- advice ------------------------------------------------------------------------------------------------------------------
+
+
+@story
+async def test_what_is_legal_and_not_meant_is_told_once_and_again_after_an_edit(world: World) -> None:
+    """API-078, API-088 and their Beyond"""
+    await shop(
+        world,
+        requirements=(wanted(labels.CAPACITY_TYPE, "In", "spot", "sopt"),),
+        disruption=Disruption(
+            consolidate_after="Never", budgets=(Budget(nodes="1", schedule="99 99 99 99 99", duration="1h"),)
+        ),
+    )
+    events = await world.events("NodePoolAdvice")
+    assert {(event.type, event.involved_object.name) for event in events} == {("Warning", "np")}
+    texts = " ".join(event.message for event in events)
+    assert "sopt" in texts
+    assert "spec.disruption.budgets[0]" in texts
+    (line,) = world.lines("please correct found invalid values, proceeding with valid values")
+    assert (line["key"], line["valid-values"], line["invalid-values"]) == (labels.CAPACITY_TYPE, ["spot"], ["sopt"])
+    assert (line["level"], line["NodePool"]) == ("ERROR", {"name": "np"})
+    assert (await world.pool_condition("Ready"))[0] == "True"
+    await asyncio.sleep(300)
+    assert len(await world.events("NodePoolAdvice")) == len(events)
+    await world.kube.patch(kinds.NODE_POOL, "np", {"spec": {"weight": 3}})
+    await asyncio.sleep(1)
+    assert len(await world.events("NodePoolAdvice")) == 2 * len(events)
+
+
+# -- counters ----------------------------------------------------------------------------------------------------------------
+
+
+def views(*objects: object) -> ClusterState:
+    state = ClusterState()
+    for item in objects:
+        for part in item if isinstance(item, tuple) else (item,):
+            (state.set_claim if hasattr(part.spec, "node_class_ref") else state.set_node)(part)  # type: ignore[attr-defined]
+    return state
+
+
+def held(sums: NodePoolResourceCounter, pool: str = "np") -> dict[str, int]:
+    return {name: amount // res.ONE_UNIT for name, amount in sums.resources_of(pool).items() if amount}
+
+
+def test_sums_follow_every_change_of_a_machine() -> None:
+    """API-645, OPS-113, OPS-S13, OPS-S14: launched, initialised, moved to another pool, marked, gone."""
+    sums, state = NodePoolResourceCounter(), views()
+
+    def count() -> None:
+        sums.update(state.state_nodes())
+
+    count()
+    assert held(sums) == {}
+    assert set(sums.resources_of("np")) == {"cpu", "memory", "pods", "ephemeral-storage", "nodes"}
+    state.set_claim(claim("c"))
+    count()
+    assert held(sums) == {"nodes": 1}
+    state.set_claim(claim("c", {"cpu": "4"}, provider_id="p://c"))
+    count()
+    assert held(sums) == {"cpu": 4, "pods": 110, "nodes": 1}
+    node, owner = machine("n", {"cpu": "2", "pods": "20", "example.com/gpu": "1"})
+    state.set_node(node)
+    state.set_claim(owner)
+    count()
+    assert held(sums) == {"cpu": 6, "pods": 130, "nodes": 2, "example.com/gpu": 1}
+    state.mark_for_deletion(owner.metadata.name)
+    count()
+    assert held(sums) == {"cpu": 4, "pods": 110, "nodes": 1}
+    state.unmark_for_deletion(owner.metadata.name)
+    moved, _ = machine("n", {"cpu": "2", "pods": "20"}, pool="other")
+    state.set_node(moved)
+    count()
+    assert held(sums) == {"cpu": 4, "pods": 110, "nodes": 1}
+    assert held(sums, "other") == {"cpu": 2, "pods": 20, "nodes": 1}
+    for name in ("c", owner.metadata.name):
+        state.remove_claim(name)
+    state.remove_node("n")
+    count()
+    assert held(sums) == held(sums, "other") == {}
+
+
+def test_machines_of_no_pool_or_without_a_claim_are_in_no_sum() -> None:
+    node, owner = machine("n", {"cpu": "2"})
+    sums = NodePoolResourceCounter()
+    sums.update(views(node).state_nodes())
+    assert held(sums) == {}
+    sums.update(views(claim("c", {"cpu": "4"}, pool="", provider_id="p://c")).state_nodes())
+    assert held(sums) == {}
+    sums.update(views(node, owner).state_nodes())
+    assert held(sums)["cpu"] == 2
+
+
+def test_an_unchanged_cluster_is_not_added_up_again() -> None:
+    """API-645 at 5000 nodes: a count costs what changed."""
+
+    class Counting(dict[str, int]):
+        read = 0
+
+        def items(self) -> Any:
+            Counting.read += 1
+            return super().items()
+
+    state = views(*(machine(f"n{number:04}", {"cpu": "2"}) for number in range(500)))
+    from dataclasses import replace
+
+    shown = [replace(view, capacity=Counting(view.capacity)) for view in state.state_nodes()]
+    sums = NodePoolResourceCounter()
+    sums.update(shown)
+    assert Counting.read == 500
+    sums.update(shown)
+    assert Counting.read == 500
+    shown[7] = replace(shown[7])
+    sums.update(shown)
+    assert Counting.read == 502
+    assert held(sums)["nodes"] == 500
+
+
+@story
+async def test_a_quiet_cluster_writes_no_pool(world: World) -> None:
+    pool = await shop(world)
+    for name in ("c", "d"):
+        await world.owned_claim(pool, name)
+    await asyncio.sleep(20)
+    written = len(world.writes("NodePool"))
+    await asyncio.sleep(120)
+    assert len(world.writes("NodePool")) == written

@@ -1,0 +1,59 @@
+"""What pods are told while others make their volumes (SCH-450 Beyond), and how pods left out for their volumes are logged."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from karpenter.provisioning.claim_creation import ClaimCreationLimit, ClaimCreationPace
+from karpenter.provisioning.nomination import DisabledNominator
+from karpenter.provisioning.plan_executor import PlanExecutor
+from karpenter.scheduling.solution import Solution, UnschedulablePod
+from karpenter.scheduling.unschedulable_reasons import ReasonCategory, UnschedulableReason
+from support.builders import pod
+from support.world import START, World, story
+
+TEXT = "failed to validate pvc, pvc with immediate volume binding mode must be bound"
+PASSING = UnschedulableReason(ReasonCategory.VOLUME, detail=TEXT, transient=True)
+LASTING = UnschedulableReason(ReasonCategory.VOLUME, detail="persistentvolumeclaim is being deleted")
+
+
+async def told_after(world: World, seconds: float, *reasons: UnschedulableReason) -> int:
+    """How many events a pod has of a pass that comes so many seconds after it was made."""
+    await world.start()
+    await asyncio.sleep(seconds)
+    assert world.manager is not None
+    executor = PlanExecutor(
+        world.manager.context, DisabledNominator(), ClaimCreationPace(timedelta(seconds=10), ClaimCreationLimit(100))
+    )
+    waiting = pod("p", meta={"creation_timestamp": START})
+    await executor.execute(Solution(unschedulable=(UnschedulablePod(waiting, reasons),)), 0.1)
+    await asyncio.sleep(1)
+    return len(await world.events("FailedScheduling"))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "reasons", "events"),
+    [
+        (5, (PASSING,), 0),
+        (31, (PASSING,), 1),
+        (5, (LASTING,), 1),
+        (5, (PASSING, LASTING), 1),
+    ],
+    ids=["young", "old", "lasting", "both"],
+)
+@story
+async def test_a_volume_that_is_being_made_is_worth_an_event_only_after_a_while(
+    world: World, seconds: float, reasons: tuple[UnschedulableReason, ...], events: int
+) -> None:
+    assert await told_after(world, seconds, *reasons) == events
+
+
+@story
+async def test_a_pod_left_out_for_its_volume_is_logged_as_ignored(world: World) -> None:
+    """SCH-050, SCH-054: its own fault is no error of ours."""
+    await told_after(world, 5, LASTING)
+    assert world.lines("could not schedule pod") == []
+    assert [line["error"] for line in world.lines("ignoring pod")] == [LASTING.detail]

@@ -1,0 +1,93 @@
+"""Budgets are never exceeded, whatever happens beside: seeded days of workloads that come and go, drift, and faults of the API
+server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from karpenter.api import kinds
+from karpenter.api.karpenter import Budget
+from karpenter.kube.errors import Conflict, KubeError, ServerUnavailable, TooManyRequests
+from karpenter.model import conditions, labels
+from support.consolidating import begin, deployment, scale
+from support.world import World, Write, story
+
+MOST = 2
+_WORKLOADS = ("a", "b", "c", "d")
+
+
+async def away(world: World) -> list[str]:
+    """Nodes that budgets count as taken away: marked, or their claim is going, and the machine is still there (DIS-145, 146)."""
+    claims = {claim.status.provider_id: claim for claim in await world.all(kinds.NODE_CLAIM)}
+    found = []
+    for node in await world.all(kinds.NODE):
+        claim = claims.get(node.spec.provider_id)
+        if claim is None or conditions.is_true(claim.status.conditions, "InstanceTerminating"):
+            continue
+        is_marked = labels.DISRUPTED_TAINT in node.spec.taints
+        if is_marked or claim.metadata.deletion_timestamp is not None:
+            found.append(node.metadata.name)
+    return found
+
+
+async def something_happens(world: World, numbers: random.Random) -> None:
+    match numbers.choice(("scale", "scale", "scale", "drift", "protect")):
+        case "scale":
+            await scale(world, numbers.choice(_WORKLOADS), numbers.randint(0, 12))
+        case "drift":
+            change = {"metadata": {"labels": {"edition": str(numbers.randint(0, 10**6))}}}
+            await world.kube.patch(kinds.NODE_POOL, "np", {"spec": {"template": change}})
+        case "protect":
+            found = await world.all(kinds.POD)
+            if found:
+                value = numbers.choice(("true", "90s", "false"))
+                note = {"metadata": {"annotations": {labels.DO_NOT_DISRUPT: value}}}
+                await world.kube.patch(kinds.POD, numbers.choice(found).metadata.name, note, "default")
+
+
+async def a_day(world: World, seed: int, faults: float) -> None:
+    """An hour and a half in which something happens every minute or two; looked at every second."""
+    numbers, weather = random.Random(seed), random.Random(seed + 1)
+    errors: tuple[type[KubeError], ...] = (Conflict, ServerUnavailable, TooManyRequests)
+
+    def maybe(_: Write) -> None:
+        if weather.random() < faults:
+            raise weather.choice(errors)("bad weather")
+
+    note = {labels.MINIMUM_NODE_AGE: "0s", labels.MINIMUM_SAVING_RATIO: "0"}
+    await begin(world, *(deployment(name, 6) for name in _WORKLOADS), budgets=(Budget(nodes=str(MOST)),))
+    await world.kube.patch(kinds.NODE_POOL, "np", {"metadata": {"annotations": note}})
+    world.wire.refuse = world.wire.after = maybe
+    begun = 0
+    for _ in range(60):
+        await something_happens(world, numbers)
+        for _ in range(numbers.randint(30, 120)):
+            found = await away(world)
+            assert len(found) <= MOST, found
+            await asyncio.sleep(1)
+        begun = len(world.lines("disrupting node(s)"))
+    assert begun > 5
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@story
+async def test_no_more_nodes_are_away_than_the_budget_allows(world: World, seed: int) -> None:
+    """DIS-147, DIS-151"""
+    await a_day(world, seed, 0.0)
+
+
+@story
+async def test_no_more_nodes_are_away_than_the_budget_allows_on_a_bad_day(world: World) -> None:
+    """Every tenth write fails before it is done, another tenth after."""
+    await a_day(world, 3, 0.1)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(100, 130))
+@story
+async def test_no_more_nodes_are_away_than_the_budget_allows_on_many_days(world: World, seed: int) -> None:
+    await a_day(world, seed, 0.05 * (seed % 3))

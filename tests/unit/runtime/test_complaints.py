@@ -1,0 +1,149 @@
+"""One outage, one cause: what a server says while it goes and comes back is told to nobody unless it lasts."""
+
+from __future__ import annotations
+
+import pytest
+
+from karpenter.kube.errors import (
+    Forbidden,
+    KubeError,
+    RequestNotSent,
+    ServerUnavailable,
+    TooManyRequests,
+    Unauthorized,
+    kind_not_served,
+)
+from karpenter.runtime.apiserver_faults import (
+    GRACE_SECONDS,
+    REMINDER_SECONDS,
+    SLOW_START_SECONDS,
+    ApiServerFaultReporter,
+    SlowStartReporter,
+)
+
+REFUSED = RequestNotSent("GET /api/v1/nodes: Connection refused")
+CUT_OFF = ServerUnavailable("GET /api/v1/pods: the server closed the connection")
+UNTRUSTED = RequestNotSent("GET /api/v1/pods: [SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed")
+UNHEALTHY = ServerUnavailable("etcd is away", status=500)
+FORBIDDEN = Forbidden("pods is forbidden", status=403)
+OF_A_START = (
+    FORBIDDEN,
+    Unauthorized("Unauthorized", status=401),
+    TooManyRequests("the server is starting"),
+    kind_not_served("nodeclaims", "karpenter.sh/v1"),
+    UNHEALTHY,
+)
+
+
+class Listener:
+    """Whoever reads the log, second by second."""
+
+    def __init__(self) -> None:
+        self._complaints = ApiServerFaultReporter(str)
+        self.now = 1000.0
+        self.said: list[str] = []
+        self.recoveries = 0
+
+    def hear(self, *faults: KubeError, seconds: float = 1.0) -> list[str]:
+        """What is said while these faults last that long."""
+        before = len(self.said)
+        end = self.now + seconds
+        while self.now < end:
+            news = self._complaints.update(faults, self.now)
+            self.said.extend(news.lines)
+            self.recoveries += news.has_recovered
+            self.now += 1.0
+        return self.said[before:]
+
+
+@pytest.fixture
+def listener() -> Listener:
+    return Listener()
+
+
+def test_a_server_that_is_away_is_one_cause_however_it_shows(listener: Listener) -> None:
+    assert listener.hear(REFUSED, CUT_OFF) == [str(REFUSED)]
+    assert listener.hear(CUT_OFF, seconds=100) == []
+    assert listener.hear(CUT_OFF, REFUSED, REFUSED, seconds=100) == []
+    assert listener.recoveries == 0
+
+
+@pytest.mark.parametrize("fault", OF_A_START, ids=lambda fault: type(fault).__name__)
+def test_what_a_server_says_in_its_first_seconds_is_not_told(listener: Listener, fault: KubeError) -> None:
+    listener.hear(REFUSED, seconds=20)
+    assert listener.hear(REFUSED, fault, seconds=5) == []
+    assert listener.hear(fault, seconds=15) == []
+    assert (listener.hear(), listener.recoveries) == ([], 1)
+
+
+@pytest.mark.parametrize("fault", OF_A_START, ids=lambda fault: type(fault).__name__)
+def test_what_it_still_says_afterwards_is_told_once(listener: Listener, fault: KubeError) -> None:
+    listener.hear(REFUSED, seconds=20)
+    assert listener.hear(fault, seconds=GRACE_SECONDS) == []
+    assert listener.hear(fault, seconds=300) == [str(fault)]
+
+
+def test_an_answer_that_comes_and_goes_after_an_outage_is_not_told(listener: Listener) -> None:
+    listener.hear(REFUSED)
+    for _ in range(2):
+        assert listener.hear(FORBIDDEN, seconds=10) == []
+        assert listener.hear(seconds=3) == []
+    assert listener.recoveries == 1
+
+
+def test_a_missing_right_is_told_at_once_while_the_server_is_well(listener: Listener) -> None:
+    listener.hear(seconds=5)
+    assert listener.hear(FORBIDDEN) == [str(FORBIDDEN)]
+
+
+def test_a_missing_right_is_told_at_once_when_the_outage_is_long_past(listener: Listener) -> None:
+    listener.hear(REFUSED)
+    listener.hear(seconds=GRACE_SECONDS)
+    assert listener.hear(FORBIDDEN) == [str(FORBIDDEN)]
+
+
+def test_every_missing_right_is_told(listener: Listener) -> None:
+    nodes = Forbidden("nodes is forbidden", status=403)
+    assert listener.hear(nodes, FORBIDDEN) == [str(nodes), str(FORBIDDEN)]
+
+
+def test_a_server_that_cannot_do_its_part_is_told_of_when_that_lasts(listener: Listener) -> None:
+    assert listener.hear(UNHEALTHY, seconds=GRACE_SECONDS) == []
+    assert listener.hear(ServerUnavailable("etcd is still away", status=500), UNHEALTHY) == ["etcd is still away"]
+    assert listener.hear(UNHEALTHY, seconds=300) == []
+
+
+def test_a_certificate_that_is_not_trusted_is_no_outage(listener: Listener) -> None:
+    assert listener.hear(UNTRUSTED) == [str(UNTRUSTED)]
+    assert listener.hear(UNTRUSTED, FORBIDDEN) == [str(FORBIDDEN)]
+
+
+def test_the_next_outage_is_told_of_again(listener: Listener) -> None:
+    assert listener.hear(REFUSED, seconds=5) == [str(REFUSED)]
+    assert (listener.hear(seconds=5), listener.recoveries) == ([], 1)
+    assert listener.hear(CUT_OFF, seconds=5) == [str(CUT_OFF)]
+    assert (listener.hear(seconds=5), listener.recoveries) == ([], 2)
+
+
+def test_nothing_is_over_that_was_never_told_of(listener: Listener) -> None:
+    listener.hear(UNHEALTHY, seconds=5)
+    listener.hear(seconds=5)
+    assert (listener.said, listener.recoveries) == ([], 0)
+
+
+def test_a_start_that_waits_long_is_told_of_now_and_then() -> None:
+    waiting = SlowStartReporter()
+    seconds = range(int(SLOW_START_SECONDS + 2 * REMINDER_SECONDS) + 5)
+    told = [second for second in seconds if waiting.update("waiting for pods", float(second))]
+    assert told == [
+        SLOW_START_SECONDS,
+        SLOW_START_SECONDS + REMINDER_SECONDS,
+        SLOW_START_SECONDS + 2 * REMINDER_SECONDS,
+    ]
+
+
+def test_a_start_that_goes_well_is_not_told_of() -> None:
+    waiting = SlowStartReporter()
+    assert not any(waiting.update("waiting for pods", float(second)) for second in range(int(SLOW_START_SECONDS)))
+    assert waiting.update("", SLOW_START_SECONDS) == ""
+    assert waiting.update("waiting for pods", SLOW_START_SECONDS + 1) == ""

@@ -1,0 +1,304 @@
+"""The whole loop at work: machines that hold too little are emptied or replaced, never so that a pod has nowhere to go (DIS §9,
+§11).
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from karpenter.api import kinds
+from karpenter.api.apps import Deployment
+from karpenter.api.karpenter import Budget
+from karpenter.model import conditions, labels, pods
+from support.builders import budget
+from support.consolidating import begin, deployment, runs, scale
+from support.world import World, story, until
+
+
+async def machines(world: World) -> list[str]:
+    """The types of the machines there are, marked ones aside."""
+    claims = [claim for claim in await world.all(kinds.NODE_CLAIM) if claim.metadata.deletion_timestamp is None]
+    return sorted(claim.metadata.labels.get(labels.INSTANCE_TYPE, "") for claim in claims)
+
+
+async def least_running(world: World, seconds: int) -> int:
+    """The fewest pods that were ready at any second."""
+    fewest = 10**6
+    for _ in range(seconds):
+        found = [
+            item
+            for item in await world.all(kinds.POD)
+            if item.status.phase == "Running" and item.metadata.deletion_timestamp is None
+        ]
+        fewest = min(fewest, len(found))
+        await asyncio.sleep(1)
+    return fewest
+
+
+@story
+async def test_after_pods_have_gone_the_rest_moves_together_and_everything_runs(world: World) -> None:
+    """DIS-S110, DIS-S150: what is left costs a fraction, and a second look lay before every move."""
+    await begin(world, *(deployment(f"w{number}", 4) for number in range(6)))
+    before = await machines(world)
+    for number in range(6):
+        await scale(world, f"w{number}", 1)
+    await asyncio.sleep(900)
+    assert await runs(world, 6)
+    after = await machines(world)
+    size = {f"t{number}": number + 1 for number in range(8)}
+    assert sum(size[name] for name in after) <= 8 < sum(size[name] for name in before)
+    begun = world.lines("disrupting node(s)")
+    assert begun
+    assert len(world.lines("command succeeded")) == len(begun)
+    assert not world.lines("failed terminating nodes while executing a disruption command")
+    quiet = len(begun)
+    await asyncio.sleep(3600)
+    assert len(world.lines("disrupting node(s)")) == quiet, "no move follows the last one while nothing changes"
+
+
+@story
+async def test_a_budget_over_pods_holds_while_they_move(world: World) -> None:
+    """No more pods are away than their budget allows."""
+    await begin(world, deployment("web", 16))
+    guard = budget("web", {"app": "web"}, max_unavailable=1)
+    await world.kube.create(kinds.POD_DISRUPTION_BUDGET, guard)
+    await scale(world, "web", 8)
+    await until(lambda: runs(world, 8), 120)
+    assert await least_running(world, 1500) >= 7
+    assert await runs(world, 8)
+    assert world.lines("command succeeded")
+
+
+@story
+async def test_a_protected_pod_is_not_moved(world: World) -> None:
+    """DIS-079"""
+    await begin(world, deployment("web", 12), protected("kept", 3))
+    before = {item.metadata.uid for item in await world.all(kinds.POD) if item.metadata.labels["app"] == "kept"}
+    await scale(world, "web", 3)
+    await asyncio.sleep(1200)
+    assert {item.metadata.uid for item in await world.all(kinds.POD) if item.metadata.labels["app"] == "kept"} == before
+    assert await runs(world, 6)
+
+
+def protected(name: str, replicas: int) -> Deployment:
+    """A workload whose pods must not be disrupted."""
+    plain = deployment(name, replicas)
+    meta = msgspec.structs.replace(plain.spec.template.metadata, annotations={labels.DO_NOT_DISRUPT: "true"})
+    template = msgspec.structs.replace(plain.spec.template, metadata=meta)
+    return msgspec.structs.replace(plain, spec=msgspec.structs.replace(plain.spec, template=template))
+
+
+async def half_empty(world: World) -> None:
+    """Machines that would be consolidated at the next look: five minutes old, half of their pods gone a while ago."""
+    await begin(world, deployment("web", 12), budgets=(Budget(nodes="0"),))
+    await asyncio.sleep(300)
+    await scale(world, "web", 4)
+    await until(lambda: runs(world, 4), 120)
+    await asyncio.sleep(60)
+
+
+@story
+async def test_the_controller_does_not_move_itself_for_money(world: World) -> None:
+    """DIS-469: whichever pod it is, that one stays where it is while others move."""
+    await half_empty(world)
+    before = {item.metadata.uid for item in await world.all(kinds.POD)}
+    for own in await world.all(kinds.POD):
+        await world.stop()
+        world.own_pod = (own.metadata.namespace, own.metadata.name)
+        await world.start()
+        await open_budgets(world)
+        await asyncio.sleep(600)
+        left = {item.metadata.uid for item in await world.all(kinds.POD)}
+        assert own.metadata.uid in left
+        if left != before:
+            return
+        await open_budgets(world, "0")
+    raise AssertionError("nothing moved, whoever the controller was")
+
+
+async def open_budgets(world: World, nodes: str = "100%") -> None:
+    change = {"spec": {"disruption": {"budgets": [{"nodes": nodes}]}}}
+    await world.kube.patch(kinds.NODE_POOL, "np", change)
+
+
+async def considered(world: World) -> bool:
+    assert world.manager is not None
+    return bool(world.manager.disruption.awaiting_validation)
+
+
+async def chosen(world: World) -> list[str]:
+    """Wait until consolidation has chosen; the machines it chose."""
+    await open_budgets(world)
+    await until(lambda: considered(world), 30, 0.5)
+    assert world.manager is not None
+    return [
+        candidate.state_node.name
+        for command in world.manager.disruption.awaiting_validation
+        if command.reason == "Underutilized"
+        for candidate in command.candidates
+    ]
+
+
+@story
+async def test_what_stands_its_second_look_is_carried_out(world: World) -> None:
+    """DIS-S186, DIS-023: not before fifteen seconds have passed."""
+    await half_empty(world)
+    names = await chosen(world)
+    assert names
+    await asyncio.sleep(13)
+    assert not world.lines("disrupting node(s)")
+    await asyncio.sleep(4)
+    gone = [
+        node["Node"]["name"]
+        for line in world.lines("disrupting node(s)")
+        if line["reason"] == "Underutilized"
+        for node in line["disrupted-nodes"]
+    ]
+    assert sorted(gone) == sorted(names)
+
+
+@pytest.mark.parametrize("change", ["pod", "nominated", "node", "budget"], ids=["DIS-S180", "DIS-S182", "DIS-S165", "DIS-S183"])
+@story
+async def test_what_has_changed_meanwhile_is_left_alone(world: World, change: str) -> None:
+    """DIS-S180, DIS-S182, DIS-S183: the machine stays, the refusal is counted."""
+    await half_empty(world)
+    names = await chosen(world)
+    name = names[0]
+    assert world.manager is not None
+    await asyncio.sleep(5)
+    if change == "pod":
+        await world.running("guard", name, meta={"annotations": {labels.DO_NOT_DISRUPT: "true"}})
+    elif change == "nominated":
+        from datetime import timedelta
+
+        claim = next(view.key for view in world.manager.state.state_nodes() if view.name == name)
+        world.manager.state.nominate(claim, world.clock.now() + timedelta(seconds=60))
+    elif change == "node":
+        await world.kube.patch(kinds.NODE, name, {"metadata": {"annotations": {labels.DO_NOT_DISRUPT: "true"}}})
+    else:
+        await open_budgets(world, "0")
+    await asyncio.sleep(12)
+    begun = [node["Node"]["name"] for line in world.lines("disrupting node(s)") for node in line["disrupted-nodes"]]
+    assert name not in begun
+    if change != "budget":
+        rejected = await world.events("ConsolidationRejected")
+        assert any(event.involved_object.name == name and "rejected: churn" in event.message for event in rejected)
+        counted = sum(
+            world.counted("voluntary_disruption_failed_validations_total", consolidation_type=kind)
+            for kind in ("multi", "single")
+        )
+        assert counted >= 1
+
+
+@story
+async def test_a_budget_over_pods_that_closes_meanwhile_keeps_the_machine(world: World) -> None:
+    """DIS-S181"""
+    await half_empty(world)
+    names = await chosen(world)
+    await asyncio.sleep(5)
+    await world.kube.create(kinds.POD_DISRUPTION_BUDGET, budget("shut", {"app": "web"}, max_unavailable=0))
+    await asyncio.sleep(60)
+    begun = [node["Node"]["name"] for line in world.lines("disrupting node(s)") for node in line["disrupted-nodes"]]
+    assert set(begun).isdisjoint(names)
+
+
+@story
+async def test_a_drifted_machine_is_replaced_without_a_second_look(world: World) -> None:
+    """DIS-S187, DIS-S190: its replacement is there before it goes."""
+    await begin(world, deployment("web", 4), budgets=(Budget(nodes="1"),))
+    await asyncio.sleep(30)
+    old = {claim.metadata.name for claim in await world.all(kinds.NODE_CLAIM)}
+    since = world.elapsed
+    await world.kube.patch(kinds.NODE_POOL, "np", {"spec": {"template": {"metadata": {"labels": {"a": "b"}}}}})
+    await until(lambda: _begun(world), 12, 0.1)
+    assert world.elapsed - since <= 11
+    await until(lambda: _all_new(world, old), 900, 1)
+    assert await runs(world, 4)
+    lines = world.lines("disrupting node(s)")
+    assert {line["reason"] for line in lines} == {"Drifted"}
+    assert all(claim.metadata.labels.get("a") == "b" for claim in await world.all(kinds.NODE_CLAIM))
+
+
+async def _begun(world: World) -> bool:
+    return bool(world.lines("disrupting node(s)"))
+
+
+async def _all_new(world: World, old: set[str]) -> bool:
+    return old.isdisjoint(claim.metadata.name for claim in await world.all(kinds.NODE_CLAIM))
+
+
+@story
+async def test_drift_keeps_to_its_budget_while_machines_are_replaced(world: World) -> None:
+    """DIS-S012, DIS-S196: never more than the budget are on their way out."""
+    await begin(world, *(deployment(f"w{number}", 1, "6500m") for number in range(6)), budgets=(Budget(nodes="2"),))
+    await asyncio.sleep(30)
+    old = {claim.metadata.name for claim in await world.all(kinds.NODE_CLAIM)}
+    assert len(old) == 6
+    await world.kube.patch(kinds.NODE_POOL, "np", {"spec": {"template": {"metadata": {"labels": {"a": "b"}}}}})
+    most = 0
+    for _ in range(600):
+        ending = {
+            claim.status.node_name
+            for claim in await world.all(kinds.NODE_CLAIM)
+            if conditions.is_true(claim.status.conditions, "InstanceTerminating")
+        }
+        nodes = [node for node in await world.all(kinds.NODE) if node.metadata.name not in ending]
+        most = max(most, sum(labels.DISRUPTED_TAINT in node.spec.taints for node in nodes))
+        await asyncio.sleep(1)
+    assert most == 2
+    assert await _all_new(world, old)
+    assert await runs(world, 6)
+
+
+@story
+async def test_what_waits_for_its_second_look_keeps_nothing_else_waiting(world: World) -> None:
+    """DIS §3 Beyond: drift begins while emptiness waits."""
+    await begin(world, *(deployment(f"w{number}", 1, "6500m") for number in range(3)))
+    await asyncio.sleep(330)
+    await scale(world, "w0", 0)
+    await until(lambda: considered(world), 30, 0.5)
+    await world.kube.patch(kinds.NODE_POOL, "np", {"spec": {"template": {"metadata": {"labels": {"a": "b"}}}}})
+    await until(lambda: _begun(world), 12, 0.1)
+    assert await considered(world)
+    assert [line["reason"] for line in world.lines("disrupting node(s)")] == ["Drifted", "Drifted"]
+
+
+@story
+async def test_a_replacement_is_not_taken_for_empty_while_its_pods_are_on_their_way(world: World) -> None:
+    """A slow drain, such as one held up by a budget over pods, must not cost the machine that was bought for it."""
+    await begin(world, deployment("web", 1), budgets=(Budget(nodes="100%"),))
+    await asyncio.sleep(30)
+    (pod,) = await world.all(kinds.POD)
+    await world.kube.patch(kinds.NODE_POOL, "np", {"spec": {"template": {"metadata": {"labels": {"a": "b"}}}}})
+    await until(lambda: _begun(world), 30, 0.1)
+    await world.kube.create(kinds.POD_DISRUPTION_BUDGET, budget("shut", {"app": "web"}, min_available=1))
+    await asyncio.sleep(600)
+    assert (await world.all(kinds.POD))[0].metadata.uid == pod.metadata.uid
+    assert len([c for c in await world.all(kinds.NODE_CLAIM) if c.metadata.deletion_timestamp is None]) == 1
+    await world.kube.delete(kinds.POD_DISRUPTION_BUDGET, "shut", "default")
+    await asyncio.sleep(120)
+    assert len(world.lines("disrupting node(s)")) == 1
+    assert await runs(world, 1)
+    assert len([item for item in await world.all(kinds.POD) if pods.needs_rescheduling(item)]) == 1
+
+
+@story
+async def test_balanced_pools_say_what_a_move_is_worth(world: World) -> None:
+    """DIS-260 to DIS-264, DIS-S330"""
+    await begin(world, deployment("web", 12), policy="Balanced")
+    await asyncio.sleep(300)
+    await scale(world, "web", 4)
+    await asyncio.sleep(300)
+    said = await world.events("ConsolidationApproved")
+    assert said
+    assert all("threshold 0.50, k: 2, savings" in event.message for event in said)
+    moved = [line for line in world.lines("disrupting node(s)") if line["reason"] == "Underutilized"]
+    assert moved
+    counted = world.counted("consolidation_moves_total", decision="approved", nodepool="np", policy="Balanced")
+    assert counted >= len(moved)
+    scored = world.lines("consolidation score")
+    assert {line["nodepool"] for line in scored} == {"np"}
+    assert all(line["approved"] for line in scored)

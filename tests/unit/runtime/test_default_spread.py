@@ -1,0 +1,76 @@
+"""A running controller where the scheduler has default spread constraints (SCH §29)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from karpenter.api import kinds
+from karpenter.api.apps import ReplicaSet, ReplicatedSpec
+from karpenter.api.core import PodTemplateSpec
+from karpenter.api.meta import ObjectMeta, OwnerReference
+from karpenter.model import labels
+from karpenter.runtime.scheduler_config import SchedulerConfig
+from karpenter.runtime.settings import Settings
+from support.owning import service
+from support.relations import app_pods, even, of_app
+from support.world import World, story
+
+ON = Settings(scheduler_config=SchedulerConfig((even(labels.HOSTNAME, selector=None),)))
+OF_WORKLOADS = {"services", "replicasets", "statefulsets", "replicationcontrollers"}
+
+
+async def shop(world: World, settings: Settings) -> None:
+    await world.node_class()
+    await world.pool()
+    await world.start(settings)
+
+
+async def claims(world: World) -> list[Any]:
+    await asyncio.sleep(5)
+    return await world.all(kinds.NODE_CLAIM)
+
+
+@story
+async def test_pods_of_a_service_are_spread_while_it_is_there(world: World) -> None:
+    """S-220"""
+    await shop(world, ON)
+    await world.kube.create(kinds.SERVICE, service("web", {"app": "web"}))
+    await world.waiting(*app_pods(2, {"cpu": "100m"}))
+    assert len(await claims(world)) == 2
+    await world.kube.delete(kinds.SERVICE, "web", "default")
+    await world.waiting(*app_pods(3, {"cpu": "100m"}, prefix="later"))
+    assert len(await claims(world)) == 2
+
+
+@story
+async def test_pods_of_a_replica_set_are_spread(world: World) -> None:
+    """S-220"""
+    await shop(world, ON)
+    made = await world.kube.create(
+        kinds.REPLICA_SET,
+        ReplicaSet(
+            metadata=ObjectMeta(name="web", namespace="default"),
+            spec=ReplicatedSpec(
+                selector=of_app("web"), template=PodTemplateSpec(metadata=ObjectMeta(labels={"app": "web"}))
+            ),
+        ),
+    )
+    owner = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="web", uid=made.metadata.uid, controller=True)
+    for item in app_pods(2, {"cpu": "100m"}):
+        meta = msgspec.structs.replace(item.metadata, owner_references=(owner,))
+        await world.waiting(msgspec.structs.replace(item, metadata=meta))
+    assert len(await claims(world)) == 2
+
+
+@story
+async def test_nobody_asks_for_services_or_owners_without_defaults(world: World) -> None:
+    asked = []
+    world.server.raise_injected_fault = lambda verb, plural, name: asked.append(plural)  # type: ignore[method-assign]
+    await shop(world, Settings())
+    assert (OF_WORKLOADS & set(asked), "pods" in asked) == (set(), True)
+    await world.stop()
+    await world.start(ON)
+    assert set(asked) >= OF_WORKLOADS

@@ -1,0 +1,64 @@
+"""Exposure while the controller runs: the setting decides, and what is not as wished is said once (issue of price, point 3)."""
+
+from __future__ import annotations
+
+import asyncio
+from fractions import Fraction
+
+from karpenter.api import kinds
+from karpenter.api.core import Pod
+from karpenter.api.karpenter import Disruption
+from karpenter.model import labels
+from karpenter.runtime.settings import Settings
+from support.builders import owner, pod
+from support.world import World, story
+
+CALM = Disruption(consolidate_after="Never")
+MESSAGE = "exposure is not as wished"
+
+
+def replicas(count: int, cpu: str, **annotations: str) -> list[Pod]:
+    meta = {"owner_references": (owner("ReplicaSet", "web"),), "annotations": annotations}
+    return [pod(f"web-{number}", {"cpu": cpu}, meta=meta) for number in range(count)]
+
+
+async def shop(world: World, settings: Settings | None = None, limits: dict[str, str] | None = None) -> None:
+    await world.node_class()
+    await world.pool(disruption=CALM, limits=limits or {})
+    await world.start(settings)
+
+
+@story
+async def test_a_workload_gets_two_machines(world: World) -> None:
+    await shop(world)
+    await world.waiting(*replicas(4, "100m"))
+    await asyncio.sleep(3)
+    assert len(await world.all(kinds.NODE_CLAIM)) == 2
+    assert world.lines(MESSAGE) == []
+
+
+@story
+async def test_the_setting_says_otherwise(world: World) -> None:
+    await shop(world, Settings(exposure=Fraction(1)))
+    await world.waiting(*replicas(4, "100m"))
+    await asyncio.sleep(3)
+    assert len(await world.all(kinds.NODE_CLAIM)) == 1
+
+
+@story
+async def test_a_wish_that_gives_way_is_in_the_log(world: World) -> None:
+    await shop(world, limits={"nodes": "1"})
+    await world.waiting(*replicas(4, "100m"))
+    await asyncio.sleep(3)
+    (line,) = world.lines(MESSAGE)
+    assert "4 pods of ReplicaSet default/web in NodeClaim" in line["detail"]
+
+
+@story
+async def test_an_annotation_nobody_can_read_is_in_the_log_once(world: World) -> None:
+    """Pods that stay waiting are planned again every ten seconds."""
+    await shop(world)
+    await world.waiting(*replicas(4, "900", **{labels.EXPOSURE: "half"}))
+    await asyncio.sleep(60)
+    (line,) = world.lines(MESSAGE)
+    assert line["detail"].startswith("annotation karpenter.sh/exposure of ReplicaSet default/web: 'half' is neither")

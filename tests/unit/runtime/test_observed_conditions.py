@@ -1,0 +1,235 @@
+"""Status conditions as series and events: what they are now, and every time one turns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from karpenter.api.karpenter import NodeClaim
+from karpenter.api.kwok_node_class import KWOKNodeClass
+from karpenter.api.meta import Condition, ObjectMeta, Wire
+from karpenter.model import labels
+from support.builders import NOW, claim, node, node_pool, replaced, seconds
+from support.observed import Observed
+from support.scrape import Scrape
+
+CLASS = "karpenter.kwok.sh/kwoknodeclass"
+COUNT = "operator_nodeclaim_status_condition_count"
+CURRENT = "operator_nodeclaim_status_condition_current_status_seconds"
+TURNS = "operator_nodeclaim_status_condition_transitions_total"
+TURNING = "operator_nodeclaim_status_condition_transition_seconds"
+TWIN_COUNT = "operator_status_condition_count"
+TWIN_TURNS = "operator_status_condition_transitions_total"
+
+
+def is_now(type_: str, status: str, at: float = 0, reason: str = "", message: str = "") -> Condition:
+    moment = seconds(at)
+    return Condition(type=type_, status=status, reason=reason or type_, message=message, last_transition_time=moment)
+
+
+def a_claim(*conditions: Condition, **meta: object) -> NodeClaim:
+    item = claim("c", labels={CLASS: "default"}, conditions=conditions)
+    return replaced(item, metadata=replaced(item.metadata, **meta))  # type: ignore[return-value]
+
+
+def shown(found: Scrape, name: str, **own: str) -> list[tuple[str, str, str]]:
+    return [(item["type"], item["status"], item["reason"]) for item in found.series(name, **own)]
+
+
+def told(seen: Observed) -> list[tuple[str, str, str]]:
+    return [(item.involved_object.kind.name, item.reason, item.message) for item in seen.events.told]
+
+
+def test_every_condition_of_an_object_is_a_series() -> None:
+    """OPS-480, OPS-481, OPS-485"""
+    seen = Observed()
+    seen.put(a_claim(is_now("Launched", "True"), is_now("Registered", "Unknown", 5, "NodeNotFound")))
+    seen.passes(30)
+    found = seen.scrape()
+    own = {"namespace": "", "name": "c", "karpenter_kwok_sh_kwoknodeclass": "default", "karpenter_sh_nodepool": "np"}
+    assert found.series(COUNT) == [
+        {**own, "type": "Launched", "status": "True", "reason": "Launched"},
+        {**own, "type": "Registered", "status": "Unknown", "reason": "NodeNotFound"},
+    ]
+    assert found.value(COUNT, type="Launched") == 1
+    assert found.values(CURRENT, "type") == {"Launched": 30, "Registered": 25}
+
+
+def test_the_documented_alert_finds_its_series() -> None:
+    """OPS-486"""
+    seen = Observed()
+    seen.put(a_claim(is_now("ConsistentStateFound", "False")))
+    wanted = {"type": "ConsistentStateFound", "kind": "NodeClaim", "status": "False", "group": "karpenter.sh"}
+    (found,) = seen.scrape().series(TWIN_COUNT, **wanted)
+    assert set(found) == {"group", "kind", "namespace", "name", "type", "status", "reason"}
+
+
+def test_a_condition_that_turns_leaves_no_series_behind_and_is_counted_timed_and_told() -> None:
+    """OPS-M9, OPS-E7, OPS-482, OPS-483, OPS-530"""
+    seen = Observed()
+    seen.put(a_claim(is_now("Ready", "True", 0)))
+    assert told(seen) == []
+    seen.put(a_claim(is_now("Ready", "False", 8, "UnhealthyDependents", "Launched=False")))
+    found = seen.scrape()
+    assert shown(found, COUNT) == shown(found, TWIN_COUNT) == [("Ready", "False", "UnhealthyDependents")]
+    assert found.value(TURNS, type="Ready", status="False", reason="UnhealthyDependents") == 1
+    assert found.value(TWIN_TURNS, kind="NodeClaim", type="Ready", status="False") == 1
+    assert found.value(f"{TURNING}_sum", type="Ready", status="True", karpenter_sh_nodepool="np") == 8
+    assert found.value(f"{TURNING}_bucket", type="Ready", le="8.0") == 1
+    assert found.value(f"{TURNING}_bucket", type="Ready", le="4.0") == 0
+    assert found.value("operator_status_condition_transition_seconds_sum", kind="NodeClaim", type="Ready") == 8
+    assert told(seen) == [
+        (
+            "NodeClaim",
+            "Ready",
+            "Status condition transitioned, Type: Ready, Status: True -> False, "
+            "Reason: UnhealthyDependents, Message: Launched=False",
+        )
+    ]
+    assert seen.events.told[0].type == "Normal"
+
+
+def test_another_reason_or_message_is_no_turn() -> None:
+    """OPS-487: the series follows, nothing is counted or told."""
+    seen = Observed()
+    seen.put(a_claim(is_now("Registered", "Unknown", 0, "NodeNotFound")))
+    seen.put(a_claim(is_now("Registered", "Unknown", 0, "RegistrationHookPending", "hook")))
+    found = seen.scrape()
+    assert shown(found, COUNT) == [("Registered", "Unknown", "RegistrationHookPending")]
+    assert found.series(TURNS) == []
+    assert told(seen) == []
+
+
+@pytest.mark.parametrize("earlier", [None, a_claim()], ids=["new-object", "new-condition"])
+def test_what_is_seen_for_the_first_time_counts_unless_unknown_and_is_not_told(earlier: NodeClaim | None) -> None:
+    """OPS-487"""
+    seen = Observed()
+    if earlier is not None:
+        seen.put(earlier)
+    seen.put(a_claim(is_now("Consolidatable", "True", 3), is_now("Drained", "Unknown"), is_now("Drifted", "False")))
+    found = seen.scrape()
+    assert {item["type"] for item in found.series(TURNS)} == {"Consolidatable", "Drifted"}
+    assert found.total(TURNS) == found.total(TWIN_TURNS) == 2
+    assert found.series(f"{TURNING}_count") == []
+    assert told(seen) == []
+
+
+def test_what_every_claim_has_is_unknown_from_its_creation_on() -> None:
+    """OPS-E7, OPS-100: the first write of a claim's status may bring its launch already."""
+    seen = Observed()
+    seen.put(a_claim(creation_timestamp=NOW))
+    seen.put(a_claim(is_now("Launched", "True", 3), creation_timestamp=NOW))
+    assert [message for _, _, message in told(seen)] == [
+        "Status condition transitioned, Type: Launched, Status: Unknown -> True, Reason: Launched"
+    ]
+    assert seen.scrape().value(f"{TURNING}_sum", type="Launched", status="Unknown") == 3
+
+
+def test_a_condition_that_disappears_takes_its_series_along() -> None:
+    """OPS-M10"""
+    seen = Observed()
+    seen.put(a_claim(is_now("Consolidatable", "True"), is_now("Ready", "True")))
+    seen.put(a_claim(is_now("Ready", "True")))
+    found = seen.scrape()
+    assert shown(found, COUNT) == shown(found, TWIN_COUNT) == [("Ready", "True", "Ready")]
+
+
+def test_an_object_that_ends_shows_for_how_long_and_counts_it_when_it_is_gone() -> None:
+    """OPS-484"""
+    seen = Observed()
+    leaving = a_claim(is_now("Ready", "True"), deletion_timestamp=NOW, finalizers=("karpenter.sh/termination",))
+    seen.put(a_claim(is_now("Ready", "True")))
+    assert seen.scrape().series("operator_nodeclaim_termination_current_time_seconds") == []
+    seen.put(leaving)
+    seen.passes(12)
+    found = seen.scrape()
+    assert found.value("operator_nodeclaim_termination_current_time_seconds", name="c") == 12
+    assert found.value("operator_termination_current_time_seconds", kind="NodeClaim", name="c") == 12
+    seen.gone(leaving)
+    found = seen.scrape()
+    assert found.series("operator_nodeclaim_termination_current_time_seconds") == []
+    assert found.value("operator_nodeclaim_termination_duration_seconds_sum", karpenter_sh_nodepool="np") == 12
+    assert found.value("operator_termination_duration_seconds_sum", kind="NodeClaim", group="karpenter.sh") == 12
+    assert 'name="c"' not in found.text
+
+
+def test_finalizers_that_go_are_told() -> None:
+    """OPS-531"""
+    seen = Observed()
+    both = a_claim(deletion_timestamp=NOW, finalizers=("example.com/mine", "karpenter.sh/termination"))
+    seen.put(both)
+    seen.put(replaced(both, metadata=replaced(both.metadata, finalizers=("karpenter.sh/termination",))))
+    assert told(seen) == [("NodeClaim", "Finalized", "Finalized example.com/mine")]
+    seen.gone(both)
+    assert told(seen)[1:] == [("NodeClaim", "Finalized", "Finalized karpenter.sh/termination")]
+
+
+def _node(status: str, **more: str) -> Wire:
+    own = {labels.NODE_POOL: "np", CLASS: "default", labels.INITIALIZED: "true", **more}
+    item = node("n", {}, labels=own)
+    return replaced(item, status=replaced(item.status, conditions=(is_now("Ready", status),)))
+
+
+def _pool(status: str) -> Wire:
+    item = node_pool()
+    return replaced(item, status=replaced(item.status, conditions=(is_now("Ready", status),)))
+
+
+def _class(status: str) -> Wire:
+    item = KWOKNodeClass(metadata=ObjectMeta(name="default"))
+    return replaced(item, status=replaced(item.status, conditions=(is_now("Ready", status),)))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kind", "own"),
+    [
+        (
+            _node("False"),
+            _node("True"),
+            "Node",
+            {
+                "karpenter_sh_nodepool": "np",
+                "karpenter_kwok_sh_kwoknodeclass": "default",
+                "karpenter_sh_initialized": "true",
+            },
+        ),
+        (_pool("False"), _pool("True"), "NodePool", {}),
+        (_class("False"), _class("True"), "KWOKNodeClass", {}),
+    ],
+    ids=["Node", "NodePool", "KWOKNodeClass"],
+)
+def test_kinds_have_series_of_their_own(before: Wire, after: Wire, kind: str, own: Mapping[str, str]) -> None:
+    """OPS-480, OPS-485, OPS-530: Nodes have no series without the kind in their names."""
+    seen = Observed()
+    seen.put(before)
+    seen.put(after)
+    found = seen.scrape()
+    prefix = f"operator_{kind.lower()}_status_condition"
+    (count,) = found.series(f"{prefix}_count", type="Ready", status="True")
+    assert {key: count[key] for key in own} == own
+    turned = {"type": "Ready", "status": "True", "reason": "Ready"}
+    assert found.series(f"{prefix}_transitions_total", status="True") == [{**own, **turned}]
+    assert len(found.series(TWIN_COUNT, kind=kind)) == (kind != "Node")
+    assert len(found.series(TWIN_TURNS, kind=kind, status="True")) == (kind != "Node")
+    assert [(item[0], item[1]) for item in told(seen)] == [(kind, "Ready")]
+
+
+def test_reasons_with_odd_text_stay_readable() -> None:
+    seen = Observed()
+    seen.put(a_claim(is_now("Launched", "False", reason='said "no"\n')))
+    assert shown(seen.scrape(), COUNT) == [("Launched", "False", 'said "no"\n')]
+
+
+def test_without_details_nothing_is_shown_of_single_objects_and_nothing_told() -> None:
+    """OPS-O11, OPS-320"""
+    seen = Observed(only_essentials=True)
+    seen.put(a_claim(is_now("Ready", "True")), node_pool(limits={"cpu": "1"}), node("n", {"cpu": "1"}))
+    seen.put(a_claim(is_now("Ready", "False")))
+    families = set(seen.scrape().types())
+    assert not [name for name in families if name.startswith("operator_")]
+    gone = {"karpenter_pods_state", "karpenter_nodepools_limit", "karpenter_nodes_allocatable"}
+    assert not gone & families
+    kept = {"karpenter_nodepools_allowed_disruptions", "karpenter_cluster_state_node_count"}
+    assert kept <= families
+    assert told(seen) == []

@@ -1,0 +1,175 @@
+"""Figures and events of whole stories: what a controller shows while it buys, runs and gives back machines."""
+
+from __future__ import annotations
+
+import asyncio
+
+from karpenter.api import kinds
+from karpenter.metrics.exposition import render_sync
+from karpenter.runtime.settings import Settings
+from support.builders import pod, pods
+from support.scrape import Scrape
+from support.world import World, story
+
+
+def scrape(world: World) -> Scrape:
+    assert world.manager is not None
+    return Scrape(render_sync(world.manager.metrics.registry))
+
+
+async def shop(world: World, settings: Settings | None = None) -> None:
+    """A controller with a pool and a simulated cloud, and a scheduler."""
+    world.simulated()
+    world.scheduled()
+    await world.node_class()
+    await world.pool(limits={"cpu": "100"})
+    await world.start(settings)
+
+
+async def settled(world: World, count: int) -> None:
+    """Wait until so many pods run."""
+    for _ in range(300):
+        found = [item for item in await world.all(kinds.POD) if item.status.phase == "Running"]
+        if len(found) == count:
+            return
+        await asyncio.sleep(1)
+    raise AssertionError("pods do not run")
+
+
+@story
+async def test_a_machine_is_counted_from_the_plan_to_its_end(world: World) -> None:
+    """OPS-411 to OPS-420, OPS-440 to OPS-447, OPS-459, OPS-490"""
+    await shop(world)
+    waiting = pods(5, {"cpu": "500m"})
+    await world.waiting(*waiting)
+    await settled(world, 5)
+    await asyncio.sleep(15)
+    found = scrape(world)
+    nodes = len(await world.all(kinds.NODE))
+    assert nodes
+    own = {"nodepool": "np"}
+    assert found.total("karpenter_nodeclaims_created_total", reason="provisioned", **own) == nodes
+    assert found.total("karpenter_nodes_created_total", **own) == nodes
+    assert found.value("karpenter_cluster_state_node_count") == nodes
+    assert found.value("karpenter_cluster_state_synced") == 1
+    assert found.value("karpenter_scheduler_scheduling_duration_seconds_count", controller="provisioner") >= 1
+    assert found.value("karpenter_scheduler_unschedulable_pods_count", controller="provisioner") == 0
+    assert len(found.series("karpenter_pods_state", phase="Running", managed="true", ready="true", **own)) == 5
+    assert found.value("karpenter_pods_startup_duration_seconds_count") == 5
+    assert found.value("karpenter_pods_bound_duration_seconds_count") == 5
+    assert found.value("karpenter_pods_scheduling_decision_duration_seconds_count") == 5
+    assert len(found.series("karpenter_nodes_current_lifetime_seconds", managed="true")) == nodes
+    assert found.total("karpenter_nodes_total_pod_requests", resource_type="cpu") == 2.5
+    assert found.value("karpenter_nodepools_limit", resource_type="cpu", **own) == 100
+    assert found.value("karpenter_nodepools_usage", resource_type="nodes", **own) == nodes
+    assert found.value("karpenter_nodepools_cost_total", **own) > 0
+    assert found.total("controller_runtime_reconcile_total", controller="nodeclaim.lifecycle") >= nodes
+    assert found.value("controller_runtime_reconcile_total", controller="provisioner", result="success") > 0
+    assert found.total("controller_runtime_reconcile_panics_total") == 0
+    ready = {"type": "Ready", "status": "True", "karpenter_sh_nodepool": "np"}
+    assert len(found.series("operator_nodeclaim_status_condition_count", **ready)) == nodes
+    assert found.total("operator_nodeclaim_status_condition_transitions_total", **ready) == nodes
+
+    for item in waiting:
+        await world.kube.delete(kinds.POD, item.metadata.name, "default")
+    await asyncio.sleep(180)
+    assert not await world.all(kinds.NODE)
+    found = scrape(world)
+    for name in (
+        "karpenter_nodes_current_lifetime_seconds",
+        "operator_node_status_condition_count",
+        "karpenter_pods_state",
+    ):
+        assert found.series(name) == [], name
+    assert found.value("karpenter_cluster_state_node_count") == 0
+    assert found.value("karpenter_nodepools_cost_total", **own) == 0
+    assert found.total("karpenter_nodes_lifetime_duration_seconds_count", **own) == nodes
+    assert found.total("operator_nodeclaim_termination_duration_seconds_count", karpenter_sh_nodepool="np") == nodes
+
+
+@story
+async def test_a_claims_conditions_are_told_as_they_turn(world: World) -> None:
+    """OPS-E7, OPS-530, OPS-531"""
+    await shop(world)
+    await world.waiting(pod("p", {"cpu": "500m"}))
+    await settled(world, 1)
+    (claim,) = await world.all(kinds.NODE_CLAIM)
+    told = {event.reason: event for event in await world.events(about=claim.metadata.name)}
+    assert {"Launched", "Registered", "Initialized", "Ready"} <= told.keys()
+    assert told["Launched"].type == "Normal"
+    assert "Status: Unknown -> True" in told["Launched"].message
+    await world.kube.delete(kinds.POD, "p", "default")
+    await asyncio.sleep(180)
+    ended = await world.events("Finalized", claim.metadata.name)
+    assert [event.message for event in ended] == ["Finalized karpenter.sh/termination"]
+    assert [event.involved_object.kind for event in ended] == ["NodeClaim"]
+
+
+@story
+async def test_a_restart_invents_no_samples_and_tells_nothing_again(world: World) -> None:
+    """OPS-M7, OPS-447, OPS-487"""
+    await shop(world)
+    await world.waiting(pod("p", {"cpu": "500m"}))
+    await settled(world, 1)
+    await asyncio.sleep(30)
+    await world.stop()
+    before = {event.metadata.name for event in await world.events()}
+    await world.start()
+    await asyncio.sleep(30)
+    found = scrape(world)
+    assert found.value("karpenter_pods_startup_duration_seconds_count") == 0
+    assert found.value("karpenter_pods_bound_duration_seconds_count") == 0
+    assert len(found.series("karpenter_pods_state")) == 1
+    assert found.series("operator_nodeclaim_status_condition_transition_seconds_count") == []
+    new = [event for event in await world.events() if event.metadata.name not in before]
+    # Why a machine stays is said every quarter of an hour anyway.
+    assert {event.reason for event in new} <= {"Unconsolidatable"}
+
+
+@story
+async def test_pods_that_fit_nowhere_are_counted_and_those_that_wait_have_waited(world: World) -> None:
+    """OPS-443, OPS-461"""
+    await shop(world)
+    await world.waiting(pod("big", {"cpu": "500"}))
+    await asyncio.sleep(20)
+    found = scrape(world)
+    assert found.value("karpenter_scheduler_unschedulable_pods_count", controller="provisioner") == 1
+    assert found.value("karpenter_pods_unbound_time_seconds", name="big", namespace="default") >= 20
+    await world.kube.delete(kinds.POD, "big", "default")
+    await asyncio.sleep(1)
+    found = scrape(world)
+    assert found.value("karpenter_scheduler_unschedulable_pods_count", controller="provisioner") == 0
+    assert found.series("karpenter_pods_unbound_time_seconds") == []
+
+
+@story
+async def test_without_details_provisioning_works_and_single_objects_are_not_shown(world: World) -> None:
+    """OPS-O11, OPS-320"""
+    await shop(world, Settings(disable_cluster_state_observability=True))
+    await world.waiting(pod("p", {"cpu": "500m"}))
+    await settled(world, 1)
+    found = scrape(world)
+    for name in ("karpenter_nodes_allocatable", "karpenter_pods_state", "karpenter_nodepools_limit"):
+        assert name not in found.types()
+    assert not [name for name in found.types() if name.startswith("operator_")]
+    assert found.value("karpenter_cluster_state_node_count") == 1
+    assert not await world.events("Launched")
+
+
+@story
+async def test_every_line_of_a_pass_carries_its_identity(world: World) -> None:
+    """OPS-385"""
+    await shop(world)
+    await world.waiting(pod("p", {"cpu": "500m"}))
+    await settled(world, 1)
+    (line,) = world.lines("registered nodeclaim")
+    assert line["controller"] == "nodeclaim.lifecycle"
+    assert line["controllerKind"] == "NodeClaim"
+    assert line["NodeClaim"] == {"name": line["name"]}
+    assert line["reconcileID"]
+    (created,) = world.lines("created nodeclaim")
+    assert created["controller"] == "provisioner"
+    assert created["namespace"] == created["name"] == ""
+    assert created["reconcileID"]
+    started = {line["controller"] for line in world.lines("Starting workers")}
+    assert {"nodeclaim.lifecycle", "node.termination", "nodepool.readiness", "provisioner", "disruption"} <= started

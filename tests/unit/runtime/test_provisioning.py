@@ -1,0 +1,548 @@
+"""From waiting pods to claims: batches, creation, what is said about it, nomination (SCH §1, §22, §23)."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from karpenter import manager
+from karpenter.api import kinds
+from karpenter.api.karpenter import Budget, Disruption
+from karpenter.kube.errors import AlreadyExists, Invalid, ServerUnavailable
+from karpenter.model import labels
+from karpenter.providers.contract import InsufficientCapacity, NodeClassNotReady, ProviderError
+from karpenter.runtime.settings import Settings
+from support.builders import container, pod, pods, wanted
+from support.shapes import offering, shape
+from support.world import World, Write, story, until
+
+CALM = Disruption(consolidate_after="Never")
+
+
+async def shop(world: World, settings: Settings | None = None, **pool: Any) -> None:
+    """A running controller with a class and a pool, on the scripted cloud."""
+    await world.node_class()
+    await world.pool(**{"disruption": CALM, **pool})
+    await world.start(settings)
+
+
+async def claims(world: World) -> list[Any]:
+    return await world.all(kinds.NODE_CLAIM)
+
+
+async def running(world: World) -> bool:
+    found = await world.all(kinds.POD)
+    return bool(found) and all(item.status.phase == "Running" for item in found)
+
+
+@story
+async def test_waiting_pods_become_claims_after_a_quiet_second(world: World) -> None:
+    """SCH-005, SCH-630, and the lines users look for (OPS §4.7)."""
+    await shop(world)
+    await world.waiting(*pods(3, {"cpu": "1"}))
+    await asyncio.sleep(0.9)
+    assert await claims(world) == []
+    await asyncio.sleep(0.3)
+    bought = await claims(world)
+    assert bought
+    found = world.lines("found provisionable pod(s)")[0]
+    assert sorted(found["Pods"].split(", ")) == ["default/pod-000", "default/pod-001", "default/pod-002"]
+    assert found["duration"].endswith("ms")
+    computed = world.lines("computed new nodeclaim(s) to fit pod(s)")[0]
+    assert (computed["nodeclaims"], computed["pods"]) == (len(bought), 3)
+    created = world.lines("created nodeclaim")
+    assert {line["NodeClaim"]["name"] for line in created} == {item.metadata.name for item in bought}
+    assert created[0]["NodePool"] == {"name": "np"}
+    assert created[0]["requests"]["cpu"]
+    assert created[0]["instance-types"].count(",") <= 4
+    assert world.lines("computing scheduling decision for provisionable pod(s)")[0]["pending-pods"] == 3
+
+
+@story
+async def test_a_claim_belongs_to_its_pool_and_its_class(world: World) -> None:
+    """SCH-620"""
+    await shop(world)
+    await world.waiting(pod("p", {"cpu": "1"}))
+    await asyncio.sleep(2)
+    claim = (await claims(world))[0]
+    assert claim.metadata.labels[labels.NODE_POOL] == "np"
+    owner = claim.metadata.owner_references[0]
+    assert (owner.kind, owner.name, owner.block_owner_deletion) == ("NodePool", "np", True)
+    assert claim.spec.node_class_ref.name == "default"
+    assert claim.metadata.name.startswith("np-")
+
+
+@story
+async def test_a_claim_that_exists_already_is_done(world: World) -> None:
+    """Names are derived: an answer that got lost must not buy twice."""
+    await shop(world)
+
+    def lose_the_answer(write: Write) -> None:
+        if str(write) == "create NodeClaim":
+            world.wire.refuse = lambda write: None
+            world.server.create(
+                world.server.resource("karpenter.sh", "v1", "nodeclaims"), "", msgspec.to_builtins(write.body)
+            )
+            raise AlreadyExists("exists", status=409)
+
+    world.wire.refuse = lose_the_answer
+    await world.waiting(pod("p", {"cpu": "1"}))
+    await asyncio.sleep(30)
+    assert len(await claims(world)) == 1
+    assert len(world.cloud.bought) == 1
+    assert world.lines("creating nodeclaim failed") == []
+
+
+@story
+async def test_one_claim_that_cannot_be_created_does_not_stop_the_others(world: World) -> None:
+    """SCH-020 step 13, SCH-632"""
+    world.cloud.capacity["cpu"] = "8"
+    await shop(world)
+    refused: list[str] = []
+
+    def refuse(write: Write) -> None:
+        if str(write) == "create NodeClaim" and not refused:
+            refused.append(write.name)
+            raise ServerUnavailable("broken", status=500)
+
+    world.wire.refuse = refuse
+    await world.waiting(*pods(4, {"cpu": "7"}))
+    await asyncio.sleep(1.2)
+    assert len(await claims(world)) == 3
+    assert world.lines("creating nodeclaim failed")[0]["NodePool"] == {"name": "np"}
+    await asyncio.sleep(2.5)
+    assert len(await claims(world)) == 4
+
+
+@story
+async def test_claims_that_are_always_refused_are_sent_with_growing_pauses(world: World) -> None:
+    """SCH-008: retried with rate limiting, and said."""
+    await shop(world)
+    sent: list[float] = []
+
+    def refuse(write: Write) -> None:
+        if str(write) == "create NodeClaim":
+            sent.append(world.elapsed)
+            raise Invalid("no", status=422)
+
+    world.wire.refuse = refuse
+    await world.waiting(pod("p", {"cpu": "1"}))
+    await asyncio.sleep(120)
+    assert 8 <= len(sent) <= 32
+    assert world.lines("creating nodeclaim failed")
+
+
+@story
+async def test_why_a_pod_cannot_be_placed_is_said_once_and_again_when_the_cause_changes(world: World) -> None:
+    """OPS-E8, SCH-652, SCH-654 Beyond, OPS-511"""
+    await shop(world)
+    await world.waiting(pod("big", {"cpu": "500"}))
+    await asyncio.sleep(60)
+    events = await world.events("FailedScheduling", "big")
+    assert [event.type for event in events] == ["Warning"]
+    assert events[0].message.startswith("Failed to schedule pod, ")
+    assert world.lines("could not schedule pod")[0]["Pod"] == {"namespace": "default", "name": "big"}
+    await world.kube.patch(kinds.NODE_POOL, "np", {"spec": {"limits": {"cpu": "0"}}})
+    await asyncio.sleep(30)
+    events = await world.events("FailedScheduling", "big")
+    assert len(events) == 2
+    assert len({event.message for event in events}) == 2
+    await asyncio.sleep(400)
+    assert len(await world.events("FailedScheduling", "big")) > 2
+
+
+@story
+async def test_a_pool_that_takes_no_part_is_named_when_that_changes(world: World) -> None:
+    """OPS §4.7, API-070, SCH-653: not with every pass."""
+    await shop(world, requirements=[wanted(labels.ARCH, "In", "mips")])
+    await world.waiting(pod("p", {"cpu": "1"}))
+    await asyncio.sleep(30)
+    assert len(world.lines("skipping, nodepool requirements filtered out all instance types")) == 1
+    assert world.lines("no dynamic nodepools found") == []
+    assert [event.type for event in await world.events("NoCompatibleInstanceTypes", "np")] == ["Warning"]
+    assert world.lines("ignoring nodepool, not ready") == []
+
+
+@story
+async def test_without_a_usable_pool_the_controller_says_so_once(world: World) -> None:
+    """SCH-020.7"""
+    await world.start()
+    await world.waiting(pod("p", {"cpu": "1"}))
+    await asyncio.sleep(30)
+    assert len(world.lines("no dynamic nodepools found")) == 1
+
+
+@story
+async def test_a_pool_that_is_not_ready_is_an_error_in_the_log_once(world: World) -> None:
+    """API-070"""
+    await world.pool(disruption=CALM)
+    await world.start()
+    await world.waiting(pod("p", {"cpu": "1"}))
+    await asyncio.sleep(30)
+    found = world.lines("ignoring nodepool, not ready")
+    assert [(line["level"], line["NodePool"]) for line in found] == [("ERROR", {"name": "np"})]
+    assert "not ready" in found[0]["error"]
+
+
+@story
+async def test_pods_hear_where_they_are_expected(world: World) -> None:
+    """SCH-651, OPS-510, OPS-E5: a burst of ten, not thirty."""
+    await shop(world)
+    await world.waiting(*pods(30, {"cpu": "100m"}))
+    await asyncio.sleep(1.5)
+    events = await world.events("Nominated")
+    assert len(events) == 10
+    name = (await claims(world))[0].metadata.name
+    assert events[0].message == f"Pod should schedule on: nodeclaim/{name}"
+
+
+@story
+async def test_a_pod_meant_for_a_node_is_told_its_name(world: World) -> None:
+    """SCH-651: claim and node, in that order."""
+    await shop(world)
+    await world.waiting(pod("first", {"cpu": "1"}))
+    await asyncio.sleep(1.5)
+    name = (await claims(world))[0].metadata.name
+    await world.join(name, "node-1")
+    await asyncio.sleep(0.5)
+    await world.waiting(pod("second", {"cpu": "100m"}))
+    await asyncio.sleep(1.5)
+    event = (await world.events("Nominated", "second"))[0]
+    assert event.message == f"Pod should schedule on: nodeclaim/{name}, node/node-1"
+
+
+@story
+async def test_a_claim_in_flight_does_not_hold_up_other_pods(world: World) -> None:
+    """S-017 settled: a claim without provider ID is capacity that will come, not a barrier."""
+    world.cloud.refuse("create", *(ProviderError("not yet") for _ in range(1000)))
+    await shop(world)
+    await world.waiting(pod("first", {"cpu": "7"}))
+    await asyncio.sleep(2)
+    assert len(await claims(world)) == 1
+    await world.waiting(pod("second", {"cpu": "7"}))
+    await asyncio.sleep(2)
+    assert len(await claims(world)) == 2
+    await asyncio.sleep(60)
+    assert len(await claims(world)) == 2
+
+
+@story
+async def test_pods_of_a_claim_that_could_not_be_bought_are_planned_again_at_once(world: World) -> None:
+    """OPS-014: not only after their next reminder."""
+    world.cloud.refuse("create", InsufficientCapacity("all gone"))
+    await shop(world)
+    await world.waiting(pod("p", {"cpu": "1"}))
+    await asyncio.sleep(1.1)
+    await asyncio.sleep(1.6)
+    assert len(world.cloud.bought) == 1
+    assert len(await claims(world)) == 1
+
+
+@story
+async def test_a_claim_gone_before_its_creation_was_answered_is_forgotten(world: World) -> None:
+    """OPS-094: otherwise its pods would wait for ever for a machine nobody buys."""
+    await shop(world)
+    lost: list[str] = []
+
+    def lose(write: Write) -> None:
+        if str(write) == "create NodeClaim" and not lost:
+            lost.append(write.name)
+            world.server.delete(world.server.resource("karpenter.sh", "v1", "nodeclaims"), "", write.name)
+            assert world.manager is not None
+            world.manager.state.remove_claim(write.name)
+
+    world.wire.after = lose
+    await world.waiting(pod("p", {"cpu": "1"}))
+    await asyncio.sleep(30)
+    assert lost
+    assert len(await claims(world)) == 1
+    assert len(world.cloud.bought) == 1
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        pod("broken", {"cpu": "lots"}),
+        pod("broken", containers=(container({"memory": "1Gi1"}),)),
+        pod("broken", {"cpu": "1"}, node_selector={"karpenter.sh/foo": "x"}),
+    ],
+    ids=["quantity", "other-quantity", "S-007"],
+)
+@story
+async def test_a_pod_that_makes_no_sense_does_not_stop_the_others(world: World, broken: Any) -> None:
+    await shop(world)
+    await world.waiting(broken, pod("fine", {"cpu": "1"}))
+    await asyncio.sleep(2)
+    assert len(world.cloud.bought) == 1
+    assert any("broken" in str(line) for line in world.lines())
+
+
+@story
+async def test_an_object_that_does_not_decode_does_not_stop_the_others(world: World) -> None:
+    await shop(world)
+    body = {"metadata": {"name": "odd", "namespace": "default"}, "spec": {"priority": "high", "containers": [{}]}}
+    world.server.load_objects([{"apiVersion": "v1", "kind": "Pod", **body}])
+    await world.waiting(pod("fine", {"cpu": "1"}))
+    await asyncio.sleep(2)
+    assert len(world.cloud.bought) == 1
+    assert world.lines("object does not decode")[0]["Pod"] == "default/odd"
+
+
+@story
+async def test_a_pool_that_contradicts_itself_does_not_stop_the_others(world: World) -> None:
+    await world.node_class()
+    bad = (wanted(labels.CAPACITY_TYPE, "In", "spot"), wanted(labels.CAPACITY_TYPE, "NotIn", "spot"))
+    await world.pool("bad", requirements=bad)
+    await world.pool("good")
+    await world.start()
+    await world.waiting(pod("p", {"cpu": "1"}))
+    await asyncio.sleep(2)
+    assert [item.metadata.labels[labels.NODE_POOL] for item in await claims(world)] == ["good"]
+
+
+@story
+async def test_a_pool_whose_types_cannot_be_had_is_skipped_and_said(world: World) -> None:
+    """SCH-115"""
+    world.cloud.refuse("instance_types", ProviderError("no catalogue"))
+    await world.node_class()
+    await world.pool("a")
+    await world.pool("b")
+    await world.start()
+    await world.waiting(pod("p", {"cpu": "1"}))
+    await asyncio.sleep(2)
+    assert [item.metadata.labels[labels.NODE_POOL] for item in await claims(world)] == ["b"]
+    assert world.lines("skipping, unable to resolve instance types")[0]["NodePool"] == {"name": "a"}
+
+
+@story
+async def test_a_pool_whose_class_is_not_ready_is_nobodys_error(world: World) -> None:
+    """OPS-227: every class begins like this, and says so itself."""
+    world.cloud.refuse("instance_types", NodeClassNotReady("no subnets found"))
+    await world.node_class()
+    await world.pool("a", ready=False)
+    await world.pool("b")
+    await world.start()
+    await world.waiting(pod("p", {"cpu": "1"}))
+    await asyncio.sleep(2)
+    assert [item.metadata.labels[labels.NODE_POOL] for item in await claims(world)] == ["b"]
+    assert world.lines("skipping, unable to resolve instance types") == []
+
+
+# -- nomination -----------------------------------------------------------------------------------------------------------
+
+
+async def nominated(world: World) -> dict[str, str]:
+    return {item.metadata.name: item.status.nominated_node_name for item in await world.all(kinds.POD)}
+
+
+async def planned(world: World, count: int = 2, settings: Settings | None = None) -> str:
+    """Pods planned for one claim, whose name is returned; its machine is bought and has not joined."""
+    await shop(world, settings)
+    await world.waiting(*pods(count, {"cpu": "100m"}))
+    await asyncio.sleep(1.5)
+    found = await claims(world)
+    assert len(found) == 1
+    return str(found[0].metadata.name)
+
+
+@story
+async def test_pods_are_nominated_before_their_node_opens(world: World) -> None:
+    """The journey of a pending pod, step 5: first the nominations, then the taint goes."""
+    name = await planned(world)
+    before = len(world.wire.writes)
+    await world.join(name, "node-1")
+    await asyncio.sleep(6)
+    assert await nominated(world) == {"pod-000": "node-1", "pod-001": "node-1"}
+    since = [str(write) for write in world.wire.writes[before:] if write.kind in ("Pod", "Node")]
+    assert since[:3] == ["patch Pod/status", "patch Pod/status", "patch Node"]
+
+
+@story
+async def test_a_nomination_of_somebody_else_is_left_alone(world: World) -> None:
+    name = await planned(world)
+    foreign = {"status": {"nominatedNodeName": "elsewhere"}}
+    await world.kube.patch(kinds.POD, "pod-000", foreign, "default", subresource="status")
+    await world.join(name, "node-1")
+    await asyncio.sleep(6)
+    assert await nominated(world) == {"pod-000": "elsewhere", "pod-001": "node-1"}
+
+
+@story
+async def test_nomination_can_be_switched_off(world: World) -> None:
+    name = await planned(world, settings=Settings(nominate_pods=False))
+    await world.join(name, "node-1")
+    await asyncio.sleep(6)
+    assert set((await nominated(world)).values()) == {""}
+    assert (await world.get_node("node-1")).metadata.labels[labels.REGISTERED] == "true"
+
+
+@story
+async def test_a_nomination_that_cannot_be_written_does_not_keep_the_node_closed(world: World) -> None:
+    name = await planned(world)
+
+    def refuse(write: Write) -> None:
+        if str(write) == "patch Pod/status":
+            raise ServerUnavailable("broken", status=500)
+
+    world.wire.refuse = refuse
+    await world.join(name, "node-1")
+    await asyncio.sleep(6)
+    assert (await world.get_node("node-1")).metadata.labels[labels.REGISTERED] == "true"
+    assert world.lines("nominating pod failed")
+
+
+@story
+async def test_our_nomination_is_taken_back_when_the_plan_changes(world: World) -> None:
+    name = await planned(world, 1)
+    await world.join(name, "node-1")
+    await asyncio.sleep(6)
+    assert await nominated(world) == {"pod-000": "node-1"}
+    # Somebody takes the room before the scheduler gets to it, and the next pass means another machine.
+    await world.running("squatter", "node-1", requests={"cpu": "3950m"})
+    await asyncio.sleep(15)
+    assert (await nominated(world))["pod-000"] == ""
+    assert len(await claims(world)) == 2
+
+
+@story
+async def test_a_nomination_is_no_reason_to_leave_a_pod_out_of_planning(world: World) -> None:
+    """Schedulers that ignore the field must still converge: what stays waiting is planned again."""
+    await shop(world)
+    body = msgspec.structs.replace(pod("p", {"cpu": "1"}).status, nominated_node_name="nowhere")
+    await world.waiting(msgspec.structs.replace(pod("p", {"cpu": "1"}), status=body))
+    await asyncio.sleep(15)
+    assert len(await claims(world)) == 1
+
+
+@story
+async def test_an_expected_machine_is_not_given_back(world: World) -> None:
+    """SCH-640, OPS-114: twice the longest batch, at least ten seconds."""
+    assert Settings().nomination_window == timedelta(seconds=20)
+    assert Settings(batch_max_duration=timedelta(seconds=2)).nomination_window == timedelta(seconds=10)
+    await shop(world, disruption=Disruption(consolidate_after="0s", budgets=(Budget(nodes="100%"),)))
+    await world.waiting(pod("p", {"cpu": "1"}))
+    await asyncio.sleep(1.5)
+    name = (await claims(world))[0].metadata.name
+    await world.join(name, "node-1")
+    # The pod stays waiting (nobody schedules here), so every pass expects it on the empty machine.
+    await asyncio.sleep(120)
+    assert await world.has(kinds.NODE, "node-1")
+    await world.kube.delete(kinds.POD, "p", "default")
+
+    async def gone() -> bool:
+        return not await world.has(kinds.NODE, "node-1")
+
+    await until(gone, 90)
+
+
+# -- from end to end ------------------------------------------------------------------------------------------------------
+
+
+@story
+async def test_a_deployment_comes_up_and_its_machines_go_with_it(world: World) -> None:
+    """The whole way on the simulated cloud, and one story per node in the log."""
+    world.simulated()
+    world.scheduled()
+    await shop(world, disruption=Disruption(consolidate_after="30s", budgets=(Budget(nodes="100%"),)))
+    await world.kube.create(kinds.DEPLOYMENT, deployment("web", 20))
+    await until(lambda: running(world), 60)
+    assert len(await world.all(kinds.POD)) == 20
+    machines = len(await world.all(kinds.NODE))
+    assert machines == len(await claims(world)) == len(await world.all(kinds.CONFIG_MAP))
+    await world.kube.patch(kinds.DEPLOYMENT, "web", {"spec": {"replicas": 0}}, "default")
+
+    async def over() -> bool:
+        return not await claims(world) and not await world.all(kinds.NODE) and not await world.all(kinds.CONFIG_MAP)
+
+    await until(over, 300)
+    for message in ("launched", "registered", "initialized", "deleted"):
+        assert len(world.lines(f"{message} nodeclaim")) == machines
+    assert [line for line in world.lines() if line["level"] == "ERROR"] == []
+
+
+def deployment(name: str, replicas: int) -> Any:
+    from karpenter.api.apps import Deployment, ReplicatedSpec
+    from karpenter.api.core import PodSpec, PodTemplateSpec
+    from karpenter.api.meta import LabelSelector, ObjectMeta
+
+    template = PodTemplateSpec(
+        metadata=ObjectMeta(labels={"app": name}),
+        spec=PodSpec(containers=(container({"cpu": "500m", "memory": "512Mi"}),)),
+    )
+    selector = LabelSelector(match_labels={"app": name})
+    return Deployment(
+        metadata=ObjectMeta(name=name, namespace="default"),
+        spec=ReplicatedSpec(replicas=replicas, selector=selector, template=template),
+    )
+
+
+@story
+async def test_pods_that_still_run_on_a_leaving_node_are_not_told_anything(world: World) -> None:
+    """SCH-063: they are planned ahead; whether a machine was found is no news to a pod that runs."""
+    await world.node_class()
+    await world.pool(limits={"cpu": "1"})
+    await world.start()
+    await world.claim("c", pool="np")
+    await asyncio.sleep(0.1)
+    await world.join("c")
+    await asyncio.sleep(0.5)
+    await world.running("held", "node-c", requests={"cpu": "3"}, meta={"finalizers": ("test/held",)})
+    await world.kube.delete(kinds.NODE_CLAIM, "c")
+    await world.waiting(pod("other", {"cpu": "64"}))
+    await asyncio.sleep(5)
+    assert {event.involved_object.name for event in await world.events("FailedScheduling")} == {"other"}
+    assert [line["Pod"]["name"] for line in world.lines("could not schedule pod")] == ["other"]
+
+
+@story
+async def test_pods_of_a_machine_that_leaves_are_looked_at_again_while_they_are_there(world: World) -> None:
+    """SCH-002: every ten seconds, though nothing else happens."""
+    await shop(world)
+    await world.claim()
+    await until(lambda: _has_launched(world))
+    await world.join()
+    await world.running("web", "node-c", meta={"finalizers": ("example.com/slow",)})
+    await asyncio.sleep(5)
+    await world.kube.delete(kinds.NODE_CLAIM, "c")
+    await asyncio.sleep(15)
+    line = "computing scheduling decision for provisionable pod(s)"
+    before = len(world.lines(line))
+    await asyncio.sleep(40)
+    assert len(world.lines(line)) >= before + 3
+    assert await world.has(kinds.NODE, "node-c")
+
+
+async def _has_launched(world: World) -> bool:
+    return bool((await world.get_claim()).status.provider_id)
+
+
+# -- what machines cost ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("fee", "machines"), [(0.0, 2), (0.2, 1)])
+@story
+async def test_the_fee_of_a_machine_is_a_setting(world: World, fee: float, machines: int) -> None:
+    """Two small machines cost 0.2 USD, the one twice as large 0.3."""
+    steep = tuple(
+        shape(name, {"cpu": cpu, "memory": "16Gi", "pods": 9}, [offering("on-demand", "z1", price)], overhead={})
+        for name, cpu, price in (("small", 2, 0.1), ("large", 4, 0.3))
+    )
+    world.simulated(steep)
+    await shop(world, Settings(node_fee=fee))
+    await world.waiting(*pods(2, {"cpu": "2"}))
+    await asyncio.sleep(5)
+    assert len(await claims(world)) == machines
+
+
+@story
+async def test_the_solver_is_there_before_anything_is_decided(world: World) -> None:
+    """It takes longer to load than most decisions take."""
+    loaded: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(manager, "load_solver", lambda: loaded.append(len(world.wire.writes)))
+        await shop(world)
+    assert loaded == [0]

@@ -1,0 +1,254 @@
+"""Queues and batches: nothing is looked at twice at once, nothing is lost, nothing spins."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from karpenter.kube.errors import ServerUnavailable
+from karpenter.providers.contract import ProviderError
+from karpenter.provisioning.batcher import ProvisioningBatcher
+from karpenter.runtime.batch_window import BatchWindow
+from karpenter.runtime.reconciler import ReconcilerQueue, run_supervised
+from karpenter.simulation.virtual_time import run_virtual
+
+Answer = float | Exception | None
+
+
+def play(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    run_virtual(lambda clock: story(), datetime(2026, 1, 1, tzinfo=UTC))
+
+
+def now() -> float:
+    return round(asyncio.get_running_loop().time(), 3)
+
+
+class Looks:
+    """A look that answers as told and keeps the times it was asked at."""
+
+    def __init__(self, *answers: Answer, takes: float = 0.0) -> None:
+        self.answers = list(answers)
+        self.takes = takes
+        self.at: list[float] = []
+        self.at_once = self.most_at_once = 0
+        self.during: Callable[[], None] = lambda: None
+
+    async def __call__(self, name: str) -> float | None:
+        self.at.append(now())
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        self.during()
+        await asyncio.sleep(self.takes)
+        self.at_once -= 1
+        answer = self.answers.pop(0) if self.answers else None
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+async def working(looks: Looks, workers: int = 4) -> tuple[ReconcilerQueue, asyncio.Task[None]]:
+    queue = ReconcilerQueue("test", looks, workers)
+    return queue, asyncio.create_task(queue.run())
+
+
+def test_a_name_that_waits_already_is_looked_at_once() -> None:
+    async def story() -> None:
+        looks = Looks()
+        queue, task = await working(looks)
+        for _ in range(5):
+            queue.add("a")
+        await asyncio.sleep(1)
+        assert looks.at == [0.0]
+        task.cancel()
+
+    play(story)
+
+
+def test_news_during_a_look_means_one_more_look_and_never_two_at_once() -> None:
+    async def story() -> None:
+        looks = Looks(takes=1.0)
+        queue, task = await working(looks)
+        queue.add("a")
+        await asyncio.sleep(0.5)
+        queue.add("a")
+        queue.add("a")
+        await asyncio.sleep(5)
+        assert looks.at == [0.0, 1.0]
+        assert looks.most_at_once == 1
+        task.cancel()
+
+    play(story)
+
+
+def test_different_names_are_looked_at_side_by_side_as_far_as_workers_go() -> None:
+    async def story() -> None:
+        looks = Looks(takes=1.0)
+        queue, task = await working(looks, workers=2)
+        for name in "abc":
+            queue.add(name)
+        await asyncio.sleep(5)
+        assert looks.at == [0.0, 0.0, 1.0]
+        assert looks.most_at_once == 2
+        task.cancel()
+
+    play(story)
+
+
+def test_a_look_may_ask_for_another_and_the_earlier_appointment_counts() -> None:
+    async def story() -> None:
+        looks = Looks(10.0, None)
+        queue, task = await working(looks)
+        queue.add("a")
+        await asyncio.sleep(1)
+        queue.add_after("a", 3)
+        queue.add_after("a", 30)
+        await asyncio.sleep(60)
+        assert looks.at == [0.0, 4.0]
+        task.cancel()
+
+    play(story)
+
+
+@pytest.mark.parametrize("error", [ServerUnavailable("x"), ProviderError("x"), ValueError("a bug")])
+def test_faults_are_tried_again_with_growing_pauses_up_to_a_minute(error: Exception) -> None:
+    """OPS-008, OPS-371"""
+
+    async def story() -> None:
+        looks = Looks(*[error] * 9, None)
+        queue, task = await working(looks)
+        queue.add("a")
+        await asyncio.sleep(1000)
+        pauses = [later - earlier for earlier, later in zip(looks.at, looks.at[1:], strict=False)]
+        assert pauses == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+        task.cancel()
+
+    play(story)
+
+
+def test_success_forgets_the_faults_before_it() -> None:
+    async def story() -> None:
+        looks = Looks(ServerUnavailable("x"), ServerUnavailable("x"), None, ServerUnavailable("x"), None)
+        queue, task = await working(looks)
+        queue.add("a")
+        await asyncio.sleep(50)
+        queue.add("a")
+        await asyncio.sleep(50)
+        assert looks.at == [0.0, 1.0, 3.0, 50.0, 51.0]
+        task.cancel()
+
+    play(story)
+
+
+def test_news_brings_a_failed_name_forward_but_not_below_a_second() -> None:
+    async def story() -> None:
+        looks = Looks(*[ServerUnavailable("x")] * 4, None)
+        queue, task = await working(looks)
+        queue.add("a")
+        await asyncio.sleep(8)  # failed at 0, 1, 3 and 7: due again at 15
+        queue.add("a")
+        await asyncio.sleep(2)
+        assert looks.at == [0.0, 1.0, 3.0, 7.0, 8.0]
+        task.cancel()
+
+    play(story)
+
+
+def test_a_look_that_fails_and_wakes_itself_runs_once_a_second_at_most() -> None:
+    """A write that wakes its own look, then a fault: without a floor this would turn for ever at one instant."""
+
+    async def story() -> None:
+        looks = Looks(*[ServerUnavailable("x")] * 1000)
+        queue, task = await working(looks)
+        looks.during = lambda: queue.add("a")
+        queue.add("a")
+        await asyncio.sleep(60)
+        assert len(looks.at) <= 61
+        task.cancel()
+
+    play(story)
+
+
+def test_a_loop_that_breaks_is_started_again_later_and_later() -> None:
+    """OPS-371"""
+
+    async def story() -> None:
+        started: list[float] = []
+
+        async def work() -> None:
+            started.append(now())
+            if len(started) < 5:
+                raise RuntimeError("a bug")
+
+        await run_supervised("test", work)
+        assert started == [0, 1, 3, 7, 15]
+
+    play(story)
+
+
+def test_a_loop_that_held_for_long_starts_again_soon() -> None:
+    async def story() -> None:
+        started: list[float] = []
+
+        async def work() -> None:
+            started.append(now())
+            await asyncio.sleep(100 if len(started) == 4 else 0)
+            if len(started) < 6:
+                raise RuntimeError("a bug")
+
+        await run_supervised("test", work)
+        assert started[3:] == [7.0, 108.0, 110.0]
+
+    play(story)
+
+
+async def _closes_at(batcher: ProvisioningBatcher, triggers: list[tuple[float, str]]) -> float:
+    async def trigger() -> None:
+        for at, uid in triggers:
+            await asyncio.sleep(at - now())
+            batcher.trigger(uid)
+
+    feeding = asyncio.create_task(trigger())
+    await batcher.wait()
+    feeding.cancel()
+    return now()
+
+
+@pytest.mark.parametrize(
+    ("window", "triggers", "closes"),
+    [
+        (BatchWindow(5, 10), [(0, "A"), (3, "A")], 5),
+        (BatchWindow(5, 10), [(0, "A"), (3, "B")], 8),
+        (BatchWindow(1, 10), [(0.9 * number, str(number)) for number in range(33)], 10),
+    ],
+    ids=["S-001", "S-002", "S-003"],
+)
+def test_when_a_batch_closes(window: BatchWindow, triggers: list[tuple[float, str]], closes: float) -> None:
+    """SCH-005, SCH-006"""
+
+    async def story() -> None:
+        assert await _closes_at(ProvisioningBatcher(window), triggers) == pytest.approx(closes, abs=0.01)
+
+    play(story)
+
+
+def test_news_during_a_pass_opens_the_next_window_at_once() -> None:
+    """SCH-007"""
+
+    async def story() -> None:
+        batcher = ProvisioningBatcher(BatchWindow(1, 10))
+        batcher.trigger("A")
+        await batcher.wait()
+        assert now() == 1
+        batcher.trigger("A")
+        batcher.trigger("B")
+        await asyncio.sleep(5)  # the pass
+        await batcher.wait()
+        assert now() == 7
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(batcher.wait(), 100)
+
+    play(story)

@@ -1,0 +1,103 @@
+"""What failed is not tried again at once, and keeps nobody else waiting (DIS §9.3 Beyond, DIS-493)."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+
+from karpenter.api import kinds
+from karpenter.api.karpenter import Budget, Disruption, NodeClaim
+from karpenter.model import labels
+from karpenter.providers.contract import Instance, InsufficientCapacity
+from support.consolidating import begin, deployment, runs, scale
+from support.world import World, story, until
+
+OPEN = Disruption(consolidate_after="Never", budgets=(Budget(nodes="100%"),))
+
+
+async def drifted(world: World, *pools: str) -> None:
+    """A pool with one machine and a pod that needs it, for each name; all drift now."""
+    await world.node_class()
+    for name in pools:
+        await world.pool(name, disruption=OPEN)
+    await world.start()
+    for name in pools:
+        await world.claim(f"{name}-old", pool=name)
+    await asyncio.sleep(0.1)
+    for name in pools:
+        await world.join(f"{name}-old", f"{name}-old")
+    await asyncio.sleep(1)
+    for name in pools:
+        selector = {labels.NODE_POOL: name}
+        await world.running(f"{name}-pod", f"{name}-old", requests={"cpu": "3"}, node_selector=selector)
+    for name in pools:
+        change = {"spec": {"template": {"spec": {"requirements": [{"key": "x", "operator": "DoesNotExist"}]}}}}
+        await world.kube.patch(kinds.NODE_POOL, name, change)
+        claim = {"metadata": {"labels": {"x": "y"}}}
+        await world.kube.patch(kinds.NODE_CLAIM, f"{name}-old", claim)
+
+
+@story
+async def test_a_replacement_that_cannot_be_had_is_tried_again_after_growing_pauses(world: World) -> None:
+    """DIS-S198: one to two minutes, then twice that, and so on."""
+    await drifted(world, "a")
+    world.cloud.refuse("create", *(InsufficientCapacity("nothing left") for _ in range(40)))
+    tries: list[float] = []
+    seen = 0
+    for second in range(1800):
+        now = len(world.lines("disrupting node(s)"))
+        if now > seen:
+            tries += [float(second)] * (now - seen)
+            seen = now
+        await asyncio.sleep(1)
+    pauses = [later - earlier for earlier, later in pairwise(tries)]
+    assert 4 <= len(tries) <= 6
+    assert all(60 * 2**number <= pause <= 60 * 2**number * 1.2 + 15 for number, pause in enumerate(pauses))
+    assert [claim.metadata.name for claim in await world.all(kinds.NODE_CLAIM)] == ["a-old"]
+
+
+@story
+async def test_one_pool_that_fails_keeps_no_other_waiting(world: World) -> None:
+    """DIS-493, DIS-S011: the other's machine is replaced while the first one's cannot be had."""
+    await drifted(world, "a", "b")
+    create = world.cloud.create
+
+    async def picky(claim: NodeClaim) -> Instance:
+        if claim.metadata.labels[labels.NODE_POOL] == "a":
+            raise InsufficientCapacity("nothing left")
+        return await create(claim)
+
+    world.cloud.create = picky  # type: ignore[method-assign]
+    await asyncio.sleep(20)
+    new = [claim.metadata.name for claim in await world.all(kinds.NODE_CLAIM) if claim.metadata.name.startswith("b-")]
+    assert len(new) == 2
+    await world.join(next(name for name in new if name != "b-old"))
+    await asyncio.sleep(5)
+    leaving = [c.metadata.name for c in await world.all(kinds.NODE_CLAIM) if c.metadata.deletion_timestamp]
+    assert leaving == ["b-old"]
+
+
+@story
+async def test_pods_whose_move_was_undone_are_not_moved_again_soon(world: World) -> None:
+    """A workload that comes back right after it was packed together: the second time it is left alone for a while."""
+    await begin(world, deployment("web", 12))
+    await asyncio.sleep(300)
+    await scale(world, "web", 4)
+    await until(lambda: _has_moved(world), 600, 1)
+    await asyncio.sleep(60)
+    await scale(world, "web", 12)
+    await until(lambda: runs(world, 12), 120)
+    assert world.lines("consolidation was undone")
+    assert world.manager is not None
+    regrets = world.manager.command_history.backoff
+    (name,) = {line["owner"] for line in world.lines("consolidation was undone")}
+    assert regrets.active_entry("Underutilized", [name], asyncio.get_running_loop().time()) is not None
+    assert regrets.active_entry("Drifted", [name], asyncio.get_running_loop().time()) is None
+
+
+async def _has_moved(world: World) -> bool:
+    assert world.manager is not None
+    return any(
+        entry.reason == "Underutilized" and entry.outcome == "succeeded"
+        for entry in world.manager.command_history.journal.entries()
+    )

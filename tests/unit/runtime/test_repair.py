@@ -1,0 +1,141 @@
+"""Node repair: what is broken for too long is replaced, unless too much is broken (DIS §16)."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from karpenter.api import kinds
+from karpenter.api.karpenter import Budget, Disruption
+from karpenter.model import labels
+from karpenter.model.clock import rfc3339
+from karpenter.providers.contract import RepairPolicy
+from karpenter.runtime.feature_gate_flags import parse_feature_gates
+from karpenter.runtime.settings import Settings
+from support.world import World, story
+
+ON = Settings(feature_gates=parse_feature_gates("NodeRepair=true"))
+CLOSED = Disruption(consolidate_after="Never", budgets=(Budget(nodes="0"),))
+POLICIES = (
+    RepairPolicy("Ready", "False", timedelta(minutes=30)),
+    RepairPolicy("Ready", "Unknown", timedelta(minutes=30)),
+    RepairPolicy("StorageReady", "False", timedelta(minutes=10)),
+)
+
+
+async def machines(world: World, count: int = 1, settings: Settings = ON, **spec: object) -> None:
+    """So many machines of a pool whose budgets allow nothing, a pod that may not be disrupted on the first."""
+    world.cloud.repair_policies = lambda: POLICIES  # type: ignore[method-assign]
+    await world.node_class()
+    pool = await world.pool(disruption=CLOSED)
+    await world.start(settings)
+    for number in range(count):
+        await world.owned_claim(pool, f"n{number}", **spec)
+    await asyncio.sleep(0.1)
+    for number in range(count):
+        await world.join(f"n{number}", f"n{number}", annotations={labels.DO_NOT_DISRUPT: "true"})
+    await asyncio.sleep(1)
+    await world.running("p", "n0", meta={"annotations": {labels.DO_NOT_DISRUPT: "true"}})
+
+
+async def leaving(world: World) -> list[str]:
+    return [item.metadata.name for item in await world.all(kinds.NODE_CLAIM) if item.metadata.deletion_timestamp]
+
+
+@story
+async def test_a_broken_machine_is_replaced_when_its_time_is_over(world: World) -> None:
+    """DIS-S275, DIS-S276, DIS-S280, DIS-383, DIS-385, DIS-387: budgets and protections are not asked."""
+    await machines(world)
+    await world.set_ready("n0", "Unknown")
+    await asyncio.sleep(30 * 60 - 2)
+    assert await leaving(world) == []
+    await world.set_condition(kinds.NODE, "n0", "DiskPressure", "False")
+    await asyncio.sleep(4)
+    assert await leaving(world) == ["n0"]
+    assert world.lines("deleting unhealthy node")
+    assert len(world.lines("annotated nodeclaim")) == 1
+    assert world.ended_for("unhealthy", "np") == 1
+    described = {"condition": "ready", "nodepool": "np", "capacity_type": "on-demand", "image_id": "image-1"}
+    assert world.counted("nodeclaims_unhealthy_disrupted_total", **described) == 1
+    await asyncio.sleep(60)
+    assert world.ended_for("unhealthy", "np") == 1
+
+
+@story
+async def test_the_policy_that_is_due_first_counts(world: World) -> None:
+    """DIS-383"""
+    await machines(world)
+    await world.set_ready("n0", "False")
+    await asyncio.sleep(60)
+    await world.set_condition(kinds.NODE, "n0", "StorageReady", "False")
+    await asyncio.sleep(605)
+    assert await leaving(world) == ["n0"]
+
+
+@story
+async def test_a_machine_that_recovers_in_time_stays(world: World) -> None:
+    await machines(world)
+    await world.set_ready("n0", "False")
+    await asyncio.sleep(1700)
+    await world.set_ready("n0", "True")
+    await asyncio.sleep(3600)
+    assert await leaving(world) == []
+
+
+@story
+async def test_conditions_no_policy_speaks_of_mean_nothing(world: World) -> None:
+    """DIS-S277"""
+    await machines(world)
+    await world.set_condition(kinds.NODE, "n0", "StorageReady", "Unknown")
+    await world.set_condition(kinds.NODE, "n0", "Whatever", "False")
+    await asyncio.sleep(7200)
+    assert await leaving(world) == []
+
+
+@pytest.mark.parametrize("stored", ["", "past", "future"], ids=["DIS-S276", "DIS-S279", "future"])
+@story
+async def test_the_drain_ends_at_once_whatever_the_claim_grants(world: World, stored: str) -> None:
+    """DIS-S278, DIS-S279, DIS-385"""
+    await machines(world, termination_grace_period="1h")
+    past, future = rfc3339(world.clock.now()), rfc3339(world.clock.now() + timedelta(days=1))
+    if stored:
+        note = {labels.TERMINATION_TIMESTAMP: past if stored == "past" else future}
+        await world.kube.patch(kinds.NODE_CLAIM, "n0", {"metadata": {"annotations": note}})
+    await world.kube.patch(kinds.NODE_CLAIM, "n0", {"metadata": {"finalizers": ["example.com/hold"]}})
+    await world.set_ready("n0", "False")
+    at = world.clock.now() + timedelta(minutes=30)
+    await asyncio.sleep(30 * 60 + 1)
+    claim = await world.get_claim("n0")
+    assert claim.metadata.deletion_timestamp is not None
+    assert claim.metadata.annotations[labels.TERMINATION_TIMESTAMP] == (past if stored == "past" else rfc3339(at))
+
+
+@pytest.mark.parametrize(("broken", "replaced"), [(3, 3), (4, 0)], ids=["DIS-E9", "DIS-E9-fourth"])
+@story
+async def test_when_too_many_are_broken_none_is_replaced(world: World, broken: int, replaced: int) -> None:
+    """DIS-E9, DIS-384: of twelve three may be broken."""
+    await machines(world, 12)
+    for number in range(broken):
+        await world.set_ready(f"n{number}", "Unknown")
+    await asyncio.sleep(31 * 60)
+    gone = 12 - len(await world.all(kinds.NODE_CLAIM)) + len(await leaving(world))
+    assert gone == replaced
+    blocked = await world.events("NodeRepairBlocked")
+    assert {event.involved_object.kind for event in blocked} == (
+        set() if replaced else {"Node", "NodeClaim", "NodePool"}
+    )
+    if not replaced:
+        await world.set_ready("n3", "True")
+        await asyncio.sleep(310)
+        assert 12 - len(await world.all(kinds.NODE_CLAIM)) + len(await leaving(world)) == 3
+
+
+@story
+async def test_without_its_gate_nothing_is_repaired(world: World) -> None:
+    """DIS-S281, DIS-380"""
+    await machines(world, settings=Settings())
+    await world.set_ready("n0", "False")
+    await asyncio.sleep(7200)
+    assert await leaving(world) == []

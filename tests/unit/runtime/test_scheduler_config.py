@@ -1,0 +1,73 @@
+"""The scheduler's configuration as far as plans must know it (OPS-330, OPS-O7)."""
+
+from __future__ import annotations
+
+import pytest
+
+from karpenter.api.scheduling_constraints import TopologySpreadConstraint
+from karpenter.runtime.scheduler_config import SchedulerConfig, SchedulerConfigError, parse_scheduler_config
+
+ZONE = "topology.kubernetes.io/zone"
+PATH = "podTopologySpread.defaultConstraints"
+
+
+def written(*constraints: str) -> str:
+    items = "".join(f"\n  - {{{item}}}" for item in constraints)
+    return f"podTopologySpread:\n  defaultConstraints:{items}"
+
+
+GOOD = f"maxSkew: 1, topologyKey: {ZONE}, whenUnsatisfiable: DoNotSchedule"
+
+
+@pytest.mark.parametrize("text", ["", "  ", "{}", "podTopologySpread: {}", written("").replace("\n  - {}", " []")])
+def test_nothing_said_is_nothing_configured(text: str) -> None:
+    assert parse_scheduler_config(text) == SchedulerConfig()
+
+
+def test_constraints_are_read_from_yaml_and_from_json() -> None:
+    expected = SchedulerConfig(
+        (
+            TopologySpreadConstraint(max_skew=1, topology_key=ZONE, when_unsatisfiable="DoNotSchedule"),
+            TopologySpreadConstraint(
+                max_skew=2, topology_key=ZONE, when_unsatisfiable="ScheduleAnyway", node_taints_policy="Honor"
+            ),
+        )
+    )
+    second = f"maxSkew: 2, topologyKey: {ZONE}, whenUnsatisfiable: ScheduleAnyway, nodeTaintsPolicy: Honor"
+    assert parse_scheduler_config(written(GOOD, second)) == expected
+    json = (
+        f'{{"podTopologySpread":{{"defaultConstraints":[{{"maxSkew":1,"topologyKey":"{ZONE}",'
+        '"whenUnsatisfiable":"DoNotSchedule"}]}}'
+    )
+    assert parse_scheduler_config(json) == SchedulerConfig(expected.default_constraints[:1])
+    assert str(expected) == f"{ZONE} DoNotSchedule, {ZONE} ScheduleAnyway"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("unknown: 1", "unknown field `unknown`"),
+        ("podTopologySpread: {defaultingType: List}", "unknown field `defaultingType`"),
+        (written(GOOD + ", unknown: 1"), "unknown field `unknown`"),
+        ("[]", "Expected `object`"),
+        ("a: b: c", "not YAML"),
+        (written(f"topologyKey: {ZONE}, whenUnsatisfiable: DoNotSchedule"), "missing required field `maxSkew`"),
+        (written(GOOD.replace("1", "many")), "Expected `int`"),
+        (written(GOOD.replace("1", "0")), f"{PATH}[0].maxSkew is 0, but must be greater than 0"),
+        (written(GOOD.replace(ZONE, "''")), f"{PATH}[0].topologyKey is missing"),
+        (written(GOOD.replace(ZONE, "a b")), f"{PATH}[0].topologyKey is 'a b', which cannot be a label"),
+        (written(GOOD.replace("DoNotSchedule", "Maybe")), f"{PATH}[0].whenUnsatisfiable is 'Maybe'"),
+        (written("maxSkew: 1, topologyKey: a"), f"{PATH}[0].whenUnsatisfiable is ''"),
+        (written(GOOD + ", labelSelector: {}"), f"{PATH}[0].labelSelector must not be set"),
+        (written(GOOD + ", matchLabelKeys: [a]"), f"{PATH}[0].matchLabelKeys must not be set"),
+        (written(GOOD + ", minDomains: 0"), f"{PATH}[0].minDomains is 0"),
+        (written(GOOD + ", nodeTaintsPolicy: Maybe"), f"{PATH}[0].nodeTaintsPolicy is 'Maybe'"),
+        (written(GOOD, GOOD), f"{PATH}[1] repeats {ZONE} with DoNotSchedule"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_with_its_place(text: str, says: str) -> None:
+    """OPS-O7"""
+    with pytest.raises(SchedulerConfigError) as refused:
+        parse_scheduler_config(text)
+    assert says in str(refused.value)
+    assert "\n" not in str(refused.value)

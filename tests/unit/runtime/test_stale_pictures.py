@@ -1,0 +1,166 @@
+"""When the picture of the cluster is old, incomplete or refused: nothing that is needed goes, and what is broken is given up."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from karpenter.api import kinds
+from karpenter.api.core import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
+from karpenter.api.karpenter import Budget, Disruption
+from karpenter.api.meta import LabelSelector, ObjectMeta, OwnerReference
+from karpenter.kube.errors import Conflict, Forbidden, ServerUnavailable
+from karpenter.runtime.events import NORMAL, EventRecorder, ObjectEvent, involved_claim
+from karpenter.simulation.apiserver import MemoryKube, MemoryServer
+from karpenter.simulation.virtual_time import LoopClock, run_virtual
+from karpenter.state import ClusterState
+from support.builders import node, pod
+from support.world import START, World, refusing, story, until
+
+OPEN = Disruption(consolidate_after="0s", budgets=(Budget(nodes="100%"),))
+DAEMON = OwnerReference(api_version="apps/v1", kind="DaemonSet", name="d", uid="d", controller=True)
+
+
+async def empty_machine(world: World, disruption: Disruption = OPEN) -> None:
+    await world.node_class()
+    await world.pool(disruption=disruption)
+    await world.start()
+    await world.claim("n0", pool="np")
+    await asyncio.sleep(0.1)
+    await world.join("n0", "n0")
+    await asyncio.sleep(0.5)
+
+
+async def _leaves(world: World) -> bool:
+    return (await world.get_claim("n0")).metadata.deletion_timestamp is not None
+
+
+@story
+async def test_a_pod_the_watch_has_not_shown_keeps_its_node(world: World) -> None:
+    """The taint closes the node, then the API server itself is asked who is there."""
+    await empty_machine(world)
+    await asyncio.sleep(20)
+    await world.running("unseen", "n0")
+    assert world.manager is not None
+    state = world.manager.state
+    await asyncio.sleep(0.1)
+    state.remove_pod(("default", "unseen"))
+    await world.kube.patch(kinds.NODE_CLAIM, "n0", {"status": {"lastPodEventTime": None}}, subresource="status")
+    await asyncio.sleep(60)
+    assert not await _leaves(world)
+    assert not [write for write in world.wire.writes if write.verb == "evict"]
+
+
+@story
+async def test_nothing_is_removed_while_a_watch_fails(world: World) -> None:
+    await empty_machine(world)
+    assert world.manager is not None
+    world.manager.pod_informer.fault = ServerUnavailable("the stream broke")
+    await asyncio.sleep(120)
+    assert not await _leaves(world)
+    world.manager.pod_informer.fault = None
+    await until(lambda: _leaves(world), 60)
+
+
+@story
+async def test_a_write_of_somebody_else_does_not_stop_a_removal(world: World) -> None:
+    """DIS-302"""
+    await empty_machine(world)
+    world.wire.refuse = refusing(lambda: Conflict("changed", status=409), 2, "patch Node")
+    await until(lambda: _leaves(world), 40)
+    assert not world.lines("failed terminating nodes while executing a disruption command")
+
+
+@story
+async def test_a_budget_over_a_daemon_set_keeps_an_empty_node(world: World) -> None:
+    """DIS-081, DIS-085: evicting its pod would be refused for ever."""
+    await empty_machine(world)
+    await world.running("agent", "n0", meta={"labels": {"app": "agent"}, "owner_references": (DAEMON,)})
+    await world.kube.create(
+        kinds.POD_DISRUPTION_BUDGET,
+        PodDisruptionBudget(
+            metadata=ObjectMeta(name="strict", namespace="default"),
+            spec=PodDisruptionBudgetSpec(selector=LabelSelector(match_labels={"app": "agent"}), min_available=1),
+            status=PodDisruptionBudgetStatus(disruptions_allowed=0),
+        ),
+    )
+    await asyncio.sleep(90)
+    assert not await _leaves(world)
+    events = await world.events("DisruptionBlocked")
+    assert any("PodDisruptionBudget=[default/strict]" in event.message for event in events)
+
+
+@story
+async def test_a_closed_budget_is_said_on_the_pool(world: World) -> None:
+    """DIS-149"""
+    await empty_machine(world, Disruption(consolidate_after="0s", budgets=(Budget(nodes="0"),)))
+    await asyncio.sleep(60)
+    assert not await _leaves(world)
+    about = {event.involved_object.kind for event in await world.events("DisruptionBlocked")}
+    assert about == {"NodePool"}
+
+
+@story
+async def test_a_pool_that_never_consolidates_is_said_as_such(world: World) -> None:
+    """DIS-105"""
+    await empty_machine(world, Disruption(consolidate_after="Never"))
+    await asyncio.sleep(60)
+    events = await world.events("Unconsolidatable")
+    assert {event.involved_object.kind for event in events} == {"Node", "NodeClaim"}
+
+
+@story
+async def test_a_claim_whose_node_cannot_be_written_is_given_up_in_time(world: World) -> None:
+    """OPS-004, OPS-051: a step that fails does not keep liveness from being judged."""
+    await world.start()
+    await world.claim("c")
+    await asyncio.sleep(0.1)
+    world.wire.refuse = refusing(lambda: Forbidden("no", status=403), 10_000, "patch Node")
+    await world.join("c")
+    await asyncio.sleep(17 * 60)
+    assert world.lines("terminating due to timeout")
+    assert world.lines("Reconciler error")
+
+
+@story
+async def test_a_node_that_opened_is_drained_although_its_claim_never_said_registered(world: World) -> None:
+    """The write of the claim's status was lost after the Node had been opened."""
+    await world.start()
+    await world.claim("c")
+    await asyncio.sleep(0.1)
+    world.wire.refuse = refusing(lambda: ServerUnavailable("lost", status=503), 10_000, "patch NodeClaim/status")
+    await world.join("c")
+    await asyncio.sleep(1)
+    await world.running("early", "node-c")
+    world.wire.refuse = lambda write: None
+    await world.kube.delete(kinds.NODE_CLAIM, "c")
+    await asyncio.sleep(3)
+    assert [write.name for write in world.wire.writes if write.verb == "evict"] == ["early"]
+    assert world.cloud.instances != {}
+
+
+def test_a_bound_pod_whose_requests_cannot_be_read_still_keeps_its_node_from_being_empty() -> None:
+    told: list[str] = []
+    state = ClusterState(lambda _kind, name, _why: told.append(name))
+    state.set_node(node("n", {"cpu": "4"}))
+    broken = pod("broken", {"cpu": "a lot"})
+    state.set_pod(msgspec.structs.replace(broken, spec=msgspec.structs.replace(broken.spec, node_name="n")))
+    state.set_pod(pod("waiting", {"cpu": "a lot"}))
+    assert [bound.metadata.name for bound in state.pods_on("n")] == ["broken"]
+    assert list(state.pending_pods()) == []
+    assert told == ["default/broken", "default/waiting"]
+
+
+def test_many_events_are_forgotten_now_and_then_and_not_at_each() -> None:
+    async def main(clock: LoopClock) -> tuple[int, int]:
+        recorder = EventRecorder(MemoryKube(MemoryServer(clock)), clock)
+        for number in range(5000):
+            about = involved_claim(ObjectMeta(name=f"c{number}"))
+            recorder.publish(ObjectEvent(about, NORMAL, "Said", "text"))
+        many = len(recorder._deduped_until)
+        await asyncio.sleep(200)
+        recorder.publish(ObjectEvent(involved_claim(ObjectMeta(name="last")), NORMAL, "Said", "text"))
+        return many, len(recorder._deduped_until)
+
+    assert run_virtual(main, START) == (5000, 1)

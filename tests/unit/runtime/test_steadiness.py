@@ -1,0 +1,54 @@
+"""A time of day that jumps is no reason to give machines back."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from karpenter.api import kinds
+from karpenter.api.karpenter import Budget, Disruption
+from karpenter.model.clock import ClockJumpDetector
+from support.world import World, story
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("jump", [3600.0, -3600.0, 31.0])
+def test_a_jump_is_noticed_and_held_against_the_clock_for_a_while(jump: float) -> None:
+    steadiness = ClockJumpDetector()
+    assert steadiness.jump_seconds(NOON, 100.0) == 0
+    assert steadiness.jump_seconds(NOON + timedelta(seconds=10), 110.0) == 0
+    assert steadiness.is_trusted(110.0)
+    assert steadiness.jump_seconds(NOON + timedelta(seconds=20 + jump), 120.0) == jump
+    assert not steadiness.is_trusted(120.0)
+    assert steadiness.jump_seconds(NOON + timedelta(seconds=400 + jump), 500.0) == 0
+    assert steadiness.is_trusted(500.0)
+
+
+def test_clocks_that_differ_a_little_are_steady() -> None:
+    steadiness = ClockJumpDetector()
+    for step in range(100):
+        assert steadiness.jump_seconds(NOON + timedelta(seconds=step * 10.5), step * 10.0) == 0
+    assert steadiness.is_trusted(1000.0)
+
+
+@story
+async def test_nothing_is_given_back_while_the_time_of_day_is_not_believed(world: World) -> None:
+    """An hour that never passed: what is empty for ten minutes seems empty for long."""
+    await world.node_class()
+    await world.pool(disruption=Disruption(consolidate_after="0s", budgets=(Budget(nodes="100%"),)))
+    await world.start()
+    await asyncio.sleep(11)
+    assert world.manager is not None
+    world.clock._start += timedelta(hours=1)
+    await asyncio.sleep(10)
+    assert world.lines("the time of day has jumped, holding disruption for a while")
+    await world.claim("n0", pool="np")
+    await asyncio.sleep(0.1)
+    await world.join("n0", "n0")
+    await asyncio.sleep(240)
+    assert (await world.get_claim("n0")).metadata.deletion_timestamp is None
+    await asyncio.sleep(120)
+    assert await world.all(kinds.NODE_CLAIM) == []

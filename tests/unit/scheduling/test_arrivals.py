@@ -1,0 +1,78 @@
+"""Pods that come a few at a time, and room for those to come."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+
+from karpenter.api.core import Node, Pod
+from karpenter.instancetypes.instance_type import InstanceType
+from karpenter.scheduling.objective import NO_EXPOSURE_LIMITS, Objective
+from karpenter.scheduling.scheduling_options import ArrivalForecast, SchedulingOptions
+from karpenter.scheduling.solution import Solution
+from support.builders import NOW, bought, existing, node, node_pool, plan, pod, sizes
+from support.shapes import offering, shape
+
+TYPES: list[InstanceType] = [
+    shape(f"c{n}", {"cpu": n, "memory": f"{4 * n}Gi", "pods": 50}, [offering("on-demand", "z1", n / 10)], overhead={})
+    for n in (1, 2, 4, 8)
+]
+PLAIN = SchedulingOptions(objective=Objective(0.0, exposure=NO_EXPOSURE_LIMITS))
+ONE_CORE = {"cpu": "1", "memory": "1Gi"}
+
+
+def come(number: int, ago: timedelta) -> list[Node | Pod]:
+    """Pods that came so long ago and fill the machine they are on."""
+    there = node("full", {"cpu": str(number), "memory": "64Gi"})
+    came = [pod(f"r{n}", ONE_CORE, node_name="full") for n in range(number)]
+    return [
+        there,
+        *(
+            msgspec.structs.replace(item, metadata=msgspec.structs.replace(item.metadata, creation_timestamp=NOW - ago))
+            for item in came
+        ),
+    ]
+
+
+def drip(*objects: object, options: SchedulingOptions = PLAIN) -> Solution:
+    return plan(node_pool(), *objects, pod("p", ONE_CORE), types=TYPES, options=options)
+
+
+def test_where_pods_kept_coming_room_for_the_next_is_bought() -> None:
+    """Three came lately: the fourth gets a machine that holds another one."""
+    assert bought(drip(*come(3, timedelta(minutes=5)))) == ["c2"]
+
+
+def test_who_came_long_ago_says_nothing_of_those_to_come() -> None:
+    """After a quarter of an hour nobody is expected any more."""
+    assert bought(drip(*come(3, timedelta(minutes=16)))) == ["c1"]
+
+
+def test_two_pods_are_no_habit() -> None:
+    """It takes several arrivals for each pod that is reckoned with."""
+    assert bought(drip(*come(2, timedelta(minutes=5)))) == ["c1"]
+
+
+def test_what_is_expected_is_in_no_plan() -> None:
+    """Plans are about pods there are: on new machines, on those that exist, and among those left out."""
+    roomy = node("roomy", {"cpu": "8", "memory": "64Gi"})
+    found = drip(*come(6, timedelta(minutes=5)))
+    assert sizes(found) == [1]
+    assert not found.unschedulable
+    placed = drip(*come(6, timedelta(minutes=5)), roomy)
+    assert existing(placed) == {"roomy": 1}
+    assert not placed.new_claims
+
+
+def test_nothing_is_expected_where_the_outlook_says_so() -> None:
+    """As disruption asks: pods that move are no arrivals."""
+    calm = SchedulingOptions(objective=PLAIN.objective, arrival_forecast=ArrivalForecast.NONE)
+    assert bought(drip(*come(3, timedelta(minutes=5)), options=calm)) == ["c1"]
+
+
+def test_many_pods_at_once_are_bought_for_as_they_are() -> None:
+    """What fills machines of its own needs no guess."""
+    many = [pod(f"m{n}", ONE_CORE) for n in range(40)]
+    found = plan(node_pool(), *come(8, timedelta(minutes=5)), *many, types=TYPES, options=PLAIN)
+    assert found.price_per_hour == 4.0

@@ -1,0 +1,175 @@
+"""A claim offers the provider every type that holds its pods, ordered by price (issue of price, point 4; SCH-616, 617)."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from karpenter.instancetypes import ec2_catalog
+from karpenter.instancetypes.instance_type import InstanceType
+from karpenter.instancetypes.type_index import TypeIndex
+from karpenter.model import labels
+from karpenter.model import resources as res
+from karpenter.model.requirements import Requirements, compatible, requirements_from_wire
+from karpenter.scheduling.objective import NO_EXPOSURE_LIMITS, Objective
+from karpenter.scheduling.planned_nodeclaims import MAX_INSTANCE_TYPES
+from karpenter.scheduling.scheduling_options import SchedulingOptions
+from karpenter.scheduling.solution import NewNodeClaim, Solution
+from karpenter.scheduling.solver import solve
+from support.builders import NOW, daemon_set, node_pool, pods, snapshot, wanted
+
+#: What is near the cheapest price, and how many types should be there where there are so many.
+NEAR, ENOUGH = 1.15, 15
+LINUX = wanted(labels.OS, "In", "linux")
+ON_DEMAND = wanted(labels.CAPACITY_TYPE, "In", "on-demand")
+OFF = SchedulingOptions(objective=Objective(exposure=NO_EXPOSURE_LIMITS))
+
+
+@cache
+def real() -> TypeIndex:
+    """All current EC2 types, with prices of us-east-1."""
+    return TypeIndex(ec2_catalog.packaged_instance_types(), labels.WELL_KNOWN)
+
+
+def planned(*objects: object, options: SchedulingOptions = OFF) -> Solution:
+    found = snapshot(*objects)
+    return solve(found, {pool.metadata.name: real() for pool in found.pools}, NOW, options)
+
+
+def holding(claim: NewNodeClaim) -> dict[str, float]:
+    """Types that hold what the claim asks for and can be bought as it demands, with the price of each: worked out one by one.
+
+    ``requests`` of a claim has what its DaemonSets take on the type where that is least.
+    """
+    requests = res.parse_resources(claim.claim.spec.resources.requests)
+    sold = _sold(requirements_from_wire(claim.claim.spec.requirements).without((labels.INSTANCE_TYPE,)))
+    return {
+        item.name: sold[item.name]
+        for item in real().types
+        if item.name in sold and all(item.allocatable.get(name, 0) >= amount for name, amount in requests.items())
+    }
+
+
+@cache
+def _sold(asked: Requirements) -> dict[str, float]:
+    """Types that can be bought as demanded, with the price of each."""
+    return {
+        item.name: price
+        for item in real().types
+        if compatible(item.requirements, _shared(asked, item), labels.WELL_KNOWN)
+        and (price := _price(item, asked)) is not None
+    }
+
+
+def _shared(asked: Requirements, item: InstanceType) -> Requirements:
+    return Requirements(one for key, one in asked.items() if key in item.requirements)
+
+
+def _price(item: InstanceType, asked: Requirements) -> float | None:
+    """The cheapest offering to be had that the requirements accept."""
+    accepted = (
+        offer.price_per_hour
+        for offer in item.offerings
+        if offer.available and compatible(offer.requirements, _of_offer(asked, item), labels.WELL_KNOWN)
+    )
+    return min(accepted, default=None)
+
+
+def _of_offer(asked: Requirements, item: InstanceType) -> Requirements:
+    keys = item.offerings[0].requirements.keys() if item.offerings else ()
+    return Requirements(one for key, one in asked.items() if key in keys)
+
+
+def check(claim: NewNodeClaim) -> None:
+    """The claim names the cheapest types that hold its pods, all of them up to the cap, by price; wire and plan agree."""
+    prices = holding(claim)
+    assert set(claim.instance_types) <= set(prices), "what is sent holds the pods"
+    sent = [prices[name] for name in claim.instance_types]
+    assert sent == sorted(sent)
+    assert len(claim.instance_types) == min(MAX_INSTANCE_TYPES, len(prices)), (
+        "nothing that holds the pods is left out below the cap"
+    )
+    assert sent == sorted(prices.values())[: len(sent)]
+    near = [price for price in prices.values() if price <= NEAR * min(prices.values())]
+    assert sum(price <= NEAR * sent[0] for price in sent) >= min(ENOUGH, len(near))
+    (types,) = (item for item in claim.claim.spec.requirements if item.key == labels.INSTANCE_TYPE)
+    assert (types.operator, set(types.values)) == ("In", set(claim.instance_types))
+
+
+@pytest.mark.parametrize(
+    ("count", "requests"),
+    [
+        (1, {"cpu": "100m", "memory": "128Mi"}),
+        (40, {"cpu": "900m", "memory": "3Gi"}),
+        (7, {"cpu": "15", "memory": "20Gi"}),
+        (3, {"cpu": "2", "memory": "200Gi"}),
+        (4, {"cpu": "4", "memory": "16Gi", "nvidia.com/gpu": "1"}),
+    ],
+)
+def test_claims_offer_every_type_that_holds_their_pods(count: int, requests: dict[str, str]) -> None:
+    """SCH-616, SCH-617: price-aware packing chooses what goes together, not which machine it is."""
+    found = planned(node_pool("np", [LINUX]), pods(count, requests))
+    assert found.new_claims
+    for claim in found.new_claims:
+        check(claim)
+
+
+def test_common_pods_have_fifteen_types_near_the_cheapest() -> None:
+    """Where the table has them within 15 %, so has the claim: a stock-out does not mean a new round."""
+    found = planned(node_pool("np", [LINUX, ON_DEMAND]), pods(30, {"cpu": "1", "memory": "3Gi"}))
+    for claim in found.new_claims:
+        prices = holding(claim)
+        near = {name for name, price in prices.items() if price <= NEAR * min(prices.values())}
+        assert len(near & set(claim.instance_types)) >= min(ENOUGH, len(near))
+        assert len(claim.instance_types) >= ENOUGH
+
+
+def test_daemons_count_where_they_run() -> None:
+    """SCH-216: a type that holds the pods, and not the DaemonSet beside them, is not offered."""
+    agent = daemon_set("agent", {"cpu": "1500m"})
+    (claim,) = planned(node_pool("np", [LINUX]), agent, pods(1, {"cpu": "1"})).new_claims
+    assert min(real().types[real().position_by_name[name]].allocatable["cpu"] for name in claim.instance_types) >= 2500
+    check(claim)
+
+
+def test_min_values_survive_the_cap() -> None:
+    """SCH-360, SCH-617: dearer types stay where diversity needs them, and the order is still by price."""
+    family = "karpenter.k8s.aws/instance-family"
+    (claim,) = planned(node_pool("np", [LINUX, wanted(family, "Exists", least=60)]), pods(1, {"cpu": "1"})).new_claims
+    families = {name.partition(".")[0] for name in claim.instance_types}
+    assert len(families) >= 60
+    assert len(claim.instance_types) <= MAX_INSTANCE_TYPES
+    prices = holding(claim)
+    sent = [prices[name] for name in claim.instance_types]
+    assert sent == sorted(sent)
+
+
+def test_limits_keep_the_cheapest_types_and_enough_of_them() -> None:
+    """SCH-384: under limits a claim keeps its sixty cheapest types, which is still many."""
+    (claim,) = planned(node_pool("np", [LINUX], limits={"cpu": "1000"}), pods(1, {"cpu": "1"})).new_claims
+    assert ENOUGH <= len(claim.instance_types) == 60
+    assert sorted(holding(claim).values())[:60] == [holding(claim)[name] for name in claim.instance_types]
+
+
+amounts = st.tuples(
+    st.integers(1, 30),
+    st.sampled_from([50, 250, 900, 1700, 4000, 9000, 31000]),
+    st.sampled_from([64, 700, 3000, 17000, 90000]),
+)
+
+
+@settings(max_examples=15, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(amounts, min_size=1, max_size=4))
+def test_no_plan_is_tightened_to_few_types(groups: list[tuple[int, int, int]]) -> None:
+    """Whatever goes together: every claim offers all types that hold it, those near the cheapest among them."""
+    waiting = [
+        pods(count, {"cpu": f"{cpu}m", "memory": f"{memory}Mi"}, prefix=f"g{number}")
+        for number, (count, cpu, memory) in enumerate(groups)
+    ]
+    found = planned(node_pool("np", [LINUX]), waiting)
+    assert found.new_claims
+    for claim in found.new_claims:
+        check(claim)

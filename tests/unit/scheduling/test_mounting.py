@@ -1,0 +1,197 @@
+"""How many volumes machines take (SCH-470)."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from karpenter.model import labels
+from karpenter.scheduling.volume_usage import (
+    ATTACHMENT_RESOURCE_PREFIX,
+    UNLIMITED_VOLUMES,
+    VolumeAttachments,
+    VolumeUsage,
+    volume_limits_of_types,
+)
+from karpenter.state.pod_volumes import ClusterVolumes, VolumesByDriver
+from karpenter.state.snapshot import ClusterSnapshot
+from support.builders import flatten, machine, pod, snapshot
+from support.disks import DRIVER, csi_node, pv, pvc, user
+from support.shapes import index_of, shape
+
+OTHER = "other.example.com"
+ROOM: dict[str, str | int] = {"cpu": 4, "memory": "8Gi"}
+
+
+def held_by(state: ClusterSnapshot, name: str) -> VolumeUsage:
+    """What a machine holds."""
+    limits = volume_limits_of_types(state.volumes, state.nodes, ())
+    return VolumeAttachments(state.volumes, limits, ()).usage_of_node(
+        next(view for view in state.nodes if view.name == name)
+    )
+
+
+def mounts(*claims: str, driver: str = DRIVER) -> VolumesByDriver:
+    return {driver: frozenset(claims)}
+
+
+def test_pods_fit_as_long_as_their_driver_attaches_more() -> None:
+    """SCH-470"""
+    some = VolumeUsage({DRIVER: 3}, mounts("held"))
+    assert some.count_fitting([mounts(name) for name in "abc"]) == 2
+    assert some.with_pods([mounts("a"), mounts("b")]).count_fitting([mounts("c")]) == 0
+    assert some.count_fitting([mounts("a", "b"), mounts("c")]) == 1
+    assert some.count_fitting([mounts("a", "b", "c")]) == 0
+
+
+def test_pods_that_share_a_claim_all_fit() -> None:
+    """S-138: a claim several pods share is attached once."""
+    state = [csi_node("n", ebs=10), pvc("data", "v"), pv("v"), machine("n", {"cpu": 100})]
+    shown = snapshot(flatten(state))
+    hundred = [shown.volumes.resolve(user(f"p{number}", "data")).volumes_by_driver for number in range(100)]
+    empty = held_by(shown, "n")
+    assert empty.count_fitting(hundred) == 100
+    assert empty.with_pods(hundred).count_fitting([mounts(f"x{number}") for number in range(20)]) == 9
+
+
+def test_who_adds_nothing_is_welcome_where_there_is_too_much() -> None:
+    """The scheduler lets such a pod in; a limit that came late must not keep it from its volume."""
+    full = VolumeUsage({DRIVER: 1}, mounts("a", "b"))
+    assert full.count_fitting([mounts("a"), mounts("b", "a"), mounts("c")]) == 2
+    assert (full.exceeded_limit(mounts("a")), bool(full.exceeded_limit(mounts("c")))) == ("", True)
+
+
+def test_the_obstacle_names_driver_count_and_limit() -> None:
+    """SCH-470"""
+    some = VolumeUsage({DRIVER: 2, OTHER: 0}, mounts("a"))
+    text = "would exceed volume limit (provisioner=ebs.csi.aws.com, volume-count=3, volume-limit=2)"
+    assert some.exceeded_limit(mounts("b", "c")) == text
+    assert some.exceeded_limit(mounts("x", driver=OTHER)).endswith(
+        "(provisioner=other.example.com, volume-count=1, volume-limit=0)"
+    )
+    assert some.exceeded_limit({**mounts("b", "c"), OTHER: frozenset("x")}) == text
+    assert (
+        some.exceeded_limit(mounts("b"))
+        == some.exceeded_limit({})
+        == some.exceeded_limit(mounts("x", driver="unheard-of"))
+        == ""
+    )
+
+
+def test_a_driver_without_limit_takes_everything() -> None:
+    """SCH-470, S-139"""
+    many = [mounts(f"c{number}", driver=OTHER) for number in range(1000)]
+    assert UNLIMITED_VOLUMES.count_fitting(many) == VolumeUsage({DRIVER: 1}, mounts("a")).count_fitting(many) == 1000
+    assert UNLIMITED_VOLUMES.with_pods(many) is UNLIMITED_VOLUMES
+
+
+def test_a_machine_holds_what_its_pods_mount() -> None:
+    """SCH-093"""
+    running = user("p", "a", "b", node_name="n")
+    there = flatten([machine(name, {"cpu": 4}) for name in "nm"])
+    claims = [pvc("a", "va"), pvc("b", "vb"), pv("va"), pv("vb")]
+    state = snapshot(there, csi_node("n", ebs=3), claims, running, pod("q", node_name="n"))
+    assert held_by(state, "n").count_fitting([mounts("default/a"), mounts("default/c"), mounts("default/d")]) == 2
+    assert held_by(state, "m") is UNLIMITED_VOLUMES
+
+
+def test_new_machines_allow_what_those_of_their_type_do() -> None:
+    """SCH-293 Beyond: of nodes that differ, the one that allows least counts."""
+    named = {"a": "large", "b": "large", "c": "small", "d": "plain"}
+    there = [machine(name, {"cpu": 4}, labels={labels.INSTANCE_TYPE: kind}) for name, kind in named.items()]
+    limits = [csi_node("a", ebs=25), csi_node("b", ebs=24, other=7), csi_node("c", ebs=0), csi_node("gone", ebs=1)]
+    state = snapshot(flatten(there), limits)
+    found = volume_limits_of_types(state.volumes, state.nodes, ())
+    assert found == {"large": {DRIVER: 24, "other": 7}, "small": {DRIVER: 0}}
+    assert volume_limits_of_types(ClusterVolumes(), state.nodes, ()) == {}
+
+
+def test_a_type_may_tell_itself_what_it_allows() -> None:
+    """As an instance-type file or a NodeOverlay may have it; of several who tell, the least counts."""
+    told: dict[str, str | int] = {ATTACHMENT_RESOURCE_PREFIX + DRIVER: 9, **ROOM}
+    index = index_of([shape("a", told), shape("b", told), shape("c", ROOM)])
+    state = snapshot(flatten(machine("n", {"cpu": 4}, labels={labels.INSTANCE_TYPE: "a"})), csi_node("n", ebs=5))
+    found = volume_limits_of_types(state.volumes, state.nodes, [index, index])
+    assert found == {"a": {DRIVER: 5}, "b": {DRIVER: 9}}
+
+
+def test_a_node_that_has_not_told_yet_allows_what_others_of_its_type_do() -> None:
+    known = machine("a", {"cpu": 4}, labels={labels.INSTANCE_TYPE: "large"})
+    starting = machine("b", {"cpu": 4}, labels={labels.INSTANCE_TYPE: "large"}, initialized=False)
+    ready = machine("c", {"cpu": 4}, labels={labels.INSTANCE_TYPE: "large"})
+    state = snapshot(flatten([known, starting, ready]), csi_node("a", ebs=2))
+    three = [mounts(name) for name in "xyz"]
+    assert (held_by(state, "b").count_fitting(three), held_by(state, "c").count_fitting(three)) == (2, 3)
+
+
+def asked(wanted: list[frozenset[str]], limit: int) -> list[int]:
+    """How many attachments each of the pods asks of a machine of a type with such a limit."""
+    all_of_them = [{DRIVER: own} for own in wanted]
+    attaching = VolumeAttachments(ClusterVolumes(), {"t": {DRIVER: limit}}, all_of_them)
+    return [sum(attaching.attachment_requests(one).values()) // 1000 for one in all_of_them]
+
+
+def test_claims_that_pods_share_are_set_aside_on_every_machine() -> None:
+    own = [frozenset((f"own-{number}", "shared")) for number in range(30)]
+    assert asked(own, limit=25) == [1] * 30
+    attaching = VolumeAttachments(ClusterVolumes(), {"t": {DRIVER: 25}}, [{DRIVER: one} for one in own])
+    extended = attaching.with_attachments(index_of([shape("t", ROOM), shape("u", ROOM)]))
+    slots = [item.allocatable[ATTACHMENT_RESOURCE_PREFIX + DRIVER] // 1000 for item in extended.types]
+    assert slots[0] == 24, "one of them is the shared one's"
+    assert slots[1] > 1000, "nobody knows"
+
+
+@pytest.mark.parametrize("shared", [7, 24])
+def test_many_shared_claims_are_counted_with_each_pod(shared: int) -> None:
+    together = frozenset(f"s{number}" for number in range(shared))
+    assert asked([together, together], limit=25) == [shared] * 2
+
+
+SHARING = st.lists(st.frozensets(st.integers(0, 30).map(str), max_size=6), min_size=1, max_size=12)
+
+
+@given(SHARING, st.integers(0, 30))
+def test_pods_whose_attachments_fit_by_number_fit_by_name(wanted: list[frozenset[str]], limit: int) -> None:
+    """Counting never promises more than a machine attaches."""
+    attaching = VolumeAttachments(ClusterVolumes(), {"t": {DRIVER: limit}}, [{DRIVER: own} for own in wanted])
+    free = (
+        attaching.with_attachments(index_of([shape("t", ROOM)]))
+        .types[0]
+        .allocatable[ATTACHMENT_RESOURCE_PREFIX + DRIVER]
+    )
+    fitting: list[VolumesByDriver] = []
+    for own in wanted:
+        free -= attaching.attachment_requests({DRIVER: own}).get(ATTACHMENT_RESOURCE_PREFIX + DRIVER, 0)
+        if free >= 0:
+            fitting.append({DRIVER: own})
+    assert free < 0 or len(fitting) == len(wanted)
+    assert VolumeUsage({DRIVER: limit}, {}).count_fitting(fitting) == len(fitting)
+
+
+CLAIMS = st.frozensets(st.sampled_from("abcdef"), max_size=4)
+WANTED = st.lists(st.dictionaries(st.sampled_from([DRIVER, OTHER, "free"]), CLAIMS, max_size=3), max_size=8)
+LIMITS = st.dictionaries(st.sampled_from([DRIVER, OTHER]), st.integers(0, 5))
+
+
+@given(LIMITS, st.dictionaries(st.sampled_from([DRIVER, OTHER]), CLAIMS), WANTED)
+def test_room_counts_exactly_the_pods_that_meet_no_obstacle(
+    limits: dict[str, int], held: dict[str, frozenset[str]], wanted: list[dict[str, frozenset[str]]]
+) -> None:
+    """One by one or all at once: the same pods fit."""
+    some, fitting = VolumeUsage(limits, held), 0
+    while fitting < len(wanted) and not some.exceeded_limit(wanted[fitting]):
+        some = some.with_pods([wanted[fitting]])
+        fitting += 1
+    assert VolumeUsage(limits, held).count_fitting(wanted) == fitting
+
+
+@pytest.mark.parametrize("limit", [25, 1_000_000])
+def test_twenty_thousand_pods_are_counted_in_no_time(limit: int) -> None:
+    some = VolumeUsage({DRIVER: limit}, {})
+    wanted = [mounts(f"c{number}") for number in range(20_000)]
+    begun = time.thread_time()
+    assert some.count_fitting(wanted) == min(limit, 20_000)
+    assert time.thread_time() - begun < 1

@@ -1,0 +1,342 @@
+"""What a pod left out is told: how many types fell to what, and the least that would have to change (SCH §13 Beyond)."""
+
+from __future__ import annotations
+
+import pytest
+
+from karpenter.api.core import ContainerPort, Pod
+from karpenter.api.meta import LabelSelector
+from karpenter.api.scheduling_constraints import Affinity, PodAffinity, PodAffinityTerm, TopologySpreadConstraint
+from karpenter.model import labels
+from karpenter.scheduling.explain.nearest_fit_messages import filter_noun, nearest_fit_sentence
+from karpenter.scheduling.explain.reason_messages import unschedulable_event_message, unschedulable_fingerprint
+from karpenter.scheduling.solution import Solution, UnschedulablePod
+from karpenter.scheduling.unschedulable_reasons import (
+    FilterBreakdown,
+    FilteredTypes,
+    HostPortTaken,
+    InsufficientResource,
+    OfferingsUnavailable,
+    UnknownResource,
+    UnmetRequirement,
+    UntoleratedTaint,
+)
+from support.builders import (
+    affinity,
+    container,
+    daemon_set,
+    expr,
+    left,
+    node,
+    node_pool,
+    plan,
+    pod,
+    pods,
+    pool_taint,
+    term,
+    tolerating,
+    wanted,
+)
+from support.shapes import offering, shape
+
+GIB = 2**30 * 1000
+POD_ENI = "vpc.amazonaws.com/pod-eni"
+DEDICATED = {"taints": (pool_taint("dedicated"),)}
+SMALL = shape(
+    "small", {"cpu": 2, "memory": "4Gi", "pods": 9}, [offering("spot", "z1", 0.1), offering("spot", "z2", 0.1)]
+)
+LARGE = shape("large", {"cpu": 8, "memory": "16Gi", "pods": 9}, [offering("spot", "z1", 0.4)])
+BOTH = (SMALL, LARGE)
+#: Of this type everything in z1 is sold out.
+HALF = shape(
+    "half",
+    {"cpu": 2, "memory": "4Gi", "pods": 9},
+    [offering("spot", "z1", 0.1, available=False), offering("spot", "z2", 0.5)],
+)
+APP = {"app": "web"}
+SELECTED = LabelSelector(match_labels=APP)
+SPREAD = TopologySpreadConstraint(
+    max_skew=1, topology_key=labels.ZONE, when_unsatisfiable="DoNotSchedule", label_selector=SELECTED
+)
+
+
+def only(result: Solution) -> UnschedulablePod:
+    (found,) = result.unschedulable
+    return found
+
+
+def said(result: Solution) -> str:
+    found = only(result)
+    return nearest_fit_sentence(found.nearest_fit, found.nearest_node)
+
+
+def breakdown(result: Solution, pool: str = "np") -> FilterBreakdown:
+    (found,) = [reason.filter_breakdown for reason in only(result).reasons if reason.node_pool == pool]
+    assert found is not None
+    return found
+
+
+def fallen(result: Solution, kind: type[object]) -> FilteredTypes:
+    (found,) = [item for item in breakdown(result).filtered if isinstance(item.failed_filter, kind)]
+    return found
+
+
+# -- sentences ------------------------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_resource_is_named_as_exactly_that() -> None:
+    result = plan(node_pool(), pod("p", {POD_ENI: "1"}), types=BOTH)
+    assert said(result) == f"no instance type of NodePool np offers the resource {POD_ENI}"
+    assert fallen(result, UnknownResource) == FilteredTypes(UnknownResource(POD_ENI), types=2, only_by_this=2)
+
+
+def test_an_unknown_resource_comes_first_where_more_is_wrong() -> None:
+    result = plan(node_pool(template=DEDICATED), pod("p", {POD_ENI: "1"}), types=BOTH)
+    assert said(result).startswith(f"no instance type of NodePool np offers the resource {POD_ENI}; besides, ")
+    assert "dedicated:NoSchedule" in said(result)
+
+
+def test_what_is_short_is_told_of_the_largest_type_with_amounts() -> None:
+    """SCH-336 Beyond"""
+    result = plan(node_pool(), pod("p", {"memory": "28Gi"}), types=BOTH)
+    assert said(result) == (
+        "nearest is NodePool np: the pod is 12.01 GiB of memory short on large, the largest type that suits otherwise "
+        "(asks 28 GiB of memory, 15.99 GiB of memory there)"
+    )
+
+
+def test_what_daemon_sets_take_is_told() -> None:
+    result = plan(node_pool(), daemon_set("log", {"cpu": "500m"}), pod("p", {"cpu": "7800m"}), types=BOTH)
+    assert "asks 8.3 CPU, 0.5 CPU of that for DaemonSets" in said(result)
+    short = fallen(result, InsufficientResource).failed_filter
+    assert isinstance(short, InsufficientResource)
+    assert (short.instance_type, short.asked, short.daemonset_requests) == ("large", 8300, 500)
+
+
+def test_a_taint_to_tolerate_is_named() -> None:
+    result = plan(node_pool(template=DEDICATED), pod("p"), types=BOTH)
+    assert said(result) == "the pod would fit NodePool np if it tolerated the taint dedicated:NoSchedule"
+    tolerant = pod("p", tolerations=(tolerating("dedicated"),))
+    assert left(plan(node_pool(template=DEDICATED), tolerant, types=BOTH)) == []
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ({"cpu": "1"}, "its limit of cpu were 1 CPU higher: a machine needs 2 CPU, the limit leaves 1 CPU"),
+        ({"nodes": "0"}, "its limit of nodes were 1 node higher: a machine needs 1 node, the limit leaves 0 nodes"),
+    ],
+)
+def test_a_limit_to_raise_is_told_with_how_much(limits: dict[str, str], expected: str) -> None:
+    result = plan(node_pool(limits=limits), pod("p"), types=BOTH)
+    assert said(result) == f"the pod would fit NodePool np if {expected}"
+
+
+def test_raising_the_limit_by_what_is_said_is_enough() -> None:
+    assert left(plan(node_pool(limits={"cpu": "2"}), pod("p"), types=BOTH)) == []
+
+
+def test_a_limit_that_others_of_the_pass_used_up_is_told() -> None:
+    result = plan(node_pool(limits={"cpu": "3"}), pods(2, {"cpu": "1500m"}), types=BOTH)
+    assert said(result) == (
+        "the pod would fit NodePool np if its limit of cpu were 1 CPU higher: "
+        "a machine needs 2 CPU, the limit leaves 1 CPU"
+    )
+
+
+def test_a_zone_that_is_sold_out_is_named() -> None:
+    result = plan(node_pool(), pod("p", node_selector={labels.ZONE: "z1"}), types=[HALF])
+    assert said(result) == "nearest is NodePool np: all that suits is sold out in z1 as spot"
+    assert fallen(result, OfferingsUnavailable) == FilteredTypes(
+        OfferingsUnavailable(("z1",), ("spot",)), types=1, only_by_this=1, offerings=1
+    )
+
+
+def test_a_zone_nobody_sells_in_is_told_with_those_there_are() -> None:
+    result = plan(node_pool(), pod("p", node_selector={labels.ZONE: "z9"}), types=BOTH)
+    assert said(result) == (
+        "nearest is NodePool np: no type that suits otherwise has topology.kubernetes.io/zone In [z9], "
+        "which the pod requires (there are z1, z2)"
+    )
+    assert fallen(result, UnmetRequirement).offerings == 3
+
+
+def test_an_undefined_label_is_told() -> None:
+    result = plan(node_pool(), pod("p", node_selector={"team": "a"}), types=BOTH)
+    assert said(result) == "nearest is NodePool np: the pod requires team In [a], a label the NodePool does not define"
+
+
+def test_a_requirement_of_the_pool_may_be_what_is_in_the_way() -> None:
+    pool = node_pool(requirements=[wanted(labels.INSTANCE_TYPE, "In", "small")])
+    result = plan(pool, pod("p", {"cpu": "7"}), types=BOTH)
+    assert said(result) == (
+        "nearest is NodePool np: no type that suits otherwise has node.kubernetes.io/instance-type In [small], "
+        "which the NodePool requires (there are large, small)"
+    )
+
+
+def test_min_values_out_of_reach_are_told_with_both_numbers() -> None:
+    pool = node_pool(requirements=[wanted(labels.INSTANCE_TYPE, "Exists", least=2)])
+    result = plan(pool, pod("p", {"cpu": "3"}), types=BOTH)
+    assert said(result) == (
+        "nearest is NodePool np: minValues asks for 2 values of node.kubernetes.io/instance-type, and 1 are left"
+    )
+
+
+def test_a_host_port_is_told_with_the_daemon_set_that_takes_it() -> None:
+    """SCH-336 Beyond, SCH-417"""
+    ports = (ContainerPort(container_port=80, host_port=80),)
+    taking = daemon_set("web", containers=(container(ports=ports),))
+    result = plan(node_pool(), taking, pod("p", containers=(container(ports=ports),)), types=BOTH)
+    assert said(result) == "nearest is NodePool np: host port 80/TCP is taken by DaemonSet default/web on every machine"
+    assert fallen(result, HostPortTaken).types == 2
+    assert "pod hostport conflicts with existing hostport configuration" in unschedulable_event_message(only(result))
+
+
+def test_a_static_pool_that_would_suit_is_named() -> None:
+    result = plan(node_pool("fix", replicas=2), node_pool(template=DEDICATED), pod("p"), types=BOTH)
+    assert said(result) == "the pod fits only the static NodePool fix, which is full (spec.replicas 2)"
+
+
+def test_several_changes_are_told_together() -> None:
+    result = plan(node_pool(template=DEDICATED, limits={"cpu": "1"}), pod("p"), types=BOTH)
+    assert said(result) == (
+        "nearest is type small of NodePool np, where the pod does not tolerate the taint dedicated:NoSchedule "
+        "and a machine needs 2 CPU, the limit leaves 1 CPU"
+    )
+
+
+def test_the_pool_with_the_fewest_changes_is_the_nearest() -> None:
+    far = node_pool("a", template=DEDICATED, requirements=[wanted(labels.ZONE, "In", "z1")])
+    near = node_pool("b", template={"taints": (pool_taint("soon"),)})
+    result = plan(far, near, pod("p", node_selector={labels.ZONE: "z2"}), types=BOTH)
+    assert said(result) == "the pod would fit NodePool b if it tolerated the taint soon:NoSchedule"
+
+
+def test_the_nearest_alternative_of_a_pod_counts() -> None:
+    either = affinity(term(expr(labels.ZONE, "In", "z1")), term(expr(labels.ZONE, "In", "z9"), expr("team", "Exists")))
+    result = plan(node_pool(template=DEDICATED), pod("p", affinity=either), types=BOTH)
+    assert said(result) == "the pod would fit NodePool np if it tolerated the taint dedicated:NoSchedule"
+
+
+# -- between pods ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_spread_held_up_by_a_sold_out_zone_says_both() -> None:
+    spread = pods(3, {"cpu": "1500m"}, topology_spread_constraints=(SPREAD,), meta={"labels": APP})
+    result = plan(node_pool(), spread, types=[HALF])
+    assert {nearest_fit_sentence(item.nearest_fit) for item in result.unschedulable} == {
+        "topology spread by topology.kubernetes.io/zone allows only z1 next: "
+        "nearest is NodePool np: all that suits is sold out in z1 as spot"
+    }
+
+
+def test_a_spread_held_up_by_a_zone_no_pool_serves_names_it() -> None:
+    """The zone is known from a node there, and the pool buys elsewhere."""
+    there = [node("n3", {"cpu": "100m"}, labels={labels.ZONE: "z3"})]
+    running = pods(1, {}, prefix="r", node_name="n1", meta={"labels": APP})
+    at_home = node("n1", {"cpu": "1"}, labels={labels.ZONE: "z1"})
+    pool = node_pool(requirements=[wanted(labels.ZONE, "In", "z1")])
+    waiting = pod("p", {"cpu": "1500m"}, topology_spread_constraints=(SPREAD,), meta={"labels": APP})
+    result = plan(pool, there, at_home, running, waiting, types=BOTH)
+    assert said(result) == (
+        "the pod's topology spread by topology.kubernetes.io/zone allows only z3, where no NodePool may have machines: "
+        "such pods are in z1 (1)"
+    )
+    assert (
+        "unsatisfiable topology constraint for topology spread, key=topology.kubernetes.io/zone"
+        in unschedulable_event_message(only(result))
+    )
+
+
+def test_anti_affinity_without_a_free_zone_names_the_taken_ones() -> None:
+    apart = Affinity(
+        pod_anti_affinity=PodAffinity(required=(PodAffinityTerm(label_selector=SELECTED, topology_key=labels.ZONE),))
+    )
+    result = plan(node_pool(), pods(3, {}, affinity=apart, meta={"labels": APP}), types=[SMALL])
+    assert said(result) == (
+        "the pod's pod anti-affinity by topology.kubernetes.io/zone leaves no zone: such pods are in z1 (1), z2 (1)"
+    )
+
+
+# -- machines there are ---------------------------------------------------------------------------------------------------
+
+
+def test_a_machine_that_nearly_has_room_is_named() -> None:
+    """SCH-261 Beyond"""
+    there = [node("a", {"cpu": "1", "memory": "4Gi"}), node("b", {"cpu": "1200m", "memory": "4Gi"})]
+    result = plan(node_pool(template=DEDICATED), there, pod("p", {"cpu": "1500m"}), types=BOTH)
+    assert said(result).endswith("; node b has 0.3 CPU too little")
+
+
+@pytest.mark.parametrize(
+    "there",
+    [
+        pytest.param(node("n", {"cpu": "700m", "memory": "4Gi"}), id="far-too-small"),
+        pytest.param(node("n", {"cpu": "1200m"}, labels={labels.ZONE: "z2"}), id="elsewhere"),
+        pytest.param(node("n", {"cpu": "1200m"}, taints=(pool_taint("no").as_taint(),)), id="tainted"),
+    ],
+)
+def test_a_machine_that_would_not_do_anyway_is_not_named(there: object) -> None:
+    waiting = pod("p", {"cpu": "1500m"}, node_selector={labels.ZONE: "z1"})
+    assert only(plan(node_pool(template=DEDICATED), there, waiting, types=BOTH)).nearest_node is None
+
+
+# -- counts ---------------------------------------------------------------------------------------------------------------
+
+
+def test_types_are_counted_by_what_they_fall_to() -> None:
+    pool = node_pool(requirements=[wanted(labels.ZONE, "In", "z2")])
+    result = plan(pool, pod("p", {"cpu": "3"}), types=BOTH)
+    found = breakdown(result)
+    assert (found.types, found.offerings) == (2, 3)
+    assert [(filter_noun(item.failed_filter), item.types, item.only_by_this) for item in found.filtered] == [
+        ("the NodePool's requirement topology.kubernetes.io/zone In [z2]", 1, 1),
+        ("cpu: the pod asks 3 CPU (the largest of them, small, has 1.9 CPU)", 1, 1),
+    ]
+
+
+def test_pods_that_fail_alike_share_one_explanation() -> None:
+    result = plan(node_pool(template=DEDICATED), pods(50, {}), types=BOTH)
+    assert len(result.unschedulable) == 50
+    assert len({id(item.reasons) for item in result.unschedulable}) == 1
+    assert {id(item.nearest_fit) for item in result.unschedulable} == {id(result.unschedulable[0].nearest_fit)}
+    assert result.unschedulable[0].nearest_fit is not None
+    assert isinstance(result.unschedulable[0].nearest_fit.failed_filters[0], UntoleratedTaint)
+
+
+# -- the short form -------------------------------------------------------------------------------------------------------
+
+
+def test_the_event_keeps_the_known_text_and_ends_with_the_nearest_miss() -> None:
+    result = plan(node_pool(), pod("p", {POD_ENI: "1"}), types=BOTH)
+    text = unschedulable_event_message(only(result))
+    assert text.startswith("Failed to schedule pod, nodepool np: no instance type has enough resources, requirements=")
+    assert text.endswith(f"; no instance type of NodePool np offers the resource {POD_ENI}")
+
+
+def test_the_event_is_never_longer_than_the_api_server_takes_and_keeps_the_nearest_miss() -> None:
+    many = [node_pool(f"a-rather-long-name-of-a-pool-{number}") for number in range(40)]
+    text = unschedulable_event_message(
+        only(plan(many, pod("p", {"ümlaut/" + "x" * 60: "1", POD_ENI: "1"}), types=BOTH))
+    )
+    assert len(text.encode()) <= 1024
+    assert POD_ENI in text.rpartition("; ")[2]
+
+
+def test_amounts_that_change_are_no_news_and_what_is_missing_is() -> None:
+    """SCH-654 Beyond"""
+    pool = node_pool(template=DEDICATED)
+
+    def with_node(cpu: str, requests: dict[str, str]) -> UnschedulablePod:
+        return only(plan(pool, node("n", {"cpu": cpu, "memory": "4Gi"}), waiting(requests), types=BOTH))
+
+    def waiting(requests: dict[str, str]) -> Pod:
+        return pod("p", requests)
+
+    first, second = with_node("1200m", {"cpu": "1500m"}), with_node("1300m", {"cpu": "1500m"})
+    assert unschedulable_event_message(first) != unschedulable_event_message(second)
+    assert unschedulable_fingerprint(first) == unschedulable_fingerprint(second)
+    assert unschedulable_fingerprint(first) != unschedulable_fingerprint(
+        with_node("1200m", {"cpu": "1500m", POD_ENI: "1"})
+    )

@@ -1,0 +1,123 @@
+"""What packing costs and what it compares: limits, twins, budgets of steps, free machines and pennies."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from karpenter.api.karpenter import NodePool
+from karpenter.instancetypes import ec2_catalog
+from karpenter.instancetypes.type_index import TypeIndex
+from karpenter.model import labels
+from karpenter.scheduling.demand import Demand
+from karpenter.scheduling.objective import NODE_FEE_PER_HOUR
+from karpenter.scheduling.packing import packer, packing_state
+from karpenter.scheduling.solution import Solution
+from karpenter.scheduling.solver import solve
+from support.builders import NOW, bought, left, node_pool, plan, pod, pods, sizes, snapshot, wanted
+from support.shapes import inc, offering, shape
+
+ON_DEMAND = [wanted(labels.CAPACITY_TYPE, "In", "on-demand")]
+
+
+def many_classes(count: int, each: int) -> list[object]:
+    return [
+        pods(each, {"cpu": f"{100 + 37 * i % 1500}m", "memory": f"{128 + 91 * i % 4000}Mi"}, prefix=f"c{i}")
+        for i in range(count)
+    ]
+
+
+def bought_on_ec2(pools: list[NodePool], waiting: list[object]) -> Solution:
+    """A plan with real shapes: hundreds of types worth considering."""
+    index = TypeIndex(ec2_catalog.packaged_instance_types(), labels.WELL_KNOWN)
+    return solve(snapshot(pools, waiting), {pool.metadata.name: index for pool in pools}, NOW)
+
+
+def test_a_machine_may_be_free() -> None:
+    """An instance-type file may give the price 0."""
+    free = shape("free", {"cpu": 4, "memory": "4Gi", "pods": 5}, [offering("on-demand", "z1", 0.0)])
+    assert bought(plan(node_pool(), pods(9, {"cpu": "1"}), types=[free])) == ["free"] * 3
+
+
+def test_pennies_do_not_buy_a_swarm() -> None:
+    """Two machines cost more than one, if only for what every machine needs beside its price."""
+    small = shape("small", {"cpu": 2, "memory": "4Gi", "pods": 20}, [offering("on-demand", "z1", 0.0499)])
+    large = shape("large", {"cpu": 20, "memory": "40Gi", "pods": 200}, [offering("on-demand", "z1", 0.5)])
+    waiting = pods(19, {"cpu": "1"})
+    assert bought(plan(node_pool(), waiting, types=[small, large])) == ["large"]
+    assert plan(node_pool(), waiting, types=[small, large]).price_per_hour == 0.5, "the fee is not part of the price"
+
+
+def test_a_real_saving_still_buys_small_machines() -> None:
+    small = shape("small", {"cpu": 2, "memory": "4Gi", "pods": 20}, [offering("on-demand", "z1", 0.03)])
+    large = shape("large", {"cpu": 20, "memory": "40Gi", "pods": 200}, [offering("on-demand", "z1", 0.9)])
+    assert set(bought(plan(node_pool(), pods(19, {"cpu": "1"}), types=[small, large]))) == {"small"}
+
+
+def test_limits_that_do_not_bind_change_no_purchase() -> None:
+    """SCH-382: under limits machines are repeated as without, as long as the limits rule out no further type."""
+    waiting = many_classes(12, 40)
+    free, limited = (plan(node_pool(limits=limits), waiting, types=inc(20)) for limits in ({}, {"cpu": "90000"}))
+    assert (bought(limited), sizes(limited), left(limited)) == (bought(free), sizes(free), [])
+
+
+@pytest.mark.parametrize(("cpu", "nodes"), [(20, 9), (40, 9), (90, 3), (200, 5)])
+def test_repeated_machines_never_exceed_a_limit(cpu: int, nodes: int) -> None:
+    """SCH-384: each claim counts as the largest it may become."""
+    types = {item.name: item.capacity["cpu"] // 1000 for item in inc(20)}
+    result = plan(node_pool(limits={"cpu": str(cpu), "nodes": str(nodes)}), pods(300, {"cpu": "900m"}), types=inc(20))
+    assert 0 < len(result.new_claims) <= nodes
+    assert sum(max(types[name] for name in item.instance_types) for item in result.new_claims) <= cpu
+
+
+def test_many_equal_limited_pools_cost_no_more_than_one() -> None:
+    """Pools alike but for their names are asked once; a filled machine is repeated under limits as without (33 s otherwise)."""
+    pools = [node_pool(f"np{i}", limits={"cpu": "100000"}) for i in range(10)]
+    begun = time.thread_time()
+    result = bought_on_ec2(pools, many_classes(100, 50))
+    assert left(result) == []
+    assert time.thread_time() - begun < 8
+
+
+def test_a_thousand_pods_of_which_no_two_are_alike_are_bounded() -> None:
+    begun = time.thread_time()
+    result = bought_on_ec2([node_pool(requirements=ON_DEMAND)], many_classes(1000, 1))
+    assert left(result) == []
+    assert time.thread_time() - begun < 8
+
+
+def test_when_the_budget_of_steps_is_used_up_the_rest_is_bought_the_largest_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waiting = many_classes(30, 3)
+    cheap = plan(node_pool(), waiting, types=inc(20))
+    prices = [cheap.price_per_hour]
+    for steps in (500, 0):
+        monkeypatch.setattr(packing_state, "MAX_FILL_STEPS", steps)
+        result = plan(node_pool(), waiting, types=inc(20))
+        assert left(result) == []
+        assert plan(node_pool(), waiting, types=inc(20)) == result, "a budget of steps, not of time"
+        prices.append(result.price_per_hour)
+    assert prices == sorted(prices)
+
+
+def test_a_rare_resource_has_its_price_in_the_comparison() -> None:
+    """The types worth comparing are sampled among those that hold the pod, not among all: else the pod seems to be free."""
+    cheap = [
+        shape(f"c{n:03}", {"cpu": n, "memory": f"{200 - n}Gi", "pods": 50}, [offering("on-demand", "z1", n / 10)])
+        for n in range(1, 150)
+    ]
+    dear = shape("dear", {"cpu": 200, "memory": "200Gi", "pods": 50, "x/rare": 1}, [offering("on-demand", "z1", 15.0)])
+    demand = pod("rare", {"cpu": "1", "x/rare": 1})
+    seen: list[float] = []
+    original = packer.Packer._pod_value
+
+    def spy(self: packer.Packer, item: Demand) -> float:
+        seen.append(original(self, item))
+        return seen[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packer.Packer, "_pod_value", spy)
+        assert bought(plan(node_pool(), demand, types=[*cheap, dear])) == ["dear"]
+    assert seen == [pytest.approx(15.0 + NODE_FEE_PER_HOUR)]

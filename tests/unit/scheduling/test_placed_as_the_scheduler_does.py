@@ -1,0 +1,124 @@
+"""Single findings of the long series: plans that kube-scheduler would not have bound, and places that were overlooked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from karpenter.instancetypes.instance_type import InstanceType
+from karpenter.model import labels
+from karpenter.scheduling.solver import solve
+from support.builders import (
+    ANY_CAPACITY,
+    NOW,
+    claim,
+    existing,
+    flatten,
+    indexes,
+    left,
+    machine,
+    node_pool,
+    plan,
+    pod,
+    pool_taint,
+    snapshot,
+    taint,
+    tolerating,
+    wanted,
+)
+from support.judge import problems, seen
+from support.relations import apart, app_pods, even, of_app, to
+from support.shapes import STD, offering, shape
+
+_SOLD_OUT = (shape("t", {"cpu": 4, "memory": "8Gi", "pods": 10}, [offering("on-demand", "z1", 1.0, available=False)]),)
+_TWO_WAYS = (
+    shape("t", {"cpu": 4, "memory": "8Gi", "pods": 3}, [offering("spot", "z1", 1.0), offering("on-demand", "z2", 1.0)]),
+)
+
+
+def unlawful(*objects: object, types: Sequence[InstanceType] = STD) -> list[str]:
+    """What kube-scheduler would object to in the plan for these objects."""
+    found = flatten(objects)
+    shown, known = snapshot(found), indexes(found, types)
+    return problems(seen(shown, dict.fromkeys(known, types)), solve(shown, known, NOW))
+
+
+def coming() -> list[object]:
+    """A pool that has nothing to sell any more, and a claim of it on its way to the first zone."""
+    return [node_pool(), claim("c", None, [ANY_CAPACITY, wanted(labels.ZONE, "In", "z1")])]
+
+
+def test_a_claim_on_its_way_takes_pods_even_if_its_pool_sells_nothing_more() -> None:
+    result = plan(coming(), pod("p", {"cpu": "1"}), types=_SOLD_OUT)
+    assert (left(result), existing(result)) == ([], {"c": 1})
+
+
+def test_the_zone_of_a_claim_on_its_way_is_a_domain_to_spread_over() -> None:
+    result = plan(coming(), app_pods(1, {"cpu": "1"}, spread=[even()]), types=_SOLD_OUT)
+    assert (left(result), existing(result)) == ([], {"c": 1})
+
+
+def test_pods_on_dedicated_machines_to_come_do_not_count_for_those_who_honour_taints() -> None:
+    """``nodeTaintsPolicy: Honor`` (SCH-482)."""
+    pools = [node_pool(), node_pool("own", template={"taints": (pool_taint("dedicated"),)})]
+    theirs = app_pods(
+        2,
+        {"cpu": "1500m"},
+        prefix="own",
+        tolerations=(tolerating("dedicated"),),
+        node_selector={labels.NODE_POOL: "own", labels.ZONE: "z1"},
+    )
+    others = app_pods(3, {"cpu": "1"}, spread=[even(node_taints_policy="Honor", min_domains=3)])
+    assert unlawful(pools, theirs, others) == []
+
+
+def test_a_machine_that_merely_would_rather_not_is_a_domain_for_those_who_honour_taints() -> None:
+    """The scheduler looks at taints of effect NoSchedule and NoExecute only."""
+    there = machine("n1", {"cpu": "4"}, labels={labels.ZONE: "z1"}, taints=(taint("soft", "PreferNoSchedule"),))
+    result = plan(there, app_pods(1, {"cpu": "1"}, spread=[even(node_taints_policy="Honor")]))
+    assert (left(result), existing(result)) == ([], {"n1": 1})
+
+
+def test_a_claim_on_its_way_lacks_the_labels_its_pool_does_not_give() -> None:
+    """Nobody has to guess whether it will be of a rack, so it may take pods that others would keep even over racks."""
+    there = machine("n1", {"cpu": "1"}, labels={"rack": "r1"})
+    counting = pod("counting", {"cpu": "100m"}, topology_spread_constraints=(even("rack"),))
+    result = plan(coming(), there, counting, app_pods(1, {"cpu": "2"}), types=_SOLD_OUT)
+    assert (left(result), existing(result)) == ([], {"n1": 1, "c": 1})
+
+
+def test_a_pod_that_merely_wishes_to_be_apart_keeps_nobody_away() -> None:
+    """Even if another pod insists on the very same."""
+    wishing = app_pods(1, {"cpu": "1"}, prefix="wishing", affinity=apart(wished=[to(key=labels.ZONE)]))
+    insisting = pod("insisting", {"cpu": "800m"}, affinity=apart(to(key=labels.ZONE)))
+    plain = app_pods(1, {"cpu": "500m"}, prefix="plain")
+    in_one_zone = node_pool(requirements=[ANY_CAPACITY, wanted(labels.ZONE, "In", "z1")])
+    assert left(plan(in_one_zone, wishing, insisting, plain)) == ["insisting"]
+
+
+def test_what_all_types_of_a_claim_have_in_common_is_a_domain_even_if_the_claim_leaves_it_open() -> None:
+    coming_somewhere = [node_pool(), claim("c", None, [ANY_CAPACITY])]
+    alone = app_pods(1, {"cpu": "1"}, affinity=apart(to(key=labels.CAPACITY_TYPE)))
+    assert existing(plan(coming_somewhere, alone, types=_SOLD_OUT)) == {"c": 1}
+    evenly = app_pods(1, {"cpu": "1"}, spread=[even(labels.CAPACITY_TYPE)])
+    assert existing(plan(coming_somewhere, evenly, types=_SOLD_OUT)) == {"c": 1}
+
+
+def test_where_a_pod_counts_does_not_hang_on_the_pool_it_is_bought_from_in_the_end() -> None:
+    """Only machines with a rack count (SCH-482); the pool that has one may have one machine, and that is taken."""
+    pools = [node_pool("racked", labels={"rack": "r1"}, limits={"nodes": "1"}, weight=10), node_pool("plain")]
+    spread = [even(labels.CAPACITY_TYPE), even("rack", selector=of_app("nobody"))]
+    evenly = app_pods(2, {"cpu": "1"}, prefix="evenly", spread=spread)
+    leaving = machine("leaving", {"cpu": "2"}, labels={labels.CAPACITY_TYPE: "spot", "rack": "r2"}, deleted=True)
+    moving = app_pods(1, {"cpu": "100m"}, prefix="moving", node_name="leaving")
+    assert unlawful(pools, leaving, moving, evenly, types=_TWO_WAYS) == []
+
+
+def test_who_may_come_to_count_fills_no_domain_for_others() -> None:
+    """The spread counts machines of one zone only, and the machine for the plain pod will be in another (SCH-482)."""
+    spread = [even(labels.CAPACITY_TYPE)]
+    evenly = app_pods(2, {"cpu": "500m"}, prefix="evenly", spread=spread, node_selector={labels.ZONE: "z2"})
+    own = {labels.ZONE: "z2", labels.CAPACITY_TYPE: "spot"}
+    full = machine("full", {"cpu": "100m"}, labels=own)
+    assert unlawful(node_pool(), full, evenly, app_pods(1, {"cpu": "500m"}), types=_TWO_WAYS) == []
+    in_two_zones = (shape("t", {"cpu": 2, "memory": "8Gi"}, [*_TWO_WAYS[0].offerings, offering("spot", "z2", 1.0)]),)
+    assert unlawful(node_pool(), full, evenly, app_pods(3, {"cpu": "500m"}), types=in_two_zones) == []

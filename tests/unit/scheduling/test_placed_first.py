@@ -1,0 +1,29 @@
+"""Whose pods come first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+
+from karpenter.scheduling.solver import solve
+from karpenter.state import virtual_pods
+from karpenter.state.virtual_pods import VirtualPods
+from support.builders import NOW, existing, indexes, machine, node_pool, pod, sizes, snapshot
+from support.shapes import STD
+
+
+def test_virtual_pods_never_take_the_place_of_real_ones() -> None:
+    """§25 Beyond: however small the real pod is, and whatever the last pass planned."""
+    virtual = VirtualPods()
+    template = pod("", {"cpu": "2"})
+    meta = msgspec.structs.replace(
+        template.metadata, annotations={virtual_pods.VIRTUAL_POD_ANNOTATION: "true"}, name="b-1", uid="b-1"
+    )
+    virtual.set_pods("default/b", (msgspec.structs.replace(template, metadata=meta),))
+    pool = node_pool()
+    there = machine("n", {"cpu": "2"})
+    shown = replace(virtual.added_to(snapshot(pool, there, pod("real", {"cpu": "500m"}))), planned_nodes={"b-1": "n"})
+    result = solve(shown, indexes([pool], STD), NOW)
+    assert (existing(result), sizes(result)) == ({"n": 1}, [1])
+    assert [item.pods[0].metadata.name for item in result.placed_on_existing] == ["real"]

@@ -1,0 +1,63 @@
+"""Machines that were planned a moment ago: pods that wait for them ask for nothing more (S-060 with S-150 to S-186)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from karpenter.api.core import Pod
+from karpenter.instancetypes.instance_type import InstanceType
+from karpenter.model import labels
+from support.builders import ANY_CAPACITY, left, node_pool, plan, sizes, wanted
+from support.growing import Growing
+from support.relations import apart, app_pods, beside, even, to
+from support.shapes import STD, inc
+
+ZONE, HOST, KIND = labels.ZONE, labels.HOSTNAME, labels.CAPACITY_TYPE
+RACK = "example.com/rack"
+_CPU, _LITTLE = {"cpu": "1"}, {"cpu": "200m"}
+
+#: Pods that one pass serves, by what they say about each other.
+BATCHES: dict[str, Callable[[], list[Pod]]] = {
+    "even-zones": lambda: app_pods(7, _CPU, spread=[even()]),
+    "even-hosts": lambda: app_pods(7, _CPU, spread=[even(HOST)]),
+    "even-pairs-on-hosts": lambda: app_pods(7, _CPU, spread=[even(HOST, 2)]),
+    "even-capacity-types": lambda: app_pods(7, _CPU, spread=[even(KIND)]),
+    "even-zones-and-hosts": lambda: app_pods(7, _CPU, spread=[even(), even(HOST, 2)]),
+    "even-custom-key": lambda: app_pods(6, _CPU, spread=[even(RACK)]),
+    "soft-hosts": lambda: app_pods(5, _CPU, spread=[even(HOST, soft=True)]),
+    "soft-zones": lambda: app_pods(5, _CPU, spread=[even(soft=True)]),
+    "one-host": lambda: app_pods(3, _CPU, affinity=beside(to())),
+    "one-zone": lambda: app_pods(14, _CPU, affinity=beside(to(key=ZONE))),
+    "a-host-each": lambda: app_pods(5, _CPU, affinity=apart(to())),
+    "a-zone-each": lambda: app_pods(3, _CPU, affinity=apart(to(key=ZONE))),
+    "followers-by-host": lambda: [*app_pods(2, _CPU), *app_pods(4, _LITTLE, app="db", affinity=beside(to()))],
+    "followers-by-zone": lambda: [*app_pods(2, _CPU), *app_pods(4, _LITTLE, app="db", affinity=beside(to(key=ZONE)))],
+    "a-guard": lambda: [*app_pods(1, _CPU, app="guard", affinity=apart(to(key=ZONE))), *app_pods(6, _LITTLE)],
+    "wished-zone": lambda: app_pods(5, _CPU, affinity=beside(wished=[to(key=ZONE)])),
+    "wished-distance": lambda: app_pods(5, _CPU, affinity=apart(wished=[to(key=ZONE)])),
+}
+_POOL = node_pool(requirements=[ANY_CAPACITY, wanted(RACK, "In", "a", "b")])
+
+
+@pytest.mark.parametrize("types", [STD, inc(8)], ids=["STD", "INC(8)"])
+@pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
+def test_pods_that_wait_for_planned_machines_ask_for_no_more(
+    batch: Callable[[], list[Pod]], types: Sequence[InstanceType]
+) -> None:
+    """While claims have not launched, what they are sure to become is enough to know that everybody has a place."""
+    waiting = batch()
+    first = plan(_POOL, waiting, types=types)
+    assert (left(first), sizes(first) != []) == ([], True)
+    again = plan(_POOL, waiting, [item.claim for item in first.new_claims], types=types)
+    assert (left(again), sizes(again)) == ([], [])
+
+
+@pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
+def test_pods_that_run_where_they_were_planned_ask_for_nothing(batch: Callable[[], list[Pod]]) -> None:
+    """A second pass over bound pods changes nothing."""
+    cluster = Growing(_POOL, types=inc(8))
+    cluster.batch(batch())
+    again = cluster.batch()
+    assert (sizes(again), again.placed_on_existing, left(again)) == ([], (), [])

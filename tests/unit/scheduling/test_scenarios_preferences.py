@@ -1,0 +1,202 @@
+"""What pods would like, and what becomes of it when not all can be had (S-200, S-203 to S-205, S-221, SCH-250 to SCH-252).
+
+Wishes about nodes alone are in ``test_scenarios_selection``; here they meet neighbours, taints and each other.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from karpenter.api.scheduling_constraints import Affinity
+from karpenter.model import labels
+from karpenter.scheduling.scheduling_options import PreferencePolicy, SchedulingOptions
+from support.builders import (
+    affinity,
+    asked,
+    categories,
+    existing,
+    expr,
+    left,
+    machine,
+    node_pool,
+    plan,
+    pod,
+    pods,
+    pool_taint,
+    sizes,
+    taint,
+    term,
+)
+from support.growing import Growing
+from support.relations import app_pods, even, near, to
+
+ZONE, HOST, TYPE = labels.ZONE, labels.HOSTNAME, labels.INSTANCE_TYPE
+IGNORE = SchedulingOptions(preferences=PreferencePolicy.IGNORE)
+NOWHERE = term(expr(ZONE, "In", "nowhere"))
+
+
+def in_zone(zone: str) -> object:
+    return term(expr(ZONE, "In", zone))
+
+
+def wishing(*wishes: tuple[int, object], **fields: object) -> Affinity:
+    return affinity(preferred=wishes, **fields)  # type: ignore[arg-type]
+
+
+# -- alternatives ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("terms", "expected"),
+    [
+        pytest.param([NOWHERE, term(expr(TYPE, "In", "gone")), in_zone("z1"), in_zone("z2")], ["z1"], id="S-200"),
+        pytest.param([NOWHERE], [], id="S-200-single"),
+        pytest.param([NOWHERE, term(expr(TYPE, "In", "gone"))], [], id="S-200-none"),
+    ],
+)
+def test_the_first_alternative_that_can_be_had_is_taken(terms: list[object], expected: list[str]) -> None:
+    result = plan(node_pool(), pod("p", affinity=affinity(*terms)))  # type: ignore[arg-type]
+    assert asked(result, ZONE) == [("In", (zone,)) for zone in expected]
+    assert left(result) == ([] if expected else ["p"])
+
+
+def test_an_alternative_is_given_up_for_the_next_when_neighbours_close_it() -> None:
+    """S-200 with S-182: terms are tried one by one, whatever made the first fail."""
+    there = machine("n", {"cpu": "1m"}, labels={ZONE: "z1"})
+    guard = pod("g", node_name="n", meta={"labels": {"app": "web"}})
+    either = affinity(in_zone("z1"), in_zone("z2"), pod_anti_affinity=near(to(key=ZONE)))  # type: ignore[arg-type]
+    result = plan(node_pool(), there, guard, pod("p", {"cpu": "1"}, affinity=either))
+    assert asked(result, ZONE) == [("In", ("z2",))]
+
+
+# -- the order in which wishes go -----------------------------------------------------------------------------------------
+
+
+def test_neighbours_one_would_like_go_before_nodes_one_would_like() -> None:
+    """SCH-250 b to d: the wish about nodes stays where the one about pods cannot be had."""
+    own = wishing((1, in_zone("z2")), pod_affinity=near(wished=[to("missing")]))
+    result = plan(node_pool(), pod("p", affinity=own))
+    assert (left(result), asked(result, ZONE)) == ([], [("In", ("z2",))])
+
+
+def test_every_wish_about_nodes_goes_before_an_even_spread() -> None:
+    """SCH-250 d and e: spread is the last of the wishes to go."""
+    cluster = Growing(node_pool())
+    cluster.batch(app_pods(4, spread=[even(HOST, soft=True)], affinity=wishing((9, NOWHERE), (1, NOWHERE))))
+    assert cluster.per_node() == [1, 1, 1, 1]
+
+
+def test_all_wishes_together_are_kept_where_they_can() -> None:
+    """SCH-251"""
+    own = wishing((1, in_zone("z2")), pod_anti_affinity=near(wished=[to()]))
+    cluster = Growing(node_pool())
+    cluster.batch(app_pods(3, spread=[even(TYPE, 3, soft=True)], affinity=own))
+    assert (cluster.counts(), cluster.per_node()) == ({"z2": 3}, [1, 1, 1])
+
+
+def test_soft_taints_are_tolerated_last_of_all() -> None:
+    """S-203, SCH-250f: a wish about neighbours goes before the pod comes where it is not wanted."""
+    soft = node_pool(template={"taints": (pool_taint("team", "PreferNoSchedule"),)})
+    cluster = Growing(soft)
+    own = wishing((2, NOWHERE), (1, in_zone("z1")), pod_affinity=near(wished=[to("missing")]))
+    result = cluster.batch(app_pods(3, spread=[even(HOST, soft=True)], affinity=own))
+    assert (left(result), sizes(result)) == ([], [3])
+
+
+@pytest.mark.parametrize("soft", [True, False])
+def test_a_node_with_a_soft_taint_is_used_when_nothing_else_is_to_be_had(soft: bool) -> None:
+    """S-122, SCH-250f"""
+    there = machine("n", {"cpu": "4"}, taints=[taint("team", "PreferNoSchedule" if soft else "NoSchedule")])
+    result = plan(there, pod("p", {"cpu": "1"}))
+    assert (existing(result), left(result)) == (({"n": 1}, []) if soft else ({}, ["p"]))
+
+
+def test_a_hard_spread_is_kept_while_soft_taints_are_tolerated() -> None:
+    """SCH-250f changes tolerations only."""
+    cluster = Growing(node_pool(template={"taints": (pool_taint("team", "PreferNoSchedule"),)}))
+    assert left(cluster.batch(app_pods(3, spread=[even(HOST), even(soft=True)]))) == []
+    assert cluster.per_node() == [1, 1, 1]
+
+
+# -- machines that are there ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"), [(SchedulingOptions(), {}), (IGNORE, {"n": 1})], ids=["respect", "SCH-252-ignore"]
+)
+def test_a_wish_may_cost_a_machine_unless_told_otherwise(options: SchedulingOptions, expected: dict[str, int]) -> None:
+    """SCH-251: while a wish is held it counts as a must, so a machine is bought for it."""
+    there = machine("n", {"cpu": "4"}, labels={ZONE: "z1"})
+    wish = pod("p", {"cpu": "1"}, affinity=wishing((1, in_zone("z2"))))
+    result = plan(node_pool(), there, wish, options=options)
+    assert (existing(result), left(result)) == (expected, [])
+
+
+def test_each_pod_gives_up_no_more_than_it_must() -> None:
+    """SCH-241: pods of one kind may end up with different wishes kept."""
+    there = [machine(f"n{zone}", {"cpu": "2"}, labels={ZONE: zone}) for zone in ("z1", "z2")]
+    result = plan(there, app_pods(4, {"cpu": "1"}, affinity=wishing((1, in_zone("z2")))))
+    assert (existing(result), left(result)) == ({"nz1": 2, "nz2": 2}, [])
+
+
+# -- policy Ignore ----------------------------------------------------------------------------------------------------------
+
+
+def test_with_policy_ignore_a_pod_joins_machines_against_its_wish() -> None:
+    """S-205: the reference joins the machine with fewest pods; which one it is is left to the packing here, a third is never
+    opened.
+    """
+    pinned = [pods(count, prefix=zone, node_selector={ZONE: zone}) for zone, count in (("z1", 1), ("z2", 2))]
+    free = pod("free", affinity=wishing((1, in_zone("z2"))))
+    result = plan(node_pool(), pinned, free, options=IGNORE)
+    assert (left(result), sum(sizes(result)), len(sizes(result))) == ([], 4, 2)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param({"spread": [even(HOST, soft=True)]}, id="S-204-soft-spread"),
+        pytest.param({"affinity": wishing(pod_anti_affinity=near(wished=[to()]))}, id="S-204-soft-anti-affinity"),
+        pytest.param({"affinity": wishing(pod_affinity=near(wished=[to("missing")]))}, id="soft-affinity"),
+        pytest.param(
+            {"affinity": wishing(pod_anti_affinity=near(wished=[to(key=ZONE)]))}, id="soft-zonal-anti-affinity"
+        ),
+    ],
+)
+def test_with_policy_ignore_no_wish_opens_a_machine(spec: dict[str, object]) -> None:
+    """SCH-252"""
+    cluster = Growing(node_pool(), options=IGNORE)
+    assert left(cluster.batch(app_pods(5, **spec))) == []  # type: ignore[arg-type]
+    assert cluster.per_node() == [5]
+
+
+def test_with_policy_ignore_soft_taints_are_still_minded() -> None:
+    """SCH-252: they are somebody else's wish."""
+    soft = node_pool("soft", template={"taints": (pool_taint("team", "PreferNoSchedule"),)}, weight=50)
+    used = [item.node_pool for item in plan(soft, node_pool("plain"), pod("p"), options=IGNORE).new_claims]
+    assert used == ["plain"]
+    assert sizes(plan(soft, pod("p"), options=IGNORE)) == [1]
+
+
+# -- wishes that cannot be kept ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "spread",
+    [
+        pytest.param(even("example.com/unknown", soft=True), id="S-221"),
+        pytest.param(even(soft=True), id="one-zone"),
+    ],
+)
+def test_a_soft_spread_that_cannot_hold_keeps_nobody_waiting(spread: object) -> None:
+    """S-221"""
+    cluster = Growing(node_pool(labels={ZONE: "z1"}), machine("other", {"cpu": "1m"}, labels={ZONE: "z3"}))
+    assert left(cluster.batch(app_pods(6, {"cpu": "1"}, spread=[spread]))) == []  # type: ignore[list-item]
+    assert cluster.counts() == {"z1": 6}
+
+
+def test_a_wish_never_excuses_from_what_is_required() -> None:
+    """SCH-250: only wishes are given up."""
+    own = wishing((1, in_zone("z2")), pod_affinity=near(to("missing", ZONE), wished=[to()]))
+    result = plan(node_pool(), app_pods(2, spread=[even(soft=True)], affinity=own))
+    assert (left(result), categories(result)) == (["web-000", "web-001"], {"topology"})

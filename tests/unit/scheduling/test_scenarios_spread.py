@@ -1,0 +1,594 @@
+"""Topology spread: how many pods each domain gets (S-150 to S-174, SCH-540 to SCH-549)."""
+
+from __future__ import annotations
+
+import pytest
+
+from karpenter.api.core import Pod
+from karpenter.api.meta import LabelSelector, LabelSelectorRequirement
+from karpenter.api.scheduling_constraints import TopologySpreadConstraint
+from karpenter.model import labels
+from karpenter.scheduling.scheduling_options import PreferencePolicy, SchedulingOptions
+from support.builders import (
+    ANY_CAPACITY,
+    NOW,
+    affinity,
+    categories,
+    details,
+    expr,
+    left,
+    machine,
+    node_pool,
+    pod,
+    pods,
+    pool_taint,
+    sizes,
+    taint,
+    term,
+    tolerating,
+    wanted,
+    where,
+)
+from support.growing import Growing
+from support.relations import app_pods, even, of_app
+from support.shapes import inc, offering, shape
+
+ZONE, HOST, ARCH, KIND = labels.ZONE, labels.HOSTNAME, labels.ARCH, labels.CAPACITY_TYPE
+RACK = "example.com/rack"
+
+
+def in_zones(*zones: str, **spec: object) -> object:
+    return node_pool(requirements=[ANY_CAPACITY, wanted(ZONE, "In", *zones)], **spec)  # type: ignore[arg-type]
+
+
+def running(name: str, on: str, **fields: object) -> Pod:
+    """A bound pod of app web."""
+    meta = {"labels": {"app": "web"}, **fields.pop("meta", {})}  # type: ignore[dict-item]
+    return pod(name, node_name=on, meta=meta, **fields)  # type: ignore[arg-type]
+
+
+# -- zones ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pools", "count", "expected"),
+    [
+        pytest.param([node_pool()], 4, [1, 1, 2], id="S-152"),
+        pytest.param([in_zones("z1", "z2")], 4, [2, 2], id="S-153"),
+        pytest.param([node_pool(labels={ZONE: "z1"})], 4, [4], id="S-154"),
+        pytest.param([node_pool("a", labels={ZONE: "z1"}), node_pool("b", labels={ZONE: "z2"})], 4, [2, 2], id="S-155"),
+    ],
+)
+def test_pods_are_spread_over_the_zones_pools_offer(pools: list[object], count: int, expected: list[int]) -> None:
+    cluster = Growing(pools)
+    result = cluster.batch(app_pods(count, spread=[even()]))
+    assert (left(result), sorted(cluster.counts().values())) == ([], expected)
+
+
+def test_an_unknown_key_keeps_only_its_own_pod_waiting() -> None:
+    """S-150, SCH-493"""
+    cluster = Growing(node_pool())
+    result = cluster.batch(app_pods(1, spread=[even("example.com/unknown")]), pods(2))
+    assert (left(result), categories(result)) == (["web-000"], {"topology"})
+    assert cluster.per_node() == [2]
+
+
+def test_pods_an_unknown_key_is_not_asked_of_go_anywhere() -> None:
+    """S-150: although the constraint means them as well."""
+    cluster = Growing(node_pool())
+    unknown = app_pods(1, prefix="asking", spread=[even("example.com/unknown")])
+    assert left(cluster.batch(unknown, app_pods(3))) == ["asking-000"]
+    assert cluster.per_node() == [3]
+
+
+@pytest.mark.parametrize("weights", [(1, 2), (2, 1)])
+def test_pods_that_are_only_meant_may_go_to_pools_without_the_label(weights: tuple[int, int]) -> None:
+    """S-150: no pod is sent to where a label is, only because others ask for it."""
+    racks = node_pool("racks", labels={RACK: "r1"}, limits={"nodes": 1}, weight=weights[0])
+    cluster = Growing(racks, node_pool("bare", weight=weights[1]))
+    asking = app_pods(2, {"cpu": "2"}, prefix="asking", spread=[even(RACK)])
+    assert left(cluster.batch(asking, app_pods(12, {"cpu": "1"}))) == []
+    assert cluster.domain_of("asking-000", RACK) == cluster.domain_of("asking-001", RACK) == "r1"
+
+
+def test_a_soft_spread_over_an_unknown_key_is_given_up() -> None:
+    """SCH-493"""
+    assert left(Growing(node_pool()).batch(app_pods(2, spread=[even("example.com/unknown", soft=True)]))) == []
+
+
+def test_no_selector_means_nobody_so_nobody_is_spread() -> None:
+    """S-151: kube-scheduler reads it so too."""
+    cluster = Growing(node_pool())
+    cluster.batch(app_pods(2, spread=[even(HOST, selector=None), even(selector=None)]))
+    assert cluster.per_node() == [2]
+
+
+def test_no_selector_counts_no_bound_pods_either() -> None:
+    """SCH-500 Beyond: the reference counts the whole namespace."""
+    there = machine("a", {"cpu": "4"}, labels={ZONE: "z1"})
+    cluster = Growing(in_zones("z1"), there, [running(f"w{n}", "a") for n in range(3)])
+    cluster.batch(app_pods(1, spread=[even(HOST, selector=None)]))
+    assert cluster.host_of("web-000") == "a"
+
+
+@pytest.mark.parametrize(
+    ("there", "zones", "count", "expected", "failing"),
+    [
+        pytest.param("z3", ("z1", "z2"), 6, {"z1": 2, "z2": 2, "z3": 1}, 2, id="S-156"),
+        pytest.param("z1", ("z2", "z3"), 10, {"z1": 1, "z2": 2, "z3": 2}, 6, id="S-157"),
+    ],
+)
+def test_a_zone_that_only_a_node_has_counts_as_well(
+    there: str, zones: tuple[str, ...], count: int, expected: dict[str, int], failing: int
+) -> None:
+    full = machine("old", {"cpu": "100m"}, labels={ZONE: there})
+    cluster = Growing(in_zones(*zones), full, running("first", "old"))
+    result = cluster.batch(app_pods(count, {"cpu": "1100m"}, spread=[even()]))
+    assert (cluster.counts(), len(left(result)), categories(result)) == (expected, failing, {"topology"})
+
+
+@pytest.mark.parametrize("there", [5, 3])
+def test_a_crowded_zone_blocks_no_other(there: int) -> None:
+    """SCH-549: pods keep going to the emptiest domain, even while another is above the skew."""
+    full = machine("old", {"cpu": "1m"}, labels={ZONE: "z1"})
+    cluster = Growing(node_pool(), full, [running(f"old-{n}", "old") for n in range(there)])
+    result = cluster.batch(app_pods(4, {"cpu": "1"}, spread=[even()]))
+    assert (left(result), cluster.counts()) == ([], {"z1": there, "z2": 2, "z3": 2})
+
+
+# -- other keys ---------------------------------------------------------------------------------------------------------
+
+
+def test_pods_are_spread_over_capacity_types() -> None:
+    """S-158"""
+    cluster = Growing(node_pool())
+    cluster.batch(app_pods(4, spread=[even(KIND)]))
+    assert cluster.counts(KIND) == {"on-demand": 2, "spot": 2}
+
+
+@pytest.mark.parametrize(("soft", "expected"), [(False, 2), (True, 5)], ids=["S-159-hard", "S-159-soft"])
+def test_a_capacity_type_no_pool_offers_any_more_counts(soft: bool, expected: int) -> None:
+    full = machine("old", {"cpu": "1m"}, labels={KIND: "spot", ZONE: "z1"})
+    pool = node_pool(requirements=[wanted(KIND, "In", "on-demand")])
+    cluster = Growing(pool, full, running("first", "old"))
+    result = cluster.batch(app_pods(5, {"cpu": "1"}, spread=[even(KIND, soft=soft)]))
+    assert cluster.counts(KIND) == {"on-demand": expected, "spot": 1}
+    assert len(left(result)) == 5 - expected
+
+
+def test_an_architecture_no_pool_offers_any_more_counts() -> None:
+    """S-160"""
+    full = machine("old", {"cpu": "1m"}, labels={ARCH: "amd64", ZONE: "z1"})
+    pool = node_pool(requirements=[ANY_CAPACITY, wanted(ARCH, "In", "arm64")])
+    cluster = Growing(pool, full, running("first", "old"))
+    result = cluster.batch(app_pods(5, {"cpu": "2"}, spread=[even(ARCH)]))
+    assert (cluster.counts(ARCH), len(left(result))) == ({"amd64": 1, "arm64": 2}, 3)
+
+
+@pytest.mark.parametrize(("skew", "expected"), [(1, [1, 1, 1, 1]), (4, [4])], ids=["S-161", "S-161-skew-4"])
+def test_pods_are_spread_over_hosts(skew: int, expected: list[int]) -> None:
+    """S-161, SCH-541: a machine may always be bought empty, so the smallest count is none."""
+    cluster = Growing(node_pool())
+    assert left(cluster.batch(app_pods(4, spread=[even(HOST, skew)]))) == []
+    assert cluster.per_node() == expected
+
+
+@pytest.mark.parametrize(
+    ("arches", "expected"),
+    [pytest.param(({}, {}), [2, 2], id="S-162"), pytest.param(({ARCH: "amd64"}, {ARCH: "arm64"}), [1] * 4, id="arch")],
+)
+def test_apps_spread_over_hosts_for_themselves(arches: tuple[dict[str, str], ...], expected: list[int]) -> None:
+    """S-162"""
+    cluster = Growing(node_pool())
+    cluster.batch(
+        [
+            app_pods(2, app=name, spread=[even(HOST, selector=of_app(name))], node_selector=arch)
+            for name, arch in zip(("web", "db"), arches, strict=True)
+        ]
+    )
+    assert cluster.per_node() == expected
+    assert cluster.per_node("web") == cluster.per_node("db") == [1, 1]
+
+
+def test_zones_and_hosts_are_kept_even_together_batch_after_batch() -> None:
+    """S-163"""
+    cluster = Growing(node_pool())
+    found = []
+    for number, count in enumerate((2, 3, 5, 11)):
+        result = cluster.batch(app_pods(count, prefix=f"batch{number}", spread=[even(), even(HOST, 3)]))
+        assert left(result) == []
+        found.append(sorted(cluster.counts().values(), reverse=True))
+        assert cluster.per_node()[-1] <= 3
+    assert found == [[1, 1], [2, 2, 1], [4, 3, 3], [7, 7, 7]]
+
+
+def test_a_custom_key_shares_pods_among_kinds_of_capacity() -> None:
+    """S-164"""
+    spot = node_pool("a", [wanted(KIND, "In", "spot"), wanted(RACK, "In", "2", "3", "4", "5")])
+    safe = node_pool("b", [wanted(KIND, "In", "on-demand"), wanted(RACK, "In", "1")])
+    cluster = Growing(spot, safe)
+    assert left(cluster.batch(app_pods(20, spread=[even(RACK)]))) == []
+    assert cluster.counts(RACK) == {str(number): 4 for number in range(1, 6)}
+    assert cluster.counts(KIND) == {"on-demand": 4, "spot": 16}
+
+
+def test_a_zone_whose_pool_is_exhausted_still_bounds_the_others() -> None:
+    """S-165, SCH-490: kube-scheduler would let more in, until a node of that zone comes back."""
+    cluster = Growing(in_zones("z1", "z2"), node_pool("none", labels={ZONE: "z3"}, limits={"cpu": "0"}))
+    result = cluster.batch(app_pods(10, spread=[even(), even(HOST, soft=True)]))
+    assert (cluster.counts(), len(left(result))) == ({"z1": 1, "z2": 1}, 8)
+
+
+# -- fewest domains -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("zones", "count", "expected"),
+    [
+        pytest.param(("z1", "z2"), 3, [1, 1], id="S-166-two-zones"),
+        pytest.param(("z1", "z2", "z3"), 11, [3, 4, 4], id="S-166-three-zones"),
+    ],
+)
+def test_fewer_domains_than_asked_for_count_as_an_empty_one(
+    zones: tuple[str, ...], count: int, expected: list[int]
+) -> None:
+    """SCH-547"""
+    cluster = Growing(in_zones(*zones))
+    result = cluster.batch(app_pods(count, spread=[even(min_domains=3)]))
+    assert sorted(cluster.counts().values()) == expected
+    assert len(left(result)) == count - sum(expected)
+
+
+def test_each_pod_is_held_to_its_own_fewest_domains() -> None:
+    """SCH-481 Beyond: the reference shares one group, and its first pod decides for all."""
+    cluster = Growing(in_zones("z1", "z2"))
+    strict = app_pods(2, {"cpu": "1"}, prefix="strict", spread=[even(min_domains=3)])
+    result = cluster.batch(strict, app_pods(2, {"cpu": "500m"}, prefix="plain", spread=[even()]))
+    assert (left(result), cluster.counts()) == ([], {"z1": 2, "z2": 2})
+    result = cluster.batch(app_pods(1, prefix="late", spread=[even(min_domains=3)]), app_pods(1, spread=[even()]))
+    assert (left(result), sorted(cluster.counts().values())) == (["late-000"], [2, 3])
+
+
+def test_fewest_domains_mean_nothing_for_hosts() -> None:
+    """SCH-541"""
+    cluster = Growing(node_pool())
+    assert left(cluster.batch(app_pods(3, spread=[even(HOST, 2, min_domains=5)]))) == []
+    assert cluster.per_node() == [1, 2]
+
+
+# -- who counts ---------------------------------------------------------------------------------------------------------
+
+
+_TERMINATING = {"deletion_timestamp": NOW}
+
+
+@pytest.mark.parametrize(
+    ("bound", "counts"),
+    [
+        pytest.param({}, True, id="plain"),
+        pytest.param({"meta": {"labels": {"app": "other"}}}, False, id="other-app"),
+        pytest.param({"meta": {"namespace": "other"}}, False, id="other-namespace"),
+        pytest.param({"status": {"phase": "Succeeded"}}, False, id="succeeded"),
+        pytest.param({"status": {"phase": "Failed"}}, False, id="failed"),
+        pytest.param({"meta": _TERMINATING}, False, id="terminating"),
+        pytest.param({"on": "nowhere"}, False, id="gone-node"),
+        pytest.param({"on": "unzoned"}, False, id="node-without-label"),
+    ],
+)
+def test_only_living_bound_pods_of_the_namespace_count(bound: dict[str, object], counts: bool) -> None:
+    """S-167, SCH-500"""
+    full = [machine("old", {"cpu": "1m"}, labels={ZONE: "z1"}), machine("unzoned", {"cpu": "1m"})]
+    fields = dict(bound)
+    on = str(fields.pop("on", "old"))
+    cluster = Growing(in_zones("z1", "z2"), full, running("there", on, **fields))
+    cluster.batch(app_pods(1, {"cpu": "1"}, spread=[even()]))
+    assert cluster.domain_of("web-000") == ("z2" if counts else "z1")
+
+
+def test_a_host_without_its_label_is_known_by_its_name() -> None:
+    """SCH-500"""
+    node, own = machine("old", {"cpu": "4"}, labels={HOST: ""})
+    bare = {key: value for key, value in node.metadata.labels.items() if key != HOST}
+    unlabelled = type(node)(
+        metadata=type(node.metadata)(name="old", uid="uid-old", labels=bare), spec=node.spec, status=node.status
+    )
+    cluster = Growing(node_pool(), unlabelled, own, running("there", "old"))
+    result = cluster.batch(app_pods(1, {"cpu": "1"}, spread=[even(HOST)]))
+    assert sizes(result) == [1]
+
+
+def test_pods_that_do_not_count_themselves_may_all_share() -> None:
+    """S-168, SCH-540"""
+    cluster = Growing(node_pool())
+    cluster.batch(app_pods(5, app="web", spread=[even(HOST, selector=of_app("other"))]))
+    assert cluster.per_node() == [5]
+
+
+@pytest.mark.parametrize("pinned_by", ["selector", "affinity"])
+def test_zones_a_pod_cannot_go_to_do_not_bound_it(pinned_by: str) -> None:
+    """S-169: with nodeAffinityPolicy Honor, the default."""
+    cluster = Growing(node_pool())
+
+    def pinned(count: int, zone: str) -> list[Pod]:
+        how: dict[str, object] = (
+            {"node_selector": {ZONE: zone}} if pinned_by == "selector" else {"affinity": where(ZONE, "In", zone)}
+        )
+        return app_pods(count, prefix=zone, spread=[even()], **how)
+
+    assert left(cluster.batch(pinned(5, "z1"), pinned(10, "z2"))) == []
+    assert cluster.counts() == {"z1": 5, "z2": 10}
+
+
+def test_pods_of_different_freedom_fill_zones_together() -> None:
+    """S-170"""
+    cluster = Growing(node_pool())
+
+    def batch(count: int, prefix: str, **spec: object) -> list[int]:
+        assert left(cluster.batch(app_pods(count, {"cpu": "1"}, prefix=prefix, spread=[even()], **spec))) == []
+        return list(cluster.counts().values())
+
+    assert batch(6, "first", affinity=where(ZONE, "In", "z1", "z2")) == [3, 3]
+    assert batch(1, "second", affinity=where(ZONE, "In", "z2", "z3")) == [3, 3, 1]
+    assert batch(5, "third") == [4, 4, 4]
+
+
+def test_preferred_zones_do_not_narrow_a_spread() -> None:
+    """S-171"""
+    cluster = Growing(node_pool())
+    wish = affinity(preferred=[(1, term(expr(ZONE, "In", "z1", "z2")))])
+    assert left(cluster.batch(app_pods(6, spread=[even()], affinity=wish))) == []
+    assert cluster.counts() == {"z1": 2, "z2": 2, "z3": 2}
+
+
+def test_zones_without_the_capacity_type_pods_ask_for_do_not_bound_them() -> None:
+    """Fixture STD sells no spot in z3, so kube-scheduler will never see a node there that suits these (unlike SCH-490)."""
+    cluster = Growing(node_pool())
+    assert left(cluster.batch(app_pods(6, spread=[even()], node_selector={KIND: "spot"}))) == []
+    assert cluster.counts() == {"z1": 3, "z2": 3}
+
+
+def test_a_zone_that_is_only_sold_out_still_bounds_the_others() -> None:
+    """SCH-490: what can be bought changes by the minute; pods that wait keep asking for that zone."""
+    sold = [offering("spot", "z1", 1.0), offering("spot", "z2", 1.0, available=False)]
+    cluster = Growing(node_pool(), types=[shape("t", {"cpu": 4, "memory": "4Gi", "pods": 5}, sold)])
+    result = cluster.batch(app_pods(3, spread=[even()]))
+    assert (cluster.counts(), len(left(result))) == ({"z1": 1}, 2)
+
+
+@pytest.mark.parametrize("count", [4, 30])
+def test_pods_that_may_go_to_one_zone_or_another_keep_both_even(count: int) -> None:
+    """kube-scheduler compares all zones any OR-term allows; the reference only those of the first."""
+    either = affinity(term(expr(ZONE, "In", "z1")), term(expr(ZONE, "In", "z2")))
+    cluster = Growing(node_pool())
+    assert left(cluster.batch(app_pods(count, spread=[even()], affinity=either))) == []
+    assert cluster.counts() == {"z1": count // 2, "z2": count // 2}
+
+
+def test_zones_without_a_machine_for_the_pods_do_not_bound_them() -> None:
+    """kube-scheduler knows no such zone, for no node of it suits the pods; the reference waits for it for ever (SCH-490)."""
+    types = [
+        shape("arm", {"cpu": 4, "memory": "4Gi", "pods": 5}, [offering("spot", "z1", 1.0)], arch="arm64"),
+        shape("amd", {"cpu": 4, "memory": "4Gi", "pods": 5}, [offering("spot", zone, 1.0) for zone in ("z1", "z2")]),
+    ]
+    cluster = Growing(node_pool(), types=types)
+    assert left(cluster.batch(app_pods(4, spread=[even()], node_selector={ARCH: "arm64"}))) == []
+    assert cluster.counts() == {"z1": 4}
+    assert left(cluster.batch(app_pods(4, prefix="any", app="db", spread=[even(selector=of_app("db"))]))) == []
+    assert cluster.counts(app="db") == {"z1": 2, "z2": 2}
+
+
+@pytest.mark.parametrize(("policy", "expected"), [("Honor", 5), ("Ignore", 1)], ids=["honour", "ignore"])
+def test_zones_a_pod_cannot_go_to_bound_it_when_affinity_is_ignored(policy: str, expected: int) -> None:
+    """S-174 for zones: kube-scheduler then compares all that have nodes; the reference leaves out those closed to the pod."""
+    cluster = Growing(node_pool())
+    cluster.batch(app_pods(5, spread=[even(node_affinity_policy=policy)], node_selector={ZONE: "z1"}))
+    assert cluster.counts() == {"z1": expected}
+
+
+# -- selectors ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("key", "expected"), [("rev", [2, 2]), ("missing", [1, 1, 1, 1])], ids=["S-172", "no-label"])
+def test_each_revision_is_spread_for_itself(key: str, expected: list[int]) -> None:
+    """S-172: a key the pods lack is as if it were not there."""
+    cluster = Growing(node_pool())
+    cluster.batch(
+        [
+            app_pods(2, prefix=rev, own={"rev": rev}, spread=[even(HOST, match_label_keys=(key,))])
+            for rev in ("one", "two")
+        ]
+    )
+    assert cluster.per_node() == expected
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        LabelSelector(match_expressions=(LabelSelectorRequirement(key="app", operator="In", values=("web", "x")),)),
+        LabelSelector(match_expressions=(LabelSelectorRequirement(key="app", operator="Exists"),)),
+        LabelSelector(match_expressions=(LabelSelectorRequirement(key="app", operator="NotIn", values=("x",)),)),
+    ],
+    ids=["in", "exists", "not-in"],
+)
+def test_selectors_may_be_expressions(selector: LabelSelector) -> None:
+    """SCH-483"""
+    cluster = Growing(node_pool())
+    cluster.batch(app_pods(3, spread=[even(HOST, selector=selector)]))
+    assert cluster.per_node() == [1, 1, 1]
+
+
+def test_an_empty_selector_counts_nobody() -> None:
+    """Unlike SCH-483: kube-scheduler counts no pod for a selector without a test, so nothing is ever uneven."""
+    cluster = Growing(node_pool())
+    result = cluster.batch(app_pods(4, spread=[even(HOST, selector=LabelSelector()), even(selector=LabelSelector())]))
+    assert (left(result), cluster.per_node()) == ([], [4])
+
+
+def test_an_empty_selector_counts_the_pods_of_the_same_revision() -> None:
+    """A label the pod has makes a test of its own; one it lacks does not."""
+    revised = [even(selector=LabelSelector(), match_label_keys=("rev",))]
+    cluster = Growing(node_pool())
+    cluster.batch(app_pods(3, spread=revised, own={"rev": "1"}))
+    assert sorted(cluster.counts().values()) == [1, 1, 1]
+    unrevised = Growing(node_pool())
+    unrevised.batch(app_pods(3, spread=revised))
+    assert sorted(unrevised.counts().values()) == [3]
+
+
+def test_two_apps_with_one_selector_are_counted_together() -> None:
+    """SCH-481: order and repetition in a selector make no difference."""
+    cluster = Growing(node_pool())
+
+    def both(*values: str) -> LabelSelector:
+        return LabelSelector(match_expressions=(LabelSelectorRequirement(key="app", operator="In", values=values),))
+
+    cluster.batch(
+        app_pods(2, {"cpu": "1"}, app="web", spread=[even(selector=both("web", "db"))]),
+        app_pods(4, {"cpu": "500m"}, app="db", spread=[even(selector=both("db", "web", "db"))]),
+    )
+    assert cluster.counts() == {"z1": 2, "z2": 2, "z3": 2}
+
+
+# -- node filters -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("policy", "expected"), [("Ignore", 1), ("Honor", 5)], ids=["S-173-Ignore", "S-173-Honor"])
+def test_tainted_nodes_are_domains_unless_taints_are_honoured(policy: str, expected: int) -> None:
+    closed = [machine(name, {"cpu": "4"}, labels={RACK: name}, taints=[taint("closed")]) for name in ("foo", "bar")]
+    cluster = Growing(node_pool(requirements=[ANY_CAPACITY, wanted(RACK, "In", "baz")]), closed)
+    cluster.batch(app_pods(5, spread=[even(RACK, node_taints_policy=policy)]))
+    assert cluster.counts(RACK) == {"baz": expected}
+
+
+@pytest.mark.parametrize(("policy", "expected"), [("Ignore", 1), ("Honor", 5)], ids=["S-174-Ignore", "S-174-Honor"])
+def test_nodes_a_pod_may_not_use_are_domains_when_affinity_is_ignored(policy: str, expected: int) -> None:
+    there = [machine(name, {"cpu": "4"}, labels={RACK: name, "team": "x"}) for name in ("foo", "bar")]
+    pool = node_pool(requirements=[ANY_CAPACITY, wanted(RACK, "In", "baz")], labels={"team": "mine"})
+    cluster = Growing(pool, there)
+    spread = even(RACK, node_affinity_policy=policy)
+    cluster.batch(app_pods(5, spread=[spread], node_selector={"team": "mine"}))
+    assert cluster.counts(RACK) == {"baz": expected}
+
+
+@pytest.mark.parametrize(
+    ("policy", "tolerated", "expected"),
+    [("Honor", False, {"z1": 4}), ("Honor", True, {"z1": 2, "z2": 2}), ("Ignore", False, {"z1": 1})],
+    ids=["honour", "honour-tolerating", "ignore"],
+)
+def test_a_tainted_pool_offers_domains_to_those_who_tolerate_it(
+    policy: str, tolerated: bool, expected: dict[str, int]
+) -> None:
+    """SCH-491"""
+    pools = [
+        node_pool("open", labels={ZONE: "z1"}),
+        node_pool("closed", labels={ZONE: "z2"}, template={"taints": (pool_taint("closed"),)}),
+    ]
+    cluster = Growing(pools)
+    own = (tolerating("closed"),) if tolerated else ()
+    cluster.batch(app_pods(4, spread=[even(node_taints_policy=policy)], tolerations=own))
+    assert cluster.counts() == expected
+
+
+# -- soft ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", [ZONE, HOST, KIND])
+def test_a_soft_spread_that_can_be_kept_is_kept(key: str) -> None:
+    """SCH-251"""
+    cluster = Growing(node_pool())
+    cluster.batch(app_pods(2, spread=[even(key, soft=True)]))
+    assert list(cluster.counts(key).values()) == [1, 1]
+
+
+def test_a_soft_spread_gives_way_only_as_far_as_it_must() -> None:
+    """SCH-250e: as many machines as limits allow; who goes where on them is up to kube-scheduler's scores."""
+    cluster = Growing(node_pool(limits={"nodes": 2}))
+    result = cluster.batch(app_pods(4, spread=[even(HOST, soft=True)]))
+    assert (left(result), len(result.new_claims)) == ([], 2)
+
+
+def test_of_two_soft_spreads_the_one_that_can_be_kept_stays() -> None:
+    """SCH-250e: constraints are given up one by one."""
+    unknown: TopologySpreadConstraint = even("example.com/unknown", soft=True)
+    cluster = Growing(node_pool())
+    cluster.batch(app_pods(2, spread=[unknown, even(HOST, soft=True)]))
+    assert cluster.per_node() == [1, 1]
+
+
+def test_a_hard_spread_holds_under_policy_ignore() -> None:
+    """SCH-252"""
+    cluster = Growing(node_pool(), options=SchedulingOptions(preferences=PreferencePolicy.IGNORE))
+    cluster.batch(app_pods(3, spread=[even(HOST)]))
+    assert cluster.per_node() == [1, 1, 1]
+
+
+# -- machines that exist ------------------------------------------------------------------------------------------------
+
+
+def test_pods_fill_existing_machines_as_far_as_the_skew_allows() -> None:
+    """SCH-541, SCH-548"""
+    there = [machine(f"n{zone}", {"cpu": "8"}, labels={ZONE: zone}) for zone in ("z1", "z2", "z3")]
+    cluster = Growing(node_pool(), there)
+    result = cluster.batch(app_pods(9, {"cpu": "100m"}, spread=[even()]))
+    assert (sizes(result), cluster.counts()) == ([], {"z1": 3, "z2": 3, "z3": 3})
+
+
+def test_a_full_existing_zone_is_bought_for() -> None:
+    there = [machine(f"n{zone}", {"cpu": "8"}, labels={ZONE: zone}) for zone in ("z1", "z2")]
+    cluster = Growing(node_pool(), there)
+    result = cluster.batch(app_pods(6, {"cpu": "100m"}, spread=[even()]))
+    assert (sizes(result), cluster.counts()) == ([2], {"z1": 2, "z2": 2, "z3": 2})
+
+
+def test_an_existing_node_without_the_label_takes_no_pod_that_spreads_by_it() -> None:
+    """SCH-520: kube-scheduler refuses such a node as well."""
+    cluster = Growing(node_pool(), machine("bare", {"cpu": "8"}))
+    result = cluster.batch(app_pods(1, {"cpu": "100m"}, spread=[even()]))
+    assert (sizes(result), cluster.host_of("web-000") == "bare") == ([1], False)
+
+
+def test_a_pod_that_leaves_no_longer_counts_where_it_was() -> None:
+    """SCH-500: pods of the pass are counted where they go."""
+    leaving = machine("old", {"cpu": "8"}, labels={ZONE: "z1"}, deleted=True)
+    moving = [
+        pod(
+            f"old-{n}",
+            node_name="old",
+            meta={"labels": {"app": "web"}},
+            topology_spread_constraints=(even(),),
+        )
+        for n in range(3)
+    ]
+    cluster = Growing(node_pool(), leaving, moving)
+    result = cluster.batch()
+    assert (left(result), sorted(cluster.counts().values())) == ([], [1, 1, 1])
+
+
+def test_larger_fleets_stay_even_to_the_last_pod() -> None:
+    """SCH-548"""
+    cluster = Growing(node_pool(), types=inc(10))
+    assert left(cluster.batch(app_pods(100, {"cpu": "500m"}, spread=[even()]))) == []
+    assert sorted(cluster.counts().values()) == [33, 33, 34]
+
+
+# -- what users read ------------------------------------------------------------------------------------------------------
+
+
+def test_the_text_names_the_constraint_and_the_counts() -> None:
+    """SCH-523"""
+    full = machine("old", {"cpu": "1m"}, labels={ZONE: "z3"})
+    cluster = Growing(in_zones("z1", "z2"), full)
+    result = cluster.batch(app_pods(3, {"cpu": "1"}, spread=[even()]))
+    assert details(result) == (
+        "unsatisfiable topology constraint for topology spread, key=topology.kubernetes.io/zone "
+        "(counts = z1: 1, z2: 1, z3: 0, podDomains = topology.kubernetes.io/zone Exists, "
+        "nodeDomains = topology.kubernetes.io/zone In [z1 z2]"
+    )
+
+
+def test_the_text_counts_at_most_25_domains() -> None:
+    """SCH-523"""
+    full = [machine(f"n{n:02}", {"cpu": "1m"}, labels={RACK: f"r{n:02}"}) for n in range(30)]
+    result = Growing(node_pool(), full).batch(app_pods(1, {"cpu": "1"}, spread=[even(RACK)]))
+    assert "r24: 0 and 5 other(s), podDomains = example.com/rack Exists" in details(result)
+    assert "r25" not in details(result)

@@ -1,0 +1,480 @@
+"""Pods that want to be near others, or far from them (S-175 to S-186, SCH-481, SCH-520 to SCH-561)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from karpenter.api.core import Pod
+from karpenter.api.meta import LabelSelector
+from karpenter.api.scheduling_constraints import Affinity, PodAffinityTerm
+from karpenter.model import labels
+from support.builders import (
+    ANY_CAPACITY,
+    affinity,
+    asked,
+    categories,
+    details,
+    existing,
+    left,
+    machine,
+    node_pool,
+    plan,
+    pod,
+    pods,
+    pool_taint,
+    sizes,
+    tolerating,
+    wanted,
+)
+from support.growing import Growing
+from support.relations import apart, app_pods, beside, even, near, to
+from support.shapes import offering, shape
+
+ZONE, HOST, KIND = labels.ZONE, labels.HOSTNAME, labels.CAPACITY_TYPE
+ZONES = ("z1", "z2", "z3")
+RACK = "example.com/rack"
+
+
+def in_zones(*zones: str, **spec: object) -> object:
+    return node_pool(requirements=[ANY_CAPACITY, wanted(ZONE, "In", *zones)], **spec)  # type: ignore[arg-type]
+
+
+def at(zone: str) -> dict[str, object]:
+    return {"node_selector": {ZONE: zone}}
+
+
+def running(name: str, on: str, app: str = "web", **fields: object) -> Pod:
+    """A bound pod of an app."""
+    meta = {"labels": {"app": app}, **fields.pop("meta", {})}  # type: ignore[dict-item]
+    return pod(name, node_name=on, meta=meta, **fields)  # type: ignore[arg-type]
+
+
+def full(name: str, zone: str) -> object:
+    """A node without room, in a zone."""
+    return machine(name, {"cpu": "1m"}, labels={ZONE: zone})
+
+
+# -- affinity by host ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("follower_first", [True, False], ids=["larger-follower", "smaller-follower"])
+def test_a_pod_shares_the_machine_of_the_one_it_follows(follower_first: bool) -> None:
+    """S-175: whichever of them is looked at first."""
+    cluster = Growing(node_pool())
+    sizes_ = ("1", "500m") if follower_first else ("500m", "1")
+    cluster.batch(app_pods(1, {"cpu": sizes_[0]}, app="db", affinity=beside(to())), app_pods(1, {"cpu": sizes_[1]}))
+    assert cluster.host_of("db-000") == cluster.host_of("web-000") != ""
+
+
+def test_followers_take_no_more_room_than_the_machine_of_their_leader_has() -> None:
+    """S-175, S-176: a machine for nobody but followers would stay without them."""
+    cluster = Growing(node_pool())
+    result = cluster.batch(app_pods(1), app_pods(9, app="db", affinity=beside(to())))
+    assert (cluster.per_node(), len(left(result)), categories(result)) == ([5], 5, {"topology"})
+
+
+def test_pods_that_must_share_one_host_get_exactly_one() -> None:
+    """S-176: five pods fit on any type; those left wait, and so do all that come later."""
+    cluster = Growing(node_pool())
+    together = beside(to())
+    result = cluster.batch(app_pods(10, affinity=together))
+    assert (cluster.per_node(), len(left(result)), categories(result)) == ([5], 5, {"topology"})
+    result = cluster.batch(app_pods(10, prefix="late", affinity=together))
+    assert (cluster.per_node(), len(left(result)), sizes(result)) == ([5], 15, [])
+
+
+def test_pods_that_must_share_one_host_get_one_large_enough() -> None:
+    """S-176, SCH-555: as many as possible are served at once, for none can begin anew later."""
+    cluster = Growing(node_pool(), machine("small", {"cpu": "2"}))
+    result = cluster.batch(app_pods(4, {"cpu": "1"}, affinity=beside(to())))
+    assert (existing(result), sizes(result), left(result)) == ({}, [4], [])
+
+
+def test_a_host_where_one_of_them_is_takes_the_others() -> None:
+    """SCH-555: even where another node has more room."""
+    there = [machine("a", {"cpu": "8"}), machine("b", {"cpu": "2"})]
+    cluster = Growing(node_pool(), there, running("first", "b"))
+    result = cluster.batch(app_pods(3, {"cpu": "1"}, affinity=beside(to())))
+    assert (existing(result), sizes(result), len(left(result))) == ({"b": 2}, [], 1)
+
+
+def test_followers_by_host_go_to_each_host_with_a_leader() -> None:
+    """SCH-555"""
+    there = [machine(name, {"cpu": "2"}) for name in ("a", "b", "c")]
+    cluster = Growing(node_pool(), there, running("one", "a"), running("two", "c"))
+    result = cluster.batch(app_pods(4, {"cpu": "1"}, app="db", affinity=beside(to())))
+    assert (existing(result), left(result)) == ({"a": 2, "c": 2}, [])
+
+
+# -- affinity by zone ---------------------------------------------------------------------------------------------------
+
+
+def test_pods_that_follow_themselves_share_a_zone() -> None:
+    """S-177"""
+    cluster = Growing(node_pool())
+    assert left(cluster.batch(app_pods(3, affinity=beside(to(key=ZONE))))) == []
+    assert (cluster.per_node(), len(cluster.counts())) == ([3], 1)
+
+
+def test_pods_that_follow_themselves_begin_where_they_may() -> None:
+    """S-177: with a required zone."""
+    cluster = Growing(node_pool())
+    assert left(cluster.batch(app_pods(3, affinity=beside(to(key=ZONE)), **at("z3")))) == []
+    assert cluster.counts() == {"z3": 3}
+
+
+def test_several_machines_of_one_company_are_all_in_one_zone() -> None:
+    """SCH-556 Beyond: the reference may begin a second zone while the first is still open."""
+    cluster = Growing(node_pool())
+    assert left(cluster.batch(app_pods(12, {"cpu": "1"}, affinity=beside(to(key=ZONE))))) == []
+    assert (len(cluster.per_node()) > 1, list(cluster.counts().values())) == (True, [12])
+    assert left(cluster.batch(app_pods(6, prefix="late", affinity=beside(to(key=ZONE))))) == []
+    assert list(cluster.counts().values()) == [18]
+
+
+def test_only_the_first_of_a_company_may_begin_a_zone() -> None:
+    """S-178 differs from the reference, which buys in both zones: kube-scheduler lets a pod begin only where no pod it means is
+    anywhere, so the second machine would stay empty.
+    """
+    cluster = Growing(node_pool())
+    both = [app_pods(1, prefix=zone, affinity=beside(to(key=ZONE)), **at(zone)) for zone in ("z2", "z3")]
+    result = cluster.batch(both)
+    assert (sizes(result), left(result), categories(result)) == ([1], ["z3-000"], {"topology"})
+    assert "unsatisfiable topology constraint for pod affinity, key=topology.kubernetes.io/zone (counts = " in details(
+        result
+    )
+
+
+@pytest.mark.parametrize("bound", [False, True])
+def test_a_company_that_is_somewhere_begins_nowhere_else(bound: bool) -> None:
+    """SCH-556 as kube-scheduler reads it: also for pods that were there before."""
+    there = [full("old", "z1"), *([running("first", "old")] if bound else [])]
+    result = Growing(node_pool(), there).batch(app_pods(1, {"cpu": "1"}, affinity=beside(to(key=ZONE)), **at("z2")))
+    assert len(left(result)) == bound
+
+
+def test_a_pod_on_a_machine_without_the_label_keeps_no_company_from_beginning() -> None:
+    """SCH-555 as kube-scheduler reads it: only pods in some domain count."""
+    there = [machine("bare", {"cpu": "2"}, labels={"team": "x"}), machine("racked", {"cpu": "2"}, labels={RACK: "r1"})]
+    first = app_pods(1, {"cpu": "1"}, prefix="first", node_selector={"team": "x"})
+    result = plan(there, first, app_pods(1, {"cpu": "500m"}, affinity=beside(to(key=RACK))))
+    assert (existing(result), left(result)) == ({"bare": 1, "racked": 1}, [])
+
+
+def test_a_pod_in_a_domain_of_one_term_keeps_the_other_from_beginning() -> None:
+    """SCH-555 as kube-scheduler reads it: terms hold together or begin together."""
+    there = [
+        machine("bare", {"cpu": "100m"}, labels={ZONE: "z1"}),
+        machine("racked", {"cpu": "2"}, labels={ZONE: "z1", RACK: "r1"}),
+    ]
+    both = beside(to(key=ZONE), to(key=RACK))
+    waiting = app_pods(1, {"cpu": "1"}, affinity=both)
+    assert existing(plan(there, waiting)) == {"racked": 1}
+    assert left(plan(there, running("first", "bare"), waiting)) == ["web-000"]
+
+
+@pytest.mark.parametrize("key", [ZONE, HOST, KIND])
+def test_who_follows_nobody_waits(key: str) -> None:
+    """S-179"""
+    term = to("missing", key)
+    result = Growing(node_pool()).batch(app_pods(10, affinity=beside(term)))
+    assert (len(left(result)), categories(result)) == (10, {"topology"})
+    assert left(Growing(node_pool()).batch(app_pods(10, affinity=beside(wished=[term])))) == []
+
+
+@pytest.mark.parametrize("zone", [None, "z1", "z3"], ids=["S-180-free", "S-180-z1", "S-180-z3"])
+@pytest.mark.parametrize("requests", [("1", "100m"), ("100m", "1")], ids=["leader-first", "leader-last"])
+def test_followers_go_to_the_zone_their_leader_is_planned_in(zone: str | None, requests: tuple[str, str]) -> None:
+    """S-180 differs from the reference where the leader is free: its zone is settled at once, so nobody waits for a next pass."""
+    cluster = Growing(node_pool())
+    leader = app_pods(1, {"cpu": requests[0]}, **(at(zone) if zone else {}))
+    result = cluster.batch(
+        leader, app_pods(10, {"cpu": requests[1]}, app="db", affinity=beside(to(key=ZONE))), pods(1, prefix="other")
+    )
+    assert left(result) == []
+    assert cluster.counts(app="db") == {cluster.domain_of("web-000"): 10}
+    assert zone in (None, cluster.domain_of("web-000"))
+
+
+def test_a_chain_of_followers_is_planned_in_one_pass() -> None:
+    """SCH-233: whatever the order they are looked at in."""
+    cluster = Growing(node_pool())
+    names = ("a", "b", "c", "d")
+    chain = [
+        app_pods(2, {"cpu": f"{4 - number}00m"}, app=name, affinity=beside(to(names[number + 1], ZONE)))
+        for number, name in enumerate(names[:-1])
+    ]
+    assert left(cluster.batch(chain, app_pods(1, {"cpu": "50m"}, app="d", **at("z2")))) == []
+    assert cluster.counts() == {"z2": 7}
+
+
+def test_followers_may_choose_among_zones_with_leaders() -> None:
+    """SCH-556"""
+    there = [full("a", "z1"), full("b", "z3")]
+    cluster = Growing(node_pool(), there, running("one", "a"), running("two", "b"))
+    term = beside(to(key=ZONE))
+    free = app_pods(2, {"cpu": "1"}, app="db", prefix="free", affinity=term)
+    assert left(cluster.batch(free, app_pods(1, {"cpu": "1"}, app="db", affinity=term, **at("z3")))) == []
+    assert (cluster.domain_of("db-000"), set(cluster.counts(app="db")) <= {"z1", "z3"}) == ("z3", True)
+
+
+def test_a_company_begins_where_there_is_still_room_when_limits_leave_no_new_machine() -> None:
+    """SCH-555, SCH-233: the cheapest place is not tried for ever."""
+    cluster = Growing(node_pool(limits={"nodes": 1}))
+    pinned = app_pods(1, {"cpu": "500m"}, app="db", node_selector={KIND: "spot", ZONE: "z2"})
+    assert left(cluster.batch(pinned, app_pods(3, {"cpu": "100m"}, affinity=beside(to(key=KIND))))) == []
+    assert (cluster.per_node(), cluster.counts(KIND)) == ([4], {"spot": 4})
+
+
+def test_nobody_is_planned_on_the_strength_of_those_who_count_on_them() -> None:
+    """SCH-555: a follower by host comes only where a leader does, and so never opens a capacity type to its leaders."""
+    cluster = Growing(node_pool())
+    leaders = app_pods(2, {"cpu": "1"}, prefix="leader", spread=[even(KIND)], affinity=beside(to(key=KIND)))
+    result = cluster.batch(leaders, app_pods(2, {"cpu": "500m"}, spread=[even(KIND)], affinity=beside(to())))
+    assert (sizes(result), left(result)) == ([1], ["leader-001", "web-000", "web-001"])
+
+
+# -- anti-affinity ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("repelling", ["web", "db"])
+@pytest.mark.parametrize("larger", ["web", "db"])
+def test_pods_that_repel_each_other_never_share_a_host(repelling: str, larger: str) -> None:
+    """S-181: whichever of the two says so, and whichever is looked at first."""
+    other = {"web": "db", "db": "web"}
+    cluster = Growing(node_pool())
+    cluster.batch(
+        [
+            app_pods(
+                1,
+                {"cpu": "500m" if name == larger else "100m"},
+                app=name,
+                affinity=apart(to(other[name])) if name == repelling else None,
+            )
+            for name in other
+        ]
+    )
+    assert cluster.per_node() == [1, 1]
+
+
+def test_pods_that_repel_their_own_kind_get_a_host_each() -> None:
+    """S-181, SCH-560"""
+    cluster = Growing(node_pool(), machine("there", {"cpu": "8"}))
+    result = cluster.batch(app_pods(4, {"cpu": "100m"}, affinity=apart(to())))
+    assert (existing(result), cluster.per_node()) == ({"there": 1}, [1, 1, 1, 1])
+
+
+@pytest.mark.parametrize("wished", [False, True], ids=["S-182", "S-182-preferred"])
+def test_a_pod_repelled_from_every_zone_waits(wished: bool) -> None:
+    there = [(full(f"n{zone}", zone), running(f"w{zone}", f"n{zone}")) for zone in ZONES]
+    term = to(key=ZONE)
+    own = apart(wished=[term]) if wished else apart(term)
+    result = Growing(node_pool(), there).batch(app_pods(1, {"cpu": "1"}, app="db", affinity=own))
+    assert left(result) == ([] if wished else ["db-000"])
+    if not wished:
+        assert "for pod anti-affinity, key=topology.kubernetes.io/zone (counts = z1: 1, z2: 1, z3: 1," in details(
+            result
+        )
+
+
+def test_a_pod_goes_to_the_zone_that_is_free_of_others() -> None:
+    """SCH-561"""
+    there = [(full(f"n{zone}", zone), running(f"w{zone}", f"n{zone}")) for zone in ("z1", "z3")]
+    cluster = Growing(node_pool(), there)
+    assert left(cluster.batch(app_pods(3, {"cpu": "1"}, app="db", affinity=apart(to(key=ZONE))))) == []
+    assert cluster.counts(app="db") == {"z2": 3}
+
+
+@pytest.mark.parametrize("wished", [False, True], ids=["S-183", "S-183-preferred"])
+@pytest.mark.parametrize("bound", [False, True], ids=["batch", "existing"])
+def test_pods_that_repel_others_from_every_zone_keep_them_waiting(bound: bool, wished: bool) -> None:
+    own = apart(wished=[to("s2", ZONE)]) if wished else apart(to("s2", ZONE))
+    guards: list[object] = []
+    for zone in ZONES:
+        if bound:
+            guards += [full(f"n{zone}", zone), running(f"g{zone}", f"n{zone}", "s1", affinity=own)]
+        else:
+            guards += app_pods(1, {"cpu": "1"}, app="s1", prefix=zone, affinity=own, **at(zone))
+    result = plan(node_pool(), guards, app_pods(1, {"cpu": "100m"}, app="s2"))
+    assert left(result) == ([] if wished else ["s2-000"])
+    assert categories(result) == (set() if wished else {"topology"})
+
+
+def test_a_zone_each_for_pods_that_repel_their_own_kind() -> None:
+    """S-184 differs from the reference, which places one per pass: zones are settled at once, so one pass serves three."""
+    cluster = Growing(node_pool())
+    own = apart(to(key=ZONE))
+    assert left(cluster.batch(app_pods(3, affinity=own))) == []
+    assert cluster.counts() == {"z1": 1, "z2": 1, "z3": 1}
+    result = cluster.batch(app_pods(3, prefix="late", affinity=own))
+    assert (len(left(result)), categories(result), sizes(result)) == (3, {"topology"}, [])
+
+
+def test_more_pods_than_zones_leave_some_waiting_at_once() -> None:
+    """S-184"""
+    cluster = Growing(in_zones("z1", "z2"))
+    result = cluster.batch(app_pods(3, affinity=apart(to(key=ZONE))))
+    assert (cluster.counts(), len(left(result))) == ({"z1": 1, "z2": 1}, 1)
+
+
+@pytest.mark.parametrize("repelled_from", ["z1", "z2"])
+def test_free_pods_leave_room_for_a_pod_that_repels_them(repelled_from: str) -> None:
+    """SCH-561: zones count as taken by what is planned there, whoever is looked at first."""
+    cluster = Growing(in_zones("z1", "z2"))
+    guard = app_pods(1, {"cpu": "1"}, app="guard", affinity=apart(to(key=ZONE)), **at(repelled_from))
+    assert left(cluster.batch(guard, app_pods(4, {"cpu": "100m"}))) == []
+    assert set(cluster.counts(app="web")) == {"z1", "z2"} - {repelled_from}
+
+
+# -- namespaces ---------------------------------------------------------------------------------------------------------
+
+
+_NAMED = LabelSelector(match_labels={labels.NAMESPACE_NAME: "other"})
+
+
+@pytest.mark.parametrize(
+    ("fields", "means"),
+    [
+        pytest.param({}, False, id="S-185-own"),
+        pytest.param({"namespaces": ("other", "third")}, True, id="S-185-listed"),
+        pytest.param({"namespaces": ("third",)}, False, id="S-185-not-listed"),
+        pytest.param({"namespace_selector": LabelSelector()}, True, id="S-185-all"),
+        pytest.param({"namespace_selector": _NAMED}, True, id="S-185-selected"),
+        pytest.param({"namespaces": ("third",), "namespace_selector": _NAMED}, True, id="S-185-listed-or-selected"),
+    ],
+)
+def test_whom_a_term_means_depends_on_namespaces(fields: dict[str, object], means: bool) -> None:
+    """S-185, SCH-486: for those it wants near as for those it wants far."""
+    there = [machine("a", {"cpu": "4"}), running("leader", "a", meta={"namespace": "other"})]
+    term = to(**fields)
+    follower = app_pods(1, {"cpu": "100m"}, app="db", affinity=beside(term))
+    assert existing(plan(node_pool(), there, follower)) == ({"a": 1} if means else {})
+    stranger = app_pods(1, {"cpu": "100m"}, app="db", affinity=apart(term))
+    assert existing(plan(node_pool(), there, stranger)) == ({} if means else {"a": 1})
+
+
+# -- several at once ----------------------------------------------------------------------------------------------------
+
+
+def test_a_preferred_neighbour_yields_to_a_required_spread() -> None:
+    """S-186"""
+    cluster = Growing(node_pool())
+    result = cluster.batch(app_pods(3, spread=[even(HOST)], affinity=beside(wished=[to()])))
+    assert (left(result), cluster.per_node()) == ([], [1, 1, 1])
+
+
+def test_near_in_the_zone_and_far_on_the_host_hold_together() -> None:
+    cluster = Growing(node_pool())
+    both = affinity(pod_affinity=near(to(key=ZONE)), pod_anti_affinity=near(to(key=HOST)))
+    assert left(cluster.batch(app_pods(3, affinity=both))) == []
+    assert (cluster.per_node(), list(cluster.counts().values())) == ([1, 1, 1], [3])
+
+
+def test_terms_on_one_key_choose_a_domain_they_share() -> None:
+    """SCH-520 Beyond: the reference lets each choose for itself and finds nothing when they differ."""
+    there = [full("a", "z1"), full("b", "z2"), running("one", "a", "x"), running("two", "b", "x")]
+    cluster = Growing(node_pool(), there, running("three", "a", "y"))
+    both = affinity(pod_affinity=near(to("x", ZONE)), pod_anti_affinity=near(to("y", ZONE)))
+    assert left(cluster.batch(app_pods(4, {"cpu": "1"}, affinity=both))) == []
+    assert cluster.counts(app="web") == {"z2": 4}
+
+
+def test_a_spread_goes_on_where_the_neighbours_allow() -> None:
+    """SCH-520: zones taken by pods that repel these are no choice, but still bound the skew."""
+    there = [full("a", "z3"), running("guard", "a", "guard", affinity=apart(to(key=ZONE)))]
+    cluster = Growing(node_pool(), there)
+    result = cluster.batch(app_pods(4, {"cpu": "1"}, spread=[even()]))
+    assert (cluster.counts(app="web"), len(left(result))) == ({"z1": 1, "z2": 1}, 2)
+
+
+def test_tolerating_more_than_others_opens_more_zones() -> None:
+    """SCH-481 Beyond: the reference shares one group, and its first pod's tolerations decide for all."""
+    closed = node_pool("closed", labels={ZONE: "z2"}, template={"taints": (pool_taint("closed"),)})
+    cluster = Growing(node_pool("open", labels={ZONE: "z1"}), closed)
+    own = apart(to(key=ZONE))
+    result = cluster.batch(
+        app_pods(1, {"cpu": "1"}, prefix="plain", affinity=own),
+        app_pods(1, {"cpu": "500m"}, prefix="tolerant", affinity=own, tolerations=(tolerating("closed"),)),
+    )
+    assert left(result) == []
+    assert (cluster.domain_of("plain-000"), cluster.domain_of("tolerant-000")) == ("z1", "z2")
+
+
+# -- wishes -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        pytest.param(beside(wished=[to()]), [4], id="near"),
+        pytest.param(apart(wished=[to()]), [1, 1, 1, 1], id="far"),
+    ],
+)
+def test_wishes_about_others_are_kept_where_they_can(own: Affinity, expected: list[int]) -> None:
+    """SCH-251"""
+    cluster = Growing(node_pool())
+    assert left(cluster.batch(app_pods(4, affinity=own))) == []
+    assert cluster.per_node() == expected
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+def test_a_wish_to_be_alone_costs_nobody_a_place(limit: int) -> None:
+    """SCH-250c"""
+    cluster = Growing(node_pool(limits={"nodes": limit}))
+    result = cluster.batch(app_pods(4, affinity=apart(wished=[to()])))
+    assert (left(result), len(result.new_claims)) == ([], limit)
+
+
+@pytest.mark.parametrize("key", [HOST, ZONE])
+def test_a_wish_for_neighbours_is_dropped_when_they_have_no_more_room(key: str) -> None:
+    """SCH-250b"""
+    cluster = Growing(in_zones("z1", "z2"), full("old", "z1"), running("leader", "old"))
+    result = cluster.batch(app_pods(2, {"cpu": "1"}, app="db", affinity=beside(wished=[to(key=key)])))
+    assert left(result) == []
+    if key == ZONE:
+        assert cluster.counts(app="db") == {"z1": 2}
+
+
+def test_of_two_wishes_that_exclude_each_other_the_heavier_goes_first() -> None:
+    """SCH-250b: as in the reference, so that the lighter one is kept."""
+    there = [full("a", "z1"), full("b", "z2"), running("one", "a", "x"), running("two", "b", "y")]
+    cluster = Growing(node_pool(), there)
+    own = beside(wished=[to("x", ZONE), to("y", ZONE)])
+    assert left(cluster.batch(app_pods(1, {"cpu": "1"}, app="db", affinity=own))) == []
+    assert cluster.domain_of("db-000") == "z1"
+
+
+# -- many ways to the same end --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        pytest.param((to(key=ZONE), to(key=ZONE)), id="twice"),
+        pytest.param((to(key=ZONE), to(key=KIND)), id="zone-and-capacity-type"),
+        pytest.param((to(key=ZONE), to(key=HOST)), id="zone-and-host"),
+    ],
+)
+def test_several_terms_about_one_app_hold_at_once(terms: Sequence[PodAffinityTerm]) -> None:
+    cluster = Growing(node_pool())
+    assert left(cluster.batch(app_pods(4, {"cpu": "100m"}, affinity=beside(*terms)))) == []
+    assert (len(cluster.counts()), len(cluster.counts(KIND))) == (1, 1)
+
+
+def test_a_company_begins_in_the_cheapest_zone() -> None:
+    """SCH-556 Beyond"""
+    sold = [offering("on-demand", "z1", 2.0), offering("on-demand", "z2", 1.0)]
+    types = [shape("t", {"cpu": 4, "memory": "4Gi", "pods": 9}, sold)]
+    result = plan(node_pool(), app_pods(3, affinity=beside(to(key=ZONE))), types=types)
+    assert asked(result, ZONE) == [("In", ("z2",))]
+
+
+def test_of_equally_crowded_zones_the_cheapest_is_first() -> None:
+    """SCH-548 Beyond"""
+    sold = [offering("on-demand", "z1", 2.0), offering("on-demand", "z2", 3.0), offering("on-demand", "z3", 1.0)]
+    types = [shape("t", {"cpu": 4, "memory": "4Gi", "pods": 9}, sold)]
+    cluster = Growing(node_pool(), types=types)
+    cluster.batch(app_pods(5, spread=[even()]))
+    assert cluster.counts() == {"z1": 2, "z2": 1, "z3": 2}

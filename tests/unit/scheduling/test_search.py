@@ -1,0 +1,132 @@
+"""The search for cheap machines: the bound, what it proposes, and what becomes of that."""
+
+from __future__ import annotations
+
+import pytest
+
+from karpenter.instancetypes.instance_type import InstanceType
+from karpenter.scheduling.objective import NO_EXPOSURE_LIMITS, Objective
+from karpenter.scheduling.scheduling_options import ArrivalForecast, SchedulingOptions
+from karpenter.scheduling.solution import Solution
+from support.builders import bought, left, node_pool, plan, pod, pods, sizes, wanted, where
+from support.shapes import offering, shape
+
+#: By price alone, and of the pods there are.
+PLAIN = SchedulingOptions(objective=Objective(0.0, exposure=NO_EXPOSURE_LIMITS), arrival_forecast=ArrivalForecast.NONE)
+
+
+def of_cores(*prices: tuple[int, float]) -> list[InstanceType]:
+    """Types of so many cores, a gigabyte each, at these prices in two zones."""
+    return [
+        shape(
+            f"c{cores}",
+            {"cpu": cores, "memory": f"{cores}Gi", "pods": 50},
+            [offering("on-demand", z, price) for z in ("z1", "z2")],
+            overhead={},
+        )
+        for cores, price in prices
+    ]
+
+
+def priced(*objects: object, types: list[InstanceType]) -> Solution:
+    return plan(*objects, types=types, options=PLAIN)
+
+
+def test_machines_that_fit_are_bought_instead_of_one_large_one() -> None:
+    """Six cores on machines of four and two, not on one of eight: the classic packing takes the one that holds all."""
+    types = of_cores((2, 0.2), (4, 0.4), (8, 0.8))
+    found = priced(node_pool(), pods(6, {"cpu": "1", "memory": "1Gi"}), types=types)
+    assert found.price_per_hour == pytest.approx(0.6)
+    assert found.lower_bound_per_hour == pytest.approx(0.6)
+
+
+def test_pods_that_waste_what_the_other_kind_needs_share_machines() -> None:
+    """Pods of much CPU and pods of much memory fill machines together; apart each kind would need twice as many."""
+    types = of_cores((4, 1.0))
+    cpu, memory = (
+        pods(4, {"cpu": "3", "memory": "512Mi"}, prefix="c"),
+        pods(4, {"cpu": "500m", "memory": "3Gi"}, prefix="m"),
+    )
+    assert sizes(priced(node_pool(), cpu, memory, types=types)) == [2, 2, 2, 2]
+
+
+def test_the_lower_bound_is_what_parts_of_machines_would_cost() -> None:
+    """Three cores of a machine of four are three quarters of its price, though nobody sells that."""
+    found = priced(node_pool(), pods(3, {"cpu": "1", "memory": "1Gi"}), types=of_cores((4, 0.4)))
+    assert found.price_per_hour == pytest.approx(0.4)
+    assert found.lower_bound_per_hour == pytest.approx(0.3)
+
+
+def test_the_lower_bound_takes_all_of_a_pod_from_one_kind_of_machine() -> None:
+    """CPU from the machine rich in it and memory from another: for one pod that is no way to buy."""
+    rich_in_cpu = shape(
+        "cpu", {"cpu": 8, "memory": "1Gi", "pods": 50}, overhead={}, offerings=[offering("on-demand", "z1", 1.0)]
+    )
+    rich_in_memory = shape(
+        "memory", {"cpu": 1, "memory": "8Gi", "pods": 50}, overhead={}, offerings=[offering("on-demand", "z1", 1.0)]
+    )
+    found = priced(node_pool(), pod("p", {"cpu": "1", "memory": "1Gi"}), types=[rich_in_cpu, rich_in_memory])
+    assert found.lower_bound_per_hour == pytest.approx(1.0)
+
+
+def test_a_zone_of_its_own_price_counts_in_the_bound() -> None:
+    """Who has to be in the dear zone is bounded by its prices."""
+    types = [
+        shape(
+            "c4",
+            {"cpu": 4, "memory": "4Gi", "pods": 50},
+            [offering("on-demand", "z1", 0.4), offering("on-demand", "z2", 0.8)],
+            overhead={},
+        )
+    ]
+    there = [
+        pod(f"p{n}", {"cpu": "1", "memory": "1Gi"}, affinity=where("topology.kubernetes.io/zone", "In", "z2"))
+        for n in range(4)
+    ]
+    assert priced(node_pool(), *there, types=types).lower_bound_per_hour == pytest.approx(0.8)
+    anywhere = pods(4, {"cpu": "1", "memory": "1Gi"}, prefix="q")
+    assert priced(node_pool(), *there, anywhere, types=types).lower_bound_per_hour == pytest.approx(1.2)
+
+
+def test_nobody_is_lost_where_no_kind_of_machine_suits_two_wishes_at_once() -> None:
+    """Pods for either zone and pods for any share machines as far as they can."""
+    types = of_cores((2, 0.2), (8, 0.7))
+    wishes = [
+        pod(f"{zone}{n}", {"cpu": "900m", "memory": "500Mi"}, affinity=where("topology.kubernetes.io/zone", "In", zone))
+        for zone in ("z1", "z2")
+        for n in range(5)
+    ]
+    found = priced(node_pool(), *wishes, pods(7, {"cpu": "300m", "memory": "300Mi"}), types=types)
+    assert left(found) == []
+    assert sum(sizes(found)) == 17
+    assert found.lower_bound_per_hour is not None
+    assert found.lower_bound_per_hour <= found.price_per_hour
+
+
+def test_a_fee_for_machines_makes_them_fewer() -> None:
+    """Two small machines are a little cheaper than one large, but not when every machine costs something beside its price."""
+    types = of_cores((2, 0.200), (4, 0.401))
+    waiting = (node_pool(), pods(4, {"cpu": "1", "memory": "1Gi"}))
+    assert bought(priced(*waiting, types=types)) == ["c2", "c2"]
+    frugal = SchedulingOptions(
+        objective=Objective(0.01, exposure=NO_EXPOSURE_LIMITS), arrival_forecast=ArrivalForecast.NONE
+    )
+    assert bought(plan(*waiting, types=types, options=frugal)) == ["c4"]
+
+
+def test_without_pods_nothing_costs_anything() -> None:
+    """An empty plan is at its bound."""
+    assert priced(node_pool(), types=of_cores((2, 0.2))).lower_bound_per_hour == 0.0
+
+
+def test_tenants_with_pools_of_their_own_are_solved_one_by_one() -> None:
+    """What one of them needs changes nothing for the others, nor does it cost them anything."""
+    types = of_cores((2, 0.2), (4, 0.4), (8, 0.8))
+    pools = [node_pool(f"np{n}", [wanted("tenant", "In", f"t{n}")]) for n in range(3)]
+    of_tenant = [
+        pods(6, {"cpu": "1", "memory": "1Gi"}, prefix=f"t{n}", node_selector={"tenant": f"t{n}"}) for n in range(3)
+    ]
+    alone = priced(pools[0], of_tenant[0], types=types)
+    together = priced(*pools, *of_tenant, types=types)
+    assert together.price_per_hour == pytest.approx(3 * alone.price_per_hour)
+    assert together.lower_bound_per_hour == pytest.approx(3 * 0.6)

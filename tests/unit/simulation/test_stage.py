@@ -1,0 +1,160 @@
+"""The assembled cluster: production loops, played surroundings, virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TypeVar
+
+import msgspec
+import pytest
+
+from karpenter.api import kinds
+from karpenter.api.apps import Deployment
+from karpenter.api.karpenter import (
+    Budget,
+    Disruption,
+    NodeClaimTemplate,
+    NodeClaimTemplateSpec,
+    NodeClassReference,
+    NodePool,
+    NodePoolSpec,
+)
+from karpenter.api.kwok_node_class import KWOKNodeClass, KWOKNodeClassSpec
+from karpenter.api.meta import ObjectMeta
+from karpenter.instancetypes import ec2_catalog
+from karpenter.kube.errors import NotFound
+from karpenter.runtime.settings import Settings
+from karpenter.simulation import (
+    InstanceEnded,
+    InstanceLaunched,
+    LoopClock,
+    SimulatedCluster,
+    SimulationConfig,
+    run_virtual,
+    running_cluster,
+    workload_traces,
+)
+
+T = TypeVar("T")
+START = datetime(2026, 1, 1, tzinfo=UTC)
+SETTINGS = Settings()
+NODE_CLASS = KWOKNodeClass(metadata=ObjectMeta(name="default"), spec=KWOKNodeClassSpec(node_registration_delay="20s"))
+POOL = NodePool(
+    metadata=ObjectMeta(name="default"),
+    spec=NodePoolSpec(
+        template=NodeClaimTemplate(
+            spec=NodeClaimTemplateSpec(
+                requirements=(),
+                node_class_ref=NodeClassReference(group="karpenter.kwok.sh", kind="KWOKNodeClass", name="default"),
+            )
+        ),
+        disruption=Disruption(consolidate_after="30s", budgets=(Budget(nodes="100%"),)),
+    ),
+)
+
+
+def play(story: Callable[[SimulatedCluster], Coroutine[object, object, T]], settings: Settings = SETTINGS) -> T:
+    """Run a story on a stage in virtual time."""
+
+    async def main(clock: LoopClock) -> T:
+        async with running_cluster(clock, SimulationConfig(ec2_catalog.packaged_instance_types(), settings)) as stage:
+            return await story(stage)
+
+    return run_virtual(main, START)
+
+
+def services(pod_count: int, seed: int = 1) -> tuple[Deployment, ...]:
+    """Services without spread over zones, which has tests of its own."""
+    return tuple(_anywhere(item) for item in workload_traces.microservices(seed, pod_count))
+
+
+def _anywhere(item: Deployment) -> Deployment:
+    template = item.spec.template
+    spec = msgspec.structs.replace(template.spec, topology_spread_constraints=())
+    template = msgspec.structs.replace(template, spec=spec)
+    return msgspec.structs.replace(item, spec=msgspec.structs.replace(item.spec, template=template))
+
+
+async def rise(stage: SimulatedCluster, pod_count: int) -> tuple[Deployment, ...]:
+    """Pools, agents and services; until every pod runs."""
+    wanted = services(pod_count)
+    await stage.create(NODE_CLASS, POOL, *workload_traces.daemon_sets(), *wanted)
+    assert await stage.wait_until(lambda: stage.counts().pods == pod_count and stage.counts().all_ready, 600)
+    return wanted
+
+
+@pytest.mark.parametrize("nominate", [True, False])
+def test_three_hundred_pods_run_and_when_they_leave_nothing_is_left_that_costs_money(nominate: bool) -> None:
+    async def story(stage: SimulatedCluster) -> None:
+        wanted = await rise(stage, 300)
+        pods = (await stage.kube.list(kinds.POD, "default")).items
+        assert [pod.status.phase for pod in pods] == ["Running"] * 300
+        for item in wanted:
+            await stage.scale(item.metadata.name, 0)
+        assert await stage.wait_until(lambda: stage.counts().is_empty, 600)
+        await asyncio.sleep(60)
+        for kind in (kinds.POD, kinds.NODE, kinds.NODE_CLAIM):
+            assert (await stage.kube.list(kind)).items == ()  # type: ignore[arg-type]
+        assert await stage.cloud.list() == ()
+
+    play(story, replace(SETTINGS, nominate_pods=nominate))
+
+
+def test_the_same_seed_buys_the_same_machines_and_binds_the_same_pods() -> None:
+    async def story(stage: SimulatedCluster) -> tuple[object, ...]:
+        await rise(stage, 120)
+        claims = (await stage.kube.list(kinds.NODE_CLAIM)).items
+        pods = (await stage.kube.list(kinds.POD)).items
+        bound = {pod.metadata.name: pod.spec.node_name for pod in pods}
+        return [msgspec.json.encode(claim) for claim in claims], bound, stage.history.notices
+
+    assert play(story) == play(story)
+
+
+def test_the_books_know_every_machine_for_whom_it_was_bought_and_what_it_cost() -> None:
+    async def story(stage: SimulatedCluster) -> None:
+        wanted = await rise(stage, 60)
+        rate = stage.history.meter.rate_usd_per_hour(stage.clock.now())
+        assert rate == pytest.approx(sum(record.price_per_hour for record in stage.history.billed_instances.values()))
+        assert {record.node_name for record in stage.history.billed_instances.values()} == {
+            node.metadata.name for node in (await stage.kube.list(kinds.NODE)).items
+        }
+        for item in wanted:
+            await stage.scale(item.metadata.name, 0)
+        assert await stage.wait_until(lambda: stage.counts().is_empty, 600)
+        bought = [item for item in stage.history.notices if isinstance(item, InstanceLaunched)]
+        ended = [item for item in stage.history.notices if isinstance(item, InstanceEnded)]
+        assert sum(item.pod_count for item in bought) == 60
+        assert {item.record.node_name for item in bought} == {item.record.node_name for item in ended}
+        assert {item.reason for item in ended} == {"Empty"}
+        hours = [
+            (last.at - first.at).total_seconds() / 3600 * first.record.price_per_hour
+            for first in bought
+            for last in ended
+            if first.record.node_name == last.record.node_name
+        ]
+        assert stage.history.meter.cost_usd(START, stage.clock.now()) == pytest.approx(sum(hours))
+        assert stage.history.pod_times.time_to_ready().count == 60
+        assert stage.history.pod_times.never_ready() == ()
+
+    play(story)
+
+
+def test_waiting_for_what_never_comes_ends_in_time() -> None:
+    async def story(stage: SimulatedCluster) -> float:
+        before = stage.clock.now()
+        assert not await stage.wait_until(lambda: stage.counts().nodes > 0, 90)
+        return (stage.clock.now() - before).total_seconds()
+
+    assert 90 <= play(story) <= 91
+
+
+def test_what_goes_wrong_in_a_story_is_raised_as_it_was() -> None:
+    async def story(stage: SimulatedCluster) -> None:
+        await stage.scale("nobody", 1)
+
+    with pytest.raises(NotFound, match="nobody"):
+        play(story)

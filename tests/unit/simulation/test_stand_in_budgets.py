@@ -1,0 +1,183 @@
+"""The stand-in for the disruption controller: its arithmetic on its own, and what takes virtual time to see.
+
+That it agrees with the real controller is shown in ``tests/contract/test_budget_counts.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from karpenter.api import kinds
+from karpenter.api.core import Pod, PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus, PodStatus
+from karpenter.api.meta import Condition, LabelSelector, ObjectMeta, OwnerReference
+from karpenter.kube.errors import KubeError
+from karpenter.simulation.pdb_controller import GRANTED_EVICTION_SECONDS, ExpectedPodsUnknown, PdbCount, count_pods
+from support.sim_world import World, deployment, node, play
+
+
+def _pod(name: str, owner: str = "rs", *, ready: bool = True, leaving: bool = False) -> Pod:
+    reference = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name=owner, uid=owner, controller=True)
+    return Pod(
+        metadata=ObjectMeta(
+            name=name,
+            owner_references=(reference,) if owner else (),
+            deletion_timestamp=datetime(2030, 1, 1, tzinfo=UTC) if leaving else None,
+        ),
+        status=PodStatus(phase="Running", conditions=(Condition(type="Ready", status="True" if ready else "False"),)),
+    )
+
+
+def _sized(**replicas: int) -> Any:
+    return lambda namespace, owner: replicas.get(owner.name)
+
+
+def _counted(pods: list[Pod], scale: Any, granted: tuple[str, ...] = (), **spec: Any) -> PdbCount:
+    return count_pods(PodDisruptionBudgetSpec(**spec), pods, granted, scale)
+
+
+def test_what_the_owners_want_counts_and_not_what_there_is() -> None:
+    pods = [_pod("a"), _pod("b")]
+    assert _counted(pods, _sized(rs=5), max_unavailable=2) == PdbCount(expected=5, healthy=2, desired=3)
+    assert _counted(pods, _sized(rs=5), min_available="50%") == PdbCount(expected=5, healthy=2, desired=3)
+    assert _counted(pods, _sized(rs=5), min_available=1) == PdbCount(expected=2, healthy=2, desired=1)
+
+
+def test_every_owner_counts_once() -> None:
+    pods = [_pod("a", "one"), _pod("b", "one"), _pod("c", "two"), _pod("d", "")]
+    assert _counted(pods, _sized(one=2, two=3), max_unavailable=1) == PdbCount(expected=5, healthy=4, desired=4)
+
+
+def test_a_granted_eviction_counts_as_gone() -> None:
+    pods = [_pod("a"), _pod("b"), _pod("c", leaving=True), _pod("d", ready=False)]
+    assert _counted(pods, _sized(rs=4), granted=("a",), max_unavailable=1).healthy == 1
+
+
+def test_a_budget_that_says_nothing_allows_nothing() -> None:
+    assert _counted([_pod("a")], _sized(rs=1)).allowed == 0
+
+
+def test_an_owner_that_is_not_there_is_named_with_its_pod() -> None:
+    with pytest.raises(ExpectedPodsUnknown, match='found no controllers for pod "a"'):
+        _counted([_pod("a", "gone")], _sized(), max_unavailable=1)
+
+
+@pytest.mark.parametrize("value", ["half", "5", "%", "-5%"])
+def test_a_share_that_is_none_closes_the_budget(value: str) -> None:
+    with pytest.raises(ExpectedPodsUnknown, match="not a percentage"):
+        _counted([_pod("a")], _sized(rs=1), max_unavailable=value)
+
+
+@given(st.integers(0, 100), st.integers(1, 40), st.integers(0, 40))
+def test_a_share_that_must_stay_is_never_undercut(percent: int, total: int, down: int) -> None:
+    pods = [_pod(f"p-{number}", ready=number >= down) for number in range(total)]
+    found = _counted(pods, _sized(rs=total), min_available=f"{percent}%")
+    assert (found.healthy - found.allowed) * 100 >= percent * total or found.allowed == 0
+
+
+@given(st.integers(0, 100), st.integers(1, 40), st.integers(0, 40))
+def test_a_share_that_may_be_missing_is_rounded_up_and_no_further(percent: int, total: int, down: int) -> None:
+    pods = [_pod(f"p-{number}", ready=number >= down) for number in range(total)]
+    found = _counted(pods, _sized(rs=total), max_unavailable=f"{percent}%")
+    missing = total - found.healthy + found.allowed
+    assert found.allowed == 0 or (missing - 1) * 100 < percent * total
+
+
+def _budget(**spec: Any) -> PodDisruptionBudget:
+    selector = LabelSelector(match_labels={"app": "web"})
+    meta = ObjectMeta(name="budget", namespace="default")
+    return PodDisruptionBudget(metadata=meta, spec=PodDisruptionBudgetSpec(selector=selector, **spec))
+
+
+async def _status(world: World) -> PodDisruptionBudgetStatus:
+    return (await world.kube.get(kinds.POD_DISRUPTION_BUDGET, "budget", "default")).status
+
+
+async def _web(world: World, replicas: int) -> list[str]:
+    await world.add_node(node("n1", "64"))
+    await world.kube.create(kinds.DEPLOYMENT, deployment("web", replicas))
+    await world.settle(2)
+    return [item.metadata.name for item in await world.pods()]
+
+
+def test_an_eviction_that_comes_to_nothing_is_forgotten_after_two_minutes() -> None:
+    async def story(world: World) -> list[tuple[int, int]]:
+        names = await _web(world, 3)
+        await world.kube.create(kinds.POD_DISRUPTION_BUDGET, _budget(max_unavailable=1))
+        await asyncio.sleep(1)
+        seen = [await _status(world)]
+        with pytest.raises(KubeError):
+            await world.kube.evict(names[0], "default", uid="of an earlier pod")
+        await asyncio.sleep(1)
+        seen.append(await _status(world))
+        await asyncio.sleep(GRANTED_EVICTION_SECONDS - 3)
+        seen.append(await _status(world))
+        await asyncio.sleep(5)
+        seen.append(await _status(world))
+        return [(each.disruptions_allowed, len(each.disrupted_pods)) for each in seen]
+
+    assert play(story) == [(1, 0), (0, 1), (0, 1), (1, 0)]
+
+
+def test_one_after_another_all_pods_can_be_replaced() -> None:
+    async def story(world: World) -> tuple[set[str], set[str], int]:
+        before = await _web(world, 3)
+        await world.kube.create(kinds.POD_DISRUPTION_BUDGET, _budget(max_unavailable=1))
+        await asyncio.sleep(1)
+        fewest = 3
+        for name in before:
+            await world.kube.evict(name, "default")
+            await asyncio.sleep(1)
+            fewest = min(fewest, (await _status(world)).current_healthy)
+            await world.settle(2)
+        return set(before), {item.metadata.name for item in await world.pods()}, fewest
+
+    before, after, fewest = play(story)
+    assert not before & after
+    assert (len(after), fewest) == (3, 2)
+
+
+def test_a_status_that_is_right_is_not_written_again() -> None:
+    async def story(world: World) -> bool:
+        names = await _web(world, 2)
+        await world.kube.create(kinds.POD_DISRUPTION_BUDGET, _budget(min_available=1))
+        await asyncio.sleep(1)
+        before = await world.kube.get(kinds.POD_DISRUPTION_BUDGET, "budget", "default")
+        await world.kube.patch(kinds.POD, names[0], {"metadata": {"labels": {"more": "x"}}}, "default")
+        await asyncio.sleep(1)
+        return before == await world.kube.get(kinds.POD_DISRUPTION_BUDGET, "budget", "default")
+
+    assert play(story)
+
+
+def test_a_budget_whose_status_somebody_overwrites_is_counted_again() -> None:
+    async def story(world: World) -> int:
+        await _web(world, 2)
+        await world.kube.create(kinds.POD_DISRUPTION_BUDGET, _budget(min_available=1))
+        await asyncio.sleep(1)
+        forged = {"status": {"disruptionsAllowed": 77}}
+        await world.kube.patch(kinds.POD_DISRUPTION_BUDGET, "budget", forged, "default", subresource="status")
+        await asyncio.sleep(1)
+        return (await _status(world)).disruptions_allowed
+
+    assert play(story) == 1
+
+
+def test_a_budget_that_comes_back_is_counted_from_the_start() -> None:
+    async def story(world: World) -> tuple[int, int]:
+        await _web(world, 3)
+        await world.kube.create(kinds.POD_DISRUPTION_BUDGET, _budget(max_unavailable=0))
+        await asyncio.sleep(1)
+        before = await _status(world)
+        await world.kube.delete(kinds.POD_DISRUPTION_BUDGET, "budget", "default")
+        await asyncio.sleep(1)
+        await world.kube.create(kinds.POD_DISRUPTION_BUDGET, _budget(max_unavailable=2))
+        await asyncio.sleep(1)
+        return before.disruptions_allowed, (await _status(world)).disruptions_allowed
+
+    assert play(story) == (0, 2)

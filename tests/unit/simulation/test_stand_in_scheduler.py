@@ -1,0 +1,199 @@
+"""The scheduler at work: binding, conditions, gates, back-off, nomination, the same every time."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import msgspec
+
+from karpenter.api import kinds
+from karpenter.api.core import PodSchedulingGate, PodSpec
+from karpenter.api.meta import Condition
+from karpenter.kube.errors import ServerUnavailable
+from karpenter.simulation import workload_traces
+from karpenter.simulation.scheduler_cache import PodPlaced, SchedulerCache
+from karpenter.simulation.scheduler_node_info import to_pod_info
+from support.sim_world import World, deployment, node, play, pod
+
+
+async def _scheduled_condition(world: World, name: str) -> Condition | None:
+    found = await world.kube.get(kinds.POD, name, "default")
+    return next((each for each in found.status.conditions if each.type == "PodScheduled"), None)
+
+
+def test_a_pod_that_fits_is_bound() -> None:
+    async def story(world: World) -> dict[str, str]:
+        await world.add_node(node("n1"))
+        await world.kube.create(kinds.POD, pod("web"))
+        await asyncio.sleep(1)
+        return await world.bound()
+
+    assert play(story) == {"web": "n1"}
+
+
+def test_a_pod_that_fits_nowhere_is_told_so_once_and_bound_when_a_node_comes() -> None:
+    async def story(world: World) -> tuple[Condition | None, str, str, dict[str, str]]:
+        await world.add_node(node("small", "500m"))
+        await world.kube.create(kinds.POD, pod("web"))
+        await asyncio.sleep(5)
+        told = await _scheduled_condition(world, "web")
+        version = (await world.kube.get(kinds.POD, "web", "default")).metadata.resource_version
+        await world.add_node(node("small-too", "500m"))
+        await asyncio.sleep(60)
+        later = (await world.kube.get(kinds.POD, "web", "default")).metadata.resource_version
+        await world.add_node(node("large"))
+        await asyncio.sleep(11)
+        return told, version, later, await world.bound()
+
+    told, version, later, bound = play(story)
+    assert told is not None
+    assert (told.status, told.reason) == ("False", "Unschedulable")
+    assert told.message == "0/1 nodes are available: 1 had too few free resources."
+    assert version == later
+    assert bound == {"web": "large"}
+
+
+def test_a_pod_with_gates_waits_until_they_are_gone() -> None:
+    async def story(world: World) -> tuple[Condition | None, dict[str, str], dict[str, str]]:
+        await world.add_node(node("n1"))
+        gated = pod("web", spec=PodSpec(scheduling_gates=(PodSchedulingGate(name="hold"),)))
+        await world.kube.create(kinds.POD, gated)
+        await asyncio.sleep(5)
+        told, before = await _scheduled_condition(world, "web"), await world.bound()
+        await world.kube.patch(kinds.POD, "web", {"spec": {"schedulingGates": None}}, "default")
+        await asyncio.sleep(1)
+        return told, before, await world.bound()
+
+    told, before, after = play(story)
+    assert told is not None
+    assert told.reason == "SchedulingGated"
+    assert before == {}
+    assert after == {"web": "n1"}
+
+
+def test_a_pod_of_another_scheduler_is_left_alone() -> None:
+    async def story(world: World) -> tuple[Condition | None, dict[str, str]]:
+        await world.add_node(node("n1"))
+        await world.kube.create(kinds.POD, pod("web", spec=PodSpec(scheduler_name="other")))
+        await asyncio.sleep(5)
+        return await _scheduled_condition(world, "web"), await world.bound()
+
+    assert play(story) == (None, {})
+
+
+def test_room_freed_by_a_pod_goes_to_the_one_that_waits() -> None:
+    async def story(world: World) -> dict[str, str]:
+        await world.add_node(node("n1", "1"))
+        await world.kube.create(kinds.POD, pod("first"))
+        await asyncio.sleep(1)
+        await world.kube.create(kinds.POD, pod("second"))
+        await asyncio.sleep(1)
+        await world.kube.delete(kinds.POD, "first", "default", grace_period_seconds=0)
+        await asyncio.sleep(11)
+        return await world.bound()
+
+    assert play(story) == {"second": "n1"}
+
+
+def test_the_pod_of_higher_priority_gets_the_room() -> None:
+    async def story(world: World) -> dict[str, str]:
+        await world.kube.create(kinds.POD, pod("a-low", priority=1))
+        await world.kube.create(kinds.POD, pod("b-high", priority=9))
+        await asyncio.sleep(30)
+        await world.add_node(node("n1", "1"))
+        await asyncio.sleep(30)
+        return await world.bound()
+
+    assert play(story) == {"b-high": "n1"}
+
+
+def test_a_nomination_decides_where_a_waiting_pod_goes() -> None:
+    """Design: nomination before the taint goes makes plans come true."""
+
+    async def story(world: World) -> dict[str, str]:
+        for name in ("web-1", "web-2"):
+            await world.kube.create(kinds.POD, pod(name))
+        await asyncio.sleep(5)
+        patch = {"status": {"nominatedNodeName": "z-busy"}}
+        await world.kube.patch(kinds.POD, "web-1", patch, "default", subresource="status")
+        await world.add_node(node("z-busy", "2", memory="2Gi"))
+        await world.add_node(node("a-empty", "64", memory="256Gi"))
+        await asyncio.sleep(30)
+        return await world.bound()
+
+    assert play(story) == {"web-1": "z-busy", "web-2": "a-empty"}
+
+
+def test_a_failed_bind_is_tried_again() -> None:
+    async def story(world: World) -> dict[str, str]:
+        await world.add_node(node("n1", "1"))
+        await asyncio.sleep(1)
+        world.server.inject_fault(ServerUnavailable("no answer"), plural="pods", verb="bind")
+        await world.kube.create(kinds.POD, pod("web"))
+        await asyncio.sleep(0.5)
+        assert await world.bound() == {}
+        await asyncio.sleep(30)
+        return await world.bound()
+
+    assert play(story) == {"web": "n1"}
+
+
+def test_two_runs_of_the_same_story_leave_the_same_log() -> None:
+    async def story(world: World) -> list[tuple[str, str, str, str]]:
+        log: list[tuple[str, str, str, str]] = []
+
+        async def watch() -> None:
+            async for event in world.kube.watch(kinds.POD, "0"):
+                if event.object is not None:
+                    item = event.object
+                    log.append((world.clock.now().isoformat(), event.type, item.metadata.name, item.spec.node_name))
+
+        watcher = asyncio.create_task(watch())
+        for daemon_set in workload_traces.daemon_sets():
+            await world.kube.create(kinds.DAEMON_SET, daemon_set)
+        for service in workload_traces.microservices(3, 60):
+            await world.kube.create(kinds.DEPLOYMENT, service)
+        for number in range(6):
+            await asyncio.sleep(15)
+            await world.add_node(node(f"n{number}", "8", memory="32Gi", zone="abc"[number % 3]))
+        await world.settle(3)
+        watcher.cancel()
+        return log
+
+    first = play(story)
+    assert len(first) > 100
+    assert first == play(story)
+
+
+def test_two_thousand_pods_on_two_hundred_nodes_are_placed_quickly() -> None:
+    board = SchedulerCache()
+    for number in range(200):
+        board.set_node(f"n{number:03}", node(f"n{number:03}", "64", memory="256Gi", zone="abc"[number % 3]))
+    services = workload_traces.microservices(1, 2000)
+    began = time.monotonic()
+    placed = 0
+    for service in services:
+        for number in range(service.spec.replicas or 0):
+            metadata = msgspec.structs.replace(
+                service.spec.template.metadata, name=f"{service.metadata.name}-{number}", namespace="default"
+            )
+            template = msgspec.structs.replace(service.spec.template.spec, node_selector={})
+            item = to_pod_info(msgspec.structs.replace(pod("x"), metadata=metadata, spec=template))
+            where = board.schedule(item)
+            if isinstance(where, PodPlaced):
+                board.add_pod(item, where.node)
+                placed += 1
+    assert placed == 2000
+    assert time.monotonic() - began < 30
+
+
+def test_a_deployment_is_spread_by_free_room() -> None:
+    async def story(world: World) -> list[str]:
+        for name in ("n1", "n2", "n3"):
+            await world.add_node(node(name))
+        await world.kube.create(kinds.DEPLOYMENT, deployment("web", 6))
+        await asyncio.sleep(5)
+        return sorted((await world.bound()).values())
+
+    assert play(story) == ["n1", "n1", "n2", "n2", "n3", "n3"]

@@ -1,0 +1,86 @@
+"""The state's revision moves with what decisions read, and with nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from karpenter.api.meta import Condition
+from karpenter.state.cluster_state import ClusterState
+from support.builders import budget, claim, machine, node_pool, pod
+
+
+def filled() -> ClusterState:
+    state = ClusterState()
+    node, owner = machine("n", {"cpu": "4"})
+    state.set_node(node)
+    state.set_claim(owner)
+    state.set_pool(node_pool())
+    state.set_pod(pod("p", {"cpu": "1"}, node_name="n"))
+    state.set_pdb(budget("b", {"a": "b"}, max_unavailable=1))
+    return state
+
+
+def later(item: msgspec.Struct, **fields: object) -> msgspec.Struct:
+    """The object as another write left it; without fields nothing but its version has changed."""
+    meta = msgspec.structs.replace(item.metadata, resource_version="later")  # type: ignore[attr-defined]
+    return msgspec.structs.replace(item, metadata=meta, **fields)
+
+
+def test_versions_alone_are_no_news() -> None:
+    """Kubelets and controllers write every few seconds what was there already."""
+    state = filled()
+    before = state.revision
+    node, owner = machine("n", {"cpu": "4"})
+    state.set_node(later(node))  # type: ignore[arg-type]
+    state.set_claim(later(owner))  # type: ignore[arg-type]
+    state.set_pool(later(node_pool()))  # type: ignore[arg-type]
+    state.set_pod(later(pod("p", {"cpu": "1"}, node_name="n")))  # type: ignore[arg-type]
+    state.set_pdb(later(budget("b", {"a": "b"}, max_unavailable=1)))  # type: ignore[arg-type]
+    assert state.revision == before
+
+
+CHANGES: dict[str, Callable[[ClusterState], None]] = {
+    "pod": lambda state: state.set_pod(pod("p", {"cpu": "2"}, node_name="n")),
+    "pod-label": lambda state: state.set_pod(pod("p", {"cpu": "1"}, node_name="n", meta={"labels": {"a": "b"}})),
+    "pod-gone": lambda state: state.remove_pod(("default", "p")),
+    "node": lambda state: state.set_node(machine("n", {"cpu": "5"})[0]),
+    "node-gone": lambda state: state.remove_node("n"),
+    "condition": lambda state: state.set_claim(
+        machine("n", {"cpu": "4"}, conditions=(Condition(type="Consolidatable", status="True"),))[1]
+    ),
+    "claim": lambda state: state.set_claim(claim("other")),
+    "claim-gone": lambda state: state.remove_claim("claim-n"),
+    "pool": lambda state: state.set_pool(node_pool(weight=3)),
+    "pool-gone": lambda state: state.remove_pool("np"),
+    "budget": lambda state: state.set_pdb(budget("b", {"a": "b"}, max_unavailable=2)),
+    "budget-gone": lambda state: state.remove_pdb(("default", "b")),
+    "mark": lambda state: state.mark_for_deletion("claim-n"),
+    "unmark": lambda state: state.unmark_for_deletion("claim-n"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_decisions_read_is_news(change: str) -> None:
+    """DIS §8.4 Beyond: whatever may change the answer."""
+    state = filled()
+    before = state.revision
+    CHANGES[change](state)
+    assert state.revision > before
+
+
+def test_a_machine_wanted_is_chosen_until_it_is_let_go_or_gone() -> None:
+    """DIS-302: a static pool counts it from then on as one that goes."""
+    state = filled()
+    state.mark_disruption_pending("claim-n")
+    assert state.is_disruption_pending("claim-n")
+    assert not any(view.marked_for_deletion for view in state.state_nodes())
+    state.mark_for_deletion("claim-n")
+    assert all(view.marked_for_deletion for view in state.state_nodes())
+    state.unmark_for_deletion("claim-n")
+    assert not state.is_disruption_pending("claim-n")
+    state.mark_disruption_pending("claim-n")
+    state.remove_claim("claim-n")
+    assert not state.is_disruption_pending("claim-n")

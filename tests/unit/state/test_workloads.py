@@ -1,0 +1,110 @@
+"""Which pods a pod belongs together with, as kube-scheduler finds out for its default constraints (SCH-832)."""
+
+from __future__ import annotations
+
+import pytest
+
+from karpenter.api.apps import SelectorWorkload
+from karpenter.api.core import ReplicationController, Service
+from karpenter.api.meta import LabelSelector
+from karpenter.state.pod_counts import namespaced_labels
+from karpenter.state.workload_selectors import DefaultSelectors, SelectorExpressions, WorkloadSelectorIndex
+from support.builders import pod
+from support.owning import asking, equal, owned_by, owning, replication_controller, service
+
+WEB = LabelSelector(match_labels={"app": "web"}, match_expressions=(asking("tier", "NotIn", "back"),))
+
+
+def index(*items: Service | SelectorWorkload | ReplicationController) -> WorkloadSelectorIndex:
+    found = WorkloadSelectorIndex()
+    for item in items:
+        if isinstance(item, Service):
+            found.set_service(item)
+        else:
+            found.set_owner(item)
+    return found
+
+
+def fellows(known: WorkloadSelectorIndex, **meta: object) -> SelectorExpressions:
+    """The selector of a pod with the labels app=web and rev=1."""
+    own = {"labels": {"app": "web", "rev": "1"}, **meta}
+    found = pod("p", meta=own)
+    return DefaultSelectors(known.snapshot()).default_selector(namespaced_labels(found), found)
+
+
+@pytest.mark.parametrize(
+    ("known", "meta", "expected"),
+    [
+        pytest.param(index(), {}, (), id="nobody-knows-it"),
+        pytest.param(index(service("a", {"app": "web"})), {}, equal(app="web"), id="a-service"),
+        pytest.param(
+            index(service("a", {"app": "web"}), service("b", {"rev": "1"})), {}, equal(app="web", rev="1"), id="two"
+        ),
+        pytest.param(index(service("a", {"app": "web", "rev": "2"})), {}, (), id="not-all-labels"),
+        pytest.param(index(service("a", {"app": "web"}, "other")), {}, (), id="another-namespace"),
+        pytest.param(index(service("a", None), service("b", {})), {}, (), id="no-selector-and-an-empty-one"),
+        pytest.param(
+            index(owning("web", WEB)),
+            {"owner_references": owned_by("web")},
+            (asking("app", "In", "web"), asking("tier", "NotIn", "back")),
+            id="a-replica-set",
+        ),
+        pytest.param(
+            index(owning("web", WEB), service("a", {"rev": "1"})),
+            {"owner_references": owned_by("web", "StatefulSet")},
+            (asking("app", "In", "web"), asking("rev", "In", "1"), asking("tier", "NotIn", "back")),
+            id="a-stateful-set-and-a-service",
+        ),
+        pytest.param(
+            index(replication_controller("web", {"rev": "2"}), service("a", {"app": "web", "rev": "1"})),
+            {"owner_references": owned_by("web", "ReplicationController")},
+            equal(app="web", rev="2"),
+            id="a-replication-controller-overwrites",
+        ),
+        pytest.param(
+            index(owning("web", WEB)),
+            {"owner_references": owned_by("web", controller=False)},
+            (),
+            id="an-owner-that-does-not-control",
+        ),
+        pytest.param(
+            index(service("a", {"app": "web"})), {"owner_references": owned_by("gone")}, equal(app="web"), id="unknown"
+        ),
+        pytest.param(
+            index(owning("web", None)), {"owner_references": owned_by("web")}, (), id="owner-without-selector"
+        ),
+    ],
+)
+def test_a_selector_is_worked_out(
+    known: WorkloadSelectorIndex, meta: dict[str, object], expected: SelectorExpressions
+) -> None:
+    """SCH-832"""
+    assert fellows(known, **meta) == expected
+
+
+def test_the_order_of_events_does_not_show() -> None:
+    a, b = service("a", {"app": "web"}), service("b", {"rev": "1"})
+    assert fellows(index(a, b)) == fellows(index(b, a))
+
+
+def test_a_picture_stays_as_it_was() -> None:
+    known = index(service("a", {"app": "web"}), owning("web", WEB))
+    before = known.snapshot()
+    known.set_service(service("a", {"rev": "1"}))
+    known.remove_service(("default", "unknown"))
+    known.remove_owner("uid-web")
+    assert (dict(before.services["default"]), set(before.owners)) == ({"a": {"app": "web"}}, {"uid-web"})
+    after = known.snapshot()
+    assert (dict(after.services["default"]), set(after.owners)) == ({"a": {"rev": "1"}}, set())
+
+
+def test_a_service_that_lost_its_selector_selects_nobody() -> None:
+    known = index(service("a", {"app": "web"}))
+    known.set_service(service("a", None))
+    assert fellows(known) == ()
+
+
+def test_an_owner_without_a_uid_owns_nobody() -> None:
+    """Such as a manifest: pods without a controller are not its own."""
+    nameless = SelectorWorkload(spec=owning("web", WEB).spec)
+    assert fellows(index(nameless)) == ()

@@ -1,0 +1,547 @@
+"""The end of nodes and claims: finalizers, drain, eviction, instance (DIS §17, OPS §1.8, §1.11)."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from itertools import pairwise
+
+import pytest
+
+from karpenter.api import kinds
+from karpenter.api.core import Node, NodeSpec
+from karpenter.api.meta import ObjectMeta, OwnerReference
+from karpenter.api.scheduling_constraints import Toleration
+from karpenter.kube.errors import Conflict, Forbidden, NotFound, ServerUnavailable, TooManyRequests
+from karpenter.model import labels
+from karpenter.providers.contract import ProviderError
+from karpenter.termination.pod_eviction import first_eviction_tier, must_delete_pod
+from support.builders import budget, pod
+from support.ending import all_gone, ready
+from support.world import START, World, after, refusing, story, until
+
+PROTECTED = {labels.DO_NOT_DISRUPT: "true"}
+
+
+def evicted(world: World) -> list[str]:
+    return [write.name for write in world.wire.writes if write.verb == "evict"]
+
+
+@story
+async def test_an_empty_node_ends_step_by_step(world: World) -> None:
+    """DIS-S290, DIS-S295, DIS-S309, OPS-L30, OPS-L34"""
+    world.cloud.lingers = 3
+    await ready(world)
+    await world.kube.delete(kinds.NODE, "node-c")
+    await asyncio.sleep(2)
+    node, claim = await world.get_node(), await world.get_claim()
+    assert labels.DISRUPTED_TAINT in node.spec.taints
+    assert node.metadata.labels[labels.EXCLUDE_FROM_LOAD_BALANCERS] == "karpenter"
+    assert claim.metadata.deletion_timestamp is not None
+    assert labels.TERMINATION_TIMESTAMP not in claim.metadata.annotations
+    assert await world.condition("c", "Drained") == ("Unknown", "Draining", "Draining")
+    assert [call for call in world.cloud.calls if call[0] == "delete"] == []
+    await asyncio.sleep(4.5)
+    assert await world.condition("c", "Drained") == ("True", "Drained", "")
+    assert (await world.condition("c", "InstanceTerminating") or ())[0] == "True"
+    await until(lambda: all_gone(world), 20)
+    assert world.cloud.instances == {}
+    for message in ("tainted node", "deleted node", "deleted nodeclaim"):
+        assert len(world.lines(message)) == 1
+    assert world.lines("tainted node")[0]["taint.Key"] == "karpenter.sh/disrupted"
+
+
+@story
+async def test_a_deleted_claim_takes_its_node_along(world: World) -> None:
+    """DIS-S294, OPS-L30"""
+    await ready(world)
+    await world.kube.delete(kinds.NODE_CLAIM, "c")
+    await until(lambda: all_gone(world), 20)
+    order = [text for text in world.writes() if text in ("delete Node", "evict Pod", "patch NodeClaim/status")]
+    assert order.index("delete Node") < len(order)
+    assert world.cloud.instances == {}
+
+
+@story
+async def test_a_node_without_a_claim_goes_after_its_drain(world: World) -> None:
+    """DIS-S291"""
+    await ready(world)
+    await world.running("busy", "node-c")
+    await world.kube.patch(kinds.NODE_CLAIM, "c", {"metadata": {"finalizers": []}})
+    # Its owner gone, the node is deleted by the cluster's garbage collection.
+    await world.kube.delete(kinds.NODE_CLAIM, "c")
+    await asyncio.sleep(2)
+    assert evicted(world) == ["busy"]
+    assert await world.has(kinds.NODE, "node-c")
+    await world.gone("busy")
+    await asyncio.sleep(2)
+    assert not await world.has(kinds.NODE, "node-c")
+
+
+@story
+async def test_a_node_of_two_claims_ends_as_if_it_had_none(world: World) -> None:
+    """DIS-S292, DIS-511"""
+    await ready(world)
+    provider_id = (await world.get_claim()).status.provider_id
+    await world.claim("twin")
+    await asyncio.sleep(0.1)
+    world.cloud.hangs.add(("create", "twin"))  # or the cloud would tell the twin its own machine again
+    status = {"status": {"providerID": provider_id}}
+    await world.kube.patch(kinds.NODE_CLAIM, "twin", status, subresource="status")
+    await asyncio.sleep(0.1)
+    await world.kube.delete(kinds.NODE, "node-c")
+    await asyncio.sleep(3)
+    assert not await world.has(kinds.NODE, "node-c")
+    assert (await world.get_claim()).metadata.deletion_timestamp is None
+    assert (await world.get_claim("twin")).metadata.deletion_timestamp is None
+
+
+@story
+async def test_a_node_of_another_controllers_class_is_left_alone(world: World) -> None:
+    """DIS-S293"""
+    await ready(world)
+    theirs = Node(
+        metadata=ObjectMeta(
+            name="theirs",
+            labels={"other.example/otherclass": "default", labels.NODE_POOL: "elsewhere"},
+            finalizers=(labels.TERMINATION_FINALIZER,),
+        ),
+        spec=NodeSpec(provider_id="other:///theirs"),
+    )
+    await world.kube.create(kinds.NODE, theirs)
+    await asyncio.sleep(0.1)
+    before = world.writes()
+    await world.kube.delete(kinds.NODE, "theirs")
+    await asyncio.sleep(20)
+    assert await world.has(kinds.NODE, "theirs")
+    assert world.writes() == before
+
+
+@story
+async def test_a_node_that_lost_its_class_label_still_ends_with_its_claim(world: World) -> None:
+    """DIS-510: the claim says as well whose the node is."""
+    await ready(world)
+    await world.kube.patch(kinds.NODE, "node-c", {"metadata": {"labels": {"karpenter.kwok.sh/kwoknodeclass": None}}})
+    await asyncio.sleep(0.1)
+    await world.kube.delete(kinds.NODE_CLAIM, "c")
+    await until(lambda: all_gone(world), 30)
+    assert world.cloud.instances == {}
+
+
+@story
+async def test_a_pod_the_watch_has_not_shown_yet_is_drained_all_the_same(world: World) -> None:
+    """The end of a drain is judged by the API server's list, not by a watch that may be behind."""
+    await ready(world)
+    await world.running("unseen", "node-c")
+    await asyncio.sleep(0.1)
+    world.manager.state.remove_pod(("default", "unseen"))
+    await world.kube.delete(kinds.NODE, "node-c")
+    await asyncio.sleep(10)
+    assert "unseen" in evicted(world)
+    assert world.cloud.instances != {}
+
+
+@story
+async def test_who_is_evicted_and_who_is_not(world: World) -> None:
+    """DIS-S296, DIS-S297, DIS-S298, DIS-S299"""
+    await ready(world)
+    key = labels.DISRUPTED_TAINT.key
+    mirror = OwnerReference(api_version="v1", kind="Node", name="node-c", uid="n", controller=True)
+    await world.running("naked", "node-c")
+    await world.running("stays", "node-c", tolerations=(Toleration(key=key, operator="Exists"),))
+    await world.running("stays-too", "node-c", tolerations=(Toleration(key=key, operator="Equal", value=""),))
+    cordon = Toleration(key="node.kubernetes.io/unschedulable", operator="Exists")
+    await world.running("goes", "node-c", tolerations=(cordon,))
+    await world.running("static", "node-c", meta={"owner_references": (mirror,)})
+    for phase in ("Succeeded", "Failed"):
+        name = phase.lower()
+        await world.running(name, "node-c")
+        await world.kube.patch(kinds.POD, name, {"status": {"phase": phase}}, "default", subresource="status")
+    await world.kube.delete(kinds.NODE, "node-c")
+    await asyncio.sleep(3)
+    assert sorted(evicted(world)) == ["goes", "naked"]
+    assert len(await world.events("Evicted")) == 2
+    assert (await world.events("Evicted"))[0].message == "Evicted pod: Forceful Termination"
+    for name in ("goes", "naked"):
+        await world.gone(name)
+    await until(lambda: all_gone(world), 30)
+
+
+@story
+async def test_a_budget_holds_the_node_until_its_pod_is_gone(world: World) -> None:
+    """DIS-S300"""
+    await ready(world)
+    await world.kube.create(kinds.POD_DISRUPTION_BUDGET, budget("keep", {"app": "a"}, max_unavailable=0))
+    await world.running("kept", "node-c", meta={"labels": {"app": "a"}})
+    await world.kube.delete(kinds.NODE, "node-c")
+    await asyncio.sleep(60)
+    assert await world.has(kinds.NODE, "node-c")
+    assert (await world.get_node()).metadata.deletion_timestamp is not None
+    events = await world.events("FailedDraining", "node-c")
+    assert {event.type for event in events} == {"Warning"}
+    assert any("default/kept" in event.message for event in events)
+    assert any("1 pods are waiting" in event.message for event in events)
+    assert evicted(world) == []
+    await world.gone("kept")
+    await until(lambda: all_gone(world), 30)
+
+
+@story
+async def test_pods_leave_tier_by_tier(world: World) -> None:
+    """DIS-S301, DIS-522"""
+    await ready(world)
+    daemon = OwnerReference(api_version="apps/v1", kind="DaemonSet", name="d", uid="d", controller=True)
+    critical = {"priority_class_name": "system-cluster-critical"}
+    await world.running("d-critical-daemon", "node-c", meta={"owner_references": (daemon,)}, **critical)
+    await world.running("c-critical", "node-c", **critical)
+    await world.running("b-daemon", "node-c", meta={"owner_references": (daemon,)})
+    await world.running("a-plain", "node-c")
+    await world.kube.delete(kinds.NODE, "node-c")
+    for number, name in enumerate(("a-plain", "b-daemon", "c-critical", "d-critical-daemon"), start=1):
+        await asyncio.sleep(5)
+        assert len(evicted(world)) == number
+        assert evicted(world)[-1] == name
+        await world.gone(name)
+    await until(lambda: all_gone(world), 30)
+
+
+@story
+async def test_a_pod_stuck_in_its_own_ending_is_not_waited_for(world: World) -> None:
+    """DIS-S302"""
+    await ready(world)
+    await world.running("stuck", "node-c", meta={"finalizers": ("example.com/hold",)})
+    await world.kube.delete(kinds.POD, "stuck", "default", grace_period_seconds=30)
+    await world.kube.delete(kinds.NODE, "node-c")
+    await asyncio.sleep(80)
+    assert await world.has(kinds.NODE, "node-c")
+    await until(lambda: all_gone(world), 40)
+
+
+@pytest.mark.parametrize("error", [NotFound("gone", status=404), Conflict("other uid", status=409)], ids=["404", "409"])
+@story
+async def test_an_eviction_that_met_another_pod_is_dropped_silently(world: World, error: Exception) -> None:
+    """DIS-S303"""
+    await ready(world)
+    await world.running("busy", "node-c")
+    world.wire.refuse = refusing(lambda: error, 100, "evict Pod")  # type: ignore[arg-type,return-value]
+    await world.kube.delete(kinds.NODE, "node-c")
+    await asyncio.sleep(0.5)
+    assert await world.events("Evicted") == []
+    assert [event for event in await world.events("FailedDraining") if "evicting" in event.message] == []
+
+
+@pytest.mark.parametrize(
+    "error",
+    [Forbidden("pods/eviction is forbidden", status=403), ServerUnavailable("broken", status=500)],
+    ids=["403", "500"],
+)
+@story
+async def test_an_eviction_that_fails_is_said_and_tried_again(world: World, error: Exception) -> None:
+    """A missing permission would otherwise hold nodes without a word."""
+    await ready(world)
+    await world.running("busy", "node-c")
+    world.wire.refuse = refusing(lambda: error, 3, "evict Pod")  # type: ignore[arg-type,return-value]
+    await world.kube.delete(kinds.NODE, "node-c")
+    await asyncio.sleep(5)
+    assert any(str(error) in event.message for event in await world.events("FailedDraining"))
+    assert world.lines("evicting pod failed")[0]["Pod"] == {"namespace": "default", "name": "busy"}
+    assert evicted(world) == ["busy"]
+
+
+@story
+async def test_refused_evictions_are_tried_with_growing_pauses(world: World) -> None:
+    """DIS-035"""
+    await ready(world)
+    await world.running("busy", "node-c")
+    asked: list[float] = []
+
+    def refuse(write: object) -> None:
+        if str(write) == "evict Pod":
+            asked.append(world.elapsed)
+            raise TooManyRequests("budget")
+
+    world.wire.refuse = refuse  # type: ignore[assignment]
+    await world.kube.delete(kinds.NODE, "node-c")
+    await asyncio.sleep(120)
+    pauses = [later - earlier for earlier, later in pairwise(asked)]
+    assert 10 < len(asked) < 25
+    assert max(pauses) <= 11.5
+
+
+@pytest.mark.parametrize(
+    ("grace", "own", "at", "forced"),
+    [(300, 300, 3, True), (300, 60, 90, False), (300, 60, 265, True)],
+    ids=["DIS-S305", "DIS-S306-early", "DIS-S306-late"],
+)
+@story
+async def test_a_protected_pod_is_deleted_when_the_nodes_time_is_short(
+    world: World, grace: int, own: int, at: float, forced: bool
+) -> None:
+    """DIS-S305, DIS-S306, DIS-530"""
+    await ready(world, termination_grace_period=f"{grace}s")
+    await world.running("protected", "node-c", meta={"annotations": PROTECTED}, termination_grace_period_seconds=own)
+    await world.kube.delete(kinds.NODE_CLAIM, "c")
+    await asyncio.sleep(at)
+    found = await world.kube.get(kinds.POD, "protected", "default")
+    assert (found.metadata.deletion_timestamp is not None) is forced
+    assert evicted(world) == []
+    assert bool(await world.events("Disrupted")) is forced
+
+
+@story
+async def test_a_pod_that_takes_too_long_is_deleted_again_with_less_time(world: World) -> None:
+    """DIS-S307, DIS-536"""
+    await ready(world, termination_grace_period="300s")
+    await world.running("slow", "node-c", termination_grace_period_seconds=6000)
+    await world.kube.delete(kinds.POD, "slow", "default")
+    await asyncio.sleep(1)
+    await world.kube.delete(kinds.NODE_CLAIM, "c")
+    await asyncio.sleep(3)
+    graces = [write.body["grace_period_seconds"] for write in world.wire.writes if str(write) == "delete Pod"]
+    assert len(graces) == 1
+    assert 290 <= graces[0] <= 300
+
+
+@story
+async def test_a_missed_deadline_still_leaves_a_pod_one_second(world: World) -> None:
+    """DIS-S308, DIS-S310, DIS-535: an annotation that is there stays as it is."""
+    await ready(world, termination_grace_period="300s")
+    await world.running("busy", "node-c", meta={"annotations": PROTECTED}, termination_grace_period_seconds=30)
+    past = (START - timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    note = {"metadata": {"annotations": {labels.TERMINATION_TIMESTAMP: past}}}
+    await world.kube.patch(kinds.NODE_CLAIM, "c", note)
+    await world.kube.delete(kinds.NODE_CLAIM, "c")
+    await asyncio.sleep(3)
+    graces = {write.body["grace_period_seconds"] for write in world.wire.writes if str(write) == "delete Pod"}
+    assert graces == {1}
+    assert (await world.get_claim()).metadata.annotations[labels.TERMINATION_TIMESTAMP] == past
+
+
+@story
+async def test_the_deadline_is_written_once_and_said_on_claim_and_node(world: World) -> None:
+    """DIS-501, DIS-513, OPS-071"""
+    await ready(world, termination_grace_period="300s")
+    await world.running("busy", "node-c", meta={"annotations": PROTECTED}, termination_grace_period_seconds=1)
+    await world.kube.delete(kinds.NODE_CLAIM, "c")
+    await asyncio.sleep(30)
+    deleted = (await world.get_claim()).metadata.deletion_timestamp
+    assert deleted is not None
+    expected = (deleted + timedelta(seconds=300)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    assert (await world.get_claim()).metadata.annotations[labels.TERMINATION_TIMESTAMP] == expected
+    events = await world.events("TerminationGracePeriodExpiring")
+    assert sorted(event.involved_object.kind for event in events) == ["Node", "NodeClaim"]
+    assert all(expected in event.message for event in events)
+    assert len(world.lines("annotated nodeclaim")) == 1
+
+
+@story
+async def test_a_forced_deletion_that_fails_does_not_hold_up_the_others(world: World) -> None:
+    """DIS-521: one pod's trouble is not the node's."""
+    await ready(world, termination_grace_period="60s")
+    for name in ("one", "two"):
+        await world.running(name, "node-c", meta={"annotations": PROTECTED}, termination_grace_period_seconds=60)
+
+    def refuse(write: object) -> None:
+        if str(write) == "delete Pod" and write.name == "one":  # type: ignore[attr-defined]
+            raise ServerUnavailable("broken", status=500)
+
+    world.wire.refuse = refuse  # type: ignore[assignment]
+    await world.kube.delete(kinds.NODE_CLAIM, "c")
+    await asyncio.sleep(3)
+    deleted = [write.name for write in world.wire.writes if str(write) == "delete Pod"]
+    assert deleted == ["two"]
+    world.wire.refuse = lambda write: None
+    await asyncio.sleep(2)
+    deleted = [write.name for write in world.wire.writes if str(write) == "delete Pod"]
+    assert "one" in deleted
+
+
+@story
+async def test_a_cloud_that_cannot_delete_keeps_the_finalizer(world: World) -> None:
+    """DIS-S312, OPS-L32"""
+    await ready(world)
+    world.cloud.refuse("delete", ProviderError("broken"), ProviderError("broken"))
+    await world.kube.delete(kinds.NODE_CLAIM, "c")
+    await asyncio.sleep(7)
+    assert labels.TERMINATION_FINALIZER in (await world.get_claim()).metadata.finalizers
+    assert labels.TERMINATION_FINALIZER in (await world.get_node()).metadata.finalizers
+    assert world.lines("Reconciler error")
+    await until(lambda: all_gone(world), 60)
+    assert world.cloud.instances == {}
+
+
+@story
+async def test_an_instance_that_shuts_down_slowly_is_asked_about_every_five_seconds(world: World) -> None:
+    """DIS-S313, OPS-L33"""
+    world.cloud.lingers = 8
+    await ready(world)
+    await world.kube.delete(kinds.NODE_CLAIM, "c")
+    await asyncio.sleep(7)
+    asked = len(world.cloud.calls)
+    await asyncio.sleep(15)
+    assert 2 <= len(world.cloud.calls) - asked <= 4
+    assert await world.has(kinds.NODE, "node-c")
+    await until(lambda: all_gone(world), 60)
+
+
+@story
+async def test_an_unregistered_claim_leaves_its_node_to_the_cloud(world: World) -> None:
+    """DIS-S314, OPS-L31"""
+    await world.start()
+    await world.claim()
+    await asyncio.sleep(0.1)
+    await world.stop()
+    await world.join()
+    await world.kube.delete(kinds.NODE_CLAIM, "c")
+    await world.start()
+    await asyncio.sleep(20)
+    assert not await world.has(kinds.NODE_CLAIM, "c")
+    assert world.cloud.instances == {}
+    assert "delete Node" not in world.writes()
+    assert (await world.get_node()).metadata.deletion_timestamp is None
+
+
+@story
+async def test_a_claim_that_never_launched_does_not_bother_the_cloud(world: World) -> None:
+    """DIS-S315, OPS-L29"""
+    world.cloud.refuse("create", *(ProviderError("no") for _ in range(100)))
+    await world.start()
+    await world.claim()
+    await asyncio.sleep(1)
+    await world.kube.delete(kinds.NODE_CLAIM, "c")
+    await asyncio.sleep(65)
+    assert not await world.has(kinds.NODE_CLAIM, "c")
+    assert "delete" not in {call[0] for call in world.cloud.calls}
+
+
+@story
+async def test_a_dead_machine_is_not_drained(world: World) -> None:
+    """DIS-512: not ready and unknown to the cloud: nothing runs there any more."""
+    await ready(world)
+    await world.running("lost", "node-c")
+    world.cloud.instances.clear()
+    await world.set_ready("node-c", "Unknown")
+    await world.kube.delete(kinds.NODE, "node-c")
+    await until(lambda: all_gone(world), 10)
+    assert evicted(world) == []
+
+
+@story
+async def test_a_kubelet_that_lives_is_drained_even_if_the_cloud_denies_its_machine(world: World) -> None:
+    """DIS-512"""
+    await ready(world)
+    await world.running("busy", "node-c")
+    world.cloud.instances.clear()
+    await world.kube.delete(kinds.NODE, "node-c")
+    await asyncio.sleep(2)
+    assert evicted(world) == ["busy"]
+    await world.gone("busy")
+    await until(lambda: all_gone(world), 30)
+
+
+@pytest.mark.parametrize(
+    ("registered", "node_ready", "node_gone", "instance_gone", "collected"),
+    [
+        (True, "False", False, True, True),
+        (True, "True", False, True, False),
+        (False, "", False, True, False),
+        (True, "True", True, False, False),
+    ],
+    ids=["OPS-L36", "OPS-090-kubelet-alive", "OPS-L37", "OPS-L38"],
+)
+@story
+async def test_claims_whose_machine_is_gone_are_collected(
+    world: World, registered: bool, node_ready: str, node_gone: bool, instance_gone: bool, collected: bool
+) -> None:
+    """OPS-L36, OPS-L37, OPS-L38, OPS-090, OPS-092, DIS-S265, DIS-S266"""
+    await world.start()
+    await world.claim()
+    await asyncio.sleep(0.1)
+    if registered:
+        await world.join()
+        await asyncio.sleep(0.1)
+        await world.set_ready("node-c", node_ready)
+    if node_gone:
+        await world.kube.patch(kinds.NODE, "node-c", {"metadata": {"finalizers": []}})
+        await world.stop()
+        await world.kube.delete(kinds.NODE, "node-c")
+        await world.start()
+    if instance_gone:
+        world.cloud.instances.clear()
+    await asyncio.sleep(125)
+    found = await world.has(kinds.NODE_CLAIM, "c")
+    assert found is not collected
+    assert bool(world.lines("garbage collecting nodeclaim with no cloudprovider representation")) is collected
+
+
+@story
+async def test_a_cloud_that_cannot_list_collects_nothing(world: World) -> None:
+    """A listing that fails must not look like an empty cloud."""
+    await ready(world)
+    await world.set_ready("node-c", "False")
+    world.cloud.refuse("list", *(ProviderError("broken") for _ in range(5)))
+    await asyncio.sleep(500)
+    assert (await world.get_claim()).metadata.deletion_timestamp is None
+    assert world.lines("listing instances failed")
+
+
+@pytest.mark.parametrize(
+    "shown", ["delete Node", "patch Node", "patch NodeClaim/status", "patch NodeClaim", "delete NodeClaim"]
+)
+@pytest.mark.parametrize(
+    "error",
+    [
+        lambda: Conflict("changed", status=409),
+        lambda: ServerUnavailable("broken", status=500),
+        lambda: TooManyRequests("slow"),
+    ],
+    ids=["409", "500", "429"],
+)
+@story
+async def test_a_refused_write_delays_an_ending_and_loses_nothing(world: World, shown: str, error: object) -> None:
+    """OPS-008: whatever write is refused twice, node, claim and machine go."""
+    await ready(world, termination_grace_period="10m")
+    world.wire.refuse = refusing(error, 2, shown)  # type: ignore[arg-type]
+    subject = kinds.NODE if shown == "delete NodeClaim" else kinds.NODE_CLAIM
+    await world.kube.delete(subject, "node-c" if subject is kinds.NODE else "c")  # type: ignore[arg-type]
+    await until(lambda: all_gone(world), 60)
+    assert world.cloud.instances == {}
+
+
+def test_ordinary_pods_go_first_and_critical_daemons_last() -> None:
+    """DIS-522"""
+    daemon = {"owner_references": (OwnerReference(api_version="apps/v1", kind="DaemonSet", name="d", uid="d"),)}
+    critical = {"priority_class_name": "system-node-critical"}
+    tiers = [
+        pod("plain"),
+        pod("daemon", meta=daemon),
+        pod("critical", **critical),
+        pod("critical-daemon", meta=daemon, **critical),
+    ]
+    assert first_eviction_tier([]) == []
+    for number in range(4):
+        assert first_eviction_tier(tiers[number:][::-1]) == [tiers[number]]
+
+
+@pytest.mark.parametrize(
+    ("own", "deleted", "deadline", "forced"),
+    [
+        (60, None, None, False),
+        (None, None, 1.0, False),
+        (60, None, 59.0, True),
+        (60, None, 61.0, False),
+        (60, 300.0, 200.0, True),
+        (60, 100.0, 200.0, False),
+        (2**62, None, 3600.0, True),
+    ],
+)
+def test_when_a_pod_must_be_forced(
+    own: int | None, deleted: float | None, deadline: float | None, forced: bool
+) -> None:
+    """DIS-530"""
+    subject = pod(
+        "p",
+        meta={"deletion_timestamp": None if deleted is None else after(deleted)},
+        termination_grace_period_seconds=own,
+    )
+    assert must_delete_pod(subject, None if deadline is None else after(deadline), START) is forced

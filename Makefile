@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.synced
 UV_VERSION := 0.13.8
 
-.PHONY: demo test lint unit bench soak crds clean
+.PHONY: demo test lint unit bench soak crds spec clean
 
 $(STAMP): pyproject.toml uv.lock
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -39,6 +39,10 @@ bench: $(STAMP)
 
 crds: $(STAMP)
 	$(BIN)/karpenter crds > deploy/crds/crds.yaml
+
+# Rules of docs/spec that no test cites.
+spec: $(STAMP)
+	@$(BIN)/python tools/spec.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis

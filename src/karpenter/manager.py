@@ -99,9 +99,6 @@ from karpenter.termination.pod_eviction import EvictionLimits, EvictionQueue
 
 T = TypeVar("T", bound=Wire)
 
-#: How often pool counters are written (API-645), and lost halves are looked for (OPS-090).
-COUNTER_SECONDS = 5.0
-GARBAGE_COLLECTION_SECONDS = 120.0
 _TERMINATION_WORKERS = 256
 _NODE_HEALTH_WORKERS = 10
 _log = structlog.get_logger()
@@ -159,6 +156,7 @@ class Manager:
             self._recorder,
             options.metrics,
             separate_kube=options.nomination_kube,
+            intervals=settings.intervals,
         )
         self._node_classes: dict[tuple[str, str, str], NodeClassState] = {}
         nominator = Nominator(self.context.priority_kube, self.state) if settings.nominate_pods else DisabledNominator()
@@ -280,7 +278,7 @@ class Manager:
             with passes.reconciling():
                 await self._nodepool_reconciler.reconcile_resources()
                 await self._forget_stale_claims()
-            await asyncio.sleep(COUNTER_SECONDS)
+            await asyncio.sleep(self._settings.intervals.nodepool_counter.total_seconds())
 
     async def _forget_stale_claims(self) -> None:
         """Forget claims that were gone before the answer to their creation came (OPS-094).
@@ -300,7 +298,7 @@ class Manager:
     async def _run_garbage_collection(self) -> None:
         passes = SingletonReconciler("nodeclaim.garbagecollection", self.metrics)
         while True:
-            await asyncio.sleep(GARBAGE_COLLECTION_SECONDS)
+            await asyncio.sleep(self._settings.intervals.garbage_collection.total_seconds())
             with passes.reconciling():
                 await collect_claims_without_instance(self.context)
                 for collect in self._manager_options.garbage_collectors.values():

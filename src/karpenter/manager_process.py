@@ -39,7 +39,7 @@ from karpenter.runtime import debug_pages, healthz
 from karpenter.runtime.apiserver_faults import ApiServerFaultReporter, SlowStartReporter
 from karpenter.runtime.election_thread import ElectionThread, Leadership, NoElection
 from karpenter.runtime.http_server import HttpServer, ListenAddress
-from karpenter.runtime.leader_election import ElectionCandidate, LeaderElection, LeadershipLost
+from karpenter.runtime.leader_election import ElectionCandidate, LeaderElection, LeadershipLost, LeaseDurations
 from karpenter.runtime.memory_guard import MemoryGuard
 from karpenter.runtime.reconciler import run_supervised
 from karpenter.runtime.settings import Settings, ineffective_settings
@@ -146,7 +146,9 @@ def _leader_election(settings: Settings, connection: Connection, metrics: Metric
     fence = Fence()
     kube = config.connect(connection, TokenBucket(_UNLIMITED_QPS, _UNLIMITED_QPS))
     candidate = ElectionCandidate(
-        lease_namespace(settings, os.environ, connection.namespace), settings.leader_election_name
+        lease_namespace(settings, os.environ, connection.namespace),
+        settings.leader_election_name,
+        durations=LeaseDurations.of(settings.intervals),
     )
     election = LeaderElection(kube, candidate, fence, SystemClock(), metrics)
 

@@ -79,6 +79,8 @@ class NodeClassObject(Protocol):
 
 
 class NodeClassObjectStatus(Protocol):
+    """The part of a node class's status that readiness reads."""
+
     conditions: tuple[Condition, ...]
 
 
@@ -88,15 +90,20 @@ class WatchSource(Protocol):
     fault: KubeError | None
 
     @property
-    def synced(self) -> bool: ...
+    def synced(self) -> bool:
+        """Whether the first list has arrived."""
 
-    async def wait_synced(self) -> None: ...
+    async def wait_synced(self) -> None:
+        """Return once the first list has arrived."""
 
-    async def run(self) -> None: ...
+    async def run(self) -> None:
+        """Watch until cancelled."""
 
 
 @dataclass(frozen=True)
 class WatchedKind:
+    """An informer by the plural of its kind."""
+
     plural: str
     source: WatchSource
 
@@ -117,10 +124,12 @@ def guarded_handler(kind: str, handler: Callable[[T | None, T | None], None]) ->
 
 
 def log_unusable_object(kind: str, name: str, error: str) -> None:
+    """Log an object whose contents make no sense."""
     _log.error("object cannot be used", **{kind: name}, error=error)
 
 
 def log_rejected_object(rejected: UndecodableObject) -> None:
+    """Log an object that is not of its kind's schema."""
     name = f"{rejected.namespace}/{rejected.name}" if rejected.namespace else rejected.name
     _log.error("object does not decode", **{rejected.kind: name}, error=rejected.error)
 

@@ -26,8 +26,6 @@ from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.events import ObjectKind
 from karpenter.scheduling.solution import Solution
 
-#: How often prices are looked at again (OPS-431), and whether news still come.
-METRICS_REFRESH_SECONDS = 10.0
 _log = structlog.get_logger()
 
 
@@ -108,7 +106,7 @@ class ClusterMetrics:
     async def run(self) -> None:
         """Keep up to date what has to be asked for, until cancelled; not at once, since a start has more urgent questions."""
         while True:
-            await asyncio.sleep(METRICS_REFRESH_SECONDS)
+            await asyncio.sleep(self._context.intervals.metrics_refresh.total_seconds())
             for part in self._collectors:
                 await part.refresh()
 

@@ -115,7 +115,8 @@ def node_label_pairs(node: Node) -> str:
     found = node.metadata.labels
     pool = found.get(labels.NODE_POOL, "")
     managed = "true" if pool else "false"
-    own = f'node_name="{node.metadata.name}",nodepool="{pool}",phase="{escape_label_value(node.status.phase)}",managed="{managed}"'
+    phase = escape_label_value(node.status.phase)
+    own = f'node_name="{node.metadata.name}",nodepool="{pool}",phase="{phase}",managed="{managed}"'
     always = [f'{name}="{found.get(key, "")}"' for key, name in _COMMON_LABELS.items()]
     # Where two providers have a label of the same name, one of them counts, always the same.
     declared = {_PROVIDER_LABELS[key]: found[key] for key in sorted(found, reverse=True) if key in _PROVIDER_LABELS}

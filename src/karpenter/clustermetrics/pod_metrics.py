@@ -59,7 +59,8 @@ def _node_label_pairs(name: str, node_labels: Mapping[str, str]) -> str:
     managed = "true" if pool else "false"
     return (
         f'node="{name}",nodepool="{pool}",zone="{node_labels.get(labels.ZONE, "")}",arch="{node_labels.get(labels.ARCH, "")}",'
-        f'capacity_type="{node_labels.get(labels.CAPACITY_TYPE, "")}",instance_type="{node_labels.get(labels.INSTANCE_TYPE, "")}",'
+        f'capacity_type="{node_labels.get(labels.CAPACITY_TYPE, "")}",'
+        f'instance_type="{node_labels.get(labels.INSTANCE_TYPE, "")}",'
         f'managed="{managed}"'
     )
 

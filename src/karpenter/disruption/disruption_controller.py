@@ -34,11 +34,6 @@ from karpenter.runtime.reconciler import ReconcilerQueue, SingletonReconciler
 from karpenter.state.snapshot import ClusterSnapshot, PodKey
 from karpenter.state.state_node import StateNode
 
-#: Pause between passes that found nothing (DIS-020), and between choosing and acting (DIS-023).
-POLL_SECONDS = 10.0
-VALIDATION_SECONDS = 15.0
-#: How long nothing is decided anew while nothing changes (DIS-029).
-UNCHANGED_INPUTS_SECONDS = 300.0
 #: Decisions about so many machines take long enough that other work must go on beside them, in a thread.
 _THREADED_DECISION_NODES = 200
 #: What is due this soon is due now: a wait may end a rounding error early.
@@ -147,7 +142,8 @@ class DisruptionController:
     def _poll_delay_seconds(self) -> float:
         """Until the next pass: shorter where a command is due for its second look."""
         now = _now()
-        return min([POLL_SECONDS, *(max(0.0, waiting.validate_at - now) for waiting in self._pending_validations)])
+        poll = self._context.intervals.disruption_poll.total_seconds()
+        return min([poll, *(max(0.0, waiting.validate_at - now) for waiting in self._pending_validations)])
 
     async def reconcile(self) -> bool:
         """One pass; whether it began a command. Nothing is judged while a watch brings no news: the picture may be old."""
@@ -242,13 +238,14 @@ class DisruptionController:
     def _valid_until(self, snapshot: ClusterSnapshot) -> float:
         """When the same snapshot would be judged differently because time has passed, on the event loop's clock."""
         now, seconds = self._context.clock.now(), _now()
+        recheck = self._context.intervals.disruption_recheck.total_seconds()
         nominated = self._context.state.next_nomination_end(now)
         moments = [
-            *time_driven_changes(snapshot, now, UNCHANGED_INPUTS_SECONDS),
+            *time_driven_changes(snapshot, now, recheck),
             *(() if nominated is None else (nominated,)),
         ]
         ends: list[float] = [
-            seconds + UNCHANGED_INPUTS_SECONDS,
+            seconds + recheck,
             *(seconds + (moment - now).total_seconds() for moment in moments),
         ]
         regret = self._execution.backoff.next_expiry()
@@ -269,7 +266,7 @@ class DisruptionController:
         """Begin what stood its second look and what needs none; the rest waits. Whether anything was begun."""
         chosen = list(self._validated(due, disruptions))
         taken = {candidate.key for command in chosen for candidate in command.candidates}
-        at = _now() + VALIDATION_SECONDS
+        at = _now() + self._context.intervals.disruption_validation.total_seconds()
         for command in disruptions.commands:
             if not taken.isdisjoint(candidate.key for candidate in command.candidates):
                 continue

@@ -69,10 +69,10 @@ def exponential_buckets(first: float, factor: float, count: int) -> tuple[float,
 class Metrics:
     """One process's series in one registry. ``now`` gives seconds that never go back."""
 
-    def __init__(self, build: BuildInfo = BuildInfo(), now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, build: BuildInfo | None = None, now: Callable[[], float] = time.monotonic) -> None:
         self.registry = MetricsRegistry()
         self._now = now
-        self._declare_build(build)
+        self._declare_build(build or BuildInfo())
         self._declare_claims()
         self._declare_nodes()
         self._declare_pools()

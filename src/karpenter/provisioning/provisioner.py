@@ -28,8 +28,6 @@ from karpenter.scheduling.solver import solve
 from karpenter.state.snapshot import ClusterSnapshot, PodGroup, creation_order
 from karpenter.state.virtual_pods import is_virtual_pod
 
-#: Pods still waiting trigger again after this long (SCH-001), and so does at the latest a pass whose claims failed.
-RETRY_SECONDS = 10.0
 _FIRST_RETRY_SECONDS = 1.0
 _log = structlog.get_logger()
 
@@ -119,7 +117,7 @@ class Provisioner:
     async def _retrigger(self) -> None:
         """Whoever waits is looked at again and again, and so are the pods of machines that leave (SCH-001, SCH-002)."""
         while True:
-            await asyncio.sleep(RETRY_SECONDS)
+            await asyncio.sleep(self._context.intervals.provisioning_retry.total_seconds())
             for pod in self._context.state.pending_pods():
                 self._batcher.trigger(pod.metadata.uid)
             for view in self._context.state.state_nodes():
@@ -153,7 +151,7 @@ class Provisioner:
         """
         if outcome.failures:
             pause = self._retry_seconds
-            self._retry_seconds = min(RETRY_SECONDS, 2 * pause)
+            self._retry_seconds = min(self._context.intervals.provisioning_retry.total_seconds(), 2 * pause)
             return pause
         self._retry_seconds = _FIRST_RETRY_SECONDS
         return outcome.retry_after_seconds if outcome.deferred else None

@@ -10,6 +10,7 @@ from karpenter.metrics import Metrics
 from karpenter.model.clock import Clock
 from karpenter.providers.contract import CloudProvider
 from karpenter.runtime.events import EventRecorder
+from karpenter.runtime.intervals import Intervals
 from karpenter.state import ClusterState
 from karpenter.state.nodepool_health import NodePoolHealth
 from karpenter.state.virtual_pods import VirtualPods
@@ -31,6 +32,7 @@ class ControllerContext:
     nodepool_health: NodePoolHealth = field(default_factory=NodePoolHealth)
     virtual_pods: VirtualPods = field(default_factory=VirtualPods)
     separate_kube: Kube | None = None
+    intervals: Intervals = field(default_factory=Intervals)
 
     @property
     def priority_kube(self) -> Kube:

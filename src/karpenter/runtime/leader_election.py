@@ -39,6 +39,7 @@ from karpenter.kube.protocol import Json, JsonObject, Kube
 from karpenter.kube.write_fence import Fence
 from karpenter.metrics import Metrics
 from karpenter.model.clock import Clock, rfc3339_micro
+from karpenter.runtime.intervals import Intervals
 
 #: What an orderly release leaves as the lease's duration, as other implementations do.
 _RELEASED_SECONDS = 1
@@ -58,6 +59,15 @@ class LeaseDurations:
     lease_duration_seconds: int = 15
     renew_deadline_seconds: float = 10.0
     retry_period_seconds: float = 2.0
+
+    @staticmethod
+    def of(intervals: Intervals) -> LeaseDurations:
+        """The durations among the intervals."""
+        return LeaseDurations(
+            int(intervals.lease_duration.total_seconds()),
+            intervals.lease_renew_deadline.total_seconds(),
+            intervals.lease_retry.total_seconds(),
+        )
 
     @property
     def attempt_timeout_seconds(self) -> float:
@@ -241,7 +251,8 @@ class LeaderElection:
 
     def _lost_message(self) -> str:
         why = f": {self.fault}" if self.fault is not None else ": this process stood still"
-        return f"lease {self._candidate.lease_path} was not renewed within {self._candidate.durations.renew_deadline_seconds:g} s{why}"
+        deadline = self._candidate.durations.renew_deadline_seconds
+        return f"lease {self._candidate.lease_path} was not renewed within {deadline:g} s{why}"
 
     async def _renew(self) -> bool:
         began = asyncio.get_running_loop().time()

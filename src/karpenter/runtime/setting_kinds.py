@@ -149,6 +149,20 @@ def _refresh(text: str) -> timedelta:
     return value
 
 
+def _interval(text: str) -> timedelta:
+    value = durations.parse_duration(text)
+    if value <= timedelta(0):
+        raise ValueError(text)
+    return value
+
+
+def _lease_duration(text: str) -> timedelta:
+    value = _interval(text)
+    if value.total_seconds() % 1:
+        raise ValueError(text)
+    return value
+
+
 def _endpoint(text: str) -> str:
     if text and not (urlsplit(text).scheme and urlsplit(text).hostname):
         raise ValueError(text)
@@ -198,6 +212,8 @@ SHARE: SettingKind[Fraction] = SettingKind(parse_share, "off or a number above 0
 DURATION = SettingKind(_duration, "a duration such as 10s")
 COUNT = SettingKind(_count, "a whole number of at least 0")
 FRACTION: SettingKind[Fraction] = SettingKind(_fraction, "a number of at least 0 such as 0.075")
+INTERVAL = SettingKind(_interval, "a duration above 0 such as 10s")
+LEASE_DURATION = SettingKind(_lease_duration, "a duration of whole seconds such as 15s")
 REFRESH_INTERVAL = SettingKind(_refresh, "a duration of at least 1m")
 ENDPOINT = SettingKind(_endpoint, "a URL such as https://10.0.0.1:6443")
 CA_BUNDLE = SettingKind(_base64, "base64 of a certificate bundle")

@@ -14,7 +14,7 @@ ways the reference reads (``1``, ``True``); flags are ``true`` or ``false`` (OPS
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from enum import StrEnum
 from fractions import Fraction
@@ -25,8 +25,9 @@ from karpenter.model.shares import share_text
 from karpenter.providers.aws.aws_settings import AwsSettings
 from karpenter.runtime import setting_kinds as kinds
 from karpenter.runtime.feature_gate_flags import AwsFeatureGates, ParsedFeatureGates
+from karpenter.runtime.intervals import Intervals, resolve_intervals
 from karpenter.runtime.scheduler_config import SchedulerConfig
-from karpenter.runtime.setting_kinds import Setting, SettingError, setting, setting_of_field
+from karpenter.runtime.setting_kinds import SETTING_METADATA, Setting, SettingError, setting, setting_of_field
 from karpenter.scheduling.objective import (
     COST_PER_INTERRUPTION,
     DEFAULT_EXPOSURE,
@@ -189,6 +190,8 @@ class Settings:
         kinds.AWS_FEATURE_GATES, "NodeClassCEL=false", "Functions of the AWS provider to switch: NodeClassCEL."
     )
     karpenter_service: str = setting(kinds.TEXT, "", "Without effect: the service of a webhook there is no more.")
+    #: Not settings of their own: how often work is repeated, from the environment only.
+    intervals: Intervals = field(default_factory=Intervals)
 
     @property
     def gates(self) -> FeatureGates:
@@ -219,6 +222,7 @@ class Settings:
             ami_refresh_interval=self.ami_refresh_interval,
             subnet_refresh_interval=self.subnet_refresh_interval,
             kubelet_expressions=self.aws_feature_gates.node_class_cel,
+            garbage_collection_interval=self.intervals.garbage_collection,
             reserved_capacity=FeatureGate.RESERVED_CAPACITY in self.gates,
             node_overlay=FeatureGate.NODE_OVERLAY in self.gates,
         )
@@ -230,7 +234,7 @@ class Settings:
 
     def as_text(self) -> dict[str, str]:
         """Every setting as text. None of them is a secret."""
-        return {item.name: _value_text(getattr(self, item.name)) for item in fields(self)}
+        return {name: _value_text(getattr(self, name)) for name in SETTINGS}
 
 
 def _value_text(value: object) -> str:
@@ -249,7 +253,11 @@ def _value_text(value: object) -> str:
 
 
 #: Every setting, by its name in ``Settings``.
-SETTINGS: Mapping[str, Setting] = {item.name: setting_of_field(item.name, item.metadata) for item in fields(Settings)}
+SETTINGS: Mapping[str, Setting] = {
+    item.name: setting_of_field(item.name, item.metadata)
+    for item in fields(Settings)
+    if SETTING_METADATA in item.metadata
+}
 
 
 def resolve_settings(flags: Mapping[str, str | None], environment: Mapping[str, str]) -> Settings:
@@ -265,6 +273,10 @@ def resolve_settings(flags: Mapping[str, str | None], environment: Mapping[str, 
             values[name] = item.parse(item.default if text is None else text, source)
         except SettingError as error:
             wrong.append(str(error))
+    try:
+        values["intervals"] = resolve_intervals(environment)
+    except SettingError as error:
+        wrong.append(str(error))
     settings = Settings(**values)  # type: ignore[arg-type]
     wrong += _conflicts(settings)
     if wrong:

@@ -160,7 +160,9 @@ async def test_what_stands_its_second_look_is_carried_out(world: World) -> None:
     assert sorted(gone) == sorted(names)
 
 
-@pytest.mark.parametrize("change", ["pod", "nominated", "node", "budget"], ids=["DIS-S180", "DIS-S182", "DIS-S165", "DIS-S183"])
+@pytest.mark.parametrize(
+    "change", ["pod", "nominated", "node", "budget"], ids=["DIS-S180", "DIS-S182", "DIS-S165", "DIS-S183"]
+)
 @story
 async def test_what_has_changed_meanwhile_is_left_alone(world: World, change: str) -> None:
     """DIS-S180, DIS-S182, DIS-S183: the machine stays, the refusal is counted."""

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from karpenter.model.feature_gates import DEFAULT_FEATURE_GATES, FeatureGate
+from karpenter.runtime.intervals import INTERVALS, Intervals
 from karpenter.runtime.setting_kinds import SettingError
 from karpenter.runtime.settings import SETTINGS, Settings, ineffective_settings, resolve_settings, setting_sources
 from karpenter.scheduling.objective import NO_EXPOSURE_LIMITS, Objective
@@ -305,3 +306,25 @@ def test_what_has_no_effect_is_said_with_its_consequence() -> None:
 def test_where_all_have_effect_nothing_is_said() -> None:
     environment = {"FEATURE_GATES": "ReservedCapacity=true,Drift=true", "SYSTEM_NAMESPACE": "x", "CLUSTER_NAME": "c"}
     assert ineffective_settings(resolve_settings({}, environment), environment) == ()
+
+
+def test_intervals_come_from_the_environment_only() -> None:
+    assert resolve_settings({}, {}).intervals == Intervals()
+    intervals = resolve_settings({}, {"KARPENTER_DISRUPTION_POLL_INTERVAL": "500ms"}).intervals
+    assert intervals == Intervals(disruption_poll=timedelta(milliseconds=500))
+    assert not set(INTERVALS) & set(SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("KARPENTER_DISRUPTION_POLL_INTERVAL", "0s"),
+        ("KARPENTER_GARBAGE_COLLECTION_INTERVAL", "often"),
+        ("KARPENTER_LEASE_DURATION", "1500ms"),
+        ("KARPENTER_LEASE_DURATION", "10s"),
+        ("KARPENTER_LEASE_RETRY_INTERVAL", "10s"),
+    ],
+)
+def test_an_interval_that_cannot_work_stops_the_start(variable: str, value: str) -> None:
+    with pytest.raises(SettingError, match=variable):
+        resolve_settings({}, {variable: value})

@@ -181,7 +181,11 @@ class AwsOperator:
         if ground.settings.node_overlay:
             looks["providers.pricing.overlay"] = requeue_every(_OVERLAYS_SECONDS, self._apply_overlay_prices)
         collector_of_instances = InstanceGarbageCollector(
-            self._instances, ground.kube, self._cluster_view, ground.clock
+            self._instances,
+            ground.kube,
+            self._cluster_view,
+            ground.clock,
+            ground.settings.garbage_collection_interval.total_seconds(),
         )
         return {
             "nodeclass": self._node_classes.controller.run,

@@ -29,6 +29,7 @@ class AwsSettings:
     enable_zonal_shift: bool = False
     ami_refresh_interval: timedelta = timedelta(minutes=1)
     subnet_refresh_interval: timedelta = timedelta(minutes=1)
+    garbage_collection_interval: timedelta = timedelta(minutes=2)
     kubelet_expressions: bool = False
     reserved_capacity: bool = True
     node_overlay: bool = False

@@ -33,7 +33,7 @@ from karpenter.providers.contract import InstanceNotFound, ProviderError
 MIN_GARBAGE_AGE = timedelta(seconds=30)
 _STARTUP_PERIOD_SECONDS = 10.0
 _STARTUP_RECONCILES = 20
-_COLLECTION_PERIOD_SECONDS = 120.0
+_COLLECTION_PERIOD = timedelta(minutes=2)
 _MAX_BACKOFF_SECONDS = 60.0
 _MAX_CONCURRENT = 100
 _log = structlog.get_logger()
@@ -42,7 +42,15 @@ _log = structlog.get_logger()
 class InstanceGarbageCollector:
     """Looks for garbage again and again."""
 
-    def __init__(self, instances: InstanceProvider, kube: Kube, cluster_view: AwsClusterView, clock: Clock) -> None:
+    def __init__(
+        self,
+        instances: InstanceProvider,
+        kube: Kube,
+        cluster_view: AwsClusterView,
+        clock: Clock,
+        period_seconds: float = _COLLECTION_PERIOD.total_seconds(),
+    ) -> None:
+        self._period_seconds = period_seconds
         self._instances = instances
         self._kube = kube
         self._cluster_view = cluster_view
@@ -59,7 +67,8 @@ class InstanceGarbageCollector:
                 pause, backoff = backoff, min(backoff * 2, _MAX_BACKOFF_SECONDS)
             else:
                 rounds, backoff = rounds + 1, 1.0
-                pause = _STARTUP_PERIOD_SECONDS if rounds <= _STARTUP_RECONCILES else _COLLECTION_PERIOD_SECONDS
+                usual = self._period_seconds
+                pause = min(_STARTUP_PERIOD_SECONDS, usual) if rounds <= _STARTUP_RECONCILES else usual
             await asyncio.sleep(pause)
 
     async def collect(self) -> tuple[str, ...]:

@@ -31,8 +31,14 @@ test: lint
 unit: $(STAMP)
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile -m "not soak and not cluster"
 
+# Random examples, other ones in each run. `make soak SEED=...` repeats a run.
+SEED ?= $(shell date +%s)
+SOAK = --hypothesis-profile=soak --hypothesis-seed=$(SEED)
+
 soak: $(STAMP)
-	$(BIN)/pytest -m soak
+	@echo "random examples of this run: make soak SEED=$(SEED)"
+	$(BIN)/pytest $(SOAK) -m soak
+	$(BIN)/pytest $(SOAK) -m "not soak" tests/properties
 
 bench: $(STAMP)
 	$(BIN)/python -m bench

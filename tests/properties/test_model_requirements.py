@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from karpenter.model import requirements as r
@@ -45,6 +45,7 @@ def test_intersection_is_idempotent(a: Requirement, b: Requirement) -> None:
 
 
 @given(stated(), stated(), st.sampled_from(VALUES))
+@example(requirement("a", "Lte", ["0"]), requirement("a", "Gte", ["-1"]), "-1")
 def test_a_value_is_in_the_intersection_when_it_is_in_both(a: Requirement, b: Requirement, value: str) -> None:
     assert a.intersect(b).allows(value) == (a.allows(value) and b.allows(value))
 
@@ -53,6 +54,14 @@ def test_a_value_is_in_the_intersection_when_it_is_in_both(a: Requirement, b: Re
 def test_two_requirements_meet_exactly_when_their_intersection_can_be_satisfied(a: Requirement, b: Requirement) -> None:
     assert a.has_intersection(b) == b.has_intersection(a)
     assert a.has_intersection(b) == (a.intersect(b).operator is not Op.DOES_NOT_EXIST)
+
+
+@given(stated(), stated(), st.sampled_from(VALUES))
+@example(requirement("a", "Gte", ["0"]), requirement("a", "Gte", ["-1"]), "0")
+def test_a_subset_allows_nothing_the_other_refuses(a: Requirement, b: Requirement, value: str) -> None:
+    if a.is_subset_of(b):
+        assert b.allows(value) or not a.allows(value)
+        assert b.accepts_absent or not a.accepts_absent
 
 
 @given(SETS)

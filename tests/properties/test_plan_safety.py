@@ -21,7 +21,7 @@ def judge(world: World) -> None:
     assert [finding for planned in result.new_claims for finding in refusals(planned.claim)] == []
 
 
-@settings(max_examples=250, derandomize=True, deadline=None, suppress_health_check=_QUIET)
+@settings(max_examples=250, deadline=None, suppress_health_check=_QUIET)
 @given(worlds())
 def test_a_plan_breaks_no_law(world: World) -> None:
     """Legal placements, resources, taints, limits, minValues, weight order, preferences, nobody left out without need."""

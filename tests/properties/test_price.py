@@ -116,7 +116,7 @@ def test_where_limits_bind_the_classic_way_may_have_a_place_for_more_and_is_take
     check(chosen, classic)
 
 
-@settings(max_examples=150, derandomize=True, deadline=None, suppress_health_check=_QUIET)
+@settings(max_examples=150, deadline=None, suppress_health_check=_QUIET)
 @given(catalogues(), workloads())
 def test_the_chosen_plan_is_never_dearer_than_the_classic_one(
     types: tuple[InstanceType, ...], waiting: list[Pod]
@@ -128,7 +128,7 @@ def test_the_chosen_plan_is_never_dearer_than_the_classic_one(
     assert (not classic.new_claims) or classic.packing_heuristic == "classic"
 
 
-@settings(max_examples=150, derandomize=True, deadline=None, suppress_health_check=_QUIET)
+@settings(max_examples=150, deadline=None, suppress_health_check=_QUIET)
 @given(worlds())
 def test_where_every_constraint_meets_every_other_it_is_not_dearer_either(world: World) -> None:
     """SCH-865"""

@@ -77,8 +77,8 @@ def _overlapping_occurrences(rule: ParsedBudget) -> Iterator[Finding]:
             recurrence.schedule.times_of_day(), recurrence.duration
         ):
             text = (
-                f"every hit opens {durations.duration_text(recurrence.duration)} of its own, which makes one window from {_time_of_day(opens)} "
-                f"to {_time_of_day(closes)}; let the schedule hit once where one window of that length is meant"
+                f"every hit opens {durations.duration_text(recurrence.duration)} of its own, which makes one window from "
+                f"{_time_of_day(opens)} to {_time_of_day(closes)}; let the schedule hit once where one window of that length is meant"
             )
             yield Finding(f"{rule.path}.schedule", "windows", text)
             return

@@ -4,6 +4,12 @@ A requirement says which values a label may have. Intersection does all the work
 selector, a type's labels and an offering's zone are the same kind of thing, and "can these live together" is one question.
 Sets of requirements hold one requirement per key; a key that is absent is unconstrained on the asking side and undefined
 on the offering side, which is why compatibility (`compatible`) is not symmetric.
+
+Bounds compare label values as Kubernetes does: a value is the 64-bit decimal integer it spells, leading zeros allowed. A
+label value cannot begin with a sign, so every value within bounds is at least zero: ``Gte -1`` and ``Gte 0`` are the same
+requirement, ``Lt 0`` is ``DoesNotExist``, and the text ``-1``, which no node can carry, satisfies no bound. Where every integer
+within the bounds is excluded nothing is left, although a text with leading zeros could spell one of them once more: no user
+means that, and a label to write could not be drawn.
 """
 
 from __future__ import annotations
@@ -149,8 +155,8 @@ def _tighter_bound(left: int | None, right: int | None, choose: Callable[[int, i
 def _is_within_bounds(value: str, gte: int | None, lte: int | None) -> bool:
     if gte is None and lte is None:
         return True
-    number = as_integer(value)
     low, high = _range(gte, lte)
+    number = as_integer(value)
     return number is not None and low <= number <= high
 
 
@@ -164,7 +170,7 @@ def _excludes_whole_range(values: frozenset[str], gte: int | None, lte: int | No
 
 def _range(gte: int | None, lte: int | None) -> tuple[int, int]:
     """Label integers that bounds leave: none is below zero, as a label value cannot begin with a sign."""
-    return (0 if gte is None else gte, MAX_INTEGER if lte is None else lte)
+    return (max(gte or 0, 0), MAX_INTEGER if lte is None else lte)
 
 
 def as_integer(value: str) -> int | None:
@@ -180,8 +186,8 @@ def as_integer(value: str) -> int | None:
 def requirement(key: str, operator: str, values: Iterable[str] = (), min_values: int | None = None) -> Requirement:
     """Build a requirement from its manifest form; the key's alias is resolved (SCH-140, SCH-143).
 
-    Bounds expect exactly one integer; anything else matches nothing (validation reports it). An integer range below zero is
-    empty, since label integers start at zero (SCH-140 Beyond).
+    Bounds expect exactly one integer; anything else matches nothing (validation reports it). Lower bounds below zero are
+    raised to zero and an upper bound below zero leaves nothing, since label integers start at zero (SCH-140 Beyond).
     """
     key = labels.normalise(key)
     given = tuple(values)
@@ -197,7 +203,7 @@ def requirement(key: str, operator: str, values: Iterable[str] = (), min_values:
     if bound is None:
         return Requirement(key, False, min_values=min_values)
     if operator in (Op.GT, Op.GTE):
-        gte = bound + 1 if operator == Op.GT else bound
+        gte = max(bound + 1 if operator == Op.GT else bound, 0)
         return Requirement(key, gte <= MAX_INTEGER, gte=gte if gte <= MAX_INTEGER else None, min_values=min_values)
     lte = bound - 1 if operator == Op.LT else bound
     return Requirement(key, lte >= 0, lte=lte if lte >= 0 else None, min_values=min_values)

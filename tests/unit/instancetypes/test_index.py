@@ -17,7 +17,7 @@ from karpenter.model.resources import Resources, fits
 
 FAMILY, CORES, GPU = "family", "cores", "a/gpu"
 WELL_KNOWN = frozenset({FAMILY, CORES, GPU, labels.ZONE, labels.CAPACITY_TYPE})
-_QUICK = settings(max_examples=120, derandomize=True, deadline=None)
+_QUICK = settings(max_examples=120, deadline=None)
 
 amounts = st.fixed_dictionaries(
     {"cpu": st.sampled_from([1000, 2000, 4000])},

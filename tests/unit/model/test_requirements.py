@@ -141,6 +141,9 @@ def test_a_node_without_the_label_satisfies_an_intersection_only_if_it_satisfies
         ("Lt", "0", "DNE"),  # SCH-140 Beyond
         ("Lte", "0", "≤0"),
         ("Gte", "0", "≥0"),
+        ("Gte", "-1", "≥0"),
+        ("Gt", "-5", "≥0"),
+        ("Lte", "-1", "DNE"),
         ("Gt", "abc", "DNE"),
         ("Gt", "9" * 5000, "DNE"),
     ],

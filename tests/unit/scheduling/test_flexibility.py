@@ -161,7 +161,7 @@ amounts = st.tuples(
 )
 
 
-@settings(max_examples=15, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(amounts, min_size=1, max_size=4))
 def test_no_plan_is_tightened_to_few_types(groups: list[tuple[int, int, int]]) -> None:
     """Whatever goes together: every claim offers all types that hold it, those near the cheapest among them."""

@@ -610,7 +610,7 @@ HEAPS = st.tuples(
 )
 
 
-@settings(max_examples=300, derandomize=True, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(HEAPS)
 def test_no_objects_however_senseless_break_the_picture(heap: tuple[list[Wire], ...]) -> None:
     """S-142: one bad object is a fault of its pod, never of the pass."""

@@ -63,6 +63,7 @@ class LabelForms:
 
 
 def label_forms(types: Sequence[InstanceType]) -> dict[str, LabelForms]:
+    """The label forms of a list of types, by label key."""
     found: dict[str, dict[Requirement, int]] = {}
     for position, item in enumerate(types):
         for key, requirement in item.requirements.items():

@@ -1,5 +1,6 @@
-"""Carrying plans out and driving each object's life: launch, register, initialise, nominate, drain, terminate, collect.
+"""The NodeClaim controllers: life cycle (launch, registration, initialization, liveness), expiration, drift, hydration,
+consistency and garbage collection.
 
-Every function here looks at one object as it is now and takes the next step; nothing is remembered that a restart could not find
-again in the API server or the cloud. When to look is the business of ``control``, what to decide that of ``decide``.
+``lifecycle`` runs most of them as subreconcilers of one pass, so that a claim has one writer. Every pass works on the claim as it
+is now: all caches can be rebuilt from the API server and the cloud after a restart.
 """

@@ -1,4 +1,7 @@
-"""Quiet time: whether a node may be given back as far as its pool's ``consolidateAfter`` is concerned (DIS-241, DIS-327)."""
+"""The ``Consolidatable`` condition: True once no pod came or left for the NodePool's ``consolidateAfter`` (DIS-241, DIS-327).
+
+``PodEventTracker`` records pod events in ``status.lastPodEventTime``, ``NodeClaimConsolidatable`` derives the condition.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from karpenter.kube.errors import NotFound
 from karpenter.model import conditions, durations, labels, pods
 from karpenter.model.clock import rfc3339
 from karpenter.model.durations import DurationError
+from karpenter.nodeclaim.subreconciler import NodeClaimSubreconciler
 from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.nodeclaim_draft import NodeClaimDraft
 
@@ -21,36 +25,46 @@ _MAX_CLOCK_SKEW = timedelta(minutes=5)
 _log = structlog.get_logger()
 
 
-async def reconcile_consolidatable(draft: NodeClaimDraft, context: ControllerContext) -> None:
-    """Set or clear ``Consolidatable``; asks for another look when the quiet time ends."""
-    pool = context.state.pool(draft.claim.metadata.labels.get(labels.NODE_POOL, ""))
-    if pool is None or pool.spec.replicas is not None:
-        return
-    period = _consolidate_after(pool)
-    initialized = draft.condition("Initialized")
-    if period is None:
-        _clear_consolidatable(draft, "consolidation is disabled")
-    elif initialized is None or initialized.status != conditions.TRUE:
-        _clear_consolidatable(draft, "not initialized")
-    else:
-        since = _last_pod_event_time(draft) or initialized.last_transition_time or draft.now
-        left = since + period - draft.now
-        if left > timedelta(0):
-            draft.requeue_after(left.total_seconds())
-            _clear_consolidatable(
-                draft,
-                "consolidateAfter has not passed",
-                lastPodEventTime=rfc3339(since),
-                consolidateAfter=durations.duration_text(period),
-                timeSincePodEvent=durations.duration_text(draft.now - since),
-            )
-        elif not draft.is_true("Consolidatable"):
-            draft.set_condition("Consolidatable", conditions.TRUE)
-            _log.debug("marking consolidatable")
+class NodeClaimConsolidatable(NodeClaimSubreconciler):
+    """Sets or clears ``Consolidatable``."""
+
+    def __init__(self, context: ControllerContext) -> None:
+        self._context = context
+
+    async def reconcile(self, draft: NodeClaimDraft) -> None:
+        """Set or clear the condition; requeue the claim for the moment ``consolidateAfter`` will have passed."""
+        pool = self._context.state.pool(draft.claim.metadata.labels.get(labels.NODE_POOL, ""))
+        if pool is None or pool.spec.replicas is not None:
+            return
+        period = _consolidate_after(pool)
+        initialized = draft.condition("Initialized")
+        if period is None:
+            _clear_consolidatable(draft, "consolidation is disabled")
+        elif initialized is None or initialized.status != conditions.TRUE:
+            _clear_consolidatable(draft, "not initialized")
+        else:
+            since = _last_pod_event_time(draft) or initialized.last_transition_time or draft.now
+            _reconcile_period(draft, since, period)
+
+
+def _reconcile_period(draft: NodeClaimDraft, since: datetime, period: timedelta) -> None:
+    remaining = since + period - draft.now
+    if remaining > timedelta(0):
+        draft.requeue_after(remaining.total_seconds())
+        _clear_consolidatable(
+            draft,
+            "consolidateAfter has not passed",
+            lastPodEventTime=rfc3339(since),
+            consolidateAfter=durations.duration_text(period),
+            timeSincePodEvent=durations.duration_text(draft.now - since),
+        )
+    elif not draft.is_true("Consolidatable"):
+        draft.set_condition("Consolidatable", conditions.TRUE)
+        _log.debug("marking consolidatable")
 
 
 def _consolidate_after(pool: NodePool) -> timedelta | None:
-    """None where nothing is ever given back; also where the text is no duration, which the pool's own conditions say."""
+    """The pool's ``consolidateAfter``; None for ``Never`` and for invalid text, which the pool's conditions report."""
     try:
         return durations.parse_duration_or_never(pool.spec.disruption.consolidate_after)
     except DurationError:
@@ -58,7 +72,7 @@ def _consolidate_after(pool: NodePool) -> timedelta | None:
 
 
 def _last_pod_event_time(draft: NodeClaimDraft) -> datetime | None:
-    """When pods last came or left. A time further ahead than clocks differ was written by nobody who knew (DIS-241)."""
+    """When a pod last came or left. A stored time further ahead than clock skew explains is ignored (DIS-241)."""
     stored = draft.claim.status.last_pod_event_time
     return stored if stored is None or stored <= draft.now + _MAX_CLOCK_SKEW else None
 
@@ -76,7 +90,7 @@ POD_EVENT_INTERVAL = timedelta(seconds=10)
 def is_pod_event(old: Pod | None, new: Pod | None) -> bool:
     """Whether the change means a pod came to its node or left it (DIS-330).
 
-    The caller leaves out the first listing after a start: everything is new then and nothing has happened (DIS §13 Beyond).
+    The caller must skip the initial list after a start: its pods are new to the informer and no pod events (DIS §13 Beyond).
     """
     if new is None or not new.spec.node_name or pods.is_daemonset_pod(new):
         return False
@@ -89,14 +103,14 @@ def is_pod_event(old: Pod | None, new: Pod | None) -> bool:
 
 
 class PodEventTracker:
-    """Collects pod events per claim and writes them."""
+    """Collects the latest pod event of each claim and writes it to the claim's status."""
 
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
         self._latest_event: dict[str, datetime] = {}
 
     def record(self, pod: Pod) -> str:
-        """A pod came to or left its node; the name of the claim to look at, empty when there is none."""
+        """Record a pod event; returns the name of the claim to reconcile, empty when there is none."""
         node = self._context.state.node(pod.spec.node_name)
         claim = self._context.state.claim_by_provider_id(node.spec.provider_id) if node is not None else None
         if claim is None or not self._context.is_managed(claim):
@@ -105,16 +119,20 @@ class PodEventTracker:
         return claim.metadata.name
 
     async def reconcile(self, name: str) -> float | None:
-        """Write the latest event of one claim, unless the stored one is young enough."""
-        at = self._latest_event.get(name)
+        """Write the latest event of one claim, unless the stored one is recent enough."""
+        event_time = self._latest_event.get(name)
         claim = self._context.state.claim(name)
         stored = claim.status.last_pod_event_time if claim is not None else None
-        # Also when the stored time lies ahead: nothing of ours wrote that, and it would hold consolidation up until then.
-        if at is not None and claim is not None and (stored is None or abs(at - stored) >= POD_EVENT_INTERVAL):
-            patch = {"status": {"lastPodEventTime": rfc3339(at)}}
+        # A stored time in the future is overwritten as well: it was not written by us and would delay consolidation until then.
+        if (
+            event_time is not None
+            and claim is not None
+            and (stored is None or abs(event_time - stored) >= POD_EVENT_INTERVAL)
+        ):
+            patch = {"status": {"lastPodEventTime": rfc3339(event_time)}}
             with suppress(NotFound):
                 await self._context.kube.patch(NODE_CLAIM, name, patch, subresource="status")
-        # Only now: a write that failed is tried again with what is remembered here. Later news has a look of its own.
-        if self._latest_event.get(name) == at:
+        # Drop the event only after the write: a failed write is retried. A newer event is kept for its own pass.
+        if self._latest_event.get(name) == event_time:
             self._latest_event.pop(name, None)
         return None

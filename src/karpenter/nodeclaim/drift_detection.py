@@ -1,8 +1,8 @@
-"""Whether a machine still is what its NodePool and its node class ask for: the ``Drifted`` condition (DIS §14).
+"""The ``Drifted`` condition: whether a NodeClaim still matches its NodePool and node class (DIS §14).
 
-The first reason found counts, in this order: the pool's template, the pool's requirements, what is sold to the pool, what the
-cloud says of the instance, and DaemonSets without room where the pool's owner wants that mended. Asking the cloud has its
-price, so it is asked again only when the claim's pool or class has changed, or after five minutes.
+Checks run in this order and the first reason wins: the pool's template hash, the pool's requirements, the instance types offered
+to the pool, the provider's drift check, and DaemonSets without room if the pool opted in to replacement. Provider calls are
+expensive, so their results are cached until the claim's pool or node class changes, at most five minutes.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from karpenter.nodeclaim.drift_rules import (
     drift_reason,
     is_offered,
 )
+from karpenter.nodeclaim.subreconciler import NodeClaimSubreconciler
 from karpenter.providers.contract import InstanceDrift, InstanceNotFound
 from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.events import WARNING, ObjectEvent, involved_claim, involved_node, shortened
@@ -32,7 +33,7 @@ from karpenter.runtime.nodeclaim_draft import NodeClaimDraft
 from karpenter.scheduling.daemonset_fit import daemonset_shortfalls
 from karpenter.state.snapshot import DaemonSetPod
 
-#: How often a claim is looked at without news, and what is sold to its pool for its sake (DIS-033).
+#: How often a claim is checked without events, and how often its type is looked up among the pool's offerings (DIS-033).
 DRIFT_POLL_SECONDS = 300.0
 _OFFERING_CHECK_SECONDS = 1800.0
 _DRIFTED = "Drifted"
@@ -41,15 +42,15 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class _CloudDrift:
-    """What the cloud said of a machine, of which state of things, and when (on the event loop's clock)."""
+    """A cached answer of the provider's drift check, what it was valid for, and when it was given (event loop time)."""
 
     generation_key: tuple[str, str, int]
     drift: InstanceDrift | None
     checked_at: float
 
 
-class DriftDetection:
-    """Finds out, and remembers what was expensive to find out."""
+class DriftDetection(NodeClaimSubreconciler):
+    """Sets or clears ``Drifted``; caches the results of provider calls per claim."""
 
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
@@ -58,12 +59,12 @@ class DriftDetection:
         self._hashed_pools: dict[str, tuple[NodePool, NodePool]] = {}
 
     def forget(self, name: str) -> None:
-        """The claim is gone."""
+        """Drop the cached results of provider calls for the claim."""
         self._cloud_drift.pop(name, None)
         self._offered_at.pop(name, None)
 
     def node_class_changed(self) -> None:
-        """A node class was edited: what the cloud said before is out of date."""
+        """A node class changed: all cached drift results are outdated."""
         self._cloud_drift.clear()
 
     async def reconcile(self, draft: NodeClaimDraft) -> None:
@@ -95,27 +96,27 @@ class DriftDetection:
         return await self._cloud_drift_of(claim, pool) or _daemon_set_drift(pool, draft)
 
     def _with_current_hash(self, pool: NodePool) -> NodePool:
-        """The pool with the hash of what it says now; its annotation may be about the edition before. Made once per edition."""
+        """The pool with the hash of its current spec, cached per version: its annotation may lag behind a change of the spec."""
         meta = pool.metadata
         if meta.annotations.get(labels.NODE_POOL_HASH_VERSION) != nodepool_hash.NODE_POOL_HASH_VERSION:
             return pool
-        known = self._hashed_pools.get(meta.name)
-        if known is None or known[0] is not pool:
-            notes = {**meta.annotations, labels.NODE_POOL_HASH: nodepool_hash.node_pool_hash(pool)}
-            current = msgspec.structs.replace(pool, metadata=msgspec.structs.replace(meta, annotations=notes))
-            known = self._hashed_pools[meta.name] = (pool, current)
-        return known[1]
+        hashed = self._hashed_pools.get(meta.name)
+        if hashed is None or hashed[0] is not pool:
+            annotations = {**meta.annotations, labels.NODE_POOL_HASH: nodepool_hash.node_pool_hash(pool)}
+            current = msgspec.structs.replace(pool, metadata=msgspec.structs.replace(meta, annotations=annotations))
+            hashed = self._hashed_pools[meta.name] = (pool, current)
+        return hashed[1]
 
-    # -- the cloud ----------------------------------------------------------------------------------------------------------
+    # -- provider calls -----------------------------------------------------------------------------------------------------
 
     async def _is_not_offered(self, claim: NodeClaim, pool: NodePool, draft: NodeClaimDraft) -> bool:
-        """Whether the cloud has stopped offering such machines to the pool, available now or not (DIS-345)."""
+        """Whether the claim's instance type is no longer offered to the pool, available or not (DIS-345)."""
         created, now = claim.metadata.creation_timestamp, _monotonic_now()
         if created is None:
             return False
-        left = created + OFFERING_CHECK_MIN_AGE - draft.now
-        if left >= timedelta(0):
-            draft.requeue_after(left.total_seconds() + 1)
+        remaining = created + OFFERING_CHECK_MIN_AGE - draft.now
+        if remaining >= timedelta(0):
+            draft.requeue_after(remaining.total_seconds() + 1)
             return False
         if now - self._offered_at.get(claim.metadata.name, -_OFFERING_CHECK_SECONDS) < _OFFERING_CHECK_SECONDS:
             return False
@@ -127,17 +128,17 @@ class DriftDetection:
 
     async def _cloud_drift_of(self, claim: NodeClaim, pool: NodePool) -> InstanceDrift | None:
         name = claim.metadata.name
-        about = (claim.metadata.uid, claim.status.provider_id, pool.metadata.generation)
-        known = self._cloud_drift.get(name)
-        # A look that comes back a moment early must not wait for another round.
+        generation_key = (claim.metadata.uid, claim.status.provider_id, pool.metadata.generation)
+        cached = self._cloud_drift.get(name)
+        # A pass that is requeued slightly early must not wait for another period: one second of tolerance.
         if (
-            known is None
-            or known.generation_key != about
-            or _monotonic_now() - known.checked_at >= DRIFT_POLL_SECONDS - 1
+            cached is None
+            or cached.generation_key != generation_key
+            or _monotonic_now() - cached.checked_at >= DRIFT_POLL_SECONDS - 1
         ):
             drift = await self._context.provider.drift(claim)
-            known = self._cloud_drift[name] = _CloudDrift(about, drift, _monotonic_now())
-        return known.drift
+            cached = self._cloud_drift[name] = _CloudDrift(generation_key, drift, _monotonic_now())
+        return cached.drift
 
 
 def _daemon_set_drift(pool: NodePool, draft: NodeClaimDraft) -> InstanceDrift | None:
@@ -151,9 +152,13 @@ def _daemon_set_drift(pool: NodePool, draft: NodeClaimDraft) -> InstanceDrift | 
 
 
 def _has_drift_condition(draft: NodeClaimDraft, drift: InstanceDrift) -> bool:
-    known = draft.condition(_DRIFTED)
-    said = (drift.reason, drift.message or drift.reason)
-    return known is not None and known.status == conditions.TRUE and (known.reason, known.message) == said
+    condition = draft.condition(_DRIFTED)
+    expected = (drift.reason, drift.message or drift.reason)
+    return (
+        condition is not None
+        and condition.status == conditions.TRUE
+        and (condition.reason, condition.message) == expected
+    )
 
 
 def _clear_drifted(draft: NodeClaimDraft, reason: str) -> None:
@@ -166,13 +171,13 @@ def _monotonic_now() -> float:
     return asyncio.get_running_loop().time()
 
 
-#: To list DaemonSets with what they ask for takes a look at all their pods; so long a list is good.
+#: How long a list of DaemonSet pods is reused: building it visits all their pods.
 _DAEMON_SET_LIST_SECONDS = 60.0
 _PRIORITY_HINT = "a higher priority class lets it displace other pods"
 
 
-class DaemonSetFitCheck:
-    """Looks at machines, with a list of DaemonSets that is a minute old at most."""
+class DaemonSetFitCheck(NodeClaimSubreconciler):
+    """Checks whether nodes have room for their DaemonSet pods, with a list of DaemonSets at most one minute old."""
 
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
@@ -180,18 +185,20 @@ class DaemonSetFitCheck:
         self._daemon_sets_listed_at = -_DAEMON_SET_LIST_SECONDS
 
     async def reconcile(self, draft: NodeClaimDraft) -> None:
-        """Set or clear the condition on an initialised machine."""
-        view = self._context.state.state_node_of(draft.claim) if draft.is_true("Initialized") else None
-        if view is None:
+        """Set or clear ``DaemonSetsFit`` on an initialized claim."""
+        state_node = self._context.state.state_node_of(draft.claim) if draft.is_true("Initialized") else None
+        if state_node is None:
             return
-        found = sorted(item.daemon_set for item in daemonset_shortfalls(self._list_daemon_sets(), view))
-        known = draft.condition(DAEMON_SETS_FIT)
-        if found:
-            text = f"No room for the pods of DaemonSet(s) {shortened(found)}: {_PRIORITY_HINT}"
+        daemon_sets = sorted(
+            shortfall.daemon_set for shortfall in daemonset_shortfalls(self._list_daemon_sets(), state_node)
+        )
+        previous = draft.condition(DAEMON_SETS_FIT)
+        if daemon_sets:
+            text = f"No room for the pods of DaemonSet(s) {shortened(daemon_sets)}: {_PRIORITY_HINT}"
             draft.set_condition(DAEMON_SETS_FIT, conditions.FALSE, DAEMON_SETS_LACK_ROOM, text)
-            if known is None or known.message != text:
+            if previous is None or previous.message != text:
                 draft.after_write(lambda: self._publish(draft, text))
-        elif known is not None:
+        elif previous is not None:
             draft.clear_condition(DAEMON_SETS_FIT)
 
     def _list_daemon_sets(self) -> tuple[DaemonSetPod, ...]:
@@ -202,5 +209,5 @@ class DaemonSetFitCheck:
 
     def _publish(self, draft: NodeClaimDraft, text: str) -> None:
         nodes = self._context.state.nodes_by_provider_id(draft.claim.status.provider_id)
-        for about in (involved_claim(draft.claim.metadata), *(involved_node(node.metadata) for node in nodes)):
-            self._context.events.publish(ObjectEvent(about, WARNING, DAEMON_SETS_LACK_ROOM, text, (text,)))
+        for involved in (involved_claim(draft.claim.metadata), *(involved_node(node.metadata) for node in nodes)):
+            self._context.events.publish(ObjectEvent(involved, WARNING, DAEMON_SETS_LACK_ROOM, text, (text,)))

@@ -1,4 +1,4 @@
-"""TODO: say what belongs here."""
+"""Pure drift rules: compare a NodeClaim with its NodePool's template hash, requirements and offerings (DIS-341 to DIS-345)."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ REQUIREMENTS_DRIFTED = "RequirementsDrifted"
 INSTANCE_TYPE_NOT_FOUND = "InstanceTypeNotFound"
 DAEMON_SETS_LACK_ROOM = "DaemonSetsLackRoom"
 
-#: On a claim: False while a DaemonSet that belongs on the machine has no room there.
+#: Condition of a claim: False while a DaemonSet that belongs on the node has no room there.
 DAEMON_SETS_FIT = "DaemonSetsFit"
-#: So long that has to last before the machine is replaced: pods of a rolling update come and go.
+#: How long the condition must last before the node is replaced: pods of a rolling update come and go.
 DAEMON_SET_ROOM_GRACE_PERIOD = timedelta(minutes=5)
 
-#: Claims younger than that are not asked whether their type is still sold (DIS-345): lists may lag behind launches.
+#: The offering check skips younger claims (DIS-345): instance type lists may lag behind launches.
 OFFERING_CHECK_MIN_AGE = timedelta(hours=1)
 
 
 def drift_reason(
     claim: NodeClaim, pool: NodePool, index: TypeIndex | None, now: datetime, provider_reason: str = ""
 ) -> str:
-    """Why a claim is not what its pool asks for, empty where it is (DIS-341 to DIS-345).
+    """Why a claim has drifted from its pool, empty if it has not (DIS-341 to DIS-345).
 
-    ``index``: the prepared types of the pool, None where they are not known now. ``of_provider``: what the cloud itself says,
-    which counts last.
+    ``index`` holds the pool's instance types, None if they are unknown now. ``provider_reason`` is the provider's own drift
+    reason, used when no other applies.
     """
     if not is_true(claim.status.conditions, "Launched"):
         return ""
@@ -52,54 +52,64 @@ def drift_reason(
 
 
 def daemon_set_replacement_due(claim: NodeClaim, pool: NodePool) -> datetime | None:
-    """From when on the machine is to be replaced by one with room for all DaemonSets (DIS-482); None where it stays.
+    """From when on a node without room for all DaemonSets is to be replaced (DIS-482); None if it is to stay.
 
-    Only the pool's owner can ask for that.
+    Pools opt in by an annotation.
     """
-    found = find_condition(claim.status.conditions, DAEMON_SETS_FIT)
-    is_asked = pool.metadata.annotations.get(labels.REPLACE_FOR_DAEMON_SETS) == "true"
-    if not is_asked or found is None or found.status != FALSE or found.last_transition_time is None:
+    fit_condition = find_condition(claim.status.conditions, DAEMON_SETS_FIT)
+    is_enabled = pool.metadata.annotations.get(labels.REPLACE_FOR_DAEMON_SETS) == "true"
+    if (
+        not is_enabled
+        or fit_condition is None
+        or fit_condition.status != FALSE
+        or fit_condition.last_transition_time is None
+    ):
         return None
-    return found.last_transition_time + DAEMON_SET_ROOM_GRACE_PERIOD
+    return fit_condition.last_transition_time + DAEMON_SET_ROOM_GRACE_PERIOD
 
 
 def _differs_from_template(claim: NodeClaim, pool: NodePool) -> bool:
-    """DIS-343: both carry a hash of the same version, and they differ."""
-    ours, theirs = claim.metadata.annotations, pool.metadata.annotations
-    if ours.get(labels.NODE_POOL_HASH_VERSION) != theirs.get(labels.NODE_POOL_HASH_VERSION):
+    """Whether claim and pool carry different template hashes of the same version (DIS-343)."""
+    claim_annotations, pool_annotations = claim.metadata.annotations, pool.metadata.annotations
+    if claim_annotations.get(labels.NODE_POOL_HASH_VERSION) != pool_annotations.get(labels.NODE_POOL_HASH_VERSION):
         return False
-    if labels.NODE_POOL_HASH_VERSION not in ours:
+    if labels.NODE_POOL_HASH_VERSION not in claim_annotations:
         return False
-    mine, wanted = ours.get(labels.NODE_POOL_HASH), theirs.get(labels.NODE_POOL_HASH)
-    return mine is not None and wanted is not None and mine != wanted
+    claim_hash, pool_hash = claim_annotations.get(labels.NODE_POOL_HASH), pool_annotations.get(labels.NODE_POOL_HASH)
+    return claim_hash is not None and pool_hash is not None and claim_hash != pool_hash
 
 
 def meets_requirements(claim: NodeClaim, pool: NodePool) -> bool:
     """Whether the claim's labels satisfy every requirement of the pool (DIS-344)."""
-    own = {labels.normalise(key): value for key, value in claim.metadata.labels.items()}
-    for key, asked in requirements_from_wire(pool.spec.template.spec.requirements).items():
-        value = own.get(key)
-        if not (asked.accepts_absent if value is None else asked.allows(value)):
+    claim_labels = {labels.normalise(key): value for key, value in claim.metadata.labels.items()}
+    for key, requirement in requirements_from_wire(pool.spec.template.spec.requirements).items():
+        value = claim_labels.get(key)
+        if not (requirement.accepts_absent if value is None else requirement.allows(value)):
             return False
     return True
 
 
 def is_offered(claim: NodeClaim, types: Iterable[InstanceType]) -> bool:
-    """Whether the claim's type is among those a pool lists, the way it was bought, available or not (DIS-345)."""
-    own = claim.metadata.labels
-    kind = own.get(labels.INSTANCE_TYPE, "")
-    return any(_matches_offering(offering, own) for item in types if item.name == kind for offering in item.offerings)
+    """Whether the pool's instance types include an offering like the claim's, available or not (DIS-345)."""
+    claim_labels = claim.metadata.labels
+    type_name = claim_labels.get(labels.INSTANCE_TYPE, "")
+    return any(
+        _matches_offering(offering, claim_labels)
+        for instance_type in types
+        if instance_type.name == type_name
+        for offering in instance_type.offerings
+    )
 
 
-def _matches_offering(offering: Offering, own: Mapping[str, str]) -> bool:
-    """A reserved machine may have become an on-demand one, and its reservation may be gone."""
-    is_reserved = own.get(labels.CAPACITY_TYPE) == labels.RESERVED
-    for key, asked in offering.requirements.items():
-        if key == labels.RESERVATION_ID or key not in own:
+def _matches_offering(offering: Offering, claim_labels: Mapping[str, str]) -> bool:
+    """Whether an offering satisfies the claim's labels. A reserved instance also matches on-demand: reservations end."""
+    is_reserved = claim_labels.get(labels.CAPACITY_TYPE) == labels.RESERVED
+    for key, requirement in offering.requirements.items():
+        if key == labels.RESERVATION_ID or key not in claim_labels:
             continue
         if key == labels.CAPACITY_TYPE and is_reserved:
-            if not (asked.allows(labels.RESERVED) or asked.allows(labels.ON_DEMAND)):
+            if not (requirement.allows(labels.RESERVED) or requirement.allows(labels.ON_DEMAND)):
                 return False
-        elif not asked.allows(own[key]):
+        elif not requirement.allows(claim_labels[key]):
             return False
     return True

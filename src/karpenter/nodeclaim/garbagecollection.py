@@ -1,4 +1,7 @@
-"""Collecting what lost its other half: claims whose machine is gone (OPS §1.11). The cloud's half is the provider's."""
+"""Garbage collection: deletes NodeClaims whose instance is gone (OPS §1.11).
+
+Instances without a NodeClaim are collected by the provider.
+"""
 
 from __future__ import annotations
 
@@ -15,30 +18,32 @@ from karpenter.providers.contract import ProviderError
 from karpenter.runtime import nodeclaim_deletion
 from karpenter.runtime.controller_context import ControllerContext
 
-#: How many claims are judged at once (OPS-090).
+#: How many claims are processed concurrently (OPS-090).
 _MAX_CONCURRENT = 20
 _log = structlog.get_logger()
 
 
 async def collect_claims_without_instance(context: ControllerContext) -> int:
-    """Delete registered claims whose instance the cloud does not know and whose kubelet is silent; how many (OPS-090).
+    """Delete registered claims whose instance the cloud does not know and whose Node is not Ready; returns how many (OPS-090).
 
-    Claims are read before instances, so that a machine bought in between is never taken for missing.
+    Claims are read before instances, so that an instance launched in between is never considered missing.
     """
     claims = [claim for claim in context.state.claims() if context.is_managed(claim) and _is_collectable(claim)]
     try:
-        alive = {instance.provider_id for instance in await context.provider.list() if not instance.terminating}
+        running_provider_ids = {
+            instance.provider_id for instance in await context.provider.list() if not instance.terminating
+        }
     except ProviderError as error:
         _log.error("listing instances failed", error=str(error))
         return 0
     slots = asyncio.Semaphore(_MAX_CONCURRENT)
 
-    async def judge(claim: NodeClaim) -> bool:
+    async def collect(claim: NodeClaim) -> bool:
         async with slots:
             return await _collect_claim(context, claim)
 
-    missing = [claim for claim in claims if claim.status.provider_id not in alive]
-    return sum(await asyncio.gather(*(judge(claim) for claim in missing)))
+    missing = [claim for claim in claims if claim.status.provider_id not in running_provider_ids]
+    return sum(await asyncio.gather(*(collect(claim) for claim in missing)))
 
 
 def _is_collectable(claim: NodeClaim) -> bool:
@@ -46,7 +51,7 @@ def _is_collectable(claim: NodeClaim) -> bool:
 
 
 async def _collect_claim(context: ControllerContext, claim: NodeClaim) -> bool:
-    """Delete a claim unless its Node lives; whether it was. What cannot be read now is judged in the next round."""
+    """Delete a claim unless its Node is Ready; returns whether it was deleted. After read errors it waits for the next pass."""
     try:
         nodes = await _nodes_of_claim(context, claim)
         if any(conditions.is_true(node.status.conditions, "Ready") for node in nodes):
@@ -66,15 +71,15 @@ async def _collect_claim(context: ControllerContext, claim: NodeClaim) -> bool:
 
 
 async def _nodes_of_claim(context: ControllerContext, claim: NodeClaim) -> list[Node]:
-    """The claim's Nodes as the API server says it, not as a watch that may be behind: a machine's life hangs on it."""
+    """The claim's Nodes, read from the API server: the informer may lag behind, and the decision deletes the claim."""
     provider_id = claim.status.provider_id
     names = {node.metadata.name for node in context.state.nodes_by_provider_id(provider_id)} | {claim.status.node_name}
-    found = []
+    nodes = []
     for name in sorted(names - {""}):
         try:
             node = await context.kube.get(NODE, name)
         except NotFound:
             continue
         if node.spec.provider_id == provider_id:
-            found.append(node)
-    return found
+            nodes.append(node)
+    return nodes

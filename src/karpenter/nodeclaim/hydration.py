@@ -1,8 +1,8 @@
-"""What claims and Nodes must carry to be known as what they are, put back where it is missing (OPS §1.9 and beyond).
+"""Hydration: restores identifying metadata of NodeClaims and Nodes where it is missing (OPS §1.9 and beyond).
 
-Claims and Nodes of older versions lack the label of their node class; so far this is hydration as everybody knows it. The same
-steps undo edits by hand that would make a machine unknown for ever: a provider ID changed, the pool's label, the Node's
-registration marks, its owner or its finalizer taken away. Values that only differ are left alone, except where they identify.
+Objects of older versions lack the label of their node class; Karpenter hydrates that, too. Beyond Karpenter, hydration reverts
+manual edits that would orphan an instance: a changed provider ID, a removed NodePool label, registration label, owner reference
+or finalizer. Other changed values are kept.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from karpenter.api.kinds import NODE
 from karpenter.api.meta import ObjectMeta
 from karpenter.model import conditions, labels
 from karpenter.nodeclaim.node_ownership import node_class_label, own_node, owner_references_with, owns
+from karpenter.nodeclaim.subreconciler import NodeClaimSubreconciler
 from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.nodeclaim_draft import NodeClaimDraft
 from karpenter.runtime.patching import merge_patch
@@ -26,14 +27,14 @@ from karpenter.state import ClusterState
 _log = structlog.get_logger()
 
 
-class NodeClaimHydration:
-    """Puts back what identifies a claim and its Node."""
+class NodeClaimHydration(NodeClaimSubreconciler):
+    """Restores the identifying fields of a claim."""
 
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
 
-    async def reconcile_claim(self, draft: NodeClaimDraft) -> None:
-        """The claim's provider ID, the name of its Node, and its labels."""
+    async def reconcile(self, draft: NodeClaimDraft) -> None:
+        """Restore the claim's provider ID, node name and labels."""
         self._restore_provider_id(draft)
         self._restore_node_name(draft)
         missing = dict(_missing_labels(draft.claim, self._context.state))
@@ -42,26 +43,33 @@ class NodeClaimHydration:
             draft.after_write(lambda: _log.info("hydrated nodeclaim", labels=missing))
 
     def _restore_provider_id(self, draft: NodeClaimDraft) -> None:
-        """The Node the claim registered with still says which machine it is."""
+        """Restore the provider ID from the Node the claim registered with."""
         node = own_node(draft.claim, self._context.state)
         if node is None or not draft.is_true("Registered"):
             return
-        known, changed = node.spec.provider_id, draft.claim.status.provider_id
-        if not known or changed == known:
+        provider_id, stored = node.spec.provider_id, draft.claim.status.provider_id
+        if not provider_id or stored == provider_id:
             return
-        draft.set_status(msgspec.structs.replace(draft.claim.status, provider_id=known))
-        draft.after_write(lambda: _log.info("restored nodeclaim", **{"provider-id": known, "changed-to": changed}))
+        draft.set_status(msgspec.structs.replace(draft.claim.status, provider_id=provider_id))
+        draft.after_write(lambda: _log.info("restored nodeclaim", **{"provider-id": provider_id, "changed-to": stored}))
 
     def _restore_node_name(self, draft: NodeClaimDraft) -> None:
-        """The only Node of the claim's provider ID, if it says that it is the claim's."""
+        """Restore ``status.nodeName`` from the only Node of the claim's provider ID, if the claim owns it."""
         nodes = self._context.state.nodes_by_provider_id(draft.claim.status.provider_id)
         if len(nodes) != 1 or not draft.is_true("Registered") or not owns(draft.claim, nodes[0]):
             return
         if draft.claim.status.node_name != nodes[0].metadata.name:
             draft.set_status(msgspec.structs.replace(draft.claim.status, node_name=nodes[0].metadata.name))
 
-    async def reconcile_node(self, draft: NodeClaimDraft) -> None:
-        """The Node of a claim that had registered before this look; a Node several claims share is nobody's (OPS-081).
+
+class NodeHydration(NodeClaimSubreconciler):
+    """Restores the identifying fields of a registered claim's Node."""
+
+    def __init__(self, context: ControllerContext) -> None:
+        self._context = context
+
+    async def reconcile(self, draft: NodeClaimDraft) -> None:
+        """Hydrate the Node of a claim registered before this pass; skip a Node that several claims share (OPS-081).
 
         Raises ``KubeError``.
         """
@@ -76,24 +84,24 @@ class NodeClaimHydration:
         node = nodes[0]
         if node.metadata.deletion_timestamp is not None:
             return
-        wanted = hydrated_node(node, draft)
-        patch = merge_patch(node, wanted)
+        desired = hydrated_node(node, draft)
+        patch = merge_patch(node, desired)
         if patch:
             meta = node.metadata
             await self._context.kube.patch(NODE, meta.name, patch, resource_version=meta.resource_version)
-            _log.info("hydrated node", Node={"name": meta.name}, restored=_changed_fields(meta, wanted.metadata))
+            _log.info("hydrated node", Node={"name": meta.name}, restored=_changed_fields(meta, desired.metadata))
 
 
 def hydrated_node(node: Node, draft: NodeClaimDraft) -> Node:
-    """A registered Node with all that makes it known as the draft's."""
-    meta, own = node.metadata, draft.claim.metadata.labels
-    marks = {**node_class_label(draft.claim), labels.REGISTERED: "true"}
+    """A registered Node with all metadata that ties it to the draft's claim."""
+    meta, claim_labels = node.metadata, draft.claim.metadata.labels
+    required_labels = {**node_class_label(draft.claim), labels.REGISTERED: "true"}
     if draft.is_true("Initialized"):
-        marks[labels.INITIALIZED] = "true"
-    pool = {labels.NODE_POOL: own[labels.NODE_POOL]} if labels.NODE_POOL in own else {}
+        required_labels[labels.INITIALIZED] = "true"
+    pool_label = {labels.NODE_POOL: claim_labels[labels.NODE_POOL]} if labels.NODE_POOL in claim_labels else {}
     changed = msgspec.structs.replace(
         meta,
-        labels={**pool, **meta.labels, **marks},
+        labels={**pool_label, **meta.labels, **required_labels},
         finalizers=tuple(dict.fromkeys((*meta.finalizers, labels.TERMINATION_FINALIZER))),
         owner_references=owner_references_with(draft.claim, node),
     )
@@ -101,19 +109,19 @@ def hydrated_node(node: Node, draft: NodeClaimDraft) -> Node:
 
 
 def _changed_fields(before: ObjectMeta, after: ObjectMeta) -> list[str]:
-    """What differs: labels by their keys, other fields by their names."""
-    found = sorted(key for key, value in after.labels.items() if before.labels.get(key) != value)
-    found += ["finalizers"] if before.finalizers != after.finalizers else []
-    return found + (["ownerReferences"] if before.owner_references != after.owner_references else [])
+    """Changed label keys, and the names of other changed fields."""
+    changed = sorted(key for key, value in after.labels.items() if before.labels.get(key) != value)
+    changed += ["finalizers"] if before.finalizers != after.finalizers else []
+    return changed + (["ownerReferences"] if before.owner_references != after.owner_references else [])
 
 
 def _missing_labels(claim: NodeClaim, state: ClusterState) -> Iterator[tuple[str, str]]:
-    """Labels the claim must have and does not (OPS-080): its class as the spec names it, its pool as its owner is called."""
-    found = claim.metadata.labels
+    """Labels the claim must have and lacks (OPS-080): its node class from the spec, its NodePool from the owner reference."""
+    claim_labels = claim.metadata.labels
     for key, value in node_class_label(claim).items():
-        if found.get(key) != value:
+        if claim_labels.get(key) != value:
             yield key, value
-    if labels.NODE_POOL in found:
+    if labels.NODE_POOL in claim_labels:
         return
     for owner in claim.metadata.owner_references:
         pool = state.pool(owner.name) if owner.kind == "NodePool" else None

@@ -1,6 +1,7 @@
-"""Initialisation: the node is fully usable once nothing that was planned for it is still missing (OPS §1.5).
+"""Initialization: a registered node becomes Initialized once it is Ready, has lost its startup taints and reports all requested
+resources (OPS §1.5).
 
-What is missing stands in the condition. Where it lasts it is said in an event and in the log as well: nobody reads the conditions
+The condition names the first thing missing. If that lasts, an event and a log line report it, too: few users check the conditions
 of a node that seems to run.
 """
 
@@ -15,6 +16,7 @@ from karpenter.model import conditions, labels, taints
 from karpenter.model import resources as res
 from karpenter.model.clock import rfc3339
 from karpenter.model.quantity import QuantityError
+from karpenter.nodeclaim.subreconciler import NodeClaimSubreconciler
 from karpenter.runtime.backoff_schedules import ReportSchedule
 from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.events import WARNING, ObjectEvent, involved_claim
@@ -23,19 +25,19 @@ from karpenter.runtime.nodeclaim_draft import NodeClaimDraft
 _log = structlog.get_logger()
 
 
-class NodeClaimInitialization:
-    """Initialises registered Nodes."""
+class NodeClaimInitialization(NodeClaimSubreconciler):
+    """Sets ``Initialized`` on registered claims and labels their Nodes."""
 
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
         self._report_schedules: dict[str, ReportSchedule] = {}
 
     def forget(self, name: str) -> None:
-        """The claim is gone."""
+        """Drop the claim's report schedule."""
         self._report_schedules.pop(name, None)
 
     async def reconcile(self, draft: NodeClaimDraft) -> None:
-        """Set Initialized, or the first thing still missing as its reason (OPS-040). Raises ``KubeError``."""
+        """Set Initialized to True, or to Unknown with the first thing missing as its reason (OPS-040). Raises ``KubeError``."""
         if draft.is_true("Initialized") or not draft.is_true("Registered"):
             self.forget(draft.name)
             return
@@ -55,19 +57,19 @@ class NodeClaimInitialization:
     def _report_blocked(self, draft: NodeClaimDraft, reason: str, message: str) -> None:
         registered = draft.condition("Registered")
         since = (registered.last_transition_time if registered is not None else None) or draft.now
-        told = self._report_schedules.get(draft.name) or ReportSchedule.first(since)
-        if draft.now >= told.next_report_at:
+        schedule = self._report_schedules.get(draft.name) or ReportSchedule.first(since)
+        if draft.now >= schedule.next_report_at:
             _log.error("initialization is held up", since=rfc3339(since), reason=reason, error=message)
             text = f"Node is registered since {rfc3339(since)} and not initialized: {message}"
-            about = involved_claim(draft.claim.metadata)
-            self._context.events.publish(ObjectEvent(about, WARNING, "FailedInitialization", text, (text,)))
-            told = told.after_report(draft.now)
-        self._report_schedules[draft.name] = told
-        draft.requeue_after((told.next_report_at - draft.now).total_seconds())
+            involved = involved_claim(draft.claim.metadata)
+            self._context.events.publish(ObjectEvent(involved, WARNING, "FailedInitialization", text, (text,)))
+            schedule = schedule.after_report(draft.now)
+        self._report_schedules[draft.name] = schedule
+        draft.requeue_after((schedule.next_report_at - draft.now).total_seconds())
 
 
 def initialization_blocker(nodes: tuple[Node, ...], claim: NodeClaim) -> tuple[str, str] | None:
-    """Reason and message of what a claim with these Nodes still lacks, None when nothing is missing."""
+    """Reason and message of the first thing that keeps the claim from being initialized, None when nothing does."""
     if len(nodes) != 1:
         return "NodeNotFound", "Node not registered with cluster"
     node = nodes[0]
@@ -85,10 +87,10 @@ def initialization_blocker(nodes: tuple[Node, ...], claim: NodeClaim) -> tuple[s
 def _unregistered_resource(node: Node, claim: NodeClaim) -> tuple[str, str] | None:
     try:
         allocatable = res.parse_resources(node.status.allocatable)
-        wanted = res.parse_resources(claim.spec.resources.requests)
+        requests = res.parse_resources(claim.spec.resources.requests)
     except QuantityError as error:
         return "ResourceNotRegistered", f"Resources cannot be compared: {error}"
-    for name, amount in wanted.items():
+    for name, amount in requests.items():
         if amount and not allocatable.get(name):
             return "ResourceNotRegistered", f'Resource "{name}" was requested but not registered'
     return None

@@ -1,18 +1,17 @@
-"""The life of a NodeClaim from creation to the removal of its finalizer (OPS §1).
+"""The NodeClaim life cycle controller: from creation to the removal of the finalizer (OPS §1).
 
-One look takes every step that can be taken, in the order of ``Lifecycle._steps``; then what changed is written. A look never acts
-on a picture older than its own last write: it waits until that write has come back through the watch, which is what the
-reference's one-second sleep is for.
+One pass runs all subreconcilers in order on one draft of the claim and writes the differences once. A pass never reads a claim
+older than its own last write: it waits until the watch has delivered that write. Karpenter sleeps one second instead.
 
-Expiration, hydration, drift and the consistency check are steps here and not controllers of their own: one writer per claim
-means that no two of them meet, and that a claim is written once where several things changed.
+Expiration, hydration, drift and consistency are subreconcilers here, not controllers of their own as in Karpenter: a claim then
+has one writer, which avoids conflicts, and several changes cost one write. A pass costs O(pods and claims of the node) and does
+not depend on cluster size.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 
 import structlog
 
@@ -20,14 +19,16 @@ from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import NODE_CLAIM
 from karpenter.kube.errors import Conflict, KubeError, NotFound
 from karpenter.model import labels, runtime_validation
-from karpenter.nodeclaim import consolidatable, expiration
 from karpenter.nodeclaim.consistency import NodeClaimConsistency, OwnershipIssueReporter
+from karpenter.nodeclaim.consolidatable import NodeClaimConsolidatable
 from karpenter.nodeclaim.drift_detection import DaemonSetFitCheck, DriftDetection
-from karpenter.nodeclaim.hydration import NodeClaimHydration
+from karpenter.nodeclaim.expiration import NodeClaimExpiration
+from karpenter.nodeclaim.hydration import NodeClaimHydration, NodeHydration
 from karpenter.nodeclaim.initialization import NodeClaimInitialization
 from karpenter.nodeclaim.liveness import DEFAULT_TIMEOUTS, LivenessTimeouts, NodeClaimLiveness
 from karpenter.nodeclaim.nodeclaim_launch import NodeClaimLaunch
 from karpenter.nodeclaim.registration import NodeClaimRegistration
+from karpenter.nodeclaim.subreconciler import NodeClaimSubreconciler
 from karpenter.providers.contract import ProviderError
 from karpenter.provisioning.nomination import PodNominator
 from karpenter.runtime.controller_context import ControllerContext
@@ -35,19 +36,17 @@ from karpenter.runtime.events import WARNING, ObjectEvent, involved_claim
 from karpenter.runtime.nodeclaim_draft import NodeClaimDraft
 from karpenter.termination.nodeclaim_termination import NodeClaimTermination
 
-#: How long a look waits to see its own last write before it trusts the watch again.
+#: How long a pass waits for the watch to deliver the last write of its claim.
 _OWN_WRITE_TIMEOUT_SECONDS = 5.0
-#: How long a claim that was given up may go on looking as if it had not been.
+#: How long the watch may take to deliver a deletion made here.
 _OWN_DELETION_TIMEOUT_SECONDS = 60.0
-#: How soon to look again at something another writer changed in between.
+#: Requeue delay after a write conflict.
 _CONFLICT_REQUEUE_SECONDS = 0.2
 _log = structlog.get_logger()
 
-_Subreconciler = Callable[[NodeClaimDraft], Awaitable[None]]
-
 
 class NodeClaimLifecycle:
-    """Takes claims through their life, one look at a time."""
+    """Reconciles NodeClaims by name."""
 
     def __init__(
         self, context: ControllerContext, nominator: PodNominator, timeouts: LivenessTimeouts = DEFAULT_TIMEOUTS
@@ -56,28 +55,21 @@ class NodeClaimLifecycle:
         self._nominator = nominator
         self._termination = NodeClaimTermination(context)
         self._launch = NodeClaimLaunch(context)
-        registrar, initialiser = NodeClaimRegistration(context, nominator), NodeClaimInitialization(context)
-        hydrator, consistency, troubles = (
+        self._drift = DriftDetection(context)
+        self._subreconcilers: tuple[NodeClaimSubreconciler, ...] = (
+            NodeClaimExpiration(context),
             NodeClaimHydration(context),
+            self._launch,
+            NodeClaimRegistration(context, nominator),
+            NodeClaimInitialization(context),
+            NodeClaimLiveness(context, timeouts),
+            NodeHydration(context),
             NodeClaimConsistency(context),
             OwnershipIssueReporter(context),
+            NodeClaimConsolidatable(context),
+            DaemonSetFitCheck(context),
+            self._drift,
         )
-        self._drift = DriftDetection(context)
-        self._subreconcilers: tuple[_Subreconciler, ...] = (
-            partial(expiration.reconcile_expiration, context=context),
-            hydrator.reconcile_claim,
-            self._launch.reconcile,
-            registrar.reconcile,
-            initialiser.reconcile,
-            NodeClaimLiveness(context, timeouts).reconcile,
-            hydrator.reconcile_node,
-            consistency.reconcile,
-            troubles.reconcile,
-            partial(consolidatable.reconcile_consolidatable, context=context),
-            DaemonSetFitCheck(context).reconcile,
-            self._drift.reconcile,
-        )
-        self._stateful_subreconcilers = (self._launch, registrar, initialiser, consistency, troubles, self._drift)
         self._unobserved_writes: dict[str, tuple[str, float]] = {}
         self._deleted_claims: dict[str, tuple[str, float]] = {}
 
@@ -88,20 +80,20 @@ class NodeClaimLifecycle:
             del self._unobserved_writes[claim.metadata.name]
 
     def node_class_changed(self) -> None:
-        """A node class was edited, of whichever kind."""
+        """A node class of any kind changed."""
         self._drift.node_class_changed()
 
     def forget(self, name: str) -> None:
-        """The claim is gone."""
+        """The claim is gone: drop everything cached for it."""
         self._unobserved_writes.pop(name, None)
         self._deleted_claims.pop(name, None)
-        for memory in self._stateful_subreconcilers:
-            memory.forget(name)
+        for subreconciler in self._subreconcilers:
+            subreconciler.forget(name)
 
     async def reconcile(self, name: str) -> float | None:
-        """Take the next steps of one claim; seconds until the next look, None to wait for events.
+        """Reconcile one claim; returns seconds until the next pass, None to wait for events.
 
-        Raises ``KubeError`` or ``ProviderError`` when a step failed and should be retried with back-off.
+        Raises ``KubeError`` or ``ProviderError`` when a subreconciler failed; the queue retries with backoff.
         """
         claim = self._context.state.claim(name)
         if claim is None or not self._context.is_managed(claim):
@@ -145,24 +137,24 @@ class NodeClaimLifecycle:
         return _requeue_after(draft)
 
     async def _run_subreconcilers(self, draft: NodeClaimDraft) -> None:
-        """One step's failure does not keep the later ones from being taken (OPS-004); the end of the claim does."""
-        for step in self._subreconcilers:
+        """Run all subreconcilers, also after one failed (OPS-004); stop once the claim is deleted."""
+        for subreconciler in self._subreconcilers:
             try:
-                await step(draft)
+                await subreconciler.reconcile(draft)
             except (KubeError, ProviderError) as error:
                 draft.errors.append(error)
             if draft.is_deleted:
                 return
 
     def _was_deleted(self, claim: NodeClaim) -> bool:
-        """Whether this claim is deleted although the watch does not say so yet: it must not be counted twice."""
+        """Whether this claim was deleted here and the watch has not delivered that yet: it must not be counted twice."""
         uid, until = self._deleted_claims.get(claim.metadata.name, ("", 0.0))
         return uid == claim.metadata.uid and asyncio.get_running_loop().time() < until
 
     async def _write_finalizers(self, claim: NodeClaim, finalizers: list[str]) -> None:
-        """No instance before the finalizer is stored, or one could leak (OPS-003).
+        """Store the finalizer before the launch, otherwise an instance could leak (OPS-003).
 
-        Claims of ours are born with it, so whoever wrote this one by hand is told here what in it is probably not meant.
+        The provisioner creates claims with the finalizer, so this one was written by hand: publish the advice on its spec, too.
         """
         self._context.events.publish(*_advice_events(claim))
         stored = await self._context.kube.patch(
@@ -180,7 +172,7 @@ class NodeClaimLifecycle:
 
 
 def _requeue_after(draft: NodeClaimDraft) -> float | None:
-    """When to look again. A Node that changed or went meanwhile means soon; any other failed step is raised."""
+    """The draft's requeue delay. Conflict and NotFound requeue soon; any other error of a subreconciler is raised."""
     for error in draft.errors:
         if not isinstance(error, Conflict | NotFound):
             raise error
@@ -191,15 +183,15 @@ def _requeue_after(draft: NodeClaimDraft) -> float | None:
 
 def _advice_events(claim: NodeClaim) -> Iterator[ObjectEvent]:
     for finding in runtime_validation.advise_object(claim):
-        about, values = involved_claim(claim.metadata), (finding.path, finding.code)
-        yield ObjectEvent(about, WARNING, "NodeClaimAdvice", str(finding), values)
+        involved, values = involved_claim(claim.metadata), (finding.path, finding.code)
+        yield ObjectEvent(involved, WARNING, "NodeClaimAdvice", str(finding), values)
 
 
 def _log_context(claim: NodeClaim) -> dict[str, object]:
-    """What log lines of this claim carry besides its name (OPS-007)."""
-    found: dict[str, object] = {}
+    """Log fields of this claim besides its name (OPS-007)."""
+    fields: dict[str, object] = {}
     if claim.status.provider_id:
-        found["provider-id"] = claim.status.provider_id
+        fields["provider-id"] = claim.status.provider_id
     if claim.status.node_name:
-        found["Node"] = {"name": claim.status.node_name}
-    return found
+        fields["Node"] = {"name": claim.status.node_name}
+    return fields

@@ -1,8 +1,7 @@
-"""Liveness: a claim that does not launch or register in time is given up (OPS §1.6).
+"""Liveness: deletes NodeClaims that do not launch or register in time (OPS §1.6).
 
-Each claim has one reason at most: while it has not launched, that it did not; afterwards, that it did not register. The time to
-register begins with the launch, so that a slow launch takes nothing from a slow machine; a condition that changes starts its
-clock anew (OPS-053).
+The launch timeout applies until the claim is Launched, the registration timeout afterwards. The registration timeout starts with
+the launch, so that a slow launch does not shorten it; a change of the condition restarts the timeout (OPS-053).
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from datetime import datetime, timedelta
 import structlog
 
 from karpenter.model import conditions, durations, labels
+from karpenter.nodeclaim.subreconciler import NodeClaimSubreconciler
 from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.nodeclaim_deletion import delete_claim
 from karpenter.runtime.nodeclaim_draft import NodeClaimDraft
@@ -22,25 +22,25 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class LivenessTimeouts:
-    """How long a claim may take to launch, and then its Node to register."""
+    """How long a claim may take to launch, and after that to register."""
 
     launch: timedelta = timedelta(minutes=5)
     registration: timedelta = timedelta(minutes=15)
 
 
-#: The reference's (OPS-050, OPS-051).
+#: Karpenter's timeouts (OPS-050, OPS-051).
 DEFAULT_TIMEOUTS = LivenessTimeouts()
 
 
-class NodeClaimLiveness:
-    """Gives claims up that take too long."""
+class NodeClaimLiveness(NodeClaimSubreconciler):
+    """Deletes claims that exceed a timeout."""
 
     def __init__(self, context: ControllerContext, timeouts: LivenessTimeouts) -> None:
         self._context = context
         self._timeouts = timeouts
 
     async def reconcile(self, draft: NodeClaimDraft) -> None:
-        """Give the claim up, or look again when it would be time to. Raises ``KubeError``."""
+        """Delete the claim if its timeout has passed, otherwise requeue it for that moment. Raises ``KubeError``."""
         if draft.is_true("Registered"):
             return
         if draft.is_true("Launched"):
@@ -52,10 +52,10 @@ class NodeClaimLiveness:
             )
 
     async def _check_timeout(self, draft: NodeClaimDraft, since: datetime, timeout: timedelta, reason: str) -> None:
-        # Not the time the look began: the cloud may have taken a minute to answer since.
-        left = since + timeout - self._context.clock.now()
-        if left > timedelta():
-            draft.requeue_after(left.total_seconds())
+        # Not draft.now: the launch call of this pass may have taken a minute.
+        remaining = since + timeout - self._context.clock.now()
+        if remaining > timedelta():
+            draft.requeue_after(remaining.total_seconds())
             return
         _log.debug("terminating due to timeout", timeout=durations.duration_text(timeout), reason=reason)
         if await delete_claim(draft, self._context, reason):
@@ -64,13 +64,13 @@ class NodeClaimLiveness:
 
 
 def _condition_since(draft: NodeClaimDraft, condition_type: str) -> datetime:
-    found = draft.condition(condition_type)
-    known = found.last_transition_time if found is not None else None
-    return known or draft.claim.metadata.creation_timestamp or draft.now
+    condition = draft.condition(condition_type)
+    since = condition.last_transition_time if condition is not None else None
+    return since or draft.claim.metadata.creation_timestamp or draft.now
 
 
 def _launched_at(draft: NodeClaimDraft) -> datetime:
-    """When the launch was written down; one that cannot be written must not start the clock with every look."""
-    stored = conditions.find_condition(draft.stored.status.conditions, "Launched")
-    known = stored.last_transition_time if stored is not None and stored.status == conditions.TRUE else None
-    return known or draft.claim.metadata.creation_timestamp or draft.now
+    """When Launched became True as stored. An unwritten condition does not count: it would restart the timeout in every pass."""
+    condition = conditions.find_condition(draft.stored.status.conditions, "Launched")
+    since = condition.last_transition_time if condition is not None and condition.status == conditions.TRUE else None
+    return since or draft.claim.metadata.creation_timestamp or draft.now

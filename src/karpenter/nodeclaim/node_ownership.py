@@ -1,7 +1,7 @@
-"""Which Node belongs to which claim, beyond the provider ID they share.
+"""Which Node belongs to which NodeClaim, beyond a common provider ID.
 
-Provider IDs can be edited on claims; on a Node the API server keeps them from changing, and the owner reference a Node got at
-registration carries the claim's uid. So where the two disagree, the Node is right.
+Users can edit the provider ID of a claim. A Node's provider ID is immutable, and the owner reference written at registration
+carries the claim's uid. So if the two disagree, the Node is right.
 """
 
 from __future__ import annotations
@@ -16,29 +16,31 @@ _API_VERSION, _KIND = "karpenter.sh/v1", "NodeClaim"
 
 
 def node_class_label(claim: NodeClaim) -> dict[str, str]:
-    """The node class as a label (OPS-028): a claim written by hand may lack it, and the Node's end depends on it (DIS-510)."""
+    """The node class as a label (OPS-028): a manually created claim may lack it, and Node termination needs it (DIS-510)."""
     reference = claim.spec.node_class_ref
     return {f"{reference.group}/{reference.kind.lower()}": reference.name}
 
 
 def owns(claim: NodeClaim, node: Node) -> bool:
-    """Whether the Node names the claim as its owner."""
+    """Whether the Node has the claim as an owner."""
     uid = claim.metadata.uid
     return any((r.api_version, r.kind, r.uid) == (_API_VERSION, _KIND, uid) for r in node.metadata.owner_references)
 
 
 def owner_references_with(claim: NodeClaim, node: Node) -> tuple[OwnerReference, ...]:
-    """The Node's owner references, the claim's among them (OPS-024)."""
+    """The Node's owner references including the claim's (OPS-024)."""
     references = node.metadata.owner_references
     if owns(claim, node):
         return references
     meta = claim.metadata
-    own = OwnerReference(api_version=_API_VERSION, kind=_KIND, name=meta.name, uid=meta.uid, block_owner_deletion=True)
-    return (*references, own)
+    owner_reference = OwnerReference(
+        api_version=_API_VERSION, kind=_KIND, name=meta.name, uid=meta.uid, block_owner_deletion=True
+    )
+    return (*references, owner_reference)
 
 
 def other_owner(claim: NodeClaim, node: Node, state: ClusterState) -> NodeClaim | None:
-    """Another claim of the same provider ID that the Node names as its owner; None when there is none."""
+    """Another claim of the same provider ID that owns the Node; None when there is none."""
     for reference in node.metadata.owner_references:
         other = state.claim(reference.name) if reference.kind == _KIND else None
         if other is None or other.metadata.uid != reference.uid or other.metadata.uid == claim.metadata.uid:
@@ -49,12 +51,12 @@ def other_owner(claim: NodeClaim, node: Node, state: ClusterState) -> NodeClaim 
 
 
 def own_node(claim: NodeClaim, state: ClusterState) -> Node | None:
-    """The Node the claim registered with, as both of them say, whatever provider ID the claim shows now."""
+    """The Node the claim registered with, according to both objects, regardless of the claim's current provider ID."""
     node = state.node(claim.status.node_name)
     return node if node is not None and owns(claim, node) else None
 
 
 def is_replacement_node(node: Node, claim: NodeClaim) -> bool:
-    """Whether a registered claim's Node is another than the one it registered with: a kubelet that lost its Node makes a new one,
-    closed as at the first time."""
+    """Whether the Node replaces the one a registered claim registered with: a kubelet whose Node was deleted creates a new one,
+    with the unregistered taint."""
     return labels.REGISTERED not in node.metadata.labels and not owns(claim, node)

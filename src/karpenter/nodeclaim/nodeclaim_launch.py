@@ -1,8 +1,8 @@
-"""Launch: one machine per claim, whatever is lost on the way (OPS §1.2).
+"""Launch: exactly one instance per NodeClaim, also after lost writes and restarts (OPS §1.2).
 
-The provider's answer is remembered per claim until the claim shows it, so that a lost status write never asks twice; across
-restarts the provider itself must recognise the claim (OPS-211). The same holds for a claim whose provider ID was taken away or
-changed into that of another's machine: asked once more, the cloud tells which one is the claim's own.
+The created instance is cached per claim until the claim's status shows it, so that a lost status write does not launch twice.
+After a restart the provider must recognise the claim: ``create`` is idempotent per claim (OPS-211). The same call restores a
+provider ID that was removed from the claim or changed to another claim's instance.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ import structlog
 from karpenter.api.karpenter import NodeClaim
 from karpenter.model import conditions, labels
 from karpenter.model import resources as res
+from karpenter.model.texts import truncate_message
 from karpenter.nodeclaim.node_ownership import other_owner
+from karpenter.nodeclaim.subreconciler import NodeClaimSubreconciler
 from karpenter.providers.contract import Instance, InsufficientCapacity, LaunchFailed, NodeClassNotReady, ProviderError
 from karpenter.runtime.backoff_schedules import NodeClaimBackoff
 from karpenter.runtime.controller_context import ControllerContext
@@ -21,17 +23,11 @@ from karpenter.runtime.events import WARNING, ObjectEvent, involved_claim
 from karpenter.runtime.nodeclaim_deletion import delete_claim
 from karpenter.runtime.nodeclaim_draft import NodeClaimDraft
 
-_MAX_MESSAGE_LENGTH = 300
 _log = structlog.get_logger()
 
 
-def truncate_message(text: str) -> str:
-    """A provider's message at the length conditions and events carry (OPS-016)."""
-    return text if len(text) < _MAX_MESSAGE_LENGTH else text[:_MAX_MESSAGE_LENGTH] + "..."
-
-
-class NodeClaimLaunch:
-    """Buys machines and remembers the answers."""
+class NodeClaimLaunch(NodeClaimSubreconciler):
+    """Launches instances; caches created instances and launch errors per claim."""
 
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
@@ -40,25 +36,25 @@ class NodeClaimLaunch:
         self._backoff = NodeClaimBackoff()
 
     def forget(self, name: str) -> None:
-        """The claim is gone or shows its machine."""
+        """Drop the cached launch result: the claim is gone or its status shows the instance."""
         self._launched_instances.pop(name, None)
         self._launch_errors.pop(name, None)
         self._backoff.forget(name)
 
     def launched_provider_id(self, claim: NodeClaim) -> str:
-        """Provider ID of a machine that was bought for the claim and may not be written down yet; empty when there is none."""
+        """Provider ID of an instance launched for the claim that may not be in its status yet; empty when there is none."""
         uid, instance = self._launched_instances.get(claim.metadata.name, ("", None))
         return instance.provider_id if instance is not None and uid == claim.metadata.uid else ""
 
     async def reconcile(self, draft: NodeClaimDraft) -> None:
-        """Launch the claim unless it is decided already (OPS-010)."""
+        """Launch the claim unless Launched is already decided (OPS-010)."""
         if not self._needs_launch(draft):
             self._complete(draft)
             return
-        pause = self._backoff.remaining_seconds(draft.claim)
-        if pause > 0:
+        delay = self._backoff.remaining_seconds(draft.claim)
+        if delay > 0:
             self._set_launch_error(draft)
-            draft.requeue_after(pause)
+            draft.requeue_after(delay)
             return
         try:
             instance = await self._create_instance(draft)
@@ -74,13 +70,13 @@ class NodeClaimLaunch:
             draft.expected_node_name = instance.node_name
 
     def _set_launch_error(self, draft: NodeClaimDraft) -> None:
-        """Why the last attempt failed. A cloud may write on the claim meanwhile; what was to be told at once is lost then."""
+        """Set the error of the last attempt again: its status write may have been lost to a conflict with the provider's own."""
         uid, reason, message = self._launch_errors.get(draft.name, ("", "", ""))
         if uid == draft.claim.metadata.uid:
             draft.set_condition("Launched", conditions.UNKNOWN, reason, message)
 
     def _needs_launch(self, draft: NodeClaimDraft) -> bool:
-        """Whether the cloud must be asked. A claim that registered has had its machine: what it lost is not bought anew."""
+        """Whether the provider must be called. Never relaunch an instance for a registered NodeClaim."""
         claim, is_registered = draft.claim, draft.is_true("Registered")
         if claim.status.provider_id:
             nodes = self._context.state.nodes_by_provider_id(claim.status.provider_id)
@@ -89,14 +85,14 @@ class NodeClaimLaunch:
         return launched == conditions.UNKNOWN or (launched == conditions.TRUE and not is_registered)
 
     def _complete(self, draft: NodeClaimDraft) -> None:
-        """A provider ID is written together with Launched: where only the one is left, somebody took the other away."""
+        """Set Launched on a claim that has a provider ID: both are written together, so the condition was removed by an edit."""
         if draft.claim.status.provider_id:
             self.forget(draft.name)
             if not draft.is_true("Launched"):
                 draft.set_condition("Launched", conditions.TRUE)
 
     async def _delete_refused(self, draft: NodeClaimDraft, error: InsufficientCapacity | NodeClassNotReady) -> None:
-        """What is refused now is planned again, not asked for again (OPS-014, OPS-015)."""
+        """Delete the claim, so that its pods are scheduled anew, instead of retrying the launch (OPS-014, OPS-015)."""
         has_class = isinstance(error, InsufficientCapacity)
         event = "InsufficientCapacityError" if has_class else "NodeClassNotReady"
         text = f"NodeClaim {draft.name} event: {truncate_message(str(error))}"
@@ -113,7 +109,7 @@ class NodeClaimLaunch:
 
     @staticmethod
     def _record_instance(draft: NodeClaimDraft, instance: Instance) -> None:
-        """What the cloud answered, on the claim (OPS-011): the claim's labels win, the provider's annotations win."""
+        """Copy the instance onto the claim (OPS-011): existing labels of the claim win, annotations of the provider win."""
         draft.merge_metadata({**instance.labels, **draft.claim.metadata.labels}, instance.annotations)
         draft.set_status(
             msgspec.structs.replace(
@@ -125,19 +121,19 @@ class NodeClaimLaunch:
             )
         )
         draft.set_condition("Launched", conditions.TRUE)
-        resolved = draft.claim.metadata.labels
+        claim_labels = draft.claim.metadata.labels
         details = {
             "provider-id": instance.provider_id,
-            "instance-type": resolved.get(labels.INSTANCE_TYPE, ""),
-            "zone": resolved.get(labels.ZONE, ""),
-            "capacity-type": resolved.get(labels.CAPACITY_TYPE, ""),
+            "instance-type": claim_labels.get(labels.INSTANCE_TYPE, ""),
+            "zone": claim_labels.get(labels.ZONE, ""),
+            "capacity-type": claim_labels.get(labels.CAPACITY_TYPE, ""),
             "allocatable": res.resources_to_wire(instance.allocatable),
         }
         draft.after_write(lambda: _log.info("launched nodeclaim", **details))
 
 
 def _reason_and_message(error: ProviderError) -> tuple[str, str]:
-    """Reason and message of a launch that failed (OPS-016). A reason no condition can have stands before the message."""
+    """Condition reason and message of a failed launch (OPS-016). A reason invalid for conditions becomes part of the message."""
     if not isinstance(error, LaunchFailed):
         return "LaunchFailed", truncate_message(str(error))
     if conditions.is_reason(error.reason):

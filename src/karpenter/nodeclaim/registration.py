@@ -1,10 +1,10 @@
-"""Registration: the machine joined; make its Node ours, then let pods in (OPS §1.3).
+"""Registration: takes over the Node of a launched instance and removes its unregistered taint (OPS §1.3).
 
-One write does it all: finalizer, owner, labels, taints, and the unregistered taint off. Before it, pods planned for the node are
-nominated, because once that taint is gone the scheduler decides.
+One patch adds finalizer, owner reference, labels and taints, and removes the unregistered taint. Pods planned for the node are
+nominated before it: once the taint is gone, kube-scheduler may place any pod there.
 
-What is decided here is decided anew when the world changes: a duplicate that goes lets its claim register, and a kubelet that
-lost its Node and made another, closed as at the first time, gets it registered again.
+Registration is level-triggered: a claim registers once a duplicate Node is gone, and registers again if its kubelet lost the Node
+and created a new one.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from karpenter.api.kinds import NODE
 from karpenter.kube.protocol import Kube
 from karpenter.model import conditions, labels, taints
 from karpenter.nodeclaim.node_ownership import is_replacement_node, node_class_label, other_owner, owner_references_with
+from karpenter.nodeclaim.subreconciler import NodeClaimSubreconciler
 from karpenter.providers.contract import HookPending, HookSatisfied, ProviderError, RegistrationHook
 from karpenter.provisioning.nomination import PodNominator
 from karpenter.runtime.backoff_schedules import NodeClaimBackoff
@@ -33,8 +34,8 @@ from karpenter.runtime.patching import merge_patch
 _log = structlog.get_logger()
 
 
-class NodeClaimRegistration:
-    """Registers Nodes. ``nominator`` tells pods of a Node before it opens."""
+class NodeClaimRegistration(NodeClaimSubreconciler):
+    """Registers Nodes. ``nominator`` nominates the planned pods before a Node's unregistered taint is removed."""
 
     def __init__(self, context: ControllerContext, nominator: PodNominator) -> None:
         self._context = context
@@ -42,40 +43,40 @@ class NodeClaimRegistration:
         self._hooks = RegistrationHooks(context)
 
     def forget(self, name: str) -> None:
-        """The claim is gone."""
+        """Drop the backoff of the claim's registration hooks."""
         self._hooks.forget(name)
 
     async def reconcile(self, draft: NodeClaimDraft) -> None:
-        """Register the claim's Node unless that is done. Raises ``KubeError``."""
+        """Register the claim's Node unless it is registered. Raises ``KubeError``."""
         nodes = self._context.state.nodes_by_provider_id(draft.claim.status.provider_id)
         if draft.is_true("Registered") and not (len(nodes) == 1 and is_replacement_node(nodes[0], draft.claim)):
             return
-        obstacle = self._blocking_condition(draft.claim, nodes)
-        if obstacle is not None:
-            draft.set_condition("Registered", *obstacle)
+        blocking_condition = self._blocking_condition(draft.claim, nodes)
+        if blocking_condition is not None:
+            draft.set_condition("Registered", *blocking_condition)
             return
         if draft.is_true("Registered"):
             draft.reset_condition("Initialized")
         await self._register(draft, nodes[0])
 
     def _blocking_condition(self, claim: NodeClaim, nodes: tuple[Node, ...]) -> tuple[str, str, str] | None:
-        """Status, reason and message of a claim that cannot register, None when it has one Node of its own."""
+        """Status, reason and message of Registered if the claim cannot register, None when it has one Node of its own."""
         if not nodes:
             return conditions.UNKNOWN, "NodeNotFound", "Node not registered with cluster"
         if len(nodes) > 1:
             return conditions.FALSE, "MultipleNodesFound", "Invariant violated, matched multiple nodes"
-        other = other_owner(claim, nodes[0], self._context.state)
-        if other is not None:
-            text = f"Node {nodes[0].metadata.name} belongs to NodeClaim {other.metadata.name}"
+        owner = other_owner(claim, nodes[0], self._context.state)
+        if owner is not None:
+            text = f"Node {nodes[0].metadata.name} belongs to NodeClaim {owner.metadata.name}"
             return conditions.UNKNOWN, "MultipleNodeClaimsFound", text
         return None
 
     async def _register(self, draft: NodeClaimDraft, node: Node) -> None:
         name = node.metadata.name
         self._check_unregistered_taint(draft, node)
-        waiting = await self._hooks.run(draft)
-        if waiting:
-            draft.set_condition("Registered", conditions.UNKNOWN, "RegistrationHookPending", ", ".join(waiting))
+        pending_hooks = await self._hooks.run(draft)
+        if pending_hooks:
+            draft.set_condition("Registered", conditions.UNKNOWN, "RegistrationHookPending", ", ".join(pending_hooks))
             await _patch_node(self._context.kube, node, synced_node(node, draft.claim))
             return
         async with self._nominator.opening(draft.name, name):
@@ -85,26 +86,26 @@ class NodeClaimRegistration:
         draft.after_write(lambda: self._record_registered(draft.claim, name))
 
     async def _open_node(self, node: Node, claim: NodeClaim) -> None:
-        """Let pods in, promptly: the longer that takes after the nominations, the more of them are lost again."""
+        """Remove the unregistered taint through the priority client: nominations expire while the write is delayed."""
         await _patch_node(self._context.priority_kube, node, registered_node(node, claim))
 
     def _record_registered(self, claim: NodeClaim, node_name: str) -> None:
         _log.info("registered nodeclaim", Node={"name": node_name})
-        own = claim.metadata.labels
-        pool = own.get(labels.NODE_POOL, "")
+        claim_labels = claim.metadata.labels
+        pool = claim_labels.get(labels.NODE_POOL, "")
         self._context.nodepool_health.record_success(claim, self._context.state.pool(pool))
-        self._context.metrics.nodes_created_total.labels(nodepool=pool, zone=own.get(labels.ZONE, "")).inc()
+        self._context.metrics.nodes_created_total.labels(nodepool=pool, zone=claim_labels.get(labels.ZONE, "")).inc()
 
     def _check_unregistered_taint(self, draft: NodeClaimDraft, node: Node) -> None:
-        """A node that came without the taint may have taken pods too early (OPS-023): say so and go on."""
+        """Report a node that joined without the taint: pods may have been bound too early (OPS-023). Registration goes on."""
         has_taint = any(taints.is_same_taint(taint, labels.UNREGISTERED_TAINT) for taint in node.spec.taints)
         if has_taint or labels.REGISTERED in node.metadata.labels:
             return
         key = labels.UNREGISTERED_TAINT.key
         _log.error("node claim registration error", taint=key)
         text = f"Missing {key} taint which prevents registration race conditions on Karpenter-managed nodes"
-        about = involved_claim(draft.claim.metadata)
-        self._context.events.publish(ObjectEvent(about, WARNING, "UnregisteredTaintMissing", text))
+        involved = involved_claim(draft.claim.metadata)
+        self._context.events.publish(ObjectEvent(involved, WARNING, "UnregisteredTaintMissing", text))
 
 
 async def _patch_node(kube: Kube, node: Node, desired: Node) -> None:
@@ -115,12 +116,12 @@ async def _patch_node(kube: Kube, node: Node, desired: Node) -> None:
 
 
 def synced_node(node: Node, claim: NodeClaim) -> Node:
-    """The Node with everything its claim asks for, and still closed (OPS-024, OPS-025)."""
+    """The Node with all metadata and taints of its claim, and still with the unregistered taint (OPS-024, OPS-025)."""
     meta = node.metadata
-    found = node.spec.taints
+    node_taints = node.spec.taints
     if meta.labels.get(labels.DO_NOT_SYNC_TAINTS) != "true":
-        wanted = [taint.as_taint() for taint in (*claim.spec.taints, *claim.spec.startup_taints)]
-        found = taints.merge_taints(found, wanted)
+        claim_taints = [taint.as_taint() for taint in (*claim.spec.taints, *claim.spec.startup_taints)]
+        node_taints = taints.merge_taints(node_taints, claim_taints)
     return msgspec.structs.replace(
         node,
         metadata=msgspec.structs.replace(
@@ -130,19 +131,21 @@ def synced_node(node: Node, claim: NodeClaim) -> Node:
             finalizers=tuple(dict.fromkeys((*meta.finalizers, labels.TERMINATION_FINALIZER))),
             owner_references=owner_references_with(claim, node),
         ),
-        spec=msgspec.structs.replace(node.spec, taints=found),
+        spec=msgspec.structs.replace(node.spec, taints=node_taints),
     )
 
 
 def registered_node(node: Node, claim: NodeClaim) -> Node:
-    """The Node as registration leaves it: claimed and open (OPS-026)."""
-    mine = synced_node(node, claim)
-    kept = tuple(taint for taint in mine.spec.taints if not taints.is_same_taint(taint, labels.UNREGISTERED_TAINT))
-    marked = {**mine.metadata.labels, labels.REGISTERED: "true"}
+    """The Node as registration leaves it: synced, labelled and without the unregistered taint (OPS-026)."""
+    synced = synced_node(node, claim)
+    other_taints = tuple(
+        taint for taint in synced.spec.taints if not taints.is_same_taint(taint, labels.UNREGISTERED_TAINT)
+    )
+    node_labels = {**synced.metadata.labels, labels.REGISTERED: "true"}
     return msgspec.structs.replace(
-        mine,
-        metadata=msgspec.structs.replace(mine.metadata, labels=marked),
-        spec=msgspec.structs.replace(mine.spec, taints=kept),
+        synced,
+        metadata=msgspec.structs.replace(synced.metadata, labels=node_labels),
+        spec=msgspec.structs.replace(synced.spec, taints=other_taints),
     )
 
 
@@ -151,7 +154,7 @@ _HookResult = HookSatisfied | HookPending | ProviderError
 
 @dataclass(frozen=True)
 class _HookResults:
-    """What all hooks said: those not satisfied, by name and in their order, and what the others learned."""
+    """Results of all hooks: names of the unsatisfied ones in hook order, failures, and metadata from the satisfied ones."""
 
     pending: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
@@ -161,38 +164,40 @@ class _HookResults:
 
 
 class RegistrationHooks:
-    """Asks the provider's hooks, all at once and in every pass."""
+    """Runs the provider's registration hooks, concurrently and in every pass."""
 
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
         self._backoff = NodeClaimBackoff()
 
     def forget(self, name: str) -> None:
-        """The claim is registered or gone."""
+        """Drop the claim's backoff: it is registered or gone."""
         self._backoff.forget(name)
 
     async def run(self, draft: NodeClaimDraft) -> tuple[str, ...]:
-        """Put what the hooks learned onto the draft; the names of those that hold registration up, in their order (OPS-031).
+        """Merge the hooks' metadata into the draft; returns the names of the hooks that block registration, in order (OPS-031).
 
-        The draft is looked at again when the first of them wants to be asked; a hook that failed is among the draft's errors.
+        The draft is requeued for the earliest retry time of the pending hooks; failures are added to the draft's errors.
         """
         hooks = self._context.provider.registration_hooks()
-        answers = await asyncio.gather(*(_run_hook(hook, draft.claim) for hook in hooks))
-        heard = _collect_results(hooks, answers)
-        draft.merge_metadata(heard.labels, heard.annotations)
-        if not heard.pending:
+        hook_results = await asyncio.gather(*(_run_hook(hook, draft.claim) for hook in hooks))
+        results = _collect_results(hooks, hook_results)
+        draft.merge_metadata(results.labels, results.annotations)
+        if not results.pending:
             self._backoff.forget(draft.name)
             return ()
-        _log.debug("awaiting registration hooks", hooks=list(heard.pending))
-        if heard.failures:
-            draft.errors.append(ProviderError("; ".join(heard.failures)))
-        if heard.requeue_after_seconds:
-            growing = self._backoff_seconds(draft.claim) if None in heard.requeue_after_seconds else 0.0
-            draft.requeue_after(min(growing if seconds is None else seconds for seconds in heard.requeue_after_seconds))
-        return heard.pending
+        _log.debug("awaiting registration hooks", hooks=list(results.pending))
+        if results.failures:
+            draft.errors.append(ProviderError("; ".join(results.failures)))
+        if results.requeue_after_seconds:
+            backoff_seconds = self._backoff_seconds(draft.claim) if None in results.requeue_after_seconds else 0.0
+            draft.requeue_after(
+                min(backoff_seconds if seconds is None else seconds for seconds in results.requeue_after_seconds)
+            )
+        return results.pending
 
     def _backoff_seconds(self, claim: NodeClaim) -> float:
-        """Seconds until hooks that name no time are asked again; looks for other reasons do not make it longer."""
+        """Delay for hooks that give no retry time; passes caused by other events do not lengthen it."""
         return self._backoff.remaining_seconds(claim) or self._backoff.next_delay(claim)
 
 
@@ -204,18 +209,20 @@ async def _run_hook(hook: RegistrationHook, claim: NodeClaim) -> _HookResult:
 
 
 def _collect_results(hooks: tuple[RegistrationHook, ...], results: list[_HookResult]) -> _HookResults:
-    waiting, failures, again = [], [], []
+    pending, failures, requeue_after_seconds = [], [], []
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
-    for hook, answer in zip(hooks, results, strict=True):
-        match answer:
+    for hook, result in zip(hooks, results, strict=True):
+        match result:
             case HookSatisfied():
-                labels |= answer.labels
-                annotations |= answer.annotations
+                labels |= result.labels
+                annotations |= result.annotations
                 continue
             case HookPending():
-                again.append(answer.retry_after.total_seconds() if answer.retry_after is not None else None)
+                requeue_after_seconds.append(
+                    result.retry_after.total_seconds() if result.retry_after is not None else None
+                )
             case ProviderError():
-                failures.append(f'registration hook "{hook.name}" failed, {answer}')
-        waiting.append(hook.name)
-    return _HookResults(tuple(waiting), tuple(failures), tuple(again), labels, annotations)
+                failures.append(f'registration hook "{hook.name}" failed, {result}')
+        pending.append(hook.name)
+    return _HookResults(tuple(pending), tuple(failures), tuple(requeue_after_seconds), labels, annotations)

@@ -125,7 +125,17 @@ async def test_without_hashes_that_can_be_compared_nothing_drifts(world: World, 
         ({"key": "number", "operator": "Gt", "values": ["2"]}, False),
         ({"key": "number", "operator": "Lt", "values": ["1"]}, True),
     ],
-    ids=["DIS-S241", "DIS-S243-widened", "DIS-S244-exists", "DIS-S244-absent", "DIS-S242", "absent-ok", "DIS-S245-gt", "gt-ok", "DIS-S245-lt"],
+    ids=[
+        "DIS-S241",
+        "DIS-S243-widened",
+        "DIS-S244-exists",
+        "DIS-S244-absent",
+        "DIS-S242",
+        "absent-ok",
+        "DIS-S245-gt",
+        "gt-ok",
+        "DIS-S245-lt",
+    ],
 )
 @story
 async def test_a_machine_drifts_when_its_labels_are_not_asked_for_any_more(

@@ -34,7 +34,7 @@ async def is_leaving(world: World) -> bool:
 
 @story
 async def test_a_claim_goes_when_its_time_is_over_and_is_counted_once(world: World) -> None:
-    """OPS-L39, OPS-095, OPS-096, DIS-360, DIS-S260, DIS-S262: budgets are not asked, and nobody counts it again while it is held."""
+    """OPS-L39, OPS-095, OPS-096, DIS-360, DIS-S260, DIS-S262: budgets do not apply, and it is counted once while it is held."""
     await up(world, expire_after="30s", metadata={"finalizers": ("example.com/hold",)})
     await world.running("busy", "node-c")
     await asyncio.sleep(60)

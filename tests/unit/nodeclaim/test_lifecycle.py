@@ -243,7 +243,9 @@ async def test_a_node_without_the_unregistered_taint_registers_with_a_warning(wo
 
 
 @pytest.mark.parametrize(
-    ("value", "copied"), [("", True), ("false", True), ("true", False)], ids=["OPS-L9", "OPS-L11-not-true", "OPS-L10-true"]
+    ("value", "copied"),
+    [("", True), ("false", True), ("true", False)],
+    ids=["OPS-L9", "OPS-L11-not-true", "OPS-L10-true"],
 )
 @story
 async def test_registration_copies_what_the_claim_says(world: World, value: str, copied: bool) -> None:
@@ -482,7 +484,9 @@ async def test_a_claim_the_watch_still_shows_after_it_was_given_up_is_counted_on
     assert count == 1
 
 
-@pytest.mark.parametrize(("launches", "minutes"), [(False, 12), (True, 16)], ids=["OPS-L26-launch", "OPS-L26-registration"])
+@pytest.mark.parametrize(
+    ("launches", "minutes"), [(False, 12), (True, 16)], ids=["OPS-L26-launch", "OPS-L26-registration"]
+)
 @story
 async def test_a_condition_that_changed_late_starts_its_clock_late(world: World, launches: bool, minutes: int) -> None:
     """OPS-L26, OPS-053"""

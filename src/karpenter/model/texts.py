@@ -1,0 +1,26 @@
+"""Texts of bounded length for conditions, events and log lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+#: Length of a provider's message in conditions and events (OPS-016).
+_MAX_PROVIDER_MESSAGE_LENGTH = 300
+
+
+def shorten(text: str, max_length: int) -> str:
+    """The text in at most ``max_length`` characters; an ellipsis replaces the rest."""
+    return text if len(text) <= max_length else text[: max_length - 1] + "…"
+
+
+def truncate_message(text: str) -> str:
+    """A provider's message, cut the way Karpenter cuts it (OPS-016)."""
+    if len(text) < _MAX_PROVIDER_MESSAGE_LENGTH:
+        return text
+    return text[:_MAX_PROVIDER_MESSAGE_LENGTH] + "..."
+
+
+def abbreviated(items: Sequence[str], limit: int = 5, separator: str = ", ") -> str:
+    """The first few items and how many more there are (OPS-383)."""
+    omitted = len(items) - limit
+    return separator.join(items[:limit]) + (f" and {omitted} other(s)" if omitted > 0 else "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from karpenter.api.core import Pod
@@ -20,13 +20,16 @@ class BufferPlacement:
     unschedulable: int = 0
 
 
-def buffer_placements(solution: Solution, is_ready: Callable[[str], bool]) -> Mapping[str, BufferPlacement]:
-    """The placement of every buffer with pods in the plan, by ``namespace/name``. ``is_ready`` tells of a view's key."""
+def buffer_placements(solution: Solution, ready_nodes: Collection[str]) -> Mapping[str, BufferPlacement]:
+    """The placement of every buffer with pods in the solution, by ``namespace/name``.
+
+    ``ready_nodes``: keys of the nodes that were initialized in the snapshot the solution was made of.
+    """
     fitting = count_virtual_pods_by_buffer(
-        pod for placed in solution.placed_on_existing if is_ready(placed.node_key) for pod in placed.pods
+        pod for placed in solution.placed_on_existing if placed.node_key in ready_nodes for pod in placed.pods
     )
     starting = count_virtual_pods_by_buffer(
-        pod for placed in solution.placed_on_existing if not is_ready(placed.node_key) for pod in placed.pods
+        pod for placed in solution.placed_on_existing if placed.node_key not in ready_nodes for pod in placed.pods
     )
     bought = count_virtual_pods_by_buffer(pod for claim in solution.new_claims for pod in claim.pods)
     failed = count_virtual_pods_by_buffer(unplaced.pod for unplaced in solution.unschedulable)

@@ -115,7 +115,8 @@ class CapacityBufferReconciler:
 
     def record_plan(self, snapshot: ClusterSnapshot, plan: Solution) -> frozenset[str]:
         """A plan was made of the snapshot: remember how the virtual pods fare; the buffers for which that is news."""
-        before, self._placements = self._placements, buffer_placements.buffer_placements(plan, self._is_ready)
+        ready = frozenset(node.key for node in snapshot.nodes if _is_ready(node))
+        before, self._placements = self._placements, buffer_placements.buffer_placements(plan, ready)
         self._context.virtual_pods.pod_counts_by_node = buffer_placements.buffer_pods_by_node(plan)
         self._last_planned_input = _plan_input(snapshot.nodes, snapshot.pools)
         changed = {key for key in self._placements if self._placements[key] != before.get(key)}
@@ -195,10 +196,6 @@ class CapacityBufferReconciler:
         if has_failed or not _is_identical(self._last_planned_input, now):
             self._trigger_provisioning(buffer.metadata.uid)
 
-    def _is_ready(self, key: str) -> bool:
-        claim = self._context.state.claim(key)
-        return claim is None or conditions.is_true(claim.status.conditions, "Initialized")
-
     # -- its status -----------------------------------------------------------------------------------------------------
 
     def _provisioning_condition(self, key: str, status: CapacityBufferStatus) -> Condition | None:
@@ -239,6 +236,10 @@ class CapacityBufferReconciler:
             except NotFound:
                 return BUFFER_REQUEUE_SECONDS
         return BUFFER_REQUEUE_SECONDS
+
+
+def _is_ready(node: StateNode) -> bool:
+    return node.claim is None or conditions.is_true(node.claim.status.conditions, "Initialized")
 
 
 def _is_ours(buffer: CapacityBuffer) -> bool:

@@ -362,6 +362,10 @@ class ClusterState:
         """Whether pods are still expected on the machine."""
         return self._nominated_until.get(claim_name, now) > now
 
+    def nominated_nodes(self, now: datetime) -> frozenset[str]:
+        """Keys of all nodes that pods are still expected on."""
+        return frozenset(key for key, until in self._nominated_until.items() if until > now)
+
     def next_nomination_end(self, now: datetime) -> datetime | None:
         """When the next machine is free of nominations again; None where none is nominated."""
         return min((until for until in self._nominated_until.values() if until > now), default=None)

@@ -22,6 +22,8 @@ from karpenter.state.virtual_pods import VirtualPods, is_virtual_pod
 from support.builders import NOW, node, node_pool, pod
 from support.shapes import STD, index_of
 
+READY = frozenset({"old"})
+
 
 def room(name: str, count: int, cpu: str = "1") -> tuple[Pod, ...]:
     buffer = CapacityBuffer(metadata=ObjectMeta(name=name, namespace="ns", uid=name), spec=CapacityBufferSpec())
@@ -49,7 +51,7 @@ def planned(*real: Pod, **virtual: tuple[Pod, ...]) -> Solution:
 def test_virtual_pods_are_planned_beside_real_ones_and_failures_are_counted() -> None:
     """SCH-731, SCH-740"""
     plan = planned(pod("p", {"cpu": "1"}), a=room("a", 2), b=room("b", 1, cpu="500"))
-    ready = buffer_placements(plan, lambda key: True)
+    ready = buffer_placements(plan, READY)
     assert ready["ns/b"] == BufferPlacement(unschedulable=1)
     assert ready["ns/a"].on_new_nodes + ready["ns/a"].on_ready_nodes == 2
     assert [unplaced.pod.metadata.namespace for unplaced in plan.unschedulable] == ["ns"]
@@ -58,8 +60,8 @@ def test_virtual_pods_are_planned_beside_real_ones_and_failures_are_counted() ->
 def test_machines_that_are_not_ready_are_new_capacity() -> None:
     """S-230"""
     plan = planned(a=room("a", 1))
-    assert buffer_placements(plan, lambda key: True) == {"ns/a": BufferPlacement(on_ready_nodes=1)}
-    assert buffer_placements(plan, lambda key: False) == {"ns/a": BufferPlacement(on_new_nodes=1)}
+    assert buffer_placements(plan, READY) == {"ns/a": BufferPlacement(on_ready_nodes=1)}
+    assert buffer_placements(plan, frozenset()) == {"ns/a": BufferPlacement(on_new_nodes=1)}
 
 
 def test_every_machine_that_holds_room_is_known_with_how_much() -> None:

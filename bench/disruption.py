@@ -20,7 +20,7 @@ from karpenter.api.karpenter import Budget
 from karpenter.api.meta import Wire
 from karpenter.disruption.decide.candidates import DisruptionContext
 from karpenter.disruption.decide.command import Command
-from karpenter.disruption.decide.disruption_decision import decide_disruption
+from karpenter.disruption.decide.disruption_decision import DisruptionProblem, decide_disruption
 from karpenter.model import labels
 from karpenter.state.snapshot import ClusterSnapshot
 from support.builders import NOW, flatten, machine, node_pool, owner, pod, snapshot, wanted
@@ -52,7 +52,7 @@ def figures() -> Iterator[Figure]:
 def _pass(name: str, machines: int, count: int, target: float) -> Figure:
     taken = snapshot(_spread(machines, count))
     started = time.perf_counter()
-    found = decide_disruption(taken, {"np": INDEX}, QUIET)
+    found = decide_disruption(DisruptionProblem(taken, QUIET), {"np": INDEX})
     seconds = time.perf_counter() - started
     return Figure(name, seconds, "s", target, _told(found.commands))
 
@@ -87,10 +87,10 @@ def _nothing_to_do(machines: int, count: int) -> Iterator[Figure]:
     there = _spread(machines, count)
     taken = snapshot(with_budget(node_pool(), consolidate_after="Never"), there[1:])
     started = time.perf_counter()
-    decide_disruption(taken, {"np": INDEX}, QUIET)
+    decide_disruption(DisruptionProblem(taken, QUIET), {"np": INDEX})
     yield Figure("disruption pass: nothing may go", time.perf_counter() - started, "s", None, f"{machines} machines")
     tracemalloc.start()
-    decide_disruption(taken, {"np": INDEX}, QUIET)
+    decide_disruption(DisruptionProblem(taken, QUIET), {"np": INDEX})
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     yield Figure("memory of that pass", most / 1e6, "MB")
@@ -114,7 +114,7 @@ def _half_empty() -> OnEc2:
 
 def _way_down(name: str, made: Callable[[], OnEc2], target: float) -> Iterator[Figure]:
     ways: dict[str, Callable[[ClusterSnapshot], Sequence[Command]]] = {
-        "": lambda taken: decide_disruption(taken, {"np": INDEX}, QUIET).commands,
+        "": lambda taken: decide_disruption(DisruptionProblem(taken, QUIET), {"np": INDEX}).commands,
         " (rules of the reference)": _classic,
     }
     for way, decide in ways.items():

@@ -17,7 +17,7 @@ from karpenter.disruption.decide.candidates import CandidateChecks, DisruptionCo
 from karpenter.disruption.decide.command import Candidate, Command
 from karpenter.disruption.decide.command_validation import validate_command
 from karpenter.disruption.decide.costs import NodePrices
-from karpenter.disruption.decide.disruption_decision import decide_disruption
+from karpenter.disruption.decide.disruption_decision import DisruptionProblem, decide_disruption
 from karpenter.disruption.decide.scheduling_simulation import SchedulingSimulation, UnreschedulablePods
 from karpenter.model import pods
 from karpenter.scheduling.objective import NO_EXPOSURE_LIMITS, NODE_FEE_PER_HOUR, Objective
@@ -201,7 +201,7 @@ def test_the_decision_does_not_depend_on_the_order_of_events(grown: Shrinking, c
     """Reproducible: ties are settled by names."""
     told = grown.objects()
     chance.shuffle(told)
-    other = decide_disruption(snapshot(told), grown.types, DisruptionContext(NOW))
+    other = decide_disruption(DisruptionProblem(snapshot(told), DisruptionContext(NOW)), grown.types)
     assert [_described(command) for command in other.commands] == [_described(c) for c in grown.decide().commands]
 
 
@@ -220,7 +220,9 @@ def test_odd_pods_stop_nobody(grown: Shrinking, odd: list[Pod], data: st.DataObj
     hosts = [view.name for view in grown.snapshot().nodes]
     if hosts:
         there = [replaced(pod, spec=replaced(pod.spec, node_name=data.draw(st.sampled_from(hosts)))) for pod in odd]
-        found = decide_disruption(snapshot(grown.objects() + there), grown.types, DisruptionContext(NOW))
+        found = decide_disruption(
+            DisruptionProblem(snapshot(grown.objects() + there), DisruptionContext(NOW)), grown.types
+        )
         for command in found.commands:
             uids = [pod.metadata.uid for candidate in command.candidates for pod in candidate.reschedulable_pods]
             assert moved(command) == Counter(uids)

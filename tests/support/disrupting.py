@@ -13,7 +13,12 @@ from karpenter.api.karpenter import Budget, NodeClaim, NodePool
 from karpenter.api.meta import Condition, Wire
 from karpenter.disruption.decide.candidates import BlockedNode, CandidateChecks, DisruptionContext
 from karpenter.disruption.decide.command import Command, DisruptionReason
-from karpenter.disruption.decide.disruption_decision import DisruptionOptions, DisruptionSolution, decide_disruption
+from karpenter.disruption.decide.disruption_decision import (
+    DisruptionOptions,
+    DisruptionProblem,
+    DisruptionSolution,
+    decide_disruption,
+)
 from karpenter.instancetypes.instance_type import InstanceType, Offering
 from karpenter.model import labels
 from support.builders import NOW, Types, flatten, indexes, machine, node_pool, owner, pod, replaced, snapshot, wanted
@@ -87,7 +92,7 @@ def decide(
 ) -> DisruptionSolution:
     """The decision for a cluster of these objects."""
     found = flatten(objects)
-    return decide_disruption(snapshot(found), indexes(found, types), circumstances, options)
+    return decide_disruption(DisruptionProblem(snapshot(found), circumstances, options), indexes(found, types))
 
 
 def verdict(

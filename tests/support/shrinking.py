@@ -13,7 +13,12 @@ from karpenter.api.meta import Condition, Wire
 from karpenter.disruption.decide.candidates import DisruptionContext
 from karpenter.disruption.decide.command import Command
 from karpenter.disruption.decide.costs import NodePrices
-from karpenter.disruption.decide.disruption_decision import DisruptionOptions, DisruptionSolution, decide_disruption
+from karpenter.disruption.decide.disruption_decision import (
+    DisruptionOptions,
+    DisruptionProblem,
+    DisruptionSolution,
+    decide_disruption,
+)
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.scheduling.solution import NewNodeClaim
 from karpenter.state.snapshot import ClusterSnapshot
@@ -42,7 +47,7 @@ class Shrinking(Growing):
         self, circumstances: DisruptionContext = QUIET, options: DisruptionOptions = USUAL
     ) -> DisruptionSolution:
         """What to give back now."""
-        return decide_disruption(self.snapshot(), self._indexes, circumstances, options)
+        return decide_disruption(DisruptionProblem(self.snapshot(), circumstances, options), self._indexes)
 
     def snapshot(self) -> ClusterSnapshot:
         """The cluster as it is."""

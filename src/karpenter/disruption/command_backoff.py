@@ -8,8 +8,8 @@ Pauses are measured on the event loop's clock, which no correction of the time o
 from __future__ import annotations
 
 import zlib
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -17,6 +17,7 @@ import structlog
 from karpenter.api.core import Pod
 from karpenter.disruption.decide.command import Command, DisruptionReason
 from karpenter.scheduling.solution import Solution
+from karpenter.state.state_node import StateNode
 
 #: The first pause, and the longest; in between each is twice the one before (DIS §9.3 Beyond, for single machines longer).
 FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 60.0, 3600.0
@@ -45,11 +46,6 @@ class CommandBackoff:
         self._max_entries = max_entries
         self._entries: OrderedDict[tuple[str, str], BackoffEntry] = OrderedDict()
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing at all is remembered."""
-        return not self._entries
-
     def record_failure(self, reason: str, keys: Iterable[str], cause: str) -> None:
         """These failed to go for a reason: each is barred for it, longer than last time."""
         now = self._now()
@@ -67,16 +63,38 @@ class CommandBackoff:
             self._entries.pop((reason, name), None)
 
     def active_entry(self, reason: str, keys: Iterable[str], now: float) -> BackoffEntry | None:
-        """What bars one of the names from going for a reason at a time; None when nothing does. May be asked from any thread."""
-        if not self._entries:
-            return None
+        """What bars one of the names from going for a reason at a time; None when nothing does."""
         found = (self._entries.get((reason, name)) for name in keys)
         return next((known for known in found if known is not None and known.until > now), None)
+
+    def active_keys(self, now: float) -> Mapping[str, frozenset[str]]:
+        """By reason, every key that is in backoff at a time."""
+        keys: defaultdict[str, set[str]] = defaultdict(set)
+        for (reason, key), entry in self._entries.items():
+            if entry.until > now:
+                keys[reason].add(key)
+        return {reason: frozenset(keys_of_reason) for reason, keys_of_reason in keys.items()}
+
+    def excluded_nodes(self, nodes: Sequence[StateNode], now: float) -> Mapping[DisruptionReason, frozenset[str]]:
+        """By reason, the nodes in backoff at a time: by their own key, their NodePool's, or that of an owner of their pods."""
+        active = self.active_keys(now)
+        keys_by_node = {node.key: frozenset(_keys_of_node(node)) for node in nodes} if active else {}
+        return {
+            reason: frozenset(key for key, keys in keys_by_node.items() if not keys.isdisjoint(active[reason]))
+            for reason in DisruptionReason
+            if reason in active
+        }
 
     def next_expiry(self) -> float | None:
         """When the next bar falls, on the clock of ``now``; None when nothing is barred."""
         now = self._now()
         return min((known.until for known in self._entries.values() if known.until > now), default=None)
+
+
+def _keys_of_node(node: StateNode) -> Iterator[str]:
+    yield node.key
+    yield from nodepool_backoff_keys((node.pool,))
+    yield from owner_backoff_keys(node.pods)
 
 
 def _backoff_seconds(key: str, failures: int) -> float:
@@ -130,3 +148,8 @@ def owner_backoff_keys(pods: Iterable[Pod]) -> Iterator[str]:
         for owner in pod.metadata.owner_references:
             if owner.controller:
                 yield f"{owner.kind}/{pod.metadata.namespace}/{owner.name}"
+
+
+def nodepool_backoff_keys(pools: Iterable[str]) -> tuple[str, ...]:
+    """The keys under which NodePools are in backoff."""
+    return tuple(f"nodepool/{pool}" for pool in pools)

@@ -9,7 +9,6 @@ twice. What waits and deletes is ``undertakings``.
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import Sequence
 
 import msgspec
@@ -18,11 +17,11 @@ import structlog
 from karpenter.api.core import Pod
 from karpenter.disruption import node_marking
 from karpenter.disruption.decide.command import Candidate, Command
+from karpenter.disruption.decide.command_validation import has_new_pods
 from karpenter.disruption.disruption_queue import DisruptionQueue
 from karpenter.disruption.node_marking import DisruptionMark
 from karpenter.disruption.queued_command import QueuedCommand
 from karpenter.kube.errors import KubeError
-from karpenter.model import pods
 from karpenter.provisioning.claim_creation import ClaimCreationPace, ClaimCreationReason, create_claim
 from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.events import NORMAL, ObjectEvent, involved_pod
@@ -54,7 +53,7 @@ class CommandStarter:
 
         Nothing stays half-done: what was marked is freed, what was bought in vain taken back.
         """
-        undertaking = QueuedCommand(str(uuid.uuid4()), command, asyncio.get_running_loop().time())
+        undertaking = QueuedCommand(command.command_id, command, asyncio.get_running_loop().time())
         if not self._queue.add(undertaking):
             _log.error(
                 "disrupting node(s) failed", error="a node is part of another command", **undertaking.log_fields()
@@ -115,9 +114,7 @@ class CommandStarter:
     async def _has_new_pods(self, view: StateNode) -> bool:
         """Whether pods came that the decision did not see, asked of the API server: the watch may be behind, the taint is not."""
         assert view.node is not None
-        known = {pod.metadata.uid for pod in view.pods}
-        found = await pods_on_node(self._context, view.node.metadata.name)
-        return any(pods.needs_rescheduling(pod) and pod.metadata.uid not in known for pod in found)
+        return has_new_pods(view, await pods_on_node(self._context, view.node.metadata.name))
 
     # -- replacements -----------------------------------------------------------------------------------------------------
 

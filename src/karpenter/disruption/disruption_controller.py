@@ -10,29 +10,31 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import structlog
 
 from karpenter.disruption import disruption_events
-from karpenter.disruption.command_backoff import CommandBackoff, owner_backoff_keys
+from karpenter.disruption.command_backoff import CommandBackoff
 from karpenter.disruption.command_starter import CommandStarter
 from karpenter.disruption.decide.candidates import DisruptionContext
-from karpenter.disruption.decide.command import Candidate, Command, ConsolidationType, DisruptionReason, MoveScore
-from karpenter.disruption.decide.command_validation import ValidationFailure, validate_command
+from karpenter.disruption.decide.command import Command, ConsolidationType, DisruptionReason, MoveScore
+from karpenter.disruption.decide.command_validation import ValidationFailure, still_applicable, validate_command
 from karpenter.disruption.decide.consolidation_delays import time_driven_changes
-from karpenter.disruption.decide.disruption_decision import DisruptionOptions, DisruptionSolution, decide_disruption
-from karpenter.disruption.decide.projected_snapshot import with_started_commands
-from karpenter.disruption.decide.remaining_budgets import RemainingBudgets
-from karpenter.disruption.disruption_queue import DisruptionQueue, nodepool_backoff_keys
+from karpenter.disruption.decide.disruption_decision import (
+    DisruptionOptions,
+    DisruptionProblem,
+    DisruptionSolution,
+    decide_disruption,
+)
+from karpenter.disruption.decide.projected_snapshot import nodes_awaiting_planned_pods, with_started_commands
+from karpenter.disruption.disruption_queue import DisruptionQueue
 from karpenter.instancetypes.type_index import TypeIndex
-from karpenter.model import pods
 from karpenter.model.clock import ClockJumpDetector
 from karpenter.provisioning.provisioner import PoolTypeIndexes
 from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.reconciler import ReconcilerQueue, SingletonReconciler
 from karpenter.state.snapshot import ClusterSnapshot, PodKey
-from karpenter.state.state_node import StateNode
 
 #: Decisions about so many machines take long enough that other work must go on beside them, in a thread.
 _THREADED_DECISION_NODES = 200
@@ -170,8 +172,9 @@ class DisruptionController:
         )
         self._decision_inputs.remember(inputs, self._valid_until(snapshot))
         disruption_events.publish_pod_protections(self._context, snapshot.nodes)
-        found = await self._decide(snapshot, indexes, self._disruption_context(snapshot, due))
-        return False if self._has_watch_faults() else await self._start_or_defer(due, found)
+        problem = DisruptionProblem(snapshot, self._disruption_context(snapshot, due), self._options)
+        solution = await self._decide(problem, indexes)
+        return False if self._has_watch_faults() else await self._start_or_defer(due, solution)
 
     def _is_clock_trusted(self) -> bool:
         """Whether the time of day has not jumped lately: what seems quiet or old for that may be neither."""
@@ -183,19 +186,18 @@ class DisruptionController:
 
     # -- deciding ---------------------------------------------------------------------------------------------------------
 
-    async def _decide(
-        self, snapshot: ClusterSnapshot, indexes: Mapping[str, TypeIndex], disruption_context: DisruptionContext
-    ) -> DisruptionSolution:
+    async def _decide(self, problem: DisruptionProblem, indexes: Mapping[str, TypeIndex]) -> DisruptionSolution:
+        """Decide, in a thread where that takes long, and publish the metrics and events of the decision."""
         started = time.perf_counter()
-        if len(snapshot.nodes) < _THREADED_DECISION_NODES:
-            found = decide_disruption(snapshot, indexes, disruption_context, self._options)
+        if len(problem.snapshot.nodes) < _THREADED_DECISION_NODES:
+            solution = decide_disruption(problem, indexes)
         else:
-            found = await asyncio.to_thread(decide_disruption, snapshot, indexes, disruption_context, self._options)
-        self._record_decision_metrics(found, time.perf_counter() - started)
-        disruption_events.publish_blocked(self._context, found.blocked_nodes)
-        for reason, pools in found.closed_pools.items():
+            solution = await asyncio.to_thread(decide_disruption, problem, indexes)
+        self._record_decision_metrics(solution, time.perf_counter() - started)
+        disruption_events.publish_blocked(self._context, solution.blocked_nodes)
+        for reason, pools in solution.closed_pools.items():
             disruption_events.publish_closed_budgets(self._context, reason, pools)
-        return found
+        return solution
 
     def _record_decision_metrics(self, disruptions: DisruptionSolution, seconds: float) -> None:
         """DIS-411, DIS-414. All methods are one pass: its time is that of every reason that had candidates."""
@@ -209,23 +211,14 @@ class DisruptionController:
                 ).observe(seconds)
 
     def _disruption_context(self, snapshot: ClusterSnapshot, due: Iterable[Command]) -> DisruptionContext:
-        """What matters beside the snapshot. It is asked in another thread, so times are taken here."""
-        now, seconds = self._context.clock.now(), _now()
-        state, regrets = self._context.state, self._execution.backoff
-        expecting = _awaiting_planned_pods(snapshot)
-        views = {} if regrets.is_empty else {view.key: view for view in snapshot.nodes}
-        settled = (candidate.key for waiting in self._pending_validations for candidate in waiting.command.candidates)
-
-        def is_barred(reason: DisruptionReason, key: str) -> bool:
-            view = views.get(key)
-            names = () if view is None else (key, *nodepool_backoff_keys((view.pool,)), *owner_backoff_keys(view.pods))
-            return regrets.active_entry(reason, names, seconds) is not None
-
+        """What the decision depends on beside the snapshot, taken in the same step as the snapshot."""
+        now = self._context.clock.now()
+        pending = (candidate.key for waiting in self._pending_validations for candidate in waiting.command.candidates)
         return DisruptionContext(
             now=now,
-            is_nominated=lambda key: key in expecting or state.is_nominated(key, now),
-            in_command=self._execution.queue.candidate_keys.union(settled),
-            is_in_backoff=is_barred,
+            nominated=self._context.state.nominated_nodes(now) | nodes_awaiting_planned_pods(snapshot),
+            in_command=self._execution.queue.candidate_keys.union(pending),
+            excluded_by_backoff=self._execution.backoff.excluded_nodes(snapshot.nodes, _now()),
             pending_commands=tuple(command for command in due if command.reason is DisruptionReason.UNDERUTILIZED),
             controller_node=self._own_node(),
         )
@@ -275,7 +268,7 @@ class DisruptionController:
             else:
                 self._pending_validations += (_PendingValidation(command, at),)
                 self._record_chosen(command)
-        return await self.start_commands(self._still_valid(chosen))
+        return await self.start_commands(self._still_applicable(chosen))
 
     def _record_chosen(self, command: Command) -> None:
         """A consolidation was chosen, and waits (DIS-260 to DIS-264, DIS-395)."""
@@ -292,15 +285,15 @@ class DisruptionController:
             _log.debug("consolidation score", **_score_fields(command, score))
 
     def _validated(self, due: Iterable[Command], disruptions: DisruptionSolution) -> Iterable[Command]:
+        """The due commands that passed validation; failures are counted and published."""
         blocked = {item.state_node.key for item in disruptions.blocked_nodes}
         for command in due:
-            verdict = validate_command(command, disruptions.commands, blocked)
-            if isinstance(verdict, ValidationFailure):
-                self._record_rejected(command, verdict)
+            validated = validate_command(command, disruptions.commands, blocked)
+            if isinstance(validated, ValidationFailure):
+                self._record_rejected(command, validated)
             else:
-                lost = len(command.candidates) - len(verdict.candidates)
-                self._count_failed_validations(command, lost)
-                yield verdict
+                self._count_failed_validations(command, len(command.candidates) - len(validated.candidates))
+                yield validated
 
     def _record_rejected(self, command: Command, rejection: ValidationFailure) -> None:
         if command.reason is DisruptionReason.EMPTY:
@@ -317,57 +310,11 @@ class DisruptionController:
             series = self._context.metrics.voluntary_disruption_failed_validations_total
             series.labels(consolidation_type=kind).inc(number)
 
-    def _still_valid(self, commands: Iterable[Command]) -> list[Command]:
-        """The commands whose machines are what the decision saw, which may have taken a while; budgets are asked once more."""
-        state = self._context.state
-        views = {view.key: view for view in state.state_nodes()}
-        seen = ClusterSnapshot(nodes=tuple(views.values()), pools=state.pools(), freeze=state.freeze)
-        allowances = RemainingBudgets(seen, self._context.clock.now())
-        return [fit for command in commands if (fit := self._revalidated(command, views, allowances)) is not None]
-
-    def _revalidated(
-        self, command: Command, views: Mapping[str, StateNode], allowances: RemainingBudgets
-    ) -> Command | None:
-        fit: list[Candidate] = []
-        for candidate in command.candidates:
-            view = views.get(candidate.key)
-            if (
-                view is not None
-                and self._is_unchanged(candidate, view)
-                and allowances.remaining(candidate.node_pool, command.reason)
-            ):
-                fit.append(replace(candidate, state_node=view))
-                allowances.consume(candidate.node_pool)
-        if len(fit) < len(command.candidates) and command.reason is not DisruptionReason.EMPTY:
-            for candidate in fit:
-                allowances.consume(candidate.node_pool, -1)
-            return None
-        return replace(command, candidates=tuple(fit)) if fit else None
-
-    def _is_unchanged(self, candidate: Candidate, view: StateNode) -> bool:
-        if (
-            view.marked_for_deletion
-            or not view.initialized
-            or self._context.state.is_nominated(view.key, self._context.clock.now())
-        ):
-            return False
-        seen = {pod.metadata.uid for pod in candidate.state_node.pods}
-        return view is candidate.state_node or all(
-            pod.metadata.uid in seen or not pods.needs_rescheduling(pod) for pod in view.pods
-        )
-
-
-def _awaiting_planned_pods(snapshot: ClusterSnapshot) -> frozenset[str]:
-    """Machines without pods that pods are planned on which have not come yet: they are not empty, however it looks."""
-    waiting = (pod for group in snapshot.pod_groups for pod in group.pods)
-    leaving = (pod for view in snapshot.nodes if view.marked_for_deletion for pod in view.pods)
-    planned = snapshot.planned_nodes
-    meant = {planned.get(pod.metadata.uid, "") for pods_to_come in (waiting, leaving) for pod in pods_to_come}
-    return frozenset(view.key for view in snapshot.nodes if view.key in meant and not _has_schedulable_pods(view))
-
-
-def _has_schedulable_pods(view: StateNode) -> bool:
-    return any(pods.needs_rescheduling(pod) for pod in view.pods)
+    def _still_applicable(self, commands: Iterable[Command]) -> list[Command]:
+        """The commands that still apply after the decision, which may have taken a while."""
+        state, now = self._context.state, self._context.clock.now()
+        current = ClusterSnapshot(nodes=tuple(state.state_nodes()), pools=state.pools(), freeze=state.freeze)
+        return still_applicable(commands, current, state.nominated_nodes(now), now)
 
 
 def _score_fields(command: Command, score: MoveScore) -> dict[str, object]:

@@ -16,14 +16,15 @@ import structlog
 from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import NODE_CLAIM
 from karpenter.disruption import node_marking
-from karpenter.disruption.command_backoff import CommandBackoff, ConsolidationReversals
+from karpenter.disruption.command_backoff import CommandBackoff, ConsolidationReversals, nodepool_backoff_keys
 from karpenter.disruption.decide.command import Candidate, ConsolidationType
+from karpenter.disruption.decide.command_validation import first_active_freeze
 from karpenter.disruption.decision_journal import DecisionJournal, DecisionOutcome
 from karpenter.disruption.queued_command import QueuedCommand
 from karpenter.disruption.successor_nominations import SuccessorNominations
 from karpenter.kube.errors import KubeError, NotFound
 from karpenter.model import conditions, pods
-from karpenter.model.freezes import Freeze, active_freeze
+from karpenter.model.freezes import Freeze
 from karpenter.runtime import nodeclaim_deletion
 from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.events import NORMAL, ObjectEvent, involved_claim, involved_node
@@ -244,12 +245,13 @@ class DisruptionQueue:
         self._remove(queued)
 
     def _find_freeze(self, queued: QueuedCommand) -> Freeze | None:
-        """What freezes a pool whose machines have not begun to go yet."""
-        state, now = self._context.state, self._context.clock.now()
-        pools = {item.node_pool for item in queued.remaining_candidates.values() if not self._is_deleting(item.key)}
-        found = (state.pool(name) for name in sorted(pools))
-        freezes = (active_freeze(pool, state.freeze, now) for pool in found if pool is not None)
-        return next((freeze for freeze in freezes if freeze is not None), None)
+        """The freeze that is active on a NodePool of which a candidate is not deleted yet."""
+        state = self._context.state
+        waiting = (item for item in queued.remaining_candidates.values() if not self._is_deleting(item.key))
+        pools = (state.pool(name) for name in sorted({candidate.node_pool for candidate in waiting}))
+        return first_active_freeze(
+            (pool for pool in pools if pool is not None), state.freeze, self._context.clock.now()
+        )
 
     async def _stop_frozen(self, queued: QueuedCommand, freeze: Freeze) -> None:
         """Somebody wants things to stop: nothing has failed, and nothing is held against the machines afterwards."""
@@ -300,8 +302,3 @@ class DisruptionQueue:
 def command_timeout_seconds(nodes: int) -> float:
     """How long a command may take while there are so many machines in all commands (DIS-030)."""
     return min(_MAX_TIMEOUT_SECONDS, max(_MIN_TIMEOUT_SECONDS, _TIMEOUT_SECONDS_PER_NODE * nodes))
-
-
-def nodepool_backoff_keys(pools: Iterable[str]) -> tuple[str, ...]:
-    """Under which names regrets remember pools."""
-    return tuple(f"nodepool/{pool}" for pool in pools)

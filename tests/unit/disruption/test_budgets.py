@@ -7,6 +7,7 @@ import pytest
 from karpenter.api.karpenter import Budget
 from karpenter.api.meta import Condition
 from karpenter.disruption.decide.command import ConsolidationType, Decision, DisruptionReason
+from karpenter.disruption.decide.disruption_decision import DisruptionProblem
 from karpenter.disruption.decide.disruption_preview import decide_without_budgets
 from karpenter.disruption.decide.remaining_budgets import RemainingBudgets
 from karpenter.model import labels
@@ -119,5 +120,5 @@ def test_a_preview_shows_what_waits_behind_budgets_and_freezes() -> None:
     frozen = with_annotation(pool("np", Budget(nodes="1")), labels.FREEZE, "release week")
     cluster = flatten([frozen, empties(3)])
     assert gone(decide(cluster)) == []
-    found = decide_without_budgets(snapshot(cluster), indexes(cluster, KINDS), QUIET, USUAL)
+    found = decide_without_budgets(DisruptionProblem(snapshot(cluster), QUIET, USUAL), indexes(cluster, KINDS))
     assert gone(found) == ["e0", "e1", "e2"]

@@ -39,8 +39,8 @@ def test_a_machine_on_its_way_out_is_no_candidate() -> None:
 
 def test_a_nominated_machine_waits_for_its_pods() -> None:
     """DIS-S024, DIS-S025: for how long is for whoever nominates to say."""
-    assert "nominated" in verdict("n", pool(), running("n"), is_nominated=lambda key: key == "claim-n")
-    assert verdict("n", pool(), running("n"), is_nominated=lambda key: key == "claim-other") == ""
+    assert "nominated" in verdict("n", pool(), running("n"), nominated=frozenset({"claim-n"}))
+    assert verdict("n", pool(), running("n"), nominated=frozenset({"claim-other"})) == ""
 
 
 @pytest.mark.parametrize(("value", "blocks"), [("true", True), ("false", False), ("1h", False)])
@@ -217,7 +217,7 @@ def test_what_failed_before_is_not_chosen_again_yet() -> None:
     """The regret memory of issue 7: whoever carries commands out says what is barred."""
     cluster = [pool(), running("n")]
     assert gone(decide(cluster)) == ["n"]
-    barred = DisruptionContext(NOW, is_in_backoff=lambda reason, key: reason is EMPTY and key == "claim-n")
+    barred = DisruptionContext(NOW, excluded_by_backoff={EMPTY: frozenset({"claim-n"})})
     assert gone(decide(cluster, circumstances=barred)) == []
 
 

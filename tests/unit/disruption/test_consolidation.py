@@ -21,7 +21,12 @@ from karpenter.api.scheduling_constraints import (
 from karpenter.capacitybuffer.buffer_pods import build_virtual_pods
 from karpenter.disruption.decide.candidates import DisruptionContext
 from karpenter.disruption.decide.command import ConsolidationType, Decision, DisruptionReason
-from karpenter.disruption.decide.disruption_decision import DisruptionOptions, DisruptionSolution, decide_disruption
+from karpenter.disruption.decide.disruption_decision import (
+    DisruptionOptions,
+    DisruptionProblem,
+    DisruptionSolution,
+    decide_disruption,
+)
 from karpenter.model import labels
 from karpenter.model.pod_disruption import DELETION_COST_ANNOTATION
 from karpenter.scheduling.scheduling_options import PreferencePolicy, SchedulingOptions
@@ -495,7 +500,7 @@ def buffered(cluster: list[object], cpu: str, count: int) -> DisruptionSolution:
     buffer = CapacityBuffer(metadata=ObjectMeta(name="b", namespace="default", uid="b"), spec=CapacityBufferSpec())
     template = PodTemplateSpec(spec=PodSpec(containers=(container({"cpu": cpu}),)))
     room.set_pods("default/b", build_virtual_pods(buffer, template, count, NOW))
-    return decide_disruption(room.added_to(snapshot(found)), indexes(found, KINDS), QUIET)
+    return decide_disruption(DisruptionProblem(room.added_to(snapshot(found)), QUIET), indexes(found, KINDS))
 
 
 def test_room_that_is_kept_free_moves_along() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from karpenter.api.storage import PersistentVolumeSource
-from karpenter.disruption.decide.disruption_decision import DisruptionSolution, decide_disruption
+from karpenter.disruption.decide.disruption_decision import DisruptionProblem, DisruptionSolution, decide_disruption
 from karpenter.instancetypes.instance_type import InstanceType, Offering
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.instancetypes.well_known_labels import well_known_labels_of
@@ -39,7 +39,8 @@ def decided(types: list[InstanceType], *objects: object) -> DisruptionSolution:
     """The decision where what types speak of is well known, as with a cloud that has reservations."""
     anything = pool(requirements=[wanted(labels.CAPACITY_TYPE, "Exists")])
     found = flatten([anything, objects])
-    return decide_disruption(snapshot(found), {"np": TypeIndex(types, well_known_labels_of(types))}, QUIET)
+    problem = DisruptionProblem(snapshot(found), QUIET)
+    return decide_disruption(problem, {"np": TypeIndex(types, well_known_labels_of(types))})
 
 
 def test_a_free_reservation_of_its_own_type_takes_a_machine_over() -> None:

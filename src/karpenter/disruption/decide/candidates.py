@@ -7,8 +7,8 @@ choose a machine whose pods object, and only where its claim says how long a dra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from karpenter.api.core import Pod, PodDisruptionBudget
@@ -26,30 +26,26 @@ _WHEN_EMPTY = "WhenEmpty"
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
 
-def _not_nominated(_key: str) -> bool:
-    return False
-
-
-def _not_in_backoff(_reason: DisruptionReason, _key: str) -> bool:
-    return False
-
-
 @dataclass(frozen=True)
 class DisruptionContext:
-    """What matters beside the snapshot; machines are named by the keys of their views.
+    """What a decision depends on beside the snapshot: frozen data only, taken in the same step. Nodes are named by their keys.
 
-    ``is_nominated``: pods are expected there. ``executing``: machines of commands under way. ``is_barred``: going for this
-    reason has failed before and is not tried again yet. ``chosen``: moves of an earlier
-    pass; they are looked at first, so that what was chosen is not lost to another choice as good. ``home``: the node this very
-    controller runs on, empty where that is not known.
+    ``nominated``: nodes that pods are expected on. ``in_command``: nodes of running commands and of those that await validation.
+    ``excluded_by_backoff``: by reason, the nodes whose last command failed too recently to try again. ``pending_commands``:
+    consolidation commands that are due for validation; they are evaluated first, so that an equally good alternative does not
+    displace them. ``controller_node``: name of the node this controller runs on, empty if unknown.
     """
 
     now: datetime
-    is_nominated: Callable[[str], bool] = _not_nominated
-    in_command: Container[str] = frozenset()
-    is_in_backoff: Callable[[DisruptionReason, str], bool] = _not_in_backoff
+    nominated: frozenset[str] = frozenset()
+    in_command: frozenset[str] = frozenset()
+    excluded_by_backoff: Mapping[DisruptionReason, frozenset[str]] = field(default_factory=dict)
     pending_commands: tuple[Command, ...] = ()
     controller_node: str = ""
+
+    def is_in_backoff(self, reason: DisruptionReason, key: str) -> bool:
+        """Whether a node must not be disrupted for the reason yet, because an earlier attempt failed."""
+        return key in self.excluded_by_backoff.get(reason, ())
 
 
 @dataclass(frozen=True)
@@ -124,7 +120,7 @@ class CandidateChecks:
             yield "Node isn't initialized"
         if state_node.marked_for_deletion:
             yield "Node is deleting or marked for deletion"
-        if self._context.is_nominated(state_node.key):
+        if state_node.key in self._context.nominated:
             yield "Node is nominated for a pending pod"
         if state_node.node.metadata.annotations.get(labels.DO_NOT_DISRUPT) == "true":
             yield f'Disruption is blocked through the "{labels.DO_NOT_DISRUPT}" annotation'

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 
 from karpenter.api.core import Pod
@@ -11,6 +13,8 @@ from karpenter.state.state_node import StateNode
 
 #: What restarting an ordinary pod is reckoned at when moves are told by their pay-back time: about a minute of a few cores.
 POD_RESTART_COST_USD = 0.002
+#: Namespace of the name-based UUIDs that identify commands.
+_COMMAND_NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, "disruption-command.karpenter.sh")
 
 
 class DisruptionReason(StrEnum):
@@ -88,8 +92,8 @@ class Command:
 
     ``replacements`` are bought and initialised before any candidate goes; ``placed`` are pods meant for machines that exist
     (DIS-306). ``saving_per_hour`` in USD may be negative (drift), None where a price is not known. ``scores``: what each NodePool
-    it takes machines from thinks of it, for consolidation only. ``disruption_cost`` as DIS-114, summed; ``payback_hours``: how
-    long the saving takes to outweigh it, None where nothing is saved.
+    it takes machines from thinks of it, for consolidation only. ``decided_at``: time of the decision, None while it is being
+    made.
     """
 
     reason: DisruptionReason
@@ -99,6 +103,19 @@ class Command:
     consolidation_type: ConsolidationType = ConsolidationType.NONE
     saving_per_hour: float | None = None
     scores: tuple[MoveScore, ...] = ()
+    decided_at: datetime | None = None
+
+    @property
+    def command_id(self) -> str:
+        """A UUID derived from what is decided and when: the same decision made again from a recording has the same ID.
+
+        Two running commands never share one, since a NodeClaim belongs to at most one of them.
+        """
+        claims = (candidate.state_node.claim for candidate in self.candidates)
+        uids = sorted(claim.metadata.uid for claim in claims if claim is not None)
+        names = sorted(claim.name for claim in self.replacements)
+        decided_at = self.decided_at.isoformat() if self.decided_at is not None else ""
+        return str(uuid.uuid5(_COMMAND_NAMESPACE, "\n".join((self.reason, *uids, "", *names, "", decided_at))))
 
     @property
     def disruption_cost(self) -> float:

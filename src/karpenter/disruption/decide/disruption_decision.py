@@ -45,6 +45,15 @@ class DisruptionOptions:
 
 
 @dataclass(frozen=True)
+class DisruptionProblem:
+    """Everything one decision depends on, except the prepared instance types, which callers cache between decisions."""
+
+    snapshot: ClusterSnapshot
+    context: DisruptionContext
+    options: DisruptionOptions = DisruptionOptions()
+
+
+@dataclass(frozen=True)
 class DisruptionSolution:
     """The outcome.
 
@@ -59,36 +68,24 @@ class DisruptionSolution:
     eligible_nodes: Mapping[DisruptionReason, int] = field(default_factory=dict)
 
 
-def decide_disruption(
-    snapshot: ClusterSnapshot,
-    indexes: Mapping[str, TypeIndex],
-    context: DisruptionContext,
-    options: DisruptionOptions = DisruptionOptions(),
-) -> DisruptionSolution:
-    """What to give back now. ``indexes`` holds the prepared instance types of each NodePool, by name.
+def decide_disruption(problem: DisruptionProblem, indexes: Mapping[str, TypeIndex]) -> DisruptionSolution:
+    """Which nodes to disrupt now, and how. ``indexes`` holds the prepared instance types of each NodePool, by name.
 
-    Deterministic. Costs little where no machine is a candidate; else the cluster is prepared once, and every question about it
-    costs what the pods in question do.
+    Deterministic. Cheap if no node is a candidate. Otherwise the cluster is prepared once, and the cost of each what-if question
+    grows with the pods it is about.
     """
-    return _DisruptionPass(snapshot, indexes, context, options).solve()
+    return _DisruptionPass(problem, indexes).solve()
 
 
 class _DisruptionPass:
     """One decision while it is being made."""
 
-    def __init__(
-        self,
-        snapshot: ClusterSnapshot,
-        indexes: Mapping[str, TypeIndex],
-        context: DisruptionContext,
-        options: DisruptionOptions,
-    ) -> None:
-        self._snapshot = snapshot
+    def __init__(self, problem: DisruptionProblem, indexes: Mapping[str, TypeIndex]) -> None:
+        self._problem = problem
+        self._snapshot, self._context, self._options = problem.snapshot, problem.context, problem.options
         self._indexes = indexes
-        self._context = context
-        self._options = options
-        self._checks = CandidateChecks(snapshot, indexes, context)
-        self._budgets = RemainingBudgets(snapshot, context.now)
+        self._checks = CandidateChecks(self._snapshot, indexes, self._context)
+        self._budgets = RemainingBudgets(self._snapshot, self._context.now)
         self._commands: list[Command] = []
         self._blocked: list[BlockedNode] = []
         self._closed_pools: dict[DisruptionReason, Mapping[str, str]] = {}
@@ -111,7 +108,9 @@ class _DisruptionPass:
         if moving or movable:
             self._replace_and_consolidate(moving, movable, gone | self._drifted_within_budgets((*moving, *fixed)))
         blocked = {(item.state_node.key, item.message): item for item in self._blocked}
-        commands = tuple(_without_buffer_pods(command) for command in self._commands)
+        commands = tuple(
+            replace(_without_buffer_pods(command), decided_at=self._context.now) for command in self._commands
+        )
         return DisruptionSolution(commands, tuple(blocked.values()), self._closed_pools, self._eligible)
 
     def _drifted_within_budgets(self, outdated: Iterable[Candidate]) -> set[str]:
@@ -226,7 +225,8 @@ class _DisruptionPass:
         snapshot, step = self._snapshot, (*self._commands, *first)
         for _ in range(_MAX_STEPS if first else 0):
             snapshot = after_commands(snapshot, step, self._indexes)
-            later = _DisruptionPass(snapshot, self._indexes, replace(self._context, pending_commands=()), self._options)
+            context = replace(self._context, pending_commands=())
+            later = _DisruptionPass(replace(self._problem, snapshot=snapshot, context=context), self._indexes)
             step = later._consolidation_commands()
             if not step:
                 break

@@ -22,7 +22,12 @@ from karpenter.disruption.decide.candidates import (
     is_consolidatable,
 )
 from karpenter.disruption.decide.command import Command, DisruptionReason
-from karpenter.disruption.decide.disruption_decision import DisruptionOptions, DisruptionSolution, decide_disruption
+from karpenter.disruption.decide.disruption_decision import (
+    DisruptionOptions,
+    DisruptionProblem,
+    DisruptionSolution,
+    decide_disruption,
+)
 from karpenter.disruption.decide.remaining_budgets import PoolNodeCounts, pool_node_counts
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import labels, taints
@@ -79,7 +84,7 @@ class DisruptionPreview:
     @property
     def context(self) -> DisruptionContext:
         """What it was decided under, beside the snapshot."""
-        return DisruptionContext(self.now, is_nominated=frozenset(self.nominated).__contains__)
+        return DisruptionContext(self.now, nominated=frozenset(self.nominated))
 
 
 def preview_disruption(
@@ -99,9 +104,10 @@ def preview_disruption(
         snapshot, nodes=tuple(replace(view, marked_for_deletion=True) if view.key in going else view for view in views)
     )
     expecting = _nominated(taken, indexes, now, options.provisioning)
-    circumstances = DisruptionContext(now, is_nominated=expecting.__contains__)
-    limited = decide_disruption(taken, indexes, circumstances, options)
-    free = decide_without_budgets(taken, indexes, circumstances, options)
+    context = DisruptionContext(now, nominated=expecting)
+    problem = DisruptionProblem(taken, context, options)
+    limited = decide_disruption(problem, indexes)
+    free = decide_without_budgets(problem, indexes)
     openings = tuple(_budget_statuses(taken, free.commands, now))
     return DisruptionPreview(
         taken,
@@ -213,15 +219,11 @@ def budget_message(status: BudgetStatus) -> str:
 _LIMITING_ANNOTATIONS = frozenset({labels.BUDGET_WINDOWS, labels.FREEZE, labels.FREEZE_UNTIL})
 
 
-def decide_without_budgets(
-    snapshot: ClusterSnapshot,
-    indexes: Mapping[str, TypeIndex],
-    context: DisruptionContext,
-    options: DisruptionOptions,
-) -> DisruptionSolution:
-    """The whole way from the cluster as it is to one in which nothing is left to do, as commands."""
+def decide_without_budgets(problem: DisruptionProblem, indexes: Mapping[str, TypeIndex]) -> DisruptionSolution:
+    """What would be decided if no budget and no freeze limited anything."""
+    snapshot = problem.snapshot
     free = replace(snapshot, pools=tuple(_unlimited(pool) for pool in snapshot.pools), freeze=None)
-    return decide_disruption(free, indexes, context, options)
+    return decide_disruption(replace(problem, snapshot=free), indexes)
 
 
 def _unlimited(pool: NodePool) -> NodePool:

@@ -158,3 +158,14 @@ def with_started_commands(snapshot: ClusterSnapshot, commands: Iterable[Command]
     )
     nodes.sort(key=lambda item: (item.name, item.provider_id))
     return replace(snapshot, nodes=tuple(nodes), planned_nodes=planned)
+
+
+def nodes_awaiting_planned_pods(snapshot: ClusterSnapshot) -> frozenset[str]:
+    """Keys of nodes without pods on which pods are planned that have not arrived yet: they are not empty."""
+    pending = (pod for group in snapshot.pod_groups for pod in group.pods)
+    leaving = (pod for node in snapshot.nodes if node.marked_for_deletion for pod in node.pods)
+    planned = snapshot.planned_nodes
+    targets = {planned.get(pod.metadata.uid, "") for arriving in (pending, leaving) for pod in arriving}
+    return frozenset(
+        node.key for node in snapshot.nodes if node.key in targets and not any(map(pods.needs_rescheduling, node.pods))
+    )

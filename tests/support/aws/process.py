@@ -37,7 +37,7 @@ from karpenter.providers.aws.aws_context import AwsContext
 from karpenter.providers.aws.aws_operator import AwsOperator
 from karpenter.providers.aws.aws_settings import AwsSettings
 from karpenter.providers.aws.cluster_discovery import ApiServerAccess, discover_cluster
-from karpenter.providers.aws.sdk import AwsSession
+from karpenter.providers.aws.sdk.aws_session import AwsSession
 from karpenter.runtime.cluster_view import InstanceClusterView
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from karpenter.state import ClusterState

@@ -19,7 +19,7 @@ from karpenter.providers.aws.aws_settings import AwsClusterInfo, AwsSettings
 from karpenter.providers.aws.cluster_discovery import DiscoveredCluster
 from karpenter.providers.aws.instancetype.ec2_offerings import OfferingKey
 from karpenter.providers.aws.instancetype.offering_metrics import OfferingMetrics, offering_samples
-from karpenter.providers.aws.sdk import AwsSession
+from karpenter.providers.aws.sdk.aws_session import AwsSession
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from support.scrape import Scrape
 

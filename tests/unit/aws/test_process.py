@@ -23,7 +23,7 @@ from karpenter.providers.aws.aws_metrics import SdkMetrics
 from karpenter.providers.aws.aws_operator import AwsOperator
 from karpenter.providers.aws.aws_settings import AwsSettings
 from karpenter.providers.aws.cluster_discovery import ApiServerAccess, discover_cluster
-from karpenter.providers.aws.sdk import AwsSession
+from karpenter.providers.aws.sdk.aws_session import AwsSession
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from support.aws.double import Double
 from support.aws.messages import Mailbox, spot_interruption

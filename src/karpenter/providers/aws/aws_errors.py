@@ -51,6 +51,23 @@ class AwsError(Exception):
         return self.code == "DryRunOperation"
 
 
+class AwsCallError(AwsError):
+    """A call to AWS failed. ``service`` is AWS's short name of the service, such as ``ec2``."""
+
+    service = ""
+
+
+def error_log_fields(error: AwsError) -> dict[str, object]:
+    """The log fields of a failed call (AWS-017)."""
+    return {
+        "aws-error-code": error.code,
+        "aws-request-id": error.request_id,
+        "aws-service-name": error.service if isinstance(error, AwsCallError) else "",
+        "aws-operation-name": error.operation,
+        "aws-status-code": error.status,
+    }
+
+
 TIMEOUT_CODE = "Timeout"
 CONNECTION_ERROR_CODE = "ConnectionError"
 _NO_ANSWER_CODES = frozenset({TIMEOUT_CODE, CONNECTION_ERROR_CODE})

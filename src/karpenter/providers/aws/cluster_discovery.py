@@ -20,10 +20,9 @@ from karpenter.api.meta import ObjectMeta, Wire
 from karpenter.kube.errors import KubeError, NotFound
 from karpenter.kube.protocol import Reader
 from karpenter.providers.aws.aws_apis import AwsApis
-from karpenter.providers.aws.aws_errors import AwsError
+from karpenter.providers.aws.aws_errors import AwsError, error_log_fields
 from karpenter.providers.aws.aws_settings import AwsClusterInfo, AwsSettings
 from karpenter.providers.aws.aws_types import EksCluster
-from karpenter.providers.aws.sdk.botocore_errors import error_log_fields
 from karpenter.providers.contract import ProviderError
 
 #: How often the version is asked for (AWS-025), in seconds.

@@ -8,7 +8,7 @@ import pytest
 
 from karpenter.metrics import Metrics
 from karpenter.providers.aws.aws_metrics import SdkMetrics
-from karpenter.providers.aws.sdk import AwsSession
+from karpenter.providers.aws.sdk.aws_session import AwsSession
 from support.aws.double import Double
 from support.aws.seeds import Seeds, seed
 

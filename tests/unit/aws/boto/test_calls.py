@@ -13,11 +13,10 @@ from botocore.parsers import ResponseParserError
 
 from karpenter.metrics import Metrics
 from karpenter.providers.aws.aws_apis import ReservationQuery
-from karpenter.providers.aws.aws_errors import AwsError
+from karpenter.providers.aws.aws_errors import AwsError, error_log_fields
 from karpenter.providers.aws.aws_metrics import SdkMetrics
 from karpenter.providers.aws.ec2_requests import FleetRequest, TargetCapacity
 from karpenter.providers.aws.sdk.api_clients import Ec2Client
-from karpenter.providers.aws.sdk.botocore_errors import error_log_fields
 from karpenter.providers.aws.sdk.service_client import (
     RATE_LIMITS,
     AdaptiveRateLimiter,

@@ -13,7 +13,7 @@ from karpenter.providers.aws.interruption.interruption_controllers import (
     InstanceStatusController,
     InterruptionQueueController,
 )
-from karpenter.providers.aws.sdk import AwsSession
+from karpenter.providers.aws.sdk.aws_session import AwsSession
 from karpenter.simulation.apiserver import MemoryKube
 from support.aws.clients import client
 from support.aws.double import Double

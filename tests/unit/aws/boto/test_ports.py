@@ -12,7 +12,7 @@ import pytest
 from karpenter import __version__
 from karpenter.metrics import Metrics
 from karpenter.providers.aws.aws_apis import ImageQuery, PlacementGroupQuery, ReservationQuery, RunInstancesDryRun
-from karpenter.providers.aws.aws_errors import AwsError
+from karpenter.providers.aws.aws_errors import AwsCallError, AwsError
 from karpenter.providers.aws.aws_metrics import SdkMetrics
 from karpenter.providers.aws.aws_types import Ec2Filter, tag_list, tag_map
 from karpenter.providers.aws.ec2_requests import (
@@ -32,8 +32,7 @@ from karpenter.providers.aws.ec2_requests import (
     TargetCapacity,
     TemplateReference,
 )
-from karpenter.providers.aws.sdk import AwsSession
-from karpenter.providers.aws.sdk.botocore_errors import AwsCallError
+from karpenter.providers.aws.sdk.aws_session import AwsSession
 from support.aws.clients import client
 from support.aws.double import Double
 from support.aws.seeds import STANDARD, Seeds

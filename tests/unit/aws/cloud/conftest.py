@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from karpenter.providers.aws.sdk import AwsSession
+from karpenter.providers.aws.sdk.aws_session import AwsSession
 from support.aws.accounts import account_of
 from support.aws.double import Double
 from support.aws.seeds import Seeds, seed

@@ -24,7 +24,7 @@ from karpenter.model import resources as res
 from karpenter.nodeoverlay.overlaid_provider import OverlaidProvider
 from karpenter.providers.aws import aws_labels
 from karpenter.providers.aws.aws_errors import AwsError
-from karpenter.providers.aws.sdk import AwsSession
+from karpenter.providers.aws.sdk.aws_session import AwsSession
 from karpenter.providers.contract import (
     Instance,
     InstanceNotFound,

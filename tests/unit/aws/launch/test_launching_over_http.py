@@ -16,7 +16,7 @@ from karpenter.providers.aws import aws_labels
 from karpenter.providers.aws.aws_metrics import SdkMetrics
 from karpenter.providers.aws.aws_types import tag_map
 from karpenter.providers.aws.instance import instance_info
-from karpenter.providers.aws.sdk import AwsSession
+from karpenter.providers.aws.sdk.aws_session import AwsSession
 from karpenter.providers.contract import InstanceNotFound, LaunchFailed
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from support.aws.double import Double

@@ -28,7 +28,7 @@ from karpenter.providers.aws.ec2_requests import (
 )
 from karpenter.providers.aws.nodeclass.nodeclass_controller import NodeClassReconcileFailed
 from karpenter.providers.aws.nodeclass.nodeclass_dry_runs import DryRunCandidate
-from karpenter.providers.aws.sdk import AwsSession
+from karpenter.providers.aws.sdk.aws_session import AwsSession
 from support.aws.accounts import account_of
 from support.aws.clients import client
 from support.aws.double import Double

@@ -33,11 +33,13 @@ import asyncio
 import hashlib
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
+from math import inf
 from typing import Any, TypeVar
 
 import msgspec
 import structlog
+from cachetools import TTLCache
 
 from karpenter.api.ec2_node_class import EC2NodeClass
 from karpenter.api.karpenter import NodeClaim
@@ -67,7 +69,6 @@ from karpenter.providers.aws.instance.launch_batches import BatchClaims
 from karpenter.providers.aws.instance.launch_effects import LaunchEffects
 from karpenter.providers.aws.instance.launch_plan import LaunchInputResolver, LaunchPlan, LaunchSettings, plan_launch
 from karpenter.providers.aws.request_batching import RequestBatcher, RequestBatchWindow
-from karpenter.providers.aws.ttl_map import TtlMap
 from karpenter.providers.contract import Instance, InsufficientCapacity, ProviderError
 
 T = TypeVar("T")
@@ -125,8 +126,8 @@ class FleetLauncher:
         self._batcher: RequestBatcher[str, LaunchOrder, Instance] = RequestBatcher(
             FLEET_BATCH_WINDOW, self._launch_batch, dependencies.metrics.batcher(CREATE_FLEET_BATCHER)
         )
-        self._launched: TtlMap[str, Instance] = TtlMap(dependencies.clock, _LAUNCHED_FOR)
-        self._closed_batches: TtlMap[str, bool] = TtlMap(dependencies.clock, _CLOSED_FOR)
+        self._launched: TTLCache[str, Instance, datetime] = TTLCache(inf, _LAUNCHED_FOR, dependencies.clock.now)
+        self._closed_batches: TTLCache[str, bool, datetime] = TTLCache(inf, _CLOSED_FOR, dependencies.clock.now)
         self._unanswered_requests: dict[str, FleetRequest] = {}
         self._running: dict[str, asyncio.Task[Instance]] = {}
         self._recovering: dict[str, asyncio.Task[Mapping[str, LaunchResult]]] = {}
@@ -284,12 +285,12 @@ class FleetLauncher:
         instance = instance_info.provider_instance(
             launched, order.claim, order.plan.node_class, known, self._dependencies.clock.now()
         )
-        self._launched.put(order.uid, instance)
+        self._launched[order.uid] = instance
         return instance
 
     def _close_batch(self, batch: str) -> None:
         self._unanswered_requests.pop(batch, None)
-        self._closed_batches.put(batch, True)
+        self._closed_batches[batch] = True
 
     # -- batches this process did not see the end of ------------------------------------------------------------------------
 

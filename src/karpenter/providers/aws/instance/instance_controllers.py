@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from math import inf
 
 import structlog
+from cachetools import TTLCache
 
 from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import NODE, NODE_CLAIM
@@ -26,7 +28,6 @@ from karpenter.providers.aws.aws_types import Ec2Filter, tag_map
 from karpenter.providers.aws.ec2_descriptions import InstanceInfo
 from karpenter.providers.aws.instance import instance_info, launch_batches
 from karpenter.providers.aws.instance.instance_provider import InstanceProvider
-from karpenter.providers.aws.ttl_map import TtlMap
 from karpenter.providers.contract import InstanceNotFound, ProviderError
 
 #: Machines younger than this are left alone.
@@ -169,7 +170,7 @@ class EndedInstanceReporter:
         self._ec2 = ec2
         self._cluster_view = cluster_view
         self._events = events
-        self._reported: TtlMap[str, bool] = TtlMap(clock, _REPORTED_FOR)
+        self._reported: TTLCache[str, bool, datetime] = TTLCache(inf, _REPORTED_FOR, clock.now)
 
     async def reconcile(self) -> float:
         """One round; seconds until the next. No call while every machine has joined. Raises ``ProviderError``."""
@@ -198,7 +199,7 @@ class EndedInstanceReporter:
         why = info.state_reason
         if why is None or why.code in _REQUESTED_END_CODES:
             return
-        self._reported.put(info.instance_id, True)
+        self._reported[info.instance_id] = True
         message = f"instance {info.instance_id} ended before its node joined ({why.code}): {why.message}"
         self._events.warning(NODE_CLAIM, claim.metadata, INSTANCE_ENDED_REASON, message)  # type: ignore[arg-type]
         _log.error("instance ended before its node joined", NodeClaim={"name": claim.metadata.name}, error=message)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
+from math import inf
 from typing import Protocol, TypeVar
+
+from cachetools import TTLCache
 
 from karpenter.model import labels
 from karpenter.model.clock import Clock
@@ -20,7 +23,6 @@ from karpenter.providers.aws.aws_types import Ec2Filter
 from karpenter.providers.aws.ec2_descriptions import InstanceInfo
 from karpenter.providers.aws.instance import instance_info
 from karpenter.providers.aws.request_batching import RequestBatcher, RequestBatchWindow
-from karpenter.providers.aws.ttl_map import TtlMap
 from karpenter.providers.contract import InstanceNotFound, ProviderError
 
 R = TypeVar("R")
@@ -59,7 +61,7 @@ class InstanceProvider:
         self._scope = scope
         self._metrics = metrics
         self._cache: dict[str, InstanceInfo] = {}
-        self._recently_launched: TtlMap[str, bool] = TtlMap(clock, VISIBILITY_DELAY)
+        self._recently_launched: TTLCache[str, bool, datetime] = TTLCache(inf, VISIBILITY_DELAY, clock.now)
         self._describe_batcher: RequestBatcher[str, str, InstanceInfo | None] = RequestBatcher(
             DESCRIBE_WINDOW, self._describe_batch, metrics.batcher(DESCRIBE_INSTANCES_BATCHER)
         )
@@ -69,7 +71,7 @@ class InstanceProvider:
 
     def mark_launched(self, instance_id: str) -> None:
         """A machine was just made: that EC2 does not show it for a moment does not mean that it is gone."""
-        self._recently_launched.put(instance_id, True)
+        self._recently_launched[instance_id] = True
 
     async def get(self, instance_id: str) -> InstanceInfo:
         """A machine as last read, or read now. Raises ``InstanceNotFound``, ``ProviderError``."""
@@ -83,7 +85,7 @@ class InstanceProvider:
         found = await self._describe_batcher.submit("", instance_id)
         if found is not None:
             self._cache[instance_id] = found
-            self._recently_launched.discard(instance_id)
+            self._recently_launched.pop(instance_id, None)
             return found
         self._cache.pop(instance_id, None)
         if self._recently_launched.get(instance_id):
@@ -222,7 +224,7 @@ class InstanceTerminator:
         self._instances = instances
         self._cluster_view = cluster_view
         self._reservations = reservations
-        self._returned: TtlMap[str, bool] = TtlMap(clock, _RETURNED_FOR)
+        self._returned: TTLCache[str, bool, datetime] = TTLCache(inf, _RETURNED_FOR, clock.now)
 
     async def delete(self, provider_id: str) -> None:
         """Have a machine ended; ``InstanceNotFound`` once it is gone. Raises ``ProviderError``."""
@@ -236,5 +238,5 @@ class InstanceTerminator:
         claim = self._cluster_view.claim_of(instance_id)
         reservation = claim.metadata.labels.get(labels.RESERVATION_ID, "") if claim is not None else ""
         if reservation and not self._returned.get(instance_id):
-            self._returned.put(instance_id, True)
+            self._returned[instance_id] = True
             self._reservations.mark_terminated(reservation)

@@ -12,9 +12,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
+from math import inf
 from typing import NamedTuple
 
 import structlog
+from cachetools import TTLCache
 
 from karpenter.api.ec2_node_class import CapacityReservation
 from karpenter.instancetypes.ec2_catalog import ZONE_ID
@@ -34,7 +36,6 @@ from karpenter.providers.aws.instancetype.nodeclass_terms import (
     available_zones,
     label_bool,
 )
-from karpenter.providers.aws.ttl_map import TtlMap
 
 #: What has been paid for is as good as free, but a larger type of it still costs more than a smaller one (AWS-354, AWS-602).
 _RESERVED_DIVISOR = 10_000_000
@@ -170,7 +171,7 @@ class ReservationAvailability:
     """Units left by reservation id: set by what EC2 says, moved by what we do; 0 for a reservation nobody counted."""
 
     def __init__(self, clock: Clock) -> None:
-        self._available: TtlMap[str, int] = TtlMap(clock, RESERVATION_COUNT_TTL)
+        self._available: TTLCache[str, int, datetime] = TTLCache(inf, RESERVATION_COUNT_TTL, clock.now)
         #: Grows with every change of a count.
         self.version = 0
 
@@ -199,7 +200,7 @@ class ReservationAvailability:
     def _put(self, reservation: str, units: int) -> None:
         if self._available.get(reservation) != units:
             self.version += 1
-        self._available.put(reservation, units)
+        self._available[reservation] = units
 
 
 #: How long the first time; doubled each further time, up to ``LONGEST``.

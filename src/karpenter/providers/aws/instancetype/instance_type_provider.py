@@ -17,10 +17,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
+from math import inf
 from typing import NamedTuple
 
 import structlog
+from cachetools import TTLCache
 
 from karpenter.api.ec2_node_class import EC2NodeClass
 from karpenter.api.node_overlay import NodeOverlay
@@ -55,7 +57,6 @@ from karpenter.providers.aws.instancetype.nodeclass_terms import (
     type_requirements,
 )
 from karpenter.providers.aws.instancetype.nodeclass_terms import read_terms as read_terms
-from karpenter.providers.aws.ttl_map import TtlMap
 from karpenter.providers.aws.userdata.kubelet_settings import KubeletTypeFacts
 from karpenter.providers.contract import ProviderError
 
@@ -167,8 +168,8 @@ class InstanceTypeProvider:
         self._zone_ids: dict[str, str] = {}
         self._generation = 0
         self._logged_no_list = False
-        self._type_lists: TtlMap[bytes, _TypeList] = TtlMap(clock, _TYPE_LIST_TTL)
-        self._cached_classes: TtlMap[str, _CachedNodeClass] = TtlMap(clock, _TYPE_LIST_TTL)
+        self._type_lists: TTLCache[bytes, _TypeList, datetime] = TTLCache(inf, _TYPE_LIST_TTL, clock.now)
+        self._cached_classes: TTLCache[str, _CachedNodeClass, datetime] = TTLCache(inf, _TYPE_LIST_TTL, clock.now)
 
     # -- asking ---------------------------------------------------------------------------------------------------------------
 
@@ -312,8 +313,7 @@ class InstanceTypeProvider:
     def _type_list(self, node_class: EC2NodeClass) -> _TypeList:
         key, terms = self._terms_of(node_class)
         shelf = self._type_lists.get(key) or _TypeList(terms)
-        self._type_lists.put(key, shelf)
-        self._type_lists.pop_expired()
+        self._type_lists[key] = shelf
         return shelf
 
     def _terms_of(self, node_class: EC2NodeClass) -> tuple[bytes, NodeClassTerms]:
@@ -324,8 +324,7 @@ class InstanceTypeProvider:
             terms = read_terms(node_class, group, reserved_capacity=self._settings.reserved_capacity)
             self._zone_ids.update((zone, zone_id) for zone, zone_id in terms.zone_ids.items() if zone_id)
             known = _CachedNodeClass(node_class, terms, terms_identity(terms))
-        self._cached_classes.put(node_class.metadata.name, known)
-        self._cached_classes.pop_expired()
+        self._cached_classes[node_class.metadata.name] = known
         return known.key, known.terms
 
     def _update_types(self, type_list: _TypeList) -> bool:

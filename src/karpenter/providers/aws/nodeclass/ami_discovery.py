@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
+from math import inf
 from typing import Final, NamedTuple
 
 import structlog
+from cachetools import TLRUCache, TTLCache
 from msgspec.structs import replace
 
 from karpenter.api.ec2_node_class import AMI, EC2NodeClass
@@ -39,7 +41,6 @@ from karpenter.providers.aws.nodeclass.nodeclass_subreconcilers import (
     condition_false,
     condition_true,
 )
-from karpenter.providers.aws.ttl_map import TtlMap
 from karpenter.providers.contract import ProviderError
 
 _REQUEUE_SECONDS = 5 * MINUTE
@@ -71,7 +72,7 @@ class AmiProvider:
         self._parameters = parameters
         self._clock = clock
         self._cluster = cluster
-        self._candidates: TtlMap[_AmiCacheKey, tuple[AmiCandidate, ...]] = TtlMap(clock, refresh)
+        self._candidates: TTLCache[_AmiCacheKey, tuple[AmiCandidate, ...], datetime] = TTLCache(inf, refresh, clock.now)
 
     async def find(self, node_class: EC2NodeClass) -> tuple[AMI, ...]:
         """The images to use (AWS-201). Raises ``AliasUnresolved`` and ``AwsError``."""
@@ -80,7 +81,7 @@ class AmiProvider:
         if found is None:
             alias = ami_alias_of(node_class)
             found = await (self._by_terms(node_class) if alias is None else self._by_alias(alias, key.kubernetes))
-            self._candidates.put(key, found)
+            self._candidates[key] = found
         return select_amis(found, self._clock.now())
 
     async def _by_alias(self, alias: AmiAlias, kubernetes: str) -> tuple[AmiCandidate, ...]:
@@ -207,6 +208,11 @@ _USER_PARAMETER_TTL = timedelta(minutes=5)
 class _ParameterValue(NamedTuple):
     image_id: str
     mutable: bool
+    ttl: timedelta
+
+
+def _expiry(name: str, value: _ParameterValue, now: datetime) -> datetime:
+    return now + value.ttl
 
 
 class SsmParameters:
@@ -216,7 +222,7 @@ class SsmParameters:
         self._ssm = ssm
         self._ec2 = ec2
         self._clock = clock
-        self._values: TtlMap[str, _ParameterValue] = TtlMap(clock, _PARAMETER_TTL)
+        self._values: TLRUCache[str, _ParameterValue, datetime] = TLRUCache(inf, _expiry, clock.now)
 
     async def release_value(self, name: str, mutable: bool) -> str:
         """The value of a public parameter; ``mutable`` where it follows the newest release. Raises ``AwsError``."""
@@ -238,13 +244,13 @@ class SsmParameters:
             current |= {image.image_id for image in found if not is_deprecated_ami(image, self._clock.now())}
         for name, image_id in mutable.items():
             if image_id not in current:
-                self._values.discard(name)
+                self._values.pop(name, None)
 
-    async def _get(self, name: str, mutable: bool, kept: timedelta) -> str:
+    async def _get(self, name: str, mutable: bool, ttl: timedelta) -> str:
         known = self._values.get(name)
         if known is not None:
             return known.image_id
         value = await self._ssm.get_parameter(name)
-        self._values.put(name, _ParameterValue(value, mutable), kept)
+        self._values[name] = _ParameterValue(value, mutable, ttl)
         _log.info("discovered ssm parameter", parameter=name, value=value)
         return value

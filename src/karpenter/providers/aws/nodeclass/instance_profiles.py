@@ -10,10 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
+from math import inf
 from typing import Final, NamedTuple
 
 import structlog
+from cachetools import TTLCache
 from msgspec.structs import replace
 
 from karpenter.api.ec2_node_class import EC2NodeClass
@@ -30,7 +32,6 @@ from karpenter.providers.aws.nodeclass.nodeclass_subreconcilers import (
     condition_false,
     condition_true,
 )
-from karpenter.providers.aws.ttl_map import TtlMap
 
 _NO_SUCH_ENTITY = "NoSuchEntity"
 _PROFILE_NAME = re.compile(r"[\w+=,.@-]{1,128}", re.ASCII)
@@ -56,15 +57,15 @@ class InstanceProfileProvider:
         self._iam = iam
         self._cluster = cluster
         self._unique = unique
-        self._recent: TtlMap[_ProfileKey, str] = TtlMap(clock, _NAME_TTL)
-        self._roles: TtlMap[str, str] = TtlMap(clock, _ROLE_TTL)
-        self._unknown_roles: TtlMap[str, AwsError] = TtlMap(clock, _UNKNOWN_ROLE_TTL)
-        self._protected: TtlMap[str, bool] = TtlMap(clock, _PROTECTED_FOR)
+        self._recent: TTLCache[_ProfileKey, str, datetime] = TTLCache(inf, _NAME_TTL, clock.now)
+        self._roles: TTLCache[str, str, datetime] = TTLCache(inf, _ROLE_TTL, clock.now)
+        self._unknown_roles: TTLCache[str, AwsError, datetime] = TTLCache(inf, _UNKNOWN_ROLE_TTL, clock.now)
+        self._protected: TTLCache[str, bool, datetime] = TTLCache(inf, _PROTECTED_FOR, clock.now)
 
     def protect(self, name: str) -> None:
         """Keep the collection from taking a profile for an hour, though nothing refers to it any more, or not yet."""
         if name:
-            self._protected.put(name, True)
+            self._protected[name] = True
 
     def is_protected(self, name: str) -> bool:
         """Whether the collection must leave it."""
@@ -86,7 +87,7 @@ class InstanceProfileProvider:
                 raise
             return ""
         role = profile.roles[0].role_name if profile.roles else ""
-        self._roles.put(name, role)
+        self._roles[name] = role
         return role
 
     async def create(self, node_class: EC2NodeClass) -> str:
@@ -103,12 +104,12 @@ class InstanceProfileProvider:
             await self._iam.add_role_to_instance_profile(name, role)
         except AwsError as error:
             if _is_unknown_role(error):
-                self._unknown_roles.put(role, error)
+                self._unknown_roles[role] = error
             with suppress(AwsError):
                 await self.delete(name)
             raise
-        self._roles.put(name, role)
-        self._recent.put(_profile_key(node_class), name)
+        self._roles[name] = role
+        self._recent[_profile_key(node_class)] = name
         _log.info("created instance profile", **{"instance-profile": name, "role": role})
         return name
 
@@ -122,8 +123,8 @@ class InstanceProfileProvider:
         except AwsError as error:
             if not error.is_not_found:
                 raise
-        self._roles.discard(name)
-        self._protected.discard(name)
+        self._roles.pop(name, None)
+        self._protected.pop(name, None)
 
     async def list(self, path: str) -> tuple[str, ...]:
         """Names of the profiles below a path. Raises ``AwsError``."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
+from math import inf
 from typing import Final, NamedTuple
 
 import structlog
+from cachetools import TTLCache
 from msgspec.structs import replace
 
 from karpenter.api.ec2_node_class import (
@@ -40,7 +42,6 @@ from karpenter.providers.aws.nodeclass.nodeclass_subreconcilers import (
     condition_false,
     condition_true,
 )
-from karpenter.providers.aws.ttl_map import TtlMap
 
 _GROUPS_REFRESHED = timedelta(minutes=1)
 _GROUPS_REQUEUE_SECONDS = 5 * MINUTE
@@ -73,7 +74,7 @@ class SubnetProvider:
     ) -> None:
         self._ec2 = ec2
         self._record_addresses = record_addresses
-        self._cache: TtlMap[NodeClassGeneration, tuple[SubnetInfo, ...]] = TtlMap(clock, refresh)
+        self._cache: TTLCache[NodeClassGeneration, tuple[SubnetInfo, ...], datetime] = TTLCache(inf, refresh, clock.now)
 
     def cached(self, node_class: EC2NodeClass) -> tuple[SubnetInfo, ...] | None:
         """The class's subnets as they were found lately; None if they were not."""
@@ -90,7 +91,7 @@ class SubnetProvider:
         found = tuple(sorted(by_id.values(), key=lambda item: (-item.available_ip_address_count, item.subnet_id)))
         for item in found:
             self._record_addresses(item.subnet_id, item.available_ip_address_count)
-        self._cache.put(generation_of(node_class), found)
+        self._cache[generation_of(node_class)] = found
         return found
 
 
@@ -127,7 +128,9 @@ class SecurityGroupProvider:
 
     def __init__(self, ec2: DiscoveryApi, clock: Clock) -> None:
         self._ec2 = ec2
-        self._cache: TtlMap[NodeClassGeneration, tuple[SecurityGroupInfo, ...]] = TtlMap(clock, _GROUPS_REFRESHED)
+        self._cache: TTLCache[NodeClassGeneration, tuple[SecurityGroupInfo, ...], datetime] = TTLCache(
+            inf, _GROUPS_REFRESHED, clock.now
+        )
 
     async def find(self, node_class: EC2NodeClass) -> tuple[SecurityGroupInfo, ...]:
         """The class's groups, by id. Raises ``AwsError``."""
@@ -138,7 +141,7 @@ class SecurityGroupProvider:
         answers = await asyncio.gather(*(self._ec2.describe_security_groups(filters) for filters in asked))
         by_id = {item.group_id: item for answer in answers for item in answer}
         found = tuple(by_id[group_id] for group_id in sorted(by_id))
-        self._cache.put(generation_of(node_class), found)
+        self._cache[generation_of(node_class)] = found
         return found
 
 
@@ -212,8 +215,12 @@ class PlacementGroupProvider:
 
     def __init__(self, ec2: DiscoveryApi, clock: Clock) -> None:
         self._ec2 = ec2
-        self._recently_read: TtlMap[PlacementGroupSelector, bool] = TtlMap(clock, _GROUP_REFRESHED)
-        self._cache: TtlMap[PlacementGroupSelector, PlacementGroupInfoEntry] = TtlMap(clock, _GROUP_TTL)
+        self._recently_read: TTLCache[PlacementGroupSelector, bool, datetime] = TTLCache(
+            inf, _GROUP_REFRESHED, clock.now
+        )
+        self._cache: TTLCache[PlacementGroupSelector, PlacementGroupInfoEntry, datetime] = TTLCache(
+            inf, _GROUP_TTL, clock.now
+        )
 
     def cached(self, node_class: EC2NodeClass) -> PlacementGroupInfoEntry | None:
         """The group the class's machines go into, as far as is known; None without one."""
@@ -224,11 +231,11 @@ class PlacementGroupProvider:
         """The group, looked up at most once a minute. That EC2 knows of none ends what was kept. Raises ``AwsError``."""
         if self._recently_read.get(selector) is None:
             found = await self._describe(selector)
-            self._recently_read.put(selector, True)
+            self._recently_read[selector] = True
             if found:
-                self._cache.put(selector, found[0])
+                self._cache[selector] = found[0]
             else:
-                self._cache.discard(selector)
+                self._cache.pop(selector, None)
         return self._cache.get(selector)
 
     async def _describe(self, selector: PlacementGroupSelector) -> tuple[PlacementGroupInfoEntry, ...]:
@@ -287,7 +294,9 @@ class CapacityReservationProvider:
         self._ec2 = ec2
         self._clock = clock
         self._record_available = record_available
-        self._cache: TtlMap[ReservationQuery, tuple[CapacityReservationInfo, ...]] = TtlMap(clock, _RESERVATION_TTL)
+        self._cache: TTLCache[ReservationQuery, tuple[CapacityReservationInfo, ...], datetime] = TTLCache(
+            inf, _RESERVATION_TTL, clock.now
+        )
 
     async def find(self, terms: Iterable[CapacityReservationSelectorTerm]) -> tuple[CapacityReservationInfo, ...]:
         """Reservations that have not ended, by id (AWS-150). Raises ``AwsError``."""
@@ -308,7 +317,7 @@ class CapacityReservationProvider:
             found = ()
         for item in found:
             self._record_available(item.capacity_reservation_id, item.available_instance_count)
-        self._cache.put(query, found)
+        self._cache[query] = found
         return found
 
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 import hashlib
 from base64 import b64decode
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
+from math import inf
 from typing import NamedTuple, Protocol
 
 import structlog
+from cachetools import TTLCache
 from msgspec.structs import replace
 
 from karpenter.api.ec2_node_class import AMI, EC2NodeClass
@@ -39,7 +41,6 @@ from karpenter.providers.aws.ec2_requests import (
     TemplateReference,
 )
 from karpenter.providers.aws.nodeclass.ami_selection import ami_for, is_standard_ami
-from karpenter.providers.aws.ttl_map import TtlMap
 from karpenter.providers.aws.userdata.ami_families import ami_family_of
 from karpenter.providers.contract import LaunchFailed
 
@@ -229,7 +230,7 @@ class LaunchDryRuns:
         self._ec2 = ec2
         self._cluster = cluster
         self._template_data = template_data
-        self._cache: TtlMap[tuple[str, str], DryRunResult] = TtlMap(clock, _RESULT_TTL)
+        self._cache: TTLCache[tuple[str, str], DryRunResult, datetime] = TTLCache(inf, _RESULT_TTL, clock.now)
         self._calls: tuple[tuple[str, Callable[[EC2NodeClass, DryRunCandidate], Awaitable[DryRunResult]]], ...] = (
             ("CreateLaunchTemplate", self._dry_run_template),
             ("CreateFleet", self._dry_run_fleet),
@@ -253,7 +254,7 @@ class LaunchDryRuns:
         for name, call in self._calls:
             outcome = self._cache.get((key, name)) or await _first_problem(node_class, candidates, call)
             if outcome.cacheable:
-                self._cache.put((key, name), outcome)
+                self._cache[(key, name)] = outcome
             found.append(outcome)
             if outcome.retry:
                 break

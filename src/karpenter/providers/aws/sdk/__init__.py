@@ -1,11 +1,5 @@
-"""The ports to AWS over boto3, the only room that knows the library.
+"""The AWS API ports implemented on botocore. Only this package imports botocore.
 
-``Account`` has all ports; ``start`` asks, before anything else begins, whether they work and what cluster this is. A call is data
-(``operations``), waits for its turn (``pacing``), runs in a thread (``threads``, ``service``) and fails as an ``AwsError``
-(``faults``). What botocore finds out by itself, credentials above all, is described in ``account``.
+``aws_session`` creates clients and finds credentials and region, ``service_client`` sends calls (rate limits, retries, threads,
+decoding), ``api_clients`` lists the calls of each service, ``botocore_errors`` turns exceptions into ``AwsError``.
 """
-
-from karpenter.providers.aws.sdk.aws_session import AwsSession, AwsSessionOptions
-from karpenter.providers.aws.sdk.botocore_errors import error_log_fields
-
-__all__ = ["AwsSession", "AwsSessionOptions", "error_log_fields"]

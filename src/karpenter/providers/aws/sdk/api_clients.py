@@ -1,4 +1,4 @@
-"""EC2 over boto3 (``Ec2Port``)."""
+"""The API ports implemented on botocore: one class per AWS service, one method per call (``aws_apis``)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ from karpenter.providers.aws.ec2_requests import (
     LaunchTemplateData,
     TagSpecification,
 )
-from karpenter.providers.aws.sdk.ec2_xml_lists import Ec2ListDecoder
 from karpenter.providers.aws.sdk.service_client import (
     ApiOperation,
     AwsServiceClient,
@@ -97,9 +96,6 @@ _TERMINATE = ApiOperation(
     "TerminateInstances", "TerminatingInstances", tuple[StateChange, ...], RateLimitGroup.EC2_TERMINATE
 )
 _TAG = ApiOperation("CreateTags", "", AwsStruct, RateLimitGroup.EC2_TAG)
-
-#: Decodes the lists that can be long.
-LIST_DECODER = Ec2ListDecoder({each.name: each for each in (_TYPES, _OFFERINGS, _SPOT_PRICES, _INSTANCES, _STATUSES)})
 
 
 class Ec2Client:
@@ -248,7 +244,7 @@ class Ec2Client:
 
 
 def _to_request(shape: msgspec.Struct) -> Request:
-    """A request as boto3 takes it."""
+    """A request as botocore takes it."""
     return cast(Request, msgspec.to_builtins(shape))
 
 

@@ -33,7 +33,6 @@ from karpenter.providers.aws.aws_errors import AwsError
 from karpenter.providers.aws.aws_metrics import SdkMetrics
 from karpenter.providers.aws.aws_types import AwsStruct
 from karpenter.providers.aws.sdk.api_clients import (
-    LIST_DECODER,
     Ec2Client,
     EksClient,
     IamClient,
@@ -155,10 +154,7 @@ class _ClientFactory:
             self._session = get_session()
             self._region = _region(self._session, self._options.region)
         region = _pricing_region(self._region) if service == _PRICING_SERVICE else self._region
-        client = self._session.create_client(service, region_name=region, config=self._config())
-        if service == _EC2_SERVICE:
-            client.meta.events.register(f"before-parse.{_EC2_SERVICE}", LIST_DECODER.before_parse)
-        return client
+        return self._session.create_client(service, region_name=region, config=self._config())
 
     def _config(self) -> Config:
         return Config(

@@ -22,7 +22,7 @@ from typing import cast
 from botocore import exceptions
 from botocore.parsers import ResponseParserError
 
-from karpenter.providers.aws.aws_errors import CONNECTION_ERROR_CODE, TIMEOUT_CODE, AwsError
+from karpenter.providers.aws.aws_errors import CONNECTION_ERROR_CODE, TIMEOUT_CODE, AwsCallError
 
 NO_CREDENTIALS = "NoCredentials"
 NOT_CONNECTED = "NotConnected"
@@ -67,23 +67,6 @@ _NO_CREDENTIALS_HINT = (
     "give the service account a role (IRSA or a pod identity association), or set AWS_PROFILE or AWS_ACCESS_KEY_ID"
 )
 _NOT_CONNECTED_HINT = "check the region, the network's way there, proxies and AWS_ENDPOINT_URL"
-
-
-class AwsCallError(AwsError):
-    """A call over boto3 failed. ``service`` is AWS's short name of the service, such as ``ec2``."""
-
-    service = ""
-
-
-def error_log_fields(error: AwsError) -> dict[str, object]:
-    """What a log line says of a failed call (AWS-017)."""
-    return {
-        "aws-error-code": error.code,
-        "aws-request-id": error.request_id,
-        "aws-service-name": error.service if isinstance(error, AwsCallError) else "",
-        "aws-operation-name": error.operation,
-        "aws-status-code": error.status,
-    }
 
 
 def error_from_botocore(error: Exception, service: str, operation: str) -> AwsCallError:

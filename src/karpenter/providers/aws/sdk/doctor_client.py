@@ -1,4 +1,4 @@
-"""What only the doctor asks of AWS, over boto3. All methods raise ``AwsError``."""
+"""The AWS calls that only ``karpenter doctor`` makes, implemented on botocore. All methods raise ``AwsError``."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def _event_rule(facts: _RuleDescription) -> EventBridgeRule:
 
 
 def _trusted_services(document: object) -> set[str]:
-    """Services that a trust policy lets take the role on. IAM hands the policy out as text in URLs' spelling, boto3 decoded."""
+    """Services that a trust policy lets take the role on. IAM returns the policy URL-encoded; botocore decodes it."""
     policy = json.loads(unquote(document)) if isinstance(document, str) else document
     statements = policy.get("Statement", []) if isinstance(policy, dict) else []
     services: set[str] = set()

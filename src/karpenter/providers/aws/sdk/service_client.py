@@ -1,9 +1,12 @@
-"""One service of AWS: calls in, typed answers out.
+"""One AWS service: takes a call, returns a typed answer.
 
-A call waits for its group's turn on the event loop, then takes a thread, in which it is sent and its answer decoded: botocore
-makes dictionaries of XML in Python, and what it makes of a large answer is many times the size of what anybody reads of it; so
-long lists of EC2 are decoded by ``lists`` instead. Pages are decoded one by one, so no more than one of them is ever held whole.
-DescribeInstanceTypes, the largest answer there is (1 400 types, 6 MB), costs 0.25 s of CPU in fourteen pages of 18 ms.
+A call waits on the event loop until the rate limit of its group lets it through. Then a thread sends it and decodes the answer:
+botocore builds dictionaries from the XML in Python, and ``msgspec`` converts the members we use. Each page is decoded on its own,
+so memory holds one page at a time.
+
+Cost: botocore decodes DescribeInstanceTypes, the largest answer (1 400 types, 6 MB in 14 pages), in 0.7 s of CPU and a page of
+spot prices in 65 ms. A whole refresh (types, offerings, spot prices) takes 1.1 s of CPU, in threads, every 12 hours; spot prices
+alone take 0.3 s every 5 minutes. An XML decoder of our own halved that and was removed: 150 lines for less than 0.1 % of a core.
 """
 
 from __future__ import annotations
@@ -20,13 +23,11 @@ import msgspec
 import structlog
 from botocore import xform_name
 
-from karpenter.providers.aws.aws_errors import AwsError
+from karpenter.providers.aws.aws_errors import AwsCallError, AwsError, error_log_fields
 from karpenter.providers.aws.aws_metrics import SdkMetrics
 from karpenter.providers.aws.sdk.botocore_errors import (
     NOT_CONNECTED,
-    AwsCallError,
     error_from_botocore,
-    error_log_fields,
     timeout_error,
 )
 
@@ -42,7 +43,7 @@ _UNREADABLE = "InvalidAnswer"
 _OK, _NO_STATUS = 200, 0
 _log = structlog.get_logger()
 
-#: What boto3 takes and gives.
+#: What botocore takes and returns.
 RequestMembers = Mapping[str, object]
 #: A client's method by the name it has in Python.
 ClientMethods = Callable[[str], Callable[..., RequestMembers]]
@@ -56,7 +57,7 @@ class ResultPage(NamedTuple, Generic[R]):
 
 
 class ClientFactory(Protocol):
-    """Gives clients of boto3, made when first asked for; from any thread."""
+    """Creates botocore clients on first use; callable from any thread."""
 
     def methods(self, service: str) -> ClientMethods:
         """The methods of a service's client. Raises what botocore raises."""
@@ -175,7 +176,7 @@ def _send_in_thread(
         # A list that is empty may be left out; so may a text.
         wanted = answer.get(operation.member) or ("" if operation.type is str else ())
     try:
-        # Lists decoded by ``lists`` are texts throughout.
+        # Some services return numbers as text, such as the attributes of SQS messages.
         found = msgspec.convert(wanted, operation.type, strict=False)
         return ResultPage(found, cast(str, answer.get(operation.pagination.output_token) or ""))
     except msgspec.ValidationError as error:

@@ -32,6 +32,7 @@ from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.instancetypes.well_known_labels import well_known_labels_of
 from karpenter.model import labels
 from karpenter.model import resources as res
+from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.scheduling_options import PackingMode, SchedulingOptions
 from karpenter.scheduling.search.linear_program import load_solver
 from karpenter.scheduling.solution import NewNodeClaim, Solution
@@ -98,7 +99,7 @@ def run(arriving: Sequence[Pod], size: int, index: TypeIndex, options: Schedulin
             meta = msgspec.structs.replace(pod.metadata, creation_timestamp=now)
             state.set_pod(msgspec.structs.replace(pod, metadata=meta))
         started = time.perf_counter()
-        plan = solve(state.snapshot(), {_POOL: index}, now, options)
+        plan = solve(build_problem(state.snapshot(), {_POOL: index}, now, options))
         longest = max(longest, time.perf_counter() - started)
         _carry_out(plan, state, index)
         price, machines = price + plan.price_per_hour, machines + len(plan.new_claims)

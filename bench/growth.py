@@ -26,6 +26,7 @@ from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.instancetypes.well_known_labels import well_known_labels_of
 from karpenter.model import labels
+from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.solution import Solution
 from karpenter.scheduling.solver import solve
 from karpenter.state import ClusterState
@@ -66,7 +67,7 @@ def _decided(name: str, objects: list[Wire], types: tuple[InstanceType, ...], ta
     plan = Solution()
     for _ in range(_REPEATS):
         started = time.perf_counter()
-        plan = solve(snapshot, index, NOW)
+        plan = solve(build_problem(snapshot, index, NOW), index)
         taken.append(time.perf_counter() - started)
     placed = sum(len(item.pods) for item in plan.placed_on_existing)
     note = f"{len(plan.new_claims)} claims, {placed} pods on machines there, {len(plan.unschedulable)} left"

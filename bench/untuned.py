@@ -19,6 +19,7 @@ from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.instancetypes.well_known_labels import well_known_labels_of
 from karpenter.model import labels
 from karpenter.scheduling.objective import NO_EXPOSURE_LIMITS, Objective
+from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.scheduling_options import ArrivalForecast, SchedulingOptions
 from karpenter.scheduling.search.linear_program import load_solver
 from karpenter.scheduling.solver import solve
@@ -94,7 +95,7 @@ def _ratio(name: str, pools: list[NodePool], size: int, kind: str, index: TypeIn
     pods: list[Pod] = [pod(f"p{number}", WORKLOADS[kind](dice)) for number in range(size)]
     taken = snapshot(*pools, *pods)
     begun = time.process_time()
-    plan = solve(taken, {pool.metadata.name: index for pool in pools}, NOW, _PRICE_ALONE)
+    plan = solve(build_problem(taken, {pool.metadata.name: index for pool in pools}, NOW, _PRICE_ALONE))
     seconds = time.process_time() - begun
     assert plan.lower_bound_per_hour
     note = f"{kind}: {len(plan.new_claims)} machines, {seconds:.2f} s of CPU"

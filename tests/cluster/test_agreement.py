@@ -15,6 +15,7 @@ import pytest
 from controlplane.arena import Arena
 from controlplane.harness import ControlPlane
 from karpenter.api.core import Pod
+from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.solution import Solution
 from karpenter.scheduling.solver import solve
 from support import by_hand
@@ -66,7 +67,7 @@ Planner = Callable[[Scenario], Solution]
 
 
 def by_us(scenario: Scenario) -> Solution:
-    return solve(snapshot(scenario.world().objects()), indexes(scenario.pools, TYPES), NOW)
+    return solve(build_problem(snapshot(scenario.world().objects()), indexes(scenario.pools, TYPES), NOW))
 
 
 def by_the_judge(scenario: Scenario) -> Solution:

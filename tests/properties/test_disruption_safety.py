@@ -21,6 +21,7 @@ from karpenter.disruption.decide.disruption_decision import DisruptionProblem, d
 from karpenter.disruption.decide.scheduling_simulation import SchedulingSimulation, UnreschedulablePods
 from karpenter.model import pods
 from karpenter.scheduling.objective import NO_EXPOSURE_LIMITS, NODE_FEE_PER_HOUR, Objective
+from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.scheduling_options import ArrivalForecast, SchedulingOptions
 from karpenter.scheduling.solution import Solution
 from karpenter.scheduling.solver import solve
@@ -173,7 +174,7 @@ def test_the_simulation_is_the_provisioning_decision(grown: Shrinking, data: st.
         if view.key in gone
     ]
     nodes = tuple(replace(view, marked_for_deletion=True) if view.key in gone else view for view in taken.nodes)
-    expected = solve(replace(taken, nodes=nodes), grown.types, NOW, options)
+    expected = solve(build_problem(replace(taken, nodes=nodes), grown.types, NOW, options), grown.types)
     found = world.reschedule(candidates)
     assert found is not None
     if isinstance(found, UnreschedulablePods):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.solution import Solution
 from karpenter.scheduling.solver import solve
 from karpenter.scheduling.unschedulable_reasons import ReasonCategory
@@ -22,7 +23,7 @@ _QUIET = list(HealthCheck)
 
 def decide(cluster: Cluster) -> tuple[World, Solution]:
     shown = snapshot(cluster.objects())
-    plan = solve(shown, indexes(cluster.pools, cluster.types), NOW)
+    plan = solve(build_problem(shown, indexes(cluster.pools, cluster.types), NOW))
     types = {pool.metadata.name: cluster.types for pool in cluster.pools}
     return seen(shown, types, namespaces=SPACES, storage=cluster.storage), plan
 

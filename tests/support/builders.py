@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -58,6 +58,7 @@ from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import labels
 from karpenter.scheduling.explain.reason_messages import reason_message
+from karpenter.scheduling.problem import Problem, build_problem
 from karpenter.scheduling.scheduling_options import SchedulingOptions
 from karpenter.scheduling.solution import Solution
 from karpenter.scheduling.solver import solve
@@ -324,7 +325,16 @@ def indexes(objects: Iterable[Wire], types: Types) -> dict[str, TypeIndex]:
 def plan(*objects: object, types: Types = STD, options: SchedulingOptions | None = None) -> Solution:
     """The decision for a cluster of these objects (lists and tuples are flattened)."""
     found = flatten(objects)
-    return solve(snapshot(found), indexes(found, types), NOW, options or SchedulingOptions())
+    prepared = indexes(found, types)
+    problem = build_problem(snapshot(found), prepared, NOW, options or SchedulingOptions())
+    solution = solve(problem, prepared)
+    for hear in on_solved:
+        hear(problem, solution)
+    return solution
+
+
+#: Called with every problem that ``plan`` solves; fixtures put something here.
+on_solved: list[Callable[[Problem, Solution], None]] = []
 
 
 def bought(result: Solution) -> list[str]:

@@ -14,6 +14,7 @@ from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import labels
 from karpenter.model import resources as res
+from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.scheduling_options import SchedulingOptions
 from karpenter.scheduling.solution import NewNodeClaim, Solution
 from karpenter.scheduling.solver import solve
@@ -51,7 +52,9 @@ class Growing:
             result = plan(everything, types=self._types, options=self._options)
         else:
             prepared = {item.metadata.name: self._index for item in self._others if isinstance(item, NodePool)}
-            result = solve(snapshot(everything), prepared, NOW, self._options or SchedulingOptions())
+            result = solve(
+                build_problem(snapshot(everything), prepared, NOW, self._options or SchedulingOptions()), prepared
+            )
         for placed in result.placed_on_existing:
             self._bind(placed.pods, placed.node_name)
         for planned in result.new_claims:

@@ -134,6 +134,7 @@ def compute_plan(objects: ClusterObjects, index: TypeIndex, options: SchedulingO
     """The plan for the objects, and the seconds it took to decide."""
     from datetime import UTC, datetime
 
+    from karpenter.scheduling.problem import build_problem
     from karpenter.scheduling.search.linear_program import load_solver
     from karpenter.scheduling.solver import solve
 
@@ -141,7 +142,7 @@ def compute_plan(objects: ClusterObjects, index: TypeIndex, options: SchedulingO
     begun = time.perf_counter()
     state = cluster_state(objects)
     indexes = {pool.metadata.name: index for pool in objects.pools}
-    plan = solve(state.snapshot(), indexes, datetime.now(UTC), options)
+    plan = solve(build_problem(state.snapshot(), indexes, datetime.now(UTC), options), indexes)
     return plan, time.perf_counter() - begun
 
 

@@ -22,6 +22,7 @@ from karpenter.provisioning.plan_executor import PlanExecutor, PlanOutcome
 from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.events import shortened
 from karpenter.runtime.reconciler import SingletonReconciler
+from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.scheduling_options import PreferencePolicy, SchedulingOptions
 from karpenter.scheduling.solution import Solution
 from karpenter.scheduling.solver import solve
@@ -135,7 +136,7 @@ class Provisioner:
         _log.debug("computing scheduling decision for provisionable pod(s)", **{"pending-pods": waiting})
         if self._options.preferences is PreferencePolicy.RESPECT:
             self._preference_warnings.warn(snapshot.pod_groups, self._context.clock.now())
-        plan = solve(snapshot, indexes, self._context.clock.now(), self._options)
+        plan = solve(build_problem(snapshot, indexes, self._context.clock.now(), self._options), indexes)
         seconds = time.perf_counter() - started
         self._context.metrics.scheduler_scheduling_duration_seconds.labels(controller="provisioner").observe(seconds)
         outcome = await self._executor.execute(without_buffer_pods(plan), seconds)

@@ -46,6 +46,7 @@ from karpenter.scheduling.offerings.purchase_options import PurchaseOptionIndex
 from karpenter.scheduling.offerings.remaining_capacity import remaining_limits, remaining_reservation_units
 from karpenter.scheduling.planned_nodeclaims import planned_claims
 from karpenter.scheduling.preferences import Preferences
+from karpenter.scheduling.problem import Problem, build_type_indexes
 from karpenter.scheduling.scheduling_options import (
     ArrivalForecast,
     MinValuesPolicy,
@@ -69,17 +70,13 @@ from karpenter.state.snapshot import ClusterSnapshot, PodGroup, PodKey, pod_key
 from karpenter.state.virtual_pods import is_virtual_pod
 
 
-def solve(
-    snapshot: ClusterSnapshot,
-    indexes: Mapping[str, TypeIndex],
-    now: datetime,
-    options: SchedulingOptions = SchedulingOptions(),
-) -> Solution:
-    """Plan machines for the waiting pods. ``indexes`` holds the prepared instance types of each NodePool, by name.
+def solve(problem: Problem, indexes: Mapping[str, TypeIndex] | None = None) -> Solution:
+    """Plan nodes for the waiting pods: the same problem gives the same solution.
 
-    Deterministic: the same snapshot, types and options give the same plan.
+    ``indexes``: type indexes of the problem's catalogs, by NodePool, where the caller keeps them; they only save time.
     """
-    return Solver(snapshot, indexes, now, options).solve()
+    prepared = build_type_indexes(problem) if indexes is None else indexes
+    return Solver(problem.snapshot, prepared, problem.now, problem.options).solve()
 
 
 #: Whether pods are virtual, and the workload they are of if that is exposed.

@@ -14,6 +14,7 @@ from karpenter.capacitybuffer.buffer_placements import (
     without_buffer_pods,
 )
 from karpenter.capacitybuffer.buffer_pods import build_virtual_pods
+from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.solution import Solution
 from karpenter.scheduling.solver import solve
 from karpenter.state.cluster_state import ClusterState
@@ -45,7 +46,7 @@ def snapshot(*real: Pod, **virtual: tuple[Pod, ...]) -> ClusterSnapshot:
 
 
 def planned(*real: Pod, **virtual: tuple[Pod, ...]) -> Solution:
-    return solve(snapshot(*real, **virtual), {"np": index_of(STD)}, NOW)
+    return solve(build_problem(snapshot(*real, **virtual), {"np": index_of(STD)}, NOW))
 
 
 def test_virtual_pods_are_planned_beside_real_ones_and_failures_are_counted() -> None:

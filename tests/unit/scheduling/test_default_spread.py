@@ -10,6 +10,7 @@ import pytest
 from karpenter.api.core import Pod
 from karpenter.api.scheduling_constraints import TopologySpreadConstraint
 from karpenter.model import labels
+from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.scheduling_options import PreferencePolicy, SchedulingOptions
 from karpenter.scheduling.solver import solve
 from karpenter.state import virtual_pods
@@ -158,9 +159,13 @@ def test_virtual_pods_are_spread_too() -> None:
     virtual.set_pods("default/room", tuple(room))
     pool = node_pool()
     shown = virtual.added_to(snapshot(pool, service("web", {"app": "web"})))
-    assert sizes(solve(shown, indexes([pool], STD), NOW, APART)) == [1, 1]
+    assert sizes(solve(build_problem(shown, indexes([pool], STD), NOW, APART))) == [1, 1]
     assert sizes(
-        solve(replace(shown, workload_selectors=snapshot().workload_selectors), indexes([pool], STD), NOW, APART)
+        solve(
+            build_problem(
+                replace(shown, workload_selectors=snapshot().workload_selectors), indexes([pool], STD), NOW, APART
+            )
+        )
     ) == [2]
 
 

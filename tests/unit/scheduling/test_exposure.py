@@ -16,6 +16,7 @@ from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import labels
 from karpenter.scheduling.explain.reason_messages import exposure_messages
 from karpenter.scheduling.objective import NO_EXPOSURE_LIMITS, ExposureLimits, Objective
+from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.scheduling_options import SchedulingOptions
 from karpenter.scheduling.solution import Solution, ViolationCause
 from karpenter.scheduling.solver import solve
@@ -223,7 +224,7 @@ def test_exposure_costs_next_to_nothing_where_there_are_many_workloads(share: Fr
     ]
     picture = snapshot(node_pool("np", [wanted(labels.CAPACITY_TYPE, "In", "on-demand")]), waiting)
     exposed = SchedulingOptions(objective=Objective(exposure=ExposureLimits.uniform(share)))
-    found, without = (solve(picture, {"np": index}, NOW, options) for options in (exposed, OFF))
+    found, without = (solve(build_problem(picture, {"np": index}, NOW, options)) for options in (exposed, OFF))
     assert found.exposure_violations == ()
     assert found.price_per_hour <= 1.02 * without.price_per_hour
 

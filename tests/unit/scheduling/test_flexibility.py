@@ -16,6 +16,7 @@ from karpenter.model import resources as res
 from karpenter.model.requirements import Requirements, compatible, requirements_from_wire
 from karpenter.scheduling.objective import NO_EXPOSURE_LIMITS, Objective
 from karpenter.scheduling.planned_nodeclaims import MAX_INSTANCE_TYPES
+from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.scheduling_options import SchedulingOptions
 from karpenter.scheduling.solution import NewNodeClaim, Solution
 from karpenter.scheduling.solver import solve
@@ -36,7 +37,7 @@ def real() -> TypeIndex:
 
 def planned(*objects: object, options: SchedulingOptions = OFF) -> Solution:
     found = snapshot(*objects)
-    return solve(found, {pool.metadata.name: real() for pool in found.pools}, NOW, options)
+    return solve(build_problem(found, {pool.metadata.name: real() for pool in found.pools}, NOW, options))
 
 
 def holding(claim: NewNodeClaim) -> dict[str, float]:

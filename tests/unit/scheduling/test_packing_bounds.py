@@ -13,6 +13,7 @@ from karpenter.model import labels
 from karpenter.scheduling.demand import Demand
 from karpenter.scheduling.objective import NODE_FEE_PER_HOUR
 from karpenter.scheduling.packing import packer, packing_state
+from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.solution import Solution
 from karpenter.scheduling.solver import solve
 from support.builders import NOW, bought, left, node_pool, plan, pod, pods, sizes, snapshot, wanted
@@ -31,7 +32,7 @@ def many_classes(count: int, each: int) -> list[object]:
 def bought_on_ec2(pools: list[NodePool], waiting: list[object]) -> Solution:
     """A plan with real shapes: hundreds of types worth considering."""
     index = TypeIndex(ec2_catalog.packaged_instance_types(), labels.WELL_KNOWN)
-    return solve(snapshot(pools, waiting), {pool.metadata.name: index for pool in pools}, NOW)
+    return solve(build_problem(snapshot(pools, waiting), {pool.metadata.name: index for pool in pools}, NOW))
 
 
 def test_a_machine_may_be_free() -> None:

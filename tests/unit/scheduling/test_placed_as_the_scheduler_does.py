@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.model import labels
+from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.solver import solve
 from support.builders import (
     ANY_CAPACITY,
@@ -39,7 +40,7 @@ def unlawful(*objects: object, types: Sequence[InstanceType] = STD) -> list[str]
     """What kube-scheduler would object to in the plan for these objects."""
     found = flatten(objects)
     shown, known = snapshot(found), indexes(found, types)
-    return problems(seen(shown, dict.fromkeys(known, types)), solve(shown, known, NOW))
+    return problems(seen(shown, dict.fromkeys(known, types)), solve(build_problem(shown, known, NOW), known))
 
 
 def coming() -> list[object]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import msgspec
 
+from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.solver import solve
 from karpenter.state import virtual_pods
 from karpenter.state.virtual_pods import VirtualPods
@@ -24,6 +25,6 @@ def test_virtual_pods_never_take_the_place_of_real_ones() -> None:
     pool = node_pool()
     there = machine("n", {"cpu": "2"})
     shown = replace(virtual.added_to(snapshot(pool, there, pod("real", {"cpu": "500m"}))), planned_nodes={"b-1": "n"})
-    result = solve(shown, indexes([pool], STD), NOW)
+    result = solve(build_problem(shown, indexes([pool], STD), NOW))
     assert (existing(result), sizes(result)) == ({"n": 1}, [1])
     assert [item.pods[0].metadata.name for item in result.placed_on_existing] == ["real"]

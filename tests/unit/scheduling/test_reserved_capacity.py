@@ -14,6 +14,7 @@ from karpenter.instancetypes.well_known_labels import well_known_labels_of
 from karpenter.model import labels
 from karpenter.model.requirements import Requirements, requirement, requirements_from_labels
 from karpenter.scheduling.explain.nearest_fit_messages import nearest_fit_sentence
+from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.scheduling_options import SchedulingOptions
 from karpenter.scheduling.solution import Solution
 from karpenter.scheduling.solver import solve
@@ -65,7 +66,7 @@ def plan(
     names = [item.metadata.name for item in found if isinstance(item, NodePool)]
     own = dict(types) if isinstance(types, Mapping) else dict.fromkeys(names, types)
     indexes = {name: TypeIndex(sold, well_known_labels_of(sold)) for name, sold in own.items()}
-    return solve(snapshot(found), indexes, NOW, options or SchedulingOptions())
+    return solve(build_problem(snapshot(found), indexes, NOW, options or SchedulingOptions()), indexes)
 
 
 def test_a_claim_draws_from_one_reservation_and_says_which() -> None:

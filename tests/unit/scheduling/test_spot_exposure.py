@@ -15,6 +15,7 @@ from karpenter.model import labels
 from karpenter.model.requirements import requirements_from_wire
 from karpenter.scheduling.explain.reason_messages import exposure_messages
 from karpenter.scheduling.objective import NO_EXPOSURE_LIMITS, Objective
+from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.scheduling_options import SchedulingOptions
 from karpenter.scheduling.solution import Solution, ViolationCause
 from karpenter.scheduling.solver import solve
@@ -156,7 +157,9 @@ def test_real_spot_machines_keep_many_types() -> None:
     index = TypeIndex(types, labels.WELL_KNOWN)
     waiting = pods(120, {"cpu": "15", "memory": "50Gi"}, prefix="big")
     picture = snapshot(node_pool("np", SPOT), waiting)
-    found, without = (solve(picture, {"np": index}, NOW, options) for options in (SchedulingOptions(), OFF))
+    found, without = (
+        solve(build_problem(picture, {"np": index}, NOW, options)) for options in (SchedulingOptions(), OFF)
+    )
     assert found.exposure_violations == ()
     assert max(places(found).values()) <= -(-len(found.new_claims) // 2)
     assert all(len(item.instance_types) >= 15 for item in found.new_claims)

@@ -18,6 +18,7 @@ from karpenter.api.scheduling_constraints import (
 )
 from karpenter.api.storage import Volume
 from karpenter.model import labels
+from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.solver import solve
 from support.builders import (
     NOW,
@@ -195,6 +196,6 @@ def test_twenty_thousand_pods_hear_from_five_thousand_others_in_no_time() -> Non
     ]
     state = snapshot(node_pool(), there, guards, waiting)
     begun = time.thread_time()
-    result = solve(state, indexes([node_pool()], inc(200)), NOW)
+    result = solve(build_problem(state, indexes([node_pool()], inc(200)), NOW))
     assert time.thread_time() - begun < 10
     assert (existing(result), left(result)) == ({}, [])

@@ -34,6 +34,7 @@ from karpenter.model import labels, taints
 from karpenter.model.budget_windows import TimeSpan
 from karpenter.model.disruption_rules import DisruptionRules, disruption_rules
 from karpenter.model.nodepool_budgets import UNLIMITED_DISRUPTIONS
+from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.scheduling_options import SchedulingOptions
 from karpenter.scheduling.solver import solve
 from karpenter.state.snapshot import ClusterSnapshot
@@ -138,7 +139,7 @@ def _nominated(
     snapshot: ClusterSnapshot, indexes: Mapping[str, TypeIndex], now: datetime, options: SchedulingOptions
 ) -> frozenset[str]:
     """Machines that waiting pods are going to be nominated to (DIS-005)."""
-    plan = solve(snapshot, indexes, now, options)
+    plan = solve(build_problem(snapshot, indexes, now, options), indexes)
     return frozenset(item.node_key for item in plan.placed_on_existing if not all(map(is_virtual_pod, item.pods)))
 
 

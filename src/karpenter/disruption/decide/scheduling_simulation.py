@@ -18,6 +18,7 @@ from karpenter.disruption.decide.costs import disruption_cost
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import pod_disruption, pods
 from karpenter.scheduling import pod_eligibility
+from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.scheduling_options import SchedulingOptions
 from karpenter.scheduling.solution import UnschedulablePod
 from karpenter.scheduling.solver import solve
@@ -89,7 +90,7 @@ class SchedulingSimulation:
     def _place_pending_pods(self, indexes: Mapping[str, TypeIndex], options: SchedulingOptions) -> None:
         leaving = pod_eligibility.pods_leaving_nodes(self._snapshot, self._now)
         if self._snapshot.pod_groups or leaving:
-            plan = solve(self._snapshot, indexes, self._now, options)
+            plan = solve(build_problem(self._snapshot, indexes, self._now, options), indexes)
             self._prepared.apply_move(plan.placed_on_existing, leaving)
             self.nominated = frozenset(
                 i.node_key for i in plan.placed_on_existing if not all(map(is_virtual_pod, i.pods))

@@ -303,4 +303,5 @@ class UnmetAffinity:
 
 
 def combination_order(combination: DomainCombination) -> tuple[str, ...]:
+    """Sort key of combinations: absent values come first."""
     return tuple(value or "" for value in combination)

@@ -1,0 +1,42 @@
+"""A problem that is written to a file and read again has the same solution, whatever the cluster."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, given, settings
+
+from karpenter.scheduling.problem import build_problem
+from karpenter.scheduling.solver import solve
+from support.builders import NOW, indexes, snapshot
+from support.clusters import Cluster, clusters, odd_pods
+from support.judge import World
+from support.replaying import check_replay
+from support.worlds import worlds
+
+_QUIET = list(HealthCheck)
+
+
+def replay(cluster: Cluster) -> None:
+    prepared = indexes(cluster.pools, cluster.types)
+    problem = build_problem(snapshot(cluster.objects()), prepared, NOW)
+    check_replay(problem, solve(problem, prepared))
+
+
+@settings(max_examples=150, derandomize=True, deadline=None, suppress_health_check=_QUIET)
+@given(clusters())
+def test_any_problem_replays(cluster: Cluster) -> None:
+    replay(cluster)
+
+
+@settings(max_examples=60, derandomize=True, deadline=None, suppress_health_check=_QUIET)
+@given(clusters(odd_pods()))
+def test_so_does_one_with_pods_no_api_server_would_admit(cluster: Cluster) -> None:
+    replay(cluster)
+
+
+@settings(max_examples=60, derandomize=True, deadline=None, suppress_health_check=_QUIET)
+@given(worlds())
+def test_so_does_one_with_many_kinds_of_nodes_and_pools(world: World) -> None:
+    objects = list(world.objects())
+    prepared = indexes(objects, world.types)
+    problem = build_problem(snapshot(objects), prepared, NOW)
+    check_replay(problem, solve(problem, prepared))

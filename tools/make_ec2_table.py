@@ -16,7 +16,7 @@ from pathlib import Path
 
 Row = Mapping[str, str]
 
-TABLE = Path(__file__).resolve().parents[1] / "src/karpenter/catalog/data/ec2_us_east_1.csv"
+TABLE = Path(__file__).resolve().parents[1] / "src/karpenter/instancetypes/data/ec2_us_east_1.csv"
 REGION = "us-east-1"
 SNAPSHOT = "2025-06-28"
 _COPIED = (

@@ -94,7 +94,8 @@ from karpenter.scheduling.solution import Solution
 from karpenter.state import ClusterState
 from karpenter.state.snapshot import ClusterSnapshot, PodKey, pod_key
 from karpenter.static.static_controller import StaticCapacityController
-from karpenter.termination.drain import NodeTermination
+from karpenter.termination.instance_termination import InstanceTermination
+from karpenter.termination.node_termination import NodeTermination
 from karpenter.termination.pod_eviction import EvictionLimits, EvictionQueue
 
 T = TypeVar("T", bound=Wire)
@@ -161,7 +162,8 @@ class Manager:
         self._node_classes: dict[tuple[str, str, str], NodeClassState] = {}
         nominator = Nominator(self.context.priority_kube, self.state) if settings.nominate_pods else DisabledNominator()
         self._nominator: PodNominator = nominator
-        self._lifecycle = NodeClaimLifecycle(self.context, nominator)
+        instance_termination = InstanceTermination(self.context)
+        self._lifecycle = NodeClaimLifecycle(self.context, nominator, instance_termination)
         self._pod_events = PodEventTracker(self.context)
         self._nodepool_reconciler = NodePoolReconciler(self.context, self._node_class_state, settings.gates)
         self._batcher = ProvisioningBatcher(
@@ -175,7 +177,7 @@ class Manager:
         pace = _eviction_rate(settings)
         evictor = EvictionQueue(self.context, pace, lambda key: self._eviction_queue.add(key))
         self._eviction_queue = self._new_queue("eviction-queue", evictor.reconcile, pace.workers, POD)
-        self._drainer = NodeTermination(self.context, evictor)
+        self._drainer = NodeTermination(self.context, evictor, instance_termination)
         self._termination_queue = self._new_queue(
             "node.termination", self._drainer.reconcile, _TERMINATION_WORKERS, NODE
         )

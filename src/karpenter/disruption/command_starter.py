@@ -28,7 +28,7 @@ from karpenter.runtime.events import NORMAL, ObjectEvent, involved_pod
 from karpenter.scheduling.solution import NewNodeClaim, PlacedPods
 from karpenter.state.state_node import StateNode
 from karpenter.static import replicas
-from karpenter.termination.drain import pods_on_node
+from karpenter.termination.terminating_node import pods_on_node
 
 _MAX_CONCURRENT_WRITES = 64
 _log = structlog.get_logger()

@@ -22,7 +22,7 @@ from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.nodeclaim_draft import NodeClaimDraft
 from karpenter.runtime.patching import merge_patch
 from karpenter.state.state_node import StateNode
-from karpenter.termination.drain import tainted_node
+from karpenter.termination.terminating_node import tainted_node
 
 #: How often a write that meets somebody else's is tried.
 _MAX_ATTEMPTS = 3

@@ -88,6 +88,15 @@ def parse_timestamp(text: str) -> datetime:
         raise TimestampError(text) from error
 
 
+def parse_annotation_time(text: str) -> datetime | None:
+    """The time in an annotation Karpenter writes, in any ISO 8601 form with a UTC offset; None for anything else."""
+    try:
+        timestamp = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return timestamp if timestamp.tzinfo is not None else None
+
+
 def timestamp_text(timestamp: datetime) -> str:
     """RFC 3339 in UTC, to the second."""
     return timestamp.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -21,6 +21,27 @@ TRUE: Final = "True"
 FALSE: Final = "False"
 UNKNOWN: Final = "Unknown"
 
+#: Condition types of NodeClaims: life cycle,
+LAUNCHED: Final = "Launched"
+REGISTERED: Final = "Registered"
+INITIALIZED: Final = "Initialized"
+READY: Final = "Ready"
+#: disruption,
+DRIFTED: Final = "Drifted"
+CONSOLIDATABLE: Final = "Consolidatable"
+DISRUPTION_REASON: Final = "DisruptionReason"
+#: termination,
+DRAINED: Final = "Drained"
+VOLUMES_DETACHED: Final = "VolumesDetached"
+INSTANCE_TERMINATING: Final = "InstanceTerminating"
+#: and checks; the last is False while a DaemonSet that belongs on the node has no room there.
+CONSISTENT_STATE_FOUND: Final = "ConsistentStateFound"
+DAEMON_SETS_FIT: Final = "DaemonSetsFit"
+#: Condition types of NodePools, the first also of NodeOverlays.
+VALIDATION_SUCCEEDED: Final = "ValidationSucceeded"
+NODE_CLASS_READY: Final = "NodeClassReady"
+NODE_REGISTRATION_HEALTHY: Final = "NodeRegistrationHealthy"
+
 AWAITING_RECONCILIATION = "AwaitingReconciliation"
 UNHEALTHY_DEPENDENTS = "UnhealthyDependents"
 RECONCILING_DEPENDENTS = "ReconcilingDependents"

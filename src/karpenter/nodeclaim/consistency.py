@@ -26,7 +26,6 @@ from karpenter.runtime.nodeclaim_draft import NodeClaimDraft
 SCAN_INTERVAL = timedelta(minutes=10)
 #: The share of an expected resource that a node must report at least, in percent (OPS-086).
 _MIN_CAPACITY_PERCENT = 90
-_CONSISTENT_STATE_FOUND = "ConsistentStateFound"
 _log = structlog.get_logger()
 
 
@@ -44,18 +43,18 @@ class NodeClaimConsistency(NodeClaimSubreconciler):
     async def reconcile(self, draft: NodeClaimDraft) -> None:
         """Compare an initialized node with its claim, if a comparison is due."""
         nodes = self._context.state.nodes_by_provider_id(draft.claim.status.provider_id)
-        if not draft.is_true("Initialized") or len(nodes) != 1:
+        if not draft.is_true(conditions.INITIALIZED) or len(nodes) != 1:
             return
         uid = draft.claim.metadata.uid
         scanned_uid, due = self._next_scan.get(draft.name, ("", draft.now))
-        condition = draft.condition(_CONSISTENT_STATE_FOUND)
+        condition = draft.condition(conditions.CONSISTENT_STATE_FOUND)
         if condition is None or scanned_uid != uid or not draft.now < due <= draft.now + SCAN_INTERVAL:
             self._scan(draft, nodes[0])
             due = draft.now + SCAN_INTERVAL
             self._next_scan[draft.name] = uid, due
         else:
             draft.set_condition(
-                _CONSISTENT_STATE_FOUND, condition.status, condition.reason, condition.message
+                conditions.CONSISTENT_STATE_FOUND, condition.status, condition.reason, condition.message
             )  # only observes the current generation (OPS-101)
         draft.requeue_after((due - draft.now).total_seconds())
 
@@ -67,10 +66,13 @@ class NodeClaimConsistency(NodeClaimSubreconciler):
             self._context.events.publish(ObjectEvent(involved, WARNING, "FailedConsistencyCheck", issue, (issue,)))
         if issues:
             draft.set_condition(
-                _CONSISTENT_STATE_FOUND, conditions.FALSE, "ConsistencyCheckFailed", "Consistency Check Failed"
+                conditions.CONSISTENT_STATE_FOUND,
+                conditions.FALSE,
+                "ConsistencyCheckFailed",
+                "Consistency Check Failed",
             )
         else:
-            draft.set_condition(_CONSISTENT_STATE_FOUND, conditions.TRUE)
+            draft.set_condition(conditions.CONSISTENT_STATE_FOUND, conditions.TRUE)
 
 
 def consistency_issues(node: Node, claim: NodeClaim) -> Iterator[str]:
@@ -145,6 +147,6 @@ class OwnershipIssueReporter(NodeClaimSubreconciler):
                 f"NodeClaims {', '.join(claims)} have the same provider ID {provider_id}; only one of them can be right"
             )
             yield OwnershipIssue("MultipleNodeClaimsFound", text)
-        if not nodes and draft.is_true("Registered"):
+        if not nodes and draft.is_true(conditions.REGISTERED):
             text = f"Node {draft.claim.status.node_name} is gone, and the instance {provider_id} is not; delete the NodeClaim"
             yield OwnershipIssue("NodeNotFound", text, _MISSING_NODE_GRACE_PERIOD)

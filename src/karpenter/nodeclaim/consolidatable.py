@@ -37,7 +37,7 @@ class NodeClaimConsolidatable(NodeClaimSubreconciler):
         if pool is None or pool.spec.replicas is not None:
             return
         period = _consolidate_after(pool)
-        initialized = draft.condition("Initialized")
+        initialized = draft.condition(conditions.INITIALIZED)
         if period is None:
             _clear_consolidatable(draft, "consolidation is disabled")
         elif initialized is None or initialized.status != conditions.TRUE:
@@ -58,8 +58,8 @@ def _reconcile_period(draft: NodeClaimDraft, since: datetime, period: timedelta)
             consolidateAfter=durations.duration_text(period),
             timeSincePodEvent=durations.duration_text(draft.now - since),
         )
-    elif not draft.is_true("Consolidatable"):
-        draft.set_condition("Consolidatable", conditions.TRUE)
+    elif not draft.is_true(conditions.CONSOLIDATABLE):
+        draft.set_condition(conditions.CONSOLIDATABLE, conditions.TRUE)
         _log.debug("marking consolidatable")
 
 
@@ -78,8 +78,8 @@ def _last_pod_event_time(draft: NodeClaimDraft) -> datetime | None:
 
 
 def _clear_consolidatable(draft: NodeClaimDraft, reason: str, **log_fields: str) -> None:
-    if draft.condition("Consolidatable") is not None:
-        draft.clear_condition("Consolidatable")
+    if draft.condition(conditions.CONSOLIDATABLE) is not None:
+        draft.clear_condition(conditions.CONSOLIDATABLE)
         _log.debug("removing consolidatable status condition", reason=reason, **log_fields)
 
 

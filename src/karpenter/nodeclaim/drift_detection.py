@@ -17,7 +17,6 @@ import structlog
 from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.model import conditions, labels, nodepool_hash
 from karpenter.nodeclaim.drift_rules import (
-    DAEMON_SETS_FIT,
     DAEMON_SETS_LACK_ROOM,
     INSTANCE_TYPE_NOT_FOUND,
     OFFERING_CHECK_MIN_AGE,
@@ -36,7 +35,6 @@ from karpenter.state.snapshot import DaemonSetPod
 #: How often a claim is checked without events, and how often its type is looked up among the pool's offerings (DIS-033).
 DRIFT_POLL_SECONDS = 300.0
 _OFFERING_CHECK_SECONDS = 1800.0
-_DRIFTED = "Drifted"
 _log = structlog.get_logger()
 
 
@@ -73,7 +71,7 @@ class DriftDetection(NodeClaimSubreconciler):
         pool = self._context.state.pool(claim.metadata.labels.get(labels.NODE_POOL, ""))
         if pool is None:
             return
-        if not draft.is_true("Launched"):
+        if not draft.is_true(conditions.LAUNCHED):
             _clear_drifted(draft, "not launched")
             return
         draft.requeue_after(DRIFT_POLL_SECONDS)
@@ -84,7 +82,7 @@ class DriftDetection(NodeClaimSubreconciler):
         if drift is None:
             _clear_drifted(draft, "not drifted")
         elif not _has_drift_condition(draft, drift):
-            draft.set_condition(_DRIFTED, conditions.TRUE, drift.reason, drift.message or drift.reason)
+            draft.set_condition(conditions.DRIFTED, conditions.TRUE, drift.reason, drift.message or drift.reason)
             draft.after_write(lambda: _log.debug("marking drifted", reason=drift.reason))
 
     async def _find_drift(self, claim: NodeClaim, pool: NodePool, draft: NodeClaimDraft) -> InstanceDrift | None:
@@ -152,7 +150,7 @@ def _daemon_set_drift(pool: NodePool, draft: NodeClaimDraft) -> InstanceDrift | 
 
 
 def _has_drift_condition(draft: NodeClaimDraft, drift: InstanceDrift) -> bool:
-    condition = draft.condition(_DRIFTED)
+    condition = draft.condition(conditions.DRIFTED)
     expected = (drift.reason, drift.message or drift.reason)
     return (
         condition is not None
@@ -162,8 +160,8 @@ def _has_drift_condition(draft: NodeClaimDraft, drift: InstanceDrift) -> bool:
 
 
 def _clear_drifted(draft: NodeClaimDraft, reason: str) -> None:
-    if draft.condition(_DRIFTED) is not None:
-        draft.clear_condition(_DRIFTED)
+    if draft.condition(conditions.DRIFTED) is not None:
+        draft.clear_condition(conditions.DRIFTED)
         draft.after_write(lambda: _log.debug("removing drifted status condition", reason=reason))
 
 
@@ -186,20 +184,20 @@ class DaemonSetFitCheck(NodeClaimSubreconciler):
 
     async def reconcile(self, draft: NodeClaimDraft) -> None:
         """Set or clear ``DaemonSetsFit`` on an initialized claim."""
-        state_node = self._context.state.state_node_of(draft.claim) if draft.is_true("Initialized") else None
+        state_node = self._context.state.state_node_of(draft.claim) if draft.is_true(conditions.INITIALIZED) else None
         if state_node is None:
             return
         daemon_sets = sorted(
             shortfall.daemon_set for shortfall in daemonset_shortfalls(self._list_daemon_sets(), state_node)
         )
-        previous = draft.condition(DAEMON_SETS_FIT)
+        previous = draft.condition(conditions.DAEMON_SETS_FIT)
         if daemon_sets:
             text = f"No room for the pods of DaemonSet(s) {shortened(daemon_sets)}: {_PRIORITY_HINT}"
-            draft.set_condition(DAEMON_SETS_FIT, conditions.FALSE, DAEMON_SETS_LACK_ROOM, text)
+            draft.set_condition(conditions.DAEMON_SETS_FIT, conditions.FALSE, DAEMON_SETS_LACK_ROOM, text)
             if previous is None or previous.message != text:
                 draft.after_write(lambda: self._publish(draft, text))
         elif previous is not None:
-            draft.clear_condition(DAEMON_SETS_FIT)
+            draft.clear_condition(conditions.DAEMON_SETS_FIT)
 
     def _list_daemon_sets(self) -> tuple[DaemonSetPod, ...]:
         now = asyncio.get_running_loop().time()

@@ -9,7 +9,7 @@ from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.instancetypes.instance_type import InstanceType, Offering
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import labels
-from karpenter.model.conditions import FALSE, find_condition, is_true
+from karpenter.model.conditions import DAEMON_SETS_FIT, FALSE, LAUNCHED, find_condition, is_true
 from karpenter.model.requirements import requirements_from_wire
 
 NODE_POOL_DRIFTED = "NodePoolDrifted"
@@ -17,8 +17,6 @@ REQUIREMENTS_DRIFTED = "RequirementsDrifted"
 INSTANCE_TYPE_NOT_FOUND = "InstanceTypeNotFound"
 DAEMON_SETS_LACK_ROOM = "DaemonSetsLackRoom"
 
-#: Condition of a claim: False while a DaemonSet that belongs on the node has no room there.
-DAEMON_SETS_FIT = "DaemonSetsFit"
 #: How long the condition must last before the node is replaced: pods of a rolling update come and go.
 DAEMON_SET_ROOM_GRACE_PERIOD = timedelta(minutes=5)
 
@@ -34,7 +32,7 @@ def drift_reason(
     ``index`` holds the pool's instance types, None if they are unknown now. ``provider_reason`` is the provider's own drift
     reason, used when no other applies.
     """
-    if not is_true(claim.status.conditions, "Launched"):
+    if not is_true(claim.status.conditions, LAUNCHED):
         return ""
     if _differs_from_template(claim, pool):
         return NODE_POOL_DRIFTED

@@ -47,14 +47,16 @@ async def collect_claims_without_instance(context: ControllerContext) -> int:
 
 
 def _is_collectable(claim: NodeClaim) -> bool:
-    return claim.metadata.deletion_timestamp is None and conditions.is_true(claim.status.conditions, "Registered")
+    return claim.metadata.deletion_timestamp is None and conditions.is_true(
+        claim.status.conditions, conditions.REGISTERED
+    )
 
 
 async def _collect_claim(context: ControllerContext, claim: NodeClaim) -> bool:
     """Delete a claim unless its Node is Ready; returns whether it was deleted. After read errors it waits for the next pass."""
     try:
         nodes = await _nodes_of_claim(context, claim)
-        if any(conditions.is_true(node.status.conditions, "Ready") for node in nodes):
+        if any(conditions.is_true(node.status.conditions, conditions.READY) for node in nodes):
             return False
         await context.kube.delete(NODE_CLAIM, claim.metadata.name, uid=claim.metadata.uid)
     except KubeError as error:

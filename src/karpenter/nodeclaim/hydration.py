@@ -45,7 +45,7 @@ class NodeClaimHydration(NodeClaimSubreconciler):
     def _restore_provider_id(self, draft: NodeClaimDraft) -> None:
         """Restore the provider ID from the Node the claim registered with."""
         node = own_node(draft.claim, self._context.state)
-        if node is None or not draft.is_true("Registered"):
+        if node is None or not draft.is_true(conditions.REGISTERED):
             return
         provider_id, stored = node.spec.provider_id, draft.claim.status.provider_id
         if not provider_id or stored == provider_id:
@@ -56,7 +56,7 @@ class NodeClaimHydration(NodeClaimSubreconciler):
     def _restore_node_name(self, draft: NodeClaimDraft) -> None:
         """Restore ``status.nodeName`` from the only Node of the claim's provider ID, if the claim owns it."""
         nodes = self._context.state.nodes_by_provider_id(draft.claim.status.provider_id)
-        if len(nodes) != 1 or not draft.is_true("Registered") or not owns(draft.claim, nodes[0]):
+        if len(nodes) != 1 or not draft.is_true(conditions.REGISTERED) or not owns(draft.claim, nodes[0]):
             return
         if draft.claim.status.node_name != nodes[0].metadata.name:
             draft.set_status(msgspec.structs.replace(draft.claim.status, node_name=nodes[0].metadata.name))
@@ -96,7 +96,7 @@ def hydrated_node(node: Node, draft: NodeClaimDraft) -> Node:
     """A registered Node with all metadata that ties it to the draft's claim."""
     meta, claim_labels = node.metadata, draft.claim.metadata.labels
     required_labels = {**node_class_label(draft.claim), labels.REGISTERED: "true"}
-    if draft.is_true("Initialized"):
+    if draft.is_true(conditions.INITIALIZED):
         required_labels[labels.INITIALIZED] = "true"
     pool_label = {labels.NODE_POOL: claim_labels[labels.NODE_POOL]} if labels.NODE_POOL in claim_labels else {}
     changed = msgspec.structs.replace(
@@ -130,4 +130,6 @@ def _missing_labels(claim: NodeClaim, state: ClusterState) -> Iterator[tuple[str
 
 
 def _was_registered(draft: NodeClaimDraft) -> bool:
-    return draft.is_true("Registered") and conditions.is_true(draft.stored.status.conditions, "Registered")
+    return draft.is_true(conditions.REGISTERED) and conditions.is_true(
+        draft.stored.status.conditions, conditions.REGISTERED
+    )

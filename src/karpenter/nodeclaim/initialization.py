@@ -38,24 +38,24 @@ class NodeClaimInitialization(NodeClaimSubreconciler):
 
     async def reconcile(self, draft: NodeClaimDraft) -> None:
         """Set Initialized to True, or to Unknown with the first thing missing as its reason (OPS-040). Raises ``KubeError``."""
-        if draft.is_true("Initialized") or not draft.is_true("Registered"):
+        if draft.is_true(conditions.INITIALIZED) or not draft.is_true(conditions.REGISTERED):
             self.forget(draft.name)
             return
         nodes = self._context.state.nodes_by_provider_id(draft.claim.status.provider_id)
         missing = initialization_blocker(nodes, draft.claim)
         if missing is not None:
-            draft.set_condition("Initialized", conditions.UNKNOWN, *missing)
+            draft.set_condition(conditions.INITIALIZED, conditions.UNKNOWN, *missing)
             self._report_blocked(draft, *missing)
             return
         node = nodes[0]
         if node.metadata.labels.get(labels.INITIALIZED) != "true":
             patch = {"metadata": {"labels": {labels.INITIALIZED: "true"}}}
             await self._context.kube.patch(NODE, node.metadata.name, patch)
-        draft.set_condition("Initialized", conditions.TRUE)
+        draft.set_condition(conditions.INITIALIZED, conditions.TRUE)
         draft.after_write(lambda: _log.info("initialized nodeclaim", allocatable=dict(node.status.allocatable)))
 
     def _report_blocked(self, draft: NodeClaimDraft, reason: str, message: str) -> None:
-        registered = draft.condition("Registered")
+        registered = draft.condition(conditions.REGISTERED)
         since = (registered.last_transition_time if registered is not None else None) or draft.now
         schedule = self._report_schedules.get(draft.name) or ReportSchedule.first(since)
         if draft.now >= schedule.next_report_at:
@@ -73,7 +73,7 @@ def initialization_blocker(nodes: tuple[Node, ...], claim: NodeClaim) -> tuple[s
     if len(nodes) != 1:
         return "NodeNotFound", "Node not registered with cluster"
     node = nodes[0]
-    if not conditions.is_true(node.status.conditions, "Ready"):
+    if not conditions.is_true(node.status.conditions, conditions.READY):
         return "NodeNotReady", "Node status is NotReady"
     for expected in claim.spec.startup_taints:
         if any(taints.is_same_taint(taint, expected.as_taint()) for taint in node.spec.taints):

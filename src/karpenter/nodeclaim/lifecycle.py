@@ -34,6 +34,7 @@ from karpenter.provisioning.nomination import PodNominator
 from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.events import WARNING, ObjectEvent, involved_claim
 from karpenter.runtime.nodeclaim_draft import NodeClaimDraft
+from karpenter.termination.instance_termination import InstanceTermination
 from karpenter.termination.nodeclaim_termination import NodeClaimTermination
 
 #: How long a pass waits for the watch to deliver the last write of its claim.
@@ -49,11 +50,15 @@ class NodeClaimLifecycle:
     """Reconciles NodeClaims by name."""
 
     def __init__(
-        self, context: ControllerContext, nominator: PodNominator, timeouts: LivenessTimeouts = DEFAULT_TIMEOUTS
+        self,
+        context: ControllerContext,
+        nominator: PodNominator,
+        instance_termination: InstanceTermination,
+        timeouts: LivenessTimeouts = DEFAULT_TIMEOUTS,
     ) -> None:
         self._context = context
         self._nominator = nominator
-        self._termination = NodeClaimTermination(context)
+        self._termination = NodeClaimTermination(context, instance_termination)
         self._launch = NodeClaimLaunch(context)
         self._drift = DriftDetection(context)
         self._subreconcilers: tuple[NodeClaimSubreconciler, ...] = (

@@ -41,14 +41,14 @@ class NodeClaimLiveness(NodeClaimSubreconciler):
 
     async def reconcile(self, draft: NodeClaimDraft) -> None:
         """Delete the claim if its timeout has passed, otherwise requeue it for that moment. Raises ``KubeError``."""
-        if draft.is_true("Registered"):
+        if draft.is_true(conditions.REGISTERED):
             return
-        if draft.is_true("Launched"):
-            since = max(_condition_since(draft, "Registered"), _launched_at(draft))
+        if draft.is_true(conditions.LAUNCHED):
+            since = max(_condition_since(draft, conditions.REGISTERED), _launched_at(draft))
             await self._check_timeout(draft, since, self._timeouts.registration, "registration_timeout")
         else:
             await self._check_timeout(
-                draft, _condition_since(draft, "Launched"), self._timeouts.launch, "launch_timeout"
+                draft, _condition_since(draft, conditions.LAUNCHED), self._timeouts.launch, "launch_timeout"
             )
 
     async def _check_timeout(self, draft: NodeClaimDraft, since: datetime, timeout: timedelta, reason: str) -> None:
@@ -71,6 +71,6 @@ def _condition_since(draft: NodeClaimDraft, condition_type: str) -> datetime:
 
 def _launched_at(draft: NodeClaimDraft) -> datetime:
     """When Launched became True as stored. An unwritten condition does not count: it would restart the timeout in every pass."""
-    condition = conditions.find_condition(draft.stored.status.conditions, "Launched")
+    condition = conditions.find_condition(draft.stored.status.conditions, conditions.LAUNCHED)
     since = condition.last_transition_time if condition is not None and condition.status == conditions.TRUE else None
     return since or draft.claim.metadata.creation_timestamp or draft.now

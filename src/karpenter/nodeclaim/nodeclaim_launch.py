@@ -73,23 +73,23 @@ class NodeClaimLaunch(NodeClaimSubreconciler):
         """Set the error of the last attempt again: its status write may have been lost to a conflict with the provider's own."""
         uid, reason, message = self._launch_errors.get(draft.name, ("", "", ""))
         if uid == draft.claim.metadata.uid:
-            draft.set_condition("Launched", conditions.UNKNOWN, reason, message)
+            draft.set_condition(conditions.LAUNCHED, conditions.UNKNOWN, reason, message)
 
     def _needs_launch(self, draft: NodeClaimDraft) -> bool:
         """Whether the provider must be called. Never relaunch an instance for a registered NodeClaim."""
-        claim, is_registered = draft.claim, draft.is_true("Registered")
+        claim, is_registered = draft.claim, draft.is_true(conditions.REGISTERED)
         if claim.status.provider_id:
             nodes = self._context.state.nodes_by_provider_id(claim.status.provider_id)
             return not is_registered and any(other_owner(claim, node, self._context.state) for node in nodes)
-        launched = conditions.condition_status(claim.status.conditions, "Launched")
+        launched = conditions.condition_status(claim.status.conditions, conditions.LAUNCHED)
         return launched == conditions.UNKNOWN or (launched == conditions.TRUE and not is_registered)
 
     def _complete(self, draft: NodeClaimDraft) -> None:
         """Set Launched on a claim that has a provider ID: both are written together, so the condition was removed by an edit."""
         if draft.claim.status.provider_id:
             self.forget(draft.name)
-            if not draft.is_true("Launched"):
-                draft.set_condition("Launched", conditions.TRUE)
+            if not draft.is_true(conditions.LAUNCHED):
+                draft.set_condition(conditions.LAUNCHED, conditions.TRUE)
 
     async def _delete_refused(self, draft: NodeClaimDraft, error: InsufficientCapacity | NodeClassNotReady) -> None:
         """Delete the claim, so that its pods are scheduled anew, instead of retrying the launch (OPS-014, OPS-015)."""
@@ -120,7 +120,7 @@ class NodeClaimLaunch(NodeClaimSubreconciler):
                 allocatable=res.resources_to_wire(instance.allocatable),
             )
         )
-        draft.set_condition("Launched", conditions.TRUE)
+        draft.set_condition(conditions.LAUNCHED, conditions.TRUE)
         claim_labels = draft.claim.metadata.labels
         details = {
             "provider-id": instance.provider_id,

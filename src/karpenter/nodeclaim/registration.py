@@ -49,14 +49,16 @@ class NodeClaimRegistration(NodeClaimSubreconciler):
     async def reconcile(self, draft: NodeClaimDraft) -> None:
         """Register the claim's Node unless it is registered. Raises ``KubeError``."""
         nodes = self._context.state.nodes_by_provider_id(draft.claim.status.provider_id)
-        if draft.is_true("Registered") and not (len(nodes) == 1 and is_replacement_node(nodes[0], draft.claim)):
+        if draft.is_true(conditions.REGISTERED) and not (
+            len(nodes) == 1 and is_replacement_node(nodes[0], draft.claim)
+        ):
             return
         blocking_condition = self._blocking_condition(draft.claim, nodes)
         if blocking_condition is not None:
-            draft.set_condition("Registered", *blocking_condition)
+            draft.set_condition(conditions.REGISTERED, *blocking_condition)
             return
-        if draft.is_true("Registered"):
-            draft.reset_condition("Initialized")
+        if draft.is_true(conditions.REGISTERED):
+            draft.reset_condition(conditions.INITIALIZED)
         await self._register(draft, nodes[0])
 
     def _blocking_condition(self, claim: NodeClaim, nodes: tuple[Node, ...]) -> tuple[str, str, str] | None:
@@ -76,13 +78,15 @@ class NodeClaimRegistration(NodeClaimSubreconciler):
         self._check_unregistered_taint(draft, node)
         pending_hooks = await self._hooks.run(draft)
         if pending_hooks:
-            draft.set_condition("Registered", conditions.UNKNOWN, "RegistrationHookPending", ", ".join(pending_hooks))
+            draft.set_condition(
+                conditions.REGISTERED, conditions.UNKNOWN, "RegistrationHookPending", ", ".join(pending_hooks)
+            )
             await _patch_node(self._context.kube, node, synced_node(node, draft.claim))
             return
         async with self._nominator.opening(draft.name, name):
             await self._open_node(self._context.state.node(name) or node, draft.claim)
         draft.set_status(msgspec.structs.replace(draft.claim.status, node_name=name))
-        draft.set_condition("Registered", conditions.TRUE)
+        draft.set_condition(conditions.REGISTERED, conditions.TRUE)
         draft.after_write(lambda: self._record_registered(draft.claim, name))
 
     async def _open_node(self, node: Node, claim: NodeClaim) -> None:

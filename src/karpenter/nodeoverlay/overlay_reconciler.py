@@ -22,7 +22,6 @@ from karpenter.runtime.patching import merge_patch
 
 #: Overlays are judged again this often without news: what clouds offer changes.
 OVERLAY_REQUEUE_SECONDS = 6 * 3600.0
-_VALIDATION_SUCCEEDED = "ValidationSucceeded"
 _log = structlog.get_logger()
 
 
@@ -101,12 +100,14 @@ class NodeOverlayReconciler:
 def _validation_condition(findings: runtime_validation.Findings, clash: OverlayConflict | None) -> Condition:
     if findings:
         text = "; ".join(map(str, findings))
-        return Condition(type=_VALIDATION_SUCCEEDED, status=conditions.FALSE, reason="RuntimeValidation", message=text)
+        return Condition(
+            type=conditions.VALIDATION_SUCCEEDED, status=conditions.FALSE, reason="RuntimeValidation", message=text
+        )
     if clash is not None:
         what = "the price" if clash.setting == overlay_application.PRICE_SETTING else clash.setting
         text = (
             f"conflict with another overlay: {clash.accepted_overlay} also sets {what} of instance type {clash.instance_type} "
             f"in NodePool {clash.pool} and has the same weight ({clash.weight}); give one of them another weight"
         )
-        return Condition(type=_VALIDATION_SUCCEEDED, status=conditions.FALSE, reason="Conflict", message=text)
-    return Condition(type=_VALIDATION_SUCCEEDED, status=conditions.TRUE)
+        return Condition(type=conditions.VALIDATION_SUCCEEDED, status=conditions.FALSE, reason="Conflict", message=text)
+    return Condition(type=conditions.VALIDATION_SUCCEEDED, status=conditions.TRUE)

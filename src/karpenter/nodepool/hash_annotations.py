@@ -61,7 +61,7 @@ def _has_other_hash_version(claim: NodeClaim, pool: str) -> bool:
 
 async def _write_claim_hash(context: ControllerContext, claim: NodeClaim, hash_annotations: dict[str, str]) -> None:
     """Against the version that was judged: a claim that has just drifted must not lose the hash it drifted by."""
-    drifted = conditions.is_true(claim.status.conditions, "Drifted")
+    drifted = conditions.is_true(claim.status.conditions, conditions.DRIFTED)
     changed = {labels.NODE_POOL_HASH_VERSION: nodepool_hash.NODE_POOL_HASH_VERSION} if drifted else hash_annotations
     version = claim.metadata.resource_version
     patch = {"metadata": {"annotations": changed}}

@@ -61,25 +61,27 @@ def node_class_ready_condition(state: NodeClassState | None) -> Condition:
         return _not_ready_condition("NodeClassNotFound", "NodeClass not found on cluster")
     if state.deleting:
         return _not_ready_condition("NodeClassTerminating", "NodeClass is Terminating")
-    ready = conditions.find_condition(state.conditions, "Ready")
+    ready = conditions.find_condition(state.conditions, conditions.READY)
     if ready is None or ready.status == conditions.UNKNOWN:
         return _not_ready_condition("NodeClassReadinessUnknown", "Node Class Readiness Unknown")
     if ready.status == conditions.FALSE:
         return _not_ready_condition(ready.reason, ready.message)
-    return Condition(type="NodeClassReady", status=conditions.TRUE)
+    return Condition(type=conditions.NODE_CLASS_READY, status=conditions.TRUE)
 
 
 def _not_ready_condition(reason: str, message: str) -> Condition:
-    return Condition(type="NodeClassReady", status=conditions.FALSE, reason=reason, message=message)
+    return Condition(type=conditions.NODE_CLASS_READY, status=conditions.FALSE, reason=reason, message=message)
 
 
 def validation_condition(pool: NodePool) -> Condition:
     """The ValidationSucceeded condition of a pool (API §2.3)."""
     findings = runtime_validation.validate_node_pool(pool)
     if not findings:
-        return Condition(type="ValidationSucceeded", status=conditions.TRUE)
+        return Condition(type=conditions.VALIDATION_SUCCEEDED, status=conditions.TRUE)
     text = "; ".join(str(finding) for finding in findings)
-    return Condition(type="ValidationSucceeded", status=conditions.FALSE, reason=NODE_POOL_INVALID, message=text)
+    return Condition(
+        type=conditions.VALIDATION_SUCCEEDED, status=conditions.FALSE, reason=NODE_POOL_INVALID, message=text
+    )
 
 
 @dataclass(frozen=True)

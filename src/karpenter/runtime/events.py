@@ -25,6 +25,7 @@ from karpenter.api.meta import ObjectMeta, ObjectReference
 from karpenter.kube.errors import KubeError
 from karpenter.kube.protocol import Writer
 from karpenter.model.clock import Clock
+from karpenter.model.texts import abbreviated
 
 NORMAL = "Normal"
 WARNING = "Warning"
@@ -219,5 +220,4 @@ class EventRecorder:
 
 def shortened(names: Sequence[str], limit: int = 5) -> str:
     """The first few names and how many more there are (OPS-383)."""
-    rest = len(names) - limit
-    return ", ".join(names[:limit]) + (f" and {rest} other(s)" if rest > 0 else "")
+    return abbreviated(names, limit)

@@ -1,14 +1,17 @@
-"""Merge patches from two states of an object: change the frozen struct, then send only what differs."""
+"""Patches: the difference of two states of an object as a merge patch, and the removal of a finalizer."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import cast
+from typing import TypeVar, cast
 
 import msgspec
 
-from karpenter.api.meta import Wire
-from karpenter.kube.protocol import Json, JsonObject
+from karpenter.api.kinds import Kind
+from karpenter.api.meta import ObjectMeta, Wire
+from karpenter.kube.protocol import Json, JsonObject, Writer
+
+T = TypeVar("T", bound=Wire)
 
 
 def merge_patch(before: Wire, after: Wire) -> JsonObject:
@@ -18,6 +21,13 @@ def merge_patch(before: Wire, after: Wire) -> JsonObject:
     old = cast(Mapping[str, Json], msgspec.to_builtins(before))
     new = cast(Mapping[str, Json], msgspec.to_builtins(after))
     return _merge_patch(old, new)
+
+
+async def remove_finalizer(kube: Writer, kind: Kind[T], metadata: ObjectMeta, finalizer: str) -> None:
+    """Remove one finalizer of an object, against the version that was read. Raises ``KubeError``."""
+    remaining = [name for name in metadata.finalizers if name != finalizer]
+    patch: JsonObject = {"metadata": {"finalizers": remaining}}
+    await kube.patch(kind, metadata.name, patch, resource_version=metadata.resource_version)
 
 
 def _merge_patch(old: Mapping[str, Json], new: Mapping[str, Json]) -> dict[str, Json]:

@@ -63,7 +63,7 @@ class StaticCapacityController:
 
 
 def _is_ready(pool: NodePool) -> bool:
-    return conditions.is_true(pool.status.conditions, "Ready")
+    return conditions.is_true(pool.status.conditions, conditions.READY)
 
 
 def _is_deleting(claim: NodeClaim) -> bool:

@@ -59,7 +59,7 @@ class StaticCapacityReconciler:
         """
         pool = self._static_pool(name)
         # Ready may still be about the pool before its last change, whose limits nobody has looked at yet.
-        if pool is None or not conditions.is_true(pool.status.conditions, "Ready") or check_quantities(pool):
+        if pool is None or not conditions.is_true(pool.status.conditions, conditions.READY) or check_quantities(pool):
             return None
         held = replicas.count_replicas(self._members(name))
         growth = replicas.scale_up(pool, held, self._reserved[name])

@@ -1,1 +1,1 @@
-"""TODO: say what belongs here."""
+"""Termination of nodes and NodeClaims: drain and eviction, volume detachment, instance termination, and what blocks them."""

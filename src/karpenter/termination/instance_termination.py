@@ -1,7 +1,7 @@
-"""What the cloud does about machines on their way out, asked at most every five seconds each (DIS-503, DIS-512, DIS-545).
+"""Instance termination: at most one provider call per instance every five seconds (DIS-503, DIS-512, DIS-545).
 
-Objects change more often than machines end, and every change wakes a look; without a pace of its own each of them would be a call
-to the cloud.
+Every change of a terminating object triggers a pass, far more often than instances terminate. Without this limit every pass would
+call the provider. Node termination and NodeClaim termination share one ``InstanceTermination``.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from karpenter.runtime.backoff_schedules import MessageThrottle
 from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.nodeclaim_draft import NodeClaimDraft
 
-#: How often the cloud is asked about one machine (DIS-039).
+#: Interval between provider calls for one instance (DIS-039).
 INSTANCE_POLL_SECONDS = 5.0
 _MIN_WAIT_SECONDS = 0.001
-_INSTANCE_TERMINATING = "InstanceTerminating"
 
 
 class InstanceTermination:
-    """Asks the cloud, and remembers of each machine when it was asked and what went wrong."""
+    """Calls the provider; caches per instance the time of the last calls and the last error."""
 
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
@@ -31,17 +30,17 @@ class InstanceTermination:
         self._errors: dict[str, ProviderError] = {}
 
     def forget(self, provider_id: str) -> None:
-        """Nobody waits for the machine any more."""
-        for memory in (self._checked_at, self._terminated_at, self._errors):
-            memory.pop(provider_id, None)
+        """The termination of the instance is complete."""
+        for cache in (self._checked_at, self._terminated_at, self._errors):
+            cache.pop(provider_id, None)
         self._message_throttle.forget(provider_id)
 
     def last_error(self, provider_id: str) -> ProviderError | None:
-        """What the cloud answered last instead of an answer."""
+        """The provider error of the last call, None if it succeeded."""
         return self._errors.get(provider_id)
 
     async def is_missing(self, provider_id: str) -> bool:
-        """Whether the cloud says that the machine does not exist; a cloud that cannot tell does not say so."""
+        """Whether the cloud reports that the instance does not exist; False after an error and between two calls."""
         if _seconds_until_next_call(self._checked_at, provider_id) > 0:
             return False
         self._checked_at[provider_id] = asyncio.get_running_loop().time()
@@ -49,49 +48,51 @@ class InstanceTermination:
             await self._context.provider.get(provider_id)
         except InstanceNotFound:
             return True
-        except ProviderError as fault:
-            self._errors[provider_id] = fault
+        except ProviderError as error:
+            self._errors[provider_id] = error
         else:
             self._errors.pop(provider_id, None)
         return False
 
     async def terminate(self, draft: NodeClaimDraft, provider_id: str) -> float:
-        """Have the claim's machine ended; seconds until to ask again, 0 once it is gone.
+        """Terminate the claim's instance; returns seconds until the next call, 0 once the instance is gone.
 
-        The draft tells by its condition InstanceTerminating that the cloud was asked. Raises ``ProviderError``, then the
-        condition says what the cloud answered.
+        Sets the draft's condition InstanceTerminating. Raises ``ProviderError`` after writing its text to the condition.
         """
-        left = _seconds_until_next_call(self._terminated_at, provider_id)
-        if left > 0:
-            draft.set_condition(_INSTANCE_TERMINATING, conditions.TRUE)
-            return left
+        remaining = _seconds_until_next_call(self._terminated_at, provider_id)
+        if remaining > 0:
+            draft.set_condition(conditions.INSTANCE_TERMINATING, conditions.TRUE)
+            return remaining
         try:
             await self._context.provider.delete(provider_id)
         except InstanceNotFound:
             return 0.0
-        except ProviderError as fault:
-            self._errors[provider_id] = fault
-            self._record_error(draft, provider_id, fault)
+        except ProviderError as error:
+            self._errors[provider_id] = error
+            self._record_error(draft, provider_id, error)
             raise
         self._errors.pop(provider_id, None)
         self._terminated_at[provider_id] = asyncio.get_running_loop().time()
-        draft.set_condition(_INSTANCE_TERMINATING, conditions.TRUE)
+        draft.set_condition(conditions.INSTANCE_TERMINATING, conditions.TRUE)
         return INSTANCE_POLL_SECONDS
 
     def _record_error(self, draft: NodeClaimDraft, provider_id: str, error: ProviderError) -> None:
-        known = draft.condition(_INSTANCE_TERMINATING)
+        condition = draft.condition(conditions.INSTANCE_TERMINATING)
         text = self._message_throttle.text_to_write(
-            provider_id, known.message if known is not None else "", str(error), draft.now
+            provider_id, condition.message if condition is not None else "", str(error), draft.now
         )
         draft.set_condition(
-            _INSTANCE_TERMINATING, known.status if known is not None else conditions.UNKNOWN, "DeletionFailed", text
+            conditions.INSTANCE_TERMINATING,
+            condition.status if condition is not None else conditions.UNKNOWN,
+            "DeletionFailed",
+            text,
         )
 
 
 def _seconds_until_next_call(called_at: dict[str, float], provider_id: str) -> float:
-    """Seconds until a machine may be asked about again."""
+    """Seconds until the next provider call for the instance is allowed."""
     if provider_id not in called_at:
         return 0.0
-    left = called_at[provider_id] + INSTANCE_POLL_SECONDS - asyncio.get_running_loop().time()
-    # A rest below what clocks can tell is none: coming back after it would find it still there, and so on for ever.
-    return left if left > _MIN_WAIT_SECONDS else 0.0
+    remaining = called_at[provider_id] + INSTANCE_POLL_SECONDS - asyncio.get_running_loop().time()
+    # Ignore a rest below timer resolution: a requeue that short could fire before it has passed, again and again.
+    return remaining if remaining > _MIN_WAIT_SECONDS else 0.0

@@ -1,4 +1,4 @@
-"""The end of a NodeClaim: its Node goes first, then the instance, then the finalizer (DIS §17.1, OPS §1.8)."""
+"""NodeClaim termination: delete its Nodes, then terminate the instance, then remove the finalizer (DIS §17.1, OPS §1.8)."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from karpenter.providers.contract import ProviderError
 from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.events import WARNING, ObjectEvent, involved_claim
 from karpenter.runtime.nodeclaim_draft import NodeClaimDraft
+from karpenter.runtime.patching import remove_finalizer
 from karpenter.termination import blockers
 from karpenter.termination.blockers import BlockerReporter
 from karpenter.termination.instance_termination import InstanceTermination
@@ -25,17 +26,17 @@ _log = structlog.get_logger()
 
 
 class NodeClaimTermination:
-    """Takes deleting claims apart."""
+    """Reconciles deleting claims."""
 
-    def __init__(self, context: ControllerContext) -> None:
+    def __init__(self, context: ControllerContext, instance_termination: InstanceTermination) -> None:
         self._context = context
-        self._instances = InstanceTermination(context)
+        self._instances = instance_termination
         self._reporter = BlockerReporter(context)
 
     async def reconcile(self, claim: NodeClaim, launched_provider_id: str = "") -> float | None:
-        """One step of the ending; seconds until the next look, None to wait for events.
+        """Run the termination steps of one claim; returns seconds until the next pass, None to wait for events.
 
-        ``bought`` is the provider ID of a machine that was bought for the claim, even if the claim does not show it yet.
+        ``launched_provider_id`` is the instance launched for the claim, which the claim's status may not show yet.
         """
         if labels.TERMINATION_FINALIZER not in claim.metadata.finalizers:
             return self._report_foreign_finalizers(claim)
@@ -45,27 +46,27 @@ class NodeClaimTermination:
             return None
         provider_id = claim.status.provider_id or launched_provider_id
         if provider_id:
-            left = await self._terminate_instance(claim, provider_id)
-            if left > 0:
-                return left
+            remaining = await self._terminate_instance(claim, provider_id)
+            if remaining > 0:
+                return remaining
         await self._remove_finalizer(claim, provider_id)
         return None
 
     def _report_foreign_finalizers(self, claim: NodeClaim) -> float | None:
-        """Our part is done; what still keeps the claim is somebody else's."""
+        """Our finalizer is gone: report the finalizers of other controllers that still hold the claim."""
         if not claim.metadata.finalizers:
             return None
         return self._reporter.report(None, claim, [blockers.finalizer_blocker("NodeClaim", claim.metadata)])
 
     def _was_registered(self, claim: NodeClaim) -> bool:
-        """Whether pods may be on the machine: the claim says so, or its Node does although the claim's status was lost."""
-        if conditions.is_true(claim.status.conditions, "Registered"):
+        """Whether pods may run on the node, according to the claim or, if the claim's status was lost, to its Node."""
+        if conditions.is_true(claim.status.conditions, conditions.REGISTERED):
             return True
         nodes = self._context.state.nodes_by_provider_id(claim.status.provider_id)
         return any(node.metadata.labels.get(labels.REGISTERED) == "true" for node in nodes)
 
     async def _set_deadline(self, claim: NodeClaim) -> bool:
-        """Write when the drain must end, once (DIS-501); whether it was written now."""
+        """Annotate the claim with the drain deadline, once (DIS-501); returns whether it was written now."""
         deadline = _termination_deadline(claim)
         if deadline is None or labels.TERMINATION_TIMESTAMP in claim.metadata.annotations:
             return False
@@ -78,12 +79,12 @@ class NodeClaimTermination:
         )
         _log.info("annotated nodeclaim", **{labels.TERMINATION_TIMESTAMP: text})
         message = f"All pods will be deleted by {text}"
-        about = involved_claim(claim.metadata)
-        self._context.events.publish(ObjectEvent(about, WARNING, "TerminationGracePeriodExpiring", message))
+        involved = involved_claim(claim.metadata)
+        self._context.events.publish(ObjectEvent(involved, WARNING, "TerminationGracePeriodExpiring", message))
         return True
 
     async def _delete_nodes(self, claim: NodeClaim) -> bool:
-        """Delete the claim's Nodes; their own finalizer drains them. Whether any is still there (DIS-502)."""
+        """Delete the claim's Nodes, whose finalizer starts the drain; returns whether any Node is left (DIS-502)."""
         nodes = self._context.state.nodes_by_provider_id(claim.status.provider_id)
         for node in nodes:
             if node.metadata.deletion_timestamp is None:
@@ -94,7 +95,7 @@ class NodeClaimTermination:
         return bool(nodes)
 
     async def _delete_node(self, node: Node) -> None:
-        """A Node without our finalizer, lost to somebody's edit or never had by one that came back, gets it: pods run there."""
+        """Delete a Node. Restore a missing termination finalizer before: pods run there and must be drained."""
         meta = node.metadata
         if labels.TERMINATION_FINALIZER not in meta.finalizers:
             patch: JsonObject = {"metadata": {"finalizers": [*meta.finalizers, labels.TERMINATION_FINALIZER]}}
@@ -102,48 +103,52 @@ class NodeClaimTermination:
         await self._context.kube.delete(NODE, meta.name, uid=meta.uid)
 
     async def _terminate_instance(self, claim: NodeClaim, provider_id: str) -> float:
-        """Seconds until the cloud is to be asked again, 0 once the instance is gone (DIS-503)."""
+        """Terminate the instance; returns seconds until the next call, 0 once it is gone (DIS-503)."""
         draft = NodeClaimDraft(claim, self._context.clock.now())
         try:
-            left = await self._instances.terminate(draft, provider_id)
-        except ProviderError as fault:
+            remaining = await self._instances.terminate(draft, provider_id)
+        except ProviderError as error:
             await draft.write(self._context)
-            self._reporter.report(None, claim, [blockers.instance_blocker(provider_id, fault)])
+            self._reporter.report(None, claim, [blockers.instance_blocker(provider_id, error)])
             raise
-        if left > 0:
+        if remaining > 0:
             await draft.write(self._context)
             self._reporter.report(None, claim, [blockers.instance_blocker(provider_id, None)])
-        return left
+        return remaining
 
     async def _remove_finalizer(self, claim: NodeClaim, provider_id: str) -> None:
         meta = claim.metadata
-        left = [name for name in meta.finalizers if name != labels.TERMINATION_FINALIZER]
-        patch: JsonObject = {"metadata": {"finalizers": left}}
-        await self._context.kube.patch(NODE_CLAIM, meta.name, patch, resource_version=meta.resource_version)
+        await remove_finalizer(self._context.kube, NODE_CLAIM, meta, labels.TERMINATION_FINALIZER)
         _log.info("deleted nodeclaim")
         self._instances.forget(provider_id)
         self._reporter.forget(meta.uid)
         self._record_metrics(claim, provider_id)
 
     def _record_metrics(self, claim: NodeClaim, provider_id: str) -> None:
-        """How long the ending took (OPS-412, OPS-416, OPS-417)."""
-        now, metrics, own = self._context.clock.now(), self._context.metrics, claim.metadata.labels
-        pool = own.get(labels.NODE_POOL, "")
+        """Record durations and count of the termination (OPS-412, OPS-416, OPS-417)."""
+        now, metrics, claim_labels = self._context.clock.now(), self._context.metrics, claim.metadata.labels
+        pool = claim_labels.get(labels.NODE_POOL, "")
         if provider_id:
-            asked = conditions.find_condition(claim.status.conditions, "InstanceTerminating")
-            since = asked.last_transition_time if asked is not None and asked.status == conditions.TRUE else None
+            terminating = conditions.find_condition(claim.status.conditions, conditions.INSTANCE_TERMINATING)
+            since = (
+                terminating.last_transition_time
+                if terminating is not None and terminating.status == conditions.TRUE
+                else None
+            )
             metrics.nodeclaims_instance_termination_duration_seconds.labels(nodepool=pool).observe(
                 (now - (since or now)).total_seconds()
             )
         deleted = claim.metadata.deletion_timestamp or now
         metrics.nodeclaims_termination_duration_seconds.labels(nodepool=pool).observe((now - deleted).total_seconds())
         metrics.nodeclaims_terminated_total.labels(
-            nodepool=pool, capacity_type=own.get(labels.CAPACITY_TYPE, ""), zone=own.get(labels.ZONE, "")
+            nodepool=pool,
+            capacity_type=claim_labels.get(labels.CAPACITY_TYPE, ""),
+            zone=claim_labels.get(labels.ZONE, ""),
         ).inc()
 
 
 def _termination_deadline(claim: NodeClaim) -> datetime | None:
-    """When the claim's grace period ends; None without one."""
+    """When the claim's termination grace period ends; None without one."""
     text, deleted = claim.spec.termination_grace_period, claim.metadata.deletion_timestamp
     period = durations.parse_duration_or_never(text) if text else None
     return None if period is None or deleted is None else deleted + period

@@ -23,6 +23,7 @@ from karpenter.provisioning.nomination import DisabledNominator
 from karpenter.runtime.controller_context import ControllerContext as ActWorld
 from karpenter.runtime.events import EventRecorder
 from karpenter.state import ClusterState
+from karpenter.termination.instance_termination import InstanceTermination
 from support.builders import NODE_CLASS
 from support.world import World, refusing, startup, story
 
@@ -444,7 +445,10 @@ async def test_how_long_a_claim_may_take_can_be_chosen(world: World, step: str) 
         world.cloud.refuse("create", *(ProviderError("no") for _ in range(1000)))
     own = apart(world)
     lifecycle = NodeClaimLifecycle(
-        own, DisabledNominator(), LivenessTimeouts(timedelta(minutes=30), timedelta(minutes=40))
+        own,
+        DisabledNominator(),
+        InstanceTermination(own),
+        LivenessTimeouts(timedelta(minutes=30), timedelta(minutes=40)),
     )
     await world.claim(metadata={"finalizers": (labels.TERMINATION_FINALIZER,)})
     limit = 30 if step == "launch" else 40
@@ -472,7 +476,7 @@ async def test_a_claim_the_watch_still_shows_after_it_was_given_up_is_counted_on
     world.cloud.refuse("create", *(InsufficientCapacity("none") for _ in range(5)))
     own = apart(world)
     metrics = own.metrics
-    lifecycle = NodeClaimLifecycle(own, DisabledNominator())
+    lifecycle = NodeClaimLifecycle(own, DisabledNominator(), InstanceTermination(own))
     own.state.set_claim(await world.claim(metadata={"finalizers": (labels.TERMINATION_FINALIZER,)}))
     for _ in range(5):
         await lifecycle.reconcile("c")

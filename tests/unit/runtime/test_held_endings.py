@@ -235,7 +235,7 @@ async def test_what_holds_a_drain_is_said_after_five_minutes_and_then_ever_less_
     assert all(cause in event.message for event in events)
     lines = world.lines("termination is held up")
     assert len(lines) == len(at)
-    assert lines[0]["culprits"] == [cause]
+    assert lines[0]["blockers"] == [cause]
     assert lines[0]["Node"] == {"name": "node-c"}
 
 

@@ -78,7 +78,8 @@ def _overlapping_occurrences(rule: ParsedBudget) -> Iterator[Finding]:
         ):
             text = (
                 f"every hit opens {durations.duration_text(recurrence.duration)} of its own, which makes one window from "
-                f"{_time_of_day(opens)} to {_time_of_day(closes)}; let the schedule hit once where one window of that length is meant"
+                f"{_time_of_day(opens)} to {_time_of_day(closes)}; let the schedule hit once "
+                "where one window of that length is meant"
             )
             yield Finding(f"{rule.path}.schedule", "windows", text)
             return

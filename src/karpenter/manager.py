@@ -81,6 +81,7 @@ from karpenter.provisioning.batcher import ProvisioningBatcher
 from karpenter.provisioning.claim_creation import ClaimCreationLimit, ClaimCreationPace
 from karpenter.provisioning.nomination import DisabledNominator, Nominator, PodNominator
 from karpenter.provisioning.plan_executor import PlanExecutor
+from karpenter.provisioning.problem_recorder import ProblemRecorder
 from karpenter.provisioning.provisioner import Provisioner
 from karpenter.runtime import worker_scaling
 from karpenter.runtime.batch_window import BatchWindow
@@ -194,7 +195,10 @@ class Manager:
         self._informers: list[WatchedKind] = []
         self.pod_informer = self._new_informer(POD, self._on_pod)
         self.cluster_metrics = ClusterMetrics(self.context, self.pod_informer, self._cluster_collectors(settings))
-        self.provisioner = Provisioner(self.context, self._batcher, executor, scheduling_options, self._on_plan)
+        recorder = ProblemRecorder(settings.record_problems) if settings.record_problems else None
+        self.provisioner = Provisioner(
+            self.context, self._batcher, executor, scheduling_options, self._on_plan, recorder
+        )
         #: What was decided about disruption, and what came of it.
         self.command_history = CommandHistory(lambda: asyncio.get_running_loop().time())
         self._successor_nominations = SuccessorNominations(

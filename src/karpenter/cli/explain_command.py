@@ -66,7 +66,7 @@ def _explain_pod(
     from karpenter.cli import render_pod
 
     pod = _find_pod(plan_input.objects, namespace, name)
-    plan, _ = planning.compute_plan(plan_input.objects, plan_input.catalog.index, options)
+    plan = planning.compute_plan(plan_input.objects, plan_input.catalog.index, options).solution
     found = render_pod.explain_pod(pod, plan)
     _write(lambda: render_pod.document(found), lambda out: render_pod.write(found, out), output)
 

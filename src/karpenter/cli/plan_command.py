@@ -52,6 +52,12 @@ def plan(
         ),
     ] = False,
     feature_gates: planning_options.FeatureGatesOption = "",
+    record: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE", help="Write the problem and its solution to a file that karpenter replay solves again."
+        ),
+    ] = "",
 ) -> None:
     """Say which machines would be bought for the pods that wait, and what they cost. Changes nothing."""
     from karpenter.cli.cluster_objects import FREEZE_KINDS
@@ -67,21 +73,36 @@ def plan(
         catalogue = ground.catalog
 
         def report(packing: PackingMode) -> PlanReport:
-            found, seconds = planning.compute_plan(
-                ground.objects, catalogue.index, replace(options, packing_mode=packing)
-            )
-            return PlanReport(found, catalogue.index, PlanTiming(seconds, catalogue.load_seconds, _wall_seconds()))
+            computed = planning.compute_plan(ground.objects, catalogue.index, replace(options, packing_mode=packing))
+            timing = PlanTiming(computed.seconds, catalogue.load_seconds, wall_seconds())
+            if record and packing is PackingMode.CHEAPEST:
+                _record(computed, record)
+            return PlanReport(computed.solution, catalogue.index, timing)
 
         chosen = report(PackingMode.CHEAPEST)
         planning.report_skipped_pools(chosen.plan)
         classic = report(PackingMode.CLASSIC) if compare is not None else None
         seen = planning.compute_disruption_preview(ground, disruption) if disruption is not None else None
-        _write(chosen, PlanComparison(chosen, classic) if classic is not None else None, seen, output)
+        write_reports(chosen, PlanComparison(chosen, classic) if classic is not None else None, seen, output)
 
 
-def _write(
+def _record(computed: planning.ComputedPlan, path: str) -> None:
+    """Write the problem file. Ends the command where that fails."""
+    from pathlib import Path
+
+    from karpenter.cli.terminal import WRONG_INPUT, exit_with_error
+    from karpenter.scheduling.problem_file import write_problem
+
+    try:
+        Path(path).write_bytes(write_problem(computed.problem, computed.solution))
+    except OSError as error:
+        exit_with_error(f"--record {path}: cannot be written ({error.strerror})", WRONG_INPUT)
+
+
+def write_reports(
     report: PlanReport, comparison: PlanComparison | None, disruption: DisruptionPreview | None, output: Output
 ) -> None:
+    """Print a plan, with a comparison and the disruption preview where there are such."""
     from karpenter.cli import render_plan_data
     from karpenter.cli.terminal import exit_on_closed_pipe
 
@@ -116,7 +137,7 @@ def _emit(data: Json, output: Output) -> None:
     write_text(render_common.to_json(data) if output == "json" else render_common.to_yaml(data))
 
 
-def _wall_seconds() -> float:
+def wall_seconds() -> float:
     """Seconds since the process started, as the kernel counts; where it does not tell, since this module was imported."""
     try:
         with open("/proc/self/stat", "rb") as file:

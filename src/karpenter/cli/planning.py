@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from karpenter.disruption.decide.disruption_preview import DisruptionPreview
     from karpenter.instancetypes.type_index import TypeIndex
     from karpenter.model.freezes import Freeze
+    from karpenter.scheduling.problem import Problem
     from karpenter.scheduling.scheduling_options import SchedulingOptions
     from karpenter.scheduling.solution import Solution
     from karpenter.state import ClusterState
@@ -40,6 +41,15 @@ class PlanInput:
 
     catalog: LoadedCatalog
     objects: ClusterObjects
+
+
+@dataclass(frozen=True, slots=True)
+class ComputedPlan:
+    """A solved problem. ``seconds``: from decoded objects to the solution."""
+
+    problem: Problem
+    solution: Solution
+    seconds: float
 
 
 @contextmanager
@@ -130,8 +140,8 @@ def report_invalid_objects(objects: ClusterObjects, *, skip_invalid: bool) -> No
         raise typer.Exit(WRONG_INPUT)
 
 
-def compute_plan(objects: ClusterObjects, index: TypeIndex, options: SchedulingOptions) -> tuple[Solution, float]:
-    """The plan for the objects, and the seconds it took to decide."""
+def compute_plan(objects: ClusterObjects, index: TypeIndex, options: SchedulingOptions) -> ComputedPlan:
+    """The plan for the objects."""
     from datetime import UTC, datetime
 
     from karpenter.scheduling.problem import build_problem
@@ -142,8 +152,9 @@ def compute_plan(objects: ClusterObjects, index: TypeIndex, options: SchedulingO
     begun = time.perf_counter()
     state = cluster_state(objects)
     indexes = {pool.metadata.name: index for pool in objects.pools}
-    plan = solve(build_problem(state.snapshot(), indexes, datetime.now(UTC), options), indexes)
-    return plan, time.perf_counter() - begun
+    problem = build_problem(state.snapshot(), indexes, datetime.now(UTC), options)
+    solution = solve(problem, indexes)
+    return ComputedPlan(problem, solution, time.perf_counter() - begun)
 
 
 def compute_disruption_preview(plan_input: PlanInput, options: DisruptionOptions) -> DisruptionPreview:

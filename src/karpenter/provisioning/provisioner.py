@@ -19,6 +19,7 @@ from karpenter.model import labels
 from karpenter.providers.contract import NodeClassNotReady, ProviderError, UnevaluatedNodePool
 from karpenter.provisioning.batcher import ProvisioningBatcher
 from karpenter.provisioning.plan_executor import PlanExecutor, PlanOutcome
+from karpenter.provisioning.problem_recorder import ProblemRecorder
 from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.events import shortened
 from karpenter.runtime.reconciler import SingletonReconciler
@@ -93,9 +94,11 @@ class Provisioner:
         executor: PlanExecutor,
         options: SchedulingOptions,
         on_plan: Callable[[ClusterSnapshot, Solution], None],
+        recorder: ProblemRecorder | None = None,
     ) -> None:
         self._context = context
         self._on_plan = on_plan
+        self._recorder = recorder
         self._singleton = SingletonReconciler("provisioner", context.metrics)
         self._batcher = batcher
         self._executor = executor
@@ -136,13 +139,16 @@ class Provisioner:
         _log.debug("computing scheduling decision for provisionable pod(s)", **{"pending-pods": waiting})
         if self._options.preferences is PreferencePolicy.RESPECT:
             self._preference_warnings.warn(snapshot.pod_groups, self._context.clock.now())
-        plan = solve(build_problem(snapshot, indexes, self._context.clock.now(), self._options), indexes)
+        problem = build_problem(snapshot, indexes, self._context.clock.now(), self._options)
+        plan = solve(problem, indexes)
         seconds = time.perf_counter() - started
         self._context.metrics.scheduler_scheduling_duration_seconds.labels(controller="provisioner").observe(seconds)
         outcome = await self._executor.execute(without_buffer_pods(plan), seconds)
         self.last_plan = plan
         self._on_plan(snapshot, plan)
         self._schedule_retry(self._retry_delay_seconds(outcome))
+        if self._recorder is not None:
+            await self._recorder.record(problem, plan)
         return plan
 
     def _retry_delay_seconds(self, outcome: PlanOutcome) -> float | None:

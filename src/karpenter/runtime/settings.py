@@ -128,6 +128,11 @@ class Settings:
         "",
         "Spread constraints that the cluster's scheduler gives pods without any, as YAML or JSON.",
     )
+    record_problems: str = setting(
+        kinds.TEXT,
+        "",
+        "Directory for the latest scheduling problems, at most 100 files and 256 MiB, for karpenter replay; empty means none.",
+    )
     feature_gates: ParsedFeatureGates = setting(
         kinds.FEATURE_GATES, "", "Functions to switch, such as NodeRepair=true,ReservedCapacity=false."
     )

@@ -101,6 +101,7 @@ OTHER_VALUES = {
     "claims_per_minute": "10",
     "instance_types_file_path": "types.json",
     "simulated_faults_file": "faults.yaml",
+    "record_problems": "/var/problems",
     "karpenter_service": "webhook",
 }
 

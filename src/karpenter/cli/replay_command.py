@@ -1,0 +1,114 @@
+"""``karpenter replay``: solves a recorded scheduling problem again and compares the solutions byte for byte."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from karpenter.cli.plan_command import Output, wall_seconds, write_reports
+from karpenter.cli.terminal import WRONG_INPUT, exit_with_error, print_error
+
+if TYPE_CHECKING:
+    from karpenter.instancetypes.type_index import TypeIndex
+    from karpenter.scheduling.data_codec import Json
+    from karpenter.scheduling.problem import Problem
+    from karpenter.scheduling.problem_file import RecordedProblem
+
+#: Exit code where the solution is another one.
+_DIFFERENT = 1
+_SHOWN_DIFFERENCES = 20
+_SHOWN_CHARACTERS = 80
+
+
+def replay(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A file of plan --record or run --record-problems.")],
+    output: Annotated[Output, typer.Option("-o", "--output", help="What to print.")] = "table",
+) -> None:
+    """Solve a recorded problem again. Exits with 0 and prints the plan where the solution is the recorded one byte for byte;
+    with 1 and prints the differences where it is not; with 2 where the file cannot be read.
+    """
+    from karpenter.cli.planning import gc_disabled
+    from karpenter.cli.render_plan_data import PlanReport, PlanTiming
+    from karpenter.scheduling.problem import build_type_indexes
+    from karpenter.scheduling.problem_file import solution_bytes
+    from karpenter.scheduling.search.linear_program import load_solver
+    from karpenter.scheduling.solver import solve
+
+    with gc_disabled():
+        load_solver()
+        started = time.perf_counter()
+        recorded = _read(file)
+        indexes = build_type_indexes(recorded.problem)
+        loaded = time.perf_counter()
+        solution = solve(recorded.problem, indexes)
+        solved = time.perf_counter()
+        solved_bytes = solution_bytes(recorded.problem, solution)
+        if solved_bytes != recorded.solution_bytes:
+            _end_with_differences(file, recorded, solved_bytes)
+        timing = PlanTiming(solved - loaded, loaded - started, wall_seconds())
+        index = _index_of_all(recorded.problem, indexes)
+        write_reports(PlanReport(solution, index, timing), None, None, output)
+        print_error(f"{file}: the solution is the recorded one, byte for byte")
+
+
+def _read(file: str) -> RecordedProblem:
+    from karpenter.scheduling.problem_file import ProblemFileError, read_problem
+
+    try:
+        return read_problem(Path(file).read_bytes())
+    except OSError as error:
+        exit_with_error(f"{file}: cannot be read ({error.strerror})", WRONG_INPUT)
+    except ProblemFileError as error:
+        exit_with_error(f"{file}: {error}", WRONG_INPUT)
+
+
+def _index_of_all(problem: Problem, indexes: dict[str, TypeIndex]) -> TypeIndex:
+    """One index over the types of all NodePools, for figures about types by name; of equal names the first pool's."""
+    from karpenter.instancetypes.type_index import TypeIndex
+
+    if len({id(index) for index in indexes.values()}) == 1:
+        return next(iter(indexes.values()))
+    by_name = {item.name: item for index in reversed(indexes.values()) for item in index.types}
+    well_known = frozenset[str]().union(*(catalog.well_known_labels for catalog in problem.catalogs.values()))
+    return TypeIndex(by_name.values(), well_known)
+
+
+def _end_with_differences(file: str, recorded: RecordedProblem, solved_bytes: bytes) -> None:
+    from importlib.metadata import version
+
+    import msgspec
+
+    from karpenter.cli.terminal import write_text
+
+    before, after = msgspec.json.decode(recorded.solution_bytes), msgspec.json.decode(solved_bytes)
+    shown = list(islice(_differences("solution", before, after), _SHOWN_DIFFERENCES + 1))
+    more = ["...\n"] if len(shown) > _SHOWN_DIFFERENCES else []
+    write_text("".join([*(f"{line}\n" for line in shown[:_SHOWN_DIFFERENCES]), *more]))
+    by = f"recorded by Karpenter {recorded.recorded_by}, solved by {version('karpenter')}"
+    exit_with_error(f"{file}: the solution differs from the recorded one ({by})", _DIFFERENT)
+
+
+def _differences(path: str, before: Json, after: Json) -> Iterator[str]:
+    """Where two JSON values differ, each with the recorded value and the one of now."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key in dict.fromkeys((*before, *after)):
+            yield from _differences(f"{path}.{key}", before.get(key), after.get(key))
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        for at, (old, new) in enumerate(zip(before, after, strict=True)):
+            yield from _differences(f"{path}[{at}]", old, new)
+    elif before != after:
+        yield f"{path}: recorded {_shortened(before)}, now {_shortened(after)}"
+
+
+def _shortened(value: Json) -> str:
+    import msgspec
+
+    if isinstance(value, list):
+        return f"{len(value)} items"
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 1] + "…"

@@ -1,0 +1,147 @@
+"""``plan --record`` and ``karpenter replay``: the same solution, byte for byte, in another process and on another day."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from karpenter.cli.main import app
+from karpenter.scheduling.problem import build_problem
+from karpenter.scheduling.problem_file import FORMAT, read_problem, write_problem
+from karpenter.scheduling.solver import solve
+from support.builders import NOW, indexes, snapshot
+from support.scenarios_of_scheduling import TYPES, Scenario, scenarios
+
+EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "shop.yaml"
+
+
+def replay(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["replay", *map(str, arguments)])
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("problems") / "shop.json"
+    result = CliRunner().invoke(app, ["plan", "-f", str(EXAMPLE), "--record", str(file)])
+    assert result.exit_code == 0, result.output
+    return file
+
+
+def test_a_recorded_plan_replays(recorded: Path) -> None:
+    result = replay(recorded)
+    assert result.exit_code == 0, result.output
+    assert "byte for byte" in result.stderr
+    planned = CliRunner().invoke(app, ["plan", "-f", str(EXAMPLE), "-o", "json"])
+    again = replay(recorded, "-o", "json")
+    assert json.loads(again.stdout)["nodeClaims"] == json.loads(planned.stdout)["nodeClaims"]
+
+
+def test_a_difference_is_shown(recorded: Path, tmp_path: Path) -> None:
+    document = json.loads(recorded.read_bytes())
+    document["solution"]["content"]["newClaims"][0]["cheapestOffering"]["pricePerHour"] = 0.001
+    changed = tmp_path / "changed.json"
+    changed.write_text(json.dumps(document))
+    result = replay(changed)
+    assert result.exit_code == 1
+    assert result.stdout.startswith("solution.content.newClaims[0].cheapestOffering.pricePerHour: recorded 0.001, now ")
+    assert result.stderr.count("\n") == 1
+    assert "differs" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "not a problem file"),
+        (b"[]", "not a problem file"),
+        (b"{}", "format is None"),
+        (b'{"format": "karpenter.sh/problem/v9"}', "expected 'karpenter.sh/problem/v1'"),
+        (json.dumps({"format": FORMAT}).encode(), "problem is missing"),
+        (json.dumps({"format": FORMAT, "problem": 1}).encode(), "$.problem: expected an object"),
+        (json.dumps({"format": FORMAT, "problem": {"pods": {"a/b": {"spec": 1}}}}).encode(), "$.problem.pods.a/b"),
+    ],
+    ids=["empty", "array", "object", "version", "no-problem", "number", "pod"],
+)
+def test_what_is_no_problem_file_is_refused_in_one_line(tmp_path: Path, content: bytes, message: str) -> None:
+    file = tmp_path / "bad.json"
+    file.write_bytes(content)
+    result = replay(file)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"{file}: ")
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_members_of_a_known_file_that_are_wrong_are_named(recorded: Path, tmp_path: Path) -> None:
+    for change, message in (
+        (lambda problem: problem.update(now="yesterday"), "$.problem.now"),
+        (lambda problem: problem["options"].update(effort=3), "SchedulingOptions has no effort"),
+        (lambda problem: problem["catalogOfNodePool"].update(web=7), "$.problem.catalogOfNodePool"),
+        (lambda problem: problem["snapshot"]["podGroups"][0].update(pods=["no/such"]), "there is no pod 'no/such'"),
+        (lambda problem: problem.pop("snapshot"), "snapshot is missing"),
+    ):
+        document = json.loads(recorded.read_bytes())
+        change(document["problem"])
+        file = tmp_path / "wrong.json"
+        file.write_text(json.dumps(document))
+        result = replay(file)
+        assert result.exit_code == 2, message
+        assert message in result.stderr
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    result = replay(tmp_path / "none.json")
+    assert result.exit_code == 2
+    assert "cannot be read" in result.stderr
+
+
+def test_a_place_that_cannot_be_written_ends_the_command(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["plan", "-f", str(EXAMPLE), "--record", str(tmp_path / "no" / "such")])
+    assert result.exit_code == 2
+    assert "cannot be written" in result.stderr
+
+
+def record(scenario: Scenario, folder: Path) -> Path:
+    objects = scenario.world().objects()
+    prepared = indexes(scenario.pools, TYPES)
+    problem = build_problem(snapshot(objects), prepared, NOW)
+    file = folder / f"{scenario.name}.json"
+    file.write_bytes(write_problem(problem, solve(problem, prepared)))
+    return file
+
+
+_SOLVE_ALL = """
+import sys
+from karpenter.scheduling.problem_file import read_problem, solution_bytes
+from karpenter.scheduling.solver import solve
+for path in sys.argv[1:]:
+    recorded = read_problem(open(path, "rb").read())
+    if solution_bytes(recorded.problem, solve(recorded.problem)) != recorded.solution_bytes:
+        print(path)
+"""
+
+
+def test_all_shared_scenarios_replay_under_other_hash_seeds(tmp_path: Path, recorded: Path) -> None:
+    files = [record(scenario, tmp_path) for scenario in scenarios()] + [recorded]
+    assert len(files) > 40
+    for seed in ("1", "4242"):
+        done = subprocess.run(
+            [sys.executable, "-c", _SOLVE_ALL, *map(str, files)],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.stdout == ""
+
+
+def test_a_file_reads_back_as_it_was_written(recorded: Path) -> None:
+    content = recorded.read_bytes()
+    found = read_problem(content)
+    assert write_problem(found.problem, found.solution) == content

@@ -1,8 +1,8 @@
 """Records scheduling problems of a running controller as files that ``karpenter replay`` solves again.
 
 Off unless a directory is set. The directory holds at most ``MAX_FILES`` files and ``MAX_BYTES`` bytes of them: the oldest are
-deleted. File names contain the time of the pass, so they sort by age; files with other names are left alone. A problem is recorded
-after its plan has been executed, in a thread. A failure is logged and has no other effect.
+deleted. File names contain the time of the pass, so they sort by age; files with other names are left alone. A problem is
+recorded after its plan has been executed, in a thread. A failure is logged and has no other effect.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The controller of capacity buffers (gate CapacityBuffer): which news makes it look at which buffer (SCH-721)."""
+"""The controller of capacity buffers (gate CapacityBuffer): which events requeue which buffer (SCH-721)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WORKERS = 10
 
 
 class CapacityBufferController:
-    """Wakes the looks at buffers. ``informer`` knows them; ``plan_again`` asks for a plan, for the sake of a uid."""
+    """Queues buffers. ``informer`` holds them; ``trigger_provisioning`` requests a scheduling pass for a uid."""
 
     def __init__(
         self,
@@ -34,27 +34,27 @@ class CapacityBufferController:
         informer.subscribe(self._on_buffer)
 
     def loops(self) -> dict[str, Callable[[], Awaitable[None]]]:
-        """What has to run."""
+        """The loops to run, by name."""
         return {self._queue.name: self._queue.run}
 
     def _on_buffer(self, old: CapacityBuffer | None, new: CapacityBuffer | None) -> None:
-        """A buffer appeared, changed or went. What is written of it ourselves is no news."""
-        subject = new or old
-        if subject is not None and (old is None or new is None or _spec_changed(old, new)):
-            self._queue.add(_key(subject))
+        """A buffer was added, changed or removed. Our own status writes are ignored."""
+        buffer = new or old
+        if buffer is not None and (old is None or new is None or _spec_changed(old, new)):
+            self._queue.add(_key(buffer))
 
     def on_pod_template(self, old: PodTemplate | None, new: PodTemplate | None) -> None:
-        """A PodTemplate appeared, changed or went: so did the buffers that refer to it."""
-        subject = new or old
-        assert subject is not None
-        changed = (subject.metadata.namespace, subject.metadata.name)
+        """A PodTemplate was added, changed or removed: requeue the buffers that refer to it."""
+        template = new or old
+        assert template is not None
+        template_key = (template.metadata.namespace, template.metadata.name)
         for buffer in self._informer:
             reference = buffer.spec.pod_template_ref
-            if reference is not None and (buffer.metadata.namespace, reference.name) == changed:
+            if reference is not None and (buffer.metadata.namespace, reference.name) == template_key:
                 self._queue.add(_key(buffer))
 
     def on_plan(self, snapshot: ClusterSnapshot, plan: Solution) -> None:
-        """A plan was made of the snapshot and carried out."""
+        """A scheduling pass over the snapshot was executed: requeue the buffers whose placement changed."""
         for key in self._reconciler.record_plan(snapshot, plan):
             self._queue.add(key)
 

@@ -1,4 +1,4 @@
-"""What a plan means for capacity buffers, and what is left of it for everybody else (SCH-740, SCH-741)."""
+"""Placement of virtual pods in a solution, and the solution without them (SCH-740, SCH-741)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from karpenter.state.virtual_pods import count_virtual_pods_by_buffer, is_virtua
 
 @dataclass(frozen=True)
 class BufferPlacement:
-    """What became of one buffer's pods: how many are on machines that are ready, need machines that are not, found no place."""
+    """How many pods of one buffer fit on ready nodes, need new or starting nodes, or are unschedulable."""
 
     on_ready_nodes: int = 0
     on_new_nodes: int = 0
@@ -25,28 +25,28 @@ def buffer_placements(solution: Solution, ready_nodes: Collection[str]) -> Mappi
 
     ``ready_nodes``: keys of the nodes that were initialized in the snapshot the solution was made of.
     """
-    fitting = count_virtual_pods_by_buffer(
+    on_ready = count_virtual_pods_by_buffer(
         pod for placed in solution.placed_on_existing if placed.node_key in ready_nodes for pod in placed.pods
     )
-    starting = count_virtual_pods_by_buffer(
+    on_starting = count_virtual_pods_by_buffer(
         pod for placed in solution.placed_on_existing if placed.node_key not in ready_nodes for pod in placed.pods
     )
-    bought = count_virtual_pods_by_buffer(pod for claim in solution.new_claims for pod in claim.pods)
+    on_new = count_virtual_pods_by_buffer(pod for claim in solution.new_claims for pod in claim.pods)
     failed = count_virtual_pods_by_buffer(unplaced.pod for unplaced in solution.unschedulable)
     return {
         buffer: BufferPlacement(
-            fitting.get(buffer, 0), starting.get(buffer, 0) + bought.get(buffer, 0), failed.get(buffer, 0)
+            on_ready.get(buffer, 0), on_starting.get(buffer, 0) + on_new.get(buffer, 0), failed.get(buffer, 0)
         )
-        for buffer in sorted({*fitting, *starting, *bought, *failed})
+        for buffer in sorted({*on_ready, *on_starting, *on_new, *failed})
     }
 
 
 def buffer_pods_by_node(solution: Solution) -> Mapping[str, int]:
-    """How many virtual pods each machine holds, by key of its view. Beyond: those about to be bought count as well."""
-    found: Counter[str] = Counter()
+    """Number of virtual pods per node, by key of its state node. Beyond: new node claims are included."""
+    counts: Counter[str] = Counter()
     for key, pods in _assigned(solution):
-        found[key] += sum(map(is_virtual_pod, pods))
-    return {key: count for key, count in found.items() if count}
+        counts[key] += sum(map(is_virtual_pod, pods))
+    return {key: count for key, count in counts.items() if count}
 
 
 def _assigned(solution: Solution) -> Iterable[tuple[str, tuple[Pod, ...]]]:
@@ -55,7 +55,7 @@ def _assigned(solution: Solution) -> Iterable[tuple[str, tuple[Pod, ...]]]:
 
 
 def without_buffer_pods(solution: Solution) -> Solution:
-    """The plan as far as it is about real pods; machines bought for virtual ones alone stay in it, for nobody."""
+    """The solution without virtual pods; node claims needed only by virtual pods stay, without pods."""
     if not any(True for _ in _buffer_pods(solution)):
         return solution
     return replace(
@@ -72,13 +72,13 @@ def _buffer_pods(solution: Solution) -> Iterable[Pod]:
 
 
 def placed_without_buffer_pods(placed: Iterable[PlacedPods]) -> tuple[PlacedPods, ...]:
-    """Only real pods, and only the machines that any of them is meant for."""
-    found = (replace(item, pods=_workload_pods(item.pods)) for item in placed)
-    return tuple(item for item in found if item.pods)
+    """Placements of real pods only; nodes without any are dropped."""
+    workload_placements = (replace(placement, pods=_workload_pods(placement.pods)) for placement in placed)
+    return tuple(placement for placement in workload_placements if placement.pods)
 
 
 def claims_without_buffer_pods(claims: Iterable[NewNodeClaim]) -> tuple[NewNodeClaim, ...]:
-    """All the machines, for their real pods."""
+    """All node claims, with their real pods only."""
     return tuple(replace(claim, pods=_workload_pods(claim.pods)) for claim in claims)
 
 

@@ -1,7 +1,7 @@
-"""Capacity buffers as arithmetic and as pods (SCH §25).
+"""The virtual pods of a capacity buffer: how many, and what they look like (SCH §25).
 
-A buffer comes to a number of pods, and those pods are planned like real ones although no API server ever sees them. Whoever
-tells users about pods, counts them or patches them leaves these out: ``is_virtual``.
+Virtual pods are scheduled like real ones but never stored in the API server. Code that reports, counts or patches pods must skip
+them (``state.virtual_pods.is_virtual_pod``).
 """
 
 from __future__ import annotations
@@ -18,37 +18,37 @@ from karpenter.model import resources as res
 from karpenter.model.resources import Resources
 from karpenter.state.virtual_pods import BUFFER_NAME_ANNOTATION, BUFFER_NAMESPACE_ANNOTATION, VIRTUAL_POD_ANNOTATION
 
-#: Below every priority a real pod can have.
+#: Lower than the priority of any real pod.
 VIRTUAL_POD_PRIORITY = -(2**31)
 
 _UNSCHEDULABLE_STATUS = PodStatus(conditions=(Condition(type="PodScheduled", status="False", reason="Unschedulable"),))
 
 
 def target_replicas(spec: CapacityBufferSpec, scalable_replicas: int | None, requests: Resources) -> int:
-    """For how many pods the buffer keeps room (SCH-722, API-190). Raises ``quantity.QuantityError``.
+    """Number of virtual pods of the buffer (SCH-722, API-190). Raises ``quantity.QuantityError``.
 
-    ``scalable_replicas`` are those of the workload, None with a pod template; ``requests`` are one pod's. Beyond: a percentage of
-    a workload with no replicas is 0, also where limits are given.
+    ``scalable_replicas`` are the replicas of the workload, None with a pod template; ``requests`` those of one pod. Beyond: a
+    percentage of a workload without replicas is 0, also if limits are given.
     """
-    given = [] if spec.replicas is None else [spec.replicas]
+    candidates = [] if spec.replicas is None else [spec.replicas]
     if spec.percentage is not None and scalable_replicas is not None:
-        given.append(-(-scalable_replicas * spec.percentage // 100))
-    room = _replicas_within_limits(res.parse_resources(spec.limits), requests)
-    if not given:
-        return room or 0
-    return max(given) if room is None else min(max(given), room)
+        candidates.append(-(-scalable_replicas * spec.percentage // 100))
+    limit = _replicas_within_limits(res.parse_resources(spec.limits), requests)
+    if not candidates:
+        return limit or 0
+    return max(candidates) if limit is None else min(max(candidates), limit)
 
 
 def _replicas_within_limits(limits: Resources, requests: Resources) -> int | None:
-    """How many pods limits have room for; None where they limit nothing a pod requests."""
-    found = [limit // requests[name] for name, limit in limits.items() if requests.get(name, 0) > 0]
-    return max(0, min(found)) if found else None
+    """How many pods fit the limits; None if the limits concern no requested resource."""
+    replicas = [limit // requests[name] for name, limit in limits.items() if requests.get(name, 0) > 0]
+    return max(0, min(replicas)) if replicas else None
 
 
 def build_virtual_pods(buffer: CapacityBuffer, template: PodTemplateSpec, count: int, now: datetime) -> tuple[Pod, ...]:
-    """The pods a buffer keeps room for (SCH-730), without what binds a pod to one place: a node's name and volumes of its own.
+    """The virtual pods of a buffer (SCH-730), without node name and pod-specific volumes, which would restrict their placement.
 
-    Beyond: requests a container leaves out are filled in from its limits, as they are for the real pods of the template.
+    Beyond: missing requests of a container default to its limits, as the API server does for real pods of the template.
     """
     spec = _virtual_pod_spec(template.spec)
     return tuple(
@@ -58,16 +58,16 @@ def build_virtual_pods(buffer: CapacityBuffer, template: PodTemplateSpec, count:
 
 
 def _metadata(buffer: CapacityBuffer, template: PodTemplateSpec, number: int, now: datetime) -> ObjectMeta:
-    own = buffer.metadata
+    buffer_meta = buffer.metadata
     return ObjectMeta(
-        name=f"capacity-buffer-{own.name}-{number}",
-        namespace=own.namespace,
-        uid=f"{own.uid}-{number}",
+        name=f"capacity-buffer-{buffer_meta.name}-{number}",
+        namespace=buffer_meta.namespace,
+        uid=f"{buffer_meta.uid}-{number}",
         labels=template.metadata.labels,
         annotations={
             VIRTUAL_POD_ANNOTATION: "true",
-            BUFFER_NAME_ANNOTATION: own.name,
-            BUFFER_NAMESPACE_ANNOTATION: own.namespace,
+            BUFFER_NAME_ANNOTATION: buffer_meta.name,
+            BUFFER_NAMESPACE_ANNOTATION: buffer_meta.namespace,
         },
         creation_timestamp=now,
     )
@@ -86,8 +86,8 @@ def _virtual_pod_spec(spec: PodSpec) -> PodSpec:
 
 
 def _with_requests(container: Container) -> Container:
-    own = container.resources
-    filled = ResourceRequirements(requests={**own.limits, **own.requests}, limits=own.limits)
+    resources = container.resources
+    filled = ResourceRequirements(requests={**resources.limits, **resources.requests}, limits=resources.limits)
     return msgspec.structs.replace(container, resources=filled)
 
 

@@ -1,7 +1,7 @@
-"""Keeping capacity buffers: what they come to, which virtual pods that makes, and how those fare (SCH-721 to SCH-741).
+"""The reconciler of capacity buffers: template, target replicas, virtual pods and status (SCH-721 to SCH-741).
 
-One look at a buffer reads its template, computes its target, puts its virtual pods into the next plans and writes all of its
-status, so that nobody else writes it. A plan that changed how its pods fare wakes the look.
+One pass over a buffer reads its template, computes its target, adds its virtual pods to the next scheduling passes and writes its
+whole status, so that the status has one writer. A scheduling pass that changed the placement of its pods requeues the buffer.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from karpenter.scheduling.solution import Solution
 from karpenter.state.snapshot import ClusterSnapshot
 from karpenter.state.state_node import StateNode
 
-#: How often a buffer is looked at without news (SCH-721).
+#: Interval of passes over a buffer without events (SCH-721).
 BUFFER_REQUEUE_SECONDS = 30.0
 _CONFLICT_REQUEUE_SECONDS = 1.0
 _APPS = ("", "apps")
@@ -45,7 +45,7 @@ _log = structlog.get_logger()
 
 
 class BufferUnresolved(Exception):
-    """A buffer that comes to nothing; ``reason`` is that of its condition (API-191)."""
+    """The target of a buffer cannot be computed; ``reason`` is the reason of its condition (API-191)."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -54,7 +54,7 @@ class BufferUnresolved(Exception):
 
 @dataclass(frozen=True)
 class _ResolvedTemplate:
-    """What the pods of a buffer look like, and the replicas of their workload (None for a PodTemplate)."""
+    """The pod template of a buffer, and the replicas of its workload (None for a PodTemplate)."""
 
     spec: PodTemplateSpec
     replicas: int | None = None
@@ -63,7 +63,7 @@ class _ResolvedTemplate:
 
 @dataclass(frozen=True)
 class _BufferPods:
-    """The virtual pods of a buffer, and what they were made from."""
+    """The virtual pods of a buffer, and the inputs they were built from."""
 
     uid: str
     template: PodTemplateSpec
@@ -78,7 +78,7 @@ class FindBuffer(Protocol):
 
 
 class CapacityBufferReconciler:
-    """Looks at buffers by ``namespace/name``. ``find`` knows them; ``plan_again`` asks for a plan, for the sake of a uid."""
+    """Reconciles buffers by ``namespace/name``. ``trigger_provisioning`` requests a scheduling pass for a uid."""
 
     def __init__(
         self, context: ControllerContext, find_buffer: FindBuffer, trigger_provisioning: Callable[[str], None]
@@ -88,11 +88,11 @@ class CapacityBufferReconciler:
         self._trigger_provisioning = trigger_provisioning
         self._buffer_pods: dict[str, _BufferPods] = {}
         self._placements: Mapping[str, BufferPlacement] = {}
-        #: What the last plan was made of; while it is all the same, another plan would be as well.
+        #: Nodes and pools of the last scheduling pass; another pass over the same input would give the same placements.
         self._last_planned_input: tuple[object, ...] = ()
 
     async def reconcile(self, key: str) -> float | None:
-        """Bring a buffer's pods and status up to date; seconds until the next look, None to wait for events.
+        """Update a buffer's pods and status; returns seconds until the next pass, None to wait for events.
 
         Raises ``KubeError``.
         """
@@ -104,9 +104,9 @@ class CapacityBufferReconciler:
         try:
             template = await self._template(buffer)
             count = self._target(buffer, template)
-        except BufferUnresolved as fault:
+        except BufferUnresolved as error:
             self._remove_pods(key)
-            status = _unresolved_status(buffer.status, fault)
+            status = _unresolved_status(buffer.status, error)
         else:
             self._set_pods(key, buffer, template.spec, count)
             status = _resolved_status(buffer, template, count)
@@ -114,15 +114,15 @@ class CapacityBufferReconciler:
         return await self._write_status(buffer, status, self._provisioning_condition(key, status))
 
     def record_plan(self, snapshot: ClusterSnapshot, plan: Solution) -> frozenset[str]:
-        """A plan was made of the snapshot: remember how the virtual pods fare; the buffers for which that is news."""
+        """Record the placements of virtual pods in a solution; returns the keys of buffers whose placement changed."""
         ready = frozenset(node.key for node in snapshot.nodes if _is_ready(node))
-        before, self._placements = self._placements, buffer_placements.buffer_placements(plan, ready)
+        previous, self._placements = self._placements, buffer_placements.buffer_placements(plan, ready)
         self._context.virtual_pods.pod_counts_by_node = buffer_placements.buffer_pods_by_node(plan)
         self._last_planned_input = _plan_input(snapshot.nodes, snapshot.pools)
-        changed = {key for key in self._placements if self._placements[key] != before.get(key)}
+        changed = {key for key in self._placements if self._placements[key] != previous.get(key)}
         return frozenset(changed)
 
-    # -- what it comes to -----------------------------------------------------------------------------------------------
+    # -- template and target --------------------------------------------------------------------------------------------
 
     async def _template(self, buffer: CapacityBuffer) -> _ResolvedTemplate:
         spec, namespace = buffer.spec, buffer.metadata.namespace
@@ -134,19 +134,19 @@ class CapacityBufferReconciler:
 
     async def _pod_template(self, name: str, namespace: str) -> _ResolvedTemplate:
         try:
-            found: PodTemplate = await self._context.kube.get(POD_TEMPLATE, name, namespace)
+            template: PodTemplate = await self._context.kube.get(POD_TEMPLATE, name, namespace)
         except NotFound:
             raise BufferUnresolved("PodTemplateNotFound", f"PodTemplate {namespace}/{name} does not exist") from None
-        return _ResolvedTemplate(found.template, generation=found.metadata.generation)
+        return _ResolvedTemplate(template.template, generation=template.metadata.generation)
 
     async def _scalable(self, reference: ScalableReference, namespace: str) -> _ResolvedTemplate:
         try:
-            found = await self._workload(reference, namespace)
+            workload = await self._workload(reference, namespace)
         except NotFound:
-            what = f"{reference.kind} {namespace}/{reference.name}"
-            raise BufferUnresolved("ScalableRefNotFound", f"{what} does not exist") from None
-        replicas = 1 if found.spec.replicas is None else found.spec.replicas
-        return _ResolvedTemplate(found.spec.template, replicas)
+            described = f"{reference.kind} {namespace}/{reference.name}"
+            raise BufferUnresolved("ScalableRefNotFound", f"{described} does not exist") from None
+        replicas = 1 if workload.spec.replicas is None else workload.spec.replicas
+        return _ResolvedTemplate(workload.spec.template, replicas)
 
     async def _workload(self, reference: ScalableReference, namespace: str) -> Deployment | StatefulSet | ReplicaSet:
         kube, name = self._context.kube, reference.name
@@ -170,16 +170,16 @@ class CapacityBufferReconciler:
         except QuantityError as error:
             raise BufferUnresolved("ResolutionFailed", str(error)) from None
 
-    # -- its pods -------------------------------------------------------------------------------------------------------
+    # -- virtual pods ---------------------------------------------------------------------------------------------------
 
     def _set_pods(self, key: str, buffer: CapacityBuffer, template: PodTemplateSpec, count: int) -> None:
-        """Make the buffer's pods, unless they are as they were."""
-        known = self._buffer_pods.get(key)
+        """Build the buffer's pods, unless its template and count are unchanged."""
+        previous = self._buffer_pods.get(key)
         uid = buffer.metadata.uid
-        if known is None or (known.uid, known.template, len(known.pods)) != (uid, template, count):
-            made = model.build_virtual_pods(buffer, template, count, self._context.clock.now())
-            self._buffer_pods[key] = _BufferPods(uid, template, made)
-            self._context.virtual_pods.set_pods(key, made)
+        if previous is None or (previous.uid, previous.template, len(previous.pods)) != (uid, template, count):
+            virtual_pods = model.build_virtual_pods(buffer, template, count, self._context.clock.now())
+            self._buffer_pods[key] = _BufferPods(uid, template, virtual_pods)
+            self._context.virtual_pods.set_pods(key, virtual_pods)
             self._last_planned_input = ()
 
     def _remove_pods(self, key: str) -> None:
@@ -188,28 +188,30 @@ class CapacityBufferReconciler:
             self._trigger_provisioning(key)
 
     def _trigger_if_changed(self, key: str, buffer: CapacityBuffer) -> None:
-        """Ask for a plan (SCH-003). Beyond: not while another one would come to the same."""
+        """Request a scheduling pass (SCH-003). Beyond: not if its input is unchanged."""
         if not self._buffer_pods[key].pods and key not in self._placements:
             return
         has_failed = self._placements.get(key, BufferPlacement()).unschedulable > 0
-        now = _plan_input(self._context.state.state_nodes(), self._context.state.pools())
-        if has_failed or not _is_identical(self._last_planned_input, now):
+        plan_input = _plan_input(self._context.state.state_nodes(), self._context.state.pools())
+        if has_failed or not _is_identical(self._last_planned_input, plan_input):
             self._trigger_provisioning(buffer.metadata.uid)
 
-    # -- its status -----------------------------------------------------------------------------------------------------
+    # -- status ---------------------------------------------------------------------------------------------------------
 
     def _provisioning_condition(self, key: str, status: CapacityBufferStatus) -> Condition | None:
-        """The condition Provisioning (SCH-740); None to leave it as it is."""
+        """The condition Provisioning (SCH-740); None to keep the current one."""
         if not conditions.is_true(status.conditions, "ReadyForProvisioning"):
             return _not_provisioned_condition("NotReadyForProvisioning", "the buffer is not ready for provisioning")
         if not status.replicas:
             return _not_provisioned_condition("BufferEmpty", "the buffer is for no pods")
-        found = self._placements.get(key)
-        if found is None:
+        placement = self._placements.get(key)
+        if placement is None:
             return None
         total = status.replicas
-        if found.on_new_nodes or found.unschedulable or found.on_ready_nodes < total:
-            text = f"{found.on_new_nodes}/{total} virtual pods required new capacity, {found.unschedulable} failed"
+        if placement.on_new_nodes or placement.unschedulable or placement.on_ready_nodes < total:
+            text = (
+                f"{placement.on_new_nodes}/{total} virtual pods required new capacity, {placement.unschedulable} failed"
+            )
             return _not_provisioned_condition("RequiresNewCapacity", text)
         text = f"All {total} virtual pods fit on existing capacity"
         return Condition(type="Provisioning", status=conditions.TRUE, reason="FitsExistingCapacity", message=text)
@@ -218,13 +220,15 @@ class CapacityBufferReconciler:
         self, buffer: CapacityBuffer, status: CapacityBufferStatus, provisioning: Condition | None
     ) -> float:
         meta, now = buffer.metadata, self._context.clock.now()
-        found = buffer.status.conditions
+        buffer_conditions = buffer.status.conditions
         ready = conditions.find_condition(status.conditions, "ReadyForProvisioning")
-        for wish in (ready, provisioning):
-            if wish is not None:
-                found = conditions.set_rootless_condition(found, wish, meta.generation, now)
-        wanted = msgspec.structs.replace(buffer, status=msgspec.structs.replace(status, conditions=found))
-        patch = merge_patch(buffer, wanted)
+        for condition in (ready, provisioning):
+            if condition is not None:
+                buffer_conditions = conditions.set_rootless_condition(
+                    buffer_conditions, condition, meta.generation, now
+                )
+        desired = msgspec.structs.replace(buffer, status=msgspec.structs.replace(status, conditions=buffer_conditions))
+        patch = merge_patch(buffer, desired)
         if patch:
             version = meta.resource_version
             try:
@@ -243,7 +247,7 @@ def _is_ready(node: StateNode) -> bool:
 
 
 def _is_ours(buffer: CapacityBuffer) -> bool:
-    """Whether the buffer follows the strategy we know; others are somebody else's (API-180 Beyond)."""
+    """Whether the buffer has the supported provisioning strategy; others belong to other controllers (API-180 Beyond)."""
     return buffer.spec.provisioning_strategy in ("", ACTIVE_CAPACITY)
 
 
@@ -259,18 +263,18 @@ def _resolved_status(buffer: CapacityBuffer, template: _ResolvedTemplate, count:
 
 
 def _unresolved_status(status: CapacityBufferStatus, error: BufferUnresolved) -> CapacityBufferStatus:
-    told = Condition(type="ReadyForProvisioning", status=conditions.FALSE, reason=error.reason, message=str(error))
-    return msgspec.structs.replace(status, conditions=(told,))
+    condition = Condition(type="ReadyForProvisioning", status=conditions.FALSE, reason=error.reason, message=str(error))
+    return msgspec.structs.replace(status, conditions=(condition,))
 
 
 def _not_provisioned_condition(reason: str, message: str) -> Condition:
     return Condition(type="Provisioning", status=conditions.FALSE, reason=reason, message=message)
 
 
-def _plan_input(views: tuple[StateNode, ...], pools: tuple[NodePool, ...]) -> tuple[object, ...]:
-    """What plans depend on, as objects that are replaced when they change."""
-    return (*views, None, *pools)
+def _plan_input(state_nodes: tuple[StateNode, ...], pools: tuple[NodePool, ...]) -> tuple[object, ...]:
+    """The input of a scheduling pass, as objects that are replaced when they change."""
+    return (*state_nodes, None, *pools)
 
 
 def _is_identical(first: tuple[object, ...], second: tuple[object, ...]) -> bool:
-    return len(first) == len(second) and all(mine is other for mine, other in zip(first, second, strict=True))
+    return len(first) == len(second) and all(left is right for left, right in zip(first, second, strict=True))

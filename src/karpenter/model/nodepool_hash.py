@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 
 from karpenter.api.karpenter import NodePool, NodePoolTaint
-from karpenter.model import durations
+from karpenter.model import durations, labels
 
 #: Bumped whenever the hash of an unchanged pool would change (API-506). Unlike any version of another implementation (API-505).
 NODE_POOL_HASH_VERSION = "py1"
@@ -38,6 +38,14 @@ def node_pool_hash(pool: NodePool) -> str:
     canonical = json.dumps(present, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     digest = hashlib.sha256(canonical.encode()).digest()
     return str(int.from_bytes(digest[:_HASH_BYTES], "big"))
+
+
+def hash_annotations(pool: NodePool) -> dict[str, str]:
+    """The hash annotations that a pool, and every claim created from it, carries (API-500)."""
+    return {
+        labels.NODE_POOL_HASH: node_pool_hash(pool),
+        labels.NODE_POOL_HASH_VERSION: NODE_POOL_HASH_VERSION,
+    }
 
 
 def _canonical_taints(taints: Iterable[NodePoolTaint]) -> list[list[str]]:

@@ -1,1 +1,1 @@
-"""TODO: say what belongs here."""
+"""Node controllers: health, which replaces nodes that stay unhealthy."""

@@ -1,7 +1,7 @@
-"""Node repair: a machine whose Node has been broken for too long is replaced, unless too many are broken at once (DIS §16).
+"""Node repair: deletes NodeClaims whose Node is unhealthy for too long, unless too many are unhealthy at once (DIS §16).
 
-What counts as broken says the cloud (``CloudProvider.repair_policies``). The drain that follows does not wait for anybody:
-whatever is on a broken machine is not running.
+The provider defines which conditions are unhealthy (``CloudProvider.repair_policies``). The drain that follows gets a deadline
+in the past, so it waits for no pod: nothing on an unhealthy node runs reliably.
 """
 
 from __future__ import annotations
@@ -18,37 +18,37 @@ from karpenter.api.meta import Condition
 from karpenter.kube.errors import NotFound
 from karpenter.kube.protocol import JsonObject
 from karpenter.model import labels
-from karpenter.model.clock import rfc3339
+from karpenter.model.clock import parse_annotation_time, rfc3339
 from karpenter.providers.contract import RepairPolicy
 from karpenter.runtime import nodeclaim_deletion
 from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.events import WARNING, InvolvedObject, ObjectEvent, involved_claim, involved_node, involved_pool
 
-#: So large a part of a pool's nodes, in percent and rounded up, may be broken; beyond that something else is wrong (DIS-384).
+#: The share of a pool's nodes that may be unhealthy, in percent and rounded up; above it repair is blocked (DIS-384).
 _MAX_UNHEALTHY_PERCENT = 20
-#: How soon to look again while too many are broken (DIS-043), and how long that is not said again.
+#: Requeue delay while repair is blocked (DIS-043), and interval of the event that reports it.
 _BLOCKED_REQUEUE_SECONDS = 300.0
 _BLOCKED_DEDUPE_TIMEOUT = timedelta(minutes=15)
 _log = structlog.get_logger()
 
 
 class NodeHealthReconciler:
-    """Looks at Nodes by name."""
+    """Reconciles Nodes by name."""
 
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
 
     async def reconcile(self, name: str) -> float | None:
-        """Replace the Node's machine if it is time; seconds until the next look, None to wait for news. Raises ``KubeError``."""
+        """Delete the claim if repair is due; returns seconds until the next pass, None for events only. Raises ``KubeError``."""
         node = self._context.state.node(name)
         claim = self._claim_of(node) if node is not None else None
         if node is None or claim is None:
             return None
         policies = self._context.provider.repair_policies()
-        broken = first_due_condition(node.status.conditions, policies)
-        if broken is None:
+        due_condition = first_due_condition(node.status.conditions, policies)
+        if due_condition is None:
             return None
-        due, condition = broken
+        due, condition = due_condition
         now = self._context.clock.now()
         if now < due:
             return (due - now).total_seconds()
@@ -61,43 +61,50 @@ class NodeHealthReconciler:
         return None
 
     def _claim_of(self, node: Node) -> NodeClaim | None:
-        """The Node's only claim, if it is ours and there to stay (DIS-382)."""
-        found = self._context.state.claims_by_provider_id(node.spec.provider_id)
+        """The Node's only claim, if it is managed and not being deleted (DIS-382)."""
+        claims = self._context.state.claims_by_provider_id(node.spec.provider_id)
         if (
-            len(found) != 1
-            or found[0].metadata.deletion_timestamp is not None
-            or not self._context.is_managed(found[0])
+            len(claims) != 1
+            or claims[0].metadata.deletion_timestamp is not None
+            or not self._context.is_managed(claims[0])
         ):
             return None
-        return found[0]
+        return claims[0]
 
     def _are_too_many_unhealthy(self, pool: str, policies: Iterable[RepairPolicy]) -> bool:
-        """Whether too many Nodes of the pool (without one: of the cluster) are broken, for however short a time (DIS-384)."""
+        """Whether too many Nodes of the pool (without a pool: of the cluster) are unhealthy, for any duration (DIS-384)."""
         nodes = [
-            view.node for view in self._context.state.state_nodes() if view.node is not None and pool in ("", view.pool)
+            state_node.node
+            for state_node in self._context.state.state_nodes()
+            if state_node.node is not None and pool in ("", state_node.pool)
         ]
-        known = tuple(policies)
-        broken = sum(
-            any(_matches(item, policy) for item in node.status.conditions for policy in known) for node in nodes
+        policy_list = tuple(policies)
+        unhealthy = sum(
+            any(_matches(condition, policy) for condition in node.status.conditions for policy in policy_list)
+            for node in nodes
         )
-        return broken > -(-_MAX_UNHEALTHY_PERCENT * len(nodes) // 100)
+        return unhealthy > -(-_MAX_UNHEALTHY_PERCENT * len(nodes) // 100)
 
     def _publish_blocked(self, node: Node, claim: NodeClaim, pool: str) -> None:
         scope = f"nodepool {pool}" if pool else "the cluster"
         text = f"More than {_MAX_UNHEALTHY_PERCENT}% nodes are unhealthy in {scope}"
-        subjects: list[InvolvedObject] = [involved_node(node.metadata), involved_claim(claim.metadata)]
-        found = self._context.state.pool(pool)
-        if found is not None:
-            subjects.append(involved_pool(found.metadata))
+        involved_objects: list[InvolvedObject] = [involved_node(node.metadata), involved_claim(claim.metadata)]
+        node_pool = self._context.state.pool(pool)
+        if node_pool is not None:
+            involved_objects.append(involved_pool(node_pool.metadata))
         self._context.events.publish(
-            *(ObjectEvent(about, WARNING, "NodeRepairBlocked", text, (), _BLOCKED_DEDUPE_TIMEOUT) for about in subjects)
+            *(
+                ObjectEvent(involved, WARNING, "NodeRepairBlocked", text, (), _BLOCKED_DEDUPE_TIMEOUT)
+                for involved in involved_objects
+            )
         )
 
     async def _delete_claim(self, claim: NodeClaim, condition: Condition, now: datetime) -> None:
-        """Let the drain end now, then delete the claim (DIS-385)."""
+        """Set the drain deadline to now, then delete the claim (DIS-385)."""
         name = claim.metadata.name
         try:
-            if not _is_past_time(claim.metadata.annotations.get(labels.TERMINATION_TIMESTAMP, ""), now):
+            deadline = parse_annotation_time(claim.metadata.annotations.get(labels.TERMINATION_TIMESTAMP, ""))
+            if deadline is None or deadline > now:
                 text = rfc3339(now)
                 patch: JsonObject = {"metadata": {"annotations": {labels.TERMINATION_TIMESTAMP: text}}}
                 await self._context.kube.patch(NODE_CLAIM, name, patch)
@@ -107,11 +114,11 @@ class NodeHealthReconciler:
             return
         _log.info("deleting unhealthy node")
         nodeclaim_deletion.count_disrupted(self._context, claim, "unhealthy")
-        own = claim.metadata.labels
+        claim_labels = claim.metadata.labels
         self._context.metrics.nodeclaims_unhealthy_disrupted_total.labels(
             condition=nodeclaim_deletion.snake_case(condition.type),
-            nodepool=own.get(labels.NODE_POOL, ""),
-            capacity_type=own.get(labels.CAPACITY_TYPE, ""),
+            nodepool=claim_labels.get(labels.NODE_POOL, ""),
+            capacity_type=claim_labels.get(labels.CAPACITY_TYPE, ""),
             image_id=claim.status.image_id,
         ).inc()
 
@@ -119,24 +126,16 @@ class NodeHealthReconciler:
 def first_due_condition(
     node_conditions: Iterable[Condition], policies: Iterable[RepairPolicy]
 ) -> tuple[datetime, Condition] | None:
-    """Of the conditions that mean broken the one that is due first, and when (DIS-383); None where there is none."""
-    known = tuple(policies)
+    """The unhealthy condition that is due for repair first, and when (DIS-383); None if there is none."""
+    policy_list = tuple(policies)
     due = [
-        (item.last_transition_time + policy.toleration, item)
-        for item in node_conditions
-        for policy in known
-        if _matches(item, policy) and item.last_transition_time is not None
+        (condition.last_transition_time + policy.toleration, condition)
+        for condition in node_conditions
+        for policy in policy_list
+        if _matches(condition, policy) and condition.last_transition_time is not None
     ]
     return min(due, key=lambda entry: entry[0], default=None)
 
 
 def _matches(condition: Condition, policy: RepairPolicy) -> bool:
     return (condition.type, condition.status) == (policy.condition_type, policy.condition_status)
-
-
-def _is_past_time(text: str, now: datetime) -> bool:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        return False
-    return moment.tzinfo is not None and moment <= now

@@ -100,7 +100,7 @@ class DriftDetection(NodeClaimSubreconciler):
             return pool
         hashed = self._hashed_pools.get(meta.name)
         if hashed is None or hashed[0] is not pool:
-            annotations = {**meta.annotations, labels.NODE_POOL_HASH: nodepool_hash.node_pool_hash(pool)}
+            annotations = {**meta.annotations, **nodepool_hash.hash_annotations(pool)}
             current = msgspec.structs.replace(pool, metadata=msgspec.structs.replace(meta, annotations=annotations))
             hashed = self._hashed_pools[meta.name] = (pool, current)
         return hashed[1]

@@ -1,4 +1,4 @@
-"""The controller of NodeOverlays (gate NodeOverlay): which news makes it judge them all again (SCH-751)."""
+"""The controller of NodeOverlays (gate NodeOverlay): which events trigger an evaluation of all overlays (SCH-751)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from karpenter.nodeoverlay.overlay_reconciler import NodeOverlayReconciler
 from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.reconciler import ReconcilerQueue
 
-#: All overlays are judged together: there is one thing to look at.
+#: All overlays are evaluated together, so the queue has one key.
 _ALL_OVERLAYS_KEY = "all"
 
 
 class NodeOverlayController:
-    """Wakes the look at all overlays. Told of every overlay and pool, and of news about node classes, after the state was.
+    """Queues the evaluation of all overlays. Its handlers receive overlay, pool and node class events, after the cluster state.
 
-    ``changed`` is called when other prices or capacities are in force.
+    ``on_applied`` is called when effective prices or capacities changed.
     """
 
     def __init__(
@@ -28,24 +28,24 @@ class NodeOverlayController:
         all_overlays: Callable[[], Iterable[NodeOverlay]],
         on_applied: Callable[[], None],
     ) -> None:
-        keeper = NodeOverlayReconciler(context, provider, all_overlays, on_applied)
-        self._queue = ReconcilerQueue("nodeoverlay.controller", keeper.reconcile, 1, metrics=context.metrics)
+        reconciler = NodeOverlayReconciler(context, provider, all_overlays, on_applied)
+        self._queue = ReconcilerQueue("nodeoverlay.controller", reconciler.reconcile, 1, metrics=context.metrics)
         self._queue.add(_ALL_OVERLAYS_KEY)
 
     def loops(self) -> dict[str, Callable[[], Awaitable[None]]]:
-        """What has to run."""
+        """The loops to run, by name."""
         return {self._queue.name: self._queue.run}
 
     def on_overlay(self, old: NodeOverlay | None, new: NodeOverlay | None) -> None:
-        """An overlay appeared, changed or went. What is written of it ourselves is no news."""
+        """An overlay was added, changed or removed. Our own status writes are ignored."""
         if old is None or new is None or old.spec != new.spec or new.metadata.deletion_timestamp is not None:
             self._queue.add(_ALL_OVERLAYS_KEY)
 
     def on_pool(self, old: NodePool | None, new: NodePool | None) -> None:
-        """A pool appeared, changed or went."""
+        """A pool was added, changed or removed."""
         if old is None or new is None or old.spec != new.spec:
             self._queue.add(_ALL_OVERLAYS_KEY)
 
     def on_node_class(self) -> None:
-        """There is news about a node class."""
+        """A node class was added, changed or removed."""
         self._queue.add(_ALL_OVERLAYS_KEY)

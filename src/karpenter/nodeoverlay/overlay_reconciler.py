@@ -1,4 +1,4 @@
-"""Bringing NodeOverlays into force: all of them, over all pools, at once (SCH-751), and saying of each whether it is used."""
+"""The reconciler of NodeOverlays: evaluates all overlays for all pools at once and writes each overlay's status (SCH-751)."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from karpenter.providers.contract import ProviderError
 from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.patching import merge_patch
 
-#: Overlays are judged again this often without news: what clouds offer changes.
+#: Interval of evaluations without events: the offerings of clouds change.
 OVERLAY_REQUEUE_SECONDS = 6 * 3600.0
 _log = structlog.get_logger()
 
 
 class NodeOverlayReconciler:
-    """Judges overlays: all that ``all_overlays`` tells. ``changed`` is called when other prices or capacities are in force."""
+    """Evaluates ``all_overlays``. ``on_change`` is called when effective prices or capacities changed."""
 
     def __init__(
         self,
@@ -41,45 +41,51 @@ class NodeOverlayReconciler:
         self._on_change = on_change
 
     async def reconcile(self, _key: str) -> float:
-        """Judge all overlays; seconds until the next look. Raises ``ProviderError`` and ``KubeError`` once all else is done."""
-        offered, faults = await self._instance_types_by_pool()
-        found = [item for item in self._all_overlays() if item.metadata.deletion_timestamp is None]
-        well_known = labels.WELL_KNOWN.union(*(well_known_labels_of(item.types) for item in offered))
-        findings = {item.metadata.name: runtime_validation.validate_node_overlay(item, well_known) for item in found}
-        valid = [overlay_application.parse_overlay(item) for item in found if not findings[item.metadata.name]]
-        judgement = overlay_application.evaluate_overlays(valid, offered)
-        if self._provider.set_overlays(judgement.accepted, offered):
+        """Evaluate all overlays; returns seconds until the next pass. Raises ``ProviderError`` and ``KubeError`` at the end."""
+        pool_types, provider_errors = await self._instance_types_by_pool()
+        overlays = [overlay for overlay in self._all_overlays() if overlay.metadata.deletion_timestamp is None]
+        well_known = labels.WELL_KNOWN.union(*(well_known_labels_of(overlay.types) for overlay in pool_types))
+        findings = {
+            overlay.metadata.name: runtime_validation.validate_node_overlay(overlay, well_known) for overlay in overlays
+        }
+        valid = [
+            overlay_application.parse_overlay(overlay) for overlay in overlays if not findings[overlay.metadata.name]
+        ]
+        evaluation = overlay_application.evaluate_overlays(valid, pool_types)
+        if self._provider.set_overlays(evaluation.accepted, pool_types):
             self._on_change()
-        unsaid: list[KubeError] = []
-        for item in found:
-            name = item.metadata.name
+        write_errors: list[KubeError] = []
+        for overlay in overlays:
+            name = overlay.metadata.name
             try:
-                await self._write_validation(item, _validation_condition(findings[name], judgement.conflicts.get(name)))
+                await self._write_validation(
+                    overlay, _validation_condition(findings[name], evaluation.conflicts.get(name))
+                )
             except KubeError as error:
-                unsaid.append(error)
-        for fault in (*faults, *unsaid):
-            raise fault
+                write_errors.append(error)
+        for first_error in (*provider_errors, *write_errors):
+            raise first_error
         return OVERLAY_REQUEUE_SECONDS
 
     async def _instance_types_by_pool(self) -> tuple[list[NodePoolInstanceTypes], list[ProviderError]]:
-        """What is offered to the pools, and what went wrong with the others (SCH-752)."""
-        offered: list[NodePoolInstanceTypes] = []
-        faults: list[ProviderError] = []
+        """The instance types of the pools, and the errors of pools whose types could not be read (SCH-752)."""
+        pool_types: list[NodePoolInstanceTypes] = []
+        errors: list[ProviderError] = []
         for pool in self._context.state.pools():
             if self._context.is_managed(pool) and pool.metadata.deletion_timestamp is None:
                 try:
-                    offered.append(NodePoolInstanceTypes(pool, await self._provider.types_without_overlays(pool)))
+                    pool_types.append(NodePoolInstanceTypes(pool, await self._provider.types_without_overlays(pool)))
                 except ProviderError as error:
-                    faults.append(error)
-        return offered, faults
+                    errors.append(error)
+        return pool_types, errors
 
     async def _write_validation(self, overlay: NodeOverlay, validation: Condition) -> None:
-        """Write the verdict on the overlay, and log it when it is news that it is not used."""
+        """Write the validation condition of the overlay if it changed; log when the overlay becomes unused."""
         meta = overlay.metadata
         owner = conditions.conditioned_object(conditions.NODE_OVERLAY, meta, self._context.clock.now())
-        found = conditions.set_condition(overlay.status.conditions, validation, owner)
-        wanted = msgspec.structs.replace(overlay.status, conditions=found)
-        patch = merge_patch(overlay, msgspec.structs.replace(overlay, status=wanted))
+        overlay_conditions = conditions.set_condition(overlay.status.conditions, validation, owner)
+        status = msgspec.structs.replace(overlay.status, conditions=overlay_conditions)
+        patch = merge_patch(overlay, msgspec.structs.replace(overlay, status=status))
         if not patch:
             return
         if validation.status == conditions.FALSE:
@@ -97,17 +103,18 @@ class NodeOverlayReconciler:
             return
 
 
-def _validation_condition(findings: runtime_validation.Findings, clash: OverlayConflict | None) -> Condition:
+def _validation_condition(findings: runtime_validation.Findings, conflict: OverlayConflict | None) -> Condition:
     if findings:
         text = "; ".join(map(str, findings))
         return Condition(
             type=conditions.VALIDATION_SUCCEEDED, status=conditions.FALSE, reason="RuntimeValidation", message=text
         )
-    if clash is not None:
-        what = "the price" if clash.setting == overlay_application.PRICE_SETTING else clash.setting
+    if conflict is not None:
+        setting = "the price" if conflict.setting == overlay_application.PRICE_SETTING else conflict.setting
         text = (
-            f"conflict with another overlay: {clash.accepted_overlay} also sets {what} of instance type {clash.instance_type} "
-            f"in NodePool {clash.pool} and has the same weight ({clash.weight}); give one of them another weight"
+            f"conflict with another overlay: {conflict.accepted_overlay} also sets {setting} of instance type "
+            f"{conflict.instance_type} in NodePool {conflict.pool} and has the same weight ({conflict.weight}); "
+            "give one of them another weight"
         )
         return Condition(type=conditions.VALIDATION_SUCCEEDED, status=conditions.FALSE, reason="Conflict", message=text)
     return Condition(type=conditions.VALIDATION_SUCCEEDED, status=conditions.TRUE)

@@ -1,1 +1,1 @@
-"""TODO: say what belongs here."""
+"""NodePool controllers: status conditions (validation, readiness, registration health, disruption), resources and hashes."""

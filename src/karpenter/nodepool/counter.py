@@ -1,7 +1,7 @@
-"""What each pool's machines add up to, as running sums: between two counts only machines that changed are added or taken off.
+"""Resources of each NodePool as running sums: between two counts only nodes that changed are added or subtracted.
 
-The state builds a new view of a machine whenever one of its parts changes, so two views are the same machine in the same state
-exactly when they are the same object. A count therefore costs one look at each machine, and arithmetic for those that changed.
+``ClusterState`` builds a new ``StateNode`` whenever a node changes, so an unchanged node is the identical object. A count costs
+one identity check per node, and arithmetic only for changed nodes.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from karpenter.model import resources as res
 from karpenter.model.resources import Resources
 from karpenter.state.state_node import StateNode
 
-#: Resources users always look for, shown also where a pool has none (API-645).
+#: Resources that are always shown, also with the value 0 (API-645).
 _ALWAYS_COUNTED = (res.CPU, res.MEMORY, res.PODS, res.EPHEMERAL_STORAGE, res.NODES)
 
 
 class NodePoolResourceCounter:
-    """Capacity and number of the machines of each pool that stay."""
+    """Capacity and number of nodes of each pool, without deleting nodes."""
 
     def __init__(self) -> None:
         self._counted_nodes: dict[int, StateNode] = {}
         self._sums: dict[str, dict[str, int]] = {}
 
-    def update(self, views: Iterable[StateNode]) -> None:
-        """Count these machines instead of those counted before."""
-        current = {id(view): view for view in views if _is_counted(view)}
+    def update(self, state_nodes: Iterable[StateNode]) -> None:
+        """Replace the counted nodes."""
+        current = {id(state_node): state_node for state_node in state_nodes if _is_counted(state_node)}
         for identity in self._counted_nodes.keys() - current.keys():
             self._add(self._counted_nodes[identity], -1)
         for identity in current.keys() - self._counted_nodes.keys():
@@ -33,19 +33,19 @@ class NodePoolResourceCounter:
         self._counted_nodes = current
 
     def resources_of(self, pool: str) -> Resources:
-        """What the pool holds, ``nodes`` included (API-645)."""
-        found: Mapping[str, int] = self._sums.get(pool, {})
-        return {**dict.fromkeys(_ALWAYS_COUNTED, 0), **{name: amount for name, amount in found.items() if amount}}
+        """Resources of the pool including ``nodes`` (API-645)."""
+        sums: Mapping[str, int] = self._sums.get(pool, {})
+        return {**dict.fromkeys(_ALWAYS_COUNTED, 0), **{name: amount for name, amount in sums.items() if amount}}
 
-    def _add(self, view: StateNode, times: int) -> None:
-        total = self._sums.setdefault(view.pool, {})
-        for name, amount in view.capacity.items():
-            total[name] = total.get(name, 0) + times * amount
-        total[res.NODES] = total.get(res.NODES, 0) + times * res.ONE_UNIT
+    def _add(self, state_node: StateNode, sign: int) -> None:
+        total = self._sums.setdefault(state_node.pool, {})
+        for name, amount in state_node.capacity.items():
+            total[name] = total.get(name, 0) + sign * amount
+        total[res.NODES] = total.get(res.NODES, 0) + sign * res.ONE_UNIT
         if not total[res.NODES]:
-            del self._sums[view.pool]
+            del self._sums[state_node.pool]
 
 
-def _is_counted(view: StateNode) -> bool:
-    """Machines of ours that are not on their way out (OPS-113)."""
-    return view.claim is not None and bool(view.pool) and not view.marked_for_deletion
+def _is_counted(state_node: StateNode) -> bool:
+    """Whether the node is managed and not being deleted (OPS-113)."""
+    return state_node.claim is not None and bool(state_node.pool) and not state_node.marked_for_deletion

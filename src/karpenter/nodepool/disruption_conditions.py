@@ -1,4 +1,4 @@
-"""What a NodePool tells of its rules about disruption: settings nobody can read, and freezes that are on."""
+"""Conditions and events of a NodePool about disruption: unparseable settings and active freezes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from karpenter.model.conditions import ConditionedObject, Conditions
 from karpenter.model.freezes import CLUSTER_SOURCE, Freeze
 from karpenter.runtime.events import NORMAL, WARNING, ObjectEvent, involved_pool
 
-#: On a pool with settings about disruption that cannot be read: False. It is used all the same (API-088 Beyond).
+#: False on a pool with disruption settings that cannot be parsed. The pool is used all the same (API-088 Beyond).
 DISRUPTION_SETTINGS_VALID = "DisruptionSettingsValid"
-#: On a pool that is frozen: True.
+#: True on a frozen pool.
 DISRUPTION_FROZEN = "DisruptionFrozen"
 _SETTINGS_INVALID_REASON = "DisruptionSettingsInvalid"
 _FREEZE_UNREADABLE_REASON = "FreezeUnreadable"
@@ -25,11 +25,11 @@ _log = structlog.get_logger()
 def with_disruption_conditions(
     current: Conditions, pool: NodePool, freeze: Freeze | None, owner: ConditionedObject
 ) -> Conditions:
-    """The conditions of a pool with those about disruption: there while there is something to say, and only then."""
-    wishes = {DISRUPTION_SETTINGS_VALID: _settings_condition(pool), DISRUPTION_FROZEN: _frozen_condition(freeze)}
-    for type_, wish in wishes.items():
-        if wish is not None:
-            current = conditions.set_condition(current, wish, owner)
+    """The conditions of a pool with those about disruption, which exist only while they apply."""
+    desired = {DISRUPTION_SETTINGS_VALID: _settings_condition(pool), DISRUPTION_FROZEN: _frozen_condition(freeze)}
+    for type_, condition in desired.items():
+        if condition is not None:
+            current = conditions.set_condition(current, condition, owner)
         elif conditions.find_condition(current, type_) is not None:
             current = conditions.clear(current, type_, owner)
     return current
@@ -56,25 +56,32 @@ def _frozen_condition(freeze: Freeze | None) -> Condition | None:
 
 def freeze_events(pool: NodePool, after: Conditions) -> tuple[ObjectEvent, ...]:
     """Events for a freeze that begins, changes or ends between a pool's conditions as they are and ``after``."""
-    was, now = (conditions.find_condition(found, DISRUPTION_FROZEN) for found in (pool.status.conditions, after))
-    about = involved_pool(pool.metadata)
-    if now is not None and (was is None or was.message != now.message):
-        sort = WARNING if now.reason == _FREEZE_UNREADABLE_REASON else NORMAL
-        return (ObjectEvent(about, sort, DISRUPTION_FROZEN, f"No node is disrupted: {now.message}", (now.message,)),)
-    if now is None and was is not None:
-        since = str(was.last_transition_time)
-        return (ObjectEvent(about, NORMAL, "DisruptionThawed", "Nodes may be disrupted again", (since,)),)
+    before, frozen = (
+        conditions.find_condition(pool_conditions, DISRUPTION_FROZEN)
+        for pool_conditions in (pool.status.conditions, after)
+    )
+    involved = involved_pool(pool.metadata)
+    if frozen is not None and (before is None or before.message != frozen.message):
+        event_type = WARNING if frozen.reason == _FREEZE_UNREADABLE_REASON else NORMAL
+        return (
+            ObjectEvent(
+                involved, event_type, DISRUPTION_FROZEN, f"No node is disrupted: {frozen.message}", (frozen.message,)
+            ),
+        )
+    if frozen is None and before is not None:
+        since = str(before.last_transition_time)
+        return (ObjectEvent(involved, NORMAL, "DisruptionThawed", "Nodes may be disrupted again", (since,)),)
     return ()
 
 
 class BudgetErrorLog:
-    """Says in the log which pools have budgets that cannot be evaluated (DIS-052): again when that changes."""
+    """Logs which pools have budgets that cannot be evaluated, again after each change (DIS-052)."""
 
     def __init__(self) -> None:
         self._logged_errors = ""
 
     def log_changes(self, pools: Iterable[NodePool]) -> None:
-        """To be called now and then, with the pools that are ours to act on."""
+        """Log the errors if they changed. Called periodically with all managed pools."""
         errors = "; ".join(
             f"NodePool {pool.metadata.name}: {finding}"
             for pool in pools

@@ -1,9 +1,9 @@
-"""The hash of a pool's template, written on the pool, and on claims that carry one of another version (API-500 ff.).
+"""The NodePool hash controller: writes the template hash to pools, and to claims with another hash version (API-500 ff.).
 
-Claims made by another implementation, or by an older version of ours, carry hashes that cannot be compared with today's. They
-are taken over: each gets the version and the hash of its pool as it is now, so that nothing drifts by an upgrade. One that had
-drifted before keeps its hash and stays drifted (API-504, DIS-355). Only when all are done the pool is stamped, so that an upgrade
-which is interrupted goes on where it stopped.
+Claims created by another implementation or by an older version carry hashes that cannot be compared. They are migrated: each
+gets the current hash version and the current hash of its pool, so that an upgrade causes no drift. A claim that has already
+drifted keeps its hash and stays drifted (API-504, DIS-355). The pool is annotated last, so that an interrupted migration
+continues where it stopped.
 """
 
 from __future__ import annotations
@@ -24,18 +24,15 @@ _log = structlog.get_logger()
 
 
 async def reconcile_hash(context: ControllerContext, pool: NodePool) -> None:
-    """Bring the annotations of a pool, and where the version changed those of its claims, up to date. Raises ``KubeError``."""
-    wanted = {
-        labels.NODE_POOL_HASH: nodepool_hash.node_pool_hash(pool),
-        labels.NODE_POOL_HASH_VERSION: nodepool_hash.NODE_POOL_HASH_VERSION,
-    }
-    found = pool.metadata.annotations
-    if all(found.get(key) == value for key, value in wanted.items()):
+    """Update the hash annotations of a pool and, after a version change, of its claims. Raises ``KubeError``."""
+    desired = nodepool_hash.hash_annotations(pool)
+    stored = pool.metadata.annotations
+    if all(stored.get(key) == value for key, value in desired.items()):
         return
-    if found.get(labels.NODE_POOL_HASH_VERSION) != nodepool_hash.NODE_POOL_HASH_VERSION:
-        await _migrate_claim_hashes(context, pool.metadata.name, wanted)
+    if stored.get(labels.NODE_POOL_HASH_VERSION) != nodepool_hash.NODE_POOL_HASH_VERSION:
+        await _migrate_claim_hashes(context, pool.metadata.name, desired)
     with suppress(NotFound):
-        await context.kube.patch(NODE_POOL, pool.metadata.name, {"metadata": {"annotations": wanted}})
+        await context.kube.patch(NODE_POOL, pool.metadata.name, {"metadata": {"annotations": desired}})
 
 
 async def _migrate_claim_hashes(context: ControllerContext, pool: str, hash_annotations: dict[str, str]) -> None:
@@ -44,12 +41,12 @@ async def _migrate_claim_hashes(context: ControllerContext, pool: str, hash_anno
         return
     slots = asyncio.Semaphore(_MAX_CONCURRENT_WRITES)
 
-    async def take(claim: NodeClaim) -> None:
+    async def migrate(claim: NodeClaim) -> None:
         async with slots:
             with suppress(NotFound):
                 await _write_claim_hash(context, claim, hash_annotations)
 
-    await asyncio.gather(*(take(claim) for claim in foreign))
+    await asyncio.gather(*(migrate(claim) for claim in foreign))
     _log.info("took over nodeclaims stamped by another version", NodePool={"name": pool}, nodeclaims=len(foreign))
 
 
@@ -60,7 +57,7 @@ def _has_other_hash_version(claim: NodeClaim, pool: str) -> bool:
 
 
 async def _write_claim_hash(context: ControllerContext, claim: NodeClaim, hash_annotations: dict[str, str]) -> None:
-    """Against the version that was judged: a claim that has just drifted must not lose the hash it drifted by."""
+    """Write the hash against the resource version that was read: a claim that has just drifted must keep its hash."""
     drifted = conditions.is_true(claim.status.conditions, conditions.DRIFTED)
     changed = {labels.NODE_POOL_HASH_VERSION: nodepool_hash.NODE_POOL_HASH_VERSION} if drifted else hash_annotations
     version = claim.metadata.resource_version

@@ -1,7 +1,7 @@
-"""What a NodePool tells: whether it makes sense, whether its class is there, how it fares, how much it holds (API §13.2).
+"""The NodePool status reconciler: validation, readiness, registration health, disruption conditions and resources (API §13.2).
 
-One look at a pool brings its conditions and its hash up to date; a round over all pools now and then adds what their machines sum
-up to, which changes too often to be written at once.
+One pass over a pool updates its conditions and its hash. Resources change too often to be written after every event: a periodic
+pass over all pools writes them.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from karpenter.nodepool.readiness import (
 from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.patching import merge_patch
 
-#: How soon to look again at a pool somebody else wrote in between.
+#: Requeue delay after a write conflict.
 _CONFLICT_REQUEUE_SECONDS = 0.2
 _log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
 class _NodePoolVersion:
-    """What tells a pool from what it was before: annotations are no part of its generation."""
+    """Identity of a version of a pool: generation and annotations, which do not change the generation."""
 
     uid: str
     generation: int
@@ -51,14 +51,14 @@ class _NodePoolVersion:
 
 @dataclass(frozen=True)
 class _ValidatedVersion:
-    """What was found in one edition of a pool."""
+    """The validation result of one version of a pool."""
 
     version: _NodePoolVersion
     validation: Condition
 
 
 class NodePoolReconciler:
-    """Keeps NodePools up to date. ``find_class`` looks a node class up, ``enabled`` are the feature gates that are on."""
+    """Reconciles NodePools by name. ``find_class`` looks up a node class, ``enabled`` are the enabled feature gates."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class NodePoolReconciler:
         self._budget_error_log = BudgetErrorLog()
 
     async def reconcile(self, name: str) -> float | None:
-        """Bring one pool's conditions and hash up to date; seconds until the next look, None to wait for events.
+        """Update conditions and hash of one pool; returns seconds until the next pass, None to wait for events.
 
         Raises ``KubeError``.
         """
@@ -93,23 +93,23 @@ class NodePoolReconciler:
         return None
 
     async def reconcile_resources(self) -> None:
-        """Write what every pool's machines add up to (API-645), how its latest ones fared, and what its rules say by now."""
+        """Write the resources of every pool (API-645), with its conditions as of now: registration health and freezes change."""
         self._resource_counter.update(self._context.state.state_nodes())
         managed = [pool for pool in self._context.state.pools() if self._context.is_managed(pool)]
         self._budget_error_log.log_changes(managed)
         for pool in managed:
-            held = self._resource_counter.resources_of(pool.metadata.name)
-            nodes = held[res.NODES] // res.ONE_UNIT
+            resources = self._resource_counter.resources_of(pool.metadata.name)
+            nodes = resources[res.NODES] // res.ONE_UNIT
             status = msgspec.structs.replace(
-                self._desired_status(pool), resources=res.resources_to_wire(held), nodes=nodes
+                self._desired_status(pool), resources=res.resources_to_wire(resources), nodes=nodes
             )
             try:
                 await self._write(pool, status)
             except Conflict:
-                # Somebody wrote the pool just now; the next count sees that.
+                # The pool changed since it was read; the next count uses the new version.
                 continue
             except KubeError as error:
-                # The next count tries again; the other pools are counted now.
+                # The next count retries; the other pools are written now.
                 _log.error("counting pool failed", NodePool={"name": pool.metadata.name}, error=str(error))
 
     async def _write(self, pool: NodePool, status: NodePoolStatus) -> None:
@@ -125,49 +125,49 @@ class NodePoolReconciler:
             return
 
     def _desired_status(self, pool: NodePool) -> NodePoolStatus:
-        """The pool's status with the conditions it should have now."""
+        """The pool's status with its current conditions."""
         owner = conditions.conditioned_object(conditions.NODE_POOL, pool.metadata, self._context.clock.now())
         node_class = self._find_class(pool.spec.template.spec.node_class_ref)
-        found = conditions.set_condition(pool.status.conditions, self._validation_condition(pool), owner)
-        found = conditions.set_condition(found, node_class_ready_condition(node_class), owner)
+        pool_conditions = conditions.set_condition(pool.status.conditions, self._validation_condition(pool), owner)
+        pool_conditions = conditions.set_condition(pool_conditions, node_class_ready_condition(node_class), owner)
         freeze = active_freeze(pool, self._context.state.freeze, owner.now)
-        found = disruption_conditions.with_disruption_conditions(found, pool, freeze, owner)
-        self._context.events.publish(*disruption_conditions.freeze_events(pool, found))
+        pool_conditions = disruption_conditions.with_disruption_conditions(pool_conditions, pool, freeze, owner)
+        self._context.events.publish(*disruption_conditions.freeze_events(pool, pool_conditions))
         if node_class is None:
-            return msgspec.structs.replace(pool.status, conditions=found)
-        healthy = self._context.nodepool_health.condition(pool, node_class.generation)
+            return msgspec.structs.replace(pool.status, conditions=pool_conditions)
+        registration_health = self._context.nodepool_health.condition(pool, node_class.generation)
         return msgspec.structs.replace(
             pool.status,
-            conditions=conditions.set_condition(found, healthy, owner),
+            conditions=conditions.set_condition(pool_conditions, registration_health, owner),
             node_class_observed_generation=node_class.generation,
         )
 
     def _validation_condition(self, pool: NodePool) -> Condition:
-        """Each edition of a pool is read once."""
+        """The validation condition; each version of a pool is validated once."""
         meta = pool.metadata
-        edition = _NodePoolVersion(meta.uid, meta.generation, _user_annotations(meta.annotations))
-        known = self._validated_versions.get(meta.name)
-        if known is None or known.version != edition:
-            known = self._validated_versions[meta.name] = _ValidatedVersion(edition, validation_condition(pool))
-            self._publish_findings(pool, known.validation)
-        return known.validation
+        version = _NodePoolVersion(meta.uid, meta.generation, _user_annotations(meta.annotations))
+        validated = self._validated_versions.get(meta.name)
+        if validated is None or validated.version != version:
+            validated = self._validated_versions[meta.name] = _ValidatedVersion(version, validation_condition(pool))
+            self._publish_findings(pool, validated.validation)
+        return validated.validation
 
     def _publish_findings(self, pool: NodePool, validation_result: Condition) -> None:
-        """Tell the owner why the pool is not used, and what is legal and probably not meant (API-640, API-078, API-088)."""
+        """Publish why the pool is not used, and advice on legal but probably unintended settings (API-640, API-078, API-088)."""
         if validation_result.status == conditions.FALSE:
             self._context.events.publish(invalid_event(pool, validation_result.message))
         self._context.events.publish(*advice_events(pool, runtime_validation.advise_object(pool, self._feature_gates)))
-        for wrong in invalid_requirement_values(pool):
+        for invalid_values in invalid_requirement_values(pool):
             _log.error(
                 "please correct found invalid values, proceeding with valid values",
                 NodePool={"name": pool.metadata.name},
-                key=wrong.key,
-                **{"valid-values": wrong.valid, "invalid-values": wrong.invalid},
+                key=invalid_values.key,
+                **{"valid-values": invalid_values.valid, "invalid-values": invalid_values.invalid},
             )
 
 
 def _user_annotations(annotations: Mapping[str, str]) -> frozenset[tuple[str, str]]:
-    """What users say in annotations of ours; hashes are our own."""
+    """Karpenter annotations that users set, without the hashes Karpenter sets itself."""
     hashes = (labels.NODE_POOL_HASH, labels.NODE_POOL_HASH_VERSION)
-    ours = f"{labels.GROUP}/"
-    return frozenset(item for item in annotations.items() if item[0].startswith(ours) and item[0] not in hashes)
+    prefix = f"{labels.GROUP}/"
+    return frozenset(entry for entry in annotations.items() if entry[0].startswith(prefix) and entry[0] not in hashes)

@@ -1,4 +1,4 @@
-"""TODO: say what belongs here."""
+"""Readiness and validation of NodePools: the conditions NodeClassReady and ValidationSucceeded, and events about findings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ADVICE_DEDUPE_TIMEOUT = timedelta(hours=1)
 
 
 def advice_events(pool: NodePool, findings: Iterable[Finding]) -> tuple[ObjectEvent, ...]:
-    """What is legal in a pool and probably not meant, as warnings to its owner (API §2.2 Beyond). Told again after an edit."""
+    """Warning events for legal but probably unintended settings of a pool (API §2.2 Beyond), again after each edit."""
     generation = str(pool.metadata.generation)
     return tuple(
         ObjectEvent(
@@ -35,7 +35,7 @@ def advice_events(pool: NodePool, findings: Iterable[Finding]) -> tuple[ObjectEv
 
 
 def invalid_event(pool: NodePool, message: str) -> ObjectEvent:
-    """That a pool contradicts the rules and is not used, as a warning to its owner (API-640). Told again after an edit."""
+    """Warning event for an invalid pool, which is not used (API-640), again after each edit."""
     values = (str(pool.metadata.generation), message)
     return ObjectEvent(
         involved_pool(pool.metadata), WARNING, NODE_POOL_INVALID, message, values, _ADVICE_DEDUPE_TIMEOUT
@@ -44,7 +44,7 @@ def invalid_event(pool: NodePool, message: str) -> ObjectEvent:
 
 @dataclass(frozen=True)
 class NodeClassState:
-    """What readiness and registration health read of a node class."""
+    """The part of a node class that readiness and registration health need."""
 
     conditions: tuple[Condition, ...]
     deleting: bool
@@ -86,7 +86,7 @@ def validation_condition(pool: NodePool) -> Condition:
 
 @dataclass(frozen=True)
 class InvalidRequirementValues:
-    """Values of a requirement that do not exist, beside some that do."""
+    """Values of a requirement that are not valid label values, and those that are."""
 
     key: str
     valid: list[str]
@@ -94,10 +94,10 @@ class InvalidRequirementValues:
 
 
 def invalid_requirement_values(pool: NodePool) -> Iterable[InvalidRequirementValues]:
-    """Requirements of which some values are ignored (API-078)."""
-    for item in pool.spec.template.spec.requirements:
-        key = labels.normalise(item.key)
-        known = labels.CLOSED_LABEL_VALUES.get(key, frozenset(item.values))
-        valid = [value for value in item.values if value in known]
-        if item.operator == "In" and valid and len(valid) < len(item.values):
-            yield InvalidRequirementValues(key, valid, [value for value in item.values if value not in known])
+    """Requirements with some invalid values, which are ignored (API-078)."""
+    for requirement in pool.spec.template.spec.requirements:
+        key = labels.normalise(requirement.key)
+        allowed = labels.CLOSED_LABEL_VALUES.get(key, frozenset(requirement.values))
+        valid = [value for value in requirement.values if value in allowed]
+        if requirement.operator == "In" and valid and len(valid) < len(requirement.values):
+            yield InvalidRequirementValues(key, valid, [value for value in requirement.values if value not in allowed])

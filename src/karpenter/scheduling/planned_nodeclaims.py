@@ -170,11 +170,7 @@ class _ClaimContents:
 
 def _own_annotations(pool: NodePool) -> dict[str, str]:
     """Annotations every claim of the pool gets (SCH-120)."""
-    return {
-        **pool.spec.template.metadata.annotations,
-        labels.NODE_POOL_HASH: nodepool_hash.node_pool_hash(pool),
-        labels.NODE_POOL_HASH_VERSION: nodepool_hash.NODE_POOL_HASH_VERSION,
-    }
+    return {**pool.spec.template.metadata.annotations, **nodepool_hash.hash_annotations(pool)}
 
 
 def _claim_of_pool(pool: NodePool, name: str, contents: _ClaimContents) -> NodeClaim:

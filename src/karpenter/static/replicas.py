@@ -1,8 +1,8 @@
-"""Static NodePools: a fixed number of nodes, whatever pods wait (SCH §24, DIS §18).
+"""Replicas of static NodePools: pure decisions about a fixed number of nodes, independent of pending pods (SCH §24, DIS §18).
 
-Two decisions, each a function of the pool and its claims: how many more to create (``growth``), and which to give up
-(``surplus``). Claims have numbered slots. The name of a slot is derived, and new claims take the lowest slots nobody has: so a
-creation that is repeated after a crash or a lost answer finds its own claim, and never makes one too many.
+``scale_up`` says how many claims to create, ``scale_down_claims`` which to delete. Claims have numbered slots with derived names,
+and new claims take the lowest free slots. So a creation repeated after a crash or a lost response finds its own claim instead of
+creating another one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from karpenter.state.state_node import StateNode
 
 @dataclass(frozen=True)
 class StaticClaim:
-    """A claim of a static pool with the unfinished pods on its node. ``is_chosen``: a disruption of ours is removing it."""
+    """A claim of a static pool with the unfinished pods on its node. ``is_disrupting``: a disruption command removes it."""
 
     claim: NodeClaim
     pods: tuple[Pod, ...] = ()
@@ -35,7 +35,7 @@ class StaticClaim:
 
     @property
     def is_deleting(self) -> bool:
-        """Whether it is on its way out for good."""
+        """Whether it is being deleted or its instance is terminating."""
         claim = self.claim
         return claim.metadata.deletion_timestamp is not None or is_true(claim.status.conditions, "InstanceTerminating")
 
@@ -47,7 +47,7 @@ class StaticClaim:
 
 @dataclass(frozen=True)
 class ReplicaCounts:
-    """How many claims a pool has, by where they stand (SCH-701)."""
+    """Number of claims of a pool by state (SCH-701)."""
 
     active: int = 0
     pending_disruption: int = 0
@@ -55,28 +55,28 @@ class ReplicaCounts:
 
     @property
     def total(self) -> int:
-        """All of them: what the limit on nodes is held against."""
+        """All claims, which the node limit applies to."""
         return self.active + self.pending_disruption + self.deleting
 
 
 @dataclass(frozen=True)
 class ScaleUp:
-    """How many claims a pool lacks, and how many of those its limit on nodes allows."""
+    """How many claims a pool lacks, and how many of those its node limit allows."""
 
     wanted: int = 0
     allowed: int = 0
 
 
 def count_replicas(claims: Iterable[StaticClaim]) -> ReplicaCounts:
-    """The members, counted."""
-    found = tuple(claims)
-    active = sum(member.is_active for member in found)
-    deleting = sum(member.is_deleting for member in found)
-    return ReplicaCounts(active, len(found) - active - deleting, deleting)
+    """Count the claims of a pool by state."""
+    members = tuple(claims)
+    active = sum(member.is_active for member in members)
+    deleting = sum(member.is_deleting for member in members)
+    return ReplicaCounts(active, len(members) - active - deleting, deleting)
 
 
 def scale_up(pool: NodePool, counts: ReplicaCounts, reserved: int = 0) -> ScaleUp:
-    """What to create (SCH-702). ``reserved`` nodes are being created already (OPS-120). Raises ``quantity.QuantityError``."""
+    """How many claims to create (SCH-702). ``reserved`` nodes are being created (OPS-120). Raises ``quantity.QuantityError``."""
     replicas = pool.spec.replicas or 0
     if counts.active + counts.pending_disruption >= replicas:
         return ScaleUp()
@@ -85,19 +85,23 @@ def scale_up(pool: NodePool, counts: ReplicaCounts, reserved: int = 0) -> ScaleU
 
 
 def allowed_by_node_limit(pool: NodePool, counts: ReplicaCounts, wanted: int, reserved: int = 0) -> int:
-    """How many of the wanted claims the pool's limit on nodes allows (DIS-226). Raises ``quantity.QuantityError``."""
+    """How many of the wanted claims the pool's node limit allows (DIS-226). Raises ``quantity.QuantityError``."""
     limit = res.parse_resources(pool.spec.limits).get(res.NODES)
-    left = wanted if limit is None else limit // res.ONE_UNIT - counts.total - reserved
-    return max(0, min(wanted, left))
+    remaining = wanted if limit is None else limit // res.ONE_UNIT - counts.total - reserved
+    return max(0, min(wanted, remaining))
 
 
 def exceeded_limits(pool: NodePool, nodes: Iterable[StateNode]) -> tuple[str, ...]:
-    """The limits of a pool that its machines are beyond; having just reached one is none (SCH-631)."""
+    """The limits of a pool that its nodes exceed; a limit that is just reached is not exceeded (SCH-631)."""
     limits = res.parse_resources(pool.spec.limits)
     if not limits:
         return ()
     used = res.add(
-        *(_node_capacity(view) for view in nodes if view.pool == pool.metadata.name and not view.marked_for_deletion)
+        *(
+            _node_capacity(state_node)
+            for state_node in nodes
+            if state_node.pool == pool.metadata.name and not state_node.marked_for_deletion
+        )
     )
     return tuple(sorted(name for name, limit in limits.items() if used.get(name, 0) > limit))
 
@@ -108,7 +112,7 @@ def _node_capacity(state_node: StateNode) -> Resources:
 
 @dataclass(frozen=True)
 class ReplicaSlot:
-    """A place for a claim. ``zone`` is where its node has to be, empty for anywhere."""
+    """A slot for a claim. ``zone`` is the required zone of its node, empty for any."""
 
     name: str
     zone: str = ""
@@ -117,7 +121,7 @@ class ReplicaSlot:
 def free_slots(
     pool: NodePool, taken_names: Collection[str], how_many: int, zones: Sequence[str] = ()
 ) -> tuple[ReplicaSlot, ...]:
-    """The lowest free slots; ``taken`` are the names of all claims there are. Neighbouring slots are in different ``zones``."""
+    """The lowest free slots; ``taken_names`` are the names of all claims. Consecutive slots rotate through ``zones``."""
     slots = (_slot(pool, number, zones) for number in count())
     return tuple(islice((slot for slot in slots if slot.name not in taken_names), how_many))
 
@@ -128,22 +132,22 @@ def _slot(pool: NodePool, number: int, zones: Sequence[str]) -> ReplicaSlot:
 
 
 def spread_zones(pool: NodePool, types: Iterable[InstanceType]) -> tuple[str, ...]:
-    """The zones the pool can buy in now, where it asks for its replicas to be spread over them; else none (SCH §24 Beyond)."""
+    """The zones with available offerings, if the pool asks to spread its replicas over zones; else none (SCH §24 Beyond)."""
     if pool.metadata.annotations.get(labels.SPREAD_REPLICAS) != labels.ZONE:
         return ()
-    wished = nodepool_requirements(pool)
-    found = {
+    requirements = nodepool_requirements(pool)
+    zones = {
         offering.zone
-        for item in types
-        if intersects(item.requirements, wished)
-        for offering in item.offerings
-        if offering.available and intersects(offering.requirements, wished)
+        for instance_type in types
+        if intersects(instance_type.requirements, requirements)
+        for offering in instance_type.offerings
+        if offering.available and intersects(offering.requirements, requirements)
     }
-    return tuple(sorted(found - {""}))
+    return tuple(sorted(zones - {""}))
 
 
 def scale_down_claims(pool: NodePool, claims: Sequence[StaticClaim], now: datetime) -> tuple[NodeClaim, ...]:
-    """The claims to give up, in the order of SCH-703: not launched, empty, then those cheapest to move."""
+    """The claims to delete, in the order of SCH-703: not launched, empty, then lowest eviction cost."""
     active = [member for member in claims if member.is_active]
     excess = len(active) - (pool.spec.replicas or 0)
     ranked = sorted(active, key=lambda member: _scale_down_order(member, now))
@@ -151,7 +155,7 @@ def scale_down_claims(pool: NodePool, claims: Sequence[StaticClaim], now: dateti
 
 
 def _scale_down_order(member: StaticClaim, now: datetime) -> tuple[int, bool, float, bool, str]:
-    """Sort key: what hurts least first. Of empty ones those go first that have no Node yet; the name ends every tie."""
+    """Sort key: least disruptive first. Among empty nodes, claims without a Node come first; ties are broken by name."""
     claim = member.claim
     has_node = bool(claim.status.node_name)
     if not claim.status.provider_id:
@@ -163,16 +167,16 @@ def _scale_down_order(member: StaticClaim, now: datetime) -> tuple[int, bool, fl
 
 
 def _eviction_cost(member: StaticClaim, now: datetime) -> float:
-    """What evicting all its pods costs, less as the end of its life comes near (DIS-113)."""
+    """Cost of evicting all its pods, scaled by the remaining lifetime (DIS-113)."""
     return sum(pod_disruption.eviction_cost(pod) for pod in member.pods) * _lifetime_remaining(member.claim, now)
 
 
 def _lifetime_remaining(claim: NodeClaim, now: datetime) -> float:
-    """The part of its life a claim has left, from 1 to 0; 1 where it has no end (DIS-112)."""
+    """The share of its lifetime a claim has left, from 1 to 0; 1 without expiration (DIS-112)."""
     text, created = claim.spec.expire_after, claim.metadata.creation_timestamp
-    life = durations.parse_duration_or_never(text) if durations.is_valid_duration(text) else None
-    if life is None or created is None:
+    lifetime = durations.parse_duration_or_never(text) if durations.is_valid_duration(text) else None
+    if lifetime is None or created is None:
         return 1.0
-    if life <= timedelta(0):
+    if lifetime <= timedelta(0):
         return 0.0
-    return min(max((life - (now - created)) / life, 0.0), 1.0)
+    return min(max((lifetime - (now - created)) / lifetime, 0.0), 1.0)

@@ -1,4 +1,4 @@
-"""The two controllers of static NodePools (gate StaticCapacity): which news makes them look at which pool (SCH-702, SCH-703)."""
+"""The two controllers of static NodePools (gate StaticCapacity): which events requeue which pool (SCH-702, SCH-703)."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ _WORKERS = 10
 
 
 class StaticCapacityController:
-    """Wakes the looks at static pools. Told of every pool and claim, after the state was."""
+    """Queues static pools. Its handlers receive every pool and claim event, after the cluster state."""
 
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
-        keeper = StaticCapacityReconciler(context)
+        reconciler = StaticCapacityReconciler(context)
         self._provisioning_queue = ReconcilerQueue(
-            "static.provisioning", keeper.reconcile_provisioning, _WORKERS, NODE_POOL, context.metrics
+            "static.provisioning", reconciler.reconcile_provisioning, _WORKERS, NODE_POOL, context.metrics
         )
-        #: Names of the claims of every pool, as the watch tells.
+        #: Names of the claims of every pool, maintained from watch events.
         self._claim_names_by_pool: defaultdict[str, set[str]] = defaultdict(set)
         self._deprovisioning_queue = ReconcilerQueue(
-            "static.deprovisioning", keeper.reconcile_deprovisioning, _WORKERS, NODE_POOL, context.metrics
+            "static.deprovisioning", reconciler.reconcile_deprovisioning, _WORKERS, NODE_POOL, context.metrics
         )
 
     def loops(self) -> dict[str, Callable[[], Awaitable[None]]]:
-        """What has to run."""
+        """The loops to run, by name."""
         return {queue.name: queue.run for queue in (self._provisioning_queue, self._deprovisioning_queue)}
 
     def on_pool(self, old: NodePool | None, new: NodePool | None) -> None:
-        """A pool appeared, changed or went."""
+        """A pool was added, changed or removed."""
         if new is None or new.spec.replicas is None:
             return
         if old is None or old.spec.replicas != new.spec.replicas:
@@ -45,18 +45,18 @@ class StaticCapacityController:
             self._provisioning_queue.add(new.metadata.name)
 
     def on_claim(self, old: NodeClaim | None, new: NodeClaim | None) -> None:
-        """A claim appeared, changed or went."""
-        subject = new or old
-        assert subject is not None
-        name = subject.metadata.labels.get(labels.NODE_POOL, "")
-        known = self._claim_names_by_pool[name]
-        (known.discard if new is None else known.add)(subject.metadata.name)
+        """A claim was added, changed or removed."""
+        claim = new or old
+        assert claim is not None
+        name = claim.metadata.labels.get(labels.NODE_POOL, "")
+        claim_names = self._claim_names_by_pool[name]
+        (claim_names.discard if new is None else claim_names.add)(claim.metadata.name)
         pool = self._context.state.pool(name)
         if pool is None or pool.spec.replicas is None:
             return
         if old is None:
-            # While a pool fills up, counting its claims anew at each of them would cost their square.
-            if len(known) > pool.spec.replicas:
+            # Counting all claims at every added claim would cost O(n²) while a pool fills up.
+            if len(claim_names) > pool.spec.replicas:
                 self._deprovisioning_queue.add(name)
         elif new is None or (_is_deleting(new) and not _is_deleting(old)):
             self._provisioning_queue.add(name)

@@ -1,7 +1,7 @@
-"""Keeping static NodePools at their number of nodes: create what is missing, delete what is too much (SCH §24).
+"""The reconciler of static NodePools: creates missing claims and deletes excess ones (SCH §24).
 
-A claim that cannot be launched is deleted and so missing again at once. Where that happened to the last ones made, the next wait:
-a second at first, doubling to a minute.
+A claim that cannot launch is deleted and therefore missing again at once. If that happened to the last batch of claims, the next
+batch waits: one second at first, doubling up to one minute.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from karpenter.runtime.controller_context import ControllerContext
 from karpenter.scheduling.planned_nodeclaims import static_claim
 from karpenter.static import replicas
 
-#: How soon to look again where nothing is to do, and where the limit on nodes is reached (SCH-702).
+#: Requeue delay when nothing is to do, and while the node limit is reached (SCH-702).
 _REQUEUE_SECONDS = 60.0
 _LIMIT_REACHED_REQUEUE_SECONDS = 30.0
 _FIRST_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS = 1.0, 60.0
-#: How many claims of all static pools are created or deleted at the same time.
+#: How many claims of all static pools are created or deleted concurrently.
 _MAX_CONCURRENT_WRITES = 64
 _log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
 class _ClaimBatch:
-    """The claims a pool got last, when (on the event loop's clock), and how long the next wait if these are lost."""
+    """The last claims created for a pool, when (event loop time), and the delay of the next batch if one of these is lost."""
 
     names: tuple[str, ...]
     created_at: float
@@ -43,7 +43,7 @@ class _ClaimBatch:
 
 
 class StaticCapacityReconciler:
-    """Looks at static pools by name, and leaves all others alone."""
+    """Reconciles static pools by name and ignores all others."""
 
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
@@ -53,51 +53,51 @@ class StaticCapacityReconciler:
         self._slots = asyncio.Semaphore(_MAX_CONCURRENT_WRITES)
 
     async def reconcile_provisioning(self, name: str) -> float | None:
-        """Create the claims a pool lacks; seconds until the next look, None to wait for events.
+        """Create the claims a pool lacks; returns seconds until the next pass, None to wait for events.
 
         Raises ``KubeError`` and ``ProviderError``.
         """
         pool = self._static_pool(name)
-        # Ready may still be about the pool before its last change, whose limits nobody has looked at yet.
+        # Ready may refer to the previous generation; the limits of the current one may not be validated yet.
         if pool is None or not conditions.is_true(pool.status.conditions, conditions.READY) or check_quantities(pool):
             return None
-        held = replicas.count_replicas(self._members(name))
-        growth = replicas.scale_up(pool, held, self._reserved[name])
-        if not growth.wanted:
+        counts = replicas.count_replicas(self._members(name))
+        scale_up = replicas.scale_up(pool, counts, self._reserved[name])
+        if not scale_up.wanted:
             return _REQUEUE_SECONDS
-        if not self._is_within_limits(pool, growth):
+        if not self._is_within_limits(pool, scale_up):
             return _LIMIT_REACHED_REQUEUE_SECONDS
-        pause = self._backoff_seconds(name)
-        if pause > 0:
-            return pause
+        backoff = self._backoff_seconds(name)
+        if backoff > 0:
+            return backoff
         _log.info(
             "provisioning nodeclaims to satisfy replica count",
-            current=held.active,
+            current=counts.active,
             desired=pool.spec.replicas,
-            **{"provision-count": growth.allowed},
+            **{"provision-count": scale_up.allowed},
         )
-        await self._create_claims(pool, growth.allowed)
-        return _REQUEUE_SECONDS if growth.allowed == growth.wanted else _LIMIT_REACHED_REQUEUE_SECONDS
+        await self._create_claims(pool, scale_up.allowed)
+        return _REQUEUE_SECONDS if scale_up.allowed == scale_up.wanted else _LIMIT_REACHED_REQUEUE_SECONDS
 
     async def reconcile_deprovisioning(self, name: str) -> float | None:
-        """Delete the claims a pool has too many of; seconds until the next look, None to wait for news. Raises ``KubeError``."""
+        """Delete the excess claims of a pool; returns seconds until the next pass, None for events only. Raises ``KubeError``."""
         pool = self._static_pool(name)
         if pool is None:
             return None
         members = self._members(name)
-        leaving = replicas.scale_down_claims(pool, members, self._context.clock.now())
-        if leaving:
+        excess = replicas.scale_down_claims(pool, members, self._context.clock.now())
+        if excess:
             _log.info(
                 "deprovisioning nodeclaims to satisfy replica count",
                 current=replicas.count_replicas(members).active,
                 desired=pool.spec.replicas,
-                **{"deprovision-count": len(leaving)},
+                **{"deprovision-count": len(excess)},
             )
-            _raise_first(await asyncio.gather(*(self._delete_claim(claim) for claim in leaving)))
+            _raise_first(await asyncio.gather(*(self._delete_claim(claim) for claim in excess)))
         return _REQUEUE_SECONDS
 
     def _static_pool(self, name: str) -> NodePool | None:
-        """The pool, if it is static, ours and there to stay."""
+        """The pool, if it is static, managed and not being deleted."""
         pool = self._context.state.pool(name)
         if pool is None or pool.spec.replicas is None or pool.metadata.deletion_timestamp is not None:
             self._last_batches.pop(name, None)
@@ -114,16 +114,16 @@ class StaticCapacityReconciler:
             if claim.metadata.labels.get(labels.NODE_POOL) == pool
         ]
 
-    def _is_within_limits(self, pool: NodePool, growth: replicas.ScaleUp) -> bool:
+    def _is_within_limits(self, pool: NodePool, scale_up: replicas.ScaleUp) -> bool:
         exceeded = replicas.exceeded_limits(pool, self._context.state.state_nodes())
         if exceeded:
             _log.error("resource usage exceeds limit", **{"resource-name": ", ".join(exceeded)})
-        elif not growth.allowed:
+        elif not scale_up.allowed:
             _log.info("nodepool node limit reached")
-        return bool(growth.allowed) and not exceeded
+        return bool(scale_up.allowed) and not exceeded
 
     def _backoff_seconds(self, name: str) -> float:
-        """How many seconds the next claims have to wait because the last ones were lost; 0 when they need not."""
+        """Remaining delay of the next batch because a claim of the last batch was lost; 0 or less when there is none."""
         last = self._last_batches.get(name)
         if last is None or not any(self._is_lost(claim) for claim in last.names):
             return 0.0
@@ -134,14 +134,14 @@ class StaticCapacityReconciler:
         return claim is None or claim.metadata.deletion_timestamp is not None
 
     async def _create_claims(self, pool: NodePool, count: int) -> None:
-        """Create claims under the names of free slots. One that fails is created by the next look, under the same name."""
+        """Create claims with the names of free slots. A failed creation is retried by the next pass, with the same name."""
         name = pool.metadata.name
         self._reserved[name] += count
         try:
             types = await self._context.provider.instance_types(pool)
             well_known = labels.WELL_KNOWN | well_known_labels_of(types)
-            taken = {claim.metadata.name for claim in self._context.state.claims()}
-            slots = replicas.free_slots(pool, taken, count, replicas.spread_zones(pool, types))
+            taken_names = {claim.metadata.name for claim in self._context.state.claims()}
+            slots = replicas.free_slots(pool, taken_names, count, replicas.spread_zones(pool, types))
             self._record_batch(name, tuple(slot.name for slot in slots))
             claims = (static_claim(pool, slot.name, well_known, slot.zone) for slot in slots)
             _raise_first(await asyncio.gather(*(self._create_claim(claim) for claim in claims)))
@@ -150,13 +150,17 @@ class StaticCapacityReconciler:
 
     def _record_batch(self, pool: str, names: tuple[str, ...]) -> None:
         last, now = self._last_batches.get(pool), _monotonic_now()
-        is_again = (
+        previous_was_lost = (
             last is not None
             and now - last.created_at <= 2 * _MAX_BACKOFF_SECONDS
             and any(map(self._is_lost, last.names))
         )
-        pause = min(_MAX_BACKOFF_SECONDS, 2 * last.backoff_seconds) if last and is_again else _FIRST_BACKOFF_SECONDS
-        self._last_batches[pool] = _ClaimBatch(names, now, pause)
+        backoff = (
+            min(_MAX_BACKOFF_SECONDS, 2 * last.backoff_seconds)
+            if last and previous_was_lost
+            else _FIRST_BACKOFF_SECONDS
+        )
+        self._last_batches[pool] = _ClaimBatch(names, now, backoff)
 
     async def _create_claim(self, claim: NodeClaim) -> KubeError | None:
         async with self._slots:
@@ -167,7 +171,7 @@ class StaticCapacityReconciler:
         return None
 
     async def _delete_claim(self, claim: NodeClaim) -> KubeError | None:
-        """Delete a claim; it counts as going from now on, not only once the watch says so."""
+        """Delete a claim and mark it for deletion at once, before the watch delivers the deletion."""
         name = claim.metadata.name
         self._context.state.mark_for_deletion(name)
         async with self._slots:
@@ -183,7 +187,7 @@ class StaticCapacityReconciler:
 
 
 def _raise_first(errors: Sequence[KubeError | None]) -> None:
-    """Fail with the first fault, now that all others have had their try."""
+    """Raise the first error, after all writes were tried."""
     for error in errors:
         if error is not None:
             raise error

@@ -122,6 +122,9 @@ class ManagerOptions:
     faults: Callable[[], list[KubeError]] = list
     metrics: Metrics = field(default_factory=Metrics)
     own_pod: PodKey | None = None
+    #: Built before the provider where the provider is handed a view of them; else the manager builds its own.
+    state: ClusterState | None = None
+    events: EventRecorder | None = None
 
 
 #: Returns once this process may act: at once where there is only one, else when it leads (OPS-361). May be awaited again.
@@ -146,8 +149,8 @@ class Manager:
         self._manager_options = options
         self._settings = settings
         self._is_watching = False
-        self.state = ClusterState(log_unusable_object)
-        self._recorder = EventRecorder(kube, clock)
+        self.state = options.state if options.state is not None else ClusterState(log_unusable_object)
+        self._recorder = options.events or EventRecorder(kube, clock)
         self.metrics = options.metrics
         overlaid = OverlaidProvider(provider) if FeatureGate.NODE_OVERLAY in settings.gates else None
         self.context = ControllerContext(

@@ -1,4 +1,4 @@
-"""AWS as a process's cloud: found, asked who we are, and joined to the controllers' watches."""
+"""Builds the AWS provider for a controller process and subscribes it to the manager's informers."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ from karpenter.kube.informer import Informer
 from karpenter.kube.protocol import Kube
 from karpenter.manager import Manager
 from karpenter.manager_cloud import ProviderSetup, ProviderStartError
+from karpenter.manager_watches import log_unusable_object
 from karpenter.metrics import Metrics
 from karpenter.model.clock import Clock
-from karpenter.providers.aws.aws_cluster_view import ClusterViewSources
+from karpenter.providers.aws.aws_cluster_view import WatchedClusterView
 from karpenter.providers.aws.aws_context import AwsContext
 from karpenter.providers.aws.aws_metrics import SdkMetrics
 from karpenter.providers.aws.aws_operator import AwsOperator
 from karpenter.providers.aws.cluster_discovery import ApiServerAccess, AwsStartupError, discover_cluster
 from karpenter.providers.aws.sdk.aws_session import AwsSession
 from karpenter.providers.contract import ProviderError
-from karpenter.runtime import nodeclaim_deletion
-from karpenter.runtime.cluster_view import InstanceClusterView, InvolvedObjectRecorder
+from karpenter.runtime.cluster_view import InvolvedObjectRecorder
+from karpenter.runtime.events import EventRecorder
 from karpenter.runtime.settings import Settings
 from karpenter.scheduling.scheduling_options import MinValuesPolicy
+from karpenter.state import ClusterState
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,13 @@ class ClusterAccess:
 
 
 async def aws_setup(settings: Settings, cluster: ClusterAccess, clock: Clock, metrics: Metrics) -> ProviderSetup:
-    """The cloud, ready to be asked what it sells. Raises ``CannotStart``."""
+    """Build the provider and learn what AWS sells. Raises ``ProviderStartError``.
+
+    Cluster state and event recorder are built here and go to the provider and, with the result, to the manager.
+    """
+    state = ClusterState(log_unusable_object)
+    events = EventRecorder(cluster.kube, clock)
+    cluster_view = WatchedClusterView(state)
     account = AwsSession(SdkMetrics(metrics))
     try:
         facts = await discover_cluster(
@@ -52,6 +60,9 @@ async def aws_setup(settings: Settings, cluster: ClusterAccess, clock: Clock, me
             kube=cluster.kube,
             clock=clock,
             metrics=metrics,
+            state=state,
+            cluster_view=cluster_view,
+            events=InvolvedObjectRecorder(events),
             strict_min_values=settings.min_values_policy is MinValuesPolicy.STRICT,
         )
         cloud = AwsOperator(ground)
@@ -60,7 +71,11 @@ async def aws_setup(settings: Settings, cluster: ClusterAccess, clock: Clock, me
         account.close()
         raise ProviderStartError(str(error)) from error
     return ProviderSetup(
-        cloud.provider, _without_pod_argument(cloud.loops()), on_manager_built=partial(_connect_to_manager, cloud)
+        cloud.provider,
+        _without_pod_argument(cloud.loops()),
+        on_manager_built=partial(_subscribe, cloud, cluster_view),
+        state=state,
+        events=events,
     )
 
 
@@ -74,23 +89,12 @@ def _drop_pod_argument(loop: Callable[[], Awaitable[None]]) -> Callable[[Informe
     return lambda pods: loop()
 
 
-def _connect_to_manager(cloud: AwsOperator, manager: Manager) -> None:
-    """Listen to what the controllers watch, and speak through their recorder."""
+def _subscribe(cloud: AwsOperator, cluster_view: WatchedClusterView, manager: Manager) -> None:
+    """Subscribe the provider to the manager's informers; the view first, because the other handlers read it."""
     classes = cast(Informer[EC2NodeClass], manager.node_class_informers[EC2_NODE_CLASS.name])
-    observation = InstanceClusterView(manager.state)
-    cloud.bind(
-        ClusterViewSources(
-            cluster_view=observation,
-            events=InvolvedObjectRecorder(manager.context.events),
-            claim_named=manager.state.claim,
-            node_class_named=classes.get,
-            node_classes=lambda: tuple(classes),
-            count_disrupted=partial(nodeclaim_deletion.count_disrupted, manager.context),
-        )
-    )
-    # Those who are told of claims and Nodes may ask for others, so these are filed first.
-    manager.claim_informer.subscribe(observation.on_claim)
-    manager.node_informer.subscribe(observation.on_node)
-    classes.subscribe(cloud.on_node_class)
+    manager.claim_informer.subscribe(cluster_view.on_claim)
+    manager.node_informer.subscribe(cluster_view.on_node)
+    classes.subscribe(cluster_view.on_node_class)
     manager.claim_informer.subscribe(cloud.on_claim)
     manager.node_informer.subscribe(cloud.on_node)
+    classes.subscribe(cloud.on_node_class)

@@ -15,6 +15,8 @@ from karpenter.manager import Manager
 from karpenter.model.clock import Clock
 from karpenter.providers.contract import CloudProvider
 from karpenter.providers.simulated import Faults, SimulatedNodes, SimulatedProvider
+from karpenter.runtime.events import EventRecorder
+from karpenter.state import ClusterState
 
 
 class ProviderStartError(Exception):
@@ -30,9 +32,10 @@ class SimulatedCloudConfig(NamedTuple):
 
 @dataclass(frozen=True)
 class ProviderSetup:
-    """A provider and what runs for it beside the controllers (see ``manager.Extra``).
+    """A provider and what runs for it beside the controllers (see ``ManagerOptions``).
 
-    ``joined`` is told the manager before it runs, to listen to its watches.
+    ``on_manager_built`` is called before the manager runs, to subscribe to its informers. ``state`` and ``events`` are those the
+    provider was handed a view of (None: the manager builds its own).
     """
 
     provider: CloudProvider
@@ -40,6 +43,8 @@ class ProviderSetup:
     garbage_collectors: Mapping[str, Callable[[], Awaitable[object]]] = field(default_factory=dict)
     api_server_faults: Callable[[], list[KubeError]] = list
     on_manager_built: Callable[[Manager], None] = lambda manager: None
+    state: ClusterState | None = None
+    events: EventRecorder | None = None
 
 
 def simulated_setup(kube: Kube, nodes_kube: Kube, clock: Clock, config: SimulatedCloudConfig) -> ProviderSetup:

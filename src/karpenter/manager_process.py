@@ -205,6 +205,8 @@ def _manager(
         cloud.api_server_faults,
         metrics,
         own_pod(os.environ),
+        cloud.state,
+        cloud.events,
     )
     provider = MetricsProvider(TimeoutProvider(LeaderOnlyProvider(cloud.provider, fence)), metrics)
     manager = Manager(kubes.controller, provider, SystemClock(), settings, extra)

@@ -36,9 +36,10 @@ from karpenter.providers.aws.instance import instance_info
 from karpenter.providers.aws.instance.fleet_launcher import FleetLauncher, LauncherDependencies
 from karpenter.providers.aws.instance.fleet_request import FleetSender, SubnetAddresses
 from karpenter.providers.aws.instance.instance_provider import InstanceProvider, InstanceScope
-from karpenter.providers.aws.instance.launch_effects import CapacityPool, LaunchEffects
+from karpenter.providers.aws.instance.launch_effects import LaunchEffects
 from karpenter.providers.aws.instance.launch_plan import LaunchPlan, LaunchSettings, UserDataInputs, plan_launch
 from karpenter.providers.aws.instance.launch_templates import LaunchTemplateProvider
+from karpenter.providers.aws.instancetype.ec2_offerings import OfferingKey
 from karpenter.providers.aws.userdata.kubelet_settings import KubeletSettings
 from karpenter.simulation import virtual_time as virtual
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
@@ -172,13 +173,13 @@ def planned(
 class Remembered:
     """Everything others are told."""
 
-    lacking: list[CapacityPool] = field(default_factory=list)
+    lacking: list[OfferingKey] = field(default_factory=list)
     lacking_all: list[str] = field(default_factory=list)
     full_subnets: list[str] = field(default_factory=list)
     units: dict[str, int] = field(default_factory=dict)
     warnings: list[tuple[str, str]] = field(default_factory=list)
 
-    def mark_unavailable(self, key: CapacityPool, reason: str, fleet_id: str) -> None:
+    def mark_unavailable(self, key: OfferingKey, reason: str, fleet_id: str) -> None:
         self.lacking.append(key)
 
     def mark_capacity_type_unavailable(self, capacity_type: str) -> None:

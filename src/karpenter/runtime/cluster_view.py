@@ -1,19 +1,19 @@
-"""What a provider's own controllers see of the process they run in: the cluster as watches last told it, and events."""
+"""What the manager hands to a provider with controllers of its own: a view of the cluster state and an event recorder."""
 
 from __future__ import annotations
 
 from karpenter.api.core import Node
 from karpenter.api.karpenter import NodeClaim, NodePool
-from karpenter.api.kinds import Kind
-from karpenter.api.meta import ObjectMeta, Wire
-from karpenter.runtime.events import NORMAL, WARNING, EventRecorder, InvolvedObject, ObjectEvent
+from karpenter.api.meta import ObjectMeta
+from karpenter.runtime.events import NORMAL, WARNING, EventRecorder, InvolvedObject, ObjectEvent, ObjectKind
 from karpenter.state import ClusterState
 
 
 class InstanceClusterView:
-    """The cluster state, as a provider may look at it. Providers know instances by id, the state by provider ID.
+    """The cluster state by instance id: providers know instances by id, the state by provider ID.
 
-    To be told of every claim and Node after the state was, to find them by instance: collectors ask for all of them.
+    Its handlers index every NodeClaim and Node by instance, since garbage collection asks for all of them; they must run after
+    those that update the state.
     """
 
     def __init__(self, state: ClusterState) -> None:
@@ -22,7 +22,7 @@ class InstanceClusterView:
         self._node_names_by_instance: dict[str, set[str]] = {}
 
     def on_claim(self, old: NodeClaim | None, new: NodeClaim | None) -> None:
-        """A claim came, changed or went."""
+        """Informer handler: a NodeClaim was added, updated or deleted."""
         before = (old.status.provider_id, old.metadata.name) if old is not None else _NO_INSTANCE
         _reindex(
             self._claim_names_by_instance,
@@ -31,7 +31,7 @@ class InstanceClusterView:
         )
 
     def on_node(self, old: Node | None, new: Node | None) -> None:
-        """A Node came, changed or went."""
+        """Informer handler: a Node was added, updated or deleted."""
         before = (old.spec.provider_id, old.metadata.name) if old is not None else _NO_INSTANCE
         _reindex(
             self._node_names_by_instance,
@@ -48,12 +48,12 @@ class InstanceClusterView:
         return self._state.pools()
 
     def claim_of(self, instance_id: str) -> NodeClaim | None:
-        """The NodeClaim whose machine has this id."""
+        """The NodeClaim of this instance."""
         names = sorted(self._claim_names_by_instance.get(instance_id, ()))
         return next((found for name in names if (found := self._state.claim(name)) is not None), None)
 
     def node_of(self, instance_id: str) -> Node | None:
-        """The Node whose machine has this id, also where no claim does."""
+        """The Node of this instance, also where no NodeClaim has it."""
         names = sorted(self._node_names_by_instance.get(instance_id, ()))
         return next((found for name in names if (found := self._state.node(name)) is not None), None)
 
@@ -63,7 +63,7 @@ _NO_INSTANCE = ("", "")
 
 
 def _reindex(by_instance: dict[str, set[str]], before: tuple[str, str], after: tuple[str, str]) -> None:
-    """File a name under the instance at the end of its provider ID."""
+    """Move a name to the instance that its provider ID ends with."""
     if before == after:
         return
     provider_id, name = before
@@ -81,15 +81,15 @@ def _instance_id(provider_id: str) -> str:
 
 
 class InvolvedObjectRecorder:
-    """Events about any object, through the recorder. The text tells two of one reason apart."""
+    """Publishes events on any object through the recorder. Events of one reason with different messages are different events."""
 
     def __init__(self, recorder: EventRecorder) -> None:
         self._recorder = recorder
 
-    def normal(self, kind: Kind[Wire], involved: ObjectMeta, reason: str, message: str) -> None:
-        """Something happened that is as it should be."""
+    def normal(self, kind: ObjectKind, involved: ObjectMeta, reason: str, message: str) -> None:
+        """Publish an event of type Normal."""
         self._recorder.publish(ObjectEvent(InvolvedObject(kind, involved), NORMAL, reason, message, (message,)))
 
-    def warning(self, kind: Kind[Wire], involved: ObjectMeta, reason: str, message: str) -> None:
-        """Something happened that somebody should look at."""
+    def warning(self, kind: ObjectKind, involved: ObjectMeta, reason: str, message: str) -> None:
+        """Publish an event of type Warning."""
         self._recorder.publish(ObjectEvent(InvolvedObject(kind, involved), WARNING, reason, message, (message,)))

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from typing import Protocol
 
 from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import NODE_CLAIM
 from karpenter.kube.errors import NotFound
+from karpenter.metrics import Metrics
 from karpenter.model import durations, labels, pods
 from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.nodeclaim_draft import NodeClaimDraft
+from karpenter.state import ClusterState
 
 _WORD_BOUNDARY = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
@@ -29,7 +32,19 @@ def termination_mode(claim: NodeClaim) -> str:
     return "eventual" if period > timedelta(0) else "forceful"
 
 
-def count_disrupted(context: ControllerContext, claim: NodeClaim, reason: str, consolidation_policy: str = "") -> None:
+class DisruptionMetrics(Protocol):
+    """Where disruptions are counted: the process's metrics and cluster state."""
+
+    @property
+    def metrics(self) -> Metrics:
+        """The series."""
+
+    @property
+    def state(self) -> ClusterState:
+        """The pods of each Node."""
+
+
+def count_disrupted(context: DisruptionMetrics, claim: NodeClaim, reason: str, consolidation_policy: str = "") -> None:
     """This process began the end of a claim, for a reason in snake case; its pods that must move are counted as well.
 
     ``consolidation_policy`` is the pool's, given only where consolidation is the reason.

@@ -25,20 +25,20 @@ from karpenter.api.karpenter import (
     NodePool,
     NodePoolSpec,
 )
-from karpenter.api.kinds import EC2_NODE_CLASS, NODE, NODE_CLAIM, NODE_POOL, Kind
-from karpenter.api.meta import ObjectMeta, Wire
+from karpenter.api.kinds import EC2_NODE_CLASS, NODE, NODE_CLAIM, NODE_POOL
+from karpenter.api.meta import ObjectMeta
 from karpenter.kube.informer import Informer
 from karpenter.metrics import Metrics
 from karpenter.model import conditions, labels
-from karpenter.model.clock import SystemClock
-from karpenter.providers.aws.aws_apis import Ec2Api
-from karpenter.providers.aws.aws_cluster_view import ClusterViewSources
+from karpenter.model.clock import Clock, SystemClock
+from karpenter.providers.aws.aws_apis import AwsApis, Ec2Api
+from karpenter.providers.aws.aws_cluster_view import WatchedClusterView
 from karpenter.providers.aws.aws_context import AwsContext
 from karpenter.providers.aws.aws_operator import AwsOperator
 from karpenter.providers.aws.aws_settings import AwsSettings
-from karpenter.providers.aws.cluster_discovery import ApiServerAccess, discover_cluster
+from karpenter.providers.aws.cluster_discovery import ApiServerAccess, DiscoveredCluster, discover_cluster
 from karpenter.providers.aws.sdk.aws_session import AwsSession
-from karpenter.runtime.cluster_view import InstanceClusterView
+from karpenter.runtime.events import ObjectKind
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from karpenter.state import ClusterState
 from support.aws.double import Double
@@ -89,10 +89,10 @@ class Told:
 
     events: list[tuple[str, str, str]] = field(default_factory=list)
 
-    def normal(self, kind: Kind[Wire], involved: ObjectMeta, reason: str, message: str) -> None:
+    def normal(self, kind: ObjectKind, involved: ObjectMeta, reason: str, message: str) -> None:
         self.events.append(("Normal", involved.name, reason))
 
-    def warning(self, kind: Kind[Wire], involved: ObjectMeta, reason: str, message: str) -> None:
+    def warning(self, kind: ObjectKind, involved: ObjectMeta, reason: str, message: str) -> None:
         self.events.append(("Warning", involved.name, reason))
 
 
@@ -124,21 +124,22 @@ def region(double: Double) -> Region:
 class Process:
     """A provider and what it sees. Its loops run when a test starts them."""
 
-    def __init__(self, double: Double, market: Region, cloud: AwsOperator, kube: MemoryKube, metrics: Metrics) -> None:
+    def __init__(self, double: Double, market: Region, context: AwsContext, kube: MemoryKube) -> None:
+        cloud = AwsOperator(context)
         self.double = double
         self.market = market
         self.loops = cloud.loops()
         self.cloud = cloud
         self.kube = kube
-        self.metrics = metrics
-        self.told = Told()
-        self.state = ClusterState()
+        self.metrics = context.metrics
+        self.told: Any = context.events
+        self.state = context.state
+        self.view: Any = context.cluster_view
         self.classes: Informer[EC2NodeClass] = Informer(kube, EC2_NODE_CLASS)
         self.tasks: list[asyncio.Future[None]] = []
 
     async def see(self) -> None:
         """Begin to watch, as a process does once it is told to."""
-        observation = InstanceClusterView(self.state)
         claims, nodes, pools = (
             Informer(self.kube, NODE_CLAIM),
             Informer(self.kube, NODE),
@@ -147,18 +148,9 @@ class Process:
         claims.subscribe(lambda old, new: self._put(self.state.set_claim, self.state.remove_claim, old, new))
         nodes.subscribe(lambda old, new: self._put(self.state.set_node, self.state.remove_node, old, new))
         pools.subscribe(lambda old, new: self._put(self.state.set_pool, self.state.remove_pool, old, new))
-        claims.subscribe(observation.on_claim)
-        nodes.subscribe(observation.on_node)
-        self.cloud.bind(
-            ClusterViewSources(
-                cluster_view=observation,
-                events=self.told,
-                claim_named=self.state.claim,
-                node_class_named=self.classes.get,
-                node_classes=lambda: tuple(self.classes),
-                count_disrupted=lambda claim, reason: None,
-            )
-        )
+        claims.subscribe(self.view.on_claim)
+        nodes.subscribe(self.view.on_node)
+        self.classes.subscribe(self.view.on_node_class)
         self.classes.subscribe(self.cloud.on_node_class)
         claims.subscribe(self.cloud.on_claim)
         nodes.subscribe(self.cloud.on_node)
@@ -203,6 +195,19 @@ class Process:
         return sum(len(self.double.calls.carried_out(operation)) for operation in operations)
 
 
+def context(
+    services: AwsApis,
+    cluster: DiscoveredCluster,
+    settings: AwsSettings,
+    kube: MemoryKube,
+    clock: Clock,
+    metrics: Metrics,
+) -> AwsContext:
+    """What the manager would hand in: the view of an empty cluster, and a recorder that keeps events."""
+    state = ClusterState()
+    return AwsContext(services, cluster, settings, kube, clock, metrics, state, WatchedClusterView(state), Told())
+
+
 @asynccontextmanager
 async def process(double: Double, account: AwsSession, **settings: Any) -> AsyncIterator[Process]:
     """A process that has hydrated and watches."""
@@ -232,4 +237,4 @@ async def unhydrated(double: Double, account: AwsSession, **settings: Any) -> Pr
     market = region(double)
     few: Any = FewTypes(account.services.ec2, market)
     services = account.services._replace(ec2=few, pricing=market)
-    return Process(double, market, AwsOperator(AwsContext(services, facts, own, kube, clock, metrics)), kube, metrics)
+    return Process(double, market, context(services, facts, own, kube, clock, metrics), kube)

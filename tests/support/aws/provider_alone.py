@@ -3,50 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 from controlplane.harness import Json
-from karpenter.api.core import Node
 from karpenter.api.ec2_node_class import EC2NodeClass
-from karpenter.api.karpenter import NodeClaim, NodePool
-from karpenter.api.kinds import EC2_NODE_CLASS, NODE_CLAIM, Kind
-from karpenter.api.meta import ObjectMeta, Wire
+from karpenter.api.karpenter import NodeClaim
+from karpenter.api.kinds import EC2_NODE_CLASS, NODE_CLAIM
+from karpenter.api.meta import ObjectMeta
 from karpenter.kube.informer import Informer
 from karpenter.metrics import Metrics
 from karpenter.model import conditions
 from karpenter.model.clock import SystemClock
-from karpenter.providers.aws.aws_cluster_view import ClusterViewSources
+from karpenter.providers.aws.aws_cluster_view import WatchedClusterView
 from karpenter.providers.aws.aws_context import AwsContext
 from karpenter.providers.aws.aws_metrics import SdkMetrics
 from karpenter.providers.aws.aws_operator import AwsOperator
 from karpenter.providers.aws.aws_settings import AwsSettings
 from karpenter.providers.aws.cluster_discovery import ApiServerAccess, discover_cluster
 from karpenter.providers.aws.sdk.aws_session import AwsSession
+from karpenter.runtime.events import ObjectKind
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
+from karpenter.state import ClusterState
 
 _CERTIFICATE = "Q0E="
 
 
-class _Nothing:
-    """Implements ``Observed`` and ``Herald`` for whoever looks after no machines."""
+class _NoEvents:
+    """An event recorder that drops every event."""
 
-    def claims(self) -> Iterable[NodeClaim]:
-        return ()
+    def normal(self, kind: ObjectKind, involved: ObjectMeta, reason: str, message: str) -> None: ...
 
-    def pools(self) -> Iterable[NodePool]:
-        return ()
-
-    def claim_of(self, instance_id: str) -> NodeClaim | None:
-        return None
-
-    def node_of(self, instance_id: str) -> Node | None:
-        return None
-
-    def normal(self, kind: Kind[Wire], involved: ObjectMeta, reason: str, message: str) -> None: ...
-
-    def warning(self, kind: Kind[Wire], involved: ObjectMeta, reason: str, message: str) -> None: ...
+    def warning(self, kind: ObjectKind, involved: ObjectMeta, reason: str, message: str) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -77,15 +66,12 @@ async def provider_alone(cluster: str, *objects: Json) -> AsyncIterator[Provider
         return "1.35"
 
     facts = await discover_cluster(account, settings, ApiServerAccess(kube, version, _CERTIFICATE))
-    cloud = AwsOperator(AwsContext(account.services, facts, settings, kube, clock, metrics))
+    state = ClusterState()
+    view = WatchedClusterView(state)
+    cloud = AwsOperator(AwsContext(account.services, facts, settings, kube, clock, metrics, state, view, _NoEvents()))
     await cloud.hydrate()
     classes: Informer[EC2NodeClass] = Informer(kube, EC2_NODE_CLASS)
-    nothing = _Nothing()
-    cloud.bind(
-        ClusterViewSources(
-            nothing, nothing, lambda name: None, classes.get, lambda: tuple(classes), lambda claim, reason: None
-        )
-    )
+    classes.subscribe(view.on_node_class)
     classes.subscribe(cloud.on_node_class)
     running = [asyncio.create_task(work) for work in (classes.run(), _run(cloud, "nodeclass"))]
     try:

@@ -12,7 +12,6 @@ from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.metrics import Metrics
 from karpenter.metrics.exposition import render_sync
 from karpenter.model.clock import SystemClock
-from karpenter.providers.aws.aws_context import AwsContext
 from karpenter.providers.aws.aws_metrics import SdkMetrics
 from karpenter.providers.aws.aws_operator import AwsOperator
 from karpenter.providers.aws.aws_settings import AwsClusterInfo, AwsSettings
@@ -21,6 +20,7 @@ from karpenter.providers.aws.instancetype.ec2_offerings import OfferingKey
 from karpenter.providers.aws.instancetype.offering_metrics import OfferingMetrics, offering_samples
 from karpenter.providers.aws.sdk.aws_session import AwsSession
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
+from support.aws.process import context
 from support.scrape import Scrape
 
 PAGE = Path(__file__).parents[3] / "docs" / "metrics.md"
@@ -53,7 +53,7 @@ def _process() -> Metrics:
     facts = DiscoveredCluster(AwsClusterInfo("shop", "us-west-2", "https://shop", "Q0E=", "1.35"), cast(Any, None))
     settings = AwsSettings(cluster_name="shop", interruption_queue="shop")
     services = AwsSession(SdkMetrics(metrics)).services
-    AwsOperator(AwsContext(services, facts, settings, MemoryKube(MemoryServer(clock)), clock, metrics)).loops()
+    AwsOperator(context(services, facts, settings, MemoryKube(MemoryServer(clock)), clock, metrics)).loops()
     return metrics
 
 

@@ -18,7 +18,6 @@ from karpenter.metrics import Metrics
 from karpenter.metrics.exposition import render
 from karpenter.model import labels
 from karpenter.providers.aws import iam_policies
-from karpenter.providers.aws.aws_context import AwsContext
 from karpenter.providers.aws.aws_metrics import SdkMetrics
 from karpenter.providers.aws.aws_operator import AwsOperator
 from karpenter.providers.aws.aws_settings import AwsSettings
@@ -27,7 +26,7 @@ from karpenter.providers.aws.sdk.aws_session import AwsSession
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from support.aws.double import Double
 from support.aws.messages import Mailbox, spot_interruption
-from support.aws.process import Process, claim, pool, region
+from support.aws.process import Process, claim, context, pool, region
 from support.aws.seeds import seed
 from support.builders import node
 from support.scrape import Scrape
@@ -97,7 +96,7 @@ async def process(aws: Double, kube: MemoryKube) -> AsyncIterator[Process]:
         return "1.35"
 
     facts = await discover_cluster(account, SETTINGS, ApiServerAccess(kube, version, "Q0E="))
-    cloud = AwsOperator(AwsContext(account.services, facts, SETTINGS, kube, Ahead(), metrics))
+    cloud = AwsOperator(context(account.services, facts, SETTINGS, kube, Ahead(), metrics))
     made = Process(aws, region(aws), cloud, kube, metrics)
     await cloud.hydrate()
     await made.see()

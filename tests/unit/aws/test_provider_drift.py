@@ -12,7 +12,7 @@ from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.api.meta import ObjectMeta
 from karpenter.model import labels
 from karpenter.model.clock import SystemClock
-from karpenter.providers.aws.aws_provider import AwsProvider, AwsProviderDependencies, AwsProviderView
+from karpenter.providers.aws.aws_provider import AwsProvider, AwsProviderDependencies
 from karpenter.providers.aws.nodeclass.nodeclass_drift import (
     HASH_ANNOTATION,
     HASH_VERSION_ANNOTATION,
@@ -28,8 +28,12 @@ CHANGED = {HASH_ANNOTATION: "2", HASH_VERSION_ANNOTATION: "py1"}
 class Seen:
     """A cluster of one NodePool at most."""
 
-    def __init__(self, pools: tuple[NodePool, ...]) -> None:
+    def __init__(self, pools: tuple[NodePool, ...], node_class: EC2NodeClass | None) -> None:
         self._pools = pools
+        self._node_class = node_class
+
+    def node_class_named(self, name: str) -> EC2NodeClass | None:
+        return self._node_class if name == CLASS.name else None
 
     def pools(self) -> tuple[NodePool, ...]:
         return self._pools
@@ -39,10 +43,9 @@ def provider(node_class: EC2NodeClass | None, told: Told, *pools: NodePool) -> A
     """One that has nobody to ask about machines."""
     nobody: Any = None
     desks = AwsProviderDependencies(
-        nobody, nobody, nobody, nobody, nobody, nobody, hash_inputs=NodeClassHashInputs(), hooks=()
+        nobody, cast(Any, Seen(pools, node_class)), told, *(nobody,) * 5, hash_inputs=NodeClassHashInputs(), hooks=()
     )
-    view = AwsProviderView(cast(Any, Seen(pools)), lambda name: node_class if name == CLASS.name else None, told)
-    return AwsProvider(desks, view, SystemClock(), reserved_capacity=True)
+    return AwsProvider(desks, SystemClock(), reserved_capacity=True)
 
 
 def made() -> NodeClaim:

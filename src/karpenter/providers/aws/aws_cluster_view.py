@@ -1,21 +1,25 @@
-"""What AWS's own controllers need of the process they run in, besides AWS and the API server."""
+"""What AWS's controllers read of the cluster, and where their events go.
+
+The manager builds the cluster state and the event recorder first, then the provider with a view of the one and the other, then
+the informers that feed both. So nothing is bound late: before the informers sync the view is empty.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import Protocol
 
-from karpenter.api import kinds
 from karpenter.api.core import Node
 from karpenter.api.ec2_node_class import EC2NodeClass
 from karpenter.api.karpenter import NodeClaim, NodePool
-from karpenter.api.kinds import Kind
-from karpenter.api.meta import ObjectMeta, Wire
+from karpenter.api.meta import ObjectMeta
+from karpenter.runtime.cluster_view import InstanceClusterView
+from karpenter.runtime.events import ObjectKind
+from karpenter.state import ClusterState
 
 
 class AwsClusterView(Protocol):
-    """The cluster as watches last told it: no call, no copy. Objects are immutable."""
+    """The cluster as the informers last saw it: no API call, no copy. Objects are immutable."""
 
     def claims(self) -> Iterable[NodeClaim]:
         """All NodeClaims."""
@@ -23,103 +27,73 @@ class AwsClusterView(Protocol):
     def pools(self) -> Iterable[NodePool]:
         """All NodePools."""
 
+    def node_classes(self) -> Iterable[EC2NodeClass]:
+        """All EC2NodeClasses."""
+
     def claim_of(self, instance_id: str) -> NodeClaim | None:
         """The NodeClaim whose ``status.providerID`` names this instance (AWS-027)."""
 
     def node_of(self, instance_id: str) -> Node | None:
         """The Node whose ``spec.providerID`` names this instance (AWS-027)."""
 
-
-class AwsEventRecorder(Protocol):
-    """Publishes events. Equal ones in a row are one."""
-
-    def normal(self, kind: Kind[Wire], involved: ObjectMeta, reason: str, message: str) -> None:
-        """Something happened that is as it should be."""
-
-    def warning(self, kind: Kind[Wire], involved: ObjectMeta, reason: str, message: str) -> None:
-        """Something happened that somebody should look at."""
-
-
-class WarningRecorder(Protocol):
-    """Publishes events."""
-
-    def warning(self, kind: Kind[Wire], involved: ObjectMeta, reason: str, message: str) -> None:
-        """Something happened that somebody should look at."""
-
-
-NODE_CLAIM_KIND = cast("Kind[Wire]", kinds.NODE_CLAIM)
-NODE_KIND = cast("Kind[Wire]", kinds.NODE)
-NODE_POOL_KIND = cast("Kind[Wire]", kinds.NODE_POOL)
-
-
-@dataclass(frozen=True)
-class ClusterViewSources:
-    """What is seen once the window is open. ``disrupted`` counts that we began the end of a claim, and why."""
-
-    cluster_view: AwsClusterView
-    events: AwsEventRecorder
-    claim_named: Callable[[str], NodeClaim | None]
-    node_class_named: Callable[[str], EC2NodeClass | None]
-    node_classes: Callable[[], Iterable[EC2NodeClass]]
-    count_disrupted: Callable[[NodeClaim, str], None]
-
-
-class DeferredClusterView:
-    """Implements ``Observed`` and ``Herald``. Nothing is seen, and nothing said, before it is opened."""
-
-    def __init__(self) -> None:
-        self._sources: ClusterViewSources | None = None
-        self._claim_name_of: Callable[[str], str] = lambda instance_id: ""
-
-    def bind(self, sources: ClusterViewSources) -> None:
-        """From now on this is what is seen."""
-        self._sources = sources
-
-    def set_launch_lookup(self, claim_name_of: Callable[[str], str]) -> None:
-        """From now on a machine is known by the claim it was bought for, too, until the claim names it itself."""
-        self._claim_name_of = claim_name_of
-
-    def claims(self) -> tuple[NodeClaim, ...]:
-        """All NodeClaims."""
-        return tuple(self._sources.cluster_view.claims()) if self._sources is not None else ()
-
-    def pools(self) -> tuple[NodePool, ...]:
-        """All NodePools."""
-        return tuple(self._sources.cluster_view.pools()) if self._sources is not None else ()
-
-    def claim_of(self, instance_id: str) -> NodeClaim | None:
-        """The NodeClaim of an instance."""
-        if self._sources is None:
-            return None
-        return self._sources.cluster_view.claim_of(instance_id) or self.claim_named(self._claim_name_of(instance_id))
-
-    def node_of(self, instance_id: str) -> Node | None:
-        """The Node of an instance."""
-        return self._sources.cluster_view.node_of(instance_id) if self._sources is not None else None
-
     def claim_named(self, name: str) -> NodeClaim | None:
         """A NodeClaim by its name."""
-        return self._sources.claim_named(name) if self._sources is not None else None
 
     def node_class_named(self, name: str) -> EC2NodeClass | None:
         """An EC2NodeClass by its name."""
-        return self._sources.node_class_named(name) if self._sources is not None else None
+
+
+class AwsEventRecorder(Protocol):
+    """Publishes events on objects. Equal events in a row are published once."""
+
+    def normal(self, kind: ObjectKind, involved: ObjectMeta, reason: str, message: str) -> None:
+        """Publish an event of type Normal."""
+
+    def warning(self, kind: ObjectKind, involved: ObjectMeta, reason: str, message: str) -> None:
+        """Publish an event of type Warning."""
+
+
+class WatchedClusterView(InstanceClusterView):
+    """Implements ``AwsClusterView`` on the cluster state, and keeps the EC2NodeClasses. Its handlers subscribe to informers."""
+
+    def __init__(self, state: ClusterState) -> None:
+        super().__init__(state)
+        self._node_classes: dict[str, EC2NodeClass] = {}
+
+    def on_node_class(self, old: EC2NodeClass | None, new: EC2NodeClass | None) -> None:
+        """Informer handler: an EC2NodeClass was added, updated or deleted."""
+        if new is not None:
+            self._node_classes[new.metadata.name] = new
+        elif old is not None:
+            self._node_classes.pop(old.metadata.name, None)
 
     def node_classes(self) -> tuple[EC2NodeClass, ...]:
         """All EC2NodeClasses."""
-        return tuple(self._sources.node_classes()) if self._sources is not None else ()
+        return tuple(self._node_classes.values())
 
-    def count_disrupted(self, claim: NodeClaim, reason: str) -> None:
-        """We began the end of a claim."""
-        if self._sources is not None:
-            self._sources.count_disrupted(claim, reason)
+    def claim_named(self, name: str) -> NodeClaim | None:
+        """A NodeClaim by its name."""
+        return self._state.claim(name)
 
-    def normal(self, kind: Kind[Wire], involved: ObjectMeta, reason: str, message: str) -> None:
-        """Something happened that is as it should be."""
-        if self._sources is not None:
-            self._sources.events.normal(kind, involved, reason, message)
+    def node_class_named(self, name: str) -> EC2NodeClass | None:
+        """An EC2NodeClass by its name."""
+        return self._node_classes.get(name)
 
-    def warning(self, kind: Kind[Wire], involved: ObjectMeta, reason: str, message: str) -> None:
-        """Something happened that somebody should look at."""
-        if self._sources is not None:
-            self._sources.events.warning(kind, involved, reason, message)
+
+class LaunchAwareClusterView:
+    """Implements ``AwsClusterView``; knows the NodeClaim of an instance just launched before its status names the instance."""
+
+    def __init__(self, cluster_view: AwsClusterView, launched_claim_name: Callable[[str], str]) -> None:
+        self._launched_claim_name = launched_claim_name
+        self._cluster_view = cluster_view
+        self.claims = cluster_view.claims
+        self.pools = cluster_view.pools
+        self.node_classes = cluster_view.node_classes
+        self.node_of = cluster_view.node_of
+        self.claim_named = cluster_view.claim_named
+        self.node_class_named = cluster_view.node_class_named
+
+    def claim_of(self, instance_id: str) -> NodeClaim | None:
+        """The NodeClaim of an instance, by its status or else by the launch."""
+        claim = self._cluster_view.claim_of(instance_id)
+        return claim or self._cluster_view.claim_named(self._launched_claim_name(instance_id))

@@ -15,13 +15,12 @@ from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import EC2_NODE_CLASS, NODE_OVERLAY
 from karpenter.kube.workqueue import KeyedWorkQueue
 from karpenter.model import labels
-from karpenter.providers.aws.aws_cluster_view import ClusterViewSources, DeferredClusterView
+from karpenter.providers.aws.aws_cluster_view import LaunchAwareClusterView
 from karpenter.providers.aws.aws_context import AwsContext
 from karpenter.providers.aws.aws_metrics import InstanceMetrics, InterruptionMetrics
 from karpenter.providers.aws.aws_provider import (
     AwsProvider,
     AwsProviderDependencies,
-    AwsProviderView,
     PlacementGroupPartitionHook,
 )
 from karpenter.providers.aws.instance.bootstrap_resolver import BootstrapResolver
@@ -34,13 +33,13 @@ from karpenter.providers.aws.instance.instance_controllers import (
     needs_tags,
 )
 from karpenter.providers.aws.instance.instance_provider import InstanceProvider, InstanceScope, InstanceTerminator
-from karpenter.providers.aws.instance.launch_effects import CapacityPool, LaunchEffects
+from karpenter.providers.aws.instance.launch_effects import LaunchEffects
 from karpenter.providers.aws.instance.launch_plan import LaunchSettings
 from karpenter.providers.aws.instance.launch_templates import LaunchTemplateProvider
 from karpenter.providers.aws.instancetype import ec2_pricing, offering_metrics
 from karpenter.providers.aws.instancetype import instance_type_provider as types_market
 from karpenter.providers.aws.instancetype.discovered_capacity import DiscoveredCapacityController
-from karpenter.providers.aws.instancetype.ec2_offerings import OfferingKey, UnavailableOfferings
+from karpenter.providers.aws.instancetype.ec2_offerings import OfferingKey
 from karpenter.providers.aws.instancetype.instance_type_provider import InstanceTypeCaches, InstanceTypeProvider
 from karpenter.providers.aws.instancetype.offering_metrics import OfferingMetricsController
 from karpenter.providers.aws.interruption.capacity_reservation_controllers import (
@@ -52,7 +51,7 @@ from karpenter.providers.aws.interruption.interruption_controllers import (
     InterruptionQueueController,
 )
 from karpenter.providers.aws.interruption.interruption_handling import InterruptionEffects, InterruptionHandler
-from karpenter.providers.aws.interruption.zonal_shift import ZonalShiftController, ZonalShiftView
+from karpenter.providers.aws.interruption.zonal_shift import ZonalShiftController
 from karpenter.providers.aws.nodeclass.nodeclass_discovery import PlacementGroupProvider
 from karpenter.providers.aws.nodeclass_controllers import NodeClassControllers, NodeClassDependencies
 from karpenter.providers.aws.singleton_controllers import (
@@ -62,6 +61,7 @@ from karpenter.providers.aws.singleton_controllers import (
     run_singleton,
 )
 from karpenter.providers.contract import ProviderError
+from karpenter.runtime import nodeclaim_deletion
 
 _PROFILES_SECONDS = 1800.0
 _PARAMETERS_SECONDS = 1800.0
@@ -72,12 +72,11 @@ _log = structlog.get_logger()
 
 
 class AwsOperator:
-    """Everything of the provider. ``hydrate`` before anything is asked of it, ``join`` before loops run."""
+    """Everything of the provider. Call ``hydrate`` first; its handlers must be subscribed before loops run."""
 
     def __init__(self, context: AwsContext) -> None:
         self._context = context
         self._templates_hydrated = False
-        self._cluster_view = DeferredClusterView()
         self._caches = InstanceTypeCaches.empty(context.clock)
         self._offering_metrics = offering_metrics.OfferingMetrics(
             context.metrics.registry, self._caches.unavailable.unavailable_offerings
@@ -109,18 +108,19 @@ class AwsOperator:
         self._bootstrap = BootstrapResolver(
             self._instance_types, lambda: context.cluster.cluster, context.settings, self._record_user_data_size
         )
-        self._node_classes = NodeClassControllers(context, self._cluster_view, self._node_class_dependencies())
+        self._node_classes = NodeClassControllers(context, self._node_class_dependencies())
         self._tagging_queue: KeyedWorkQueue[str] = KeyedWorkQueue(self._tag, _TAG_WORKERS, _log_tagging_failure)
         self._tagger = InstanceTagger(self._instances, context.kube, context.cluster.cluster)
         self._discovered_capacity = DiscoveredCapacityController(
             context.kube,
             self._caches.discovered_capacity,
             self._instance_types.types_for,
-            self._cluster_view.node_class_named,
+            context.cluster_view.node_class_named,
         )
+        self._launcher = self._build_launcher()
+        self._cluster_view = LaunchAwareClusterView(context.cluster_view, self._launcher.claim_name_of)
         self.provider = AwsProvider(
             self._provider_dependencies(),
-            AwsProviderView(self._cluster_view, self._cluster_view.node_class_named, self._cluster_view),
             context.clock,
             context.settings.reserved_capacity,
         )
@@ -140,10 +140,6 @@ class AwsOperator:
         )
         if self._shifts is not None:
             await self._shifts.hydrate()
-
-    def bind(self, sources: ClusterViewSources) -> None:
-        """See the process from now on."""
-        self._cluster_view.bind(sources)
 
     def on_node_class(self, old: EC2NodeClass | None, new: EC2NodeClass | None) -> None:
         """A class came, changed or went."""
@@ -167,7 +163,7 @@ class AwsOperator:
                 _PARAMETERS_SECONDS, self._node_classes.ssm_parameters.discard_outdated
             ),
             "instance.deaths": EndedInstanceReporter(
-                ground.services.ec2, self._cluster_view, self._cluster_view, ground.clock
+                ground.services.ec2, self._cluster_view, ground.events, ground.clock
             ).reconcile,
             "cloudprovider.metrics": self._offering_metrics_controller().reconcile,
             "launchtemplate.garbagecollection": self._reconcile_launch_templates,
@@ -211,9 +207,7 @@ class AwsOperator:
         ground = self._context
         ec2, kube, clock = ground.services.ec2, ground.kube, ground.clock
         metrics = InterruptionMetrics(ground.metrics)
-        responder = InterruptionHandler(
-            self._cluster_view, kube, self._cluster_view, clock, self._interruption_effects()
-        )
+        responder = InterruptionHandler(self._cluster_view, kube, ground.events, clock, self._interruption_effects())
         looks: dict[str, SingletonReconcile] = {
             "interruption.instancestatus": InstanceStatusController(
                 ec2, self._cluster_view, responder, metrics, clock
@@ -241,9 +235,8 @@ class AwsOperator:
         ground = self._context
         if not ground.settings.enable_zonal_shift:
             return None
-        places = ZonalShiftView(self._cluster_view, self._cluster_view.node_class_named)
         return ZonalShiftController(
-            ground.cluster.cluster.arn, ground.services.zonal_shift, places, self._cluster_view, ground.clock
+            ground.cluster.cluster.arn, ground.services.zonal_shift, ground.cluster_view, ground.events, ground.clock
         )
 
     def _shifted_zone_ids(self) -> frozenset[str]:
@@ -283,15 +276,15 @@ class AwsOperator:
             on_deleted=self._forget,
         )
 
-    def _provider_dependencies(self) -> AwsProviderDependencies:
+    def _build_launcher(self) -> FleetLauncher:
         ground = self._context
         services = ground.services
         consequences = LaunchEffects(
-            _UnavailableRecorder(self._caches.unavailable),
+            self._caches.unavailable,
             self._caches.reservations,
             self._subnet_addresses,
             self._instance_metrics,
-            self._cluster_view,
+            ground.events,
         )
         trade = LauncherDependencies(
             kube=ground.kube,
@@ -304,17 +297,21 @@ class AwsOperator:
             metrics=self._instance_metrics,
         )
         rules = LaunchSettings(ground.cluster.cluster, ground.settings.reserved_capacity, ground.strict_min_values)
-        launcher = FleetLauncher(trade, rules)
-        self._cluster_view.set_launch_lookup(launcher.claim_name_of)
+        return FleetLauncher(trade, rules)
+
+    def _provider_dependencies(self) -> AwsProviderDependencies:
+        ground = self._context
         return AwsProviderDependencies(
             kube=ground.kube,
+            cluster_view=self._cluster_view,
+            events=ground.events,
             instance_types=self._instance_types,
-            launcher=launcher,
+            launcher=self._launcher,
             instances=self._instances,
             terminator=InstanceTerminator(self._instances, self._cluster_view, self._caches.reservations, ground.clock),
             placement_groups=self._placement_groups,
             hash_inputs=self._node_classes.hash_inputs,
-            hooks=(PlacementGroupPartitionHook(services.ec2),),
+            hooks=(PlacementGroupPartitionHook(ground.services.ec2),),
         )
 
     # -- work -------------------------------------------------------------------------------------------------------------------
@@ -324,7 +321,9 @@ class AwsOperator:
             self._caches.unavailable.mark_unavailable(OfferingKey(labels.SPOT, instance_type, zone), "spot_interrupted")
 
         return InterruptionEffects(
-            sold_out, self._caches.reservations.mark_exhausted, self._cluster_view.count_disrupted
+            sold_out,
+            self._caches.reservations.mark_exhausted,
+            partial(nodeclaim_deletion.count_disrupted, self._context),
         )
 
     def _offering_metrics_controller(self) -> OfferingMetricsController:
@@ -355,25 +354,6 @@ class AwsOperator:
         if claim is not None:
             await self._tagger.reconcile(claim)
         return None
-
-
-class _UnavailableRecorder:
-    """What launches could not have, as the market remembers it."""
-
-    def __init__(self, unavailable: UnavailableOfferings) -> None:
-        self._unavailable = unavailable
-
-    def mark_unavailable(self, key: CapacityPool, reason: str, fleet_id: str) -> None:
-        """There is none of these now."""
-        self._unavailable.mark_unavailable(OfferingKey(*key), reason, fleet_id)
-
-    def mark_capacity_type_unavailable(self, capacity_type: str) -> None:
-        """Nothing can be bought in this way now."""
-        self._unavailable.mark_capacity_type_unavailable(capacity_type)
-
-    def mark_subnet_unavailable(self, subnet_id: str) -> None:
-        """The subnet is full."""
-        self._unavailable.mark_subnet_unavailable(subnet_id)
 
 
 async def _refresh_or_log(refresh: Callable[[], Awaitable[None]]) -> None:

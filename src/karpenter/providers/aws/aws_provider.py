@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
 from karpenter.api.ec2_node_class import EC2NodeClass
 from karpenter.api.karpenter import NodeClaim, NodePool
-from karpenter.api.kinds import EC2_NODE_CLASS, NODE_CLAIM, Kind
+from karpenter.api.kinds import EC2_NODE_CLASS, NODE_CLAIM, NODE_POOL, Kind
 from karpenter.api.meta import Wire
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.kube.errors import KubeError, NotFound
 from karpenter.kube.protocol import Reader
 from karpenter.model import conditions, labels
 from karpenter.model.clock import Clock
-from karpenter.providers.aws import aws_cluster_view, aws_labels
+from karpenter.providers.aws import aws_labels
 from karpenter.providers.aws.aws_apis import InstanceApi
-from karpenter.providers.aws.aws_cluster_view import AwsClusterView, AwsEventRecorder, WarningRecorder
+from karpenter.providers.aws.aws_cluster_view import AwsClusterView, AwsEventRecorder
 from karpenter.providers.aws.aws_errors import AwsError
 from karpenter.providers.aws.ec2_descriptions import InstanceInfo
 from karpenter.providers.aws.instance import instance_info
@@ -52,6 +51,8 @@ class AwsProviderDependencies:
     """Who does what."""
 
     kube: Reader
+    cluster_view: AwsClusterView
+    events: AwsEventRecorder
     instance_types: InstanceTypeProvider
     launcher: FleetLauncher
     instances: InstanceProvider
@@ -61,23 +62,11 @@ class AwsProviderDependencies:
     hooks: tuple[RegistrationHook, ...]
 
 
-@dataclass(frozen=True)
-class AwsProviderView:
-    """What the provider sees of its process: the cluster as watched, a class by its name, and events."""
-
-    cluster_view: AwsClusterView
-    node_class_named: Callable[[str], EC2NodeClass | None]
-    events: AwsEventRecorder
-
-
 class AwsProvider:
     """Machines on EC2. Implements ``CloudProvider``."""
 
-    def __init__(
-        self, dependencies: AwsProviderDependencies, view: AwsProviderView, clock: Clock, reserved_capacity: bool
-    ) -> None:
+    def __init__(self, dependencies: AwsProviderDependencies, clock: Clock, reserved_capacity: bool) -> None:
         self._dependencies = dependencies
-        self._view = view
         self._clock = clock
         self._reserved_capacity = reserved_capacity
 
@@ -103,7 +92,7 @@ class AwsProvider:
         """Buy one machine for the claim (AWS-410 to AWS-417)."""
         node_class = self._cached_node_class(claim)
         if node_class is None:
-            node_class = await ready_node_class(self._dependencies.kube, claim, self._view.events)
+            node_class = await ready_node_class(self._dependencies.kube, claim, self._dependencies.events)
         try:
             types = self._dependencies.instance_types.types_for(node_class)
         except ProviderError as error:
@@ -117,7 +106,7 @@ class AwsProvider:
 
         So a wave of launches does not read the same class once for every claim.
         """
-        found = self._view.node_class_named(claim.spec.node_class_ref.name)
+        found = self._dependencies.cluster_view.node_class_named(claim.spec.node_class_ref.name)
         if found is None or found.metadata.deletion_timestamp is not None:
             return None
         try:
@@ -146,7 +135,7 @@ class AwsProvider:
         Raises ``NodeClassNotReady`` where the class itself says, or is about to say, what is missing.
         """
         reference = pool.spec.template.spec.node_class_ref
-        node_class = self._view.node_class_named(reference.name)
+        node_class = self._dependencies.cluster_view.node_class_named(reference.name)
         if node_class is None:
             raise NodeClassNotReady(f"EC2NodeClass {reference.name} of NodePool {pool.metadata.name} does not exist")
         try:
@@ -184,13 +173,13 @@ class AwsProvider:
     def _node_class_of_claim(self, claim: NodeClaim) -> EC2NodeClass | None:
         """The class the claim's pool has now; None, and an event on the pool, where there is none to compare with (AWS-560)."""
         name = claim.metadata.labels.get(labels.NODE_POOL, "")
-        pool = next((item for item in self._view.cluster_view.pools() if item.metadata.name == name), None)
+        pool = next((item for item in self._dependencies.cluster_view.pools() if item.metadata.name == name), None)
         if pool is None:
             return None
-        node_class = self._view.node_class_named(pool.spec.template.spec.node_class_ref.name)
+        node_class = self._dependencies.cluster_view.node_class_named(pool.spec.template.spec.node_class_ref.name)
         if node_class is None or node_class.metadata.deletion_timestamp is not None:
-            self._view.events.warning(
-                aws_cluster_view.NODE_POOL_KIND,
+            self._dependencies.events.warning(
+                NODE_POOL,
                 pool.metadata,
                 NODE_CLASS_UNRESOLVED_REASON,
                 NODE_CLASS_UNRESOLVED_MESSAGE,
@@ -207,7 +196,10 @@ class AwsProvider:
 
     def _provider_instance(self, info: InstanceInfo) -> Instance:
         """A described machine. Of a pool or class that is gone nothing is told but what EC2 says (AWS-525)."""
-        node_class = self._view.node_class_named(instance_info.tag_value(info, aws_labels.NODE_CLASS)) or EC2NodeClass()
+        node_class = (
+            self._dependencies.cluster_view.node_class_named(instance_info.tag_value(info, aws_labels.NODE_CLASS))
+            or EC2NodeClass()
+        )
         bought = instance_info.instance_of_info(info, self._reserved_capacity)
         return Instance(
             provider_id=instance_info.provider_id_of(info),
@@ -272,7 +264,7 @@ NODE_CLASS_UNRESOLVED_REASON = "NodeClassNotResolved"
 NODE_CLASS_UNRESOLVED_MESSAGE = "Failed resolving NodeClass"
 
 
-async def ready_node_class(kube: Reader, claim: NodeClaim, events: WarningRecorder) -> EC2NodeClass:
+async def ready_node_class(kube: Reader, claim: NodeClaim, events: AwsEventRecorder) -> EC2NodeClass:
     """The claim's class, fit for a launch. Raises ``ProviderError``; a missing class is also told on the claim (AWS-410)."""
     name = claim.spec.node_class_ref.name
     try:
@@ -305,5 +297,5 @@ def check_node_class_ready(node_class: EC2NodeClass) -> None:
         raise NodeClassNotReady(f"EC2NodeClass {name}: the tag {restricted[0]} is ours to set")
 
 
-def _record_unresolved(claim: NodeClaim, events: WarningRecorder) -> None:
-    events.warning(NODE_CLAIM, claim.metadata, NODE_CLASS_UNRESOLVED_REASON, NODE_CLASS_UNRESOLVED_MESSAGE)  # type: ignore[arg-type]
+def _record_unresolved(claim: NodeClaim, events: AwsEventRecorder) -> None:
+    events.warning(NODE_CLAIM, claim.metadata, NODE_CLASS_UNRESOLVED_REASON, NODE_CLASS_UNRESOLVED_MESSAGE)

@@ -10,7 +10,6 @@ from karpenter.api.ec2_node_class import EC2NodeClass
 from karpenter.api.kinds import EC2_NODE_CLASS, NODE_CLAIM
 from karpenter.kube.errors import KubeError
 from karpenter.model import runtime_validation
-from karpenter.providers.aws.aws_cluster_view import DeferredClusterView
 from karpenter.providers.aws.aws_context import AwsContext
 from karpenter.providers.aws.instance.bootstrap_resolver import BootstrapResolver
 from karpenter.providers.aws.instance.fleet_request import SubnetAddresses
@@ -41,7 +40,6 @@ from karpenter.providers.aws.nodeclass.nodeclass_discovery import (
 from karpenter.providers.aws.nodeclass.nodeclass_drift import NodeClassHashInputs, NodeClassHashStamper
 from karpenter.providers.aws.nodeclass.nodeclass_dry_runs import LaunchDryRuns
 from karpenter.providers.aws.nodeclass.nodeclass_subreconcilers import (
-    NODE_CLASS_KIND,
     NodeClassChangeLog,
     NodeClassSubreconciler,
     NodeClassWarnings,
@@ -66,11 +64,9 @@ class NodeClassDependencies:
 class NodeClassControllers:
     """EC2NodeClasses and what is made for them."""
 
-    def __init__(
-        self, context: AwsContext, cluster_view: DeferredClusterView, dependencies: NodeClassDependencies
-    ) -> None:
+    def __init__(self, context: AwsContext, dependencies: NodeClassDependencies) -> None:
         self._context = context
-        self._cluster_view = cluster_view
+        self._cluster_view = cluster_view = context.cluster_view
         self._dependencies = dependencies
         self._changes = NodeClassChangeLog()
         self._profiles = InstanceProfileProvider(
@@ -94,7 +90,7 @@ class NodeClassControllers:
         """A class came, changed or went. What its owner should know is told with every edition."""
         if new is not None and (old is None or old.metadata.generation != new.metadata.generation):
             for finding in runtime_validation.advise_object(new):
-                self._cluster_view.warning(NODE_CLASS_KIND, new.metadata, "NodeClassAdvice", str(finding))
+                self._context.events.warning(EC2_NODE_CLASS, new.metadata, "NodeClassAdvice", str(finding))
         self.controller.on_node_class(old, new)
 
     async def collect_instance_profiles(self) -> None:
@@ -112,9 +108,9 @@ class NodeClassControllers:
 
     def _subreconcilers(self) -> tuple[NodeClassSubreconciler, ...]:
         """What a look at a class consists of, in order (AWS-082)."""
-        ground, window, neighbours = self._context, self._cluster_view, self._dependencies
+        ground, neighbours = self._context, self._dependencies
         ec2, clock, settings = ground.services.ec2, ground.clock, ground.settings
-        warnings = NodeClassWarnings(window, self._changes)
+        warnings = NodeClassWarnings(ground.events, self._changes)
         images = AmiProvider(ec2, self.ssm_parameters, clock, ground.current_cluster, settings.ami_refresh_interval)
         subnets = SubnetProvider(ec2, clock, settings.subnet_refresh_interval, self._record_free_addresses)
         reservations = CapacityReservationProvider(ec2, clock, neighbours.reservation_availability.set_available_count)
@@ -122,7 +118,7 @@ class NodeClassControllers:
             (CapacityReservationReconciler(reservations, clock, self._changes),) if settings.reserved_capacity else ()
         )
         return (
-            AmiReconciler(images, ground.current_cluster, self._changes, window),
+            AmiReconciler(images, ground.current_cluster, self._changes, ground.events),
             *reserved,
             PlacementGroupReconciler(neighbours.placement_groups),
             SubnetReconciler(subnets, self._changes, warnings),
@@ -167,7 +163,7 @@ class NodeClassControllers:
         ground = self._context
         profiles = None if ground.settings.isolated_vpc else self._profiles
         leftovers = NodeClassCleanup(profiles, ground.services.ec2, ground.current_cluster())
-        return NodeClassTermination(leftovers, ground.kube, self._cluster_view, self._cluster_view.claims, self._forget)
+        return NodeClassTermination(leftovers, ground.kube, ground.events, self._cluster_view.claims, self._forget)
 
     def _forget(self, node_class: EC2NodeClass) -> None:
         self.hash_inputs.forget(node_class.metadata.name)

@@ -12,7 +12,7 @@ from karpenter.api.ec2_node_class import EC2NodeClass, EC2NodeClassStatus, Subne
 from karpenter.api.kinds import NODE_POOL
 from karpenter.providers.aws.aws_errors import AwsError
 from karpenter.providers.aws.aws_types import ZonalShift
-from karpenter.providers.aws.interruption.zonal_shift import ZonalShiftController, ZonalShiftView
+from karpenter.providers.aws.interruption.zonal_shift import ZonalShiftController
 from karpenter.providers.contract import ProviderError
 from support.aws_events import Cluster
 from support.builders import node_pool, wanted
@@ -45,8 +45,10 @@ class Stage(Cluster):
     def __init__(self) -> None:
         super().__init__()
         self.port = Shifting()
-        places = ZonalShiftView(self, lambda name: CLASS)
-        self.shifts = ZonalShiftController("arn:prod", self.port, places, self.herald, self.clock)
+        self.shifts = ZonalShiftController("arn:prod", self.port, self, self.herald, self.clock)
+
+    def node_class_named(self, name: str) -> EC2NodeClass:
+        return CLASS
 
     def shift(self, zone: str, status: str = "APPLIED", minutes: float = 60) -> None:
         until = self.clock.now() + timedelta(minutes=minutes)

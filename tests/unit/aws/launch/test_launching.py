@@ -35,8 +35,8 @@ from karpenter.providers.aws.ec2_requests import (
 )
 from karpenter.providers.aws.instance import fleet_request
 from karpenter.providers.aws.instance.fleet_request import FleetBatch, SubnetAddresses, SubnetChoice
-from karpenter.providers.aws.instance.launch_effects import CapacityPool
 from karpenter.providers.aws.instance.launch_plan import LaunchPlan
+from karpenter.providers.aws.instancetype.ec2_offerings import OfferingKey
 from karpenter.providers.contract import Instance, InsufficientCapacity, LaunchFailed, NodeClassNotReady, ProviderError
 from support.launching import (
     CLUSTER,
@@ -342,7 +342,7 @@ def test_a_partial_fleet_serves_as_many_as_it_can() -> None:
         found = await asyncio.gather(*asked, return_exceptions=True)
         assert [isinstance(item, Instance) for item in found] == [True, True, False]
         assert isinstance(found[2], InsufficientCapacity)
-        assert world.told.lacking == [CapacityPool("spot", "m5.large", "a"), CapacityPool("spot", "m5.large", "b")]
+        assert world.told.lacking == [OfferingKey("spot", "m5.large", "a"), OfferingKey("spot", "m5.large", "b")]
 
     play(scene)
 
@@ -354,7 +354,7 @@ def test_refusals_beside_a_machine_are_remembered_and_counted_once_per_answer() 
         world.ec2.free = {("m5.large", "a", "spot"): 0}
         found = await asyncio.gather(*(launch(world, LARGE, name=f"c{n}") for n in range(4)))
         assert {item.labels[labels.ZONE] for item in found} == {"b"}
-        assert world.told.lacking == [CapacityPool("spot", "m5.large", "a")]
+        assert world.told.lacking == [OfferingKey("spot", "m5.large", "a")]
         assert failures_counted(world, "a", "LaunchFailed") == 1
 
     play(scene)
@@ -474,7 +474,7 @@ def test_a_full_spread_group_takes_no_type_in_that_zone() -> None:
         with pytest.raises(InsufficientCapacity):
             await launch(world, *types)
         assert {pool.instance_type for pool in world.told.lacking if pool.zone == "a"} == {"m5.large", "c5.large"}
-        assert {pool.group for pool in world.told.lacking} == {"pg-1"}
+        assert {pool.placement_group for pool in world.told.lacking} == {"pg-1"}
 
     play(scene)
 

@@ -21,7 +21,7 @@ from karpenter.kube.protocol import Kube, Listing, Writer
 from karpenter.model.clock import Clock
 from karpenter.providers.aws import aws_labels
 from karpenter.providers.aws.aws_apis import InstanceApi
-from karpenter.providers.aws.aws_cluster_view import AwsClusterView, WarningRecorder
+from karpenter.providers.aws.aws_cluster_view import AwsClusterView, AwsEventRecorder
 from karpenter.providers.aws.aws_errors import AwsError
 from karpenter.providers.aws.aws_settings import AwsClusterInfo
 from karpenter.providers.aws.aws_types import Ec2Filter, tag_map
@@ -166,7 +166,7 @@ _REPORTED_FOR = timedelta(hours=2)
 class EndedInstanceReporter:
     """Tells of each machine that ended before its node joined, once."""
 
-    def __init__(self, ec2: InstanceApi, cluster_view: AwsClusterView, events: WarningRecorder, clock: Clock) -> None:
+    def __init__(self, ec2: InstanceApi, cluster_view: AwsClusterView, events: AwsEventRecorder, clock: Clock) -> None:
         self._ec2 = ec2
         self._cluster_view = cluster_view
         self._events = events
@@ -201,7 +201,7 @@ class EndedInstanceReporter:
             return
         self._reported[info.instance_id] = True
         message = f"instance {info.instance_id} ended before its node joined ({why.code}): {why.message}"
-        self._events.warning(NODE_CLAIM, claim.metadata, INSTANCE_ENDED_REASON, message)  # type: ignore[arg-type]
+        self._events.warning(NODE_CLAIM, claim.metadata, INSTANCE_ENDED_REASON, message)
         _log.error("instance ended before its node joined", NodeClaim={"name": claim.metadata.name}, error=message)
 
 

@@ -6,33 +6,24 @@ They are counted once per answer, however many claims share it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import NODE_CLAIM
 from karpenter.model import labels
 from karpenter.providers.aws import aws_errors
-from karpenter.providers.aws.aws_cluster_view import WarningRecorder
+from karpenter.providers.aws.aws_cluster_view import AwsEventRecorder
 from karpenter.providers.aws.aws_errors import LaunchRefusal
 from karpenter.providers.aws.aws_metrics import InstanceMetrics
 from karpenter.providers.aws.instance.fleet_request import SubnetAddresses
 from karpenter.providers.aws.instance.launch_plan import LaunchPlan
-
-
-class CapacityPool(NamedTuple):
-    """What can run out: a type in a zone, paid for in one way, perhaps only within a placement group or a partition of one."""
-
-    capacity_type: str
-    instance_type: str
-    zone: str
-    group: str = ""
-    partition: str = ""
+from karpenter.providers.aws.instancetype.ec2_offerings import OfferingKey
 
 
 class UnavailableRecorder(Protocol):
     """Remembers for a while what could not be had (AWS §8.3)."""
 
-    def mark_unavailable(self, key: CapacityPool, reason: str, fleet_id: str) -> None:
+    def mark_unavailable(self, key: OfferingKey, reason: str, fleet_id: str) -> None:
         """There is none of these now."""
 
     def mark_capacity_type_unavailable(self, capacity_type: str) -> None:
@@ -61,7 +52,7 @@ class LaunchEffects:
         reservations: ReservationUsage,
         addresses: SubnetAddresses,
         metrics: InstanceMetrics,
-        events: WarningRecorder,
+        events: AwsEventRecorder,
     ) -> None:
         self._unavailable = unavailable
         self._reservations = reservations
@@ -85,7 +76,7 @@ class LaunchEffects:
         told = tuple(dict.fromkeys(sentence for item in refusals if (sentence := _event_of(item))))
         for claim in claims:
             for reason, message in told:
-                self._events.warning(NODE_CLAIM, claim.metadata, reason, message)  # type: ignore[arg-type]
+                self._events.warning(NODE_CLAIM, claim.metadata, reason, message)
 
     def _mark_unavailable(self, plan: LaunchPlan, refusal: LaunchRefusal, fleet_id: str) -> None:
         if refusal.code == aws_errors.NO_SPOT_SERVICE_LINKED_ROLE:
@@ -97,7 +88,7 @@ class LaunchEffects:
             self._mark_reserved(plan, refusal)
         elif aws_errors.marks_offering_unavailable(refusal, plan.capacity_type):
             for name in _affected_types(plan, refusal):
-                self._unavailable.mark_unavailable(_capacity_pool(plan, name, refusal.zone), refusal.code, fleet_id)
+                self._unavailable.mark_unavailable(_offering_key(plan, name, refusal.zone), refusal.code, fleet_id)
 
     def _mark_reserved(self, plan: LaunchPlan, refusal: LaunchRefusal) -> None:
         """A full reservation is counted down, not a market without machines (AWS-455)."""
@@ -114,9 +105,9 @@ def _affected_types(plan: LaunchPlan, refusal: LaunchRefusal) -> tuple[str, ...]
     return tuple(dict.fromkeys(offer.instance_type for offer in offers if offer.zone == refusal.zone))
 
 
-def _capacity_pool(plan: LaunchPlan, instance_type: str, zone: str) -> CapacityPool:
+def _offering_key(plan: LaunchPlan, instance_type: str, zone: str) -> OfferingKey:
     partition = str(plan.partition) if plan.partition else ""
-    return CapacityPool(plan.capacity_type, instance_type, zone, plan.group_id, partition)
+    return OfferingKey(plan.capacity_type, instance_type, zone, plan.group_id, partition)
 
 
 def _event_of(refusal: LaunchRefusal) -> tuple[str, str] | None:

@@ -34,7 +34,6 @@ from karpenter.kube.errors import Conflict, NotFound
 from karpenter.kube.protocol import Json, JsonObject, Writer
 from karpenter.model import labels
 from karpenter.model.clock import Clock, rfc3339
-from karpenter.providers.aws import aws_cluster_view
 from karpenter.providers.aws.aws_cluster_view import AwsClusterView, AwsEventRecorder
 from karpenter.providers.aws.interruption.interruption_messages import InterruptionKind, InterruptionMessage
 
@@ -120,9 +119,9 @@ class InterruptionHandler:
     def _record_events(self, interruption: InterruptionMessage, claim: NodeClaim, node: Node | None) -> None:
         reason, message = _EVENTS_BY_KIND[interruption.kind]
         tell = self._events.normal if interruption.kind in _NORMAL_EVENT_KINDS else self._events.warning
-        tell(aws_cluster_view.NODE_CLAIM_KIND, claim.metadata, reason, message)
+        tell(NODE_CLAIM, claim.metadata, reason, message)
         if node is not None:
-            tell(aws_cluster_view.NODE_KIND, node.metadata, reason, message)
+            tell(NODE, node.metadata, reason, message)
 
     def _mark_unavailable(self, interruption: InterruptionMessage, claim: NodeClaim) -> None:
         """AWS-657, AWS-658."""
@@ -180,9 +179,9 @@ class InterruptionHandler:
         _log.info(
             "initiating delete from interruption message", messageKind=str(interruption.kind), action="CordonAndDrain"
         )
-        self._events.warning(aws_cluster_view.NODE_CLAIM_KIND, claim.metadata, *_TERMINATING_EVENT)
+        self._events.warning(NODE_CLAIM, claim.metadata, *_TERMINATING_EVENT)
         if node is not None:
-            self._events.warning(aws_cluster_view.NODE_KIND, node.metadata, *_TERMINATING_EVENT)
+            self._events.warning(NODE, node.metadata, *_TERMINATING_EVENT)
         self._effects.count_disrupted(claim, str(interruption.kind))
 
 

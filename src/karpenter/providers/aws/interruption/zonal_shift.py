@@ -5,18 +5,16 @@ Every answer replaces all that was known: a shift that is taken back early is ov
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import NamedTuple
 
 import structlog
 
-from karpenter.api.ec2_node_class import EC2NodeClass
 from karpenter.api.karpenter import NodePool
+from karpenter.api.kinds import NODE_POOL
 from karpenter.model import labels
 from karpenter.model.clock import Clock
 from karpenter.model.requirements import requirements_from_labels, requirements_from_wire
-from karpenter.providers.aws import aws_cluster_view
 from karpenter.providers.aws.aws_apis import ZonalShiftApi
 from karpenter.providers.aws.aws_cluster_view import AwsClusterView, AwsEventRecorder
 from karpenter.providers.aws.aws_errors import AwsError
@@ -28,22 +26,15 @@ _APPLIED = "APPLIED"
 _log = structlog.get_logger()
 
 
-class ZonalShiftView(NamedTuple):
-    """The cluster as watches tell it, and its node classes by name."""
-
-    cluster_view: AwsClusterView
-    node_class_named: Callable[[str], EC2NodeClass | None]
-
-
 class ZonalShiftController:
     """The loop over the shifts of one cluster, by its ARN. ``look`` is one round."""
 
     def __init__(
-        self, arn: str, zonal_shift: ZonalShiftApi, view: ZonalShiftView, events: AwsEventRecorder, clock: Clock
+        self, arn: str, zonal_shift: ZonalShiftApi, cluster_view: AwsClusterView, events: AwsEventRecorder, clock: Clock
     ) -> None:
         self._arn = arn
         self._zonal_shift = zonal_shift
-        self._view = view
+        self._cluster_view = cluster_view
         self._events = events
         self._clock = clock
         self._shifted_until: Mapping[str, datetime | None] = {}
@@ -87,17 +78,17 @@ class ZonalShiftController:
         for zone_id in sorted(now - self._reported):
             for pool, zone in self._affected_pools(zone_id):
                 text = f"Zone {zone} ({zone_id}) is shifted away from: nothing is launched there"
-                self._events.warning(aws_cluster_view.NODE_POOL_KIND, pool.metadata, "ZonalShiftActive", text)
+                self._events.warning(NODE_POOL, pool.metadata, "ZonalShiftActive", text)
         for zone_id in sorted(self._reported - now):
             for pool, zone in self._affected_pools(zone_id):
                 text = f"Zone {zone} ({zone_id}) is not shifted away from any more"
-                self._events.normal(aws_cluster_view.NODE_POOL_KIND, pool.metadata, "ZonalShiftCleared", text)
+                self._events.normal(NODE_POOL, pool.metadata, "ZonalShiftCleared", text)
         self._reported = now
 
     def _affected_pools(self, zone_id: str) -> Iterator[tuple[NodePool, str]]:
         """Pools that can use a zone, and how they call it (AWS-617)."""
-        for pool in self._view.cluster_view.pools():
-            node_class = self._view.node_class_named(pool.spec.template.spec.node_class_ref.name)
+        for pool in self._cluster_view.pools():
+            node_class = self._cluster_view.node_class_named(pool.spec.template.spec.node_class_ref.name)
             subnets = node_class.status.subnets if node_class is not None else ()
             zone = next((subnet.zone for subnet in subnets if subnet.zone_id == zone_id), "")
             if zone and _allows(pool, zone, zone_id):

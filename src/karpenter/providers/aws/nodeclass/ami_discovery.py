@@ -17,6 +17,7 @@ from cachetools import TLRUCache, TTLCache
 from msgspec.structs import replace
 
 from karpenter.api.ec2_node_class import AMI, EC2NodeClass
+from karpenter.api.kinds import EC2_NODE_CLASS
 from karpenter.model.clock import Clock
 from karpenter.providers.aws.aws_apis import DiscoveryApi, ImageQuery, SsmApi
 from karpenter.providers.aws.aws_cluster_view import AwsEventRecorder
@@ -35,7 +36,6 @@ from karpenter.providers.aws.nodeclass.nodeclass_discovery import NodeClassGener
 from karpenter.providers.aws.nodeclass.nodeclass_subreconcilers import (
     AMIS_READY,
     MINUTE,
-    NODE_CLASS_KIND,
     NodeClassChangeLog,
     SubreconcileResult,
     condition_false,
@@ -187,7 +187,7 @@ class AmiReconciler:
             # So that machines rolled by a release can be told from those rolled by their owner.
             versions = ", ".join(sorted({f"{ami.id} ({ami.name})" for ami in amis}))
             message = f"alias {alias} stands for {versions}"
-            self._events.normal(NODE_CLASS_KIND, node_class.metadata, "AliasResolved", message)
+            self._events.normal(EC2_NODE_CLASS, node_class.metadata, "AliasResolved", message)
 
 
 def _distinct(ids: Iterable[str]) -> tuple[str, ...]:

@@ -34,7 +34,6 @@ from karpenter.providers.aws.nodeclass.instance_profiles import (
 from karpenter.providers.aws.nodeclass.nodeclass_drift import NodeClassHashInputs, NodeClassHashStamper, uses_node_class
 from karpenter.providers.aws.nodeclass.nodeclass_subreconcilers import (
     MINUTE,
-    NODE_CLASS_KIND,
     NodeClassSubreconciler,
     SubreconcileResult,
     condition_unknown,
@@ -288,7 +287,7 @@ class NodeClassTermination:
         waiting = sorted(claim.metadata.name for claim in self._claims() if uses_node_class(claim, meta.name))
         if waiting:
             message = f"Waiting on NodeClaim termination for {_listed_names(waiting)}"
-            self._events.normal(NODE_CLASS_KIND, meta, "WaitingOnNodeClaimTermination", message)
+            self._events.normal(EC2_NODE_CLASS, meta, "WaitingOnNodeClaimTermination", message)
             return _WAIT_SECONDS
         await self._cleanup.delete(node_class)
         remaining = [name for name in meta.finalizers if name != TERMINATION_FINALIZER]

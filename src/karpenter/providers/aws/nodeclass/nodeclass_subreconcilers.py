@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import NamedTuple, Protocol, cast
+from typing import NamedTuple, Protocol
 
 from karpenter.api.ec2_node_class import EC2NodeClass, EC2NodeClassStatus
-from karpenter.api.kinds import EC2_NODE_CLASS, Kind
-from karpenter.api.meta import Condition, Wire
+from karpenter.api.kinds import EC2_NODE_CLASS
+from karpenter.api.meta import Condition
 from karpenter.model.conditions import FALSE, TRUE, UNKNOWN, ConditionTypes
 from karpenter.providers.aws.aws_cluster_view import AwsEventRecorder
 
@@ -78,9 +78,6 @@ def condition_unknown(type_: str, reason: str, message: str) -> Condition:
     return Condition(type=type_, status=UNKNOWN, reason=reason, message=message)
 
 
-NODE_CLASS_KIND = cast(Kind[Wire], EC2_NODE_CLASS)
-
-
 class NodeClassChangeLog:
     """Remembers what was last said of each class under each topic."""
 
@@ -111,4 +108,4 @@ class NodeClassWarnings:
     def warn_if_changed(self, node_class: EC2NodeClass, reason: str, message: str) -> None:
         """Publish the warning if there is one (an empty message means that all is well) and it is news."""
         if self._changes.has_changed(reason, node_class, message) and message:
-            self._events.warning(NODE_CLASS_KIND, node_class.metadata, reason, message)
+            self._events.warning(EC2_NODE_CLASS, node_class.metadata, reason, message)

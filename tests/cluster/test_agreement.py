@@ -15,6 +15,7 @@ import pytest
 from controlplane.arena import Arena
 from controlplane.harness import ControlPlane
 from karpenter.api.core import Pod
+from karpenter.scheduling.explain.reason_messages import reason_message
 from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.solution import Solution
 from karpenter.scheduling.solver import solve
@@ -76,7 +77,9 @@ def by_the_judge(scenario: Scenario) -> Solution:
 
 def refused(plan: Solution) -> int:
     return (
-        sum(any(REFUSED in reason.detail for reason in item.reasons) for item in plan.unschedulable) if REFUSED else 0
+        sum(any(REFUSED in reason_message(reason) for reason in item.reasons) for item in plan.unschedulable)
+        if REFUSED
+        else 0
     )
 
 

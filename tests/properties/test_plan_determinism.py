@@ -28,10 +28,7 @@ def digest(result: Solution) -> str:
     parts = [
         *((item.name, item.claim, item.instance_types, item.pods) for item in result.new_claims),
         *((item.node_key, item.pods) for item in result.placed_on_existing),
-        *(
-            (item.pod, [(r.category, r.node_pool, r.detail, r.considered_types) for r in item.reasons])
-            for item in result.unschedulable
-        ),
+        *((item.pod, item.reasons) for item in result.unschedulable),
         result.skipped_pools,
         result.packing_heuristic,
     ]

@@ -13,7 +13,7 @@ from karpenter.api.meta import LabelSelector, LabelSelectorRequirement
 from karpenter.api.scheduling_constraints import Affinity, PodAffinity, PodAffinityTerm, TopologySpreadConstraint
 from karpenter.model import labels
 from karpenter.scheduling.solution import NewNodeClaim, PlacedPods, Solution, UnschedulablePod
-from karpenter.scheduling.unschedulable_reasons import ReasonCategory, UnschedulableReason
+from karpenter.scheduling.unschedulable_reasons import NoNodePool, NoRoom, UnschedulableReason
 from support.builders import (
     claim,
     container,
@@ -302,7 +302,7 @@ def _bookkeeping() -> Iterable[Case]:
     yield Case("no such machine", lawful, plan_of(put("nowhere", one)), "not there")
     leaving = standing("n", deleted=True)
     yield Case("a machine that leaves", lawful, plan_of(put("n", one)), "leaves", [leaving])
-    why = (UnschedulableReason(ReasonCategory.NO_POOL),)
+    why = (UnschedulableReason(NoNodePool()),)
     yield Case(
         "left out for no reason",
         plan_of(UnschedulablePod(one, why)),
@@ -579,7 +579,7 @@ def test_an_order_is_found_where_only_one_will_do() -> None:
 
 
 def test_a_pod_left_out_is_shown_the_place_it_could_have() -> None:
-    why = (UnschedulableReason(ReasonCategory.TOPOLOGY),)
+    why = (UnschedulableReason(NoRoom()),)
     lone = web("p", affinity=shunning(about()))
     barred = [web(f"old-{zone}", node_name=zone) for zone in ("z1", "z2", "z3")]
     nodes = [standing(zone, zone) for zone in ("z1", "z2", "z3")]

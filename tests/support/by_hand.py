@@ -11,7 +11,7 @@ from dataclasses import replace
 from karpenter.api.core import Pod
 from karpenter.model import labels
 from karpenter.scheduling.solution import NewNodeClaim, PlacedPods, Solution, UnschedulablePod
-from karpenter.scheduling.unschedulable_reasons import ReasonCategory, UnschedulableReason
+from karpenter.scheduling.unschedulable_reasons import NoNodePool, UnschedulableReason
 from support.builders import claim, wanted
 from support.judge import POOL, World, fresh, pod_expressions, remaining, sites, waiting
 from support.kube_filters import HOST, Machine, Scene, crowding, misfits
@@ -56,7 +56,7 @@ def _with(world: World, plan: Solution, pod: Pod) -> Solution:
             if bought.name in places(world, grown, pod):
                 return _joined(grown, bought.name, pod)
     return replace(
-        plan, unschedulable=(*plan.unschedulable, UnschedulablePod(pod, (UnschedulableReason(ReasonCategory.NO_POOL),)))
+        plan, unschedulable=(*plan.unschedulable, UnschedulablePod(pod, (UnschedulableReason(NoNodePool()),)))
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -10,8 +9,12 @@ from karpenter.api.core import Pod
 from karpenter.cli.render_common import Json, pod_name
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import resources as res
-from karpenter.model import taints
-from karpenter.scheduling.explain.nearest_fit_messages import filter_clause, filter_noun, nearest_fit_sentence
+from karpenter.scheduling.explain.nearest_fit_messages import (
+    filter_clause,
+    filter_noun,
+    filter_subject,
+    nearest_fit_sentence,
+)
 from karpenter.scheduling.explain.reason_messages import reason_message
 from karpenter.scheduling.solution import NewNodeClaim, Solution, UnschedulablePod
 from karpenter.scheduling.unschedulable_reasons import (
@@ -157,10 +160,6 @@ def _unschedulable_pods(unplaced: Iterable[UnschedulablePod]) -> list[Json]:
     return items
 
 
-_CAMEL_CASE_BOUNDARY = re.compile(r"(?<!^)(?=[A-Z])")
-_SUBJECT_FIELDS = ("resource", "key", "taint", "asked", "port", "replicas")
-
-
 def unplaced_data(unplaced: UnschedulablePod) -> Json:
     """Members of an unplaced pod beside its name. The first three members of a reason are as they always were."""
     return {
@@ -207,19 +206,12 @@ def nearest_fit_data(nearest_fit: NearestFit) -> Json:
 
 
 def _filter_data(obstacle: FailedFilter) -> Json:
-    kind = _CAMEL_CASE_BOUNDARY.sub("-", type(obstacle).__name__).lower()
     return {
-        "kind": kind,
-        "subject": _filter_subject(obstacle),
+        "kind": obstacle.kind,
+        "subject": filter_subject(obstacle),
         **_filter_figures(obstacle),
         "message": filter_clause(obstacle),
     }
-
-
-def _filter_subject(obstacle: FailedFilter) -> str:
-    """What it is about: a resource, a label, a taint, a requirement, a port."""
-    found = next((getattr(obstacle, name) for name in _SUBJECT_FIELDS if hasattr(obstacle, name)), "")
-    return taints.taint_text(obstacle.taint) if hasattr(obstacle, "taint") else str(found)
 
 
 def _filter_figures(obstacle: FailedFilter) -> Json:

@@ -179,7 +179,7 @@ class PlanExecutor:
         """Whether nothing is wrong yet: others are about to remove the obstacles of a young pod (SCH-450 Beyond)."""
         created = unplaced.pod.metadata.creation_timestamp
         is_young = created is not None and self._context.clock.now() - created < _TRANSIENT_PERIOD
-        return is_young and bool(unplaced.reasons) and all(reason.transient for reason in unplaced.reasons)
+        return is_young and bool(unplaced.reasons) and all(reason.is_transient for reason in unplaced.reasons)
 
     @staticmethod
     def _log_unplaced(unplaced: UnschedulablePod, text: str) -> None:

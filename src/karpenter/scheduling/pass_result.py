@@ -66,14 +66,13 @@ class KeyedDemand:
 
 @dataclass(frozen=True, eq=False)
 class UnschedulableGroup:
-    """Pods that stay waiting, and the last variant tried. ``obstacle`` is the constraint between pods that left no place, if it
-    was one, as text and as data; ``confined``: the constraints that left only the domains the variant names; ``capped``: new
+    """Pods that stay waiting, and the last variant tried. ``blocked`` is the topology constraint that left no place, if it
+    was one; ``confined``: the constraints that left only the domains the variant names; ``capped``: new
     machines could be had but for limits."""
 
     group: EquivalenceGroup
     last_step: RelaxationStep
     pods: tuple[Pod, ...]
-    topology_message: str = ""
     limited: bool = False
     blocked: TopologyUnsatisfiable | None = None
     confined: tuple[TopologyConfinement, ...] = ()

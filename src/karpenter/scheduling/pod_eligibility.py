@@ -13,7 +13,13 @@ from karpenter.api.scheduling_constraints import NodeSelectorTerm
 from karpenter.model import labels, pod_disruption, pods
 from karpenter.model.pod_requirements import pod_requirement_errors
 from karpenter.model.requirements import Op, Requirement
-from karpenter.scheduling.unschedulable_reasons import ReasonCategory, UnschedulableReason
+from karpenter.scheduling.unschedulable_reasons import (
+    InvalidPod,
+    OptedOut,
+    UnschedulableReason,
+    UnsupportedResourceClaims,
+    VolumeUnusable,
+)
 from karpenter.state.pod_counts import NamespacedLabels, namespaced_labels
 from karpenter.state.pod_signature import PodSignature, PodSignatureCache, required_node_affinity_terms
 from karpenter.state.pod_volumes import PodVolumes
@@ -46,7 +52,7 @@ def ineligibility_reasons_of_bound(signature: PodSignature) -> tuple[Unschedulab
     """The same for pods that must leave their node: nobody asks them again which labels they may name (SCH-063)."""
     unreadable = [_malformed_term(term) for term in required_node_affinity_terms(signature.spec.affinity)]
     errors = [text for texts in unreadable for text in texts] if all(unreadable) else []
-    own = (UnschedulableReason(ReasonCategory.POD, detail="; ".join(errors)),) if errors else ()
+    own = (UnschedulableReason(InvalidPod(tuple(errors))),) if errors else ()
     return (*own, *_unsupported(signature.spec))
 
 
@@ -56,19 +62,16 @@ def _invalid_requirements(signature: PodSignature, well_known: frozenset[str]) -
         opted_out = Requirement(labels.NODE_POOL, False)
         first = signature.node_alternatives[0]
         if labels.NODE_POOL in first and first[labels.NODE_POOL] == opted_out:
-            text = (
-                "configured to not run on a Karpenter provisioned node (requirement=karpenter.sh/nodepool DoesNotExist)"
-            )
-            yield UnschedulableReason(ReasonCategory.POD, detail=text)
+            yield UnschedulableReason(OptedOut())
             return
     errors = [*_selector_errors(signature.spec, well_known), *_affinity_errors(signature.spec, well_known)]
     if errors:
-        yield UnschedulableReason(ReasonCategory.POD, detail="; ".join(errors))
+        yield UnschedulableReason(InvalidPod(tuple(errors)))
 
 
 def is_opt_out(reason: UnschedulableReason) -> bool:
     """Whether the pod said itself that it wants none of our nodes: no event for that (SCH-051)."""
-    return reason.category is ReasonCategory.POD and reason.detail.startswith("configured to not run")
+    return isinstance(reason.cause, OptedOut)
 
 
 def _selector_errors(spec: PodSpec, well_known: frozenset[str]) -> list[str]:
@@ -108,26 +111,20 @@ def _malformed_term(term: NodeSelectorTerm) -> list[str]:
 
 def _unsupported(spec: PodSpec) -> Iterator[UnschedulableReason]:
     if spec.resource_claims:
-        names = ", ".join(claim.name for claim in spec.resource_claims)
-        text = (
-            f"pod has Dynamic Resource Allocation requirements that are not yet supported by Karpenter (claims {names})"
-        )
-        yield UnschedulableReason(ReasonCategory.DEVICE, detail=text)
+        names = tuple(claim.name for claim in spec.resource_claims)
+        yield UnschedulableReason(UnsupportedResourceClaims(names))
 
 
 def volume_reasons(volumes: PodVolumes) -> tuple[UnschedulableReason, ...]:
     """Why a waiting pod cannot be planned for with its volumes as they are (SCH-450)."""
     return tuple(
-        [
-            UnschedulableReason(ReasonCategory.VOLUME, detail=text, transient=volumes.errors_are_transient)
-            for text in volumes.claim_errors
-        ]
+        [UnschedulableReason(VolumeUnusable(text, volumes.errors_are_transient)) for text in volumes.claim_errors]
     )
 
 
 def volume_reasons_of_bound(volumes: PodVolumes) -> tuple[UnschedulableReason, ...]:
     """The same for a pod that must leave its node: only what is not known of its volumes counts (SCH-063, SCH-441)."""
-    return tuple([UnschedulableReason(ReasonCategory.VOLUME, detail=text) for text in volumes.unresolved_claim_errors])
+    return tuple([UnschedulableReason(VolumeUnusable(text)) for text in volumes.unresolved_claim_errors])
 
 
 # -- pods that must leave their node ------------------------------------------------------------------------------------
@@ -153,7 +150,7 @@ def grouped_by_class(moving: Iterable[Pod]) -> tuple[tuple[PodGroup, ...], tuple
         try:
             groups.setdefault((classes.signature_of(pod), namespaced_labels(pod)), []).append(pod)
         except ValueError as error:
-            unreadable.append((pod, UnschedulableReason(ReasonCategory.POD, detail=str(error))))
+            unreadable.append((pod, UnschedulableReason(InvalidPod((str(error),)))))
     found = tuple(PodGroup(*group, tuple(sorted(items, key=creation_order))) for group, items in groups.items())
     return found, tuple(unreadable)
 

@@ -521,6 +521,7 @@ class SchedulingPass:
             constraint.topology_key,
             own,
             firm.requirement_for(constraint.topology_key),
+            self._topology.known_domains(constraint),
             there,
             closed,
         )
@@ -528,7 +529,6 @@ class SchedulingPass:
             step.group,
             step.relaxation_step,
             pods,
-            self._topology.unsatisfiable_message(constraint, firm),
             blocked=blocked,
         )
 

@@ -11,13 +11,14 @@ from karpenter.provisioning.claim_creation import ClaimCreationLimit, ClaimCreat
 from karpenter.provisioning.nomination import DisabledNominator
 from karpenter.provisioning.plan_executor import PlanExecutor
 from karpenter.scheduling.solution import Solution, UnschedulablePod
-from karpenter.scheduling.unschedulable_reasons import ReasonCategory, UnschedulableReason
+from karpenter.scheduling.unschedulable_reasons import UnschedulableReason, VolumeUnusable
 from support.builders import pod
 from support.world import START, World, story
 
 TEXT = "failed to validate pvc, pvc with immediate volume binding mode must be bound"
-PASSING = UnschedulableReason(ReasonCategory.VOLUME, detail=TEXT, transient=True)
-LASTING = UnschedulableReason(ReasonCategory.VOLUME, detail="persistentvolumeclaim is being deleted")
+PASSING = UnschedulableReason(VolumeUnusable(TEXT, is_transient=True))
+DELETED = "persistentvolumeclaim is being deleted"
+LASTING = UnschedulableReason(VolumeUnusable(DELETED))
 
 
 async def told_after(world: World, seconds: float, *reasons: UnschedulableReason) -> int:
@@ -56,4 +57,4 @@ async def test_a_pod_left_out_for_its_volume_is_logged_as_ignored(world: World) 
     """SCH-050, SCH-054: its own fault is no error of ours."""
     await told_after(world, 5, LASTING)
     assert world.lines("could not schedule pod") == []
-    assert [line["error"] for line in world.lines("ignoring pod")] == [LASTING.detail]
+    assert [line["error"] for line in world.lines("ignoring pod")] == [DELETED]

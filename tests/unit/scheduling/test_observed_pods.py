@@ -20,7 +20,13 @@ from karpenter.metrics.exposition import SeriesWriter
 from karpenter.model import labels
 from karpenter.model.requirements import Requirements
 from karpenter.scheduling.solution import NewNodeClaim, PlacedPods, Solution, UnschedulablePod, ZoneBoundPods
-from karpenter.scheduling.unschedulable_reasons import ReasonCategory, UnschedulableReason
+from karpenter.scheduling.unschedulable_reasons import (
+    NoNodePool,
+    NoRoom,
+    UnschedulableCause,
+    UnschedulableReason,
+    UnsupportedResourceClaims,
+)
 from support.builders import NOW, UNSCHEDULABLE, claim, machine, node, node_pool, pod, replaced, seconds, where
 from support.observed import Observed
 
@@ -77,9 +83,9 @@ def bought(*pods: Pod, pool: str = "np") -> Solution:
     return Solution(new_claims=(NewNodeClaim(claim("c"), pool, ("t",), Offering(Requirements(), 1.0), pods),))
 
 
-def left(*pods: Pod, category: ReasonCategory = ReasonCategory.NO_POOL) -> Solution:
+def left(*pods: Pod, cause: UnschedulableCause | None = None) -> Solution:
     return Solution(
-        unschedulable=tuple(UnschedulablePod(item, (UnschedulableReason(category, detail="why"),)) for item in pods)
+        unschedulable=tuple(UnschedulablePod(item, (UnschedulableReason(cause or NoNodePool()),)) for item in pods)
     )
 
 
@@ -401,7 +407,7 @@ def test_pods_refused_for_their_own_sake_are_counted_apart() -> None:
     """OPS-462"""
     seen = Observed()
     seen.put(waiting("a"), waiting("b"))
-    refused = left(waiting("a"), category=ReasonCategory.DEVICE)
+    refused = left(waiting("a"), cause=UnsupportedResourceClaims(("gpu",)))
     seen.decided(Solution(unschedulable=(*refused.unschedulable, *left(waiting("b")).unschedulable)))
     found = seen.scrape()
     assert found.value("karpenter_scheduler_ignored_pods_count") == 1
@@ -448,7 +454,7 @@ def test_pods_that_other_pods_keep_away_are_unschedulable_not_ignored() -> None:
     """SCH-663, SCH-664; both are 0 when nothing waits (SCH-667 Beyond)"""
     seen = Observed()
     seen.put(waiting("a"))
-    seen.decided(left(waiting("a"), category=ReasonCategory.TOPOLOGY))
+    seen.decided(left(waiting("a"), cause=NoRoom()))
     counts = ("karpenter_scheduler_ignored_pods_count", "karpenter_scheduler_unschedulable_pods_count")
     assert [seen.scrape().value(name) for name in counts] == [0, 1]
     seen.gone(waiting("a"))

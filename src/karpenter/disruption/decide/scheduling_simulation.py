@@ -18,6 +18,7 @@ from karpenter.disruption.decide.costs import disruption_cost
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import pod_disruption, pods
 from karpenter.scheduling import pod_eligibility
+from karpenter.scheduling.explain.reason_messages import reason_message
 from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.scheduling_options import SchedulingOptions
 from karpenter.scheduling.solution import UnschedulablePod
@@ -173,8 +174,7 @@ class SchedulingSimulation:
 def _unschedulable_message(unschedulable: Sequence[UnschedulablePod]) -> str:
     """The first pods without a place and why (DIS-168)."""
     shown = [
-        f"{item.pod.metadata.namespace}/{item.pod.metadata.name} => "
-        + ("; ".join(reason.detail for reason in item.reasons if reason.detail) or "no machine can hold it")
+        f"{item.pod.metadata.namespace}/{item.pod.metadata.name} => " + "; ".join(map(reason_message, item.reasons))
         for item in unschedulable[:_SHOWN_PODS]
     ]
     rest = len(unschedulable) - len(shown)

@@ -1,4 +1,5 @@
-"""Reasons made readable: the one place where a category with its facts becomes a sentence.
+"""Explains unschedulable pods: a pure diagnosis of the pass's figures, and the one place where reasons become sentences.
 
-Decisions never build text; events, JSON and tables all get theirs here, so the same cause always reads the same.
+The solver and its diagnosis build no text; events, JSON and tables all render the same values here, so the same cause always
+reads the same.
 """

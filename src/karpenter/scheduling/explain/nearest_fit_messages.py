@@ -112,8 +112,8 @@ def filter_clause(failed_filter: FailedFilter) -> str:
             return _choice_clause(failed_filter)
         case UntoleratedTaint(taint):
             return f"the pod does not tolerate the taint {_taint(taint)}"
-        case HostPortTaken(port, protocol, daemon_set):
-            return f"host port {port}/{protocol} is taken by DaemonSet {daemon_set} on every machine"
+        case HostPortTaken(port, _, daemon_set):
+            return f"host port {port.port}/{port.protocol} is taken by DaemonSet {daemon_set} on every machine"
         case StaticPoolFull(replicas):
             return f"the machines it has are full (spec.replicas {replicas})"
         case TopologyUnsatisfiable():
@@ -180,7 +180,8 @@ def filter_noun(failed_filter: FailedFilter) -> str:
         case InsufficientResource(resource, _, 0, _):
             return f"the resource {resource}, of which they have none"
         case InsufficientResource(resource, _, there, where):
-            return f"{resource}: the pod {_asked_clause(failed_filter)} (the largest of them, {where}, has {format_amount(resource, there)})"
+            largest = f"the largest of them, {where}, has {format_amount(resource, there)}"
+            return f"{resource}: the pod {_asked_clause(failed_filter)} ({largest})"
         case NodePoolLimitReached(resource, left, needed):
             least = f"even the smallest needs {format_amount(resource, needed)}"
             return f"the limit of {resource}, which leaves {format_amount(resource, max(0, left))} where {least}"
@@ -190,10 +191,29 @@ def filter_noun(failed_filter: FailedFilter) -> str:
             return f"being sold out{_where(zones, capacity_types)}"
         case ReservationsExhausted():
             return f"being reserved capacity: {_exhausted_clause(failed_filter)}"
-        case HostPortTaken(port, protocol, daemon_set):
-            return f"host port {port}/{protocol}, taken by DaemonSet {daemon_set}"
+        case HostPortTaken(port, _, daemon_set):
+            return f"host port {port.port}/{port.protocol}, taken by DaemonSet {daemon_set}"
         case _:
             return f"this: {filter_clause(failed_filter)}"
+
+
+def filter_subject(failed_filter: FailedFilter) -> str:
+    """What it is about: a resource, a label, a taint, a requirement, a port; empty where it is about no single one."""
+    match failed_filter:
+        case UnknownResource(resource) | InsufficientResource(resource) | NodePoolLimitReached(resource):
+            return resource
+        case UnmetRequirement(asked) | ConflictingRequirement(asked) | UndefinedLabel(asked):
+            return str(asked)
+        case TopologyUnsatisfiable(key=key) | MinValuesNotMet(key):
+            return key
+        case UntoleratedTaint(taint):
+            return _taint(taint)
+        case HostPortTaken(port):
+            return str(port.port)
+        case StaticPoolFull(replicas):
+            return str(replicas)
+        case OfferingsUnavailable() | ReservationsExhausted() | NoMatchingOffering():
+            return ""
 
 
 def _exhausted_clause(obstacle: ReservationsExhausted) -> str:

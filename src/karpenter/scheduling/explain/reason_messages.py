@@ -1,4 +1,7 @@
-"""Sentences for reasons. Users alert on these texts, so the known ones are kept as prefixes (SCH-334, SCH §33)."""
+"""Sentences for unschedulable reasons and exposure violations; the event about a pod.
+
+Users alert on upstream's texts, so these are kept byte for byte and come first (SCH-334, SCH §33); the nearest fit follows.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,32 @@ from collections.abc import Iterable
 
 from karpenter.model import resources as res
 from karpenter.model import taints
-from karpenter.model.requirements import Incompatibility, UndefinedLabel
 from karpenter.model.resources import Resources
-from karpenter.scheduling.explain.nearest_fit_messages import nearest_fit_sentence
+from karpenter.scheduling.explain.nearest_fit_messages import filter_subject, nearest_fit_sentence
 from karpenter.scheduling.solution import ExposureViolation, SkippedNodePool, Solution, UnschedulablePod, ViolationCause
 from karpenter.scheduling.unschedulable_reasons import (
+    NODE_LIMIT,
+    ConflictingRequirement,
     FailedFilter,
+    HostPortTaken,
+    InvalidPod,
     NearestFit,
+    NodePoolLimitReached,
+    NodePoolSkipped,
+    NoFittingType,
+    NoNodePool,
+    NoRoom,
+    OfferingsUnavailable,
+    OptedOut,
     PoolSkipReason,
     ReasonCategory,
+    StaticPoolFull,
+    TopologyUnsatisfiable,
+    UndefinedLabel,
     UnschedulableReason,
+    UnsupportedResourceClaims,
+    UntoleratedTaint,
+    VolumeUnusable,
 )
 
 _NO = "no instance type"
@@ -40,6 +59,7 @@ _TYPE_MESSAGES = {
     ReasonCategory.TYPES_NEVER_TOGETHER: f"{_NO} met the requirements/resources/offering tuple",
     ReasonCategory.MIN_VALUES: "minValues requirement is not met for label(s)",
 }
+_NO_TYPES_LEFT = "nodepool requirements filtered out all available instance types"
 _FILTERED = "NodePool requirements filtered out all compatible available instance types"
 _SKIP_MESSAGES = {
     PoolSkipReason.STATIC: "NodePool is static and full: pods bring it no nodes beyond spec.replicas",
@@ -56,23 +76,31 @@ _SUSPICIOUS_CPU = 1_000_000 * res.ONE_UNIT
 
 def reason_message(reason: UnschedulableReason) -> str:
     """One sentence for one reason."""
-    if reason.category in _TYPE_MESSAGES:
-        return _types_message(reason)
-    if reason.category is ReasonCategory.TAINT:
-        return "; ".join(f"did not tolerate taint (taint={taints.taint_text(taint)})" for taint in reason.taints)
-    if reason.category is ReasonCategory.REQUIREMENTS:
-        return "incompatible requirements, " + "; ".join(
-            _incompatibility_clause(item) for item in reason.incompatibilities
-        )
-    if reason.category is ReasonCategory.LIMITS:
-        return f"{reason.detail} (NodePool={reason.node_pool})"
-    if reason.category is ReasonCategory.NO_POOL:
-        return (
-            f"no dynamic nodepools found ({_skip_message(reason)})"
-            if reason.skip_reason
-            else "no dynamic nodepools found"
-        )
-    return _skip_message(reason) if reason.category is ReasonCategory.SKIPPED_POOL else reason.detail
+    match reason.cause:
+        case NoFittingType():
+            return _no_fitting_type_message(reason.cause, reason.category, reason.node_pool)
+        case NodePoolSkipped(none_tried=none_tried):
+            text = _skipped_message(reason.cause)
+            return f"no dynamic nodepools found ({text})" if none_tried and text != _NO_TYPES_LEFT else text
+        case TopologyUnsatisfiable():
+            return _topology_message(reason.cause)
+        case InvalidPod(errors):
+            return "; ".join(errors)
+        case OptedOut():
+            return (
+                "configured to not run on a Karpenter provisioned node (requirement=karpenter.sh/nodepool DoesNotExist)"
+            )
+        case UnsupportedResourceClaims(claims):
+            return (
+                "pod has Dynamic Resource Allocation requirements that are not yet supported by Karpenter "
+                f"(claims {', '.join(claims)})"
+            )
+        case VolumeUnusable(error):
+            return error
+        case NoNodePool():
+            return "no dynamic nodepools found"
+        case NoRoom():
+            return "no node can hold it"
 
 
 def skipped_pool_message(skipped: SkippedNodePool) -> str:
@@ -80,8 +108,10 @@ def skipped_pool_message(skipped: SkippedNodePool) -> str:
     return _with_detail(_SKIP_MESSAGES[skipped.reason], skipped.detail)
 
 
-def _skip_message(reason: UnschedulableReason) -> str:
-    return _with_detail(_SKIP_MESSAGES[reason.skip_reason], reason.detail) if reason.skip_reason else reason.detail
+def _skipped_message(cause: NodePoolSkipped) -> str:
+    if cause.skip_reason in (PoolSkipReason.FILTERED, PoolSkipReason.FILTERED_MIN_VALUES):
+        return _NO_TYPES_LEFT
+    return _with_detail(_SKIP_MESSAGES[cause.skip_reason], cause.detail)
 
 
 def _with_detail(text: str, detail: str) -> str:
@@ -89,7 +119,7 @@ def _with_detail(text: str, detail: str) -> str:
 
 
 def unschedulable_message(reasons: Iterable[UnschedulableReason]) -> str:
-    """All reasons of a pod in one text, each headed by the pool it concerns, equal ones said once (SCH-312 Beyond)."""
+    """All reasons of a pod in one text, each headed by the pool it concerns, equal ones once (SCH-312 Beyond)."""
     by_text: dict[str, list[str]] = {}
     for reason in reasons:
         by_text.setdefault(reason_message(reason), []).append(reason.node_pool)
@@ -100,32 +130,73 @@ def unschedulable_message(reasons: Iterable[UnschedulableReason]) -> str:
     return "; ".join(parts)
 
 
-def _types_message(reason: UnschedulableReason) -> str:
-    short = f" (label(s)=[{' '.join(reason.min_values)}])" if reason.min_values else ""
-    text = (
-        f"{_TYPE_MESSAGES[reason.category]}{short}, requirements={reason.requirements}, resources={_resources(reason)}"
+def _no_fitting_type_message(cause: NoFittingType, category: ReasonCategory, node_pool: str) -> str:
+    filters = cause.breakdown.failed_filters
+    match category:
+        case ReasonCategory.LIMITS:
+            return f"{_limits_message(filters)} (NodePool={node_pool})"
+        case ReasonCategory.TAINT:
+            untolerated = [item.taint for item in filters if isinstance(item, UntoleratedTaint)]
+            return "; ".join(f"did not tolerate taint (taint={taints.taint_text(taint)})" for taint in untolerated)
+        case ReasonCategory.REQUIREMENTS:
+            return "incompatible requirements, " + "; ".join(filter(None, map(_incompatibility_clause, filters)))
+        case ReasonCategory.HOST_PORT:
+            port = next(item for item in filters if isinstance(item, HostPortTaken))
+            return (
+                f"pod hostport conflicts with existing hostport configuration (existing={port.taken}, pod={port.port})"
+            )
+        case _:
+            return _types_message(cause, category)
+
+
+def _limits_message(filters: Iterable[FailedFilter]) -> str:
+    has_node_limit = any(isinstance(item, NodePoolLimitReached) and item.resource == NODE_LIMIT for item in filters)
+    return (
+        "node limits have been exhausted for nodepool"
+        if has_node_limit
+        else "all available instance types exceed limits for nodepool"
     )
-    if reason.category is ReasonCategory.TYPES_RESOURCES and reason.requests.get(res.CPU, 0) >= _SUSPICIOUS_CPU:
+
+
+def _incompatibility_clause(failed: FailedFilter) -> str:
+    match failed:
+        case UndefinedLabel(asked, suggestion):
+            hint = f' (typo of "{suggestion}"?)' if suggestion else ""
+            return f'label "{asked.key}" does not have known values{hint}'
+        case ConflictingRequirement(asked, offered):
+            return f"key {asked.key}, {asked} not in {offered}"
+        case _:
+            return ""
+
+
+def _topology_message(cause: TopologyUnsatisfiable) -> str:
+    """Upstream's text for a topology group that leaves no domain (SCH-523)."""
+    known = cause.known_domains
+    listed = ", ".join(f"{domain}: {count}" for domain, count in known.pods)
+    more = f" and {known.more_domains} other(s)" if known.more_domains else ""
+    return (
+        f"unsatisfiable topology constraint for {cause.relation}, key={cause.key} "
+        f"(counts = {listed}{more}, podDomains = {cause.asked}, nodeDomains = {known.node_domains}"
+    )
+
+
+def _types_message(cause: NoFittingType, category: ReasonCategory) -> str:
+    short = f" (label(s)=[{' '.join(cause.short_labels)}])" if cause.short_labels else ""
+    text = f"{_TYPE_MESSAGES[category]}{short}, requirements={cause.requirements}, resources={_resources(cause)}"
+    if category is ReasonCategory.TYPES_RESOURCES and cause.requests.get(res.CPU, 0) >= _SUSPICIOUS_CPU:
         text += " (CPU request >= 1 Million, m vs M typo?)"
     return text
 
 
-def _resources(reason: UnschedulableReason) -> str:
+def _resources(cause: NoFittingType) -> str:
     """The pod's requests with the least and the most DaemonSets add (SCH-335)."""
-    least = _json(res.add(reason.requests, reason.least_daemon_requests))
-    most = _json(res.add(reason.requests, reason.most_daemon_requests))
+    least = _json(res.add(cause.requests, cause.least_daemon_requests))
+    most = _json(res.add(cause.requests, cause.most_daemon_requests))
     return least if least == most else f"min={least}, max={most}"
 
 
 def _json(resources: Resources) -> str:
     return json.dumps(res.resources_to_wire(resources), separators=(",", ":"), sort_keys=True)
-
-
-def _incompatibility_clause(incompatibility: Incompatibility) -> str:
-    if isinstance(incompatibility, UndefinedLabel):
-        hint = f' (typo of "{incompatibility.suggested_key}"?)' if incompatibility.suggested_key else ""
-        return f'label "{incompatibility.required.key}" does not have known values{hint}'
-    return f"key {incompatibility.required.key}, {incompatibility.required} not in {incompatibility.offered}"
 
 
 _CAUSE_CLAUSES = {
@@ -147,12 +218,11 @@ def exposure_messages(solution: Solution) -> list[str]:
 
 
 def _violation_clause(violation: ExposureViolation) -> str:
-    what = (
-        f"{violation.actual} pods"
-        if violation.cause is not ViolationCause.NOTHING_ELSE
-        else f"{violation.actual} spot machines"
+    counted = "pods" if violation.cause is not ViolationCause.NOTHING_ELSE else "spot machines"
+    return (
+        f"{violation.actual} {counted} of {violation.subject} in {violation.place}, wished are at most {violation.limit}: "
+        f"{_CAUSE_CLAUSES[violation.cause]}"
     )
-    return f"{what} of {violation.subject} in {violation.place}, wished are at most {violation.limit}: {_CAUSE_CLAUSES[violation.cause]}"
 
 
 def _annotation_message(subject: str, annotation: str, fault: str) -> str:
@@ -167,10 +237,10 @@ MAX_EVENT_BYTES = 1024
 
 
 def unschedulable_event_message(pod: UnschedulablePod) -> str:
-    """At most ``LONGEST_BYTES`` long; where that is short, the reasons of the many pools are cut, not the nearest miss."""
-    known = nearest_fit_sentence(pod.nearest_fit, pod.nearest_node)
-    near = _cut(f"; {known}", MAX_EVENT_BYTES // 2) if known else ""
-    return _cut(EVENT_PREFIX + unschedulable_message(pod.reasons), MAX_EVENT_BYTES - len(near.encode())) + near
+    """At most ``MAX_EVENT_BYTES`` long; if it would be longer, the reasons of the many pools are cut, not the nearest fit."""
+    sentence = nearest_fit_sentence(pod.nearest_fit, pod.nearest_node)
+    nearest = _cut(f"; {sentence}", MAX_EVENT_BYTES // 2) if sentence else ""
+    return _cut(EVENT_PREFIX + unschedulable_message(pod.reasons), MAX_EVENT_BYTES - len(nearest.encode())) + nearest
 
 
 def _cut(text: str, most_bytes: int) -> str:
@@ -181,17 +251,23 @@ def _cut(text: str, most_bytes: int) -> str:
 
 
 def unschedulable_fingerprint(pod: UnschedulablePod) -> str:
-    """What the pod waits for without the amounts, which change from pass to pass: equal as long as there is no news."""
-    misses = [miss for miss in (pod.nearest_fit, pod.nearest_node) if miss is not None]
-    return "; ".join([unschedulable_message(pod.reasons), *map(_fit_fingerprint, misses)])
+    """The reasons without amounts, which change from pass to pass: equal while nothing else changes (SCH-654 Beyond)."""
+    fits = [fit for fit in (pod.nearest_fit, pod.nearest_node) if fit is not None]
+    return "; ".join([unschedulable_message(pod.reasons), *map(_fit_fingerprint, fits)])
 
 
-def _fit_fingerprint(miss: NearestFit) -> str:
-    where = miss.node or miss.node_pool
-    confined = [f"{item.relation} {item.key} {item.domain}" for item in miss.confinements]
-    return ", ".join([where, *confined, *sorted(_filter_fingerprint(item) for item in miss.failed_filters)])
+def _fit_fingerprint(fit: NearestFit) -> str:
+    place = fit.node or fit.node_pool
+    confined = [f"{item.relation} {item.key} {item.domain}" for item in fit.confinements]
+    changes = (f"{failed.kind} {_fingerprint_subject(failed)}" for failed in fit.failed_filters)
+    return ", ".join([place, *confined, *sorted(changes)])
 
 
-def _filter_fingerprint(obstacle: FailedFilter) -> str:
-    about = (getattr(obstacle, name, "") for name in ("resource", "key", "taint", "asked", "zones"))
-    return " ".join([type(obstacle).__name__, *(str(item) for item in about if item and not isinstance(item, int))])
+def _fingerprint_subject(failed: FailedFilter) -> str:
+    match failed:
+        case OfferingsUnavailable(zones):
+            return " ".join(zones)
+        case StaticPoolFull():
+            return ""
+        case _:
+            return filter_subject(failed)

@@ -1,11 +1,11 @@
-"""What a plan says about pods it leaves waiting: a reason per NodePool, and over all of them the nearest miss (SCH §13 Beyond).
+"""Why each pod of a solution is unschedulable: a reason per NodePool, and over all of them the nearest fit (SCH §13 Beyond).
 
-Asked once for all pods that fail alike, and only for those that fail; the answers cost no more for many pods than for one.
+Only pods that failed are diagnosed, and pods that failed alike share one diagnosis, so many such pods cost no more than one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -14,8 +14,8 @@ from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model.requirements import Op
 from karpenter.model.resources import Resources
 from karpenter.scheduling.existing_nodes import ExistingNode, ExistingNodeIndex, NodeSet
-from karpenter.scheduling.explain.nodepool_diagnosis import DiagnosisInput, NodePoolDiagnosis, nearest_fit_order
-from karpenter.scheduling.explain.nodepool_reasons import nodepool_reasons
+from karpenter.scheduling.explain.nodepool_diagnosis import NodePoolDiagnosis, nearest_fit_order
+from karpenter.scheduling.explain.nodepool_filters import DiagnosisInput
 from karpenter.scheduling.offerings import nodepool_templates
 from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
 from karpenter.scheduling.pass_result import UnschedulableGroup
@@ -24,18 +24,18 @@ from karpenter.scheduling.solution import SkippedNodePool, UnschedulablePod
 from karpenter.scheduling.unschedulable_reasons import (
     InsufficientResource,
     NearestFit,
-    PoolSkipReason,
-    ReasonCategory,
+    NodePoolSkipped,
+    NoNodePool,
     StaticPoolFull,
     UnschedulableReason,
 )
 from karpenter.state.snapshot import ClusterSnapshot, DaemonSetPod
 
-_NO_POOLS = (UnschedulableReason(ReasonCategory.NO_POOL),)
-#: Alternatives of a pod, and machines there are, that are compared for the nearest miss.
+_NO_POOLS = (UnschedulableReason(NoNodePool()),)
+#: Other relaxation steps of a pod, and existing nodes, that are compared for the nearest fit.
 _MAX_STEPS_COMPARED = 8
 _MAX_NODES_COMPARED = 64
-#: Eighths of what a pod asks that machines had free which are looked at, those with most first.
+#: Existing nodes are searched in groups: those that have all eighths of the requests free first, then fewer.
 _FREE_EIGHTHS = (8, 7, 6, 4)
 
 
@@ -49,9 +49,9 @@ class RemainingCapacity:
 
 @dataclass(frozen=True, eq=False)
 class DiagnosisContext:
-    """What a decision chose among: the picture, the types of each pool, pools in the order tried and those left out, machines.
+    """What the solver chose among: the snapshot, types by pool, pools in the order tried and those skipped, existing nodes.
 
-    ``strict``: minValues may not be lowered.
+    ``strict_min_values``: minValues may not be lowered.
     """
 
     snapshot: ClusterSnapshot
@@ -65,7 +65,7 @@ class DiagnosisContext:
 
 @dataclass(frozen=True, eq=False)
 class _GroupReasons:
-    """What is said to all pods that failed alike."""
+    """The answer for all pods that failed alike."""
 
     reasons: tuple[UnschedulableReason, ...]
     nearest_fit: NearestFit | None = None
@@ -73,61 +73,62 @@ class _GroupReasons:
 
 
 class UnschedulableDiagnosis:
-    """Explains the pods of one decision."""
+    """Explains the unschedulable pods of one solution."""
 
     def __init__(self, context: DiagnosisContext) -> None:
         self._context = context
         self._cached_reasons: dict[tuple[object, ...], _GroupReasons] = {}
 
     def for_pods(self, failed: UnschedulableGroup, left: RemainingCapacity) -> list[UnschedulablePod]:
-        """Each of the pods with its reasons. ``left`` is what there was when they were turned away."""
-        told = self._group_reasons(failed, left)
-        return [UnschedulablePod(pod, told.reasons, told.nearest_fit, told.nearest_node) for pod in failed.pods]
+        """Each of the pods with its reasons. ``left`` is what was left when they failed."""
+        group = self._group_reasons(failed, left)
+        return [UnschedulablePod(pod, group.reasons, group.nearest_fit, group.nearest_node) for pod in failed.pods]
 
     def _group_reasons(self, failed: UnschedulableGroup, left: RemainingCapacity) -> _GroupReasons:
         if failed.blocked is not None:
-            miss = NearestFit((failed.blocked,))
-            return _GroupReasons(
-                (UnschedulableReason(ReasonCategory.TOPOLOGY, detail=failed.topology_message, nearest_fit=miss),), miss
-            )
-        variant = failed.last_step
-        key = (failed.group.signature, variant.requirements, variant.tolerations, failed.confined, failed.limited)
-        known = self._cached_reasons.get(key)
-        if known is None:
-            known = self._cached_reasons[key] = self._diagnosed(failed, left)
-        return known
+            reason = UnschedulableReason(failed.blocked)
+            return _GroupReasons((reason,), reason.nearest_fit)
+        step = failed.last_step
+        key = (failed.group.signature, step.requirements, step.tolerations, failed.confined, failed.limited)
+        cached = self._cached_reasons.get(key)
+        if cached is None:
+            cached = self._cached_reasons[key] = self._diagnosed(failed, left)
+        return cached
 
     def _diagnosed(self, failed: UnschedulableGroup, left: RemainingCapacity) -> _GroupReasons:
         reasons = self._reasons(failed, left)
-        misses = [*self._nearest_fits(failed, reasons, left), *self._static_pool_fits(failed)]
-        nearest = min(misses, key=nearest_fit_order, default=None)
+        fits = [*self._nearest_fits(failed, reasons, left), *self._static_pool_fits(failed)]
+        nearest = min(fits, key=nearest_fit_order, default=None)
         if nearest is not None:
             nearest = replace(nearest, confinements=failed.confined)
         return _GroupReasons(reasons, nearest, self._nearest_node(failed.group.signature.requests, failed.last_step))
 
     def _reasons(self, failed: UnschedulableGroup, left: RemainingCapacity) -> tuple[UnschedulableReason, ...]:
-        """One reason per pool tried, then per pool left out (SCH-115)."""
-        scenery = self._context
-        found = nodepool_reasons(
-            self._diagnosis_input(failed, failed.last_step, left.reservation_units), scenery.templates, left.limits
+        """One reason per pool tried, then per pool skipped (SCH-115)."""
+        context = self._context
+        tried = tuple(diagnosis.reason for diagnosis in self._diagnoses(failed, failed.last_step, left))
+        skipped = (
+            UnschedulableReason(NodePoolSkipped(item.reason, item.detail, not tried), item.node_pool)
+            for item in context.skipped_pools
         )
-        category = ReasonCategory.SKIPPED_POOL if found else ReasonCategory.NO_POOL
-        return (*found, *(_skipped_pool_reason(skipped, category) for skipped in scenery.skipped_pools)) or _NO_POOLS
+        return (*tried, *skipped) or _NO_POOLS
+
+    def _diagnoses(
+        self, failed: UnschedulableGroup, step: RelaxationStep, left: RemainingCapacity
+    ) -> Iterator[NodePoolDiagnosis]:
+        subject = self._diagnosis_input(failed, step, left.reservation_units)
+        for template in self._context.templates:
+            yield NodePoolDiagnosis(subject, template, left.limits.get(template.name))
 
     def _nearest_fits(
         self, failed: UnschedulableGroup, reasons: Iterable[UnschedulableReason], left: RemainingCapacity
-    ) -> Iterable[NearestFit]:
-        """The nearest miss in each pool, for the step the reasons are about and for the pod's other alternatives."""
+    ) -> Iterator[NearestFit]:
+        """The nearest fit in each pool, for the step the reasons are about and for the pods' other steps."""
         yield from (reason.nearest_fit for reason in reasons if reason.nearest_fit is not None)
-        for variant in _other_steps(failed):
-            for template in self._context.templates:
-                study = NodePoolDiagnosis(
-                    self._diagnosis_input(failed, variant, left.reservation_units),
-                    template,
-                    left.limits.get(template.name),
-                )
-                if study.nearest_fit is not None:
-                    yield study.nearest_fit
+        for step in _other_steps(failed):
+            for diagnosis in self._diagnoses(failed, step, left):
+                if diagnosis.nearest_fit is not None:
+                    yield diagnosis.nearest_fit
 
     def _diagnosis_input(
         self, failed: UnschedulableGroup, relaxation_step: RelaxationStep, reservation_units: Mapping[str, int]
@@ -140,86 +141,79 @@ class UnschedulableDiagnosis:
             reservation_units,
         )
 
-    # -- pools with a fixed number of machines --------------------------------------------------------------------------
+    # -- static pools ---------------------------------------------------------------------------------------------------
 
     @cached_property
     def _static_templates(self) -> tuple[NodePoolTemplate, ...]:
-        scenery = self._context
-        return nodepool_templates.static_templates(scenery.snapshot.pools, scenery.indexes, scenery.daemons)
+        context = self._context
+        return nodepool_templates.static_templates(context.snapshot.pools, context.indexes, context.daemons)
 
-    def _static_pool_fits(self, failed: UnschedulableGroup) -> Iterable[NearestFit]:
-        """Static pools buy nothing for pods, but a pod that suits one may think it waits for that."""
+    def _static_pool_fits(self, failed: UnschedulableGroup) -> Iterator[NearestFit]:
+        """Static pools launch nothing for pods, but the owner of a pod that fits one may expect that."""
+        subject = self._diagnosis_input(failed, failed.last_step, {})
         for template in self._static_templates:
-            study = NodePoolDiagnosis(self._diagnosis_input(failed, failed.last_step, {}), template, None)
-            if study.has_fitting_type:
+            if NodePoolDiagnosis(subject, template, None).has_fitting_type:
                 yield NearestFit((StaticPoolFull(template.pool.spec.replicas or 0),), node_pool=template.name)
 
-    # -- machines there are ---------------------------------------------------------------------------------------------
+    # -- existing nodes -------------------------------------------------------------------------------------------------
 
     def _nearest_node(self, requests: Resources, relaxation_step: RelaxationStep) -> NearestFit | None:
-        """The machine that would take such a pod if it had a little more room: half of what is asked, or less."""
-        field = self._context.existing_nodes
-        candidates = field.tolerated_by(relaxation_step.tolerations) & _nodes_with_requested_labels(
-            field, relaxation_step
+        """The existing node that would take such a pod with a little more room: at least half of the requests are free."""
+        index = self._context.existing_nodes
+        remaining = index.tolerated_by(relaxation_step.tolerations) & _nodes_with_requested_labels(
+            index, relaxation_step
         )
-        for eighths in _FREE_EIGHTHS if candidates else ():
+        for eighths in _FREE_EIGHTHS if remaining else ():
             part = {name: -(-amount * eighths // 8) for name, amount in requests.items()}
-            there = candidates & field.with_free(part)
-            candidates &= ~there
-            found = (
-                (machine, short)
-                for machine in islice(field.nodes_in(there), _MAX_NODES_COMPARED)
-                if (short := _missing_resources(machine, requests)) and machine.satisfies(relaxation_step.requirements)
+            candidates = remaining & index.with_free(part)
+            remaining &= ~candidates
+            short_nodes = (
+                (node, missing)
+                for node in islice(index.nodes_in(candidates), _MAX_NODES_COMPARED)
+                if (missing := _missing_resources(node, requests)) and node.satisfies(relaxation_step.requirements)
             )
-            best = min((NearestFit(short, node=m.view.name) for m, short in found), key=nearest_fit_order, default=None)
+            fits = (NearestFit(missing, node=node.view.name) for node, missing in short_nodes)
+            best = min(fits, key=nearest_fit_order, default=None)
             if best is not None:
                 return best
         return None
 
 
 def _nodes_with_requested_labels(existing_nodes: ExistingNodeIndex, relaxation_step: RelaxationStep) -> NodeSet:
-    """Machines that have one of the values asked for, as far as values are named."""
-    found = existing_nodes.all_nodes
-    for key, asked in relaxation_step.requirements.items():
-        if asked.operator is Op.IN:
+    """Nodes that have one of the required label values, where the requirement lists values."""
+    nodes = existing_nodes.all_nodes
+    for key, required in relaxation_step.requirements.items():
+        if required.operator is Op.IN:
             by_value = existing_nodes.by_label_value(key)
             matching = 0
-            for value in asked.values:
+            for value in required.values:
                 matching |= by_value.get(value, 0)
-            found &= matching
-    return found
+            nodes &= matching
+    return nodes
 
 
 def _missing_resources(node: ExistingNode, requests: Resources) -> tuple[InsufficientResource, ...]:
-    """What the machine lacks; nothing where that is no little, or nothing at all."""
+    """The shortfalls of a node; empty where nothing is short, or where more than half of a request is."""
     left = node.remaining
     if any(2 * left.get(name, 0) < amount for name, amount in requests.items()):
         return ()
     name = node.view.name
-    lacking = [item for item in sorted(requests.items()) if item[1] > left.get(item[0], 0)]
-    return tuple(InsufficientResource(resource, amount, left.get(resource, 0), name) for resource, amount in lacking)
+    short = [(resource, amount) for resource, amount in sorted(requests.items()) if amount > left.get(resource, 0)]
+    return tuple(InsufficientResource(resource, amount, left.get(resource, 0), name) for resource, amount in short)
 
 
 def _other_steps(failed: UnschedulableGroup) -> Sequence[RelaxationStep]:
-    """The pods' other alternatives without any wish; none where they are held to a domain."""
-    ladder = failed.group.relaxation_steps
+    """The pods' other steps that differ in what they require; none where the pods are confined to a domain."""
     if failed.confined:
         return ()
-    last = ladder[-1]
+    steps = failed.group.relaxation_steps
+    last = steps[-1]
     seen = {last.requirements}
-    found: list[RelaxationStep] = []
-    for variant in reversed(ladder):
-        if len(found) == _MAX_STEPS_COMPARED:
+    others: list[RelaxationStep] = []
+    for step in reversed(steps):
+        if len(others) == _MAX_STEPS_COMPARED:
             break
-        if variant.requirements not in seen and variant.tolerations == last.tolerations:
-            seen.add(variant.requirements)
-            found.append(variant)
-    return found
-
-
-def _skipped_pool_reason(skipped: SkippedNodePool, category: ReasonCategory) -> UnschedulableReason:
-    """A pool that took no part; unless its types were looked at, in this category."""
-    if skipped.reason in (PoolSkipReason.FILTERED, PoolSkipReason.FILTERED_MIN_VALUES):
-        detail = "nodepool requirements filtered out all available instance types"
-        return UnschedulableReason(ReasonCategory.NO_TYPES, skipped.node_pool, detail=detail)
-    return UnschedulableReason(category, skipped.node_pool, detail=skipped.detail, skip_reason=skipped.reason)
+        if step.requirements not in seen and step.tolerations == last.tolerations:
+            seen.add(step.requirements)
+            others.append(step)
+    return others

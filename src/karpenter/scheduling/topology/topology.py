@@ -14,6 +14,7 @@ from functools import cached_property
 from karpenter.model.requirements import Requirement, Requirements
 from karpenter.scheduling.topology.topology_domains import TopologyDomains
 from karpenter.scheduling.topology.topology_groups import CountingGroups, TopologyGroup, TopologyMembership
+from karpenter.scheduling.unschedulable_reasons import DomainCounts
 from karpenter.state.topology_terms import TopologyTerm, TopologyType
 
 #: A value for each key that matters to a kin, in the order of its keys; None: the node lacks the label.
@@ -276,20 +277,15 @@ class Topology:
         numbers = self.pod_counts(constraint)
         return numbers.get(domain, 0) if domain is not None else min(numbers.values(), default=0)
 
-    def unsatisfiable_message(self, constraint: TopologyGroup, firm: Requirements) -> str:
-        """What users read when a constraint leaves no domain (SCH-523)."""
-        numbers = self.pod_counts(constraint) if not constraint.is_hostname else dict(constraint.pod_counts)
-        known = {*numbers, *(self._domains.counted_domains(constraint.term) if not constraint.is_hostname else ())}
-        sold = self._domains.purchasable(constraint.topology_key)
-        shown = [f"{domain}: {numbers.get(domain, 0)}" for domain in sorted(known)]
-        rest = len(shown) - _MAX_DOMAINS_SHOWN
-        listed = ", ".join(shown[:_MAX_DOMAINS_SHOWN]) + (f" and {rest} other(s)" if rest > 0 else "")
-        asked = firm.requirement_for(constraint.topology_key)
-        offered = Requirement(constraint.topology_key, not sold, sold)
-        return (
-            f"unsatisfiable topology constraint for {constraint.term.topology_type}, key={constraint.topology_key} "
-            f"(counts = {listed}, podDomains = {asked}, nodeDomains = {offered}"
-        )
+    def known_domains(self, constraint: TopologyGroup) -> DomainCounts:
+        """What users read of a constraint that leaves no domain (SCH-523)."""
+        counts = self.pod_counts(constraint) if not constraint.is_hostname else dict(constraint.pod_counts)
+        counted = self._domains.counted_domains(constraint.term) if not constraint.is_hostname else ()
+        domains = sorted({*counts, *counted})
+        shown = tuple((domain, counts.get(domain, 0)) for domain in domains[:_MAX_DOMAINS_SHOWN])
+        purchasable = self._domains.purchasable(constraint.topology_key)
+        node_domains = Requirement(constraint.topology_key, not purchasable, purchasable)
+        return DomainCounts(shown, max(0, len(domains) - _MAX_DOMAINS_SHOWN), node_domains)
 
 
 class UnmetAffinity:

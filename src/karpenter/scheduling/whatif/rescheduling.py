@@ -36,7 +36,7 @@ from karpenter.scheduling.topology.bound_pod_counts import (
     MutableBoundPodCounts,
 )
 from karpenter.scheduling.topology.topology_domains import TopologyDomains
-from karpenter.scheduling.unschedulable_reasons import ReasonCategory, UnschedulableReason
+from karpenter.scheduling.unschedulable_reasons import InvalidPod, NoRoom, UnschedulableReason
 from karpenter.state.pod_counts import NamespacedLabels, counts_for_topology, namespaced_labels
 from karpenter.state.pod_signature import PodSignature, PodSignatureCache
 from karpenter.state.snapshot import ClusterSnapshot, PodGroup, PodKey, creation_order, pod_key
@@ -316,7 +316,7 @@ class _ReschedulingSolver(Solver):
             try:
                 known = self._signature_by_uid[uid] = (self._classes.signature_of(pod), namespaced_labels(pod))
             except ValueError as error:
-                self._unreadable_by_uid[uid] = UnschedulableReason(ReasonCategory.POD, detail=str(error))
+                self._unreadable_by_uid[uid] = UnschedulableReason(InvalidPod((str(error),)))
         return known
 
     # -- what is decided ----------------------------------------------------------------------------------------------------
@@ -406,6 +406,5 @@ def _weighted_amount(resources: Mapping[str, int], weights: Mapping[str, float])
 
 def _unschedulable_of(failed: UnschedulableGroup) -> Iterator[UnschedulablePod]:
     """Pods without a place; why is told by the constraint that left none, if it was one."""
-    category = ReasonCategory.TOPOLOGY if failed.topology_message else ReasonCategory.NO_TYPES
-    reason = UnschedulableReason(category, detail=failed.topology_message)
+    reason = UnschedulableReason(failed.blocked or NoRoom())
     return (UnschedulablePod(pod, (reason,)) for pod in failed.pods)

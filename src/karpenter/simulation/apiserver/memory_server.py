@@ -293,7 +293,7 @@ class MemoryServer:
 
     def delete(
         self, resource: ServedResource, namespace: str, name: str, options: DeleteOptions = DeleteOptions()
-    ) -> StoredEntry:  # noqa: B008
+    ) -> StoredEntry:
         """Delete, or mark as being deleted while finalizers or a grace period hold it. Raises ``NotFound`` or ``Conflict``."""
         entry = self.get(resource, namespace, name)
         self.check_preconditions(entry, options)

@@ -19,7 +19,6 @@ from karpenter.metrics.exposition import render
 from karpenter.model import labels
 from karpenter.providers.aws import iam_policies
 from karpenter.providers.aws.aws_metrics import SdkMetrics
-from karpenter.providers.aws.aws_operator import AwsOperator
 from karpenter.providers.aws.aws_settings import AwsSettings
 from karpenter.providers.aws.cluster_discovery import ApiServerAccess, discover_cluster
 from karpenter.providers.aws.sdk.aws_session import AwsSession
@@ -96,9 +95,8 @@ async def process(aws: Double, kube: MemoryKube) -> AsyncIterator[Process]:
         return "1.35"
 
     facts = await discover_cluster(account, SETTINGS, ApiServerAccess(kube, version, "Q0E="))
-    cloud = AwsOperator(context(account.services, facts, SETTINGS, kube, Ahead(), metrics))
-    made = Process(aws, region(aws), cloud, kube, metrics)
-    await cloud.hydrate()
+    made = Process(aws, region(aws), context(account.services, facts, SETTINGS, kube, Ahead(), metrics), kube)
+    await made.cloud.hydrate()
     await made.see()
     try:
         yield made

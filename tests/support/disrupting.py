@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from karpenter.api.core import Pod
 from karpenter.api.karpenter import Budget, NodeClaim, NodePool
 from karpenter.api.meta import Condition, Wire
+from karpenter.disruption.decide.blocker_messages import blocker_message
 from karpenter.disruption.decide.candidates import BlockedNode, CandidateChecks, DisruptionContext
 from karpenter.disruption.decide.command import Command, DisruptionReason
 from karpenter.disruption.decide.disruption_decision import (
@@ -106,7 +107,7 @@ def verdict(
     if not judge.is_considered(view):
         return "-"
     result = judge.candidate_or_blocker(view, reason)
-    return result.message if isinstance(result, BlockedNode) else ""
+    return blocker_message(result.blocker) if isinstance(result, BlockedNode) else ""
 
 
 def gone(found: DisruptionSolution | Iterable[Command]) -> list[str]:
@@ -122,7 +123,7 @@ def bought(found: DisruptionSolution) -> list[str]:
 
 def why(found: DisruptionSolution, name: str) -> str:
     """What keeps a node, all that is said of it."""
-    return "; ".join(item.message for item in found.blocked_nodes if item.state_node.name == name)
+    return "; ".join(blocker_message(item.blocker) for item in found.blocked_nodes if item.state_node.name == name)
 
 
 def with_annotation(item: Wire, key: str, value: str) -> Wire:

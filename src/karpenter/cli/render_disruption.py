@@ -14,13 +14,10 @@ from rich.text import Text
 
 from karpenter.cli import render_common, render_plan_data
 from karpenter.cli.render_common import PAGE_WIDTH, SHOWN_ENTRIES, Json, console_for, count_text
+from karpenter.disruption.decide.blocker_messages import blocker_message, budget_message
+from karpenter.disruption.decide.budget_status import BUDGET_HORIZON, BudgetStatus
 from karpenter.disruption.decide.command import Command
-from karpenter.disruption.decide.disruption_preview import (
-    BUDGET_HORIZON,
-    BudgetStatus,
-    DisruptionPreview,
-    budget_message,
-)
+from karpenter.disruption.decide.disruption_preview import DisruptionPreview
 from karpenter.model import clock
 from karpenter.model.nodepool_budgets import UNLIMITED_DISRUPTIONS
 from karpenter.scheduling.solution import NewNodeClaim
@@ -132,7 +129,13 @@ def allowed_from_text(moment: datetime | None) -> str:
 
 
 def _blocked_lines(preview: DisruptionPreview) -> Iterator[Text]:
-    kept = len({item.state_node.key for item in preview.without_budgets.blocked_nodes if not item.unconsolidatable})
+    kept = len(
+        {
+            item.state_node.key
+            for item in preview.without_budgets.blocked_nodes
+            if not item.blocker.concerns_consolidation_only
+        }
+    )
     if kept:
         what = f"{count_text(kept, 'machine')} (karpenter explain node NAME says what)"
         yield Text(f"  kept by other things than budgets: {what}", style="yellow")
@@ -173,7 +176,8 @@ def document(preview: DisruptionPreview) -> Json:
         },
         "openings": [budget_status_data(item) for item in preview.budget_statuses],
         "blocked": [
-            {"node": item.state_node.name, "text": item.message} for item in preview.without_budgets.blocked_nodes
+            {"node": item.state_node.name, "text": blocker_message(item.blocker)}
+            for item in preview.without_budgets.blocked_nodes
         ],
         "quietUntil": {key: clock.timestamp_text(end) for key, end in preview.consolidate_after_ends.items()},
         "assumed": {

@@ -12,8 +12,10 @@ from rich.tree import Tree
 from karpenter.cli import render_disruption
 from karpenter.cli.render_common import Json, console_for, count_text
 from karpenter.cli.render_disruption import allowed_from_text, budget_status_text
+from karpenter.disruption.decide.blocker_messages import blocker_message
+from karpenter.disruption.decide.blockers import BlockerCategory, DisruptionBlocker
 from karpenter.disruption.decide.disruption_preview import DisruptionPreview
-from karpenter.disruption.decide.node_explanation import BlockerKind, DisruptionBlocker, NodeExplanation
+from karpenter.disruption.decide.node_explanation import ExplainedBlocker, NodeExplanation
 from karpenter.model import clock
 from karpenter.model import resources as res
 from karpenter.scheduling.daemonset_fit import DaemonSetShortfall
@@ -65,18 +67,18 @@ def write(explanation: NodeExplanation, preview: DisruptionPreview, out: TextIO)
     style = "yellow" if explanation.blockers else "green"
     tree = Tree(Text.assemble((f"Node {explanation.state_node.name}", "bold"), " ", (headline(explanation), style)))
     for item in explanation.blockers:
-        tree.add(Text(_blocker_text(item)))
+        tree.add(Text(_blocker_text(item.blocker)))
     for line in _detail_lines(explanation, preview):
         tree.add(Text(line))
     console_for(out, _WIDTH_ELSEWHERE).print(tree)
 
 
 def _blocker_text(blocker: DisruptionBlocker) -> str:
-    if blocker.kind in (BlockerKind.BUDGET, BlockerKind.FREEZE):
+    if blocker.category in (BlockerCategory.BUDGET, BlockerCategory.FREEZE):
         until = f"; {allowed_from_text(blocker.until)}"
     else:
         until = f"; until {clock.timestamp_text(blocker.until)}" if blocker.until is not None else ""
-    return f"{blocker.kind.value}: {blocker.message}{until}"
+    return f"{blocker.category.value}: {blocker_message(blocker)}{until}"
 
 
 def _detail_lines(explanation: NodeExplanation, preview: DisruptionPreview) -> Iterator[str]:
@@ -133,10 +135,12 @@ def document(explanation: NodeExplanation, preview: DisruptionPreview) -> Json:
     }
 
 
-def _blocker_data(item: DisruptionBlocker) -> Json:
+def _blocker_data(item: ExplainedBlocker) -> Json:
+    until = item.blocker.until
     return {
-        "cause": item.kind.value,
-        "text": item.message,
+        "cause": item.blocker.category.value,
+        "kind": item.blocker.kind,
+        "text": blocker_message(item.blocker),
         "forbids": [reason.value for reason in item.blocked_reasons],
-        "until": clock.timestamp_text(item.until) if item.until is not None else None,
+        "until": clock.timestamp_text(until) if until is not None else None,
     }

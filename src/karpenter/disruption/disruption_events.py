@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
+from karpenter.disruption.decide.blocker_messages import blocker_message, closed_budget_message
 from karpenter.disruption.decide.candidates import BlockedNode
 from karpenter.disruption.decide.command import Command, Decision, DisruptionReason, MoveScore
 from karpenter.disruption.decide.command_validation import ValidationFailure
@@ -29,11 +30,12 @@ def publish_blocked(context: ControllerContext, blocked: Iterable[BlockedNode]) 
         if item.state_node.initialized:
             reason, silence = (
                 ("Unconsolidatable", _UNCONSOLIDATABLE_DEDUPE_TIMEOUT)
-                if item.unconsolidatable
+                if item.blocker.concerns_consolidation_only
                 else ("DisruptionBlocked", _BLOCKED_DEDUPE_TIMEOUT)
             )
+            message = blocker_message(item.blocker)
             for about in involved_objects(item.state_node):
-                context.events.publish(ObjectEvent(about, NORMAL, reason, item.message, (item.message,), silence))
+                context.events.publish(ObjectEvent(about, NORMAL, reason, message, item.blocker.identity, silence))
 
 
 def publish_pod_protections(context: ControllerContext, views: Iterable[StateNode]) -> None:
@@ -49,7 +51,7 @@ def publish_closed_budgets(context: ControllerContext, reason: DisruptionReason,
     for name, source in pools.items():
         pool = context.state.pool(name)
         if pool is not None:
-            text = f"No allowed disruptions for disruption reason {reason} due to blocking budget ({source})"
+            text = closed_budget_message(reason, source)
             about = involved_pool(pool.metadata)
             context.events.publish(
                 ObjectEvent(about, NORMAL, "DisruptionBlocked", text, (reason.value,), _BUDGET_DEDUPE_TIMEOUT)

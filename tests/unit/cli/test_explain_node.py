@@ -109,7 +109,7 @@ def test_every_blocker_has_a_line(explain: Explain, written: Written) -> None:
     ]
     lines = explain("a", "-f", written("a.json", *blocked)).stdout.splitlines()
     assert lines[0] == "Node a stays: 3 blockers"
-    assert [line[4:].split(":")[0] for line in lines[1:4]] == ["machine", "pod", "budget"]
+    assert [line[4:].split(":")[0] for line in lines[1:4]] == ["node", "pod", "budget"]
 
 
 def test_json_yaml_and_table_say_the_same(explain: Explain, written: Written) -> None:
@@ -160,7 +160,7 @@ def test_gates_that_cannot_be_read_end_with_one_line(explain: Explain, written: 
 def test_a_claim_without_a_node_can_be_asked_about(explain: Explain, written: Written) -> None:
     _node, claim = machine("a")
     page = explain("claim-a", "-f", written("a.json", of_pool(), claim)).stdout
-    assert "machine: Nodeclaim does not have an associated node" in page
+    assert "node: Nodeclaim does not have an associated node" in page
 
 
 def test_a_freeze_in_the_files_is_a_blocker(explain: Explain, written: Written) -> None:

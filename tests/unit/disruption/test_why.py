@@ -7,9 +7,11 @@ from datetime import timedelta
 from karpenter.api.karpenter import Budget
 from karpenter.api.meta import Condition
 from karpenter.api.scheduling_constraints import Taint
+from karpenter.disruption.decide.blocker_messages import blocker_message
+from karpenter.disruption.decide.blockers import BlockerCategory
 from karpenter.disruption.decide.command import DisruptionReason
 from karpenter.disruption.decide.disruption_preview import DisruptionPreview, preview_disruption
-from karpenter.disruption.decide.node_explanation import BlockerKind, NodeExplanation, explain_node
+from karpenter.disruption.decide.node_explanation import NodeExplanation, explain_node
 from karpenter.model import labels
 from support.builders import NOW, budget, daemon_set, flatten, indexes, owner, pod, replaced, snapshot
 from support.disrupting import KINDS, drifted, gone, on, pool, running, with_annotation
@@ -31,8 +33,12 @@ def asked(name: str, *objects: object) -> NodeExplanation:
     return explain_node(view, ahead, indexes(found, KINDS))
 
 
+def messages(found: NodeExplanation) -> list[str]:
+    return [blocker_message(item.blocker) for item in found.blockers]
+
+
 def causes(found: NodeExplanation) -> list[str]:
-    return [item.kind.value for item in found.blockers]
+    return [item.blocker.category.value for item in found.blockers]
 
 
 def initialized(ago: timedelta) -> tuple[Condition, ...]:
@@ -57,11 +63,14 @@ def test_every_blocker_is_told_and_not_only_the_first() -> None:
         replaced(pods[1], metadata=replaced(pods[1].metadata, labels={"app": "web"})),
     )
     found = asked("a", pool("np", CLOSED), held, claim, one, two, budget("web", {"app": "web"}), running("b", "m", 2))
-    assert [(item.kind, item.message) for item in found.blockers] == [
-        (BlockerKind.NODE, 'Disruption is blocked through the "karpenter.sh/do-not-disrupt" annotation'),
-        (BlockerKind.POD, 'Pod has "karpenter.sh/do-not-disrupt" annotation (Pod=default/a-0)'),
-        (BlockerKind.POD, "PDB prevents pod evictions (PodDisruptionBudget=[default/web])"),
-        (BlockerKind.BUDGET, 'NodePool "np" allows no node to go for Underutilized now (spec.disruption.budgets[0])'),
+    assert [(item.blocker.category, blocker_message(item.blocker)) for item in found.blockers] == [
+        (BlockerCategory.NODE, 'Disruption is blocked through the "karpenter.sh/do-not-disrupt" annotation'),
+        (BlockerCategory.POD, 'Pod has "karpenter.sh/do-not-disrupt" annotation (Pod=default/a-0)'),
+        (BlockerCategory.POD, "PDB prevents pod evictions (PodDisruptionBudget=[default/web])"),
+        (
+            BlockerCategory.BUDGET,
+            'NodePool "np" allows no node to go for Underutilized now (spec.disruption.budgets[0])',
+        ),
     ]
 
 
@@ -71,7 +80,7 @@ def test_a_pod_protected_for_a_while_says_until_when() -> None:
     guarded = on("a", 1, meta={"annotations": {labels.DO_NOT_DISRUPT: "1h"}})
     started = [replaced(pod, status=replaced(pod.status, start_time=NOW - timedelta(minutes=10))) for pod in guarded]
     (item,) = asked("a", pool(), objects, started).blockers
-    assert (item.kind, item.until) == (BlockerKind.POD, NOW + timedelta(minutes=50))
+    assert (item.blocker.category, item.blocker.until) == (BlockerCategory.POD, NOW + timedelta(minutes=50))
 
 
 def test_objections_of_pods_do_not_keep_a_drifted_machine_whose_drain_has_an_end() -> None:
@@ -89,8 +98,8 @@ def test_a_machine_in_its_quiet_time_says_when_that_is_over() -> None:
     """DIS-241, DIS-327"""
     machine = running("a", "m", conditions=initialized(timedelta(minutes=1)))
     found = asked("a", pool(consolidate_after="30m"), machine)
-    assert [(item.kind, item.until) for item in found.blockers] == [
-        (BlockerKind.CONSOLIDATE_AFTER, NOW + timedelta(minutes=29))
+    assert [(item.blocker.category, item.blocker.until) for item in found.blockers] == [
+        (BlockerCategory.CONSOLIDATE_AFTER, NOW + timedelta(minutes=29))
     ]
 
 
@@ -122,9 +131,11 @@ def test_a_young_machine_says_when_it_is_old_enough() -> None:
     node, claim, *pods = running("a", "m", 1)
     born = replaced(claim, metadata=replaced(claim.metadata, creation_timestamp=NOW - timedelta(minutes=2)))
     found = asked("a", pool(), node, born, pods, running("b", "m", 2))
-    assert [(item.kind, item.until) for item in found.blockers if item.kind is BlockerKind.NODE_AGE] == [
-        (BlockerKind.NODE_AGE, NOW + timedelta(minutes=3))
-    ]
+    assert [
+        (item.blocker.category, item.blocker.until)
+        for item in found.blockers
+        if item.blocker.category is BlockerCategory.NODE_AGE
+    ] == [(BlockerCategory.NODE_AGE, NOW + timedelta(minutes=3))]
 
 
 def test_a_roll_out_under_way_is_told() -> None:
@@ -142,14 +153,16 @@ def test_a_roll_out_under_way_is_told() -> None:
         for number in (1, 2)
     ]
     found = asked("a", pool(), running("a", "l"), pods, running("b", "l", 1))
-    assert [item.message for item in found.blockers] == ["Deployment default/web is being rolled out"]
+    assert messages(found) == ["Deployment default/web is being rolled out"]
 
 
 def test_a_machine_that_is_not_worth_moving_says_in_figures_why() -> None:
     """DIS-257"""
     strict = with_annotation(pool(), labels.MINIMUM_SAVING_RATIO, "100")
     found = asked("a", strict, running("a", "m", 1), running("b", "m", 2))
-    saving = [item.message for item in found.blockers if item.kind is BlockerKind.SAVING]
+    saving = [
+        blocker_message(item.blocker) for item in found.blockers if item.blocker.category is BlockerCategory.SAVING
+    ]
     assert len(saving) == 1
     assert saving[0].endswith("the NodePool asks for 100")
 
@@ -165,8 +178,8 @@ def test_a_freeze_is_told_with_its_end() -> None:
     frozen = with_annotation(pool(), labels.FREEZE, "release week")
     frozen = with_annotation(frozen, labels.FREEZE_UNTIL, end.isoformat().replace("+00:00", "Z"))
     found = asked("a", frozen, running("a", "m"))
-    assert [(item.kind, item.until) for item in found.blockers] == [(BlockerKind.FREEZE, end)]
-    assert "release week" in found.blockers[0].message
+    assert [(item.blocker.category, item.blocker.until) for item in found.blockers] == [(BlockerCategory.FREEZE, end)]
+    assert "release week" in blocker_message(found.blockers[0].blocker)
     assert found.command_without_budgets is not None
 
 
@@ -180,13 +193,13 @@ def test_one_that_only_others_go_before_waits_without_blockers() -> None:
 def test_a_node_of_nobody_is_told_to_be_foreign() -> None:
     """DIS-071"""
     node, _claim = running("a", "m")
-    assert [item.message for item in asked("a", pool(), node).blockers] == ["Node has no NodeClaim: it is not managed"]
+    assert messages(asked("a", pool(), node)) == ["Node has no NodeClaim: it is not managed"]
 
 
 def test_a_machine_of_an_unknown_pool_says_so() -> None:
     """DIS-078"""
     found = asked("a", running("a", "m", 1, pool="gone"))
-    assert [item.message for item in found.blockers] == ["NodePool not found (NodePool=gone)"]
+    assert messages(found) == ["NodePool not found (NodePool=gone)"]
 
 
 def test_a_tainted_machine_is_taken_to_be_on_its_way_out() -> None:
@@ -202,7 +215,7 @@ def test_a_machine_that_waiting_pods_will_go_to_is_nominated() -> None:
     """DIS-075"""
     cluster = [pool(), running("a", "m", 1), pod("waiting", {"cpu": "2"})]
     found = asked("a", *cluster)
-    assert [item.message for item in found.blockers] == ["Node is nominated for a pending pod"]
+    assert messages(found) == ["Node is nominated for a pending pod"]
     assert seen(*cluster).nominated == ("claim-a",)
 
 

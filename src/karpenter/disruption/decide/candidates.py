@@ -1,8 +1,9 @@
-"""Which machines may go at all, and what keeps the others: the checks of DIS §4, the same for every method.
+"""Which nodes are candidates, and what blocks the others: the checks of DIS §4, shared by all disruption methods.
 
-A `Judge` looks at a machine in two steps. `candidate` asks what holds for every method, in a fixed order whose first failing
-check counts; the filters of the methods (`for_emptiness`, `for_consolidation`, `for_drift`) come after that. Only drift may
-choose a machine whose pods object, and only where its claim says how long a drain may take (DIS-082).
+``CandidateChecks`` works in two steps. ``candidate_or_blocker`` makes the checks that hold for every method, in a fixed order;
+the first one that fails counts. The filters of the methods (``emptiness_blocker``, ``consolidation_blockers``) follow. Only
+drift may choose a node whose pods must not be evicted, and only if its NodeClaim limits how long a drain takes (DIS-082).
+Checks are generators: the decision takes the first blocker and evaluates no further check, an explanation takes all of them.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from datetime import UTC, datetime, timedelta
 
 from karpenter.api.core import Pod, PodDisruptionBudget
 from karpenter.api.karpenter import NodePool
+from karpenter.disruption.decide import blockers
+from karpenter.disruption.decide.blockers import ConsolidationBlocker, DisruptionBlocker, NodeBlocker, PodBlocker
 from karpenter.disruption.decide.command import Candidate, Command, DisruptionReason
 from karpenter.disruption.decide.costs import NODE_DISRUPTION_COST, NodePrices, disruption_cost, node_labels
 from karpenter.instancetypes.type_index import TypeIndex
@@ -50,14 +53,10 @@ class DisruptionContext:
 
 @dataclass(frozen=True)
 class BlockedNode:
-    """A machine that stays, and what keeps it.
-
-    ``lasting``: it concerns one method only and passes slowly, so it is said under another reason and less often (DIS-398).
-    """
+    """A node that is not disrupted, and the first thing that blocks it."""
 
     state_node: StateNode
-    message: str
-    unconsolidatable: bool = False
+    blocker: DisruptionBlocker
 
 
 class PodDisruptionBudgetIndex:
@@ -100,10 +99,10 @@ class CandidateChecks:
 
     def candidate_or_blocker(self, state_node: StateNode, reason: DisruptionReason) -> Candidate | BlockedNode:
         """The machine as a candidate, or the first thing that forbids it (DIS-072 to DIS-082)."""
-        why = next(self.node_blockers(state_node), "")
-        if not why and not self._ignores_pod_blockers(state_node, reason):
-            why = next((text for _, text in self.pod_blockers(state_node)), "")
-        return BlockedNode(state_node, why) if why else self._candidate(state_node)
+        blocker: NodeBlocker | PodBlocker | None = next(self.node_blockers(state_node), None)
+        if blocker is None and not self._ignores_pod_blockers(state_node, reason):
+            blocker = next(self.pod_blockers(state_node), None)
+        return self._candidate(state_node) if blocker is None else BlockedNode(state_node, blocker)
 
     def _candidate(self, state_node: StateNode) -> Candidate:
         moving = tuple(pod for pod in state_node.pods if pods.needs_rescheduling(pod))
@@ -111,96 +110,90 @@ class CandidateChecks:
             state_node, state_node.pool, moving, self.prices.price_per_hour(state_node), disruption_cost(moving)
         )
 
-    def node_blockers(self, state_node: StateNode) -> Iterator[str]:
-        """All that forbids it about the machine itself, in the order of DIS-072 to DIS-078."""
+    def node_blockers(self, state_node: StateNode) -> Iterator[NodeBlocker]:
+        """Everything about the node itself that blocks it, in the order of DIS-072 to DIS-078."""
         if state_node.node is None:
-            yield "Nodeclaim does not have an associated node"
+            yield blockers.NodeMissing()
             return
         if not state_node.initialized:
-            yield "Node isn't initialized"
+            yield blockers.NodeNotInitialized()
         if state_node.marked_for_deletion:
-            yield "Node is deleting or marked for deletion"
+            yield blockers.NodeDeleting()
         if state_node.key in self._context.nominated:
-            yield "Node is nominated for a pending pod"
+            yield blockers.NodeNominated()
         if state_node.node.metadata.annotations.get(labels.DO_NOT_DISRUPT) == "true":
-            yield f'Disruption is blocked through the "{labels.DO_NOT_DISRUPT}" annotation'
+            yield blockers.NodeDoNotDisrupt()
         if not state_node.pool:
-            yield f"Node doesn't have required label (label={labels.NODE_POOL})"
-        elif why := self._node_pool_blocker(state_node.pool):
-            yield why
+            yield blockers.NodePoolLabelMissing()
+        elif state_node.pool not in self._pools:
+            yield blockers.NodePoolMissing(state_node.pool)
+        elif self._indexes is not None and not self._has_types(state_node.pool):
+            # A NodePool that exists without instance types is not called missing (DIS-078 Beyond).
+            yield blockers.NodePoolWithoutTypes(state_node.pool)
 
-    def _node_pool_blocker(self, name: str) -> str:
-        """DIS-078, with its Beyond: a pool that is there but cannot be bought from is not called missing."""
-        if name not in self._pools:
-            return f"NodePool not found (NodePool={name})"
-        if self._indexes is not None and (name not in self._indexes or not self._indexes[name].types):
-            return f"NodePool has no instance types that could be resolved (NodePool={name})"
-        return ""
+    def _has_types(self, pool: str) -> bool:
+        index = self._indexes.get(pool) if self._indexes is not None else None
+        return index is not None and bool(index.types)
 
     def _ignores_pod_blockers(self, state_node: StateNode, reason: DisruptionReason) -> bool:
         """Whether objections of pods do not count: the drain has an end that its claim names (DIS-082)."""
         eventual = reason is DisruptionReason.DRIFTED
         return eventual and state_node.claim is not None and state_node.claim.spec.termination_grace_period is not None
 
-    def pod_blockers(self, state_node: StateNode) -> Iterator[tuple[Pod, str]]:
-        """All pods that must not be evicted and why, also such as need no other place (DIS-079 to DIS-081, DIS-085)."""
+    def pod_blockers(self, state_node: StateNode) -> Iterator[PodBlocker]:
+        """One blocker per pod that must not be evicted, even if it needs no rescheduling (DIS-079 to DIS-081, DIS-085)."""
         now = self._context.now
         for pod in state_node.pods:
             if pods.is_active(pod) and pod_disruption.is_protected(pod, now):
-                yield pod, f'Pod has "{labels.DO_NOT_DISRUPT}" annotation (Pod={_name(pod)})'
+                protection = pod_disruption.disruption_protection(pod, now)
+                yield blockers.PodDoNotDisrupt(_name(pod), until=protection.until if protection is not None else None)
         for pod in state_node.pods:
-            is_asked = pods.is_active(pod) and not pods.is_mirror_pod(pod)
-            if is_asked and (text := self._pdb_blocker(pod)) and not pod_disruption.is_protected(pod, now):
-                yield pod, text
+            if pods.is_active(pod) and not pods.is_mirror_pod(pod):
+                blocker = self._pdb_blocker(pod)
+                if blocker is not None and not pod_disruption.is_protected(pod, now):
+                    yield blocker
 
-    def _pdb_blocker(self, pod: Pod) -> str:
+    def _pdb_blocker(self, pod: Pod) -> blockers.PdbExhausted | blockers.MultiplePdbs | None:
         matching = self.pod_disruption_budgets.selecting(pod)
         if not matching or pod_disruption.tolerates_disruption(pod):
-            return ""
-        names = " ".join(sorted(f"{budget.metadata.namespace}/{budget.metadata.name}" for budget in matching))
+            return None
+        names = sorted(f"{budget.metadata.namespace}/{budget.metadata.name}" for budget in matching)
         if len(matching) > 1:
-            return f"Eviction does not support multiple PDBs (PodDisruptionBudget(s)=[{names}])"
+            return blockers.MultiplePdbs(tuple(names))
         if not matching[0].status.disruptions_allowed and not pod_disruption.allows_unready_eviction(matching[0], pod):
-            return f"PDB prevents pod evictions (PodDisruptionBudget=[{names}])"
-        return ""
+            return blockers.PdbExhausted(names[0])
+        return None
 
     # -- filters of the methods -----------------------------------------------------------------------------------------
 
-    def emptiness_blocker(self, candidate: Candidate) -> BlockedNode | None:
-        """What keeps an empty machine that is otherwise free to go (DIS-100); None lets it go once it is consolidatable."""
-        pool = self._pools[candidate.node_pool]
+    def emptiness_blocker(self, candidate: Candidate) -> ConsolidationBlocker | None:
+        """What keeps an empty node that no other check blocks (DIS-100); with None it goes once it is consolidatable."""
+        disabled = _disabled_by_pool(self._pools[candidate.node_pool])
         count = self._buffer_pods.get(candidate.key, 0)
-        why = _consolidation_disabled_message(pool) or (
-            f"Node is kept for {count} capacity buffer pod(s)" if count else ""
-        )
-        return BlockedNode(candidate.state_node, why, unconsolidatable=True) if why else None
+        return disabled or (blockers.HoldsBufferPods(count) if count else None)
 
-    def consolidation_blocker(self, candidate: Candidate) -> BlockedNode | None:
-        """What keeps a machine with pods from being consolidated (DIS-101 to DIS-106)."""
-        why = next(self.consolidation_blockers(candidate), "")
-        return BlockedNode(candidate.state_node, why, unconsolidatable=True) if why else None
+    def consolidation_blockers(self, candidate: Candidate) -> Iterator[ConsolidationBlocker]:
+        """Everything that keeps a node with pods from being consolidated, in the order of DIS-102 to DIS-106.
 
-    def consolidation_blockers(self, candidate: Candidate) -> Iterator[str]:
-        """All that keeps a machine with pods from being consolidated, in the order of DIS-102 to DIS-106.
-
-        To move the controller for money would hold up everything else for as long as it is away (DIS-469).
+        Moving the controller to save money would delay all other work while it is away (DIS-469).
         """
         pool = self._pools[candidate.node_pool]
-        found = node_labels(candidate.state_node)
-        kind = found.get(labels.INSTANCE_TYPE, "")
-        if self._indexes is not None and kind not in self._indexes[candidate.node_pool].position_by_name:
-            yield f'Instance Type "{kind}" not found'
-        yield from (
-            f'Node does not have label "{key}"' for key in (labels.CAPACITY_TYPE, labels.ZONE) if key not in found
-        )
+        own_labels = node_labels(candidate.state_node)
+        instance_type = own_labels.get(labels.INSTANCE_TYPE, "")
+        if self._indexes is not None and instance_type not in self._indexes[candidate.node_pool].position_by_name:
+            yield blockers.InstanceTypeUnknown(instance_type)
+        for key in (labels.CAPACITY_TYPE, labels.ZONE):
+            if key not in own_labels:
+                yield blockers.NodeLabelMissing(key)
         if self.hosts_controller(candidate):
-            yield "The controller itself runs on this node"
-        if why := _consolidation_disabled_message(pool):
-            yield why
-        # As good as empty, once its pods have a place (DIS-121).
-        is_worth_nothing = candidate.disruption_cost <= NODE_DISRUPTION_COST
-        if pool.spec.disruption.consolidation_policy == _WHEN_EMPTY and not is_worth_nothing:
-            yield f'NodePool "{candidate.node_pool}" has non-empty consolidation disabled'
+            yield blockers.HostsController()
+        disabled = _disabled_by_pool(pool)
+        if disabled is not None:
+            yield disabled
+        # A node whose pods cost nothing to disrupt counts as empty (DIS-121).
+        costs_nothing = candidate.disruption_cost <= NODE_DISRUPTION_COST
+        if pool.spec.disruption.consolidation_policy == _WHEN_EMPTY and not costs_nothing:
+            yield blockers.OnlyWhenEmpty(candidate.node_pool)
 
     def hosts_controller(self, candidate: Candidate) -> bool:
         """Whether this very controller runs on the machine."""
@@ -252,16 +245,16 @@ def _consolidate_after(pool: NodePool) -> timedelta | None:
 
 def consolidation_enabled(pool: NodePool) -> bool:
     """Whether the pool gives machines back for money at all."""
-    return not _consolidation_disabled_message(pool)
+    return _disabled_by_pool(pool) is None
 
 
-def _consolidation_disabled_message(pool: NodePool) -> str:
-    """What about the pool rules every kind of consolidation out."""
+def _disabled_by_pool(pool: NodePool) -> blockers.NodePoolStatic | blockers.ConsolidationDisabled | None:
+    """What about the NodePool rules out emptiness and consolidation."""
     if pool.spec.replicas is not None:
-        return f'NodePool "{pool.metadata.name}" is static'
+        return blockers.NodePoolStatic(pool.metadata.name)
     if _consolidate_after(pool) is None:
-        return f'NodePool "{pool.metadata.name}" has consolidation disabled'
-    return ""
+        return blockers.ConsolidationDisabled(pool.metadata.name)
+    return None
 
 
 def _name(pod: Pod) -> str:

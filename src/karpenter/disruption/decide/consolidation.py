@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from karpenter.disruption.decide.balanced import MoveScoring
+from karpenter.disruption.decide.blockers import NotCheaper, PriceUnknown, SameTypeAgain, SavingTooSmall
 from karpenter.disruption.decide.command import Candidate, Command, ConsolidationType, DisruptionReason
 from karpenter.disruption.decide.replacement_prices import (
     CheaperReplacement,
@@ -15,11 +16,6 @@ from karpenter.disruption.decide.replacement_prices import (
 )
 from karpenter.disruption.decide.scheduling_simulation import SchedulingSimulation, UnreschedulablePods
 from karpenter.scheduling.whatif.rescheduling import ReschedulingResult
-
-_SAVING_TOO_SMALL = "Consolidation would save too little for what it disrupts"
-
-
-_SAME_NODE = "Can't replace with a cheaper node, the same node would be bought again"
 
 
 @dataclass(frozen=True)
@@ -87,26 +83,26 @@ class MoveEvaluator:
         needed = self.scoring.minimum_saving(candidates)
         found = self.simulation.reschedule(candidates, price - needed)
         if found is None:
-            return MoveRejection(_SAVING_TOO_SMALL if needed else "Can't replace with a cheaper node")
+            return MoveRejection(SavingTooSmall() if needed else NotCheaper())
         if isinstance(found, UnreschedulablePods):
-            return MoveRejection(found.message)
+            return MoveRejection(found.blocker)
         if not found.new_claims:
             return self._approved_or_rejected(candidates, found, None)
         if any(candidate.price_per_hour is None for candidate in candidates):
-            return MoveRejection("Can't replace with a cheaper node, the price of this one is not known")
+            return MoveRejection(PriceUnknown())
         cheaper = cheaper_replacement(candidates, found.new_claims, spot_to_spot=self._settings.spot_to_spot)
         if isinstance(cheaper, MoveRejection):
             return cheaper
         other = without_same_types(candidates, cheaper) if len(candidates) > 1 else cheaper
         if isinstance(other, CheaperReplacement):
             return self._approved_or_rejected(candidates, found, other)
-        return SameTypeReplacement(_SAME_NODE, other, self._approved_or_rejected(candidates, found, cheaper))
+        return SameTypeReplacement(SameTypeAgain(), other, self._approved_or_rejected(candidates, found, cheaper))
 
     def _approved_or_rejected(
         self, candidates: Sequence[Candidate], relocated: ReschedulingResult, cheaper: CheaperReplacement | None
     ) -> Command | MoveRejection:
         command = self._command(candidates, relocated, cheaper)
-        return command if self.scoring.are_approved(command.scores) else MoveRejection(_SAVING_TOO_SMALL)
+        return command if self.scoring.are_approved(command.scores) else MoveRejection(SavingTooSmall())
 
     def _command(
         self, candidates: Sequence[Candidate], relocated: ReschedulingResult, cheaper: CheaperReplacement | None

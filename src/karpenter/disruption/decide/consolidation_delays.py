@@ -10,8 +10,9 @@ from datetime import datetime, timedelta
 
 from karpenter.api.core import Pod
 from karpenter.api.karpenter import NodePool
+from karpenter.disruption.decide.blockers import NodeTooYoung, RolloutInProgress
 from karpenter.disruption.decide.command import Candidate
-from karpenter.model import consolidation_thresholds, durations, labels, pod_disruption, pods
+from karpenter.model import consolidation_thresholds, labels, pod_disruption, pods
 from karpenter.model.budget_windows import TimeSpan
 from karpenter.model.disruption_rules import disruption_rules
 from karpenter.state.snapshot import ClusterSnapshot
@@ -22,13 +23,17 @@ _REVISION = "controller-revision-hash"
 WorkloadKey = tuple[str, str, str]
 
 
-def node_age_blocker(candidate: Candidate, pool: NodePool, now: datetime) -> str:
-    """Why a machine is too young to be consolidated; empty when it is not, or nobody knows its age."""
+def node_age_blocker(candidate: Candidate, pool: NodePool, now: datetime) -> NodeTooYoung | None:
+    """That a node is too young to be consolidated; None if it is old enough or its age is unknown."""
     created = candidate.state_node.claim.metadata.creation_timestamp if candidate.state_node.claim is not None else None
-    least = consolidation_thresholds.consolidation_thresholds(pool).minimum_node_age
-    if created is None or now - created >= least:
-        return ""
-    return f"Node is younger than {durations.duration_text(least)}, the least age at which it may be consolidated"
+    minimum_age = consolidation_thresholds.consolidation_thresholds(pool).minimum_node_age
+    if created is None or now - created >= minimum_age:
+        return None
+    try:
+        until = created + minimum_age
+    except OverflowError:
+        until = None  # an unparseable setting holds forever
+    return NodeTooYoung(minimum_age, until=until)
 
 
 class WorkloadRollouts:
@@ -42,19 +47,19 @@ class WorkloadRollouts:
             if found is not None and pods.is_active(pod) and versions.setdefault(found[0], found[1]) != found[1]:
                 self._in_progress.add(found[0])
 
-    def first_blocker(self, candidate: Candidate) -> str:
-        """What is being rolled out on a machine, as a reason to wait; empty when nothing is."""
-        return next(self.blockers(candidate), "")
+    def first_blocker(self, candidate: Candidate) -> RolloutInProgress | None:
+        """The first workload with pods on the node that is being rolled out."""
+        return next(self.blockers(candidate), None)
 
-    def blockers(self, candidate: Candidate) -> Iterator[str]:
-        """All workloads that are being rolled out on a machine, each once, as reasons to wait."""
-        told: set[WorkloadKey] = set()
+    def blockers(self, candidate: Candidate) -> Iterator[RolloutInProgress]:
+        """All workloads with pods on the node that are being rolled out, each once."""
+        reported: set[WorkloadKey] = set()
         for pod in candidate.reschedulable_pods if self._in_progress else ():
-            found = _workload_version(pod)
-            if found is not None and found[0] in self._in_progress - told:
-                told.add(found[0])
-                namespace, kind, name = found[0]
-                yield f"{kind} {namespace}/{name} is being rolled out"
+            version = _workload_version(pod)
+            if version is not None and version[0] in self._in_progress - reported:
+                reported.add(version[0])
+                namespace, kind, name = version[0]
+                yield RolloutInProgress(kind, namespace, name)
 
 
 def _pods_of(snapshot: ClusterSnapshot) -> Iterator[Pod]:

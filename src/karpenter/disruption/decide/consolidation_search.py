@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
+from karpenter.disruption.decide.blockers import MoveBlocker
 from karpenter.disruption.decide.command import Candidate, Command, DisruptionReason
 from karpenter.disruption.decide.consolidation import MoveEvaluator, SameTypeReplacement
 from karpenter.disruption.decide.costs import candidate_order
@@ -40,7 +41,7 @@ class ConsolidationSearch:
         self._budgets = budgets
         self.commands: tuple[Command, ...] = ()
         #: Why machines that were looked at by themselves stay, by key.
-        self.rejections: dict[str, str] = {}
+        self.rejections: dict[str, MoveBlocker] = {}
 
     def run(self, pending_commands: Iterable[Command] = ()) -> None:
         """Find all moves. ``chosen``: those of an earlier pass; they go first as far as they are still right."""
@@ -152,7 +153,7 @@ class ConsolidationSearch:
                 continue
             found = self._evaluator.replace((candidate,))
             if isinstance(found, MoveRejection):
-                self.rejections[candidate.key] = found.message
+                self.rejections[candidate.key] = found.blocker
             else:
                 self._apply(found)
 

@@ -107,7 +107,7 @@ class _DisruptionPass:
         moving = [candidate for candidate in moving if candidate.key not in gone]
         if moving or movable:
             self._replace_and_consolidate(moving, movable, gone | self._drifted_within_budgets((*moving, *fixed)))
-        blocked = {(item.state_node.key, item.message): item for item in self._blocked}
+        blocked = {(item.state_node.key, item.blocker.identity): item for item in self._blocked}
         commands = tuple(
             replace(_without_buffer_pods(command), decided_at=self._context.now) for command in self._commands
         )
@@ -156,15 +156,14 @@ class _DisruptionPass:
             if isinstance(candidate, BlockedNode):
                 self._blocked.append(candidate)
                 continue
-            obstacle = self._checks.consolidation_blocker(candidate)
-            if obstacle is not None:
-                self._blocked.append(obstacle)
+            blocker = next(self._checks.consolidation_blockers(candidate), None)
+            if blocker is not None:
+                self._blocked.append(BlockedNode(view, blocker))
             elif is_consolidatable(view) and not self._context.is_in_backoff(_UNDERUTILIZED, view.key):
-                why = node_age_blocker(
-                    candidate, pools[candidate.node_pool], self._context.now
-                ) or roll_outs.first_blocker(candidate)
-                if why:
-                    self._blocked.append(BlockedNode(view, why, unconsolidatable=True))
+                too_young = node_age_blocker(candidate, pools[candidate.node_pool], self._context.now)
+                delay = too_young or roll_outs.first_blocker(candidate)
+                if delay is not None:
+                    self._blocked.append(BlockedNode(view, delay))
                 else:
                     found.append(candidate)
         return found
@@ -207,9 +206,7 @@ class _DisruptionPass:
             found.commands if chosen or self._has_relocations() else self._improved_if_few(candidates, found.commands)
         )
         views = {candidate.key: candidate.state_node for candidate in candidates}
-        self._blocked += [
-            BlockedNode(views[key], why, unconsolidatable=True) for key, why in sorted(found.rejections.items())
-        ]
+        self._blocked += [BlockedNode(views[key], found.rejections[key]) for key in sorted(found.rejections)]
         commands = first if found.limited_by_budgets or chosen else self._with_follow_up_steps(candidates, first)
         self._commands += commands
         for candidate in (candidate for command in commands for candidate in command.candidates):

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from msgspec.structs import replace as changed
 
 from karpenter.api.karpenter import NodePool
 from karpenter.api.meta import Condition
+from karpenter.disruption.decide.budget_status import BudgetStatus, budget_status
 from karpenter.disruption.decide.candidates import (
     DisruptionContext,
     consolidate_after_end,
@@ -28,39 +29,16 @@ from karpenter.disruption.decide.disruption_decision import (
     DisruptionSolution,
     decide_disruption,
 )
-from karpenter.disruption.decide.remaining_budgets import PoolNodeCounts, pool_node_counts
+from karpenter.disruption.decide.remaining_budgets import pool_node_counts
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import labels, taints
-from karpenter.model.budget_windows import TimeSpan
-from karpenter.model.disruption_rules import DisruptionRules, disruption_rules
-from karpenter.model.nodepool_budgets import UNLIMITED_DISRUPTIONS
+from karpenter.model.disruption_rules import disruption_rules
 from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.scheduling_options import SchedulingOptions
 from karpenter.scheduling.solver import solve
 from karpenter.state.snapshot import ClusterSnapshot
 from karpenter.state.state_node import StateNode
 from karpenter.state.virtual_pods import is_virtual_pod
-
-#: So far ahead it is looked when budgets open.
-BUDGET_HORIZON = timedelta(days=31)
-
-
-@dataclass(frozen=True)
-class BudgetStatus:
-    """What a pool's budgets and freezes allow for a reason.
-
-    ``allowed`` nodes at a time, of which ``left`` are free now (DIS-147); ``source``: the field that says so, empty without a
-    limit; ``frozen``: the freeze that is on, as a text. ``at``: the first moment at which at least one more may go, provided that
-    no other node goes or comes meanwhile; None where that is not within ``AHEAD``.
-    """
-
-    node_pool: str
-    reason: DisruptionReason
-    allowed: int
-    remaining: int
-    limited_by: str
-    freeze: str
-    opens_at: datetime | None
 
 
 @dataclass(frozen=True)
@@ -143,28 +121,6 @@ def _nominated(
     return frozenset(item.node_key for item in plan.placed_on_existing if not all(map(is_virtual_pod, item.pods)))
 
 
-def budget_status(
-    pool: NodePool, pool_rules: DisruptionRules, node_counts: PoolNodeCounts, reason: DisruptionReason, now: datetime
-) -> BudgetStatus:
-    """When ``rules`` let a node of the pool go for the reason."""
-    allowance = pool_rules.allowance(node_counts.initialized, reason.value, now)
-    left = max(0, allowance.nodes - node_counts.unavailable)
-    freeze = pool_rules.active_freeze(now)
-    at = now if left else _next_opening(pool_rules, node_counts, reason, now)
-    frozen = str(freeze) if freeze is not None else ""
-    return BudgetStatus(pool.metadata.name, reason, allowance.nodes, left, allowance.limiting_path, frozen, at)
-
-
-def _next_opening(
-    rules: DisruptionRules, nodes: PoolNodeCounts, reason: DisruptionReason, now: datetime
-) -> datetime | None:
-    edges = sorted(rules.transitions(TimeSpan(now, now + BUDGET_HORIZON)))
-    allowed = (
-        edge for edge in edges if rules.allowance(nodes.initialized, reason.value, edge).nodes > nodes.unavailable
-    )
-    return next(allowed, None)
-
-
 def _budget_statuses(snapshot: ClusterSnapshot, commands: tuple[Command, ...], now: datetime) -> Iterator[BudgetStatus]:
     wanted = {(candidate.node_pool, command.reason) for command in commands for candidate in command.candidates}
     nodes = pool_node_counts(snapshot.nodes)
@@ -202,19 +158,6 @@ def _marked_consolidatable(state_node: StateNode) -> StateNode:
 def _is_tainted(state_node: StateNode) -> bool:
     found = state_node.node.spec.taints if state_node.node is not None else ()
     return any(taints.is_same_taint(taint, labels.DISRUPTED_TAINT) for taint in found)
-
-
-def budget_message(status: BudgetStatus) -> str:
-    """What budgets allow now, as a sentence."""
-    if status.allowed == UNLIMITED_DISRUPTIONS:
-        return f'No budget of NodePool "{status.node_pool}" limits {status.reason.value}'
-    if not status.allowed:
-        return f'NodePool "{status.node_pool}" allows no node to go for {status.reason.value} now ({status.limited_by})'
-    away = status.allowed - status.remaining
-    return (
-        f'NodePool "{status.node_pool}" allows {status.allowed} node(s) at a time for {status.reason.value}, '
-        f"{away} of which are away already ({status.limited_by})"
-    )
 
 
 _LIMITING_ANNOTATIONS = frozenset({labels.BUDGET_WINDOWS, labels.FREEZE, labels.FREEZE_UNTIL})

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
 from karpenter.api.karpenter import NodeClaim, NodePool
+from karpenter.disruption.decide.blockers import DriftedPodsUnplaceable
 from karpenter.disruption.decide.candidates import BlockedNode, CandidateChecks, DisruptionContext, is_drifted
 from karpenter.disruption.decide.command import Candidate, Command, DisruptionReason
 from karpenter.disruption.decide.remaining_budgets import RemainingBudgets
@@ -77,7 +78,7 @@ def replace_drifted(
             continue
         found = simulation.reschedule((candidate,))
         if isinstance(found, UnreschedulablePods):
-            blocked.append(BlockedNode(candidate.state_node, f"Pods can't be rescheduled: {found.message}"))
+            blocked.append(BlockedNode(candidate.state_node, DriftedPodsUnplaceable(found.blocker)))
         elif found is not None:
             price = candidate.price_per_hour
             saving = None if price is None else price - found.price_per_hour

@@ -17,12 +17,15 @@ def empty_candidates(snapshot: ClusterSnapshot, checks: CandidateChecks) -> tupl
     for view in snapshot.nodes:
         if not checks.is_considered(view) or any(pods.needs_rescheduling(pod) for pod in view.pods):
             continue
-        found = checks.candidate_or_blocker(view, DisruptionReason.EMPTY)
-        obstacle = found if isinstance(found, BlockedNode) else checks.emptiness_blocker(found)
-        if obstacle is not None:
-            blocked.append(obstacle)
-        elif isinstance(found, Candidate) and is_consolidatable(view):
-            candidates.append(found)
+        candidate = checks.candidate_or_blocker(view, DisruptionReason.EMPTY)
+        if isinstance(candidate, BlockedNode):
+            blocked.append(candidate)
+            continue
+        blocker = checks.emptiness_blocker(candidate)
+        if blocker is not None:
+            blocked.append(BlockedNode(view, blocker))
+        elif is_consolidatable(view):
+            candidates.append(candidate)
     return sorted(candidates, key=candidate_order), blocked
 
 

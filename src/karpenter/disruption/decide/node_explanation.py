@@ -7,11 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from enum import StrEnum
 
-from karpenter.api.karpenter import NodePool
+from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.disruption.decide.balanced import MoveScoring
+from karpenter.disruption.decide.blockers import (
+    BudgetExhausted,
+    ConsolidateAfterNotOver,
+    DisruptionBlocker,
+    NodePoolFrozen,
+    NodeUnmanaged,
+    SavingBelowThreshold,
+)
+from karpenter.disruption.decide.budget_status import budget_status
 from karpenter.disruption.decide.candidates import (
     CandidateChecks,
     consolidate_after_end,
@@ -22,44 +29,24 @@ from karpenter.disruption.decide.candidates import (
 from karpenter.disruption.decide.command import Candidate, Command, DisruptionReason
 from karpenter.disruption.decide.consolidation_delays import WorkloadRollouts, node_age_blocker
 from karpenter.disruption.decide.costs import disruption_cost
-from karpenter.disruption.decide.disruption_preview import (
-    DisruptionPreview,
-    budget_message,
-    budget_status,
-)
+from karpenter.disruption.decide.disruption_preview import DisruptionPreview
 from karpenter.disruption.decide.remaining_budgets import pool_node_counts
 from karpenter.instancetypes.type_index import TypeIndex
-from karpenter.model import consolidation_thresholds, pod_disruption, pods
+from karpenter.model import consolidation_thresholds, pods
 from karpenter.model.disruption_rules import disruption_rules
 from karpenter.scheduling.daemonset_fit import DaemonSetShortfall, daemonset_shortfalls
 from karpenter.state.state_node import StateNode
 
 _EMPTY, _DRIFTED, _UNDERUTILIZED = DisruptionReason.EMPTY, DisruptionReason.DRIFTED, DisruptionReason.UNDERUTILIZED
-
-
-class BlockerKind(StrEnum):
-    """What kind of thing keeps a machine."""
-
-    NODE = "machine"
-    POD = "pod"
-    NODE_POOL = "pool"
-    CONSOLIDATE_AFTER = "quiet-time"
-    NODE_AGE = "node-age"
-    ROLLOUT = "roll-out"
-    SAVING = "saving"
-    MOVE = "move"
-    BUDGET = "budget"
-    FREEZE = "freeze"
+_ALL_REASONS = tuple(DisruptionReason)
 
 
 @dataclass(frozen=True)
-class DisruptionBlocker:
-    """One thing that keeps a machine, and the reasons for going it forbids. ``until``: when it ends by itself, where known."""
+class ExplainedBlocker:
+    """One blocker of a node, and the disruption reasons it rules out."""
 
-    kind: BlockerKind
-    message: str
+    blocker: DisruptionBlocker
     blocked_reasons: tuple[DisruptionReason, ...]
-    until: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -74,7 +61,7 @@ class NodeExplanation:
     state_node: StateNode
     price_per_hour: float | None
     reasons: tuple[DisruptionReason, ...]
-    blockers: tuple[DisruptionBlocker, ...] = ()
+    blockers: tuple[ExplainedBlocker, ...] = ()
     command: Command | None = None
     command_without_budgets: Command | None = None
     expected_pods: int = 0
@@ -137,96 +124,77 @@ class _NodeExplainer:
         placed = (item for command in self._preview.without_budgets.commands for item in command.placed_on_existing)
         return sum(len(item.pods) for item in placed if item.node_key == self._state_node.key)
 
-    def _blockers(self) -> Iterator[DisruptionBlocker]:
-        """Each text once, in the order of DIS §4; those that concern no reason of this machine are left out."""
-        told: set[str] = set()
+    def _blockers(self) -> Iterator[ExplainedBlocker]:
+        """Each blocker once, in the order of DIS §4, unless it rules out only reasons this node has not; then rejected moves."""
+        reported: set[tuple[str, ...]] = set()
         for item in self._all_blockers():
-            if item.message not in told and set(item.blocked_reasons) & set(self._reasons):
-                told.add(item.message)
+            if item.blocker.identity not in reported and set(item.blocked_reasons) & set(self._reasons):
+                reported.add(item.blocker.identity)
                 yield item
         for blocked in (*self._preview.without_budgets.blocked_nodes, *self._preview.within_budgets.blocked_nodes):
-            if blocked.state_node.key == self._state_node.key and blocked.message not in told:
-                told.add(blocked.message)
-                yield DisruptionBlocker(BlockerKind.MOVE, blocked.message, self._reasons)
+            if blocked.state_node.key == self._state_node.key and blocked.blocker.identity not in reported:
+                reported.add(blocked.blocker.identity)
+                yield ExplainedBlocker(blocked.blocker, self._reasons)
 
-    def _all_blockers(self) -> Iterator[DisruptionBlocker]:
+    def _all_blockers(self) -> Iterator[ExplainedBlocker]:
         if self._state_node.claim is None:
-            yield DisruptionBlocker(
-                BlockerKind.NODE, "Node has no NodeClaim: it is not managed", tuple(DisruptionReason)
-            )
+            yield ExplainedBlocker(NodeUnmanaged(), _ALL_REASONS)
             return
-        for text in self._checks.node_blockers(self._state_node):
-            yield DisruptionBlocker(BlockerKind.NODE, text, tuple(DisruptionReason))
-        yield from self._pod_blockers()
+        for blocker in self._checks.node_blockers(self._state_node):
+            yield ExplainedBlocker(blocker, _ALL_REASONS)
+        yield from self._pod_blockers(self._state_node.claim)
         if self._pool is None:
             return
         yield from self._node_pool_blockers()
         yield from self._delay_blockers(self._pool)
         yield from self._budget_blockers(self._pool)
 
-    def _pod_blockers(self) -> Iterator[DisruptionBlocker]:
-        """Pods that object; drift waits for none of them where the claim says how long a drain may take (DIS-082)."""
-        claim = self._state_node.claim
-        is_waived = claim is not None and claim.spec.termination_grace_period is not None
-        forbids = (_EMPTY, _UNDERUTILIZED) if is_waived else tuple(DisruptionReason)
-        for pod, text in self._checks.pod_blockers(self._state_node):
-            protection = pod_disruption.disruption_protection(pod, self._now)
-            until = protection.until if protection is not None and protection.active else None
-            yield DisruptionBlocker(BlockerKind.POD, text, forbids, until)
+    def _pod_blockers(self, claim: NodeClaim) -> Iterator[ExplainedBlocker]:
+        """Pods that must not be evicted; drift ignores them if the NodeClaim limits how long a drain takes (DIS-082)."""
+        is_waived = claim.spec.termination_grace_period is not None
+        blocked_reasons = (_EMPTY, _UNDERUTILIZED) if is_waived else _ALL_REASONS
+        for blocker in self._checks.pod_blockers(self._state_node):
+            yield ExplainedBlocker(blocker, blocked_reasons)
 
-    def _node_pool_blockers(self) -> Iterator[DisruptionBlocker]:
-        """What the pool rules out for good."""
+    def _node_pool_blockers(self) -> Iterator[ExplainedBlocker]:
+        """What rules out consolidation or emptiness permanently."""
         if self._state_node.pool not in self._indexes:
-            return  # the machine's own obstacles say so
-        for text in self._checks.consolidation_blockers(self._candidate):
-            yield DisruptionBlocker(BlockerKind.NODE_POOL, text, (_UNDERUTILIZED,))
-        blocked = self._checks.emptiness_blocker(self._candidate)
-        if blocked is not None:
-            yield DisruptionBlocker(BlockerKind.NODE_POOL, blocked.message, (_EMPTY,))
+            return  # reported by the node's own blockers
+        for blocker in self._checks.consolidation_blockers(self._candidate):
+            yield ExplainedBlocker(blocker, (_UNDERUTILIZED,))
+        empty_blocker = self._checks.emptiness_blocker(self._candidate)
+        if empty_blocker is not None:
+            yield ExplainedBlocker(empty_blocker, (_EMPTY,))
 
-    def _delay_blockers(self, pool: NodePool) -> Iterator[DisruptionBlocker]:
+    def _delay_blockers(self, pool: NodePool) -> Iterator[ExplainedBlocker]:
         if not consolidation_enabled(pool):
             return
         if not is_consolidatable(self._state_node) and self._state_node.initialized:
             until = consolidate_after_end(self._state_node, pool)
-            text = (
-                f"consolidateAfter {pool.spec.disruption.consolidate_after} since the last pod came or went is not over"
-            )
-            yield DisruptionBlocker(BlockerKind.CONSOLIDATE_AFTER, text, (_EMPTY, _UNDERUTILIZED), until)
-        if young := node_age_blocker(self._candidate, pool, self._now):
-            yield DisruptionBlocker(BlockerKind.NODE_AGE, young, (_UNDERUTILIZED,), self._minimum_age_reached_at(pool))
-        for text in WorkloadRollouts(self._preview.snapshot).blockers(self._candidate):
-            yield DisruptionBlocker(BlockerKind.ROLLOUT, text, (_UNDERUTILIZED,))
+            period = str(pool.spec.disruption.consolidate_after)
+            yield ExplainedBlocker(ConsolidateAfterNotOver(period, until=until), (_EMPTY, _UNDERUTILIZED))
+        too_young = node_age_blocker(self._candidate, pool, self._now)
+        if too_young is not None:
+            yield ExplainedBlocker(too_young, (_UNDERUTILIZED,))
+        for rollout in WorkloadRollouts(self._preview.snapshot).blockers(self._candidate):
+            yield ExplainedBlocker(rollout, (_UNDERUTILIZED,))
         yield from self._saving_blocker(pool)
 
-    def _minimum_age_reached_at(self, pool: NodePool) -> datetime | None:
-        created = self._state_node.claim.metadata.creation_timestamp if self._state_node.claim is not None else None
-        try:
-            return (
-                created + consolidation_thresholds.consolidation_thresholds(pool).minimum_node_age
-                if created is not None
-                else None
-            )
-        except OverflowError:
-            return None  # a setting nobody can read holds for ever
+    def _saving_blocker(self, pool: NodePool) -> Iterator[ExplainedBlocker]:
+        """DIS-257, in figures: the node's score if nothing had to be launched for its pods."""
+        scoring = MoveScoring(self._preview.snapshot, self._checks.prices)
+        if self._candidate.price_per_hour is not None and not scoring.could_be_approved(self._candidate):
+            best = scoring.scores((self._candidate,), 0.0)[0].score
+            minimum = consolidation_thresholds.consolidation_thresholds(pool).minimum_saving_ratio
+            yield ExplainedBlocker(SavingBelowThreshold(best, minimum), (_UNDERUTILIZED,))
 
-    def _saving_blocker(self, pool: NodePool) -> Iterator[DisruptionBlocker]:
-        """DIS-257, in figures: what the machine would score if it went for nothing."""
-        scales = MoveScoring(self._preview.snapshot, self._checks.prices)
-        if self._candidate.price_per_hour is not None and not scales.could_be_approved(self._candidate):
-            best = scales.scores((self._candidate,), 0.0)[0].score
-            least = consolidation_thresholds.consolidation_thresholds(pool).minimum_saving_ratio
-            text = f"Saving is worth at most {best:.2f} of what it disrupts, the NodePool asks for {least:g}"
-            yield DisruptionBlocker(BlockerKind.SAVING, text, (_UNDERUTILIZED,))
-
-    def _budget_blockers(self, pool: NodePool) -> Iterator[DisruptionBlocker]:
+    def _budget_blockers(self, pool: NodePool) -> Iterator[ExplainedBlocker]:
         nodes = pool_node_counts(self._preview.snapshot.nodes)[pool.metadata.name]
         rules = disruption_rules(pool, self._preview.snapshot.freeze)
         for reason in self._reasons:
-            found = budget_status(pool, rules, nodes, reason, self._now)
-            if found.freeze:
-                yield DisruptionBlocker(
-                    BlockerKind.FREEZE, f'NodePool "{found.node_pool}" is {found.freeze}', self._reasons, found.opens_at
-                )
-            elif not found.remaining:
-                yield DisruptionBlocker(BlockerKind.BUDGET, budget_message(found), (reason,), found.opens_at)
+            status = budget_status(pool, rules, nodes, reason, self._now)
+            if status.freeze:
+                frozen = NodePoolFrozen(status.node_pool, status.freeze, until=status.opens_at)
+                yield ExplainedBlocker(frozen, self._reasons)
+            elif not status.remaining:
+                yield ExplainedBlocker(BudgetExhausted(status, until=status.opens_at), (reason,))

@@ -9,6 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from karpenter.disruption.decide.blockers import (
+    MinValuesUnmet,
+    MoveBlocker,
+    NotCheaper,
+    SpotMinValuesUnmet,
+    SpotToSpotDisabled,
+    TooFewSpotTypes,
+)
 from karpenter.disruption.decide.command import Candidate
 from karpenter.disruption.decide.costs import node_labels
 from karpenter.instancetypes.type_sets import TypeSet, members, type_set
@@ -29,9 +37,9 @@ _ON_DEMAND = Requirements((Requirement(labels.CAPACITY_TYPE, False, frozenset((l
 
 @dataclass(frozen=True)
 class MoveRejection:
-    """Why new machines may not take the place of others."""
+    """Why a move is not made."""
 
-    message: str
+    blocker: MoveBlocker
 
 
 @dataclass(frozen=True)
@@ -64,7 +72,7 @@ def cheaper_replacement(
     for claim in new_claims:
         to_spot = from_spot and bool(_types_available_as(claim, _SPOT))
         if to_spot and not spot_to_spot:
-            return MoveRejection("SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node")
+            return MoveRejection(SpotToSpotDisabled())
         claims.append(_narrowed(claim, _SPOT) if to_spot else claim)
     capped = _cheaper_at_worst(claims, price)
     if isinstance(capped, MoveRejection):
@@ -72,9 +80,7 @@ def cheaper_replacement(
     kinds = [_single_capacity_type(claim) for claim in capped.claims]
     narrowed = tuple(claim for claim in kinds if claim is not None)
     if len(narrowed) < len(kinds):
-        return MoveRejection(
-            "Can't replace with a cheaper node, minValues requirement is not met by spot capacity alone"
-        )
+        return MoveRejection(SpotMinValuesUnmet())
     if from_spot and len(candidates) == 1 and any(_is_spot(claim) for claim in narrowed):
         return _spot_to_spot(replace(capped, claims=narrowed))
     return replace(capped, claims=narrowed)
@@ -85,7 +91,7 @@ def _cheaper_at_worst(claims: Sequence[SchedulingNodeClaim], price: float) -> Ch
     worst = [_worst_launch_prices(claim) for claim in claims]
     least = [min(found.values(), default=float("inf")) for found in worst]
     if not sum(least) < price - _TINY:
-        return MoveRejection("Can't replace with a cheaper node")
+        return MoveRejection(NotCheaper())
     spare = price - sum(least)
     kept: list[SchedulingNodeClaim] = []
     total = 0.0
@@ -95,10 +101,7 @@ def _cheaper_at_worst(claims: Sequence[SchedulingNodeClaim], price: float) -> Ch
         index = claim.template.index
         shortages = index.min_values_shortages(claim.requirements, types)
         if shortages:
-            keys = ", ".join(sorted(shortages))
-            return MoveRejection(
-                f"Can't replace with a cheaper node, minValues requirement is not met (label(s) {keys})"
-            )
+            return MoveRejection(MinValuesUnmet(tuple(sorted(shortages))))
         cheapest = type_set(index.cheapest(claim.requirements, types, MAX_REPLACEMENT_TYPES))
         kept.append(replace(claim, types=cheapest))
         total += max(found[at] for at in members(cheapest))
@@ -111,10 +114,7 @@ def _spot_to_spot(replacement: CheaperReplacement) -> CheaperReplacement | MoveR
     for claim in replacement.claims:
         number = claim.types.bit_count()
         if number < MIN_SPOT_TYPES:
-            return MoveRejection(
-                f"SpotToSpotConsolidation requires {MIN_SPOT_TYPES} cheaper instance type options than the current candidate "
-                f"to consolidate, got {number}"
-            )
+            return MoveRejection(TooFewSpotTypes(MIN_SPOT_TYPES, number))
         cheapest = claim.template.index.cheapest(claim.requirements, claim.types, MIN_SPOT_TYPES)
         kept.append(replace(claim, types=type_set(cheapest)))
     return replace(replacement, claims=tuple(kept))

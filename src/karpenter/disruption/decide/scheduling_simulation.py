@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from karpenter.api.core import Pod
+from karpenter.disruption.decide.blockers import NeedsUninitializedNode, PodsUnschedulable, StrandedPod
 from karpenter.disruption.decide.candidates import CandidateChecks, DisruptionContext, consolidate_after_elapsed
 from karpenter.disruption.decide.command import Candidate, Command
 from karpenter.disruption.decide.costs import disruption_cost
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import pod_disruption, pods
 from karpenter.scheduling import pod_eligibility
-from karpenter.scheduling.explain.reason_messages import reason_message
 from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.scheduling_options import SchedulingOptions
 from karpenter.scheduling.solution import UnschedulablePod
@@ -33,9 +33,9 @@ _SHOWN_PODS = 5
 
 @dataclass(frozen=True)
 class UnreschedulablePods:
-    """Machines that cannot go, because their pods would be left without a place."""
+    """Candidates that cannot be disrupted, because some of their pods would fit nowhere."""
 
-    message: str
+    blocker: PodsUnschedulable | NeedsUninitializedNode
 
 
 class SchedulingSimulation:
@@ -141,16 +141,13 @@ class SchedulingSimulation:
         if found is None:
             return None
         if found.unschedulable:
-            return UnreschedulablePods(_unschedulable_message(found.unschedulable))
+            return UnreschedulablePods(_pods_unschedulable(found.unschedulable))
         if found.uninitialized_nodes:
             waiting = (
                 pod for item in found.placements if item.node_key in found.uninitialized_nodes for pod in item.pods
             )
-            name = next(pod.metadata for pod in waiting)
-            key = min(found.uninitialized_nodes)
-            return UnreschedulablePods(
-                f"{name.namespace}/{name.name} => would schedule against uninitialized nodeclaim/{key}"
-            )
+            first = _pod_name(next(waiting))
+            return UnreschedulablePods(NeedsUninitializedNode(first, min(found.uninitialized_nodes)))
         return found
 
     def minimum_price(self, candidates: Iterable[Candidate]) -> float:
@@ -171,11 +168,11 @@ class SchedulingSimulation:
         )
 
 
-def _unschedulable_message(unschedulable: Sequence[UnschedulablePod]) -> str:
+def _pods_unschedulable(unschedulable: Sequence[UnschedulablePod]) -> PodsUnschedulable:
     """The first pods without a place and why (DIS-168)."""
-    shown = [
-        f"{item.pod.metadata.namespace}/{item.pod.metadata.name} => " + "; ".join(map(reason_message, item.reasons))
-        for item in unschedulable[:_SHOWN_PODS]
-    ]
-    rest = len(unschedulable) - len(shown)
-    return "; ".join(shown) + (f" and {rest} other(s)" if rest else "")
+    shown = tuple(StrandedPod(_pod_name(item.pod), tuple(item.reasons)) for item in unschedulable[:_SHOWN_PODS])
+    return PodsUnschedulable(shown, len(unschedulable) - len(shown))
+
+
+def _pod_name(pod: Pod) -> str:
+    return f"{pod.metadata.namespace}/{pod.metadata.name}"

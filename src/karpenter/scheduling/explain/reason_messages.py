@@ -100,7 +100,7 @@ def reason_message(reason: UnschedulableReason) -> str:
         case NoNodePool():
             return "no dynamic nodepools found"
         case NoRoom():
-            return "no node can hold it"
+            return "no machine can hold it"  # part of an event text that users know
 
 
 def skipped_pool_message(skipped: SkippedNodePool) -> str:

@@ -1,0 +1,198 @@
+"""The sentences for disruption blockers: the only place that makes text of them, for events, the command line and JSON.
+
+Texts that Karpenter publishes as events are Karpenter's, byte for byte, because users alert on them.
+One ``match`` per group of kinds; mypy reports a kind without a sentence.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from karpenter.disruption.decide import blockers
+from karpenter.disruption.decide.blockers import (
+    ConsolidationBlocker,
+    DelayBlocker,
+    DisruptionBlocker,
+    MoveBlocker,
+    NodeBlocker,
+    PodBlocker,
+    ReplacementBlocker,
+    StrandedPod,
+)
+from karpenter.disruption.decide.budget_status import BudgetStatus
+from karpenter.disruption.decide.command import DisruptionReason
+from karpenter.model import durations, labels
+from karpenter.model.nodepool_budgets import UNLIMITED_DISRUPTIONS
+from karpenter.scheduling.explain.reason_messages import reason_message
+
+
+def blocker_message(blocker: DisruptionBlocker) -> str:
+    """What keeps the node, as a sentence."""
+    match blocker:
+        case (
+            blockers.NodePoolStatic()
+            | blockers.ConsolidationDisabled()
+            | blockers.OnlyWhenEmpty()
+            | blockers.HoldsBufferPods()
+            | blockers.InstanceTypeUnknown()
+            | blockers.NodeLabelMissing()
+            | blockers.HostsController()
+        ):
+            return _consolidation_message(blocker)
+        case blockers.PodDoNotDisrupt() | blockers.PdbExhausted() | blockers.MultiplePdbs():
+            return _pod_message(blocker)
+        case blockers.ConsolidateAfterNotOver() | blockers.NodeTooYoung() | blockers.RolloutInProgress():
+            return _delay_message(blocker)
+        case blockers.SavingBelowThreshold(best, minimum):
+            return f"Saving is worth at most {best:.2f} of what it disrupts, the NodePool asks for {minimum:g}"
+        case blockers.DriftedPodsUnplaceable(cause):
+            return f"Pods can't be rescheduled: {_move_message(cause)}"
+        case blockers.BudgetExhausted(status):
+            return budget_message(status)
+        case blockers.NodePoolFrozen(node_pool, freeze):
+            return f'NodePool "{node_pool}" is {freeze}'
+        case (
+            blockers.NodeUnmanaged()
+            | blockers.NodeMissing()
+            | blockers.NodeNotInitialized()
+            | blockers.NodeDeleting()
+            | blockers.NodeNominated()
+            | blockers.NodeDoNotDisrupt()
+            | blockers.NodePoolLabelMissing()
+            | blockers.NodePoolMissing()
+            | blockers.NodePoolWithoutTypes()
+        ):
+            return _node_message(blocker)
+    return _move_message(blocker)
+
+
+def _node_message(blocker: NodeBlocker) -> str:
+    match blocker:
+        case blockers.NodeUnmanaged():
+            return "Node has no NodeClaim: it is not managed"
+        case blockers.NodeMissing():
+            return "Nodeclaim does not have an associated node"
+        case blockers.NodeNotInitialized():
+            return "Node isn't initialized"
+        case blockers.NodeDeleting():
+            return "Node is deleting or marked for deletion"
+        case blockers.NodeNominated():
+            return "Node is nominated for a pending pod"
+        case blockers.NodeDoNotDisrupt():
+            return f'Disruption is blocked through the "{labels.DO_NOT_DISRUPT}" annotation'
+        case blockers.NodePoolLabelMissing():
+            return f"Node doesn't have required label (label={labels.NODE_POOL})"
+        case blockers.NodePoolMissing(node_pool):
+            return f"NodePool not found (NodePool={node_pool})"
+        case blockers.NodePoolWithoutTypes(node_pool):
+            return f"NodePool has no instance types that could be resolved (NodePool={node_pool})"
+        case _:
+            assert_never(blocker)
+
+
+def _pod_message(blocker: PodBlocker) -> str:
+    match blocker:
+        case blockers.PodDoNotDisrupt(pod):
+            return f'Pod has "{labels.DO_NOT_DISRUPT}" annotation (Pod={pod})'
+        case blockers.PdbExhausted(pdb):
+            return f"PDB prevents pod evictions (PodDisruptionBudget=[{pdb}])"
+        case blockers.MultiplePdbs(pdbs):
+            return f"Eviction does not support multiple PDBs (PodDisruptionBudget(s)=[{' '.join(pdbs)}])"
+        case _:
+            assert_never(blocker)
+
+
+def _delay_message(blocker: DelayBlocker) -> str:
+    match blocker:
+        case blockers.ConsolidateAfterNotOver(consolidate_after):
+            return f"consolidateAfter {consolidate_after} since the last pod came or went is not over"
+        case blockers.NodeTooYoung(minimum_age):
+            age = durations.duration_text(minimum_age)
+            return f"Node is younger than {age}, the least age at which it may be consolidated"
+        case blockers.RolloutInProgress(kind, namespace, name):
+            return f"{kind} {namespace}/{name} is being rolled out"
+        case _:
+            assert_never(blocker)
+
+
+def _consolidation_message(blocker: ConsolidationBlocker) -> str:
+    match blocker:
+        case blockers.NodePoolStatic(node_pool):
+            return f'NodePool "{node_pool}" is static'
+        case blockers.ConsolidationDisabled(node_pool):
+            return f'NodePool "{node_pool}" has consolidation disabled'
+        case blockers.OnlyWhenEmpty(node_pool):
+            return f'NodePool "{node_pool}" has non-empty consolidation disabled'
+        case blockers.HoldsBufferPods(count):
+            return f"Node is kept for {count} capacity buffer pod(s)"
+        case blockers.InstanceTypeUnknown(instance_type):
+            return f'Instance Type "{instance_type}" not found'
+        case blockers.NodeLabelMissing(label):
+            return f'Node does not have label "{label}"'
+        case blockers.HostsController():
+            return "The controller itself runs on this node"
+        case _:
+            assert_never(blocker)
+
+
+_SAVING_TOO_SMALL = "Consolidation would save too little for what it disrupts"
+_NOT_CHEAPER = "Can't replace with a cheaper node"
+
+
+def _move_message(blocker: MoveBlocker) -> str:
+    match blocker:
+        case blockers.SavingTooSmall():
+            return _SAVING_TOO_SMALL
+        case blockers.PodsUnschedulable(pods, others):
+            return "; ".join(map(_stranded_pod_text, pods)) + (f" and {others} other(s)" if others else "")
+        case blockers.NeedsUninitializedNode(pod, node_claim):
+            return f"{pod} => would schedule against uninitialized nodeclaim/{node_claim}"
+    return _replacement_message(blocker)
+
+
+def _replacement_message(blocker: ReplacementBlocker) -> str:
+    match blocker:
+        case blockers.NotCheaper():
+            return _NOT_CHEAPER
+        case blockers.PriceUnknown():
+            return f"{_NOT_CHEAPER}, the price of this one is not known"
+        case blockers.SameTypeAgain():
+            return f"{_NOT_CHEAPER}, the same node would be bought again"
+        case blockers.MinValuesUnmet(keys):
+            return f"{_NOT_CHEAPER}, minValues requirement is not met (label(s) {', '.join(keys)})"
+        case blockers.SpotMinValuesUnmet():
+            return f"{_NOT_CHEAPER}, minValues requirement is not met by spot capacity alone"
+        case blockers.SpotToSpotDisabled():
+            return "SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node"
+        case blockers.TooFewSpotTypes(required, available):
+            return (
+                f"SpotToSpotConsolidation requires {required} cheaper instance type options than the current candidate "
+                f"to consolidate, got {available}"
+            )
+        case _:
+            assert_never(blocker)
+
+
+def _stranded_pod_text(stranded: StrandedPod) -> str:
+    return f"{stranded.pod} => {'; '.join(map(reason_message, stranded.reasons))}"
+
+
+# -- budgets ----------------------------------------------------------------------------------------------------------------
+
+
+def budget_message(status: BudgetStatus) -> str:
+    """What budgets allow now, as a sentence."""
+    if status.allowed == UNLIMITED_DISRUPTIONS:
+        return f'No budget of NodePool "{status.node_pool}" limits {status.reason.value}'
+    if not status.allowed:
+        return f'NodePool "{status.node_pool}" allows no node to go for {status.reason.value} now ({status.limited_by})'
+    away = status.allowed - status.remaining
+    return (
+        f'NodePool "{status.node_pool}" allows {status.allowed} node(s) at a time for {status.reason.value}, '
+        f"{away} of which are away already ({status.limited_by})"
+    )
+
+
+def closed_budget_message(reason: DisruptionReason, limited_by: str) -> str:
+    """That a NodePool's budgets allow nothing at all for a reason, and which field says so (DIS-149)."""
+    return f"No allowed disruptions for disruption reason {reason} due to blocking budget ({limited_by})"

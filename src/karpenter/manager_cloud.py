@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from karpenter.api.core import Pod
-from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.kube.errors import KubeError
 from karpenter.kube.informer import Informer
 from karpenter.kube.protocol import Kube
 from karpenter.manager import Manager
 from karpenter.model.clock import Clock
 from karpenter.providers.contract import CloudProvider
-from karpenter.providers.simulated import Faults, SimulatedNodes, SimulatedProvider
 from karpenter.runtime.events import EventRecorder
 from karpenter.state import ClusterState
+
+if TYPE_CHECKING:
+    from karpenter.instancetypes.instance_type import InstanceType
+    from karpenter.providers.simulated import Faults
 
 
 class ProviderStartError(Exception):
@@ -48,7 +50,9 @@ class ProviderSetup:
 
 
 def simulated_setup(kube: Kube, nodes_kube: Kube, clock: Clock, config: SimulatedCloudConfig) -> ProviderSetup:
-    """The cloud that costs nothing, with a stand-in for its machines on a connection of their own."""
+    """The simulated provider with its nodes, which have a connection of their own. A process on AWS does not import them."""
+    from karpenter.providers.simulated import SimulatedNodes, SimulatedProvider
+
     provider = SimulatedProvider(kube, clock, config.instance_types, config.faults)
     stand_in = SimulatedNodes(nodes_kube, clock)
     return ProviderSetup(provider, {"machines": stand_in.run}, {"instances": provider.collect_garbage}, stand_in.faults)

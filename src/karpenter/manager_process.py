@@ -82,8 +82,8 @@ class _LeaderElection(NamedTuple):
     api_server_faults: Callable[[], list[KubeError]]
 
 
-async def run_process(settings: Settings, simulated_cloud: SimulatedCloudConfig, commit: str) -> bool:
-    """Run until told to end, and end in order; False where the lease was lost.
+async def run_process(settings: Settings, simulated_cloud: SimulatedCloudConfig | None, commit: str) -> bool:
+    """Run until told to end, and end in order; False where the lease was lost. ``simulated_cloud`` None: the provider is AWS.
 
     Raises ``config.ConfigError``, and ``clouds.CannotStart`` where AWS is not as it has to be.
     """
@@ -177,7 +177,7 @@ def own_pod(environment: Mapping[str, str]) -> PodKey | None:
 
 async def _provider_setup(
     settings: Settings,
-    simulated_cloud: SimulatedCloudConfig,
+    simulated_cloud: SimulatedCloudConfig | None,
     connection: Connection,
     clients: _Clients,
     kubes: _FencedClients,
@@ -185,7 +185,7 @@ async def _provider_setup(
 ) -> ProviderSetup:
     """The cloud the settings name. Whatever writes does so through the fence."""
     clock = SystemClock()
-    if settings.provider == "aws":
+    if simulated_cloud is None:
         from karpenter import manager_aws
 
         ca_bundle = b64encode(connection.certificate_authorities()).decode()

@@ -46,8 +46,10 @@ def exit_with_usage_error(message: str, status: int) -> NoReturn:
     raise typer.Exit(status)
 
 
-def _simulated_cloud(settings: Settings) -> SimulatedCloudConfig:
-    """What the simulated cloud sells, and what goes wrong with it."""
+def _simulated_cloud(settings: Settings) -> SimulatedCloudConfig | None:
+    """The simulated provider's instance types and faults; None with another provider, which needs neither."""
+    if settings.provider != "simulated":
+        return None
     from karpenter.instancetypes import ec2_catalog, instance_type_file
     from karpenter.manager_cloud import SimulatedCloudConfig
     from karpenter.providers.simulated import Faults, FaultsError, fault_rules
@@ -93,7 +95,7 @@ def _log_output(settings: Settings) -> LogOutput:
         exit_with_usage_error(str(error), _USAGE)
 
 
-def _run_controller(settings: Settings, simulated_cloud: SimulatedCloudConfig) -> None:
+def _run_controller(settings: Settings, simulated_cloud: SimulatedCloudConfig | None) -> None:
     from karpenter import manager_process
     from karpenter.kube import config
     from karpenter.manager_cloud import ProviderStartError

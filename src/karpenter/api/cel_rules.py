@@ -1,7 +1,7 @@
 """Admission rules that need more than one field, as rule expressions of the API server (API-035).
 
-Each is attached to a struct or to one of its fields; ``api.crds`` writes them into the schema. ``model.admission`` says the same
-as functions, and a test feeds both with one table. Bounds on sizes elsewhere in the schema keep the estimated cost of
+Each is attached to a field of a struct. ``api.crds`` writes them into the schema for a real API server, ``model.cel_validation``
+evaluates them offline, and a test feeds both with one table. Bounds on sizes elsewhere in the schema keep the estimated cost of
 the expressions within what an API server accepts.
 """
 
@@ -11,10 +11,12 @@ from collections.abc import Mapping
 
 from karpenter.api import capacity_buffer, ec2_cel_rules, karpenter, label_domains, node_overlay
 from karpenter.api.meta import Wire
-from karpenter.api.validation_rule import ValidationRule
+from karpenter.api.validation_rule import ValidationRule, for_each
 
 HOSTNAME = "kubernetes.io/hostname"
 NODE_POOL = f"{label_domains.CORE_DOMAIN}/nodepool"
+_USE_OWN_DOMAIN = "use a label of your own domain"
+_LIST_A_VALUE = "list at least one"
 
 
 def _domain_expression(
@@ -29,11 +31,16 @@ def _restricted_keys(admitted_labels: Mapping[str, frozenset[str]]) -> tuple[Val
     return (
         *(
             ValidationRule(
-                _domain_expression("self", domain, admitted_labels), f'label domain "{domain}" is restricted'
+                _domain_expression("self", domain, admitted_labels),
+                f'label domain "{domain}" is restricted',
+                "restricted",
+                hint=_USE_OWN_DOMAIN,
             )
             for domain in admitted_labels
         ),
-        ValidationRule(f'self != "{HOSTNAME}"', f'label "{HOSTNAME}" is restricted'),
+        ValidationRule(
+            f'self != "{HOSTNAME}"', f'label "{HOSTNAME}" is restricted', "restricted", hint=_USE_OWN_DOMAIN
+        ),
     )
 
 
@@ -41,92 +48,140 @@ _RESTRICTED_KEYS = _restricted_keys(label_domains.ADMITTED_LABELS)
 _RESTRICTED_OVERLAY_KEYS = _restricted_keys(label_domains.LABELS_ADMITTED_IN_OVERLAYS)
 _RESTRICTED_LABELS = (
     *(
-        ValidationRule(f"self.all(x, {_domain_expression('x', domain)})", f'label domain "{domain}" is restricted')
+        for_each(
+            _domain_expression("x", domain),
+            f'label domain "{domain}" is restricted',
+            "restricted",
+            hint=_USE_OWN_DOMAIN,
+        )
         for domain in label_domains.ADMITTED_LABELS
     ),
-    ValidationRule(f'self.all(x, x != "{HOSTNAME}")', f'label "{HOSTNAME}" is restricted'),
-    ValidationRule(f'self.all(x, x != "{NODE_POOL}")', f'label "{NODE_POOL}" is restricted'),
+    *(
+        for_each(f'x != "{name}"', f'label "{name}" is restricted', "restricted", hint=_USE_OWN_DOMAIN)
+        for name in (HOSTNAME, NODE_POOL)
+    ),
 )
 
 _INTEGER_BOUNDS = (
-    ValidationRule(
+    for_each(
         # A text that is no number makes the expression fail, which refuses as well (API-024); testing it first costs too much.
-        "self.all(x, !(x.operator in ['Gt', 'Lt', 'Gte', 'Lte']) "
-        "|| (has(x.values) && x.values.size() == 1 && int(x.values[0]) >= 0))",
+        "!(x.operator in ['Gt', 'Lt', 'Gte', 'Lte']) "
+        "|| (has(x.values) && x.values.size() == 1 && int(x.values[0]) >= 0)",
         "requirements with operator 'Gt', 'Lt', 'Gte' or 'Lte' must have a single positive integer value",
+        "bound",
+        field="values",
     ),
 )
 _REQUIREMENTS = (
-    ValidationRule(
-        "self.all(x, x.operator != 'In' || (has(x.values) && x.values.size() > 0))",
+    for_each(
+        "x.operator != 'In' || (has(x.values) && x.values.size() > 0)",
         "requirements with operator 'In' must have a value defined",
+        "values",
+        field="values",
+        hint=_LIST_A_VALUE,
     ),
     *_INTEGER_BOUNDS,
-    ValidationRule(
-        "self.all(x, x.operator != 'In' || !has(x.minValues) || (has(x.values) && x.values.size() >= x.minValues))",
+    for_each(
+        "x.operator != 'In' || !has(x.minValues) || (has(x.values) && x.values.size() >= x.minValues)",
         "requirements with 'minValues' must have at least that many values specified in the 'values' field",
+        "minValues",
+        field="values",
     ),
 )
 _POOL_REQUIREMENTS = (
     *_REQUIREMENTS,
-    ValidationRule(f'self.all(x, x.key != "{NODE_POOL}")', f'label "{NODE_POOL}" is restricted'),
+    for_each(
+        f'x.key != "{NODE_POOL}"',
+        f'label "{NODE_POOL}" is restricted',
+        "restricted",
+        field="key",
+        hint=_USE_OWN_DOMAIN,
+    ),
 )
 
 
 def _not_empty(name: str) -> tuple[ValidationRule, ...]:
-    return (ValidationRule("self != ''", f"{name} may not be empty"),)
+    return (ValidationRule("self != ''", f"{name} may not be empty", "empty"),)
 
 
 _POOL_SPEC = (
     ValidationRule(
         "has(self.replicas) == has(oldSelf.replicas)",
         "cannot switch between static and dynamic: replicas may be neither added nor removed",
+        "immutable",
+        field="replicas",
+        hint="make a new NodePool",
     ),
     ValidationRule(
         "!has(self.replicas) || !has(self.limits) || self.limits.size() == 0 "
         "|| (self.limits.size() == 1 && 'nodes' in self.limits)",
         "only limits.nodes is supported on static NodePools (those with replicas)",
+        "static",
+        field="limits",
     ),
     ValidationRule(
         "!has(self.replicas) || !has(self.weight)",
         "weight is not supported on static NodePools (those with replicas)",
+        "static",
+        field="weight",
     ),
 )
-_POOL_NODE_CLASS = (
-    ValidationRule("self.group == oldSelf.group", "nodeClassRef.group is immutable"),
-    ValidationRule("self.kind == oldSelf.kind", "nodeClassRef.kind is immutable"),
+_POOL_NODE_CLASS = tuple(
+    ValidationRule(
+        f"self.{name} == oldSelf.{name}",
+        f"nodeClassRef.{name} is immutable",
+        "immutable",
+        field=name,
+        hint="make a new NodePool",
+    )
+    for name in ("group", "kind")
 )
 _BUDGETS = (
-    ValidationRule(
-        "self.all(x, has(x.schedule) == has(x.duration))",
-        "schedule and duration must be set together or not at all",
+    for_each(
+        "has(x.schedule) == has(x.duration)", "schedule and duration must be set together or not at all", "together"
     ),
 )
 _OVERLAY_REQUIREMENTS = (
-    ValidationRule(
-        "self.all(x, !(x.operator in ['In', 'NotIn']) || (has(x.values) && x.values.size() > 0))",
+    for_each(
+        "!(x.operator in ['In', 'NotIn']) || (has(x.values) && x.values.size() > 0)",
         "requirements with operator 'In' or 'NotIn' must have a value defined",
+        "values",
+        field="values",
+        hint=_LIST_A_VALUE,
     ),
     *_INTEGER_BOUNDS,
 )
 _OVERLAY_SPEC = (
-    ValidationRule("!has(self.price) || !has(self.priceAdjustment)", "cannot set both price and priceAdjustment"),
+    ValidationRule(
+        "!has(self.price) || !has(self.priceAdjustment)",
+        "cannot set both price and priceAdjustment",
+        "price",
+        hint="keep one",
+    ),
 )
+#: Resources of a node that no overlay changes (API-153).
+OVERLAY_RESTRICTED_RESOURCES = ("cpu", "memory", "ephemeral-storage", "pods")
 _OVERLAY_CAPACITY = tuple(
-    ValidationRule(f"!('{name}' in self)", f"restricted resource: an overlay cannot change {name}")
-    for name in ("cpu", "memory", "ephemeral-storage", "pods")
+    ValidationRule(
+        f"!('{name}' in self)", f"restricted resource: an overlay cannot change {name}", "restricted", field=name
+    )
+    for name in OVERLAY_RESTRICTED_RESOURCES
 )
 _BUFFER_SPEC = (
     ValidationRule(
         "!has(self.podTemplateRef) || has(self.replicas) || has(self.limits)",
         "a buffer with podTemplateRef needs replicas or limits",
+        "count",
     ),
     ValidationRule(
         "!has(self.podTemplateRef) || !has(self.scalableRef)",
         "set either podTemplateRef or scalableRef, not both",
+        "reference",
     ),
 )
-_CLAIM_SPEC = (ValidationRule("self == oldSelf", "spec is immutable"),)
+_CLAIM_SPEC = (
+    ValidationRule("self == oldSelf", "spec is immutable", "immutable", hint="delete the NodeClaim instead"),
+)
 
 #: Rules by struct and wire name of the field they are written on.
 CEL_RULES: Mapping[tuple[type[Wire], str], tuple[ValidationRule, ...]] = {

@@ -1,6 +1,6 @@
 """Custom resource definitions, generated from the structs that decode the objects (API-001 ff.).
 
-One source: the struct's annotations give types, patterns, ranges and defaults, its docstring the description, ``api.rules``
+One source: the struct's annotations give types, patterns, ranges and defaults, its docstring the description, ``api.cel_rules``
 what needs more than one field. The schema refuses nothing users could store before (API-033 and the compatibility rule that
 admission never gets stricter), and whatever it lets in, the structs decode.
 """

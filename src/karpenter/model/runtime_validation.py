@@ -9,24 +9,20 @@ probably not meant. Admission never gets stricter than users know it, so later i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from karpenter.api import crds
+from karpenter.api.cel_rules import OVERLAY_RESTRICTED_RESOURCES
 from karpenter.api.karpenter import NodePool, NodePoolTaint, NodeSelectorRequirementWithMinValues
 from karpenter.api.kinds import Kind
 from karpenter.api.meta import Wire
 from karpenter.api.node_overlay import PRICE_PATTERN, NodeOverlay, NodeOverlaySpec, OverlayRequirement
 from karpenter.model import durations, labels, structural_schema
 from karpenter.model.advice import advise_object, duration_too_long
-from karpenter.model.crd_admission import (
-    OVERLAY_RESTRICTED_RESOURCES,
-    Findings,
-    admit,
-    requirement_value_findings,
-    restricted_label,
-)
+from karpenter.model.crd_admission import Findings, admit
 from karpenter.model.quantity_checks import check_quantities
+from karpenter.model.requirements import as_integer
 from karpenter.model.structural_schema import Finding
 
 __all__ = [
@@ -52,6 +48,7 @@ _PROVIDER_MANAGED_RESOURCES = frozenset(
         "habana.ai/gaudi",
     }
 )
+_NUMERIC_OPERATORS = frozenset({"Gt", "Lt", "Gte", "Lte"})
 _PRICE = re.compile(PRICE_PATTERN.strip("^$"), re.ASCII)
 _PRICE_ADJUSTMENT = re.compile(r"[+-]\d*\.?\d+|\+\d*\.?\d+%|-\d{1,2}(\.\d+)?%|-100%", re.ASCII)
 _REQUIREMENTS = "spec.template.spec.requirements"
@@ -141,12 +138,16 @@ def _template_labels(template_labels: Mapping[str, str], well_known: frozenset[s
 def _nodepool_label_restricted(key: str, path: str) -> Iterator[Finding]:
     """A pool gives its nodes its name itself."""
     if key == labels.NODE_POOL:
-        yield restricted_label(path, key)
+        yield _restricted_label(path, key)
+
+
+def _restricted_label(path: str, key: str) -> Finding:
+    return Finding(path, "restricted", f'label "{key}" is restricted; use a label of your own domain')
 
 
 def _label_key(key: str, path: str, well_known: frozenset[str]) -> Iterator[Finding]:
     if labels.is_restricted(key, well_known):
-        yield restricted_label(path, key)
+        yield _restricted_label(path, key)
     yield from _qualified(key, path, "a label key")
 
 
@@ -196,8 +197,26 @@ def _requirement(
     yield from _label_key(key, f"{path}.key", well_known)
     for index, value in enumerate(item.values):
         yield from _label_value(value, f"{path}.values[{index}]")
-    yield from requirement_value_findings(item, path)
+    yield from _value_findings(item, path)
     yield from _closed_values(item, key, path)
+
+
+def _value_findings(entry: NodeSelectorRequirementWithMinValues, path: str) -> Iterator[Finding]:
+    """What is wrong with the number and form of a requirement's values (API-401)."""
+    if entry.operator == "In":
+        if not entry.values:
+            yield Finding(f"{path}.values", "values", "operator In must have a value; list at least one")
+        elif len(entry.values) < (entry.min_values or 0):
+            text = f"minValues is {entry.min_values}, so at least that many values must be listed"
+            yield Finding(f"{path}.values", "minValues", text)
+    elif entry.operator in _NUMERIC_OPERATORS and not _is_bound(entry.values):
+        text = f"operator {entry.operator} must have a single positive integer value, not {list(entry.values)}"
+        yield Finding(f"{path}.values", "bound", text)
+
+
+def _is_bound(values: Sequence[str]) -> bool:
+    number = as_integer(values[0]) if len(values) == 1 else None
+    return number is not None and number >= 0
 
 
 def _closed_values(item: NodeSelectorRequirementWithMinValues, key: str, path: str) -> Iterator[Finding]:

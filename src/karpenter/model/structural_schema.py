@@ -166,10 +166,11 @@ def _unknown_field(path: str, name: str, known: Iterable[str]) -> Finding:
 
 
 def _wrong_type(path: str, value: object, wanted: str) -> Finding:
-    return Finding(path, "type", f"{_shown(value)} is not {wanted}")
+    return Finding(path, "type", f"{shown_value(value)} is not {wanted}")
 
 
-def _shown(value: object) -> str:
+def shown_value(value: object) -> str:
+    """The value as JSON, shortened for a message."""
     return _truncated(msgspec.json.encode(value).decode())
 
 
@@ -241,9 +242,9 @@ def _integer(schema: Schema, value: object, path: str) -> Iterator[Finding]:
     number = cast(int, value)
     least, most = schema.get("minimum"), schema.get("maximum")
     if isinstance(least, int) and number < least:
-        yield Finding(path, "range", f"{_shown(value)} is too small, the least is {least}")
+        yield Finding(path, "range", f"{shown_value(value)} is too small, the least is {least}")
     if isinstance(most, int) and number > most:
-        yield Finding(path, "range", f"{_shown(value)} is too large, the most is {most}")
+        yield Finding(path, "range", f"{shown_value(value)} is too large, the most is {most}")
 
 
 def _is_integer(value: object) -> bool:
@@ -268,16 +269,16 @@ def _string(schema: Schema, value: object, path: str) -> Iterator[Finding]:
         yield Finding(path, "length", f"is {len(value)} characters long, at most {longest} are allowed")
     choices = cast("Sequence[str] | None", schema.get("enum"))
     if choices is not None and value not in choices:
-        yield Finding(path, "enum", f"{_shown(value)} is not one of {', '.join(choices)}")
+        yield Finding(path, "enum", f"{shown_value(value)} is not one of {', '.join(choices)}")
     if schema.get("format") == "date-time" and not _is_time(value):
-        yield Finding(path, "format", f"{_shown(value)} is not a time such as 2025-01-31T12:00:00Z")
+        yield Finding(path, "format", f"{shown_value(value)} is not a time such as 2025-01-31T12:00:00Z")
     yield from _pattern(schema, value, path)
 
 
 def _pattern(schema: Schema, value: str, path: str) -> Iterator[Finding]:
     pattern = schema.get("pattern")
     if isinstance(pattern, str) and _compiled(pattern).search(value) is None:
-        yield Finding(path, "pattern", f"{_shown(value)} does not match the pattern {pattern}")
+        yield Finding(path, "pattern", f"{shown_value(value)} does not match the pattern {pattern}")
 
 
 @lru_cache(maxsize=64)

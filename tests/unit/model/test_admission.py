@@ -133,7 +133,9 @@ def _lone_rules() -> Iterator[tuple[str, str, str]]:
     for write in (*mutations.writes(*mutations.USUAL), *mutations.ec2_writes(*mutations.USUAL_EC2)):
         found = () if write.is_status else runtime_validation.admit(KINDS[write.kind], write.wanted, write.stored)
         if len(found) == 1:
-            label = re.search(r'label "[^"]*?((karpenter|kubernetes)[.][^"/]*(/nodepool)?)', found[0].message)
+            label = re.search(
+                r'label (?:domain )?"[^"]*?((karpenter|kubernetes)[.][^"/]*(/nodepool)?)', found[0].message
+            )
             yield found[0].code, found[0].path.partition("[")[0], label[1] if label else ""
 
 

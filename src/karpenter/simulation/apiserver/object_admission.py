@@ -1,7 +1,7 @@
 """What a server fills in, keeps and refuses when an object is written.
 
 Functions of decoded JSON: they get a body they may change and return what is to be stored, or raise ``Invalid``. Our own kinds
-are treated as by a real server that has their CRDs: ``model.admission`` completes and judges them. Of core kinds only the
+are treated as by a real server that has their CRDs: ``model.crd_admission`` completes and judges them. Of core kinds only the
 defaults somebody here reads are filled in (scheduling defaults of pods, the taint of new nodes), and only metadata is judged.
 """
 

@@ -54,7 +54,6 @@ from karpenter.kube.errors import KubeError, NotFound
 from karpenter.kube.informer import Informer
 from karpenter.kube.optional_kinds import OptionalKindsReader
 from karpenter.kube.protocol import Kube, Reader
-from karpenter.kube.workqueue import ReconcileKey
 from karpenter.manager_watches import (
     NodeClassObject,
     VolumeWatchHandlers,
@@ -87,8 +86,9 @@ from karpenter.runtime import worker_scaling
 from karpenter.runtime.batch_window import BatchWindow
 from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.events import EventRecorder, ObjectKind
-from karpenter.runtime.reconciler import ReconcilerQueue, SingletonReconciler, run_supervised
+from karpenter.runtime.reconciler import ReconcileKey, Reconciler, SingletonReconciler, run_supervised
 from karpenter.runtime.settings import Settings
+from karpenter.runtime.workqueue import WorkQueue
 from karpenter.scheduling.scheduling_options import SchedulingOptions
 from karpenter.scheduling.search.linear_program import load_solver
 from karpenter.scheduling.solution import Solution
@@ -179,8 +179,9 @@ class Manager:
         launching = worker_scaling.LIFECYCLE.workers.for_cores(worker_scaling.whole_cores(settings.cpu_requests))
         self._claim_queue = self._new_queue("nodeclaim.lifecycle", self._lifecycle.reconcile, launching, NODE_CLAIM)
         pace = _eviction_rate(settings)
-        evictor = EvictionQueue(self.context, pace, lambda key: self._eviction_queue.add(key))
-        self._eviction_queue = self._new_queue("eviction-queue", evictor.reconcile, pace.workers, POD)
+        eviction_keys: WorkQueue[str] = WorkQueue()
+        evictor = EvictionQueue(self.context, pace, eviction_keys.add)
+        self._eviction_queue = self._new_queue("eviction-queue", evictor.reconcile, pace.workers, POD, eviction_keys)
         self._drainer = NodeTermination(self.context, evictor, instance_termination)
         self._termination_queue = self._new_queue(
             "node.termination", self._drainer.reconcile, _TERMINATION_WORKERS, NODE
@@ -221,8 +222,15 @@ class Manager:
         if scheduling_options.default_spread:
             self._watch_workloads()
 
-    def _new_queue(self, name: str, reconcile: ReconcileKey[str], workers: int, kind: Kind[T]) -> ReconcilerQueue:
-        return ReconcilerQueue(name, reconcile, workers, cast(ObjectKind, kind), self.metrics)
+    def _new_queue(
+        self,
+        name: str,
+        reconcile: ReconcileKey[str],
+        workers: int,
+        kind: Kind[T],
+        queue: WorkQueue[str] | None = None,
+    ) -> Reconciler[str]:
+        return Reconciler(name, reconcile, workers, cast(ObjectKind, kind), self.metrics, queue=queue)
 
     def _command_execution(self, rate_limit: ClaimCreationLimit, settings: Settings) -> CommandExecution:
         """What carries disruption decisions out."""
@@ -273,21 +281,26 @@ class Manager:
             **self.disruption.loops(),
             "disruption.promises": self._successor_nominations.run,
             "nomination": self._nominator.run,
-            "nodepool.counter": self._run_counter,
-            "nodeclaim.garbagecollection": self._run_garbage_collection,
+            **{singleton.name: singleton.run for singleton in self._singletons()},
             **({self._health_queue.name: self._health_queue.run} if self._health_queue is not None else {}),
             **(self._static_controller.loops() if self._static_controller is not None else {}),
             **(self._overlay_controller.loops() if self._overlay_controller is not None else {}),
             **(self._buffer_controller.loops() if self._buffer_controller is not None else {}),
         }
 
-    async def _run_counter(self) -> None:
-        passes = SingletonReconciler("nodepool.counter", self.metrics)
-        while True:
-            with passes.reconciling():
-                await self._nodepool_reconciler.reconcile_resources()
-                await self._forget_stale_claims()
-            await asyncio.sleep(self._settings.intervals.nodepool_counter.total_seconds())
+    def _singletons(self) -> tuple[SingletonReconciler, ...]:
+        collection = self._settings.intervals.garbage_collection.total_seconds()
+        return (
+            SingletonReconciler("nodepool.counter", self._reconcile_counter, self.metrics),
+            SingletonReconciler(
+                "nodeclaim.garbagecollection", self._collect_garbage, self.metrics, initial_delay=lambda: collection
+            ),
+        )
+
+    async def _reconcile_counter(self) -> float:
+        await self._nodepool_reconciler.reconcile_resources()
+        await self._forget_stale_claims()
+        return self._settings.intervals.nodepool_counter.total_seconds()
 
     async def _forget_stale_claims(self) -> None:
         """Forget claims that were gone before the answer to their creation came (OPS-094).
@@ -304,14 +317,11 @@ class Manager:
                 except KubeError:
                     continue
 
-    async def _run_garbage_collection(self) -> None:
-        passes = SingletonReconciler("nodeclaim.garbagecollection", self.metrics)
-        while True:
-            await asyncio.sleep(self._settings.intervals.garbage_collection.total_seconds())
-            with passes.reconciling():
-                await collect_claims_without_instance(self.context)
-                for collect in self._manager_options.garbage_collectors.values():
-                    await collect()
+    async def _collect_garbage(self) -> float:
+        await collect_claims_without_instance(self.context)
+        for collect in self._manager_options.garbage_collectors.values():
+            await collect()
+        return self._settings.intervals.garbage_collection.total_seconds()
 
     def unready(self) -> str:
         """What keeps the process from being ready; empty when nothing does. A follower that does not watch yet is ready."""

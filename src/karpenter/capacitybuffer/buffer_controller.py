@@ -10,7 +10,7 @@ from karpenter.api.kinds import CAPACITY_BUFFER
 from karpenter.capacitybuffer.buffer_reconciler import CapacityBufferReconciler
 from karpenter.kube.informer import Informer
 from karpenter.runtime.controller_context import ControllerContext
-from karpenter.runtime.reconciler import ReconcilerQueue
+from karpenter.runtime.reconciler import Reconciler
 from karpenter.scheduling.solution import Solution
 from karpenter.state.snapshot import ClusterSnapshot
 
@@ -28,7 +28,7 @@ class CapacityBufferController:
     ) -> None:
         self._informer = informer
         self._reconciler = CapacityBufferReconciler(context, informer.get, trigger_provisioning)
-        self._queue = ReconcilerQueue(
+        self._queue = Reconciler(
             "capacitybuffer", self._reconciler.reconcile, _WORKERS, CAPACITY_BUFFER, context.metrics
         )
         informer.subscribe(self._on_buffer)

@@ -16,11 +16,12 @@ import structlog
 
 from karpenter.api.core import Pod
 from karpenter.disruption.decide.command import Command, DisruptionReason
+from karpenter.model.backoff import Backoff
 from karpenter.scheduling.solution import Solution
 from karpenter.state.state_node import StateNode
 
 #: The first pause, and the longest; in between each is twice the one before (DIS §9.3 Beyond, for single machines longer).
-FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 60.0, 3600.0
+_BACKOFF = Backoff(60.0, 3600.0)
 #: Pauses are longer by up to this part, so that what failed together is not tried again together.
 _JITTER = 0.2
 #: After so long without a failure it counts as the first again.
@@ -99,7 +100,7 @@ def _keys_of_node(node: StateNode) -> Iterator[str]:
 
 def _backoff_seconds(key: str, failures: int) -> float:
     """Doubling, with a part that depends on the name and the count and on nothing else."""
-    seconds = min(MAX_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2 ** min(failures - 1, 16))
+    seconds = _BACKOFF.delay(failures)
     share = zlib.crc32(f"{key}/{failures}".encode()) / 2**32
     return float(seconds * (1 + _JITTER * share))
 

@@ -33,7 +33,7 @@ from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model.clock import ClockJumpDetector
 from karpenter.provisioning.provisioner import PoolTypeIndexes
 from karpenter.runtime.controller_context import ControllerContext
-from karpenter.runtime.reconciler import ReconcilerQueue, SingletonReconciler
+from karpenter.runtime.reconciler import Reconciler, SingletonReconciler
 from karpenter.state.snapshot import ClusterSnapshot, PodKey
 
 #: Decisions about so many machines take long enough that other work must go on beside them, in a thread.
@@ -109,7 +109,7 @@ class DisruptionController:
         self._has_watch_faults = has_watch_faults
         self._own_pod = own_pod
         self._type_indexes = PoolTypeIndexes(context)
-        self._queue = ReconcilerQueue("disruption.queue", execution.queue.reconcile, _WORKERS, None, context.metrics)
+        self._queue = Reconciler("disruption.queue", execution.queue.reconcile, _WORKERS, None, context.metrics)
         self._pending_validations: tuple[_PendingValidation, ...] = ()
         self._decision_inputs = _DecisionInputs()
         self._clock_jumps = ClockJumpDetector()
@@ -122,17 +122,13 @@ class DisruptionController:
 
     def loops(self) -> dict[str, Callable[[], Awaitable[None]]]:
         """What has to run."""
-        return {"disruption": self.run, self._queue.name: self._queue.run}
+        controller = SingletonReconciler("disruption", self._reconcile_and_requeue, self._context.metrics)
+        return {reconciler.name: reconciler.run for reconciler in (controller, self._queue)}
 
-    async def run(self) -> None:
-        """Pass after pass, until cancelled."""
-        passes = SingletonReconciler("disruption", self._context.metrics)
-        while True:
-            with passes.reconciling():
-                self._log_abnormal_interval()
-                has_begun = await self.reconcile()
-            if not has_begun:
-                await asyncio.sleep(self._poll_delay_seconds())
+    async def _reconcile_and_requeue(self) -> float:
+        """One pass, and when the next one is due: at once where a command began."""
+        self._log_abnormal_interval()
+        return 0.0 if await self.reconcile() else self._poll_delay_seconds()
 
     def _log_abnormal_interval(self) -> None:
         """Say it when passes are far apart (DIS-051)."""

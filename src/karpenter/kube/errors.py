@@ -17,6 +17,8 @@ from __future__ import annotations
 
 import msgspec
 
+from karpenter.model.expected_error import ExpectedError
+
 #: ``reason`` of a ``NotFound`` that is about the kind, not the object: its CustomResourceDefinition is not installed.
 KIND_NOT_SERVED = "KindNotServed"
 
@@ -43,7 +45,7 @@ class StatusDetails(msgspec.Struct, frozen=True, omit_defaults=True, rename="cam
     retry_after_seconds: float | None = None
 
 
-class KubeError(Exception):
+class KubeError(ExpectedError):
     """An API call failed. ``status`` is the HTTP status (0 when there was none), ``reason`` the API's machine word.
 
     ``retry_after_seconds`` is the pause the server asked for, 0 when it named none.

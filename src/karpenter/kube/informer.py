@@ -37,6 +37,7 @@ from karpenter.api.meta import ObjectMeta, Wire
 from karpenter.kube import errors
 from karpenter.kube.decoding import join_listings, metadata_of
 from karpenter.kube.protocol import Listing, PagedReader, Reader, UndecodableObject, WatchEvent, WatchEventType
+from karpenter.model.backoff import Backoff
 
 S = TypeVar("S")
 T = TypeVar("T", bound=Wire)
@@ -46,9 +47,8 @@ ChangeHandler = Callable[[T | None, T | None], None]
 #: The values of an index under which an object is found.
 IndexFunction = Callable[[T], Iterable[str]]
 
-_FIRST_DELAY_SECONDS = 1.0
-#: There are few of us, so asking often costs a server little, and one that is back is found soon.
-_MAX_DELAY_SECONDS = 10.0
+#: There are few clients like this one, so frequent attempts cost a server little, and one that is back is found soon.
+_BACKOFF = Backoff(1.0, 10.0)
 #: A stream that lasted this long was a healthy one, even when it brought no news.
 _HEALTHY_STREAM_SECONDS = 60.0
 #: After so many streams in a row without a word the kind is listed again.
@@ -305,15 +305,14 @@ class _RelistBackoff:
 
     def __init__(self, jitter: Callable[[], float]) -> None:
         self._jitter = jitter
-        self._next = _FIRST_DELAY_SECONDS
+        self._failures = 0
 
     def reset(self) -> None:
-        self._next = _FIRST_DELAY_SECONDS
+        self._failures = 0
 
     async def wait(self) -> None:
-        delay = self._next
-        self._next = min(delay * 2, _MAX_DELAY_SECONDS)
-        await asyncio.sleep(delay * (1.0 - self._jitter() / 2))
+        self._failures += 1
+        await asyncio.sleep(_BACKOFF.delay(self._failures) * (1.0 - self._jitter() / 2))
 
 
 async def _in_batches(items: Sequence[S], do: Callable[[S], None]) -> None:

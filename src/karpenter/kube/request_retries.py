@@ -33,11 +33,12 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from karpenter.kube import errors
+from karpenter.model.backoff import Backoff
 
 R = TypeVar("R")
 
 _MAX_ATTEMPTS = 4
-_FIRST_DELAY_SECONDS = 0.5
+_BACKOFF = Backoff(0.5, 8.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +56,14 @@ EVICTION_RETRIES = RetryPolicy((errors.RequestNotSent,), max_wait_seconds=10.0)
 
 async def with_retries(send: Callable[[], Awaitable[R]], policy: RetryPolicy) -> R:
     """The result of ``send``, tried a few times, waiting longer each time or as long as the server asks. Raises ``KubeError``."""
-    delay = _FIRST_DELAY_SECONDS
     left = policy.max_wait_seconds
-    for _ in range(_MAX_ATTEMPTS - 1):
+    for attempt in range(1, _MAX_ATTEMPTS):
         try:
             return await send()
         except policy.retried_errors as fault:
-            wait = max(fault.retry_after_seconds, delay * random.uniform(0.5, 1.0))
+            wait = max(fault.retry_after_seconds, _BACKOFF.delay(attempt) * random.uniform(0.5, 1.0))
             if wait > left:
                 raise
         left -= wait
-        delay *= 2
         await asyncio.sleep(wait)
     return await send()

@@ -13,7 +13,8 @@ from contextvars import ContextVar
 from karpenter.metrics.registry import Metrics
 
 _ERROR = "error"
-_RESULTS = (_ERROR, "requeue_after", "requeue", "success")
+_SUCCESS = "success"
+_RESULTS = (_ERROR, "requeue_after", "requeue", _SUCCESS)
 #: The priority of every key; there is only one.
 _PRIORITY = "0"
 
@@ -51,6 +52,15 @@ class ControllerMetrics:
         metrics.controller_runtime_terminal_reconcile_errors_total.labels(controller=controller)
         metrics.controller_runtime_reconcile_timeouts_total.labels(controller=controller)
 
+    def added(self) -> None:
+        """A key began to wait; counted for controllers with a queue of objects."""
+
+    def postponed(self) -> None:
+        """A key was scheduled for later."""
+
+    def started(self, waited_seconds: float) -> None:
+        """A pass began."""
+
     def ended(self, seconds: float, result: str) -> None:
         """A look is over: how long it took and how it ended (``error``, ``requeue_after``, ``requeue``, ``success``)."""
         self._results[result].inc()
@@ -61,6 +71,18 @@ class ControllerMetrics:
     def panicked(self) -> None:
         """A look ended in a bug of ours, not in a fault of the world (OPS-371); counted beside its result."""
         self._panics.inc()
+
+
+class SingletonMetrics(ControllerMetrics):
+    """A controller without keys: passes under way are read from it, and every pass without an error counts as a success."""
+
+    def __init__(self, metrics: Metrics, controller: str, running_seconds: Callable[[], list[float]]) -> None:
+        super().__init__(metrics, controller, 1)
+        self.active.set_function(lambda: len(running_seconds()))
+
+    def ended(self, seconds: float, result: str) -> None:
+        """The pass is over."""
+        super().ended(seconds, result if result == _ERROR else _SUCCESS)
 
 
 class QueueMetrics(ControllerMetrics):

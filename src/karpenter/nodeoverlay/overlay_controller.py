@@ -9,7 +9,7 @@ from karpenter.api.node_overlay import NodeOverlay
 from karpenter.nodeoverlay.overlaid_provider import OverlaidProvider
 from karpenter.nodeoverlay.overlay_reconciler import NodeOverlayReconciler
 from karpenter.runtime.controller_context import ControllerContext
-from karpenter.runtime.reconciler import ReconcilerQueue
+from karpenter.runtime.reconciler import Reconciler
 
 #: All overlays are evaluated together, so the queue has one key.
 _ALL_OVERLAYS_KEY = "all"
@@ -29,7 +29,7 @@ class NodeOverlayController:
         on_applied: Callable[[], None],
     ) -> None:
         reconciler = NodeOverlayReconciler(context, provider, all_overlays, on_applied)
-        self._queue = ReconcilerQueue("nodeoverlay.controller", reconciler.reconcile, 1, metrics=context.metrics)
+        self._queue = Reconciler("nodeoverlay.controller", reconciler.reconcile, 1, metrics=context.metrics)
         self._queue.add(_ALL_OVERLAYS_KEY)
 
     def loops(self) -> dict[str, Callable[[], Awaitable[None]]]:

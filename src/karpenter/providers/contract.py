@@ -18,10 +18,11 @@ from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.api.kinds import Kind
 from karpenter.api.meta import Wire
 from karpenter.instancetypes.instance_type import InstanceType
+from karpenter.model.expected_error import ExpectedError
 from karpenter.model.resources import Resources
 
 
-class ProviderError(Exception):
+class ProviderError(ExpectedError):
     """A call to the cloud failed."""
 
 

@@ -1,41 +1,41 @@
-"""Waiting for a batch: a decision over many pods is cheaper and better than many decisions over one (SCH-005 to SCH-007)."""
+"""Batches the events that ask for provisioning: one decision over many pods is cheaper and better than many decisions over one
+(SCH-005 to SCH-007).
+"""
 
 from __future__ import annotations
 
-import asyncio
-
-from karpenter.runtime.batch_window import BatchWindow
+from karpenter.runtime.batch_window import BatchWindow, WindowTimer
+from karpenter.runtime.reconciler import SINGLETON_KEY
+from karpenter.runtime.workqueue import WorkQueue
 
 
 class ProvisioningBatcher:
-    """Collects triggers into windows. Triggers are a level, not a queue: what is planned is read afresh afterwards."""
+    """Collects triggers and adds the provisioner to its ``queue`` when a window closes.
+
+    Triggers are level-based: a pass reads afresh what is to be planned. While a pass is under way, between the close of a window
+    and ``release``, triggers wait; then they open the next window.
+    """
 
     def __init__(self, window: BatchWindow) -> None:
-        self._window = window
+        self.queue: WorkQueue[str] = WorkQueue()
+        self._timer = WindowTimer(window, self._on_close)
         self._triggered_uids: set[str] = set()
-        self._triggered = asyncio.Event()
+        self._is_held = False
 
     def trigger(self, uid: str) -> None:
-        """Something waits. A uid already seen in this window changes nothing (SCH-006)."""
+        """An object needs a pass. A UID already seen in this window changes nothing (SCH-006)."""
         if uid not in self._triggered_uids:
             self._triggered_uids.add(uid)
-            self._triggered.set()
+            if not self._is_held:
+                self._timer.extend()
 
-    async def wait(self) -> None:
-        """Return when a window closes. Triggers that come afterwards open the next one."""
-        await self._triggered.wait()
-        loop = asyncio.get_running_loop()
-        end = loop.time() + self._window.max_seconds
-        while True:
-            self._triggered.clear()
-            left = min(self._window.idle_seconds, end - loop.time())
-            if left <= 0:
-                break
-            try:
-                # Not ``wait_for``, which forgets that it was cancelled when news come at the same moment.
-                async with asyncio.timeout(left):
-                    await self._triggered.wait()
-            except TimeoutError:
-                break
+    def release(self) -> None:
+        """The pass is over."""
+        self._is_held = False
+        if self._triggered_uids:
+            self._timer.extend()
+
+    def _on_close(self) -> None:
         self._triggered_uids.clear()
-        self._triggered.clear()
+        self._is_held = True
+        self.queue.add(SINGLETON_KEY)

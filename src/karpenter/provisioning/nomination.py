@@ -27,6 +27,7 @@ from karpenter.api.core import Pod
 from karpenter.api.kinds import POD
 from karpenter.kube.errors import Conflict, KubeError, NotFound
 from karpenter.kube.protocol import Kube
+from karpenter.runtime.batch_window import BatchWindow, WindowTimer
 from karpenter.state import ClusterState
 from karpenter.state.snapshot import PodKey, pod_key
 
@@ -36,8 +37,7 @@ _MAX_CONCURRENT_OPENINGS = 16
 #: The scheduler writes to the same pods; so often a nomination that met such a write is tried again.
 _MAX_ATTEMPTS = 3
 #: Nodes open together once none has joined for so long, and none waits longer for others than that.
-_BATCH_IDLE_SECONDS = 1.0
-_BATCH_MAX_SECONDS = 5.0
+_OPENING_WINDOW = BatchWindow(idle_seconds=1.0, max_seconds=5.0)
 #: Longest a node stays closed for the sake of nominations that are lost again and again, or never come back.
 _OBSERVE_TIMEOUT_SECONDS = 3.0
 #: So often a nomination to an open node is given again: a pod that keeps losing it does not fit there.
@@ -126,7 +126,7 @@ class Nominator:
         self._open_claims: set[str] = set()
         self._patch_slots = asyncio.Semaphore(_MAX_CONCURRENT_PATCHES)
         self._opening_slots = asyncio.Semaphore(_MAX_CONCURRENT_OPENINGS)
-        self._opening_batch = OpeningBatch(_BATCH_IDLE_SECONDS, _BATCH_MAX_SECONDS)
+        self._opening_batch = OpeningBatch(_OPENING_WINDOW)
         #: Set when something has become of nominations for that claim.
         self._claim_changed: dict[str, asyncio.Event] = {}
         self._lost: asyncio.Queue[tuple[PodKey, _Nomination]] = asyncio.Queue()
@@ -322,27 +322,17 @@ class Nominator:
 
 
 class OpeningBatch:
-    """Those who come go on together: when nobody has come for ``quiet_seconds``, ``longest_seconds`` after the first at most."""
+    """Nodes that become ready within one window are opened together."""
 
-    def __init__(self, idle_seconds: float, max_seconds: float) -> None:
-        self._idle_seconds = idle_seconds
-        self._max_seconds = max_seconds
+    def __init__(self, window: BatchWindow) -> None:
+        self._timer = WindowTimer(window, self._release)
         self._gate = asyncio.Event()
-        self._latest = 0.0
-        self._timer: asyncio.TimerHandle | None = None
 
     async def wait(self) -> None:
-        """Wait for the others."""
-        loop = asyncio.get_running_loop()
-        now = loop.time()
-        if self._timer is None:
-            self._latest = now + self._max_seconds
-        else:
-            self._timer.cancel()
-        self._timer = loop.call_at(min(now + self._idle_seconds, self._latest), self._release)
+        """Return when the window closes."""
+        self._timer.extend()
         await self._gate.wait()
 
     def _release(self) -> None:
         self._gate.set()
         self._gate = asyncio.Event()
-        self._timer = None

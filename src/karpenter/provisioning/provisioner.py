@@ -16,13 +16,14 @@ from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.instancetypes.well_known_labels import well_known_labels_of
 from karpenter.model import labels
+from karpenter.model.backoff import Backoff
 from karpenter.providers.contract import NodeClassNotReady, ProviderError, UnevaluatedNodePool
 from karpenter.provisioning.batcher import ProvisioningBatcher
 from karpenter.provisioning.plan_executor import PlanExecutor, PlanOutcome
 from karpenter.provisioning.problem_recorder import ProblemRecorder
 from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.events import shortened
-from karpenter.runtime.reconciler import SingletonReconciler
+from karpenter.runtime.reconciler import SingletonReconciler, run_supervised
 from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.scheduling_options import PreferencePolicy, SchedulingOptions
 from karpenter.scheduling.solution import Solution
@@ -30,7 +31,7 @@ from karpenter.scheduling.solver import solve
 from karpenter.state.snapshot import ClusterSnapshot, PodGroup, creation_order
 from karpenter.state.virtual_pods import is_virtual_pod
 
-_FIRST_RETRY_SECONDS = 1.0
+_BASE_RETRY_SECONDS = 1.0
 _log = structlog.get_logger()
 
 
@@ -99,24 +100,30 @@ class Provisioner:
         self._context = context
         self._on_plan = on_plan
         self._recorder = recorder
-        self._singleton = SingletonReconciler("provisioner", context.metrics)
         self._batcher = batcher
         self._executor = executor
         self._options = options
         self._type_indexes = PoolTypeIndexes(context)
         self._preference_warnings = PreferenceWarnings()
         self.last_plan = Solution()
-        self._retry_seconds = _FIRST_RETRY_SECONDS
+        self._retry_backoff = Backoff(_BASE_RETRY_SECONDS, context.intervals.provisioning_retry.total_seconds())
+        self._failed_passes = 0
         self._retry_timer: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
-        """Pass after pass, until cancelled."""
+        """Reconcile whenever a batch closes, until cancelled."""
+        controller = SingletonReconciler(
+            "provisioner", self._reconcile_batch, self._context.metrics, queue=self._batcher.queue
+        )
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._retrigger())
-            while True:
-                await self._batcher.wait()
-                with self._singleton.reconciling():
-                    await self.reconcile()
+            tasks.create_task(run_supervised("provisioner", self._retrigger))
+            tasks.create_task(controller.run())
+
+    async def _reconcile_batch(self) -> None:
+        try:
+            await self.reconcile()
+        finally:
+            self._batcher.release()
 
     async def _retrigger(self) -> None:
         """Whoever waits is looked at again and again, and so are the pods of machines that leave (SCH-001, SCH-002)."""
@@ -157,10 +164,9 @@ class Provisioner:
         After failed claims soon, with growing pauses while they keep failing (SCH-008, SCH-630).
         """
         if outcome.failures:
-            pause = self._retry_seconds
-            self._retry_seconds = min(self._context.intervals.provisioning_retry.total_seconds(), 2 * pause)
-            return pause
-        self._retry_seconds = _FIRST_RETRY_SECONDS
+            self._failed_passes += 1
+            return self._retry_backoff.delay(self._failed_passes)
+        self._failed_passes = 0
         return outcome.retry_after_seconds if outcome.deferred else None
 
     def _schedule_retry(self, seconds: float | None) -> None:

@@ -11,43 +11,33 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from karpenter.api.karpenter import NodeClaim
-
-_FIRST_DELAY_SECONDS = 1.0
-_MAX_DELAY_SECONDS = 60.0
-
-
-@dataclass(frozen=True)
-class _Delay:
-    uid: str
-    seconds: float
-    until: float
+from karpenter.model.backoff import DEFAULT_BACKOFF, BackoffTable
 
 
 class NodeClaimBackoff:
-    """Until when not to ask again, per claim. Time is the event loop's: nobody sets it."""
+    """Backoff per NodeClaim, on the event loop's clock. A claim made anew under the same name starts afresh."""
 
     def __init__(self) -> None:
-        self._delays: dict[str, _Delay] = {}
+        self._table: BackoffTable[str] = BackoffTable(DEFAULT_BACKOFF, _monotonic_now)
+        self._uids: dict[str, str] = {}
 
     def remaining_seconds(self, claim: NodeClaim) -> float:
-        """How many seconds the claim's pause goes on; 0 when there is none."""
-        pause = self._delay_of(claim)
-        return max(0.0, pause.until - _monotonic_now()) if pause is not None else 0.0
+        """How much of the claim's delay is left; 0 when there is none."""
+        is_same = self._uids.get(claim.metadata.name) == claim.metadata.uid
+        return self._table.remaining_seconds(claim.metadata.name) if is_same else 0.0
 
     def next_delay(self, claim: NodeClaim) -> float:
-        """Begin the claim's next pause, twice as long as its last one; how many seconds it is."""
-        last = self._delay_of(claim)
-        seconds = min(_MAX_DELAY_SECONDS, 2 * last.seconds) if last is not None else _FIRST_DELAY_SECONDS
-        self._delays[claim.metadata.name] = _Delay(claim.metadata.uid, seconds, _monotonic_now() + seconds)
-        return seconds
+        """Begin the claim's next delay, twice as long as its last one; how many seconds it lasts."""
+        name, uid = claim.metadata.name, claim.metadata.uid
+        if self._uids.get(name) != uid:
+            self._table.forget(name)
+            self._uids[name] = uid
+        return self._table.record_failure(name)
 
     def forget(self, name: str) -> None:
-        """The claim got its answer, or is gone."""
-        self._delays.pop(name, None)
-
-    def _delay_of(self, claim: NodeClaim) -> _Delay | None:
-        pause = self._delays.get(claim.metadata.name)
-        return pause if pause is not None and pause.uid == claim.metadata.uid else None
+        """The claim succeeded, or is gone."""
+        self._table.forget(name)
+        self._uids.pop(name, None)
 
 
 def _monotonic_now() -> float:

@@ -1,8 +1,14 @@
-"""Queues and loops as controllers use them: named in every log line, counted, and never ended by a fault of theirs (OPS-371).
+"""The runtime of all controllers: a ``Reconciler`` runs ``reconcile(key)`` over the keys of one ``WorkQueue``.
 
-Every pass over a key has an identity of its own; what it logs carries it together with the controller's and the object's name
-(OPS-385), so that one pass can be followed through the log. Controllers without keys (the provisioner, disruption, collectors)
-are ``Singleton``s: their passes are told apart and counted likewise.
+``reconcile`` returns the seconds after which the key is to be reconciled again, or None to wait for events. An error requeues the
+key with exponential backoff and never ends the controller (OPS-371): faults of the environment (``ExpectedError``, ``OSError``)
+are logged as one line, bugs with their trace and counted as panics. Every pass has an identity; what it logs carries it together
+with the names of the controller and the object (OPS-385).
+
+A controller without keys is a singleton: a ``Reconciler`` over one constant key, a ``SingletonReconciler``. Its ``reconcile``
+takes no key and returns its period.
+
+``run_supervised`` is for what is no controller: informers, HTTP servers, recorders.
 """
 
 from __future__ import annotations
@@ -10,63 +16,143 @@ from __future__ import annotations
 import asyncio
 import traceback
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Generic, TypeVar
 
 import structlog
 
-from karpenter.kube.errors import KubeError
-from karpenter.kube.workqueue import KeyedWorkQueue, ReconcileKey, ReconcileResult
 from karpenter.metrics import Metrics
-from karpenter.metrics.controller_metrics import ControllerMetrics, QueueMetrics, controller_scope
-from karpenter.providers.contract import ProviderError
+from karpenter.metrics.controller_metrics import ControllerMetrics, QueueMetrics, SingletonMetrics, controller_scope
+from karpenter.model.backoff import DEFAULT_BACKOFF
+from karpenter.model.expected_error import ExpectedError
 from karpenter.runtime.events import ObjectKind
+from karpenter.runtime.workqueue import ReconcileResult, WorkQueue
 
-_BASE_DELAY_SECONDS = 1.0
-_MAX_DELAY_SECONDS = 60.0
+K = TypeVar("K", bound=Hashable)
+
+#: Seconds until the key is to be reconciled again; None: with the next event.
+Requeue = float | None
+#: One pass over one object.
+ReconcileKey = Callable[[K], Awaitable[Requeue]]
+#: Handles an error of a pass in place of the log line.
+OnReconcileError = Callable[[K, Exception], None]
+
+#: The one key of a singleton.
+SINGLETON_KEY = ""
 _log = structlog.get_logger()
 
 
-class ReconcilerQueue(KeyedWorkQueue[str]):
-    """A queue of objects of one kind, by name or ``namespace/name``. ``name`` is what logs and figures call the controller."""
+class Reconciler(Generic[K]):
+    """Reconciles the keys of a queue, ``workers`` at a time. ``name`` is the controller's name in logs and metrics.
+
+    ``queue`` may exist before, with event handlers attached to it. Keys of namespaced objects are ``namespace/name`` or a tuple
+    of both. ``kind`` is the kind of the keys' objects. ``on_error`` replaces the log line of a failed pass.
+    """
 
     def __init__(
         self,
         name: str,
-        reconcile: ReconcileKey[str],
-        workers: int,
+        reconcile: ReconcileKey[K],
+        workers: int = 1,
         kind: ObjectKind | None = None,
         metrics: Metrics | None = None,
+        *,
+        queue: WorkQueue[K] | None = None,
+        on_error: OnReconcileError[K] | None = None,
     ) -> None:
         self.name = name
+        self.queue: WorkQueue[K] = WorkQueue() if queue is None else queue
+        self._reconcile = reconcile
+        self._workers = workers
         self._kind = kind
-        self._max_concurrent_reconciles = workers
-        constant = _controller_fields(name, kind)
-        series = QueueMetrics(metrics or Metrics(), name, workers)
+        self._on_error = on_error
+        self._log_fields = _controller_fields(name, kind)
+        self._metrics = self._new_metrics(metrics or Metrics())
+        self.queue.observer = self._metrics
 
-        async def named(key: str) -> float | None:
-            own = {**constant, **_object_fields(kind, key), "reconcileID": str(uuid.uuid4())}
-            with controller_scope(name), structlog.contextvars.bound_contextvars(**own):
-                try:
-                    return await reconcile(key)
-                except Exception as error:
-                    # Told here, where the pass is still known; what is to be done about it is the queue's business.
-                    _log_reconciler_error(error)
-                    if is_programming_error(error):
-                        series.panicked()
-                    raise
+    def _new_metrics(self, metrics: Metrics) -> ControllerMetrics:
+        series = QueueMetrics(metrics, self.name, self._workers)
+        series.read_from(lambda: self.queue.depth, self.queue.running_seconds)
+        return series
 
-        super().__init__(named, workers, lambda _key, _error: None, series)
-        series.read_from(lambda: self.depth, self.running_seconds)
+    def add(self, key: K) -> None:
+        """Reconcile the key as soon as a worker is free."""
+        self.queue.add(key)
 
     async def run(self) -> None:
         """Work until cancelled."""
-        log_controller_start(self.name, self._max_concurrent_reconciles, self._kind)
+        _log_controller_start(self.name, self._workers, self._kind)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.queue.run_timers())
+            for _ in range(self._workers):
+                tasks.create_task(self._work())
+
+    async def _work(self) -> None:
+        while True:
+            key = await self.queue.get()
+            try:
+                result, seconds = await self._reconcile_key(key)
+                self.queue.finish(key, result, seconds)
+            finally:
+                self.queue.release(key)
+
+    async def _reconcile_key(self, key: K) -> tuple[ReconcileResult, float]:
+        own = {**self._log_fields, **_object_fields(self._kind, key), "reconcileID": str(uuid.uuid4())}
+        with controller_scope(self.name), structlog.contextvars.bound_contextvars(**own):
+            try:
+                requeue = await self._reconcile(key)
+            except Exception as error:
+                self._report(key, error)
+                return ReconcileResult.ERROR, 0.0
+        if requeue is None:
+            return ReconcileResult.SUCCESS, 0.0
+        return (ReconcileResult.REQUEUE_AFTER if requeue > 0 else ReconcileResult.REQUEUE), requeue
+
+    def _report(self, key: K, error: Exception) -> None:
+        if self._on_error is None:
+            _log_reconciler_error(error)
+        else:
+            self._on_error(key, error)
+        if is_programming_error(error):
+            self._metrics.panicked()
+
+
+class SingletonReconciler(Reconciler[str]):
+    """A controller over one constant key. It first runs ``initial_delay()`` seconds after its start, then as it returns.
+
+    A singleton that is given its ``queue`` waits for whoever adds the key to it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        reconcile: Callable[[], Awaitable[Requeue]],
+        metrics: Metrics | None = None,
+        *,
+        initial_delay: Callable[[], float] = float,
+        queue: WorkQueue[str] | None = None,
+    ) -> None:
+        super().__init__(name, lambda _key: reconcile(), 1, None, metrics, queue=queue)
+        self._starts_at_once = queue is None
+        self._initial_delay = initial_delay
+
+    def _new_metrics(self, metrics: Metrics) -> ControllerMetrics:
+        """Singletons have no series of their queue."""
+        return SingletonMetrics(metrics, self.name, self.queue.running_seconds)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        if self._starts_at_once:
+            delay = self._initial_delay()
+            if delay > 0:
+                self.queue.add_after(SINGLETON_KEY, delay)
+            else:
+                self.queue.add(SINGLETON_KEY)
         await super().run()
 
 
-def log_controller_start(name: str, workers: int = 1, kind: ObjectKind | None = None) -> None:
-    """Say that a controller starts, in the lines users know (OPS-386). ``kind`` is what it looks at, if it has keys."""
+def _log_controller_start(name: str, workers: int, kind: ObjectKind | None) -> None:
+    """Log that a controller starts, in the lines users know (OPS-386)."""
     log = _log.bind(**_controller_fields(name, kind))
     if kind is not None:
         log.info("Starting EventSource", source=f"kind source: {kind.name}")
@@ -76,57 +162,24 @@ def log_controller_start(name: str, workers: int = 1, kind: ObjectKind | None = 
 
 def _controller_fields(name: str, kind: ObjectKind | None) -> dict[str, object]:
     """How log lines name a controller (OPS-385)."""
-    of_kind = {"controllerGroup": kind.group, "controllerKind": kind.name} if kind is not None else {}
-    return {"controller": name, **of_kind}
+    kind_fields = {"controllerGroup": kind.group, "controllerKind": kind.name} if kind is not None else {}
+    return {"controller": name, **kind_fields}
 
 
-def _object_fields(kind: ObjectKind | None, key: str) -> dict[str, object]:
-    """How log lines name what a pass looks at (OPS-383, OPS-385); keys of namespaced objects are ``namespace/name``."""
-    namespace, _, name = key.rpartition("/")
+def _object_fields(kind: ObjectKind | None, key: Hashable) -> dict[str, object]:
+    """How log lines name the object of a pass (OPS-383, OPS-385)."""
+    namespace, _, name = ("/".join(key) if isinstance(key, tuple) else str(key)).rpartition("/")
     reference = {"name": name, "namespace": namespace} if namespace else {"name": name}
     return {**({kind.name: reference} if kind is not None else {}), "namespace": namespace, "name": name}
 
 
-class SingletonReconciler:
-    """A controller without keys. Whoever runs it says where a pass begins and ends; with the first one it announces itself."""
-
-    def __init__(self, name: str, metrics: Metrics) -> None:
-        self.name = name
-        self._metrics = ControllerMetrics(metrics, name, 1)
-        self._has_logged_start = False
-
-    @contextmanager
-    def reconciling(self) -> Iterator[None]:
-        """A pass: what is logged within carries its identity, and how long it took is counted.
-
-        After a pass that failed the log's context stays as it is, so that whoever tells the fault (``supervised``) says of which
-        pass it is. The next pass takes its place.
-        """
-        if not self._has_logged_start:
-            log_controller_start(self.name)
-            self._has_logged_start = True
-        structlog.contextvars.bind_contextvars(
-            controller=self.name, namespace="", name="", reconcileID=str(uuid.uuid4())
-        )
-        now = asyncio.get_running_loop().time
-        began = now()
-        with self._metrics.active.track_inprogress(), controller_scope(self.name):
-            try:
-                yield
-            except Exception:
-                self._metrics.ended(now() - began, ReconcileResult.ERROR)
-                raise
-        self._metrics.ended(now() - began, ReconcileResult.SUCCESS)
-        structlog.contextvars.unbind_contextvars("controller", "namespace", "name", "reconcileID")
-
-
 def is_programming_error(error: Exception) -> bool:
-    """Whether it is a mistake of ours, not a fault of the world."""
-    return not isinstance(error, KubeError | ProviderError | OSError)
+    """Whether the error is a bug of this program, not a fault of the environment."""
+    return not isinstance(error, ExpectedError | OSError)
 
 
 def _log_reconciler_error(error: Exception, **context: str) -> None:
-    """Faults of the world as one line, bugs with their trace."""
+    """Faults of the environment as one line, bugs with their trace."""
     if is_programming_error(error):
         trace = "".join(traceback.format_exception(error))
         _log.error("Reconciler error", **context, error=repr(error), stacktrace=trace)
@@ -134,20 +187,18 @@ def _log_reconciler_error(error: Exception, **context: str) -> None:
         _log.error("Reconciler error", **context, error=str(error))
 
 
-async def run_supervised(name: str, loop: Callable[[], Awaitable[None]], metrics: Metrics | None = None) -> None:
-    """Run a loop for ever: one that fails is logged and started again with growing delay; bugs are counted (OPS-371)."""
-    delay = _BASE_DELAY_SECONDS
+async def run_supervised(name: str, loop: Callable[[], Awaitable[None]]) -> None:
+    """Run a loop for ever: one that fails is logged and restarted with exponential backoff (OPS-371)."""
+    failures = 0
     while True:
         started = asyncio.get_running_loop().time()
         try:
             await loop()
         except Exception as error:
             _log_reconciler_error(error, controller=name)
-            if metrics is not None and is_programming_error(error):
-                metrics.controller_runtime_reconcile_panics_total.labels(controller=name).inc()
         else:
             return
-        if asyncio.get_running_loop().time() - started > _MAX_DELAY_SECONDS:
-            delay = _BASE_DELAY_SECONDS
-        await asyncio.sleep(delay)
-        delay = min(_MAX_DELAY_SECONDS, delay * 2)
+        if asyncio.get_running_loop().time() - started > DEFAULT_BACKOFF.max_seconds:
+            failures = 0
+        failures += 1
+        await asyncio.sleep(DEFAULT_BACKOFF.delay(failures))

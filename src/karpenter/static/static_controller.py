@@ -9,7 +9,7 @@ from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.api.kinds import NODE_POOL
 from karpenter.model import conditions, labels
 from karpenter.runtime.controller_context import ControllerContext
-from karpenter.runtime.reconciler import ReconcilerQueue
+from karpenter.runtime.reconciler import Reconciler
 from karpenter.static.static_reconciler import StaticCapacityReconciler
 
 _WORKERS = 10
@@ -21,12 +21,12 @@ class StaticCapacityController:
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
         reconciler = StaticCapacityReconciler(context)
-        self._provisioning_queue = ReconcilerQueue(
+        self._provisioning_queue = Reconciler(
             "static.provisioning", reconciler.reconcile_provisioning, _WORKERS, NODE_POOL, context.metrics
         )
         #: Names of the claims of every pool, maintained from watch events.
         self._claim_names_by_pool: defaultdict[str, set[str]] = defaultdict(set)
-        self._deprovisioning_queue = ReconcilerQueue(
+        self._deprovisioning_queue = Reconciler(
             "static.deprovisioning", reconciler.reconcile_deprovisioning, _WORKERS, NODE_POOL, context.metrics
         )
 

@@ -18,6 +18,7 @@ from karpenter.api.kinds import NODE_CLAIM
 from karpenter.instancetypes.well_known_labels import well_known_labels_of
 from karpenter.kube.errors import KubeError, NotFound
 from karpenter.model import conditions, labels
+from karpenter.model.backoff import DEFAULT_BACKOFF
 from karpenter.model.quantity_checks import check_quantities
 from karpenter.provisioning.claim_creation import create_claim
 from karpenter.runtime.controller_context import ControllerContext
@@ -27,7 +28,6 @@ from karpenter.static import replicas
 #: Requeue delay when nothing is to do, and while the node limit is reached (SCH-702).
 _REQUEUE_SECONDS = 60.0
 _LIMIT_REACHED_REQUEUE_SECONDS = 30.0
-_FIRST_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS = 1.0, 60.0
 #: How many claims of all static pools are created or deleted concurrently.
 _MAX_CONCURRENT_WRITES = 64
 _log = structlog.get_logger()
@@ -152,14 +152,10 @@ class StaticCapacityReconciler:
         last, now = self._last_batches.get(pool), _monotonic_now()
         previous_was_lost = (
             last is not None
-            and now - last.created_at <= 2 * _MAX_BACKOFF_SECONDS
+            and now - last.created_at <= 2 * DEFAULT_BACKOFF.max_seconds
             and any(map(self._is_lost, last.names))
         )
-        backoff = (
-            min(_MAX_BACKOFF_SECONDS, 2 * last.backoff_seconds)
-            if last and previous_was_lost
-            else _FIRST_BACKOFF_SECONDS
-        )
+        backoff = DEFAULT_BACKOFF.after(last.backoff_seconds if last is not None and previous_was_lost else 0.0)
         self._last_batches[pool] = _ClaimBatch(names, now, backoff)
 
     async def _create_claim(self, claim: NodeClaim) -> KubeError | None:

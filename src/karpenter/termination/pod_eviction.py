@@ -19,12 +19,12 @@ from karpenter.api.kinds import POD
 from karpenter.kube.errors import Conflict, KubeError, NotFound, TooManyRequests
 from karpenter.kube.token_bucket import TokenBucket
 from karpenter.model import conditions, labels, pod_disruption, pods
+from karpenter.model.backoff import Backoff
 from karpenter.model.clock import rfc3339
 from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.events import NORMAL, WARNING, ObjectEvent, involved_node, involved_pod
 
-_FIRST_BACKOFF_SECONDS = 0.1
-_MAX_BACKOFF_SECONDS = 10.0
+_BACKOFF = Backoff(0.1, 10.0)
 #: The API server rejects a pod with several budgets with status 500, not 429.
 _MULTIPLE_BUDGETS_MESSAGE = "more than one PodDisruptionBudget"
 _FORCEFUL_TERMINATION = "Forceful Termination"
@@ -113,7 +113,7 @@ class EvictionQueue:
         except (NotFound, Conflict) as error:
             self._count_response(error.status)
             request.last_error = None
-            return _MAX_BACKOFF_SECONDS
+            return _BACKOFF.max_seconds
         except KubeError as error:
             self._count_response(error.status)
             return self._back_off(request, error)
@@ -124,7 +124,7 @@ class EvictionQueue:
         self._context.events.publish(
             ObjectEvent(involved_pod(request.pod), NORMAL, "Evicted", f"Evicted pod: {reason}")
         )
-        return _MAX_BACKOFF_SECONDS
+        return _BACKOFF.max_seconds
 
     def _count_response(self, status: int) -> None:
         """Count a response by its HTTP status (OPS-444); a call without response has none."""
@@ -134,9 +134,9 @@ class EvictionQueue:
     def _back_off(self, request: _EvictionRequest, error: KubeError) -> float:
         self._publish_failed_eviction(request, error)
         request.last_error = error
-        request.backoff_seconds = min(_MAX_BACKOFF_SECONDS, request.backoff_seconds * 2 or _FIRST_BACKOFF_SECONDS)
+        request.backoff_seconds = _BACKOFF.after(request.backoff_seconds)
         retry_after = error.retry_after_seconds if isinstance(error, TooManyRequests) else 0.0
-        return max(request.backoff_seconds, min(_MAX_BACKOFF_SECONDS, retry_after))
+        return max(request.backoff_seconds, min(_BACKOFF.max_seconds, retry_after))
 
     def _publish_failed_eviction(self, request: _EvictionRequest, error: KubeError) -> None:
         """Publish why a pod was not evicted; log it once, and only if no budget caused it."""

@@ -10,9 +10,9 @@ from karpenter.api.kinds import POD
 from karpenter.kube.errors import Conflict, NotFound
 from karpenter.kube.informer import Informer, ObjectKey
 from karpenter.kube.protocol import JsonObject, Kube
-from karpenter.kube.workqueue import KeyedWorkQueue, OnReconcileError
 from karpenter.model.clock import Clock
 from karpenter.providers.simulated import simulated_kubelet
+from karpenter.runtime.reconciler import OnReconcileError, Reconciler
 
 _WORKERS = 16
 
@@ -28,11 +28,11 @@ class Pods:
         self._runs = runs
         self._informer = Informer(kube, POD)
         self._informer.subscribe(self._on_pod)
-        self._queue: KeyedWorkQueue[ObjectKey] = KeyedWorkQueue(self._look, _WORKERS, on_fault)
+        self._queue: Reconciler[ObjectKey] = Reconciler("pods", self._look, _WORKERS, on_error=on_fault)
         self.start = timedelta(0)
         self.stop = timedelta(0)
 
-    def parts(self) -> tuple[Informer[Pod], KeyedWorkQueue[ObjectKey]]:
+    def parts(self) -> tuple[Informer[Pod], Reconciler[ObjectKey]]:
         """What has to run."""
         return self._informer, self._queue
 

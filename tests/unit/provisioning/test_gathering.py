@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 
 from karpenter.provisioning.nomination import OpeningBatch
+from karpenter.runtime.batch_window import BatchWindow
 from support.world import World, story
 
 
 async def gone_on_at(*come_at: float) -> list[float]:
     """When those who come at these seconds go on, in the same order."""
-    gathering = OpeningBatch(idle_seconds=1.0, max_seconds=5.0)
+    gathering = OpeningBatch(BatchWindow(idle_seconds=1.0, max_seconds=5.0))
     loop = asyncio.get_running_loop()
     start = loop.time()
 

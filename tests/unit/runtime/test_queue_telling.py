@@ -16,7 +16,7 @@ from karpenter.kube.errors import ServerUnavailable
 from karpenter.metrics import Metrics
 from karpenter.metrics.controller_metrics import current_controller
 from karpenter.providers.contract import ProviderError
-from karpenter.runtime.reconciler import ReconcilerQueue, SingletonReconciler, run_supervised
+from karpenter.runtime.reconciler import Reconciler, SingletonReconciler
 from karpenter.simulation.virtual_time import run_virtual
 
 _log = structlog.get_logger()
@@ -33,7 +33,7 @@ def play(story: Callable[[], Coroutine[Any, Any, None]]) -> Lines:
 async def looked(look: Any, *keys: str, kind: Kind[Any] | None = NODE_CLAIM, lasting: float = 0.5) -> Metrics:
     """Have a queue look at keys for a while; its figures."""
     metrics = Metrics()
-    queue = ReconcilerQueue("nodeclaim.lifecycle", look, 3, kind, metrics)
+    queue: Reconciler[str] = Reconciler("nodeclaim.lifecycle", look, 3, kind, metrics)
     task = asyncio.create_task(queue.run())
     for key in keys:
         queue.add(key)
@@ -114,10 +114,12 @@ def test_controllers_announce_themselves_in_the_lines_users_know() -> None:
 
 def test_a_singleton_announces_itself_once_and_has_no_source_of_events() -> None:
     async def story() -> None:
-        singleton = SingletonReconciler("disruption", Metrics())
-        for _ in range(2):
-            with singleton.reconciling():
-                await asyncio.sleep(1)
+        async def reconcile() -> float:
+            return 1.0
+
+        task = asyncio.create_task(SingletonReconciler("disruption", reconcile, Metrics()).run())
+        await asyncio.sleep(3.5)
+        task.cancel()
 
     lines = play(story)
     assert [(line["event"], line["controller"]) for line in lines] == [
@@ -199,7 +201,7 @@ def test_a_queue_can_be_asked_how_much_waits_and_how_long_work_has_lasted() -> N
 
     async def story() -> None:
         metrics = Metrics()
-        queue = ReconcilerQueue("nodeclaim.lifecycle", look, 2, NODE_CLAIM, metrics)
+        queue: Reconciler[str] = Reconciler("nodeclaim.lifecycle", look, 2, NODE_CLAIM, metrics)
         task = asyncio.create_task(queue.run())
         queue.add("a")
         await asyncio.sleep(3)
@@ -240,14 +242,17 @@ def test_whoever_acts_within_a_look_can_tell_for_which_controller() -> None:
 def test_the_passes_of_a_singleton_are_told_apart_and_counted() -> None:
     """OPS-385, OPS-490"""
     metrics = Metrics()
-    singleton = SingletonReconciler("disruption", metrics)
+
+    async def reconcile() -> float:
+        _log.info("passing")
+        await asyncio.sleep(2)
+        return 1.0
 
     async def story() -> None:
-        for _ in range(2):
-            with singleton.reconciling():
-                _log.info("passing")
-                await asyncio.sleep(2)
+        task = asyncio.create_task(SingletonReconciler("disruption", reconcile, metrics).run())
+        await asyncio.sleep(5.5)
         _log.info("between")
+        task.cancel()
 
     first, second, between = (line for line in play(story) if not line["event"].startswith("Starting"))
     assert first["controller"] == second["controller"] == "disruption"
@@ -265,16 +270,19 @@ def test_the_passes_of_a_singleton_are_told_apart_and_counted() -> None:
 def test_a_failed_pass_of_a_singleton_is_told_with_its_identity_and_counted(error: Exception, panics: int) -> None:
     """OPS-371, OPS-386"""
     metrics = Metrics()
-    singleton = SingletonReconciler("disruption", metrics)
     answers: list[Exception] = [error]
 
-    async def work() -> None:
-        with singleton.reconciling():
-            _log.info("passing")
-            if answers:
-                raise answers.pop()
+    async def reconcile() -> None:
+        _log.info("passing")
+        if answers:
+            raise answers.pop()
 
-    told = play(lambda: run_supervised("disruption", work, metrics))
+    async def story() -> None:
+        task = asyncio.create_task(SingletonReconciler("disruption", reconcile, metrics).run())
+        await asyncio.sleep(5)
+        task.cancel()
+
+    told = play(story)
     passing, failed, again = (line for line in told if not line["event"].startswith("Starting"))
     assert failed["event"] == "Reconciler error"
     assert failed["reconcileID"] == passing["reconcileID"] != again["reconcileID"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime
 
-from karpenter.runtime.reconciler import ReconcilerQueue
+from karpenter.runtime.reconciler import Reconciler
 from karpenter.simulation import LoopClock, run_virtual
 
 
@@ -16,8 +16,9 @@ def test_a_look_that_is_due_within_the_resolution_of_the_clock_happens_and_does_
         seen.append(name)
 
     async def main(_clock: LoopClock) -> None:
-        queue = ReconcilerQueue("test", look, 1)
-        working = asyncio.create_task(queue.run())
+        reconciler: Reconciler[str] = Reconciler("test", look)
+        queue = reconciler.queue
+        working = asyncio.create_task(reconciler.run())
         await asyncio.sleep(1)
         queue.add_after("soon", 1e-10)
         await asyncio.sleep(1)

@@ -13,9 +13,10 @@ import pytest
 from karpenter.api import kinds
 from karpenter.api.core import Pod
 from karpenter.kube.errors import Conflict, Forbidden, KubeError, NotFound, ServerUnavailable, TooManyRequests
-from karpenter.kube.workqueue import KeyedWorkQueue
 from karpenter.model import labels
 from karpenter.model.pod_disruption import DELETION_COST_ANNOTATION
+from karpenter.runtime.reconciler import Reconciler
+from karpenter.runtime.workqueue import WorkQueue
 from karpenter.termination.pod_eviction import EvictionLimits, EvictionQueue
 from support.builders import budget, node, pod
 from support.world import World, story, until
@@ -52,9 +53,9 @@ def evictor(world: World, server: Server, pace: EvictionLimits | None = None) ->
         raise AssertionError(f"{key}: {error!r}")
 
     pace = pace or EvictionLimits()
-    made = EvictionQueue(replace(world.manager.context, kube=cast(Any, server)), pace, lambda key: queue.add(key))
-    queue: KeyedWorkQueue[str] = KeyedWorkQueue(made.reconcile, pace.workers, fail)
-    world.also(queue.run())
+    queue: WorkQueue[str] = WorkQueue()
+    made = EvictionQueue(replace(world.manager.context, kube=cast(Any, server)), pace, queue.add)
+    world.also(Reconciler("test", made.reconcile, pace.workers, queue=queue, on_error=fail).run())
     return made
 
 

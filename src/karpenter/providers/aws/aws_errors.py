@@ -6,11 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from karpenter.model import labels
+from karpenter.model.expected_error import ExpectedError
 from karpenter.providers.aws.ec2_requests import FleetAnswer, FleetError
 from karpenter.providers.contract import InsufficientCapacity, LaunchFailed, ProviderError
 
 
-class AwsError(Exception):
+class AwsError(ExpectedError):
     """A call to AWS failed.
 
     ``code`` is the service's error code, such as ``InsufficientInstanceCapacity``; ``Timeout`` or ``ConnectionError`` where no

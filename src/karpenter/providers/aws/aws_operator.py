@@ -13,7 +13,6 @@ from karpenter.api.core import Node
 from karpenter.api.ec2_node_class import EC2NodeClass
 from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import EC2_NODE_CLASS, NODE_OVERLAY
-from karpenter.kube.workqueue import KeyedWorkQueue
 from karpenter.model import labels
 from karpenter.providers.aws.aws_cluster_view import LaunchAwareClusterView
 from karpenter.providers.aws.aws_context import AwsContext
@@ -62,6 +61,7 @@ from karpenter.providers.aws.singleton_controllers import (
 )
 from karpenter.providers.contract import ProviderError
 from karpenter.runtime import nodeclaim_deletion
+from karpenter.runtime.reconciler import Reconciler
 
 _PROFILES_SECONDS = 1800.0
 _PARAMETERS_SECONDS = 1800.0
@@ -109,7 +109,9 @@ class AwsOperator:
             self._instance_types, lambda: context.cluster.cluster, context.settings, self._record_user_data_size
         )
         self._node_classes = NodeClassControllers(context, self._node_class_dependencies())
-        self._tagging_queue: KeyedWorkQueue[str] = KeyedWorkQueue(self._tag, _TAG_WORKERS, _log_tagging_failure)
+        self._tagging_queue: Reconciler[str] = Reconciler(
+            "nodeclaim.tagging", self._tag, _TAG_WORKERS, on_error=_log_tagging_failure
+        )
         self._tagger = InstanceTagger(self._instances, context.kube, context.cluster.cluster)
         self._discovered_capacity = DiscoveredCapacityController(
             context.kube,

@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 from karpenter.providers.contract import ProviderError
+from karpenter.runtime.batch_window import BatchWindow, WindowTimer
 
 B = TypeVar("B", bound=Hashable)
 Q = TypeVar("Q")
@@ -45,9 +47,9 @@ class BatchRequestUnanswered(ProviderError):
 @dataclass
 class _OpenBatch(Generic[Q, A]):
     since: float
+    timer: WindowTimer
     requests: list[Q] = field(default_factory=list)
     answers: list[asyncio.Future[A]] = field(default_factory=list)
-    timer: asyncio.TimerHandle | None = None
 
 
 class RequestBatcher(Generic[B, Q, A]):
@@ -73,21 +75,21 @@ class RequestBatcher(Generic[B, Q, A]):
         answer: asyncio.Future[A] = loop.create_future()
         # Whoever stops waiting must not make an error look forgotten.
         answer.add_done_callback(lambda done: done.cancelled() or done.exception())
-        window = self._open_batches.setdefault(bucket, _OpenBatch(loop.time()))
+        window = self._open_batches.get(bucket) or self._open(bucket)
         window.requests.append(request)
         window.answers.append(answer)
-        self._schedule(bucket, window)
+        window.timer.extend()
+        if len(window.requests) >= self._window.maximum_requests:
+            window.timer.close()
         return await answer
 
-    def _schedule(self, bucket: B, batch: _OpenBatch[Q, A]) -> None:
-        if batch.timer is not None:
-            batch.timer.cancel()
-        if len(batch.requests) >= self._window.maximum_requests:
-            self._close(bucket)
-            return
-        loop = asyncio.get_running_loop()
-        due = min(loop.time() + self._window.idle_seconds, batch.since + self._window.maximum_seconds)
-        batch.timer = loop.call_at(due, self._close, bucket)
+    def _open(self, bucket: B) -> _OpenBatch[Q, A]:
+        window = BatchWindow(self._window.idle_seconds, self._window.maximum_seconds)
+        batch: _OpenBatch[Q, A] = _OpenBatch(
+            asyncio.get_running_loop().time(), WindowTimer(window, partial(self._close, bucket))
+        )
+        self._open_batches[bucket] = batch
+        return batch
 
     def _close(self, bucket: B) -> None:
         window = self._open_batches.pop(bucket)

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 
-import structlog
-
-from karpenter.kube.errors import KubeError
 from karpenter.model.clock import Clock
-from karpenter.providers.aws.aws_errors import AwsError
-from karpenter.providers.contract import ProviderError
-
-_FIRST_BACKOFF_SECONDS = 1.0
-_MAX_BACKOFF_SECONDS = 60.0
-_log = structlog.get_logger()
+from karpenter.runtime.reconciler import SingletonReconciler
 
 #: One round; seconds until the next. Raises ``ProviderError``, ``AwsError`` and ``KubeError``.
 SingletonReconcile = Callable[[], Awaitable[float]]
@@ -51,17 +42,8 @@ class PeriodicRefresh:
 
 
 async def run_singleton(name: str, reconcile: SingletonReconcile, due_seconds: Callable[[], float] = float) -> None:
-    """Look until cancelled, first when ``due_seconds`` says, at growing distances while looks fail."""
-    await asyncio.sleep(due_seconds())
-    backoff = _FIRST_BACKOFF_SECONDS
-    while True:
-        try:
-            pause = await reconcile()
-            backoff = _FIRST_BACKOFF_SECONDS
-        except (ProviderError, AwsError, KubeError) as error:
-            _log.error("Reconciler error", controller=name, error=str(error))
-            pause, backoff = backoff, min(2 * backoff, _MAX_BACKOFF_SECONDS)
-        await asyncio.sleep(pause)
+    """Reconcile until cancelled, first when ``due_seconds`` says."""
+    await SingletonReconciler(name, reconcile, initial_delay=due_seconds).run()
 
 
 def requeue_every(seconds: float, work: Callable[[], Awaitable[object]]) -> SingletonReconcile:

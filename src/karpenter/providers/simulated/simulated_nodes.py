@@ -22,7 +22,6 @@ from karpenter.api.kinds import CONFIG_MAP, NODE, NODE_CLAIM, POD
 from karpenter.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from karpenter.kube.informer import Informer, WatchScope
 from karpenter.kube.protocol import JsonObject, Kube
-from karpenter.kube.workqueue import KeyedWorkQueue
 from karpenter.model.clock import Clock
 from karpenter.providers.contract import InstanceNotFound
 from karpenter.providers.simulated import simulated_kubelet
@@ -36,6 +35,7 @@ from karpenter.providers.simulated.simulated_instances import (
     decode_instance,
 )
 from karpenter.providers.simulated.write_failures import WriteFailureLog
+from karpenter.runtime.reconciler import Reconciler
 
 _NODE_SELECTOR = "=".join(simulated_kubelet.FAKE_NODE)
 _RETRY_SECONDS = 30.0
@@ -88,8 +88,11 @@ class SimulatedNodes:
         self._watched = _WatchedObjects()
         self._pods: Informer[Pod] | None = None
         self._watches: tuple[Informer[ConfigMap] | Informer[Node] | Informer[Pod], ...] = ()
-        self._queue: KeyedWorkQueue[_ObjectKey] = KeyedWorkQueue(
-            self._reconcile, timing.writes_in_flight, lambda key, error: self._failures.record(str(key), error)
+        self._queue: Reconciler[_ObjectKey] = Reconciler(
+            "simulated.nodes",
+            self._reconcile,
+            timing.writes_in_flight,
+            on_error=lambda key, error: self._failures.record(str(key), error),
         )
 
     def faults(self) -> list[KubeError]:
@@ -176,7 +179,7 @@ class SimulatedNodes:
         del left[key]
         if not left:
             del self._watched.pods[node_name]
-        self._queue.forget(key)
+        self._queue.queue.forget(key)
 
     # Looking at one thing: write what is due, answer when the next thing is.
 

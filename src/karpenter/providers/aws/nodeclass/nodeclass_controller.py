@@ -16,7 +16,6 @@ from karpenter.api.kinds import EC2_NODE_CLASS
 from karpenter.api.meta import Condition
 from karpenter.kube.errors import Conflict, NotFound
 from karpenter.kube.protocol import Json, JsonObject, Writer
-from karpenter.kube.workqueue import KeyedWorkQueue
 from karpenter.model import conditions, labels
 from karpenter.model.clock import Clock
 from karpenter.model.conditions import ConditionTypes
@@ -39,6 +38,7 @@ from karpenter.providers.aws.nodeclass.nodeclass_subreconcilers import (
     condition_unknown,
 )
 from karpenter.providers.contract import ProviderError
+from karpenter.runtime.reconciler import Reconciler
 
 _MAX_CONCURRENT_RECONCILES = 10
 #: How soon to look again at a class somebody else wrote in between.
@@ -80,7 +80,9 @@ class NodeClassController:
         self._hash_stamper = hash_stamper
         self._hash_inputs = hash_inputs
         self._termination = termination
-        self._queue: KeyedWorkQueue[str] = KeyedWorkQueue(self.reconcile, _MAX_CONCURRENT_RECONCILES, _log_error)
+        self._queue: Reconciler[str] = Reconciler(
+            "nodeclass", self.reconcile, _MAX_CONCURRENT_RECONCILES, on_error=_log_error
+        )
 
     async def run(self) -> None:
         """Work until cancelled."""

@@ -23,6 +23,7 @@ import msgspec
 import structlog
 from botocore import xform_name
 
+from karpenter.model.backoff import Backoff
 from karpenter.providers.aws.aws_errors import AwsCallError, AwsError, error_log_fields
 from karpenter.providers.aws.aws_metrics import SdkMetrics
 from karpenter.providers.aws.sdk.botocore_errors import (
@@ -36,8 +37,7 @@ S = TypeVar("S")
 
 #: For a call with all its repetitions (AWS-017).
 CALL_TIMEOUT_SECONDS = 240.0
-_FIRST_DELAY_SECONDS = 0.5
-_LONGEST_DELAY_SECONDS = 20.0
+_BACKOFF = Backoff(0.5, 20.0)
 _UNREADABLE = "InvalidAnswer"
 #: HTTP status of an answer, and what figures say where none came.
 _OK, _NO_STATUS = 200, 0
@@ -185,7 +185,7 @@ def _send_in_thread(
 
 def _retry_delay(attempts: int) -> float:
     """Seconds before the next attempt: growing, and drawn so that callers which failed together do not return together."""
-    return random.uniform(0.5, 1.0) * min(_LONGEST_DELAY_SECONDS, _FIRST_DELAY_SECONDS * 2.0 ** (attempts - 1))
+    return random.uniform(0.5, 1.0) * _BACKOFF.delay(attempts)
 
 
 def _log_failure(error: AwsError, attempts: int) -> None:

@@ -168,7 +168,7 @@ def test_the_simulation_is_the_provisioning_decision(grown: Shrinking, data: st.
     prices = NodePrices(grown.types)
     candidates = [
         Candidate(
-            view, view.pool, tuple(p for p in view.pods if pods.needs_rescheduling(p)), prices.price_per_hour(view), 1.0
+            view, view.pool, tuple(p for p in view.pods if pods.is_reschedulable(p)), prices.price_per_hour(view), 1.0
         )
         for view in taken.nodes
         if view.key in gone

@@ -35,7 +35,7 @@ def candidate(world: World, name: str) -> Candidate:
     """The machine of a claim, as the running controller sees it now."""
     assert world.manager is not None
     view = next(view for view in world.manager.state.state_nodes() if view.key == name)
-    moving = tuple(pod for pod in view.pods if pods.needs_rescheduling(pod))
+    moving = tuple(pod for pod in view.pods if pods.is_reschedulable(pod))
     return Candidate(view, view.pool, moving, None, 1.0 + len(moving))
 
 

@@ -88,7 +88,7 @@ async def freeze_pools_or_cluster(kube: Kube, pools: list[str], reason: str, end
     from karpenter.api.kinds import NODE_POOL
     from karpenter.model import clock, labels
 
-    until = None if end is None else clock.timestamp_text(end)
+    until = None if end is None else clock.rfc3339(end)
     ending = f"until {until}" if until else "until it is thawed"
     if not pools:
         await _freeze_cluster(kube, reason, until)

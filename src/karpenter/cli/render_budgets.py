@@ -110,8 +110,8 @@ def document(preview: BudgetPreview) -> Json:
 
 def _stretch_data(stretch: TimelineSegment) -> Json:
     found: Json = {
-        "from": clock.timestamp_text(stretch.span.begin),
-        "until": clock.timestamp_text(stretch.span.end),
+        "from": clock.rfc3339(stretch.span.begin),
+        "until": clock.rfc3339(stretch.span.end),
         "allowed": _allowance_data(stretch.allowance_by_reason),
     }
     return found if stretch.freeze is None else found | {"frozen": _freeze_data(stretch.freeze)}
@@ -131,7 +131,7 @@ def _freeze_data(freeze: Freeze) -> Json:
     return {
         "by": freeze.source,
         "reason": freeze.reason,
-        "until": clock.timestamp_text(freeze.until) if freeze.until is not None else None,
+        "until": clock.rfc3339(freeze.until) if freeze.until is not None else None,
     }
 
 

@@ -121,11 +121,7 @@ def budget_status_text(status: BudgetStatus) -> str:
 
 def allowed_from_text(moment: datetime | None) -> str:
     """From when budgets allow it."""
-    return (
-        f"opens {clock.timestamp_text(moment)}"
-        if moment is not None
-        else f"opens not within {BUDGET_HORIZON.days} days"
-    )
+    return f"opens {clock.rfc3339(moment)}" if moment is not None else f"opens not within {BUDGET_HORIZON.days} days"
 
 
 def _blocked_lines(preview: DisruptionPreview) -> Iterator[Text]:
@@ -140,7 +136,7 @@ def _blocked_lines(preview: DisruptionPreview) -> Iterator[Text]:
         what = f"{count_text(kept, 'machine')} (karpenter explain node NAME says what)"
         yield Text(f"  kept by other things than budgets: {what}", style="yellow")
     if preview.consolidate_after_ends:
-        first = clock.timestamp_text(min(preview.consolidate_after_ends.values()))
+        first = clock.rfc3339(min(preview.consolidate_after_ends.values()))
         yield Text(
             f"  in their quiet time: {count_text(len(preview.consolidate_after_ends), 'machine')}, the first until {first}",
             style="yellow",
@@ -179,7 +175,7 @@ def document(preview: DisruptionPreview) -> Json:
             {"node": item.state_node.name, "text": blocker_message(item.blocker)}
             for item in preview.without_budgets.blocked_nodes
         ],
-        "quietUntil": {key: clock.timestamp_text(end) for key, end in preview.consolidate_after_ends.items()},
+        "quietUntil": {key: clock.rfc3339(end) for key, end in preview.consolidate_after_ends.items()},
         "assumed": {
             "consolidatable": list(preview.assumed_consolidatable),
             "leaving": list(preview.tainted_for_disruption),
@@ -217,5 +213,5 @@ def budget_status_data(status: BudgetStatus) -> Json:
         "left": None if status.allowed == UNLIMITED_DISRUPTIONS else status.remaining,
         "limitedBy": status.limited_by or None,
         "frozen": status.freeze or None,
-        "opens": clock.timestamp_text(status.opens_at) if status.opens_at is not None else None,
+        "opens": clock.rfc3339(status.opens_at) if status.opens_at is not None else None,
     }

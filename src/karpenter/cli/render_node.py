@@ -77,7 +77,7 @@ def _blocker_text(blocker: DisruptionBlocker) -> str:
     if blocker.category in (BlockerCategory.BUDGET, BlockerCategory.FREEZE):
         until = f"; {allowed_from_text(blocker.until)}"
     else:
-        until = f"; until {clock.timestamp_text(blocker.until)}" if blocker.until is not None else ""
+        until = f"; until {clock.rfc3339(blocker.until)}" if blocker.until is not None else ""
     return f"{blocker.category.value}: {blocker_message(blocker)}{until}"
 
 
@@ -142,5 +142,5 @@ def _blocker_data(item: ExplainedBlocker) -> Json:
         "kind": item.blocker.kind,
         "text": blocker_message(item.blocker),
         "forbids": [reason.value for reason in item.blocked_reasons],
-        "until": clock.timestamp_text(until) if until is not None else None,
+        "until": clock.rfc3339(until) if until is not None else None,
     }

@@ -292,7 +292,7 @@ class DisruptionQueue:
     def _is_replacement_used(self, queued: QueuedCommand, claim: NodeClaim) -> bool:
         """Whether pods run on a replacement, or others are planned there than those that stay where they are."""
         state = self._context.state
-        if any(pods.needs_rescheduling(pod) for pod in state.pods_on(claim.status.node_name)):
+        if any(pods.is_reschedulable(pod) for pod in state.pods_on(claim.status.node_name)):
             return True
         staying = (item for item in queued.command.candidates if not self._is_deleting(item.key))
         own = {pod.metadata.uid for candidate in staying for pod in candidate.reschedulable_pods}

@@ -95,8 +95,3 @@ def parse_annotation_time(text: str) -> datetime | None:
     except ValueError:
         return None
     return timestamp if timestamp.tzinfo is not None else None
-
-
-def timestamp_text(timestamp: datetime) -> str:
-    """RFC 3339 in UTC, to the second."""
-    return timestamp.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -54,7 +54,7 @@ class Freeze:
         return self.until is None or now < self.until
 
     def __str__(self) -> str:
-        end = f" until {clock.timestamp_text(self.until)}" if self.until is not None else ""
+        end = f" until {clock.rfc3339(self.until)}" if self.until is not None else ""
         why = f": {self.reason}" if self.reason else ""
         unread = "".join(f" ({finding}; frozen until that is mended)" for finding in self.findings)
         return f"frozen by {self.source}{end}{why}{unread}"

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from karpenter.api.core import Pod, PodDisruptionBudget
 from karpenter.model import conditions, durations, labels, selectors, taints
-from karpenter.model.pods import is_active, is_finished, is_mirror_pod, needs_rescheduling
+from karpenter.model.pods import is_active, is_finished, is_mirror_pod, is_reschedulable
 
 
 def pdbs_selecting(pod: Pod, pdbs: Iterable[PodDisruptionBudget]) -> list[PodDisruptionBudget]:
@@ -137,4 +137,4 @@ def needs_draining(pod: Pod, now: datetime) -> bool:
 
 def is_currently_reschedulable(pod: Pod, now: datetime) -> bool:
     """Whether the pod will need another place when its node goes (SCH-060, without disruption budgets)."""
-    return needs_rescheduling(pod) and not (is_active(pod) and is_protected(pod, now))
+    return is_reschedulable(pod) and not (is_active(pod) and is_protected(pod, now))

@@ -173,7 +173,7 @@ def volume_claim_names(pod: Pod) -> list[str]:
     return claims
 
 
-def needs_rescheduling(pod: Pod) -> bool:
+def is_reschedulable(pod: Pod) -> bool:
     """Whether the pod keeps its node from being empty (DIS-007): it, or its successor, will have to run somewhere."""
     if is_daemonset_pod(pod) or is_mirror_pod(pod) or is_finished(pod):
         return False

@@ -57,7 +57,7 @@ def count_disrupted(context: DisruptionMetrics, claim: NodeClaim, reason: str, c
         "termination_mode": termination_mode(claim),
     }
     context.metrics.nodeclaims_disrupted_total.labels(**described).inc()
-    moving = sum(pods.needs_rescheduling(pod) for pod in context.state.pods_on(claim.status.node_name))
+    moving = sum(pods.is_reschedulable(pod) for pod in context.state.pods_on(claim.status.node_name))
     if moving:
         context.metrics.pods_disruption_initiated_total.labels(**described).inc(moving)
 

@@ -66,7 +66,7 @@ def recent_arrivals(snapshot: ClusterSnapshot, now: datetime) -> RecentArrivals:
         for pod in view.pods
         if pod.metadata.creation_timestamp is not None and since <= pod.metadata.creation_timestamp <= now
     ]
-    found = [pod for pod in came if pods.needs_rescheduling(pod) and not _has_placement_constraints(pod)]
+    found = [pod for pod in came if pods.is_reschedulable(pod) and not _has_placement_constraints(pod)]
     return RecentArrivals(tuple(sorted(found, key=creation_order, reverse=True)))
 
 

@@ -221,7 +221,11 @@ def _selects(budget: PodDisruptionBudget, pod: Pod) -> bool:
 
 
 def _status_patch(before: PodDisruptionBudgetStatus, after: PodDisruptionBudgetStatus) -> JsonObject:
-    """The whole status as a patch: a merge patch would keep granted evictions that are left out."""
+    """The whole status as a merge patch.
+
+    Counts are written even when zero, because the schema requires them: the difference of two structs would leave them out or
+    remove them. Granted evictions that ended are removed by name.
+    """
     gone: dict[str, Json] = {name: None for name in before.disrupted_pods if name not in after.disrupted_pods}
     granted: dict[str, Json] = msgspec.to_builtins(after.disrupted_pods)
     conditions: list[Json] = msgspec.to_builtins(after.conditions)

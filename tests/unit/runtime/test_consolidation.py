@@ -284,7 +284,7 @@ async def test_a_replacement_is_not_taken_for_empty_while_its_pods_are_on_their_
     await asyncio.sleep(120)
     assert len(world.lines("disrupting node(s)")) == 1
     assert await runs(world, 1)
-    assert len([item for item in await world.all(kinds.POD) if pods.needs_rescheduling(item)]) == 1
+    assert len([item for item in await world.all(kinds.POD) if pods.is_reschedulable(item)]) == 1
 
 
 @story

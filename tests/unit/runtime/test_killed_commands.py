@@ -53,7 +53,7 @@ async def all_running(world: World, count: int = REPLICAS) -> bool:
 async def is_at_rest(world: World, count: int = REPLICAS) -> bool:
     """Everything runs; claims, Nodes and machines are one to one, each with pods, and none is marked or leaving."""
     claims, nodes = await world.all(kinds.NODE_CLAIM), await world.all(kinds.NODE)
-    used = {item.spec.node_name for item in await world.all(kinds.POD) if pods.needs_rescheduling(item)}
+    used = {item.spec.node_name for item in await world.all(kinds.POD) if pods.is_reschedulable(item)}
     return (
         await all_running(world, count)
         and len(claims) == len(nodes) == len(await world.all(kinds.CONFIG_MAP))

@@ -67,7 +67,7 @@ async def said(world: World, type_: str) -> tuple[str, str, str] | None:
 
 
 def after(hours: float) -> str:
-    return clock.timestamp_text(START + timedelta(hours=hours))
+    return clock.rfc3339(START + timedelta(hours=hours))
 
 
 # -- windows ------------------------------------------------------------------------------------------------------------------

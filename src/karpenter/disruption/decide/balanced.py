@@ -41,7 +41,7 @@ def pool_totals(snapshot: ClusterSnapshot, prices: NodePrices) -> Mapping[str, P
 
 
 def _node_disruption_cost(state_node: StateNode) -> float:
-    return disruption_cost(pod for pod in state_node.pods if pods.needs_rescheduling(pod))
+    return disruption_cost(pod for pod in state_node.pods if pods.is_reschedulable(pod))
 
 
 def is_balanced(pool: NodePool) -> bool:

@@ -105,7 +105,7 @@ class CandidateChecks:
         return self._candidate(state_node) if blocker is None else BlockedNode(state_node, blocker)
 
     def _candidate(self, state_node: StateNode) -> Candidate:
-        moving = tuple(pod for pod in state_node.pods if pods.needs_rescheduling(pod))
+        moving = tuple(pod for pod in state_node.pods if pods.is_reschedulable(pod))
         return Candidate(
             state_node, state_node.pool, moving, self.prices.price_per_hour(state_node), disruption_cost(moving)
         )

@@ -135,7 +135,7 @@ def _is_unchanged(decided: StateNode, current: StateNode) -> bool:
 def has_new_pods(decided: StateNode, current_pods: Iterable[Pod]) -> bool:
     """Whether pods that need rescheduling came to a node after the decision."""
     decided_uids = {pod.metadata.uid for pod in decided.pods}
-    return any(pods.needs_rescheduling(pod) and pod.metadata.uid not in decided_uids for pod in current_pods)
+    return any(pods.is_reschedulable(pod) and pod.metadata.uid not in decided_uids for pod in current_pods)
 
 
 def first_active_freeze(pools: Iterable[NodePool], cluster_freeze: Freeze | None, now: datetime) -> Freeze | None:

@@ -150,7 +150,7 @@ class _DisruptionPass:
         pools = {pool.metadata.name: pool for pool in self._snapshot.pools}
         roll_outs = WorkloadRollouts(self._snapshot)
         for view in self._snapshot.nodes:
-            if not self._checks.is_considered(view) or not any(pods.needs_rescheduling(pod) for pod in view.pods):
+            if not self._checks.is_considered(view) or not any(pods.is_reschedulable(pod) for pod in view.pods):
                 continue
             candidate = self._checks.candidate_or_blocker(view, _UNDERUTILIZED)
             if isinstance(candidate, BlockedNode):

@@ -15,7 +15,7 @@ def empty_candidates(snapshot: ClusterSnapshot, checks: CandidateChecks) -> tupl
     candidates: list[Candidate] = []
     blocked: list[BlockedNode] = []
     for view in snapshot.nodes:
-        if not checks.is_considered(view) or any(pods.needs_rescheduling(pod) for pod in view.pods):
+        if not checks.is_considered(view) or any(pods.is_reschedulable(pod) for pod in view.pods):
             continue
         candidate = checks.candidate_or_blocker(view, DisruptionReason.EMPTY)
         if isinstance(candidate, BlockedNode):

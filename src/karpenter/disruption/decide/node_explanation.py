@@ -86,7 +86,7 @@ class _NodeExplainer:
         self._now = preview.now
         self._checks = CandidateChecks(preview.snapshot, indexes, preview.context)
         self._pool = next((pool for pool in preview.snapshot.pools if pool.metadata.name == state_node.pool), None)
-        moving = tuple(pod for pod in state_node.pods if pods.needs_rescheduling(pod))
+        moving = tuple(pod for pod in state_node.pods if pods.is_reschedulable(pod))
         self._candidate = Candidate(
             state_node, state_node.pool, moving, self._checks.prices.price_per_hour(state_node), disruption_cost(moving)
         )

@@ -167,5 +167,5 @@ def nodes_awaiting_planned_pods(snapshot: ClusterSnapshot) -> frozenset[str]:
     planned = snapshot.planned_nodes
     targets = {planned.get(pod.metadata.uid, "") for arriving in (pending, leaving) for pod in arriving}
     return frozenset(
-        node.key for node in snapshot.nodes if node.key in targets and not any(map(pods.needs_rescheduling, node.pods))
+        node.key for node in snapshot.nodes if node.key in targets and not any(map(pods.is_reschedulable, node.pods))
     )

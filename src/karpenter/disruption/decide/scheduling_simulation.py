@@ -81,7 +81,7 @@ class SchedulingSimulation:
 
     def _price_per_disruption(self, state_node: StateNode) -> float:
         """Pods move to machines that will stay: last to those that are dear for what they hold."""
-        moving = [pod for pod in state_node.pods if pods.needs_rescheduling(pod)]
+        moving = [pod for pod in state_node.pods if pods.is_reschedulable(pod)]
         return (
             (self._checks.prices.price_per_hour(state_node) or 0.0) / disruption_cost(moving)
             if state_node.managed

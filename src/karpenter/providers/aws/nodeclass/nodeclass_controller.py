@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import cast
 
-import msgspec
 import structlog
 from msgspec.structs import replace
 
@@ -15,7 +13,7 @@ from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import EC2_NODE_CLASS
 from karpenter.api.meta import Condition
 from karpenter.kube.errors import Conflict, NotFound
-from karpenter.kube.protocol import Json, JsonObject, Writer
+from karpenter.kube.protocol import Writer
 from karpenter.model import conditions, labels
 from karpenter.model.clock import Clock
 from karpenter.model.conditions import ConditionTypes
@@ -38,6 +36,7 @@ from karpenter.providers.aws.nodeclass.nodeclass_subreconcilers import (
     condition_unknown,
 )
 from karpenter.providers.contract import ProviderError
+from karpenter.runtime.patching import merge_patch
 from karpenter.runtime.reconciler import Reconciler
 
 _MAX_CONCURRENT_RECONCILES = 10
@@ -184,7 +183,7 @@ class NodeClassController:
 
     async def _patch_status(self, node_class: EC2NodeClass, status: EC2NodeClassStatus) -> EC2NodeClass:
         """Write a status, if it differs, over the one it was made from (AWS-083)."""
-        patch = _status_patch(node_class.status, status)
+        patch = merge_patch(node_class.status, status)
         if not patch:
             return node_class
         meta = node_class.metadata
@@ -198,15 +197,6 @@ def _awaiting_condition(current: Sequence[Condition], type_: str, error: Excepti
     if error is None or conditions.condition_status(current, type_) != conditions.UNKNOWN:
         return None
     return condition_unknown(type_, conditions.AWAITING_RECONCILIATION, str(error))
-
-
-def _status_patch(before: EC2NodeClassStatus, after: EC2NodeClassStatus) -> JsonObject:
-    """The merge patch between two statuses; lists are replaced whole."""
-    if before == after:
-        return {}
-    old = cast(Mapping[str, Json], msgspec.to_builtins(before))
-    new = cast(Mapping[str, Json], msgspec.to_builtins(after))
-    return {key: new.get(key) for key in (*old, *new) if old.get(key) != new.get(key)}
 
 
 def _log_terminal(node_class: EC2NodeClass, terminal: Sequence[Condition]) -> None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from karpenter.disruption.decide.balanced import MoveScoring
-from karpenter.disruption.decide.candidates import BlockedNode, CandidateChecks, DisruptionContext, is_consolidatable
+from karpenter.disruption.decide.candidates import BlockedNode, DisruptionContext, is_consolidatable
 from karpenter.disruption.decide.command import Candidate, Command, DisruptionReason
-from karpenter.disruption.decide.consolidation import ConsolidationSettings, MoveEvaluator
 from karpenter.disruption.decide.costs import candidate_order
+from karpenter.disruption.decide.disruption_problem import DisruptionProblem, prepare
 from karpenter.disruption.decide.emptiness import empty_candidates, take_within_budgets
+from karpenter.disruption.decide.move_evaluation import ConsolidationSettings, MoveEvaluator
 from karpenter.disruption.decide.remaining_budgets import RemainingBudgets
 from karpenter.disruption.decide.scheduling_simulation import SchedulingSimulation
 from karpenter.instancetypes.type_index import TypeIndex
@@ -28,9 +29,10 @@ def classic(
     snapshot: ClusterSnapshot, indexes: Mapping[str, TypeIndex], circumstances: DisruptionContext
 ) -> Command | None:
     """The one command of a pass; None where there is none."""
-    judge = CandidateChecks(snapshot, indexes, circumstances)
+    prepared = prepare(DisruptionProblem(snapshot, circumstances), indexes)
+    judge = prepared.checks
     allowances = RemainingBudgets(snapshot, circumstances.now)
-    empty = take_within_budgets(empty_candidates(snapshot, judge)[0], allowances, _EMPTY)
+    empty = take_within_budgets(empty_candidates(prepared)[0], allowances, _EMPTY)
     if empty:
         return Command(_EMPTY, empty, saving_per_hour=sum(candidate.price_per_hour or 0.0 for candidate in empty))
     candidates = [

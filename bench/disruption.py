@@ -20,7 +20,8 @@ from karpenter.api.karpenter import Budget
 from karpenter.api.meta import Wire
 from karpenter.disruption.decide.candidates import DisruptionContext
 from karpenter.disruption.decide.command import Command
-from karpenter.disruption.decide.disruption_decision import DisruptionProblem, decide_disruption
+from karpenter.disruption.decide.disruption_decision import decide_disruption
+from karpenter.disruption.decide.disruption_problem import DisruptionProblem
 from karpenter.model import labels
 from karpenter.state.snapshot import ClusterSnapshot
 from support.builders import NOW, flatten, machine, node_pool, owner, pod, snapshot, wanted

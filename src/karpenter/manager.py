@@ -46,7 +46,7 @@ from karpenter.capacitybuffer.buffer_placements import without_buffer_pods
 from karpenter.clustermetrics.cluster_collector import ClusterCollector, StatusObject
 from karpenter.clustermetrics.cluster_metrics import ClusterMetrics, detail_collectors, essential_collectors
 from karpenter.disruption.command_starter import CommandStarter
-from karpenter.disruption.decide.disruption_decision import DisruptionOptions
+from karpenter.disruption.decide.disruption_problem import DisruptionOptions
 from karpenter.disruption.disruption_controller import CommandExecution, DisruptionController
 from karpenter.disruption.disruption_queue import CommandHistory, DisruptionQueue
 from karpenter.disruption.successor_nominations import SuccessorNominations

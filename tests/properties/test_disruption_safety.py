@@ -17,7 +17,8 @@ from karpenter.disruption.decide.candidates import CandidateChecks, DisruptionCo
 from karpenter.disruption.decide.command import Candidate, Command
 from karpenter.disruption.decide.command_validation import validate_command
 from karpenter.disruption.decide.costs import NodePrices
-from karpenter.disruption.decide.disruption_decision import DisruptionProblem, decide_disruption
+from karpenter.disruption.decide.disruption_decision import decide_disruption
+from karpenter.disruption.decide.disruption_problem import DisruptionProblem
 from karpenter.disruption.decide.scheduling_simulation import SchedulingSimulation, UnreschedulablePods
 from karpenter.model import pods
 from karpenter.scheduling.objective import NO_EXPOSURE_LIMITS, NODE_FEE_PER_HOUR, Objective

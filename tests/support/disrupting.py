@@ -14,12 +14,8 @@ from karpenter.api.meta import Condition, Wire
 from karpenter.disruption.decide.blocker_messages import blocker_message
 from karpenter.disruption.decide.candidates import BlockedNode, CandidateChecks, DisruptionContext
 from karpenter.disruption.decide.command import Command, DisruptionReason
-from karpenter.disruption.decide.disruption_decision import (
-    DisruptionOptions,
-    DisruptionProblem,
-    DisruptionSolution,
-    decide_disruption,
-)
+from karpenter.disruption.decide.disruption_decision import decide_disruption
+from karpenter.disruption.decide.disruption_problem import DisruptionOptions, DisruptionProblem, DisruptionSolution
 from karpenter.instancetypes.instance_type import InstanceType, Offering
 from karpenter.model import labels
 from support.builders import NOW, Types, flatten, indexes, machine, node_pool, owner, pod, replaced, snapshot, wanted

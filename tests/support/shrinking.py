@@ -13,12 +13,8 @@ from karpenter.api.meta import Condition, Wire
 from karpenter.disruption.decide.candidates import DisruptionContext
 from karpenter.disruption.decide.command import Command
 from karpenter.disruption.decide.costs import NodePrices
-from karpenter.disruption.decide.disruption_decision import (
-    DisruptionOptions,
-    DisruptionProblem,
-    DisruptionSolution,
-    decide_disruption,
-)
+from karpenter.disruption.decide.disruption_decision import decide_disruption
+from karpenter.disruption.decide.disruption_problem import DisruptionOptions, DisruptionProblem, DisruptionSolution
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.scheduling.solution import NewNodeClaim
 from karpenter.state.snapshot import ClusterSnapshot

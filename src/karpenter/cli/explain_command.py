@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from karpenter.api.core import Pod
     from karpenter.cli.cluster_objects import ClusterObjects
     from karpenter.cli.render_common import Json
-    from karpenter.disruption.decide.disruption_decision import DisruptionOptions
+    from karpenter.disruption.decide.disruption_problem import DisruptionOptions
     from karpenter.scheduling.scheduling_options import SchedulingOptions
 
 Output = Literal["text", "table", "json", "yaml"]

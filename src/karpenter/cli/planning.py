@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from karpenter.api.kinds import Kind
     from karpenter.api.meta import Wire
     from karpenter.cli.cluster_objects import ClusterObjects
-    from karpenter.disruption.decide.disruption_decision import DisruptionOptions
     from karpenter.disruption.decide.disruption_preview import DisruptionPreview
+    from karpenter.disruption.decide.disruption_problem import DisruptionOptions
     from karpenter.instancetypes.type_index import TypeIndex
     from karpenter.model.freezes import Freeze
     from karpenter.scheduling.problem import Problem

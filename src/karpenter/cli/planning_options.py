@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from karpenter.cli.terminal import WRONG_INPUT, exit_with_error
-from karpenter.disruption.decide.disruption_decision import DisruptionOptions
+from karpenter.disruption.decide.disruption_problem import DisruptionOptions
 from karpenter.scheduling.objective import Objective
 from karpenter.scheduling.scheduling_options import SchedulingOptions
 
@@ -121,7 +121,7 @@ def parse_scheduling_options(
 
 def parse_disruption_options(options: SchedulingOptions, feature_gates: str) -> DisruptionOptions:
     """Those of provisioning with the gates, as users write them. Ends the command where these cannot be read."""
-    from karpenter.disruption.decide.disruption_decision import DisruptionOptions
+    from karpenter.disruption.decide.disruption_problem import DisruptionOptions
     from karpenter.model.feature_gates import FeatureGate
     from karpenter.runtime import feature_gate_flags
 

@@ -21,12 +21,8 @@ from karpenter.disruption.decide.candidates import DisruptionContext
 from karpenter.disruption.decide.command import Command, ConsolidationType, DisruptionReason, MoveScore
 from karpenter.disruption.decide.command_validation import ValidationFailure, still_applicable, validate_command
 from karpenter.disruption.decide.consolidation_delays import time_driven_changes
-from karpenter.disruption.decide.disruption_decision import (
-    DisruptionOptions,
-    DisruptionProblem,
-    DisruptionSolution,
-    decide_disruption,
-)
+from karpenter.disruption.decide.disruption_decision import decide_disruption
+from karpenter.disruption.decide.disruption_problem import DisruptionOptions, DisruptionProblem, DisruptionSolution
 from karpenter.disruption.decide.projected_snapshot import nodes_awaiting_planned_pods, with_started_commands
 from karpenter.disruption.disruption_queue import DisruptionQueue
 from karpenter.instancetypes.type_index import TypeIndex

@@ -7,8 +7,8 @@ import pytest
 from karpenter.api.karpenter import Budget
 from karpenter.api.meta import Condition
 from karpenter.disruption.decide.command import ConsolidationType, Decision, DisruptionReason
-from karpenter.disruption.decide.disruption_decision import DisruptionProblem
 from karpenter.disruption.decide.disruption_preview import decide_without_budgets
+from karpenter.disruption.decide.disruption_problem import DisruptionProblem
 from karpenter.disruption.decide.remaining_budgets import RemainingBudgets
 from karpenter.model import labels
 from support.builders import NOW, flatten, indexes, node, replaced, snapshot

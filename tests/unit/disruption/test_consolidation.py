@@ -21,12 +21,8 @@ from karpenter.api.scheduling_constraints import (
 from karpenter.capacitybuffer.buffer_pods import build_virtual_pods
 from karpenter.disruption.decide.candidates import DisruptionContext
 from karpenter.disruption.decide.command import ConsolidationType, Decision, DisruptionReason
-from karpenter.disruption.decide.disruption_decision import (
-    DisruptionOptions,
-    DisruptionProblem,
-    DisruptionSolution,
-    decide_disruption,
-)
+from karpenter.disruption.decide.disruption_decision import decide_disruption
+from karpenter.disruption.decide.disruption_problem import DisruptionOptions, DisruptionProblem, DisruptionSolution
 from karpenter.model import labels
 from karpenter.model.pod_disruption import DELETION_COST_ANNOTATION
 from karpenter.scheduling.scheduling_options import PreferencePolicy, SchedulingOptions

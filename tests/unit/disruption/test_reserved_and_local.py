@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from karpenter.api.storage import PersistentVolumeSource
-from karpenter.disruption.decide.disruption_decision import DisruptionProblem, DisruptionSolution, decide_disruption
+from karpenter.disruption.decide.disruption_decision import decide_disruption
+from karpenter.disruption.decide.disruption_problem import DisruptionProblem, DisruptionSolution
 from karpenter.instancetypes.instance_type import InstanceType, Offering
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.instancetypes.well_known_labels import well_known_labels_of

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from karpenter.disruption.decide.command import Candidate, Command, DisruptionReason
-from karpenter.disruption.decide.consolidation import MoveEvaluator, SameTypeReplacement
+from karpenter.disruption.decide.move_evaluation import MoveEvaluator, SameTypeReplacement
 from karpenter.disruption.decide.remaining_budgets import RemainingBudgets
 
 #: With more machines than that no single one decides much.

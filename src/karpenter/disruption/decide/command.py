@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -59,6 +60,13 @@ class Candidate:
     def key(self) -> str:
         """The NodeClaim's name."""
         return self.state_node.key
+
+
+def saving_per_hour(candidates: Iterable[Candidate], replacement_price: float = 0.0) -> float | None:
+    """USD per hour saved when the candidates go for replacements at this price; None if the price of a candidate is unknown."""
+    prices = [candidate.price_per_hour for candidate in candidates]
+    known = [price for price in prices if price is not None]
+    return sum(known) - replacement_price if len(known) == len(prices) else None
 
 
 @dataclass(frozen=True)

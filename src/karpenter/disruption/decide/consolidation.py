@@ -1,121 +1,180 @@
-"""One consolidation move, judged: may these machines go, what for, and is it worth it (DIS §8, §10)?"""
+"""Consolidation: nodes with pods go if their pods fit elsewhere for less money (DIS §8, §9.3, §10).
+
+Four parts, each in its own module: ``move_evaluation`` judges one move, ``consolidation_search`` finds the moves of a pass,
+``candidate_set_search`` improves them where there are few candidates, ``multi_step`` merges moves that follow each other. This
+module is their order.
+
+Why steps are merged: a pass may enable further moves, since a node that took pods may itself become unnecessary. Executed one
+after the other, some pods would move twice. So follow-up steps are computed on a projected snapshot until none is left, and the
+commands lead from the cluster as it is straight to the end. Each step costs one more search on a smaller problem, and at most
+``_MAX_STEPS`` are made. This is skipped if budgets limit the search, if commands await validation (they must stay comparable),
+or if drift moves pods in the same pass.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from karpenter.disruption.decide.balanced import MoveScoring
-from karpenter.disruption.decide.blockers import NotCheaper, PriceUnknown, SameTypeAgain, SavingTooSmall
-from karpenter.disruption.decide.command import Candidate, Command, ConsolidationType, DisruptionReason
-from karpenter.disruption.decide.replacement_prices import (
-    CheaperReplacement,
-    MoveRejection,
-    cheaper_replacement,
-    without_same_types,
-)
-from karpenter.disruption.decide.scheduling_simulation import SchedulingSimulation, UnreschedulablePods
-from karpenter.scheduling.whatif.rescheduling import ReschedulingResult
+from karpenter.disruption.decide.candidate_set_search import MAX_CANDIDATES, CandidateSetSearch
+from karpenter.disruption.decide.candidates import BlockedNode, is_consolidatable
+from karpenter.disruption.decide.command import Candidate, Command, DisruptionReason
+from karpenter.disruption.decide.consolidation_delays import WorkloadRollouts, node_age_blocker
+from karpenter.disruption.decide.consolidation_search import ConsolidationSearch, SearchResult
+from karpenter.disruption.decide.disruption_problem import PreparedProblem, prepare
+from karpenter.disruption.decide.move_evaluation import ConsolidationSettings, MoveEvaluator
+from karpenter.disruption.decide.multi_step import composed_commands
+from karpenter.disruption.decide.projected_snapshot import after_commands
+from karpenter.disruption.decide.remaining_budgets import RemainingBudgets
+from karpenter.disruption.decide.scheduling_simulation import SchedulingSimulation, simulate
+from karpenter.model import pods
+from karpenter.state.snapshot import ClusterSnapshot
+
+#: Limit on follow-up steps. Each saves money, so the series ends by itself, normally after one or two.
+_MAX_STEPS = 16
+_REASON = DisruptionReason.UNDERUTILIZED
+
+
+def consolidation_candidates(prepared: PreparedProblem) -> tuple[list[Candidate], list[BlockedNode]]:
+    """Nodes with pods that consolidation may consider (DIS-101), and those that are blocked."""
+    checks, context = prepared.checks, prepared.context
+    candidates: list[Candidate] = []
+    blocked: list[BlockedNode] = []
+    pools = {pool.metadata.name: pool for pool in prepared.snapshot.pools}
+    rollouts = WorkloadRollouts(prepared.snapshot)
+    for node in prepared.snapshot.nodes:
+        if not checks.is_considered(node) or not any(pods.is_reschedulable(pod) for pod in node.pods):
+            continue
+        candidate = checks.candidate_or_blocker(node, _REASON)
+        if isinstance(candidate, BlockedNode):
+            blocked.append(candidate)
+            continue
+        blocker = next(checks.consolidation_blockers(candidate), None)
+        if blocker is not None:
+            blocked.append(BlockedNode(node, blocker))
+        elif is_consolidatable(node) and not context.is_in_backoff(_REASON, node.key):
+            too_young = node_age_blocker(candidate, pools[candidate.node_pool], context.now)
+            delay = too_young or rollouts.first_blocker(candidate)
+            if delay is not None:
+                blocked.append(BlockedNode(node, delay))
+            else:
+                candidates.append(candidate)
+    return candidates, blocked
 
 
 @dataclass(frozen=True)
-class SameTypeReplacement(MoveRejection):
-    """Some of the machines (by key) would only be bought once more; ``anyway`` is what the move would be nevertheless."""
+class PrecedingCommands:
+    """What the pass decided before consolidation, and the nodes (by key) that take no pods because of it."""
 
-    candidate_keys: frozenset[str]
-    full_move: Command | MoveRejection
+    commands: tuple[Command, ...] = ()
+    closed_to_pods: frozenset[str] = frozenset()
+
+    @property
+    def candidate_keys(self) -> frozenset[str]:
+        """The nodes of all these commands."""
+        return frozenset(candidate.key for command in self.commands for candidate in command.candidates)
+
+    @property
+    def move_pods(self) -> bool:
+        """Whether one of them gives pods another place."""
+        return any(command.placed_on_existing or command.replacements for command in self.commands)
 
 
-@dataclass(frozen=True)
-class ConsolidationSettings:
-    """What moves depend on beside the cluster. ``spot_to_spot``: the gate of DIS-200."""
+class Consolidation:
+    """Consolidation of one pass. ``budgets`` are only read."""
 
-    spot_to_spot: bool = False
+    def __init__(self, prepared: PreparedProblem, budgets: RemainingBudgets, preceding: PrecedingCommands) -> None:
+        self._prepared = prepared
+        self._budgets = budgets
+        self._preceding = preceding
 
+    def consolidate(
+        self, candidates: Sequence[Candidate], simulation: SchedulingSimulation
+    ) -> tuple[tuple[Command, ...], list[BlockedNode]]:
+        """The commands, and the candidates that were evaluated and stay. ``simulation`` has the preceding commands applied."""
+        pending = self._prepared.context.pending_commands
+        result = self._search(candidates, simulation, pending)
+        commands = result.commands
+        if not pending and not self._preceding.move_pods:
+            commands = self._improved_if_few(candidates, commands)
+            if not result.limited_by_budgets:
+                commands = self._with_follow_up_steps(candidates, commands)
+        nodes = {candidate.key: candidate.state_node for candidate in candidates}
+        rejected = [BlockedNode(nodes[key], result.rejections[key]) for key in sorted(result.rejections)]
+        return commands, rejected
 
-class MoveEvaluator:
-    """Judges moves in one world; nothing is settled here."""
+    def _with_follow_up_steps(self, candidates: Sequence[Candidate], first: tuple[Command, ...]) -> tuple[Command, ...]:
+        """The moves merged with those that would follow once they are done."""
+        best = first
+        steps = [*first]
+        snapshot, step = self._prepared.snapshot, (*self._preceding.commands, *first)
+        for _ in range(_MAX_STEPS if first else 0):
+            snapshot = after_commands(snapshot, step, self._prepared.indexes)
+            step = self._next_step(snapshot)
+            if not step:
+                break
+            steps += step
+            end = after_commands(snapshot, step, self._prepared.indexes)
+            composed = self._composed(candidates, end, steps)
+            if composed is None:
+                break
+            best = composed
+        return best
 
-    def __init__(self, simulation: SchedulingSimulation, scoring: MoveScoring, settings: ConsolidationSettings) -> None:
-        self.simulation = simulation
-        self.scoring = scoring
-        self._settings = settings
+    def _next_step(self, snapshot: ClusterSnapshot) -> tuple[Command, ...]:
+        """What consolidation would do next, on a projected snapshot."""
+        context = replace(self._prepared.context, pending_commands=())
+        problem = replace(self._prepared.problem, snapshot=snapshot, context=context)
+        prepared = prepare(problem, self._prepared.indexes)
+        candidates, _ = consolidation_candidates(prepared)
+        if not candidates:
+            return ()
+        later = Consolidation(prepared, RemainingBudgets(snapshot, context.now), PrecedingCommands())
+        found = later._search(candidates, simulate(prepared), ())
+        return later._improved_if_few(candidates, found.commands)
 
-    def delete(self, candidate: Candidate) -> Command | None:
-        """The machine goes and its pods move to machines that exist; None where they do not fit or it is not worth it."""
-        if not self.scoring.are_acceptable(self.scoring.scores((candidate,), 0.0), candidate.price_per_hour):
+    def _composed(
+        self, candidates: Sequence[Candidate], end: ClusterSnapshot, steps: Sequence[Command]
+    ) -> tuple[Command, ...] | None:
+        """All steps merged; None if that is impossible, beyond budgets, or not worth what it disrupts."""
+        scoring = self._scoring()
+        composed = composed_commands(candidates, end, steps, scoring)
+        known = {candidate.key for candidate in candidates} | self._preceding.candidate_keys
+        removed = {node.key for node in self._prepared.snapshot.nodes} - {node.key for node in end.nodes}
+        if composed is None or not removed <= known or not self._is_within_budgets(composed):
             return None
-        found = self.simulation.place_on_existing((candidate,))
-        return None if found is None else self._command((candidate,), found, None)
+        acceptable = all(scoring.are_acceptable(command.scores, command.saving_per_hour) for command in composed)
+        return composed if acceptable else None
 
-    def revalidate(self, pending: Command, candidates: Sequence[Candidate]) -> Command | None:
-        """A move that was chosen before, with its machines as they are now; None where it is not right any more (DIS-272).
+    def _improved_if_few(self, candidates: Sequence[Candidate], commands: tuple[Command, ...]) -> tuple[Command, ...]:
+        """The moves, or one of a higher net saving where there are few candidates."""
+        if not commands or len(candidates) > MAX_CANDIDATES:
+            return commands
+        simulation = simulate(self._prepared, self._preceding.closed_to_pods)
+        evaluator, remaining = self._evaluator(candidates, simulation)
+        better = CandidateSetSearch(remaining, evaluator, self._budgets).improvement_on(commands)
+        return commands if better is None else (better,)
 
-        It is right if what was to be bought, and nothing else, still gives every pod a place, and is still worth it.
-        """
-        found = self.simulation.place_as_planned(candidates, pending)
-        if found is None:
-            return None
-        inside = {placed.node_key: placed.pods for placed in found.placements}
-        bought = tuple(
-            replace(planned, pods=inside[planned.name]) for planned in pending.replacements if planned.name in inside
-        )
-        names = {planned.name for planned in bought}
-        placed = tuple(item for item in found.placements if item.node_key not in names)
-        price = sum(planned.price_per_hour for planned in bought)
-        before = [candidate.price_per_hour for candidate in candidates]
-        saving = None if None in before else sum(amount or 0.0 for amount in before) - price
-        scores = self.scoring.scores(candidates, price)
-        if not self.scoring.are_approved(scores) or (bought and (saving is None or saving <= 0)):
-            return None
-        return replace(
-            pending,
-            candidates=tuple(candidates),
-            replacements=bought,
-            placed_on_existing=placed,
-            saving_per_hour=saving,
-            scores=scores,
-        )
+    def _is_within_budgets(self, commands: Iterable[Command]) -> bool:
+        taken = Counter(candidate.node_pool for command in commands for candidate in command.candidates)
+        return all(number <= self._budgets.remaining(pool, _REASON) for pool, number in taken.items())
 
-    def replace(self, candidates: Sequence[Candidate]) -> Command | MoveRejection:
-        """The machines go; what of their pods finds no room gets new machines that are cheaper (DIS-175 to DIS-182)."""
-        price = sum(candidate.price_per_hour or 0.0 for candidate in candidates)
-        needed = self.scoring.minimum_saving(candidates)
-        found = self.simulation.reschedule(candidates, price - needed)
-        if found is None:
-            return MoveRejection(SavingTooSmall() if needed else NotCheaper())
-        if isinstance(found, UnreschedulablePods):
-            return MoveRejection(found.blocker)
-        if not found.new_claims:
-            return self._approved_or_rejected(candidates, found, None)
-        if any(candidate.price_per_hour is None for candidate in candidates):
-            return MoveRejection(PriceUnknown())
-        cheaper = cheaper_replacement(candidates, found.new_claims, spot_to_spot=self._settings.spot_to_spot)
-        if isinstance(cheaper, MoveRejection):
-            return cheaper
-        other = without_same_types(candidates, cheaper) if len(candidates) > 1 else cheaper
-        if isinstance(other, CheaperReplacement):
-            return self._approved_or_rejected(candidates, found, other)
-        return SameTypeReplacement(SameTypeAgain(), other, self._approved_or_rejected(candidates, found, cheaper))
+    def _search(
+        self, candidates: Sequence[Candidate], simulation: SchedulingSimulation, pending_commands: Iterable[Command]
+    ) -> SearchResult:
+        evaluator, remaining = self._evaluator(candidates, simulation)
+        return ConsolidationSearch(remaining, evaluator, self._budgets.copy()).run(pending_commands)
 
-    def _approved_or_rejected(
-        self, candidates: Sequence[Candidate], relocated: ReschedulingResult, cheaper: CheaperReplacement | None
-    ) -> Command | MoveRejection:
-        command = self._command(candidates, relocated, cheaper)
-        return command if self.scoring.are_approved(command.scores) else MoveRejection(SavingTooSmall())
+    def _evaluator(
+        self, candidates: Iterable[Candidate], simulation: SchedulingSimulation
+    ) -> tuple[MoveEvaluator, list[Candidate]]:
+        """The simulation opened for moves that save money, and the candidates that no pending pod needs."""
+        simulation.close_within_consolidate_after()
+        settings = ConsolidationSettings(self._prepared.problem.options.spot_to_spot)
+        evaluator = MoveEvaluator(simulation, self._scoring(), settings)
+        return evaluator, [candidate for candidate in candidates if candidate.key not in simulation.nominated]
 
-    def _command(
-        self, candidates: Sequence[Candidate], relocated: ReschedulingResult, cheaper: CheaperReplacement | None
-    ) -> Command:
-        replaced = cheaper.price_per_hour if cheaper is not None else 0.0
-        prices = [candidate.price_per_hour for candidate in candidates]
-        known = [price for price in prices if price is not None]
-        return Command(
-            reason=DisruptionReason.UNDERUTILIZED,
-            candidates=tuple(candidates),
-            replacements=relocated.to_planned_claims(cheaper.claims) if cheaper is not None else (),
-            placed_on_existing=relocated.placements,
-            consolidation_type=ConsolidationType.MULTI if len(candidates) > 1 else ConsolidationType.SINGLE,
-            saving_per_hour=sum(known) - replaced if len(known) == len(prices) else None,
-            scores=self.scoring.scores(candidates, replaced),
-        )
+    def _scoring(self) -> MoveScoring:
+        return MoveScoring(self._prepared.snapshot, self._prepared.checks.prices)

@@ -15,12 +15,13 @@ keep within budgets together; nothing is left unseen for want of time, and no po
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from karpenter.disruption.decide.blockers import MoveBlocker
 from karpenter.disruption.decide.command import Candidate, Command, DisruptionReason
-from karpenter.disruption.decide.consolidation import MoveEvaluator, SameTypeReplacement
 from karpenter.disruption.decide.costs import candidate_order
+from karpenter.disruption.decide.move_evaluation import MoveEvaluator, SameTypeReplacement
 from karpenter.disruption.decide.remaining_budgets import RemainingBudgets
 from karpenter.disruption.decide.replacement_prices import MoveRejection
 
@@ -32,30 +33,39 @@ _TINY = 1e-9
 _SMALL_SET = 16
 
 
+@dataclass(frozen=True)
+class SearchResult:
+    """The moves found. ``rejections``: why candidates that were evaluated alone stay, by key.
+
+    ``limited_by_budgets``: whether budgets kept a candidate from being evaluated.
+    """
+
+    commands: tuple[Command, ...]
+    rejections: Mapping[str, MoveBlocker]
+    limited_by_budgets: bool
+
+
 class ConsolidationSearch:
-    """One pass over the candidates."""
+    """One search over the candidates."""
 
     def __init__(self, candidates: Sequence[Candidate], evaluator: MoveEvaluator, budgets: RemainingBudgets) -> None:
         self._remaining = {candidate.key: candidate for candidate in sorted(candidates, key=candidate_order)}
         self._evaluator = evaluator
         self._budgets = budgets
-        self.commands: tuple[Command, ...] = ()
-        #: Why machines that were looked at by themselves stay, by key.
-        self.rejections: dict[str, MoveBlocker] = {}
+        self._commands: list[Command] = []
+        self._rejections: dict[str, MoveBlocker] = {}
 
-    def run(self, pending_commands: Iterable[Command] = ()) -> None:
-        """Find all moves. ``chosen``: those of an earlier pass; they go first as far as they are still right."""
+    def run(self, pending_commands: Iterable[Command] = ()) -> SearchResult:
+        """Find all moves. ``pending_commands`` of an earlier pass come first, as far as they are still valid."""
         for earlier in pending_commands:
             self._revalidate(earlier)
         self._delete()
         while (command := self._best_set()) is not None:
             self._apply(command)
         self._replace_single_nodes()
-
-    @property
-    def limited_by_budgets(self) -> bool:
-        """Whether budgets kept some machine from being looked at."""
-        return any(self._budgets.remaining(candidate.node_pool, _REASON) <= 0 for candidate in self._remaining.values())
+        budgets, left = self._budgets, self._remaining.values()
+        is_limited = any(budgets.remaining(candidate.node_pool, _REASON) <= 0 for candidate in left)
+        return SearchResult(tuple(self._commands), self._rejections, is_limited)
 
     def _apply(self, command: Command) -> None:
         self._evaluator.simulation.apply(command)
@@ -64,7 +74,7 @@ class ConsolidationSearch:
             del self._remaining[candidate.key]
         for placed in command.placed_on_existing:
             self._remaining.pop(placed.node_key, None)
-        self.commands = (*self.commands, command)
+        self._commands.append(command)
 
     def _revalidate(self, pending: Command) -> None:
         keys = [candidate.key for candidate in pending.candidates]
@@ -153,7 +163,7 @@ class ConsolidationSearch:
                 continue
             found = self._evaluator.replace((candidate,))
             if isinstance(found, MoveRejection):
-                self.rejections[candidate.key] = found.blocker
+                self._rejections[candidate.key] = found.blocker
             else:
                 self._apply(found)
 

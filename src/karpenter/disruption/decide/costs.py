@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
 
 from karpenter.api.core import Pod
-from karpenter.api.karpenter import NodeClaim
 from karpenter.disruption.decide.command import Candidate
 from karpenter.instancetypes.instance_type import Offering
 from karpenter.instancetypes.type_index import TypeIndex
-from karpenter.model import durations, labels, pod_disruption
+from karpenter.model import labels, pod_disruption
 from karpenter.state.state_node import StateNode
 
 #: What a node costs to disrupt beside its pods (DIS-046).
@@ -21,15 +19,6 @@ NODE_DISRUPTION_COST = 1.0
 def disruption_cost(reschedulable_pods: Iterable[Pod]) -> float:
     """The node's own share and the eviction costs of the pods that need another place, none below 0 (DIS-114)."""
     return NODE_DISRUPTION_COST + sum(max(0.0, pod_disruption.eviction_cost(pod)) for pod in reschedulable_pods)
-
-
-def lifetime_remaining(claim: NodeClaim, now: datetime) -> float:
-    """The share of its life a claim has before it: 1 where it never expires (DIS-112)."""
-    period = durations.parse_duration_or_never(claim.spec.expire_after)
-    created = claim.metadata.creation_timestamp
-    if period is None or created is None or period <= timedelta(0):
-        return 1.0
-    return min(max((period - (now - created)) / period, 0.0), 1.0)
 
 
 def candidate_order(candidate: Candidate) -> tuple[float, float, str]:

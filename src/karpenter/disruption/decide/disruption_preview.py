@@ -23,12 +23,8 @@ from karpenter.disruption.decide.candidates import (
     is_consolidatable,
 )
 from karpenter.disruption.decide.command import Command, DisruptionReason
-from karpenter.disruption.decide.disruption_decision import (
-    DisruptionOptions,
-    DisruptionProblem,
-    DisruptionSolution,
-    decide_disruption,
-)
+from karpenter.disruption.decide.disruption_decision import decide_disruption
+from karpenter.disruption.decide.disruption_problem import DisruptionOptions, DisruptionProblem, DisruptionSolution
 from karpenter.disruption.decide.remaining_budgets import pool_node_counts
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import labels, taints

@@ -1,20 +1,21 @@
-"""Emptiness: a node nobody needs goes after its quiet time, as far as budgets allow (DIS §4, §6, §9.1)."""
+"""Emptiness: a node without pods is deleted once ``consolidateAfter`` is over, as far as budgets allow (DIS §4, §6, §9.1)."""
 
 from __future__ import annotations
 
-from karpenter.disruption.decide.candidates import BlockedNode, CandidateChecks, is_consolidatable
-from karpenter.disruption.decide.command import Candidate, DisruptionReason
+from karpenter.disruption.decide.candidates import BlockedNode, is_consolidatable
+from karpenter.disruption.decide.command import Candidate, Command, ConsolidationType, DisruptionReason, saving_per_hour
 from karpenter.disruption.decide.costs import candidate_order
+from karpenter.disruption.decide.disruption_problem import PreparedProblem
 from karpenter.disruption.decide.remaining_budgets import RemainingBudgets
 from karpenter.model import pods
-from karpenter.state.snapshot import ClusterSnapshot
 
 
-def empty_candidates(snapshot: ClusterSnapshot, checks: CandidateChecks) -> tuple[list[Candidate], list[BlockedNode]]:
-    """Empty machines that would go if budgets let them, best first, and those that are kept for another reason."""
+def empty_candidates(prepared: PreparedProblem) -> tuple[list[Candidate], list[BlockedNode]]:
+    """Empty nodes that would be deleted if budgets allow it, best first, and those that another check blocks."""
+    checks, context = prepared.checks, prepared.context
     candidates: list[Candidate] = []
     blocked: list[BlockedNode] = []
-    for view in snapshot.nodes:
+    for view in prepared.snapshot.nodes:
         if not checks.is_considered(view) or any(pods.is_reschedulable(pod) for pod in view.pods):
             continue
         candidate = checks.candidate_or_blocker(view, DisruptionReason.EMPTY)
@@ -24,7 +25,7 @@ def empty_candidates(snapshot: ClusterSnapshot, checks: CandidateChecks) -> tupl
         blocker = checks.emptiness_blocker(candidate)
         if blocker is not None:
             blocked.append(BlockedNode(view, blocker))
-        elif is_consolidatable(view):
+        elif is_consolidatable(view) and not context.is_in_backoff(DisruptionReason.EMPTY, view.key):
             candidates.append(candidate)
     return sorted(candidates, key=candidate_order), blocked
 
@@ -32,10 +33,19 @@ def empty_candidates(snapshot: ClusterSnapshot, checks: CandidateChecks) -> tupl
 def take_within_budgets(
     candidates: list[Candidate], budgets: RemainingBudgets, reason: DisruptionReason
 ) -> tuple[Candidate, ...]:
-    """The first candidates of each pool that budgets allow (DIS-151); they are taken from the allowances."""
-    kept: list[Candidate] = []
+    """The first candidates of each NodePool that budgets allow (DIS-151); they are taken from the budgets."""
+    taken: list[Candidate] = []
     for candidate in candidates:
         if budgets.remaining(candidate.node_pool, reason) > 0:
             budgets.consume(candidate.node_pool)
-            kept.append(candidate)
-    return tuple(kept)
+            taken.append(candidate)
+    return tuple(taken)
+
+
+def delete_empty(candidates: list[Candidate], budgets: RemainingBudgets) -> Command | None:
+    """One command for all candidates that budgets allow (DIS-220); None if they allow none."""
+    taken = take_within_budgets(candidates, budgets, DisruptionReason.EMPTY)
+    if not taken:
+        return None
+    kind = ConsolidationType.EMPTY
+    return Command(DisruptionReason.EMPTY, taken, consolidation_type=kind, saving_per_hour=saving_per_hour(taken))

@@ -16,7 +16,7 @@ from msgspec.structs import replace as changed
 from karpenter.api.core import Pod
 from karpenter.api.karpenter import NodeSelectorRequirementWithMinValues
 from karpenter.disruption.decide.balanced import MoveScoring
-from karpenter.disruption.decide.command import Candidate, Command, ConsolidationType, DisruptionReason
+from karpenter.disruption.decide.command import Candidate, Command, ConsolidationType, DisruptionReason, saving_per_hour
 from karpenter.model import labels, pods
 from karpenter.model import resources as res
 from karpenter.scheduling.solution import NewNodeClaim, PlacedPods
@@ -126,14 +126,12 @@ def _command(
         if host and host not in replacements_by_name
     )
     price = sum(item.price_per_hour for item in replacements)
-    known = [candidate.price_per_hour for candidate in group]
-    prices = [amount for amount in known if amount is not None]
     return Command(
         reason=DisruptionReason.UNDERUTILIZED,
         candidates=tuple(group),
         replacements=replacements,
         placed_on_existing=placed,
         consolidation_type=ConsolidationType.MULTI if len(group) > 1 else ConsolidationType.SINGLE,
-        saving_per_hour=sum(prices) - price if len(prices) == len(known) else None,
+        saving_per_hour=saving_per_hour(group, price),
         scores=scoring.scores(group, price),
     )

@@ -23,12 +23,11 @@ from karpenter.instancetypes.type_sets import TypeSet, members, type_set
 from karpenter.model import labels
 from karpenter.model.requirements import Requirement, Requirements
 from karpenter.scheduling.demand import SchedulingNodeClaim
+from karpenter.scheduling.planned_nodeclaims import MAX_INSTANCE_TYPES
 
 #: Cheaper spot types a single spot machine needs before another spot machine replaces it, and how many of them are kept
 #: (DIS-027).
 MIN_SPOT_TYPES = 15
-#: Types kept of any replacement (DIS-028).
-MAX_REPLACEMENT_TYPES = 600
 _TINY = 1e-9
 
 _SPOT = Requirements((Requirement(labels.CAPACITY_TYPE, False, frozenset((labels.SPOT,))),))
@@ -102,7 +101,7 @@ def _cheaper_at_worst(claims: Sequence[SchedulingNodeClaim], price: float) -> Ch
         shortages = index.min_values_shortages(claim.requirements, types)
         if shortages:
             return MoveRejection(MinValuesUnmet(tuple(sorted(shortages))))
-        cheapest = type_set(index.cheapest(claim.requirements, types, MAX_REPLACEMENT_TYPES))
+        cheapest = type_set(index.cheapest(claim.requirements, types, MAX_INSTANCE_TYPES))
         kept.append(replace(claim, types=cheapest))
         total += max(found[at] for at in members(cheapest))
     return CheaperReplacement(tuple(kept), total)

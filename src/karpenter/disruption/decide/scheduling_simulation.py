@@ -16,6 +16,7 @@ from karpenter.disruption.decide.blockers import NeedsUninitializedNode, PodsUns
 from karpenter.disruption.decide.candidates import CandidateChecks, DisruptionContext, consolidate_after_elapsed
 from karpenter.disruption.decide.command import Candidate, Command
 from karpenter.disruption.decide.costs import disruption_cost
+from karpenter.disruption.decide.disruption_problem import PreparedProblem
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import pod_disruption, pods
 from karpenter.scheduling import pod_eligibility
@@ -25,7 +26,7 @@ from karpenter.scheduling.solution import UnschedulablePod
 from karpenter.scheduling.solver import solve
 from karpenter.scheduling.whatif.rescheduling import ReschedulingBase, ReschedulingResult
 from karpenter.state.snapshot import ClusterSnapshot
-from karpenter.state.state_node import StateNode
+from karpenter.state.state_node import NO_NODE_USAGE, StateNode, build_state_node
 from karpenter.state.virtual_pods import is_virtual_pod
 
 _SHOWN_PODS = 5
@@ -166,6 +167,24 @@ class SchedulingSimulation:
         self._prepared.apply_move(
             command.placed_on_existing, self.pods_to_place(command.candidates), gone, command.replacements
         )
+
+
+def simulate(prepared: PreparedProblem, closed_to_pods: Iterable[str] = ()) -> SchedulingSimulation:
+    """A simulation of the problem's cluster, with the planned nodes of pending commands. Closed nodes take no pods."""
+    snapshot = prepared.snapshot
+    existing = {node.key for node in snapshot.nodes}
+    planned = (claim for command in prepared.context.pending_commands for claim in command.replacements)
+    planned_nodes = [
+        build_state_node(None, claim.claim, NO_NODE_USAGE, marked=False)
+        for claim in planned
+        if claim.name not in existing
+    ]
+    options = prepared.problem.options.provisioning
+    simulation = SchedulingSimulation(
+        snapshot, prepared.indexes, prepared.context, options, prepared.checks, planned_nodes
+    )
+    simulation.close(closed_to_pods)
+    return simulation
 
 
 def _pods_unschedulable(unschedulable: Sequence[UnschedulablePod]) -> PodsUnschedulable:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.disruption.decide.blockers import DriftedPodsUnplaceable
 from karpenter.disruption.decide.candidates import BlockedNode, CandidateChecks, DisruptionContext, is_drifted
-from karpenter.disruption.decide.command import Candidate, Command, DisruptionReason
+from karpenter.disruption.decide.command import Candidate, Command, DisruptionReason, saving_per_hour
 from karpenter.disruption.decide.remaining_budgets import RemainingBudgets
 from karpenter.disruption.decide.scheduling_simulation import SchedulingSimulation, UnreschedulablePods
 from karpenter.instancetypes.type_index import TypeIndex
@@ -80,8 +80,7 @@ def replace_drifted(
         if isinstance(found, UnreschedulablePods):
             blocked.append(BlockedNode(candidate.state_node, DriftedPodsUnplaceable(found.blocker)))
         elif found is not None:
-            price = candidate.price_per_hour
-            saving = None if price is None else price - found.price_per_hour
+            saving = saving_per_hour((candidate,), found.price_per_hour)
             commands.append(
                 Command(reason, (candidate,), found.to_planned_claims(), found.placements, saving_per_hour=saving)
             )

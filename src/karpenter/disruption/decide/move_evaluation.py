@@ -1,0 +1,118 @@
+"""One consolidation move, judged: may these machines go, what for, and is it worth it (DIS §8, §10)?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from karpenter.disruption.decide.balanced import MoveScoring
+from karpenter.disruption.decide.blockers import NotCheaper, PriceUnknown, SameTypeAgain, SavingTooSmall
+from karpenter.disruption.decide.command import Candidate, Command, ConsolidationType, DisruptionReason, saving_per_hour
+from karpenter.disruption.decide.replacement_prices import (
+    CheaperReplacement,
+    MoveRejection,
+    cheaper_replacement,
+    without_same_types,
+)
+from karpenter.disruption.decide.scheduling_simulation import SchedulingSimulation, UnreschedulablePods
+from karpenter.scheduling.whatif.rescheduling import ReschedulingResult
+
+
+@dataclass(frozen=True)
+class SameTypeReplacement(MoveRejection):
+    """Some of the machines (by key) would only be bought once more; ``anyway`` is what the move would be nevertheless."""
+
+    candidate_keys: frozenset[str]
+    full_move: Command | MoveRejection
+
+
+@dataclass(frozen=True)
+class ConsolidationSettings:
+    """What moves depend on beside the cluster. ``spot_to_spot``: the gate of DIS-200."""
+
+    spot_to_spot: bool = False
+
+
+class MoveEvaluator:
+    """Judges moves in one world; nothing is settled here."""
+
+    def __init__(self, simulation: SchedulingSimulation, scoring: MoveScoring, settings: ConsolidationSettings) -> None:
+        self.simulation = simulation
+        self.scoring = scoring
+        self._settings = settings
+
+    def delete(self, candidate: Candidate) -> Command | None:
+        """The machine goes and its pods move to machines that exist; None where they do not fit or it is not worth it."""
+        if not self.scoring.are_acceptable(self.scoring.scores((candidate,), 0.0), candidate.price_per_hour):
+            return None
+        found = self.simulation.place_on_existing((candidate,))
+        return None if found is None else self._command((candidate,), found, None)
+
+    def revalidate(self, pending: Command, candidates: Sequence[Candidate]) -> Command | None:
+        """A move that was chosen before, with its machines as they are now; None where it is not right any more (DIS-272).
+
+        It is right if what was to be bought, and nothing else, still gives every pod a place, and is still worth it.
+        """
+        found = self.simulation.place_as_planned(candidates, pending)
+        if found is None:
+            return None
+        inside = {placed.node_key: placed.pods for placed in found.placements}
+        bought = tuple(
+            replace(planned, pods=inside[planned.name]) for planned in pending.replacements if planned.name in inside
+        )
+        names = {planned.name for planned in bought}
+        placed = tuple(item for item in found.placements if item.node_key not in names)
+        price = sum(planned.price_per_hour for planned in bought)
+        saving = saving_per_hour(candidates, price)
+        scores = self.scoring.scores(candidates, price)
+        if not self.scoring.are_approved(scores) or (bought and (saving is None or saving <= 0)):
+            return None
+        return replace(
+            pending,
+            candidates=tuple(candidates),
+            replacements=bought,
+            placed_on_existing=placed,
+            saving_per_hour=saving,
+            scores=scores,
+        )
+
+    def replace(self, candidates: Sequence[Candidate]) -> Command | MoveRejection:
+        """The machines go; what of their pods finds no room gets new machines that are cheaper (DIS-175 to DIS-182)."""
+        price = sum(candidate.price_per_hour or 0.0 for candidate in candidates)
+        needed = self.scoring.minimum_saving(candidates)
+        found = self.simulation.reschedule(candidates, price - needed)
+        if found is None:
+            return MoveRejection(SavingTooSmall() if needed else NotCheaper())
+        if isinstance(found, UnreschedulablePods):
+            return MoveRejection(found.blocker)
+        if not found.new_claims:
+            return self._approved_or_rejected(candidates, found, None)
+        if any(candidate.price_per_hour is None for candidate in candidates):
+            return MoveRejection(PriceUnknown())
+        cheaper = cheaper_replacement(candidates, found.new_claims, spot_to_spot=self._settings.spot_to_spot)
+        if isinstance(cheaper, MoveRejection):
+            return cheaper
+        other = without_same_types(candidates, cheaper) if len(candidates) > 1 else cheaper
+        if isinstance(other, CheaperReplacement):
+            return self._approved_or_rejected(candidates, found, other)
+        return SameTypeReplacement(SameTypeAgain(), other, self._approved_or_rejected(candidates, found, cheaper))
+
+    def _approved_or_rejected(
+        self, candidates: Sequence[Candidate], relocated: ReschedulingResult, cheaper: CheaperReplacement | None
+    ) -> Command | MoveRejection:
+        command = self._command(candidates, relocated, cheaper)
+        return command if self.scoring.are_approved(command.scores) else MoveRejection(SavingTooSmall())
+
+    def _command(
+        self, candidates: Sequence[Candidate], relocated: ReschedulingResult, cheaper: CheaperReplacement | None
+    ) -> Command:
+        replaced = cheaper.price_per_hour if cheaper is not None else 0.0
+        return Command(
+            reason=DisruptionReason.UNDERUTILIZED,
+            candidates=tuple(candidates),
+            replacements=relocated.to_planned_claims(cheaper.claims) if cheaper is not None else (),
+            placed_on_existing=relocated.placements,
+            consolidation_type=ConsolidationType.MULTI if len(candidates) > 1 else ConsolidationType.SINGLE,
+            saving_per_hour=saving_per_hour(candidates, replaced),
+            scores=self.scoring.scores(candidates, replaced),
+        )

@@ -218,9 +218,6 @@ class AwsProvider:
         )
 
 
-PARTITION_LABEL = f"{labels.AWS_GROUP}/placement-group-partition"
-
-
 class PlacementGroupPartitionHook:
     """A registration hook: a claim of a partition group waits until EC2 says which partition it is."""
 
@@ -231,10 +228,12 @@ class PlacementGroupPartitionHook:
 
     async def check(self, claim: NodeClaim) -> HookSatisfied | HookPending:
         """See ``RegistrationHook``: the partition as a label. Only an empty label waits, none is no group's."""
-        if claim.metadata.labels.get(PARTITION_LABEL) != "":
+        if claim.metadata.labels.get(aws_labels.PLACEMENT_GROUP_PARTITION) != "":
             return HookSatisfied()
         partition = await self._partition(claim.status.provider_id.rpartition("/")[2])
-        return HookSatisfied(labels={PARTITION_LABEL: str(partition)}) if partition else HookPending()
+        return (
+            HookSatisfied(labels={aws_labels.PLACEMENT_GROUP_PARTITION: str(partition)}) if partition else HookPending()
+        )
 
     async def _partition(self, instance: str) -> int:
         """Its number, 0 where it is not known yet: also while EC2 does not know a new machine everywhere."""

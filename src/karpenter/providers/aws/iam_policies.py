@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-NODE_POOL_TAG = "karpenter.sh/nodepool"
-NODE_CLAIM_TAG = "karpenter.sh/nodeclaim"
-NODE_CLASS_TAG = "karpenter.k8s.aws/ec2nodeclass"
-EKS_CLUSTER_TAG = "eks:eks-cluster-name"
+from karpenter.model.labels import NODE_POOL
+from karpenter.providers.aws.aws_labels import CLUSTER_TAG, NODE_CLAIM_TAG, NODE_CLASS
+
 #: Managed policies of the node role (AWS-725).
 NODE_POLICIES = (
     "AmazonEKS_CNI_Policy",
@@ -157,9 +156,9 @@ def _request_tag_conditions(location: ClusterLocation) -> IamConditions:
     return {
         "StringEquals": {
             f"aws:RequestTag/{_ownership_tag_key(location)}": "owned",
-            f"aws:RequestTag/{EKS_CLUSTER_TAG}": location.cluster,
+            f"aws:RequestTag/{CLUSTER_TAG}": location.cluster,
         },
-        "StringLike": {f"aws:RequestTag/{NODE_POOL_TAG}": "*"},
+        "StringLike": {f"aws:RequestTag/{NODE_POOL}": "*"},
     }
 
 
@@ -167,7 +166,7 @@ def _resource_tag_conditions(location: ClusterLocation) -> IamConditions:
     """Conditions on what a resource is tagged with."""
     return {
         "StringEquals": {f"aws:ResourceTag/{_ownership_tag_key(location)}": "owned"},
-        "StringLike": {f"aws:ResourceTag/{NODE_POOL_TAG}": "*"},
+        "StringLike": {f"aws:ResourceTag/{NODE_POOL}": "*"},
     }
 
 
@@ -206,8 +205,8 @@ def _node_lifecycle(location: ClusterLocation) -> Iterator[IamStatement]:
         "ec2:CreateTags",
         *location.ec2("instance"),
         **_resource_tag_conditions(location),
-        StringEqualsIfExists={f"aws:RequestTag/{EKS_CLUSTER_TAG}": location.cluster},
-        **{"ForAllValues:StringEquals": {"aws:TagKeys": (EKS_CLUSTER_TAG, NODE_CLAIM_TAG, "Name")}},
+        StringEqualsIfExists={f"aws:RequestTag/{CLUSTER_TAG}": location.cluster},
+        **{"ForAllValues:StringEquals": {"aws:TagKeys": (CLUSTER_TAG, NODE_CLAIM_TAG, "Name")}},
     )
     yield _iam_statement(
         "AllowScopedDeletion",
@@ -221,9 +220,9 @@ def _iam(location: ClusterLocation) -> Iterator[IamStatement]:
     profiles = location.arn("iam", "instance-profile/*", region="")
     ours = {f"{_ownership_tag_key(location)}": "owned", "topology.kubernetes.io/region": location.region}
     on_resource = {f"aws:ResourceTag/{key}": value for key, value in ours.items()}
-    in_request = {f"aws:RequestTag/{key}": value for key, value in {**ours, EKS_CLUSTER_TAG: location.cluster}.items()}
-    class_of_resource = {f"aws:ResourceTag/{NODE_CLASS_TAG}": "*"}
-    class_in_request = {f"aws:RequestTag/{NODE_CLASS_TAG}": "*"}
+    in_request = {f"aws:RequestTag/{key}": value for key, value in {**ours, CLUSTER_TAG: location.cluster}.items()}
+    class_of_resource = {f"aws:ResourceTag/{NODE_CLASS}": "*"}
+    class_in_request = {f"aws:RequestTag/{NODE_CLASS}": "*"}
     yield _iam_statement(
         "AllowPassingInstanceRole",
         "iam:PassRole",

@@ -12,7 +12,8 @@ from karpenter.api import kinds
 from karpenter.api.karpenter import Budget, Disruption, NodePool
 from karpenter.model import labels
 from karpenter.providers.aws.aws_errors import AwsError
-from karpenter.providers.aws.aws_provider import PARTITION_LABEL, REPAIR_POLICIES, PlacementGroupPartitionHook
+from karpenter.providers.aws.aws_labels import PLACEMENT_GROUP_PARTITION
+from karpenter.providers.aws.aws_provider import REPAIR_POLICIES, PlacementGroupPartitionHook
 from karpenter.providers.aws.ec2_descriptions import InstanceInfo, InstancePlacement
 from karpenter.providers.aws.instancetype.offering_metrics import InstanceTypes, OfferingMetricsController
 from karpenter.providers.contract import HookPending, HookSatisfied, NodeClassNotReady, ProviderError, RegistrationHook
@@ -48,20 +49,20 @@ async def test_a_machine_waits_for_its_partition_and_gets_it_as_a_label() -> Non
     """AWS-T606, AWS-612."""
     cluster, ec2 = Cluster(), Ec2(None)
     hook: RegistrationHook = PlacementGroupPartitionHook(ec2)  # type: ignore[arg-type]
-    await cluster.machine("a", "i-1", {**SPOT, PARTITION_LABEL: ""})
+    await cluster.machine("a", "i-1", {**SPOT, PLACEMENT_GROUP_PARTITION: ""})
     claim = await cluster.claim("a")
     assert await hook.check(claim) == HookPending()
     ec2.partition = 0
     assert await hook.check(claim) == HookPending()
     ec2.partition = 2
-    assert await hook.check(claim) == HookSatisfied(labels={PARTITION_LABEL: "2"})
+    assert await hook.check(claim) == HookSatisfied(labels={PLACEMENT_GROUP_PARTITION: "2"})
     assert ec2.asked == 3, "each time afresh"
     ec2.error = AwsError("Timeout", "late")
     with pytest.raises(ProviderError):
         await hook.check(claim)
 
 
-@pytest.mark.parametrize("own", [SPOT, {**SPOT, PARTITION_LABEL: "3"}], ids=["no group", "known"])
+@pytest.mark.parametrize("own", [SPOT, {**SPOT, PLACEMENT_GROUP_PARTITION: "3"}], ids=["no group", "known"])
 async def test_a_machine_with_nothing_to_wait_for_does_not(own: dict[str, str]) -> None:
     """AWS-612."""
     cluster, ec2 = Cluster(), Ec2()

@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from karpenter.api.ec2_node_class import EC2NodeClass
 from karpenter.model import conditions as model_conditions
-from karpenter.providers.aws import iam_policies
+from karpenter.model import labels
+from karpenter.providers.aws import aws_labels, iam_policies
 from karpenter.providers.aws.aws_errors import AwsError
 from karpenter.providers.aws.aws_types import Ec2Filter, tag_map
 from karpenter.providers.aws.doctor import account_checks
@@ -267,8 +268,8 @@ async def _key_finding(subject: DoctorSubject, key: str) -> DoctorFinding:
 async def ended_instances(subject: DoctorSubject) -> list[DoctorFinding]:
     """Machines that ended by themselves, and why (AWS-858)."""
     filters = (
-        Ec2Filter(name="tag-key", values=(iam_policies.NODE_POOL_TAG,)),
-        Ec2Filter(name=f"tag:{iam_policies.EKS_CLUSTER_TAG}", values=(subject.location.cluster,)),
+        Ec2Filter(name="tag-key", values=(labels.NODE_POOL,)),
+        Ec2Filter(name=f"tag:{aws_labels.CLUSTER_TAG}", values=(subject.location.cluster,)),
         Ec2Filter(name="instance-state-name", values=("terminated",)),
     )
     try:

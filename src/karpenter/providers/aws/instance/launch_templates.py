@@ -21,7 +21,7 @@ from karpenter.model.clock import Clock
 from karpenter.model.ec2_volume_size import VolumeSizeError, volume_size_gib
 from karpenter.providers.aws import aws_labels
 from karpenter.providers.aws.aws_apis import LaunchTemplateApi
-from karpenter.providers.aws.aws_errors import TEMPLATE_NOT_FOUND, AwsError
+from karpenter.providers.aws.aws_errors import TEMPLATE_NOT_FOUND_CODES, AwsError
 from karpenter.providers.aws.aws_settings import AwsClusterInfo
 from karpenter.providers.aws.aws_types import Ec2Filter, Tag, tag_list, tag_map
 from karpenter.providers.aws.ec2_requests import (
@@ -273,7 +273,6 @@ __all__ = [
 #: How long a template nobody used is kept.
 TEMPLATE_UNUSED_FOR = timedelta(hours=12)
 _TEMPLATE_EXISTS = "InvalidLaunchTemplateName.AlreadyExistsException"
-_TEMPLATE_NOT_FOUND = frozenset({TEMPLATE_NOT_FOUND, "InvalidLaunchTemplateId.NotFound"})
 _log = structlog.get_logger()
 
 
@@ -346,7 +345,7 @@ class LaunchTemplateProvider:
         try:
             found = await self._ec2.describe_launch_templates(names=(name,))
         except AwsError as error:
-            if error.code in _TEMPLATE_NOT_FOUND:
+            if error.code in TEMPLATE_NOT_FOUND_CODES:
                 return False
             raise
         if len(found) != 1:
@@ -378,6 +377,6 @@ class LaunchTemplateProvider:
             try:
                 await self._ec2.delete_launch_template(template.launch_template_id)
             except AwsError as error:
-                if error.code not in _TEMPLATE_NOT_FOUND:
+                if error.code not in TEMPLATE_NOT_FOUND_CODES:
                     raise
         _log.debug("deleted launch template", **{"launch-template-name": name}, id=template.launch_template_id)

@@ -25,13 +25,10 @@ from karpenter.instancetypes.well_known_labels import label_absent, label_in
 from karpenter.model import labels
 from karpenter.model.clock import Clock
 from karpenter.model.requirements import Requirements
+from karpenter.providers.aws import aws_labels
 from karpenter.providers.aws.instancetype.ec2_hardware import Ec2Hardware
 from karpenter.providers.aws.instancetype.ec2_pricing import Ec2Prices
 from karpenter.providers.aws.instancetype.nodeclass_terms import (
-    GROUP_ID,
-    GROUP_PARTITION,
-    RESERVATION_INTERRUPTIBLE,
-    RESERVATION_TYPE,
     NodeClassTerms,
     available_zones,
     label_bool,
@@ -149,11 +146,13 @@ def _offering_requirements(offering_labels: _OfferingLabels) -> Requirements:
         labels.CAPACITY_TYPE: offering_labels.capacity_type,
         labels.ZONE: offering_labels.zone,
         ZONE_ID: offering_labels.zone_id,
-        GROUP_ID: offering_labels.group,
-        GROUP_PARTITION: offering_labels.partition,
+        aws_labels.PLACEMENT_GROUP_ID: offering_labels.group,
+        aws_labels.PLACEMENT_GROUP_PARTITION: offering_labels.partition,
     }
     reserved = zip(
-        (labels.RESERVATION_ID, RESERVATION_TYPE, RESERVATION_INTERRUPTIBLE), offering_labels.reservation, strict=True
+        (labels.RESERVATION_ID, aws_labels.RESERVATION_TYPE, aws_labels.RESERVATION_INTERRUPTIBLE),
+        offering_labels.reservation,
+        strict=True,
     )
     return Requirements(
         (

@@ -19,6 +19,7 @@ from karpenter.instancetypes.ec2_catalog import ZONE_ID
 from karpenter.instancetypes.well_known_labels import INSTANCE_LABELS, complete_requirements, label_in
 from karpenter.model import labels
 from karpenter.model.requirements import Requirement, Requirements
+from karpenter.providers.aws import aws_labels
 from karpenter.providers.aws.ec2_descriptions import PlacementGroupInfoEntry
 from karpenter.providers.aws.instancetype.ec2_hardware import Ec2Hardware
 from karpenter.providers.aws.userdata.ami_families import AL2023, WINDOWS_BUILDS, AmiFamilyTraits, ami_family_of
@@ -177,11 +178,6 @@ _CHECKS: tuple[tuple[Incompatibility, _Check], ...] = (
     (Incompatibility.CONNECTION_TRACKING, _supports_connection_tracking),
 )
 
-RESERVATION_TYPE = f"{labels.AWS_GROUP}/capacity-reservation-type"
-RESERVATION_INTERRUPTIBLE = f"{labels.AWS_GROUP}/capacity-reservation-interruptible"
-GROUP_ID = f"{labels.AWS_GROUP}/placement-group-id"
-GROUP_PARTITION = f"{labels.AWS_GROUP}/placement-group-partition"
-TENANCY = f"{labels.AWS_GROUP}/instance-tenancy"
 
 _WITHOUT_ZONE_IDS = INSTANCE_LABELS - {ZONE_ID}
 
@@ -191,7 +187,7 @@ def type_requirements(hardware: Ec2Hardware, terms: NodeClassTerms, region: str)
     known = dict(hardware.labels)
     known[labels.REGION] = label_in(labels.REGION, region)
     known[labels.OS] = _os_requirement(hardware, terms)
-    known[TENANCY] = label_in(TENANCY, "default", "dedicated")
+    known[aws_labels.TENANCY] = label_in(aws_labels.TENANCY, "default", "dedicated")
     if terms.family.is_windows:
         known[labels.WINDOWS_BUILD] = label_in(labels.WINDOWS_BUILD, WINDOWS_BUILDS[terms.family.name])
     for key, values in (
@@ -230,13 +226,16 @@ def _reservation_values(hardware: Ec2Hardware, terms: NodeClassTerms) -> dict[st
     return {
         labels.CAPACITY_TYPE: (*hardware.capacity_types, *((labels.RESERVED,) if own else ())),
         labels.RESERVATION_ID: _distinct(item.id for item in own),
-        RESERVATION_TYPE: _distinct(item.reservation_type for item in own),
-        RESERVATION_INTERRUPTIBLE: _distinct(label_bool(item.interruptible) for item in own),
+        aws_labels.RESERVATION_TYPE: _distinct(item.reservation_type for item in own),
+        aws_labels.RESERVATION_INTERRUPTIBLE: _distinct(label_bool(item.interruptible) for item in own),
     }
 
 
 def _placement_group_values(terms: NodeClassTerms) -> dict[str, tuple[str, ...]]:
-    return {GROUP_ID: (terms.group_id,) if terms.group_id else (), GROUP_PARTITION: terms.partitions}
+    return {
+        aws_labels.PLACEMENT_GROUP_ID: (terms.group_id,) if terms.group_id else (),
+        aws_labels.PLACEMENT_GROUP_PARTITION: terms.partitions,
+    }
 
 
 def _distinct(values: Iterable[str]) -> tuple[str, ...]:

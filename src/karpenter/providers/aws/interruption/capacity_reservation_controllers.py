@@ -20,16 +20,15 @@ from karpenter.kube.errors import Conflict, NotFound
 from karpenter.kube.protocol import JsonObject, Writer
 from karpenter.model import labels
 from karpenter.model.clock import Clock
+from karpenter.providers.aws import aws_labels
 from karpenter.providers.aws.aws_apis import DiscoveryApi, ReservationQuery
 from karpenter.providers.aws.aws_cluster_view import AwsClusterView
 from karpenter.providers.aws.aws_errors import AwsError
 from karpenter.providers.aws.ec2_descriptions import CapacityReservationInfo
+from karpenter.providers.aws.nodeclass.nodeclass_discovery import EXPIRING_BEFORE_END
 from karpenter.providers.contract import Instance, ProviderError
 
-#: So long before a capacity block ends its machines go; EC2 begins to take them ten minutes later.
-EXPIRATION_LEAD = timedelta(minutes=40)
 _PERIOD_SECONDS = 60.0
-_CAPACITY_BLOCK = "capacity-block"
 _ON_DEMAND_PATCH: JsonObject = {
     "metadata": {
         "labels": {
@@ -54,7 +53,7 @@ class CapacityReservationExpiration:
         cluster_view: AwsClusterView,
         kube: Writer,
         clock: Clock,
-        lead: timedelta = EXPIRATION_LEAD,
+        lead: timedelta = EXPIRING_BEFORE_END,
     ) -> None:
         self._ec2 = ec2
         self._cluster_view = cluster_view
@@ -156,7 +155,7 @@ class CapacityTypeCorrection:
 def is_expiring(reservation: CapacityReservationInfo, now: datetime, lead: timedelta) -> bool:
     """Whether a reservation takes its machines with it soon: a capacity block, ``lead`` before its end (AWS-152)."""
     return (
-        reservation.reservation_type == _CAPACITY_BLOCK
+        reservation.reservation_type == aws_labels.CAPACITY_BLOCK
         and reservation.end_date is not None
         and reservation.end_date - now <= lead
     )

@@ -16,12 +16,13 @@ from typing import TypeVar
 
 import msgspec
 
+from karpenter.providers.aws.instance.instance_info import TERMINATING_STATES
+
 D = TypeVar("D")
 
 _VERSION = "0"
 _EC2, _HEALTH = "aws.ec2", "aws.health"
 _STOPPED = frozenset({"stopping", "stopped"})
-_TERMINATED = frozenset({"shutting-down", "terminated"})
 _SCHEDULED_CHANGE = "scheduledchange"
 _CLOSED = "closed"
 
@@ -108,7 +109,7 @@ def _state_change_message(envelope: _Envelope) -> InterruptionMessage:
     state = machine.state.lower()
     if state in _STOPPED:
         return InterruptionMessage(InterruptionKind.STOPPED, (machine.instance_id,), parse_event_time(envelope.time))
-    if state in _TERMINATED:
+    if state in TERMINATING_STATES:
         return InterruptionMessage(InterruptionKind.TERMINATED, (machine.instance_id,), parse_event_time(envelope.time))
     return NO_OP_MESSAGE
 

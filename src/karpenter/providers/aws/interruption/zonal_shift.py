@@ -15,12 +15,12 @@ from karpenter.api.kinds import NODE_POOL
 from karpenter.model import labels
 from karpenter.model.clock import Clock
 from karpenter.model.requirements import requirements_from_labels, requirements_from_wire
+from karpenter.providers.aws import aws_labels
 from karpenter.providers.aws.aws_apis import ZonalShiftApi
 from karpenter.providers.aws.aws_cluster_view import AwsClusterView, AwsEventRecorder
 from karpenter.providers.aws.aws_errors import AwsError
 from karpenter.providers.contract import ProviderError
 
-ZONE_ID_LABEL = "topology.k8s.aws/zone-id"
 _PERIOD_SECONDS = 30.0
 _APPLIED = "APPLIED"
 _log = structlog.get_logger()
@@ -100,4 +100,6 @@ def _allows(pool: NodePool, zone: str, zone_id: str) -> bool:
     wanted = requirements_from_wire(template.spec.requirements).intersect(
         requirements_from_labels(template.metadata.labels)
     )
-    return wanted.requirement_for(labels.ZONE).allows(zone) and wanted.requirement_for(ZONE_ID_LABEL).allows(zone_id)
+    return wanted.requirement_for(labels.ZONE).allows(zone) and wanted.requirement_for(aws_labels.ZONE_ID).allows(
+        zone_id
+    )

@@ -21,6 +21,7 @@ from karpenter.api.ec2_node_class import (
     Subnet,
 )
 from karpenter.model.clock import Clock
+from karpenter.providers.aws import aws_labels
 from karpenter.providers.aws.aws_apis import DiscoveryApi, ReservationQuery
 from karpenter.providers.aws.aws_errors import AwsError
 from karpenter.providers.aws.ec2_descriptions import (
@@ -276,11 +277,10 @@ class PlacementGroupReconciler:
         return SubreconcileResult(node_class.status, condition_true(PLACEMENT_GROUP_READY))
 
 
-_CAPACITY_BLOCK = "capacity-block"
-_RESERVATION_TYPES = frozenset({"default", _CAPACITY_BLOCK})
+_RESERVATION_TYPES = frozenset({"default", aws_labels.CAPACITY_BLOCK})
 _MATCH_CRITERIA = frozenset({"open", "targeted"})
 _RESERVATION_TTL = timedelta(minutes=1)
-#: EC2 begins to take a block's machines 30 minutes before its end; they are emptied before (AWS-152).
+#: EC2 begins to terminate the instances of a capacity block 30 minutes before its end; drain them before (AWS-152).
 EXPIRING_BEFORE_END = timedelta(minutes=40)
 
 #: Told how many machines each reservation still has room for, whenever that was asked for (AWS-600).
@@ -360,7 +360,7 @@ def reservation_status(info: CapacityReservationInfo, now: datetime) -> Capacity
         owner_id=info.owner_id,
         reservation_type=type_,
         interruptible=info.interruptible,
-        state="expiring" if type_ == _CAPACITY_BLOCK and ends_soon else "active",
+        state="expiring" if type_ == aws_labels.CAPACITY_BLOCK and ends_soon else "active",
         end_time=info.end_date,
     )
 

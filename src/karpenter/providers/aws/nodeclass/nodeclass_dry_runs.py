@@ -42,6 +42,7 @@ from karpenter.providers.aws.ec2_requests import (
 )
 from karpenter.providers.aws.nodeclass.ami_selection import ami_for, is_standard_ami
 from karpenter.providers.aws.userdata.ami_families import ami_family_of
+from karpenter.providers.aws.userdata.user_data import USER_DATA_LIMIT_BYTES
 from karpenter.providers.contract import LaunchFailed
 
 _DEDICATED = "dedicated"
@@ -194,8 +195,6 @@ def _allows_dedicated(requirements: Requirements) -> bool:
 _RESULT_TTL = timedelta(minutes=30)
 _UNAUTHORIZED = "UnauthorizedOperation"
 _USER_DATA_TOO_LARGE = "UserDataSizeLimitExceeded"
-#: What EC2 takes, before base64 (AWS-225).
-_USER_DATA_BYTES = 16384
 _USER_DATA_TEXT = "User data is limited to"
 _PROFILE_TEXT = "iaminstanceprofile.name is invalid"
 _log = structlog.get_logger()
@@ -266,9 +265,9 @@ class LaunchDryRuns:
         except LaunchFailed as error:
             return DryRunResult(error.reason, error.message)
         size = len(b64decode(data.user_data))
-        if size > _USER_DATA_BYTES:
+        if size > USER_DATA_LIMIT_BYTES:
             return DryRunResult(
-                _USER_DATA_TOO_LARGE, f"User data has {size} bytes, EC2 takes at most {_USER_DATA_BYTES}"
+                _USER_DATA_TOO_LARGE, f"User data has {size} bytes, EC2 takes at most {USER_DATA_LIMIT_BYTES}"
             )
         try:
             tags = template_tags(node_class, self._cluster())

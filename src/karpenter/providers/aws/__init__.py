@@ -1,5 +1,7 @@
-"""Machines on EC2 (AWS §§1-19): classes resolved into subnets, images and profiles, types with prices, launches, interruptions.
+"""The cloud provider for AWS (AWS §§1-19).
 
-What depends on nothing but its inputs (capacities, requirements, user data, requests, filters) is functions; what talks to AWS
-does so through the narrow ports in ``ports``, whose implementation over boto3 is in ``boto``. No decision about pods or nodes.
+``aws_operator`` builds it and names its loops; ``aws_provider`` implements the provider contract. ``nodeclass`` resolves
+EC2NodeClasses, ``instancetype`` has types, offerings and prices, ``instance`` launches, reads and terminates instances,
+``interruption`` handles AWS's notices, ``userdata`` writes boot data, ``doctor`` checks an installation. All calls go through
+the narrow protocols in ``aws_apis``, which ``sdk`` implements on botocore. Nothing here decides about pods or nodes.
 """

@@ -1,7 +1,6 @@
-"""The narrow ports to AWS's services: each method is one call, typed, and raises ``AwsError``.
+"""Protocols of the AWS services: each method is one typed API call and raises ``AwsError``.
 
-Describe calls read all pages. The implementation over boto3 is ``boto``; tests use it against a double, or hand in small
-stand-ins of their own.
+Describe calls read all pages. ``sdk`` implements them on botocore; tests run that against a double of AWS, or pass small fakes.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class PlacementGroupQuery(NamedTuple):
 
 
 class RunInstancesDryRun(NamedTuple):
-    """A RunInstances dry run: one machine of a template's data in one subnet (AWS-117, AWS-128)."""
+    """A RunInstances dry run: one instance of a template's data in one subnet (AWS-117, AWS-128)."""
 
     template: str
     instance_type: str
@@ -115,7 +114,7 @@ class FleetApi(Protocol):
     """EC2: buying."""
 
     async def create_fleet(self, request: FleetRequest) -> FleetAnswer:
-        """Buy machines. Never repeated by the port itself once the request may have arrived."""
+        """Buy instances. Never repeated by the port itself once the request may have arrived."""
 
     async def dry_run_fleet(self, request: FleetRequest) -> None:
         """The same as a dry run, without retries; a passed one raises ``AwsError`` (``is_dry_run_passed``)."""
@@ -125,15 +124,15 @@ class FleetApi(Protocol):
 
 
 class InstanceApi(Protocol):
-    """EC2: machines that were bought."""
+    """EC2: instances that were bought."""
 
     async def describe_instances(
         self, ids: Sequence[str] = (), filters: Sequence[Ec2Filter] = ()
     ) -> tuple[InstanceInfo, ...]:
-        """Machines by ids or filters. One unknown id fails the whole call, as EC2 does."""
+        """Instances by ids or filters. One unknown id fails the whole call, as EC2 does."""
 
     async def terminate_instances(self, ids: Sequence[str]) -> tuple[StateChange, ...]:
-        """End machines."""
+        """End instances."""
 
     async def create_tags(self, ids: Sequence[str], tags: Mapping[str, str]) -> None:
         """Tag resources."""

@@ -102,10 +102,10 @@ _UNAUTHORIZED_CODES = frozenset({"UnauthorizedOperation", "AccessDenied", "Acces
 INSUFFICIENT_ADDRESSES = "InsufficientFreeAddressesInSubnet"
 NO_SPOT_SERVICE_LINKED_ROLE = "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
 TEMPLATE_NOT_FOUND = "InvalidLaunchTemplateName.NotFoundException"
-#: What a fleet says, per way to make the machine, of a template that is gone.
+#: What a fleet says, per way to make the instance, of a template that is gone.
 TEMPLATE_NOT_FOUND_CODES = frozenset({TEMPLATE_NOT_FOUND, "InvalidLaunchTemplateId.NotFound"})
 IDEMPOTENT_PARAMETER_MISMATCH = "IdempotentParameterMismatch"
-#: What a fleet that answered with neither machines nor errors is taken to have said.
+#: What a fleet that answered with neither instances nor errors is taken to have said.
 EMPTY_FLEET_ERROR = FleetError(
     error_code="UnfulfillableCapacity", error_message="the fleet has neither machines nor errors"
 )
@@ -156,7 +156,7 @@ _DENIED_BY = (
 
 @dataclass(frozen=True)
 class LaunchRefusal:
-    """One way to make the machine that did not work."""
+    """One way to make the instance that did not work."""
 
     code: str
     message: str
@@ -220,7 +220,7 @@ def _refusal(error: FleetError) -> LaunchRefusal:
 
 
 def no_instance_error(refusals: Sequence[LaunchRefusal]) -> ProviderError:
-    """The error of a claim that got no machine out of a fleet with these refusals (AWS-451)."""
+    """The error of a claim that got no instance out of a fleet with these refusals (AWS-451)."""
     text = join_refusals(refusals)
     if all(item.is_capacity or item.code == NO_SPOT_SERVICE_LINKED_ROLE for item in refusals):
         return InsufficientCapacity(f"no machine came of the fleet: {text}")

@@ -50,7 +50,7 @@ class SdkMetrics:
 
 
 class InterruptionMetrics:
-    """What AWS tells about machines it takes away, or that are ill."""
+    """What AWS tells about instances it takes away, or that are ill."""
 
     def __init__(self, metrics: Metrics) -> None:
         registry = metrics.registry
@@ -125,13 +125,13 @@ class InstanceMetrics:
         )
 
     def launch_failed(self, zone: str, capacity_type: str, reason: str) -> None:
-        """One way to make a machine was refused."""
+        """One way to make an instance was refused."""
         self._launch_failures.labels(
             zone=zone, zone_id=self._zone_id(zone), capacity_type=capacity_type, reason=reason
         ).inc()
 
     def termination_failed(self, zone: str) -> None:
-        """A machine could not be ended."""
+        """An instance could not be ended."""
         self._termination_failures.labels(zone=zone, zone_id=self._zone_id(zone)).inc()
 
     def batcher(self, name: str) -> BatcherMetrics:

@@ -1,4 +1,4 @@
-"""The provider put together: what is asked of AWS, what is remembered, who acts on it, and which loops run."""
+"""Builds the AWS provider from its parts and names the loops it runs."""
 
 from __future__ import annotations
 
@@ -130,9 +130,9 @@ class AwsOperator:
     # -- life -------------------------------------------------------------------------------------------------------------------
 
     async def hydrate(self) -> None:
-        """Learn what is sold and at what price (AWS-024). Raises ``ProviderError`` where types cannot be had.
+        """Read instance types and prices (AWS-024). Raises ``ProviderError`` where types cannot be read.
 
-        Prices that cannot be had now stay the packaged ones; they are asked for again.
+        Prices that cannot be read yet are the packaged ones; the refresh loops try again.
         """
         await self._discovered_capacity.load()
         await asyncio.gather(
@@ -144,17 +144,17 @@ class AwsOperator:
             await self._shifts.hydrate()
 
     def on_node_class(self, old: EC2NodeClass | None, new: EC2NodeClass | None) -> None:
-        """A class came, changed or went."""
+        """Informer handler: an EC2NodeClass was added, updated or deleted."""
         self._node_classes.on_node_class(old, new)
 
     def on_claim(self, old: NodeClaim | None, new: NodeClaim | None) -> None:
-        """A claim came, changed or went."""
+        """Informer handler: a NodeClaim was added, updated or deleted."""
         self._node_classes.controller.on_claim(old, new)
         if new is not None and new.spec.node_class_ref.kind == EC2_NODE_CLASS.name and needs_tags(new):
             self._tagging_queue.add(new.metadata.name)
 
     def on_node(self, old: Node | None, new: Node | None) -> None:
-        """A Node came, changed or went."""
+        """Informer handler: a Node was added, updated or deleted."""
         self._discovered_capacity.on_node(old, new)
 
     def loops(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
@@ -195,7 +195,7 @@ class AwsOperator:
         }
 
     def _refresh_loops(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
-        """What was asked for at the start, and is asked for again after a while; prices that could not be had, at once."""
+        """Loops that repeat what ``hydrate`` did; prices that could not be read are read again at once."""
         refreshes = {
             "providers.instancetype": self._type_refresh,
             "providers.pricing": self._on_demand_refresh,
@@ -262,13 +262,13 @@ class AwsOperator:
         self._user_data_bytes.labels(nodeclass=node_class).set(size_bytes)
 
     def _forget(self, node_class: EC2NodeClass) -> None:
-        """A class is gone for good."""
+        """Drop what is kept for a deleted EC2NodeClass."""
         name = node_class.metadata.name
         self._launch_templates.forget_class(name)
         self._user_data_bytes.remove_by_labels({"nodeclass": name})
 
     def _node_class_dependencies(self) -> NodeClassDependencies:
-        """Whom the classes' controller works with."""
+        """What the NodeClass controller shares with the rest of the provider."""
         return NodeClassDependencies(
             instance_types=self._instance_types,
             bootstrap=self._bootstrap,
@@ -337,7 +337,7 @@ class AwsOperator:
         )
 
     async def _reconcile_launch_templates(self) -> float:
-        """First know those of the process before, so that what nobody uses grows old; later give back what did."""
+        """The first pass reads the launch templates of earlier processes, so that unused ones can age; later passes delete those."""
         if self._templates_hydrated:
             await self._launch_templates.collect_garbage(
                 node_class.metadata.name for node_class in self._cluster_view.node_classes()
@@ -348,7 +348,7 @@ class AwsOperator:
         return _TEMPLATES_SECONDS
 
     async def _apply_overlay_prices(self) -> None:
-        """Overlays may price what EC2 tells no price of (AWS-356). Raises ``KubeError``."""
+        """Take prices from NodeOverlays for types without a price from EC2 (AWS-356). Raises ``KubeError``."""
         self._instance_types.set_overlay_prices((await self._context.kube.list(NODE_OVERLAY)).items)
 
     async def _tag(self, name: str) -> float | None:
@@ -359,7 +359,7 @@ class AwsOperator:
 
 
 async def _refresh_or_log(refresh: Callable[[], Awaitable[None]]) -> None:
-    """Ask for prices; without them the packaged ones do."""
+    """Refresh prices; on failure the packaged ones stay in use."""
     try:
         await refresh()
     except ProviderError as error:

@@ -1,4 +1,4 @@
-"""The cloud contract on EC2 (OPS-210 ff.): each method finds the class and hands over to whoever does it."""
+"""The provider contract on EC2 (OPS-210 ff.): each method finds the EC2NodeClass and delegates to the part that does the work."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from karpenter.providers.contract import (
 
 @dataclass(frozen=True)
 class AwsProviderDependencies:
-    """Who does what."""
+    """The parts the provider delegates to."""
 
     kube: Reader
     cluster_view: AwsClusterView
@@ -63,7 +63,7 @@ class AwsProviderDependencies:
 
 
 class AwsProvider:
-    """Machines on EC2. Implements ``CloudProvider``."""
+    """Instances on EC2. Implements ``CloudProvider``."""
 
     def __init__(self, dependencies: AwsProviderDependencies, clock: Clock, reserved_capacity: bool) -> None:
         self._dependencies = dependencies
@@ -72,16 +72,16 @@ class AwsProvider:
 
     @property
     def name(self) -> str:
-        """AWS-691"""
+        """The provider's name, in logs and metrics (AWS-691)."""
         return "aws"
 
     @property
     def node_class_kinds(self) -> tuple[Kind[Wire], ...]:
-        """AWS-691"""
+        """The NodeClass kinds it supports (AWS-691)."""
         return (EC2_NODE_CLASS,)  # type: ignore[return-value]
 
     def repair_policies(self) -> tuple[RepairPolicy, ...]:
-        """AWS-690"""
+        """Node conditions that lead to repair (AWS-690)."""
         return REPAIR_POLICIES
 
     def registration_hooks(self) -> tuple[RegistrationHook, ...]:
@@ -89,7 +89,7 @@ class AwsProvider:
         return self._dependencies.hooks
 
     async def create(self, claim: NodeClaim) -> Instance:
-        """Buy one machine for the claim (AWS-410 to AWS-417)."""
+        """Buy one instance for the claim (AWS-410 to AWS-417)."""
         node_class = self._cached_node_class(claim)
         if node_class is None:
             node_class = await ready_node_class(self._dependencies.kube, claim, self._dependencies.events)
@@ -116,17 +116,17 @@ class AwsProvider:
         return found
 
     async def delete(self, provider_id: str) -> None:
-        """Have a machine ended (AWS-526)."""
+        """Have an instance ended (AWS-526)."""
         await self._dependencies.terminator.delete(provider_id)
 
     async def get(self, provider_id: str) -> Instance:
-        """One machine, as EC2 has it now (AWS-522)."""
+        """One instance, as EC2 has it now (AWS-522)."""
         return self._provider_instance(
             await self._dependencies.instances.describe(instance_info.parse_instance_id(provider_id))
         )
 
     async def list(self) -> tuple[Instance, ...]:
-        """All machines of the cluster (AWS-521)."""
+        """All instances of the cluster (AWS-521)."""
         return tuple(map(self._provider_instance, await self._dependencies.instances.list()))
 
     async def instance_types(self, pool: NodePool) -> tuple[InstanceType, ...]:
@@ -146,7 +146,7 @@ class AwsProvider:
             raise NodeClassNotReady(str(error)) from error
 
     async def drift(self, claim: NodeClaim) -> InstanceDrift | None:
-        """How a machine differs from its class now (AWS-560 to AWS-568). No call is made where the class itself was changed."""
+        """How an instance differs from its class now (AWS-560 to AWS-568). No call is made where the class itself was changed."""
         wished = replacement_reason(claim)
         if wished:
             return InstanceDrift(wished)
@@ -195,7 +195,7 @@ class AwsProvider:
         return group.group_id if group is not None else None
 
     def _provider_instance(self, info: InstanceInfo) -> Instance:
-        """A described machine. Of a pool or class that is gone nothing is told but what EC2 says (AWS-525)."""
+        """A described instance. Of a pool or class that is gone nothing is told but what EC2 says (AWS-525)."""
         node_class = (
             self._dependencies.cluster_view.node_class_named(instance_info.tag_value(info, aws_labels.NODE_CLASS))
             or EC2NodeClass()
@@ -236,7 +236,7 @@ class PlacementGroupPartitionHook:
         )
 
     async def _partition(self, instance: str) -> int:
-        """Its number, 0 where it is not known yet: also while EC2 does not know a new machine everywhere."""
+        """Its number, 0 where it is not known yet: also while EC2 does not know a new instance everywhere."""
         try:
             found = await self._ec2.describe_instances((instance,))
         except AwsError as error:

@@ -110,7 +110,7 @@ def _managed_policy(location: ClusterLocation, policy: iam_policies.IamPolicy) -
 
 
 def _queue(location: ClusterLocation) -> Json:
-    """AWS-730"""
+    """The interruption queue (AWS-730)."""
     properties = {
         "QueueName": location.queue_name,
         "MessageRetentionPeriod": _RETENTION_SECONDS,

@@ -239,7 +239,7 @@ class InstanceState(AwsStruct, frozen=True, kw_only=True):
 
 
 class InstancePlacement(AwsStruct, frozen=True, kw_only=True):
-    """Where a machine is."""
+    """Where an instance is."""
 
     availability_zone: str = ""
     availability_zone_id: str = ""
@@ -249,25 +249,25 @@ class InstancePlacement(AwsStruct, frozen=True, kw_only=True):
 
 
 class GroupIdentifier(AwsStruct, frozen=True, kw_only=True):
-    """A security group of a machine."""
+    """A security group of an instance."""
 
     group_id: str = ""
 
 
 class NetworkInterfaceInfo(AwsStruct, frozen=True, kw_only=True):
-    """A network interface of a machine."""
+    """A network interface of an instance."""
 
     interface_type: str = ""
 
 
 class InstanceReservationSpecification(AwsStruct, frozen=True, kw_only=True):
-    """Which reservations a machine may use."""
+    """Which reservations an instance may use."""
 
     capacity_reservation_preference: str = ""
 
 
 class StateReason(AwsStruct, frozen=True, kw_only=True):
-    """Why a machine changed its state, such as ``Client.InvalidKMSKey.InvalidState`` (AWS-858)."""
+    """Why an instance changed its state, such as ``Client.InvalidKMSKey.InvalidState`` (AWS-858)."""
 
     code: str = ""
     message: str = ""
@@ -304,7 +304,7 @@ class StateChange(AwsStruct, frozen=True, kw_only=True):
 
 
 class StatusDetail(AwsStruct, frozen=True, kw_only=True):
-    """One check of a machine."""
+    """One check of an instance."""
 
     name: str = ""
     status: str = ""
@@ -319,7 +319,7 @@ class StatusSummary(AwsStruct, frozen=True, kw_only=True):
 
 
 class InstanceScheduledEvent(AwsStruct, frozen=True, kw_only=True):
-    """Something AWS plans to do to a machine."""
+    """Something AWS plans to do to an instance."""
 
     code: str = ""
     description: str = ""

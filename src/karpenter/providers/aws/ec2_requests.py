@@ -57,7 +57,7 @@ class NetworkInterfaceRequest(AwsStruct, frozen=True, kw_only=True):
 
 
 class MetadataRequest(AwsStruct, frozen=True, kw_only=True):
-    """How the machine's metadata service answers."""
+    """How the instance's metadata service answers."""
 
     http_endpoint: str | None = None
     http_protocol_ipv6: str | None = field(name="HttpProtocolIpv6", default=None)
@@ -112,7 +112,7 @@ class ReservationTarget(AwsStruct, frozen=True, kw_only=True):
 
 
 class ReservationRequest(AwsStruct, frozen=True, kw_only=True):
-    """Which reservations the machine may use."""
+    """Which reservations the instance may use."""
 
     capacity_reservation_preference: str | None = None
     capacity_reservation_target: ReservationTarget | None = None
@@ -155,7 +155,7 @@ class LaunchTemplate(AwsStruct, frozen=True, kw_only=True):
 
 
 class FleetOverride(AwsStruct, frozen=True, kw_only=True):
-    """One way to make the machine."""
+    """One way to make the instance."""
 
     instance_type: str
     subnet_id: str
@@ -197,7 +197,7 @@ class ReservedCapacityOptions(AwsStruct, frozen=True, kw_only=True):
 
 
 class TargetCapacity(AwsStruct, frozen=True, kw_only=True):
-    """How many machines of which capacity type."""
+    """How many instances of which capacity type."""
 
     total_target_capacity: int
     default_target_capacity_type: str
@@ -224,7 +224,7 @@ class TemplateAndOverrides(AwsStruct, frozen=True, kw_only=True):
 
 
 class FleetInstanceSet(AwsStruct, frozen=True, kw_only=True):
-    """Machines a fleet made in one way."""
+    """Instances a fleet made in one way."""
 
     instance_ids: tuple[str, ...] = ()
     instance_type: str = ""

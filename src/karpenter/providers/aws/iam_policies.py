@@ -54,7 +54,7 @@ class ClusterLocation:
 
     @property
     def node_role_name(self) -> str:
-        """The role machines run under."""
+        """The role instances run under."""
         return self.node_role or f"KarpenterNodeRole-{self.cluster}"
 
     @property
@@ -107,7 +107,7 @@ class IamPolicy:
 
 
 def policy_name(part: str, cluster: str) -> str:
-    """AWS-718"""
+    """The name of a managed policy (AWS-718)."""
     return f"KarpenterController{part}Policy-{cluster}"
 
 

@@ -1,4 +1,4 @@
-"""The controller of EC2NodeClasses put together: its parts in their order, and what they share."""
+"""Builds the controller of EC2NodeClasses: its subreconcilers in their order, and what they share."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from karpenter.providers.contract import ProviderError
 
 @dataclass(frozen=True)
 class NodeClassDependencies:
-    """Whom looks at a class tell what they found, and ask what they do not know. ``gone`` is told of a class that has ended."""
+    """The parts of the provider that NodeClass reconcilers read from and write to. ``on_deleted`` runs once a class is gone."""
 
     instance_types: InstanceTypeProvider
     bootstrap: BootstrapResolver
@@ -87,7 +87,7 @@ class NodeClassControllers:
         )
 
     def on_node_class(self, old: EC2NodeClass | None, new: EC2NodeClass | None) -> None:
-        """A class came, changed or went. What its owner should know is told with every edition."""
+        """Informer handler. Publishes advice on the spec with every new generation."""
         if new is not None and (old is None or old.metadata.generation != new.metadata.generation):
             for finding in runtime_validation.advise_object(new):
                 self._context.events.warning(EC2_NODE_CLASS, new.metadata, "NodeClassAdvice", str(finding))
@@ -107,7 +107,7 @@ class NodeClassControllers:
     # -- parts ------------------------------------------------------------------------------------------------------------------
 
     def _subreconcilers(self) -> tuple[NodeClassSubreconciler, ...]:
-        """What a look at a class consists of, in order (AWS-082)."""
+        """The subreconcilers of a class, in the order in which they run (AWS-082)."""
         ground, neighbours = self._context, self._dependencies
         ec2, clock, settings = ground.services.ec2, ground.clock, ground.settings
         warnings = NodeClassWarnings(ground.events, self._changes)

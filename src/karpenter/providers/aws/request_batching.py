@@ -1,8 +1,8 @@
-"""Many calls in one: what is asked within a short window goes out together (AWS-750 to AWS-753).
+"""Batches requests: those made within a short window become one API call (AWS-750 to AWS-753).
 
-Requests of one bucket share a window. It closes when no request came for a while, when it has been open for long enough, or when
-it is full; whichever comes first. Each closed window is one piece of work, a limited number of which go on at once. Nobody's
-request is lost when somebody else stops waiting: the work belongs to the window, not to those who ask.
+Requests of one bucket share a window. It closes when no request arrived for the idle time, at its maximum age, or when it is
+full, whichever comes first. A limited number of closed windows execute at once. The execution belongs to the window: a caller
+that is cancelled does not cancel the requests of others.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ B = TypeVar("B", bound=Hashable)
 Q = TypeVar("Q")
 A = TypeVar("A")
 
-#: How many windows are worked on at once (AWS-753).
+#: How many closed windows execute at once (AWS-753).
 MAX_CONCURRENT_BATCHES = 100
 
 
@@ -34,14 +34,14 @@ class RequestBatchWindow:
 
 
 class BatchObserver(Protocol):
-    """Told of every window that closed (AWS-785)."""
+    """Counts closed windows (AWS-785)."""
 
     def window_closed(self, size: int, open_seconds: float) -> None:
         """How many requests it had, and how long it was open."""
 
 
 class BatchRequestUnanswered(ProviderError):
-    """The work of a window ended without an answer for this request (AWS-753)."""
+    """The execution of a window gave no answer for this request (AWS-753)."""
 
 
 @dataclass
@@ -53,7 +53,7 @@ class _OpenBatch(Generic[Q, A]):
 
 
 class RequestBatcher(Generic[B, Q, A]):
-    """Collects requests and has ``work`` answer them, an answer or an error for each, in their order."""
+    """Collects requests; ``execute`` returns an answer or an error for each, in their order."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class RequestBatcher(Generic[B, Q, A]):
         self._running: set[asyncio.Task[None]] = set()
 
     async def submit(self, bucket: B, request: Q) -> A:
-        """The answer to a request. Raises what ``work`` answered or raised; ``Unanswered`` where it answered nothing."""
+        """The answer to a request. Raises the error ``execute`` returned or raised; ``BatchRequestUnanswered`` without an answer."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[A] = loop.create_future()
         # Whoever stops waiting must not make an error look forgotten.

@@ -1,4 +1,4 @@
-"""Controllers that look again and again: each look says when the next one is due; a fault is told and tried again."""
+"""Controllers without keys: each reconcile returns the seconds until the next; failures are logged and retried with backoff."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from datetime import datetime, timedelta
 from karpenter.model.clock import Clock
 from karpenter.runtime.reconciler import SingletonReconciler
 
-#: One round; seconds until the next. Raises ``ProviderError``, ``AwsError`` and ``KubeError``.
+#: One reconcile; returns the seconds until the next. Raises ``ProviderError``, ``AwsError`` and ``KubeError``.
 SingletonReconcile = Callable[[], Awaitable[float]]
 
 
 class PeriodicRefresh:
-    """Work that is done once at the start and then in even distances, perhaps by whoever begins to lead much later.
+    """Work done once at the start and then at a fixed period, perhaps by a process that becomes leader much later.
 
-    So the next time follows from the last success, not from when the rounds begin.
+    So the next run is due one period after the last success, not after the loop begins.
     """
 
     def __init__(self, work: Callable[[], Awaitable[object]], period: timedelta, clock: Clock) -> None:
@@ -25,32 +25,32 @@ class PeriodicRefresh:
         self._done_at: datetime | None = None
 
     async def refresh(self) -> None:
-        """Do it. Raises what the work raises, and then it counts as not done."""
+        """Do the work. Raises what it raises; a failure leaves it due."""
         await self._work()
         self._done_at = self._clock.now()
 
     async def reconcile(self) -> float:
-        """See ``Look``."""
+        """See ``SingletonReconcile``."""
         await self.refresh()
         return self._period.total_seconds()
 
     def due_seconds(self) -> float:
-        """How long it may wait still."""
+        """Seconds until the next run is due."""
         if self._done_at is None:
             return 0.0
         return max(0.0, (self._done_at + self._period - self._clock.now()).total_seconds())
 
 
 async def run_singleton(name: str, reconcile: SingletonReconcile, due_seconds: Callable[[], float] = float) -> None:
-    """Reconcile until cancelled, first when ``due_seconds`` says."""
+    """Reconcile until cancelled, first after ``due_seconds``."""
     await SingletonReconciler(name, reconcile, initial_delay=due_seconds).run()
 
 
 def requeue_every(seconds: float, work: Callable[[], Awaitable[object]]) -> SingletonReconcile:
-    """A look that does some work in even distances."""
+    """A reconcile that does some work at a fixed period."""
 
-    async def look() -> float:
+    async def reconcile() -> float:
         await work()
         return seconds
 
-    return look
+    return reconcile

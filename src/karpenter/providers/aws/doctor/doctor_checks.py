@@ -19,7 +19,7 @@ from karpenter.providers.aws.nodeclass import selector_queries
 _SUBNETS = DoctorCheck("subnets")
 _SECURITY_GROUPS = DoctorCheck("security groups")
 _CLASSES = DoctorCheck("node classes")
-#: Fewer free addresses than one larger machine's pods may take.
+#: Fewer free addresses than one larger instance's pods may take.
 _MIN_FREE_ADDRESSES = 32
 #: What mends a condition, by its reason (AWS §3).
 _FIXES: Mapping[str, str] = {
@@ -266,7 +266,7 @@ async def _key_finding(subject: DoctorSubject, key: str) -> DoctorFinding:
 
 
 async def ended_instances(subject: DoctorSubject) -> list[DoctorFinding]:
-    """Machines that ended by themselves, and why (AWS-858)."""
+    """Instances that ended by themselves, and why (AWS-858)."""
     filters = (
         Ec2Filter(name="tag-key", values=(labels.NODE_POOL,)),
         Ec2Filter(name=f"tag:{aws_labels.CLUSTER_TAG}", values=(subject.location.cluster,)),

@@ -1,4 +1,4 @@
-"""What a launch has to know of types and of what machines boot with; the market and the user data of the families tell."""
+"""What a launch has to know of types and of what instances boot with; the market and the user data of the families tell."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from karpenter.providers.contract import LaunchFailed
 
 _RAID0 = "RAID0"
 
-#: Told how many bytes of user data a class's machines get (AWS-225).
+#: Told how many bytes of user data a class's instances get (AWS-225).
 UserDataSizeObserver = Callable[[str, int], None]
 
 
@@ -60,7 +60,7 @@ class BootstrapResolver:
         )
 
     def user_data(self, inputs: UserDataInputs) -> bytes:
-        """The data a machine boots with, before base64. Raises ``ProviderError``."""
+        """The data an instance boots with, before base64. Raises ``ProviderError``."""
         node_class = inputs.node_class
         spec = node_class.spec
         servers = spec.kubelet.get("clusterDNS")

@@ -118,7 +118,7 @@ class LauncherDependencies:
 
 
 class FleetLauncher:
-    """Buys machines."""
+    """Buys instances."""
 
     def __init__(self, dependencies: LauncherDependencies, settings: LaunchSettings) -> None:
         self._dependencies = dependencies
@@ -134,13 +134,13 @@ class FleetLauncher:
         self._plans: dict[bytes, tuple[Sequence[InstanceType], LaunchPlan]] = {}
 
     def claim_name_of(self, instance_id: str) -> str:
-        """The claim a machine was bought for lately, by name; empty for others. The claim may not name the machine yet."""
+        """The claim an instance was bought for lately, by name; empty for others. The claim may not name the instance yet."""
         tail = f"/{instance_id}"
         found = (item for _, item in self._launched.items() if item.provider_id.endswith(tail))
         return next((item.claim_name for item in found), "")
 
     async def launch(self, claim: NodeClaim, node_class: EC2NodeClass, types: Sequence[InstanceType]) -> Instance:
-        """One machine for the claim; asked again for the same claim (uid), the same machine. Raises ``ProviderError``."""
+        """One instance for the claim; asked again for the same claim (uid), the same instance. Raises ``ProviderError``."""
         uid = claim.metadata.uid
         known = self._launched.get(uid)
         if known is not None:
@@ -396,7 +396,7 @@ def _log_plan(plan: LaunchPlan) -> None:
 
 
 def _no_instance_message(batch: str, seen: Iterable[InstanceInfo]) -> str:
-    """What became of a batch's machines, as far as EC2 says it (AWS-858)."""
+    """What became of a batch's instances, as far as EC2 says it (AWS-858)."""
     ended = [
         f"{info.instance_id} ended ({info.state_reason.code}: {info.state_reason.message})"
         for info in seen

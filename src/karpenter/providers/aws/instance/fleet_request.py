@@ -36,7 +36,7 @@ MAX_OVERRIDES = 300
 
 @dataclass(frozen=True)
 class FleetBatch:
-    """So many machines at once, under an identity that makes asking twice the same as asking once."""
+    """So many instances at once, under an identity that makes asking twice the same as asking once."""
 
     batch_id: str
     count: int

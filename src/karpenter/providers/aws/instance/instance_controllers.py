@@ -1,6 +1,6 @@
-"""Ending machines nobody owns (AWS-535 to AWS-537, OPS-093).
+"""Ending instances nobody owns (AWS-535 to AWS-537, OPS-093).
 
-Machines are listed before claims, so that a claim made in between is seen. A machine of a purchase that is not settled yet
+Instances are listed before claims, so that a claim made in between is seen. An instance of a purchase that is not settled yet
 belongs to whoever is still owed one of it, and is left alone however old it is (see ``launch.launcher``).
 """
 
@@ -30,7 +30,7 @@ from karpenter.providers.aws.instance import instance_info, launch_batches
 from karpenter.providers.aws.instance.instance_provider import InstanceProvider
 from karpenter.providers.contract import InstanceNotFound, ProviderError
 
-#: Machines younger than this are left alone.
+#: Instances younger than this are left alone.
 MIN_GARBAGE_AGE = timedelta(seconds=30)
 _STARTUP_PERIOD_SECONDS = 10.0
 _STARTUP_RECONCILES = 20
@@ -73,9 +73,9 @@ class InstanceGarbageCollector:
             await asyncio.sleep(pause)
 
     async def collect(self) -> tuple[str, ...]:
-        """One round; the provider IDs of the machines that were ended. Raises ``ProviderError``.
+        """One round; the provider IDs of the instances that were ended. Raises ``ProviderError``.
 
-        Only where the watched claims leave a machine without an owner the API server is asked.
+        Only where the watched claims leave an instance without an owner the API server is asked.
         """
         now = self._clock.now()
         old = [
@@ -137,7 +137,7 @@ def _age(info: InstanceInfo, now: datetime) -> timedelta:
 
 
 def _orphans(instances: Iterable[InstanceInfo], claims: Listing[NodeClaim]) -> tuple[InstanceInfo, ...]:
-    """Machines no claim names and nobody is owed. A claim that cannot be read may own any machine that names no other."""
+    """Instances no claim names and nobody is owed. A claim that cannot be read may own any instance that names no other."""
     owned = {claim.status.provider_id for claim in claims.items}
     living = {claim.metadata.name for claim in claims.items}
     unsettled = launch_batches.unsettled_batches(claims.items)
@@ -164,7 +164,7 @@ _REPORTED_FOR = timedelta(hours=2)
 
 
 class EndedInstanceReporter:
-    """Tells of each machine that ended before its node joined, once."""
+    """Tells of each instance that ended before its node joined, once."""
 
     def __init__(self, ec2: InstanceApi, cluster_view: AwsClusterView, events: AwsEventRecorder, clock: Clock) -> None:
         self._ec2 = ec2
@@ -173,7 +173,7 @@ class EndedInstanceReporter:
         self._reported: TTLCache[str, bool, datetime] = TTLCache(inf, _REPORTED_FOR, clock.now)
 
     async def reconcile(self) -> float:
-        """One round; seconds until the next. No call while every machine has joined. Raises ``ProviderError``."""
+        """One round; seconds until the next. No call while every instance has joined. Raises ``ProviderError``."""
         waiting = {
             key: claim
             for key, claim in _unregistered_claims(self._cluster_view.claims()).items()
@@ -206,7 +206,7 @@ class EndedInstanceReporter:
 
 
 def _unregistered_claims(claims: Iterable[NodeClaim]) -> Mapping[str, NodeClaim]:
-    """Claims by instance that have a machine and no node yet."""
+    """Claims by instance that have an instance and no node yet."""
     found = {}
     for claim in claims:
         if claim.status.provider_id and not claim.status.node_name and claim.metadata.deletion_timestamp is None:
@@ -223,13 +223,13 @@ _TAGGED_ANNOTATIONS = (aws_labels.TAGGED, aws_labels.CLUSTER_NAME_TAGGED)
 
 
 def needs_tags(claim: NodeClaim) -> bool:
-    """Whether a claim's machine is still to be tagged (AWS-530)."""
+    """Whether a claim's instance is still to be tagged (AWS-530)."""
     is_joined = bool(claim.status.node_name) and claim.metadata.deletion_timestamp is None
     return is_joined and any(claim.metadata.annotations.get(key) != "true" for key in _TAGGED_ANNOTATIONS)
 
 
 class InstanceTagger:
-    """Tags machines, one after another. To be given every managed claim that changes, by one worker."""
+    """Tags instances, one after another. To be given every managed claim that changes, by one worker."""
 
     def __init__(self, instances: InstanceProvider, kube: Writer, cluster: AwsClusterInfo) -> None:
         self._instances = instances
@@ -237,7 +237,7 @@ class InstanceTagger:
         self._cluster = cluster
 
     async def reconcile(self, claim: NodeClaim) -> None:
-        """Tag the claim's machine if it lacks tags, and note that it is done. Raises ``ProviderError``: to be tried again."""
+        """Tag the claim's instance if it lacks tags, and note that it is done. Raises ``ProviderError``: to be tried again."""
         if not needs_tags(claim):
             return
         try:
@@ -258,7 +258,7 @@ class InstanceTagger:
             aws_labels.NODE_CLAIM_TAG: claim.metadata.name,
             aws_labels.CLUSTER_TAG: self._cluster.name,
         }
-        # What the machine has is kept: a Name of the class's own tags is the user's.
+        # What the instance has is kept: a Name of the class's own tags is the user's.
         missing = {key: value for key, value in wanted.items() if key not in tag_map(info.tags)}
         if missing:
             await self._instances.tag(info, missing)

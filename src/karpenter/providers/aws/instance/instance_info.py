@@ -1,4 +1,4 @@
-"""What EC2's description of a machine means (AWS-520, AWS-523, AWS-524). Pure."""
+"""What EC2's description of an instance means (AWS-520, AWS-523, AWS-524). Pure."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from karpenter.providers.contract import Instance, ProviderError
 
 _PROVIDER_ID = re.compile(r"(?P<provider>[^:/]+):///(?P<zone>[^/]+)/(?P<id>[^/]+)", re.ASCII)
 _EFA_TYPES = frozenset({"efa", "efa-only"})
-#: The states of machines that end or have ended.
+#: The states of instances that end or have ended.
 TERMINATING_STATES = frozenset({"shutting-down", "terminated"})
 
-#: The states of machines that count (AWS-521); who is terminated is gone.
+#: The states of instances that count (AWS-521); who is terminated is gone.
 LISTED_STATES = ("pending", "running", "stopping", "stopped", "shutting-down")
 
 
@@ -33,12 +33,12 @@ class InvalidProviderId(ProviderError):
 
 
 def format_provider_id(zone: str, instance_id: str) -> str:
-    """How NodeClaims and Nodes name a machine (AWS-465)."""
+    """How NodeClaims and Nodes name an instance (AWS-465)."""
     return f"aws:///{zone}/{instance_id}"
 
 
 def parse_instance_id(text: str) -> str:
-    """The instance a provider ID names. Raises ``BadProviderId``."""
+    """The instance a provider ID names. Raises ``InvalidProviderId``."""
     found = _PROVIDER_ID.fullmatch(text)
     if found is None:
         raise InvalidProviderId(f"provider ID {text!r} is not of the form aws:///<zone>/<instance id>")
@@ -46,7 +46,7 @@ def parse_instance_id(text: str) -> str:
 
 
 def provider_id_of(info: InstanceInfo) -> str:
-    """The provider ID of a described machine."""
+    """The provider ID of a described instance."""
     return format_provider_id(info.placement.availability_zone, info.instance_id)
 
 
@@ -68,7 +68,7 @@ def instance_capacity_type(info: InstanceInfo, reserved_capacity: bool) -> str:
 
 
 def instance_reservation_kind(info: InstanceInfo) -> str:
-    """Of a reserved machine: ``default``, ``capacity-block`` or ``interruptible-capacity-reservation``."""
+    """Of a reserved instance: ``default``, ``capacity-block`` or ``interruptible-capacity-reservation``."""
     known = (aws_labels.CAPACITY_BLOCK, aws_labels.INTERRUPTIBLE)
     return info.instance_lifecycle if info.instance_lifecycle in known else aws_labels.DEFAULT
 
@@ -95,7 +95,7 @@ _RESERVATION_LABELS = frozenset(
 
 @dataclass(frozen=True)
 class LaunchedInstance:
-    """A machine, as far as labels and annotations follow from it. ``partition`` is 0 where it is not known (yet)."""
+    """An instance, as far as labels and annotations follow from it. ``partition`` is 0 where it is not known (yet)."""
 
     instance_id: str
     instance_type: str
@@ -113,7 +113,7 @@ class LaunchedInstance:
 
 
 def instances_of_fleet(answer: FleetAnswer, plan: LaunchPlan) -> tuple[LaunchedInstance, ...]:
-    """The machines of a fleet, in the order of the answer."""
+    """The instances of a fleet, in the order of the answer."""
     return tuple(_instances_of_fleet(answer, plan))
 
 
@@ -142,7 +142,7 @@ def _instances_of_fleet(answer: FleetAnswer, plan: LaunchPlan) -> Iterator[Launc
 
 
 def instance_of_info(info: InstanceInfo, reserved_capacity: bool) -> LaunchedInstance:
-    """A machine as EC2 describes it; ``reserved_capacity`` is the gate of that name."""
+    """An instance as EC2 describes it; ``reserved_capacity`` is the gate of that name."""
     kind = instance_capacity_type(info, reserved_capacity)
     is_reserved = kind == labels.RESERVED
     return LaunchedInstance(
@@ -187,7 +187,7 @@ def provider_instance(
 def instance_labels(
     launched: LaunchedInstance, node_class: EC2NodeClass, instance_type: InstanceType | None
 ) -> dict[str, str]:
-    """Labels that follow from the machine (AWS-466)."""
+    """Labels that follow from the instance (AWS-466)."""
     zone_ids = {subnet.zone: subnet.zone_id for subnet in node_class.status.subnets}
     found = _type_labels(instance_type) if instance_type is not None else {labels.INSTANCE_TYPE: launched.instance_type}
     found |= {
@@ -215,7 +215,7 @@ def instance_labels(
 
 
 def node_class_annotations(node_class: EC2NodeClass) -> dict[str, str]:
-    """What of the class the machine was made from (AWS-467)."""
+    """What of the class the instance was made from (AWS-467)."""
     own = node_class.metadata.annotations
     return {
         aws_labels.NODE_CLASS_HASH: own.get(aws_labels.NODE_CLASS_HASH, ""),

@@ -1,4 +1,4 @@
-"""Reading and ending machines: cached, batched, one bad id never spoiling the others (AWS-521 to AWS-527, AWS-751, AWS-752)."""
+"""Reading and ending instances: cached, batched, one bad id never spoiling the others (AWS-521 to AWS-527, AWS-751, AWS-752)."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ R = TypeVar("R")
 
 DESCRIBE_WINDOW = RequestBatchWindow(idle_seconds=0.1)
 TERMINATE_WINDOW = RequestBatchWindow(idle_seconds=0.1)
-#: How long EC2 may take to show a machine it made.
+#: How long EC2 may take to show an instance it made.
 VISIBILITY_DELAY = timedelta(minutes=1)
 _STATE_FILTER = Ec2Filter(name="instance-state-name", values=instance_info.LISTED_STATES)
 _MAX_SINGLE_CALLS = 20
 
 
 class ZoneShifted(ProviderError):
-    """The machine's zone is being kept away from: nothing is done to it (AWS-616)."""
+    """The instance's zone is being kept away from: nothing is done to it (AWS-616)."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class InstanceScope:
 
 
 class InstanceProvider:
-    """The cluster's machines."""
+    """The cluster's instances."""
 
     def __init__(self, ec2: InstanceApi, scope: InstanceScope, clock: Clock, metrics: InstanceMetrics) -> None:
         self._ec2 = ec2
@@ -70,15 +70,15 @@ class InstanceProvider:
         )
 
     def mark_launched(self, instance_id: str) -> None:
-        """A machine was just made: that EC2 does not show it for a moment does not mean that it is gone."""
+        """An instance was just made: that EC2 does not show it for a moment does not mean that it is gone."""
         self._recently_launched[instance_id] = True
 
     async def get(self, instance_id: str) -> InstanceInfo:
-        """A machine as last read, or read now. Raises ``InstanceNotFound``, ``ProviderError``."""
+        """An instance as last read, or read now. Raises ``InstanceNotFound``, ``ProviderError``."""
         return self._cache.get(instance_id) or await self.describe(instance_id)
 
     async def describe(self, instance_id: str) -> InstanceInfo:
-        """A machine as EC2 has it now; in a shifted zone as last read (AWS-522). Raises as ``get`` does."""
+        """An instance as EC2 has it now; in a shifted zone as last read (AWS-522). Raises as ``get`` does."""
         known = self._cache.get(instance_id)
         if known is not None and self._is_shifted(known):
             return known
@@ -93,7 +93,7 @@ class InstanceProvider:
         raise InstanceNotFound(f"instance {instance_id} does not exist")
 
     async def list(self) -> tuple[InstanceInfo, ...]:
-        """All machines of the cluster, by id (AWS-521). Raises ``ProviderError``."""
+        """All instances of the cluster, by id (AWS-521). Raises ``ProviderError``."""
         filters = (
             Ec2Filter(name="tag-key", values=(labels.NODE_POOL,)),
             Ec2Filter(name="tag-key", values=(aws_labels.NODE_CLASS,)),
@@ -109,7 +109,7 @@ class InstanceProvider:
         return tuple(sorted(found, key=lambda info: info.instance_id))
 
     async def delete(self, provider_id: str) -> None:
-        """Have a machine ended; ``InstanceNotFound`` once it is gone (AWS-526). Raises ``ProviderError``."""
+        """Have an instance ended; ``InstanceNotFound`` once it is gone (AWS-526). Raises ``ProviderError``."""
         info = await self.describe(instance_info.parse_instance_id(provider_id))
         self.refuse_shifted(info)
         if info.state.name == "shutting-down":
@@ -126,7 +126,7 @@ class InstanceProvider:
             ) from error
 
     async def tag(self, info: InstanceInfo, tags: Mapping[str, str]) -> None:
-        """Tag a machine. Raises ``ProviderError``."""
+        """Tag an instance. Raises ``ProviderError``."""
         self.refuse_shifted(info)
         try:
             await self._ec2.create_tags((info.instance_id,), tags)
@@ -139,7 +139,7 @@ class InstanceProvider:
         self._cache.pop(info.instance_id, None)
 
     def refuse_shifted(self, info: InstanceInfo) -> None:
-        """Raises ``ZoneShifted`` for a machine in a zone the cluster keeps away from."""
+        """Raises ``ZoneShifted`` for an instance in a zone the cluster keeps away from."""
         if self._is_shifted(info):
             zone = info.placement.availability_zone
             raise ZoneShifted(f"zone {zone} is shifted away from, instance {info.instance_id} is left alone")
@@ -212,11 +212,11 @@ class ReservationReturns(Protocol):
     """Counts what reservations hold."""
 
     def mark_terminated(self, reservation: str) -> None:
-        """One machine left it."""
+        """One instance left it."""
 
 
 class InstanceTerminator:
-    """Ends machines; each that is gone is counted back to its reservation once, however often it is asked for."""
+    """Ends instances; each that is gone is counted back to its reservation once, however often it is asked for."""
 
     def __init__(
         self, instances: InstanceProvider, cluster_view: AwsClusterView, reservations: ReservationReturns, clock: Clock
@@ -227,7 +227,7 @@ class InstanceTerminator:
         self._returned: TTLCache[str, bool, datetime] = TTLCache(inf, _RETURNED_FOR, clock.now)
 
     async def delete(self, provider_id: str) -> None:
-        """Have a machine ended; ``InstanceNotFound`` once it is gone. Raises ``ProviderError``."""
+        """Have an instance ended; ``InstanceNotFound`` once it is gone. Raises ``ProviderError``."""
         try:
             await self._instances.delete(provider_id)
         except InstanceNotFound:

@@ -37,14 +37,14 @@ def batch_id(claims: Iterable[NodeClaim]) -> str:
 
 @dataclass(frozen=True)
 class BatchClaims:
-    """The living claims of a batch that have no machine yet, and the instances that are other claims' already."""
+    """The living claims of a batch that have no instance yet, and the instances that are other claims' already."""
 
     owed: tuple[NodeClaim, ...]
     taken_instance_ids: frozenset[str]
 
 
 def batch_claims(batch: str, claims: Iterable[NodeClaim], asking_uid: str) -> BatchClaims:
-    """Who is still owed a machine of the batch; ``asking`` is the uid of one whose provider ID does not count."""
+    """Who is still owed an instance of the batch; ``asking`` is the uid of one whose provider ID does not count."""
     owed: list[NodeClaim] = []
     taken: set[str] = set()
     for claim in claims:
@@ -57,7 +57,7 @@ def batch_claims(batch: str, claims: Iterable[NodeClaim], asking_uid: str) -> Ba
 
 
 def unsettled_batches(claims: Iterable[NodeClaim]) -> frozenset[str]:
-    """Batches somebody is still owed a machine of: their instances are nobody's garbage."""
+    """Batches somebody is still owed an instance of: their instances are nobody's garbage."""
     return frozenset(
         batch_of_claim(claim)
         for claim in claims
@@ -92,7 +92,7 @@ class BatchChanged(Exception):
 async def mark_claim(kube: Kube, claim: NodeClaim, batch: str) -> NodeClaim:
     """Write the batch on a claim, against the version it was read at, so that no other purchase of it is overwritten.
 
-    Raises ``Changed``; ``ProviderError`` for a claim that is gone, going, has a machine, or cannot be written.
+    Raises ``Changed``; ``ProviderError`` for a claim that is gone, going, has an instance, or cannot be written.
     """
     name = claim.metadata.name
     patch = {"metadata": {"annotations": {aws_labels.LAUNCH_BATCH: batch}}}

@@ -37,7 +37,7 @@ class ReservationUsage(Protocol):
     """Counts what reservations still hold (AWS-600)."""
 
     def mark_launched(self, reservation: str) -> None:
-        """One machine was put into it."""
+        """One instance was put into it."""
 
     def mark_exhausted(self, reservation: str) -> None:
         """It holds no more."""
@@ -61,7 +61,7 @@ class LaunchEffects:
         self._events = events
 
     def record_launched(self, reservation: str) -> None:
-        """A machine was bought (AWS-469)."""
+        """An instance was bought (AWS-469)."""
         if reservation:
             self._reservations.mark_launched(reservation)
 
@@ -91,7 +91,7 @@ class LaunchEffects:
                 self._unavailable.mark_unavailable(_offering_key(plan, name, refusal.zone), refusal.code, fleet_id)
 
     def _mark_reserved(self, plan: LaunchPlan, refusal: LaunchRefusal) -> None:
-        """A full reservation is counted down, not a market without machines (AWS-455)."""
+        """A full reservation is counted down, not a market without instances (AWS-455)."""
         offer = plan.offering(refusal.instance_type, refusal.zone)
         if offer is not None and offer.reservation and not refusal.is_spread_limit:
             self._reservations.mark_exhausted(offer.reservation)

@@ -37,7 +37,7 @@ CandidateTypes = tuple[InstanceType, ...]
 
 @dataclass(frozen=True)
 class LaunchRequirements:
-    """What a claim asks of its machine."""
+    """What a claim asks of its instance."""
 
     requirements: Requirements
     requests: res.Resources
@@ -239,7 +239,7 @@ def _is_exotic(instance_type: InstanceType) -> bool:
 
 
 def _spot(required: LaunchRequirements, types: CandidateTypes) -> CandidateTypes:
-    """Spot that costs more than the cheapest on-demand machine is no bargain (AWS-426)."""
+    """Spot that costs more than the cheapest on-demand instance is no bargain (AWS-426)."""
     both = all(required.allows(labels.CAPACITY_TYPE, kind) for kind in (labels.SPOT, labels.ON_DEMAND))
     ceiling = min(
         (

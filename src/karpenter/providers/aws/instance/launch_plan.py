@@ -1,7 +1,7 @@
 """A launch before it is a request: which templates, which ways to use them, and everything the answer is read with. Pure.
 
 Claims whose plans have the same ``key`` may share a fleet. Subnets are not part of it: they are chosen when it is known for how
-many machines, so claims alike stay together however the addresses fall.
+many instances, so claims alike stay together however the addresses fall.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from karpenter.providers.contract import LaunchFailed
 
 @dataclass(frozen=True)
 class UserDataInputs:
-    """What a machine's user data depends on, beside cluster and class (AWS-220 to AWS-226)."""
+    """What an instance's user data depends on, beside cluster and class (AWS-220 to AWS-226)."""
 
     node_class: EC2NodeClass
     labels: Mapping[str, str]
@@ -55,7 +55,7 @@ class LaunchInputResolver(Protocol):
         """The class's kubelet settings on a type."""
 
     def user_data(self, inputs: UserDataInputs) -> bytes:
-        """The data a machine boots with, before base64. Raises ``ProviderError``."""
+        """The data an instance boots with, before base64. Raises ``ProviderError``."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class LaunchSettings:
 
 @dataclass(frozen=True)
 class LaunchOffering:
-    """One way to make the machine: a pool of EC2's, with its price in USD an hour."""
+    """One way to make the instance: a pool of EC2's, with its price in USD an hour."""
 
     instance_type: str
     zone: str
@@ -88,7 +88,7 @@ class TemplatePlan:
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """What is going to be asked for. ``needs`` are the addresses one machine takes in each zone."""
+    """What is going to be asked for. ``needs`` are the addresses one instance takes in each zone."""
 
     node_class: EC2NodeClass
     pool: str
@@ -109,7 +109,7 @@ class LaunchPlan:
 
     @cached_property
     def key(self) -> str:
-        """Equal for claims whose machines can be bought together."""
+        """Equal for claims whose instances can be bought together."""
         ways = [
             [item.content.name, [list(vars(offer).values()) for offer in item.offerings]] for item in self.templates
         ]
@@ -119,7 +119,7 @@ class LaunchPlan:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def offering(self, instance_type: str, zone: str) -> LaunchOffering | None:
-        """The offer behind a machine of this type in this zone."""
+        """The offer behind an instance of this type in this zone."""
         found = (offer for item in self.templates for offer in item.offerings)
         return next((offer for offer in found if (offer.instance_type, offer.zone) == (instance_type, zone)), None)
 
@@ -212,7 +212,7 @@ class _Planner:
 
     @property
     def _has_efa(self) -> bool:
-        """Whether the machine will have EFA interfaces (AWS-468)."""
+        """Whether the instance will have EFA interfaces (AWS-468)."""
         own = self.node_class.spec.network_interfaces
         return any(entry.interface_type == "efa-only" for entry in own) if own else self._wants_efa
 
@@ -310,7 +310,7 @@ def _by_price(offerings: Iterable[LaunchOffering]) -> tuple[LaunchOffering, ...]
 
 
 def _address_needs(types: CandidateTypes) -> Mapping[str, int]:
-    """Per zone the fewest addresses a machine there takes: one per pod (AWS-433)."""
+    """Per zone the fewest addresses an instance there takes: one per pod (AWS-433)."""
     found: dict[str, int] = {}
     for item in types:
         pods = item.capacity.get(res.PODS, 0) // res.ONE_UNIT

@@ -1,4 +1,4 @@
-"""What a launch template says: a function of the class, the cluster and the sort of machine (AWS §10.2). Pure.
+"""What a launch template says: a function of the class, the cluster and the sort of instance (AWS §10.2). Pure.
 
 Lists whose order means nothing are sorted, so equal wishes are equal templates, and a template's name is a hash of all of it.
 """
@@ -63,7 +63,7 @@ _HASH_LENGTH = 16
 
 @dataclass(frozen=True)
 class LaunchTemplateParameters:
-    """A sort of machine: what one template's machines share.
+    """A sort of instance: what one template's instances share.
 
     ``efa_count`` interfaces of type efa are asked for, 0 for none; ``reservation_kind`` and ``reservation`` are empty for what is
     not reserved, ``group_id`` without a placement group, ``partition`` 0 where the group has none or any will do.
@@ -240,7 +240,7 @@ def _cpu_options(spec: EC2NodeClassSpec) -> CpuRequest | None:
 
 
 def _reservation_specification(parameters: LaunchTemplateParameters) -> ReservationRequest:
-    """Spot and on-demand machines must never fall into a reservation that happens to be open (AWS-503)."""
+    """Spot and on-demand instances must never fall into a reservation that happens to be open (AWS-503)."""
     if parameters.capacity_type != labels.RESERVED:
         return ReservationRequest(capacity_reservation_preference="none")
     return ReservationRequest(

@@ -105,7 +105,7 @@ class CapacityLearner:
     def learn(self, node: Node, claim: NodeClaim, instance_type: InstanceType, amis: Sequence[AMI]) -> bool:
         """Learn the memory of a registered Node, and say whether that is news.
 
-        ``amis`` are those of the claim's class now. Nothing is learned from a machine whose image the class would not use for
+        ``amis`` are those of the claim's class now. Nothing is learned from an instance whose image the class would not use for
         the type any more (AWS-316).
         """
         image = self._ami_for(instance_type, amis)

@@ -1,6 +1,6 @@
 """A type as EC2 describes it, read once: its shape, the labels that follow from the hardware, where it is sold.
 
-Nothing here depends on a class of machines, so all classes share it. Two facts come from the packaged table: branch interfaces,
+Nothing here depends on a node class, so all classes share it. Two facts come from the packaged table: branch interfaces,
 which EC2 has no call for, and the network bandwidth, because the figure people know and select by is the published one, not
 what the API says of the first of several cards (AWS-323). A type the table does not know has what EC2 says of all its cards.
 """

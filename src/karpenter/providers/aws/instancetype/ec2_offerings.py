@@ -175,7 +175,7 @@ class ReservationAvailability:
         self.version = 0
 
     def available_count(self, reservation: str) -> int:
-        """Machines that can still be had of it."""
+        """Instances that can still be had of it."""
         return self._available.get(reservation) or 0
 
     def set_available_count(self, reservation: str, units: int) -> None:
@@ -183,17 +183,17 @@ class ReservationAvailability:
         self._put(reservation, max(0, units))
 
     def mark_launched(self, reservation: str) -> None:
-        """A machine was launched into it."""
+        """An instance was launched into it."""
         self._put(reservation, max(0, self.available_count(reservation) - 1))
 
     def mark_terminated(self, reservation: str) -> None:
-        """A machine of it is gone. One nobody counted stays uncounted."""
+        """An instance of it is gone. One nobody counted stays uncounted."""
         left = self._available.get(reservation)
         if left is not None:
             self._put(reservation, left + 1)
 
     def mark_exhausted(self, reservation: str) -> None:
-        """EC2 refused a launch into it, or takes its machines away."""
+        """EC2 refused a launch into it, or takes its instances away."""
         self._put(reservation, 0)
 
     def _put(self, reservation: str, units: int) -> None:

@@ -1,4 +1,4 @@
-"""What machines cost: the price list for on-demand, the spot market, and a packaged table until either is known (AWS §8.2).
+"""What instances cost: the price list for on-demand, the spot market, and a packaged table until either is known (AWS §8.2).
 
 On-demand prices are only ever added to: a list that leaves out a type says nothing about it. Spot prices move and end: a pair of
 type and zone that EC2 has not named for half an hour is not sold there any more. Each type has a number that grows when one of

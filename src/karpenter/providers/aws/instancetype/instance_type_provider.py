@@ -174,7 +174,7 @@ class InstanceTypeProvider:
     # -- asking ---------------------------------------------------------------------------------------------------------------
 
     def types_for(self, node_class: EC2NodeClass) -> tuple[InstanceType, ...]:
-        """Everything of the region as machines of the class; the identical tuple while nothing changed.
+        """Everything of the region as instances of the class; the identical tuple while nothing changed.
 
         Raises ``ProviderError`` while types or the class's subnets are not known, and for a class nothing can be made of.
         """
@@ -204,7 +204,7 @@ class InstanceTypeProvider:
         return self._zone_ids.get(zone, "")
 
     def is_compatible(self, node_class: EC2NodeClass, instance_type: InstanceType) -> bool:
-        """Whether machines of the class can be made of the type at all (AWS-340)."""
+        """Whether instances of the class can be made of the type at all (AWS-340)."""
         hardware = self._hardware.get(instance_type.name)
         return hardware is not None and incompatibility(hardware, self._terms_of(node_class)[1]) is None
 

@@ -37,7 +37,7 @@ class NodeClassTermsError(ValueError):
 
 @dataclass(frozen=True)
 class CapacitySettings:
-    """What the operator says of all machines: settings AWS-006, AWS-008 and AWS-013."""
+    """What the operator says of all instances: settings AWS-006, AWS-008 and AWS-013."""
 
     vm_memory_overhead: Fraction = formulas.VM_MEMORY_OVERHEAD
     reserved_enis: int = 0
@@ -109,7 +109,7 @@ def _pod_count(
 
 
 def _private_addresses(hardware: Ec2Hardware, terms: NodeClassTerms) -> int:
-    """Addresses for Windows pods, which only some machines run (AWS-299)."""
+    """Addresses for Windows pods, which only some instances run (AWS-299)."""
     runs_windows = terms.family.is_windows and hardware.shape.arch == "amd64"
     return hardware.shape.ipv4_per_interface - 1 if runs_windows else 0
 

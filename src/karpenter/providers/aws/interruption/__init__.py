@@ -1,5 +1,6 @@
-"""What AWS does to machines, and says of them: interruptions, illness, shifted zones, ending reservations (AWS §§13-15).
+"""What AWS reports about instances: interruptions, failed status checks, zonal shifts, ending reservations (AWS §§13-15).
 
-Loops with a ``look`` that is one round and says when the next is due; whoever runs them handles faults. ``messages`` reads what
-AWS writes, ``responding`` is the one place that acts on it, ``wishes`` has what owners of NodePools may say about that.
+Controllers here reconcile periodically and return the seconds until the next pass; the caller handles errors.
+``interruption_messages`` parses what AWS sends, ``interruption_handling`` is the one place that acts on it, including what NodePool
+annotations say about that.
 """

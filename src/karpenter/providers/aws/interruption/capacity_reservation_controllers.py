@@ -1,6 +1,6 @@
-"""Machines in capacity reservations: they go before their block ends, and are renamed when they lose the reservation (AWS §13.1).
+"""Instances in capacity reservations: they go before their block ends, and are renamed when they lose the reservation (AWS §13.1).
 
-A capacity block ends with everything in it. An ordinary reservation that ends leaves its machines running, on demand (AWS-604).
+A capacity block ends with everything in it. An ordinary reservation that ends leaves its instances running, on demand (AWS-604).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ T = TypeVar("T", bound=Wire)
 
 
 class CapacityReservationExpiration:
-    """Gives machines of capacity blocks back ``lead`` before the end (AWS-603). ``look`` is one round."""
+    """Gives instances of capacity blocks back ``lead`` before the end (AWS-603)."""
 
     def __init__(
         self,
@@ -101,9 +101,9 @@ class CapacityReservationExpiration:
 
 
 class CapacityTypeCorrection:
-    """Follows machines that fell out of their reservation (AWS-605): they are on demand, and what they cost matters again.
+    """Follows instances that fell out of their reservation (AWS-605): they are on demand, and what they cost matters again.
 
-    ``instances`` gives the cluster's machines, freshly read, and raises ``ProviderError``. ``look`` is one round.
+    ``instances`` gives the cluster's instances, freshly read, and raises ``ProviderError``.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class CapacityTypeCorrection:
 
 
 def is_expiring(reservation: CapacityReservationInfo, now: datetime, lead: timedelta) -> bool:
-    """Whether a reservation takes its machines with it soon: a capacity block, ``lead`` before its end (AWS-152)."""
+    """Whether a reservation takes its instances with it soon: a capacity block, ``lead`` before its end (AWS-152)."""
     return (
         reservation.reservation_type == aws_labels.CAPACITY_BLOCK
         and reservation.end_date is not None

@@ -34,7 +34,7 @@ _log = structlog.get_logger()
 
 
 class InterruptionQueueController:
-    """The loop over one queue, by its name. ``look`` is one round."""
+    """The loop over one queue, by its name."""
 
     def __init__(
         self, name: str, sqs: SqsApi, handler: InterruptionHandler, metrics: InterruptionMetrics, clock: Clock
@@ -124,14 +124,14 @@ _CATEGORIES = {
 
 
 class UnhealthyStatus(NamedTuple):
-    """A machine, and in what way it is ill."""
+    """An instance, and in what way it is ill."""
 
     instance_id: str
     kind: InterruptionKind
 
 
 class InstanceStatusController:
-    """The loop. ``look`` is one round."""
+    """Reads instance status periodically and handles what it finds as interruptions."""
 
     def __init__(
         self,
@@ -180,7 +180,7 @@ class InstanceStatusController:
 
 
 def status_messages(status: InstanceStatus, now: datetime) -> Iterator[InterruptionMessage]:
-    """What is wrong with a machine, one notice of each kind (AWS-666, AWS-667)."""
+    """What is wrong with an instance, one notice of each kind (AWS-666, AWS-667)."""
     instances = (status.instance_id,)
     for kind, summary in (
         (InterruptionKind.INSTANCE_STATUS, status.instance_status),

@@ -1,4 +1,4 @@
-"""Acting on a notice: tell it, remember what cannot be bought for a while, and let the machine's NodeClaim end (AWS §14.2).
+"""Acting on a notice: tell it, remember what cannot be bought for a while, and let the instance's NodeClaim end (AWS §14.2).
 
 ========================================  ===========================================================================
 kind                                      what is done
@@ -11,7 +11,7 @@ checks of instance or system failed       the claim ends, its drain waits for no
 rebalance recommended                     told
 ========================================  ===========================================================================
 
-The claim's end is the ordinary one: pods that must move are planned anew while the Node drains. Pools may want machines to be
+The claim's end is the ordinary one: pods that must move are planned anew while the Node drains. Pools may want instances to be
 replaced more gently (``wishes``). A claim already ending is left alone, but for a deadline it has not yet. Old news of what
 is sold out is none.
 """
@@ -155,7 +155,7 @@ class InterruptionHandler:
         return None
 
     async def _taint(self, interruption: InterruptionMessage, node: Node | None) -> None:
-        """Keep new pods off a spot machine from now on; the claim's end would, a moment later. A Node that changed meanwhile
+        """Keep new pods off a spot instance from now on; the claim's end would, a moment later. A Node that changed meanwhile
         is left to that."""
         if (
             interruption.kind is not InterruptionKind.SPOT_INTERRUPTED
@@ -205,11 +205,11 @@ async def gather_all(work: Iterable[Awaitable[None]]) -> None:
             raise end
 
 
-#: On a NodePool: what to do about spot machines at risk; ``replace``, anything else means nothing.
+#: On a NodePool: what to do about spot instances at risk; ``replace``, anything else means nothing.
 REBALANCE_ANNOTATION = f"{labels.AWS_GROUP}/rebalance-recommendations"
 #: On a NodePool: what to do about maintenance to come; ``within-budgets``, anything else means at once.
 SCHEDULED_CHANGES_ANNOTATION = f"{labels.AWS_GROUP}/scheduled-changes"
-#: On a NodeClaim: what its machine is to be replaced for.
+#: On a NodeClaim: what its instance is to be replaced for.
 REPLACE_FOR_ANNOTATION = f"{labels.AWS_GROUP}/replace-for"
 
 _REPLACE_VALUE, _WITHIN_BUDGETS_VALUE = "replace", "within-budgets"
@@ -224,7 +224,7 @@ _DRIFT_REASONS = {
 
 
 def is_replaced_within_budgets(interruption: InterruptionMessage, pool: NodePool | None, now: datetime) -> bool:
-    """Whether the pool wants a machine the notice is about to be replaced like one that drifted."""
+    """Whether the pool wants an instance the notice is about to be replaced like one that drifted."""
     if pool is None:
         return False
     wishes = pool.metadata.annotations
@@ -247,5 +247,5 @@ async def mark_for_replacement(kube: Writer, claim: NodeClaim, kind: Interruptio
 
 
 def replacement_reason(claim: NodeClaim) -> str:
-    """Why a claim's machine counts as drifted though it is as its class wants it; empty where it does not."""
+    """Why a claim's instance counts as drifted though it is as its class wants it; empty where it does not."""
     return claim.metadata.annotations.get(REPLACE_FOR_ANNOTATION, "")

@@ -1,7 +1,7 @@
-"""What AWS tells of machines, as values: messages of the interruption queue are read here, nothing is done (AWS-642 to AWS-651).
+"""What AWS tells of instances, as values: messages of the interruption queue are read here, nothing is done (AWS-642 to AWS-651).
 
 A message is recognised by version, source and detail-type, all three to the letter; what is not recognised, or recognised and not
-meant (a machine that starts, another service's maintenance), is ``NO_OP``. Words inside a message are compared without regard
+meant (an instance that starts, another service's maintenance), is ``NO_OP``. Words inside a message are compared without regard
 to case. A message that cannot be read at all is an ``Unreadable``, and gets no better by being delivered again.
 """
 

@@ -27,7 +27,7 @@ _log = structlog.get_logger()
 
 
 class ZonalShiftController:
-    """The loop over the shifts of one cluster, by its ARN. ``look`` is one round."""
+    """The loop over the shifts of one cluster, by its ARN."""
 
     def __init__(
         self, arn: str, zonal_shift: ZonalShiftApi, cluster_view: AwsClusterView, events: AwsEventRecorder, clock: Clock

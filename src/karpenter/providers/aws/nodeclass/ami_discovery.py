@@ -103,7 +103,7 @@ class AmiProvider:
     async def _release_image(self, parameter: AmiAliasParameter, alias: AmiAlias) -> str:
         """The image's id; empty where there is none.
 
-        What cannot be said now is not taken for "there is none": a class that loses an image lets its machines drift.
+        What cannot be said now is not taken for "there is none": a class that loses an image lets its instances drift.
         """
         try:
             return await self._parameters.release_value(parameter.name, alias.is_latest)
@@ -184,7 +184,7 @@ class AmiReconciler:
         if self._changes.has_changed("amis", node_class, ids):
             _log.info("discovered amis", ids=list(ids))
         if alias is not None and ids != tuple(sorted({ami.id for ami in node_class.status.amis})):
-            # So that machines rolled by a release can be told from those rolled by their owner.
+            # So that instances rolled by a release can be told from those rolled by their owner.
             versions = ", ".join(sorted({f"{ami.id} ({ami.name})" for ami in amis}))
             message = f"alias {alias} stands for {versions}"
             self._events.normal(EC2_NODE_CLASS, node_class.metadata, "AliasResolved", message)

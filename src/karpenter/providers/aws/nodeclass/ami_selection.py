@@ -25,19 +25,19 @@ _ACCELERATOR_COUNT = f"{labels.AWS_GROUP}/instance-accelerator-count"
 _ARCHITECTURES = {"x86_64": "amd64", "arm64": "arm64"}
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
-#: For machines without accelerators.
+#: For instances without accelerators.
 STANDARD_REQUIREMENTS: ImageRequirements = (
     ImageRequirement(key=_ACCELERATOR_COUNT, operator="DoesNotExist"),
     ImageRequirement(key=_GPU_COUNT, operator="DoesNotExist"),
 )
-#: For machines with GPUs.
+#: For instances with GPUs.
 NVIDIA_REQUIREMENTS: ImageRequirements = (ImageRequirement(key=_GPU_COUNT, operator="Exists"),)
-#: For machines with accelerators that are no GPUs.
+#: For instances with accelerators that are no GPUs.
 NEURON_REQUIREMENTS: ImageRequirements = (ImageRequirement(key=_ACCELERATOR_COUNT, operator="Exists"),)
 
 
 def windows_requirements(build: str) -> ImageRequirements:
-    """For machines that run this build of Windows (AWS-189)."""
+    """For instances that run this build of Windows (AWS-189)."""
     return (
         ImageRequirement(key=labels.OS, operator="In", values=("windows",)),
         ImageRequirement(key=labels.WINDOWS_BUILD, operator="In", values=(build,)),
@@ -95,7 +95,7 @@ def ami_for(instance_type: InstanceType, amis: Sequence[AMI]) -> AMI | None:
 
 
 def is_standard_ami(ami: AMI) -> bool:
-    """Whether the image is made for machines without accelerators, or says nothing about them (AWS-127)."""
+    """Whether the image is made for instances without accelerators, or says nothing about them (AWS-127)."""
     return not any(item.operator == "Exists" for item in ami.requirements)
 
 
@@ -159,7 +159,7 @@ class AmiAlias(NamedTuple):
 
 
 class AmiAliasParameter(NamedTuple):
-    """A parameter that holds the id of an image, and the sorts of machines the image is for."""
+    """A parameter that holds the id of an image, and the sorts of instances the image is for."""
 
     name: str
     variants: tuple[ImageRequirements, ...]

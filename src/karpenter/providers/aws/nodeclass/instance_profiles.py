@@ -1,6 +1,6 @@
-"""Instance profiles: what gives a machine its role (AWS-096 to AWS-099, AWS-120 to AWS-122).
+"""Instance profiles: what gives an instance its role (AWS-096 to AWS-099, AWS-120 to AWS-122).
 
-A profile is made for a class and never changed: another role means another profile, as machines that run use the old one. IAM
+A profile is made for a class and never changed: another role means another profile, as instances that run use the old one. IAM
 forgets and learns slowly, so answers are kept, and a profile that was just made is found again by its role even if nobody could
 write down its name. All that is ours lies below ``/karpenter/<region>/<cluster>/``.
 """

@@ -224,7 +224,7 @@ class PlacementGroupProvider:
         )
 
     def cached(self, node_class: EC2NodeClass) -> PlacementGroupInfoEntry | None:
-        """The group the class's machines go into, as far as is known; None without one."""
+        """The group the class's instances go into, as far as is known; None without one."""
         selector = node_class.spec.placement_group_selector
         return None if selector is None else self._cache.get(selector)
 
@@ -283,7 +283,7 @@ _RESERVATION_TTL = timedelta(minutes=1)
 #: EC2 begins to terminate the instances of a capacity block 30 minutes before its end; drain them before (AWS-152).
 EXPIRING_BEFORE_END = timedelta(minutes=40)
 
-#: Told how many machines each reservation still has room for, whenever that was asked for (AWS-600).
+#: Told how many instances each reservation still has room for, whenever that was asked for (AWS-600).
 AvailableCountRecorder = Callable[[str, int], None]
 
 

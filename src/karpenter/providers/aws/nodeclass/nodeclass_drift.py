@@ -1,6 +1,6 @@
-"""The hash that tells whether a machine was made as its class says now (AWS-570, AWS-571, API §12.2).
+"""The hash that tells whether an instance was made as its class says now (AWS-570, AWS-571, API §12.2).
 
-Covered is what goes into the machine and cannot be compared otherwise. What selectors find is compared by what they find
+Covered is what goes into the instance and cannot be compared otherwise. What selectors find is compared by what they find
 (``drift``). Lists are sets, what is absent equals what is empty; the kubelet's settings count as the text of their JSON.
 
 A hash cannot say what changed. So what went into the latest ones is remembered, for as long as the process lives: drift then
@@ -142,11 +142,11 @@ _RESERVED_ONLY = "capacity-reservations-only"
 
 
 class DriftNotDeterminable(ProviderError):
-    """What the machine would be compared with is not known (AWS-567)."""
+    """What the instance would be compared with is not known (AWS-567)."""
 
 
 class NodeClassDrift(NamedTuple):
-    """Why a machine no longer matches its class, and what exactly differs. Both are empty when it does match."""
+    """Why an instance no longer matches its class, and what exactly differs. Both are empty when it does match."""
 
     reason: str = ""
     message: str = ""
@@ -156,7 +156,7 @@ NO_DRIFT = NodeClassDrift()
 
 
 class DriftComparison(NamedTuple):
-    """A machine and what it is compared with.
+    """An instance and what it is compared with.
 
     ``types`` are those of the class by name. ``group_id`` is the placement group the class's selector stands for, empty where it
     has no selector, None where it could not be resolved.
@@ -174,7 +174,7 @@ ChangedFields = Callable[[str, str, str], tuple[str, ...]]
 
 
 def node_class_drift(claim: NodeClaim, node_class: EC2NodeClass, changed_fields: ChangedFields) -> NodeClassDrift:
-    """Whether the class says something else now than when the machine was made (AWS-561)."""
+    """Whether the class says something else now than when the instance was made (AWS-561)."""
     then, now = claim.metadata.annotations, node_class.metadata.annotations
     stamped = all(key in notes for notes in (then, now) for key in (HASH_ANNOTATION, HASH_VERSION_ANNOTATION))
     if (
@@ -199,7 +199,7 @@ async def confirmed_drift(comparison: DriftComparison, read: Callable[[], Awaita
 
 
 def instance_drift(comparison: DriftComparison) -> NodeClassDrift:
-    """The first reason why the machine, not its class, has drifted. Raises ``DriftUnknown``."""
+    """The first reason why the instance, not its class, has drifted. Raises ``DriftUnknown``."""
     for check in _CHECKS:
         found = check(comparison)
         if found.reason:
@@ -334,6 +334,6 @@ def _has_other_hash_version(claim: NodeClaim) -> bool:
 
 
 def uses_node_class(claim: NodeClaim, name: str) -> bool:
-    """Whether a claim's machine is made as this class says."""
+    """Whether a claim's instance is made as this class says."""
     reference = claim.spec.node_class_ref
     return (reference.group, reference.kind, reference.name) == (EC2_NODE_CLASS.group, EC2_NODE_CLASS.name, name)

@@ -1,4 +1,4 @@
-"""What machines a class is tried with before it counts as valid (AWS-127, AWS-128, AWS-446). Pure.
+"""What instances a class is tried with before it counts as valid (AWS-127, AWS-128, AWS-446). Pure.
 
 One type per architecture is tried, of those the class's pools would buy: permissions and templates do not differ between types,
 images do. Where the pools allow spot, that is tried too.
@@ -51,7 +51,7 @@ _COMMON_TYPES = frozenset({"m5.large", "m6g.large"})
 
 
 class DryRunCandidate(NamedTuple):
-    """A machine to try: a type, its image, and how it would be bought."""
+    """An instance to try: a type, its image, and how it would be bought."""
 
     instance_type: InstanceType
     image: AMI
@@ -59,7 +59,7 @@ class DryRunCandidate(NamedTuple):
     tenancy: str
 
 
-#: Whether machines of the class can be made of a type at all (AWS-340).
+#: Whether instances of the class can be made of a type at all (AWS-340).
 TypeFits = Callable[[EC2NodeClass, InstanceType], bool]
 
 

@@ -83,7 +83,7 @@ class ValidationReconciler:
         return found or await self._dry_run_result(node_class)
 
     async def _service_cidr(self, node_class: EC2NodeClass) -> SubreconcileResult | None:
-        """AWS-100: machines of AL2023 have to be told, and nobody but EKS may know."""
+        """AWS-100: instances of AL2023 have to be told, and nobody but EKS may know."""
         if effective_ami_family(node_class.spec) != AL2023:
             return None
         try:

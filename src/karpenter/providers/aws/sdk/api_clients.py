@@ -48,7 +48,7 @@ Request = dict[str, object]
 
 
 class _InstanceReservation(AwsStruct, frozen=True, kw_only=True):
-    """Machines of one request, as DescribeInstances groups them."""
+    """Instances of one request, as DescribeInstances groups them."""
 
     instances: tuple[InstanceInfo, ...] = ()
 
@@ -107,7 +107,7 @@ class Ec2Client:
     # -- what is sold ---------------------------------------------------------------------------------------------------
 
     async def describe_instance_types(self) -> tuple[InstanceTypeInfo, ...]:
-        """See ``MarketPort`` (AWS-280)."""
+        """See ``InstanceTypeApi`` (AWS-280)."""
         filters = (
             Ec2Filter(name="supported-virtualization-type", values=("hvm",)),
             Ec2Filter(name="processor-info.supported-architecture", values=("x86_64", "arm64")),
@@ -115,12 +115,12 @@ class Ec2Client:
         return await self._service.call_all_pages(_TYPES, {**_filter_request(filters), "MaxResults": _TYPES_PAGE_SIZE})
 
     async def describe_instance_type_offerings(self) -> tuple[InstanceTypeOffering, ...]:
-        """See ``MarketPort`` (AWS-280)."""
+        """See ``InstanceTypeApi`` (AWS-280)."""
         request = {"LocationType": "availability-zone", "MaxResults": _PAGE_SIZE}
         return await self._service.call_all_pages(_OFFERINGS, request)
 
     async def describe_spot_price_history(self) -> tuple[SpotPrice, ...]:
-        """See ``MarketPort`` (AWS-365)."""
+        """See ``InstanceTypeApi`` (AWS-365)."""
         request = {
             "StartTime": datetime.now(UTC),
             "ProductDescriptions": _PRODUCTS,
@@ -131,24 +131,24 @@ class Ec2Client:
     # -- what selectors find --------------------------------------------------------------------------------------------
 
     async def describe_subnets(self, filters: Sequence[Ec2Filter]) -> tuple[SubnetInfo, ...]:
-        """See ``DiscoveryPort`` (AWS-143)."""
+        """See ``DiscoveryApi`` (AWS-143)."""
         return await self._service.call_all_pages(_SUBNETS, {**_filter_request(filters), "MaxResults": _PAGE_SIZE})
 
     async def describe_security_groups(self, filters: Sequence[Ec2Filter]) -> tuple[SecurityGroupInfo, ...]:
-        """See ``DiscoveryPort`` (AWS-144)."""
+        """See ``DiscoveryApi`` (AWS-144)."""
         return await self._service.call_all_pages(
             _SECURITY_GROUPS, {**_filter_request(filters), "MaxResults": _PAGE_SIZE}
         )
 
     async def describe_images(self, query: ImageQuery) -> tuple[ImageInfo, ...]:
-        """See ``DiscoveryPort`` (AWS-191 to AWS-195)."""
+        """See ``DiscoveryApi`` (AWS-191 to AWS-195)."""
         request = {**_filter_request(query.filters), "IncludeDeprecated": True, "MaxResults": _PAGE_SIZE}
         if query.owners:
             request["Owners"] = query.owners
         return await self._service.call_all_pages(_IMAGES, request)
 
     async def describe_capacity_reservations(self, query: ReservationQuery) -> tuple[CapacityReservationInfo, ...]:
-        """See ``DiscoveryPort`` (AWS-148)."""
+        """See ``DiscoveryApi`` (AWS-148)."""
         request = _filter_request(query.filters)
         if query.ids:
             request["CapacityReservationIds"] = query.ids
@@ -157,7 +157,7 @@ class Ec2Client:
         return await self._service.call_all_pages(_RESERVATIONS, request)
 
     async def describe_placement_groups(self, query: PlacementGroupQuery) -> tuple[PlacementGroupInfoEntry, ...]:
-        """See ``DiscoveryPort`` (AWS-153)."""
+        """See ``DiscoveryApi`` (AWS-153)."""
         request = _filter_request((Ec2Filter(name="state", values=("available",)),))
         if query.ids:
             request["GroupIds"] = query.ids
@@ -170,7 +170,7 @@ class Ec2Client:
     async def describe_launch_templates(
         self, names: Sequence[str] = (), filters: Sequence[Ec2Filter] = ()
     ) -> tuple[LaunchTemplate, ...]:
-        """See ``TemplatePort``. Names and page sizes exclude each other."""
+        """See ``LaunchTemplateApi``. Names and page sizes exclude each other."""
         request = _filter_request(filters)
         if names:
             request["LaunchTemplateNames"] = tuple(names)
@@ -181,7 +181,7 @@ class Ec2Client:
     async def create_launch_template(
         self, name: str, data: LaunchTemplateData, tags: TagSpecification, dry_run: bool = False
     ) -> LaunchTemplate:
-        """See ``TemplatePort``. Not repeated when it may have been done: the name would be taken then."""
+        """See ``LaunchTemplateApi``. Not repeated when it may have been done: the name would be taken then."""
         request: Request = {
             "LaunchTemplateName": name,
             "LaunchTemplateData": _to_request(data),
@@ -192,36 +192,36 @@ class Ec2Client:
         return await self._service.call(_CREATE_TEMPLATE, request)
 
     async def delete_launch_template(self, template_id: str) -> None:
-        """See ``TemplatePort``."""
+        """See ``LaunchTemplateApi``."""
         await self._service.call(_DELETE_TEMPLATE, {"LaunchTemplateId": template_id})
 
     # -- buying ---------------------------------------------------------------------------------------------------------
 
     async def create_fleet(self, request: FleetRequest) -> FleetAnswer:
-        """Buy machines.
+        """Buy instances.
 
         With a client token the same request is sent again where AWS asks for fewer calls or answers 5xx: EC2 carries out a token
         once and answers its repetition alike. Without one it is sent again only where it certainly did not arrive or was turned
         away for its pace. When no answer comes the error's ``has_no_answer`` is true, token or not, and nothing was repeated:
-        the caller may ask again with the same token and parameters, or look for the machines by their tags.
+        the caller may ask again with the same token and parameters, or look for the instances by their tags.
         """
         operation = _FLEET_WITH_TOKEN if request.client_token else _FLEET_ONCE
         return await self._service.call(operation, _to_request(request))
 
     async def dry_run_fleet(self, request: FleetRequest) -> None:
-        """See ``FleetPort`` (AWS-116)."""
+        """See ``FleetApi`` (AWS-116)."""
         await self._service.call(_DRY_RUN_FLEET, {**_to_request(request), "DryRun": True})
 
     async def dry_run_instances(self, dry_run: RunInstancesDryRun) -> None:
-        """See ``FleetPort`` (AWS-117, AWS-128)."""
+        """See ``FleetApi`` (AWS-117, AWS-128)."""
         await self._service.call(_DRY_RUN_INSTANCES, {**_run_request(dry_run), "DryRun": True})
 
-    # -- machines -------------------------------------------------------------------------------------------------------
+    # -- instances ------------------------------------------------------------------------------------------------------
 
     async def describe_instances(
         self, ids: Sequence[str] = (), filters: Sequence[Ec2Filter] = ()
     ) -> tuple[InstanceInfo, ...]:
-        """See ``InstancePort``. Ids and page sizes exclude each other; EC2 answers a thousand ids at most."""
+        """See ``InstanceApi``. Ids and page sizes exclude each other; EC2 answers a thousand ids at most."""
         request = _filter_request(filters)
         if ids:
             request["InstanceIds"] = tuple(ids)
@@ -231,15 +231,15 @@ class Ec2Client:
         return tuple(instance for reservation in found for instance in reservation.instances)
 
     async def terminate_instances(self, ids: Sequence[str]) -> tuple[StateChange, ...]:
-        """See ``InstancePort``."""
+        """See ``InstanceApi``."""
         return await self._service.call(_TERMINATE, {"InstanceIds": tuple(ids)})
 
     async def create_tags(self, ids: Sequence[str], tags: Mapping[str, str]) -> None:
-        """See ``InstancePort``."""
+        """See ``InstanceApi``."""
         await self._service.call(_TAG, {"Resources": tuple(ids), "Tags": _tag_request(tags)})
 
     async def describe_instance_status(self, filters: Sequence[Ec2Filter]) -> tuple[InstanceStatus, ...]:
-        """See ``InstancePort`` (AWS-665)."""
+        """See ``InstanceApi`` (AWS-665)."""
         return await self._service.call_all_pages(_STATUSES, {**_filter_request(filters), "MaxResults": _PAGE_SIZE})
 
 
@@ -257,9 +257,9 @@ def _filter_request(filters: Sequence[Ec2Filter]) -> Request:
 
 
 def _run_request(dry_run: RunInstancesDryRun) -> Request:
-    """RunInstances for one machine of a template's data.
+    """RunInstances for one instance of a template's data.
 
-    The library encodes user data itself here, other than in templates. A machine with interfaces of its own gets its subnet
+    The library encodes user data itself here, other than in templates. An instance with interfaces of its own gets its subnet
     through each of them (AWS-128).
     """
     request = _to_request(dry_run.data)
@@ -313,17 +313,17 @@ _GET_IDENTITY = ApiOperation("GetCallerIdentity", "Arn", str, RateLimitGroup.IDE
 
 
 class IamClient:
-    """See ``IamPort``. All methods raise ``AwsError``, here and below."""
+    """See ``IamApi``. All methods raise ``AwsError``, here and below."""
 
     def __init__(self, service: AwsServiceClient) -> None:
         self._service = service
 
     async def get_instance_profile(self, name: str) -> InstanceProfile:
-        """See ``IamPort``."""
+        """See ``IamApi``."""
         return await self._service.call(_GET_PROFILE, {"InstanceProfileName": name})
 
     async def create_instance_profile(self, name: str, path: str, tags: Mapping[str, str]) -> InstanceProfile:
-        """See ``IamPort``."""
+        """See ``IamApi``."""
         request = {
             "InstanceProfileName": name,
             "Path": path,
@@ -332,59 +332,59 @@ class IamClient:
         return await self._service.call(_CREATE_PROFILE, request)
 
     async def delete_instance_profile(self, name: str) -> None:
-        """See ``IamPort``."""
+        """See ``IamApi``."""
         await self._service.call(_DELETE_PROFILE, {"InstanceProfileName": name})
 
     async def add_role_to_instance_profile(self, name: str, role: str) -> None:
-        """See ``IamPort``."""
+        """See ``IamApi``."""
         await self._service.call(_ADD_ROLE, {"InstanceProfileName": name, "RoleName": role})
 
     async def remove_role_from_instance_profile(self, name: str, role: str) -> None:
-        """See ``IamPort``."""
+        """See ``IamApi``."""
         await self._service.call(_REMOVE_ROLE, {"InstanceProfileName": name, "RoleName": role})
 
     async def list_instance_profiles(self, path_prefix: str) -> tuple[InstanceProfile, ...]:
-        """See ``IamPort``."""
+        """See ``IamApi``."""
         return await self._service.call_all_pages(_LIST_PROFILES, {"PathPrefix": path_prefix, "MaxItems": 1000})
 
 
 class SsmClient:
-    """See ``SsmPort``."""
+    """See ``SsmApi``."""
 
     def __init__(self, service: AwsServiceClient) -> None:
         self._service = service
 
     async def get_parameter(self, name: str) -> str:
-        """See ``SsmPort``. Encrypted ones are decrypted, where the role may."""
+        """See ``SsmApi``. Encrypted ones are decrypted, where the role may."""
         request = {"Name": name, "WithDecryption": True}
         return (await self._service.call(_GET_PARAMETER, request)).value
 
 
 class PricingClient:
-    """See ``PricingPort``."""
+    """See ``PricingApi``."""
 
     def __init__(self, service: AwsServiceClient) -> None:
         self._service = service
 
     async def get_products(self, filters: Mapping[str, str]) -> tuple[str, ...]:
-        """See ``PricingPort`` (AWS-360)."""
+        """See ``PricingApi`` (AWS-360)."""
         wanted = [{"Type": "TERM_MATCH", "Field": field, "Value": filters[field]} for field in sorted(filters)]
         request = {"ServiceCode": _PRICING_SERVICE_CODE, "Filters": wanted, "MaxResults": _PRODUCTS_PAGE_SIZE}
         return await self._service.call_all_pages(_GET_PRODUCTS, request)
 
 
 class SqsClient:
-    """See ``QueuePort``."""
+    """See ``SqsApi``."""
 
     def __init__(self, service: AwsServiceClient) -> None:
         self._service = service
 
     async def get_queue_url(self, name: str) -> str:
-        """See ``QueuePort``."""
+        """See ``SqsApi``."""
         return await self._service.call(_GET_QUEUE_URL, {"QueueName": name})
 
     async def receive_messages(self, url: str) -> tuple[SqsMessage, ...]:
-        """See ``QueuePort`` (AWS-640). Waiting keeps a thread."""
+        """See ``SqsApi`` (AWS-640). Waiting keeps a thread."""
         request = {
             "QueueUrl": url,
             "MaxNumberOfMessages": _MAX_MESSAGES,
@@ -395,38 +395,38 @@ class SqsClient:
         return await self._service.call(_RECEIVE, request)
 
     async def delete_message(self, url: str, receipt_handle: str) -> None:
-        """See ``QueuePort``."""
+        """See ``SqsApi``."""
         await self._service.call(_DELETE_MESSAGE, {"QueueUrl": url, "ReceiptHandle": receipt_handle})
 
 
 class EksClient:
-    """See ``EksPort``."""
+    """See ``EksApi``."""
 
     def __init__(self, service: AwsServiceClient) -> None:
         self._service = service
 
     async def describe_cluster(self, name: str) -> EksCluster:
-        """See ``EksPort``."""
+        """See ``EksApi``."""
         return await self._service.call(_DESCRIBE_CLUSTER, {"name": name})
 
 
 class ZonalShiftClient:
-    """See ``ZonalShiftPort``."""
+    """See ``ZonalShiftApi``."""
 
     def __init__(self, service: AwsServiceClient) -> None:
         self._service = service
 
     async def get_managed_resource(self, arn: str) -> tuple[ZonalShift, ...]:
-        """See ``ZonalShiftPort``."""
+        """See ``ZonalShiftApi``."""
         return await self._service.call(_GET_SHIFTS, {"resourceIdentifier": arn})
 
 
 class StsClient:
-    """See ``StsPort``."""
+    """See ``StsApi``."""
 
     def __init__(self, service: AwsServiceClient) -> None:
         self._service = service
 
     async def get_caller_identity(self) -> str:
-        """See ``StsPort``."""
+        """See ``StsApi``."""
         return await self._service.call(_GET_IDENTITY, {})

@@ -2,7 +2,7 @@
 
 Credentials are found and renewed by botocore, in its standard order: environment variables; a role to assume from a profile; a
 web identity token (IRSA: AWS_WEB_IDENTITY_TOKEN_FILE and AWS_ROLE_ARN); shared files; the container's endpoint (pod identity:
-AWS_CONTAINER_CREDENTIALS_FULL_URI and its token file); the machine's role. Renewal happens in the thread that needs it, under
+AWS_CONTAINER_CREDENTIALS_FULL_URI and its token file); the instance's role. Renewal happens in the thread that needs it, under
 botocore's own lock. AWS_ENDPOINT_URL and its kin per service are obeyed.
 
 Making a client is slow, since its service's model is read: 0.25 s of CPU for EC2, 0.1 s for all others together, and 0.5 s before
@@ -130,7 +130,7 @@ class _ClientFactory:
         self._clients: dict[str, Any] = {}
 
     def open(self) -> str:
-        """See ``Account.open``."""
+        """See ``AwsSession.open``."""
         try:
             self.methods(_EC2_SERVICE)
         except BotoCoreError as error:
@@ -163,13 +163,13 @@ class _ClientFactory:
             read_timeout=_READ_SECONDS,
             tcp_keepalive=True,
             max_pool_connections=self._options.threads,
-            # What is made again, and when, is written in ``operations``.
+            # Retries are in ``service_client``.
             retries={"mode": "standard", "total_max_attempts": 1},
         )
 
 
 def _region(session: Session, configured: str) -> str:
-    """The region: given, from the environment, from the profile, or where the machine is. Raises ``AwsError``."""
+    """The region: given, from the environment, from the profile, or where the instance is. Raises ``AwsError``."""
     named = (
         configured,
         *(os.environ.get(name, "") for name in _REGION_VARIABLES),
@@ -185,7 +185,7 @@ def _region(session: Session, configured: str) -> str:
 
 
 def _instance_region(session: Session) -> str:
-    """The region of the machine we run on, from its zone; a local zone's name (us-west-2-lax-1a) begins with its region's."""
+    """The region of the instance we run on, from its zone; a local zone's name (us-west-2-lax-1a) begins with its region's."""
     fetcher = InstanceMetadataRegionFetcher(
         timeout=session.get_config_variable("metadata_service_timeout"),
         num_attempts=session.get_config_variable("metadata_service_num_attempts"),

@@ -71,13 +71,13 @@ _QUOTA = ApiOperation("GetServiceQuota", "Quota", _Quota, RateLimitGroup.IAM)
 
 
 class DoctorClient:
-    """See ``DoctorPort``."""
+    """See ``DoctorApi``."""
 
     def __init__(self, session: AwsSession) -> None:
         self._session = session
 
     async def denied_actions(self, query: PermissionQuery) -> tuple[str, ...]:
-        """See ``DoctorPort``."""
+        """See ``DoctorApi``."""
         entries = [
             {"ContextKeyName": key, "ContextKeyValues": list(values), "ContextKeyType": "string"}
             for key, values in sorted(query.context.items())
@@ -92,33 +92,33 @@ class DoctorClient:
         return tuple(sorted({item.eval_action_name for item in found if item.eval_decision != _ALLOWED}))
 
     async def get_role(self, name: str) -> RoleDescription:
-        """See ``DoctorPort``."""
+        """See ``DoctorApi``."""
         role = await self._session.service("iam").call(_GET_ROLE, {"RoleName": name})
         return RoleDescription(role.arn, tuple(sorted(_trusted_services(role.assume_role_policy_document))))
 
     async def get_queue_arn(self, url: str) -> str:
-        """See ``DoctorPort``."""
+        """See ``DoctorApi``."""
         request = {"QueueUrl": url, "AttributeNames": ["QueueArn"]}
         return (await self._session.service("sqs").call(_QUEUE_ATTRIBUTES, request)).queue_arn
 
     async def rules_targeting(self, target_arn: str) -> Sequence[EventBridgeRule]:
-        """See ``DoctorPort``."""
+        """See ``DoctorApi``."""
         events = self._session.service("events")
         names = await events.call_all_pages(_RULE_NAMES, {"TargetArn": target_arn})
         found = [await events.call(_RULE, {"Name": name}) for name in names]
         return [_event_rule(item) for item in found if item.state == _ENABLED]
 
     async def get_access_entry_type(self, cluster: str, principal: str) -> str:
-        """See ``DoctorPort``."""
+        """See ``DoctorApi``."""
         request = {"clusterName": cluster, "principalArn": principal}
         return (await self._session.service("eks").call(_ACCESS_ENTRY, request)).type
 
     async def get_key_state(self, key: str) -> str:
-        """See ``DoctorPort``."""
+        """See ``DoctorApi``."""
         return (await self._session.service("kms").call(_KEY, {"KeyId": key})).key_state
 
     async def get_vcpu_quota(self, code: str) -> float:
-        """See ``DoctorPort``."""
+        """See ``DoctorApi``."""
         request = {"ServiceCode": "ec2", "QuotaCode": code}
         return (await self._session.service("service-quotas").call(_QUOTA, request)).value
 

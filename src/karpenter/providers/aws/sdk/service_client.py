@@ -166,7 +166,7 @@ class AwsServiceClient:
 def _send_in_thread(
     clients: ClientFactory, service: str, operation: ApiOperation[R], request: RequestMembers
 ) -> ResultPage[R]:
-    """Send a call and decode its answer; runs in a thread. Raises ``CallFailed``."""
+    """Send a call and decode its answer; runs in a thread. Raises ``AwsCallError``."""
     try:
         answer = clients.methods(service)(xform_name(operation.name))(**request)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""The data a machine boots with: how it finds its cluster, and what its kubelet is told (AWS §6).
+"""The data an instance boots with: how it finds its cluster, and what its kubelet is told (AWS §6).
 
 ``render`` is the whole of it. What the class's owner wrote goes through one family's writer, which joins it with what we have
 to say in the form the family's boot program reads: MIME parts, a NodeConfig, TOML, PowerShell, or not at all. Facts about the

@@ -1,6 +1,6 @@
 """What each family of images brings with it (AWS-055, AWS-265 to AWS-269).
 
-A family decides how the machine is told what it is (the modules beside this one), which disks it gets unless the class says
+A family decides how the instance is told what it is (the modules beside this one), which disks it gets unless the class says
 otherwise, on which of them pods write, and how many pods its network lets it run. These are tables, not code: whoever needs a
 fact asks for the family by name.
 """
@@ -21,9 +21,9 @@ CUSTOM = "Custom"
 WINDOWS_2019 = "Windows2019"
 WINDOWS_2022 = "Windows2022"
 WINDOWS_2025 = "Windows2025"
-#: The build of Windows a family's machines run (AWS-066).
+#: The build of Windows a family's instances run (AWS-066).
 WINDOWS_BUILDS = {WINDOWS_2019: "10.0.17763", WINDOWS_2022: "10.0.20348", WINDOWS_2025: "10.0.26100"}
-#: How many pods a machine runs whose family is not bound to the addresses of its interfaces (AWS-300).
+#: How many pods an instance runs whose family is not bound to the addresses of its interfaces (AWS-300).
 DEFAULT_MAX_PODS = 110
 
 _BY_ALIAS = {name.lower(): name for name in get_args(AMIFamily) if name != CUSTOM}
@@ -47,7 +47,7 @@ class AmiFamilyTraits:
 
     @property
     def is_windows(self) -> bool:
-        """Whether its machines run Windows."""
+        """Whether its instances run Windows."""
         return self.name.startswith("Windows")
 
 

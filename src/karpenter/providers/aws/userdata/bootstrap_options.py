@@ -1,4 +1,4 @@
-"""What every family tells its machines (AWS-220 to AWS-224)."""
+"""What every family tells its instances (AWS-220 to AWS-224)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class UserDataError(ValueError):
 
 @dataclass(frozen=True)
 class BootstrapOptions:
-    """All that goes into a machine's user data.
+    """All that goes into an instance's user data.
 
     ``labels`` are the claim's and the launch's capacity type, ``taints`` the claim's, startup taints last: what is missing of our
     own is added here, and labels a kubelet may not set are left out. ``kubelet`` is the class's map as its owner wrote it,
@@ -43,7 +43,7 @@ class BootstrapOptions:
 
 @dataclass(frozen=True)
 class KubeletArguments:
-    """What the kubelet of a machine is told, put together from a ``Bootstrap``."""
+    """What the kubelet of an instance is told, put together from a ``Bootstrap``."""
 
     options: BootstrapOptions
     labels: Mapping[str, str] = field(init=False)

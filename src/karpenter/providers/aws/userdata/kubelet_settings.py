@@ -1,7 +1,7 @@
 """Arithmetic in kubelet settings: CEL over the facts of a type (AWS-111 to AWS-114).
 
 An expression is judged three times: it must parse and name only what exists (``fault`` when the class is looked at), yield a
-number on a sample of machines (the same), and yield a usable number on every type there is (AWS-107). CEL never mixes whole
+number on a sample of instances (the same), and yield a usable number on every type there is (AWS-107). CEL never mixes whole
 numbers and fractions in arithmetic; only ``min`` and ``max`` take any two.
 """
 
@@ -28,7 +28,7 @@ class ExpressionError(ValueError):
 
 @dataclass(frozen=True)
 class KubeletTypeFacts:
-    """What expressions may ask about a type of machine.
+    """What expressions may ask about a type of instance.
 
     ``default_enis`` are the interfaces of its default network card, ``ips_per_eni`` IPv4 addresses of each, ``default_pods`` the
     pods it runs unless told otherwise (AWS-300).
@@ -46,7 +46,7 @@ _Value = str | int | float
 _VARIABLES = frozenset({"instance_type", "vcpus", "memory_mib", "default_enis", "ips_per_eni", "max_pods"})
 #: Comprehensions bind a name of their own: ``[1, 2].map(x, x * 2)``.
 _BOUND_NAME = re.compile(r"\.\s*(?:map|filter|all|exists|exists_one)\s*\(\s*([A-Za-z_]\w*)\s*,")
-#: A machine no expression should divide by zero on; what only some types trip over is found by looking at all of them.
+#: An instance no expression should divide by zero on; what only some types trip over is found by looking at all of them.
 _SAMPLE_FACTS = KubeletTypeFacts("m5.large", 2, 8192, 3, 10, 29)
 #: Beyond 64 bits no field takes a number.
 _MAX_VALUE = 2**63 - 1

@@ -55,7 +55,7 @@ def windows_user_data(options: BootstrapOptions) -> str:
 
 
 def _powershell_call(options: BootstrapOptions) -> Iterator[str]:
-    """The script's service CIDR, where it is known, spares the machine a question to the EKS API (AWS-259, Beyond)."""
+    """The script's service CIDR, where it is known, spares the instance a question to the EKS API (AWS-259, Beyond)."""
     words = KubeletArguments(options)
     yield f'& "{_SCRIPT}"'
     yield f"-EKSClusterName {_powershell_quoted(options.cluster.name)}"

@@ -17,11 +17,7 @@ from karpenter.model import labels
 from karpenter.providers.aws.aws_cluster_view import LaunchAwareClusterView
 from karpenter.providers.aws.aws_context import AwsContext
 from karpenter.providers.aws.aws_metrics import InstanceMetrics, InterruptionMetrics
-from karpenter.providers.aws.aws_provider import (
-    AwsProvider,
-    AwsProviderDependencies,
-    PlacementGroupPartitionHook,
-)
+from karpenter.providers.aws.aws_provider import AwsProvider, AwsProviderDependencies, PlacementGroupPartitionHook
 from karpenter.providers.aws.instance.bootstrap_resolver import BootstrapResolver
 from karpenter.providers.aws.instance.fleet_launcher import FleetLauncher, LauncherDependencies
 from karpenter.providers.aws.instance.fleet_request import FleetSender, SubnetAddresses
@@ -159,31 +155,31 @@ class AwsOperator:
 
     def loops(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
         """What runs while this process leads, by the names users know (OPS-723)."""
-        ground = self._context
-        looks: dict[str, SingletonReconcile] = {
+        context = self._context
+        singletons: dict[str, SingletonReconcile] = {
             "providers.ssm.invalidation": requeue_every(
                 _PARAMETERS_SECONDS, self._node_classes.ssm_parameters.discard_outdated
             ),
             "instance.deaths": EndedInstanceReporter(
-                ground.services.ec2, self._cluster_view, ground.events, ground.clock
+                context.services.ec2, self._cluster_view, context.events, context.clock
             ).reconcile,
             "cloudprovider.metrics": self._offering_metrics_controller().reconcile,
             "launchtemplate.garbagecollection": self._reconcile_launch_templates,
-            "providers.version": ground.cluster.reconcile,
+            "providers.version": context.cluster.reconcile,
             **self._event_reconcilers(),
         }
-        if not ground.settings.isolated_vpc:
-            looks["instanceprofile.garbagecollection"] = requeue_every(
+        if not context.settings.isolated_vpc:
+            singletons["instanceprofile.garbagecollection"] = requeue_every(
                 _PROFILES_SECONDS, self._node_classes.collect_instance_profiles
             )
-        if ground.settings.node_overlay:
-            looks["providers.pricing.overlay"] = requeue_every(_OVERLAYS_SECONDS, self._apply_overlay_prices)
+        if context.settings.node_overlay:
+            singletons["providers.pricing.overlay"] = requeue_every(_OVERLAYS_SECONDS, self._apply_overlay_prices)
         collector_of_instances = InstanceGarbageCollector(
             self._instances,
-            ground.kube,
+            context.kube,
             self._cluster_view,
-            ground.clock,
-            ground.settings.garbage_collection_interval.total_seconds(),
+            context.clock,
+            context.settings.garbage_collection_interval.total_seconds(),
         )
         return {
             "nodeclass": self._node_classes.controller.run,
@@ -191,7 +187,7 @@ class AwsOperator:
             "instance.garbagecollection": collector_of_instances.run,
             "providers.instancetype.capacity": partial(self._discovered_capacity.run, self._cluster_view),
             **self._refresh_loops(),
-            **{name: partial(run_singleton, name, look) for name, look in looks.items()},
+            **{name: partial(run_singleton, name, look) for name, look in singletons.items()},
         }
 
     def _refresh_loops(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
@@ -206,53 +202,57 @@ class AwsOperator:
         }
 
     def _event_reconcilers(self) -> Mapping[str, SingletonReconcile]:
-        ground = self._context
-        ec2, kube, clock = ground.services.ec2, ground.kube, ground.clock
-        metrics = InterruptionMetrics(ground.metrics)
-        responder = InterruptionHandler(self._cluster_view, kube, ground.events, clock, self._interruption_effects())
-        looks: dict[str, SingletonReconcile] = {
+        context = self._context
+        ec2, kube, clock = context.services.ec2, context.kube, context.clock
+        metrics = InterruptionMetrics(context.metrics)
+        responder = InterruptionHandler(self._cluster_view, kube, context.events, clock, self._interruption_effects())
+        singletons: dict[str, SingletonReconcile] = {
             "interruption.instancestatus": InstanceStatusController(
                 ec2, self._cluster_view, responder, metrics, clock
             ).reconcile
         }
-        queue = ground.settings.interruption_queue
+        queue = context.settings.interruption_queue
         if queue:
-            looks["interruption"] = InterruptionQueueController(
-                queue, ground.services.sqs, responder, metrics, clock
+            singletons["interruption"] = InterruptionQueueController(
+                queue, context.services.sqs, responder, metrics, clock
             ).reconcile
-        if ground.settings.reserved_capacity:
-            looks["capacityreservation.expiration"] = CapacityReservationExpiration(
+        if context.settings.reserved_capacity:
+            singletons["capacityreservation.expiration"] = CapacityReservationExpiration(
                 ec2, self._cluster_view, kube, clock
             ).reconcile
-            looks["capacityreservation.capacitytype"] = CapacityTypeCorrection(
+            singletons["capacityreservation.capacitytype"] = CapacityTypeCorrection(
                 self.provider.list, self._cluster_view, kube
             ).reconcile
         if self._shifts is not None:
-            looks["zonalshift"] = self._shifts.reconcile
-        return looks
+            singletons["zonalshift"] = self._shifts.reconcile
+        return singletons
 
     # -- parts ------------------------------------------------------------------------------------------------------------------
 
     def _build_zonal_shifts(self) -> ZonalShiftController | None:
-        ground = self._context
-        if not ground.settings.enable_zonal_shift:
+        context = self._context
+        if not context.settings.enable_zonal_shift:
             return None
         return ZonalShiftController(
-            ground.cluster.cluster.arn, ground.services.zonal_shift, ground.cluster_view, ground.events, ground.clock
+            context.cluster.cluster.arn,
+            context.services.zonal_shift,
+            context.cluster_view,
+            context.events,
+            context.clock,
         )
 
     def _shifted_zone_ids(self) -> frozenset[str]:
         return self._shifts.shifted_zone_ids() if self._shifts is not None else frozenset()
 
     def _build_instance_types(self) -> InstanceTypeProvider:
-        ground = self._context
-        around = types_market.InstanceTypeInputs(
+        context = self._context
+        inputs = types_market.InstanceTypeInputs(
             self._shifted_zone_ids, self._placement_groups.cached, self._offering_metrics.record_skipped
         )
-        region = ground.cluster.cluster.region
-        services = ground.services
+        region = context.cluster.cluster.region
+        services = context.services
         return InstanceTypeProvider(
-            services.ec2, services.pricing, ground.settings, region, ground.clock, self._caches, around
+            services.ec2, services.pricing, context.settings, region, context.clock, self._caches, inputs
         )
 
     def _instance_scope(self) -> InstanceScope:
@@ -279,41 +279,43 @@ class AwsOperator:
         )
 
     def _build_launcher(self) -> FleetLauncher:
-        ground = self._context
-        services = ground.services
-        consequences = LaunchEffects(
+        context = self._context
+        services = context.services
+        effects = LaunchEffects(
             self._caches.unavailable,
             self._caches.reservations,
             self._subnet_addresses,
             self._instance_metrics,
-            ground.events,
+            context.events,
         )
-        trade = LauncherDependencies(
-            kube=ground.kube,
+        dependencies = LauncherDependencies(
+            kube=context.kube,
             ec2=services.ec2,
-            clock=ground.clock,
+            clock=context.clock,
             fleet_sender=FleetSender(services.ec2, self._launch_templates),
             subnet_addresses=self._subnet_addresses,
             input_resolver=self._bootstrap,
-            effects=consequences,
+            effects=effects,
             metrics=self._instance_metrics,
         )
-        rules = LaunchSettings(ground.cluster.cluster, ground.settings.reserved_capacity, ground.strict_min_values)
-        return FleetLauncher(trade, rules)
+        rules = LaunchSettings(context.cluster.cluster, context.settings.reserved_capacity, context.strict_min_values)
+        return FleetLauncher(dependencies, rules)
 
     def _provider_dependencies(self) -> AwsProviderDependencies:
-        ground = self._context
+        context = self._context
         return AwsProviderDependencies(
-            kube=ground.kube,
+            kube=context.kube,
             cluster_view=self._cluster_view,
-            events=ground.events,
+            events=context.events,
             instance_types=self._instance_types,
             launcher=self._launcher,
             instances=self._instances,
-            terminator=InstanceTerminator(self._instances, self._cluster_view, self._caches.reservations, ground.clock),
+            terminator=InstanceTerminator(
+                self._instances, self._cluster_view, self._caches.reservations, context.clock
+            ),
             placement_groups=self._placement_groups,
             hash_inputs=self._node_classes.hash_inputs,
-            hooks=(PlacementGroupPartitionHook(ground.services.ec2),),
+            hooks=(PlacementGroupPartitionHook(context.services.ec2),),
         )
 
     # -- work -------------------------------------------------------------------------------------------------------------------
@@ -337,7 +339,7 @@ class AwsOperator:
         )
 
     async def _reconcile_launch_templates(self) -> float:
-        """The first pass reads the launch templates of earlier processes, so that unused ones can age; later passes delete those."""
+        """First read the launch templates of earlier processes, so that unused ones age; later passes delete those."""
         if self._templates_hydrated:
             await self._launch_templates.collect_garbage(
                 node_class.metadata.name for node_class in self._cluster_view.node_classes()

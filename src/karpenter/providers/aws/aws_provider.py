@@ -97,23 +97,23 @@ class AwsProvider:
             types = self._dependencies.instance_types.types_for(node_class)
         except ProviderError as error:
             raise LaunchFailed("InstanceTypeResolutionFailed", str(error)) from error
-        bought = await self._dependencies.launcher.launch(claim, node_class, types)
-        self._dependencies.instances.mark_launched(instance_info.parse_instance_id(bought.provider_id))
-        return bought
+        instance = await self._dependencies.launcher.launch(claim, node_class, types)
+        self._dependencies.instances.mark_launched(instance_info.parse_instance_id(instance.provider_id))
+        return instance
 
     def _cached_node_class(self, claim: NodeClaim) -> EC2NodeClass | None:
         """The class as last watched if it can be launched from; whatever else it is, the API server has the last word.
 
         So a wave of launches does not read the same class once for every claim.
         """
-        found = self._dependencies.cluster_view.node_class_named(claim.spec.node_class_ref.name)
-        if found is None or found.metadata.deletion_timestamp is not None:
+        node_class = self._dependencies.cluster_view.node_class_named(claim.spec.node_class_ref.name)
+        if node_class is None or node_class.metadata.deletion_timestamp is not None:
             return None
         try:
-            check_node_class_ready(found)
+            check_node_class_ready(node_class)
         except ProviderError:
             return None
-        return found
+        return node_class
 
     async def delete(self, provider_id: str) -> None:
         """Have an instance ended (AWS-526)."""
@@ -147,28 +147,28 @@ class AwsProvider:
 
     async def drift(self, claim: NodeClaim) -> InstanceDrift | None:
         """How an instance differs from its class now (AWS-560 to AWS-568). No call is made where the class itself was changed."""
-        wished = replacement_reason(claim)
-        if wished:
-            return InstanceDrift(wished)
+        reason = replacement_reason(claim)
+        if reason:
+            return InstanceDrift(reason)
         node_class = self._node_class_of_claim(claim)
         if node_class is None:
             return None
-        found = node_class_drift(claim, node_class, self._dependencies.hash_inputs.changed_fields)
-        if not found.reason:
-            found = await self._instance_drift(claim, node_class)
-        return InstanceDrift(found.reason, found.message) if found.reason else None
+        drift = node_class_drift(claim, node_class, self._dependencies.hash_inputs.changed_fields)
+        if not drift.reason:
+            drift = await self._instance_drift(claim, node_class)
+        return InstanceDrift(drift.reason, drift.message) if drift.reason else None
 
     async def _instance_drift(self, claim: NodeClaim, node_class: EC2NodeClass) -> Found:
         instances = self._dependencies.instances
         instance_id = instance_info.parse_instance_id(claim.status.provider_id)
-        machine = DriftComparison(
+        comparison = DriftComparison(
             claim=claim,
             node_class=node_class,
             instance=await instances.get(instance_id),
             types={item.name: item for item in self._dependencies.instance_types.types_for(node_class)},
             group_id=self._group_id(node_class),
         )
-        return await confirmed_drift(machine, lambda: instances.describe(instance_id))
+        return await confirmed_drift(comparison, lambda: instances.describe(instance_id))
 
     def _node_class_of_claim(self, claim: NodeClaim) -> EC2NodeClass | None:
         """The class the claim's pool has now; None, and an event on the pool, where there is none to compare with (AWS-560)."""
@@ -200,12 +200,12 @@ class AwsProvider:
             self._dependencies.cluster_view.node_class_named(instance_info.tag_value(info, aws_labels.NODE_CLASS))
             or EC2NodeClass()
         )
-        bought = instance_info.instance_of_info(info, self._reserved_capacity)
+        launched = instance_info.instance_of_info(info, self._reserved_capacity)
         return Instance(
             provider_id=instance_info.provider_id_of(info),
             claim_name=instance_info.tag_value(info, aws_labels.NODE_CLAIM_TAG),
             labels={
-                **instance_info.instance_labels(bought, node_class, None),
+                **instance_info.instance_labels(launched, node_class, None),
                 labels.INSTANCE_TYPE: info.instance_type,
                 labels.NODE_POOL: instance_info.tag_value(info, labels.NODE_POOL),
             },
@@ -238,12 +238,12 @@ class PlacementGroupPartitionHook:
     async def _partition(self, instance: str) -> int:
         """Its number, 0 where it is not known yet: also while EC2 does not know a new instance everywhere."""
         try:
-            found = await self._ec2.describe_instances((instance,))
+            instances = await self._ec2.describe_instances((instance,))
         except AwsError as error:
             if error.is_not_found:
                 return 0
             raise ProviderError(f"the placement of {instance} cannot be read: {error}") from error
-        return found[0].placement.partition_number if found else 0
+        return instances[0].placement.partition_number if instances else 0
 
 
 _REPAIR_TOLERATION = timedelta(minutes=30)

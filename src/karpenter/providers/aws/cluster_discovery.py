@@ -190,7 +190,7 @@ async def _endpoint(queries: _ClusterQueries, settings: AwsSettings, region: str
     if settings.cluster_endpoint:
         return settings.cluster_endpoint.rstrip("/")
     try:
-        found = (await queries.eks()).endpoint.rstrip("/")
+        endpoint = (await queries.eks()).endpoint.rstrip("/")
     except AwsError as error:
         why = (
             f"there is no EKS cluster {settings.cluster_name} in {region}"
@@ -198,19 +198,19 @@ async def _endpoint(queries: _ClusterQueries, settings: AwsSettings, region: str
             else f"EKS does not tell ({error})"
         )
         raise AwsStartupError(f"unable to detect the cluster endpoint: {why}; set --cluster-endpoint") from error
-    if not found:
+    if not endpoint:
         raise AwsStartupError("unable to detect the cluster endpoint: EKS knows none yet; set --cluster-endpoint")
-    return found
+    return endpoint
 
 
 async def _dns_address(reader: Reader) -> str:
     """The address of the cluster's DNS, by its usual name or, where it has another, by its label (AWS-020)."""
     try:
-        found = await _dns_services(reader)
+        services = await _dns_services(reader)
     except KubeError as error:
         _log.error("unable to detect the IP of the kube-dns service, services are unreadable", error=str(error))
         return ""
-    address = next((item.spec.cluster_ip for item in found if item.spec.cluster_ip not in ("", "None")), "")
+    address = next((item.spec.cluster_ip for item in services if item.spec.cluster_ip not in ("", "None")), "")
     if not address:
         _log.error("unable to detect the IP of the kube-dns service; set --cluster-dns-ip where machines need it")
     return address

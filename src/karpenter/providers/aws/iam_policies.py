@@ -171,7 +171,7 @@ def _resource_tag_conditions(location: ClusterLocation) -> IamConditions:
 
 
 def _node_lifecycle(location: ClusterLocation) -> Iterator[IamStatement]:
-    made = location.ec2("fleet instance volume network-interface launch-template spot-instances-request")
+    created = location.ec2("fleet instance volume network-interface launch-template spot-instances-request")
     buying = "ec2:RunInstances ec2:CreateFleet"
     inputs = (
         location.arn("ec2", "image/*", account=""),
@@ -188,7 +188,7 @@ def _node_lifecycle(location: ClusterLocation) -> Iterator[IamStatement]:
     yield _iam_statement(
         "AllowScopedEC2InstanceActionsWithTags",
         f"{buying} ec2:CreateLaunchTemplate",
-        *made,
+        *created,
         **_request_tag_conditions(location),
     )
     creating = {"ec2:CreateAction": ("RunInstances", "CreateFleet", "CreateLaunchTemplate")}
@@ -196,7 +196,7 @@ def _node_lifecycle(location: ClusterLocation) -> Iterator[IamStatement]:
     yield _iam_statement(
         "AllowScopedResourceCreationTagging",
         "ec2:CreateTags",
-        *made,
+        *created,
         StringEquals={**requested["StringEquals"], **creating},
         StringLike=requested["StringLike"],
     )

@@ -74,7 +74,7 @@ class NodeClassControllers:
         )
         self.ssm_parameters = SsmParameters(context.services.ssm, context.services.ec2, context.clock)
         self.hash_inputs = NodeClassHashInputs()
-        around = NodeClassReconcileContext(
+        reconcile_context = NodeClassReconcileContext(
             kube=context.kube,
             clock=context.clock,
             condition_types=node_class_condition_types(context.settings.reserved_capacity),
@@ -83,7 +83,7 @@ class NodeClassControllers:
         )
         stamps = NodeClassHashStamper(context.kube, cluster_view.claims)
         self.controller = NodeClassController(
-            around, self._subreconcilers(), stamps, self.hash_inputs, self._termination()
+            reconcile_context, self._subreconcilers(), stamps, self.hash_inputs, self._termination()
         )
 
     def on_node_class(self, old: EC2NodeClass | None, new: EC2NodeClass | None) -> None:
@@ -95,32 +95,34 @@ class NodeClassControllers:
 
     async def collect_instance_profiles(self) -> None:
         """AWS-125. Raises ``ProviderError`` while anything cannot be read: it may have a profile in use."""
-        window, kube = self._cluster_view, self._context.kube
+        cluster_view, kube = self._cluster_view, self._context.kube
         unreadable = (*(await kube.list(NODE_CLAIM)).undecodable, *(await kube.list(EC2_NODE_CLASS)).undecodable)
         if unreadable:
             texts = ", ".join(sorted(item.name for item in unreadable))
             raise ProviderError(f"instance profiles are left alone while nobody can read {texts}")
         await InstanceProfileGarbageCollector(
-            self._profiles, self._context.current_cluster(), window.node_classes, window.claims
+            self._profiles, self._context.current_cluster(), cluster_view.node_classes, cluster_view.claims
         ).collect()
 
     # -- parts ------------------------------------------------------------------------------------------------------------------
 
     def _subreconcilers(self) -> tuple[NodeClassSubreconciler, ...]:
         """The subreconcilers of a class, in the order in which they run (AWS-082)."""
-        ground, neighbours = self._context, self._dependencies
-        ec2, clock, settings = ground.services.ec2, ground.clock, ground.settings
-        warnings = NodeClassWarnings(ground.events, self._changes)
-        images = AmiProvider(ec2, self.ssm_parameters, clock, ground.current_cluster, settings.ami_refresh_interval)
+        context, dependencies = self._context, self._dependencies
+        ec2, clock, settings = context.services.ec2, context.clock, context.settings
+        warnings = NodeClassWarnings(context.events, self._changes)
+        images = AmiProvider(ec2, self.ssm_parameters, clock, context.current_cluster, settings.ami_refresh_interval)
         subnets = SubnetProvider(ec2, clock, settings.subnet_refresh_interval, self._record_free_addresses)
-        reservations = CapacityReservationProvider(ec2, clock, neighbours.reservation_availability.set_available_count)
+        reservations = CapacityReservationProvider(
+            ec2, clock, dependencies.reservation_availability.set_available_count
+        )
         reserved = (
             (CapacityReservationReconciler(reservations, clock, self._changes),) if settings.reserved_capacity else ()
         )
         return (
-            AmiReconciler(images, ground.current_cluster, self._changes, ground.events),
+            AmiReconciler(images, context.current_cluster, self._changes, context.events),
             *reserved,
-            PlacementGroupReconciler(neighbours.placement_groups),
+            PlacementGroupReconciler(dependencies.placement_groups),
             SubnetReconciler(subnets, self._changes, warnings),
             SecurityGroupReconciler(SecurityGroupProvider(ec2, clock), subnets, self._changes, warnings),
             InstanceProfileReconciler(self._profiles),
@@ -131,39 +133,39 @@ class NodeClassControllers:
         self._dependencies.subnet_addresses.set_free({subnet_id: free})
 
     def _validation(self) -> ValidationReconciler:
-        ground, market = self._context, self._dependencies.instance_types
-        knowledge = ValidationInputs(
+        context, instance_types = self._context, self._dependencies.instance_types
+        inputs = ValidationInputs(
             service_cidr=self._service_cidr,
             pools=self._cluster_view.pools,
-            kubelet_facts=lambda node_class: tuple(market.kubelet_facts(node_class).values()),
-            types=market.types_for,
-            is_compatible=market.is_compatible,
+            kubelet_facts=lambda node_class: tuple(instance_types.kubelet_facts(node_class).values()),
+            types=instance_types.types_for,
+            is_compatible=instance_types.is_compatible,
         )
         dry_runs = LaunchDryRuns(
-            ground.services.ec2,
-            ground.clock,
-            ground.current_cluster,
+            context.services.ec2,
+            context.clock,
+            context.current_cluster,
             self._dependencies.bootstrap.dry_run_template_data,
         )
-        wanted = None if ground.settings.disable_dry_run else dry_runs
-        return ValidationReconciler(knowledge, wanted, ground.settings.kubelet_expressions)
+        enabled_dry_runs = None if context.settings.disable_dry_run else dry_runs
+        return ValidationReconciler(inputs, enabled_dry_runs, context.settings.kubelet_expressions)
 
     async def _service_cidr(self) -> str:
         """AWS-026. Raises ``AwsError`` and ``ProviderError``."""
-        ground = self._context
-        if not ground.current_cluster().service_cidr:
-            await ground.services.eks.describe_cluster(ground.current_cluster().name)
+        context = self._context
+        if not context.current_cluster().service_cidr:
+            await context.services.eks.describe_cluster(context.current_cluster().name)
             try:
-                await ground.cluster.reconcile()
+                await context.cluster.reconcile()
             except KubeError as error:
                 raise ProviderError(f"asking for the cluster's version, {error}") from error
-        return ground.current_cluster().service_cidr
+        return context.current_cluster().service_cidr
 
     def _termination(self) -> NodeClassTermination:
-        ground = self._context
-        profiles = None if ground.settings.isolated_vpc else self._profiles
-        leftovers = NodeClassCleanup(profiles, ground.services.ec2, ground.current_cluster())
-        return NodeClassTermination(leftovers, ground.kube, ground.events, self._cluster_view.claims, self._forget)
+        context = self._context
+        profiles = None if context.settings.isolated_vpc else self._profiles
+        leftovers = NodeClassCleanup(profiles, context.services.ec2, context.current_cluster())
+        return NodeClassTermination(leftovers, context.kube, context.events, self._cluster_view.claims, self._forget)
 
     def _forget(self, node_class: EC2NodeClass) -> None:
         self.hash_inputs.forget(node_class.metadata.name)

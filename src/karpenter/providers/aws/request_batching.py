@@ -70,17 +70,17 @@ class RequestBatcher(Generic[B, Q, A]):
         self._running: set[asyncio.Task[None]] = set()
 
     async def submit(self, bucket: B, request: Q) -> A:
-        """The answer to a request. Raises the error ``execute`` returned or raised; ``BatchRequestUnanswered`` without an answer."""
+        """The answer to a request. Raises the error of ``execute``, or ``BatchRequestUnanswered`` without an answer."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[A] = loop.create_future()
         # Whoever stops waiting must not make an error look forgotten.
         answer.add_done_callback(lambda done: done.cancelled() or done.exception())
-        window = self._open_batches.get(bucket) or self._open(bucket)
-        window.requests.append(request)
-        window.answers.append(answer)
-        window.timer.extend()
-        if len(window.requests) >= self._window.maximum_requests:
-            window.timer.close()
+        batch = self._open_batches.get(bucket) or self._open(bucket)
+        batch.requests.append(request)
+        batch.answers.append(answer)
+        batch.timer.extend()
+        if len(batch.requests) >= self._window.maximum_requests:
+            batch.timer.close()
         return await answer
 
     def _open(self, bucket: B) -> _OpenBatch[Q, A]:
@@ -92,9 +92,9 @@ class RequestBatcher(Generic[B, Q, A]):
         return batch
 
     def _close(self, bucket: B) -> None:
-        window = self._open_batches.pop(bucket)
-        self._observer.window_closed(len(window.requests), asyncio.get_running_loop().time() - window.since)
-        task = asyncio.get_running_loop().create_task(self._execute_batch(bucket, window))
+        batch = self._open_batches.pop(bucket)
+        self._observer.window_closed(len(batch.requests), asyncio.get_running_loop().time() - batch.since)
+        task = asyncio.get_running_loop().create_task(self._execute_batch(bucket, batch))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
@@ -109,10 +109,10 @@ class RequestBatcher(Generic[B, Q, A]):
                     waiting.cancel()
                 raise
         for index, waiting in enumerate(batch.answers):
-            found = answers[index] if index < len(answers) else BatchRequestUnanswered("error making call")
+            result = answers[index] if index < len(answers) else BatchRequestUnanswered("error making call")
             if waiting.done():
                 continue
-            if isinstance(found, Exception):
-                waiting.set_exception(found)
+            if isinstance(result, Exception):
+                waiting.set_exception(result)
             else:
-                waiting.set_result(found)
+                waiting.set_result(result)

@@ -84,7 +84,7 @@ async def cluster(subject: DoctorSubject) -> list[DoctorFinding]:
         return [_CLUSTER.ok(f"the API server is at {subject.settings.cluster_endpoint}, as --cluster-endpoint says")]
     name = subject.location.cluster
     try:
-        found = await subject.services.eks.describe_cluster(name)
+        description = await subject.services.eks.describe_cluster(name)
     except AwsError as error:
         return [
             _CLUSTER.failure(
@@ -93,17 +93,17 @@ async def cluster(subject: DoctorSubject) -> list[DoctorFinding]:
                 "check --cluster-name and the region, or set --cluster-endpoint for a cluster outside EKS",
             )
         ]
-    version = tuple(int(part) for part in found.version.split(".")[:2] if part.isdigit())
+    version = tuple(int(part) for part in description.version.split(".")[:2] if part.isdigit())
     if not OLDEST_KUBERNETES <= version <= NEWEST_KUBERNETES:
-        known = f"{'.'.join(map(str, OLDEST_KUBERNETES))} to {'.'.join(map(str, NEWEST_KUBERNETES))}"
+        supported = f"{'.'.join(map(str, OLDEST_KUBERNETES))} to {'.'.join(map(str, NEWEST_KUBERNETES))}"
         return [
             _CLUSTER.warning(
-                f"cluster {name} is of Kubernetes {found.version}; known are {known}",
+                f"cluster {name} is of Kubernetes {description.version}; known are {supported}",
                 "images and labels may not be found",
                 "use a release of Karpenter for this version",
             )
         ]
-    return [_CLUSTER.ok(f"cluster {name} is of Kubernetes {found.version}")]
+    return [_CLUSTER.ok(f"cluster {name} is of Kubernetes {description.version}")]
 
 
 # -- queue ----------------------------------------------------------------------------------------------------------------------
@@ -165,9 +165,9 @@ def _allows_spot(pool: NodePool) -> bool:
 
 async def quotas(subject: DoctorSubject) -> list[DoctorFinding]:
     """Whether the account may run what the pools may grow to."""
-    wanted = _wanted_vcpus(subject.pools)
-    found = await asyncio.gather(*(_quota(subject, capacity_type, wanted) for capacity_type in _QUOTA_CODES))
-    return list(found)
+    vcpus = _wanted_vcpus(subject.pools)
+    findings = await asyncio.gather(*(_quota(subject, capacity_type, vcpus) for capacity_type in _QUOTA_CODES))
+    return list(findings)
 
 
 async def _quota(subject: DoctorSubject, capacity_type: str, wanted_vcpus: int) -> DoctorFinding:
@@ -274,8 +274,8 @@ async def _missing_permissions(kube: Kube, service_account: str) -> list[DoctorF
 
 
 async def _is_allowed(kube: Kube, user: str, permission: ClusterPermission) -> bool:
-    wanted = ResourceAttributes(
+    attributes = ResourceAttributes(
         verb=permission.verb, resource=permission.resource, group=permission.group, subresource=permission.subresource
     )
-    question = SubjectAccessReview(spec=SubjectAccessReviewSpec(user=user, resource_attributes=wanted))
+    question = SubjectAccessReview(spec=SubjectAccessReviewSpec(user=user, resource_attributes=attributes))
     return (await kube.create(kinds.SUBJECT_ACCESS_REVIEW, question)).status.allowed

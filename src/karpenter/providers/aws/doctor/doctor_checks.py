@@ -42,8 +42,8 @@ async def selectors(subject: DoctorSubject) -> list[DoctorFinding]:
     if not subject.classes:
         text = "no EC2NodeClass was given with -f or found in the cluster"
         return [_CLASSES.warning(text, "nothing of it could be looked at", "karpenter doctor -f CLASS.yaml")]
-    found = await asyncio.gather(*(_selector_findings(subject, node_class) for node_class in subject.classes))
-    return [finding for findings in found for finding in findings]
+    answers = await asyncio.gather(*(_selector_findings(subject, node_class) for node_class in subject.classes))
+    return [finding for findings in answers for finding in findings]
 
 
 async def _selector_findings(subject: DoctorSubject, node_class: EC2NodeClass) -> list[DoctorFinding]:
@@ -129,8 +129,8 @@ DoctorCheckFunction = Callable[[DoctorSubject], Awaitable[list[DoctorFinding]]]
 
 async def run_checks(subject: DoctorSubject) -> list[DoctorFinding]:
     """What all checks found, in their order. A check that AWS does not let finish is a finding itself."""
-    found = await asyncio.gather(*(_run_check(check, subject) for check in _CHECKS))
-    return [finding for findings in found for finding in findings]
+    answers = await asyncio.gather(*(_run_check(check, subject) for check in _CHECKS))
+    return [finding for findings in answers for finding in findings]
 
 
 async def _run_check(check: DoctorCheckFunction, subject: DoctorSubject) -> list[DoctorFinding]:
@@ -155,7 +155,7 @@ _UNKNOWN_ROLE_IMPACT = "machines run but never join, and claims end at the regis
 
 async def roles(subject: DoctorSubject) -> list[DoctorFinding]:
     """Whether the roles of all classes exist, are for EC2 and known to the cluster (AWS-725, AWS-726, AWS-853)."""
-    named: dict[str, EC2NodeClass] = {}
+    class_by_role: dict[str, EC2NodeClass] = {}
     findings: list[DoctorFinding] = []
     for node_class in subject.classes:
         try:
@@ -164,8 +164,8 @@ async def roles(subject: DoctorSubject) -> list[DoctorFinding]:
             findings.append(_no_profile_finding(node_class, error))
             continue
         if role:
-            named.setdefault(role, node_class)
-    answers = await asyncio.gather(*(_role_findings(subject, name) for name in named))
+            class_by_role.setdefault(role, node_class)
+    answers = await asyncio.gather(*(_role_findings(subject, name) for name in class_by_role))
     return findings + [finding for found in answers for finding in found]
 
 
@@ -281,9 +281,9 @@ async def ended_instances(subject: DoctorSubject) -> list[DoctorFinding]:
             )
         ]
     reasons = {
-        machine.instance_id: machine.state_reason
-        for machine in ended
-        if machine.state_reason is not None and _is_unexpected_end(machine.state_reason.code)
+        instance.instance_id: instance.state_reason
+        for instance in ended
+        if instance.state_reason is not None and _is_unexpected_end(instance.state_reason.code)
     }
     return [
         _ENDED_INSTANCES.failure(

@@ -46,8 +46,8 @@ class BootstrapResolver:
 
     def efa_interfaces(self, instance_type: str) -> int:
         """How many EFA interfaces a type can have."""
-        found = self._instance_types.type_info(instance_type)
-        info = found.network_info.efa_info if found is not None else None
+        hardware = self._instance_types.type_info(instance_type)
+        info = hardware.network_info.efa_info if hardware is not None else None
         return info.maximum_efa_interfaces if info is not None else 0
 
     def kubelet(self, node_class: EC2NodeClass, instance_type: InstanceType) -> KubeletSettings:
@@ -65,7 +65,7 @@ class BootstrapResolver:
         spec = node_class.spec
         servers = spec.kubelet.get("clusterDNS")
         own_dns = tuple(map(str, servers)) if isinstance(servers, list | tuple) else ()
-        given = BootstrapOptions(
+        bootstrap = BootstrapOptions(
             cluster=self._cluster(),
             family=effective_ami_family(spec),
             labels=inputs.labels,
@@ -78,7 +78,7 @@ class BootstrapResolver:
             image_version=bottlerocket_version(node_class),
         )
         try:
-            data = render_user_data(given)
+            data = render_user_data(bootstrap)
         except UserDataError as error:
             raise LaunchFailed(
                 "LaunchFailed", f"spec.userData of EC2NodeClass {node_class.metadata.name}: {error}"
@@ -95,7 +95,7 @@ class BootstrapResolver:
             max_pods=dry_run.instance_type.capacity.get(res.PODS, 0) // res.ONE_UNIT,
             kubelet=self.kubelet(node_class, dry_run.instance_type),
         )
-        machine = LaunchTemplateParameters(
+        parameters = LaunchTemplateParameters(
             image_id=dry_run.image.id,
             user_data=self.user_data(boot),
             capacity_type=dry_run.capacity_type,
@@ -103,7 +103,7 @@ class BootstrapResolver:
         )
         cluster = self._cluster()
         tags = resource_tags(node_class, cluster)
-        return template_data(node_class, cluster, machine, tags, self._settings.reserved_capacity)
+        return template_data(node_class, cluster, parameters, tags, self._settings.reserved_capacity)
 
 
 _NO_TAINTS: tuple[Taint, ...] = ()

@@ -136,15 +136,15 @@ class FleetLauncher:
     def claim_name_of(self, instance_id: str) -> str:
         """The claim an instance was bought for lately, by name; empty for others. The claim may not name the instance yet."""
         tail = f"/{instance_id}"
-        found = (item for _, item in self._launched.items() if item.provider_id.endswith(tail))
-        return next((item.claim_name for item in found), "")
+        names = (item for _, item in self._launched.items() if item.provider_id.endswith(tail))
+        return next((item.claim_name for item in names), "")
 
     async def launch(self, claim: NodeClaim, node_class: EC2NodeClass, types: Sequence[InstanceType]) -> Instance:
         """One instance for the claim; asked again for the same claim (uid), the same instance. Raises ``ProviderError``."""
         uid = claim.metadata.uid
-        known = self._launched.get(uid)
-        if known is not None:
-            return known
+        launched = self._launched.get(uid)
+        if launched is not None:
+            return launched
         running = self._running.get(uid)
         if running is None:
             order = LaunchOrder(claim, self._plan(claim, node_class, types), types)
@@ -157,9 +157,9 @@ class FleetLauncher:
     def _plan(self, claim: NodeClaim, node_class: EC2NodeClass, types: Sequence[InstanceType]) -> LaunchPlan:
         """Claims alike have one plan as long as what is sold stays the same."""
         shape = _plan_key(claim, node_class)
-        known = self._plans.get(shape)
-        if known is not None and known[0] is types:
-            return known[1]
+        cached = self._plans.get(shape)
+        if cached is not None and cached[0] is types:
+            return cached[1]
         if len(self._plans) >= _MAX_PLANS:
             self._plans.clear()
         plan = plan_launch(claim, node_class, types, self._dependencies.input_resolver, self._settings)
@@ -226,12 +226,12 @@ class FleetLauncher:
     ) -> Mapping[str, LaunchResult]:
         """Ask for the batch and deal out what comes; a share for every order."""
         plan = orders[0].plan
-        request, places = self._fleet_request(batch, plan, len(orders))
+        request, subnets = self._fleet_request(batch, plan, len(orders))
         used: tuple[str, ...] = ()
         try:
             answer = await self._dependencies.fleet_sender.create_fleet(plan, request)
-            bought = instance_info.instances_of_fleet(answer, plan)
-            used = tuple(item.subnet_id for item in bought)
+            instances = instance_info.instances_of_fleet(answer, plan)
+            used = tuple(item.subnet_id for item in instances)
         except FleetRefused as refusal:
             self._close_batch(batch)
             return {order.uid: refusal.error for order in orders}
@@ -240,18 +240,18 @@ class FleetLauncher:
         except FleetAlreadyCreated:
             return await self._adopt_instances(batch, orders, taken)
         finally:
-            self._dependencies.subnet_addresses.release(places, used)
-        return self._assign(batch, orders, tuple(item for item in bought if item.instance_id not in taken), answer)
+            self._dependencies.subnet_addresses.release(subnets, used)
+        return self._assign(batch, orders, tuple(item for item in instances if item.instance_id not in taken), answer)
 
     def _fleet_request(self, batch: str, plan: LaunchPlan, count: int) -> tuple[FleetRequest, SubnetChoice]:
         """The request, the very same where it was sent before and not answered."""
         needs = {zone: need * count for zone, need in plan.address_needs.items()}
-        places = self._dependencies.subnet_addresses.choose(plan.node_class.status.subnets, needs)
+        subnets = self._dependencies.subnet_addresses.choose(plan.node_class.status.subnets, needs)
         request = self._unanswered_requests.get(batch)
         if request is None or request.target_capacity_specification.total_target_capacity != count:
-            request = fleet_request.create_fleet_request(plan, places, fleet_request.FleetBatch(batch, count))
+            request = fleet_request.create_fleet_request(plan, subnets, fleet_request.FleetBatch(batch, count))
             self._unanswered_requests[batch] = request
-        return request, places
+        return request, subnets
 
     def _assign(
         self, batch: str, orders: Sequence[LaunchOrder], launched: Sequence[LaunchedInstance], answer: FleetAnswer
@@ -281,9 +281,9 @@ class FleetLauncher:
         return shares
 
     def _assign_instance(self, order: LaunchOrder, launched: LaunchedInstance) -> Instance:
-        known = next((item for item in order.types if item.name == launched.instance_type), None)
+        instance_type = next((item for item in order.types if item.name == launched.instance_type), None)
         instance = instance_info.provider_instance(
-            launched, order.claim, order.plan.node_class, known, self._dependencies.clock.now()
+            launched, order.claim, order.plan.node_class, instance_type, self._dependencies.clock.now()
         )
         self._launched[order.uid] = instance
         return instance

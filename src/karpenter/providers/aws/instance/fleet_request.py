@@ -169,13 +169,13 @@ class SubnetAddresses:
         """Per zone that is needed the subnet with most addresses, the earlier of equals; ``needs`` are taken off it."""
         chosen: dict[str, str] = {}
         for subnet in subnets:
-            known = chosen.get(subnet.zone)
-            if subnet.zone in needs and (known is None or self.free_in(subnet.id) > self.free_in(known)):
+            current = chosen.get(subnet.zone)
+            if subnet.zone in needs and (current is None or self.free_in(subnet.id) > self.free_in(current)):
                 chosen[subnet.zone] = subnet.id
-        taken = {chosen_id: needs[zone] for zone, chosen_id in chosen.items()}
-        for chosen_id, need in taken.items():
+        reserved = {chosen_id: needs[zone] for zone, chosen_id in chosen.items()}
+        for chosen_id, need in reserved.items():
             self._estimates[chosen_id] = self.free_in(chosen_id) - need
-        return SubnetChoice(chosen, taken, {chosen_id: self._counts.get(chosen_id, 0) for chosen_id in taken})
+        return SubnetChoice(chosen, reserved, {chosen_id: self._counts.get(chosen_id, 0) for chosen_id in reserved})
 
     def release(self, choice: SubnetChoice, used: Iterable[str]) -> None:
         """The launch is answered: what was not used is free again, unless it was counted meanwhile (AWS-434)."""

@@ -207,14 +207,14 @@ class EndedInstanceReporter:
 
 def _unregistered_claims(claims: Iterable[NodeClaim]) -> Mapping[str, NodeClaim]:
     """Claims by instance that have an instance and no node yet."""
-    found = {}
+    by_instance = {}
     for claim in claims:
         if claim.status.provider_id and not claim.status.node_name and claim.metadata.deletion_timestamp is None:
             try:
-                found[instance_info.parse_instance_id(claim.status.provider_id)] = claim
+                by_instance[instance_info.parse_instance_id(claim.status.provider_id)] = claim
             except instance_info.InvalidProviderId:
                 continue
-    return found
+    return by_instance
 
 
 #: At most one CreateTags a second (AWS-532).
@@ -253,13 +253,13 @@ class InstanceTagger:
 
     async def _tag(self, claim: NodeClaim, instance_id: str) -> None:
         info = await self._instances.describe(instance_id)
-        wanted = {
+        tags = {
             aws_labels.NAME_TAG: claim.status.node_name,
             aws_labels.NODE_CLAIM_TAG: claim.metadata.name,
             aws_labels.CLUSTER_TAG: self._cluster.name,
         }
         # What the instance has is kept: a Name of the class's own tags is the user's.
-        missing = {key: value for key, value in wanted.items() if key not in tag_map(info.tags)}
+        missing = {key: value for key, value in tags.items() if key not in tag_map(info.tags)}
         if missing:
             await self._instances.tag(info, missing)
             await asyncio.sleep(TAG_PAUSE_SECONDS)

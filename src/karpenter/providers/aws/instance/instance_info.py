@@ -39,10 +39,10 @@ def format_provider_id(zone: str, instance_id: str) -> str:
 
 def parse_instance_id(text: str) -> str:
     """The instance a provider ID names. Raises ``InvalidProviderId``."""
-    found = _PROVIDER_ID.fullmatch(text)
-    if found is None:
+    match = _PROVIDER_ID.fullmatch(text)
+    if match is None:
         raise InvalidProviderId(f"provider ID {text!r} is not of the form aws:///<zone>/<instance id>")
-    return found["id"]
+    return match["id"]
 
 
 def provider_id_of(info: InstanceInfo) -> str:
@@ -62,15 +62,17 @@ def instance_capacity_type(info: InstanceInfo, reserved_capacity: bool) -> str:
     """
     if info.spot_instance_request_id or info.instance_lifecycle == "spot":
         return labels.SPOT
-    asked = info.capacity_reservation_specification
-    is_bound = asked is not None and asked.capacity_reservation_preference == "capacity-reservations-only"
+    specification = info.capacity_reservation_specification
+    is_bound = (
+        specification is not None and specification.capacity_reservation_preference == "capacity-reservations-only"
+    )
     return labels.RESERVED if reserved_capacity and info.capacity_reservation_id and is_bound else labels.ON_DEMAND
 
 
 def instance_reservation_kind(info: InstanceInfo) -> str:
     """Of a reserved instance: ``default``, ``capacity-block`` or ``interruptible-capacity-reservation``."""
-    known = (aws_labels.CAPACITY_BLOCK, aws_labels.INTERRUPTIBLE)
-    return info.instance_lifecycle if info.instance_lifecycle in known else aws_labels.DEFAULT
+    kinds = (aws_labels.CAPACITY_BLOCK, aws_labels.INTERRUPTIBLE)
+    return info.instance_lifecycle if info.instance_lifecycle in kinds else aws_labels.DEFAULT
 
 
 def instance_tenancy(info: InstanceInfo) -> str:
@@ -118,13 +120,13 @@ def instances_of_fleet(answer: FleetAnswer, plan: LaunchPlan) -> tuple[LaunchedI
 
 
 def _instances_of_fleet(answer: FleetAnswer, plan: LaunchPlan) -> Iterator[LaunchedInstance]:
-    for made in answer.instances:
-        ways = made.launch_template_and_overrides
+    for fleet_instance in answer.instances:
+        ways = fleet_instance.launch_template_and_overrides
         override = ways.overrides if ways is not None else None
-        name = (override.instance_type if override is not None else "") or made.instance_type
+        name = (override.instance_type if override is not None else "") or fleet_instance.instance_type
         zone = override.availability_zone if override is not None else ""
         offer = plan.offering(name, zone)
-        for instance_id in made.instance_ids:
+        for instance_id in fleet_instance.instance_ids:
             yield LaunchedInstance(
                 instance_id=instance_id,
                 instance_type=name,
@@ -189,29 +191,31 @@ def instance_labels(
 ) -> dict[str, str]:
     """Labels that follow from the instance (AWS-466)."""
     zone_ids = {subnet.zone: subnet.zone_id for subnet in node_class.status.subnets}
-    found = _type_labels(instance_type) if instance_type is not None else {labels.INSTANCE_TYPE: launched.instance_type}
-    found |= {
+    own_labels = (
+        _type_labels(instance_type) if instance_type is not None else {labels.INSTANCE_TYPE: launched.instance_type}
+    )
+    own_labels |= {
         labels.ZONE: launched.zone,
         labels.CAPACITY_TYPE: launched.capacity_type,
         aws_labels.TENANCY: launched.tenancy,
     }
     if zone_ids.get(launched.zone):
-        found[aws_labels.ZONE_ID] = zone_ids[launched.zone]
+        own_labels[aws_labels.ZONE_ID] = zone_ids[launched.zone]
     if launched.reservation:
         is_interruptible = launched.reservation_kind == aws_labels.INTERRUPTIBLE
-        found[labels.RESERVATION_ID] = launched.reservation
-        found[aws_labels.RESERVATION_TYPE] = aws_labels.DEFAULT if is_interruptible else launched.reservation_kind
-        found[aws_labels.RESERVATION_INTERRUPTIBLE] = "true" if is_interruptible else "false"
+        own_labels[labels.RESERVATION_ID] = launched.reservation
+        own_labels[aws_labels.RESERVATION_TYPE] = aws_labels.DEFAULT if is_interruptible else launched.reservation_kind
+        own_labels[aws_labels.RESERVATION_INTERRUPTIBLE] = "true" if is_interruptible else "false"
     if launched.group_id:
-        found[aws_labels.PLACEMENT_GROUP_ID] = launched.group_id
+        own_labels[aws_labels.PLACEMENT_GROUP_ID] = launched.group_id
         if (
             instance_type is not None
             and requirements.Requirements.requirement_for(
                 instance_type.requirements, aws_labels.PLACEMENT_GROUP_PARTITION
             ).values
         ):
-            found[aws_labels.PLACEMENT_GROUP_PARTITION] = str(launched.partition) if launched.partition else ""
-    return found
+            own_labels[aws_labels.PLACEMENT_GROUP_PARTITION] = str(launched.partition) if launched.partition else ""
+    return own_labels
 
 
 def node_class_annotations(node_class: EC2NodeClass) -> dict[str, str]:

@@ -79,14 +79,14 @@ class InstanceProvider:
 
     async def describe(self, instance_id: str) -> InstanceInfo:
         """An instance as EC2 has it now; in a shifted zone as last read (AWS-522). Raises as ``get`` does."""
-        known = self._cache.get(instance_id)
-        if known is not None and self._is_shifted(known):
-            return known
-        found = await self._describe_batcher.submit("", instance_id)
-        if found is not None:
-            self._cache[instance_id] = found
+        cached = self._cache.get(instance_id)
+        if cached is not None and self._is_shifted(cached):
+            return cached
+        info = await self._describe_batcher.submit("", instance_id)
+        if info is not None:
+            self._cache[instance_id] = info
             self._recently_launched.pop(instance_id, None)
-            return found
+            return info
         self._cache.pop(instance_id, None)
         if self._recently_launched.get(instance_id):
             raise ProviderError(f"instance {instance_id} was just made, EC2 does not show it yet")
@@ -101,12 +101,12 @@ class InstanceProvider:
             _STATE_FILTER,
         )
         try:
-            found = await self._ec2.describe_instances(filters=filters)
+            infos = await self._ec2.describe_instances(filters=filters)
         except AwsError as error:
             raise ProviderError(f"listing instances, {error}") from error
         kept = {key: info for key, info in self._cache.items() if self._is_shifted(info)}
-        self._cache = {**kept, **{info.instance_id: info for info in found}}
-        return tuple(sorted(found, key=lambda info: info.instance_id))
+        self._cache = {**kept, **{info.instance_id: info for info in infos}}
+        return tuple(sorted(infos, key=lambda info: info.instance_id))
 
     async def delete(self, provider_id: str) -> None:
         """Have an instance ended; ``InstanceNotFound`` once it is gone (AWS-526). Raises ``ProviderError``."""
@@ -152,25 +152,25 @@ class InstanceProvider:
     async def _describe_batch(self, bucket: str, ids: Sequence[str]) -> Sequence[InstanceInfo | Exception | None]:
         """All at once; what the answer lacks, or everything where the call fails, one by one (AWS-751)."""
         try:
-            found = await self._describe_ids(dict.fromkeys(ids))
+            infos = await self._describe_ids(dict.fromkeys(ids))
         except AwsError:
-            found = {}
-        missing = [item for item in dict.fromkeys(ids) if item not in found]
+            infos = {}
+        missing = [item for item in dict.fromkeys(ids) if item not in infos]
         singles = await _call_each(missing, self._describe_one)
-        return [found[item] if item in found else singles[item] for item in ids]
+        return [infos[item] if item in infos else singles[item] for item in ids]
 
     async def _describe_one(self, instance_id: str) -> InstanceInfo | None:
         try:
-            found = await self._describe_ids((instance_id,))
+            infos = await self._describe_ids((instance_id,))
         except AwsError as error:
             if error.is_not_found:
                 return None
             raise ProviderError(f"reading instance {instance_id}, {aws_errors.explain_denial(str(error))}") from error
-        return found.get(instance_id)
+        return infos.get(instance_id)
 
     async def _describe_ids(self, ids: Iterable[str]) -> dict[str, InstanceInfo]:
-        found = await self._ec2.describe_instances(ids=tuple(ids), filters=(_STATE_FILTER,))
-        return {info.instance_id: info for info in found}
+        infos = await self._ec2.describe_instances(ids=tuple(ids), filters=(_STATE_FILTER,))
+        return {info.instance_id: info for info in infos}
 
     async def _terminate_batch(self, bucket: str, ids: Sequence[str]) -> Sequence[bool | Exception]:
         """All at once; those the answer does not report as ending, or all where the call fails, one by one (AWS-752)."""

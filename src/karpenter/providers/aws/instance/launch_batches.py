@@ -46,14 +46,14 @@ class BatchClaims:
 def batch_claims(batch: str, claims: Iterable[NodeClaim], asking_uid: str) -> BatchClaims:
     """Who is still owed an instance of the batch; ``asking`` is the uid of one whose provider ID does not count."""
     owed: list[NodeClaim] = []
-    taken: set[str] = set()
+    owned: set[str] = set()
     for claim in claims:
         is_asking = claim.metadata.uid == asking_uid
         if claim.status.provider_id and not is_asking:
-            taken.add(_claimed_instance_id(claim))
+            owned.add(_claimed_instance_id(claim))
         elif batch_of_claim(claim) == batch and claim.metadata.deletion_timestamp is None:
             owed.append(claim)
-    return BatchClaims(tuple(sorted(owed, key=lambda claim: claim.metadata.uid)), frozenset(taken))
+    return BatchClaims(tuple(sorted(owed, key=lambda claim: claim.metadata.uid)), frozenset(owned))
 
 
 def unsettled_batches(claims: Iterable[NodeClaim]) -> frozenset[str]:

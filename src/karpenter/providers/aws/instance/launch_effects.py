@@ -73,9 +73,9 @@ class LaunchEffects:
 
     def record_events(self, claims: Iterable[NodeClaim], refusals: Iterable[LaunchRefusal]) -> None:
         """Events on the claims that got nothing, for what waiting alone does not mend (AWS-456, Beyond AWS-453)."""
-        told = tuple(dict.fromkeys(sentence for item in refusals if (sentence := _event_of(item))))
+        messages = tuple(dict.fromkeys(sentence for item in refusals if (sentence := _event_of(item))))
         for claim in claims:
-            for reason, message in told:
+            for reason, message in messages:
                 self._events.warning(NODE_CLAIM, claim.metadata, reason, message)
 
     def _mark_unavailable(self, plan: LaunchPlan, refusal: LaunchRefusal, fleet_id: str) -> None:

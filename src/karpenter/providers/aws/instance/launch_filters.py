@@ -89,28 +89,30 @@ def filter_instance_types(
 
     Raises ``InsufficientCapacity`` where nothing is left (AWS-427, AWS-428).
     """
-    left = _compatible_available(required, types)
+    remaining = _compatible_available(required, types)
     rejections = []
     for name, narrow in FILTERS:
-        kept = narrow(required, left)
-        gone = {item.name for item in left} - {item.name for item in kept}
+        kept = narrow(required, remaining)
+        gone = {item.name for item in remaining} - {item.name for item in kept}
         if gone:
             rejections.append(FilterRejection(name, tuple(sorted(gone))))
-        left = kept
-    if not left:
+        remaining = kept
+    if not remaining:
         raise InsufficientCapacity(ALL_UNAVAILABLE)
-    left = tuple(sorted(left, key=lambda item: (_cheapest_price(item.offerings), item.name)))[:MAX_INSTANCE_TYPES]
-    lacking = _unmet_min_values(required, left) if strict_min_values else None
+    remaining = tuple(sorted(remaining, key=lambda item: (_cheapest_price(item.offerings), item.name)))[
+        :MAX_INSTANCE_TYPES
+    ]
+    lacking = _unmet_min_values(required, remaining) if strict_min_values else None
     if lacking is not None:
         raise InsufficientCapacity(f"minValues {lacking.min_values} of {lacking.key} cannot be had now")
-    return LaunchableTypes(left, tuple(rejections))
+    return LaunchableTypes(remaining, tuple(rejections))
 
 
 def launch_capacity_type(required: LaunchRequirements, types: CandidateTypes) -> str:
     """The one capacity type of the request (AWS-430)."""
-    sold = {offering.capacity_type for item in types for offering in item.offerings}
+    capacity_types = {offering.capacity_type for item in types for offering in item.offerings}
     for kind in (labels.RESERVED, labels.SPOT):
-        if kind in sold and required.allows(labels.CAPACITY_TYPE, kind):
+        if kind in capacity_types and required.allows(labels.CAPACITY_TYPE, kind):
             return kind
     return labels.ON_DEMAND
 
@@ -158,14 +160,14 @@ def _compatible_available(required: LaunchRequirements, types: Iterable[Instance
         return known
 
     names_allowed = required.requirements.requirement_for(labels.INSTANCE_TYPE)
-    found = []
+    compatible = []
     for item in types:
         if not names_allowed.allows(item.name):
             continue
         offerings = tuple(offering for offering in item.offerings if offering.available and can_use(offering))
         if offerings and _fits(required, item) and requirements.intersects(item.requirements, required.requirements):
-            found.append(item if len(offerings) == len(item.offerings) else replace(item, offerings=offerings))
-    return tuple(found)
+            compatible.append(item if len(offerings) == len(item.offerings) else replace(item, offerings=offerings))
+    return tuple(compatible)
 
 
 def _fits(required: LaunchRequirements, instance_type: InstanceType) -> bool:
@@ -216,8 +218,8 @@ def _reserved_offering(required: LaunchRequirements, types: CandidateTypes) -> C
         for offering in item.offerings:
             if offering.capacity_type != labels.RESERVED:
                 continue
-            known = best.get((item.name, offering.zone))
-            if known is None or (offering.reservation_capacity or 0) > (known.reservation_capacity or 0):
+            current = best.get((item.name, offering.zone))
+            if current is None or (offering.reservation_capacity or 0) > (current.reservation_capacity or 0):
                 best[item.name, offering.zone] = offering
     if not best:
         return types
@@ -282,14 +284,14 @@ def _cheapest_price(offerings: Iterable[Offering]) -> float:
 
 def _unmet_min_values(required: LaunchRequirements, types: CandidateTypes) -> Requirement | None:
     """A requirement whose number of different values these types do not reach."""
-    for asked in required.min_values_requirements:
+    for requirement in required.min_values_requirements:
         values = {
             value
             for item in types
-            if asked.key in item.requirements
-            for value in item.requirements[asked.key].values
-            if asked.allows(value)
+            if requirement.key in item.requirements
+            for value in item.requirements[requirement.key].values
+            if requirement.allows(value)
         }
-        if len(values) < (asked.min_values or 0):
-            return asked
+        if len(values) < (requirement.min_values or 0):
+            return requirement
     return None

@@ -120,8 +120,8 @@ class LaunchPlan:
 
     def offering(self, instance_type: str, zone: str) -> LaunchOffering | None:
         """The offer behind an instance of this type in this zone."""
-        found = (offer for item in self.templates for offer in item.offerings)
-        return next((offer for offer in found if (offer.instance_type, offer.zone) == (instance_type, zone)), None)
+        matching = (offer for item in self.templates for offer in item.offerings)
+        return next((offer for offer in matching if (offer.instance_type, offer.zone) == (instance_type, zone)), None)
 
 
 def plan_launch(
@@ -219,18 +219,18 @@ class _Planner:
     @property
     def _partition(self) -> int:
         """The lowest partition the claim names, 0 where it leaves that to EC2. Numbers, not texts, are compared (AWS-500)."""
-        asked = self.required.requirements.requirement_for(aws_labels.PLACEMENT_GROUP_PARTITION)
-        numbers = [] if asked.complement else [int(value) for value in asked.values if value.isdigit()]
+        requirement = self.required.requirements.requirement_for(aws_labels.PLACEMENT_GROUP_PARTITION)
+        numbers = [] if requirement.complement else [int(value) for value in requirement.values if value.isdigit()]
         return min(numbers, default=0)
 
     def _of_capacity_type(self, types: CandidateTypes) -> CandidateTypes:
         """The types with the offerings of the one capacity type, one per zone or, where reserved, per reservation."""
-        found = []
+        offerings = []
         for item in types:
             ways = _distinct_offerings(way for way in item.offerings if self._can_use(way))
             if ways:
-                found.append(replace(item, offerings=ways))
-        return tuple(found)
+                offerings.append(replace(item, offerings=ways))
+        return tuple(offerings)
 
     def _can_use(self, offering: Offering) -> bool:
         if offering.capacity_type != self.capacity_type:
@@ -269,7 +269,7 @@ class _Planner:
         )
 
     def _content(self, key: _TemplateKey, kind: str, group: str) -> LaunchTemplateContent:
-        machine = LaunchTemplateParameters(
+        parameters = LaunchTemplateParameters(
             image_id=key.image_id,
             user_data=self.input_resolver.user_data(self._user_data_inputs(key)),
             capacity_type=self.capacity_type,
@@ -282,7 +282,7 @@ class _Planner:
             partition=self._partition,
         )
         data = template_data(
-            self.node_class, self.settings.cluster, machine, self._tags, self.settings.reserved_capacity
+            self.node_class, self.settings.cluster, parameters, self._tags, self.settings.reserved_capacity
         )
         return launch_template_content(data, self._tags)
 
@@ -299,10 +299,10 @@ class _Planner:
 
 def _distinct_offerings(offerings: Iterable[Offering]) -> tuple[Offering, ...]:
     """One offering per zone and reservation: those of other partitions are the same to a request (AWS-448)."""
-    found: dict[tuple[str, str], Offering] = {}
+    by_pool: dict[tuple[str, str], Offering] = {}
     for way in offerings:
-        found.setdefault((way.zone, way.reservation_id), way)
-    return tuple(found.values())
+        by_pool.setdefault((way.zone, way.reservation_id), way)
+    return tuple(by_pool.values())
 
 
 def _by_price(offerings: Iterable[LaunchOffering]) -> tuple[LaunchOffering, ...]:
@@ -311,12 +311,12 @@ def _by_price(offerings: Iterable[LaunchOffering]) -> tuple[LaunchOffering, ...]
 
 def _address_needs(types: CandidateTypes) -> Mapping[str, int]:
     """Per zone the fewest addresses an instance there takes: one per pod (AWS-433)."""
-    found: dict[str, int] = {}
+    needs: dict[str, int] = {}
     for item in types:
         pods = item.capacity.get(res.PODS, 0) // res.ONE_UNIT
         for way in item.offerings:
-            found[way.zone] = min(pods, found.get(way.zone, pods))
-    return found
+            needs[way.zone] = min(pods, needs.get(way.zone, pods))
+    return needs
 
 
 def _placement_group_id(types: CandidateTypes) -> str:

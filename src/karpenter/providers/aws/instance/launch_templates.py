@@ -223,13 +223,13 @@ def _configured_interface(
 
 
 def _connection_tracking(spec: EC2NodeClassSpec) -> ConnectionTrackingRequest | None:
-    asked = spec.connection_tracking
-    if asked is None:
+    tracking = spec.connection_tracking
+    if tracking is None:
         return None
     return ConnectionTrackingRequest(
-        tcp_established_timeout=asked.tcp_established_timeout,
-        udp_stream_timeout=asked.udp_stream_timeout,
-        udp_timeout=asked.udp_timeout,
+        tcp_established_timeout=tracking.tcp_established_timeout,
+        udp_stream_timeout=tracking.udp_stream_timeout,
+        udp_timeout=tracking.udp_timeout,
     )
 
 
@@ -305,11 +305,11 @@ class LaunchTemplateProvider:
     async def hydrate(self) -> None:
         """Know the templates there are, as when this process begins to lead (AWS-484). An error is only logged."""
         try:
-            found = await self._list_own()
+            templates = await self._list_own()
         except AwsError as error:
             _log.error("listing launch templates failed", error=str(error))
             return
-        for item in found:
+        for item in templates:
             self._track(item)
 
     async def collect_garbage(self, classes: Iterable[str]) -> tuple[str, ...]:
@@ -343,25 +343,25 @@ class LaunchTemplateProvider:
 
     async def _exists(self, name: str) -> bool:
         try:
-            found = await self._ec2.describe_launch_templates(names=(name,))
+            templates = await self._ec2.describe_launch_templates(names=(name,))
         except AwsError as error:
             if error.code in TEMPLATE_NOT_FOUND_CODES:
                 return False
             raise
-        if len(found) != 1:
-            raise AwsError("UnexpectedAnswer", f"expected one launch template {name}, found {len(found)}")
-        _log.debug("discovered launch template", **{"launch-template-name": name}, id=found[0].launch_template_id)
+        if len(templates) != 1:
+            raise AwsError("UnexpectedAnswer", f"expected one launch template {name}, found {len(templates)}")
+        _log.debug("discovered launch template", **{"launch-template-name": name}, id=templates[0].launch_template_id)
         return True
 
     async def _create(self, content: LaunchTemplateContent) -> None:
         try:
-            made = await self._ec2.create_launch_template(content.name, content.data, content.tags)
+            template = await self._ec2.create_launch_template(content.name, content.data, content.tags)
         except AwsError as error:
             # Made by another process, or by a call of ours whose answer was lost; the name says that it is the same.
             if error.code == _TEMPLATE_EXISTS:
                 return
             raise
-        _log.debug("created launch template", **{"launch-template-name": content.name}, id=made.launch_template_id)
+        _log.debug("created launch template", **{"launch-template-name": content.name}, id=template.launch_template_id)
 
     async def _delete_unused(self, template: LaunchTemplate, since: datetime) -> bool:
         """Delete one that nobody used since; whether nobody did."""

@@ -66,12 +66,12 @@ class DiscoveredCapacity:
 
     def record(self, instance_type: str, images: str, memory_bytes: int) -> bool:
         """A node has this much. Whether that is news; more than is known never is, the same confirms it."""
-        known = self.memory_bytes(instance_type, images)
-        if memory_bytes <= 0 or (known is not None and memory_bytes > known):
+        current = self.memory_bytes(instance_type, images)
+        if memory_bytes <= 0 or (current is not None and memory_bytes > current):
             return False
         until = self._clock.now() + DISCOVERED_CAPACITY_TTL
         self._entries[instance_type, images] = _Entry(instance_type, images, memory_bytes, until)
-        if memory_bytes == known:
+        if memory_bytes == current:
             return False
         self.version += 1
         _log.debug(
@@ -89,8 +89,8 @@ class DiscoveredCapacity:
         """Take over what ``dump`` wrote, beside what is known; the smaller figure counts. Raises ``ValueError``."""
         now = self._clock.now()
         for entry in msgspec.json.decode(text, type=list[_Entry]):
-            known = self.memory_bytes(entry.instance_type, entry.images)
-            if entry.until > now and entry.memory_bytes > 0 and (known is None or entry.memory_bytes < known):
+            current = self.memory_bytes(entry.instance_type, entry.images)
+            if entry.until > now and entry.memory_bytes > 0 and (current is None or entry.memory_bytes < current):
                 self._entries[entry.instance_type, entry.images] = entry
                 self.version += 1
 
@@ -175,9 +175,9 @@ class DiscoveredCapacityController:
             types = self._types_for(node_class)
         except ProviderError:
             return False
-        found = next((item for item in types if item.name == name), None)
-        if found is not None:
-            self._learner.learn(node, claim, found, node_class.status.amis)
+        instance_type = next((item for item in types if item.name == name), None)
+        if instance_type is not None:
+            self._learner.learn(node, claim, instance_type, node_class.status.amis)
         return True
 
     # -- keeping ----------------------------------------------------------------------------------------------------------------
@@ -185,8 +185,8 @@ class DiscoveredCapacityController:
     async def load(self) -> None:
         """Take over what was written down. Nothing there, or something unreadable, means to begin anew."""
         try:
-            found = await self._kube.get(CONFIG_MAP, CONFIG_MAP_NAME, CONFIG_MAP_NAMESPACE)
-            self._written = found.data.get(_KEY, "[]").encode()
+            config_map = await self._kube.get(CONFIG_MAP, CONFIG_MAP_NAME, CONFIG_MAP_NAMESPACE)
+            self._written = config_map.data.get(_KEY, "[]").encode()
             self._capacity.load(self._written)
         except NotFound:
             return

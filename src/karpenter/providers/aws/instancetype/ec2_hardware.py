@@ -50,14 +50,14 @@ class Ec2Hardware:
 
 def read_hardware(info: InstanceTypeInfo, zones: frozenset[str]) -> Ec2Hardware:
     """What a description says. Raises ``FactsError``."""
-    known = ec2_catalog.published_type_facts().get(info.instance_type, _UNPUBLISHED)
+    published = ec2_catalog.published_type_facts().get(info.instance_type, _UNPUBLISHED)
     arch = _architecture(info)
     card = _default_card(info)
     return Ec2Hardware(
         info=info,
-        shape=_shape(info, arch, card, known.branch_interfaces),
+        shape=_shape(info, arch, card, published.branch_interfaces),
         card=card,
-        labels={key: label_in(key, value) for key, value in _labels(info, arch, known.network_mbps)},
+        labels={key: label_in(key, value) for key, value in _labels(info, arch, published.network_mbps)},
         zones=zones,
         capacity_types=tuple(kind for kind in _CAPACITY_TYPES if kind in info.supported_usage_classes),
     )
@@ -65,10 +65,10 @@ def read_hardware(info: InstanceTypeInfo, zones: frozenset[str]) -> Ec2Hardware:
 
 def _architecture(info: InstanceTypeInfo) -> str:
     offered = info.processor_info.supported_architectures
-    found = next((_ARCHITECTURES[name] for name in offered if name in _ARCHITECTURES), "")
-    if not found:
+    architecture = next((_ARCHITECTURES[name] for name in offered if name in _ARCHITECTURES), "")
+    if not architecture:
         raise HardwareFactsError(f"no architecture we know among {', '.join(offered) or 'none'}")
-    return found
+    return architecture
 
 
 def _default_card(info: InstanceTypeInfo) -> NetworkCard:

@@ -28,11 +28,7 @@ from karpenter.model.requirements import Requirements
 from karpenter.providers.aws import aws_labels
 from karpenter.providers.aws.instancetype.ec2_hardware import Ec2Hardware
 from karpenter.providers.aws.instancetype.ec2_pricing import Ec2Prices
-from karpenter.providers.aws.instancetype.nodeclass_terms import (
-    NodeClassTerms,
-    available_zones,
-    label_bool,
-)
+from karpenter.providers.aws.instancetype.nodeclass_terms import NodeClassTerms, available_zones, label_bool
 
 #: What has been paid for is as good as free, but a larger type of it still costs more than a smaller one (AWS-354, AWS-602).
 _RESERVED_DIVISOR = 10_000_000
@@ -70,8 +66,11 @@ def type_offerings(
 ) -> tuple[Offering, ...]:
     """All offerings of a type, those that cannot be had now marked so. ``fits_class``: AWS-340."""
     zones = frozenset(available_zones(hardware, terms)) - inputs.shifted_zones if is_compatible else frozenset[str]()
-    found = (*_spot_and_on_demand(hardware, terms, inputs, zones), *_reserved_offerings(hardware, terms, inputs, zones))
-    return tuple(found)
+    offerings = (
+        *_spot_and_on_demand(hardware, terms, inputs, zones),
+        *_reserved_offerings(hardware, terms, inputs, zones),
+    )
+    return tuple(offerings)
 
 
 def _spot_and_on_demand(
@@ -100,11 +99,11 @@ def _reserved_offerings(
     """One per reservation (AWS-354)."""
     price = (inputs.prices.on_demand(hardware.name) or 0.0) / _RESERVED_DIVISOR
     for item in terms.reservations_by_type.get(hardware.name, ()):
-        left = inputs.reservations.available_count(item.id)
+        count = inputs.reservations.available_count(item.id)
         zone = item.availability_zone
-        available = bool(left) and zone in zones and item.state != _EXPIRING
+        available = bool(count) and zone in zones and item.state != _EXPIRING
         for where in _per_partition(_reservation_labels(item, terms), terms):
-            yield Offering(_offering_requirements(where), price, available, reservation_capacity=left)
+            yield Offering(_offering_requirements(where), price, available, reservation_capacity=count)
 
 
 def _reservation_labels(reservation: CapacityReservation, terms: NodeClassTerms) -> _OfferingLabels:
@@ -126,8 +125,8 @@ def _per_partition(offering_labels: _OfferingLabels, terms: NodeClassTerms) -> I
 
 
 def _offering_price(name: str, zone: str, capacity_type: str, prices: Ec2Prices) -> float | None:
-    known = prices.spot(name, zone) if capacity_type == labels.SPOT else prices.on_demand(name)
-    return prices.overlay_price(name) if known is None else known
+    price = prices.spot(name, zone) if capacity_type == labels.SPOT else prices.on_demand(name)
+    return prices.overlay_price(name) if price is None else price
 
 
 def _offering_key(hardware: Ec2Hardware, offering_labels: _OfferingLabels) -> OfferingKey:
@@ -188,9 +187,9 @@ class ReservationAvailability:
 
     def mark_terminated(self, reservation: str) -> None:
         """An instance of it is gone. One nobody counted stays uncounted."""
-        left = self._available.get(reservation)
-        if left is not None:
-            self._put(reservation, left + 1)
+        available = self._available.get(reservation)
+        if available is not None:
+            self._put(reservation, available + 1)
 
     def mark_exhausted(self, reservation: str) -> None:
         """EC2 refused a launch into it, or takes its instances away."""
@@ -311,7 +310,7 @@ class UnavailableOfferings:
     def unavailable_offerings(self) -> tuple[OfferingKey, ...]:
         """All ways to buy that are marked now, in no order."""
         self._expire_entries()
-        return tuple(sold for entries in self._offerings.values() for sold in entries)
+        return tuple(key for entries in self._offerings.values() for key in entries)
 
     def _expire_entries(self) -> None:
         """End what has come to its end."""
@@ -330,12 +329,14 @@ class UnavailableOfferings:
                 self._common += 1
                 self._version += 1
         self._expired_entries = {
-            sold: past for sold, past in self._expired_entries.items() if past.until + UNAVAILABLE_RESET_AFTER > now
+            offering_key: past
+            for offering_key, past in self._expired_entries.items()
+            if past.until + UNAVAILABLE_RESET_AFTER > now
         }
 
     def _expire_type(self, name: str, entries: dict[OfferingKey, _UnavailableEntry], now: datetime) -> None:
-        for sold in [sold for sold, entry in entries.items() if entry.until <= now]:
-            self._expired_entries[sold] = entries.pop(sold)
+        for key in [key for key, entry in entries.items() if entry.until <= now]:
+            self._expired_entries[key] = entries.pop(key)
             self._bump_sequence(name)
         if not entries:
             del self._offerings[name]
@@ -347,7 +348,7 @@ class UnavailableOfferings:
 
 def _log_fields(offering_key: OfferingKey, reason: str, ttl: timedelta, fleet_id: str) -> dict[str, str]:
     """What the log says of a mark (AWS-380)."""
-    told = {
+    fields = {
         "reason": reason,
         "instance-type": offering_key.instance_type,
         "zone": offering_key.zone,
@@ -357,4 +358,4 @@ def _log_fields(offering_key: OfferingKey, reason: str, ttl: timedelta, fleet_id
         "placement-group-id": offering_key.placement_group,
         "placement-group-partition": offering_key.partition,
     }
-    return {key: value for key, value in told.items() if value}
+    return {key: value for key, value in fields.items() if value}

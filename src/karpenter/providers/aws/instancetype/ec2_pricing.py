@@ -79,7 +79,7 @@ _decode_product = msgspec.json.Decoder(_Product).decode
 
 def parse_price_list(products: Iterable[str], currency: str) -> dict[str, float]:
     """Price per hour by type of a price list's products; what is free or cannot be read is left out (AWS-361)."""
-    found: dict[str, float] = {}
+    prices: dict[str, float] = {}
     for text in products:
         try:
             item = _decode_product(text)
@@ -88,8 +88,8 @@ def parse_price_list(products: Iterable[str], currency: str) -> dict[str, float]
         name = item.product.attributes.instance_type
         for price in _price_dimensions(item, currency):
             if name and price:
-                found[name] = price
-    return found
+                prices[name] = price
+    return prices
 
 
 def _price_dimensions(product: _Product, currency: str) -> Iterator[float]:
@@ -100,12 +100,12 @@ def _price_dimensions(product: _Product, currency: str) -> Iterator[float]:
 
 def parse_spot_prices(records: Iterable[SpotPrice]) -> dict[str, dict[str, float]]:
     """Price per hour by type and zone; the last record of a pair counts, those without time or price do not (AWS-365)."""
-    found: dict[str, dict[str, float]] = {}
+    prices: dict[str, dict[str, float]] = {}
     for record in records:
         price = _positive_price(record.spot_price)
         if record.timestamp is not None and price:
-            found.setdefault(record.instance_type, {})[record.availability_zone] = price
-    return found
+            prices.setdefault(record.instance_type, {})[record.availability_zone] = price
+    return prices
 
 
 def _positive_price(text: str) -> float:
@@ -119,18 +119,18 @@ def _positive_price(text: str) -> float:
 
 def overlay_prices(overlays: Iterable[NodeOverlay]) -> dict[str, float]:
     """Prices that overlays give by instance type alone (AWS-356); of several the heaviest counts, then the last by name."""
-    found: dict[str, float] = {}
+    prices: dict[str, float] = {}
     for overlay in sorted(overlays, key=lambda item: (item.spec.weight or 0, item.metadata.name)):
-        asked = overlay.spec.requirements
+        requirements = overlay.spec.requirements
         if (
             overlay.spec.price is None
-            or len(asked) != 1
+            or len(requirements) != 1
             or not conditions.is_true(overlay.status.conditions, "ValidationSucceeded")
         ):
             continue
-        if asked[0].key == labels.INSTANCE_TYPE and asked[0].operator == "In":
-            found.update(dict.fromkeys(asked[0].values, float(overlay.spec.price)))
-    return found
+        if requirements[0].key == labels.INSTANCE_TYPE and requirements[0].operator == "In":
+            prices.update(dict.fromkeys(requirements[0].values, float(overlay.spec.price)))
+    return prices
 
 
 class Ec2Prices:

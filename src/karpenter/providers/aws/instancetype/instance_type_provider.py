@@ -184,20 +184,20 @@ class InstanceTypeProvider:
             raise ProviderError("no instance types offerings found")
         if not node_class.status.subnets:
             raise ProviderError("no subnets found")
-        shelf = self._type_list(node_class)
+        type_list = self._type_list(node_class)
         try:
-            remade = self._update_types(shelf)
+            remade = self._update_types(type_list)
         except NodeClassTermsError as error:
             raise ProviderError(f"ec2nodeclass {node_class.metadata.name}: {error}") from error
-        mark = self._offering_version(shelf.terms)
-        if remade or shelf.offering_version != mark:
-            self._update_offerings(shelf, mark)
-        return shelf.types
+        mark = self._offering_version(type_list.terms)
+        if remade or type_list.offering_version != mark:
+            self._update_offerings(type_list, mark)
+        return type_list.types
 
     def type_info(self, name: str) -> InstanceTypeInfo | None:
         """What EC2 says of a type, None where it knows none of that name."""
-        found = self._hardware.get(name)
-        return found.info if found is not None else None
+        hardware = self._hardware.get(name)
+        return hardware.info if hardware is not None else None
 
     def zone_id(self, zone: str) -> str:
         """The id of a zone, empty where no class asked about so far has a subnet in it."""
@@ -210,14 +210,14 @@ class InstanceTypeProvider:
 
     def kubelet_facts(self, node_class: EC2NodeClass) -> Mapping[str, KubeletTypeFacts]:
         """By type, what the class's kubelet expressions may ask about it (AWS-111)."""
-        shelf = self._type_list(node_class)
-        if shelf.facts_generation != self._generation:
+        type_list = self._type_list(node_class)
+        if type_list.facts_generation != self._generation:
             facts = {
-                name: kubelet_type_facts(item, shelf.terms, self._capacity_settings)
+                name: kubelet_type_facts(item, type_list.terms, self._capacity_settings)
                 for name, item in self._hardware.items()
             }
-            shelf.facts, shelf.facts_generation = facts, self._generation
-        return shelf.facts
+            type_list.facts, type_list.facts_generation = facts, self._generation
+        return type_list.facts
 
     @property
     def prices(self) -> Ec2Prices:
@@ -237,16 +237,16 @@ class InstanceTypeProvider:
         A type whose description cannot be used is left out and logged; the others are there (AWS-283 Beyond).
         """
         try:
-            described, sold = await asyncio.gather(
+            described, offerings = await asyncio.gather(
                 self._ec2.describe_instance_types(), self._ec2.describe_instance_type_offerings()
             )
         except AwsError as error:
             raise ProviderError(f"discovering instance types, {error}") from error
         if not described:
             raise ProviderError("no instance types found")
-        if not sold:
+        if not offerings:
             raise ProviderError("no instance types offerings found")
-        self._replace_types(described, _zones_by_type(sold))
+        self._replace_types(described, _zones_by_type(offerings))
 
     async def refresh_on_demand(self) -> None:
         """Ask for the price list (AWS-360 to AWS-364). Raises ``ProviderError``, and then nothing has changed."""
@@ -258,10 +258,10 @@ class InstanceTypeProvider:
             answers = await asyncio.gather(*(self._pricing.get_products(question) for question in questions))
         except AwsError as error:
             raise ProviderError(f"retrieving on-demand pricing data, {error}") from error
-        found = [pricing.parse_price_list(answer, pricing.price_currency(self._region)) for answer in answers]
-        if not all(found):
+        price_lists = [pricing.parse_price_list(answer, pricing.price_currency(self._region)) for answer in answers]
+        if not all(price_lists):
             raise ProviderError("retrieving on-demand pricing data, no prices found")
-        if self._prices.set_on_demand(found[0] | found[1]):
+        if self._prices.set_on_demand(price_lists[0] | price_lists[1]):
             _log.debug("updated on-demand pricing", **{"instance-type-count": self._prices.on_demand_count})
 
     def _log_no_list(self) -> None:
@@ -272,12 +272,12 @@ class InstanceTypeProvider:
     async def refresh_spot(self) -> None:
         """Ask for spot prices (AWS-365). Raises ``ProviderError``, and then nothing has changed."""
         try:
-            market = pricing.parse_spot_prices(await self._ec2.describe_spot_price_history())
+            spot_prices = pricing.parse_spot_prices(await self._ec2.describe_spot_price_history())
         except AwsError as error:
             raise ProviderError(f"retrieving spot pricing data, {error}") from error
-        if not market:
+        if not spot_prices:
             raise ProviderError("retrieving spot pricing data, no prices found")
-        if self._prices.set_spot(market, self._clock.now()):
+        if self._prices.set_spot(spot_prices, self._clock.now()):
             types, pairs = self._prices.spot_counts
             counts = {"instance-type-count": types, "offering-count": pairs}
             _log.debug("updated spot pricing with instance types and offerings", **counts)
@@ -288,58 +288,62 @@ class InstanceTypeProvider:
         self, described: Iterable[InstanceTypeInfo], zones_by_type: Mapping[str, frozenset[str]]
     ) -> None:
         """What EC2 says now; types it says the same of as before stay the same objects."""
-        found: dict[str, Ec2Hardware] = {}
+        hardware_by_name: dict[str, Ec2Hardware] = {}
         skipped = 0
         for info in sorted(described, key=lambda item: item.instance_type):
             zones = zones_by_type.get(info.instance_type, frozenset())
-            known = self._hardware.get(info.instance_type)
+            current = self._hardware.get(info.instance_type)
             try:
-                unchanged = known is not None and known.info == info and known.zones == zones
-                found[info.instance_type] = known if known is not None and unchanged else read_hardware(info, zones)
+                unchanged = current is not None and current.info == info and current.zones == zones
+                hardware_by_name[info.instance_type] = (
+                    current if current is not None and unchanged else read_hardware(info, zones)
+                )
             except HardwareFactsError as error:
                 skipped += 1
                 _log.warning("ignoring instance type", **{"instance-type": info.instance_type, "error": str(error)})
         self._inputs.record_skipped(skipped)
         all_zones = tuple(sorted(frozenset().union(*zones_by_type.values())))
-        if found.keys() != self._hardware.keys():
-            _log.debug("discovered instance types", count=len(found))
+        if hardware_by_name.keys() != self._hardware.keys():
+            _log.debug("discovered instance types", count=len(hardware_by_name))
         if all_zones != self._zones:
             _log.debug("discovered zones", zones=list(all_zones))
-        if any(found[name] is not self._hardware.get(name) for name in found) or len(found) != len(self._hardware):
+        if any(hardware_by_name[name] is not self._hardware.get(name) for name in hardware_by_name) or len(
+            hardware_by_name
+        ) != len(self._hardware):
             _log.debug("discovered offerings for instance types", **{"instance-type-count": len(zones_by_type)})
             self._generation += 1
-        self._hardware, self._zones = found, all_zones
+        self._hardware, self._zones = hardware_by_name, all_zones
 
     def _type_list(self, node_class: EC2NodeClass) -> _TypeList:
         key, terms = self._terms_of(node_class)
-        shelf = self._type_lists.get(key) or _TypeList(terms)
-        self._type_lists[key] = shelf
-        return shelf
+        type_list = self._type_lists.get(key) or _TypeList(terms)
+        self._type_lists[key] = type_list
+        return type_list
 
     def _terms_of(self, node_class: EC2NodeClass) -> tuple[bytes, NodeClassTerms]:
         """A class's terms and their identity; while it is the same object, and the group it found, read once."""
         group = self._inputs.placement_group_of(node_class)
-        known = self._cached_classes.get(node_class.metadata.name)
-        if known is None or known.node_class is not node_class or known.terms.group != group:
+        cached = self._cached_classes.get(node_class.metadata.name)
+        if cached is None or cached.node_class is not node_class or cached.terms.group != group:
             terms = read_terms(node_class, group, reserved_capacity=self._settings.reserved_capacity)
             self._zone_ids.update((zone, zone_id) for zone, zone_id in terms.zone_ids.items() if zone_id)
-            known = _CachedNodeClass(node_class, terms, terms_identity(terms))
-        self._cached_classes[node_class.metadata.name] = known
-        return known.key, known.terms
+            cached = _CachedNodeClass(node_class, terms, terms_identity(terms))
+        self._cached_classes[node_class.metadata.name] = cached
+        return cached.key, cached.terms
 
     def _update_types(self, type_list: _TypeList) -> bool:
         """Bring the types themselves up to date, without their offerings; whether there was reason to. Raises ``TermsError``."""
         made_of = (self._generation, self._caches.discovered_capacity.version)
         if type_list.types_version == made_of:
             return False
-        places: dict[str, _TypeEntry] = {}
+        entries: dict[str, _TypeEntry] = {}
         for name, hardware in self._hardware.items():
             learned = self._caches.discovered_capacity.memory_bytes(name, type_list.terms.images) or 0
             place = type_list.entries.get(name)
             if place is None or place.hardware is not hardware or place.learned_bytes != learned:
                 place = self._build_entry(hardware, type_list.terms, learned)
-            places[name] = place
-        type_list.entries, type_list.types_version = places, made_of
+            entries[name] = place
+        type_list.entries, type_list.types_version = entries, made_of
         return True
 
     def _build_entry(self, hardware: Ec2Hardware, terms: NodeClassTerms, learned_bytes: int) -> _TypeEntry:
@@ -376,9 +380,9 @@ class InstanceTypeProvider:
             type_list.types = types
 
     def _update_entry(self, entry: _TypeEntry, terms: NodeClassTerms, inputs: OfferingInputs) -> None:
-        made = type_offerings(entry.hardware, terms, inputs, is_compatible=entry.fits_class)
-        if made != entry.instance_type.offerings:
-            entry.instance_type = replace(entry.instance_type, offerings=made)
+        offerings = type_offerings(entry.hardware, terms, inputs, is_compatible=entry.fits_class)
+        if offerings != entry.instance_type.offerings:
+            entry.instance_type = replace(entry.instance_type, offerings=offerings)
 
     def _entry_version(self, name: str, terms: NodeClassTerms) -> tuple[int, ...]:
         reserved = self._caches.reservations.version if name in terms.reservations_by_type else 0
@@ -402,7 +406,7 @@ def _packaged_prices() -> dict[str, float]:
 
 
 def _zones_by_type(offerings: Iterable[InstanceTypeOffering]) -> dict[str, frozenset[str]]:
-    found: dict[str, set[str]] = {}
+    zones_by_type: dict[str, set[str]] = {}
     for item in offerings:
-        found.setdefault(item.instance_type, set()).add(item.location)
-    return {name: frozenset(zones) for name, zones in found.items()}
+        zones_by_type.setdefault(item.instance_type, set()).add(item.location)
+    return {name: frozenset(zones) for name, zones in zones_by_type.items()}

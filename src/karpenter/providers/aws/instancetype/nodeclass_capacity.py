@@ -87,11 +87,13 @@ def kubelet_type_facts(
 def _default_pods(hardware: Ec2Hardware, terms: NodeClassTerms, capacity_settings: CapacitySettings) -> int:
     if not terms.family.is_limited_by_interfaces:
         return DEFAULT_MAX_PODS
-    taken = sum(
+    reserved_interfaces = sum(
         item.interface_type == "efa-only" and item.network_card_index == 0 for item in terms.spec.network_interfaces
     )
     shape = hardware.shape
-    return formulas.max_pods(shape.interfaces, shape.ipv4_per_interface, capacity_settings.reserved_enis + taken)
+    return formulas.max_pods(
+        shape.interfaces, shape.ipv4_per_interface, capacity_settings.reserved_enis + reserved_interfaces
+    )
 
 
 def _pod_count(

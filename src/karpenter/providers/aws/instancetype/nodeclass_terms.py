@@ -54,10 +54,10 @@ class NodeClassTerms:
     @cached_property
     def reservations_by_type(self) -> Mapping[str, tuple[CapacityReservation, ...]]:
         """The class's reservations by instance type, each list sorted by id."""
-        found: dict[str, tuple[CapacityReservation, ...]] = {}
+        by_type: dict[str, tuple[CapacityReservation, ...]] = {}
         for item in sorted(self.reservations, key=lambda item: item.id):
-            found[item.instance_type] = (*found.get(item.instance_type, ()), item)
-        return found
+            by_type[item.instance_type] = (*by_type.get(item.instance_type, ()), item)
+        return by_type
 
     @property
     def efa_only(self) -> int:
@@ -135,14 +135,14 @@ def incompatibility(hardware: Ec2Hardware, terms: NodeClassTerms) -> Incompatibi
 
 
 def _supports_network_interfaces(hardware: Ec2Hardware, terms: NodeClassTerms) -> bool:
-    wanted = terms.spec.network_interfaces
-    if not wanted:
+    interfaces = terms.spec.network_interfaces
+    if not interfaces:
         return True
     network = hardware.info.network_info
     if network.ena_support not in ("supported", "required") or terms.efa_only > hardware.shape.efa_interfaces:
         return False
     room = {card.network_card_index: card.maximum_network_interfaces for card in network.network_cards}
-    return all(item.device_index < room.get(item.network_card_index, 0) for item in wanted)
+    return all(item.device_index < room.get(item.network_card_index, 0) for item in interfaces)
 
 
 def _runs_ami_family(hardware: Ec2Hardware, terms: NodeClassTerms) -> bool:
@@ -184,19 +184,19 @@ _WITHOUT_ZONE_IDS = INSTANCE_LABELS - {ZONE_ID}
 
 def type_requirements(hardware: Ec2Hardware, terms: NodeClassTerms, region: str) -> Requirements:
     """All well-known labels of a type; DoesNotExist for those it lacks."""
-    known = dict(hardware.labels)
-    known[labels.REGION] = label_in(labels.REGION, region)
-    known[labels.OS] = _os_requirement(hardware, terms)
-    known[aws_labels.TENANCY] = label_in(aws_labels.TENANCY, "default", "dedicated")
+    label_values = dict(hardware.labels)
+    label_values[labels.REGION] = label_in(labels.REGION, region)
+    label_values[labels.OS] = _os_requirement(hardware, terms)
+    label_values[aws_labels.TENANCY] = label_in(aws_labels.TENANCY, "default", "dedicated")
     if terms.family.is_windows:
-        known[labels.WINDOWS_BUILD] = label_in(labels.WINDOWS_BUILD, WINDOWS_BUILDS[terms.family.name])
+        label_values[labels.WINDOWS_BUILD] = label_in(labels.WINDOWS_BUILD, WINDOWS_BUILDS[terms.family.name])
     for key, values in (
         _zone_values(hardware, terms) | _reservation_values(hardware, terms) | _placement_group_values(terms)
     ).items():
         if values:
-            known[key] = label_in(key, *values)
+            label_values[key] = label_in(key, *values)
     # Where no zone's id is known the label is not denied: it is left open.
-    return complete_requirements(known, INSTANCE_LABELS if ZONE_ID in known else _WITHOUT_ZONE_IDS)
+    return complete_requirements(label_values, INSTANCE_LABELS if ZONE_ID in label_values else _WITHOUT_ZONE_IDS)
 
 
 def available_zones(hardware: Ec2Hardware, terms: NodeClassTerms) -> tuple[str, ...]:

@@ -97,7 +97,7 @@ class OfferingMetrics:
     def prepare(self) -> SeriesWriter:
         """The series as they are now."""
         shown, skipped = self._samples, self._skipped
-        marked = Counter(sold.capacity_type for sold in self._unavailable())
+        marked = Counter(offering.capacity_type for offering in self._unavailable())
         return lambda: _exposition(shown, marked, skipped)
 
 
@@ -147,39 +147,39 @@ class OfferingMetricsController:
 
     async def reconcile(self) -> float:
         """One round; seconds until the next. A pool whose class is not ready offers nothing."""
-        taken: dict[str, _PoolTypes] = {}
+        current: dict[str, _PoolTypes] = {}
         for pool in tuple(self._cluster_view.pools()):
             name = pool.metadata.name
             try:
-                taken[name] = self._types_of_pool(pool, await self._types(pool))
+                current[name] = self._types_of_pool(pool, await self._types(pool))
             except ProviderError as error:
                 _log.debug("no instance types for figures", NodePool={"name": name}, error=str(error))
-        self._pool_types = taken
-        self._publish([item.offered for item in taken.values()])
+        self._pool_types = current
+        self._publish([item.offered for item in current.values()])
         return _PERIOD_SECONDS
 
     def _types_of_pool(self, pool: NodePool, types: InstanceTypes) -> _PoolTypes:
-        known = self._pool_types.get(pool.metadata.name)
-        if known is not None and known.pool is pool and known.types is types:
-            return known
+        cached = self._pool_types.get(pool.metadata.name)
+        if cached is not None and cached.pool is pool and cached.types is types:
+            return cached
         return _PoolTypes(pool, types, offered_to_pool(pool, types))
 
 
 def offered_to_pool(pool: NodePool, types: InstanceTypes) -> InstanceTypes:
     """The types as the pool can buy them; what it excludes is there, and not available."""
     template = pool.spec.template
-    wanted = requirements_from_wire(template.spec.requirements).intersect(
+    requirements = requirements_from_wire(template.spec.requirements).intersect(
         requirements_from_labels(template.metadata.labels)
     )
-    return tuple(_restrict(item, wanted) for item in types)
+    return tuple(_restrict(item, requirements) for item in types)
 
 
 def _restrict(instance_type: InstanceType, required: Requirements) -> InstanceType:
     is_wanted = intersects(instance_type.requirements, required)
-    found = tuple(
+    offerings = tuple(
         replace(offering, available=False)
         if offering.available and not (is_wanted and intersects(offering.requirements, required))
         else offering
         for offering in instance_type.offerings
     )
-    return instance_type if found == instance_type.offerings else replace(instance_type, offerings=found)
+    return instance_type if offerings == instance_type.offerings else replace(instance_type, offerings=offerings)

@@ -1,4 +1,4 @@
-"""Instances in capacity reservations: they go before their block ends, and are renamed when they lose the reservation (AWS §13.1).
+"""Instances in capacity reservations: drained before their block ends, relabeled when they lose the reservation (AWS §13.1).
 
 A capacity block ends with everything in it. An ordinary reservation that ends leaves its instances running, on demand (AWS-604).
 """
@@ -67,8 +67,8 @@ class CapacityReservationExpiration:
             item for item in self._cluster_view.claims() if _reservation_id(item) and not _is_terminating(item.metadata)
         ]
         now = self._clock.now()
-        found = await self._describe(sorted({_reservation_id(item) for item in claims}))
-        ending = {item.capacity_reservation_id for item in found if is_expiring(item, now, self._lead)}
+        reservations = await self._describe(sorted({_reservation_id(item) for item in claims}))
+        ending = {item.capacity_reservation_id for item in reservations if is_expiring(item, now, self._lead)}
         for claim in claims:
             if _reservation_id(claim) in ending:
                 await self._delete_claim(claim)

@@ -159,11 +159,11 @@ class InstanceStatusController:
                 "instance status monitoring is not permitted: allow ec2:DescribeInstanceStatus", error=str(error)
             )
             return _UNAUTHORIZED_RETRY_SECONDS
-        found = {status.instance_id: status for answer in answers for status in answer}
+        status_by_instance = {status.instance_id: status for answer in answers for status in answer}
         now = self._clock.now()
         notices = [
             notice
-            for status in found.values()
+            for status in status_by_instance.values()
             if self._cluster_view.claim_of(status.instance_id) is not None
             for notice in status_messages(status, now)
         ]

@@ -137,8 +137,8 @@ class InterruptionHandler:
     async def _set_termination_deadline(self, interruption: InterruptionMessage, claim: NodeClaim) -> None:
         """Give the drain its deadline where there is one, unless the claim has an earlier one (AWS-661)."""
         deadline = self._deadline(interruption)
-        known = claim.metadata.annotations.get(labels.TERMINATION_TIMESTAMP, "")
-        if deadline is None or _is_due_before(known, deadline):
+        current = claim.metadata.annotations.get(labels.TERMINATION_TIMESTAMP, "")
+        if deadline is None or _is_due_before(current, deadline):
             return
         patch: JsonObject = {"metadata": {"annotations": {labels.TERMINATION_TIMESTAMP: rfc3339(deadline)}}}
         try:
@@ -227,10 +227,13 @@ def is_replaced_within_budgets(interruption: InterruptionMessage, pool: NodePool
     """Whether the pool wants an instance the notice is about to be replaced like one that drifted."""
     if pool is None:
         return False
-    wishes = pool.metadata.annotations
+    annotations = pool.metadata.annotations
     if interruption.kind is InterruptionKind.REBALANCE:
-        return wishes.get(REBALANCE_ANNOTATION) == _REPLACE_VALUE
-    if interruption.kind not in _DRIFT_REASONS or wishes.get(SCHEDULED_CHANGES_ANNOTATION) != _WITHIN_BUDGETS_VALUE:
+        return annotations.get(REBALANCE_ANNOTATION) == _REPLACE_VALUE
+    if (
+        interruption.kind not in _DRIFT_REASONS
+        or annotations.get(SCHEDULED_CHANGES_ANNOTATION) != _WITHIN_BUDGETS_VALUE
+    ):
         return False
     return interruption.begins_at is not None and interruption.begins_at - now > MAINTENANCE_LEAD
 

@@ -105,12 +105,12 @@ def _instance_message(kind: InterruptionKind) -> Callable[[_Envelope], Interrupt
 
 
 def _state_change_message(envelope: _Envelope) -> InterruptionMessage:
-    machine = _decode(envelope.detail, _InstanceDetail)
-    state = machine.state.lower()
+    detail = _decode(envelope.detail, _InstanceDetail)
+    state = detail.state.lower()
     if state in _STOPPED:
-        return InterruptionMessage(InterruptionKind.STOPPED, (machine.instance_id,), parse_event_time(envelope.time))
+        return InterruptionMessage(InterruptionKind.STOPPED, (detail.instance_id,), parse_event_time(envelope.time))
     if state in TERMINATING_STATES:
-        return InterruptionMessage(InterruptionKind.TERMINATED, (machine.instance_id,), parse_event_time(envelope.time))
+        return InterruptionMessage(InterruptionKind.TERMINATED, (detail.instance_id,), parse_event_time(envelope.time))
     return NO_OP_MESSAGE
 
 
@@ -144,10 +144,10 @@ def parse_event_time(text: str) -> datetime | None:
     """A time as EventBridge (RFC 3339) or Health (RFC 1123) writes it; None for anything else."""
     for parse in (datetime.fromisoformat, parsedate_to_datetime):
         try:
-            found = parse(text)
+            moment = parse(text)
         except ValueError:
             continue
-        return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+        return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     return None
 
 

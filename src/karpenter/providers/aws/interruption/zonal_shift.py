@@ -97,9 +97,9 @@ class ZonalShiftController:
 
 def _allows(pool: NodePool, zone: str, zone_id: str) -> bool:
     template = pool.spec.template
-    wanted = requirements_from_wire(template.spec.requirements).intersect(
+    requirements = requirements_from_wire(template.spec.requirements).intersect(
         requirements_from_labels(template.metadata.labels)
     )
-    return wanted.requirement_for(labels.ZONE).allows(zone) and wanted.requirement_for(aws_labels.ZONE_ID).allows(
-        zone_id
-    )
+    return requirements.requirement_for(labels.ZONE).allows(zone) and requirements.requirement_for(
+        aws_labels.ZONE_ID
+    ).allows(zone_id)

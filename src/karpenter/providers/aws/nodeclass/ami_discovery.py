@@ -77,25 +77,27 @@ class AmiProvider:
     async def find(self, node_class: EC2NodeClass) -> tuple[AMI, ...]:
         """The images to use (AWS-201). Raises ``AliasUnresolved`` and ``AwsError``."""
         key = _AmiCacheKey(generation_of(node_class), self._cluster().version)
-        found = self._candidates.get(key)
-        if found is None:
+        candidates = self._candidates.get(key)
+        if candidates is None:
             alias = ami_alias_of(node_class)
-            found = await (self._by_terms(node_class) if alias is None else self._by_alias(alias, key.kubernetes))
-            self._candidates[key] = found
-        return select_amis(found, self._clock.now())
+            candidates = await (self._by_terms(node_class) if alias is None else self._by_alias(alias, key.kubernetes))
+            self._candidates[key] = candidates
+        return select_amis(candidates, self._clock.now())
 
     async def _by_alias(self, alias: AmiAlias, kubernetes: str) -> tuple[AmiCandidate, ...]:
-        asked = ami_selection.alias_parameters(alias, kubernetes)
-        ids = await asyncio.gather(*(self._release_image(parameter, alias) for parameter in asked))
-        found = [(image_id, parameter.variants) for image_id, parameter in zip(ids, asked, strict=True) if image_id]
-        if not found:
+        parameters = ami_selection.alias_parameters(alias, kubernetes)
+        ids = await asyncio.gather(*(self._release_image(parameter, alias) for parameter in parameters))
+        variants_by_id = [
+            (image_id, parameter.variants) for image_id, parameter in zip(ids, parameters, strict=True) if image_id
+        ]
+        if not variants_by_id:
             raise AmiAliasUnresolved(f'failed to discover any AMIs for alias "{alias}" on Kubernetes {kubernetes}')
         images = {
             item.image_id: item for item in await self._describe(selector_queries.image_queries_by_id(_distinct(ids)))
         }
         return tuple(
             AmiCandidate(images[image_id], variant)
-            for image_id, variants in found
+            for image_id, variants in variants_by_id
             if image_id in images
             for variant in variants
         )
@@ -115,9 +117,9 @@ class AmiProvider:
 
     async def _by_terms(self, node_class: EC2NodeClass) -> tuple[AmiCandidate, ...]:
         terms = node_class.spec.ami_selector_terms
-        named = [term.ssm_parameter for term in terms if term.ssm_parameter and not term.id]
-        held = await asyncio.gather(*map(self._user_image, named))
-        images = await self._describe(selector_queries.image_queries(terms, _distinct(held)))
+        parameters = [term.ssm_parameter for term in terms if term.ssm_parameter and not term.id]
+        image_ids = await asyncio.gather(*map(self._user_image, parameters))
+        images = await self._describe(selector_queries.image_queries(terms, _distinct(image_ids)))
         return tuple(map(AmiCandidate, images))
 
     async def _user_image(self, name: str) -> str:
@@ -165,18 +167,18 @@ class AmiReconciler:
                 node_class.status, condition_false(AMIS_READY, "UnsupportedAlias", problem), terminal=True
             )
         try:
-            found = await self._amis.find(node_class)
+            candidates = await self._amis.find(node_class)
         except AmiAliasUnresolved as error:
             # Told as well as tried again: else the class would only say that it waits.
             return SubreconcileResult(
                 replace(node_class.status, amis=()), condition_false(AMIS_READY, _NOT_FOUND, str(error)), error=error
             )
-        status = replace(node_class.status, amis=found)
-        if not found:
+        status = replace(node_class.status, amis=candidates)
+        if not candidates:
             return SubreconcileResult(
                 status, condition_false(AMIS_READY, _NOT_FOUND, "AMISelector did not match any AMIs"), MINUTE
             )
-        self._report_changes(node_class, alias, found)
+        self._report_changes(node_class, alias, candidates)
         return SubreconcileResult(status, condition_true(AMIS_READY), _REQUEUE_SECONDS)
 
     def _report_changes(self, node_class: EC2NodeClass, alias: AmiAlias | None, amis: tuple[AMI, ...]) -> None:
@@ -196,8 +198,8 @@ def _distinct(ids: Iterable[str]) -> tuple[str, ...]:
 
 def ami_alias_of(node_class: EC2NodeClass) -> AmiAlias | None:
     """The alias of the class's only term (AWS-035); None where its terms have none."""
-    found = (ami_selection.parse_alias(term.alias) for term in node_class.spec.ami_selector_terms if term.alias)
-    return next(found, None)
+    aliases = (ami_selection.parse_alias(term.alias) for term in node_class.spec.ami_selector_terms if term.alias)
+    return next(aliases, None)
 
 
 _PARAMETER_TTL = timedelta(hours=24)
@@ -240,16 +242,16 @@ class SsmParameters:
         mutable = {name: value.image_id for name, value in self._values.items() if value.mutable}
         current: set[str] = set()
         for query in selector_queries.image_queries_by_id(tuple(dict.fromkeys(mutable.values()))):
-            found = await self._ec2.describe_images(query)
-            current |= {image.image_id for image in found if not is_deprecated_ami(image, self._clock.now())}
+            images = await self._ec2.describe_images(query)
+            current |= {image.image_id for image in images if not is_deprecated_ami(image, self._clock.now())}
         for name, image_id in mutable.items():
             if image_id not in current:
                 self._values.pop(name, None)
 
     async def _get(self, name: str, mutable: bool, ttl: timedelta) -> str:
-        known = self._values.get(name)
-        if known is not None:
-            return known.image_id
+        cached = self._values.get(name)
+        if cached is not None:
+            return cached.image_id
         value = await self._ssm.get_parameter(name)
         self._values[name] = _ParameterValue(value, mutable, ttl)
         _log.info("discovered ssm parameter", parameter=name, value=value)

@@ -67,18 +67,18 @@ def select_amis(candidates: Iterable[AmiCandidate], now: datetime) -> tuple[AMI,
         architecture = _ARCHITECTURES.get(image.architecture)
         if architecture is None:
             continue
-        asked = _sorted_requirements(
+        requirements = _sorted_requirements(
             (*variant, ImageRequirement(key=labels.ARCH, operator="In", values=(architecture,)))
         )
         rank = _AmiRank(
             not is_deprecated_ami(image, now), _parse_date(image.creation_date) or _LONG_AGO, image.name, image.image_id
         )
-        if asked not in best or rank > best[asked][0]:
-            best[asked] = (rank, image)
+        if requirements not in best or rank > best[requirements][0]:
+            best[requirements] = (rank, image)
     newest_first = sorted(best.items(), key=lambda item: (_LONG_AGO - item[1][0].created, item[1][0].image_id))
     return tuple(
-        AMI(id=image.image_id, name=image.name, requirements=asked, deprecated=not rank.current)
-        for asked, (rank, image) in newest_first
+        AMI(id=image.image_id, name=image.name, requirements=requirements, deprecated=not rank.current)
+        for requirements, (rank, image) in newest_first
     )
 
 
@@ -112,10 +112,10 @@ def _sorted_requirements(requirements: Iterable[ImageRequirement]) -> ImageRequi
 def _parse_date(text: str) -> datetime | None:
     """A date as EC2 writes it; None for what is none."""
     try:
-        found = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 _LATEST = "latest"

@@ -77,9 +77,9 @@ class InstanceProfileProvider:
 
     async def role_of(self, name: str) -> str:
         """The role of a profile, by its name; empty where the profile, or its role, does not exist. Raises ``AwsError``."""
-        known = self._roles.get(name)
-        if known is not None:
-            return known
+        cached = self._roles.get(name)
+        if cached is not None:
+            return cached
         try:
             profile = await self._iam.get_instance_profile(name)
         except AwsError as error:
@@ -141,12 +141,12 @@ class InstanceProfileReconciler:
 
     async def reconcile(self, node_class: EC2NodeClass) -> SubreconcileResult:
         """See ``Part.look``."""
-        given = node_class.spec.instance_profile
-        if not given:
+        profile = node_class.spec.instance_profile
+        if not profile:
             return await self._reconcile_role(node_class)
-        if node_class.status.instance_profile != given:
+        if node_class.status.instance_profile != profile:
             self._profiles.protect(node_class.status.instance_profile)
-        return _ready_result(node_class, given)
+        return _ready_result(node_class, profile)
 
     async def _reconcile_role(self, node_class: EC2NodeClass) -> SubreconcileResult:
         previous = node_class.status.instance_profile
@@ -155,7 +155,7 @@ class InstanceProfileReconciler:
         if current and current == role_name(node_class.spec.role or ""):
             return _ready_result(node_class, name)
         try:
-            made = await self._profiles.create(node_class)
+            profile = await self._profiles.create(node_class)
         except AwsError as error:
             message = f"creating instance profile, {error}"
             return SubreconcileResult(
@@ -164,7 +164,7 @@ class InstanceProfileReconciler:
                 error=error,
             )
         self._profiles.protect(previous)
-        return _ready_result(node_class, made)
+        return _ready_result(node_class, profile)
 
 
 def cluster_profile_path(cluster: AwsClusterInfo) -> str:
@@ -240,10 +240,10 @@ class InstanceProfileGarbageCollector:
 
     async def collect(self) -> None:
         """One round. A profile that cannot be deleted is left for the next one. Raises ``AwsError`` if they cannot be listed."""
-        found = await self._profiles.list(cluster_profile_path(self._cluster))
+        profiles = await self._profiles.list(cluster_profile_path(self._cluster))
         # Read after the list: what came to be in use meanwhile counts.
         used = self._profiles_in_use()
-        for name in found:
+        for name in profiles:
             if name not in used and not self._profiles.is_protected(name):
                 await self._delete(name)
 

@@ -93,9 +93,9 @@ class NodeClassController:
 
     def on_node_class(self, old: EC2NodeClass | None, new: EC2NodeClass | None) -> None:
         """A class appeared, changed or went (AWS-080)."""
-        found = new or old
-        if found is not None:
-            self.add(found.metadata.name)
+        node_class = new or old
+        if node_class is not None:
+            self.add(node_class.metadata.name)
 
     def on_claim(self, old: NodeClaim | None, new: NodeClaim | None) -> None:
         """A claim appeared, changed or went: the last, the class may be waiting for (AWS-080)."""
@@ -137,28 +137,28 @@ class NodeClassController:
         # Stamped before it can be ready: what is bought of this edition must not carry the hash of the one before.
         stamped = await self._hash_stamper.stamp(node_class, cluster)
         self._hash_inputs.remember(stamped, cluster)
-        found, told = await self._run_subreconcilers(stamped)
-        written = await self._patch_status(stamped, found.status)
-        faults = [item.error for item in told if item.error is not None]
+        reconciled, results = await self._run_subreconcilers(stamped)
+        written = await self._patch_status(stamped, reconciled.status)
+        faults = [item.error for item in results if item.error is not None]
         if faults:
             raise NodeClassReconcileFailed("; ".join(map(str, faults))) from faults[0]
-        final = [item.condition for item in told if item.terminal and item.condition is not None]
+        final = [item.condition for item in results if item.terminal and item.condition is not None]
         if final:
             _log_terminal(written, final)
             return None
-        return min((item.requeue_after for item in told if item.requeue_after is not None), default=None)
+        return min((item.requeue_after for item in results if item.requeue_after is not None), default=None)
 
     async def _run_subreconcilers(self, node_class: EC2NodeClass) -> tuple[EC2NodeClass, list[SubreconcileResult]]:
         """All parts, also after one that failed (AWS-082): the class as each left it to the next, and what they told."""
-        found = self._with_initialized_conditions(node_class)
-        told: list[SubreconcileResult] = []
+        reconciled = self._with_initialized_conditions(node_class)
+        results: list[SubreconcileResult] = []
         for part in self._subreconcilers:
             try:
-                told.append(await part.reconcile(found))
+                results.append(await part.reconcile(reconciled))
             except (AwsError, ProviderError) as error:
-                told.append(SubreconcileResult(found.status, error=error))
-            found = self._with_result(found, part, told[-1])
-        return found, told
+                results.append(SubreconcileResult(reconciled.status, error=error))
+            reconciled = self._with_result(reconciled, part, results[-1])
+        return reconciled, results
 
     def _with_result(
         self, node_class: EC2NodeClass, subreconciler: NodeClassSubreconciler, result: SubreconcileResult
@@ -178,8 +178,8 @@ class NodeClassController:
         )
         # The condition of a gate that was switched off since would stay for ever.
         kept = [item for item in node_class.status.conditions if item.type in self._context.condition_types.all_types]
-        found = conditions.with_missing_conditions(kept, owner)
-        return replace(node_class, status=replace(node_class.status, conditions=found))
+        initialized = conditions.with_missing_conditions(kept, owner)
+        return replace(node_class, status=replace(node_class.status, conditions=initialized))
 
     async def _patch_status(self, node_class: EC2NodeClass, status: EC2NodeClassStatus) -> EC2NodeClass:
         """Write a status, if it differs, over the one it was made from (AWS-083)."""
@@ -201,8 +201,8 @@ def _awaiting_condition(current: Sequence[Condition], type_: str, error: Excepti
 
 def _log_terminal(node_class: EC2NodeClass, terminal: Sequence[Condition]) -> None:
     for condition in terminal:
-        told = {"EC2NodeClass": {"name": node_class.metadata.name}, "reason": condition.reason}
-        _log.error("nodeclass cannot be used until it is changed", error=condition.message, **told)
+        fields = {"EC2NodeClass": {"name": node_class.metadata.name}, "reason": condition.reason}
+        _log.error("nodeclass cannot be used until it is changed", error=condition.message, **fields)
 
 
 def _log_error(name: str, error: Exception) -> None:
@@ -250,8 +250,8 @@ class NodeClassCleanup:
             except AwsError as error:
                 if not error.is_not_found:
                     raise
-            told = {"launch-template-name": template.launch_template_name, "id": template.launch_template_id}
-            _log.info("deleted launch template", **told)
+            fields = {"launch-template-name": template.launch_template_name, "id": template.launch_template_id}
+            _log.info("deleted launch template", **fields)
 
 
 class NodeClassTermination:

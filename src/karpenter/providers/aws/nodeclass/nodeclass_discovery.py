@@ -83,17 +83,17 @@ class SubnetProvider:
 
     async def find(self, node_class: EC2NodeClass) -> tuple[SubnetInfo, ...]:
         """The class's subnets, most free addresses first (AWS-089). Raises ``AwsError``."""
-        known = self.cached(node_class)
-        if known is not None:
-            return known
-        asked = selector_queries.subnet_filters(node_class.spec.subnet_selector_terms)
-        answers = await asyncio.gather(*(self._ec2.describe_subnets(filters) for filters in asked))
+        cached = self.cached(node_class)
+        if cached is not None:
+            return cached
+        queries = selector_queries.subnet_filters(node_class.spec.subnet_selector_terms)
+        answers = await asyncio.gather(*(self._ec2.describe_subnets(filters) for filters in queries))
         by_id = {item.subnet_id: item for answer in answers for item in answer}
-        found = tuple(sorted(by_id.values(), key=lambda item: (-item.available_ip_address_count, item.subnet_id)))
-        for item in found:
+        subnets = tuple(sorted(by_id.values(), key=lambda item: (-item.available_ip_address_count, item.subnet_id)))
+        for item in subnets:
             self._record_addresses(item.subnet_id, item.available_ip_address_count)
-        self._cache[generation_of(node_class)] = found
-        return found
+        self._cache[generation_of(node_class)] = subnets
+        return subnets
 
 
 class SubnetReconciler:
@@ -108,19 +108,19 @@ class SubnetReconciler:
 
     async def reconcile(self, node_class: EC2NodeClass) -> SubreconcileResult:
         """See ``Part.look``."""
-        found = await self._subnets.find(node_class)
-        status = replace(node_class.status, subnets=tuple(map(_subnet_status, found)))
-        if not found:
+        subnets = await self._subnets.find(node_class)
+        status = replace(node_class.status, subnets=tuple(map(_subnet_status, subnets)))
+        if not subnets:
             return SubreconcileResult(
                 status,
                 condition_false(SUBNETS_READY, "SubnetsNotFound", "SubnetSelector did not match any Subnets"),
                 MINUTE,
             )
         # The order follows free addresses, so it changes all the time and is no news.
-        shown = tuple(f"{item.subnet_id}:{item.availability_zone}" for item in sorted(found, key=_subnet_id))
+        shown = tuple(f"{item.subnet_id}:{item.availability_zone}" for item in sorted(subnets, key=_subnet_id))
         if self._changes.has_changed("subnets", node_class, shown):
             _log.info("discovered subnets", subnets=list(shown))
-        self._warnings.warn_if_changed(node_class, _SEVERAL_VPCS_REASON, _several_vpcs_warning(found))
+        self._warnings.warn_if_changed(node_class, _SEVERAL_VPCS_REASON, _several_vpcs_warning(subnets))
         return SubreconcileResult(status, condition_true(SUBNETS_READY), MINUTE)
 
 
@@ -135,15 +135,15 @@ class SecurityGroupProvider:
 
     async def find(self, node_class: EC2NodeClass) -> tuple[SecurityGroupInfo, ...]:
         """The class's groups, by id. Raises ``AwsError``."""
-        known = self._cache.get(generation_of(node_class))
-        if known is not None:
-            return known
-        asked = selector_queries.security_group_filters(node_class.spec.security_group_selector_terms)
-        answers = await asyncio.gather(*(self._ec2.describe_security_groups(filters) for filters in asked))
+        cached = self._cache.get(generation_of(node_class))
+        if cached is not None:
+            return cached
+        queries = selector_queries.security_group_filters(node_class.spec.security_group_selector_terms)
+        answers = await asyncio.gather(*(self._ec2.describe_security_groups(filters) for filters in queries))
         by_id = {item.group_id: item for answer in answers for item in answer}
-        found = tuple(by_id[group_id] for group_id in sorted(by_id))
-        self._cache[generation_of(node_class)] = found
-        return found
+        groups = tuple(by_id[group_id] for group_id in sorted(by_id))
+        self._cache[generation_of(node_class)] = groups
+        return groups
 
 
 class SecurityGroupReconciler:
@@ -165,20 +165,20 @@ class SecurityGroupReconciler:
 
     async def reconcile(self, node_class: EC2NodeClass) -> SubreconcileResult:
         """See ``Part.look``."""
-        found = await self._groups.find(node_class)
-        told = tuple(SecurityGroup(id=item.group_id, name=item.group_name) for item in found)
-        status = replace(node_class.status, security_groups=told)
-        if not found:
+        groups = await self._groups.find(node_class)
+        status_groups = tuple(SecurityGroup(id=item.group_id, name=item.group_name) for item in groups)
+        status = replace(node_class.status, security_groups=status_groups)
+        if not groups:
             message = "SecurityGroupSelector did not match any SecurityGroups"
             return SubreconcileResult(
                 status, condition_false(SECURITY_GROUPS_READY, "SecurityGroupsNotFound", message), MINUTE
             )
-        shown = tuple(item.group_id for item in found)
+        shown = tuple(item.group_id for item in groups)
         if self._changes.has_changed("security-groups", node_class, shown):
             _log.info("discovered security groups", **{"security-groups": list(shown)})
         subnets = self._subnets.cached(node_class)
         if subnets is not None:
-            self._warnings.warn_if_changed(node_class, _VPC_MISMATCH_REASON, _foreign_groups_warning(found, subnets))
+            self._warnings.warn_if_changed(node_class, _VPC_MISMATCH_REASON, _foreign_groups_warning(groups, subnets))
         return SubreconcileResult(status, condition_true(SECURITY_GROUPS_READY), _GROUPS_REQUEUE_SECONDS)
 
 
@@ -231,10 +231,10 @@ class PlacementGroupProvider:
     async def find(self, selector: PlacementGroupSelector) -> PlacementGroupInfoEntry | None:
         """The group, looked up at most once a minute. That EC2 knows of none ends what was kept. Raises ``AwsError``."""
         if self._recently_read.get(selector) is None:
-            found = await self._describe(selector)
+            groups = await self._describe(selector)
             self._recently_read[selector] = True
-            if found:
-                self._cache[selector] = found[0]
+            if groups:
+                self._cache[selector] = groups[0]
             else:
                 self._cache.pop(selector, None)
         return self._cache.get(selector)
@@ -262,16 +262,16 @@ class PlacementGroupReconciler:
         if selector is None:
             return SubreconcileResult(node_class.status, condition_true(PLACEMENT_GROUP_READY))
         try:
-            found = await self._groups.find(selector)
+            group = await self._groups.find(selector)
         except AwsError as error:
             verdict = condition_false(
                 PLACEMENT_GROUP_READY, "PlacementGroupResolutionFailed", f"resolving placement group, {error}"
             )
             return SubreconcileResult(node_class.status, verdict, error=error)
-        if found is None:
-            named = selector.id or selector.name
+        if group is None:
+            group_name = selector.id or selector.name
             verdict = condition_false(
-                PLACEMENT_GROUP_READY, "PlacementGroupNotFound", f"no placement group {named} is available"
+                PLACEMENT_GROUP_READY, "PlacementGroupNotFound", f"no placement group {group_name} is available"
             )
             return SubreconcileResult(node_class.status, verdict, MINUTE)
         return SubreconcileResult(node_class.status, condition_true(PLACEMENT_GROUP_READY))
@@ -306,19 +306,19 @@ class CapacityReservationProvider:
 
     async def _describe(self, term: CapacityReservationSelectorTerm) -> tuple[CapacityReservationInfo, ...]:
         query = selector_queries.reservation_query(term)
-        known = self._cache.get(query)
-        if known is not None:
-            return known
+        cached = self._cache.get(query)
+        if cached is not None:
+            return cached
         try:
-            found = await self._ec2.describe_capacity_reservations(query)
+            reservations = await self._ec2.describe_capacity_reservations(query)
         except AwsError as error:
             if not error.is_not_found:
                 raise
-            found = ()
-        for item in found:
+            reservations = ()
+        for item in reservations:
             self._record_available(item.capacity_reservation_id, item.available_instance_count)
-        self._cache[query] = found
-        return found
+        self._cache[query] = reservations
+        return reservations
 
 
 class CapacityReservationReconciler:
@@ -333,19 +333,19 @@ class CapacityReservationReconciler:
 
     async def reconcile(self, node_class: EC2NodeClass) -> SubreconcileResult:
         """See ``Part.look``."""
-        found = await self._reservations.find(node_class.spec.capacity_reservation_selector_terms)
-        known = tuple(item for item in found if _is_supported(item))
-        if len(known) < len(found):
-            counts = {"error-count": len(found) - len(known), "total-count": len(found)}
+        discovered = await self._reservations.find(node_class.spec.capacity_reservation_selector_terms)
+        supported = tuple(item for item in discovered if _is_supported(item))
+        if len(supported) < len(discovered):
+            counts = {"error-count": len(discovered) - len(supported), "total-count": len(discovered)}
             _log.error("failed to parse discovered capacity reservations", **counts)
         now = self._clock.now()
         status = replace(
-            node_class.status, capacity_reservations=tuple(reservation_status(item, now) for item in known)
+            node_class.status, capacity_reservations=tuple(reservation_status(item, now) for item in supported)
         )
-        ids = tuple(item.capacity_reservation_id for item in known)
+        ids = tuple(item.capacity_reservation_id for item in supported)
         if self._changes.has_changed("capacity-reservations", node_class, ids) and ids:
             _log.info("discovered capacity reservations", ids=list(ids))
-        return SubreconcileResult(status, condition_true(CAPACITY_RESERVATIONS_READY), _until_next_end(known, now))
+        return SubreconcileResult(status, condition_true(CAPACITY_RESERVATIONS_READY), _until_next_end(supported, now))
 
 
 def reservation_status(info: CapacityReservationInfo, now: datetime) -> CapacityReservation:

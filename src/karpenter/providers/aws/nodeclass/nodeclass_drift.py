@@ -77,11 +77,13 @@ class NodeClassHashInputs:
 
     def remember(self, node_class: EC2NodeClass, cluster: AwsClusterInfo) -> None:
         """Remember the class as it is now."""
-        known: OrderedDict[str, Mapping[str, object]] = self._inputs.setdefault(node_class.metadata.name, OrderedDict())
+        inputs: OrderedDict[str, Mapping[str, object]] = self._inputs.setdefault(
+            node_class.metadata.name, OrderedDict()
+        )
         fields = _hash_fields(node_class, cluster)
-        known[_digest(_text(fields))] = fields
-        while len(known) > _MAX_REMEMBERED:
-            known.popitem(last=False)
+        inputs[_digest(_text(fields))] = fields
+        while len(inputs) > _MAX_REMEMBERED:
+            inputs.popitem(last=False)
 
     def forget(self, name: str) -> None:
         """A class is gone."""
@@ -89,20 +91,20 @@ class NodeClassHashInputs:
 
     def changed_fields(self, name: str, before: str, after: str) -> tuple[str, ...]:
         """The fields two hashes of a class differ in, as manifests spell them; empty where one is not remembered."""
-        known: Mapping[str, Mapping[str, object]] = self._inputs.get(name, {})
-        if before not in known or after not in known:
+        inputs: Mapping[str, Mapping[str, object]] = self._inputs.get(name, {})
+        if before not in inputs or after not in inputs:
             return ()
-        old, new = known[before], known[after]
+        old, new = inputs[before], inputs[after]
         return tuple(_json_name(field) for field in sorted(old.keys() | new.keys()) if old.get(field) != new.get(field))
 
 
 def _hash_fields(node_class: EC2NodeClass, cluster: AwsClusterInfo) -> dict[str, object]:
     spec = node_class.spec
-    found = {name: _canonical(getattr(spec, name)) for name in _HASHED_SPEC_FIELDS}
-    found["kubelet"] = _text(spec.kubelet) if spec.kubelet else ""
-    found["family"] = effective_ami_family(spec)
-    found["ca_bundle"] = cluster.ca_bundle
-    return {name: value for name, value in found.items() if value not in _ABSENT_VALUES}
+    fields = {name: _canonical(getattr(spec, name)) for name in _HASHED_SPEC_FIELDS}
+    fields["kubelet"] = _text(spec.kubelet) if spec.kubelet else ""
+    fields["family"] = effective_ami_family(spec)
+    fields["ca_bundle"] = cluster.ca_bundle
+    return {name: value for name, value in fields.items() if value not in _ABSENT_VALUES}
 
 
 def _canonical(value: object) -> object:
@@ -190,20 +192,20 @@ def node_class_drift(claim: NodeClaim, node_class: EC2NodeClass, changed_fields:
 
 async def confirmed_drift(comparison: DriftComparison, read: Callable[[], Awaitable[InstanceInfo]]) -> NodeClassDrift:
     """``drift_reason``, with the instance read again where a reservation is the reason: it may have ended (AWS-565)."""
-    found = instance_drift(comparison)
+    drift = instance_drift(comparison)
     return (
         instance_drift(comparison._replace(instance=await read()))
-        if found.reason == CAPACITY_RESERVATION_DRIFT
-        else found
+        if drift.reason == CAPACITY_RESERVATION_DRIFT
+        else drift
     )
 
 
 def instance_drift(comparison: DriftComparison) -> NodeClassDrift:
     """The first reason why the instance, not its class, has drifted. Raises ``DriftUnknown``."""
     for check in _CHECKS:
-        found = check(comparison)
-        if found.reason:
-            return found
+        drift = check(comparison)
+        if drift.reason:
+            return drift
     return NO_DRIFT
 
 
@@ -233,13 +235,13 @@ def _ami_text(image_id: str, name: str) -> str:
 
 
 def _security_group_drift(comparison: DriftComparison) -> NodeClassDrift:
-    wanted = {group.id for group in comparison.node_class.status.security_groups}
+    expected = {group.id for group in comparison.node_class.status.security_groups}
     own = {group.group_id for group in comparison.instance.security_groups}
-    if not wanted:
+    if not expected:
         raise DriftNotDeterminable("no security groups are present in the status")
-    if own == wanted:
+    if own == expected:
         return NO_DRIFT
-    changes = (*(f"+{item}" for item in sorted(wanted - own)), *(f"-{item}" for item in sorted(own - wanted)))
+    changes = (*(f"+{item}" for item in sorted(expected - own)), *(f"-{item}" for item in sorted(own - expected)))
     return NodeClassDrift(SECURITY_GROUP_DRIFT, f"security groups differ: {', '.join(changes)}")
 
 
@@ -254,16 +256,16 @@ def _subnet_drift(comparison: DriftComparison) -> NodeClassDrift:
 
 def _reservation_drift(comparison: DriftComparison) -> NodeClassDrift:
     own = comparison.instance.capacity_reservation_id
-    known = {item.id for item in comparison.node_class.status.capacity_reservations}
-    if not _is_reserved(comparison.instance) or own in known:
+    reservation_ids = {item.id for item in comparison.node_class.status.capacity_reservations}
+    if not _is_reserved(comparison.instance) or own in reservation_ids:
         return NO_DRIFT
     return NodeClassDrift(CAPACITY_RESERVATION_DRIFT, f"capacity reservation {own} is not selected any more")
 
 
 def _is_reserved(instance: InstanceInfo) -> bool:
     """Whether it was bought from a reservation, not merely counted against an open one (AWS-523)."""
-    asked = instance.capacity_reservation_specification
-    only = asked is not None and asked.capacity_reservation_preference == _RESERVED_ONLY
+    specification = instance.capacity_reservation_specification
+    only = specification is not None and specification.capacity_reservation_preference == _RESERVED_ONLY
     return only and bool(instance.capacity_reservation_id)
 
 
@@ -295,14 +297,14 @@ class NodeClassHashStamper:
 
     async def stamp(self, node_class: EC2NodeClass, cluster: AwsClusterInfo) -> EC2NodeClass:
         """The class stamped, and where the version changed its claims before. Raises ``KubeError``."""
-        wanted = {HASH_ANNOTATION: node_class_hash(node_class, cluster), HASH_VERSION_ANNOTATION: HASH_VERSION}
-        found = node_class.metadata.annotations
-        if all(found.get(key) == value for key, value in wanted.items()):
+        expected = {HASH_ANNOTATION: node_class_hash(node_class, cluster), HASH_VERSION_ANNOTATION: HASH_VERSION}
+        annotations = node_class.metadata.annotations
+        if all(annotations.get(key) == value for key, value in expected.items()):
             return node_class
         meta = node_class.metadata
-        if found.get(HASH_VERSION_ANNOTATION) != HASH_VERSION:
-            await self._migrate_claims(meta.name, wanted)
-        patch = {"metadata": {"annotations": wanted}}
+        if annotations.get(HASH_VERSION_ANNOTATION) != HASH_VERSION:
+            await self._migrate_claims(meta.name, expected)
+        patch = {"metadata": {"annotations": expected}}
         return await self._kube.patch(EC2_NODE_CLASS, meta.name, patch, resource_version=meta.resource_version)
 
     async def _migrate_claims(self, name: str, annotations: Mapping[str, str]) -> None:
@@ -317,8 +319,8 @@ class NodeClassHashStamper:
                     await self._stamp_claim(claim, annotations)
 
         await asyncio.gather(*map(take, foreign))
-        told = {"EC2NodeClass": {"name": name}, "nodeclaims": len(foreign)}
-        _log.info("took over nodeclaims stamped by another version", **told)
+        fields = {"EC2NodeClass": {"name": name}, "nodeclaims": len(foreign)}
+        _log.info("took over nodeclaims stamped by another version", **fields)
 
     async def _stamp_claim(self, claim: NodeClaim, annotations: Mapping[str, str]) -> None:
         """Against the version that was judged: a claim that has just drifted must not lose the hash it drifted by."""

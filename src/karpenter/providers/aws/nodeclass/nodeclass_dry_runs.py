@@ -72,9 +72,9 @@ def dry_run_candidates(
     node_class: EC2NodeClass, pools: Iterable[NodePool], types: Sequence[InstanceType], fits: TypeFits
 ) -> tuple[DryRunCandidate, ...]:
     """What to try; empty where no type fits any of the class's images. ``types`` are all of the class."""
-    wishes = [_pool_requirements(pool) for pool in pools if _pool_uses_node_class(pool, node_class)]
+    pool_requirements = [_pool_requirements(pool) for pool in pools if _pool_uses_node_class(pool, node_class)]
     fitting = [item for item in types if fits(node_class, item)]
-    pairs = _types_and_amis(node_class, _types_for_pools(node_class, fitting, wishes))
+    pairs = _types_and_amis(node_class, _types_for_pools(node_class, fitting, pool_requirements))
     pairs = (
         pairs
         or _types_and_amis(node_class, [item for item in types if item.name in _COMMON_TYPES])
@@ -85,9 +85,9 @@ def dry_run_candidates(
     chosen: dict[frozenset[str], _TypeAndAmi] = {}
     for pair in sorted(preferred, key=_preference_order):
         chosen.setdefault(pair.instance_type.requirements.requirement_for(labels.ARCH).values, pair)
-    tenancy = _DEDICATED if any(_allows_dedicated(wish) for wish in wishes) else aws_labels.DEFAULT
+    tenancy = _DEDICATED if any(_allows_dedicated(wish) for wish in pool_requirements) else aws_labels.DEFAULT
     kinds = [labels.ON_DEMAND]
-    if any(wish.requirement_for(labels.CAPACITY_TYPE).allows(labels.SPOT) for wish in wishes):
+    if any(wish.requirement_for(labels.CAPACITY_TYPE).allows(labels.SPOT) for wish in pool_requirements):
         kinds.append(labels.SPOT)
     return tuple(
         DryRunCandidate(pair.instance_type, pair.image, kind, tenancy) for pair in chosen.values() for kind in kinds
@@ -238,9 +238,9 @@ class LaunchDryRuns:
 
     def cached_results(self, key: str) -> tuple[DryRunResult, ...] | None:
         """The verdicts on everything ``key`` stands for; None while one is missing (AWS-109)."""
-        found = tuple(self._cache.get((key, name)) for name, _ in self._calls)
-        known = tuple(item for item in found if item is not None)
-        return known if len(known) == len(self._calls) else None
+        cached = tuple(self._cache.get((key, name)) for name, _ in self._calls)
+        results = tuple(item for item in cached if item is not None)
+        return results if len(results) == len(self._calls) else None
 
     async def run(
         self, node_class: EC2NodeClass, key: str, candidates: Sequence[DryRunCandidate]
@@ -249,15 +249,15 @@ class LaunchDryRuns:
 
         Raises ``AwsError`` for what says nothing about permissions.
         """
-        found: list[DryRunResult] = []
+        results: list[DryRunResult] = []
         for name, call in self._calls:
             outcome = self._cache.get((key, name)) or await _first_problem(node_class, candidates, call)
             if outcome.cacheable:
                 self._cache[(key, name)] = outcome
-            found.append(outcome)
+            results.append(outcome)
             if outcome.retry:
                 break
-        return tuple(found)
+        return tuple(results)
 
     async def _dry_run_template(self, node_class: EC2NodeClass, candidate: DryRunCandidate) -> DryRunResult:
         try:

@@ -79,8 +79,8 @@ class ValidationReconciler:
 
     async def reconcile(self, node_class: EC2NodeClass) -> SubreconcileResult:
         """See ``Part.look``."""
-        found = await self._service_cidr(node_class) or self._static_result(node_class)
-        return found or await self._dry_run_result(node_class)
+        result = await self._service_cidr(node_class) or self._static_result(node_class)
+        return result or await self._dry_run_result(node_class)
 
     async def _service_cidr(self, node_class: EC2NodeClass) -> SubreconcileResult | None:
         """AWS-100: instances of AL2023 have to be told, and nobody but EKS may know."""
@@ -128,12 +128,12 @@ class ValidationReconciler:
         key = dry_run_cache_key(node_class)
         outcomes = self._dry_runs.cached_results(key)
         if outcomes is None:
-            wanted = dry_run_candidates(
+            candidates = dry_run_candidates(
                 node_class, self._inputs.pools(), self._inputs.types(node_class), self._inputs.is_compatible
             )
-            if not wanted:
+            if not candidates:
                 return _no_compatible_types(node_class)
-            outcomes = await self._dry_runs.run(node_class, key, wanted)
+            outcomes = await self._dry_runs.run(node_class, key, candidates)
         return _result_of_dry_runs(node_class, outcomes)
 
 

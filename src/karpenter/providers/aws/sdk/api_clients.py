@@ -227,8 +227,8 @@ class Ec2Client:
             request["InstanceIds"] = tuple(ids)
         else:
             request["MaxResults"] = _PAGE_SIZE
-        found = await self._service.call_all_pages(_INSTANCES, request)
-        return tuple(instance for reservation in found for instance in reservation.instances)
+        reservations = await self._service.call_all_pages(_INSTANCES, request)
+        return tuple(instance for reservation in reservations for instance in reservation.instances)
 
     async def terminate_instances(self, ids: Sequence[str]) -> tuple[StateChange, ...]:
         """See ``InstanceApi``."""
@@ -368,8 +368,8 @@ class PricingClient:
 
     async def get_products(self, filters: Mapping[str, str]) -> tuple[str, ...]:
         """See ``PricingApi`` (AWS-360)."""
-        wanted = [{"Type": "TERM_MATCH", "Field": field, "Value": filters[field]} for field in sorted(filters)]
-        request = {"ServiceCode": _PRICING_SERVICE_CODE, "Filters": wanted, "MaxResults": _PRODUCTS_PAGE_SIZE}
+        matches = [{"Type": "TERM_MATCH", "Field": field, "Value": filters[field]} for field in sorted(filters)]
+        request = {"ServiceCode": _PRICING_SERVICE_CODE, "Filters": matches, "MaxResults": _PRODUCTS_PAGE_SIZE}
         return await self._service.call_all_pages(_GET_PRODUCTS, request)
 
 

@@ -170,12 +170,12 @@ class _ClientFactory:
 
 def _region(session: Session, configured: str) -> str:
     """The region: given, from the environment, from the profile, or where the instance is. Raises ``AwsError``."""
-    named = (
+    candidates = (
         configured,
         *(os.environ.get(name, "") for name in _REGION_VARIABLES),
         session.get_config_variable("region"),
     )
-    region = next((name for name in named if name), "") or _instance_region(session)
+    region = next((name for name in candidates if name), "") or _instance_region(session)
     if not region:
         raise AwsError(
             "NoRegion",
@@ -191,8 +191,8 @@ def _instance_region(session: Session) -> str:
         num_attempts=session.get_config_variable("metadata_service_num_attempts"),
         user_agent=session.user_agent(),
     )
-    found = _REGION.match(fetcher.retrieve_region() or "")
-    return found.group() if found is not None else ""
+    match = _REGION.match(fetcher.retrieve_region() or "")
+    return match.group() if match is not None else ""
 
 
 def _pricing_region(region: str) -> str:

@@ -90,8 +90,8 @@ def timeout_error(service: str, operation: str, seconds: float) -> AwsCallError:
 
 def _service_error(error: exceptions.ClientError, operation: str) -> AwsCallError:
     answer = cast(Mapping[str, Mapping[str, object]], error.response)
-    said, about = answer.get("Error", {}), answer.get("ResponseMetadata", {})
-    code, message = str(said.get("Code", "Unknown")), str(said.get("Message", ""))
+    error_fields, about = answer.get("Error", {}), answer.get("ResponseMetadata", {})
+    code, message = str(error_fields.get("Code", "Unknown")), str(error_fields.get("Message", ""))
     if error.operation_name in _CREDENTIAL_CALLS:
         text = f"{error.operation_name} was refused ({code}: {_single_line(message)}); check the role's trust policy"
         return AwsCallError(NO_CREDENTIALS, text, operation=operation)

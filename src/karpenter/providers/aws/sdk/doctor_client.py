@@ -88,8 +88,8 @@ class DoctorClient:
             "ResourceArns": list(query.resources),
             "ContextEntries": entries,
         }
-        found = await self._session.service("iam").call_all_pages(_SIMULATE, request)
-        return tuple(sorted({item.eval_action_name for item in found if item.eval_decision != _ALLOWED}))
+        evaluations = await self._session.service("iam").call_all_pages(_SIMULATE, request)
+        return tuple(sorted({item.eval_action_name for item in evaluations if item.eval_decision != _ALLOWED}))
 
     async def get_role(self, name: str) -> RoleDescription:
         """See ``DoctorApi``."""
@@ -105,8 +105,8 @@ class DoctorClient:
         """See ``DoctorApi``."""
         events = self._session.service("events")
         names = await events.call_all_pages(_RULE_NAMES, {"TargetArn": target_arn})
-        found = [await events.call(_RULE, {"Name": name}) for name in names]
-        return [_event_rule(item) for item in found if item.state == _ENABLED]
+        rules = [await events.call(_RULE, {"Name": name}) for name in names]
+        return [_event_rule(item) for item in rules if item.state == _ENABLED]
 
     async def get_access_entry_type(self, cluster: str, principal: str) -> str:
         """See ``DoctorApi``."""
@@ -135,6 +135,6 @@ def _trusted_services(document: object) -> set[str]:
     services: set[str] = set()
     for statement in statements if isinstance(statements, list) else [statements]:
         principal = statement.get("Principal", {})
-        named = principal.get("Service", []) if isinstance(principal, dict) else []
-        services |= {named} if isinstance(named, str) else set(named)
+        principals = principal.get("Service", []) if isinstance(principal, dict) else []
+        services |= {principals} if isinstance(principals, str) else set(principals)
     return services

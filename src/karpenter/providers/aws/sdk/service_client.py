@@ -26,11 +26,7 @@ from botocore import xform_name
 from karpenter.model.backoff import Backoff
 from karpenter.providers.aws.aws_errors import AwsCallError, AwsError, error_log_fields
 from karpenter.providers.aws.aws_metrics import SdkMetrics
-from karpenter.providers.aws.sdk.botocore_errors import (
-    NOT_CONNECTED,
-    error_from_botocore,
-    timeout_error,
-)
+from karpenter.providers.aws.sdk.botocore_errors import NOT_CONNECTED, error_from_botocore, timeout_error
 
 R = TypeVar("R")
 S = TypeVar("S")
@@ -92,14 +88,14 @@ class AwsServiceClient:
 
     async def call_all_pages(self, operation: ApiOperation[tuple[S, ...]], request: RequestMembers) -> tuple[S, ...]:
         """What all pages have."""
-        found: list[S] = []
-        asked = dict(request)
+        results: list[S] = []
+        page_request = dict(request)
         while True:
-            page = await self._call_page(operation, asked)
-            found.extend(page.result)
+            page = await self._call_page(operation, page_request)
+            results.extend(page.result)
             if not page.next_token:
-                return tuple(found)
-            asked[operation.pagination.input_token] = page.next_token
+                return tuple(results)
+            page_request[operation.pagination.input_token] = page.next_token
 
     async def _call_page(self, operation: ApiOperation[R], request: RequestMembers) -> ResultPage[R]:
         """One page, asked for again where that is harmless."""
@@ -171,14 +167,14 @@ def _send_in_thread(
         answer = clients.methods(service)(xform_name(operation.name))(**request)
     except Exception as error:
         raise error_from_botocore(error, service, operation.name) from error
-    wanted: object = answer
+    member: object = answer
     if operation.member:
         # A list that is empty may be left out; so may a text.
-        wanted = answer.get(operation.member) or ("" if operation.type is str else ())
+        member = answer.get(operation.member) or ("" if operation.type is str else ())
     try:
         # Some services return numbers as text, such as the attributes of SQS messages.
-        found = msgspec.convert(wanted, operation.type, strict=False)
-        return ResultPage(found, cast(str, answer.get(operation.pagination.output_token) or ""))
+        result = msgspec.convert(member, operation.type, strict=False)
+        return ResultPage(result, cast(str, answer.get(operation.pagination.output_token) or ""))
     except msgspec.ValidationError as error:
         raise AwsCallError(_UNREADABLE, f"the answer is not as expected: {error}", operation.name) from error
 

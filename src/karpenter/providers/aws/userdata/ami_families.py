@@ -96,8 +96,8 @@ def effective_ami_family(spec: EC2NodeClassSpec) -> str:
     if spec.ami_family is not None:
         return spec.ami_family
     aliases = (term.alias for term in spec.ami_selector_terms if term.alias is not None)
-    named = (_BY_ALIAS.get(alias.partition("@")[0]) for alias in aliases)
-    return next((family for family in named if family is not None), CUSTOM)
+    families = (_BY_ALIAS.get(alias.partition("@")[0]) for alias in aliases)
+    return next((family for family in families if family is not None), CUSTOM)
 
 
 def ami_family_of(spec: EC2NodeClassSpec) -> AmiFamilyTraits:

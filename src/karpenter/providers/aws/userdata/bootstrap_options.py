@@ -62,8 +62,8 @@ class KubeletArguments:
     @cached_property
     def cluster_dns(self) -> tuple[str, ...]:
         """The owner's servers, else the cluster's, if known (AWS-222)."""
-        known = self.options.cluster.dns_ip
-        return self.options.kubelet_settings.cluster_dns or ((known,) if known else ())
+        dns_ip = self.options.cluster.dns_ip
+        return self.options.kubelet_settings.cluster_dns or ((dns_ip,) if dns_ip else ())
 
     @property
     def node_labels(self) -> str:
@@ -91,8 +91,8 @@ class KubeletArguments:
 
 def _kubelet_labels(node_labels: Mapping[str, str]) -> dict[str, str]:
     """What the kubelet registers its node with, keys sorted (AWS-220)."""
-    told = {**node_labels, labels.DO_NOT_SYNC_TAINTS: "true"}
-    return {key: told[key] for key in sorted(told) if not _is_restricted_for_kubelet(key)}
+    all_labels = {**node_labels, labels.DO_NOT_SYNC_TAINTS: "true"}
+    return {key: all_labels[key] for key in sorted(all_labels) if not _is_restricted_for_kubelet(key)}
 
 
 def _is_restricted_for_kubelet(key: str) -> bool:

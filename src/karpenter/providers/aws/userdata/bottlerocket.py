@@ -85,9 +85,9 @@ def _cluster_settings(options: BootstrapOptions) -> _Table:
 def _kubelet_table(arguments: KubeletArguments, own: Mapping[str, object]) -> _Table:
     """Settings of the class's kubelet map; those it does not have are left to the owner's TOML (AWS-252)."""
     reserved = arguments.options.kubelet_settings
-    found: _Table = {"max-pods": arguments.max_pods}
+    table: _Table = {"max-pods": arguments.max_pods}
     if arguments.cluster_dns and (reserved.cluster_dns or "cluster-dns-ip" not in own):
-        found["cluster-dns-ip"] = arguments.cluster_dns[0]
+        table["cluster-dns-ip"] = arguments.cluster_dns[0]
     maps = {
         "system-reserved": reserved.system_reserved,
         "kube-reserved": reserved.kube_reserved,
@@ -95,8 +95,8 @@ def _kubelet_table(arguments: KubeletArguments, own: Mapping[str, object]) -> _T
         "eviction-soft": arguments.string_map("evictionSoft"),
         "eviction-soft-grace-period": grace_periods(arguments),
     }
-    found |= {name: dict(sorted(values.items())) for name, values in maps.items() if values}
-    return found | dict(_scalar_settings(arguments))
+    table |= {name: dict(sorted(values.items())) for name, values in maps.items() if values}
+    return table | dict(_scalar_settings(arguments))
 
 
 def _scalar_settings(arguments: KubeletArguments) -> Iterator[tuple[str, object]]:
@@ -114,10 +114,10 @@ def _scalar_settings(arguments: KubeletArguments) -> Iterator[tuple[str, object]
 
 def _taint_settings(taints: tuple[Taint, ...]) -> _Table:
     """All taints, by key; they replace the owner's (AWS-253)."""
-    found: dict[str, object] = {}
+    settings: dict[str, object] = {}
     for key in sorted({taint.key for taint in taints}):
-        found[key] = [f"{taint.value}:{taint.effect}" for taint in taints if taint.key == key]
-    return found
+        settings[key] = [f"{taint.value}:{taint.effect}" for taint in taints if taint.key == key]
+    return settings
 
 
 def _mount_command(version: str) -> list[list[str]]:
@@ -141,8 +141,8 @@ def _named_versions(node_class: EC2NodeClass) -> Iterator[str]:
     for term in node_class.spec.ami_selector_terms:
         yield from _versions_in(term.name or "")
     amis = node_class.status.amis
-    wanted = {term.id for term in node_class.spec.ami_selector_terms if term.id is not None}
-    yield from _image_versions(tuple(ami for ami in amis if ami.id in wanted))
+    image_ids = {term.id for term in node_class.spec.ami_selector_terms if term.id is not None}
+    yield from _image_versions(tuple(ami for ami in amis if ami.id in image_ids))
     yield from _image_versions(tuple(ami for ami in amis if "bottlerocket" in ami.name.lower()))
 
 

@@ -188,12 +188,12 @@ def resolve_kubelet_settings(
     """
     max_pods = _max_pods(kubelet.get("maxPods"), facts, expressions)
     pods = facts.default_pods if max_pods is None else max_pods
-    known = expression_variables(facts, pods) if expressions else None
+    variables = expression_variables(facts, pods) if expressions else None
     return KubeletSettings(
         max_pods=max_pods,
         pods_per_core=_number(kubelet.get("podsPerCore")) or 0,
-        kube_reserved=dict(_reserved(kubelet.get("kubeReserved"), known)),
-        system_reserved=dict(_reserved(kubelet.get("systemReserved"), known)),
+        kube_reserved=dict(_reserved(kubelet.get("kubeReserved"), variables)),
+        system_reserved=dict(_reserved(kubelet.get("systemReserved"), variables)),
         eviction_hard=_string_map(kubelet.get("evictionHard")),
         cluster_dns=tuple(_string_list(kubelet.get("clusterDNS"))),
     )
@@ -268,12 +268,12 @@ def _reserved(values: object, expression_values: Mapping[str, str | int | float]
 
 def _log_dropped(field_name: str, expression: str, error: ExpressionError) -> None:
     """Say so once: an expression that fails does so for hundreds of types, and again whenever they are looked at."""
-    said = (field_name, expression)
-    if said in _logged:
+    dropped = (field_name, expression)
+    if dropped in _logged:
         return
     if len(_logged) == _MAX_LOGGED:
         _logged.clear()
-    _logged.add(said)
+    _logged.add(dropped)
     _log.warning("ignoring kubelet expression", field=field_name, expression=expression, error=str(error))
 
 

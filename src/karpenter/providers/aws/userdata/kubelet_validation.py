@@ -178,10 +178,10 @@ _UNLIMITED = frozenset({AL2023, CUSTOM})
 
 def kubelet_violations(kubelet: Mapping[str, object]) -> tuple[str, ...]:
     """What no kubelet would take, or what is ours to set (AWS-101). A value of the wrong type is told alone."""
-    given = {name: value for name, value in kubelet.items() if value is not None}
-    static = {name: value for name, value in given.items() if name != "maxPods" or not isinstance(value, str)}
+    values = {name: value for name, value in kubelet.items() if value is not None}
+    static = {name: value for name, value in values.items() if name != "maxPods" or not isinstance(value, str)}
     misfit = decoding_error(static)
-    return (misfit,) if misfit else tuple(_kubelet_violations(given))
+    return (misfit,) if misfit else tuple(_kubelet_violations(values))
 
 
 def unsupported_settings(family: str, kubelet: Mapping[str, object]) -> tuple[str, ...]:
@@ -192,8 +192,8 @@ def unsupported_settings(family: str, kubelet: Mapping[str, object]) -> tuple[st
 def expression_settings(kubelet: Mapping[str, object]) -> Mapping[str, str]:
     """The expressions among the settings, by path such as ``kubeReserved.cpu`` (AWS-102)."""
     max_pods = kubelet.get("maxPods")
-    found = {"maxPods": max_pods} if isinstance(max_pods, str) else {}
-    return found | {
+    settings = {"maxPods": max_pods} if isinstance(max_pods, str) else {}
+    return settings | {
         f"{name}.{resource}": value
         for name in RESERVED_FIELDS
         for resource, value in _members(kubelet, name)
@@ -209,11 +209,11 @@ def expression_faults(kubelet: Mapping[str, object]) -> tuple[str, ...]:
 
 def expression_failures(kubelet: Mapping[str, object], types: Iterable[KubeletTypeFacts]) -> tuple[str, ...]:
     """Expressions that come to nothing usable on some type, each told for the first such type (AWS-107)."""
-    found: dict[str, str] = {}
+    failures: dict[str, str] = {}
     for facts in types:
         for path, why in _failures_on_type(kubelet, facts):
-            found.setdefault(path, f"{path}: {why} for instance type {facts.instance_type}")
-    return tuple(found.values())
+            failures.setdefault(path, f"{path}: {why} for instance type {facts.instance_type}")
+    return tuple(failures.values())
 
 
 def _failures_on_type(kubelet: Mapping[str, object], facts: KubeletTypeFacts) -> Iterator[tuple[str, str]]:
@@ -227,12 +227,12 @@ def _failures_on_type(kubelet: Mapping[str, object], facts: KubeletTypeFacts) ->
             yield "maxPods", str(error)
     elif isinstance(max_pods, int):
         pods = max_pods
-    known = expression_variables(facts, pods)
+    variables = expression_variables(facts, pods)
     for path, text in expression_settings(kubelet).items():
         name, _, resource = path.partition(".")
         if name in RESERVED_FIELDS:
             try:
-                resolve_reserved(resource, text, known)
+                resolve_reserved(resource, text, variables)
             except ExpressionError as error:
                 yield path, str(error)
 

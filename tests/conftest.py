@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
-from controlplane import binaries
+from controlplane import binaries, emptying
 from controlplane.harness import ControlPlane
+from karpenter.api import crds
+from support.beside import Beside
 
 #: Fixtures that need the control plane's binaries.
 _CLUSTER_FIXTURES = frozenset({"control_plane", "working_control_plane"})
@@ -23,11 +26,38 @@ settings.register_profile("soak", derandomize=False, deadline=None, max_examples
 settings.load_profile("repeatable")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--beside", metavar="COMMAND", help="run a command beside the tests, and fail with it")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    command = config.getoption("--beside")
+    if command and not hasattr(config, "workerinput") and not config.option.collectonly:
+        config.pluginmanager.register(Beside(command), "beside")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _CLUSTER_FIXTURES.intersection(getattr(item, "fixturenames", ())):
             item.add_marker("cluster")
+    items[:] = _interleaved(items)
+
+
+def _interleaved(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Files that wait for a control plane, spread evenly among those that compute, so that workers rarely do the same.
+
+    The order within a file stays.
+    """
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    waiting = [path for path, tests in files.items() if any(test.get_closest_marker("cluster") for test in tests)]
+    others = [path for path in files if path not in set(waiting)]
+    places = {path: (number + 0.5) / len(group) for group in (waiting, others) for number, path in enumerate(group)}
+    # Tests of a control plane take long: the last of them begins when a fifth of the others is still to be done.
+    places |= {path: 0.8 * places[path] for path in waiting}
+    return [item for path in sorted(files, key=lambda path: places[path]) for item in files[path]]
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -55,3 +85,17 @@ def working_control_plane() -> Iterator[ControlPlane]:
     """As ``control_plane`` and a separate one, with kube-scheduler and the workload controllers."""
     with ControlPlane(scheduler=True, controllers=True) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def plane(working_control_plane: ControlPlane) -> Iterator[ControlPlane]:
+    """The working control plane for one file of tests: empty, without rights, with our definitions.
+
+    A file that needs more overrides the fixture by one that asks for it.
+    """
+    working_control_plane.apply(*crds.custom_resource_definitions())
+    emptying.empty(working_control_plane)
+    emptying.forget_rights(working_control_plane)
+    yield working_control_plane
+    emptying.empty(working_control_plane)
+    emptying.forget_rights(working_control_plane)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.harness import Json
+from controlplane.harness import ControlPlane, Json
 from karpenter.api import kinds
 from karpenter.api.karpenter import NodeClaim
 from karpenter.instancetypes import ec2_catalog
@@ -41,8 +41,8 @@ _DISRUPTION: Json = {"consolidateAfter": "1s", "budgets": [{"nodes": f"{_BUDGET:
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Stage]:
-    with stage() as ready:
+def cluster(plane: ControlPlane) -> Iterator[Stage]:
+    with stage(plane) as ready:
         yield ready
 
 

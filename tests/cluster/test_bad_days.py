@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane import deployed
+from controlplane import deployed, emptying
 from controlplane.deployed import Account
 from controlplane.harness import ControlPlane
 from controlplane.process import Controller, controller
@@ -28,17 +28,11 @@ _COMPLAINT = "the API server cannot be used"
 
 
 @pytest.fixture
-def bare() -> Iterator[ControlPlane]:
-    """A control plane that has never heard of us."""
-    with ControlPlane() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    with ControlPlane() as running:
-        running.apply(*crds.custom_resource_definitions())
-        yield running
+def bare(plane: ControlPlane) -> Iterator[ControlPlane]:
+    """A control plane that does not know our kinds."""
+    emptying.forget_definitions(plane)
+    yield plane
+    plane.apply(*crds.custom_resource_definitions())
 
 
 @pytest.fixture(scope="module")

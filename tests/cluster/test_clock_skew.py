@@ -13,7 +13,7 @@ from controlplane import skewed
 from controlplane.harness import ControlPlane
 from controlplane.process import Controller, controller
 from controlplane.stage import ALONE, WITH, Stage, cases, staged
-from karpenter.api import crds, kinds
+from karpenter.api import kinds
 
 pytestmark = pytest.mark.cluster
 
@@ -22,13 +22,6 @@ _QUIET_SECONDS = 6.0
 #: A story of six machines, two of which go, takes 180 writes, with the stand-in's, nominations and events.
 _MOST_WRITES = 300
 _GIVEN_BACK_SECONDS = 120.0
-
-
-@pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    with ControlPlane(scheduler=True, controllers=True) as running:
-        running.apply(*crds.custom_resource_definitions())
-        yield running
 
 
 @pytest.fixture

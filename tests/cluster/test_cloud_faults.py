@@ -11,7 +11,7 @@ import pytest
 from controlplane.harness import ControlPlane
 from controlplane.process import Controller, controller
 from controlplane.stage import ALONE, TYPE, WITH, WITHOUT, Sight, Stage, staged, ways
-from karpenter.api import crds, kinds
+from karpenter.api import kinds
 from karpenter.api.core import Pod
 from karpenter.api.karpenter import NodeClaim
 from karpenter.model import labels
@@ -23,13 +23,6 @@ _OTHER_TYPE = "m6i.large"
 #: Claims are compared with the cloud's machines every two minutes; Kubernetes collects pods of a Node that is gone after one.
 _COLLECTED_SECONDS = 270.0
 Start = Callable[[str], Controller]
-
-
-@pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    with ControlPlane(scheduler=True, controllers=True) as running:
-        running.apply(*crds.custom_resource_definitions())
-        yield running
 
 
 @pytest.fixture

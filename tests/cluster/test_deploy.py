@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ import yaml
 
 from controlplane import deployed
 from controlplane.harness import ApiError, ControlPlane, Json
-from karpenter.api import crds
 from karpenter.api.karpenter import NodeClaim, NodeClaimSpec, NodeClassReference
 from karpenter.api.kinds import NODE_CLAIM
 from karpenter.api.meta import ObjectMeta, OwnerReference
@@ -31,14 +29,6 @@ _RBAC = "rbac.authorization.k8s.io"
 
 def named(manifest: Json) -> str:
     return f"{manifest['kind']}-{manifest['metadata']['name']}"  # type: ignore[index]
-
-
-@pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    """A control plane of its own: what is scheduled here never runs, and so would never leave."""
-    with ControlPlane(scheduler=True, controllers=True) as running:
-        running.apply(*crds.custom_resource_definitions())
-        yield running
 
 
 @pytest.mark.parametrize("manifest", _OBJECTS, ids=named)

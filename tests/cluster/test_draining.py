@@ -15,7 +15,6 @@ import pytest
 from controlplane import deployed
 from controlplane.harness import ApiError, ControlPlane, Json
 from controlplane.process import Controller, controller
-from karpenter.api import crds
 
 pytestmark = pytest.mark.cluster
 
@@ -27,12 +26,10 @@ _ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
 
 
 @pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    with ControlPlane(scheduler=True, controllers=True) as running:
-        running.apply(*crds.custom_resource_definitions())
-        node_class = {"apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass"}
-        running.apply({**node_class, "metadata": {"name": "default"}, "spec": {}})
-        yield running
+def plane(plane: ControlPlane) -> ControlPlane:
+    node_class = {"apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass"}
+    plane.apply({**node_class, "metadata": {"name": "default"}, "spec": {}})
+    return plane
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from controlplane.deployed import Account
 from controlplane.harness import ControlPlane, Json
 from controlplane.process import Controller, controller
 from karpenter import manager_watches
-from karpenter.api import crds, kinds
+from karpenter.api import kinds
 from karpenter.kube import config
 from karpenter.kube.errors import Forbidden
 from karpenter.state import ClusterState
@@ -50,11 +50,9 @@ _POOL: Json = {
 
 
 @pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    with ControlPlane(scheduler=True, controllers=True) as running:
-        running.apply(*crds.custom_resource_definitions())
-        running.apply(_NODE_CLASS, _POOL)
-        yield running
+def plane(plane: ControlPlane) -> ControlPlane:
+    plane.apply(_NODE_CLASS, _POOL)
+    return plane
 
 
 @pytest.fixture(scope="module")

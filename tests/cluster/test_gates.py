@@ -10,7 +10,6 @@ from controlplane import deployed
 from controlplane.deployed import Account
 from controlplane.harness import ControlPlane, Json
 from controlplane.process import controller
-from karpenter.api import crds
 
 pytestmark = pytest.mark.cluster
 
@@ -33,12 +32,10 @@ def pool(name: str, **spec: object) -> Json:
 
 
 @pytest.fixture(scope="module")
-def account() -> Iterator[Account]:
-    with ControlPlane(scheduler=True, controllers=True) as plane:
-        plane.apply(*crds.custom_resource_definitions())
-        plane.apply(made("KWOKNodeClass", "karpenter.kwok.sh/v1alpha1", "default", {}))
-        with deployed.installed(plane) as ready:
-            yield ready
+def account(plane: ControlPlane) -> Iterator[Account]:
+    plane.apply(made("KWOKNodeClass", "karpenter.kwok.sh/v1alpha1", "default", {}))
+    with deployed.installed(plane) as ready:
+        yield ready
 
 
 def of_pool(plane: ControlPlane, name: str) -> list[Json]:

@@ -15,7 +15,7 @@ import pytest
 from controlplane.harness import ControlPlane
 from controlplane.process import Controller, controller
 from controlplane.stage import ALONE, NAMESPACE, Stage, staged
-from karpenter.api import crds, kinds
+from karpenter.api import kinds
 from karpenter.api.core import Pod
 from karpenter.api.karpenter import NodeClaim
 from karpenter.model import conditions, labels
@@ -27,15 +27,9 @@ BEFORE, AFTER = 32, 16
 #: What the budget over pods leaves at least.
 FEWEST = AFTER - 3
 _STEPS = ("disrupting node(s)", "created nodeclaim", "initialized nodeclaim", "deleted node", "tainted node")
+_QUIET_SECONDS = 15.0
 _MERGE = "application/merge-patch+json"
 _DEPLOYMENT = kinds.DEPLOYMENT.path(NAMESPACE, "web")
-
-
-@pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    with ControlPlane(scheduler=True, controllers=True) as running:
-        running.apply(*crds.custom_resource_definitions())
-        yield running
 
 
 @pytest.fixture
@@ -91,7 +85,7 @@ def half_done(stage: Stage) -> str:
 
 
 def at_rest(stage: Stage, running: Controller, seconds: float = 240.0) -> None:
-    """Wait until nothing is half done, and stays so for as long as it takes to begin something new."""
+    """Wait until nothing is half done, and stays so for several times as long as it takes to begin something new."""
     quiet_since = time.monotonic()
     begun = -1
 
@@ -100,7 +94,7 @@ def at_rest(stage: Stage, running: Controller, seconds: float = 240.0) -> None:
         now, found = len(running.lines("disrupting node(s)")), half_done(stage)
         if found or now != begun:
             quiet_since, begun = time.monotonic(), now
-        return found or ("" if time.monotonic() - quiet_since > 30 else "not quiet for half a minute yet")
+        return found or ("" if time.monotonic() - quiet_since > _QUIET_SECONDS else "not quiet for long enough yet")
 
     stage.until(lacking, seconds)
 

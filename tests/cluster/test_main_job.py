@@ -14,7 +14,7 @@ from controlplane import deployed
 from controlplane.deployed import Account
 from controlplane.harness import ControlPlane, Json
 from controlplane.process import controller
-from karpenter.api import crds, kinds
+from karpenter.api import kinds
 from karpenter.kube.client import KubeClient
 from support.rollouts import settled, web
 
@@ -48,11 +48,9 @@ _POOL: Json = {
 
 
 @pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    with ControlPlane(scheduler=True, controllers=True) as running:
-        running.apply(*crds.custom_resource_definitions())
-        running.apply(_NODE_CLASS, _POOL)
-        yield running
+def plane(plane: ControlPlane) -> ControlPlane:
+    plane.apply(_NODE_CLASS, _POOL)
+    return plane
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +76,13 @@ async def _nothing_left(kube: KubeClient) -> str:
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("nominate", ["true", "false"], ids=["with-nomination", "without-nomination"])
+@pytest.mark.parametrize(
+    "nominate",
+    [
+        pytest.param("true", id="with-nomination"),
+        pytest.param("false", id="without-nomination", marks=pytest.mark.soak),
+    ],
+)
 async def test_five_hundred_pods_get_machines_and_scaling_to_zero_gives_them_back(
     plane: ControlPlane, account: Account, nominate: str
 ) -> None:

@@ -11,7 +11,7 @@ from controlplane import deployed
 from controlplane.deployed import Account
 from controlplane.harness import ControlPlane, Json
 from controlplane.process import Controller, controller
-from karpenter.api import crds, kinds
+from karpenter.api import kinds
 from karpenter.kube.client import KubeClient
 from support.rollouts import settled, web
 from support.scrape import Scrape
@@ -47,11 +47,9 @@ _NODE_CLASS: Json = {
 
 
 @pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    with ControlPlane(scheduler=True, controllers=True) as running:
-        running.apply(*crds.custom_resource_definitions())
-        running.apply(_NODE_CLASS, _POOL)
-        yield running
+def plane(plane: ControlPlane) -> ControlPlane:
+    plane.apply(_NODE_CLASS, _POOL)
+    return plane
 
 
 @pytest.fixture(scope="module")

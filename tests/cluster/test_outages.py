@@ -11,7 +11,7 @@ import pytest
 from controlplane.harness import ApiError, ControlPlane
 from controlplane.process import Controller, controller
 from controlplane.stage import ALONE, WITH, Stage, cases, staged
-from karpenter.api import crds, kinds
+from karpenter.api import kinds
 from karpenter.api.karpenter import NodeClaim
 
 pytestmark = pytest.mark.cluster
@@ -22,13 +22,6 @@ _SECONDS = 150.0
 _PODS = 20
 _GUARDED = "guarded"
 _LAUNCHING = ("created nodeclaim", "launched nodeclaim", "registered nodeclaim")
-
-
-@pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    with ControlPlane(scheduler=True, controllers=True) as running:
-        running.apply(*crds.custom_resource_definitions())
-        yield running
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ from controlplane.audit import Call
 from controlplane.deployed import Account
 from controlplane.harness import ControlPlane, Json
 from controlplane.process import Controller, controller
-from karpenter.api import crds
 
 pytestmark = pytest.mark.cluster
 
@@ -106,11 +105,9 @@ def web(replicas: int) -> Json:
 
 
 @pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    with ControlPlane(scheduler=True, controllers=True) as running:
-        running.apply(*crds.custom_resource_definitions())
-        running.apply(_NODE_CLASS, _POOL, _BUDGET)
-        yield running
+def plane(plane: ControlPlane) -> ControlPlane:
+    plane.apply(_NODE_CLASS, _POOL, _BUDGET)
+    return plane
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import pytest
 from controlplane.harness import ControlPlane, Json
 from controlplane.process import Controller, controller
 from controlplane.stage import ALONE, NAMESPACE, Stage, staged
-from karpenter.api import crds, kinds
+from karpenter.api import kinds
 from karpenter.api.core import Pod
 from karpenter.api.karpenter import NodeClaim
 from karpenter.model import labels
@@ -25,12 +25,10 @@ _QUIET_SECONDS = 40.0
 
 
 @pytest.fixture
-def stage() -> Iterator[Stage]:
-    with ControlPlane(scheduler=True, controllers=True) as plane:
-        plane.apply(*crds.custom_resource_definitions())
-        with staged(plane) as ready:
-            plane.apply(_pool())
-            yield ready
+def stage(plane: ControlPlane) -> Iterator[Stage]:
+    with staged(plane) as ready:
+        plane.apply(_pool())
+        yield ready
 
 
 def _pool() -> Json:

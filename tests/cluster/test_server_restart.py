@@ -202,7 +202,7 @@ def check_all(work: Work, before: set[str]) -> None:
     assert all(work.final)
 
 
-@pytest.mark.parametrize("away_seconds", [0, 20])
+@pytest.mark.parametrize("away_seconds", [0, pytest.param(20, marks=pytest.mark.soak)])
 def test_nothing_is_lost_and_nothing_comes_twice_across_a_restart(
     control_plane: ControlPlane, away_seconds: int
 ) -> None:
@@ -218,6 +218,7 @@ def test_nothing_is_lost_and_nothing_comes_twice_across_a_restart(
     check_all(work, before)
 
 
+@pytest.mark.soak
 def test_a_server_that_stands_still_is_left_and_found_again(
     control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:

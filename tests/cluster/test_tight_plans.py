@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -16,10 +16,10 @@ from random import Random
 
 import pytest
 
-from controlplane import deployed
+from controlplane import deployed, emptying
 from controlplane.harness import ControlPlane, Json
 from controlplane.process import controller
-from karpenter.api import crds, kinds
+from karpenter.api import kinds
 from karpenter.api.karpenter import NodeClaim
 from karpenter.kube.client import KubeClient
 from support.rollouts import settled
@@ -109,11 +109,10 @@ def _traced() -> list[Json]:
 
 
 @pytest.fixture
-def plane() -> Iterator[ControlPlane]:
-    with ControlPlane(scheduler=True, controllers=True) as running:
-        running.apply(*crds.custom_resource_definitions())
-        running.apply(_NODE_CLASS, _POOL, _SYSTEM_NODE)
-        yield running
+def plane(plane: ControlPlane) -> ControlPlane:
+    emptying.empty(plane)
+    plane.apply(_NODE_CLASS, _POOL, _SYSTEM_NODE)
+    return plane
 
 
 def _created(claim: NodeClaim) -> tuple[datetime, str]:

@@ -19,7 +19,6 @@ from controlplane import deployed
 from controlplane.harness import ControlPlane, Json
 from controlplane.process import Controller, controller, moment
 from controlplane.stage import Stage, staged
-from karpenter.api import crds
 from karpenter.api.control_plane import Lease
 from karpenter.api.kinds import LEASE
 
@@ -33,13 +32,6 @@ _SLACK_SECONDS = 5.0
 _ACQUIRED = "successfully acquired lease kube-system/karpenter-leader-election"
 _WRITES = ("create", "update", "patch", "delete", "deletecollection")
 _LEADS = ("leader_election_master_status", frozenset({("name", "karpenter-leader-election")}))
-
-
-@pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    with ControlPlane(scheduler=True, controllers=True) as running:
-        running.apply(*crds.custom_resource_definitions())
-        yield running
 
 
 @pytest.fixture
@@ -134,6 +126,7 @@ def test_a_leader_that_is_killed_is_followed_within_the_lease_time(stage: Stage)
         two.check_still_works(4)
 
 
+@pytest.mark.soak
 def test_a_leader_that_slept_through_its_lease_writes_nothing_and_ends(stage: Stage) -> None:
     """It is stopped in the middle of its work, with plenty left to write.
 

@@ -92,6 +92,7 @@ class Account:
     plane: ControlPlane
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1), repr=False)
     _secret: str = ""
+    _earlier: int = 0
     _overlooked: int = 0
 
     @property
@@ -126,8 +127,8 @@ class Account:
             self.plane.request("DELETE", f"/api/v1/namespaces/{NAMESPACE}/secrets/{old}")
 
     def calls(self) -> list[Call]:
-        """What was asked for in its name so far."""
-        return self.plane.calls(USER)
+        """What was asked for in its name since it was installed."""
+        return self.plane.calls(USER)[self._earlier :]
 
     def check(self) -> None:
         """Raise ``AssertionError`` where it was forbidden something."""
@@ -148,7 +149,7 @@ def installed(plane: ControlPlane, provider: str = "simulated") -> Iterator[Acco
     What it was forbidden before, on a control plane that several tests share, was for those to judge.
     """
     plane.apply(*rights(provider))
-    account = Account(plane, _overlooked=len(plane.calls(USER)))
+    account = Account(plane, _earlier=len(plane.calls(USER)))
     account.renew()
     await_rights(plane, provider)
     yield account

@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from controlplane import audit, binaries
+from controlplane.patience import patience
 
 if TYPE_CHECKING:
     from karpenter.kube.client import KubeClient
@@ -150,7 +151,7 @@ class ControlPlane:
         data = None if body is None else json.dumps(body).encode()
         trust = ssl.create_default_context(cafile=str(self._certificate))
         try:
-            with urllib.request.urlopen(request, data, timeout=30, context=trust) as response:
+            with urllib.request.urlopen(request, data, timeout=patience(30), context=trust) as response:
                 return _as_object(response.read())
         except urllib.error.HTTPError as error:
             with error:
@@ -178,7 +179,7 @@ class ControlPlane:
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
         """Wait until a condition on the control plane holds; ``TimeoutError`` saying for what after a minute."""
-        deadline = time.monotonic() + _START_SECONDS
+        deadline = time.monotonic() + patience(_START_SECONDS)
         while not condition():
             if time.monotonic() > deadline:
                 raise TimeoutError(f"waited a minute for {what}")
@@ -306,7 +307,7 @@ class ControlPlane:
         self._processes.append(process)
 
     def _await(self, condition: Callable[[], bool], name: str) -> None:
-        deadline = time.monotonic() + _START_SECONDS
+        deadline = time.monotonic() + patience(_START_SECONDS)
         while not condition():
             ended = [process for process in self._processes if process.poll() is not None]
             if ended or time.monotonic() > deadline:

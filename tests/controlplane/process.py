@@ -25,10 +25,21 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from controlplane import deployed
 from controlplane.harness import die_with_parent, free_port
+from controlplane.patience import patience
 
 _END_SECONDS = 40.0
 _POLL_SECONDS = 0.02
 _ANSWER_SECONDS = 5.0
+#: Intervals at which controllers repeat their work, shorter than in production: tests wait for the work, not for its turn.
+QUICK: Mapping[str, str] = MappingProxyType(
+    {
+        "KARPENTER_DISRUPTION_POLL_INTERVAL": "2s",
+        "KARPENTER_DISRUPTION_VALIDATION_INTERVAL": "3s",
+        "KARPENTER_PROVISIONING_RETRY_INTERVAL": "3s",
+        "KARPENTER_GARBAGE_COLLECTION_INTERVAL": "20s",
+        "KARPENTER_METRICS_REFRESH_INTERVAL": "2s",
+    }
+)
 _PROGRAM = (str(Path(sys.executable).with_name("karpenter")),)
 
 
@@ -67,7 +78,7 @@ class Controller:
 
     def until(self, condition: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
         """Wait until something about the process holds; ``TimeoutError`` with the end of the log at the deadline or its end."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + patience(seconds)
         while not condition():
             if time.monotonic() > end or self._process.poll() is not None:
                 raise TimeoutError(f"the controller did not {what}:\n{self.log[-2000:]}")
@@ -95,7 +106,7 @@ class Controller:
     def terminate(self) -> int:
         """SIGTERM, as a kubelet does; the exit code, ``TimeoutExpired`` when it takes longer than a pod is given."""
         self._process.terminate()
-        return self._process.wait(_END_SECONDS)
+        return self._process.wait(patience(_END_SECONDS))
 
     def pause(self) -> None:
         """SIGSTOP: it stops without noticing, as on a node that hangs."""
@@ -107,7 +118,7 @@ class Controller:
 
     def ended(self, seconds: float = _END_SECONDS) -> int:
         """Wait until it ends by itself; its exit code."""
-        return self._process.wait(seconds)
+        return self._process.wait(patience(seconds))
 
     @property
     def is_running(self) -> bool:
@@ -135,7 +146,9 @@ def controller(
     environment: Mapping[str, str] = MappingProxyType({}),
     program: Sequence[str] = _PROGRAM,
 ) -> Iterator[Controller]:
-    """Start `karpenter run` on a cluster and stop it with SIGTERM; it must end with 0. ``environment`` comes on top.
+    """Start `karpenter run` on a cluster, with short intervals, and stop it with SIGTERM; it must end with 0.
+
+    ``environment`` comes on top.
 
     ``program`` is what stands for `karpenter`. A test may end the process before, in whatever way; then how it ended is the
     test's matter.
@@ -157,6 +170,7 @@ def _started(kubeconfig: str, command: tuple[str, ...], more: Mapping[str, str],
         **os.environ,
         "KUBECONFIG": kubeconfig,
         **deployed.environment(),
+        **QUICK,
         **{name: str(port) for name, port in ports.items()},
         **more,
     }

@@ -19,9 +19,10 @@ from typing import TypeVar
 import msgspec
 import pytest
 
-from controlplane import deployed
+from controlplane import deployed, emptying
 from controlplane.deployed import Account
-from controlplane.harness import ApiError, ControlPlane, Json
+from controlplane.harness import ControlPlane, Json
+from controlplane.patience import patience
 from karpenter.api import kinds
 from karpenter.api.core import ConfigMap, Event, Node, Pod
 from karpenter.api.karpenter import NodeClaim
@@ -42,21 +43,6 @@ NOMINATION = "--nominate-pods"
 NAMESPACE = "default"
 _MERGE = "application/merge-patch+json"
 _POLL_SECONDS = 0.5
-_AT_ONCE: Json = {"gracePeriodSeconds": 0}
-_LEASES = kinds.LEASE.path("kube-system")
-_COLLECTIONS = (
-    kinds.POD_DISRUPTION_BUDGET.path(NAMESPACE),
-    kinds.DEPLOYMENT.path(NAMESPACE),
-    kinds.REPLICA_SET.path(NAMESPACE),
-    kinds.NODE_POOL.path(),
-    kinds.NODE_CLAIM.path(),
-    kinds.NODE.path(),
-    f"{kinds.CONFIG_MAP.path(simulated_instances.INSTANCE_NAMESPACE)}?labelSelector={simulated_instances.INSTANCE_SELECTOR}",
-    kinds.POD.path(NAMESPACE),
-    kinds.KWOK_NODE_CLASS.path(),
-    kinds.EVENT.path(NAMESPACE),
-)
-_HELD = (kinds.NODE_CLAIM, kinds.NODE, kinds.NODE_POOL, kinds.KWOK_NODE_CLASS)
 
 
 @dataclass(frozen=True)
@@ -151,7 +137,7 @@ class Stage:
 
     def until(self, condition: Callable[[], str], seconds: float = 90.0) -> None:
         """Wait until the condition returns an empty text; ``TimeoutError`` with its last text at the deadline."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + patience(seconds)
         while missing := condition():
             if time.monotonic() > end:
                 raise TimeoutError(f"after {seconds:g} seconds: {missing}")
@@ -248,29 +234,7 @@ class Stage:
 
     def clear(self) -> None:
         """Take everything away, without asking anybody's leave."""
-        self.plane.until(self._is_clear, "the stage to be empty")
-
-    def _is_clear(self) -> bool:
-        for path in _COLLECTIONS:
-            self.plane.request("DELETE", path, _AT_ONCE)
-        for lease in (item for item in self.all(kinds.LEASE, "kube-system") if "karpenter" in item.metadata.name):
-            self.plane.request("DELETE", f"{_LEASES}/{lease.metadata.name}")
-        for kind in _HELD:
-            for item in self.all(kind):
-                if item.metadata.finalizers:
-                    self._let_go(kind.path(name=item.metadata.name))
-        return not any(self._left())
-
-    def _left(self) -> Iterator[int]:
-        sight = self.look()
-        yield from map(len, (sight.pods, sight.claims, sight.nodes, sight.machines, self.all(kinds.NODE_POOL)))
-
-    def _let_go(self, path: str) -> None:
-        try:
-            self.plane.request("PATCH", path, {"metadata": {"finalizers": None}}, _MERGE)
-        except ApiError as error:
-            if error.status != 404:
-                raise
+        emptying.empty(self.plane)
 
 
 @contextmanager

@@ -11,15 +11,13 @@ from controlplane import deployed
 from controlplane.deployed import Account
 from controlplane.harness import ControlPlane, free_port
 from controlplane.process import Controller, controller, scraped
-from karpenter.api import crds
 
 pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture
-def account(control_plane: ControlPlane) -> Iterator[Account]:
-    control_plane.apply(*crds.custom_resource_definitions())
-    with deployed.installed(control_plane) as ready:
+def account(plane: ControlPlane) -> Iterator[Account]:
+    with deployed.installed(plane) as ready:
         yield ready
 
 

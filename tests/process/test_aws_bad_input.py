@@ -87,7 +87,9 @@ _NOTHING = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "AWS_EC2_METAD
         pytest.param(
             {**_NOTHING, "AWS_CONFIG_FILE": "/none", "AWS_SHARED_CREDENTIALS_FILE": "/none"}, "AWS_PROFILE", id="none"
         ),
-        pytest.param({"AWS_REGION": "us-wset-2", "AWS_ENDPOINT_URL": ""}, "check the region", id="region"),
+        pytest.param(
+            {"AWS_REGION": "us-wset-2", "AWS_ENDPOINT_URL": ""}, "check the region", id="region", marks=pytest.mark.soak
+        ),
     ],
 )
 async def test_a_start_that_cannot_reach_aws_ends_with_one_line(
@@ -97,6 +99,7 @@ async def test_a_start_that_cannot_reach_aws_ends_with_one_line(
         await _refuses(process, part)
 
 
+@pytest.mark.soak
 async def test_a_start_with_expired_credentials_says_so(double: Double, seeds: Seeds) -> None:
     double.control.expire_credentials()
     async with small_stage(double) as stage, stage.controller() as process:
@@ -136,6 +139,7 @@ async def test_classes_that_cannot_work_say_why_and_another_buys(double: Double,
         assert not process.lines("controller failed")
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("call", ["CreateLaunchTemplate", "CreateFleet", "RunInstances"])
 async def test_a_missing_permission_is_in_the_class(double: Double, seeds: Seeds, call: str) -> None:
     """AWS-T702."""
@@ -147,6 +151,7 @@ async def test_a_missing_permission_is_in_the_class(double: Double, seeds: Seeds
 # -- under our feet -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 async def test_a_deleted_template_is_made_again_and_a_message_nobody_can_read_is_dropped(
     double: Double, seeds: Seeds
 ) -> None:
@@ -163,6 +168,7 @@ async def test_a_deleted_template_is_made_again_and_a_message_nobody_can_read_is
         assert not process.lines("controller failed")
 
 
+@pytest.mark.soak
 async def test_a_group_deleted_under_our_feet_is_named(double: Double, seeds: Seeds) -> None:
     """AWS-451: the launch is tried again, since the class finds others a little later."""
     async with running(double, node_class()) as (stage, process):

@@ -11,7 +11,7 @@ from support.aws.scene import ALONE, Scene
 pytestmark = pytest.mark.timeout(900)
 
 PODS = 6
-_IN_EVERY_RUN = (Moment("TerminateInstances", 1, Fate.UNHEARD),)
+_IN_EVERY_RUN = Moment("TerminateInstances", 1, Fate.UNHEARD)
 _ENDINGS = (
     Moment("TerminateInstances", 1, Fate.NEVER),
     Moment("TerminateInstances", 1, Fate.UNHEARD),
@@ -34,13 +34,13 @@ _INTERRUPTIONS = (
 )
 
 
-def _marked(moments: tuple[Moment, ...]) -> list[object]:
-    return [
-        pytest.param(item, id=str(item), marks=() if item in _IN_EVERY_RUN else pytest.mark.soak) for item in moments
-    ]
+_MARKED_ENDINGS = [
+    pytest.param(moment, id=str(moment), marks=() if moment == _IN_EVERY_RUN else pytest.mark.soak)
+    for moment in _ENDINGS
+]
 
 
-@pytest.mark.parametrize("moment", _marked(_ENDINGS))
+@pytest.mark.parametrize("moment", _MARKED_ENDINGS)
 async def test_killed_while_it_ends_machines_none_is_left(cluster: Scene, moment: Moment) -> None:
     """AWS-526, OPS-211"""
     cluster.aws.control.set_timing(shutting_down=1.0)
@@ -55,7 +55,8 @@ async def test_killed_while_it_ends_machines_none_is_left(cluster: Scene, moment
     assert len(cluster.aws.control.machines()) == PODS
 
 
-@pytest.mark.parametrize("moment", _marked(_INTERRUPTIONS))
+@pytest.mark.soak
+@pytest.mark.parametrize("moment", _INTERRUPTIONS, ids=str)
 async def test_killed_while_it_answers_an_interruption_one_machine_is_replaced_by_one(
     cluster: Scene, moment: Moment
 ) -> None:

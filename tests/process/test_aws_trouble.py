@@ -13,14 +13,13 @@ from support.aws.ambush import MARK, TELL, Fate, Moment
 from support.aws.control import Control
 from support.aws.scene import ALONE, Scene
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 
 PODS = 6
 _STORM_SECONDS = 10.0
 _LEADS = "Starting Controller"
 _FOLLOWS = "new leader elected"
 _SEEDS = range(6)
-_IN_EVERY_RUN = (0,)
 _FLEETS = "CreateFleet"
 
 
@@ -67,7 +66,6 @@ def _moment(numbers: random.Random) -> Moment:
     return Moment(request, numbers.randint(1, 2), numbers.choice(fates))
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("trouble", _TROUBLES)
 async def test_in_trouble_machines_are_bought_once(cluster: Scene, trouble: Callable[[Control], None]) -> None:
     """AWS-457, AWS-093"""
@@ -81,9 +79,7 @@ async def test_in_trouble_machines_are_bought_once(cluster: Scene, trouble: Call
     assert len(cluster.aws.control.machines()) == 2 + PODS
 
 
-@pytest.mark.parametrize(
-    "seed", [pytest.param(n, marks=() if n in _IN_EVERY_RUN else pytest.mark.soak) for n in _SEEDS]
-)
+@pytest.mark.parametrize("seed", _SEEDS)
 async def test_killed_in_trouble_it_is_followed_by_one_that_buys_nothing_twice(cluster: Scene, seed: int) -> None:
     """AWS-457, AWS-093: and the trouble goes on while the successor starts."""
     moment, trouble = _moment(random.Random(seed)), _TROUBLES[seed]
@@ -100,7 +96,6 @@ async def test_killed_in_trouble_it_is_followed_by_one_that_buys_nothing_twice(c
     assert len(cluster.aws.control.machines()) == 2 + PODS
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize(
     "moment",
     [

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from controlplane.harness import Json
+from controlplane.patience import patience
 from controlplane.process import Controller, controller
 from karpenter.api import kinds
 from karpenter.api.karpenter import NodeClaim
@@ -84,7 +85,7 @@ class Scene:
 
     async def until(self, missing: Callable[[], str], seconds: float = _PATIENCE_SECONDS) -> None:
         """Wait until nothing is ``missing``; fail with what is at the deadline."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + patience(seconds)
         while text := missing():
             assert time.monotonic() < end, text
             await asyncio.sleep(_LOOK_SECONDS)

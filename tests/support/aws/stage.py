@@ -12,7 +12,6 @@ from controlplane import deployed
 from controlplane.deployed import Account
 from controlplane.harness import ControlPlane, Json
 from controlplane.process import Controller, controller
-from karpenter.api import crds
 from karpenter.kube.client import KubeClient
 from support.aws.double import Double
 from support.aws.machines import Home, MachineRoom, Pace
@@ -112,10 +111,9 @@ def credentials(aws: Double) -> dict[str, str]:
 
 
 @contextmanager
-def stage() -> Iterator[Stage]:
-    """The whole set-up, with scheduler and controllers of Kubernetes."""
-    with ControlPlane(scheduler=True, controllers=True) as plane, Double() as aws:
-        plane.apply(*crds.custom_resource_definitions())
+def stage(plane: ControlPlane) -> Iterator[Stage]:
+    """The whole set-up, on a control plane with scheduler and controllers of Kubernetes."""
+    with Double() as aws:
         seeds = seed(aws)
         certificate = base64.b64encode(plane.certificate).decode()
         aws.control.add_cluster(CLUSTER, plane.server, certificate)

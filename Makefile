@@ -40,7 +40,7 @@ SOAK = --hypothesis-profile=soak --hypothesis-seed=$(SEED)
 soak: $(STAMP)
 	@echo "random examples of this run: make soak SEED=$(SEED)"
 	$(BIN)/pytest $(SOAK) -m soak
-	$(BIN)/pytest $(SOAK) -m "not soak" tests/properties
+	$(BIN)/pytest $(SOAK) -m "hypothesis and not soak"
 
 bench: $(STAMP)
 	$(BIN)/python -m bench

@@ -20,8 +20,8 @@ _CLUSTER_FIXTURES = frozenset({"control_plane", "working_control_plane"})
 
 # Examples of property tests are derived from the code of the test: a run passes or fails as the run before did. Random
 # examples belong to `make soak` (`--hypothesis-profile=soak`), which prints the seed that repeats its run. An example found
-# there is kept as an explicit `@example`. Tests set no `derandomize` of their own.
-settings.register_profile("repeatable", derandomize=True, deadline=None)
+# there is kept as an explicit `@example`. Tests set no `derandomize` of their own, and their counts through `support.examples`.
+settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=30)
 settings.register_profile("soak", derandomize=False, deadline=None, max_examples=5_000, print_blob=True)
 settings.load_profile("repeatable")
 

@@ -28,6 +28,7 @@ from karpenter.scheduling.solution import Solution
 from karpenter.scheduling.solver import solve
 from support import clusters, worlds
 from support.builders import NOW, UNSCHEDULABLE, replaced, snapshot
+from support.examples import examples
 from support.judge import problems, seen
 from support.shrinking import Shrinking, with_budget
 
@@ -70,7 +71,7 @@ def moved(command: Command) -> Counter[str]:
     return Counter(pod.metadata.uid for pod in going)
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=_QUIET)
+@settings(max_examples=examples(250), deadline=None, suppress_health_check=_QUIET)
 @given(shrunken())
 def test_a_move_saves_money_and_leaves_no_pod_without_a_place(grown: Shrinking) -> None:
     """Properties of the issue: never dearer, nobody evicted who has nowhere to go; each pod has exactly one place."""
@@ -85,7 +86,7 @@ def test_a_move_saves_money_and_leaves_no_pod_without_a_place(grown: Shrinking) 
     assert grown.price == pytest.approx(before - saved)
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=_QUIET)
+@settings(max_examples=examples(250), deadline=None, suppress_health_check=_QUIET)
 @given(shrunken())
 def test_pods_are_moved_to_places_the_scheduler_would_take_them_to(grown: Shrinking) -> None:
     """The plan of all moves together, held against the judge of plans."""
@@ -109,7 +110,7 @@ def _waiting(pod: Pod) -> Pod:
     return replaced(pod, spec=spec, status=replaced(pod.status, phase="Pending", conditions=(UNSCHEDULABLE,)))  # type: ignore[return-value]
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=_QUIET)
+@settings(max_examples=examples(250), deadline=None, suppress_health_check=_QUIET)
 @given(shrunken([Budget(nodes="1")]))
 def test_no_pool_gives_more_machines_than_its_budget_allows(grown: Shrinking) -> None:
     """DIS-147: over all commands and reasons together."""
@@ -117,7 +118,7 @@ def test_no_pool_gives_more_machines_than_its_budget_allows(grown: Shrinking) ->
     assert all(number <= 1 for number in taken.values())
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=_QUIET)
+@settings(max_examples=examples(250), deadline=None, suppress_health_check=_QUIET)
 @given(shrunken())
 def test_what_has_been_moved_is_not_moved_again(grown: Shrinking) -> None:
     """The anti-churn law: on an unchanged snapshot without budgets, the moves leave one on which none is proposed."""
@@ -138,7 +139,7 @@ def test_what_has_been_moved_is_not_moved_again_in_a_long_series(grown: Shrinkin
     assert grown.decide().commands == ()
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=_QUIET)
+@settings(max_examples=examples(80), deadline=None, suppress_health_check=_QUIET)
 @given(shrunken([Budget(nodes="1")]))
 def test_step_by_step_a_cluster_comes_to_rest(grown: Shrinking) -> None:
     """Where budgets let one machine of a pool go at a time, every step is cheaper, and there is a last one."""
@@ -152,7 +153,7 @@ def test_step_by_step_a_cluster_comes_to_rest(grown: Shrinking) -> None:
     pytest.fail(f"still moving after {_STEPS} steps")
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=_QUIET)
+@settings(max_examples=examples(200), deadline=None, suppress_health_check=_QUIET)
 @given(shrunken(limits={}), st.data())
 def test_the_simulation_is_the_provisioning_decision(grown: Shrinking, data: st.DataObject) -> None:
     """What a prepared world answers is what provisioning plans once the machines are on their way out, or a dearer way to buy.
@@ -186,7 +187,7 @@ def test_the_simulation_is_the_provisioning_decision(grown: Shrinking, data: st.
     assert found.price_per_hour + fees >= expected.price_per_hour - _ROUNDING
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=_QUIET)
+@settings(max_examples=examples(250), deadline=None, suppress_health_check=_QUIET)
 @given(shrunken([Budget(nodes="2")]) | shrunken())
 def test_a_second_look_at_what_has_not_changed_confirms_everything(grown: Shrinking) -> None:
     """DIS-272: or nothing would ever be carried out."""
@@ -197,7 +198,7 @@ def test_a_second_look_at_what_has_not_changed_confirms_everything(grown: Shrink
         assert isinstance(validate_command(command, again.commands, blocked), Command)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=_QUIET)
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=_QUIET)
 @given(shrunken(), st.randoms(use_true_random=False))
 def test_the_decision_does_not_depend_on_the_order_of_events(grown: Shrinking, chance: Random) -> None:
     """Reproducible: ties are settled by names."""
@@ -215,7 +216,7 @@ def _described(command: Command) -> tuple[object, ...]:
     )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=_QUIET)
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=_QUIET)
 @given(shrunken(), clusters.odd_pods(), st.data())
 def test_odd_pods_stop_nobody(grown: Shrinking, odd: list[Pod], data: st.DataObject) -> None:
     """Bound pods whose every field may be nonsense: never an error, and nobody loses a place."""

@@ -15,6 +15,7 @@ from karpenter.model.shares import share_of
 from karpenter.scheduling.objective import NO_EXPOSURE_LIMITS, ExposureLimits, Objective
 from karpenter.scheduling.scheduling_options import SchedulingOptions
 from support.builders import left, machine, node_pool, owner, plan, pod
+from support.examples import examples
 from support.shapes import inc
 
 OFF = SchedulingOptions(objective=Objective(exposure=NO_EXPOSURE_LIMITS))
@@ -56,7 +57,7 @@ cases = st.builds(
 )
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(50), deadline=None, suppress_health_check=list(HealthCheck))
 @given(cases)
 def test_exposure_never_costs_a_pod_its_place(case: Case) -> None:
     """As many pods are served as without, whatever limits leave."""
@@ -64,7 +65,7 @@ def test_exposure_never_costs_a_pod_its_place(case: Case) -> None:
     assert len(left(exposed)) <= len(left(free))
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(50), deadline=None, suppress_health_check=list(HealthCheck))
 @given(cases)
 def test_what_is_more_exposed_than_wished_is_told_and_nothing_else(case: Case) -> None:
     """Counted anew: every machine with too much of a workload is among the concessions, with its numbers, and only where limits
@@ -83,7 +84,7 @@ def test_what_is_more_exposed_than_wished_is_told_and_nothing_else(case: Case) -
     assert not expected or case.limits
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(20), deadline=None, suppress_health_check=list(HealthCheck))
 @given(cases, st.integers(0, 2**32))
 def test_exposed_plans_do_not_depend_on_the_order_of_anything(case: Case, seed: int) -> None:
     """SCH-862."""

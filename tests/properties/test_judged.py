@@ -14,6 +14,7 @@ from karpenter.scheduling.solver import solve
 from karpenter.scheduling.unschedulable_reasons import ReasonCategory
 from support.builders import NOW, indexes, node_pool, pod, snapshot
 from support.clusters import SPACES, Cluster, clusters, odd_pods
+from support.examples import examples
 from support.judge import World, problems, room, seen
 
 #: About pods that nobody could place.
@@ -37,7 +38,7 @@ def judge(cluster: Cluster) -> None:
             assert found is None, f"{item.pod.metadata.name} could have had {found}, was told {item.reasons}"
 
 
-@settings(max_examples=600, deadline=None, suppress_health_check=_QUIET)
+@settings(max_examples=examples(600), deadline=None, suppress_health_check=_QUIET)
 @given(clusters())
 def test_every_placement_is_lawful_and_nobody_is_left_out_without_need(cluster: Cluster) -> None:
     """SCH-415 to SCH-419, SCH-480 to SCH-561, beside all that concerns one machine."""
@@ -70,7 +71,7 @@ def hold(cluster: Cluster) -> None:
     assert len(said) == len(set(said))
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=_QUIET)
+@settings(max_examples=examples(200), deadline=None, suppress_health_check=_QUIET)
 @given(clusters(odd_pods()))
 def test_nonsense_never_raises(cluster: Cluster) -> None:
     """Unknown operators, empty keys, negative skews, broken selectors: such pods get a reason, all others a plan."""

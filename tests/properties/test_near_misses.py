@@ -31,6 +31,7 @@ from karpenter.scheduling.unschedulable_reasons import (
     UntoleratedTaint,
 )
 from support.builders import left, plan, tolerating
+from support.examples import examples
 from support.worlds import pools, types, waiting_pods
 
 _edited = msgspec.structs.replace
@@ -135,7 +136,9 @@ def _subsets(obstacles: Sequence[FailedFilter]) -> Iterable[tuple[FailedFilter, 
 
 
 @given(waiting_pods(), pools(), types())
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+@settings(
+    max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow]
+)
 def test_carrying_out_a_near_miss_gives_the_pod_its_machine(
     waiting: list[Pod], found_pools: list[NodePool], found_types: tuple[InstanceType, ...]
 ) -> None:

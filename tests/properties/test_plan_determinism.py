@@ -16,6 +16,7 @@ from karpenter.model import labels
 from karpenter.scheduling.solution import Solution
 from support.builders import claim, machine, node_pool, plan, pod, pods, replaced, wanted, where
 from support.clusters import Cluster, clusters
+from support.examples import examples
 from support.judge import World
 from support.shapes import inc
 from support.worlds import worlds
@@ -75,7 +76,7 @@ def test_the_plan_does_not_depend_on_hash_seeds() -> None:
     assert found == {digest(plan(busy_cluster(), types=inc(8)))}
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(80), deadline=None, suppress_health_check=list(HealthCheck))
 @given(worlds(), st.integers(0, 2**32))
 def test_the_plan_does_not_depend_on_the_order_of_anything(world: World, seed: int) -> None:
     """SCH-862: ties are broken by rule, never by arrival."""
@@ -86,7 +87,7 @@ def test_the_plan_does_not_depend_on_the_order_of_anything(world: World, seed: i
     assert digest(plan(objects, types=types)) == first
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(80), deadline=None, suppress_health_check=list(HealthCheck))
 @given(clusters(), st.integers(0, 2**32))
 def test_nor_does_it_where_pods_look_at_each_other(cluster: Cluster, seed: int) -> None:
     """SCH-862: told twice, or in another order, the same cluster gives the same plan with the same reasons."""

@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 
 from admission import refusals
 from support.builders import plan
+from support.examples import examples
 from support.judge import World, problems
 from support.preferring import missed_chances
 from support.worlds import worlds
@@ -21,7 +22,7 @@ def judge(world: World) -> None:
     assert [finding for planned in result.new_claims for finding in refusals(planned.claim)] == []
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=_QUIET)
+@settings(max_examples=examples(250), deadline=None, suppress_health_check=_QUIET)
 @given(worlds())
 def test_a_plan_breaks_no_law(world: World) -> None:
     """Legal placements, resources, taints, limits, minValues, weight order, preferences, nobody left out without need."""

@@ -18,6 +18,7 @@ from karpenter.scheduling.objective import NO_EXPOSURE_LIMITS, Objective
 from karpenter.scheduling.scheduling_options import ArrivalForecast, PackingMode, SchedulingOptions
 from karpenter.scheduling.solution import Solution
 from support.builders import node_pool, plan, pod, wanted
+from support.examples import examples
 from support.judge import World
 from support.shapes import offering, shape
 from support.worlds import worlds
@@ -116,7 +117,7 @@ def test_where_limits_bind_the_classic_way_may_have_a_place_for_more_and_is_take
     check(chosen, classic)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=_QUIET)
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=_QUIET)
 @given(catalogues(), workloads())
 def test_the_chosen_plan_is_never_dearer_than_the_classic_one(
     types: tuple[InstanceType, ...], waiting: list[Pod]
@@ -128,7 +129,7 @@ def test_the_chosen_plan_is_never_dearer_than_the_classic_one(
     assert (not classic.new_claims) or classic.packing_heuristic == "classic"
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=_QUIET)
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=_QUIET)
 @given(worlds())
 def test_where_every_constraint_meets_every_other_it_is_not_dearer_either(world: World) -> None:
     """SCH-865"""

@@ -16,6 +16,7 @@ from karpenter.model import clock, cron, freezes, labels, nodepool_budgets
 from karpenter.model.budget_windows import ActiveWindow, RecurringWindow, TimeSpan
 from karpenter.model.disruption_rules import disruption_rules, unparseable_settings
 from support.builders import annotated, node_pool
+from support.examples import examples
 
 MINUTE = timedelta(minutes=1)
 #: Places, and a day near a change of their clocks.
@@ -79,7 +80,7 @@ def test_a_window_is_open_when_a_clock_on_the_wall_shows_it(
     assert found.is_active(now) == shows_a_window(found, now)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(recurrences(), st.integers(1, 1500))
 def test_spans_are_the_minutes_in_which_the_window_is_open(
     drawn: tuple[RecurringWindow, datetime], minutes: int
@@ -109,7 +110,7 @@ _budgets = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(_budgets, max_size=4), st.sampled_from(["Empty", "Drifted"]), st.integers(0, 40))
 def test_between_two_edges_an_allowance_stays_what_it_is(given: list[Budget], reason: str, nodes: int) -> None:
     known = nodepool_budgets.nodepool_budgets(node_pool(disruption=Disruption(budgets=tuple(given))))

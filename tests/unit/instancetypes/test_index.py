@@ -14,10 +14,11 @@ from karpenter.instancetypes.well_known_labels import label_absent, label_in
 from karpenter.model import labels
 from karpenter.model.requirements import Requirement, Requirements, compatible, intersects, requirement
 from karpenter.model.resources import Resources, fits
+from support.examples import examples
 
 FAMILY, CORES, GPU = "family", "cores", "a/gpu"
 WELL_KNOWN = frozenset({FAMILY, CORES, GPU, labels.ZONE, labels.CAPACITY_TYPE})
-_QUICK = settings(max_examples=120, deadline=None)
+_QUICK = settings(max_examples=examples(120), deadline=None)
 
 amounts = st.fixed_dictionaries(
     {"cpu": st.sampled_from([1000, 2000, 4000])},

@@ -29,6 +29,7 @@ from karpenter.runtime.leader_election import ElectionCandidate, LeaderElection,
 from karpenter.simulation import LoopClock
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from karpenter.simulation.virtual_time import run_virtual
+from support.examples import examples
 from support.pausing import stand_still
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -643,7 +644,7 @@ ANY_COURSE = given(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @ANY_COURSE
 def test_whatever_happens_two_never_lead_and_in_the_end_one_does(seed: int, count: int, events: Happenings) -> None:
     play(seed, count, events)

@@ -21,6 +21,7 @@ from karpenter.scheduling.scheduling_options import SchedulingOptions
 from karpenter.scheduling.solution import NewNodeClaim, Solution
 from karpenter.scheduling.solver import solve
 from support.builders import NOW, daemon_set, node_pool, pods, snapshot, wanted
+from support.examples import examples
 
 #: What is near the cheapest price, and how many types should be there where there are so many.
 NEAR, ENOUGH = 1.15, 15
@@ -162,7 +163,7 @@ amounts = st.tuples(
 )
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(amounts, min_size=1, max_size=4))
 def test_no_plan_is_tightened_to_few_types(groups: list[tuple[int, int, int]]) -> None:
     """Whatever goes together: every claim offers all types that hold it, those near the cheapest among them."""

@@ -24,6 +24,7 @@ from karpenter.model import pods
 from karpenter.model import resources as res
 from karpenter.state.pod_signature import PodSignatureCache
 from support.builders import affinity, container, expr, pod, seconds, term, tolerating, where
+from support.examples import examples
 
 INFEASIBLE = Condition(type="PodResizePending", status="True", reason="Infeasible")
 
@@ -109,7 +110,7 @@ amounts = st.dictionaries(st.sampled_from(["cpu", "memory", "a/gpu"]), st.intege
 init = st.tuples(amounts, st.booleans())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(amounts, min_size=1, max_size=3), st.lists(init, max_size=4), amounts)
 def test_requests_cover_every_moment_of_the_pods_life(
     regular: list[dict[str, int]], inits: list[tuple[dict[str, int], bool]], overhead: dict[str, int]

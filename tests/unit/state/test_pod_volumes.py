@@ -27,6 +27,7 @@ from karpenter.state import ClusterState, ClusterVolumes, PodVolumes
 from karpenter.state.pod_volumes import NO_POD_VOLUMES
 from support.builders import expr, feed, pod, seconds, snapshot, term
 from support.disks import DRIVER, csi_node, pv, pvc, scratch, storage_class, user, using, zonal
+from support.examples import examples
 
 GCE = "pd.csi.storage.gke.io"
 SOURCE = PersistentVolumeSource()
@@ -610,7 +611,7 @@ HEAPS = st.tuples(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(HEAPS)
 def test_no_objects_however_senseless_break_the_picture(heap: tuple[list[Wire], ...]) -> None:
     """S-142: one bad object is a fault of its pod, never of the pass."""

@@ -18,6 +18,7 @@ from karpenter.api.storage import CSINode, PersistentVolume, PersistentVolumeCla
 from karpenter.state import ClusterSnapshot, ClusterState
 from support.builders import UNSCHEDULABLE, budget, claim, daemon_set, feed, node, node_pool, owner, pod, seconds
 from support.disks import csi_node, pvc, storage_class, using, zonal
+from support.examples import examples
 
 Event = tuple[str, Wire]
 
@@ -144,7 +145,7 @@ def judge(history: list[Event], seed: int) -> None:
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=_SLOW)
+@settings(max_examples=examples(400), deadline=None, suppress_health_check=_SLOW)
 @given(histories, st.integers(0, 9))
 def test_a_snapshot_depends_on_what_is_and_not_on_what_was(history: list[Event], seed: int) -> None:
     """OPS §2: lists after a restart, watches that reconnect and events in any order must lead to the same decisions."""

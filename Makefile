@@ -28,10 +28,10 @@ PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # The linters run beside the tests. What they wrote comes in one piece before the closing line; if they fail, the run fails.
 test: $(STAMP)
-	@$(PYTEST) -m "not soak" --beside "$(MAKE) --no-print-directory lint"
+	@$(PYTEST) -m "not soak and not speed" --beside "$(MAKE) --no-print-directory lint"
 
 unit: $(STAMP)
-	@$(PYTEST) -m "not soak and not cluster"
+	@$(PYTEST) -m "not soak and not speed and not cluster"
 
 # Random examples, other ones in each run. `make soak SEED=...` repeats a run.
 SEED ?= $(shell date +%s)
@@ -40,9 +40,10 @@ SOAK = --hypothesis-profile=soak --hypothesis-seed=$(SEED)
 soak: $(STAMP)
 	@echo "random examples of this run: make soak SEED=$(SEED)"
 	$(BIN)/pytest $(SOAK) -m soak
-	$(BIN)/pytest $(SOAK) -m "hypothesis and not soak"
+	$(BIN)/pytest $(SOAK) -m "hypothesis and not soak and not speed"
 
 bench: $(STAMP)
+	$(BIN)/pytest -m speed
 	$(BIN)/python -m bench
 
 crds: $(STAMP)

@@ -253,6 +253,7 @@ async def test_a_terminating_namespace_waits_for_its_running_pods(server: Memory
         server.get(namespaces, "", "shop")
 
 
+@pytest.mark.speed
 async def test_ten_thousand_pods_are_written_and_listed_within_seconds(server: MemoryServer, kube: MemoryKube) -> None:
     """The server must not be what a simulation waits for: about 50 microseconds a pod, 500 allowed."""
     pods = server.resource("", "v1", "pods")

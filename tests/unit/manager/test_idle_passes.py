@@ -44,6 +44,7 @@ def evaluated(manager: Manager) -> float:
     return manager.metrics.registry.get_sample_value(name, described) or 0.0
 
 
+@pytest.mark.speed
 @story
 async def test_a_pass_without_news_takes_no_time_and_no_memory(world: World) -> None:
     """Less than ten milliseconds and a hundred kilobytes; here far less, so that a slow machine does not matter."""

@@ -6,6 +6,7 @@ import asyncio
 import time
 
 import msgspec
+import pytest
 
 from karpenter.api import kinds
 from karpenter.api.core import PodSchedulingGate, PodSpec
@@ -166,6 +167,7 @@ def test_two_runs_of_the_same_story_leave_the_same_log() -> None:
     assert first == play(story)
 
 
+@pytest.mark.speed
 def test_two_thousand_pods_on_two_hundred_nodes_are_placed_quickly() -> None:
     board = SchedulerCache()
     for number in range(200):

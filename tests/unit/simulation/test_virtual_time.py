@@ -25,6 +25,7 @@ START = datetime(2026, 3, 1, tzinfo=UTC)
 DAY = 86400.0
 
 
+@pytest.mark.speed
 def test_a_month_of_timers_passes_without_waiting() -> None:
     async def main(clock: LoopClock) -> int:
         ticks = 0

@@ -35,6 +35,7 @@ from karpenter.providers.contract import InsufficientCapacity, LaunchFailed, Pro
 from karpenter.simulation import virtual_time as virtual
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from karpenter.simulation.virtual_time import LoopClock
+from support.examples import series
 from support.fleets import Gate, SmallEc2
 from support.launching import START, World, claim, machine, node_class, play
 
@@ -242,7 +243,7 @@ def test_killed_at_any_moment_every_claim_gets_its_one_machine(shown_after: int)
         assert given_up == [], f"killed at {fatal}"
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", series(range(100), *range(15)))
 def test_killed_again_and_again_nothing_is_bought_twice_and_nothing_is_left(seed: int) -> None:
     """Issue 8: seeded moments, several processes in a row, claims deleted meanwhile, requests that differ, pools that run out."""
     chance = random.Random(seed)

@@ -16,6 +16,7 @@ from karpenter.providers.aws.ec2_descriptions import PlacementGroupInfoEntry
 from karpenter.providers.aws.instancetype.ec2_offerings import OfferingKey
 from karpenter.providers.aws.instancetype.nodeclass_terms import image_set
 from support.ec2_market import IDS, PLAIN, ZONES, Fair, Region, of_spec, of_status, product, raw, spot
+from support.examples import series
 
 NAMES = ("a1.large", "c5.large", "hpc7a.12xlarge", "m5.large", "m5.metal", "m6g.large")
 RESERVED = CapacityReservation(
@@ -111,7 +112,7 @@ def lists(fair: Fair) -> list[tuple[InstanceType, ...]]:
     return [fair.market.types_for(node_class) for node_class in CLASSES]
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", series(range(30), *range(5)))
 def test_what_is_brought_up_to_date_is_what_starting_over_gives(seed: int) -> None:
     """AWS-353, AWS-379: and whoever asks twice gets the identical lists."""
     twins = Twins(random.Random(seed), Fair(Region(names=NAMES)), Fair(Region(names=NAMES)))
@@ -126,6 +127,7 @@ def test_what_is_brought_up_to_date_is_what_starting_over_gives(seed: int) -> No
     assert lists(twins.asked) == lists(twins.late)
 
 
+@pytest.mark.speed
 async def test_a_refresh_of_everything_costs_less_than_a_second_of_processor() -> None:
     """All types in three zones, every spot and every on-demand price another, for two classes."""
     names = [

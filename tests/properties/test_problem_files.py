@@ -8,6 +8,7 @@ from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.solver import solve
 from support.builders import NOW, indexes, snapshot
 from support.clusters import Cluster, clusters, odd_pods
+from support.examples import examples
 from support.judge import World
 from support.replaying import check_replay
 from support.worlds import worlds
@@ -21,19 +22,19 @@ def replay(cluster: Cluster) -> None:
     check_replay(problem, solve(problem, prepared))
 
 
-@settings(max_examples=150, derandomize=True, deadline=None, suppress_health_check=_QUIET)
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=_QUIET)
 @given(clusters())
 def test_any_problem_replays(cluster: Cluster) -> None:
     replay(cluster)
 
 
-@settings(max_examples=60, derandomize=True, deadline=None, suppress_health_check=_QUIET)
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=_QUIET)
 @given(clusters(odd_pods()))
 def test_so_does_one_with_pods_no_api_server_would_admit(cluster: Cluster) -> None:
     replay(cluster)
 
 
-@settings(max_examples=60, derandomize=True, deadline=None, suppress_health_check=_QUIET)
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=_QUIET)
 @given(worlds())
 def test_so_does_one_with_many_kinds_of_nodes_and_pools(world: World) -> None:
     objects = list(world.objects())

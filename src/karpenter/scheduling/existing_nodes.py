@@ -3,14 +3,15 @@
 A kin is poured into one machine after another, as many pods as its free resources and seats hold; that is arithmetic, not a loop
 over pods. Machines still to be launched promise only what every one of their instance types has.
 
-A `Field` is all machines of a decision with bit sets over them: which have so much left, which carry a label. Most of
-thousands of machines are ruled out by a few ANDs; what is left is asked one by one. The sets are made once, from what was
-free at the start: machines only fill up, so they never miss one.
+An `ExistingNodeIndex` holds all nodes of a decision with bit sets over them: which have so much free, which carry a label. A few
+ANDs rule out most of thousands of nodes; the rest are asked one by one. The sets are made once, from what was free at the
+start: nodes only fill up, so a set never misses one. Nodes and index are facts; what a pass places is in its `NodeAllocation`s.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -28,7 +29,7 @@ from karpenter.scheduling.preferences import RelaxationStep
 from karpenter.scheduling.topology.host_limits import HostLimits, HostUsage
 from karpenter.scheduling.topology.topology_groups import CountingCertainty, TopologyGroup, counting_certainty
 from karpenter.scheduling.volume_usage import VolumeAttachments, VolumeUsage
-from karpenter.state.host_ports import host_ports_of
+from karpenter.state.host_ports import HostPort, host_ports_of
 from karpenter.state.pod_signature import PodSignature
 from karpenter.state.pod_volumes import VolumesByDriver
 from karpenter.state.snapshot import ClusterSnapshot, DaemonSetPod, PodKey, pod_key
@@ -69,7 +70,7 @@ class NodeFitRequest:
 
 
 class ExistingNode:
-    """A machine during one decision: its view, what is still free on it, and who has been planned here in this round."""
+    """An existing or in-flight node as a scheduling pass finds it. What a pass places there is a `NodeAllocation`."""
 
     def __init__(
         self,
@@ -90,12 +91,7 @@ class ExistingNode:
         )
         self._daemons = daemons
         self._free = {**res.subtract(offered, view.pod_requests), **volume_attachments.unlimited_attachments}
-        self.remaining = dict(self._free)
-        self._host_usage = HostUsage(self.node_name)
-        self._ports_known = False
         self._volume_attachments = volume_attachments
-        self._volume_usage: VolumeUsage | None = None
-        self.planned_pods: list[Pod] = []
 
     @property
     def node_name(self) -> str:
@@ -104,24 +100,29 @@ class ExistingNode:
 
     @property
     def free(self) -> Resources:
-        """What pods could take before anything was planned here."""
+        """What pods can take."""
         return self._free
 
-    def reset(self) -> None:
-        """Forget what was planned here."""
-        if self.planned_pods:
-            self.remaining = dict(self._free)
-            self.planned_pods = []
-        self._host_usage = HostUsage(self.node_name)
-        self._ports_known = False
-        self._volume_usage = None
+    def with_bound_pods(self, pods: Sequence[Pod], requests: Iterable[Resources]) -> ExistingNode:
+        """The node after these pods have been bound to it."""
+        other = copy(self)
+        for cached in ("host_ports", "volume_usage"):
+            other.__dict__.pop(cached, None)
+        other._free = res.subtract(self._free, res.add(*requests))
+        other.view = replace(self.view, pods=(*self.view.pods, *pods))
+        return other
 
-    def bind_pods(self, pods: Sequence[Pod], requests: Iterable[Resources]) -> None:
-        """These have moved in for good, and nothing else is planned: what follows is about what they leave."""
-        self._free = res.subtract(self._free, res.add(*requests))
-        self.view = replace(self.view, pods=(*self.view.pods, *pods))
-        self.remaining = dict(self._free)
-        self.reset()
+    @cached_property
+    def host_ports(self) -> tuple[HostPort, ...]:
+        """Host ports of bound pods and of DaemonSets that run here."""
+        bound = [port for pod in self.view.pods for port in host_ports_of(pod.spec)]
+        coming = [port for daemon in self._daemons for port in host_ports_of(daemon.spec) if self._runs_daemon(daemon)]
+        return (*bound, *coming)
+
+    @cached_property
+    def volume_usage(self) -> VolumeUsage:
+        """Volumes attached here, and how many may be (SCH-470)."""
+        return self._volume_attachments.usage_of_node(self.view)
 
     def _allocatable(self, daemons: Sequence[DaemonSetPod]) -> Resources:
         """What the machine has, less what DaemonSets will still take: all that run here less those already bound (SCH-220)."""
@@ -193,49 +194,55 @@ class ExistingNode:
             return possible[0]
         return UNDECIDED
 
-    def host_usage(self, host_limits: HostLimits) -> HostUsage:
-        """Who sits here, as far as these rules ask."""
-        if host_limits.ports and not self._ports_known:
-            self._ports_known = True
-            bound = [port for pod in self.view.pods for port in host_ports_of(pod.spec)]
-            coming = [
-                port for daemon in self._daemons for port in host_ports_of(daemon.spec) if self._runs_daemon(daemon)
-            ]
-            self._host_usage.ports = (*self._host_usage.ports, *bound, *coming)
-        return self._host_usage
 
-    def _current_volume_usage(self) -> VolumeUsage:
-        """What is attached here by now, and what may be (SCH-470)."""
-        if self._volume_usage is None:
-            self._volume_usage = self._volume_attachments.usage_of_node(self.view)
-        return self._volume_usage
+class NodeAllocation:
+    """What one pass places on an existing node, and what remains free there."""
+
+    def __init__(self, node: ExistingNode) -> None:
+        self.node = node
+        self.remaining: Mapping[str, int] = node.free
+        self.pods: list[Pod] = []
+        self._host_usage = HostUsage(node.node_name)
+        self._ports_known = False
+        self._volume_usage: VolumeUsage | None = None
 
     def count_fitting(
         self, request: NodeFitRequest, pods: Sequence[Pod], unmet_affinity: Container[TopologyGroup]
     ) -> int:
-        """How many of the leading pods fit here (SCH-272). ``founding``: affinity nobody satisfies yet."""
+        """How many of the leading pods fit here (SCH-272). ``unmet_affinity``: affinity that no placed pod satisfies yet."""
         fitting = count_fitting(request.signature.requests, self.remaining, len(pods))
-        if not fitting or taints.untolerated(self.view.taints, request.relaxation_step.tolerations):
+        if not fitting or taints.untolerated(self.node.view.taints, request.relaxation_step.tolerations):
             return 0
-        if request.relaxation_step.requirements and not self.satisfies(request.relaxation_step.requirements):
+        if request.relaxation_step.requirements and not self.node.satisfies(request.relaxation_step.requirements):
             return 0
         if request.mounts:
             fitting = self._current_volume_usage().count_fitting(request.mounts_of(pods[:fitting]))
         return (
-            request.host_limits.count_allowed(self.host_usage(request.host_limits), fitting, unmet_affinity)
+            request.host_limits.count_allowed(self._host_usage_for(request.host_limits), fitting, unmet_affinity)
             if request.host_limits is not None
             else fitting
         )
 
     def add_pods(self, request: NodeFitRequest, pods: Sequence[Pod]) -> None:
         """Commit pods (SCH-274)."""
-        for name, amount in request.signature.requests.items():
-            self.remaining[name] = self.remaining.get(name, 0) - amount * len(pods)
+        requests = request.signature.requests
+        taken = {name: self.remaining.get(name, 0) - amount * len(pods) for name, amount in requests.items()}
+        self.remaining = {**self.remaining, **taken}
         if request.mounts:
             self._volume_usage = self._current_volume_usage().with_pods(request.mounts_of(pods))
         if request.host_limits is not None:
-            request.host_limits.record(self.host_usage(request.host_limits), len(pods))
-        self.planned_pods.extend(pods)
+            request.host_limits.record(self._host_usage_for(request.host_limits), len(pods))
+        self.pods.extend(pods)
+
+    def _host_usage_for(self, host_limits: HostLimits) -> HostUsage:
+        """Pods and ports here, as far as these limits ask."""
+        if host_limits.ports and not self._ports_known:
+            self._ports_known = True
+            self._host_usage.ports = (*self._host_usage.ports, *self.node.host_ports)
+        return self._host_usage
+
+    def _current_volume_usage(self) -> VolumeUsage:
+        return self._volume_usage if self._volume_usage is not None else self.node.volume_usage
 
 
 def _settled_labels(view: StateNode, index: TypeIndex | None) -> Requirements:
@@ -284,9 +291,41 @@ class ExistingNodeIndex:
     def _free_by_resource(self) -> Mapping[str, AmountIndex]:
         return amount_indexes([machine.free for machine in self.nodes])
 
-    def refresh(self) -> None:
-        """Machines have filled up for good: know again which have how much left."""
-        self.__dict__.pop("_resources", None)
+    def subset(self, nodes: NodeSet) -> ExistingNodeIndex:
+        """The index of some of the nodes only. Positions stay, and what is known is shared."""
+        _ = self._free_by_resource
+        other = copy(self)
+        other.all_nodes = nodes
+        return other
+
+    def with_nodes(self, changed: Mapping[int, ExistingNode]) -> ExistingNodeIndex:
+        """The index with other nodes at some positions, which have the same labels and taints and no more free than before.
+
+        Sets by what is free stay as they are, so they hold nodes that are full by now, until ``with_free_updated``.
+        """
+        other = copy(self)
+        nodes = list(self.nodes)
+        for position, node in changed.items():
+            nodes[position] = node
+        other.nodes = tuple(nodes)
+        return other
+
+    def with_free_updated(self) -> ExistingNodeIndex:
+        """The index with sets made of what is free now."""
+        other = copy(self)
+        other.__dict__.pop("_free_by_resource", None)
+        return other
+
+    def position_set(self, keys: Iterable[str]) -> NodeSet:
+        """The nodes with these keys, as far as there are such."""
+        found = 0
+        for key in keys:
+            found |= self._bit_by_key.get(key, 0)
+        return found
+
+    @cached_property
+    def _bit_by_key(self) -> Mapping[str, NodeSet]:
+        return {node.view.key: 1 << position for position, node in enumerate(self.nodes)}
 
     def with_free(self, requests: Resources) -> NodeSet:
         """Machines that had so much free at the start."""

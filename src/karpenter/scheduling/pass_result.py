@@ -1,4 +1,4 @@
-"""TODO: say what belongs here."""
+"""The result of one scheduling pass as data: demand for new nodes, placements, unschedulable pods, and caps for another pass."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from karpenter.api.core import Pod
+from karpenter.model.resources import Resources
 from karpenter.scheduling.demand import Demand
 from karpenter.scheduling.equivalence_groups import EquivalenceGroup
+from karpenter.scheduling.existing_nodes import ExistingNode, NodeSet
 from karpenter.scheduling.preferences import RelaxationStep
 from karpenter.scheduling.topology.topology import DomainCombination
 from karpenter.scheduling.topology.topology_groups import TopologyGroup
@@ -16,6 +18,14 @@ from karpenter.scheduling.unschedulable_reasons import TopologyConfinement, Topo
 
 #: A kin, a step of its ladder, a cell and which of its shops there: where demand for new machines stands.
 DemandKey = tuple[EquivalenceGroup, int, DomainCombination, int]
+
+
+@dataclass(frozen=True)
+class PlannedPlacements:
+    """The node, by key, on which an earlier decision placed each pod, by uid. Only pods planned on one of ``nodes`` stay."""
+
+    node_by_uid: Mapping[str, str] = field(default_factory=dict)
+    nodes: NodeSet = 0
 
 
 @dataclass(frozen=True)
@@ -79,14 +89,24 @@ class UnschedulableGroup:
 
 
 @dataclass(frozen=True, eq=False)
-class PassResult:
-    """The outcome of a round; what exists remembers itself who was planned on it.
+class NodePlacement:
+    """Pods placed on an existing node, and what remains free there."""
 
-    ``satisfied`` are the affinities by host for which somebody is there already, so that no new machine may begin them.
+    node: ExistingNode
+    pods: tuple[Pod, ...]
+    remaining: Resources
+
+
+@dataclass(frozen=True, eq=False)
+class PassResult:
+    """The outcome of one pass: demand for new nodes, unschedulable pods, and pods placed on existing nodes.
+
+    ``satisfied_affinity``: affinity terms by host that some pod satisfies already, so no new node may be the first for them.
     """
 
     demands: tuple[KeyedDemand, ...]
     unschedulable: tuple[UnschedulableGroup, ...]
+    placements: tuple[NodePlacement, ...]
     satisfied_affinity: frozenset[TopologyGroup] = frozenset()
 
     @property

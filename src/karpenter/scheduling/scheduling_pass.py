@@ -18,10 +18,18 @@ from karpenter.api.scheduling_constraints import Toleration
 from karpenter.model.requirements import Requirements
 from karpenter.scheduling.demand import Demand
 from karpenter.scheduling.equivalence_groups import EquivalenceGroup, GroupStep, StepConstraints, scheduling_order
-from karpenter.scheduling.existing_nodes import UNDECIDED, ExistingNode, ExistingNodeIndex, NodeSet
+from karpenter.scheduling.existing_nodes import UNDECIDED, ExistingNode, ExistingNodeIndex, NodeAllocation, NodeSet
 from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
 from karpenter.scheduling.offerings.purchase_options import PurchaseOption, PurchaseOptionIndex
-from karpenter.scheduling.pass_result import DemandCaps, DemandKey, KeyedDemand, PassResult, UnschedulableGroup
+from karpenter.scheduling.pass_result import (
+    DemandCaps,
+    DemandKey,
+    KeyedDemand,
+    NodePlacement,
+    PassResult,
+    PlannedPlacements,
+    UnschedulableGroup,
+)
 from karpenter.scheduling.topology.domain_placement import (
     DomainNodes,
     DomainPlacement,
@@ -60,17 +68,18 @@ _OptionsKey = tuple[PodSignature, Requirements, tuple[Toleration, ...], tuple[st
 
 
 class SchedulingPass:
-    """One round. ``planned`` says on which view the last pass placed a pod."""
+    """One pass. ``planned``: where an earlier decision placed pods, which stay there if they may."""
 
     def __init__(
         self,
         existing_nodes: ExistingNodeIndex,
         purchase_options: PurchaseOptionIndex,
         domains: TopologyDomains,
-        planned: Mapping[str, str],
+        planned: PlannedPlacements,
         caps: DemandCaps,
     ) -> None:
         self._existing_nodes = existing_nodes
+        self._allocations: dict[ExistingNode, NodeAllocation] = {}
         self._purchase_options = purchase_options
         self._domains = domains
         self._planned = planned
@@ -97,8 +106,6 @@ class SchedulingPass:
         ] = {}
         self._certainties: dict[tuple[TopologyGroup, NodePoolTemplate, Requirements], CountingCertainty] = {}
         self._counting_cache: dict[tuple[DomainConstraints, NodePoolTemplate, Requirements], CountingGroups] = {}
-        for machine in existing_nodes.nodes:
-            machine.reset()
 
     def run(self, groups: Sequence[EquivalenceGroup]) -> PassResult:
         """Find a place for everybody."""
@@ -125,7 +132,21 @@ class SchedulingPass:
         there = frozenset(
             c for c in near if c.pod_counts or self._topology.planned_count(c) > self._requested_by_group[c]
         )
-        return PassResult(tuple(self._keyed_demand(place) for place in places), tuple(failed), there)
+        return PassResult(
+            tuple(self._keyed_demand(place) for place in places), tuple(failed), tuple(self._placements()), there
+        )
+
+    def _placements(self) -> Iterator[NodePlacement]:
+        for node, allocation in self._allocations.items():
+            if allocation.pods:
+                yield NodePlacement(node, tuple(allocation.pods), allocation.remaining)
+
+    def count_fitting(self, step: GroupStep, node: ExistingNode, pods: Sequence[Pod]) -> int:
+        """How many of the leading pods fit on a node beside those that this pass has placed there."""
+        allocation = self._allocations.get(node)
+        if allocation is None:
+            allocation = self._allocations[node] = NodeAllocation(node)
+        return allocation.count_fitting(step.fit_request, pods, self.unmet_affinity)
 
     def _place_ignoring_others_spread(
         self, left: Mapping[EquivalenceGroup, list[Pod]]
@@ -156,17 +177,18 @@ class SchedulingPass:
 
     def _keep_planned_placements(self, groups: Sequence[EquivalenceGroup]) -> dict[EquivalenceGroup, list[Pod]]:
         """Pods the last pass planned on a machine stay planned there while it may have them; the rest is returned."""
-        if not self._existing_nodes.nodes:
+        nodes = tuple(self._existing_nodes.nodes_in(self._planned.nodes))
+        if not nodes:
             return {kin: list(kin.pods) for kin in groups}
-        machine_of = {machine.view.key: machine for machine in self._existing_nodes.nodes}
-        node_of = {machine.node_name: machine for machine in self._existing_nodes.nodes if machine.node_name}
+        machine_of = {node.view.key: node for node in nodes}
+        node_of = {node.node_name: node for node in nodes if node.node_name}
         hinted: dict[EquivalenceGroup, dict[ExistingNode, list[Pod]]] = {}
         left: dict[EquivalenceGroup, list[Pod]] = {}
         for kin in groups:
             stays = kin.keeps_placement and not kin.virtual
             left[kin] = [] if stays else list(kin.pods)
             for pod in kin.pods if stays else ():
-                planned = machine_of.get(self._planned.get(pod.metadata.uid, ""))
+                planned = machine_of.get(self._planned.node_by_uid.get(pod.metadata.uid, ""))
                 machine = planned or node_of.get(pod.status.nominated_node_name)
                 if machine is None:
                     left[kin].append(pod)
@@ -235,7 +257,7 @@ class SchedulingPass:
         rules = step.host_limits
         if rules is None or not any(itself and c in self.unmet_affinity for c, itself in rules.affinity):
             return found
-        rooms = [(machine.count_fitting(step.fit_request, pods, self.unmet_affinity), machine) for machine in found]
+        rooms = [(self.count_fitting(step, node, pods), node) for node in found]
         best, host = max(rooms, key=lambda item: item[0], default=(0, None))
         options = self._purchase_options.options(step.group.signature, step.relaxation_step)
         if host is None or best < min(len(pods), _max_on_one_node(step.group.signature, options)):
@@ -244,13 +266,13 @@ class SchedulingPass:
 
     def _fill_node(self, step: GroupStep, node: ExistingNode, pods: list[Pod]) -> None:
         """As many pods as fit from the list's front."""
-        count = node.count_fitting(step.fit_request, pods, self.unmet_affinity) if pods else 0
+        count = self.count_fitting(step, node, pods) if pods else 0
         if count:
             self.place_on_node(step, node, pods, count)
 
     def place_on_node(self, step: GroupStep, node: ExistingNode, pods: list[Pod], count: int) -> None:
         """Plan the first pods of the list on a machine that has room for them."""
-        node.add_pods(step.fit_request, pods[:count])
+        self._allocations[node].add_pods(step.fit_request, pods[:count])
         del pods[:count]
         self._topology.count_planned(step.group.membership, count)
 
@@ -366,8 +388,8 @@ class SchedulingPass:
     def capacity_in(self, step: GroupStep, combination: DomainCombination, pods: Sequence[Pod]) -> int:
         """How many of the pods the machines of a cell hold."""
         room = 0
-        for machine in self._existing_nodes.nodes_in(self._candidates_in(step, combination)):
-            room += machine.count_fitting(step.fit_request, pods[room:], self.unmet_affinity)
+        for node in self._existing_nodes.nodes_in(self._candidates_in(step, combination)):
+            room += self.count_fitting(step, node, pods[room:])
             if room >= len(pods):
                 break
         return room

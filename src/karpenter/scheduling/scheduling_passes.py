@@ -28,7 +28,14 @@ from karpenter.scheduling.existing_nodes import ExistingNodeIndex
 from karpenter.scheduling.objective import Objective
 from karpenter.scheduling.offerings.purchase_options import PurchaseOptionIndex
 from karpenter.scheduling.packing.packer import Packer
-from karpenter.scheduling.pass_result import DemandCaps, DemandKey, KeyedDemand, PassResult, UnschedulableGroup
+from karpenter.scheduling.pass_result import (
+    DemandCaps,
+    DemandKey,
+    KeyedDemand,
+    PassResult,
+    PlannedPlacements,
+    UnschedulableGroup,
+)
 from karpenter.scheduling.scheduling_options import PackingMode
 from karpenter.scheduling.scheduling_pass import SchedulingPass
 from karpenter.scheduling.topology.host_limits import ExposedWorkload
@@ -48,12 +55,12 @@ MAX_PODS_RESCHEDULED = 20_000
 
 @dataclass(frozen=True, eq=False)
 class PassContext:
-    """What rounds are held on. ``planned``: on which view the last pass placed a pod; ``strict``: minValues are not lowered."""
+    """What all passes of a decision have in common. ``strict_min_values``: minValues are not lowered."""
 
     existing_nodes: ExistingNodeIndex
     purchase_options: PurchaseOptionIndex
     domains: TopologyDomains
-    planned: Mapping[str, str]
+    planned: PlannedPlacements
     limits: Mapping[str, Mapping[str, int]]
     reservation_units: Mapping[str, int]
     strict_min_values: bool
@@ -105,25 +112,20 @@ class SchedulingPasses:
 
     def __init__(self, context: PassContext) -> None:
         self._context = context
-        self._last_outcome: PassOutcome | None = None
         self._pods_left_to_reschedule = MAX_PODS_RESCHEDULED
         self._last_packer: tuple[Sequence[KeyedDemand] | None, Packer | None] = (None, None)
         #: Whether some round was packed otherwise than the classic way, so that the rounds after it may have gone otherwise, too.
         self._departed_from_classic = False
 
     def best_outcome(self, groups: Sequence[EquivalenceGroup]) -> PassOutcome:
-        """Where everybody goes, with a packing that leaves out nobody whom others count on. Machines know who is on them.
+        """Where everybody goes, with a packing that leaves out nobody whom others count on.
 
         Leaving out fewer in every round may come to leaving out more in the end; then it is the classic way from the beginning.
         """
-        best, last = self._best_relaxing_exposure(groups), self._last_outcome
+        best = self._best_relaxing_exposure(groups)
         if best.unschedulable_by_group and self._departed_from_classic:
             classic = SchedulingPasses(replace(self._context, packing_mode=PackingMode.CLASSIC))
-            found = classic._best_relaxing_exposure(groups)
-            best, last = min(best, found, key=_outcome_order), classic._last_outcome
-        if best is not last:
-            settled, stuck = self._run_pass(best.pass_plan.groups, best.caps), best.result.unschedulable
-            best = replace(best, result=replace(settled, unschedulable=stuck))
+            best = min(best, classic._best_relaxing_exposure(groups), key=_outcome_order)
         return best
 
     def _best_relaxing_exposure(self, groups: Sequence[EquivalenceGroup]) -> PassOutcome:
@@ -246,8 +248,7 @@ class SchedulingPasses:
                     for item, count in left
                 ]
                 settled = replace(settled, unschedulable=(*settled.unschedulable, *stuck))
-                self._last_outcome = PassOutcome(pass_plan, settled, packing, caps)
-                return self._last_outcome
+                return PassOutcome(pass_plan, settled, packing, caps)
             attempt += 1
             closing = attempt >= MAX_CAPPED_PASSES
             caps = (

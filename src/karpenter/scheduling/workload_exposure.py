@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from fractions import Fraction
 from functools import cached_property
 
@@ -48,12 +49,15 @@ class ExposedWorkloads:
         for owner, found in asking.items():
             self._add_workload(owner, found, len(waiting.get(owner, ())) + self._bound_by_workload[owner])
 
-    def restrict_to(self, leaving: Iterable[Pod]) -> None:
-        """From now on only these bound pods need a place."""
-        self._by_owner, self.unreadable = {}, []
+    def restricted_to(self, leaving: Iterable[Pod]) -> ExposedWorkloads:
+        """The same where only these bound pods need a place."""
+        bound = self._bound_by_workload
+        other = copy(self)
+        other._by_owner, other.unreadable = {}, []
         for owner, found in _by_workload(leaving).items():
             if len(found) > 1:
-                self._add_workload(owner, found, self._bound_by_workload[owner])
+                other._add_workload(owner, found, bound[owner])
+        return other
 
     @cached_property
     def _bound_by_workload(self) -> Counter[str]:

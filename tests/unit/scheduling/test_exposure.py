@@ -20,7 +20,7 @@ from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.scheduling_options import SchedulingOptions
 from karpenter.scheduling.solution import Solution, ViolationCause
 from karpenter.scheduling.solver import solve
-from karpenter.scheduling.whatif.rescheduling import ReschedulingBase
+from karpenter.scheduling.whatif.rescheduling import ReschedulingBase, WhatIf
 from support.builders import (
     NOW,
     bought,
@@ -240,8 +240,7 @@ def test_pods_that_are_moved_are_no_more_exposed_than_those_that_come() -> None:
     picture = snapshot(node_pool(), there, moving)
     types = {"np": index_of(inc(8))}
     for options, expected in ((SchedulingOptions(), 2), (OFF, 1)):
-        found = ReschedulingBase(picture, types, NOW, options).reschedule(
-            moving, [f"claim-n{number}" for number in (1, 2)]
-        )
+        base = ReschedulingBase(build_problem(picture, types, NOW, options), types)
+        found = base.reschedule(WhatIf(tuple(moving), frozenset({"claim-n1", "claim-n2"})))
         assert found is not None
         assert len(found.new_claims) == expected

@@ -24,7 +24,7 @@ from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.scheduling_options import SchedulingOptions
 from karpenter.scheduling.solution import UnschedulablePod
 from karpenter.scheduling.solver import solve
-from karpenter.scheduling.whatif.rescheduling import ReschedulingBase, ReschedulingResult
+from karpenter.scheduling.whatif.rescheduling import ReschedulingBase, ReschedulingResult, WhatIf
 from karpenter.state.snapshot import ClusterSnapshot
 from karpenter.state.state_node import NO_NODE_USAGE, StateNode, build_state_node
 from karpenter.state.virtual_pods import is_virtual_pod
@@ -58,10 +58,9 @@ class SchedulingSimulation:
         self._checks = checks
         self._snapshot = snapshot
         everything = replace(snapshot, nodes=(*snapshot.nodes, *planned_nodes))
-        worth = {view.key: self._price_per_disruption(view) for view in everything.nodes}
-        self._prepared = ReschedulingBase(
-            everything, indexes, self._now, options, lambda view: (worth[view.key], view.name)
-        )
+        by_price = sorted(everything.nodes, key=lambda view: (self._price_per_disruption(view), view.name))
+        fill_order = tuple(view.key for view in by_price)
+        self._prepared = ReschedulingBase(build_problem(everything, indexes, self._now, options), indexes, fill_order)
         self._prepared.close_nodes(view.key for view in planned_nodes)
         #: Machines that pods who wait are going to need, and the virtual pods of capacity buffers by machine.
         self.nominated: frozenset[str] = frozenset()
@@ -116,11 +115,13 @@ class SchedulingSimulation:
         over = self._checks.pod_disruption_budgets.selecting(pod)
         return not over or not pod_eligibility.blocked_by_budgets(pod, over, self._now)
 
+    def _without(self, candidates: Sequence[Candidate]) -> WhatIf:
+        """The question where the candidates' pods go when the candidates are gone."""
+        return WhatIf(tuple(self.pods_to_place(candidates)), frozenset(candidate.key for candidate in candidates))
+
     def place_on_existing(self, candidates: Sequence[Candidate]) -> ReschedulingResult | None:
         """Where their pods go on machines that exist; None where they do not all fit there."""
-        found = self._prepared.place_on_existing(
-            self.pods_to_place(candidates), (candidate.key for candidate in candidates)
-        )
+        found = self._prepared.place_on_existing(self._without(candidates))
         return None if found is None or found.uninitialized_nodes else found
 
     def place_as_planned(self, candidates: Sequence[Candidate], pending: Command) -> ReschedulingResult | None:
@@ -128,17 +129,15 @@ class SchedulingSimulation:
         bought = {planned.name: planned.pods for planned in pending.replacements}
         meant = {**bought, **{placed.node_key: placed.pods for placed in pending.placed_on_existing}}
         planned = {pod.metadata.uid: key for key, inside in meant.items() for pod in inside}
-        gone = (candidate.key for candidate in candidates)
-        found = self._prepared.place_as_planned(self.pods_to_place(candidates), gone, bought, planned)
+        question = replace(self._without(candidates), reopened=frozenset(bought), planned=planned)
+        found = self._prepared.place_on_existing(question)
         return None if found is None or not found.uninitialized_nodes <= bought.keys() else found
 
     def reschedule(
         self, candidates: Sequence[Candidate], max_price: float = inf
     ) -> ReschedulingResult | UnreschedulablePods | None:
         """Where their pods go; None where it is plain that what must be bought costs ``below`` or more."""
-        found = self._prepared.reschedule(
-            self.pods_to_place(candidates), (candidate.key for candidate in candidates), max_price
-        )
+        found = self._prepared.reschedule(replace(self._without(candidates), max_price=max_price))
         if found is None:
             return None
         if found.unschedulable:
@@ -157,9 +156,7 @@ class SchedulingSimulation:
 
     def minimum_new_price(self, candidates: Sequence[Candidate]) -> float:
         """USD per hour that machines cost at least for those of their pods who find no room on others."""
-        return self._prepared.minimum_new_price(
-            self.pods_to_place(candidates), (candidate.key for candidate in candidates)
-        )
+        return self._prepared.minimum_new_price(self._without(candidates))
 
     def apply(self, command: Command) -> None:
         """Its machines go, and their pods where it says."""

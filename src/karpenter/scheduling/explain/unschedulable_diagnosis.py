@@ -51,7 +51,8 @@ class RemainingCapacity:
 class DiagnosisContext:
     """What the solver chose among: the snapshot, types by pool, pools in the order tried and those skipped, existing nodes.
 
-    ``strict_min_values``: minValues may not be lowered.
+    ``strict_min_values``: minValues may not be lowered. ``remaining``: what is free on existing nodes after the pass, where pods
+    were placed; on the others it is what was free before.
     """
 
     snapshot: ClusterSnapshot
@@ -61,6 +62,7 @@ class DiagnosisContext:
     daemons: tuple[DaemonSetPod, ...]
     existing_nodes: ExistingNodeIndex
     strict_min_values: bool
+    remaining: Mapping[ExistingNode, Resources]
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,7 +172,8 @@ class UnschedulableDiagnosis:
             short_nodes = (
                 (node, missing)
                 for node in islice(index.nodes_in(candidates), _MAX_NODES_COMPARED)
-                if (missing := _missing_resources(node, requests)) and node.satisfies(relaxation_step.requirements)
+                if (missing := _missing_resources(node, self._context.remaining.get(node, node.free), requests))
+                and node.satisfies(relaxation_step.requirements)
             )
             fits = (NearestFit(missing, node=node.view.name) for node, missing in short_nodes)
             best = min(fits, key=nearest_fit_order, default=None)
@@ -192,9 +195,8 @@ def _nodes_with_requested_labels(existing_nodes: ExistingNodeIndex, relaxation_s
     return nodes
 
 
-def _missing_resources(node: ExistingNode, requests: Resources) -> tuple[InsufficientResource, ...]:
+def _missing_resources(node: ExistingNode, left: Resources, requests: Resources) -> tuple[InsufficientResource, ...]:
     """The shortfalls of a node; empty where nothing is short, or where more than half of a request is."""
-    left = node.remaining
     if any(2 * left.get(name, 0) < amount for name, amount in requests.items()):
         return ()
     name = node.view.name

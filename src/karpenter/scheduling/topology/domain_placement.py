@@ -81,9 +81,7 @@ class DomainNodes:
                 if self._current is None:
                     return None
             machine, pods = self._current
-            room = (
-                machine.count_fitting(self._step.fit_request, pods, self._scheduling_pass.unmet_affinity) if pods else 0
-            )
+            room = self._scheduling_pass.count_fitting(self._step, machine, pods) if pods else 0
             if room:
                 return machine, pods, room
             self._current = None

@@ -1,0 +1,239 @@
+"""A scheduling problem made ready: what every pass over it, and every what-if question about it, has in common.
+
+`PreparedProblem` derives once what does not depend on which pods are to be placed: NodePool templates and what they sell, the
+existing nodes with their bit sets, limits, volumes, preferences. It does not change afterwards; only answers are remembered.
+Pods go through it in two steps. Eligible pods of a group are those a plan can be made for, split by the locations of their
+volumes (`eligible_groups`); then groups that no topology term of the pass tells apart become one (`equivalence_groups`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from karpenter.api.core import Pod
+from karpenter.instancetypes.type_index import TypeIndex
+from karpenter.model import labels
+from karpenter.model.requirements import Requirements
+from karpenter.scheduling import pod_eligibility
+from karpenter.scheduling.default_spread import DefaultSpreadConstraints
+from karpenter.scheduling.equivalence_groups import EquivalenceGroup, group_order, scheduling_order
+from karpenter.scheduling.existing_nodes import ExistingNodeIndex, existing_nodes
+from karpenter.scheduling.in_flight_claims import InFlightClaims
+from karpenter.scheduling.offerings import nodepool_templates
+from karpenter.scheduling.offerings.purchase_options import PurchaseOptionIndex
+from karpenter.scheduling.offerings.remaining_capacity import remaining_limits, remaining_reservation_units
+from karpenter.scheduling.pass_result import PlannedPlacements
+from karpenter.scheduling.preferences import Preferences
+from karpenter.scheduling.problem import Problem
+from karpenter.scheduling.scheduling_options import MinValuesPolicy
+from karpenter.scheduling.scheduling_passes import PassContext
+from karpenter.scheduling.solution import UnschedulablePod
+from karpenter.scheduling.spot_spread import existing_spot_counts
+from karpenter.scheduling.topology.bound_pod_counts import BoundPodCounts
+from karpenter.scheduling.topology.host_limits import ExposedWorkload
+from karpenter.scheduling.topology.topology_domains import TopologyDomains
+from karpenter.scheduling.topology.topology_groups import TopologyGroup, TopologyGroups
+from karpenter.scheduling.unschedulable_reasons import UnschedulableReason
+from karpenter.scheduling.volume_usage import VolumeAttachments, volume_limits_of_types
+from karpenter.scheduling.workload_exposure import ExposedWorkloads
+from karpenter.state.pod_signature import PodSignature
+from karpenter.state.pod_volumes import NO_POD_VOLUMES, PodVolumes, VolumesByDriver
+from karpenter.state.snapshot import PodGroup, PodKey, pod_key
+from karpenter.state.virtual_pods import is_virtual_pod
+
+#: Whether pods are virtual, and the workload they are of if that is exposed.
+_GroupOrigin = tuple[bool, ExposedWorkload | None]
+#: What pods of one kin have in common: class, places of their volumes, constraints that mean them, and the above.
+_EquivalenceKey = tuple[PodSignature, tuple[Requirements, ...], tuple[TopologyGroup, ...], bool, ExposedWorkload | None]
+
+
+class EligiblePods:
+    """Pods of one group that have their volumes in the same places, and are of one workload where that matters."""
+
+    def __init__(
+        self, group: PodGroup, signature: PodSignature, places: tuple[Requirements, ...], first: _GroupOrigin
+    ) -> None:
+        self.signature = signature
+        self.namespaced_labels = group.namespaced_labels
+        self.volume_locations = places
+        self.virtual, self.exposed_workload = first
+        self.pods: list[Pod] = []
+        self.mounts: dict[PodKey, VolumesByDriver] = {}
+
+    def add(self, pod: Pod, volumes: PodVolumes) -> None:
+        """One more of them."""
+        self.pods.append(pod)
+        if volumes.volumes_by_driver:
+            self.mounts[pod_key(pod)] = volumes.volumes_by_driver
+
+
+def _in_scheduling_order(items: Sequence[EligiblePods]) -> tuple[Pod, ...]:
+    """The pods of several groups in their turn; each group has its oldest first already."""
+    found = [pod for item in items for pod in item.pods]
+    if len(items) > 1 or len({pod.spec.priority for pod in found}) > 1:
+        found.sort(key=scheduling_order)
+    return tuple(found)
+
+
+@dataclass(frozen=True, eq=False)
+class Eligibility:
+    """The pods of some groups that a plan can be made for, and the others with their reasons."""
+
+    groups: tuple[EligiblePods, ...]
+    ineligible: tuple[UnschedulablePod, ...]
+
+
+class PreparedProblem:
+    """What all passes over one problem share."""
+
+    def __init__(self, problem: Problem, indexes: Mapping[str, TypeIndex]) -> None:
+        snapshot, options = problem.snapshot, problem.options
+        self.problem = problem
+        self.strict_min_values = options.min_values is MinValuesPolicy.STRICT
+        self.leaving_groups, self.unreadable_pods = pod_eligibility.grouped_by_class(
+            pod_eligibility.pods_leaving_nodes(snapshot, problem.now)
+        )
+        self.exposed_workloads = ExposedWorkloads(snapshot, self.leaving_groups, options.objective.exposure)
+        self._volumes_by_pod: dict[PodKey, PodVolumes] = {}
+        self._signatures_with_attachments: dict[tuple[PodSignature, tuple[tuple[str, int], ...]], PodSignature] = {}
+        self._volume_attachments = self._volume_attachments_for(indexes)
+        self.indexes = {name: self._volume_attachments.with_attachments(index) for name, index in indexes.items()}
+        self.daemons = tuple(daemon for daemon in snapshot.daemonset_pods if not daemon.spec.resource_claims)  # SCH-212
+        self.templates, self.skipped_pools = nodepool_templates.usable_templates(
+            snapshot.pools, self.indexes, self.daemons, min_values=self.strict_min_values
+        )
+        in_flight = InFlightClaims(self.daemons)
+        self.existing_spot_counts = existing_spot_counts(snapshot.nodes, self.indexes, in_flight)
+        self.existing_nodes = ExistingNodeIndex(
+            existing_nodes(snapshot, self.indexes, self.daemons, self._volume_attachments, in_flight)
+        )
+        self.remaining_limits: Mapping[str, Mapping[str, int]] = {
+            t.name: left for t in self.templates if (left := remaining_limits(t, snapshot.nodes, in_flight))
+        }
+        self.well_known = labels.WELL_KNOWN.union(*(index.well_known for index in self.indexes.values()))
+        self.preferences = Preferences(options.preferences, self._has_soft_taints(), self.well_known)
+        self.reservation_units = (
+            remaining_reservation_units(self.templates, snapshot.nodes) if options.reserved_capacity else {}
+        )
+        self.purchase_options = PurchaseOptionIndex(
+            self.templates, self.remaining_limits, self.reservation_units, strict=self.strict_min_values
+        )
+        self.default_spread = DefaultSpreadConstraints(options.default_spread, snapshot.workload_selectors)
+
+    def _has_soft_taints(self) -> bool:
+        templates = (taint for template in self.templates for taint in template.taints)
+        nodes = (taint for node in self.existing_nodes.nodes for taint in node.view.taints)
+        return any(taint.effect == "PreferNoSchedule" for taint in (*templates, *nodes))
+
+    def pass_context(
+        self, nodes: ExistingNodeIndex, domains: TopologyDomains, planned: PlannedPlacements
+    ) -> PassContext:
+        """What passes need that place pods on these nodes and on new ones."""
+        return PassContext(
+            nodes,
+            self.purchase_options,
+            domains,
+            planned,
+            self.remaining_limits,
+            self.reservation_units,
+            self.strict_min_values,
+            self.problem.options.objective,
+            self.problem.options.packing_mode,
+        )
+
+    def eligible_groups(self, groups: Iterable[PodGroup], workloads: ExposedWorkloads, *, bound: bool) -> Eligibility:
+        """Pods a plan can be made for. ``bound``: they run and must move, so they are not validated again (SCH-063)."""
+        eligible: list[EligiblePods] = []
+        ineligible: list[UnschedulablePod] = []
+        reasons_by_signature: dict[PodSignature, tuple[UnschedulableReason, ...]] = {}
+        for group in groups:
+            reasons = reasons_by_signature.get(group.signature)
+            if reasons is None:
+                reasons = reasons_by_signature[group.signature] = self._signature_reasons(group.signature, bound)
+            by_volumes: dict[tuple[tuple[Requirements, ...], PodSignature, ExposedWorkload | None], EligiblePods] = {}
+            for pod in group.pods:
+                volumes = self._pod_volumes(pod) if not reasons else NO_POD_VOLUMES
+                pod_reasons = reasons or _volume_reasons(volumes, bound)
+                if pod_reasons:
+                    ineligible.append(UnschedulablePod(pod, pod_reasons))
+                    continue
+                signature = self._signature_with_attachments(group.signature, volumes)
+                key = (volumes.node_alternatives, signature, workloads.workload_of(pod))
+                alike = by_volumes.get(key)
+                if alike is None:
+                    origin = (is_virtual_pod(pod), key[2])
+                    alike = by_volumes[key] = EligiblePods(group, signature, volumes.node_alternatives, origin)
+                alike.add(pod, volumes)
+            eligible += by_volumes.values()
+        return Eligibility(tuple(eligible), tuple(ineligible))
+
+    def _signature_reasons(self, signature: PodSignature, bound: bool) -> tuple[UnschedulableReason, ...]:
+        if bound:
+            return pod_eligibility.ineligibility_reasons_of_bound(signature)
+        return pod_eligibility.ineligibility_reasons(signature, self.well_known)
+
+    def _pod_volumes(self, pod: Pod) -> PodVolumes:
+        """What a pod's volumes mean; asked for twice where attachments are limited."""
+        if not pod.spec.volumes:
+            return NO_POD_VOLUMES
+        key = pod_key(pod)
+        known = self._volumes_by_pod.get(key)
+        if known is None:
+            known = self._volumes_by_pod[key] = self.problem.snapshot.volumes.resolve(pod)
+        return known
+
+    def _volume_attachments_for(self, indexes: Mapping[str, TypeIndex]) -> VolumeAttachments:
+        limits = volume_limits_of_types(self.problem.snapshot.volumes, self.problem.snapshot.nodes, indexes.values())
+        groups = (*self.problem.snapshot.pod_groups, *self.leaving_groups) if limits else ()
+        wanted = (self._pod_volumes(pod).volumes_by_driver for group in groups for pod in group.pods)
+        return VolumeAttachments(self.problem.snapshot.volumes, limits, wanted)
+
+    def _signature_with_attachments(self, signature: PodSignature, volumes: PodVolumes) -> PodSignature:
+        """The class with the attachments its pods ask of machines to come."""
+        slots = (
+            self._volume_attachments.attachment_requests(volumes.volumes_by_driver) if volumes.volumes_by_driver else {}
+        )
+        if not slots:
+            return signature
+        key = (signature, tuple(sorted(slots.items())))
+        known = self._signatures_with_attachments.get(key)
+        if known is None:
+            known = self._signatures_with_attachments[key] = signature.with_resources(slots)
+        return known
+
+    def equivalence_groups(
+        self, served: Sequence[EligiblePods], bound_pod_counts: BoundPodCounts
+    ) -> list[EquivalenceGroup]:
+        """Groups that differ only in labels nobody reads become one kin; largest first (SCH-231)."""
+        companies = TopologyGroups(bound_pod_counts)
+        classes = dict.fromkeys(item.signature for item in served)
+        heard = {each: [wish.term for wish in self.preferences.preferred_terms(each)] for each in classes}
+        for pod_class, wished in heard.items():
+            companies.add_terms(pod_class.topology_terms.required, wished)
+        together: defaultdict[_EquivalenceKey, list[EligiblePods]] = defaultdict(list)
+        for item in served:
+            meaning = companies.selecting(item.namespaced_labels)
+            together[item.signature, item.volume_locations, meaning, item.virtual, item.exposed_workload].append(item)
+        asking = dict.fromkeys((item.signature, item.volume_locations) for item in served)
+        steps = {each: self.preferences.relaxation_steps(*each) for each in asking}
+        found = [
+            EquivalenceGroup(
+                pod_class,
+                companies.membership_of(
+                    pod_class.topology_terms.required, heard[pod_class], items[0].namespaced_labels
+                ),
+                _in_scheduling_order(items),
+                steps[pod_class, places],
+                {key: mounts for item in items for key, mounts in item.mounts.items()},
+                virtual,
+                exposed_workload=exposed,
+            )
+            for (pod_class, places, _, virtual, exposed), items in together.items()
+        ]
+        return sorted(found, key=group_order)
+
+
+def _volume_reasons(volumes: PodVolumes, bound: bool) -> tuple[UnschedulableReason, ...]:
+    return pod_eligibility.volume_reasons_of_bound(volumes) if bound else pod_eligibility.volume_reasons(volumes)

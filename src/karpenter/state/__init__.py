@@ -1,8 +1,8 @@
-"""The state of the world: an incremental cache fed with objects, and the immutable snapshots decisions are made on.
+"""Cluster state: an incremental cache of watched objects, and the immutable snapshots that decisions are made on.
 
-``state`` folds one event at a time and keeps sums, classes and indexes up to date, so that a snapshot costs what changed and
-not what exists. ``classes`` groups pods that scheduling cannot tell apart, ``nodes`` merges a Node and its NodeClaim into one
-view. Nothing here talks to an API server or takes a decision.
+``cluster_state`` folds watch events into indexes, so that a snapshot costs what changed and not what exists. ``pod_signature``
+identifies pods that scheduling cannot tell apart, ``state_node`` merges a Node and its NodeClaim. Nothing here calls the API
+server or takes a decision.
 """
 
 from karpenter.state.cluster_state import ClusterState

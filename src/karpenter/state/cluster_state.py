@@ -1,21 +1,21 @@
-"""The incremental cache: every watched event is folded in once, every snapshot only collects what is already summed up.
+"""The cluster state: folds watch events into indexes, so that a snapshot costs what changed and not what exists.
 
-Objects are kept by reference (the informers' own), never copied. What events maintain:
+Objects are kept by reference (the informers' own), never copied. ``ClusterState`` composes four indexes and builds state nodes:
 
-* per node the sum of what its bound pods request, in all and for DaemonSets;
-* the waiting pods, by class and look;
-* how many pods of each look are on which node, and of those with required anti-affinity;
-* the newest pod of every DaemonSet;
-* volume claims, volumes and what they mean (`cluster.volumes`);
-* one cached `NodeView` per machine, thrown away when one of its parts changes.
+* ``PodIndex``: pending pods by group, bound pods by node, counts for topology, usage per node, DaemonSet pods;
+* ``VolumeIndex``: volume claims, volumes, storage classes, attach limits and VolumeAttachments;
+* ``WorkloadSelectorIndex``: selectors of Services and owners;
+* ``ProviderIdIndex``: names of Nodes and NodeClaims by provider ID, so that both meet whichever comes first (SCH-072);
+* and ``DisruptionMarks``: nominations and marks of our own actions.
 
-Machines are keyed by provider ID where there is one, so that a Node and its NodeClaim meet whichever comes first (SCH-072).
+One ``StateNode`` per instance is cached and dropped when one of its parts changes. The alternative, rebuilding everything for
+each snapshot, would cost O(pods) in every pass. Here an event costs O(1), and a snapshot O(nodes + pending pods) plus rebuilding
+the state nodes that changed.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Protocol
 
@@ -29,24 +29,17 @@ from karpenter.api.storage import CSINode, PersistentVolume, PersistentVolumeCla
 from karpenter.model import labels, pods
 from karpenter.model.freezes import Freeze
 from karpenter.model.quantity import QuantityError
-from karpenter.state.pod_counts import NamespacedLabels, NodeCounter, counts_for_topology, namespaced_labels
-from karpenter.state.pod_signature import PodSignature, PodSignatureCache
+from karpenter.state.disruption_marks import DisruptionMarks
+from karpenter.state.pod_index import InvalidObjectHandler, PodIndex
 from karpenter.state.provider_ids import ProviderIdIndex
-from karpenter.state.snapshot import ClusterSnapshot, DaemonSetPod, PodGroup, PodKey, creation_order, pod_key
-from karpenter.state.state_node import NO_NODE_USAGE, NodeUsage, StateNode, build_state_node
-from karpenter.state.topology_terms import TopologyTerm
+from karpenter.state.snapshot import ClusterSnapshot, DaemonSetPod, PodKey, pod_key
+from karpenter.state.state_node import NO_NODE_USAGE, StateNode, build_state_node
 from karpenter.state.volume_index import VolumeIndex
 from karpenter.state.workload_selectors import WorkloadSelectorIndex
 
-#: Nominations of machines that are gone are forgotten once there are so many more of them than claims.
-_MANY_NOMINATIONS = 1000
-
-#: Told about an object that cannot be used: kind, ``namespace/name``, why.
-InvalidObjectHandler = Callable[[str, str, str], None]
-
 
 class _WatchedObject(Protocol):
-    """What most objects are made of."""
+    """The parts of an object that changes are compared by."""
 
     @property
     def metadata(self) -> ObjectMeta: ...
@@ -59,18 +52,13 @@ class _WatchedObject(Protocol):
 
 
 class ClusterState:
-    """What is known of the cluster now. Not thread-safe: everything runs on one event loop."""
+    """The current state of the cluster. Not thread-safe: everything runs on one event loop."""
 
     def __init__(self, on_invalid_object: InvalidObjectHandler = lambda _kind, _name, _why: None) -> None:
         self._on_invalid_object = on_invalid_object
-        self._signatures = PodSignatureCache()
-        self._pods: dict[PodKey, Pod] = {}
-        self._signature_by_pod: dict[PodKey, PodSignature] = {}
-        self._pending: dict[tuple[PodSignature, NamespacedLabels], dict[PodKey, Pod]] = {}
-        self._bound: dict[str, dict[PodKey, Pod]] = {}
-        self._usage: dict[str, NodeUsage] = {}
-        self._pod_counts: NodeCounter[NamespacedLabels] = NodeCounter()
-        self._anti_affinity_counts: NodeCounter[tuple[TopologyTerm, ...]] = NodeCounter()
+        self._volumes = VolumeIndex()
+        self._pods = PodIndex(on_invalid_object)
+        self._marks = DisruptionMarks()
         self._namespaces: Mapping[str, Mapping[str, str]] = {}
         self._nodes: dict[str, Node] = {}
         self._claims: dict[str, NodeClaim] = {}
@@ -79,22 +67,14 @@ class ClusterState:
         self._state_nodes: dict[str, StateNode] = {}
         self._pools: dict[str, NodePool] = {}
         self._daemon_sets: dict[PodKey, DaemonSet] = {}
-        self._daemon_pods: dict[PodKey, dict[PodKey, Pod]] = {}
-        self._daemonset_pod_keys: set[PodKey] = set()
         self._pdbs: dict[PodKey, PodDisruptionBudget] = {}
-        self._attachments: dict[str, VolumeAttachment] = {}
-        self._attachments_by_node: dict[str, set[str]] = {}
-        self._volumes = VolumeIndex()
-        #: Who serves and owns pods; told by whoever watches that.
+        #: Selectors of Services and owners, fed by their watchers.
         self.workload_selectors = WorkloadSelectorIndex()
-        #: The freeze over the whole cluster, whether it is on or over; told by whoever watches that.
+        #: The freeze of the whole cluster, active or over, set by its watcher.
         self.freeze: Freeze | None = None
-        self._marked_for_deletion: set[str] = set()
-        self._disruption_pending: set[str] = set()
-        #: Moves on with everything that may change what is decided about machines that exist; what does not matter leaves it.
+        #: Incremented by every change that may affect decisions about existing nodes.
         self.revision = 0
-        self._nominated_until: dict[str, datetime] = {}
-        #: Pod uid to the key of the view the latest pass placed it on.
+        #: Pod uid to the key of the state node the latest scheduling pass placed it on.
         self.planned_nodes: dict[str, str] = {}
 
     # -- events -----------------------------------------------------------------------------------------------------
@@ -103,66 +83,21 @@ class ClusterState:
         """A pod appeared or changed."""
         key = pod_key(pod)
         self._count_change(self._pods.get(key), pod)
-        self._forget_pod(key)
-        try:
-            pod_class = self._signatures.signature_of(pod)
-        except (QuantityError, ValueError) as error:
-            self._on_invalid_object("Pod", "/".join(key), str(error))
-            pod_class = self._signatures.unparseable
-        self._pods[key] = pod
-        self._signature_by_pod[key] = pod_class
-        for daemon_set in _daemon_sets_of(pod):
-            self._daemon_pods.setdefault(daemon_set, {})[key] = pod
-            self._daemonset_pod_keys.add(key)
+        self._remove_pod_volumes(key)
         if not pods.is_finished(pod):
             self._volumes.set_pod(key, pod)
-        if pod.spec.node_name and not pods.is_finished(pod):
-            self._bound.setdefault(pod.spec.node_name, {})[key] = pod
-            self._invalidate_usage(pod.spec.node_name)
-            self._count(pod, pod_class, 1)
-        elif pods.is_provisionable(pod) and pod_class is not self._signatures.unparseable:
-            self._pending.setdefault((pod_class, namespaced_labels(pod)), {})[key] = pod
-
-    def _count(self, pod: Pod, pod_class: PodSignature, number: int) -> None:
-        if counts_for_topology(pod):
-            self._pod_counts.add(namespaced_labels(pod), pod.spec.node_name, number)
-        repelling = pod_class.topology_terms.required_anti_affinity if pod.spec.affinity is not None else ()
-        if repelling:
-            self._anti_affinity_counts.add(repelling, pod.spec.node_name, number)
+        self._invalidate_nodes(self._pods.set_pod(pod))
 
     def remove_pod(self, key: PodKey) -> None:
         """A pod is gone."""
         self.revision += 1
-        self._forget_pod(key)
+        self._remove_pod_volumes(key)
+        self._invalidate_nodes(self._pods.remove_pod(key))
 
-    def _forget_pod(self, key: PodKey) -> None:
-        pod = self._pods.pop(key, None)
-        if pod is None:
-            return
-        pod_class = self._signature_by_pod.pop(key)
-        self._volumes.drop_pod(key, pod)
-        if not pod.spec.node_name:
-            self._remove_pending(pod_class, pod)
-        bound = self._bound.get(pod.spec.node_name)
-        if bound is not None and bound.pop(key, None) is not None:
-            self._invalidate_usage(pod.spec.node_name)
-            self._count(pod, pod_class, -1)
-            if not bound:
-                del self._bound[pod.spec.node_name]
-        for daemon_set in _daemon_sets_of(pod):
-            self._daemonset_pod_keys.discard(key)
-            siblings = self._daemon_pods[daemon_set]
-            del siblings[key]
-            if not siblings:
-                del self._daemon_pods[daemon_set]
-
-    def _remove_pending(self, pod_class: PodSignature, pod: Pod) -> None:
-        group = (pod_class, namespaced_labels(pod))
-        waiting = self._pending.get(group)
-        if waiting is not None:
-            waiting.pop(pod_key(pod), None)
-            if not waiting:
-                del self._pending[group]
+    def _remove_pod_volumes(self, key: PodKey) -> None:
+        pod = self._pods.get(key)
+        if pod is not None:
+            self._volumes.drop_pod(key, pod)
 
     def set_node(self, node: Node) -> None:
         """A Node appeared or changed."""
@@ -185,7 +120,7 @@ class ClusterState:
             self._invalidate_node(old)
 
     def set_claim(self, claim: NodeClaim) -> None:
-        """A NodeClaim appeared or changed; its creator calls this too, so that the next pass sees it (SCH-073)."""
+        """A NodeClaim appeared or changed. Its creator calls this as well, so that the next pass sees it (SCH-073)."""
         name = claim.metadata.name
         self._count_change(self._claims.get(name), claim)
         self._forget_claim(name)
@@ -194,12 +129,10 @@ class ClusterState:
         self._invalidate_claim(claim)
 
     def remove_claim(self, name: str) -> None:
-        """A NodeClaim is gone, and with it every mark on it."""
+        """A NodeClaim is gone; its marks are dropped."""
         self.revision += 1
         self._forget_claim(name)
-        self._marked_for_deletion.discard(name)
-        self._disruption_pending.discard(name)
-        self._nominated_until.pop(name, None)
+        self._marks.forget(name)
 
     def _forget_claim(self, name: str) -> None:
         old = self._claims.pop(name, None)
@@ -231,7 +164,7 @@ class ClusterState:
             self._daemon_sets[key] = daemon_set
 
     def remove_daemon_set(self, key: PodKey) -> None:
-        """A DaemonSet is gone. Its pods may outlive it, or be taken over by another of its name."""
+        """A DaemonSet is gone. Its pods may outlive it or be adopted by a new DaemonSet of that name."""
         self.revision += 1
         self._daemon_sets.pop(key, None)
 
@@ -247,35 +180,24 @@ class ClusterState:
         self._pdbs.pop(key, None)
 
     def set_namespace(self, namespace: Namespace) -> None:
-        """A namespace appeared or changed. They are few and change rarely: snapshots share the mapping, so each change
-        copies it.
-        """
+        """A namespace appeared or changed. Snapshots share the mapping, so each change copies it: namespaces change rarely."""
         self.revision += 1
         name = namespace.metadata.name
-        own = {labels.NAMESPACE_NAME: name, **namespace.metadata.labels}
-        self._namespaces = {**self._namespaces, name: own}
+        namespace_labels = {labels.NAMESPACE_NAME: name, **namespace.metadata.labels}
+        self._namespaces = {**self._namespaces, name: namespace_labels}
 
     def remove_namespace(self, name: str) -> None:
         """A namespace is gone."""
         self.revision += 1
-        self._namespaces = {known: own for known, own in self._namespaces.items() if known != name}
+        self._namespaces = {key: value for key, value in self._namespaces.items() if key != name}
 
     def set_attachment(self, attachment: VolumeAttachment) -> None:
         """A VolumeAttachment appeared or changed."""
-        name = attachment.metadata.name
-        self.remove_attachment(name)
-        self._attachments[name] = attachment
-        self._attachments_by_node.setdefault(attachment.spec.node_name, set()).add(name)
+        self._volumes.set_attachment(attachment)
 
     def remove_attachment(self, name: str) -> None:
         """A VolumeAttachment is gone."""
-        old = self._attachments.pop(name, None)
-        if old is None:
-            return
-        names = self._attachments_by_node[old.spec.node_name]
-        names.discard(name)
-        if not names:
-            del self._attachments_by_node[old.spec.node_name]
+        self._volumes.remove_attachment(name)
 
     def set_volume_claim(self, claim: PersistentVolumeClaim) -> None:
         """A PersistentVolumeClaim appeared or changed."""
@@ -318,7 +240,7 @@ class ClusterState:
         self._volumes.remove_csi_node(name)
 
     def _count_change(self, old: _WatchedObject | None, new: _WatchedObject) -> None:
-        """An object was delivered. Versions alone are no news: kubelets and controllers write often what was there already."""
+        """Increment the revision if the object changed by more than its version: many writes repeat what is stored."""
         if old is None or (old.spec, old.status) != (new.spec, new.status):
             self.revision += 1
             return
@@ -326,49 +248,47 @@ class ClusterState:
         if msgspec.structs.replace(new.metadata, resource_version=version) != old.metadata:
             self.revision += 1
 
-    # -- marks our own actions leave --------------------------------------------------------------------------------
+    # -- marks ------------------------------------------------------------------------------------------------------
 
     def mark_disruption_pending(self, claim_name: str) -> None:
-        """A disruption wants the machine, which gives capacity until it is marked; of a static pool it is one too few from now on
+        """A disruption command will remove the node, which offers capacity until then; a static pool no longer counts it
         (DIS-302).
         """
-        self._disruption_pending.add(claim_name)
+        self._marks.mark_disruption_pending(claim_name)
 
     def mark_for_deletion(self, claim_name: str) -> None:
-        """A disruption has chosen the machine: it gives no capacity any more (OPS-113)."""
-        self._marked_for_deletion.add(claim_name)
+        """A disruption command removes the node: it offers no capacity any more (OPS-113)."""
+        self._marks.mark_for_deletion(claim_name)
         self.revision += 1
         self._invalidate_claim_name(claim_name)
 
     def unmark_for_deletion(self, claim_name: str) -> None:
-        """The disruption was called off."""
-        self._disruption_pending.discard(claim_name)
-        self._marked_for_deletion.discard(claim_name)
+        """The disruption command was cancelled."""
+        self._marks.unmark(claim_name)
         self.revision += 1
         self._invalidate_claim_name(claim_name)
 
     def is_disruption_pending(self, claim_name: str) -> bool:
-        """Whether a disruption wants the machine, or has marked it already."""
-        return claim_name in self._disruption_pending or claim_name in self._marked_for_deletion
+        """Whether a disruption command removes the node or will remove it."""
+        return self._marks.is_disruption_pending(claim_name)
 
     def nominate(self, claim_name: str, until: datetime) -> None:
-        """Pods are expected on the machine until then; it is not disrupted before (SCH-640)."""
-        self._nominated_until[claim_name] = max(until, self._nominated_until.get(claim_name, until))
-        if len(self._nominated_until) > _MANY_NOMINATIONS + len(self._claims):
-            living = self._claims.keys() | self._nodes.keys()
-            self._nominated_until = {key: at for key, at in self._nominated_until.items() if key in living}
+        """Pods are expected on the node until then; it is not disrupted before (SCH-640)."""
+        self._marks.nominate(claim_name, until)
+        if self._marks.has_stale_nominations(len(self._claims)):
+            self._marks.prune_nominations(self._claims.keys() | self._nodes.keys())
 
     def is_nominated(self, claim_name: str, now: datetime) -> bool:
-        """Whether pods are still expected on the machine."""
-        return self._nominated_until.get(claim_name, now) > now
+        """Whether pods are still expected on the node."""
+        return self._marks.is_nominated(claim_name, now)
 
     def nominated_nodes(self, now: datetime) -> frozenset[str]:
         """Keys of all nodes that pods are still expected on."""
-        return frozenset(key for key, until in self._nominated_until.items() if until > now)
+        return self._marks.nominated_nodes(now)
 
     def next_nomination_end(self, now: datetime) -> datetime | None:
-        """When the next machine is free of nominations again; None where none is nominated."""
-        return min((until for until in self._nominated_until.values() if until > now), default=None)
+        """When the next nomination ends; None if there is none."""
+        return self._marks.next_nomination_end(now)
 
     # -- look-ups -----------------------------------------------------------------------------------------------------
 
@@ -378,7 +298,7 @@ class ClusterState:
 
     def pods_on(self, node_name: str) -> tuple[Pod, ...]:
         """Bound, unfinished pods of a node."""
-        return tuple(self._bound.get(node_name, {}).values())
+        return self._pods.pods_on(node_name)
 
     def claims(self) -> tuple[NodeClaim, ...]:
         """All NodeClaims, by name."""
@@ -418,7 +338,7 @@ class ClusterState:
 
     def attachments_on(self, node_name: str) -> tuple[VolumeAttachment, ...]:
         """The volumes attached to a node, by name of the attachment."""
-        return tuple(self._attachments[name] for name in sorted(self._attachments_by_node.get(node_name, ())))
+        return self._volumes.attachments_on(node_name)
 
     def volume_claim(self, key: PodKey) -> PersistentVolumeClaim | None:
         """A PersistentVolumeClaim by namespace and name."""
@@ -433,22 +353,21 @@ class ClusterState:
         return self._volumes.users(key)
 
     def pending_pods(self) -> Iterator[Pod]:
-        """Pods waiting for a machine."""
-        for group in self._pending.values():
-            yield from group.values()
+        """Pods that wait for a node."""
+        return self._pods.pending_pods()
 
     # -- snapshot -----------------------------------------------------------------------------------------------------
 
     def snapshot(self) -> ClusterSnapshot:
-        """The current state, immutable. Costs the number of machines and waiting pods, plus rebuilding what changed."""
+        """The current state, immutable. Costs O(nodes + pending pods), plus rebuilding the state nodes that changed."""
         return ClusterSnapshot(
-            pod_groups=tuple(self._pod_groups()),
+            pod_groups=tuple(self._pods.pod_groups()),
             nodes=self.state_nodes(),
             pools=self.pools(),
             daemonset_pods=self.daemonset_pods(),
             pdbs=self.pdbs(),
-            pod_counts=self._pod_counts.snapshot(),
-            anti_affinity_counts=self._anti_affinity_counts.snapshot(),
+            pod_counts=self._pods.pod_counts.snapshot(),
+            anti_affinity_counts=self._pods.anti_affinity_counts.snapshot(),
             namespaces=self._namespaces,
             planned_nodes=dict(self.planned_nodes),
             volumes=self._volumes.snapshot(),
@@ -456,12 +375,8 @@ class ClusterState:
             freeze=self.freeze,
         )
 
-    def _pod_groups(self) -> Iterable[PodGroup]:
-        for (pod_class, face), waiting in sorted(self._pending.items(), key=_group_order):
-            yield PodGroup(pod_class, face, tuple(sorted(waiting.values(), key=creation_order)))
-
     def state_nodes(self) -> tuple[StateNode, ...]:
-        """One view per machine, by name."""
+        """One state node per instance, by name."""
         for name, claim in self._claims.items():
             provider_id = claim.status.provider_id
             key = provider_id or f"claim/{name}"
@@ -474,10 +389,11 @@ class ClusterState:
             first = self._nodes[self._node_names_by_provider_id.first(provider_id) or name]
             if key not in self._state_nodes and not self._awaits_node_claim(first):
                 self._build_state_node(key, first, self.claim_by_provider_id(provider_id))
-        return tuple(item for _, item in sorted(self._state_nodes.items(), key=lambda entry: (entry[1].name, entry[0])))
+        by_name = sorted(self._state_nodes.items(), key=lambda entry: (entry[1].name, entry[0]))
+        return tuple(state_node for _, state_node in by_name)
 
     def state_node_of(self, claim: NodeClaim) -> StateNode | None:
-        """The view of one machine that has been launched; None where its Node or claim cannot be read."""
+        """The state node of a launched claim; None if its Node or claim cannot be parsed."""
         key = claim.status.provider_id
         if key not in self._state_nodes:
             self._build_state_node(
@@ -489,62 +405,33 @@ class ClusterState:
 
     @staticmethod
     def _awaits_node_claim(node: Node) -> bool:
-        """A managed Node that cannot be told from a foreign one yet is left out for now (SCH-072)."""
-        found = node.metadata.labels
-        if labels.NODE_POOL not in found:
+        """Whether a managed Node without claim is still incomplete; it is left out until its claim is known (SCH-072)."""
+        node_labels = node.metadata.labels
+        if labels.NODE_POOL not in node_labels:
             return False
-        return not node.spec.provider_id or (labels.INSTANCE_TYPE not in found and labels.INITIALIZED not in found)
+        is_unlabelled = labels.INSTANCE_TYPE not in node_labels and labels.INITIALIZED not in node_labels
+        return not node.spec.provider_id or is_unlabelled
 
     def _build_state_node(self, key: str, node: Node | None, claim: NodeClaim | None) -> None:
-        marked = claim is not None and claim.metadata.name in self._marked_for_deletion
-        usage = self._usage_of(node.metadata.name) if node is not None else NO_NODE_USAGE
+        marked = claim is not None and self._marks.is_marked_for_deletion(claim.metadata.name)
+        usage = self._pods.usage_of(node.metadata.name) if node is not None else NO_NODE_USAGE
         try:
             self._state_nodes[key] = build_state_node(node, claim, usage, marked=marked)
         except QuantityError as error:
-            broken = claim.metadata.name if claim else node.metadata.name if node else key
-            self._on_invalid_object("NodeClaim" if claim else "Node", broken, str(error))
-
-    def _usage_of(self, node_name: str) -> NodeUsage:
-        known = self._usage.get(node_name)
-        if known is None:
-            bound = self._bound.get(node_name, {})
-            keys = sorted(bound)
-            known = self._usage[node_name] = NodeUsage(
-                pod_requests=self._total_requests(keys),
-                daemonset_requests=self._total_requests([key for key in keys if key in self._daemonset_pod_keys]),
-                pods=tuple([bound[key] for key in keys]),
-            )
-        return known
-
-    def _total_requests(self, keys: Iterable[PodKey]) -> dict[str, int]:
-        """What these pods request together: replicas are many, classes few."""
-        total: dict[str, int] = {}
-        for pod_class, count in Counter([self._signature_by_pod[key] for key in keys]).items():
-            for name, amount in pod_class.requests.items():
-                total[name] = total.get(name, 0) + amount * count
-        return total
+            invalid = claim.metadata.name if claim else node.metadata.name if node else key
+            self._on_invalid_object("NodeClaim" if claim else "Node", invalid, str(error))
 
     def daemonset_pods(self) -> tuple[DaemonSetPod, ...]:
         """One representative pod per DaemonSet (SCH-210), by name."""
-        return tuple(self._daemonset_pod(key, self._daemon_sets[key]) for key in sorted(self._daemon_sets))
-
-    def _daemonset_pod(self, key: PodKey, daemon_set: DaemonSet) -> DaemonSetPod:
-        template = daemon_set.spec.template.spec
-        running = self._daemon_pods.get(key)
-        if not running:
-            return DaemonSetPod("/".join(key), template, pods.template_requests(template))
-        newest = max(running.values(), key=creation_order)
-        # The DaemonSet controller pins a running pod to its host; what the next node must offer is in the template.
-        spec = msgspec.structs.replace(newest.spec, affinity=template.affinity)
-        return DaemonSetPod("/".join(key), spec, self._signature_by_pod[pod_key(newest)].requests)
+        return tuple(self._pods.daemonset_pod(key, self._daemon_sets[key]) for key in sorted(self._daemon_sets))
 
     # -- invalidation -------------------------------------------------------------------------------------------------
 
-    def _invalidate_usage(self, node_name: str) -> None:
-        self._usage.pop(node_name, None)
-        node = self._nodes.get(node_name)
-        if node is not None:
-            self._state_nodes.pop(node.spec.provider_id or f"node/{node_name}", None)
+    def _invalidate_nodes(self, names: set[str]) -> None:
+        for name in names:
+            node = self._nodes.get(name)
+            if node is not None:
+                self._invalidate_node(node)
 
     def _invalidate_node(self, node: Node) -> None:
         self._state_nodes.pop(node.spec.provider_id or f"node/{node.metadata.name}", None)
@@ -556,19 +443,3 @@ class ClusterState:
         claim = self._claims.get(name)
         if claim is not None:
             self._invalidate_claim(claim)
-
-
-def _group_order(
-    item: tuple[tuple[PodSignature, NamespacedLabels], object],
-) -> tuple[bytes, str, list[tuple[str, str]]]:
-    """Groups in an order that no history of events changes."""
-    (pod_class, face), _ = item
-    return (pod_class.key, face.namespace, sorted(face.labels.items()))
-
-
-def _daemon_sets_of(pod: Pod) -> set[PodKey]:
-    return {
-        (pod.metadata.namespace, owner.name)
-        for owner in pod.metadata.owner_references
-        if owner.kind == "DaemonSet" and owner.api_version == "apps/v1"
-    }

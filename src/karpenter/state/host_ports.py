@@ -1,4 +1,4 @@
-"""TODO: say what belongs here."""
+"""Host ports of pods, and when two of them conflict on one node (SCH-415, SCH-416)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from karpenter.api.core import Container, PodSpec
 
 
 class HostPort(NamedTuple):
-    """A port of the host. ``ip`` is ``0.0.0.0`` where a pod names none."""
+    """A host port. ``ip`` is ``0.0.0.0`` if the pod names none."""
 
     ip: str
     port: int
     protocol: str
 
     def conflicts_with(self, other: HostPort) -> bool:
-        """Whether both cannot be taken on one host (SCH-416)."""
+        """Whether both cannot be used on one node (SCH-416)."""
         same = self.port == other.port and self.protocol == other.protocol
         return same and (self.ip == other.ip or self.ip in _ANY_IP or other.ip in _ANY_IP)
 
@@ -28,9 +28,7 @@ _ANY_IP = frozenset({"0.0.0.0", "::"})
 
 
 def host_ports_of(spec: PodSpec) -> tuple[HostPort, ...]:
-    """Ports of its host that a pod takes (SCH-415), sidecars included (its Beyond); in the host's network those are
-    all its ports.
-    """
+    """Host ports of a pod (SCH-415), including those of sidecars (its Beyond); with ``hostNetwork`` all its ports count."""
     sidecars = (container for container in spec.init_containers if container.restart_policy == "Always")
     return tuple(port for container in (*spec.containers, *sidecars) for port in _ports(container, spec))
 

@@ -1,7 +1,8 @@
-"""Registration health of NodePools: outcomes are noted at once, the condition is written by whoever writes the pool's status.
+"""Registration health of NodePools: outcomes are recorded in memory, the NodePool status reconciler writes the condition.
 
-Noting never waits and never fails, so no outcome is lost to a conflict and no claim waits for its pool (OPS-054, OPS-062). A pool
-whose spec or node class changed starts anew: what failed before says nothing about it (API-652).
+Recording never waits and never fails, so no outcome is lost to a write conflict and no claim waits for its pool (OPS-054,
+OPS-062). A change of the pool's spec or node class resets the history: earlier failures say nothing about the new configuration
+(API-652).
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ NODE_REGISTRATION_HEALTHY = "NodeRegistrationHealthy"
 
 @dataclass
 class _HealthRecord:
-    """What is known of one pool: ``verdict`` waits to be seen in its status, ``basis`` are the generations of pool and class.
+    """The record of one pool: ``pending_condition`` is not yet seen in its status, ``generations`` are those of pool and class.
 
-    ``settled``: the stored condition has been seen to belong to that basis.
+    ``is_confirmed``: the stored condition has been seen to belong to these generations.
     """
 
     uid: str
@@ -31,7 +32,7 @@ class _HealthRecord:
 
 
 class NodePoolHealth:
-    """The latest outcomes of every pool (OPS-060). In memory: a new process starts from the conditions the last one left."""
+    """The latest outcomes of every pool (OPS-060), in memory: a new process starts from the stored conditions."""
 
     def __init__(self) -> None:
         self._by_pool: dict[str, _HealthRecord] = {}
@@ -40,61 +41,61 @@ class NodePoolHealth:
         """The claim's Node registered."""
         if pool is None or not _is_owned_by(claim, pool):
             return
-        known = self._record_of(pool)
-        known.ring = known.ring.with_outcomes(True)
-        if known.ring.condition_status == conditions.TRUE:
-            known.pending_condition = Condition(type=NODE_REGISTRATION_HEALTHY, status=conditions.TRUE)
+        record = self._record_of(pool)
+        record.ring = record.ring.with_outcomes(True)
+        if record.ring.condition_status == conditions.TRUE:
+            record.pending_condition = Condition(type=NODE_REGISTRATION_HEALTHY, status=conditions.TRUE)
 
     def record_failure(self, claim: NodeClaim, pool: NodePool | None) -> None:
-        """The claim was given up because it did not launch or register in time."""
+        """The claim was deleted because it did not launch or register in time."""
         if pool is None or not _is_owned_by(claim, pool):
             return
-        known = self._record_of(pool)
-        known.ring = known.ring.with_outcomes(False)
-        if known.ring.condition_status == conditions.FALSE:
-            known.pending_condition = _unhealthy_condition(claim)
+        record = self._record_of(pool)
+        record.ring = record.ring.with_outcomes(False)
+        if record.ring.condition_status == conditions.FALSE:
+            record.pending_condition = _unhealthy_condition(claim)
 
     def forget(self, name: str) -> None:
         """The pool is gone."""
         self._by_pool.pop(name, None)
 
     def condition(self, pool: NodePool, class_generation: int) -> Condition:
-        """The condition the pool should have now: the latest verdict until that is stored, then what is stored (API-653 f.)."""
-        known = self._record_of(pool)
+        """The condition the pool should have now: the pending one until it is stored, then the stored one (API-653 f.)."""
+        record = self._record_of(pool)
         stored = conditions.find_condition(pool.status.conditions, NODE_REGISTRATION_HEALTHY)
-        basis = (pool.metadata.generation, class_generation)
-        current = stored is not None and basis == (
+        generations = (pool.metadata.generation, class_generation)
+        is_current = stored is not None and generations == (
             stored.observed_generation,
             pool.status.node_class_observed_generation,
         )
-        if self._is_outdated(known, basis, current=current):
-            known.ring, known.pending_condition = RegistrationHistory(), None
-        known.generations, known.is_confirmed = basis, current
-        if stored is None or not current:
-            return known.pending_condition or conditions.awaiting_reconciliation(NODE_REGISTRATION_HEALTHY)
-        if known.pending_condition is not None and known.pending_condition.status == stored.status:
-            known.pending_condition = None
-        return known.pending_condition or stored
+        if self._is_outdated(record, generations, current=is_current):
+            record.ring, record.pending_condition = RegistrationHistory(), None
+        record.generations, record.is_confirmed = generations, is_current
+        if stored is None or not is_current:
+            return record.pending_condition or conditions.awaiting_reconciliation(NODE_REGISTRATION_HEALTHY)
+        if record.pending_condition is not None and record.pending_condition.status == stored.status:
+            record.pending_condition = None
+        return record.pending_condition or stored
 
     @staticmethod
     def _is_outdated(record: _HealthRecord, basis: tuple[int, int], *, current: bool) -> bool:
-        """Whether the outcomes are about another pool or class than today's, or somebody took the condition away (API-652)."""
+        """Whether the outcomes belong to earlier generations, or the stored condition was removed (API-652)."""
         if record.generations is None:
             return not current
         return record.generations != basis or (record.is_confirmed and not current)
 
     def _record_of(self, pool: NodePool) -> _HealthRecord:
         name, uid = pool.metadata.name, pool.metadata.uid
-        known = self._by_pool.get(name)
-        if known is None or known.uid != uid:
-            known = self._by_pool[name] = _HealthRecord(
+        record = self._by_pool.get(name)
+        if record is None or record.uid != uid:
+            record = self._by_pool[name] = _HealthRecord(
                 uid, history_from_status(conditions.condition_status(pool.status.conditions, NODE_REGISTRATION_HEALTHY))
             )
-        return known
+        return record
 
 
 def _is_owned_by(claim: NodeClaim, pool: NodePool) -> bool:
-    """Whether the claim is of this very pool (OPS-061)."""
+    """Whether this pool, identified by uid, owns the claim (OPS-061)."""
     owners = claim.metadata.owner_references
     return any(owner.kind == "NodePool" and owner.uid == pool.metadata.uid for owner in owners)
 
@@ -114,24 +115,24 @@ _UNHEALTHY_FAILURES = 2
 
 @dataclass(frozen=True, slots=True)
 class RegistrationHistory:
-    """The latest outcomes, oldest first: True for a machine that registered, False for one given up."""
+    """The latest outcomes, oldest first: True for a registered claim, False for one that timed out."""
 
     outcomes: tuple[bool, ...] = ()
 
     def with_outcomes(self, *outcomes: bool) -> RegistrationHistory:
-        """The ring after these outcomes."""
+        """The history after these outcomes."""
         return RegistrationHistory((*self.outcomes, *outcomes)[-_MAX_OUTCOMES:])
 
     @property
     def condition_status(self) -> str:
-        """As the status of a condition: True is healthy, False is not, Unknown without any outcome."""
+        """The condition status: True if healthy, False if not, Unknown without any outcome."""
         if not self.outcomes:
             return UNKNOWN
         return FALSE if self.outcomes.count(False) >= _UNHEALTHY_FAILURES else TRUE
 
 
 def history_from_status(status: str) -> RegistrationHistory:
-    """The ring a new process starts from, by the condition the last one left (API-651)."""
+    """The history a new process starts from, derived from the stored condition (API-651)."""
     match status:
         case "True":
             return RegistrationHistory((True,))

@@ -1,7 +1,7 @@
-"""Pods as selectors see them: a namespace and labels, and how many of each are where.
+"""Pods as label selectors see them (namespace and labels), and their number per node.
 
-A spread constraint or an affinity term never asks for a pod, only for how many pods that look so are in a domain. So bound
-pods are counted by look and node as events arrive, and a decision adds up a few counts instead of listing a cluster's pods.
+Spread constraints and affinity terms need only how many matching pods a domain has. So bound pods are counted by namespaced
+labels and node as events arrive, and a decision adds a few counts instead of listing the cluster's pods.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from karpenter.model import pods
 
 _Counted = TypeVar("_Counted", bound=Hashable)
 
-#: How many there are of something on each node, by the node's name.
+#: Counts by node name.
 CountsByNode = Mapping[str, int]
 
 
 class NamespacedLabels:
-    """A namespace with the labels of a pod in it. Equal faces are selected by the same selectors."""
+    """A namespace with the labels of a pod in it. Equal values match the same selectors."""
 
     __slots__ = ("__weakref__", "_hash", "labels", "namespace")
 
@@ -37,21 +37,21 @@ class NamespacedLabels:
         return isinstance(other, NamespacedLabels) and self.namespace == other.namespace and self.labels == other.labels
 
     def __repr__(self) -> str:
-        return f"Face({self.namespace!r}, {dict(self.labels)!r})"
+        return f"NamespacedLabels({self.namespace!r}, {dict(self.labels)!r})"
 
 
 def namespaced_labels(pod: Pod) -> NamespacedLabels:
-    """How selectors see the pod."""
+    """Namespace and labels of the pod."""
     return NamespacedLabels(pod.metadata.namespace, pod.metadata.labels)
 
 
 def counts_for_topology(pod: Pod) -> bool:
-    """Whether topology counts the pod where it is bound: neither finished nor on its way out (SCH-500)."""
+    """Whether the pod counts for topology: bound, and neither finished nor being deleted (SCH-500)."""
     return bool(pod.spec.node_name) and pods.is_active(pod)
 
 
 class NodeCounter(Generic[_Counted]):
-    """Counts by what and node. `given` shares them; what is shared is copied before the next change, never changed."""
+    """Counts by key and node. Snapshots share the counts; shared data is copied before the next change."""
 
     def __init__(self) -> None:
         self._counts: dict[_Counted, dict[str, int]] = {}
@@ -59,7 +59,7 @@ class NodeCounter(Generic[_Counted]):
         self._own: set[_Counted] = set()
 
     def add(self, key: _Counted, node: str, delta: int = 1) -> None:
-        """So many more (or, negative, fewer) on the node."""
+        """Add ``delta``, which may be negative, to the count of the node."""
         on_nodes = self._writable_counts(key)
         delta += on_nodes.get(node, 0)
         if delta:
@@ -71,7 +71,7 @@ class NodeCounter(Generic[_Counted]):
             self._own.discard(key)
 
     def snapshot(self) -> Mapping[_Counted, CountsByNode]:
-        """The counts as they are now, for good."""
+        """The current counts; later changes do not affect them."""
         self._shared = True
         return self._counts
 

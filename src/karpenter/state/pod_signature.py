@@ -1,10 +1,9 @@
-"""Pods that scheduling cannot tell apart form one class; all deciding is done per class, never per pod (SCH-900.1).
+"""The signature of a pod: everything scheduling reads of it. Decisions are made per signature, never per pod (SCH-900.1).
 
-Two pods are of one class when everything the decision reads of them is equal: requests, node selector and affinity,
-tolerations, ports, device claims and what they say about other pods. The key is the encoded form of exactly those fields,
-which costs a few microseconds, so a thousand replicas are parsed once. Classes live as long as a pod of theirs does. How a
-pod looks to others (its ``Face``) and the volumes it waits for are no part of its class: replicas that differ only there are
-packed as one.
+Two pods have the same signature if these fields are equal: requests, node selector and affinity, tolerations, ports, device
+claims and topology terms. The key is the encoded form of exactly those fields, which costs a few microseconds, so a thousand
+replicas are parsed once. Signatures live as long as one of their pods. The pod's own labels (``NamespacedLabels``) and volumes
+are not part of the signature: replicas that differ only there are packed together.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _encoder = msgspec.json.Encoder(order="deterministic")
 
 
 class PodSignature:
-    """What all pods of the class have in common. Compared by identity: equal keys give the same object."""
+    """What all pods with this signature have in common. Compared by identity: equal keys give the same object."""
 
     def __init__(self, key: bytes, pod: Pod, requests: Resources) -> None:
         self.key = key
@@ -37,7 +36,7 @@ class PodSignature:
         self.requests = requests
 
     def with_resources(self, added: Resources) -> PodSignature:
-        """The class of such pods that take something else of their machine as well."""
+        """The signature of such pods with further requests."""
         return PodSignature(self.key, Pod(metadata=self._meta, spec=self.spec), {**self.requests, **added})
 
     @cached_property
@@ -47,7 +46,7 @@ class PodSignature:
 
     @cached_property
     def node_alternatives(self) -> tuple[Requirements, ...]:
-        """What nodes must offer: node selector and each required affinity term; one of them must hold."""
+        """Node requirements: the node selector combined with each required affinity term; one of them must hold."""
         terms = required_node_affinity_terms(self.spec.affinity)
         return (
             tuple(self.node_selector.intersect(node_selector_term_requirements(term)) for term in terms)
@@ -57,12 +56,12 @@ class PodSignature:
 
     @cached_property
     def topology_terms(self) -> TopologyTerms:
-        """What the pods say about other pods."""
+        """Spread constraints and inter-pod affinity terms."""
         return topology_terms_of(self._meta, self.spec, self.node_alternatives)
 
     @cached_property
     def host_ports(self) -> tuple[HostPort, ...]:
-        """Ports of its host that a pod takes."""
+        """Host ports of a pod."""
         return host_ports_of(self.spec)
 
     @cached_property
@@ -74,27 +73,27 @@ class PodSignature:
 
 
 class PodSignatureCache:
-    """The classes in use, by key."""
+    """The signatures in use, by key."""
 
     def __init__(self) -> None:
         self._by_key: WeakValueDictionary[bytes, PodSignature] = WeakValueDictionary()
-        #: Stands for bound pods whose requests do not parse: they are there, but what they hold is unknown.
+        #: Signature of bound pods with unparseable requests: they exist, but their usage is unknown.
         self.unparseable = PodSignature(b"", Pod(), {res.PODS: res.ONE_UNIT})
 
     def signature_of(self, pod: Pod) -> PodSignature:
-        """The class of a pod. Raises ``quantity.QuantityError`` when its requests do not parse."""
+        """The signature of a pod. Raises ``quantity.QuantityError`` if its requests do not parse."""
         key = _signature_key(pod)
-        known = self._by_key.get(key)
-        if known is None:
-            known = self._by_key[key] = PodSignature(key, pod, pods.pod_requests(pod))
-        return known
+        signature = self._by_key.get(key)
+        if signature is None:
+            signature = self._by_key[key] = PodSignature(key, pod, pods.pod_requests(pod))
+        return signature
 
 
 def _signature_key(pod: Pod) -> bytes:
-    """Only what decisions read: names of containers and volumes and priority would split replicas of different workloads that
-    are the same to a machine."""
+    """The key of the fields that decisions read. Names of containers and volumes, and priority, are left out: they would separate
+    pods of different workloads that need the same of a node."""
     spec, status = pod.spec, pod.status
-    seen: tuple[object, ...] = (
+    fields: tuple[object, ...] = (
         [(container.resources, container.restart_policy) for container in spec.containers],
         [(container.resources, container.restart_policy) for container in spec.init_containers],
         spec.node_selector,
@@ -108,29 +107,31 @@ def _signature_key(pod: Pod) -> bytes:
         [claim.name for claim in spec.resource_claims],
     )
     if has_topology_terms(spec):
-        own = pod.metadata.labels
-        seen = (*seen, pod.metadata.namespace, [(key, own.get(key)) for key in label_keys_in_terms(spec)])
+        pod_labels = pod.metadata.labels
+        fields = (*fields, pod.metadata.namespace, [(key, pod_labels.get(key)) for key in label_keys_in_terms(spec)])
     if not (
         status.container_statuses or status.init_container_statuses or status.resources or status.allocated_resources
     ):
-        return _encoder.encode(seen)
-    resizing = [condition for condition in status.conditions if condition.type == "PodResizePending"]
+        return _encoder.encode(fields)
+    resize_conditions = [condition for condition in status.conditions if condition.type == "PodResizePending"]
     names = [container.name for container in (*spec.containers, *spec.init_containers)]
-    held = (
+    status_fields = (
         names,
         status.container_statuses,
         status.init_container_statuses,
         status.resources,
         status.allocated_resources,
     )
-    return _encoder.encode((seen, held, [(condition.type, condition.reason) for condition in resizing]))
+    return _encoder.encode(
+        (fields, status_fields, [(condition.type, condition.reason) for condition in resize_conditions])
+    )
 
 
 def node_selector_requirements(spec: PodSpec) -> Requirements:
-    """The node selector as requirements, with the operating system the pod names: elsewhere the kubelet refuses it."""
-    own = [requirement(key, Op.IN, (value,)) for key, value in spec.node_selector.items()]
-    system = [requirement(labels.OS, Op.IN, (spec.os.name,))] if spec.os is not None and spec.os.name else []
-    return Requirements((*own, *system))
+    """The node selector as requirements, with the pod's operating system: the kubelet rejects the pod on any other."""
+    selector_requirements = [requirement(key, Op.IN, (value,)) for key, value in spec.node_selector.items()]
+    os_requirements = [requirement(labels.OS, Op.IN, (spec.os.name,))] if spec.os is not None and spec.os.name else []
+    return Requirements((*selector_requirements, *os_requirements))
 
 
 def required_node_affinity_terms(affinity: Affinity | None) -> tuple[NodeSelectorTerm, ...]:
@@ -145,5 +146,5 @@ def node_selector_term_requirements(term: NodeSelectorTerm) -> Requirements:
 
 
 def hostname_requirement(name: str) -> Requirement:
-    """The requirement that pins to one host."""
+    """The requirement for one hostname."""
     return Requirement(labels.HOSTNAME, False, frozenset((name,)))

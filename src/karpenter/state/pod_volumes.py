@@ -1,13 +1,13 @@
-"""What the volumes of a pod mean for its place: why it waits, which nodes will do, what it takes of their attachments (SCH §18).
+"""How a pod's volumes restrict its placement: claim errors, allowed nodes, and attachments it uses (SCH §18).
 
-A pod names claims, a claim names a volume or, as long as it has none, a storage class; where the volume is, or may be made, says
-where the pod can run. ``VolumeIndex`` follows the four kinds and the pods that use claims; ``Volumes`` is its immutable picture.
-A picture costs nothing while nothing changes, and one copy of a dictionary where something did.
+A pod refers to claims, and a claim to a volume or, while unbound, to a storage class. The location of the volume, or the allowed
+topologies of the class, determine where the pod can run. ``VolumeIndex`` follows these objects; ``ClusterVolumes`` is its
+snapshot, which is free while nothing changes and otherwise costs one copy of a dictionary.
 
-Deliberately left to the scheduler, because no rule of the cluster keeps a pod from running elsewhere:
+Deliberately left to kube-scheduler, because no rule keeps the pod from running elsewhere:
 
-* A ReadWriteOnce claim in use on some node. It is the attaching that may have to wait there, not the pod.
-* Zones of disks that a pod names without any claim: nothing but the cloud knows them. They do count as attachments.
+* A ReadWriteOnce claim in use on another node: only attaching may have to wait.
+* Zones of disks that a pod uses without a claim: only the cloud knows them. They do count as attachments.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 _STORAGE_CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 _WAIT_FOR_FIRST_CONSUMER = "WaitForFirstConsumer"
 
-#: Sources of volumes older than CSI, by field, and the driver that serves them now. Beyond SCH-460, which counts the first only.
+#: In-tree volume sources, by field, and the CSI driver that replaced them. Beyond SCH-460, which counts the first only.
 _DRIVER_OF_SOURCE = {
     "aws_elastic_block_store": "ebs.csi.aws.com",
     "gce_persistent_disk": "pd.csi.storage.gke.io",
@@ -51,7 +51,7 @@ _DRIVER_OF_SOURCE = {
     "vsphere_volume": "csi.vsphere.vmware.com",
     "portworx_volume": "pxd.portworx.com",
 }
-#: Provisioners older than CSI and the driver that does their work now (SCH-460).
+#: In-tree provisioners and the CSI driver that replaced them (SCH-460).
 _DRIVER_OF_PROVISIONER = {
     "kubernetes.io/aws-ebs": "ebs.csi.aws.com",
     "kubernetes.io/gce-pd": "pd.csi.storage.gke.io",
@@ -61,10 +61,10 @@ _DRIVER_OF_PROVISIONER = {
     "kubernetes.io/vsphere-volume": "csi.vsphere.vmware.com",
     "kubernetes.io/portworx-volume": "pxd.portworx.com",
 }
-#: Sources a pod can name without a claim.
+#: In-tree sources a pod can use without a claim.
 _INLINE_DISK_SOURCES = ("aws_elastic_block_store", "gce_persistent_disk", "azure_disk", "cinder")
 
-#: Combinations of places kept for one pod. Any of them would do, so leaving some out loses places, never correctness.
+#: Limit of node alternatives per pod. Any of them suffices, so dropping some loses options, never correctness.
 _MAX_ALTERNATIVES = 1000
 
 _ANY_NODE = (Requirements(),)
@@ -74,15 +74,15 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class PodVolumes:
-    """What a pod's volumes mean for its place.
+    """How a pod's volumes restrict its placement.
 
-    ``faults`` say why a waiting pod cannot be planned for (SCH-450), one text per claim. ``unresolved`` are those of them that
-    hold for every pod, also for one that must leave its node and is not validated again (SCH-063): where its volumes are is not
-    known (SCH-441). ``transient``: all faults are of a kind that other controllers normally end within seconds.
+    ``claim_errors`` say why a pending pod cannot be scheduled (SCH-450), one text per claim. ``unresolved_claim_errors`` also
+    apply to a pod that must leave its node and is not validated again (SCH-063): its volumes' location is unknown (SCH-441).
+    ``errors_are_transient``: other controllers normally resolve all of the errors within seconds.
 
-    ``alternatives``: one of these must hold for the node, in this order; none means that any node will do (SCH-440). They are
-    about the node only and do not shrink the domains over which the pod wants to be spread (SCH-442).
-    ``mounts`` is what the pod attaches to its node (SCH-460).
+    ``node_alternatives``: one of these must hold for the node, in this order; empty means any node (SCH-440). They restrict the
+    node only, not the domains of the pod's spread constraints (SCH-442). ``volumes_by_driver`` is what the pod attaches to its
+    node (SCH-460).
     """
 
     claim_errors: tuple[str, ...] = ()
@@ -93,18 +93,18 @@ class PodVolumes:
 
     @property
     def equivalence_key(self) -> tuple[object, ...]:
-        """What makes two pods equal as far as volumes go, whosever they are: of each driver only the number counts."""
+        """Equal for pods whose volumes restrict them alike: per driver only the number of volumes counts."""
         counts = tuple(sorted((driver, len(identities)) for driver, identities in self.volumes_by_driver.items()))
         return (self.claim_errors, self.node_alternatives, counts)
 
 
-#: A pod without volumes that matter.
+#: A pod without relevant volumes.
 NO_POD_VOLUMES = PodVolumes()
 
 
 @dataclass(frozen=True, slots=True)
 class _ResolvedClaim:
-    """What one claim means for the pods that use it."""
+    """How one claim restricts the pods that use it."""
 
     error: str = ""
     unresolved_error: str = ""
@@ -115,10 +115,10 @@ class _ResolvedClaim:
 
 @dataclass(frozen=True)
 class ClusterVolumes:
-    """The claims, volumes, storage classes and attach limits of a cluster at one moment.
+    """Snapshot of the claims, volumes, storage classes and attach limits of a cluster.
 
-    ``limits`` are attachments a driver allows, by node and driver (SCH-093). ``users`` are the unfinished pods of the claims that
-    only one pod may use at a time.
+    ``attach_limits`` are allowed attachments by node and driver (SCH-093). ``single_pod_claim_users`` are the unfinished pods of
+    ReadWriteOncePod claims.
     """
 
     claims: Mapping[ClaimKey, PersistentVolumeClaim] = field(default_factory=dict)
@@ -128,7 +128,7 @@ class ClusterVolumes:
     single_pod_claim_users: Mapping[ClaimKey, Mapping[ClaimKey, Pod]] = field(default_factory=dict)
 
     def resolve(self, pod: Pod) -> PodVolumes:
-        """What the pod's volumes mean for its place. Costs some microseconds per claim, next to nothing without."""
+        """How the pod's volumes restrict it. Costs some microseconds per claim, next to nothing without claims."""
         if not pod.spec.volumes:
             return NO_POD_VOLUMES
         disks = _inline_disks(pod)
@@ -138,32 +138,36 @@ class ClusterVolumes:
         ephemeral = {
             f"{pod.metadata.name}-{volume.name}" for volume in pod.spec.volumes if volume.ephemeral is not None
         }
-        found = {
+        resolved_by_key = {
             (pod.metadata.namespace, name): self._resolve_claim((pod.metadata.namespace, name), name in ephemeral)
             for name in names
         }
-        contested = [text for key in found if (text := self._single_pod_conflict(key, pod))]
-        resolved = found.values()
+        conflicts = [text for key in resolved_by_key if (text := self._single_pod_conflict(key, pod))]
+        resolved = resolved_by_key.values()
         return PodVolumes(
-            claim_errors=(*(item.error for item in resolved if item.error), *contested),
-            unresolved_claim_errors=tuple([item.unresolved_error for item in resolved if item.unresolved_error]),
-            errors_are_transient=not contested and _is_transient(resolved),
-            node_alternatives=_combined_alternatives([item.node_alternatives for item in resolved]),
-            volumes_by_driver=_by_driver({"/".join(key): item.driver for key, item in found.items()} | disks),
+            claim_errors=(*(claim.error for claim in resolved if claim.error), *conflicts),
+            unresolved_claim_errors=tuple([claim.unresolved_error for claim in resolved if claim.unresolved_error]),
+            errors_are_transient=not conflicts and _is_transient(resolved),
+            node_alternatives=_combined_alternatives([claim.node_alternatives for claim in resolved]),
+            volumes_by_driver=_by_driver(
+                {"/".join(key): claim.driver for key, claim in resolved_by_key.items()} | disks
+            ),
         )
 
     def attach_limit(self, node_name: str, driver: str) -> int | None:
-        """How many volumes of a driver the node can hold; None where nobody says (SCH-093)."""
+        """How many volumes of a driver the node can attach; None if unknown (SCH-093)."""
         return self.attach_limits.get(node_name, {}).get(driver)
 
     def attached_volumes(self, running: Iterable[Pod]) -> VolumesByDriver:
-        """What pods of one node hold of its attachments, claims shared by several counted once (SCH-093)."""
-        found: dict[str, set[str]] = {}
+        """Volumes attached for pods of one node; a claim shared by several pods counts once (SCH-093)."""
+        by_driver: dict[str, set[str]] = {}
         for pod in running:
             for driver, identities in self.resolve(pod).volumes_by_driver.items():
-                found.setdefault(driver, set()).update(identities)
+                by_driver.setdefault(driver, set()).update(identities)
         return (
-            {driver: frozenset(identities) for driver, identities in found.items()} if found else _NO_VOLUMES_BY_DRIVER
+            {driver: frozenset(identities) for driver, identities in by_driver.items()}
+            if by_driver
+            else _NO_VOLUMES_BY_DRIVER
         )
 
     def _resolve_claim(self, key: ClaimKey, is_ephemeral: bool) -> _ResolvedClaim:
@@ -172,27 +176,27 @@ class ClusterVolumes:
             cause = f'persistentvolumeclaims "{key[1]}" not found'
             text = f"getting persistent volume claim, {cause} (PersistentVolumeClaim={'/'.join(key)})"
             return _ResolvedClaim(text, text, is_transient=is_ephemeral)
-        found = self._resolve_bound(claim) if claim.spec.volume_name else self._resolve_unbound(claim)
-        doomed = _claim_error(claim)
-        return replace(found, error=doomed, is_transient=False) if doomed else found
+        resolved = self._resolve_bound(claim) if claim.spec.volume_name else self._resolve_unbound(claim)
+        claim_error = _claim_error(claim)
+        return replace(resolved, error=claim_error, is_transient=False) if claim_error else resolved
 
     def _resolve_bound(self, claim: PersistentVolumeClaim) -> _ResolvedClaim:
         name = claim.spec.volume_name
         volume = self.volumes.get(name)
-        about = _involved_objects(claim, ("PersistentVolume", name))
+        involved = _involved_objects(claim, ("PersistentVolume", name))
         if volume is None:
-            text = f'failed to validate pvc, persistentvolumes "{name}" not found{about}'
+            text = f'failed to validate pvc, persistentvolumes "{name}" not found{involved}'
             return _ResolvedClaim(text, text)
         affinity = volume.spec.node_affinity
         terms = affinity.required.node_selector_terms if affinity is not None and affinity.required is not None else ()
         alternatives = _reachable_from(terms, _is_host_local(volume.spec))
         driver = _csi_driver_of(volume.spec)
         if volume.metadata.deletion_timestamp is not None:
-            text = f"failed to validate pvc, persistentvolume is being deleted{about}"
+            text = f"failed to validate pvc, persistentvolume is being deleted{involved}"
             return _ResolvedClaim(text, node_alternatives=alternatives, driver=driver)
         if BIND_COMPLETED not in claim.metadata.annotations:
-            about = _involved_objects(claim, ("annotation", BIND_COMPLETED))
-            text = f"pvc is considered unbound because it does not contain annotation{about}"
+            involved = _involved_objects(claim, ("annotation", BIND_COMPLETED))
+            text = f"pvc is considered unbound because it does not contain annotation{involved}"
             return _ResolvedClaim(text, is_transient=True, node_alternatives=alternatives, driver=driver)
         return _ResolvedClaim(node_alternatives=alternatives, driver=driver)
 
@@ -201,46 +205,46 @@ class ClusterVolumes:
         if not name:
             return _ResolvedClaim(f"unbound pvc must define a storage class{_involved_objects(claim)}")
         storage_class = self.classes.get(name)
-        about = _involved_objects(claim, ("StorageClass", name))
+        involved = _involved_objects(claim, ("StorageClass", name))
         if storage_class is None:
             cause = f'storageclasses "{name}" not found'
-            text = f"failed to validate pvc, failed to get storage class, {cause}{about}"
+            text = f"failed to validate pvc, failed to get storage class, {cause}{involved}"
             return _ResolvedClaim(text, text)
         alternatives = _allowed_topologies(storage_class.allowed_topologies)
         driver = _DRIVER_OF_PROVISIONER.get(storage_class.provisioner, storage_class.provisioner)
         if storage_class.volume_binding_mode != _WAIT_FOR_FIRST_CONSUMER:
-            text = f"failed to validate pvc, pvc with immediate volume binding mode must be bound{about}"
+            text = f"failed to validate pvc, pvc with immediate volume binding mode must be bound{involved}"
             return _ResolvedClaim(text, is_transient=True, node_alternatives=alternatives, driver=driver)
         return _ResolvedClaim(node_alternatives=alternatives, driver=driver)
 
     def _single_pod_conflict(self, key: ClaimKey, pod: Pod) -> str:
-        """Why the pod may not use a claim that only one pod may use at a time; empty when it may.
+        """Why the pod may not use a ReadWriteOncePod claim; empty when it may.
 
-        Those that run come first, then those that wait, by priority and age: machines bought for several would stand idle.
+        Running pods come first, then pending pods by priority and age: nodes launched for all of them would stay idle.
         """
         users = self.single_pod_claim_users.get(key)
         if not users:
             return ""
-        rivals = [user for user in users.values() if user.spec.node_name or pods.is_provisionable(user)]
-        first = min((*rivals, pod), key=_claim_precedence)
+        other_users = [user for user in users.values() if user.spec.node_name or pods.is_provisionable(user)]
+        first = min((*other_users, pod), key=_claim_precedence)
         meta = first.metadata
         if (meta.namespace, meta.name) == (pod.metadata.namespace, pod.metadata.name):
             return ""
-        what = "is used by" if first.spec.node_name else "goes to"
+        verb = "is used by" if first.spec.node_name else "goes to"
         claim = "/".join(key)
-        return f"persistentvolumeclaim {claim} is for one pod only and {what} pod {meta.namespace}/{meta.name}"
+        return f"persistentvolumeclaim {claim} is for one pod only and {verb} pod {meta.namespace}/{meta.name}"
 
 
 def _claim_precedence(pod: Pod) -> tuple[bool, int, datetime, str, str]:
-    """Sort key of pods that want the same claim: the running first."""
+    """Sort key of pods that use the same claim: running pods first."""
     meta = pod.metadata
     created = meta.creation_timestamp or _EPOCH
     return (not pod.spec.node_name, -(pod.spec.priority or 0), created, meta.uid, meta.name)
 
 
 def _is_transient(resolved: Iterable[_ResolvedClaim]) -> bool:
-    faulty = [item for item in resolved if item.error]
-    return bool(faulty) and all(item.is_transient for item in faulty)
+    failed = [claim for claim in resolved if claim.error]
+    return bool(failed) and all(claim.is_transient for claim in failed)
 
 
 def _claim_error(claim: PersistentVolumeClaim) -> str:
@@ -251,9 +255,9 @@ def _claim_error(claim: PersistentVolumeClaim) -> str:
     return ""
 
 
-def _involved_objects(claim: PersistentVolumeClaim, *more: tuple[str, str]) -> str:
-    """The objects a text is about, in parentheses (SCH-926)."""
-    named = [*more, ("PersistentVolumeClaim", f"{claim.metadata.namespace}/{claim.metadata.name}")]
+def _involved_objects(claim: PersistentVolumeClaim, *others: tuple[str, str]) -> str:
+    """The involved objects of an error text, in parentheses (SCH-926)."""
+    named = [*others, ("PersistentVolumeClaim", f"{claim.metadata.namespace}/{claim.metadata.name}")]
     return f" ({', '.join(f'{key}={value}' for key, value in sorted(named))})"
 
 
@@ -262,9 +266,9 @@ def _involved_objects(claim: PersistentVolumeClaim, *more: tuple[str, str]) -> s
 
 @lru_cache(maxsize=4096)
 def _reachable_from(terms: tuple[NodeSelectorTerm, ...], is_of_one_host: bool) -> tuple[Requirements, ...]:
-    """What a node must offer to reach a volume; shared, since most volumes lie in one of a few zones.
+    """Node requirements to reach a volume; cached, because most volumes are in one of a few zones.
 
-    The host of a local volume does not count: nodes come and go under other names, and the volume dies with its node (DIS-169).
+    The hostname of a local volume is ignored: a replacement node has another name, and the volume is lost with it (DIS-169).
     """
     dropped = labels.HOSTNAME if is_of_one_host else None
     return tuple(
@@ -280,7 +284,7 @@ def _reachable_from(terms: tuple[NodeSelectorTerm, ...], is_of_one_host: bool) -
 
 @lru_cache(maxsize=4096)
 def _allowed_topologies(terms: tuple[TopologySelectorTerm, ...]) -> tuple[Requirements, ...]:
-    """Where volumes of a class may be made. A term without labels selects nothing, as with nodes."""
+    """Node requirements from the allowed topologies of a storage class. A term without labels selects nothing, as for nodes."""
     return tuple(
         Requirements(requirement(entry.key, Op.IN, entry.values) for entry in term.match_label_expressions)
         for term in terms
@@ -289,21 +293,25 @@ def _allowed_topologies(terms: tuple[TopologySelectorTerm, ...]) -> tuple[Requir
 
 
 def _combined_alternatives(per_claim: list[tuple[Requirements, ...]]) -> tuple[Requirements, ...]:
-    """Alternatives of all claims at once (SCH-440); claims that contradict each other give alternatives nothing satisfies."""
-    found: tuple[Requirements, ...] = _ANY_NODE
+    """Alternatives of all claims combined (SCH-440); contradicting claims give alternatives that no node satisfies."""
+    combined: tuple[Requirements, ...] = _ANY_NODE
     for alternatives in per_claim:
         if alternatives:
-            found = _pairwise_intersections(found, alternatives)
-    return found if any(found) else ()
+            combined = _pairwise_intersections(combined, alternatives)
+    return combined if any(combined) else ()
 
 
 @lru_cache(maxsize=4096)
-def _pairwise_intersections(known: tuple[Requirements, ...], new: tuple[Requirements, ...]) -> tuple[Requirements, ...]:
-    together = (one.intersect(other) for one in known for other in new if intersects(one, other))
-    found = tuple(islice(dict.fromkeys(together), _MAX_ALTERNATIVES))
-    if found:
-        return found
-    return tuple(islice(dict.fromkeys(one.intersect(other) for one in known for other in new), _MAX_ALTERNATIVES))
+def _pairwise_intersections(
+    left: tuple[Requirements, ...], right: tuple[Requirements, ...]
+) -> tuple[Requirements, ...]:
+    intersections = (first.intersect(second) for first in left for second in right if intersects(first, second))
+    alternatives = tuple(islice(dict.fromkeys(intersections), _MAX_ALTERNATIVES))
+    if alternatives:
+        return alternatives
+    return tuple(
+        islice(dict.fromkeys(first.intersect(second) for first in left for second in right), _MAX_ALTERNATIVES)
+    )
 
 
 # -- what is attached -------------------------------------------------------------------------------------------------------
@@ -316,12 +324,12 @@ def _is_host_local(spec: PersistentVolumeSpec) -> bool:
 def _csi_driver_of(spec: PersistentVolumeSpec) -> str:
     if spec.csi is not None:
         return spec.csi.driver
-    found = (driver for source, driver in _DRIVER_OF_SOURCE.items() if getattr(spec, source) is not None)
-    return next(found, "")
+    drivers = (driver for source, driver in _DRIVER_OF_SOURCE.items() if getattr(spec, source) is not None)
+    return next(drivers, "")
 
 
 def _inline_disks(pod: Pod) -> dict[str, str]:
-    """Disks the pod names without a claim, and their drivers."""
+    """Disks the pod uses without a claim, and their drivers."""
     return {
         f"/{name}": _DRIVER_OF_SOURCE[source]
         for volume in pod.spec.volumes
@@ -336,9 +344,13 @@ def _disk_name(volume: Volume, source: str) -> str:
 
 
 def _by_driver(drivers: Mapping[str, str]) -> VolumesByDriver:
-    """Identities by driver; what has no driver is not counted."""
-    found: dict[str, set[str]] = {}
+    """Identities by driver; volumes without a driver are not counted."""
+    by_driver: dict[str, set[str]] = {}
     for identity, driver in drivers.items():
         if driver:
-            found.setdefault(driver, set()).add(identity)
-    return {driver: frozenset(identities) for driver, identities in found.items()} if found else _NO_VOLUMES_BY_DRIVER
+            by_driver.setdefault(driver, set()).add(identity)
+    return (
+        {driver: frozenset(identities) for driver, identities in by_driver.items()}
+        if by_driver
+        else _NO_VOLUMES_BY_DRIVER
+    )

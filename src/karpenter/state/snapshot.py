@@ -1,4 +1,4 @@
-"""The immutable picture decisions are made on."""
+"""The immutable snapshot of the cluster that decisions are made on."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def creation_order(pod: Pod) -> tuple[datetime, str, str, str]:
 
 @dataclass(frozen=True)
 class PodGroup:
-    """Pods of one class and one look that wait for a place, oldest first, ties by uid."""
+    """Pending pods with the same signature and namespaced labels, oldest first, ties by uid."""
 
     signature: PodSignature
     namespaced_labels: NamespacedLabels
@@ -45,7 +45,7 @@ class PodGroup:
 
 @dataclass(frozen=True)
 class DaemonSetPod:
-    """One DaemonSet's pod as it will run on every node that takes it (SCH-210)."""
+    """The pod of one DaemonSet as it will run on every matching node (SCH-210)."""
 
     name: str
     spec: PodSpec
@@ -54,14 +54,14 @@ class DaemonSetPod:
 
 @dataclass(frozen=True)
 class ClusterSnapshot:
-    """Everything a decision reads.
+    """Everything a decision reads, in an order that does not depend on the order of events.
 
-    Its order never tells in which order events arrived. ``groups`` are the pods waiting for a machine; ``planned`` says on which
-    view (by key) the last pass placed a pod (by uid), so that an unchanged plan stays the same plan. ``census`` counts the
-    bound pods of every look by node, ``repelling`` those with required anti-affinity by their terms; ``namespaces`` are their
-    labels; ``volumes`` tells what pods' volumes mean for their place; ``held`` how many virtual pods of capacity buffers the last
-    pass put on which view (by key); ``workloads`` who serves and owns pods, as far as it is watched; ``freeze`` the freeze over
-    the whole cluster, whether it is on or over.
+    ``pod_groups`` are the pending pods; ``planned_nodes`` maps pods (by uid) to the state node (by key) of the last pass, so
+    that an unchanged plan stays the same. ``pod_counts`` counts bound pods by namespaced labels and node,
+    ``anti_affinity_counts`` those with required anti-affinity by their terms; ``namespaces`` holds the labels of namespaces;
+    ``virtual_pod_counts`` is the number of virtual pods of capacity buffers that the last pass placed per state node (by key);
+    ``workload_selectors`` holds selectors of Services and owners, if they are watched; ``freeze`` is the freeze of the whole
+    cluster, active or over.
     """
 
     pod_groups: tuple[PodGroup, ...] = ()

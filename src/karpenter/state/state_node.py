@@ -1,4 +1,4 @@
-"""One machine as decisions see it: a Node, its NodeClaim, or both merged by the rules of SCH-080 ff."""
+"""The state node: a Node, its NodeClaim, or both merged by the rules of SCH-080 ff."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from karpenter.state.pod_signature import hostname_requirement
 
 @dataclass(frozen=True)
 class StateNode:
-    """A machine that exists or has been asked for.
+    """A node that exists or has been requested by a NodeClaim.
 
-    ``offers`` is what it promises to pods: its labels, or, before launch, the claim's requirements (then several values per key
-    are still open and ``launched`` is False). ``allocatable`` is empty before launch; ``requested`` sums bound, unfinished pods,
-    ``daemon_requested`` the part of it that DaemonSets own.
+    ``requirements`` are its labels or, before launch, the claim's requirements (then keys may allow several values, and
+    ``launched`` is False). ``allocatable`` is empty before launch; ``pod_requests`` sums bound, unfinished pods,
+    ``daemonset_requests`` those owned by DaemonSets.
     """
 
     name: str
@@ -47,17 +47,17 @@ class StateNode:
 
     @property
     def key(self) -> str:
-        """What stays the same from claim to node: the NodeClaim's name, or the Node's where there is no claim."""
+        """A key that is stable from claim to node: the NodeClaim's name, or the Node's if there is no claim."""
         return self.claim.metadata.name if self.claim is not None else self.name
 
     @cached_property
     def pods_by_workload(self) -> Mapping[str, int]:
-        """How many bound pods of each workload are here."""
+        """Number of bound pods per workload."""
         return Counter(owner for pod in self.pods if (owner := pods.workload_id(pod)))
 
     @property
     def managed(self) -> bool:
-        """Whether a NodeClaim of ours stands behind it."""
+        """Whether it has a NodeClaim."""
         return self.claim is not None
 
     @property
@@ -68,7 +68,7 @@ class StateNode:
 
 @dataclass(frozen=True)
 class NodeUsage:
-    """What bound, unfinished pods of one node request."""
+    """The bound, unfinished pods of one node, and the sums of their requests."""
 
     pod_requests: Resources
     daemonset_requests: Resources
@@ -79,7 +79,7 @@ NO_NODE_USAGE = NodeUsage({}, {}, ())
 
 
 def build_state_node(node: Node | None, claim: NodeClaim | None, usage: NodeUsage, *, marked: bool) -> StateNode:
-    """Merge a Node and its NodeClaim (at least one given). ``marked``: a disruption of ours has chosen it (SCH-086).
+    """Merge a Node and its NodeClaim (at least one given). ``marked``: a disruption command removes it (SCH-086).
 
     Raises ``quantity.QuantityError`` when a resource of either does not parse.
     """
@@ -133,30 +133,35 @@ def _node_requirements(
 
 
 def _taints(node: Node | None, claim: NodeClaim | None, *, registered: bool, initialized: bool) -> tuple[Taint, ...]:
-    """Taints pods must tolerate (SCH-084): while a managed node starts, those that will go by themselves do not count."""
+    """Taints that pods must tolerate (SCH-084): while a managed node starts, ephemeral and startup taints are ignored."""
     if claim is None:
         return node.spec.taints if node else ()
-    found = node.spec.taints if node is not None and registered else tuple(t.as_taint() for t in claim.spec.taints)
+    node_taints = (
+        node.spec.taints if node is not None and registered else tuple(t.as_taint() for t in claim.spec.taints)
+    )
     if initialized:
-        return found
+        return node_taints
     startup = [taint.as_taint() for taint in claim.spec.startup_taints]
     return tuple(
         taint
-        for taint in found
+        for taint in node_taints
         if not taints.is_ephemeral(taint) and not any(taints.is_same_taint(taint, expected) for expected in startup)
     )
 
 
 def _merged_resources(reported: WireResources, planned: WireResources) -> Resources:
-    """Capacity or allocatable (SCH-087, SCH-088): what the Node lacks or reports as 0 is the claim's, until initialised."""
-    own = res.parse_resources(reported)
+    """Capacity or allocatable (SCH-087, SCH-088): until initialization, the claim's value replaces missing and 0 values."""
+    reported_amounts = res.parse_resources(reported)
     if not planned:
-        return own
-    return {**own, **{name: amount for name, amount in res.parse_resources(planned).items() if not own.get(name)}}
+        return reported_amounts
+    return {
+        **reported_amounts,
+        **{name: amount for name, amount in res.parse_resources(planned).items() if not reported_amounts.get(name)},
+    }
 
 
 def _is_deleting(node: Node | None, claim: NodeClaim | None) -> bool:
-    """Whether the machine is on its way out by itself (SCH-086)."""
+    """Whether its claim or Node is being deleted, or its instance is terminating (SCH-086)."""
     if claim is not None:
         terminating = conditions.is_true(claim.status.conditions, "InstanceTerminating")
         return claim.metadata.deletion_timestamp is not None or terminating

@@ -1,7 +1,7 @@
-"""Spread constraints and pod (anti-)affinity in one form: a relation to pods that look so, within domains of a key (SCH §19).
+"""Spread constraints and pod (anti-)affinity in one form: a topology term with a pod selector and a topology key (SCH §19).
 
-Everything a term depends on is resolved when a pod class is made: ``matchLabelKeys`` become part of the selector, absent
-namespaces become the pod's own. Equal terms of different classes are equal values, so that they share one count.
+Terms are resolved when a pod signature is created: ``matchLabelKeys`` become part of the selector, absent namespaces become the
+pod's own. Equal terms of different signatures are equal values, so that they share one topology group.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Labels = Mapping[str, str]
 
 
 class TopologyType(StrEnum):
-    """What a pod wants of the pods a term selects."""
+    """The kind of a topology term."""
 
     SPREAD = "topology spread"
     AFFINITY = "pod affinity"
@@ -32,63 +32,65 @@ class TopologyType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LabelQuery:
-    """A label selector whose order and repetitions are forgotten. Each test is a key, an operator and values; all must hold."""
+    """A label selector as a set of expressions (key, operator, values), all of which must hold; order and duplicates are lost."""
 
     expressions: frozenset[tuple[str, str, frozenset[str]]]
 
     def matches(self, values: Labels) -> bool:
-        """Whether labels satisfy every test; an operator nobody knows is satisfied by nothing."""
+        """Whether labels satisfy every expression; an unknown operator is never satisfied."""
         return all(
-            satisfies_expression(values.get(key), operator, wanted) for key, operator, wanted in self.expressions
+            satisfies_expression(values.get(key), operator, expected) for key, operator, expected in self.expressions
         )
 
     @property
     def narrowest_in_expression(self) -> tuple[str, frozenset[str]] | None:
-        """A label and the values one of which is needed to be selected: where to look for what is selected. None: anywhere."""
-        found = [(key, wanted) for key, operator, wanted in self.expressions if operator == "In"]
-        return min(found, key=lambda test: (len(test[1]), test[0]), default=None)
+        """The In expression with the fewest values, to look up matching pods by label; None if there is no In expression."""
+        in_expressions = [(key, expected) for key, operator, expected in self.expressions if operator == "In"]
+        return min(in_expressions, key=lambda expression: (len(expression[1]), expression[0]), default=None)
 
     def with_expression(self, key: str, operator: str, values: Iterable[str]) -> LabelQuery:
-        """The same query with one more test."""
+        """The same query with one more expression."""
         return LabelQuery(self.expressions | {(key, operator, frozenset(values))})
 
 
 def label_query(selector: LabelSelector | None) -> LabelQuery | None:
-    """A selector as a query; an absent one stays absent and selects nobody."""
+    """A selector as a query; None, which selects no pod, for an absent selector."""
     if selector is None:
         return None
-    named = [(key, "In", frozenset((value,))) for key, value in selector.match_labels.items()]
+    match_labels = [(key, "In", frozenset((value,))) for key, value in selector.match_labels.items()]
     return LabelQuery(
-        frozenset([*named, *((e.key, e.operator, frozenset(e.values)) for e in selector.match_expressions)])
+        frozenset([*match_labels, *((e.key, e.operator, frozenset(e.values)) for e in selector.match_expressions)])
     )
 
 
 @dataclass(frozen=True, slots=True)
 class PodSelector:
-    """The pods a term is about: those a query selects, in namespaces given by name or by a query over their labels (SCH-486)."""
+    """The pods a term refers to: matched by a query, in namespaces given by name or by a query over their labels (SCH-486)."""
 
     namespaces: frozenset[str]
     namespace_query: LabelQuery | None
     pod_query: LabelQuery | None
 
     def matches(self, namespaced_labels: NamespacedLabels, namespaces: Mapping[str, Labels]) -> bool:
-        """Whether pods that look so are meant. ``namespaces`` maps the known ones to their labels."""
+        """Whether pods with these labels are selected. ``namespaces`` maps known namespaces to their labels."""
         if self.pod_query is None:
             return False
-        inside = namespaced_labels.namespace in self.namespaces
-        if not inside and self.namespace_query is not None:
-            # A namespace nobody has told us about still has the label every namespace is given.
-            own = namespaces.get(namespaced_labels.namespace, {labels.NAMESPACE_NAME: namespaced_labels.namespace})
-            inside = self.namespace_query.matches(own)
-        return inside and self.pod_query.matches(namespaced_labels.labels)
+        is_in_namespace = namespaced_labels.namespace in self.namespaces
+        if not is_in_namespace and self.namespace_query is not None:
+            # A namespace that is not known yet has at least the name label that every namespace gets.
+            namespace_labels = namespaces.get(
+                namespaced_labels.namespace, {labels.NAMESPACE_NAME: namespaced_labels.namespace}
+            )
+            is_in_namespace = self.namespace_query.matches(namespace_labels)
+        return is_in_namespace and self.pod_query.matches(namespaced_labels.labels)
 
 
 @dataclass(frozen=True, slots=True)
 class TopologyNodeFilter:
-    """The nodes whose pods a spread constraint counts (SCH-482). None: the policy says to ignore that side.
+    """The nodes whose pods a spread constraint counts (SCH-482). None: the policy ignores affinity or taints.
 
-    ``keys``: topology keys of all the pod's required spread constraints; a node that lacks one of them is no domain of any of
-    these, as in the scheduler.
+    ``required_topology_keys``: topology keys of all the pod's required spread constraints; a node that lacks one of them is in no
+    domain of any of these, as in kube-scheduler.
     """
 
     node_alternatives: tuple[Requirements, ...] | None
@@ -98,9 +100,9 @@ class TopologyNodeFilter:
 
 @dataclass(frozen=True)
 class TopologyTerm:
-    """One constraint of a pod. ``max_skew``, ``min_domains`` and ``counted`` belong to topology spread only.
+    """One topology constraint of a pod. ``max_skew``, ``min_domains`` and ``node_filter`` apply to topology spread only.
 
-    ``also``: whom the pod's other required affinity terms are about; to the scheduler only a pod that all of them mean counts.
+    ``further_pod_selectors``: those of the pod's other required affinity terms; kube-scheduler counts a pod only if all match.
     """
 
     topology_type: TopologyType
@@ -113,7 +115,7 @@ class TopologyTerm:
 
     @cached_property
     def _hash(self) -> int:
-        own = (
+        fields = (
             self.topology_type,
             self.topology_key,
             self.pod_selector,
@@ -122,26 +124,26 @@ class TopologyTerm:
             self.node_filter,
             self.further_pod_selectors,
         )
-        return hash(own)
+        return hash(fields)
 
     def __hash__(self) -> int:
         return self._hash
 
     def matches(self, namespaced_labels: NamespacedLabels, namespaces: Mapping[str, Labels]) -> bool:
-        """Whether pods that look so are those it is about. ``namespaces`` maps the known ones to their labels."""
+        """Whether pods with these labels count for the term. ``namespaces`` maps known namespaces to their labels."""
         return self.pod_selector.matches(namespaced_labels, namespaces) and all(
             other.matches(namespaced_labels, namespaces) for other in self.further_pod_selectors
         )
 
     @property
     def is_hostname(self) -> bool:
-        """Whether every machine is a domain of its own."""
+        """Whether every node is a domain of its own."""
         return self.topology_key == labels.HOSTNAME
 
 
 @dataclass(frozen=True, slots=True)
 class PreferredTopologyTerm:
-    """A term that may be given up, the lightest pull last. Spread constraints weigh nothing and keep their order."""
+    """A preferred term with its weight. Preferred spread constraints have weight 0 and keep their order."""
 
     term: TopologyTerm
     weight: int
@@ -149,14 +151,14 @@ class PreferredTopologyTerm:
 
 @dataclass(frozen=True, slots=True)
 class TopologyTerms:
-    """All terms of a pod: those that must hold and those it wishes for (SCH-483)."""
+    """All required and preferred terms of a pod (SCH-483)."""
 
     required: tuple[TopologyTerm, ...] = ()
     preferred: tuple[PreferredTopologyTerm, ...] = ()
 
     @property
     def required_anti_affinity(self) -> tuple[TopologyTerm, ...]:
-        """The terms by which a bound pod keeps others away; what it merely prefers repels nobody (SCH-485)."""
+        """The terms by which a bound pod excludes others; preferred anti-affinity excludes no pod (SCH-485)."""
         return tuple(term for term in self.required if term.topology_type is TopologyType.ANTI_AFFINITY)
 
 
@@ -164,14 +166,14 @@ NO_TOPOLOGY_TERMS = TopologyTerms()
 
 
 def has_topology_terms(spec: PodSpec) -> bool:
-    """Whether the pod says anything about other pods."""
+    """Whether the pod has spread constraints or inter-pod affinity."""
     affinity = spec.affinity
     about_pods = affinity is not None and (affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None)
     return about_pods or bool(spec.topology_spread_constraints)
 
 
 def label_keys_in_terms(spec: PodSpec) -> Iterator[str]:
-    """Keys of the pod's own labels that are part of its terms."""
+    """Keys of the pod's own labels that its terms refer to."""
     for spread in spec.topology_spread_constraints:
         yield from spread.match_label_keys
     for term in _pod_affinity_terms(spec):
@@ -181,18 +183,18 @@ def label_keys_in_terms(spec: PodSpec) -> Iterator[str]:
 
 def _pod_affinity_terms(spec: PodSpec) -> Iterator[PodAffinityTerm]:
     affinity = spec.affinity
-    for found in (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity is not None else ():
-        if found is not None:
-            yield from found.required
-            yield from (weighted.pod_affinity_term for weighted in found.preferred)
+    for pod_affinity in (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity is not None else ():
+        if pod_affinity is not None:
+            yield from pod_affinity.required
+            yield from (weighted.pod_affinity_term for weighted in pod_affinity.preferred)
 
 
 def topology_terms_of(meta: ObjectMeta, spec: PodSpec, node_alternatives: tuple[Requirements, ...]) -> TopologyTerms:
-    """The terms of a pod. ``alternatives`` are what it asks of nodes, one of which must hold."""
+    """The terms of a pod. ``node_alternatives`` are its node requirements, one of which must hold."""
     if not has_topology_terms(spec):
         return NO_TOPOLOGY_TERMS
     required: list[TopologyTerm] = []
-    wished: list[PreferredTopologyTerm] = []
+    preferred: list[PreferredTopologyTerm] = []
     affinity = spec.affinity
     sides = (
         (TopologyType.AFFINITY, affinity.pod_affinity if affinity else None),
@@ -203,28 +205,32 @@ def topology_terms_of(meta: ObjectMeta, spec: PodSpec, node_alternatives: tuple[
             required += _with_further_pod_selectors(
                 [_pod_affinity_topology_term(relation, term, meta) for term in side.required]
             )
-            wished += [
-                PreferredTopologyTerm(_pod_affinity_topology_term(relation, w.pod_affinity_term, meta), w.weight)
-                for w in side.preferred
+            preferred += [
+                PreferredTopologyTerm(
+                    _pod_affinity_topology_term(relation, weighted_term.pod_affinity_term, meta), weighted_term.weight
+                )
+                for weighted_term in side.preferred
             ]
     for constraint in spec.topology_spread_constraints:
         term = _spread_topology_term(constraint, meta, spec, node_alternatives)
         if constraint.when_unsatisfiable == "ScheduleAnyway":
-            wished.append(PreferredTopologyTerm(term, 0))
+            preferred.append(PreferredTopologyTerm(term, 0))
         else:
             required.append(term)
-    heard = tuple(replace(wish, term=_interned(wish.term)) for wish in wished)
-    return TopologyTerms(tuple(map(_interned, dict.fromkeys(required))), heard)
+    interned_preferred = tuple(
+        replace(preferred_term, term=_interned(preferred_term.term)) for preferred_term in preferred
+    )
+    return TopologyTerms(tuple(map(_interned, dict.fromkeys(required))), interned_preferred)
 
 
 @lru_cache(maxsize=4096)
 def _interned(term: TopologyTerm) -> TopologyTerm:
-    """One object for all equal terms: much is remembered by them, and looked up faster by an object that is known."""
+    """One object for all equal terms: dictionaries keyed by terms compare by identity first."""
     return term
 
 
 def _with_further_pod_selectors(terms: list[TopologyTerm]) -> list[TopologyTerm]:
-    """Required affinity terms with each other's pods; anti-affinity terms stand for themselves."""
+    """Required affinity terms with each other's pod selectors; anti-affinity terms unchanged."""
     if len(terms) < 2 or terms[0].topology_type is not TopologyType.AFFINITY:
         return terms
     return [
@@ -238,16 +244,16 @@ def _pod_affinity_topology_term(relation: TopologyType, term: PodAffinityTerm, m
     if query is not None:
         query = _with_pod_labels(query, term.match_label_keys, "In", meta.labels)
         query = _with_pod_labels(query, term.mismatch_label_keys, "NotIn", meta.labels)
-    named = term.namespaces or (() if term.namespace_selector is not None else (meta.namespace,))
-    whom = PodSelector(frozenset(named), label_query(term.namespace_selector), query)
-    return TopologyTerm(relation, labels.normalise(term.topology_key), whom)
+    namespaces = term.namespaces or (() if term.namespace_selector is not None else (meta.namespace,))
+    pod_selector = PodSelector(frozenset(namespaces), label_query(term.namespace_selector), query)
+    return TopologyTerm(relation, labels.normalise(term.topology_key), pod_selector)
 
 
-def _with_pod_labels(query: LabelQuery, keys: Iterable[str], operator: str, own: Labels) -> LabelQuery:
-    """The query with the pod's own values of some labels; those the pod lacks say nothing."""
+def _with_pod_labels(query: LabelQuery, keys: Iterable[str], operator: str, pod_labels: Labels) -> LabelQuery:
+    """The query with the pod's own values of some labels; labels that the pod lacks are ignored."""
     for key in keys:
-        if key in own:
-            query = query.with_expression(key, operator, (own[key],))
+        if key in pod_labels:
+            query = query.with_expression(key, operator, (pod_labels[key],))
     return query
 
 
@@ -257,7 +263,7 @@ def _spread_topology_term(
     query = label_query(constraint.label_selector)
     if query is not None:
         query = _with_pod_labels(query, constraint.match_label_keys, "In", meta.labels)
-    # A selector without a single test counts nobody in kube-scheduler, where anywhere else it selects everybody.
+    # In a spread constraint kube-scheduler counts no pod for an empty selector, which elsewhere selects all pods.
     counted = query if query is not None and query.expressions else None
     return TopologyTerm(
         TopologyType.SPREAD,

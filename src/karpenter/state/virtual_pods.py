@@ -1,4 +1,4 @@
-"""The virtual pods of capacity buffers, and where the last plan put them: what snapshots say beyond the cluster (SCH §25)."""
+"""The virtual pods of capacity buffers and their last placement, which are added to snapshots (SCH §25)."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from karpenter.state.snapshot import ClusterSnapshot, PodGroup
 
 
 class VirtualPods:
-    """Pods that wait in every plan and are never bound, by buffer (``namespace/name``)."""
+    """Virtual pods by buffer (``namespace/name``). They are pending in every scheduling pass and never bound."""
 
     def __init__(self) -> None:
         self._signatures = PodSignatureCache()
         self._groups: dict[str, PodGroup] = {}
-        #: How many of them the last plan put on each machine, by key of its view (SCH-741).
+        #: How many of them the last scheduling pass placed on each node, by key of its state node (SCH-741).
         self.pod_counts_by_node: Mapping[str, int] = {}
 
     def set_pods(self, buffer: str, pods: tuple[Pod, ...]) -> None:
-        """These are the buffer's pods now, all alike; none drops it. Raises ``quantity.QuantityError``."""
+        """Set the buffer's pods, which are all alike; an empty tuple removes it. Raises ``quantity.QuantityError``."""
         if pods:
             self._groups[buffer] = PodGroup(self._signatures.signature_of(pods[0]), namespaced_labels(pods[0]), pods)
         else:
             self._groups.pop(buffer, None)
 
     def added_to(self, snapshot: ClusterSnapshot) -> ClusterSnapshot:
-        """The snapshot with the virtual pods behind the real ones; the same where there are none."""
+        """The snapshot with the virtual pods after the real ones; unchanged if there are none."""
         if not self._groups and not self.pod_counts_by_node:
             return snapshot
         groups = tuple(self._groups[buffer] for buffer in sorted(self._groups))
@@ -41,7 +41,7 @@ BUFFER_NAMESPACE_ANNOTATION = "karpenter.sh/capacity-buffer-namespace"
 
 
 def is_virtual_pod(pod: Pod) -> bool:
-    """Whether the pod stands for room a buffer keeps. What an API server has stored is real, whatever it carries."""
+    """Whether the pod is a virtual pod of a buffer. A pod stored in an API server is real, whatever its annotations."""
     return not pod.metadata.resource_version and pod.metadata.annotations.get(VIRTUAL_POD_ANNOTATION) == "true"
 
 
@@ -52,9 +52,9 @@ def buffer_key_of(pod: Pod) -> str:
 
 
 def count_virtual_pods_by_buffer(pods: Iterable[Pod]) -> Mapping[str, int]:
-    """How many virtual pods of each buffer there are."""
-    found: dict[str, int] = {}
+    """Number of virtual pods per buffer."""
+    counts: dict[str, int] = {}
     for pod in pods:
         if is_virtual_pod(pod):
-            found[buffer_key_of(pod)] = found.get(buffer_key_of(pod), 0) + 1
-    return found
+            counts[buffer_key_of(pod)] = counts.get(buffer_key_of(pod), 0) + 1
+    return counts

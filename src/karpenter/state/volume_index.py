@@ -1,4 +1,4 @@
-"""TODO: say what belongs here."""
+"""The volume index of the cluster state: everything volumes consist of, the pods that use claims, and VolumeAttachments."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Generic, TypeVar
 
 from karpenter.api.core import Pod
-from karpenter.api.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
+from karpenter.api.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass, VolumeAttachment
 from karpenter.model import pods
 from karpenter.state.pod_volumes import ClaimKey, ClusterVolumes
 
@@ -15,18 +15,15 @@ V = TypeVar("V")
 READ_WRITE_ONCE_POD = "ReadWriteOncePod"
 
 
-# -- following the cluster --------------------------------------------------------------------------------------------------
-
-
 class _CopyOnWriteDict(Generic[K, V]):
-    """A dictionary that can be shown as it is now: before the first change after that it copies itself."""
+    """A dictionary whose snapshots share its contents: the first change after a snapshot copies it."""
 
     def __init__(self) -> None:
         self._items: dict[K, V] = {}
         self._is_shared = False
 
     def snapshot(self) -> Mapping[K, V]:
-        """The items of this moment, for good."""
+        """The current items; later changes do not affect them."""
         self._is_shared = True
         return self._items
 
@@ -48,20 +45,22 @@ class _CopyOnWriteDict(Generic[K, V]):
 
 
 class VolumeIndex:
-    """Follows everything volumes are made of."""
+    """Follows claims, volumes, storage classes, CSI drivers and attachments."""
 
     def __init__(self) -> None:
         self._claims: _CopyOnWriteDict[ClaimKey, PersistentVolumeClaim] = _CopyOnWriteDict()
         self._volumes: _CopyOnWriteDict[str, PersistentVolume] = _CopyOnWriteDict()
         self._classes: _CopyOnWriteDict[str, StorageClass] = _CopyOnWriteDict()
         self._limits: _CopyOnWriteDict[str, Mapping[str, int]] = _CopyOnWriteDict()
+        self._attachments: dict[str, VolumeAttachment] = {}
+        self._attachments_by_node: dict[str, set[str]] = {}
         self._users: dict[ClaimKey, dict[ClaimKey, Pod]] = {}
-        #: Claims that only one pod may use at a time.
+        #: Claims with access mode ReadWriteOncePod.
         self._single_pod_claims: set[ClaimKey] = set()
         self._snapshot: ClusterVolumes | None = None
 
     def snapshot(self) -> ClusterVolumes:
-        """Everything as it is now; the same object as long as nothing changes."""
+        """The current volumes; the same object as long as nothing changes."""
         if self._snapshot is None:
             self._snapshot = ClusterVolumes(
                 self._claims.snapshot(),
@@ -85,14 +84,14 @@ class VolumeIndex:
         return tuple(self._users.get(claim, {}).values())
 
     def set_pod(self, key: ClaimKey, pod: Pod) -> None:
-        """An unfinished pod appeared; ``drop_pod`` was called for what was known under its name."""
+        """An unfinished pod appeared; ``drop_pod`` must have been called for its previous version."""
         for claim in _claim_keys_of(pod):
             self._users.setdefault(claim, {})[key] = pod
             if claim in self._single_pod_claims:
                 self._snapshot = None
 
     def drop_pod(self, key: ClaimKey, pod: Pod) -> None:
-        """A pod as it was given to ``set_pod`` is gone, or has finished."""
+        """The pod given to ``set_pod`` is gone, changed or finished."""
         for claim in _claim_keys_of(pod):
             users = self._users.get(claim, {})
             users.pop(key, None)
@@ -136,7 +135,7 @@ class VolumeIndex:
         self._classes.drop(name)
 
     def set_csi_node(self, csi_node: CSINode) -> None:
-        """A node's drivers appeared or changed; those that say nothing about volumes have no limit."""
+        """A node's drivers appeared or changed; drivers without a count have no limit."""
         limits = {
             driver.name: max(0, driver.allocatable.count)
             for driver in csi_node.spec.drivers
@@ -149,9 +148,30 @@ class VolumeIndex:
                 self._limits.put(name, limits)
 
     def remove_csi_node(self, name: str) -> None:
-        """What drivers said about a node is gone."""
+        """A node's drivers are gone."""
         self._snapshot = None
         self._limits.drop(name)
+
+    def set_attachment(self, attachment: VolumeAttachment) -> None:
+        """A VolumeAttachment appeared or changed."""
+        name = attachment.metadata.name
+        self.remove_attachment(name)
+        self._attachments[name] = attachment
+        self._attachments_by_node.setdefault(attachment.spec.node_name, set()).add(name)
+
+    def remove_attachment(self, name: str) -> None:
+        """A VolumeAttachment is gone."""
+        attachment = self._attachments.pop(name, None)
+        if attachment is None:
+            return
+        names = self._attachments_by_node[attachment.spec.node_name]
+        names.discard(name)
+        if not names:
+            del self._attachments_by_node[attachment.spec.node_name]
+
+    def attachments_on(self, node_name: str) -> tuple[VolumeAttachment, ...]:
+        """The volumes attached to a node, by name of the attachment."""
+        return tuple(self._attachments[name] for name in sorted(self._attachments_by_node.get(node_name, ())))
 
 
 def _claim_keys_of(pod: Pod) -> Iterator[ClaimKey]:

@@ -1,8 +1,8 @@
-"""Who serves pods and who owns them, as far as it tells which pods belong together (SCH-832).
+"""Selectors of Services and pod owners, for the selector of default spread constraints (SCH-832).
 
-kube-scheduler gives a pod that names no spread constraints those it is configured with, and works their selector out from the
-Services that select the pod and from its controlling owner. Only what that takes is kept: selectors, Services by namespace and
-owners by uid.
+kube-scheduler applies its configured default constraints to pods without spread constraints, and derives the selector from the
+Services that select the pod and from its controlling owner. Only these selectors are kept: of Services by namespace, of owners by
+uid.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from karpenter.api.meta import LabelSelector, LabelSelectorRequirement
 from karpenter.state.pod_counts import NamespacedLabels
 
 Labels = Mapping[str, str]
-#: What labels must satisfy, in an order that only the tests themselves tell; none at all: nobody is meant.
+#: Selector expressions in canonical order; empty selects no pod.
 SelectorExpressions = tuple[LabelSelectorRequirement, ...]
 
 
 class OwnerSelector(NamedTuple):
-    """The pods of an owner: ``labels`` take the place of those that Services name, ``tests`` hold besides."""
+    """The selector of an owner: ``labels`` override those of Services, ``expressions`` are added."""
 
     labels: Labels = {}
     expressions: SelectorExpressions = ()
@@ -33,14 +33,14 @@ _NO_OWNER = OwnerSelector()
 
 @dataclass(frozen=True)
 class WorkloadSelectors:
-    """Selectors of Services by namespace and name, none of them empty, and of owners by uid."""
+    """Non-empty selectors of Services by namespace and name, and selectors of owners by uid."""
 
     services: Mapping[str, Mapping[str, Labels]] = field(default_factory=dict)
     owners: Mapping[str, OwnerSelector] = field(default_factory=dict)
 
 
 class WorkloadSelectorIndex:
-    """Folds events in. `picture` shares what is known; what is shared is copied before the next change, never changed."""
+    """Folds watch events. Snapshots share the selectors; shared data is copied before the next change."""
 
     def __init__(self) -> None:
         self._services: dict[str, Mapping[str, Labels]] = {}
@@ -48,7 +48,7 @@ class WorkloadSelectorIndex:
         self._shared = False
 
     def set_service(self, service: Service) -> None:
-        """A Service appeared or changed. One without a selector says nothing about pods, nor does an empty one."""
+        """A Service appeared or changed. A Service without or with an empty selector is ignored."""
         namespace, name = service.metadata.namespace, service.metadata.name
         selector = service.spec.selector
         if not selector:
@@ -60,29 +60,29 @@ class WorkloadSelectorIndex:
     def remove_service(self, key: tuple[str, str]) -> None:
         """A Service is gone: its namespace and name."""
         namespace, name = key
-        known = self._services.get(namespace, {})
-        if name in known:
+        selectors = self._services.get(namespace, {})
+        if name in selectors:
             self._ensure_writable()
-            self._services[namespace] = {other: selector for other, selector in known.items() if other != name}
+            self._services[namespace] = {other: selector for other, selector in selectors.items() if other != name}
 
     def set_owner(self, owner: SelectorWorkload | ReplicationController) -> None:
-        """A ReplicaSet, StatefulSet or ReplicationController appeared or changed; selectors hardly ever do.
+        """A ReplicaSet, StatefulSet or ReplicationController appeared or changed.
 
-        One without a uid, from a file, owns nobody.
+        An object without a uid, read from a file, owns no pods.
         """
-        found = _owner_selector(owner)
-        if owner.metadata.uid and self._owners.get(owner.metadata.uid) != found:
+        selector = _owner_selector(owner)
+        if owner.metadata.uid and self._owners.get(owner.metadata.uid) != selector:
             self._ensure_writable()
-            self._owners[owner.metadata.uid] = found
+            self._owners[owner.metadata.uid] = selector
 
     def remove_owner(self, uid: str) -> None:
-        """One of them is gone."""
+        """An owner is gone."""
         if uid in self._owners:
             self._ensure_writable()
             del self._owners[uid]
 
     def snapshot(self) -> WorkloadSelectors:
-        """What is known now, for good."""
+        """The current selectors; later changes do not affect them."""
         self._shared = True
         return WorkloadSelectors(self._services, self._owners)
 
@@ -103,7 +103,7 @@ def _equality_expressions(values: Labels) -> SelectorExpressions:
 
 
 class DefaultSelectors:
-    """Finds out which pods a pod belongs together with. Made for one picture, with caches that live as long (SCH-833)."""
+    """Derives default selectors of pods from one snapshot, with caches of the same lifetime (SCH-833)."""
 
     def __init__(self, workloads: WorkloadSelectors) -> None:
         self._workloads = workloads
@@ -111,38 +111,42 @@ class DefaultSelectors:
         self._selectors: dict[tuple[NamespacedLabels, str], SelectorExpressions] = {}
 
     def default_selector(self, namespaced_labels: NamespacedLabels, pod: Pod) -> SelectorExpressions:
-        """The selector deduced for a pod that looks so (SCH-832); empty where nothing is known that it belongs to."""
-        owner = next((item.uid for item in pod.metadata.owner_references if item.controller), "")
-        known = self._selectors.get((namespaced_labels, owner))
-        if known is None:
-            known = self._selectors[namespaced_labels, owner] = self._deduce(
+        """The default selector of a pod (SCH-832); empty if no Service selects it and no known owner controls it."""
+        owner = next((reference.uid for reference in pod.metadata.owner_references if reference.controller), "")
+        selector = self._selectors.get((namespaced_labels, owner))
+        if selector is None:
+            selector = self._selectors[namespaced_labels, owner] = self._deduce(
                 namespaced_labels, self._workloads.owners.get(owner, _NO_OWNER)
             )
-        return known
+        return selector
 
-    def _deduce(self, namespaced_labels: NamespacedLabels, owned: OwnerSelector) -> SelectorExpressions:
-        named: dict[str, str] = {}
+    def _deduce(self, namespaced_labels: NamespacedLabels, owner_selector: OwnerSelector) -> SelectorExpressions:
+        service_labels: dict[str, str] = {}
         for selector in self._selecting_services(namespaced_labels):
-            named.update(selector)
-        return _sorted_expressions((*_equality_expressions({**named, **owned.labels}), *owned.expressions))
+            service_labels.update(selector)
+        return _sorted_expressions(
+            (*_equality_expressions({**service_labels, **owner_selector.labels}), *owner_selector.expressions)
+        )
 
     def _selecting_services(self, namespaced_labels: NamespacedLabels) -> Iterable[Labels]:
-        """Selectors of the Services that select such pods. Where they name the same key they agree: the pod has one value."""
-        own = namespaced_labels.labels
-        filed = self._services_by_label(namespaced_labels.namespace)
-        for label in own.items() if filed else ():
-            for selector in filed.get(label, ()):
-                if selector.items() <= own.items():
+        """Selectors of the Services that select such pods. Selectors with a common key agree: the pod has one value."""
+        pod_labels = namespaced_labels.labels
+        by_label = self._services_by_label(namespaced_labels.namespace)
+        for label in pod_labels.items() if by_label else ():
+            for selector in by_label.get(label, ()):
+                if selector.items() <= pod_labels.items():
                     yield selector
 
     def _services_by_label(self, namespace: str) -> Mapping[tuple[str, str], list[Labels]]:
-        known = self._services_by_namespace.get(namespace)
-        if known is None:
-            known = self._services_by_namespace[namespace] = {}
+        by_label = self._services_by_namespace.get(namespace)
+        if by_label is None:
+            by_label = self._services_by_namespace[namespace] = {}
             for selector in self._workloads.services.get(namespace, {}).values():
-                known.setdefault(min(selector.items()), []).append(selector)
-        return known
+                by_label.setdefault(min(selector.items()), []).append(selector)
+        return by_label
 
 
-def _sorted_expressions(tests: SelectorExpressions) -> SelectorExpressions:
-    return tuple(sorted(set(tests), key=lambda test: (test.key, test.operator, test.values)))
+def _sorted_expressions(expressions: SelectorExpressions) -> SelectorExpressions:
+    return tuple(
+        sorted(set(expressions), key=lambda expression: (expression.key, expression.operator, expression.values))
+    )

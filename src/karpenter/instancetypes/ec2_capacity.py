@@ -1,8 +1,8 @@
-"""What an EC2 machine offers to pods, computed from its shape (AWS-290 to AWS-315).
+"""Capacity and overhead of EC2 instance types, computed from their shape (AWS-290 to AWS-315).
 
-The kubelet only says after the launch what a node has. A planner needs the figure before, and it must not be too high: a
-pod planned into memory that turns out to be missing stays pending on a node bought for it. Hence a flat share is taken off
-for the hypervisor, and what the node keeps for itself follows the formulas its bootstrap script uses.
+The kubelet reports a node's capacity only after the launch. Scheduling needs it before, and must not overestimate it: otherwise a
+pod stays pending on a node launched for it. So a flat share of memory is deducted for the hypervisor, and reserved resources
+follow the formulas of the bootstrap script.
 
 All amounts are in thousandths of their unit, as everywhere; parameters in their own unit say so in their name.
 """
@@ -39,7 +39,7 @@ _RESERVED_MIB = 255
 
 @dataclass(frozen=True, slots=True)
 class EC2InstanceShape:
-    """The facts about a type that its capacity follows from.
+    """The properties of a type that determine its capacity.
 
     ``gpus`` counts whole GPUs, ``neurons`` Inferentia and Trainium devices of ``neuron_cores`` cores each; ``interfaces``
     are those of the default network card; ``branch_interfaces`` is 0 for types without trunking.
@@ -60,22 +60,22 @@ class EC2InstanceShape:
 
 @dataclass(frozen=True, slots=True)
 class EvictionThreshold:
-    """What is kept free by evicting pods: ``share`` of the capacity, rounded up, plus ``units`` of the resource."""
+    """An eviction threshold: ``share`` of the capacity, rounded up, plus ``units`` of the resource."""
 
     share: Fraction = Fraction(0)
     units: int = 0
 
     def amount_of(self, capacity: int) -> int:
-        """Units that are kept free of so many."""
+        """The threshold for this capacity, in units."""
         return _ceiling(capacity * self.share) + self.units
 
 
 @dataclass(frozen=True, slots=True)
 class CapacityParameters:
-    """What a class of machines makes of a shape. The defaults are those of a class that says nothing (AL2023).
+    """Node class settings that affect capacity. The defaults are those of a class without settings (AL2023).
 
-    None and 0 mean: as the shape says. ``learned_memory_bytes`` is what such nodes were seen to have; ``reserved_pods`` the pods
-    memory is reserved for, ``private_addresses`` those of Windows pods; ``kube_reserved`` replaces defaults by name.
+    None and 0 mean: as the shape says. ``learned_memory_bytes`` is the memory observed on such nodes; ``reserved_pods`` the pods
+    memory is reserved for, ``private_ipv4_addresses`` those of Windows pods; ``kube_reserved`` replaces defaults by name.
     """
 
     vm_memory_overhead: Fraction = VM_MEMORY_OVERHEAD
@@ -91,7 +91,7 @@ class CapacityParameters:
     storage_eviction_threshold: EvictionThreshold = EvictionThreshold(share=Fraction(1, 10))
 
 
-#: Terms of a class that says nothing.
+#: Parameters of a node class without settings.
 DEFAULT_CAPACITY_PARAMETERS = CapacityParameters()
 
 
@@ -102,27 +102,27 @@ def memory_capacity_mib(memory_mib: int, arch: str, overhead: Fraction = VM_MEMO
 
 
 def max_pods(interfaces: int, ipv4_per_interface: int, reserved_interfaces: int = 0) -> int:
-    """Pods for which the network interfaces have addresses (AWS-300)."""
+    """Number of pods the network interfaces have addresses for (AWS-300)."""
     usable = max(0, interfaces - reserved_interfaces)
     return usable * (ipv4_per_interface - 1) + 2 if usable else 0
 
 
 def reserved_cpu_millis(vcpus: int) -> int:
-    """Millicores the node keeps: 6 % of the first core, 1 % of the second, 0.5 % of two more, 0.25 % of the rest (AWS-305)."""
+    """Reserved millicores: 6 % of the first core, 1 % of the second, 0.5 % of two more, 0.25 % of the rest (AWS-305)."""
     first, second = min(vcpus, 1), min(max(vcpus - 1, 0), 1)
     third, rest = min(max(vcpus - 2, 0), 2), max(vcpus - 4, 0)
     return 60 * first + 10 * second + 5 * third + 5 * rest // 2
 
 
 def reserved_memory_mib(pods: int) -> int:
-    """MiB the node keeps for kubelet and container runtime (AWS-306)."""
+    """MiB reserved for kubelet and container runtime (AWS-306)."""
     return _RESERVED_MIB_PER_POD * pods + _RESERVED_MIB
 
 
 def instance_capacity(
     shape: EC2InstanceShape, parameters: CapacityParameters = DEFAULT_CAPACITY_PARAMETERS
 ) -> Resources:
-    """Capacity; resources the type has none of are left out, pods alone may be 0 (AWS-290 to AWS-300)."""
+    """Capacity; resources with amount 0 are omitted, except pods (AWS-290 to AWS-300)."""
     amounts = {
         res.MEMORY: parameters.learned_memory_bytes or _computed_memory_bytes(shape, parameters),
         res.CPU: shape.vcpus,
@@ -143,7 +143,7 @@ def instance_capacity(
 def instance_overhead(
     shape: EC2InstanceShape, parameters: CapacityParameters = DEFAULT_CAPACITY_PARAMETERS
 ) -> Resources:
-    """What the node keeps and what it evicts pods to keep free (AWS-305 to AWS-314)."""
+    """Reserved resources plus eviction thresholds (AWS-305 to AWS-314)."""
     pods = _address_bound_pods(shape) if parameters.reserved_pods is None else parameters.reserved_pods
     kept = {
         res.CPU: reserved_cpu_millis(shape.vcpus),

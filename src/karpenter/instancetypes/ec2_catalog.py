@@ -1,12 +1,12 @@
 """The packaged catalogue: every current EC2 shape with us-east-1 prices.
 
-It lets plans mean something without an account: real shapes, the on-demand prices of a known day, spot prices from the
-published average savings. Capacity follows from the shape (``ec2_formulas``); origins and limits of the figures are
-written beside the table (``data/SOURCES.md``).
+It allows realistic plans without an account: real shapes, the on-demand prices of a known day, spot prices from the
+published average savings. Capacity follows from the shape (``ec2_capacity``); origins and limits of the figures are
+documented beside the table (``data/SOURCES.md``).
 
-Zone names belong to an account while the table has zone ids. The names given here are the assignment most accounts seem to
-have, and the one the usual EC2 test double answers with; the sparse ``use1-az3`` thus is ``us-east-1e``. Whoever needs to
-be exact selects by ``topology.k8s.aws/zone-id``, which offerings carry too.
+Zone names are specific to an account; the table has zone IDs. The names used here are the most common assignment, and that of the
+usual EC2 test double; the sparse ``use1-az3`` is ``us-east-1e``. For an exact selection use ``topology.k8s.aws/zone-id``, which
+offerings carry as well.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _Row = Mapping[str, str]
 
 @lru_cache(maxsize=1)
 def packaged_instance_types() -> tuple[InstanceType, ...]:
-    """All packaged types that are sold, sorted by name. Read on first use, then the identical tuple."""
+    """All packaged types with a price, sorted by name. Read on first use, then the identical tuple."""
     return tuple(_instance_type(row) for row in _rows() if row["on_demand_price"])
 
 
@@ -81,7 +81,7 @@ def _by_name() -> dict[str, InstanceType]:
 
 @dataclass(frozen=True, slots=True)
 class PublishedTypeFacts:
-    """What EC2's API does not tell of a type, or not as everybody knows it.
+    """Properties of a type that EC2's API does not return, or not in the published form.
 
     ``branch_interfaces`` is 0 without trunking; ``network_mbps`` is the baseline users select by, 0 where none is published;
     ``price_per_hour`` is the on-demand price in us-east-1, None where the type has none.
@@ -94,7 +94,7 @@ class PublishedTypeFacts:
 
 @lru_cache(maxsize=1)
 def published_type_facts() -> Mapping[str, PublishedTypeFacts]:
-    """By name, what is published about types besides EC2's API (AWS-295, AWS-323, AWS-367)."""
+    """Published facts of types by name, in addition to EC2's API (AWS-295, AWS-323, AWS-367)."""
     return {
         row["name"]: PublishedTypeFacts(
             _integer_or_zero(row["branch_interfaces"]),
@@ -134,14 +134,14 @@ def shape_of_row(row: _Row) -> formulas.EC2InstanceShape:
 
 
 def _instance_type(row: _Row) -> InstanceType:
-    outline = shape_of_row(row)
-    capacity = formulas.instance_capacity(outline)
+    shape = shape_of_row(row)
+    capacity = formulas.instance_capacity(shape)
     offerings = tuple(_offerings(row))
     return InstanceType(
         name=row["name"],
         requirements=complete_requirements(_requirements(row, capacity)),
         capacity=capacity,
-        overhead=formulas.instance_overhead(outline),
+        overhead=formulas.instance_overhead(shape),
         offerings=offerings,
     )
 
@@ -165,8 +165,8 @@ def _requirements(row: _Row, capacity: res.Resources) -> dict[str, Requirement]:
         labels.CAPACITY_TYPE: _capacity_types(row),
         f"{labels.AWS_GROUP}/instance-tenancy": ("default", "dedicated"),
     }
-    known = {key: label_in(key, value) for key, value in single.items()}
-    return known | {key: label_in(key, *values) for key, values in several.items()}
+    requirements = {key: label_in(key, value) for key, value in single.items()}
+    return requirements | {key: label_in(key, *values) for key, values in several.items()}
 
 
 def _instance_labels(row: _Row) -> dict[str, str]:
@@ -182,7 +182,7 @@ def _instance_labels(row: _Row) -> dict[str, str]:
 
 
 def name_labels(name: str) -> dict[str, str]:
-    """What a type's name says, by the end of the label after ``INSTANCE`` (AWS-320).
+    """Labels derived from a type's name, by label suffix (AWS-320).
 
     Names that do not look like ``m5.large`` or ``u-6tb1.56xlarge`` have neither category nor generation.
     """

@@ -15,10 +15,10 @@ _HUGE_PAGES = "hugepages-"
 
 @dataclass(frozen=True)
 class Offering:
-    """One way to buy a type: requirements on at least zone and capacity type, a price, and whether it can be had now.
+    """An offering of a type: requirements on at least zone and capacity type, a price, and whether it is available now.
 
-    ``units_left``: how many machines its reservation still holds; None where it is bound to none, or nobody counts.
-    ``interruptions_per_hour``: how often the cloud takes such a machine away, on average; 0 where that is not known.
+    ``reservation_capacity``: remaining instances of its reservation; None without a reservation or if unknown.
+    ``interruptions_per_hour``: average interruption rate of such instances; 0 if unknown.
     """
 
     requirements: Requirements
@@ -39,16 +39,16 @@ class Offering:
 
     @cached_property
     def reservation_id(self) -> str:
-        """The reservation it belongs to, empty if it is of none."""
+        """ID of its reservation, empty if it has none."""
         return _single_value(self.requirements, labels.RESERVATION_ID)
 
 
 @dataclass(frozen=True)
 class InstanceType:
-    """A machine shape.
+    """An instance type.
 
-    ``requirements`` has an entry for every well-known label, DoesNotExist for those the type lacks (SCH-116). ``extended`` is the
-    part of the capacity NodeOverlays gave it, ``is_repriced`` whether one changed the price of an offering (SCH-760).
+    ``requirements`` has an entry for every well-known label, DoesNotExist for those it lacks (SCH-116). ``overlay_capacity`` is
+    the capacity added by NodeOverlays, ``is_price_overlaid`` whether one changed the price of an offering (SCH-760).
     """
 
     name: str
@@ -61,12 +61,12 @@ class InstanceType:
 
     @cached_property
     def allocatable(self) -> Resources:
-        """What pods can use: capacity minus overhead, memory further reduced by huge pages, not below 0 (SCH-117)."""
-        left = res.subtract(self.capacity, self.overhead)
-        huge = sum(amount for name, amount in self.capacity.items() if name.startswith(_HUGE_PAGES))
-        if huge and res.MEMORY in left:
-            left[res.MEMORY] = max(0, left[res.MEMORY] - huge)
-        return left
+        """Resources for pods: capacity minus overhead, memory further reduced by huge pages, not below 0 (SCH-117)."""
+        allocatable = res.subtract(self.capacity, self.overhead)
+        huge_pages = sum(amount for name, amount in self.capacity.items() if name.startswith(_HUGE_PAGES))
+        if huge_pages and res.MEMORY in allocatable:
+            allocatable[res.MEMORY] = max(0, allocatable[res.MEMORY] - huge_pages)
+        return allocatable
 
 
 def _single_value(requirements: Requirements, key: str) -> str:

@@ -1,9 +1,8 @@
 """Instance types from a JSON file (OPS-251 ff.): a user's own catalogue for the simulated provider and for plans.
 
-The file is an array of types. Members of an offering may start with a capital, as older files have them. A file that does
-not say what it seems to say stops the start: every mistake is one line that names the file, the place and what belongs
-there. Large files repeat the same few dozen requirement lists thousands of times, so equal ones are decoded once, by their
-bytes, and shared.
+The file is an array of types. Members of an offering may start with a capital letter, as in older files. An invalid file stops
+the start: every error is one line with the file, the JSON path and the expected value. Large files repeat the same few dozen
+requirement lists thousands of times, so equal ones are decoded once, by their bytes, and shared.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _EXPECTED_SEPARATOR = " - at `"
 
 
 class InstanceTypeFileError(ValueError):
-    """The instance-type file cannot be used. The text names the file, the place in it and what is expected there."""
+    """The instance type file is invalid. The text names the file, the JSON path and the expected value."""
 
 
 class _RequirementEntry(msgspec.Struct, frozen=True, gc=False):
@@ -80,7 +79,7 @@ _REQUIREMENTS_DECODER = msgspec.json.Decoder(tuple[_RequirementEntry, ...])
 
 
 def load_instance_types(path: str | Path) -> tuple[InstanceType, ...]:
-    """The types of a file, in its order. Raises ``FileError`` for whatever is wrong with it."""
+    """The types of a file, in its order. Raises ``InstanceTypeFileError`` if it cannot be read or is invalid."""
     try:
         content = Path(path).read_bytes()
     except OSError as error:
@@ -91,20 +90,20 @@ def load_instance_types(path: str | Path) -> tuple[InstanceType, ...]:
 
 
 def parse_instance_types(content: bytes, source: str = "instance types") -> tuple[InstanceType, ...]:
-    """Like ``load``, from the content; ``source`` is how messages call it."""
-    place = _JsonLocation(source)
+    """Like ``load_instance_types``, from the content; ``source`` is its name in messages."""
+    location = _JsonLocation(source)
     try:
-        described = _DECODER.decode(content)
+        entries = _DECODER.decode(content)
     except msgspec.ValidationError as error:
-        place.decoding_error(error)
+        location.decoding_error(error)
     except msgspec.DecodeError as error:
-        place.error(f"expected a JSON array of instance types ({error})")
-    return _InstanceTypeReader(place).instance_types(described)
+        location.error(f"expected a JSON array of instance types ({error})")
+    return _InstanceTypeReader(location).instance_types(entries)
 
 
 @dataclass(frozen=True, slots=True)
 class _JsonLocation:
-    """Where we are in which file, as a JSON path."""
+    """A position in a file, as a JSON path."""
 
     source: str
     path: str = "$"
@@ -124,70 +123,79 @@ class _JsonLocation:
 
 @dataclass
 class _InstanceTypeReader:
-    """Builds types, sharing what is equal between them."""
+    """Builds types; equal requirements and offerings are shared objects."""
 
     location: _JsonLocation
     _requirements_by_json: dict[bytes, tuple[Requirements, ...]] = field(default_factory=dict)
     _offerings: dict[tuple[int, float, bool, int | None, float], Offering] = field(default_factory=dict)
 
-    def instance_types(self, described: tuple[_InstanceTypeEntry, ...]) -> tuple[InstanceType, ...]:
-        self._refuse_duplicates(described)
+    def instance_types(self, entries: tuple[_InstanceTypeEntry, ...]) -> tuple[InstanceType, ...]:
+        self._refuse_duplicates(entries)
         sold = [
-            _outside_reservations(tuple(self._offerings_of_entries(item.offerings, self.location.child(f"[{index}]"))))
-            for index, item in enumerate(described)
+            _outside_reservations(tuple(self._offerings_of_entries(entry.offerings, self.location.child(f"[{index}]"))))
+            for index, entry in enumerate(entries)
         ]
-        own = [_requirements(item, offerings) for item, offerings in zip(described, sold, strict=True)]
-        well_known = INSTANCE_LABELS.union(*own)
+        requirements = [_requirements(entry, offerings) for entry, offerings in zip(entries, sold, strict=True)]
+        well_known = INSTANCE_LABELS.union(*requirements)
         return tuple(
-            self._instance_type(index, item, complete_requirements(own[index], well_known), sold[index])
-            for index, item in enumerate(described)
+            self._instance_type(index, entry, complete_requirements(requirements[index], well_known), sold[index])
+            for index, entry in enumerate(entries)
         )
 
-    def _refuse_duplicates(self, described: tuple[_InstanceTypeEntry, ...]) -> None:
+    def _refuse_duplicates(self, entries: tuple[_InstanceTypeEntry, ...]) -> None:
         seen: set[str] = set()
-        for index, item in enumerate(described):
-            if item.name in seen:
-                self.location.child(f"[{index}].name").error(f"{item.name} is there twice; expected different names")
-            seen.add(item.name)
+        for index, entry in enumerate(entries):
+            if entry.name in seen:
+                self.location.child(f"[{index}].name").error(f"{entry.name} is there twice; expected different names")
+            seen.add(entry.name)
 
     def _instance_type(
-        self, index: int, item: _InstanceTypeEntry, requirements: Requirements, offerings: tuple[Offering, ...]
+        self, index: int, entry: _InstanceTypeEntry, requirements: Requirements, offerings: tuple[Offering, ...]
     ) -> InstanceType:
-        place = self.location.child(f"[{index}]")
-        capacity = _parse_resources(item.resources, place.child(".resources"))
+        location = self.location.child(f"[{index}]")
+        capacity = _parse_resources(entry.resources, location.child(".resources"))
         capacity.setdefault(res.PODS, _DEFAULT_PODS)
-        overhead = _parse_resources(item.overhead, place.child(".overhead"))
-        return InstanceType(item.name, requirements, capacity, overhead, offerings)
+        overhead = _parse_resources(entry.overhead, location.child(".overhead"))
+        return InstanceType(entry.name, requirements, capacity, overhead, offerings)
 
-    def _offerings_of_entries(self, items: tuple[_OfferingEntry, ...], place: _JsonLocation) -> Iterator[Offering]:
-        for index, item in enumerate(items):
-            wanted = bytes(item.requirements) or bytes(item.requirements_capital)
-            price = item.price if item.price is not None else item.price_capital
-            if not wanted or price is None:
-                place.child(f".offerings[{index}]").error(f"expected `{'price' if wanted else 'requirements'}`")
-            available = item.available_capital if item.available is None else item.available
-            units = item.units_capital if item.units is None else item.units
-            interruptions = item.interruptions or item.interruptions_capital
-            for where in self._requirements_of_offering(wanted, place, index):
-                yield self._offering(Offering(where, price, available is not False, units, interruptions))
+    def _offerings_of_entries(self, entries: tuple[_OfferingEntry, ...], location: _JsonLocation) -> Iterator[Offering]:
+        for index, entry in enumerate(entries):
+            requirements_json = bytes(entry.requirements) or bytes(entry.requirements_capital)
+            price = entry.price if entry.price is not None else entry.price_capital
+            if not requirements_json or price is None:
+                location.child(f".offerings[{index}]").error(
+                    f"expected `{'price' if requirements_json else 'requirements'}`"
+                )
+            available = entry.available_capital if entry.available is None else entry.available
+            units = entry.units_capital if entry.units is None else entry.units
+            interruptions = entry.interruptions or entry.interruptions_capital
+            for requirements in self._requirements_of_offering(requirements_json, location, index):
+                yield self._offering(Offering(requirements, price, available is not False, units, interruptions))
 
-    def _offering(self, read: Offering) -> Offering:
-        """The one object that stands for all equal offerings."""
-        sold = (read.price_per_hour, read.available, read.reservation_capacity, read.interruptions_per_hour)
-        key = (id(read.requirements), *sold)
-        return self._offerings.setdefault(key, read)
+    def _offering(self, offering: Offering) -> Offering:
+        """The shared object of all equal offerings."""
+        terms = (
+            offering.price_per_hour,
+            offering.available,
+            offering.reservation_capacity,
+            offering.interruptions_per_hour,
+        )
+        key = (id(offering.requirements), *terms)
+        return self._offerings.setdefault(key, offering)
 
-    def _requirements_of_offering(self, content: bytes, place: _JsonLocation, index: int) -> tuple[Requirements, ...]:
-        known = self._requirements_by_json.get(content)
-        if known is None:
-            known = self._requirements_by_json[content] = _parse_requirements(
-                content, place.child(f".offerings[{index}].requirements")
+    def _requirements_of_offering(
+        self, content: bytes, location: _JsonLocation, index: int
+    ) -> tuple[Requirements, ...]:
+        requirements = self._requirements_by_json.get(content)
+        if requirements is None:
+            requirements = self._requirements_by_json[content] = _parse_requirements(
+                content, location.child(f".offerings[{index}].requirements")
             )
-        return known
+        return requirements
 
 
 def _outside_reservations(offerings: tuple[Offering, ...]) -> tuple[Offering, ...]:
-    """Where some offerings belong to reservations, the others belong to none: their machines do not get the label."""
+    """If some offerings have a reservation, require the absence of the reservation label for the others."""
     if not any(offering.reservation_id for offering in offerings):
         return offerings
     none = Requirements((label_absent(labels.RESERVATION_ID),))
@@ -197,68 +205,68 @@ def _outside_reservations(offerings: tuple[Offering, ...]) -> tuple[Offering, ..
     )
 
 
-def _parse_requirements(content: bytes, place: _JsonLocation) -> tuple[Requirements, ...]:
+def _parse_requirements(content: bytes, location: _JsonLocation) -> tuple[Requirements, ...]:
     """One requirement set per zone and capacity type, so that an offering always names one of each."""
     try:
-        wanted = _REQUIREMENTS_DECODER.decode(content)
+        entries = _REQUIREMENTS_DECODER.decode(content)
     except msgspec.ValidationError as error:
-        place.decoding_error(error)
-    built = Requirements(requirement(item.key, item.operator, item.values) for item in wanted)
+        location.decoding_error(error)
+    requirements = Requirements(requirement(item.key, item.operator, item.values) for item in entries)
     for key in (labels.ZONE, labels.CAPACITY_TYPE):
-        if key not in built or built[key].operator != Op.IN:
-            place.error(f"expected `In` with at least one value for {key}")
-    unknown = built[labels.CAPACITY_TYPE].values - _CAPACITY_TYPES
+        if key not in requirements or requirements[key].operator != Op.IN:
+            location.error(f"expected `In` with at least one value for {key}")
+    unknown = requirements[labels.CAPACITY_TYPE].values - _CAPACITY_TYPES
     if unknown:
-        place.error(f"capacity type {min(unknown)!r} is not one of {', '.join(sorted(_CAPACITY_TYPES))}")
-    rest = built.without((labels.ZONE, labels.CAPACITY_TYPE))
-    places = product(sorted(built[labels.ZONE].values), sorted(built[labels.CAPACITY_TYPE].values))
+        location.error(f"capacity type {min(unknown)!r} is not one of {', '.join(sorted(_CAPACITY_TYPES))}")
+    other_requirements = requirements.without((labels.ZONE, labels.CAPACITY_TYPE))
+    places = product(sorted(requirements[labels.ZONE].values), sorted(requirements[labels.CAPACITY_TYPE].values))
     return tuple(
-        Requirements((label_in(labels.ZONE, zone), label_in(labels.CAPACITY_TYPE, kind), *rest.values()))
+        Requirements((label_in(labels.ZONE, zone), label_in(labels.CAPACITY_TYPE, kind), *other_requirements.values()))
         for zone, kind in places
     )
 
 
-def _parse_resources(wire: WireResources, place: _JsonLocation) -> dict[str, int]:
+def _parse_resources(wire: WireResources, location: _JsonLocation) -> dict[str, int]:
     amounts: dict[str, int] = {}
     for name, value in wire.items():
         try:
             amounts[name] = quantity.parse_milli(value)
         except quantity.QuantityError as error:
-            place.child(f".{name}").error(str(error))
+            location.child(f".{name}").error(str(error))
         if amounts[name] < 0:
-            place.child(f".{name}").error(f"expected a quantity of at least 0, not {value}")
+            location.child(f".{name}").error(f"expected a quantity of at least 0, not {value}")
     return amounts
 
 
-def _requirements(item: _InstanceTypeEntry, offerings: Iterable[Offering]) -> dict[str, Requirement]:
+def _requirements(entry: _InstanceTypeEntry, offerings: Iterable[Offering]) -> dict[str, Requirement]:
     derived = derived_labels(
-        item.name, _resource_text(item.resources, res.CPU), _resource_text(item.resources, res.MEMORY)
+        entry.name, _resource_text(entry.resources, res.CPU), _resource_text(entry.resources, res.MEMORY)
     )
-    known = {labels.normalise(key): value for key, value in {**derived, **item.labels}.items()}
-    own = {key: label_in(key, value) for key, value in known.items()}
-    own[labels.INSTANCE_TYPE] = label_in(labels.INSTANCE_TYPE, item.name)
-    own[labels.ARCH] = label_in(labels.ARCH, item.architecture)
-    own[labels.OS] = label_in(labels.OS, *item.operating_systems)
-    return own | _values_of_offerings(offerings, frozenset(own))
+    label_values = {labels.normalise(key): value for key, value in {**derived, **entry.labels}.items()}
+    requirements = {key: label_in(key, value) for key, value in label_values.items()}
+    requirements[labels.INSTANCE_TYPE] = label_in(labels.INSTANCE_TYPE, entry.name)
+    requirements[labels.ARCH] = label_in(labels.ARCH, entry.architecture)
+    requirements[labels.OS] = label_in(labels.OS, *entry.operating_systems)
+    return requirements | _values_of_offerings(offerings, frozenset(requirements))
 
 
-def _values_of_offerings(offerings: Iterable[Offering], own: frozenset[str]) -> dict[str, Requirement]:
-    """What the offerings together say about labels the type itself does not have."""
+def _values_of_offerings(offerings: Iterable[Offering], type_keys: frozenset[str]) -> dict[str, Requirement]:
+    """Values of the offerings for labels that the type itself does not define."""
     values: dict[str, set[str]] = {labels.ZONE: set(), labels.CAPACITY_TYPE: set()}
     open_ended: set[str] = set()
     for offering in offerings:
-        for key, item in offering.requirements.items():
-            values.setdefault(key, set()).update(item.values)
-            if item.complement:
+        for key, offered in offering.requirements.items():
+            values.setdefault(key, set()).update(offered.values)
+            if offered.complement:
                 open_ended.add(key)
     return {
         key: Requirement(key, True)
         if key in open_ended
-        else label_in(key, *sorted(found))
-        if found
+        else label_in(key, *sorted(label_values))
+        if label_values
         else label_absent(key)
-        for key, found in values.items()
-        if key not in own or key in (labels.ZONE, labels.CAPACITY_TYPE)
+        for key, label_values in values.items()
+        if key not in type_keys or key in (labels.ZONE, labels.CAPACITY_TYPE)
     }
 
 

@@ -1,4 +1,4 @@
-"""TODO: say what belongs here."""
+"""Values of labels over a list of instance types: available values (for ``minValues``), and distinct requirements per key."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from karpenter.model.requirements import Requirement
 
 @dataclass(frozen=True)
 class LabelValues:
-    """The values of one label that can be had, each with the types to have it on."""
+    """The available values of one label, each with the types that offer it."""
 
     by_value: Mapping[str, TypeSet]
 
     @cached_property
     def _types_with_unique_value(self) -> TypeSet:
-        """All types, where every type has a value of its own as with type names; else none."""
-        together: TypeSet = 0
+        """All types if every type has a unique value, as with type names; else none."""
+        all_types: TypeSet = 0
         for types in self.by_value.values():
-            together |= types
+            all_types |= types
         pairs = sum(types.bit_count() for types in self.by_value.values())
-        return together if pairs == len(self.by_value) == together.bit_count() else 0
+        return all_types if pairs == len(self.by_value) == all_types.bit_count() else 0
 
     def count(self, types: TypeSet, limit: int) -> int:
-        """How many values the types offer, at most ``enough``."""
+        """How many values the types offer, at most ``limit``."""
         if self._types_with_unique_value:
             return min(limit, (types & self._types_with_unique_value).bit_count())
         return sum(1 for _ in islice((1 for having in self.by_value.values() if having & types), limit))
 
     def first_types_offering(self, order: Iterable[int], count: int) -> set[int]:
-        """The first positions to offer so many values together."""
+        """The first positions that together offer ``count`` values."""
         needed: set[int] = set()
         missing = dict(self.by_value)
         for position in order:
-            gained = [value for value, types in missing.items() if types >> position & 1]
-            if gained:
+            new_values = [value for value, types in missing.items() if types >> position & 1]
+            if new_values:
                 needed.add(position)
-                for value in gained:
+                for value in new_values:
                     del missing[value]
                 if len(self.by_value) - len(missing) >= count:
                     break
@@ -64,12 +64,12 @@ class LabelForms:
 
 def label_forms(types: Sequence[InstanceType]) -> dict[str, LabelForms]:
     """The label forms of a list of types, by label key."""
-    found: dict[str, dict[Requirement, int]] = {}
-    for position, item in enumerate(types):
-        for key, requirement in item.requirements.items():
-            per_form = found.setdefault(key, {})
+    types_by_form: dict[str, dict[Requirement, int]] = {}
+    for position, instance_type in enumerate(types):
+        for key, requirement in instance_type.requirements.items():
+            per_form = types_by_form.setdefault(key, {})
             per_form[requirement] = per_form.get(requirement, 0) | 1 << position
-    return {key: _forms_of_key(per_form) for key, per_form in found.items()}
+    return {key: _forms_of_key(per_form) for key, per_form in types_by_form.items()}
 
 
 def _forms_of_key(per_form: Mapping[Requirement, int]) -> LabelForms:

@@ -1,11 +1,11 @@
-"""NodeOverlays applied to what can be bought: other prices, further capacity, as scheduling sees them (SCH §26, API §5).
+"""NodeOverlays applied to instance types: changed prices and added capacity, as scheduling sees them (SCH §26, API §5).
 
-Two functions of overlays and the types of pools. ``judge`` finds the overlays that contradict one of the same weight; those are
-left out altogether. ``applied`` makes new types of a pool's own; heavier overlays come first, and of several that set the same
-thing the first counts. Whatever an overlay does not name stays as the cloud said it.
+``evaluate_overlays`` finds the overlays that conflict with another one of the same weight; these are not used at all.
+``apply_overlays`` returns a pool's types with the accepted overlays: overlays with a higher weight come first, and the first one
+that sets a price or resource wins. Everything else stays as the provider returned it.
 
-Costs overlays x types looks, but comparisons only for what differs: labels that say the same and offerings with equal
-requirements are compared once. Twenty overlays over five pools of a cloud's whole catalogue take a quarter of a second.
+Costs O(overlays x types), with one comparison per distinct label requirement and per distinct offering requirements. Twenty
+overlays over five pools of a cloud's whole catalogue take a quarter of a second.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ from karpenter.model.requirements import (
 )
 from karpenter.model.resources import Resources
 
-#: What is contested where the price is; else it is the name of a resource.
+#: The conflicting setting if it is the price; otherwise it is the name of a resource.
 PRICE_SETTING = "price"
 
 
 @dataclass(frozen=True)
 class PriceChange:
-    """A new price from the old one: times ``factor``, plus ``addend`` per hour, never below 0 (SCH-759)."""
+    """A price change: times ``factor``, plus ``addend`` per hour, never below 0 (SCH-759)."""
 
     factor: Decimal
     addend: Decimal
 
     def applied_to(self, price_per_hour: float) -> float:
-        """The price after the change; reckoned in decimals, as it was written."""
+        """The price after the change, computed in decimals."""
         kept = Decimal(repr(price_per_hour)) * self.factor if self.factor else Decimal(0)
         return float(max(kept + self.addend, Decimal(0)))
 
 
 @dataclass(frozen=True)
 class ParsedOverlay:
-    """A NodeOverlay, understood."""
+    """A parsed NodeOverlay."""
 
     name: str
     requirements: Requirements
@@ -59,7 +59,7 @@ class ParsedOverlay:
 
 @dataclass(frozen=True)
 class NodePoolInstanceTypes:
-    """What a cloud offers to one pool."""
+    """The instance types of one pool."""
 
     node_pool: NodePool
     types: tuple[InstanceType, ...]
@@ -78,18 +78,18 @@ class OverlayConflict:
 
 @dataclass(frozen=True)
 class OverlayEvaluation:
-    """Overlays that are used, in the order they count, and why the others are not, by name."""
+    """Accepted overlays in order of precedence, and the conflicts of the others, by name."""
 
     accepted: tuple[ParsedOverlay, ...] = ()
     conflicts: dict[str, OverlayConflict] = field(default_factory=dict)
 
 
 def parse_overlay(overlay: NodeOverlay) -> ParsedOverlay:
-    """A valid overlay, understood (``validation.overlay`` finds nothing in it)."""
+    """Parse a valid overlay (``runtime_validation.validate_node_overlay`` has no findings)."""
     spec = overlay.spec
     return ParsedOverlay(
         overlay.metadata.name,
-        requirements_from_wire(item.as_nodepool_requirement() for item in spec.requirements),
+        requirements_from_wire(requirement.as_nodepool_requirement() for requirement in spec.requirements),
         spec.weight or 0,
         _price_change(spec),
         res.parse_resources(spec.capacity),
@@ -110,10 +110,10 @@ def _price_change(spec: NodeOverlaySpec) -> PriceChange | None:
 def evaluate_overlays(
     overlays: Iterable[ParsedOverlay], pool_types: Iterable[NodePoolInstanceTypes]
 ) -> OverlayEvaluation:
-    """Which overlays count, looking at all pools together (SCH-753, SCH-757).
+    """Which overlays are accepted, over all pools (SCH-753, SCH-757).
 
-    Order: weight descending, then name descending; the later one of two that clash is left out, in every pool. Beyond: compared
-    with every overlay of its weight, not only with the one before it.
+    Order: weight descending, then name descending; the later one of two conflicting overlays is rejected in every pool. Beyond:
+    compared with every overlay of its weight, not only with the one before it.
     """
     shelves = [_OverlayMatcher(item) for item in pool_types]
     touched: dict[_OverlaySetting, str] = {}
@@ -131,7 +131,7 @@ def evaluate_overlays(
 
 
 def apply_overlays(overlays: Sequence[ParsedOverlay], pool_types: NodePoolInstanceTypes) -> tuple[InstanceType, ...]:
-    """The pool's types with the overlays (in the order they count) on them; the same tuple where none of them matches."""
+    """The pool's types with the overlays (in order of precedence) applied; the same tuple if none matches."""
     shelf = _OverlayMatcher(pool_types)
     changed: dict[int, _TypeChanges] = {}
     for overlay in overlays:
@@ -150,21 +150,21 @@ def apply_overlays(overlays: Sequence[ParsedOverlay], pool_types: NodePoolInstan
 
 @dataclass
 class _TypeChanges:
-    """What overlays make of one type: further capacity, and new prices by place of the offering."""
+    """Changes of one type: added capacity, and price changes by index of the offering."""
 
     capacity: dict[str, int] = field(default_factory=dict)
     prices: dict[int, PriceChange] = field(default_factory=dict)
 
 
-def _apply_changes(item: InstanceType, changes: _TypeChanges) -> InstanceType:
+def _apply_changes(instance_type: InstanceType, changes: _TypeChanges) -> InstanceType:
     return replace(
-        item,
-        capacity={**item.capacity, **changes.capacity},
+        instance_type,
+        capacity={**instance_type.capacity, **changes.capacity},
         overlay_capacity=changes.capacity,
         is_price_overlaid=bool(changes.prices),
         offerings=tuple(
             _with_price_change(offering, changes.prices[place]) if place in changes.prices else offering
-            for place, offering in enumerate(item.offerings)
+            for place, offering in enumerate(instance_type.offerings)
         ),
     )
 
@@ -174,7 +174,7 @@ def _with_price_change(offering: Offering, change: PriceChange) -> Offering:
 
 
 class _OverlayMatcher:
-    """The types of one pool, as overlays ask for them."""
+    """Matches overlays against the types of one pool."""
 
     def __init__(self, offered: NodePoolInstanceTypes) -> None:
         self._name = offered.node_pool.metadata.name
@@ -186,7 +186,7 @@ class _OverlayMatcher:
         self._labels_by_position = [own.intersect(item.requirements) for item in offered.types]
 
     def matches(self, overlay: ParsedOverlay) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """Positions of the types the overlay is about, each with those of its offerings (SCH-756)."""
+        """Positions of the matching types, each with the positions of its matching offerings (SCH-756)."""
         of_labels = _LabelCompatibility(overlay.requirements)
         of_offerings: dict[Requirements, bool] = {}
         for position, described in enumerate(self._labels_by_position):
@@ -203,7 +203,7 @@ class _OverlayMatcher:
                 yield position, tuple(sold)
 
     def settings_of(self, overlay: ParsedOverlay) -> Iterator[_OverlaySetting]:
-        """Everything the overlay would set."""
+        """All settings of the overlay."""
         for position, sold in self.matches(overlay):
             name = self._types[position].name
             if overlay.price is not None:
@@ -214,13 +214,13 @@ class _OverlayMatcher:
 
 
 class _LabelCompatibility:
-    """Whether what types say of their labels suits an overlay, label by label: thousands of types say the same of most."""
+    """Compatibility of type labels with an overlay, cached per label requirement: thousands of types share most of them."""
 
     def __init__(self, asked: Requirements) -> None:
         self._asked = [(key, Requirements((item,)), dict[Requirement | None, bool]()) for key, item in asked.items()]
 
     def is_compatible(self, type_labels: Requirements) -> bool:
-        """Whether all labels suit; one that is not described does only where its absence is asked for (strict)."""
+        """Whether all labels are compatible; a missing label is so only if its absence is required (strict)."""
         for key, asked, known in self._asked:
             said = type_labels.get(key)
             answer = known.get(said)
@@ -234,7 +234,7 @@ class _LabelCompatibility:
 
 @dataclass(frozen=True, slots=True)
 class _OverlaySetting:
-    """One thing an overlay of some weight sets: a resource of a type, or the price of the offering at a place."""
+    """One setting of an overlay: a resource of a type, or the price of the offering at a position."""
 
     weight: int
     pool: str
@@ -243,5 +243,5 @@ class _OverlaySetting:
     offering_position: int = -1
 
     def conflict_with(self, winner: str) -> OverlayConflict:
-        """What it is if another overlay has set it."""
+        """The conflict if another overlay has already made this setting."""
         return OverlayConflict(winner, self.weight, self.setting, self.instance_type, self.pool)

@@ -1,4 +1,4 @@
-"""A list of instance types prepared for decisions: every set of types is one integer, one bit per type.
+"""An index over instance types for scheduling decisions: every set of types is one integer, one bit per type.
 
 "Which types satisfy this requirement, have an offering in that zone and hold 13 cores" is then three ANDs over a thousand
 types at once. Bit ``i`` is the type ``types[i]``; types are held in name order, so lower bits break ties.
@@ -7,9 +7,9 @@ types at once. Bit ``i`` is the type ``types[i]``; types are held in name order,
 * per resource: the distinct allocatable amounts with, for each, the types that have at least that much (`holding`);
 * per kind of offering (its requirements): the types that can be bought that way now, and the prices (`buyable`, `Prices`).
 
-Preparing costs O(types x (labels + offerings)); a query costs a dictionary look-up and a few operations on integers of a
-thousand bits. An index is immutable in meaning: its caches only remember answers, the latest few thousand of each kind, for it
-lives as long as its types do while pods ask for ever new things.
+Building costs O(types x (labels + offerings)); a query costs a dictionary look-up and a few operations on integers of a
+thousand bits. An index is logically immutable: its caches only keep query results, the latest few thousand of each kind, because
+the index lives as long as its types while pods bring ever new queries.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from karpenter.model import resources as res
 from karpenter.model.requirements import Requirement, Requirements, compatible
 from karpenter.model.resources import Resources
 
-#: Stands for units of a reservation that nobody counts.
+#: Capacity of a reservation whose remaining units are unknown.
 UNLIMITED_UNITS = 2**31
 #: Kinds of capacity in the order a launch tries them.
 _LAUNCH_ORDER = (labels.RESERVED, labels.SPOT, labels.ON_DEMAND)
-#: Answers remembered per kind of question.
+#: Cached results per kind of query.
 _CACHE_SIZE = 4096
 
 
@@ -48,16 +48,16 @@ class OfferingPrices:
     cheapest_offering: Mapping[int, Offering]
 
     def cheapest_first(self, types: TypeSet) -> list[int]:
-        """The members of a set in price order; members without an offering are left out."""
+        """The members of a set in price order; members without an offering are omitted."""
         return [position for position in self.order if types >> position & 1]
 
     def cheapest(self, types: TypeSet) -> int:
-        """Position of the cheapest member, -1 if none can be bought."""
+        """Position of the cheapest member, -1 if none has an offering."""
         return next((position for position in self.order if types >> position & 1), -1)
 
 
 class TypeIndex:
-    """Instance types prepared for set queries. ``well_known`` are the label keys nobody has to define (SCH-168)."""
+    """Instance types indexed for set queries. ``well_known`` are the label keys that need not be defined (SCH-168)."""
 
     def __init__(self, types: Iterable[InstanceType], well_known: frozenset[str]) -> None:
         self.types = tuple(sorted(types, key=lambda item: item.name))
@@ -82,7 +82,7 @@ class TypeIndex:
         self._available_values_of = lru_cache(_CACHE_SIZE)(self._find_available_values)
 
     def with_resources(self, amounts_by_resource: Mapping[str, Sequence[int]]) -> TypeIndex:
-        """The same types with amounts of further resources, given in the order of ``types``; answers about labels stay known."""
+        """The same types with amounts of further resources, given in the order of ``types``; cached label queries are kept."""
         other = copy(self)
         other.types = tuple(
             replace(
@@ -98,37 +98,37 @@ class TypeIndex:
 
     def matching(self, requirements: Requirements) -> TypeSet:
         """Types whose labels intersect the requirements (SCH-165): the R of SCH-331."""
-        found = self.all_types
+        matching = self.all_types
         for requirement in requirements.values():
-            found &= self._matching(requirement)
-        return found
+            matching &= self._matching(requirement)
+        return matching
 
     def _find_matching(self, requirement: Requirement) -> TypeSet:
         forms = self._label_forms.get(requirement.key)
         if forms is None:
             return self.all_types
         tolerant = requirement.accepts_absent
-        found = self.all_types & ~forms.defining_types
+        matching = self.all_types & ~forms.defining_types
         if not requirement.complement:
             for value in requirement.values:
-                found |= forms.by_value.get(value, 0)
+                matching |= forms.by_value.get(value, 0)
         for form, types in forms.forms_to_test(requirement):
             if form.has_intersection(requirement) or (tolerant and form.accepts_absent):
-                found |= types
-        return found
+                matching |= types
+        return matching
 
     def implying(self, assumed: Requirement, required: Requirement) -> TypeSet:
-        """Types whose label, once ``held`` is true of it, satisfies what is asked whatever it turns out to be."""
+        """Types whose label satisfies ``required`` for every value that ``assumed`` allows."""
         return self._implying(assumed, required)
 
     def _find_implying(self, assumed: Requirement, required: Requirement) -> TypeSet:
         forms = self._label_forms.get(required.key)
         undefined = self.all_types if forms is None else self.all_types & ~forms.defining_types
-        found = undefined if assumed.is_subset_of(required) else 0
+        implying = undefined if assumed.is_subset_of(required) else 0
         for form, types in forms.all_forms if forms is not None else ():
             if form.intersect(assumed).is_subset_of(required):
-                found |= types
-        return found
+                implying |= types
+        return implying
 
     def values(self, key: str, types: TypeSet) -> frozenset[str]:
         """The values of a label that these types may have."""
@@ -143,24 +143,26 @@ class TypeIndex:
 
     @cached_property
     def _types_by_offering(self) -> Mapping[Requirements, tuple[TypeSet, TypeSet]]:
-        """Per kind of offering the types that can be had that way now, and those sold out. Only explanations ask for it."""
-        found: dict[Requirements, tuple[TypeSet, TypeSet]] = {}
-        for position, item in enumerate(self.types):
-            for offering in item.offerings:
-                now, gone = found.get(offering.requirements, (0, 0))
+        """Types by offering requirements: those available now and those unavailable. Used by explanations only."""
+        types_by_offering: dict[Requirements, tuple[TypeSet, TypeSet]] = {}
+        for position, instance_type in enumerate(self.types):
+            for offering in instance_type.offerings:
+                now, gone = types_by_offering.get(offering.requirements, (0, 0))
                 bit = 1 << position
-                found[offering.requirements] = (now | bit, gone) if offering.available else (now, gone | bit)
-        return found
+                types_by_offering[offering.requirements] = (
+                    (now | bit, gone) if offering.available else (now, gone | bit)
+                )
+        return types_by_offering
 
     def with_any_offering(self, requirements: Requirements) -> TypeSet:
-        """Types with an offering the requirements accept, sold out or not."""
-        found: TypeSet = 0
+        """Types with an offering the requirements accept, available or not."""
+        types: TypeSet = 0
         for now, gone in self._compatible_offerings(requirements):
-            found |= now | gone
-        return found
+            types |= now | gone
+        return types
 
     def offering_counts(self, requirements: Requirements, types: TypeSet) -> tuple[int, int]:
-        """How many offerings of these types the requirements accept: those to be had now, and those sold out."""
+        """Number of accepted offerings of these types: available now, and unavailable."""
         accepted = self._compatible_offerings(requirements)
         here = sum((now & types).bit_count() for now, _ in accepted)
         return here, sum((gone & types).bit_count() for _, gone in accepted)
@@ -173,7 +175,7 @@ class TypeIndex:
 
     @cached_property
     def all_offering_keys(self) -> frozenset[str]:
-        """The labels that offerings, sold out or not, speak of."""
+        """Label keys of all offerings, available or not."""
         return frozenset(key for offered in self._types_by_offering for key in offered)
 
     def prices(self, requirements: Requirements) -> OfferingPrices:
@@ -184,37 +186,37 @@ class TypeIndex:
         return self._cheapest_offerings(self._offering_requirements(requirements))
 
     def _offering_requirements(self, requirements: Requirements) -> Requirements:
-        """The requirements that choose among offerings."""
+        """The requirements on labels of offerings."""
         return Requirements(item for key, item in requirements.items() if key in self._offering_keys)
 
     def worst_launch_prices(self, requirements: Requirements) -> Mapping[int, float]:
-        """What a launch may cost at worst (DIS-190): of each type the dearest accepted available offering of the first kind there
-        is of reserved, spot and on-demand."""
+        """Worst-case launch price per type (DIS-190): its most expensive accepted available offering of the first capacity type
+        available among reserved, spot and on-demand."""
         return self._worst_launch_prices(self._offering_requirements(requirements))
 
     def _find_worst_launch_prices(self, requirements: Requirements) -> dict[int, float]:
-        found: dict[int, tuple[int, float]] = {}
-        for asked, sold in self._available_offerings.items():
-            if not compatible(requirements, asked, self.well_known):
+        worst: dict[int, tuple[int, float]] = {}
+        for offering_requirements, offerings in self._available_offerings.items():
+            if not compatible(requirements, offering_requirements, self.well_known):
                 continue
-            for position, offering in sold.items():
+            for position, offering in offerings.items():
                 kind = _LAUNCH_ORDER.index(offering.capacity_type) if offering.capacity_type in _LAUNCH_ORDER else 0
-                held = found.get(position)
-                if held is None or (-kind, offering.price_per_hour) > (-held[0], held[1]):
-                    found[position] = (kind, offering.price_per_hour)
-        return {position: price for position, (_, price) in found.items()}
+                current = worst.get(position)
+                if current is None or (-kind, offering.price_per_hour) > (-current[0], current[1]):
+                    worst[position] = (kind, offering.price_per_hour)
+        return {position: price for position, (_, price) in worst.items()}
 
     def _find_cheapest_offerings(self, requirements: Requirements) -> OfferingPrices:
         accepted = [
-            sold
-            for asked, sold in self._available_offerings.items()
-            if compatible(requirements, asked, self.well_known)
+            offerings
+            for offering_requirements, offerings in self._available_offerings.items()
+            if compatible(requirements, offering_requirements, self.well_known)
         ]
         best = dict(accepted[0]) if accepted else {}
-        for sold in accepted[1:]:
-            for position, offering in sold.items():
-                held = best.get(position)
-                if held is None or offering.price_per_hour < held.price_per_hour:
+        for offerings in accepted[1:]:
+            for position, offering in offerings.items():
+                current = best.get(position)
+                if current is None or offering.price_per_hour < current.price_per_hour:
                     best[position] = offering
         order = sorted([(offering.price_per_hour, position) for position, offering in best.items()])
         return OfferingPrices(type_set(best), tuple([position for _, position in order]), best)
@@ -225,39 +227,39 @@ class TypeIndex:
 
     @property
     def resources(self) -> Iterable[str]:
-        """The resources any of the types has."""
+        """All resources of the types."""
         return self._capacity.keys()
 
     def largest_allocatable(self, name: str, types: TypeSet) -> TypeSet:
-        """Those of the types that leave most of a resource to pods; all of them where none has any."""
+        """Those of the types with the largest allocatable amount of a resource; all of them if none has any."""
         axis = self._allocatable.get(name)
         return axis.largest_of(types) if axis is not None and types else types
 
     def smallest_capacity(self, name: str, types: TypeSet) -> TypeSet:
-        """Those of the types that have the least capacity of a resource."""
+        """Those of the types with the smallest capacity of a resource."""
         axis = self._capacity.get(name)
         return axis.smallest_of(types) if axis is not None and types else types
 
     def max_allocatable(self, types: TypeSet) -> Resources:
-        """The most of each resource that any of these types leaves to pods."""
+        """The largest allocatable amount of each resource over these types."""
         return self._max_allocatable(types)
 
     def _find_max_allocatable(self, types: TypeSet) -> Resources:
         return res.maximum(self.types[position].allocatable for position in members(types))
 
     def within_limits(self, remaining: Resources) -> TypeSet:
-        """Types whose capacity does not exceed what is left of each limit; one lacking the resource counts 0 (SCH-382)."""
-        found = self.all_types
+        """Types whose capacity does not exceed any remaining limit; a missing resource counts as 0 (SCH-382)."""
+        types = self.all_types
         for name, amount in remaining.items():
             axis = self._capacity.get(name)
             if axis is not None:
-                found &= axis.at_most(amount)
+                types &= axis.at_most(amount)
             elif amount < 0:
                 return 0
-        return found
+        return types
 
     def largest_capacity_within(self, name: str, amount: int) -> int:
-        """The largest capacity of a resource that is no more than the amount; the amount itself where there is none."""
+        """The largest capacity of a resource not above the amount; the amount itself if there is none."""
         axis = self._capacity.get(name)
         return amount if axis is None else axis.largest_within(amount)
 
@@ -277,7 +279,7 @@ class TypeIndex:
         return not self._min_values_keys(requirements) or not self.min_values_shortages(requirements, types)
 
     def _value_count(self, requirements: Requirements, key: str, types: TypeSet) -> int:
-        """How many different values of a label the types offer, counting no further than ``minValues``."""
+        """Number of distinct values of a label over the types, counted up to ``minValues``."""
         return self._available_values(requirements, key).count(types, requirements[key].min_values or 0)
 
     def _available_values(self, requirements: Requirements, key: str) -> LabelValues:
@@ -289,14 +291,14 @@ class TypeIndex:
         values = {v: types for v, types in forms.by_value.items() if requirement.allows(v)} if forms is not None else {}
         if requirement.key not in self._offering_keys:
             return LabelValues(values)
-        found: dict[str, TypeSet] = {}
+        available_values: dict[str, TypeSet] = {}
         for offered, sold in self._available_offerings.items():
             if compatible(of_offerings, offered, self.well_known):
                 by = type_set(sold)
                 for value, types in values.items():
                     if offered.requirement_for(requirement.key).allows(value):
-                        found[value] = found.get(value, 0) | types & by
-        return LabelValues({value: types for value, types in found.items() if types})
+                        available_values[value] = available_values.get(value, 0) | types & by
+        return LabelValues({value: types for value, types in available_values.items() if types})
 
     def cheapest(self, requirements: Requirements, types: TypeSet, limit: int) -> list[int]:
         """The cheapest members that can be bought under the requirements, at most so many and cheapest first.
@@ -312,15 +314,15 @@ class TypeIndex:
         return [position for position in order if position in kept]
 
     def _types_for_min_values(self, requirements: Requirements, order: Sequence[int]) -> set[int]:
-        """For each label with ``minValues``, the first types to offer so many values."""
+        """For each label with ``minValues``, the first types that together offer that many values."""
         needed: set[int] = set()
-        for key, item in requirements.items():
-            if item.min_values is not None:
-                needed |= self._available_values(requirements, key).first_types_offering(order, item.min_values)
+        for key, requirement in requirements.items():
+            if requirement.min_values is not None:
+                needed |= self._available_values(requirements, key).first_types_offering(order, requirement.min_values)
         return needed
 
     def pareto_front(self, types: TypeSet, prices: OfferingPrices, resources: Iterable[str]) -> list[int]:
-        """Members no other member beats: none as cheap has at least as much of every named resource. Cheapest first."""
+        """The Pareto front of the members by price and the named resources, cheapest first."""
         columns = [self._at_least_as_large(name) for name in resources if name in self._allocatable]
         kept: list[int] = []
         seen: TypeSet = 0
@@ -336,14 +338,14 @@ class TypeIndex:
         return kept
 
     def _at_least_as_large(self, name: str) -> list[TypeSet]:
-        """For each type those that leave at least as much of a resource to pods."""
-        known = self._at_least_as_large_by_resource.get(name)
-        if known is None:
+        """For each type, the types with at least the same allocatable amount of a resource."""
+        type_sets = self._at_least_as_large_by_resource.get(name)
+        if type_sets is None:
             axis = self._allocatable[name]
-            known = self._at_least_as_large_by_resource[name] = [
-                axis.at_least(item.allocatable.get(name, 0)) for item in self.types
+            type_sets = self._at_least_as_large_by_resource[name] = [
+                axis.at_least(instance_type.allocatable.get(name, 0)) for instance_type in self.types
             ]
-        return known
+        return type_sets
 
 
 def _available_offerings_by_requirements(types: Sequence[InstanceType]) -> dict[Requirements, dict[int, Offering]]:
@@ -351,30 +353,36 @@ def _available_offerings_by_requirements(types: Sequence[InstanceType]) -> dict[
 
     Kinds go by capacity type, then zone: of equal prices the first counts.
     """
-    found: dict[Requirements, dict[int, Offering]] = {}
-    for position, item in enumerate(types):
-        for offering in item.offerings:
+    offerings_by_requirements: dict[Requirements, dict[int, Offering]] = {}
+    for position, entry in enumerate(types):
+        for offering in entry.offerings:
             if offering.available:
-                sold = found.setdefault(offering.requirements, {})
-                held = sold.get(position)
-                if held is None or offering.price_per_hour < held.price_per_hour:
-                    sold[position] = offering
-    return dict(sorted(found.items(), key=lambda item: _offering_sort_key(next(iter(item[1].values())))))
+                offerings = offerings_by_requirements.setdefault(offering.requirements, {})
+                current = offerings.get(position)
+                if current is None or offering.price_per_hour < current.price_per_hour:
+                    offerings[position] = offering
+    return dict(
+        sorted(offerings_by_requirements.items(), key=lambda entry: _offering_sort_key(next(iter(entry[1].values()))))
+    )
 
 
 def _reservation_units(types: Iterable[InstanceType]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for item in types:
-        for offering in item.offerings:
+    units_by_reservation: dict[str, int] = {}
+    for instance_type in types:
+        for offering in instance_type.offerings:
             if offering.capacity_type == labels.RESERVED:
                 units = UNLIMITED_UNITS if offering.reservation_capacity is None else offering.reservation_capacity
-                found[offering.reservation_id] = min(units, found.get(offering.reservation_id, units))
-    return found
+                units_by_reservation[offering.reservation_id] = min(
+                    units, units_by_reservation.get(offering.reservation_id, units)
+                )
+    return units_by_reservation
 
 
 def _min_values_keys(requirements: Requirements) -> tuple[tuple[str, int], ...]:
-    """The labels with ``minValues``, each with that number; mostly none."""
-    return tuple((key, item.min_values) for key, item in requirements.items() if item.min_values is not None)
+    """The labels with ``minValues``, each with that number."""
+    return tuple(
+        (key, requirement.min_values) for key, requirement in requirements.items() if requirement.min_values is not None
+    )
 
 
 def _offering_sort_key(offering: Offering) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""TODO: say what belongs here."""
+"""Sets of instance types as integers with one bit per type, and indexes from resource amounts to such sets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def members(types: TypeSet) -> Iterator[int]:
 
 
 class AmountIndex:
-    """One resource: which of a list (types, machines) have at least, or at most, a given amount of it, as bit sets."""
+    """Index of one resource: which members of a list have at least, or at most, a given amount, as bit sets."""
 
     __slots__ = ("_amounts", "_at_least", "_at_most")
 
@@ -36,15 +36,15 @@ class AmountIndex:
         self._at_least: tuple[TypeSet, ...] = (*reversed(tuple(accumulate(reversed(sets), or_))), 0)
 
     def at_least(self, amount: int) -> TypeSet:
-        """Those with so much or more."""
+        """Members with at least this amount."""
         return self._at_least[bisect_left(self._amounts, amount)]
 
     def at_most(self, amount: int) -> TypeSet:
-        """Those with so much or less."""
+        """Members with at most this amount."""
         return self._at_most[bisect_right(self._amounts, amount)]
 
     def largest_of(self, members: TypeSet) -> TypeSet:
-        """Those members, at least one given, that have the most."""
+        """Those of the members (at least one) that have the largest amount."""
         low, high = 0, len(self._amounts) - 1
         while low < high:
             middle = (low + high + 1) // 2
@@ -55,7 +55,7 @@ class AmountIndex:
         return self._at_least[low] & members
 
     def smallest_of(self, members: TypeSet) -> TypeSet:
-        """Those members, at least one given, that have the least."""
+        """Those of the members (at least one) that have the smallest amount."""
         low, high = 1, len(self._amounts)
         while low < high:
             middle = (low + high) // 2
@@ -66,27 +66,27 @@ class AmountIndex:
         return self._at_most[low] & members
 
     def largest_within(self, amount: int) -> int:
-        """The largest amount there is that is no more than this; this itself where there is none."""
+        """The largest indexed amount not above this one; this amount itself if there is none."""
         place = bisect_right(self._amounts, amount)
         return self._amounts[place - 1] if place else amount
 
 
 def amount_indexes(resource_lists: Sequence[Resources]) -> dict[str, AmountIndex]:
-    """One axis per resource that any of the lists names; one that lacks it has none of it."""
+    """One index per resource that any of the lists contains; a missing resource counts as 0."""
     names = {name for resources in resource_lists for name in resources}
     return {name: AmountIndex([resources.get(name, 0) for resources in resource_lists]) for name in sorted(names)}
 
 
 def with_at_least(requests: Resources, indexes: Mapping[str, AmountIndex], universe: int) -> int:
-    """Of a list with these axes, by resource, those that have as much of each as is requested. ``everything``: the whole list."""
-    found = universe
+    """Members of ``universe`` that have at least the requested amount of every resource, by these indexes."""
+    matching = universe
     for name, amount in requests.items():
         if amount > 0:
             axis = indexes.get(name)
             if axis is None:
                 return 0
-            found &= axis.at_least(amount)
-    return found
+            matching &= axis.at_least(amount)
+    return matching
 
 
 def type_set(positions: Iterable[int]) -> TypeSet:

@@ -1,4 +1,4 @@
-"""What every source of instance types shares: complete requirements and the labels derived from name and capacity.
+"""Shared by all sources of instance types: complete requirements, and the labels derived from name and capacity.
 
 A type must say something about every well-known label, if only that it lacks it (SCH-116): a pod that asks for a GPU name
 is refused by a type without GPU instead of being taken for undefined. Requirements repeat a lot between types, so single
@@ -15,7 +15,7 @@ from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.model import labels
 from karpenter.model.requirements import Requirement, Requirements
 
-#: Well-known labels that describe a machine. The pool is not among them: it belongs to the claim, not to the type.
+#: Well-known labels that describe an instance type. The NodePool label is not included: it belongs to the claim.
 INSTANCE_LABELS = (labels.CORE_WELL_KNOWN | labels.AWS_WELL_KNOWN | labels.KWOK_WELL_KNOWN) - {labels.NODE_POOL}
 
 _KWOK_SIZE = f"{labels.KWOK_GROUP}/instance-size"
@@ -40,7 +40,7 @@ def label_absent(key: str) -> Requirement:
 def complete_requirements(
     requirements: Mapping[str, Requirement], well_known: Iterable[str] = INSTANCE_LABELS
 ) -> Requirements:
-    """Requirements of a type: what is known, and DoesNotExist for every other well-known label (SCH-116)."""
+    """Requirements of a type: the given ones, and DoesNotExist for every other well-known label (SCH-116)."""
     missing = (label_absent(key) for key in sorted(well_known) if key not in requirements)
     return Requirements((*requirements.values(), *missing))
 
@@ -58,7 +58,7 @@ def derived_labels(name: str, cpu: str, memory: str) -> dict[str, str]:
 
 
 def well_known_labels_of(types: Iterable[InstanceType]) -> frozenset[str]:
-    """Label keys that types or offerings speak of, and the core ones: all count as well known (OPS-254)."""
+    """Label keys of types and offerings, and the core ones, all of which count as well known (OPS-254)."""
     return labels.CORE_WELL_KNOWN.union(
         *((*item.requirements, *(key for sold in item.offerings for key in sold.requirements)) for item in types)
     )

@@ -149,8 +149,8 @@ class SimulatedInstanceStore:
             listing = await self.kube.list(CONFIG_MAP, INSTANCE_NAMESPACE, label_selector=INSTANCE_SELECTOR)
         except KubeError as error:
             raise ProviderError(f"listing simulated machines, {error}") from error
-        records = (decode_instance(item) for item in listing.items)
-        return tuple(sorted((item for item in records if item is not None), key=lambda item: item.node_name))
+        records = (decode_instance(entry) for entry in listing.items)
+        return tuple(sorted((entry for entry in records if entry is not None), key=lambda entry: entry.node_name))
 
     async def terminate(self, instance: SimulatedInstance, now: datetime) -> None:
         """Tell a machine to go; nothing to do if it was told before. ``InstanceNotFound`` when it is gone."""

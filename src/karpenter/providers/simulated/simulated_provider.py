@@ -119,11 +119,13 @@ class SimulatedProvider:
 
     async def instance_types(self, pool: NodePool) -> tuple[InstanceType, ...]:
         """The catalogue; offerings that could not be had lately are there, marked unavailable, reservations with what is left."""
-        sales = await self._availability()
-        if sales != self._cached_types[0]:
+        availability = await self._availability()
+        if availability != self._cached_types[0]:
             self._cached_types = (
-                sales,
-                tuple(_with_availability(item, sales) for item in self._types) if sales else self._types,
+                availability,
+                tuple(_with_availability(instance_type, availability) for instance_type in self._types)
+                if availability
+                else self._types,
             )
         return self._cached_types[1]
 
@@ -131,14 +133,14 @@ class SimulatedProvider:
         if not self._has_reservations:
             return _Availability(self._unavailable_offerings())
         running = [record for record in await self._store.all() if not record.terminating]
-        taken = Counter(reservation for r in running if (reservation := r.labels.get(labels.RESERVATION_ID, "")))
-        return _Availability(self._unavailable_offerings(), frozenset(taken.items()))
+        units_in_use = Counter(reservation for r in running if (reservation := r.labels.get(labels.RESERVATION_ID, "")))
+        return _Availability(self._unavailable_offerings(), frozenset(units_in_use.items()))
 
     async def create(self, claim: NodeClaim) -> Instance:
         """Buy the cheapest machine that satisfies the claim, or find the one bought before (OPS-210, OPS-211, OPS-256)."""
-        known = await self._existing_instance(claim)
-        if known is not None:
-            return known.instance()
+        existing = await self._existing_instance(claim)
+        if existing is not None:
+            return existing.instance()
         node_class = await self._usable_class(claim)
         choice = self._choose_offering(claim, await self._availability())
         record = await self._store.create(self._new_instance(claim, node_class, choice))
@@ -167,12 +169,12 @@ class SimulatedProvider:
         """
         # Machines are listed before claims: a claim created in between then has no machine in the list.
         records = await self._store.all()
-        owned = await self._claim_exists()
+        claim_exists = await self._claim_exists()
         now = self._clock.now()
         orphans = [
             record
             for record in records
-            if not owned(record) and not record.terminating and now - record.created_at > GARBAGE_AGE
+            if not claim_exists(record) and not record.terminating and now - record.created_at > GARBAGE_AGE
         ]
         return tuple([record.provider_id for record in orphans if await self._terminate(record, now)])
 
@@ -215,20 +217,22 @@ class SimulatedProvider:
             raise NodeClassNotReady(f"KWOKNodeClass {name} has condition Ready False")
         return node_class
 
-    def _choose_offering(self, claim: NodeClaim, sales: _Availability) -> simulated_offerings.SimulatedOffering:
-        found = simulated_offerings.launchable_offerings(
-            self._by_name, claim, lambda item, offering: sales.remaining(item, offering).available
+    def _choose_offering(self, claim: NodeClaim, availability: _Availability) -> simulated_offerings.SimulatedOffering:
+        offerings = simulated_offerings.launchable_offerings(
+            self._by_name,
+            claim,
+            lambda instance_type, offering: availability.remaining(instance_type, offering).available,
         )
-        for choice in found.launchable:
-            wanted = _simulated_launch(claim, choice)
-            refusal = self._fault_injector.launch_error(wanted)
-            if refusal is not None:
-                raise LaunchFailed(refusal.reason, refusal.message)
-            if not self._fault_injector.is_out_of_capacity(wanted):
+        for choice in offerings.launchable:
+            launch = _simulated_launch(claim, choice)
+            launch_error = self._fault_injector.launch_error(launch)
+            if launch_error is not None:
+                raise LaunchFailed(launch_error.reason, launch_error.message)
+            if not self._fault_injector.is_out_of_capacity(launch):
                 return choice
-            found.rejections[simulated_offerings.SimulatedOfferingRejection.UNAVAILABLE] += 1
+            offerings.rejections[simulated_offerings.SimulatedOfferingRejection.UNAVAILABLE] += 1
             self._unavailable[_key(choice.instance_type, choice.offering)] = self._clock.now() + UNAVAILABLE_FOR
-        raise InsufficientCapacity(str(found))
+        raise InsufficientCapacity(str(offerings))
 
     def _unavailable_offerings(self) -> frozenset[_OfferingKey]:
         now = self._clock.now()
@@ -239,14 +243,14 @@ class SimulatedProvider:
     def _new_instance(
         self, claim: NodeClaim, node_class: KWOKNodeClass, choice: simulated_offerings.SimulatedOffering
     ) -> SimulatedInstance:
-        wanted = _simulated_launch(claim, choice)
+        launch = _simulated_launch(claim, choice)
         return SimulatedInstance(
             node_name=instance_name(claim),
             claim_name=claim.metadata.name,
             claim_uid=claim.metadata.uid,
-            instance_type=wanted.instance_type,
-            zone=wanted.zone,
-            capacity_type=wanted.capacity_type,
+            instance_type=launch.instance_type,
+            zone=launch.zone,
+            capacity_type=launch.capacity_type,
             price_per_hour=choice.offering.price_per_hour,
             created_at=self._clock.now(),
             labels=simulated_offerings.resolved_labels(claim, choice),
@@ -254,7 +258,7 @@ class SimulatedProvider:
             taints=tuple(taint.as_taint() for taint in (*claim.spec.taints, *claim.spec.startup_taints)),
             capacity=res.resources_to_wire(choice.instance_type.capacity),
             allocatable=res.resources_to_wire(choice.instance_type.allocatable),
-            fate=self._fault_injector.schedule_faults(wanted, _registration_delay(node_class)),
+            fate=self._fault_injector.schedule_faults(launch, _registration_delay(node_class)),
         )
 
 
@@ -277,7 +281,7 @@ def _key(instance_type: InstanceType, offering: Offering) -> _OfferingKey:
     return instance_type.name, offering.zone, offering.capacity_type
 
 
-def _with_availability(instance_type: InstanceType, sales: _Availability) -> InstanceType:
+def _with_availability(instance_type: InstanceType, availability: _Availability) -> InstanceType:
     """The type as it is sold now; the same where nothing of it is missing."""
-    offerings = tuple(sales.remaining(instance_type, offering) for offering in instance_type.offerings)
+    offerings = tuple(availability.remaining(instance_type, offering) for offering in instance_type.offerings)
     return replace(instance_type, offerings=offerings) if offerings != instance_type.offerings else instance_type

@@ -35,22 +35,24 @@ class WriteFailureLog:
             trace = "".join(traceback.format_exception(error))
             _log.error("simulated machine failed", name=name, error=repr(error), stacktrace=trace)
             return
-        refusal = _configuration_error(error)
-        if refusal is not None and self._is_new(cause := explain_error(refusal, "the API server")):
+        configuration_error = _configuration_error(error)
+        if configuration_error is not None and self._is_new(
+            cause := explain_error(configuration_error, "the API server")
+        ):
             _log.error("simulated machines cannot do their work", name=name, error=cause)
         else:
             _log.debug("simulated machine will try again", name=name, error=str(error))
 
     def _is_new(self, cause: str) -> bool:
         now = self._clock.now()
-        before = self._last_seen.get(cause)
+        last_seen = self._last_seen.get(cause)
         self._last_seen[cause] = now
-        return before is None or now - before > _RESOLVED_AFTER
+        return last_seen is None or now - last_seen > _RESOLVED_AFTER
 
 
 def _configuration_error(error: Exception) -> KubeError | None:
     """What somebody has to mend, if that is it. The cloud's errors carry the API server's inside."""
-    found = error.__cause__ if isinstance(error, ProviderError) else error
-    if isinstance(found, Forbidden | Unauthorized):
-        return found
-    return found if isinstance(found, NotFound) and found.reason == KIND_NOT_SERVED else None
+    cause = error.__cause__ if isinstance(error, ProviderError) else error
+    if isinstance(cause, Forbidden | Unauthorized):
+        return cause
+    return cause if isinstance(cause, NotFound) and cause.reason == KIND_NOT_SERVED else None

@@ -41,8 +41,8 @@ from karpenter.api.kinds import (
 )
 from karpenter.api.meta import Wire
 from karpenter.api.storage import VolumeAttachment
-from karpenter.capacitybuffer.buffer_controller import CapacityBufferController
 from karpenter.capacitybuffer.buffer_placements import without_buffer_pods
+from karpenter.capacitybuffer.buffer_reconciler import CapacityBufferController
 from karpenter.clustermetrics.cluster_collector import ClusterCollector, StatusObject
 from karpenter.clustermetrics.cluster_metrics import ClusterMetrics, detail_collectors, essential_collectors
 from karpenter.disruption.command_starter import CommandStarter
@@ -72,7 +72,7 @@ from karpenter.nodeclaim.consolidatable import PodEventTracker, is_pod_event
 from karpenter.nodeclaim.garbagecollection import collect_claims_without_instance
 from karpenter.nodeclaim.lifecycle import NodeClaimLifecycle
 from karpenter.nodeoverlay.overlaid_provider import OverlaidProvider
-from karpenter.nodeoverlay.overlay_controller import NodeOverlayController
+from karpenter.nodeoverlay.overlay_reconciler import NodeOverlayController
 from karpenter.nodepool.nodepool_status import NodePoolReconciler
 from karpenter.nodepool.readiness import NodeClassState
 from karpenter.providers.contract import CloudProvider
@@ -94,7 +94,7 @@ from karpenter.scheduling.search.linear_program import load_solver
 from karpenter.scheduling.solution import Solution
 from karpenter.state import ClusterState
 from karpenter.state.snapshot import ClusterSnapshot, PodKey, pod_key
-from karpenter.static.static_controller import StaticCapacityController
+from karpenter.static.static_reconciler import StaticCapacityController
 from karpenter.termination.instance_termination import InstanceTermination
 from karpenter.termination.node_termination import NodeTermination
 from karpenter.termination.pod_eviction import EvictionLimits, EvictionQueue

@@ -6,7 +6,7 @@ whole status, so that the status has one writer. A scheduling pass that changed 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -29,10 +29,12 @@ from karpenter.capacitybuffer import buffer_placements
 from karpenter.capacitybuffer import buffer_pods as model
 from karpenter.capacitybuffer.buffer_placements import BufferPlacement
 from karpenter.kube.errors import Conflict, NotFound
+from karpenter.kube.informer import Informer
 from karpenter.model import conditions, pods
 from karpenter.model.quantity import QuantityError
 from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.patching import merge_patch
+from karpenter.runtime.reconciler import Reconciler
 from karpenter.scheduling.solution import Solution
 from karpenter.state.snapshot import ClusterSnapshot
 from karpenter.state.state_node import StateNode
@@ -41,6 +43,7 @@ from karpenter.state.state_node import StateNode
 BUFFER_REQUEUE_SECONDS = 30.0
 _CONFLICT_REQUEUE_SECONDS = 1.0
 _APPS = ("", "apps")
+_WORKERS = 10
 _log = structlog.get_logger()
 
 
@@ -278,3 +281,53 @@ def _plan_input(state_nodes: tuple[StateNode, ...], pools: tuple[NodePool, ...])
 
 def _is_identical(first: tuple[object, ...], second: tuple[object, ...]) -> bool:
     return len(first) == len(second) and all(left is right for left, right in zip(first, second, strict=True))
+
+
+class CapacityBufferController:
+    """Queues buffers. ``informer`` holds them; ``trigger_provisioning`` requests a scheduling pass for a uid."""
+
+    def __init__(
+        self,
+        context: ControllerContext,
+        informer: Informer[CapacityBuffer],
+        trigger_provisioning: Callable[[str], None],
+    ) -> None:
+        self._informer = informer
+        self._reconciler = CapacityBufferReconciler(context, informer.get, trigger_provisioning)
+        self._queue = Reconciler(
+            "capacitybuffer", self._reconciler.reconcile, _WORKERS, CAPACITY_BUFFER, context.metrics
+        )
+        informer.subscribe(self._on_buffer)
+
+    def loops(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        """The loops to run, by name."""
+        return {self._queue.name: self._queue.run}
+
+    def _on_buffer(self, old: CapacityBuffer | None, new: CapacityBuffer | None) -> None:
+        """A buffer was added, changed or removed. Our own status writes are ignored."""
+        buffer = new or old
+        if buffer is not None and (old is None or new is None or _spec_changed(old, new)):
+            self._queue.add(_key(buffer))
+
+    def on_pod_template(self, old: PodTemplate | None, new: PodTemplate | None) -> None:
+        """A PodTemplate was added, changed or removed: requeue the buffers that refer to it."""
+        template = new or old
+        assert template is not None
+        template_key = (template.metadata.namespace, template.metadata.name)
+        for buffer in self._informer:
+            reference = buffer.spec.pod_template_ref
+            if reference is not None and (buffer.metadata.namespace, reference.name) == template_key:
+                self._queue.add(_key(buffer))
+
+    def on_plan(self, snapshot: ClusterSnapshot, plan: Solution) -> None:
+        """A scheduling pass over the snapshot was executed: requeue the buffers whose placement changed."""
+        for key in self._reconciler.record_plan(snapshot, plan):
+            self._queue.add(key)
+
+
+def _key(buffer: CapacityBuffer) -> str:
+    return f"{buffer.metadata.namespace}/{buffer.metadata.name}"
+
+
+def _spec_changed(old: CapacityBuffer, new: CapacityBuffer) -> bool:
+    return old.spec != new.spec or new.metadata.deletion_timestamp is not None

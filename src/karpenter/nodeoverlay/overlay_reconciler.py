@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 import msgspec
 import structlog
 
+from karpenter.api.karpenter import NodePool
 from karpenter.api.kinds import NODE_OVERLAY
 from karpenter.api.meta import Condition
 from karpenter.api.node_overlay import NodeOverlay
@@ -19,9 +20,12 @@ from karpenter.nodeoverlay.overlaid_provider import OverlaidProvider
 from karpenter.providers.contract import ProviderError
 from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.patching import merge_patch
+from karpenter.runtime.reconciler import Reconciler
 
 #: Interval of evaluations without events: the offerings of clouds change.
 OVERLAY_REQUEUE_SECONDS = 6 * 3600.0
+#: All overlays are evaluated together, so the queue has one key.
+_ALL_OVERLAYS_KEY = "all"
 _log = structlog.get_logger()
 
 
@@ -118,3 +122,39 @@ def _validation_condition(findings: runtime_validation.Findings, conflict: Overl
         )
         return Condition(type=conditions.VALIDATION_SUCCEEDED, status=conditions.FALSE, reason="Conflict", message=text)
     return Condition(type=conditions.VALIDATION_SUCCEEDED, status=conditions.TRUE)
+
+
+class NodeOverlayController:
+    """Queues the evaluation of all overlays. Its handlers receive overlay, pool and node class events, after the cluster state.
+
+    ``on_applied`` is called when effective prices or capacities changed.
+    """
+
+    def __init__(
+        self,
+        context: ControllerContext,
+        provider: OverlaidProvider,
+        all_overlays: Callable[[], Iterable[NodeOverlay]],
+        on_applied: Callable[[], None],
+    ) -> None:
+        reconciler = NodeOverlayReconciler(context, provider, all_overlays, on_applied)
+        self._queue = Reconciler("nodeoverlay.controller", reconciler.reconcile, 1, metrics=context.metrics)
+        self._queue.add(_ALL_OVERLAYS_KEY)
+
+    def loops(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        """The loops to run, by name."""
+        return {self._queue.name: self._queue.run}
+
+    def on_overlay(self, old: NodeOverlay | None, new: NodeOverlay | None) -> None:
+        """An overlay was added, changed or removed. Our own status writes are ignored."""
+        if old is None or new is None or old.spec != new.spec or new.metadata.deletion_timestamp is not None:
+            self._queue.add(_ALL_OVERLAYS_KEY)
+
+    def on_pool(self, old: NodePool | None, new: NodePool | None) -> None:
+        """A pool was added, changed or removed."""
+        if old is None or new is None or old.spec != new.spec:
+            self._queue.add(_ALL_OVERLAYS_KEY)
+
+    def on_node_class(self) -> None:
+        """A node class was added, changed or removed."""
+        self._queue.add(_ALL_OVERLAYS_KEY)

@@ -7,14 +7,14 @@ batch waits: one second at first, doubling up to one minute.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 import structlog
 
 from karpenter.api.karpenter import NodeClaim, NodePool
-from karpenter.api.kinds import NODE_CLAIM
+from karpenter.api.kinds import NODE_CLAIM, NODE_POOL
 from karpenter.instancetypes.well_known_labels import well_known_labels_of
 from karpenter.kube.errors import KubeError, NotFound
 from karpenter.model import conditions, labels
@@ -22,6 +22,7 @@ from karpenter.model.backoff import DEFAULT_BACKOFF
 from karpenter.model.quantity_checks import check_quantities
 from karpenter.provisioning.claim_creation import create_claim
 from karpenter.runtime.controller_context import ControllerContext
+from karpenter.runtime.reconciler import Reconciler
 from karpenter.scheduling.planned_nodeclaims import static_claim
 from karpenter.static import replicas
 
@@ -30,6 +31,7 @@ _REQUEUE_SECONDS = 60.0
 _LIMIT_REACHED_REQUEUE_SECONDS = 30.0
 #: How many claims of all static pools are created or deleted concurrently.
 _MAX_CONCURRENT_WRITES = 64
+_WORKERS = 10
 _log = structlog.get_logger()
 
 
@@ -191,3 +193,58 @@ def _raise_first(errors: Sequence[KubeError | None]) -> None:
 
 def _monotonic_now() -> float:
     return asyncio.get_running_loop().time()
+
+
+class StaticCapacityController:
+    """Queues static pools. Its handlers receive every pool and claim event, after the cluster state."""
+
+    def __init__(self, context: ControllerContext) -> None:
+        self._context = context
+        reconciler = StaticCapacityReconciler(context)
+        self._provisioning_queue = Reconciler(
+            "static.provisioning", reconciler.reconcile_provisioning, _WORKERS, NODE_POOL, context.metrics
+        )
+        #: Names of the claims of every pool, maintained from watch events.
+        self._claim_names_by_pool: defaultdict[str, set[str]] = defaultdict(set)
+        self._deprovisioning_queue = Reconciler(
+            "static.deprovisioning", reconciler.reconcile_deprovisioning, _WORKERS, NODE_POOL, context.metrics
+        )
+
+    def loops(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        """The loops to run, by name."""
+        return {queue.name: queue.run for queue in (self._provisioning_queue, self._deprovisioning_queue)}
+
+    def on_pool(self, old: NodePool | None, new: NodePool | None) -> None:
+        """A pool was added, changed or removed."""
+        if new is None or new.spec.replicas is None:
+            return
+        if old is None or old.spec.replicas != new.spec.replicas:
+            self._provisioning_queue.add(new.metadata.name)
+            self._deprovisioning_queue.add(new.metadata.name)
+        elif _is_ready(new) and not _is_ready(old):
+            self._provisioning_queue.add(new.metadata.name)
+
+    def on_claim(self, old: NodeClaim | None, new: NodeClaim | None) -> None:
+        """A claim was added, changed or removed."""
+        claim = new or old
+        assert claim is not None
+        name = claim.metadata.labels.get(labels.NODE_POOL, "")
+        claim_names = self._claim_names_by_pool[name]
+        (claim_names.discard if new is None else claim_names.add)(claim.metadata.name)
+        pool = self._context.state.pool(name)
+        if pool is None or pool.spec.replicas is None:
+            return
+        if old is None:
+            # Counting all claims at every added claim would cost O(n²) while a pool fills up.
+            if len(claim_names) > pool.spec.replicas:
+                self._deprovisioning_queue.add(name)
+        elif new is None or (_is_deleting(new) and not _is_deleting(old)):
+            self._provisioning_queue.add(name)
+
+
+def _is_ready(pool: NodePool) -> bool:
+    return conditions.is_true(pool.status.conditions, conditions.READY)
+
+
+def _is_deleting(claim: NodeClaim) -> bool:
+    return claim.metadata.deletion_timestamp is not None

@@ -1,8 +1,8 @@
-"""The simulated cloud: buys machines that cost nothing, and plays what would run on them.
+"""The simulated cloud provider: instances without cost, and simulated kubelets for their nodes.
 
-``provider`` is the cloud the controllers talk to, ``machines`` the stand-in for the machines and their kubelets, ``faults``
-what goes wrong on purpose. What time means and who schedules pods is decided elsewhere: everything here runs on a real
-cluster as well as in a simulation.
+``simulated_provider`` implements the provider contract, ``simulated_nodes`` simulates instances and their kubelets,
+``fault_rules`` injects faults. Virtual time and the scheduler stand-in are in ``karpenter.simulation``: everything here also
+runs on a real cluster.
 """
 
 from karpenter.providers.simulated.fault_rules import Faults, FaultsError

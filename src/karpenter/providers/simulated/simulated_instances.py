@@ -1,8 +1,8 @@
-"""Simulated machines as the cloud knows them: one ConfigMap each, so that they outlive the controller (OPS-211).
+"""The store of simulated instances: one ConfigMap per instance, so that they survive a restart of the controller (OPS-211).
 
-A machine's name follows from the claim it is bought for, hence buying twice finds the first one. The ConfigMap and the
-Node share that name. What was decided at launch is written once; later only ``ending_at`` is added, when the machine is
-told to go or is taken away.
+The name of an instance is derived from its claim, so that a repeated launch finds the first instance. ConfigMap and Node share
+that name. The record is written once at launch; later only ``ending_at`` is added, when the instance is terminated or
+interrupted.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class SimulatedInstance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 
     @property
     def terminating(self) -> bool:
-        """Whether the machine was told to go or taken away."""
+        """Whether the instance was terminated or interrupted."""
         return self.ending_at is not None
 
     def time_after_launch(self, seconds: float | None) -> datetime | None:
@@ -73,7 +73,7 @@ class SimulatedInstance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
         return None if seconds is None else self.created_at + timedelta(seconds=seconds)
 
     def instance(self) -> Instance:
-        """The machine as the contract reports it."""
+        """The instance as defined by the provider contract."""
         return Instance(
             provider_id=self.provider_id,
             claim_name=self.claim_name,
@@ -119,7 +119,7 @@ class SimulatedInstanceStore:
     kube: Kube
 
     async def create(self, instance: SimulatedInstance) -> SimulatedInstance:
-        """Store a new machine, or find the one of that name."""
+        """Store a new instance, or return the existing one of that name."""
         metadata = ObjectMeta(name=instance.node_name, namespace=INSTANCE_NAMESPACE, labels={INSTANCE_LABEL: "true"})
         try:
             await self.kube.create(CONFIG_MAP, ConfigMap(metadata=metadata, data=_encoded(instance)))
@@ -130,7 +130,7 @@ class SimulatedInstanceStore:
         return instance
 
     async def get(self, name: str) -> SimulatedInstance:
-        """One machine; ``InstanceNotFound`` when it is gone."""
+        """One instance; raises ``InstanceNotFound`` if it is gone."""
         try:
             record = decode_instance(await self.kube.get(CONFIG_MAP, name, INSTANCE_NAMESPACE))
         except NotFound as error:
@@ -144,7 +144,7 @@ class SimulatedInstanceStore:
         return record
 
     async def all(self) -> tuple[SimulatedInstance, ...]:
-        """All machines, by name; ConfigMaps that hold none are left out."""
+        """All instances, by name; ConfigMaps without a valid record are skipped."""
         try:
             listing = await self.kube.list(CONFIG_MAP, INSTANCE_NAMESPACE, label_selector=INSTANCE_SELECTOR)
         except KubeError as error:
@@ -153,7 +153,7 @@ class SimulatedInstanceStore:
         return tuple(sorted((entry for entry in records if entry is not None), key=lambda entry: entry.node_name))
 
     async def terminate(self, instance: SimulatedInstance, now: datetime) -> None:
-        """Tell a machine to go; nothing to do if it was told before. ``InstanceNotFound`` when it is gone."""
+        """Terminate an instance (idempotent). Raises ``InstanceNotFound`` if it is gone."""
         if instance.terminating:
             return
         ending = msgspec.structs.replace(instance, ending_at=now)

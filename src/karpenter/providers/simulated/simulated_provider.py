@@ -45,7 +45,7 @@ from karpenter.providers.simulated.simulated_instances import (
 
 #: How long an offering that could not be had counts as unavailable.
 UNAVAILABLE_FOR = timedelta(minutes=3)
-#: Machines younger than this are left alone by the collector: their claim may not be visible yet.
+#: Garbage collection skips younger instances: their claim may not be visible yet.
 GARBAGE_AGE = timedelta(seconds=30)
 _REPAIR_AFTER = timedelta(minutes=10)
 
@@ -76,7 +76,7 @@ class _Availability:
 
 
 class SimulatedProvider:
-    """A cloud without machines. Implements ``CloudProvider``."""
+    """A cloud provider with simulated instances. Implements ``CloudProvider``."""
 
     def __init__(self, kube: Kube, clock: Clock, types: tuple[InstanceType, ...], faults: Faults | None = None) -> None:
         self._kube = kube
@@ -92,12 +92,12 @@ class SimulatedProvider:
         )
 
     def set_faults(self, faults: Faults) -> None:
-        """Follow another script from now on; what was decided for machines already bought stays."""
+        """Use other fault rules from now on; faults of existing instances stay as decided at launch."""
         self._fault_injector = FaultInjector(faults)
 
     @property
     def name(self) -> str:
-        """The name users know from metrics."""
+        """The provider name in metrics."""
         return "kwok"
 
     @property
@@ -106,19 +106,19 @@ class SimulatedProvider:
         return (KWOK_NODE_CLASS,)  # type: ignore[return-value]
 
     def repair_policies(self) -> tuple[RepairPolicy, ...]:
-        """A node that is not ready for ten minutes is broken (OPS-217)."""
+        """A node that is not ready for ten minutes is unhealthy (OPS-217)."""
         return tuple(RepairPolicy("Ready", status, _REPAIR_AFTER) for status in (conditions.FALSE, conditions.UNKNOWN))
 
     def registration_hooks(self) -> tuple[RegistrationHook, ...]:
-        """None: a simulated machine is complete when it joins."""
+        """None: a simulated instance is complete when it joins."""
         return ()
 
     async def drift(self, claim: NodeClaim) -> InstanceDrift | None:
-        """Simulated machines never drift (OPS-260)."""
+        """Simulated instances never drift (OPS-260)."""
         return None
 
     async def instance_types(self, pool: NodePool) -> tuple[InstanceType, ...]:
-        """The catalogue; offerings that could not be had lately are there, marked unavailable, reservations with what is left."""
+        """The catalogue; offerings without capacity are marked unavailable, reservations have their remaining capacity."""
         availability = await self._availability()
         if availability != self._cached_types[0]:
             self._cached_types = (
@@ -137,7 +137,7 @@ class SimulatedProvider:
         return _Availability(self._unavailable_offerings(), frozenset(units_in_use.items()))
 
     async def create(self, claim: NodeClaim) -> Instance:
-        """Buy the cheapest machine that satisfies the claim, or find the one bought before (OPS-210, OPS-211, OPS-256)."""
+        """Launch the cheapest instance that satisfies the claim, or return the existing one (OPS-210, OPS-211, OPS-256)."""
         existing = await self._existing_instance(claim)
         if existing is not None:
             return existing.instance()
@@ -151,19 +151,19 @@ class SimulatedProvider:
         return record.instance()
 
     async def delete(self, provider_id: str) -> None:
-        """End the machine; ``InstanceNotFound`` once it is gone (OPS-212)."""
+        """Terminate the instance; raises ``InstanceNotFound`` once it is gone (OPS-212)."""
         await self._store.terminate(await self._store.get(name_from_provider_id(provider_id)), self._clock.now())
 
     async def get(self, provider_id: str) -> Instance:
-        """One machine (OPS-213)."""
+        """One instance (OPS-213)."""
         return (await self._store.get(name_from_provider_id(provider_id))).instance()
 
     async def list(self) -> tuple[Instance, ...]:
-        """All machines, sorted by name (OPS-214)."""
+        """All instances, sorted by name (OPS-214)."""
         return tuple(record.instance() for record in await self._store.all())
 
     async def collect_garbage(self) -> tuple[str, ...]:
-        """End machines whose claim is gone (OPS-266); returns their provider IDs. To be called now and then.
+        """Terminate instances whose claim is gone (OPS-266); returns their provider IDs. Called periodically.
 
         Raises ``ProviderError``.
         """

@@ -1,4 +1,4 @@
-"""TODO: say what belongs here."""
+"""Workloads (``apps/v1``): DaemonSets, whose pods every node runs, and the owners of the pods Karpenter places."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from karpenter.api.meta import Condition, ObjectMeta, Wire, WireResources
 
-#: The strategy this product follows: real machines, empty until they are needed.
+#: The strategy Karpenter follows: real nodes, empty until they are needed.
 ACTIVE_CAPACITY = "buffer.x-k8s.io/active-capacity"
 
 
@@ -52,7 +52,7 @@ class CapacityBufferStatus(Wire, frozen=True, kw_only=True):
 
 
 class CapacityBuffer(Wire, frozen=True, kw_only=True):
-    """Room for pods to come, on machines that are bought before they are needed."""
+    """Capacity for pods to come, on nodes that are launched before they are needed."""
 
     spec: CapacityBufferSpec
     metadata: ObjectMeta = ObjectMeta()

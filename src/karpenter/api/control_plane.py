@@ -1,4 +1,4 @@
-"""Questions to the API server about what somebody may do (``authorization.k8s.io/v1``)."""
+"""Objects about the control plane itself: leases, CRDs and access reviews (``coordination``, ``apiextensions``, ``authorization``)."""
 
 from __future__ import annotations
 

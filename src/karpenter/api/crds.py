@@ -176,7 +176,7 @@ def to_yaml() -> str:
 
 
 class _NoAliasDumper(yaml.SafeDumper):
-    """Writes every value where it stands: anchors would be legal, but nobody expects them in a CRD."""
+    """Writes every value in full: YAML anchors would be legal, but are unusual in a CRD."""
 
     def ignore_aliases(self, data: object) -> bool:
         return True
@@ -225,7 +225,7 @@ def schema(type_: type[Wire]) -> Json:
 
 
 def _object(info: inspect.StructType) -> Json:
-    """Schema of a struct. Metadata is the API server's own affair and stays open."""
+    """Schema of a struct. The API server validates metadata itself, so its schema stays open."""
     if info.cls is ObjectMeta:
         return {"type": "object"}
     owner = cast(type[Wire], info.cls)
@@ -339,7 +339,7 @@ def _keyed(item: inspect.Type) -> Json:
 
 def _map(type_: inspect.DictType) -> Json:
     if isinstance(type_.value_type, inspect.CustomType):
-        # Any value at all: a map whose keys belong to somebody else.
+        # Any value at all: a map whose keys are defined elsewhere.
         return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     limits = {"minProperties": type_.min_length, "maxProperties": type_.max_length}
     return {"type": "object", "additionalProperties": _schema_of_type(type_.value_type), **_without_none(limits)}

@@ -1,4 +1,4 @@
-"""EC2NodeClass (``karpenter.k8s.aws/v1``): how machines on EC2 are made (API §7, AWS §2).
+"""EC2NodeClass (``karpenter.k8s.aws/v1``): how EC2 instances are launched (API §7, AWS §2).
 
 The schema lets in whatever users could store before; what it cannot judge is judged by the class's controller and told in its
 conditions. ``spec.kubelet`` is open on purpose: its fields belong to the kubelet, not to us.
@@ -92,7 +92,7 @@ class BlockDeviceMapping(Wire, frozen=True, kw_only=True):
 
 
 class NetworkInterface(Wire, frozen=True, kw_only=True):
-    """One network interface of a machine."""
+    """One network interface of an instance."""
 
     network_card_index: Annotated[int, Meta(ge=0)]
     device_index: Annotated[int, Meta(ge=0)]
@@ -100,7 +100,7 @@ class NetworkInterface(Wire, frozen=True, kw_only=True):
 
 
 class MetadataOptions(Wire, frozen=True, kw_only=True):
-    """How the machine's metadata service answers."""
+    """How the instance's metadata service answers."""
 
     http_endpoint: Literal["enabled", "disabled"] | None = "enabled"
     http_protocol_ipv6: Literal["enabled", "disabled"] | None = msgspec.field(
@@ -125,7 +125,7 @@ class CpuOptions(Wire, frozen=True, kw_only=True):
 
 
 class EC2NodeClassSpec(Wire, frozen=True, kw_only=True):
-    """What machines of this class are made of."""
+    """What instances of this class are launched with."""
 
     subnet_selector_terms: Annotated[tuple[SubnetSelectorTerm, ...], Meta(max_length=30)] = ()
     security_group_selector_terms: Annotated[tuple[SecurityGroupSelectorTerm, ...], Meta(max_length=30)] = ()
@@ -153,7 +153,7 @@ class EC2NodeClassSpec(Wire, frozen=True, kw_only=True):
 
 
 class Subnet(Wire, frozen=True, kw_only=True):
-    """A subnet machines may be put in. ``zone_id`` names the same zone in every account."""
+    """A subnet for instances. ``zone_id`` names the same zone in every account."""
 
     id: str
     zone: str
@@ -161,7 +161,7 @@ class Subnet(Wire, frozen=True, kw_only=True):
 
 
 class SecurityGroup(Wire, frozen=True, kw_only=True):
-    """A security group every machine gets."""
+    """A security group of every instance."""
 
     id: str
     name: str = ""
@@ -185,7 +185,7 @@ class AMI(Wire, frozen=True, kw_only=True):
 
 
 class CapacityReservation(Wire, frozen=True, kw_only=True):
-    """A capacity reservation or capacity block machines may be put in."""
+    """A capacity reservation or capacity block for instances."""
 
     id: str
     availability_zone: str
@@ -210,7 +210,7 @@ class EC2NodeClassStatus(Wire, frozen=True, kw_only=True):
 
 
 class EC2NodeClass(Wire, frozen=True, kw_only=True):
-    """Node class of machines on EC2."""
+    """Node class of EC2 instances."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: EC2NodeClassSpec = EC2NodeClassSpec()

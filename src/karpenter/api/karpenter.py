@@ -42,7 +42,7 @@ class NodeSelectorRequirementWithMinValues(Wire, frozen=True, kw_only=True):
 
 
 class NodeClassReference(Wire, frozen=True, kw_only=True):
-    """Which node class describes the machines. None of the three may be empty."""
+    """Which node class describes the instances. None of the three may be empty."""
 
     group: Annotated[str, Meta(pattern=r"^[^/]*$")]
     kind: str
@@ -164,7 +164,7 @@ class NodeClaimStatus(Wire, frozen=True, kw_only=True):
 
 
 class NodeClaim(Wire, frozen=True, kw_only=True):
-    """One machine: asked for, launched, registered, initialised and given back."""
+    """One requested node: launched, registered, initialised and terminated."""
 
     spec: NodeClaimSpec
     metadata: ObjectMeta = ObjectMeta()

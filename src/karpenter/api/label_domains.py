@@ -22,12 +22,12 @@ _AWS_OTHER = (
     "placement-group-id placement-group-partition"
 )
 
-#: Keys of the AWS domain that describe machines.
+#: Keys of the AWS domain that describe instances.
 AWS_KEYS = frozenset(
     {f"{AWS_DOMAIN}/instance-{name}" for name in _AWS_INSTANCE.split()}
     | {f"{AWS_DOMAIN}/{name}" for name in _AWS_OTHER.split()}
 )
-#: Keys of the simulation's domain that describe machines.
+#: Keys of the simulation's domain that describe instances.
 KWOK_KEYS = frozenset(f"{KWOK_DOMAIN}/instance-{name}" for name in ("size", "family", "cpu", "memory"))
 
 #: Per domain, the keys admission lets through (API-431, API-432). The node-class labels are refused later, by runtime

@@ -1,4 +1,4 @@
-"""TODO: say what belongs here."""
+"""Where a pod may run: taints and tolerations, node selectors and affinity, pod affinity, topology spread (``v1``)."""
 
 from __future__ import annotations
 

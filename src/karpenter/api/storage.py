@@ -1,4 +1,4 @@
-"""TODO: say what belongs here."""
+"""Volumes of pods: claims, persistent volumes, storage classes, CSI nodes and attachments (``v1``, ``storage.k8s.io/v1``)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Talking to an API server: the protocol in three small parts and what implements it.
+"""Access to an API server: the protocol in three small parts, and its implementations.
 
-``protocol`` is what the rest of the house programs against; ``client`` is a real cluster, ``memory`` an API server inside the
-process, ``informer`` keeps a list current by watching. No decision is taken here and nothing here knows what a NodePool means.
+Other packages depend on ``protocol``; ``client`` talks to a real cluster and ``informer`` keeps a list current by watching.
+The in-memory API server is in ``simulation.apiserver``. Nothing here depends on what a NodePool means.
 """

@@ -108,7 +108,7 @@ class _ServerVersion(msgspec.Struct):
 class KubeClient:
     """A connection to a cluster; implements ``protocol.Kube`` and ``protocol.Pager``. Close it with ``aclose`` or ``async with``.
 
-    ``http`` brings the server's address, TLS and credentials (``config.connect``); ``observer`` is told of every request.
+    ``http`` brings the server's address, TLS and credentials (``config.connect``); ``observer`` is notified of every request.
     """
 
     def __init__(
@@ -315,7 +315,7 @@ class KubeClient:
     async def _exchange(
         self, call: _Request[T], exchange: Awaitable[httpx2.Response], timeout_seconds: float
     ) -> httpx2.Response:
-        """What comes back, whatever its status, and the observer told of it. Raises ``errors.KubeError`` when nothing does."""
+        """The response, whatever its status; the observer is notified. Raises ``errors.KubeError`` without a response."""
         now = asyncio.get_running_loop().time
         began, code = now(), NO_RESPONSE
         try:

@@ -1,8 +1,8 @@
 """Finding a cluster and connecting to it.
 
-Where the address and the credentials come from is a person's matter and follows kubectl: an explicit path, else the files of
+The address and the credentials are found as kubectl finds them: an explicit path, else the files of
 ``KUBECONFIG`` merged so that the first to name something wins, else ``~/.kube/config``, else the service account of the pod
-we run in. What a kubeconfig says is read in ``kubeconfig``; here it becomes somebody to be and somebody to believe.
+Karpenter runs in. ``kubeconfig`` reads the files; here they become an identity and the authorities to trust.
 
 A ``Connection`` can be connected to several times: its clients share one identity, so that a helper program runs once for all
 of them. Libraries are imported only when something connects, because commands that need no cluster should start at once.
@@ -259,7 +259,7 @@ def _exec_plugin(selected: SelectedContext, trust: ServerTrust) -> ExecPlugin:
 
 
 def _exec_cluster_info(cluster: KubeconfigCluster, trust: ServerTrust) -> JsonObject:
-    """A cluster as helper programs are told of it."""
+    """A cluster in the form helper programs receive."""
     from karpenter.kube import transport
     from karpenter.kube.tls import current_material
 

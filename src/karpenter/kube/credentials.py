@@ -1,7 +1,7 @@
-"""Who we are to an API server: tokens, passwords and client certificates, and how they change while we run.
+"""The identity presented to an API server: tokens, passwords and client certificates, and their renewal.
 
 An ``Identity`` belongs to a ``config.Connection`` and is shared by all its clients: what one of them had to renew, the others
-need not. Here are those that lie in the kubeconfig or in files; those a program hands out are in ``program``.
+need not. Here are those that lie in the kubeconfig or in files; those of a helper program are in ``exec_credentials``.
 """
 
 from __future__ import annotations

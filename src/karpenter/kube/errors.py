@@ -24,7 +24,7 @@ KIND_NOT_SERVED = "KindNotServed"
 
 
 class StatusCause(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One of the grounds of a refusal: the API's machine word, a sentence, and the field that is meant (may be empty)."""
+    """One cause of a refusal: the API's reason code, a sentence, and the field that is meant (may be empty)."""
 
     reason: str = ""
     message: str = ""
@@ -46,7 +46,7 @@ class StatusDetails(msgspec.Struct, frozen=True, omit_defaults=True, rename="cam
 
 
 class KubeError(ExpectedError):
-    """An API call failed. ``status`` is the HTTP status (0 when there was none), ``reason`` the API's machine word.
+    """An API call failed. ``status`` is the HTTP status (0 when there was none), ``reason`` the API's reason code.
 
     ``retry_after_seconds`` is the pause the server asked for, 0 when it named none.
     """

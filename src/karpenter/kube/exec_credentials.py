@@ -1,4 +1,4 @@
-"""Credentials a helper program hands out (``users[].user.exec`` of a kubeconfig, ``client.authentication.k8s.io``).
+"""Credentials from a helper program (``users[].user.exec`` of a kubeconfig, ``client.authentication.k8s.io``).
 
 The program is run when credentials are first needed, again shortly before they expire, and when the server refuses them: one run
 at a time, whose outcome everybody who waits for it shares, its failure included. Right after a run there is no other for a

@@ -1,9 +1,9 @@
 """A list of objects kept current by watching.
 
 An ``Informer`` lists a kind once, then follows the changes, keeps the objects by name and in the indexes it was given, and
-tells its handlers every difference exactly once: ``(None, new)`` for an object that appeared, ``(old, new)`` for one that
-changed, ``(old, None)`` for one that is gone. An object made anew under the same name is told as both, the old one's end
-first. Handlers run synchronously, so between two differences everything they feed agrees with the store. A handler that
+passes every difference to its handlers exactly once: ``(None, new)`` for an object that appeared, ``(old, new)`` for one that
+changed, ``(old, None)`` for one that is gone. An object created anew under the same name gives both, the deletion of
+the old one first. Handlers run synchronously, so between two differences everything they feed agrees with the store. A handler that
 raises is a bug and ends ``run``.
 
 What can go wrong on the way and what it costs:
@@ -42,7 +42,7 @@ from karpenter.model.backoff import Backoff
 S = TypeVar("S")
 T = TypeVar("T", bound=Wire)
 
-#: What a handler is told: the object before and after; None where there is none.
+#: What a handler receives: the object before and after; None where there is none.
 ChangeHandler = Callable[[T | None, T | None], None]
 #: The values of an index under which an object is found.
 IndexFunction = Callable[[T], Iterable[str]]
@@ -53,7 +53,7 @@ _BACKOFF = Backoff(1.0, 10.0)
 _HEALTHY_STREAM_SECONDS = 60.0
 #: After so many streams in a row without a word the kind is listed again.
 _MAX_SILENT_STREAMS = 3
-#: Objects looked at, or told to handlers, before others have a turn.
+#: Objects processed, or passed to handlers, before other tasks run.
 _BATCH_SIZE = 250
 
 
@@ -101,7 +101,7 @@ class Informer(Generic[T]):
         self._handlers: list[ChangeHandler[T]] = []
         #: Where the next stream goes on.
         self._version = ""
-        #: Up to which version everything has been told: that of the last list or bookmark.
+        #: Up to this version handlers have received everything: that of the last list or bookmark.
         self._delivered_version = ""
         #: The versions of what was told since but is not kept, such as deletions: what comes late must not come back to life.
         self._dropped_versions: dict[ObjectKey, str] = {}
@@ -333,7 +333,7 @@ def _is_newer(version: str, seen: str) -> bool:
 
 
 def _later_version(one: str, other: str) -> str:
-    """The later of two versions; ``other`` where they are no numbers, and nobody can tell."""
+    """The later of two versions; ``other`` where they are no numbers and cannot be compared."""
     if one.isdecimal() and other.isdecimal():
         return max(one, other, key=int)
     return other

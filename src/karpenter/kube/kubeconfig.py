@@ -21,7 +21,7 @@ _DEFAULT_NAMESPACE = "default"
 
 
 class InvalidKubeconfig(Exception):
-    """A kubeconfig nobody can use; the message says what is wrong and where."""
+    """An unusable kubeconfig; the message says what is wrong and where."""
 
 
 class KubeconfigExtension(msgspec.Struct, frozen=True):
@@ -32,7 +32,7 @@ class KubeconfigExtension(msgspec.Struct, frozen=True):
 
 
 class KubeconfigCluster(msgspec.Struct, frozen=True, rename="kebab"):
-    """An API server and whom to believe it is; ``*_data`` is base64 of PEM and wins over a file."""
+    """An API server and the authorities to trust; ``*_data`` is base64 of PEM and wins over a file."""
 
     server: str = ""
     tls_server_name: str = ""
@@ -64,7 +64,7 @@ class ExecConfig(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class KubeconfigUser(msgspec.Struct, frozen=True, rename="kebab"):
-    """Who somebody is, and on whose behalf they act (``as_*``)."""
+    """Credentials of a user, and whom they impersonate (``as_*``)."""
 
     token: str = ""
     token_file: str = msgspec.field(name="tokenFile", default="")

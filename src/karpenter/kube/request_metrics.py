@@ -1,4 +1,4 @@
-"""Where requests to the API server are told of, for figures. Nothing here counts: who wants to know brings an observer."""
+"""Observers of requests to the API server, and the one that counts them in metrics."""
 
 from __future__ import annotations
 

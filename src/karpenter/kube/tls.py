@@ -1,4 +1,4 @@
-"""Whom we believe to be the API server, and what we show it: TLS contexts made of texts.
+"""TLS contexts: which API server is trusted, and the client certificate presented to it.
 
 What Go's TLS accepts is accepted, since that is what every other client of the cluster does: authorities without the extensions
 RFC 5280 asks for (older managed clusters have such), and a certificate that is trusted itself without its issuer.

@@ -1,7 +1,7 @@
 """Connections to an API server: kept alive, renewed with the credentials, and through a proxy where there is one.
 
 Silence. A watch says nothing for minutes, and a server or a gateway that vanishes without closing its connections says nothing
-either. The kernel can tell the two apart: it probes a silent connection and breaks it when nobody answers. Without that a
+either. The kernel can tell the two apart: it probes a silent connection and breaks it when there is no answer. Without that a
 controller would go on acting on an old picture until the watch's own limit.
 
 Credentials. Each request shows the identity's current ones; one that is not accepted is sent once more with renewed ones. A
@@ -53,7 +53,7 @@ def proxy_for(server: str) -> str | None:
     """The proxy that ``HTTPS_PROXY``, ``HTTP_PROXY``, ``ALL_PROXY`` and ``NO_PROXY`` name for a URL.
 
     As Go programs read them, for pods get the same variables whatever they are written in: ``NO_PROXY`` may hold networks
-    (``10.0.0.0/8``), and this machine is never asked through a proxy.
+    (``10.0.0.0/8``), and the local host is never reached through a proxy.
     """
     address = urlsplit(server)
     found = getproxies()

@@ -15,7 +15,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's clock."""
+    """The clock of the operating system."""
 
     def now(self) -> datetime:
         """The current time, in UTC."""
@@ -79,7 +79,7 @@ class TimestampError(ValueError):
 
 
 def parse_timestamp(text: str) -> datetime:
-    """The moment a text names, in UTC. The distance to UTC is required: nobody may have to guess it. Raises ``MomentError``."""
+    """The time a text names, in UTC. A UTC offset is required. Raises ``TimestampError``."""
     if _TIMESTAMP_GRAMMAR.fullmatch(text) is None:
         raise TimestampError(text)
     try:

@@ -5,7 +5,7 @@ They stand in annotations of the NodePool, which other tools ignore:
 * ``karpenter.sh/minimum-saving-ratio``, such as ``0.3``: the least score of a move (DIS-253), that is the share of the pool's
   cost it saves over the share of the pool's disruption it causes. 1 means that a move has to save as much as a node of average
   price gives back for restarting an average node's pods; 0 takes any saving. Without it: what the consolidation policy stands
-  for, 0.5 with ``Balanced`` (DIS-254), else 0.1. That is, on a node of average load, a tenth of its price: replacing machines
+  for, 0.5 with ``Balanced`` (DIS-254), else 0.1. That is, on a node of average load, a tenth of its price: replacing nodes
   for less is how clusters come to move pods for ever, since prices of neighbouring types and zones differ by a few per cent,
   while a real step down in size saves a quarter or more.
 * ``karpenter.sh/minimum-node-age``, such as ``30m``: nodes younger than that are not consolidated. Without it five minutes: pods

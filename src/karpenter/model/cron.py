@@ -200,7 +200,7 @@ def _is_unrestricted(part: str) -> bool:
     return any(item in ("*", "?", "*/1", "?/1") for item in part.split(","))
 
 
-#: Names that mean something else on every machine, or nothing.
+#: Names whose meaning depends on the host, or that mean nothing.
 _EXCLUDED_NAMES = frozenset({"localtime", "Factory"})
 _MAX_ZONE_SHOWN = 60
 

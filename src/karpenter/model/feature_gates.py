@@ -19,5 +19,5 @@ class FeatureGate(StrEnum):
 #: The gates that are on.
 FeatureGates = frozenset[FeatureGate]
 
-#: What is on where nobody says anything (API-875).
+#: Feature gates by default (API-875).
 DEFAULT_FEATURE_GATES: FeatureGates = frozenset({FeatureGate.RESERVED_CAPACITY})

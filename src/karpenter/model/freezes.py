@@ -85,7 +85,7 @@ def nodepool_freeze(pool: NodePool) -> Freeze | None:
 
 
 def cluster_freeze(config_map: ConfigMap) -> Freeze:
-    """The freeze over the whole cluster, whether it is on or over. A member nobody knows may be a misspelt one."""
+    """The freeze over the whole cluster, whether it is on or over. An unknown key may be a misspelt one."""
     data: Mapping[str, str] = config_map.data
     freeze = _parse_freeze(CLUSTER_SOURCE, data.get(REASON_KEY, ""), data.get(UNTIL_KEY), "data.until")
     strange = tuple(_unknown_keys(data))

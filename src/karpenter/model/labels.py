@@ -50,7 +50,7 @@ DISRUPTION_REPLACES = "karpenter.sh/disruption-replaces"
 #: On a static NodePool: the label over whose values its replicas are spread. Ours; only the zone is understood.
 SPREAD_REPLICAS = "karpenter.sh/spread-replicas-over"
 
-#: On a NodePool or a pod: how much of a workload, or of the pool's spot machines, may be in one place; a share or ``off``. Ours.
+#: On a NodePool or a pod: how much of a workload, or of the pool's spot nodes, may be in one place; a share or ``off``. Ours.
 EXPOSURE = "karpenter.sh/exposure"
 #: On a NodePool, ours: time zones and dates of its disruption budgets (``budgets``).
 BUDGET_WINDOWS = "karpenter.sh/budget-windows"

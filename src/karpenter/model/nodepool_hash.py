@@ -1,6 +1,6 @@
 """The hash that tells whether a NodeClaim still looks like its pool's template (API-500 ff.).
 
-Covered is what ends up on the machine and cannot be compared field by field later: labels, annotations, taints, the node class
+Covered is what ends up on the node and cannot be compared field by field later: labels, annotations, taints, the node class
 and the two lifetimes. Requirements are compared by meaning instead, and everything about disruption, limits and weight
 concerns the pool, not its nodes. Two spellings of one thing hash alike: order of taints, ``60m`` and ``1h``, absent and empty.
 """
@@ -49,7 +49,7 @@ def hash_annotations(pool: NodePool) -> dict[str, str]:
 
 
 def _canonical_taints(taints: Iterable[NodePoolTaint]) -> list[list[str]]:
-    """The set of taints, sorted. When a taint was added says nothing about the machine."""
+    """The set of taints, sorted. The time a taint was added does not matter."""
     return [list(item) for item in sorted({(taint.key, taint.value or "", taint.effect) for taint in taints})]
 
 

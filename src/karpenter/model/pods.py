@@ -106,7 +106,7 @@ def _allocated_resources(status: ContainerStatus) -> list[dict[str, int]]:
 
 
 def is_provisionable(pod: Pod) -> bool:
-    """Whether the pod waits for a machine (SCH-040, SCH-041 Beyond: finished and terminating pods do not).
+    """Whether the pod waits for a node (SCH-040, SCH-041 Beyond: finished and terminating pods do not).
 
     Whether the scheduler is making room for it on a node is judged by the decision, which sees that node.
     """

@@ -74,6 +74,6 @@ def minimum(resource_lists: Iterable[Resources]) -> dict[str, int]:
 def fits(requests: Resources, available: Resources) -> bool:
     """Whether every request is available; a missing resource counts as 0.
 
-    SCH-198 with its Beyond: a negative amount of a resource nobody asks for hides nothing.
+    SCH-198 with its Beyond: a negative amount of a resource that is not requested does not matter.
     """
     return all(amount <= 0 or amount <= available.get(name, 0) for name, amount in requests.items())

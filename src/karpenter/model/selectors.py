@@ -42,7 +42,7 @@ class SelectorError(ValueError):
 def selector_matches(selector: LabelSelector | None, labels: Labels) -> bool:
     """Whether the labels satisfy the selector. An absent selector matches nothing, an empty one everything.
 
-    An operator nobody knows matches nothing, so that a selector from a newer API never catches too much.
+    An unknown operator matches nothing, so that a selector from a newer API never catches too much.
     """
     if selector is None:
         return False

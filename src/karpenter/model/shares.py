@@ -1,6 +1,6 @@
 """Shares as settings and annotations write them: how much of a whole may hang on one of its places.
 
-Exact fractions, so that three tenths of ten is three on every machine.
+Exact fractions, so that three tenths of ten is exactly three.
 """
 
 from __future__ import annotations

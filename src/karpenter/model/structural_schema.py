@@ -1,10 +1,10 @@
-"""What an API server does with decoded JSON and a structural schema: complete it, drop what it does not know, find what is wrong.
+"""What an API server does with decoded JSON and a structural schema: default it, prune unknown fields, validate it.
 
-The API server does this for stored objects; offline and in the in-memory server there is nobody to ask, and decoding into structs
+The API server does this for stored objects; offline and in the in-memory server there is no API server, and decoding into structs
 stops at the first misfit. Only the keywords our own CRDs use are understood. Patterns are read as RE2 reads them (API-026):
 searched, ASCII, ``$`` is the very end of the text, and a vertical tab is no space.
 
-A server holds nobody responsible for what was there before (it "ratchets"): in an update, what is as it was passes, even where
+A server ratchets: in an update, an unchanged value passes, even where
 today's schema would refuse it. So an object stored under a looser schema can still be changed elsewhere, its status first of all.
 Members are followed by name; items of a list only where the list has keys, which makes other lists pass or fail as a whole.
 """
@@ -103,7 +103,7 @@ def is_unchanged(old: object, new: object) -> bool:
 
 
 def get_member(value: object, *names: str) -> object:
-    """What stands in ``value`` under these names, one inside the other; ``NOTHING`` where one is missing."""
+    """What stands in ``value`` under these names, one inside the other; ``ABSENT`` where one is missing."""
     for name in names:
         if not isinstance(value, dict) or name not in value:
             return ABSENT
@@ -114,7 +114,7 @@ def get_member(value: object, *names: str) -> object:
 def schema_findings(schema: Schema, value: object, path: str = "", old: object = ABSENT) -> Iterator[Finding]:
     """Everything in ``value`` the schema refuses, save what ``old``, which it replaces, had just so.
 
-    Fields the schema does not know are ``unknown``'s business.
+    ``unknown_field_findings`` reports fields the schema does not know.
     """
     if is_unchanged(old, value):
         return

@@ -1,4 +1,4 @@
-"""Objects about the control plane itself: leases, CRDs and access reviews (``coordination``, ``apiextensions``, ``authorization``)."""
+"""Objects about the control plane itself: leases, CRDs and access reviews."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
 An ``Informer`` lists a kind once, then follows the changes, keeps the objects by name and in the indexes it was given, and
 passes every difference to its handlers exactly once: ``(None, new)`` for an object that appeared, ``(old, new)`` for one that
 changed, ``(old, None)`` for one that is gone. An object created anew under the same name gives both, the deletion of
-the old one first. Handlers run synchronously, so between two differences everything they feed agrees with the store. A handler that
-raises is a bug and ends ``run``.
+the old one first. Handlers run synchronously, so between two differences everything they feed agrees with the store. A handler
+that raises is a bug and ends ``run``.
 
 What can go wrong on the way and what it costs:
 

@@ -1,6 +1,6 @@
-"""``karpenter doctor``: what is wrong with a set-up on AWS, what breaks because of it, and what mends it.
+"""``karpenter doctor``: what is wrong with an installation on AWS, what breaks because of it, and how to fix it.
 
-Checks only read, or try out without doing. Each looks at one thing and says what it found; none of them ends the others.
+Checks only read or make dry runs. Each checks one thing and returns findings; a failed check does not stop the others.
 """
 
 from karpenter.providers.aws.doctor.doctor_checks import run_checks

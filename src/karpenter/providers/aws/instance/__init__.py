@@ -1,5 +1,6 @@
-"""Buying instances on EC2 (AWS §§9-10): what may be bought, the request, the launch templates, and what came of it.
+"""Launching, reading and terminating instances on EC2 (AWS §§9-10).
 
-Filters, requests, template contents and the meaning of errors are functions; ``launcher`` is the shell around them and holds the
-protocol by which no lost answer is ever paid for twice. Nothing here looks after an instance once its claim names it.
+``launch_filters`` and ``launch_plan`` decide what may be bought, ``fleet_request`` and ``launch_templates`` write the requests,
+``fleet_launcher`` sends them and holds the protocol by which a lost answer is never paid for twice. ``instance_provider`` reads
+and terminates, ``instance_controllers`` collects garbage, reports ended instances and tags.
 """

@@ -381,7 +381,7 @@ _READ_ANNOTATIONS = ("karpenter.sh/nodeclaim-min-values-relaxed", "karpenter.sh/
 
 
 def _log_plan(plan: LaunchPlan) -> None:
-    """AWS-429, AWS-431."""
+    """Log what the filters removed, and warn where few types are left (AWS-429, AWS-431)."""
     for rejection in plan.filtered.rejections:
         _log.debug(
             "filtered out instance types from launch",

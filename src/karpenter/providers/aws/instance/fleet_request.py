@@ -67,7 +67,7 @@ def create_fleet_request(plan: LaunchPlan, subnets: SubnetChoice, batch: FleetBa
 
 
 def _target_capacity_type(plan: LaunchPlan) -> str:
-    """AWS-441."""
+    """The target capacity type as CreateFleet names it (AWS-441)."""
     if plan.capacity_type == labels.SPOT:
         return "spot"
     special = {aws_labels.CAPACITY_BLOCK: aws_labels.CAPACITY_BLOCK, aws_labels.INTERRUPTIBLE: "reserved-capacity"}
@@ -122,7 +122,7 @@ def _offerings_within_limit(plan: LaunchPlan, subnets: SubnetChoice) -> frozense
 
 
 def _override(offering: LaunchOffering, subnets: SubnetChoice) -> FleetOverride:
-    """AWS-448."""
+    """The override of one offering; its price is its priority (AWS-448)."""
     return FleetOverride(
         instance_type=offering.instance_type,
         subnet_id=subnets.by_zone[offering.zone],

@@ -1,6 +1,6 @@
-"""What can be bought on EC2: types as a node class sees them, their prices, and what cannot be had now (AWS §§7-8).
+"""What EC2 sells: instance types as a node class sees them, their prices, and what is unavailable now (AWS §§7-8).
 
-``market`` puts it together and keeps it; everything it puts together is functions of raw facts and a class (``hardware``,
-``terms``, ``capacity``, ``requirements``, ``compatibility``, ``offerings``) or a memory of its own (``prices``, ``unavailable``,
-``reserved``, ``learned``). Nothing here decides what is bought.
+``instance_type_provider`` combines and caches. The rest is functions of raw facts and a class (``ec2_hardware``,
+``nodeclass_terms``, ``nodeclass_capacity``, ``ec2_offerings``) or state of its own (prices, unavailable offerings, reservations,
+``discovered_capacity``). Nothing here decides what is launched.
 """

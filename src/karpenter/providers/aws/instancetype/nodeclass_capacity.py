@@ -99,7 +99,7 @@ def _default_pods(hardware: Ec2Hardware, terms: NodeClassTerms, capacity_setting
 def _pod_count(
     hardware: Ec2Hardware, terms: NodeClassTerms, capacity_settings: CapacitySettings, kubelet_settings: KubeletSettings
 ) -> int:
-    """AWS-300."""
+    """How many pods the kubelet allows (AWS-300)."""
     pods = (
         kubelet_settings.max_pods
         if kubelet_settings.max_pods is not None

@@ -124,7 +124,7 @@ class InterruptionHandler:
             tell(NODE, node.metadata, reason, message)
 
     def _mark_unavailable(self, interruption: InterruptionMessage, claim: NodeClaim) -> None:
-        """AWS-657, AWS-658."""
+        """Mark the interrupted spot offering or reservation as unavailable, unless the notice is stale (AWS-657, AWS-658)."""
         if interruption.start_time is not None and self._clock.now() - interruption.start_time > _STALE_AFTER:
             return
         own = claim.metadata.labels
@@ -171,7 +171,7 @@ class InterruptionHandler:
             return
 
     async def _delete_claim(self, interruption: InterruptionMessage, claim: NodeClaim, node: Node | None) -> None:
-        """AWS-659."""
+        """Delete the NodeClaim, publish the events and count the disruption (AWS-659)."""
         try:
             await self._kube.delete(NODE_CLAIM, claim.metadata.name, uid=claim.metadata.uid)
         except (NotFound, Conflict):

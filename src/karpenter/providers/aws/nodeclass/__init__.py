@@ -1,6 +1,6 @@
-"""The controller of EC2NodeClasses: selectors resolved into a status that launches go by, and the judgement whether it is usable.
+"""The controller of EC2NodeClasses: resolves selectors into the status that launches use, and judges whether the class is usable.
 
-A look at a class runs its parts in a fixed order (AWS-082): each asks AWS through caches, answers with the conditions and status
-fields it decides, and is followed by the next even if it failed. One write ends the look. What follows from answers alone
-(queries, the choice of images, hashes, drift) is functions.
+One reconcile of a class runs its subreconcilers in a fixed order (AWS-082). Each reads AWS through caches and returns the
+conditions and status fields it owns; the next one runs even if it failed. One write ends the reconcile. What follows from the
+answers alone (queries, the choice of images, hashes, drift) is functions.
 """

@@ -100,7 +100,7 @@ class ValidationReconciler:
         return None
 
     def _static_result(self, node_class: EC2NodeClass) -> SubreconcileResult | None:
-        """AWS-101 to AWS-108."""
+        """What can be judged without launching: the kubelet, the volumes, and conditions to wait for (AWS-101 to AWS-108)."""
         problem = kubelet_problem(node_class.spec, self._expressions) or volume_problem(node_class.spec)
         if problem is not None:
             return problem.as_result(node_class)
@@ -122,7 +122,7 @@ class ValidationReconciler:
         return None
 
     async def _dry_run_result(self, node_class: EC2NodeClass) -> SubreconcileResult:
-        """AWS-109 to AWS-119."""
+        """The outcome of dry runs of the launch calls, cached per spec (AWS-109 to AWS-119)."""
         if self._dry_runs is None:
             return SubreconcileResult(node_class.status, condition_true(VALIDATION_SUCCEEDED), _REQUEUE_SECONDS)
         key = dry_run_cache_key(node_class)
@@ -200,7 +200,7 @@ def dry_run_cache_key(node_class: EC2NodeClass) -> str:
 
 
 def _dependencies_condition(node_class: EC2NodeClass) -> Condition | None:
-    """AWS-105, AWS-106."""
+    """The condition while other conditions of the class are not yet true; None once they are (AWS-105, AWS-106)."""
     states: Mapping[str, str] = {
         type_: conditions.condition_status(node_class.status.conditions, type_) for type_ in _DEPENDENCIES
     }

@@ -253,7 +253,7 @@ def _kubelet_violations(kubelet: Mapping[str, object]) -> Iterator[str]:
 
 
 def _signals(kubelet: Mapping[str, object], name: str) -> Iterator[str]:
-    """AWS-132, AWS-133."""
+    """Eviction signals that do not exist, and values they cannot have (AWS-132, AWS-133)."""
     for signal, value in _members(kubelet, name):
         if signal not in _SIGNALS:
             yield f"{name}[{signal}]: is not one of {', '.join(_SIGNALS)}"
@@ -281,7 +281,7 @@ def _is_threshold(text: str) -> bool:
 
 
 def _one_sided_grace(kubelet: Mapping[str, object]) -> Iterator[str]:
-    """AWS-134."""
+    """Soft eviction thresholds without a grace period, and grace periods without a threshold (AWS-134)."""
     soft, grace = dict(_members(kubelet, "evictionSoft")), dict(_members(kubelet, _GRACE))
     for signal in sorted(soft.keys() - grace.keys()):
         yield f"evictionSoft[{signal}]: has no {_GRACE}"
@@ -290,7 +290,7 @@ def _one_sided_grace(kubelet: Mapping[str, object]) -> Iterator[str]:
 
 
 def _reserved(kubelet: Mapping[str, object], name: str) -> Iterator[str]:
-    """AWS-135."""
+    """Reserved resources that cannot be reserved or are negative (AWS-135)."""
     for resource, value in _members(kubelet, name):
         if resource not in _RESERVABLE:
             yield f"{name}[{resource}]: is not one of {', '.join(_RESERVABLE)}"
@@ -299,7 +299,7 @@ def _reserved(kubelet: Mapping[str, object], name: str) -> Iterator[str]:
 
 
 def _image_thresholds(kubelet: Mapping[str, object]) -> Iterator[str]:
-    """AWS-136."""
+    """Image garbage collection thresholds out of range or in the wrong order (AWS-136)."""
     for name in (_HIGH, _LOW):
         if name in kubelet and not 0 <= _integer(kubelet, name, 0) <= 100:
             yield f"{name}: {kubelet[name]} is not between 0 and 100"

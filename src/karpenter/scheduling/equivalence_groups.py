@@ -1,4 +1,4 @@
-"""TODO: say what belongs here."""
+"""Pods that a pass cannot tell apart, in the order they are placed, with their constraints at each relaxation step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TODO: say what belongs here."""
+"""Options of a scheduling pass: the settings a solution depends on, as part of the problem. No imports beyond plain data."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class MinValuesPolicy(StrEnum):
 
 
 class ArrivalForecast(StrEnum):
-    """What is expected of the time to come: that pods keep coming as of late (`arrivals`), or nothing."""
+    """Whether pods are expected to keep arriving as they did lately (`arrival_forecast`)."""
 
     RECENT_ARRIVALS = "Arrivals"
     NONE = "Nothing"
 
 
 class PackingMode(StrEnum):
-    """Which packings a plan is chosen from: all there are, the cheapest being taken; or only the reference's (SCH-865)."""
+    """Whether the cheapest of all packings is taken, or the packing Karpenter would choose (SCH-865)."""
 
     CHEAPEST = "cheapest"
     CLASSIC = "classic"
@@ -39,7 +39,7 @@ class PreferencePolicy(StrEnum):
 
 @dataclass(frozen=True)
 class SchedulingOptions:
-    """Settings a decision depends on. ``default_spread``: constraints of pods that have none, without selectors (SCH-830)."""
+    """Settings a solution depends on. ``default_spread``: constraints for pods that have none, without selectors (SCH-830)."""
 
     preferences: PreferencePolicy = PreferencePolicy.RESPECT
     min_values: MinValuesPolicy = MinValuesPolicy.STRICT

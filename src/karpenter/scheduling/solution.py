@@ -1,6 +1,6 @@
-"""What a provisioning decision says: machines to buy, pods for machines that exist, pods left waiting and why.
+"""The solution of a scheduling problem: NodeClaims to create, pods placed on existing nodes, unschedulable pods with reasons.
 
-A plan is a frozen value. Pods appear as objects: whoever carries the plan out needs their uid, whoever shows it their name.
+A solution is frozen data. Pods appear as objects, because its executor needs their uid and its renderers their name.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from karpenter.scheduling.unschedulable_reasons import NearestFit, PoolSkipReaso
 
 @dataclass(frozen=True)
 class NewNodeClaim:
-    """A machine to buy: the NodeClaim to create, the pods it is for, and what it would cost now.
+    """A NodeClaim to create, the pods it is for, and its price now.
 
-    ``instance_types`` are the names that hold its pods, cheapest first; ``cheapest`` is the offering of the first of them.
+    ``instance_types`` are the types that hold its pods, cheapest first; ``cheapest_offering`` is one of the first of them.
     """
 
     claim: NodeClaim
@@ -40,7 +40,7 @@ class NewNodeClaim:
 
 @dataclass(frozen=True)
 class PlacedPods:
-    """Pods that fit on a machine that exists or is on its way. ``key`` names it for good, ``node`` as users know it now."""
+    """Pods for an existing or in-flight node. ``node_key`` stays the same for its life, ``node_name`` is its name now."""
 
     node_key: str
     node_name: str
@@ -49,10 +49,10 @@ class PlacedPods:
 
 @dataclass(frozen=True)
 class UnschedulablePod:
-    """A pod that stays waiting, with one reason per NodePool tried (or one about the pod itself).
+    """A pod that stays pending, with one reason per NodePool tried, or one about the pod itself.
 
-    ``nearest`` is the smallest change under which it would be bought for, ``beside`` the machine that nearly has room for it
-    (SCH-261 Beyond); None where there is no such thing.
+    ``nearest_fit`` is the smallest set of changes with which a new node would take it, ``nearest_node`` the existing node that
+    nearly has room for it (SCH-261 Beyond); None where there is none.
     """
 
     pod: Pod
@@ -63,7 +63,7 @@ class UnschedulablePod:
 
 @dataclass(frozen=True)
 class SkippedNodePool:
-    """A NodePool that took no part, and why; ``detail`` is what its own conditions say."""
+    """A NodePool that took no part, and why; ``detail`` is the text of its conditions."""
 
     node_pool: str
     reason: PoolSkipReason
@@ -72,14 +72,14 @@ class SkippedNodePool:
 
 @dataclass(frozen=True)
 class ZoneBoundPods:
-    """Pods that will be in one zone, whatever is bought; ``zone`` is ``none`` where none is left to them (SCH-668)."""
+    """Pods that can only be in one zone; ``zone`` is ``none`` where no zone is left (SCH-668)."""
 
     zone: str
     pods: tuple[Pod, ...]
 
 
 class ViolationCause(StrEnum):
-    """Why a limit of exposure gave way."""
+    """Why an exposure limit was relaxed."""
 
     TOGETHER = "Together"
     LIMITS = "Limits"
@@ -88,9 +88,9 @@ class ViolationCause(StrEnum):
 
 @dataclass(frozen=True)
 class ExposureViolation:
-    """More of something in one place than should be there: ``number`` instead of ``most``.
+    """An exposure limit that was relaxed: ``actual`` in one place instead of ``limit``.
 
-    ``subject`` is a workload or a NodePool (its spot machines), ``place`` a NodeClaim or a type and zone.
+    ``subject`` is a workload or a NodePool (its spot nodes), ``place`` a NodeClaim or an instance type and zone.
     """
 
     subject: str
@@ -102,7 +102,7 @@ class ExposureViolation:
 
 @dataclass(frozen=True)
 class UnreadableAnnotation:
-    """An annotation of ours that nobody can read, so that the default holds: on what, its key, what is wrong."""
+    """A Karpenter annotation that does not parse, so the default applies: its object, its key and the error."""
 
     subject: str
     annotation: str
@@ -111,11 +111,11 @@ class UnreadableAnnotation:
 
 @dataclass(frozen=True)
 class Solution:
-    """The outcome of one provisioning decision. ``packing`` names the way of packing that won.
+    """The outcome of one scheduling pass. ``packing_heuristic`` names the packing that was cheapest.
 
-    ``zoned`` are the pods whose zone was settled beforehand; for all others several would do. ``lower_bound_per_hour`` is what
-    the machines to buy would cost at the very least (USD), None where that is not known. ``conceded`` is what is more exposed
-    than it should be, ``unreadable`` the wishes about that which cannot be read.
+    ``zone_bound`` are the pods that only one zone can hold. No packing of the new nodes costs less than ``lower_bound_per_hour``
+    (USD), None where no bound is known. ``exposure_violations`` are the exposure limits that were relaxed,
+    ``unreadable_annotations`` the annotations about exposure that do not parse.
     """
 
     new_claims: tuple[NewNodeClaim, ...] = ()
@@ -130,11 +130,11 @@ class Solution:
 
     @property
     def price_per_hour(self) -> float:
-        """USD per hour of all machines to buy, each at its cheapest offering."""
+        """USD per hour of all new nodes, each at its cheapest offering."""
         return sum(claim.price_per_hour for claim in self.new_claims)
 
     @property
     def optimality_gap(self) -> float | None:
-        """The share of the lower bound by which the machines to buy are dearer; None without a bound to compare with."""
+        """By what share of the lower bound the new nodes are more expensive; None without a bound."""
         bound = self.lower_bound_per_hour
         return self.price_per_hour / bound - 1 if bound else None

@@ -1,1 +1,1 @@
-"""TODO: say what belongs here."""
+"""What NodePools sell to a pass: templates, purchase options, remaining limits and reservation units."""

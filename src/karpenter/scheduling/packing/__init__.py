@@ -1,1 +1,1 @@
-"""TODO: say what belongs here."""
+"""Bin packing of demand onto new nodes: heuristics that use purchase options, and the state of one packing."""

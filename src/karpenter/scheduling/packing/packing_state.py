@@ -1,4 +1,4 @@
-"""TODO: say what belongs here."""
+"""What is packed so far during one packing: pods left, limits and reservations left, claims chosen."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""TODO: say what belongs here."""
+"""Constraints between pods: topology groups, domains and their counts, limits by host, placement by domain."""

@@ -1,4 +1,4 @@
-"""TODO: say what belongs here."""
+"""Counts of bound pods by domain, for topology groups: of a snapshot, after moves, and without the pods that move."""
 
 from __future__ import annotations
 

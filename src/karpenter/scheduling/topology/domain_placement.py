@@ -1,4 +1,4 @@
-"""TODO: say what belongs here."""
+"""Placing the pods of one group pod by pod into domain combinations, the least occupied first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TODO: say what belongs here."""
+"""The domains of topology keys: those of existing nodes and those in which NodePools can create nodes."""
 
 from __future__ import annotations
 

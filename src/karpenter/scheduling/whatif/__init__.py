@@ -1,1 +1,1 @@
-"""TODO: say what belongs here."""
+"""What-if questions about bound pods on a prepared problem, for disruption."""

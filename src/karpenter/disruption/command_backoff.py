@@ -1,8 +1,8 @@
-"""What is better not tried again soon: moves that failed, were undone or refused, barred with growing pauses.
+"""Backoff of commands that failed, were undone or refused: their nodes are excluded for exponentially growing periods.
 
-Without such a memory the same machine is chosen again at once, pass after pass, and a replacement is bought and lost each time.
-Remembered are names (of claims and pools) with a reason, in memory only: after a restart everything may be tried once more.
-Pauses are measured on the event loop's clock, which no correction of the time of day moves.
+Without it the same node would be chosen again at once, and a replacement created and deleted each time. Entries are kept in
+memory by reason and key (NodeClaims, NodePools, owners of pods); after a restart everything may be tried again. Periods are
+measured on the event loop's clock, which changes of the wall clock do not affect.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from karpenter.model.backoff import Backoff
 from karpenter.scheduling.solution import Solution
 from karpenter.state.state_node import StateNode
 
-#: The first pause, and the longest; in between each is twice the one before (DIS §9.3 Beyond, for single machines longer).
+#: The first pause, and the longest; in between each is twice the one before (DIS §9.3 Beyond, for single nodes longer).
 _BACKOFF = Backoff(60.0, 3600.0)
 #: Pauses are longer by up to this part, so that what failed together is not tried again together.
 _JITTER = 0.2
@@ -31,7 +31,7 @@ _MAX_BACKOFF_ENTRIES = 10_000
 
 @dataclass(frozen=True)
 class BackoffEntry:
-    """How often in a row something failed, until when it is barred, and why it failed last."""
+    """How often in a row something failed, until when it is in backoff, and the cause of the last failure."""
 
     failures: int
     until: float
@@ -48,7 +48,7 @@ class CommandBackoff:
         self._entries: OrderedDict[tuple[str, str], BackoffEntry] = OrderedDict()
 
     def record_failure(self, reason: str, keys: Iterable[str], cause: str) -> None:
-        """These failed to go for a reason: each is barred for it, longer than last time."""
+        """These keys failed for a reason: each is in backoff for it, longer than last time."""
         now = self._now()
         for name in keys:
             last = self._entries.pop((reason, name), None)
@@ -87,7 +87,7 @@ class CommandBackoff:
         }
 
     def next_expiry(self) -> float | None:
-        """When the next bar falls, on the clock of ``now``; None when nothing is barred."""
+        """When the next backoff ends, on the clock of ``now``; None if nothing is in backoff."""
         now = self._now()
         return min((known.until for known in self._entries.values() if known.until > now), default=None)
 
@@ -105,7 +105,7 @@ def _backoff_seconds(key: str, failures: int) -> float:
     return float(seconds * (1 + _JITTER * share))
 
 
-#: How long after a move a machine bought for its pods' owner undoes it.
+#: How long after a move a node bought for its pods' owner undoes it.
 _REVERSAL_PERIOD_SECONDS = 900.0
 _MAX_OWNERS = 10_000
 _log = structlog.get_logger()
@@ -131,7 +131,7 @@ class ConsolidationReversals:
             self._moved_at.popitem(last=False)
 
     def record_plan(self, plan: Solution) -> None:
-        """Machines are being bought for pods that wait."""
+        """New nodes are launched for pending pods: a reversal if their owner's pods were moved just before."""
         if not self._moved_at:
             return
         soonest = self._now() - _REVERSAL_PERIOD_SECONDS
@@ -144,7 +144,7 @@ class ConsolidationReversals:
 
 
 def owner_backoff_keys(pods: Iterable[Pod]) -> Iterator[str]:
-    """Under which names regrets remember the owners of pods."""
+    """The keys under which owners of pods are in backoff."""
     for pod in pods:
         for owner in pod.metadata.owner_references:
             if owner.controller:

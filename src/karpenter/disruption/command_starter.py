@@ -1,9 +1,9 @@
-"""Beginning disruption commands: close the machines, buy what takes their place, and only then take them out (DIS §12).
+"""Starting disruption commands: taint the candidates, create their replacements, then mark the candidates for deletion (DIS §12).
 
-The order is what keeps pods safe. Replacements are created while the candidates still count as capacity, or provisioning would
-buy for their pods a second time; as soon as they exist, the candidates give no capacity any more and their pods are planned on
-what was bought. Names of replacements are derived from the pods they are for, so that a creation which is repeated buys nothing
-twice. What waits and deletes is ``undertakings``.
+The order protects pods. Replacements are created while the candidates still count as capacity, otherwise provisioning would
+create capacity for the same pods a second time. As soon as they exist, the candidates stop counting, and their pods are planned
+on the replacements. Names of replacements are derived from their pods, so a repeated creation creates nothing twice.
+``disruption_queue`` waits for the replacements and deletes the candidates.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class CommandStarter:
         self._slots = asyncio.Semaphore(_MAX_CONCURRENT_WRITES)
 
     async def start(self, command: Command) -> str:
-        """Begin a command; its identity, which is to be looked at from now on, or empty where it could not be begun.
+        """Start a command; its ID, which the queue reconciles from now on, or an empty string if it could not be started.
 
         Nothing stays half-done: what was marked is freed, what was bought in vain taken back.
         """
@@ -66,7 +66,7 @@ class CommandStarter:
             await self._queue.fail(undertaking, str(error))
             return ""
         except Exception as error:
-            # A mistake of ours must not leave machines held for ever.
+            # A mistake of ours must not leave nodes held for ever.
             await self._queue.fail(undertaking, repr(error))
             raise
         self._count_decision(undertaking)
@@ -87,7 +87,7 @@ class CommandStarter:
     # -- candidates -------------------------------------------------------------------------------------------------------
 
     async def _taint_candidates(self, queued: QueuedCommand) -> None:
-        """Close the machines and say why. One that cannot be closed, or got pods meanwhile, stays; with replacements all do."""
+        """Close the nodes and say why. One that cannot be closed, or got pods meanwhile, stays; with replacements all do."""
         candidates = tuple(queued.remaining_candidates.values())
         note = DisruptionMark(queued.command.reason.value, queued.candidate_annotations())
         obstacles = await asyncio.gather(*(self._taint_candidate(candidate, note) for candidate in candidates))
@@ -97,7 +97,7 @@ class CommandStarter:
         await self._queue.release_candidates(queued, staying)
 
     async def _taint_candidate(self, candidate: Candidate, mark: DisruptionMark) -> str:
-        """Close one machine; what prevents it, empty when nothing does."""
+        """Close one node; what prevents it, empty when nothing does."""
         view = candidate.state_node
         assert view.node is not None
         assert view.claim is not None
@@ -112,7 +112,7 @@ class CommandStarter:
         return ""
 
     async def _has_new_pods(self, view: StateNode) -> bool:
-        """Whether pods came that the decision did not see, asked of the API server: the watch may be behind, the taint is not."""
+        """Whether pods came after the decision, by the API server: the watch may lag behind, the taint does not."""
         assert view.node is not None
         return has_new_pods(view, await pods_on_node(self._context, view.node.metadata.name))
 
@@ -180,7 +180,7 @@ class CommandStarter:
         )
 
     def _count_decision(self, queued: QueuedCommand) -> None:
-        """One decision, counted as a whole and once for every NodePool it concerns (DIS-412, DIS-413)."""
+        """Count a decision once in total and once per NodePool (DIS-412, DIS-413)."""
         metrics = self._context.metrics
         metrics.voluntary_disruption_decisions_total.labels(**queued.metric_labels).inc()
         for pool in queued.command.node_pools:
@@ -189,7 +189,7 @@ class CommandStarter:
     # -- leftovers --------------------------------------------------------------------------------------------------------
 
     async def unmark_stale(self, views: Sequence[StateNode]) -> int:
-        """Free machines an earlier process had chosen and never removed (DIS-054); how many were found."""
+        """Free nodes an earlier process had chosen and never removed (DIS-054); how many were found."""
         left = [view for view in views if node_marking.is_stale_mark(view) and not self._queue.has_candidate(view.key)]
         await asyncio.gather(*(self._queue.unmark_node(view) for view in left))
         return len(left)

@@ -1,7 +1,7 @@
-"""The journal of disruption decisions: what was decided last, why, what came of it. Bounded, in memory, shown on a debug page.
+"""The journal of disruption decisions: the latest ones with their reasons and outcomes, bounded, in memory, on a debug page.
 
-The log has each decision as a line, and NodeClaims carry its identity (``labels.DISRUPTION_DECISION``), so that a node that is
-gone can be linked to the decision, its reason and its replacement.
+The log has a line per decision, and NodeClaims carry its ID (``labels.DISRUPTION_DECISION``), so that a deleted node can be
+traced to the decision, its reason and its replacement.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class DecisionOutcome(StrEnum):
 
 @dataclass(frozen=True)
 class JournalEntry:
-    """One decision. ``saving_per_hour`` in USD, None where a price is not known; ``machines`` are Node and NodeClaim."""
+    """One decision. ``saving_per_hour`` in USD, None where a price is not known; ``nodes`` are Node and NodeClaim."""
 
     command_id: str
     decided_at: datetime

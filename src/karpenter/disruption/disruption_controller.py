@@ -1,8 +1,8 @@
-"""The disruption loop: decide, wait a quarter of a minute, look again, act (DIS §3, §11).
+"""The disruption controller: decide, validate consolidation after 15 s, execute (DIS §3, §11).
 
-A pass takes one snapshot, and everything it decides is decided on that: emptiness, drift and consolidation do not wait for each
-other. What was chosen to save money waits for a second look while later passes go on; they see the cluster as it will be then.
-A pass in which nothing has changed since the last one costs nothing.
+Each pass takes one snapshot and decides everything on it: emptiness, drift and consolidation do not wait for each other. A
+consolidation waits for its validation while later passes go on; their snapshot has it applied already. A pass whose inputs have
+not changed since the last one is skipped.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.reconciler import Reconciler, SingletonReconciler
 from karpenter.state.snapshot import ClusterSnapshot, PodKey
 
-#: Decisions about so many machines take long enough that other work must go on beside them, in a thread.
+#: Decisions about so many nodes take long enough that other work must go on beside them, in a thread.
 _THREADED_DECISION_NODES = 200
 #: What is due this soon is due now: a wait may end a rounding error early.
 _SLACK_SECONDS = 0.001
@@ -55,7 +55,7 @@ class CommandExecution:
 
 @dataclass(frozen=True)
 class _PendingValidation:
-    """A command that waits for its second look, at ``due`` on the event loop's clock."""
+    """A command that waits for its validation, at ``due`` on the event loop's clock."""
 
     command: Command
     validate_at: float
@@ -73,7 +73,7 @@ class _DecisionInputs:
         return inputs == self._inputs and _now() < self._valid_until
 
     def remember(self, inputs: object, valid_until: float) -> None:
-        """A pass is made of these; at ``until`` they mean something else although they are the same."""
+        """Record the inputs of a pass; from ``valid_until`` on the same inputs lead to another decision."""
         self._inputs, self._valid_until = inputs, valid_until
 
 
@@ -86,9 +86,9 @@ _CONSOLIDATION_TYPE_OF = {
 
 
 class DisruptionController:
-    """Decides and begins commands. ``is_blind`` tells whether some watch is failing now: then nothing is judged.
+    """Decides and starts commands. ``has_watch_faults``: whether a watch is failing now; then nothing is decided.
 
-    ``own_pod``: the pod this process is, None where it is none of this cluster.
+    ``own_pod``: the pod of this process, None if it runs outside the cluster.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class DisruptionController:
 
     @property
     def awaiting_validation(self) -> tuple[Command, ...]:
-        """Commands that wait for their second look."""
+        """Commands that wait for their validation."""
         return tuple(waiting.command for waiting in self._pending_validations)
 
     def loops(self) -> dict[str, Callable[[], Awaitable[None]]]:
@@ -134,13 +134,13 @@ class DisruptionController:
             _log.debug("abnormal time between runs", time_since=f"{now - last:.0f}s")
 
     def _poll_delay_seconds(self) -> float:
-        """Until the next pass: shorter where a command is due for its second look."""
+        """Until the next pass: shorter where a command is due for its validation."""
         now = _now()
         poll = self._context.intervals.disruption_poll.total_seconds()
         return min([poll, *(max(0.0, waiting.validate_at - now) for waiting in self._pending_validations)])
 
     async def reconcile(self) -> bool:
-        """One pass; whether it began a command. Nothing is judged while a watch brings no news: the picture may be old."""
+        """One pass; whether it started a command. Nothing is decided while a watch fails: the cluster state may be stale."""
         if self._has_watch_faults() or not self._is_clock_trusted():
             self._pending_validations = ()
             return False
@@ -216,12 +216,12 @@ class DisruptionController:
         )
 
     def _own_node(self) -> str:
-        """The node this process runs on; empty where nobody knows."""
+        """The node this process runs on; empty if unknown."""
         own = self._context.state.pod(self._own_pod) if self._own_pod is not None else None
         return own.spec.node_name if own is not None else ""
 
     def _valid_until(self, snapshot: ClusterSnapshot) -> float:
-        """When the same snapshot would be judged differently because time has passed, on the event loop's clock."""
+        """When the same snapshot leads to another decision because time has passed, on the event loop's clock."""
         now, seconds = self._context.clock.now(), _now()
         recheck = self._context.intervals.disruption_recheck.total_seconds()
         nominated = self._context.state.next_nomination_end(now)
@@ -239,7 +239,7 @@ class DisruptionController:
         return min(ends)
 
     async def start_commands(self, commands: Iterable[Command]) -> bool:
-        """Begin commands, all at once; whether any could be begun. From then on they are looked after until they end."""
+        """Start commands concurrently; whether any could be started. The queue reconciles them until they end."""
         begun = await asyncio.gather(*(self._execution.disruptor.start(command) for command in commands))
         for identity in filter(None, begun):
             self._queue.add(identity)
@@ -248,7 +248,7 @@ class DisruptionController:
     # -- acting -----------------------------------------------------------------------------------------------------------
 
     async def _start_or_defer(self, due: Iterable[Command], disruptions: DisruptionSolution) -> bool:
-        """Begin what stood its second look and what needs none; the rest waits. Whether anything was begun."""
+        """Begin what stood its validation and what needs none; the rest waits. Whether anything was begun."""
         chosen = list(self._validated(due, disruptions))
         taken = {candidate.key for command in chosen for candidate in command.candidates}
         at = _now() + self._context.intervals.disruption_validation.total_seconds()

@@ -1,4 +1,4 @@
-"""Telling users what is about to happen to machines, and why others stay (DIS §19)."""
+"""Events about disruption: which nodes are about to be disrupted, and why others are not (DIS §19)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BLOCKED_DEDUPE_TIMEOUT, _UNCONSOLIDATABLE_DEDUPE_TIMEOUT, _BUDGET_DEDUPE_TIMEOU
 
 
 def publish_blocked(context: ControllerContext, blocked: Iterable[BlockedNode]) -> None:
-    """Machines that would go but may not. Those that are still starting have nothing to tell."""
+    """Publish why nodes are not disrupted, except for nodes that are still starting."""
     for item in blocked:
         if item.state_node.initialized:
             reason, silence = (
@@ -39,7 +39,7 @@ def publish_blocked(context: ControllerContext, blocked: Iterable[BlockedNode]) 
 
 
 def publish_pod_protections(context: ControllerContext, views: Iterable[StateNode]) -> None:
-    """What their owners' annotations do for pods on machines of ours (DIS-092 to DIS-094)."""
+    """What their owners' annotations do for pods on nodes of ours (DIS-092 to DIS-094)."""
     for view in views:
         for pod in view.pods if view.managed else ():
             if labels.DO_NOT_DISRUPT in pod.metadata.annotations:
@@ -59,7 +59,7 @@ def publish_closed_budgets(context: ControllerContext, reason: DisruptionReason,
 
 
 def publish_consolidation_candidate(context: ControllerContext, command: Command) -> None:
-    """A consolidation waits for its second look (DIS-395, its Beyond: once per command, not for every set that was tried)."""
+    """A consolidation waits for its validation (DIS-395, its Beyond: once per command, not for every set that was tried)."""
     if command.decision is Decision.REPLACE:
         text, values = command_summary(command), (command_summary(command),)
         _publish_to_candidates(
@@ -68,7 +68,7 @@ def publish_consolidation_candidate(context: ControllerContext, command: Command
 
 
 def publish_consolidation_approved(context: ControllerContext, command: Command) -> None:
-    """What Balanced pools think of it (DIS-260, DIS-264): of one machine on that machine, of several on the pools."""
+    """What Balanced pools think of it (DIS-260, DIS-264): of one node on that node, of several on the pools."""
     for score in command.scores:
         pool = context.state.pool(score.node_pool)
         if not score.balanced or not score.approved or pool is None:
@@ -89,7 +89,7 @@ def _score_text(score: MoveScore) -> str:
 
 
 def publish_consolidation_rejected(context: ControllerContext, command: Command, refusal: ValidationFailure) -> None:
-    """It did not stand the second look (DIS-396)."""
+    """It did not stand the validation (DIS-396)."""
     for candidate in command.candidates:
         text = candidate_summary(command, candidate)
         message = f"{text}, rejected: {refusal}, savings: ${command.saving_per_hour or 0:.2f}"
@@ -106,7 +106,7 @@ def _publish_to_candidates(
 
 
 def involved_objects(view: StateNode) -> list[InvolvedObject]:
-    """The objects behind a machine: its NodeClaim, its Node, whichever there are."""
+    """The objects behind a node: its NodeClaim, its Node, whichever there are."""
     found = [involved_claim(view.claim.metadata)] if view.claim is not None else []
     if view.node is not None:
         found.append(involved_node(view.node.metadata))

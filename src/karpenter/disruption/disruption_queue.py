@@ -1,8 +1,8 @@
-"""The commands under way: wait for replacements, delete what they replace, or call the whole off (DIS §12).
+"""The disruption queue: commands being executed, until their candidates are deleted or the command is rolled back (DIS §12).
 
-Work is keyed by the command, not by one of its machines: a machine that goes by itself meanwhile (expired, interrupted, deleted
-by hand) takes nothing else with it, and every command ends, one way or the other. Nothing of this outlives the process. A later
-one finds tainted machines that nobody pursues and frees them, and replacements as machines like any other.
+Work is keyed by command, not by candidate: a node that is removed by something else meanwhile (expiration, interruption, a user)
+does not affect the rest of its command, and every command ends. Nothing here survives the process. The next one finds tainted
+nodes without a command and untaints them; replacements are ordinary nodes to it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from karpenter.state.state_node import StateNode
 
 #: How often a command is looked at (DIS-031).
 QUEUE_POLL_SECONDS = 1.0
-#: How long a command may take for each machine in all commands, at least and at most (DIS-030).
+#: How long a command may take for each node in all commands, at least and at most (DIS-030).
 _TIMEOUT_SECONDS_PER_NODE, _MIN_TIMEOUT_SECONDS, _MAX_TIMEOUT_SECONDS = 0.08, 600.0, 3600.0
 #: How long pods are expected on a replacement after it was last looked at.
 _NOMINATION_PERIOD = timedelta(seconds=20)
@@ -51,7 +51,7 @@ class CommandHistory:
 
 
 class DisruptionQueue:
-    """All commands under way, by identity; and which machines they hold."""
+    """All commands under way, by identity; and which nodes they hold."""
 
     def __init__(
         self, context: ControllerContext, history: CommandHistory, successor_nominations: SuccessorNominations
@@ -68,16 +68,16 @@ class DisruptionQueue:
     # -- who is held ----------------------------------------------------------------------------------------------------
 
     def has_candidate(self, key: str) -> bool:
-        """Whether a machine is part of a command under way (DIS-070)."""
+        """Whether a node is part of a command under way (DIS-070)."""
         return key in self._command_by_candidate
 
     @property
     def candidate_keys(self) -> frozenset[str]:
-        """The machines of all commands under way."""
+        """The nodes of all commands under way."""
         return frozenset(self._command_by_candidate)
 
     def add(self, queued: QueuedCommand) -> bool:
-        """Take the command's machines; False, and nothing is done, where another command has one of them (DIS-300)."""
+        """Take the command's nodes; False, and nothing is done, where another command has one of them (DIS-300)."""
         if any(key in self._command_by_candidate for key in queued.remaining_candidates):
             return False
         self._commands[queued.command_id] = queued
@@ -88,7 +88,7 @@ class DisruptionQueue:
         return True
 
     def mark_for_deletion(self, queued: QueuedCommand) -> None:
-        """From now on the machines give no capacity any more (DIS-305)."""
+        """From now on the nodes give no capacity any more (DIS-305)."""
         for key in queued.remaining_candidates:
             self._context.state.mark_for_deletion(key)
 
@@ -101,7 +101,7 @@ class DisruptionQueue:
     # -- the worker -----------------------------------------------------------------------------------------------------
 
     async def reconcile(self, command_id: str) -> float | None:
-        """Take a command a step further; seconds until the next look, None when it has ended."""
+        """Advance a command; seconds until the next reconcile, None if it has ended."""
         undertaking = self._commands.get(command_id)
         if undertaking is None:
             return None
@@ -135,7 +135,7 @@ class DisruptionQueue:
         return None
 
     async def _await_replacements(self, queued: QueuedCommand) -> str:
-        """Look at the replacements (DIS-310); what makes the command hopeless, empty when nothing does.
+        """Check the replacements (DIS-310); why the command has failed, or an empty string.
 
         One that was ready and goes meanwhile counts, too: the candidates' pods would have nowhere to go.
         """
@@ -170,7 +170,7 @@ class DisruptionQueue:
         return claim is None or claim.metadata.deletion_timestamp is not None
 
     def _nominate_targets(self, queued: QueuedCommand) -> None:
-        """The pods come only now: machines meant for them are not taken for empty."""
+        """The pods come only now: nodes meant for them are not taken for empty."""
         until = self._context.clock.now() + _NOMINATION_PERIOD
         for name in (*queued.replacements, *(placed.node_key for placed in queued.command.placed_on_existing)):
             self._context.state.nominate(name, until)
@@ -178,7 +178,7 @@ class DisruptionQueue:
     # -- the end of a command ---------------------------------------------------------------------------------------------
 
     async def _delete_candidates(self, queued: QueuedCommand) -> None:
-        """Delete the claims of all candidates; those that cannot be deleted now are left for the next look (DIS-311)."""
+        """Delete the claims of all candidates; those that cannot be deleted now are retried by the next reconcile (DIS-311)."""
         await asyncio.gather(
             *(self._delete_candidate(queued, candidate) for candidate in tuple(queued.remaining_candidates.values()))
         )
@@ -203,7 +203,7 @@ class DisruptionQueue:
         self._record_disrupted(queued, candidate, claim)
 
     def _record_disrupted(self, queued: QueuedCommand, candidate: Candidate, claim: NodeClaim) -> None:
-        """A machine's end has begun: counted and said (DIS-401, DIS-402, DIS-394)."""
+        """A node's end has begun: counted and said (DIS-401, DIS-402, DIS-394)."""
         command = queued.command
         pool = self._context.state.pool(candidate.node_pool)
         is_consolidation = command.consolidation_type is not ConsolidationType.NONE
@@ -228,7 +228,7 @@ class DisruptionQueue:
         _log.debug("command succeeded", **queued.log_fields())
 
     async def fail(self, queued: QueuedCommand, cause: str) -> None:
-        """Give a command up: free its machines, take back replacements nobody needs, remember not to try that soon (DIS-314)."""
+        """Fail a command: untaint its nodes, delete unused replacements, record the backoff (DIS-314)."""
         command = queued.command
         failed = sum(1 for _ in queued.pending_replacements()) or 1
         self._context.metrics.voluntary_disruption_queue_failures_total.labels(**queued.metric_labels).inc(failed)
@@ -254,7 +254,7 @@ class DisruptionQueue:
         )
 
     async def _stop_frozen(self, queued: QueuedCommand, freeze: Freeze) -> None:
-        """Somebody wants things to stop: nothing has failed, and nothing is held against the machines afterwards."""
+        """Somebody wants things to stop: nothing has failed, and nothing is held against the nodes afterwards."""
         _log.info("disruption command stopped", freeze=str(freeze), **queued.log_fields())
         await self._roll_back(queued, str(freeze))
 
@@ -269,7 +269,7 @@ class DisruptionQueue:
             self._command_by_candidate.pop(candidate.key, None)
 
     async def unmark_node(self, view: StateNode) -> None:
-        """Undo taint and reason; a failure is only told."""
+        """Remove taint and reason; a failure is only logged."""
         async with self._slots:
             try:
                 await node_marking.unmark(self._context, view)
@@ -300,5 +300,5 @@ class DisruptionQueue:
 
 
 def command_timeout_seconds(nodes: int) -> float:
-    """How long a command may take while there are so many machines in all commands (DIS-030)."""
+    """How long a command may take while there are so many nodes in all commands (DIS-030)."""
     return min(_MAX_TIMEOUT_SECONDS, max(_MIN_TIMEOUT_SECONDS, _TIMEOUT_SECONDS_PER_NODE * nodes))

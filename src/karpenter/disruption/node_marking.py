@@ -1,8 +1,7 @@
-"""Marking one machine as about to go, and freeing it again: the taint on its Node, the reason on its NodeClaim (DIS-302,
-DIS-054).
+"""Marks a node as about to be disrupted and unmarks it: the taint on its Node, the reason on its NodeClaim (DIS-302, DIS-054).
 
-What a mark consists of is in the API server, so that users see it and a later process finds it. Both halves are written against
-the version that was read; a write by somebody else in between is read and met, a few times.
+The mark is stored in the API server, so that users see it and a later process finds it. Both parts are written with the version
+that was read; on a conflict the object is read again, a few times.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ async def taint_node(context: ControllerContext, node: Node) -> None:
 
 
 async def set_disruption_reason(context: ControllerContext, claim: NodeClaim, mark: DisruptionMark) -> None:
-    """Say on the claim why its machine goes. Raises ``KubeError``."""
+    """Set the condition DisruptionReason and the annotations on the claim. Raises ``KubeError``."""
 
     def change(draft: NodeClaimDraft) -> None:
         draft.set_condition(_DISRUPTION_REASON, conditions.TRUE, mark.reason, mark.reason)
@@ -107,7 +106,7 @@ async def _patch_claim(context: ControllerContext, claim: NodeClaim, change: Cal
 
 
 def is_stale_mark(view: StateNode) -> bool:
-    """Whether a machine that stays carries the taint or the condition of a removal nobody pursues (DIS-054)."""
+    """Whether a node that stays has the taint or the condition of a disruption that no command pursues (DIS-054)."""
     node, claim = view.node, view.claim
     if node is None or claim is None or view.marked_for_deletion or not view.initialized:
         return False

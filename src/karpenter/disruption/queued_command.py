@@ -24,8 +24,8 @@ _MAX_NAMES_IN_ANNOTATION = 50
 class QueuedCommand:
     """A command being carried out.
 
-    ``began`` is on the event loop's clock; ``remaining`` its candidates whose claim is not deleted yet; ``ready`` the
-    replacements that were seen initialised.
+    ``started_at`` is on the event loop's clock. ``remaining_candidates``: those whose claim is not deleted yet.
+    ``ready_replacements``: those that were initialized.
     """
 
     command_id: str
@@ -102,7 +102,7 @@ class QueuedCommand:
         )
 
     def candidate_annotations(self) -> dict[str, str]:
-        """Annotations that link a claim that goes to this decision."""
+        """Annotations that link a deleted claim to this decision."""
         found = {labels.DISRUPTION_DECISION: self.command_id}
         if self.replacements:
             found[labels.DISRUPTION_REPLACEMENTS] = shortened(self.replacements, _MAX_NAMES_IN_ANNOTATION)

@@ -1,10 +1,9 @@
-"""Places promised to the successors of pods that are being moved.
+"""Nominates the successors of pods that a command moves to the nodes the command planned for them.
 
-A command is decided so that its pods fit, exactly, where it wants them. But pods are not moved: their owners make new ones, and a
-scheduler that spreads puts those where it likes, until the last of them find no room and a machine is bought for nothing. So a
-new pod whose owner is owed a place is told at once where that is, the way pods are told for which of them a new node was bought
-(`act.nominate`). Pods of one owner are alike, so it does not matter which of them takes which place. Schedulers that do not
-listen, or were quicker, lose nothing.
+A command is decided so that its pods fit exactly where it places them. But pods are not moved: their owners create new ones, and
+a scheduler that spreads may place those elsewhere, until the last of them fit nowhere and another node is launched. So a new pod
+whose owner has open places is nominated to one at once, as pods are for new nodes (``provisioning.nomination``). Pods of one
+owner are interchangeable, so any of them may take any place. A scheduler that ignores nominations loses nothing.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from karpenter.model import pods
 from karpenter.provisioning.nomination import PodNominator
 from karpenter.state import ClusterState
 
-#: How long after its machine was given up a pod's successor is expected: drains may be slow.
+#: How long after its node was given up a pod's successor is expected: drains may be slow.
 _NOMINATION_SECONDS = 1800.0
 _MAX_CONCURRENT = 32
 
 
 class SuccessorNominations:
-    """Owners who are owed places. ``now`` gives seconds that never go back."""
+    """Open places by owner. ``now`` returns monotonic seconds."""
 
     def __init__(self, state: ClusterState, nominator: PodNominator, now: Callable[[], float]) -> None:
         self._state = state
@@ -36,7 +35,7 @@ class SuccessorNominations:
         self._pending_nominations: asyncio.Queue[tuple[Pod, str]] = asyncio.Queue()
 
     def add_command(self, command: Command) -> None:
-        """The command's machines go now; the successors of their pods are owed the places it found."""
+        """The command's candidates are deleted now; record the places of their pods for their successors."""
         until = self._now() + _NOMINATION_SECONDS
         self._nominations_by_owner = {
             name: left for name, left in self._nominations_by_owner.items() if left and left[-1][1] > self._now()
@@ -46,7 +45,7 @@ class SuccessorNominations:
                 self._nominations_by_owner.setdefault(name, deque()).append((key, until))
 
     def pod_added(self, pod: Pod) -> None:
-        """A pod is new, and nobody has found a place for it yet."""
+        """A new pod that is not scheduled yet: nominate it if its owner has an open place."""
         if not self._nominations_by_owner or pod.spec.node_name or pods.is_finished(pod):
             return
         key = next((key for name in owner_backoff_keys((pod,)) if (key := self._take_nomination(name))), "")
@@ -55,7 +54,7 @@ class SuccessorNominations:
             self._pending_nominations.put_nowait((pod, key))
 
     def _take_nomination(self, owner: str) -> str:
-        """The next place owed to an owner that is there still; empty when there is none."""
+        """The next open place of an owner whose node still exists; empty if there is none."""
         owed = self._nominations_by_owner.get(owner, deque())
         while owed:
             key, until = owed.popleft()
@@ -65,7 +64,7 @@ class SuccessorNominations:
         return ""
 
     def _node_name_of(self, key: str) -> str:
-        """Name of the Node behind a machine's key; empty when it is gone or going."""
+        """Name of the Node behind a node's key; empty when it is gone or going."""
         claim = self._state.claim(key)
         if claim is not None:
             return claim.status.node_name if claim.metadata.deletion_timestamp is None else ""
@@ -73,7 +72,7 @@ class SuccessorNominations:
         return key if node is not None and node.metadata.deletion_timestamp is None else ""
 
     async def run(self) -> None:
-        """Tell pods their places, until cancelled."""
+        """Write pending nominations, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for _ in range(_MAX_CONCURRENT):
                 tasks.create_task(self._nominate_pending())

@@ -1,1 +1,1 @@
-"""Which machines may go, and why the others stay: functions of the same snapshot provisioning works on."""
+"""Which nodes may go, and why the others stay: functions of the same snapshot provisioning works on."""

@@ -1,7 +1,7 @@
-"""Whether a move is worth what it disrupts: its share of the pool's price over its share of the pool's disruption (DIS §10).
+"""Scores of moves: the share of the NodePool's price that is saved over the share of its disruption cost (DIS §10).
 
-The score asks how much better a move is than doing the same to the whole pool, so it means the same in pools of any size. Policy
-Balanced is one threshold on it; every other pool has a low one, so that nothing is moved for pennies (`model.calm`).
+The score compares a move with disrupting the whole NodePool, so it means the same for pools of any size. The policy Balanced is
+a threshold on it. Every other NodePool has a low one, so that no pod moves for pennies (``model.consolidation_thresholds``).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ BALANCED_POLICY = "Balanced"
 
 @dataclass(frozen=True)
 class PoolTotals:
-    """What the machines of a pool cost together per hour, in USD, and what disrupting all of them would (DIS-250)."""
+    """What the nodes of a pool cost together per hour, in USD, and what disrupting all of them would (DIS-250)."""
 
     price_per_hour: float
     disruption_cost: float
 
 
 def pool_totals(snapshot: ClusterSnapshot, prices: NodePrices) -> Mapping[str, PoolTotals]:
-    """Of every pool that has machines."""
+    """Of every pool that has nodes."""
     price: defaultdict[str, float] = defaultdict(float)
     disruption: defaultdict[str, float] = defaultdict(float)
     for view in snapshot.nodes:
@@ -45,7 +45,7 @@ def _node_disruption_cost(state_node: StateNode) -> float:
 
 
 def is_balanced(pool: NodePool) -> bool:
-    """Whether the pool asked for moves to be weighed (DIS-250 ff.)."""
+    """Whether the NodePool has the policy Balanced (DIS-250 ff.)."""
     return pool.spec.disruption.consolidation_policy == BALANCED_POLICY
 
 
@@ -82,7 +82,7 @@ class MoveScoring:
         self._pool_totals = pool_totals(snapshot, prices)
 
     def scores(self, candidates: Sequence[Candidate], replacement_price: float) -> tuple[MoveScore, ...]:
-        """What each pool thinks of these going for new machines at that price in all, USD per hour (DIS-251, DIS-252)."""
+        """The score per NodePool if the candidates go for replacements at this total price, USD per hour (DIS-251, DIS-252)."""
         price = sum(candidate.price_per_hour or 0.0 for candidate in candidates)
         by_pool: dict[str, list[Candidate]] = {}
         for candidate in candidates:
@@ -122,10 +122,10 @@ class MoveScoring:
         return all(item.approved for item in scores)
 
     def are_acceptable(self, scores: Sequence[MoveScore], saving_per_hour: float | None) -> bool:
-        """Whether every pool lets the move be made. Where nobody knows its saving it may be (DIS-192), unless one is Balanced."""
+        """Whether every NodePool accepts the move. One with an unknown saving is accepted (DIS-192) unless a pool is Balanced."""
         is_unknown = saving_per_hour is None and not any(item.balanced for item in scores)
         return is_unknown or self.are_approved(scores)
 
     def could_be_approved(self, candidate: Candidate) -> bool:
-        """Whether the pool would let the machine go for nothing: otherwise no replacement is worth it (DIS-257)."""
+        """Whether the pool would let the node go for nothing: otherwise no replacement is worth it (DIS-257)."""
         return self.are_approved(self.scores((candidate,), 0.0))

@@ -1,13 +1,13 @@
-"""Which machines go and which stay, weighed as a whole where they are few.
+"""Local search over sets of candidates where there are few of them.
 
-One move after the other comes out well where there are many machines: each of them decides little. Where a few large ones hold
-everything the first decides too much, and what saves most at every step may end with everybody restarted. So there the machines
-that go are chosen once more, together: one that would go stays, or another goes as well, as long as that is *worth* more
-(``Scales.worth``). The last few cents are not worth another hundred restarts.
+Choosing one move after the other works well with many nodes, since each decides little. Where a few large nodes hold everything,
+the first move decides too much, and the series that saves most at each step may restart every pod. So the set is improved as a
+whole: one node joins or leaves it, as long as the net saving grows (``MoveScoring.net_saving``, saving less what NodePools
+require for the disruption).
 
-Packing new machines is dear, finding out who needs one is not. So a choice is first judged by what its machines cost, less what
-new ones for those who find no room usually come to; the most promising few are packed. The search begins with what the moves
-came to, and once more with all machines but that whose pods are dearest to disrupt: most of them can stay where they are then.
+Packing new nodes is expensive, finding the pods that need one is cheap. So a set is first scored by an estimate: its price less
+the usual cost of new nodes for pods without room. Only the most promising sets are packed. The search starts from the moves
+found before, and from all nodes but the one with the highest disruption cost.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from karpenter.disruption.decide.command import Candidate, Command, DisruptionRe
 from karpenter.disruption.decide.move_evaluation import MoveEvaluator, SameTypeReplacement
 from karpenter.disruption.decide.remaining_budgets import RemainingBudgets
 
-#: With more machines than that no single one decides much.
+#: With more nodes than that no single one decides much.
 MAX_CANDIDATES = 16
-#: So often a choice changes by one machine, and so many choices are packed.
+#: So often a choice changes by one node, and so many choices are packed.
 _MAX_CHANGES = 8
 _MAX_PACKED_SETS = 4
-#: What new machines usually come to, as a multiple of the least they can cost.
+#: What new nodes usually come to, as a multiple of the least they can cost.
 _USUAL_PACKING_FACTOR = 1.05
 _TINY = 1e-6
 
@@ -32,7 +32,7 @@ _CandidateKeys = frozenset[str]
 
 
 class CandidateSetSearch:
-    """Choices among a few machines, in a world in which nothing is settled for money yet."""
+    """Searches sets of a few candidates, in a simulation to which no consolidation is applied yet."""
 
     def __init__(self, candidates: Iterable[Candidate], evaluator: MoveEvaluator, budgets: RemainingBudgets) -> None:
         self._candidates = {candidate.key: candidate for candidate in candidates if candidate.price_per_hour}
@@ -63,7 +63,7 @@ class CandidateSetSearch:
             yield others
 
     def _hill_climb(self, start: _CandidateKeys) -> None:
-        """From choice to choice, by the estimate, until no change of one machine makes it better."""
+        """From choice to choice, by the estimate, until no change of one node makes it better."""
         at = start
         for _ in range(_MAX_CHANGES):
             nearby = max(self._neighbours(at), key=self._estimate, default=at)
@@ -80,7 +80,7 @@ class CandidateSetSearch:
         return bool(keys) and all(n <= left(pool, DisruptionReason.UNDERUTILIZED) for pool, n in taken.items())
 
     def _estimate(self, keys: _CandidateKeys) -> float:
-        """What the choice is worth if new machines are packed as they usually are."""
+        """What the choice is worth if new nodes are packed as they usually are."""
         known = self._estimates.get(keys)
         if known is None:
             members = self._members(keys)

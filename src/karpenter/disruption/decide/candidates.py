@@ -60,7 +60,7 @@ class BlockedNode:
 
 
 class PodDisruptionBudgetIndex:
-    """The PodDisruptionBudgets of a snapshot, found by what pods look like: replicas ask once."""
+    """The PodDisruptionBudgets of a snapshot by pod labels; replicas share one lookup."""
 
     def __init__(self, snapshot: ClusterSnapshot) -> None:
         self._by_namespace: dict[str, list[PodDisruptionBudget]] = {}
@@ -81,7 +81,7 @@ class PodDisruptionBudgetIndex:
 
 
 class CandidateChecks:
-    """Answers about the machines of one snapshot. ``indexes``: prepared types of each NodePool; None where nobody looked."""
+    """Checks of the nodes of one snapshot. ``indexes``: prepared types of each NodePool; None if unknown."""
 
     def __init__(
         self, snapshot: ClusterSnapshot, indexes: Mapping[str, TypeIndex] | None, context: DisruptionContext
@@ -94,11 +94,11 @@ class CandidateChecks:
         self.prices = NodePrices(indexes or {})
 
     def is_considered(self, state_node: StateNode) -> bool:
-        """Whether there is anything to say about the machine: foreign ones and those under way stay silent (DIS-070, DIS-071)."""
+        """Whether there is anything to say about the node: foreign ones and those under way stay silent (DIS-070, DIS-071)."""
         return state_node.claim is not None and state_node.key not in self._context.in_command
 
     def candidate_or_blocker(self, state_node: StateNode, reason: DisruptionReason) -> Candidate | BlockedNode:
-        """The machine as a candidate, or the first thing that forbids it (DIS-072 to DIS-082)."""
+        """The node as a candidate, or the first thing that forbids it (DIS-072 to DIS-082)."""
         blocker: NodeBlocker | PodBlocker | None = next(self.node_blockers(state_node), None)
         if blocker is None and not self._ignores_pod_blockers(state_node, reason):
             blocker = next(self.pod_blockers(state_node), None)
@@ -196,7 +196,7 @@ class CandidateChecks:
             yield blockers.OnlyWhenEmpty(candidate.node_pool)
 
     def hosts_controller(self, candidate: Candidate) -> bool:
-        """Whether this very controller runs on the machine."""
+        """Whether this very controller runs on the node."""
         return bool(self._context.controller_node) and candidate.state_node.name == self._context.controller_node
 
     def is_in_static_pool(self, candidate: Candidate) -> bool:
@@ -205,23 +205,23 @@ class CandidateChecks:
 
 
 def is_consolidatable(state_node: StateNode) -> bool:
-    """Whether the machine's quiet time is over (DIS-320)."""
+    """Whether the node's consolidateAfter period is over (DIS-320)."""
     return state_node.claim is not None and is_true(state_node.claim.status.conditions, "Consolidatable")
 
 
 def is_drifted(state_node: StateNode) -> bool:
-    """Whether the machine is not what its pool asks for any more (DIS-321)."""
+    """Whether the node is not what its pool asks for any more (DIS-321)."""
     return state_node.claim is not None and is_true(state_node.claim.status.conditions, "Drifted")
 
 
 def consolidate_after_elapsed(state_node: StateNode, pool: NodePool | None, now: datetime) -> bool:
-    """Whether a machine may be given pods of others that go: outside its own quiet time (DIS-166, DIS-241)."""
+    """Whether a node may be given pods of others that go: outside its own consolidateAfter period (DIS-166, DIS-241)."""
     until = consolidate_after_end(state_node, pool)
     return until is None or now >= until
 
 
 def consolidate_after_end(state_node: StateNode, pool: NodePool | None) -> datetime | None:
-    """The end of a machine's own quiet time, past or to come (DIS-241); None where it has none or nobody knows."""
+    """The end of a node's own consolidateAfter period, past or to come (DIS-241); None if it has none or it is unknown."""
     if pool is None or state_node.claim is None:
         return None
     period = _consolidate_after(pool)
@@ -244,7 +244,7 @@ def _consolidate_after(pool: NodePool) -> timedelta | None:
 
 
 def consolidation_enabled(pool: NodePool) -> bool:
-    """Whether the pool gives machines back for money at all."""
+    """Whether the pool gives nodes back for money at all."""
     return _disabled_by_pool(pool) is None
 
 

@@ -1,4 +1,4 @@
-"""What a disruption decision says: machines to give back, and machines to buy in their place first (DIS §8, §12)."""
+"""What a disruption decision returns: commands, each with nodes to remove and replacements to launch first (DIS §8, §12)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COMMAND_NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, "disruption-command.karpente
 
 
 class DisruptionReason(StrEnum):
-    """Why a machine goes of our own will; budgets speak about these (DIS-016)."""
+    """Why a node is disrupted voluntarily; budgets name these reasons (DIS-016)."""
 
     EMPTY = "Empty"
     DRIFTED = "Drifted"
@@ -27,7 +27,7 @@ class DisruptionReason(StrEnum):
 
 
 class Decision(StrEnum):
-    """What becomes of a command's machines (DIS-017)."""
+    """What becomes of a command's nodes (DIS-017)."""
 
     DELETE = "delete"
     REPLACE = "replace"
@@ -44,10 +44,10 @@ class ConsolidationType(StrEnum):
 
 @dataclass(frozen=True)
 class Candidate:
-    """A machine that may go.
+    """A node that may be disrupted.
 
-    ``price_per_hour`` is USD of its offering, None when it is not known; ``disruption_cost`` as DIS-114; ``pods`` those that need
-    another place.
+    ``price_per_hour``: USD of its offering, None if unknown. ``disruption_cost`` as DIS-114. ``reschedulable_pods``: those that
+    need another place.
     """
 
     state_node: StateNode
@@ -71,10 +71,10 @@ def saving_per_hour(candidates: Iterable[Candidate], replacement_price: float = 
 
 @dataclass(frozen=True)
 class MoveScore:
-    """What a move is worth to one NodePool, held against what it disrupts there (DIS-253).
+    """What a move is worth to one NodePool, relative to what it disrupts there (DIS-253).
 
-    The fractions are of what the pool's machines cost together and of what disrupting all of them would; ``score`` is the one
-    over the other. ``strict``: the pool asked for it by its policy (Balanced); others only have a floor.
+    The fractions are of the total price and the total disruption cost of the pool's nodes; ``score`` is the first over the
+    second. ``balanced``: the pool has the policy Balanced; other pools only have a low threshold.
     """
 
     node_pool: str
@@ -96,12 +96,11 @@ class MoveScore:
 
 @dataclass(frozen=True)
 class Command:
-    """Machines that go together, and what their pods need beforehand.
+    """Nodes that are disrupted together, and what their pods need first.
 
-    ``replacements`` are bought and initialised before any candidate goes; ``placed`` are pods meant for machines that exist
-    (DIS-306). ``saving_per_hour`` in USD may be negative (drift), None where a price is not known. ``scores``: what each NodePool
-    it takes machines from thinks of it, for consolidation only. ``decided_at``: time of the decision, None while it is being
-    made.
+    ``replacements`` are launched and initialized before any candidate is deleted. ``placed_on_existing``: pods planned on
+    existing nodes (DIS-306). ``saving_per_hour`` in USD may be negative (drift), None if a price is unknown. ``scores``: one per
+    NodePool of the candidates, for consolidation only. ``decided_at``: time of the decision, None while it is being made.
     """
 
     reason: DisruptionReason
@@ -127,7 +126,7 @@ class Command:
 
     @property
     def disruption_cost(self) -> float:
-        """What it hurts (DIS-114), over all its machines."""
+        """The disruption cost of all its candidates (DIS-114)."""
         return sum(candidate.disruption_cost for candidate in self.candidates)
 
     @property
@@ -149,5 +148,5 @@ class Command:
 
     @property
     def node_pools(self) -> tuple[str, ...]:
-        """The NodePools its machines are of, each once, by name."""
+        """The NodePools its nodes are of, each once, by name."""
         return tuple(sorted({candidate.node_pool for candidate in self.candidates}))

@@ -1,6 +1,6 @@
-"""What makes consolidation wait although it would pay: young machines, and workloads that are being rolled out (issue: churn).
+"""What delays consolidation although it would save money: young nodes, and workloads in a rollout.
 
-Both concern machines with pods only. An empty machine has its own quiet time, and nobody's work is lost with it.
+Both apply to nodes with pods only. An empty node has ``consolidateAfter``, and deleting it interrupts nothing.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _workload_version(pod: Pod) -> tuple[WorkloadKey, str] | None:
 
 
 def time_driven_changes(snapshot: ClusterSnapshot, now: datetime, within_seconds: float) -> Iterator[datetime]:
-    """Moments after ``now`` at which budgets open or close, freezes end, machines come of age or protections run out."""
+    """Moments after ``now`` at which budgets open or close, freezes end, nodes come of age or protections run out."""
     end = now + timedelta(seconds=within_seconds)
     youth: dict[str, timedelta] = {}
     for pool in snapshot.pools:

@@ -1,15 +1,17 @@
-"""Consolidation as one plan for the whole cluster: machines go whose pods fit elsewhere, then sets of machines are planned anew.
+"""Consolidation search over the whole cluster: delete nodes whose pods fit elsewhere, then replace sets of nodes.
 
-Every move is found with the engine that places waiting pods, so it may be n to m: several machines for one, fewer for many, a few
-small ones for a large one. What is decided is settled before the next move is looked for, so all moves of a pass fit together and
-keep within budgets together; nothing is left unseen for want of time, and no pool waits for another.
+Every move is found with the engine that schedules pending pods, so it may be n to m: several nodes for one, fewer for many, a
+few small ones for a large one. A move is applied before the next one is searched, so all moves of a pass fit together and keep
+within budgets together. There is no time limit that would leave candidates unevaluated, and no NodePool waits for another.
 
-1. *Delete.* Machines in the order of what they save per disruption. A machine that takes in pods of others stays this time, so no
-   pod is moved twice.
-2. *Plan anew.* Of what is left, the machines that cost most beyond what their pods need go into one set, as many as budgets
-   allow, then half as many, and so on; the set that saves most wins. Machines that would only be bought once more as they are
-   leave the set again (DIS-210): to keep them costs the same and moves nobody. Until no set saves anything.
-3. *One by one.* What no set helped may still be replaced by itself.
+1. *Delete.* Candidates in the order of saving per disruption cost. A node that takes pods of others stays in this pass, so that
+   no pod moves twice.
+2. *Replace sets.* The candidates with the highest price beyond what their pods need form a set, as many as budgets allow, then
+   half as many, and so on; the set that saves most wins. Candidates whose replacement would be of their own type leave the set
+   (DIS-210): keeping them costs the same and moves no pod. Repeated until no set saves anything.
+3. *Replace single nodes* that no set contains.
+
+Cost: a question per candidate for 1 and 3, and a logarithmic number of sets per round for 2.
 """
 
 from __future__ import annotations
@@ -26,10 +28,10 @@ from karpenter.disruption.decide.remaining_budgets import RemainingBudgets
 from karpenter.disruption.decide.replacement_prices import MoveRejection
 
 _REASON = DisruptionReason.UNDERUTILIZED
-#: So often a set is planned anew without machines that would only be bought once more.
+#: So often a set is planned anew without nodes that would only be bought once more.
 _MAX_PRUNINGS = 6
 _TINY = 1e-9
-#: Sets of so many machines come first: a command is carried out as a whole or not at all.
+#: Sets of so many nodes come first: a command is carried out as a whole or not at all.
 _SMALL_SET = 16
 
 
@@ -94,7 +96,7 @@ class ConsolidationSearch:
     # -- sets ---------------------------------------------------------------------------------------------------------------
 
     def _best_set(self) -> Command | None:
-        """The set of machines that saves most when it is planned anew; None where none saves anything."""
+        """The set of nodes that saves most when it is planned anew; None where none saves anything."""
         wasteful = sorted(
             (c for c in self._remaining.values() if c.price_per_hour and self._evaluator.scoring.could_be_approved(c)),
             key=self._excess_price_order,
@@ -122,7 +124,7 @@ class ConsolidationSearch:
         return best
 
     def _excess_price_order(self, candidate: Candidate) -> tuple[float, str]:
-        """Sort key: what a machine costs beyond what its pods cost at least, per disruption, most first."""
+        """Sort key: what a node costs beyond what its pods cost at least, per disruption, most first."""
         needed = self._evaluator.simulation.minimum_price((candidate,))
         return (-((candidate.price_per_hour or 0.0) - needed) / candidate.disruption_cost, candidate.state_node.name)
 
@@ -137,7 +139,7 @@ class ConsolidationSearch:
         return found
 
     def _replace_set(self, candidates: Sequence[Candidate]) -> Command | None:
-        """The move, as far as possible without machines that would come back as they are; None where nothing is saved.
+        """The move, as far as possible without nodes that would come back as they are; None where nothing is saved.
 
         Without them nothing more may have to be bought than with them: else they are not the same, but part of a better plan.
         """
@@ -153,7 +155,7 @@ class ConsolidationSearch:
             members = [candidate for candidate in members if candidate.key not in found.candidate_keys]
         return best
 
-    # -- single machines ------------------------------------------------------------------------------------------------------
+    # -- single nodes ------------------------------------------------------------------------------------------------------
 
     def _replace_single_nodes(self) -> None:
         for candidate in tuple(self._remaining.values()):

@@ -1,4 +1,4 @@
-"""What it hurts to remove a machine, what it costs to keep it, and the order that follows (DIS §5)."""
+"""Disruption cost of nodes, their prices, and the order of candidates that follows from both (DIS §5)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def candidate_order(candidate: Candidate) -> tuple[float, float, str]:
 
 
 class NodePrices:
-    """What machines that exist cost, by the offering their labels name (DIS-115)."""
+    """What nodes that exist cost, by the offering their labels name (DIS-115)."""
 
     def __init__(self, indexes: Mapping[str, TypeIndex]) -> None:
         self._indexes = indexes
@@ -37,7 +37,7 @@ class NodePrices:
     def price_per_hour(self, state_node: StateNode) -> float | None:
         """USD per hour, whether or not that offering can be had now; None where type, offering or price are not known.
 
-        Of several reservations the machine's own counts, the first where it names none.
+        Of several reservations the node's own counts, the first where it names none.
         """
         found = node_labels(state_node)
         names = (labels.INSTANCE_TYPE, labels.ZONE, labels.CAPACITY_TYPE, labels.RESERVATION_ID)
@@ -67,7 +67,7 @@ def _is_in(offering: Offering, zone: str, capacity_type: str) -> bool:
 
 
 def node_labels(state_node: StateNode) -> Mapping[str, str]:
-    """A machine's labels: the Node's, or its claim's while there is none."""
+    """A node's labels: the Node's, or its claim's while there is none."""
     if state_node.node is not None:
         return state_node.node.metadata.labels
     return state_node.claim.metadata.labels if state_node.claim is not None else {}

@@ -1,8 +1,8 @@
-"""What would be moved now and what waits behind budgets, for people who look at a cluster from outside.
+"""A preview of disruption for users outside the controller: what would happen now, and what only budgets hold back.
 
-A controller knows things no object tells at a glance; what follows from the objects and the time is assumed instead, and said:
-that a machine's quiet time is over although nobody has written that down yet, that a machine with the disruption taint is on its
-way out, and that pods which wait are expected where the next plan puts them.
+The controller knows things that objects do not show. The preview derives them from objects and time, and reports what it assumed:
+that ``consolidateAfter`` is over although no condition says so yet, that a node with the disruption taint is about to be deleted,
+and that pending pods go where the next scheduling pass places them.
 """
 
 from __future__ import annotations
@@ -39,11 +39,12 @@ from karpenter.state.virtual_pods import is_virtual_pod
 
 @dataclass(frozen=True)
 class DisruptionPreview:
-    """The decision at a moment, as budgets have it (``limited``) and as it were without any (``free``), on one snapshot.
+    """The decision at a moment within budgets and without any, on one snapshot.
 
-    ``assumed``: machines that are taken to be consolidatable although no condition says so yet, ``going``: those with the
-    disruption taint, ``expecting``: those that pods which wait will need, all by key. ``openings``: for every pool and reason
-    that ``free`` takes machines of. ``resting``: when the quiet times end that are not over, by key.
+    ``assumed_consolidatable``: nodes assumed to be consolidatable although no condition says so yet. ``tainted_for_disruption``:
+    nodes with the disruption taint. ``nominated``: nodes that pending pods need. All three by key. ``budget_statuses``: for every
+    NodePool and reason that the decision without budgets disrupts nodes for. ``consolidate_after_ends``: ends of the
+    consolidateAfter periods that still run, by key.
     """
 
     snapshot: ClusterSnapshot
@@ -98,7 +99,7 @@ def preview_disruption(
 
 
 def _consolidate_after_ends(snapshot: ClusterSnapshot, pools: Mapping[str, NodePool]) -> Mapping[str, datetime]:
-    """Ends of quiet times, of the machines that would be asked about but for theirs."""
+    """Ends of consolidateAfter periods that still run, of nodes that nothing else about the NodePool excludes."""
     waiting = (
         view
         for view in snapshot.nodes
@@ -112,7 +113,7 @@ def _consolidate_after_ends(snapshot: ClusterSnapshot, pools: Mapping[str, NodeP
 def _nominated(
     snapshot: ClusterSnapshot, indexes: Mapping[str, TypeIndex], now: datetime, options: SchedulingOptions
 ) -> frozenset[str]:
-    """Machines that waiting pods are going to be nominated to (DIS-005)."""
+    """Nodes that waiting pods are going to be nominated to (DIS-005)."""
     plan = solve(build_problem(snapshot, indexes, now, options), indexes)
     return frozenset(item.node_key for item in plan.placed_on_existing if not all(map(is_virtual_pod, item.pods)))
 

@@ -1,7 +1,4 @@
-"""Drift: machines that are not what their NodePool asks for any more (DIS §14), and how they are replaced (DIS §9.2, §9.3).
-
-`drift_reason` says why a claim has drifted; a controller writes it down as a condition, and the methods here go by that.
-"""
+"""Drift: how nodes with the condition Drifted are replaced (DIS §9.2, §9.3). ``nodeclaim/`` decides what has drifted."""
 
 from __future__ import annotations
 
@@ -35,9 +32,9 @@ _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 def drift_candidates(
     nodes: Iterable[StateNode], checks: CandidateChecks, context: DisruptionContext
 ) -> tuple[list[Candidate], list[Candidate], list[BlockedNode]]:
-    """Drifted machines of dynamic and of static pools in the order of DIS-118, and those that are kept.
+    """Drifted nodes of dynamic and of static pools in the order of DIS-118, and those that are kept.
 
-    The machine the controller runs on comes last (DIS-469).
+    The node the controller runs on comes last (DIS-469).
     """
     dynamic: list[Candidate] = []
     fixed: list[Candidate] = []
@@ -56,7 +53,7 @@ def drift_candidates(
 
 
 def _drift_order(candidate: Candidate) -> tuple[bool, datetime, str]:
-    """Machines without pods first, then those that drifted longest ago (DIS-118, DIS-122); the name ends ties."""
+    """Nodes without pods first, then those that drifted longest ago (DIS-118, DIS-122); the name ends ties."""
     claim = candidate.state_node.claim
     condition = find_condition(claim.status.conditions, "Drifted") if claim is not None else None
     since = condition.last_transition_time if condition is not None else None
@@ -66,7 +63,7 @@ def _drift_order(candidate: Candidate) -> tuple[bool, datetime, str]:
 def replace_drifted(
     candidates: Iterable[Candidate], simulation: SchedulingSimulation, budgets: RemainingBudgets
 ) -> tuple[list[Command], list[BlockedNode]]:
-    """One command for each machine that budgets allow and whose pods have a place to go, at any price (DIS-230).
+    """One command for each node that budgets allow and whose pods have a place to go, at any price (DIS-230).
 
     All that budgets allow at once, not one in a pass: one that cannot be carried out keeps nobody else waiting.
     """
@@ -95,9 +92,9 @@ def replace_drifted_static(
     indexes: Mapping[str, TypeIndex],
     budgets: RemainingBudgets,
 ) -> list[Command]:
-    """One command for each drifted machine of a static pool that budgets and the limit on nodes allow (DIS-225 to DIS-227).
+    """One command for each drifted node of a static pool that budgets and the limit on nodes allow (DIS-225 to DIS-227).
 
-    A pool that has more machines than it wants is left alone until they are gone.
+    A pool that has more nodes than it wants is left alone until they are gone.
     """
     by_pool: dict[str, list[Candidate]] = {}
     for candidate in candidates:
@@ -121,7 +118,7 @@ def replace_drifted_static(
 
 
 def _static_replacement(pool: NodePool, index: TypeIndex, slot: replicas.ReplicaSlot) -> NewNodeClaim | None:
-    """A machine as the pool's template wants it; None while nothing of it can be bought."""
+    """A NodeClaim by the pool's template; None while none of its instance types is available."""
     asked = nodepool_requirements(pool)
     if slot.zone:
         asked = asked.intersect(requirements_from_labels({labels.ZONE: slot.zone}))
@@ -138,7 +135,7 @@ def _static_replacement(pool: NodePool, index: TypeIndex, slot: replicas.Replica
 
 
 def _allowed_surge(pool: NodePool, snapshot: ClusterSnapshot, wanted: int) -> int:
-    """How many more machines a static pool may have for a while (DIS-225, DIS-226)."""
+    """How many more nodes a static pool may have for a while (DIS-225, DIS-226)."""
     members = [
         replicas.StaticClaim(view.claim, is_disrupting=view.marked_for_deletion and not _is_deleting(view.claim))
         for view in snapshot.nodes

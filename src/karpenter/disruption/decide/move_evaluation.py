@@ -1,4 +1,4 @@
-"""One consolidation move, judged: may these machines go, what for, and is it worth it (DIS §8, §10)?"""
+"""Evaluates one consolidation move: do the pods of these nodes fit elsewhere, at what price, and is it worth it (DIS §8, §10)?"""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from karpenter.scheduling.whatif.rescheduling import ReschedulingResult
 
 @dataclass(frozen=True)
 class SameTypeReplacement(MoveRejection):
-    """Some of the machines (by key) would only be bought once more; ``anyway`` is what the move would be nevertheless."""
+    """Replacements of some candidates (by key) would be of their own type; ``full_move`` is the move that includes them."""
 
     candidate_keys: frozenset[str]
     full_move: Command | MoveRejection
@@ -34,7 +34,7 @@ class ConsolidationSettings:
 
 
 class MoveEvaluator:
-    """Judges moves in one world; nothing is settled here."""
+    """Evaluates moves in one simulation, without applying them."""
 
     def __init__(self, simulation: SchedulingSimulation, scoring: MoveScoring, settings: ConsolidationSettings) -> None:
         self.simulation = simulation
@@ -42,14 +42,14 @@ class MoveEvaluator:
         self._settings = settings
 
     def delete(self, candidate: Candidate) -> Command | None:
-        """The machine goes and its pods move to machines that exist; None where they do not fit or it is not worth it."""
+        """Delete the node and move its pods to existing nodes; None if they do not fit or the move is not worth it."""
         if not self.scoring.are_acceptable(self.scoring.scores((candidate,), 0.0), candidate.price_per_hour):
             return None
         found = self.simulation.place_on_existing((candidate,))
         return None if found is None else self._command((candidate,), found, None)
 
     def revalidate(self, pending: Command, candidates: Sequence[Candidate]) -> Command | None:
-        """A move that was chosen before, with its machines as they are now; None where it is not right any more (DIS-272).
+        """A move that was chosen before, with its nodes as they are now; None where it is not right any more (DIS-272).
 
         It is right if what was to be bought, and nothing else, still gives every pod a place, and is still worth it.
         """
@@ -77,7 +77,7 @@ class MoveEvaluator:
         )
 
     def replace(self, candidates: Sequence[Candidate]) -> Command | MoveRejection:
-        """The machines go; what of their pods finds no room gets new machines that are cheaper (DIS-175 to DIS-182)."""
+        """The nodes go; what of their pods finds no room gets new nodes that are cheaper (DIS-175 to DIS-182)."""
         price = sum(candidate.price_per_hour or 0.0 for candidate in candidates)
         needed = self.scoring.minimum_saving(candidates)
         found = self.simulation.reschedule(candidates, price - needed)

@@ -1,9 +1,8 @@
-"""Many steps made one: moves that follow each other, as what they come to.
+"""Merges moves that follow each other into commands that lead straight to their end.
 
-A pass may find that after its moves others would follow: a machine that took in pods could go itself then. Carried out one
-after the other some pods would be moved twice. So the steps are gone through on paper until none is left to take, and what is
-decided is the way from the cluster as it is to where that ends: which machines go, what is bought, where each pod is in the
-end. Each step is legal and saves money, hence so does the whole. What shares new machines on the way is one command.
+After the moves of a pass further moves may become possible: a node that took pods may become unnecessary itself. Executed one
+after the other, some pods would move twice. The result says which nodes go, what is launched and where each pod ends up. Each
+step is valid and saves money, hence so does the result. Candidates that share replacements on the way are one command.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ from karpenter.state.virtual_pods import is_virtual_pod
 def composed_commands(
     candidates: Sequence[Candidate], final_snapshot: ClusterSnapshot, steps: Sequence[Command], scoring: MoveScoring
 ) -> tuple[Command, ...] | None:
-    """The commands that lead to ``end``: the snapshot when all steps are done.
+    """The commands that lead to ``final_snapshot``, in which all steps are done.
 
     ``candidates`` are those that may go, as they are now. None where the way cannot be told: where minValues want several
-    kinds of a machine that the steps took for one kind and filled up.
+    kinds of a node that the steps took for one kind and filled up.
     """
     after = {view.key: view for view in final_snapshot.nodes}
     gone = [candidate for candidate in candidates if candidate.key not in after]
@@ -58,7 +57,7 @@ def composed_commands(
 
 
 def _resized_claim(planned: NewNodeClaim, placed_pods: Sequence[Pod]) -> NewNodeClaim | None:
-    """The machine for all these pods. With other pods than it was made for it is what the steps took it for, and nothing else."""
+    """The node for all these pods. With other pods than it was made for it is what the steps took it for, and nothing else."""
     virtual = tuple(filter(is_virtual_pod, planned.pods))
     if _uids(placed_pods) == _uids(planned.pods) - _uids(virtual):
         return replace(planned, pods=(*placed_pods, *virtual))
@@ -86,7 +85,7 @@ def _uids(of: Iterable[Pod]) -> set[str]:
 def _dependent_groups(
     removed: Sequence[Candidate], destinations: Mapping[str, Sequence[tuple[Pod, str]]], steps: Sequence[Command]
 ) -> list[list[Candidate]]:
-    """The machines that go, those together that paid for the same new machines or whose pods meet in one."""
+    """The nodes that go, those together that paid for the same new nodes or whose pods meet in one."""
     leader: dict[str, str] = {}
 
     def find(key: str) -> str:

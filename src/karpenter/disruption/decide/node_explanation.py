@@ -1,6 +1,6 @@
-"""Why a machine stays, all of it at once, or what is to become of it: the answer for one machine (DIS §4, its Beyond).
+"""Why one node is not disrupted, with all its blockers, or which command disrupts it (DIS §4, its Beyond).
 
-A pass stops at the first thing that forbids a machine, since one is enough. Whoever wants the machine gone has to know them all.
+A decision stops at the first blocker of a node. A user who wants the node removed has to know all of them.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class ExplainedBlocker:
 
 @dataclass(frozen=True)
 class NodeExplanation:
-    """All there is to say about whether a machine may go.
+    """Everything there is to say about whether a node may be disrupted.
 
-    ``price_per_hour``: USD, None where not known. ``reasons``: those for which it would go. ``move``: what takes it now, within
-    budgets; ``waiting``: what would if there were no budgets, where nothing takes it now. ``expects``: pods of machines that go
-    are meant for it. ``misfits``: DaemonSets whose pods have no room on it.
+    ``price_per_hour``: USD, None if unknown. ``reasons``: those for which it would be disrupted. ``command``: what disrupts it
+    now, within budgets. ``command_without_budgets``: what would without budgets, if nothing disrupts it now. ``expected_pods``:
+    how many pods of disrupted nodes are planned on it. ``daemonset_shortfalls``: DaemonSets whose pods do not fit on it.
     """
 
     state_node: StateNode
@@ -72,12 +72,12 @@ class NodeExplanation:
 def explain_node(
     state_node: StateNode, preview: DisruptionPreview, indexes: Mapping[str, TypeIndex]
 ) -> NodeExplanation:
-    """What keeps this machine, or what is to become of it. ``view`` is one of the outlook's snapshot."""
+    """The blockers of this node, or the command that disrupts it. ``state_node`` is part of the preview's snapshot."""
     return _NodeExplainer(state_node, preview, indexes).explanation()
 
 
 class _NodeExplainer:
-    """Everything that is asked about one machine."""
+    """Collects the facts about one node."""
 
     def __init__(self, state_node: StateNode, preview: DisruptionPreview, indexes: Mapping[str, TypeIndex]) -> None:
         self._state_node = state_node

@@ -1,7 +1,7 @@
-"""The snapshot as it is once commands are done: machines gone, new ones running, pods where they were planned.
+"""The snapshot as it will be after commands: candidates gone, replacements running, pods where they were planned.
 
-A new machine is taken to be its cheapest type in its cheapest offering, and its quiet time to be over. So a decision can look one
-step ahead: what it would do next belongs into the same step.
+A replacement is assumed to be its cheapest type in its cheapest offering, with ``consolidateAfter`` over. So a decision can look
+ahead: what it would do next becomes part of the same command.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ def after_commands(
 
 
 def _with_pods(host: StateNode, arriving: Iterable[Pod]) -> StateNode:
-    """The machine with more pods."""
+    """The node with more pods."""
     bound = tuple(changed(pod, spec=changed(pod.spec, node_name=host.name)) for pod in arriving)
     requested = res.add(host.pod_requests, *(pods.pod_requests(pod) for pod in bound))
     return replace(host, pods=(*host.pods, *bound), pod_requests=requested)
 
 
 def _as_running_node(planned: NewNodeClaim, index: TypeIndex) -> StateNode:
-    """A bought machine once it runs."""
+    """A replacement as a running node."""
     kind = index.types[index.position_by_name[planned.instance_types[0]]]
     own = _labels(planned, kind)
     provider_id = f"planned:///{planned.name}"
@@ -104,7 +104,7 @@ def _labels(planned: NewNodeClaim, kind: InstanceType) -> dict[str, str]:
 
 
 class _PodCounts:
-    """Who is where, by look and by terms, while pods move. What the snapshot holds is copied before it is changed."""
+    """Pod counts by labels and by anti-affinity terms while pods move. Counts of the snapshot are copied before a change."""
 
     def __init__(self, snapshot: ClusterSnapshot) -> None:
         self.census: dict[NamespacedLabels, CountsByNode] = dict(snapshot.pod_counts)

@@ -1,4 +1,4 @@
-"""How many more machines of each NodePool may go: its budgets, less the machines that are down or leaving already (DIS §6)."""
+"""How many more nodes of each NodePool may be disrupted: its budgets less the nodes that are unready or deleting (DIS §6)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _is_terminating(state_node: StateNode) -> bool:
 class RemainingBudgets:
     """What budgets and freezes still allow while a pass takes from it.
 
-    Every machine taken counts against every reason (DIS-147).
+    Every node taken counts against every reason (DIS-147).
     """
 
     def __init__(self, snapshot: ClusterSnapshot, now: datetime) -> None:
@@ -62,7 +62,7 @@ class RemainingBudgets:
         return other
 
     def allowed(self, pool: str, reason: DisruptionReason) -> int:
-        """How many nodes of the pool may be away at once for the reason (DIS-144); none of a pool nobody knows."""
+        """How many nodes of the pool may be unavailable at once for the reason (DIS-144); 0 for an unknown pool."""
         return self._allowance(pool, reason).nodes
 
     def _allowance(self, pool: str, reason: DisruptionReason) -> DisruptionAllowance:

@@ -1,7 +1,7 @@
-"""Whether replacements are cheaper than what they replace, and which of their types keep it so whatever is launched (DIS §8).
+"""Whether replacements are cheaper than their candidates, and which instance types keep that true whatever is launched (DIS §8).
 
-A replacement may be launched as any of its types, in any zone it accepts. So a type counts with what it may cost at worst,
-and what a move saves is promised, not hoped for.
+A replacement may be launched as any of its types, in any zone it accepts. So a type counts with its worst launch price: what a
+command saves is a lower bound, not an estimate.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from karpenter.model.requirements import Requirement, Requirements
 from karpenter.scheduling.demand import SchedulingNodeClaim
 from karpenter.scheduling.planned_nodeclaims import MAX_INSTANCE_TYPES
 
-#: Cheaper spot types a single spot machine needs before another spot machine replaces it, and how many of them are kept
+#: Cheaper spot types a single spot node needs before another spot node replaces it, and how many of them are kept
 #: (DIS-027).
 MIN_SPOT_TYPES = 15
 _TINY = 1e-9
@@ -43,9 +43,9 @@ class MoveRejection:
 
 @dataclass(frozen=True)
 class CheaperReplacement:
-    """New machines that are cheaper than what they replace, with the types that are, and what they cost at their cheapest.
+    """New nodes that are cheaper than what they replace, with the types that are, and what they cost at their cheapest.
 
-    ``at_most`` is USD per hour they cost together if each is launched as its dearest type where it is dearest.
+    ``max_price_per_hour`` is USD per hour they cost together if each is launched as its dearest type where it is dearest.
     """
 
     claims: tuple[SchedulingNodeClaim, ...]
@@ -60,9 +60,9 @@ class CheaperReplacement:
 def cheaper_replacement(
     candidates: Sequence[Candidate], new_claims: Sequence[SchedulingNodeClaim], *, spot_to_spot: bool
 ) -> CheaperReplacement | MoveRejection:
-    """The machines with only those types that keep the move cheaper whatever is launched (DIS-179 to DIS-205).
+    """The nodes with only those types that keep the move cheaper whatever is launched (DIS-179 to DIS-205).
 
-    With several new machines what they may cost beyond their cheapest types is shared out between them. ``spot_to_spot``: the
+    With several new nodes what they may cost beyond their cheapest types is shared out between them. ``spot_to_spot``: the
     gate of DIS-200.
     """
     price = sum(candidate.price_per_hour or 0.0 for candidate in candidates)
@@ -86,7 +86,7 @@ def cheaper_replacement(
 
 
 def _cheaper_at_worst(claims: Sequence[SchedulingNodeClaim], price: float) -> CheaperReplacement | MoveRejection:
-    """Only types whose worst launch price keeps the whole below the price (DIS-181)."""
+    """Only types whose worst launch price keeps the total below the price (DIS-181)."""
     worst = [_worst_launch_prices(claim) for claim in claims]
     least = [min(found.values(), default=float("inf")) for found in worst]
     if not sum(least) < price - _TINY:
@@ -108,7 +108,7 @@ def _cheaper_at_worst(claims: Sequence[SchedulingNodeClaim], price: float) -> Ch
 
 
 def _spot_to_spot(replacement: CheaperReplacement) -> CheaperReplacement | MoveRejection:
-    """One spot machine for another: enough types are cheaper, and only the cheapest are kept (DIS-203, DIS-204)."""
+    """One spot node for another: enough types are cheaper, and only the cheapest are kept (DIS-203, DIS-204)."""
     kept: list[SchedulingNodeClaim] = []
     for claim in replacement.claims:
         number = claim.types.bit_count()
@@ -161,10 +161,10 @@ def _worst_launch_prices(claim: SchedulingNodeClaim) -> dict[int, float]:
 def without_same_types(
     candidates: Sequence[Candidate], replacement: CheaperReplacement
 ) -> CheaperReplacement | frozenset[str]:
-    """The bargain without types that some of the machines have already, unless they are cheaper now (DIS-210 to DIS-213).
+    """The replacement without types that candidates have already, unless they are cheaper now (DIS-210 to DIS-213).
 
-    A new machine may only be one that is cheaper than the cheapest of the candidates it could be like. Where that leaves
-    nothing, one such candidate per new machine is named (by key), the dearest to disrupt first: to keep those costs the same
+    A new node may only be one that is cheaper than the cheapest of the candidates it could be like. Where that leaves
+    nothing, one such candidate per new node is named (by key), the dearest to disrupt first: to keep those costs the same
     and moves less.
     """
     kept: list[SchedulingNodeClaim] = []

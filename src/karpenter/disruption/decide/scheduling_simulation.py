@@ -1,8 +1,9 @@
-"""What if these machines were gone (DIS §7)? Asked of one snapshot, over and over, with the engine that places waiting pods.
+"""Simulates scheduling without some nodes (DIS §7), many times on one snapshot, with the engine that schedules pending pods.
 
-First everybody who waits anyway is given a place, pods of machines that are leaving included. What candidates are asked about
-after that is their own pods alone: nobody's wait keeps a machine, and no machine is bought twice for the same pods (Beyond of
-DIS-161). What a pass decides is settled here, so that its moves fit together.
+First all pending pods are placed, including those of nodes being deleted. A question about candidates is then about their own
+pods only: pending pods of others never block a candidate, and no node is planned twice for the same pods (Beyond of DIS-161).
+Commands that the pass decides are applied here, so that its commands fit together. Preparing costs one scheduling pass; each
+question costs what its own pods do.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ class UnreschedulablePods:
 
 
 class SchedulingSimulation:
-    """A snapshot, ready for questions about its machines, and what has been decided about it so far.
+    """A snapshot, ready for questions about its nodes, and what has been decided about it so far.
 
-    ``coming``: machines that were going to be bought; they are only for pods that are asked about beside them.
+    ``planned_nodes``: replacements of pending commands; only questions about those commands place pods on them.
     """
 
     def __init__(
@@ -62,25 +63,25 @@ class SchedulingSimulation:
         fill_order = tuple(view.key for view in by_price)
         self._prepared = ReschedulingBase(build_problem(everything, indexes, self._now, options), indexes, fill_order)
         self._prepared.close_nodes(view.key for view in planned_nodes)
-        #: Machines that pods who wait are going to need, and the virtual pods of capacity buffers by machine.
+        #: Nodes that pods who wait are going to need, and the virtual pods of capacity buffers by node.
         self.nominated: frozenset[str] = frozenset()
         self._buffer_pods: dict[str, tuple[Pod, ...]] = {}
         self._place_pending_pods(indexes, options)
         self._pools = {pool.metadata.name: pool for pool in snapshot.pools}
 
     def close(self, keys: Iterable[str]) -> None:
-        """Nobody moves to these machines any more."""
+        """Close these nodes: no pod is placed on them any more."""
         self._prepared.close_nodes(keys)
 
     def close_within_consolidate_after(self) -> None:
-        """From now on machines in their own quiet time take nobody: this is consolidation, not drift."""
+        """Close nodes in their own consolidateAfter period; this holds for consolidation, not for drift."""
         restless = (
             v.key for v in self._snapshot.nodes if not consolidate_after_elapsed(v, self._pools.get(v.pool), self._now)
         )
         self._prepared.close_nodes(restless)
 
     def _price_per_disruption(self, state_node: StateNode) -> float:
-        """Pods move to machines that will stay: last to those that are dear for what they hold."""
+        """Pods move to nodes that will stay: last to those that are dear for what they hold."""
         moving = [pod for pod in state_node.pods if pods.is_reschedulable(pod)]
         return (
             (self._checks.prices.price_per_hour(state_node) or 0.0) / disruption_cost(moving)
@@ -120,12 +121,12 @@ class SchedulingSimulation:
         return WhatIf(tuple(self.pods_to_place(candidates)), frozenset(candidate.key for candidate in candidates))
 
     def place_on_existing(self, candidates: Sequence[Candidate]) -> ReschedulingResult | None:
-        """Where their pods go on machines that exist; None where they do not all fit there."""
+        """Placements of their pods on existing nodes; None if they do not all fit there."""
         found = self._prepared.place_on_existing(self._without(candidates))
         return None if found is None or found.uninitialized_nodes else found
 
     def place_as_planned(self, candidates: Sequence[Candidate], pending: Command) -> ReschedulingResult | None:
-        """Where their pods go on machines that exist and on those that were going to be bought for them, as it was meant."""
+        """Placements of their pods on existing nodes and on the planned replacements, as the pending command has them."""
         bought = {planned.name: planned.pods for planned in pending.replacements}
         meant = {**bought, **{placed.node_key: placed.pods for placed in pending.placed_on_existing}}
         planned = {pod.metadata.uid: key for key, inside in meant.items() for pod in inside}
@@ -136,7 +137,7 @@ class SchedulingSimulation:
     def reschedule(
         self, candidates: Sequence[Candidate], max_price: float = inf
     ) -> ReschedulingResult | UnreschedulablePods | None:
-        """Where their pods go; None where it is plain that what must be bought costs ``below`` or more."""
+        """Placements of their pods; None if the new nodes they need cost ``max_price`` or more."""
         found = self._prepared.reschedule(replace(self._without(candidates), max_price=max_price))
         if found is None:
             return None
@@ -151,15 +152,15 @@ class SchedulingSimulation:
         return found
 
     def minimum_price(self, candidates: Iterable[Candidate]) -> float:
-        """USD per hour that machines for their pods alone would cost at least."""
+        """USD per hour that nodes for their pods alone would cost at least."""
         return self._prepared.minimum_price(self.pods_to_place(candidates))
 
     def minimum_new_price(self, candidates: Sequence[Candidate]) -> float:
-        """USD per hour that machines cost at least for those of their pods who find no room on others."""
+        """USD per hour that nodes cost at least for those of their pods that do not fit on existing nodes."""
         return self._prepared.minimum_new_price(self._without(candidates))
 
     def apply(self, command: Command) -> None:
-        """Its machines go, and their pods where it says."""
+        """Its nodes go, and their pods where it says."""
         gone = (candidate.key for candidate in command.candidates)
         self._prepared.apply_move(
             command.placed_on_existing, self.pods_to_place(command.candidates), gone, command.replacements

@@ -21,6 +21,7 @@ from karpenter.providers.aws.aws_cluster_view import WatchedClusterView
 from karpenter.providers.aws.aws_context import AwsContext
 from karpenter.providers.aws.aws_metrics import SdkMetrics
 from karpenter.providers.aws.aws_operator import AwsOperator
+from karpenter.providers.aws.aws_settings import aws_settings_of
 from karpenter.providers.aws.cluster_discovery import ApiServerAccess, AwsStartupError, discover_cluster
 from karpenter.providers.aws.sdk.aws_session import AwsSession
 from karpenter.providers.contract import ProviderError
@@ -48,15 +49,16 @@ async def aws_setup(settings: Settings, cluster: ClusterAccess, clock: Clock, me
     state = ClusterState(log_unusable_object)
     events = EventRecorder(cluster.kube, clock)
     cluster_view = WatchedClusterView(state)
+    aws_settings = aws_settings_of(settings)
     account = AwsSession(SdkMetrics(metrics))
     try:
         facts = await discover_cluster(
-            account, settings.aws, ApiServerAccess(cluster.kube, cluster.version, cluster.ca_bundle)
+            account, aws_settings, ApiServerAccess(cluster.kube, cluster.version, cluster.ca_bundle)
         )
         ground = AwsContext(
             services=account.services,
             cluster=facts,
-            settings=settings.aws,
+            settings=aws_settings,
             kube=cluster.kube,
             clock=clock,
             metrics=metrics,

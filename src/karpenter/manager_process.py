@@ -36,7 +36,7 @@ from karpenter.metrics import BuildInfo, Metrics
 from karpenter.model.clock import SystemClock
 from karpenter.providers.decorators import LeaderOnlyProvider, MetricsProvider, TimeoutProvider
 from karpenter.runtime import debug_pages, healthz
-from karpenter.runtime.apiserver_faults import ApiServerFaultReporter, SlowStartReporter
+from karpenter.runtime.apiserver_faults import ApiServerFaultReporter, ClusterSyncReporter
 from karpenter.runtime.election_thread import ElectionThread, Leadership, NoElection
 from karpenter.runtime.http_server import HttpServer, ListenAddress
 from karpenter.runtime.leader_election import ElectionCandidate, LeaderElection, LeadershipLost, LeaseDurations
@@ -228,6 +228,7 @@ class _SideTasks:
         """All of it, running."""
         parts: dict[str, Callable[[], Awaitable[None]]] = {
             "complaints": self._log_api_server_faults,
+            "sync": ClusterSyncReporter(self._unsynced, self._settings.intervals.sync_report_delay.total_seconds()).run,
             "crd": self._crd_check.run,
         }
         if self._settings.health_probe_port:
@@ -252,6 +253,10 @@ class _SideTasks:
     def _faults(self) -> list[KubeError]:
         return self._election.api_server_faults() + self._manager.faults()
 
+    def _unsynced(self) -> str:
+        """What the state still waits for; while the API server fails, its faults are reported instead."""
+        return "" if self._faults() else self._manager.unready()
+
     def _not_ready_reason(self) -> str:
         return "; ".join(map(str, self._election.api_server_faults())) or self._manager.unready()
 
@@ -268,19 +273,15 @@ class _SideTasks:
         return debug_state(scene, manager.context.clock.now())
 
     async def _log_api_server_faults(self) -> None:
-        """While the API server cannot be used, say why and what to do; and when it can again. Also when it is slow to begin."""
+        """While the API server cannot be used, say why and what to do; and when it can again."""
         complaints = ApiServerFaultReporter(lambda fault: explain_error(fault, _without_credentials(self._kube.server)))
-        waiting = SlowStartReporter()
         now = asyncio.get_running_loop().time
         while True:
-            faults = self._faults()
-            news = complaints.update(faults, now())
+            news = complaints.update(self._faults(), now())
             for line in news.lines:
                 _log.error("the API server cannot be used", error=line)
             if news.has_recovered:
                 _log.info("the API server can be used again")
-            if slow := waiting.update("" if faults else self._manager.unready(), now()):
-                _log.info("the API server is slow to answer", reason=slow)
             await asyncio.sleep(_FAULT_POLL_SECONDS)
 
 

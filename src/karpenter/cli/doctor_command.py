@@ -119,6 +119,7 @@ class _Caller(NamedTuple):
 def _doctor_subject(
     account: AwsSession, settings: Settings, caller: _Caller, doctor_input: _DoctorInput
 ) -> DoctorSubject:
+    from karpenter.providers.aws.aws_settings import aws_settings_of
     from karpenter.providers.aws.doctor import DoctorSubject
     from karpenter.providers.aws.sdk.doctor_client import DoctorClient
 
@@ -126,7 +127,7 @@ def _doctor_subject(
     return DoctorSubject(
         services=account.services,
         doctor_api=DoctorClient(account),
-        settings=settings.aws,
+        settings=aws_settings_of(settings),
         location=place,
         principal=caller.role or _role_of(caller.arn),
         classes=doctor_input.classes,

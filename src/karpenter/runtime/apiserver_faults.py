@@ -23,9 +23,6 @@ from karpenter.model import durations
 #: How long a server that was away is given to find itself, and how long a doubtful cause must last. Watches ask again
 #: every ten seconds at the latest, so what lasts this long was answered several times.
 GRACE_SECONDS = 30.0
-#: How long a start may wait for the first lists before that is told, and how often it is told again.
-SLOW_START_SECONDS = 10.0
-REMINDER_SECONDS = 60.0
 _UNREACHABLE = "unreachable"
 
 
@@ -85,55 +82,38 @@ class ApiServerFaultReporter:
         return not is_doubtful or now - since >= GRACE_SECONDS
 
 
-class SlowStartReporter:
-    """Tells of a start that takes long though nothing has failed yet: silence of a server becomes an error only after minutes."""
-
-    def __init__(self) -> None:
-        self._report_at: float | None = None
-
-    def update(self, unsynced: str, now: float) -> str:
-        """What to say about what is ``awaited`` (empty: nothing) at ``now``; empty when nothing is to be said."""
-        if not unsynced:
-            self._report_at = None
-        elif self._report_at is None:
-            self._report_at = now + SLOW_START_SECONDS
-        elif now >= self._report_at:
-            self._report_at = now + REMINDER_SECONDS
-            return unsynced
-        return ""
-
-
-_EXTENDED_WAIT_SECONDS = 30.0
+_SYNC_REPORT_DELAY_SECONDS = 30.0
 _SYNC_CHECK_SECONDS = 10.0
 _log = structlog.get_logger()
 
 
 class ClusterSyncReporter:
-    """Reports a picture that stays incomplete. ``lacking`` says what it lacks, an empty text when it lacks nothing."""
+    """Reports a cluster state that stays incomplete (OPS-111). ``unsynced`` says what is missing, if anything."""
 
-    def __init__(self, unsynced: Callable[[], str]) -> None:
+    def __init__(self, unsynced: Callable[[], str], delay_seconds: float = _SYNC_REPORT_DELAY_SECONDS) -> None:
+        self._delay_seconds = delay_seconds
         self._unsynced = unsynced
         self._unsynced_since: float | None = None
 
     async def run(self) -> None:
-        """Look every ten seconds, until cancelled."""
+        """Check every ten seconds, until cancelled."""
         while True:
             self._check()
-            await asyncio.sleep(_SYNC_CHECK_SECONDS)
+            await asyncio.sleep(min(_SYNC_CHECK_SECONDS, self._delay_seconds))
 
     def _check(self) -> None:
-        lacking = self._unsynced()
+        unsynced = self._unsynced()
         now = asyncio.get_running_loop().time()
-        if not lacking:
+        if not unsynced:
             self._unsynced_since = None
             return
         self._unsynced_since = now if self._unsynced_since is None else self._unsynced_since
         lasted = now - self._unsynced_since
-        if lasted > _EXTENDED_WAIT_SECONDS:
+        if lasted > self._delay_seconds:
             duration = durations.duration_text(timedelta(seconds=round(lasted)))
             _log.error(
                 "cluster is waiting on sync for extended duration",
                 error="waiting on cluster sync",
                 duration=duration,
-                lacking=lacking,
+                unsynced=unsynced,
             )

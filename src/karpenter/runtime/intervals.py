@@ -58,6 +58,12 @@ class Intervals:
         "How often metrics about the cluster are refreshed.",
         "KARPENTER_METRICS_REFRESH_INTERVAL",
     )
+    sync_report_delay: timedelta = setting(
+        kinds.INTERVAL,
+        "30s",
+        "How long the state may stay incomplete before that is logged as an error.",
+        "KARPENTER_SYNC_REPORT_DELAY",
+    )
     lease_duration: timedelta = setting(
         kinds.LEASE_DURATION, "15s", "How long a Lease lasts without renewal.", "KARPENTER_LEASE_DURATION"
     )

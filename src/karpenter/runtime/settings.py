@@ -20,9 +20,8 @@ from enum import StrEnum
 from fractions import Fraction
 
 from karpenter.model import durations
-from karpenter.model.feature_gates import FeatureGate, FeatureGates
+from karpenter.model.feature_gates import FeatureGates
 from karpenter.model.shares import share_text
-from karpenter.providers.aws.aws_settings import AwsSettings
 from karpenter.runtime import setting_kinds as kinds
 from karpenter.runtime.feature_gate_flags import AwsFeatureGates, ParsedFeatureGates
 from karpenter.runtime.intervals import Intervals, resolve_intervals
@@ -207,30 +206,6 @@ class Settings:
     def worth(self) -> Objective:
         """How plans are valued."""
         return Objective(self.node_fee, self.interruption_cost, ExposureLimits.uniform(self.exposure))
-
-    @property
-    def aws(self) -> AwsSettings:
-        """What the AWS provider is told."""
-        return AwsSettings(
-            cluster_name=self.cluster_name,
-            cluster_endpoint=self.cluster_endpoint,
-            cluster_ca_bundle=self.cluster_ca_bundle,
-            cluster_dns_ip=self.cluster_dns_ip,
-            service_cidr=self.service_cidr,
-            isolated_vpc=self.isolated_vpc,
-            eks_control_plane=self.eks_control_plane,
-            vm_memory_overhead=self.vm_memory_overhead_percent,
-            interruption_queue=self.interruption_queue,
-            reserved_enis=self.reserved_enis,
-            disable_dry_run=self.disable_dry_run,
-            enable_zonal_shift=self.enable_zonal_shift,
-            ami_refresh_interval=self.ami_refresh_interval,
-            subnet_refresh_interval=self.subnet_refresh_interval,
-            kubelet_expressions=self.aws_feature_gates.node_class_cel,
-            garbage_collection_interval=self.intervals.garbage_collection,
-            reserved_capacity=FeatureGate.RESERVED_CAPACITY in self.gates,
-            node_overlay=FeatureGate.NODE_OVERLAY in self.gates,
-        )
 
     @property
     def nomination_window(self) -> timedelta:

@@ -194,16 +194,18 @@ def test_an_api_server_that_is_away_is_waited_for(tmp_path: Path) -> None:
 
 
 def test_an_api_server_that_takes_calls_and_never_answers_is_told_of(tmp_path: Path) -> None:
-    """Its silence becomes an error only after minutes."""
+    """OPS-111: its silence becomes an error only after minutes."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         server = f"http://127.0.0.1:{silent.getsockname()[1]}"
         given = tmp_path / "silent"
         given.mkdir()
         config = str(kubeconfig(given, server))
-        with running(tmp_path, "--disable-leader-election", KUBECONFIG=config) as process:
-            line = process.wait_for("the API server is slow to answer")
-            assert line["reason"].startswith("waiting for ")
-            assert "pods" in line["reason"]
+        environment = {"KUBECONFIG": config, "KARPENTER_SYNC_REPORT_DELAY": "2s"}
+        with running(tmp_path, "--disable-leader-election", **environment) as process:
+            line = process.wait_for("cluster is waiting on sync for extended duration")
+            assert line["error"] == "waiting on cluster sync"
+            assert line["unsynced"].startswith("waiting for ")
+            assert "pods" in line["unsynced"]
             assert not process.said("the API server cannot be used")
             assert process.end() == 0
 

@@ -15,10 +15,7 @@ from karpenter.kube.errors import (
 )
 from karpenter.runtime.apiserver_faults import (
     GRACE_SECONDS,
-    REMINDER_SECONDS,
-    SLOW_START_SECONDS,
     ApiServerFaultReporter,
-    SlowStartReporter,
 )
 
 REFUSED = RequestNotSent("GET /api/v1/nodes: Connection refused")
@@ -129,21 +126,3 @@ def test_nothing_is_over_that_was_never_told_of(listener: Listener) -> None:
     listener.hear(UNHEALTHY, seconds=5)
     listener.hear(seconds=5)
     assert (listener.said, listener.recoveries) == ([], 0)
-
-
-def test_a_start_that_waits_long_is_told_of_now_and_then() -> None:
-    waiting = SlowStartReporter()
-    seconds = range(int(SLOW_START_SECONDS + 2 * REMINDER_SECONDS) + 5)
-    told = [second for second in seconds if waiting.update("waiting for pods", float(second))]
-    assert told == [
-        SLOW_START_SECONDS,
-        SLOW_START_SECONDS + REMINDER_SECONDS,
-        SLOW_START_SECONDS + 2 * REMINDER_SECONDS,
-    ]
-
-
-def test_a_start_that_goes_well_is_not_told_of() -> None:
-    waiting = SlowStartReporter()
-    assert not any(waiting.update("waiting for pods", float(second)) for second in range(int(SLOW_START_SECONDS)))
-    assert waiting.update("", SLOW_START_SECONDS) == ""
-    assert waiting.update("waiting for pods", SLOW_START_SECONDS + 1) == ""

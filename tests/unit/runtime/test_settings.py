@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from karpenter.model.feature_gates import DEFAULT_FEATURE_GATES, FeatureGate
+from karpenter.providers.aws.aws_settings import aws_settings_of
 from karpenter.runtime.intervals import INTERVALS, Intervals
 from karpenter.runtime.setting_kinds import SettingError
 from karpenter.runtime.settings import SETTINGS, Settings, ineffective_settings, resolve_settings, setting_sources
@@ -201,17 +202,19 @@ def test_aws_needs_the_name_of_the_cluster() -> None:
     """AWS-T001"""
     with pytest.raises(SettingError, match="cluster-name"):
         resolve_settings({"provider": "aws"}, {})
-    assert resolve_settings({"provider": "aws", "cluster_name": "c"}, {}).aws.cluster_name == "c"
+    assert aws_settings_of(resolve_settings({"provider": "aws", "cluster_name": "c"}, {})).cluster_name == "c"
 
 
 def test_a_flag_of_aws_wins_over_the_environment() -> None:
     """AWS-T005"""
-    assert resolve_settings({"reserved_enis": "1"}, {"RESERVED_ENIS": "2"}).aws.reserved_enis == 1
+    assert aws_settings_of(resolve_settings({"reserved_enis": "1"}, {"RESERVED_ENIS": "2"})).reserved_enis == 1
 
 
 def test_gates_of_aws_that_nobody_knows_are_ignored() -> None:
     """AWS-T007"""
-    assert resolve_settings({}, {"AWS_FEATURE_GATES": "NodeClassCEL=true,Foo=true"}).aws.kubelet_expressions
+    assert aws_settings_of(
+        resolve_settings({}, {"AWS_FEATURE_GATES": "NodeClassCEL=true,Foo=true"})
+    ).kubelet_expressions
 
 
 def test_a_long_value_is_not_repeated_in_full() -> None:

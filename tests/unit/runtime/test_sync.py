@@ -31,7 +31,7 @@ def told(lacking: dict[float, str], seconds: float) -> list[tuple[float, str, st
         while now() < seconds:
             await asyncio.sleep(1)
             lines = [json.loads(line) for line in log.getvalue().splitlines()]
-            found.extend((now(), line["duration"], line["lacking"]) for line in lines[seen:])
+            found.extend((now(), line["duration"], line["unsynced"]) for line in lines[seen:])
             for line in lines[seen:]:
                 assert (line["level"], line["error"]) == ("ERROR", "waiting on cluster sync")
                 assert line["message"] == "cluster is waiting on sync for extended duration"

@@ -1,10 +1,13 @@
-"""What the provider is told, and what it finds out about its cluster at the start (AWS §1)."""
+"""The settings of the AWS provider, and what it discovers about its cluster at the start (AWS §1)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
 from fractions import Fraction
+
+from karpenter.model.feature_gates import FeatureGate
+from karpenter.runtime.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,30 @@ class AwsSettings:
     kubelet_expressions: bool = False
     reserved_capacity: bool = True
     node_overlay: bool = False
+
+
+def aws_settings_of(settings: Settings) -> AwsSettings:
+    """The settings of the process that concern this provider."""
+    return AwsSettings(
+        cluster_name=settings.cluster_name,
+        cluster_endpoint=settings.cluster_endpoint,
+        cluster_ca_bundle=settings.cluster_ca_bundle,
+        cluster_dns_ip=settings.cluster_dns_ip,
+        service_cidr=settings.service_cidr,
+        isolated_vpc=settings.isolated_vpc,
+        eks_control_plane=settings.eks_control_plane,
+        vm_memory_overhead=settings.vm_memory_overhead_percent,
+        interruption_queue=settings.interruption_queue,
+        reserved_enis=settings.reserved_enis,
+        disable_dry_run=settings.disable_dry_run,
+        enable_zonal_shift=settings.enable_zonal_shift,
+        ami_refresh_interval=settings.ami_refresh_interval,
+        subnet_refresh_interval=settings.subnet_refresh_interval,
+        kubelet_expressions=settings.aws_feature_gates.node_class_cel,
+        garbage_collection_interval=settings.intervals.garbage_collection,
+        reserved_capacity=FeatureGate.RESERVED_CAPACITY in settings.gates,
+        node_overlay=FeatureGate.NODE_OVERLAY in settings.gates,
+    )
 
 
 @dataclass(frozen=True)

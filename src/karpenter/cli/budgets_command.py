@@ -1,26 +1,24 @@
-"""``karpenter budgets POOL``: when how many of its nodes may be disrupted, and which budget or freeze says so.
+"""``karpenter budgets POOL``: how many of its nodes may be disrupted over time, and which budget or freeze limits them.
 
-The very rules the controller goes by, looked at ahead of time. Nothing is changed anywhere.
+The rules are the controller's own, evaluated ahead of time. Read-only.
 """
 
 from __future__ import annotations
 
-import sys
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from karpenter.cli import planning, planning_options, terminal
+from karpenter.cli.render_common import Output, names_text
 
 if TYPE_CHECKING:
     from karpenter.api.karpenter import NodePool
     from karpenter.cli.cluster_objects import ClusterObjects
-    from karpenter.cli.render_budgets import BudgetPreview
     from karpenter.disruption.decide.remaining_budgets import PoolNodeCounts
     from karpenter.model.budget_windows import TimeSpan
 
-Output = Literal["table", "json", "yaml"]
 _MOST_DAYS = 366
 _SHOWN_POOLS = 5
 #: Calendars end before year 1 and after 9999, and windows reach centuries back.
@@ -29,20 +27,23 @@ _EARLIEST_BEGIN, _LATEST_BEGIN = datetime(2000, 1, 1, tzinfo=UTC), datetime(3000
 
 def budgets(
     pool: Annotated[str, typer.Argument(metavar="POOL", help="Name of the NodePool.")],
-    days: Annotated[int, typer.Option(min=1, max=_MOST_DAYS, help="How many days to look ahead.")] = 7,
+    days: Annotated[int, typer.Option(min=1, max=_MOST_DAYS, help="Number of days to show.")] = 7,
     begin: Annotated[
-        str, typer.Option("--from", metavar="TIME", help="Where to begin, such as 2026-12-24T00:00:00+01:00; else now.")
+        str, typer.Option("--from", metavar="TIME", help="Start time, such as 2026-12-24T00:00:00+01:00. Default: now.")
     ] = "",
-    nodes: Annotated[
-        int | None, typer.Option(min=0, help="Nodes the pool is taken to have; else as many as there are now.")
-    ] = None,
-    time_zone: Annotated[str, typer.Option(metavar="ZONE", help="Whose clocks the table shows.")] = "UTC",
+    nodes: Annotated[int | None, typer.Option(min=0, help="Assumed node count. Default: current count.")] = None,
+    time_zone: Annotated[str, typer.Option(metavar="ZONE", help="Time zone of the table.")] = "UTC",
     filename: planning_options.FilesOption = None,
     output: Annotated[Output, typer.Option("-o", "--output", help="What to print.")] = "table",
     skip_invalid: planning_options.SkipInvalidOption = False,
 ) -> None:
-    """Show when how many nodes of a NodePool may be disrupted, for each reason, and why. Changes nothing."""
+    """Show how many nodes of a NodePool may be disrupted over time, for each reason, and which budget or freeze limits them.
+
+    Read-only.
+    """
+    from karpenter.cli import render_budgets
     from karpenter.cli.render_budgets import DISRUPTION_REASONS, BudgetPreview
+    from karpenter.cli.render_common import write_output
     from karpenter.model.disruption_rules import disruption_rules, disruption_timeline
 
     period = _period(begin, days)
@@ -50,12 +51,13 @@ def budgets(
     with planning.gc_disabled():
         objects = _load_objects(filename)
         planning.report_invalid_objects(objects, skip_invalid=skip_invalid)
-        found = _pool_named(objects, pool)
+        node_pool = _pool_named(objects, pool)
         own = _pool_nodes(objects, pool)
         count = own.initialized if nodes is None else nodes
-        rules = disruption_rules(found, planning.cluster_freeze(objects))
-        stretches = disruption_timeline(rules, count, period, DISRUPTION_REASONS)
-    _write(BudgetPreview(found, count, own.unavailable, rules, stretches, zone), output)
+        rules = disruption_rules(node_pool, planning.cluster_freeze(objects))
+        segments = disruption_timeline(rules, count, period, DISRUPTION_REASONS)
+    preview = BudgetPreview(node_pool, count, own.unavailable, rules, segments, zone)
+    write_output(output, lambda: render_budgets.document(preview), lambda out: render_budgets.write(preview, out))
 
 
 def _period(begin: str, days: int) -> TimeSpan:
@@ -101,8 +103,7 @@ def _pool_named(objects: ClusterObjects, name: str) -> NodePool:
             return pool
     where = "cluster" if objects.from_cluster else "input"
     names = sorted(pool.metadata.name for pool in objects.pools)
-    rest = f" and {len(names) - _SHOWN_POOLS} more" if len(names) > _SHOWN_POOLS else ""
-    hint = f"; there are {', '.join(names[:_SHOWN_POOLS])}{rest}" if names else "; there is none at all"
+    hint = f"; there are {names_text(names, _SHOWN_POOLS)}" if names else "; there is none"
     return terminal.exit_with_error(f"no NodePool {name} in the {where}{hint}", terminal.WRONG_INPUT)
 
 
@@ -116,14 +117,3 @@ def _pool_nodes(objects: ClusterObjects, pool: str) -> PoolNodeCounts:
     for node in objects.nodes:
         state.set_node(node)
     return pool_node_counts(state.state_nodes())[pool]
-
-
-def _write(preview: BudgetPreview, output: Output) -> None:
-    from karpenter.cli import render_budgets
-    from karpenter.cli.terminal import exit_on_closed_pipe, write_text
-
-    if output == "table":
-        with exit_on_closed_pipe():
-            render_budgets.write(preview, sys.stdout)
-    else:
-        write_text(render_budgets.as_json(preview) if output == "json" else render_budgets.as_yaml(preview))

@@ -1,7 +1,7 @@
-"""``karpenter demo``: half a minute in the life of a cluster that exists only in this process.
+"""``karpenter demo``: half a minute of a simulated cluster that exists only in this process.
 
-The controllers are the real ones; API server, scheduler and cloud are played (``sim.stage``). On a terminal one sees a moving
-picture, elsewhere plain lines; both end with the same summary.
+The controllers are the real ones; API server, scheduler and cloud are simulated. A terminal shows a live screen, other outputs
+get plain lines; both end with the same summary.
 """
 
 from __future__ import annotations
@@ -9,19 +9,16 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
-from karpenter.cli.terminal import exit_on_closed_pipe
-
-_USAGE = 2
-_INTERRUPTED = 130
+from karpenter.cli.terminal import FAILED, INTERRUPTED, WRONG_INPUT, exit_on_closed_pipe, exit_with_error
 
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """What to show. ``port`` None: nobody is let in; 0: a free port. ``log`` None: the controllers' log is dropped."""
+    """Options of the demo. ``port`` None: no API is served; 0: a free port. ``log`` None: the controllers' log is dropped."""
 
     pods: int
     seed: int
@@ -31,25 +28,28 @@ class DemoOptions:
 
 
 def demo(
-    pods: Annotated[int, typer.Option(min=1, max=5000, help="How many pods arrive.")] = 400,
-    seed: Annotated[int, typer.Option(help="Another number, another workload.")] = 1,
-    speed: Annotated[float, typer.Option(help="How many seconds pass in the cluster in one of yours.")] = 14.0,
+    pods: Annotated[int, typer.Option(min=1, max=5000, help="Number of pods.")] = 400,
+    seed: Annotated[int, typer.Option(help="Random seed of the workload.")] = 1,
+    speed: Annotated[float, typer.Option(help="Simulated seconds per real second.")] = 14.0,
     serve: Annotated[
-        bool, typer.Option("--serve", help="Let kubectl in, and go on in real time after the show until Ctrl-C.")
+        bool,
+        typer.Option(
+            "--serve", help="Serve the API for kubectl and continue in real time after the demo until Ctrl-C."
+        ),
     ] = False,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port for --serve on loopback; 0 takes a free one.")] = 0,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port for --serve on loopback; 0 picks a free one.")] = 0,
     log: Annotated[Path | None, typer.Option(help="File for the controllers' log.", metavar="FILE")] = None,
 ) -> None:
-    """Watch a cluster in this process buy and give back machines. Needs and changes nothing outside."""
+    """Run a simulated cluster in this process and watch it scale up and down. Needs no cluster."""
     if speed <= 0:
-        _exit_with_error(f"--speed={speed:g} must be greater than 0", _USAGE)
+        _exit_with_error(f"--speed={speed:g} must be greater than 0", WRONG_INPUT)
     if port and not serve:
-        _exit_with_error("--port is for --serve; add --serve or leave --port out", _USAGE)
+        _exit_with_error("--port needs --serve", WRONG_INPUT)
     options = DemoOptions(pods, seed, speed, port if serve else None, log)
     with exit_on_closed_pipe():
-        # Said before anything heavy is loaded, which takes half a second.
+        # Printed before the imports that take half a second.
         if not sys.stdout.isatty():
-            print(f"karpenter demo: {pods} pods, seed {seed}, at {speed:g} times life", flush=True)  # noqa: T201
+            print(f"karpenter demo: {pods} pods, seed {seed}, at {speed:g}x speed", flush=True)  # noqa: T201
         _run(options)
 
 
@@ -59,14 +59,13 @@ def _run(options: DemoOptions) -> None:
     try:
         complaint = run_demo(options)
     except DemoStartError as error:
-        _exit_with_error(str(error), _USAGE)
+        _exit_with_error(str(error), WRONG_INPUT)
     except DemoInterrupted:
-        _exit_with_error("stopped before the end", _INTERRUPTED)
+        _exit_with_error("stopped before the end", INTERRUPTED)
     else:
         if complaint:
-            _exit_with_error(complaint, 1)
+            _exit_with_error(complaint, FAILED)
 
 
-def _exit_with_error(message: str, status: int) -> None:
-    print(f"karpenter demo: {message}", file=sys.stderr)  # noqa: T201
-    raise typer.Exit(status)
+def _exit_with_error(message: str, status: int) -> NoReturn:
+    exit_with_error(f"karpenter demo: {message}", status)

@@ -1,4 +1,4 @@
-"""``karpenter doctor``: look at a set-up on AWS before and after the installation, and say what mends what is wrong."""
+"""``karpenter doctor``: checks a setup on AWS before and after the installation, and names the fix of what is wrong."""
 
 from __future__ import annotations
 
@@ -39,11 +39,9 @@ class _DoctorInput(NamedTuple):
 def doctor(
     cluster_name: Annotated[str, typer.Option(envvar="CLUSTER_NAME", help="Name of the cluster.")],
     interruption_queue: Annotated[
-        str, typer.Option(envvar="INTERRUPTION_QUEUE", help="Name of the queue that tells of interruptions.")
+        str, typer.Option(envvar="INTERRUPTION_QUEUE", help="Name of the SQS interruption queue.")
     ] = "",
-    role: Annotated[
-        str, typer.Option(metavar="ARN", help="Role whose permissions count: the controller's; else whoever calls.")
-    ] = "",
+    role: Annotated[str, typer.Option(metavar="ARN", help="ARN of the controller's role. Default: the caller.")] = "",
     service_account: Annotated[
         str, typer.Option(metavar="NAMESPACE:NAME", help="The controller's ServiceAccount.")
     ] = "kube-system:karpenter",
@@ -53,14 +51,14 @@ def doctor(
             "-f",
             "--filename",
             metavar="FILE",
-            help="EC2NodeClasses and NodePools to look at, instead of the cluster's.",
+            help="EC2NodeClasses and NodePools to check instead of the cluster's.",
         ),
     ] = None,
     output: Annotated[Output, typer.Option("-o", "--output", help="What to print.")] = "table",
 ) -> None:
-    """Look whether everything on AWS and in the cluster is as the controller needs it. Changes nothing.
+    """Check that AWS and the cluster are set up as the controller needs them. Read-only.
 
-    Ends with 1 where something does not work.
+    Exits with 1 if a check fails.
     """
     from karpenter.cli.render_doctor import findings_json, findings_page
     from karpenter.providers.aws.doctor import FindingLevel
@@ -105,7 +103,7 @@ async def _run_checks(settings: Settings, role: str, doctor_input: _DoctorInput)
         return [credentials.ok(f"calls are made as {caller} in {region}"), *await run_checks(patient)]
     except AwsError as error:
         mend = "set AWS_REGION, and AWS_PROFILE or other credentials; `aws sts get-caller-identity` shows what they are"
-        return [credentials.failure(str(error), "nothing on AWS can be read or bought", mend)]
+        return [credentials.failure(str(error), "nothing on AWS can be read or launched", mend)]
     finally:
         account.close()
 
@@ -187,9 +185,11 @@ def _read_cluster(service_account: str) -> _DoctorInput:
         return query_cluster(lambda kube: _list_cluster_objects(kube, service_account))
     except ClusterUnreachable as error:
         check = DoctorCheck("cluster access")
-        text = f"the cluster was not looked at: {error}"
+        text = f"the cluster was not checked: {error}"
         return _DoctorInput(
-            installation_findings=(check.warning(text, "nothing by itself", "set KUBECONFIG, and look again"),)
+            installation_findings=(
+                check.warning(text, "nothing by itself", "set KUBECONFIG and run the command again"),
+            )
         )
 
 

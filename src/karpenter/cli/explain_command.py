@@ -1,29 +1,27 @@
-"""``karpenter explain pod NAME``: where a pod would go and why there, or what keeps it waiting and what would have to change.
-``karpenter explain node NAME``: everything that keeps a node, or what takes it and what that saves.
+"""``karpenter explain pod NAME``: where a pod would be scheduled, or why it is unschedulable and what would have to change.
+``karpenter explain node NAME``: what blocks the disruption of a node, or the command that disrupts it and what that saves.
 
-Made from the very plan the controller would make, so the answer holds for the pod among all others. Nothing is changed anywhere.
+Both use the plan the controller would make, so the answer holds for the pod among all others. Read-only.
 """
 
 from __future__ import annotations
 
 import difflib
-import sys
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Literal, TextIO
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from karpenter.cli import cluster_objects, planning, planning_options, render_common, terminal
+from karpenter.cli.render_common import TextOutput
 from karpenter.scheduling.objective import COST_PER_INTERRUPTION, DEFAULT_EXPOSURE, NODE_FEE_PER_HOUR
 
 if TYPE_CHECKING:
     from karpenter.api.core import Pod
     from karpenter.cli.cluster_objects import ClusterObjects
-    from karpenter.cli.render_common import Json
     from karpenter.disruption.decide.disruption_problem import DisruptionOptions
     from karpenter.scheduling.scheduling_options import SchedulingOptions
 
-Output = Literal["text", "table", "json", "yaml"]
 _SUGGESTED_NAMES = 3
 
 
@@ -31,12 +29,12 @@ def explain(
     kind: Annotated[
         Literal["pod", "node"], typer.Argument(metavar="pod|node", help="What to explain: a pod, or a node.")
     ],
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name; of a node also that of its NodeClaim.")],
-    namespace: Annotated[str, typer.Option("-n", "--namespace", help="The namespace of a pod.")] = "default",
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the pod, or of the node or its NodeClaim.")],
+    namespace: Annotated[str, typer.Option("-n", "--namespace", help="Namespace of the pod.")] = "default",
     filename: planning_options.FilesOption = None,
     instance_types: planning_options.InstanceTypesOption = "",
     output: Annotated[
-        Output, typer.Option("-o", "--output", help="What to print; text and table are the same.")
+        TextOutput, typer.Option("-o", "--output", help="What to print; text and table are the same.")
     ] = "text",
     skip_invalid: planning_options.SkipInvalidOption = False,
     preference_policy: planning_options.PreferencePolicyOption = "Respect",
@@ -47,41 +45,50 @@ def explain(
     interruption_cost: planning_options.InterruptionCostOption = COST_PER_INTERRUPTION,
     feature_gates: planning_options.FeatureGatesOption = "",
 ) -> None:
-    """Say where a pod would go or why it waits, or what keeps a node and what would take it. Changes nothing."""
+    """Explain where a pod would be scheduled or why it is unschedulable, or what blocks or triggers the disruption of a node.
+
+    Read-only.
+    """
 
     worth = planning_options.parse_valuation(node_fee, exposure, interruption_cost)
     options = planning_options.parse_scheduling_options(preference_policy, min_values_policy, scheduler_config, worth)
     with planning.gc_disabled():
-        further = cluster_objects.FREEZE_KINDS if kind == "node" else ()
-        ground = planning.load_plan_input(filename, instance_types, options, further, skip_invalid=skip_invalid)
+        extra_kinds = cluster_objects.FREEZE_KINDS if kind == "node" else ()
+        plan_input = planning.load_plan_input(filename, instance_types, options, extra_kinds, skip_invalid=skip_invalid)
         if kind == "node":
-            _explain_node(ground, name, planning_options.parse_disruption_options(options, feature_gates), output)
+            _explain_node(plan_input, name, planning_options.parse_disruption_options(options, feature_gates), output)
         else:
-            _explain_pod(ground, namespace, name, options, output)
+            _explain_pod(plan_input, namespace, name, options, output)
 
 
 def _explain_pod(
-    plan_input: planning.PlanInput, namespace: str, name: str, options: SchedulingOptions, output: Output
+    plan_input: planning.PlanInput, namespace: str, name: str, options: SchedulingOptions, output: TextOutput
 ) -> None:
     from karpenter.cli import render_pod
 
     pod = _find_pod(plan_input.objects, namespace, name)
     plan = planning.compute_plan(plan_input.objects, plan_input.catalog.index, options).solution
-    found = render_pod.explain_pod(pod, plan)
-    _write(lambda: render_pod.document(found), lambda out: render_pod.write(found, out), output)
+    explanation = render_pod.explain_pod(pod, plan)
+    render_common.write_output(
+        output, lambda: render_pod.document(explanation), lambda out: render_pod.write(explanation, out)
+    )
 
 
-def _explain_node(plan_input: planning.PlanInput, name: str, options: DisruptionOptions, output: Output) -> None:
+def _explain_node(plan_input: planning.PlanInput, name: str, options: DisruptionOptions, output: TextOutput) -> None:
     from karpenter.cli import render_node
     from karpenter.disruption.decide.node_explanation import explain_node
 
     _require_node(plan_input.objects, name)
-    seen = planning.compute_disruption_preview(plan_input, options)
-    views = [view for view in seen.snapshot.nodes if name in (view.name, view.key)]
+    preview = planning.compute_disruption_preview(plan_input, options)
+    views = [view for view in preview.snapshot.nodes if name in (view.name, view.key)]
     if not views:
-        terminal.exit_with_error(f"node {name} cannot be judged: it is left out, see above", terminal.WRONG_INPUT)
-    found = explain_node(views[0], seen, planning.type_indexes(plan_input))
-    _write(lambda: render_node.document(found, seen), lambda out: render_node.write(found, seen, out), output)
+        terminal.exit_with_error(f"node {name} is left out, see above", terminal.WRONG_INPUT)
+    explanation = explain_node(views[0], preview, planning.type_indexes(plan_input))
+    render_common.write_output(
+        output,
+        lambda: render_node.document(explanation, preview),
+        lambda out: render_node.write(explanation, preview, out),
+    )
 
 
 def _require_node(objects: ClusterObjects, name: str) -> None:
@@ -92,7 +99,7 @@ def _require_node(objects: ClusterObjects, name: str) -> None:
         return
     where = "cluster" if objects.from_cluster else "input"
     near = difflib.get_close_matches(name, names, _SUGGESTED_NAMES) or names[:_SUGGESTED_NAMES]
-    hint = f"; did you mean {' or '.join(near)}?" if near else "; there is none at all"
+    hint = f"; did you mean {' or '.join(near)}?" if near else "; there is none"
     terminal.exit_with_error(f"no Node or NodeClaim {name} in the {where}{hint}", terminal.WRONG_INPUT)
 
 
@@ -111,13 +118,3 @@ def _hint(namespaces: Sequence[str]) -> str:
         return ""
     shown = ", ".join(f"-n {namespace}" for namespace in sorted(namespaces)[:_SUGGESTED_NAMES])
     return f"; there is one of that name with {shown}"
-
-
-def _write(document: Callable[[], Json], page: Callable[[TextIO], None], output: Output) -> None:
-    from karpenter.cli.terminal import exit_on_closed_pipe, write_text
-
-    if output in ("text", "table"):
-        with exit_on_closed_pipe():
-            page(sys.stdout)
-    else:
-        write_text(render_common.to_json(document()) if output == "json" else render_common.to_yaml(document()))

@@ -1,6 +1,6 @@
-"""``karpenter freeze`` and ``karpenter thaw``: stop all voluntary disruption at once, of single NodePools or of the cluster.
+"""``karpenter freeze`` and ``karpenter thaw``: suspend voluntary disruption, of NodePools or of the cluster, and resume it.
 
-They write what anybody can write with kubectl (``model.freezes`` says where), in a form that can be read.
+They write the annotations and the ConfigMap of ``model.freezes``, which can be written with kubectl as well.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ R = TypeVar("R")
 
 PoolsOption = Annotated[
     list[str] | None,
-    typer.Option("--pool", metavar="POOL", help="A NodePool; may be repeated. Without it: the whole cluster."),
+    typer.Option("--pool", metavar="POOL", help="A NodePool; may be repeated. Default: the whole cluster."),
 ]
 
 
@@ -32,22 +32,25 @@ class _UnknownNodePool(Exception):
 
 def freeze(
     pool: PoolsOption = None,
-    reason: Annotated[str, typer.Option(help="What for; shown wherever somebody asks why nodes stay.")] = "",
+    reason: Annotated[str, typer.Option(help="Reason, shown wherever blocked disruption is reported.")] = "",
     duration: Annotated[
-        str, typer.Option("--for", metavar="DURATION", help="How long, such as 2h; else for good.")
+        str, typer.Option("--for", metavar="DURATION", help="Duration, such as 2h. Default: until thawed.")
     ] = "",
     until: Annotated[
-        str, typer.Option(metavar="TIME", help="Until when instead, such as 2026-12-24T00:00:00+01:00.")
+        str, typer.Option(metavar="TIME", help="End time with UTC offset, such as 2026-12-24T00:00:00+01:00.")
     ] = "",
 ) -> None:
-    """Stop emptiness, drift and consolidation at once. Expiration, interruption and deletion by hand go on."""
+    """Suspend voluntary disruption (emptiness, drift, consolidation) of NodePools or of the cluster.
+
+    Expiration, interruption and manual deletion continue.
+    """
     end = _freeze_end(duration, until)
     for line in _query_or_exit(lambda kube: freeze_pools_or_cluster(kube, pool or [], reason, end)):
         typer.echo(line)
 
 
 def thaw(pool: PoolsOption = None) -> None:
-    """Take a freeze away, and say what is still frozen."""
+    """Lift a freeze and list what remains frozen."""
     for line in _query_or_exit(lambda kube: thaw_pools_or_cluster(kube, pool or [])):
         typer.echo(line)
 
@@ -56,7 +59,7 @@ def _freeze_end(duration: str, until: str) -> datetime | None:
     from karpenter.model import clock, durations
 
     if duration and until:
-        terminal.exit_with_error("--for and --until say the same thing: give one of them", terminal.WRONG_INPUT)
+        terminal.exit_with_error("--for and --until exclude each other", terminal.WRONG_INPUT)
     try:
         now = datetime.now(UTC)
         end = clock.parse_timestamp(until) if until else now + durations.parse_duration(duration) if duration else None
@@ -64,7 +67,7 @@ def _freeze_end(duration: str, until: str) -> datetime | None:
         terminal.exit_with_error(f"{'--until' if until else '--for'}: {error}", terminal.WRONG_INPUT)
     if end is not None and end <= now:
         terminal.exit_with_error(
-            f"{'--until' if until else '--for'}: the freeze would be over already", terminal.WRONG_INPUT
+            f"{'--until' if until else '--for'}: the end of the freeze is in the past", terminal.WRONG_INPUT
         )
     return end
 
@@ -169,5 +172,5 @@ async def _require_pools(kube: Kube, pools: list[str]) -> None:
     there = {pool.metadata.name for pool in (await kube.list(NODE_POOL)).items}
     for name in pools:
         if name not in there:
-            hint = f"there are {', '.join(sorted(there))}" if there else "there is none at all"
+            hint = f"there are {', '.join(sorted(there))}" if there else "there is none"
             raise _UnknownNodePool(f"no NodePool {name} in the cluster; {hint}")

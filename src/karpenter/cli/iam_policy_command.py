@@ -1,15 +1,14 @@
-"""``karpenter iam-policy``: what the controller must be allowed on AWS, for one cluster; made from what it really calls."""
+"""``karpenter iam-policy``: the permissions the controller needs on AWS for one cluster, derived from the calls it makes."""
 
 from __future__ import annotations
 
 import json
 import re
-import sys
 from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
-from karpenter.cli.terminal import write_text
+from karpenter.cli.terminal import WRONG_INPUT, exit_with_error, write_text
 
 if TYPE_CHECKING:
     from karpenter.providers.aws.iam_policies import ClusterLocation, IamStatement
@@ -19,29 +18,24 @@ _ACCOUNT = re.compile(r"[0-9]{12}")
 _REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-[0-9]")
 _CLUSTER = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,99}")
 _PARTITIONS = {"cn": "aws-cn", "us-gov": "aws-us-gov", "us-iso": "aws-iso", "us-isob": "aws-iso-b"}
-_USAGE = 2
 
 
 def iam_policy(
     cluster_name: Annotated[str, typer.Option(envvar="CLUSTER_NAME", help="Name of the EKS cluster.")],
     region: Annotated[str, typer.Option(envvar="AWS_REGION", help="Region of the cluster, such as eu-central-1.")],
     account: Annotated[str, typer.Option(metavar="ID", help="AWS account, twelve digits.")],
-    partition: Annotated[str, typer.Option(help="AWS partition; else what the region belongs to.")] = "",
-    node_role: Annotated[
-        str, typer.Option(metavar="NAME", help="Role of the machines; else KarpenterNodeRole-CLUSTER.")
-    ] = "",
-    queue: Annotated[str, typer.Option(metavar="NAME", help="Interruption queue; else the cluster's name.")] = "",
+    partition: Annotated[str, typer.Option(help="AWS partition. Default: the region's.")] = "",
+    node_role: Annotated[str, typer.Option(metavar="NAME", help="Node role. Default: KarpenterNodeRole-CLUSTER.")] = "",
+    queue: Annotated[str, typer.Option(metavar="NAME", help="Interruption queue. Default: the cluster's name.")] = "",
     part: Annotated[
-        str, typer.Option(metavar="NAME", help="Only this policy, such as NodeLifecycle; else all in one document.")
+        str, typer.Option(metavar="NAME", help="Only this policy, such as NodeLifecycle. Default: all in one document.")
     ] = "",
     output: Annotated[
         Format,
-        typer.Option(
-            "-o", "--output", help="A policy document, or a stack with roles, policies, queue and rules around it."
-        ),
+        typer.Option("-o", "--output", help="A policy document, or a stack with roles, policies, queue and rules."),
     ] = "json",
 ) -> None:
-    """Print the least IAM policy the controller works with. Calls nothing and changes nothing."""
+    """Print the minimal IAM policy for the controller. Makes no calls."""
     from karpenter.providers.aws import cloudformation, iam_policies
 
     _check(_CLUSTER, "--cluster-name", cluster_name, "the name of an EKS cluster")
@@ -62,7 +56,7 @@ def _statements(place: ClusterLocation, part: str) -> list[IamStatement]:
     found = iam_policies.controller_policies(place)
     names = [policy.part for policy in found]
     if part and part not in names:
-        _exit_with_error(f"--part={part!r} is none of {', '.join(names)}")
+        _exit_with_error(f"--part={part!r} is not one of {', '.join(names)}")
     return [statement for policy in found if part in ("", policy.part) for statement in policy.statements]
 
 
@@ -78,8 +72,7 @@ def _check(pattern: re.Pattern[str], flag: str, value: str, expected: str) -> No
 
 
 def _exit_with_error(message: str) -> NoReturn:
-    print(f"karpenter iam-policy: {message}", file=sys.stderr)  # noqa: T201
-    raise typer.Exit(_USAGE)
+    exit_with_error(f"karpenter iam-policy: {message}", WRONG_INPUT)
 
 
 def _print_json(value: object) -> None:

@@ -1,4 +1,4 @@
-"""The entry point. A command is a function with typer's annotations; its module is imported when somebody calls it.
+"""The entry point. A command is a function with typer's annotations; its module is imported when it is called.
 
 To add one: write the function, name it in ``COMMANDS``.
 """
@@ -90,7 +90,7 @@ def karpenter(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Buys the machines that waiting pods need, and gives them back when they are no longer worth their price."""
+    """Kubernetes node autoscaler: launches nodes for unschedulable pods and removes nodes that are not worth their price."""
 
 
 def crds() -> None:
@@ -102,7 +102,7 @@ def crds() -> None:
 
 
 def main() -> None:
-    """Run the command line. Exits with 0, with 2 for wrong input, with 1 where the world did not do its part."""
+    """Run the command line. Exits with 0, with 2 for wrong input, with 1 for a failure of the environment."""
     app(prog_name="karpenter")
 
 

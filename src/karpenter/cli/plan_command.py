@@ -1,20 +1,20 @@
-"""``karpenter plan``: what would be bought for these objects, or for the pods waiting in the cluster now, and on request which
-machines would be given back.
+"""``karpenter plan``: the nodes Karpenter would launch for these objects or for the cluster's pending pods, and on request the
+nodes it would disrupt.
 
-The same decision the controller takes, without carrying it out. Nothing is changed anywhere.
+It is the controller's own decision, without carrying it out. Read-only.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TextIO
 
 import typer
 
-from karpenter.cli import planning, planning_options, render_common
+from karpenter.cli import planning, planning_options
+from karpenter.cli.render_common import Output
 from karpenter.scheduling.objective import COST_PER_INTERRUPTION, DEFAULT_EXPOSURE, NODE_FEE_PER_HOUR
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 _IMPORTED_AT = time.perf_counter()
 _CLOCK_TICK_FIELD = 19
-
-Output = Literal["table", "json", "yaml"]
 
 
 def plan(
@@ -41,14 +39,13 @@ def plan(
     interruption_cost: planning_options.InterruptionCostOption = COST_PER_INTERRUPTION,
     compare: Annotated[
         Literal["classic"] | None,
-        typer.Option(
-            help="Show beside it the plan of another packing: classic, which fills the largest machines first."
-        ),
+        typer.Option(help="Compare with another packing; classic: first-fit decreasing as Karpenter does it."),
     ] = None,
     consolidate: Annotated[
         bool,
         typer.Option(
-            "--consolidate", help="Show also which machines would be given back or replaced, when, and what that saves."
+            "--consolidate",
+            help="Also show which nodes would be disrupted (deleted or replaced), when, and the savings.",
         ),
     ] = False,
     feature_gates: planning_options.FeatureGatesOption = "",
@@ -59,7 +56,7 @@ def plan(
         ),
     ] = "",
 ) -> None:
-    """Say which machines would be bought for the pods that wait, and what they cost. Changes nothing."""
+    """Show the nodes Karpenter would launch for pending pods and their cost. Read-only."""
     from karpenter.cli.cluster_objects import FREEZE_KINDS
     from karpenter.cli.render_plan_data import PlanComparison, PlanReport, PlanTiming
     from karpenter.scheduling.scheduling_options import PackingMode
@@ -68,22 +65,22 @@ def plan(
     options = planning_options.parse_scheduling_options(preference_policy, min_values_policy, scheduler_config, worth)
     with planning.gc_disabled():
         disruption = planning_options.parse_disruption_options(options, feature_gates) if consolidate else None
-        further = FREEZE_KINDS if consolidate else ()
-        ground = planning.load_plan_input(filename, instance_types, options, further, skip_invalid=skip_invalid)
-        catalogue = ground.catalog
+        extra_kinds = FREEZE_KINDS if consolidate else ()
+        plan_input = planning.load_plan_input(filename, instance_types, options, extra_kinds, skip_invalid=skip_invalid)
+        catalog = plan_input.catalog
 
         def report(packing: PackingMode) -> PlanReport:
-            computed = planning.compute_plan(ground.objects, catalogue.index, replace(options, packing_mode=packing))
-            timing = PlanTiming(computed.seconds, catalogue.load_seconds, wall_seconds())
+            computed = planning.compute_plan(plan_input.objects, catalog.index, replace(options, packing_mode=packing))
+            timing = PlanTiming(computed.seconds, catalog.load_seconds, wall_seconds())
             if record and packing is PackingMode.CHEAPEST:
                 _record(computed, record)
-            return PlanReport(computed.solution, catalogue.index, timing)
+            return PlanReport(computed.solution, catalog.index, timing)
 
         chosen = report(PackingMode.CHEAPEST)
         planning.report_skipped_pools(chosen.plan)
         classic = report(PackingMode.CLASSIC) if compare is not None else None
-        seen = planning.compute_disruption_preview(ground, disruption) if disruption is not None else None
-        write_reports(chosen, PlanComparison(chosen, classic) if classic is not None else None, seen, output)
+        preview = planning.compute_disruption_preview(plan_input, disruption) if disruption is not None else None
+        write_reports(chosen, PlanComparison(chosen, classic) if classic is not None else None, preview, output)
 
 
 def _record(computed: planning.ComputedPlan, path: str) -> None:
@@ -103,38 +100,41 @@ def write_reports(
     report: PlanReport, comparison: PlanComparison | None, disruption: DisruptionPreview | None, output: Output
 ) -> None:
     """Print a plan, with a comparison and the disruption preview where there are such."""
-    from karpenter.cli import render_plan_data
-    from karpenter.cli.terminal import exit_on_closed_pipe
+    from karpenter.cli.render_common import write_output
 
-    if output == "table":
-        from karpenter.cli import render_plan
+    write_output(
+        output,
+        lambda: _document(report, comparison, disruption),
+        lambda out: _write_page(report, comparison, disruption, out),
+    )
 
-        with exit_on_closed_pipe():
-            if comparison is not None:
-                render_plan.write_comparison(comparison, sys.stdout)
-            else:
-                render_plan.write(report, sys.stdout)
-            if disruption is not None:
-                from karpenter.cli import render_disruption
 
-                render_disruption.write(disruption, sys.stdout)
+def _write_page(
+    report: PlanReport, comparison: PlanComparison | None, disruption: DisruptionPreview | None, out: TextIO
+) -> None:
+    from karpenter.cli import render_plan
+
+    if comparison is not None:
+        render_plan.write_comparison(comparison, out)
     else:
-        data = (
-            render_plan_data.document(report)
-            if comparison is None
-            else render_plan_data.comparison_document(comparison)
-        )
-        if disruption is not None:
-            from karpenter.cli import render_disruption
+        render_plan.write(report, out)
+    if disruption is not None:
+        from karpenter.cli import render_disruption
 
-            data |= {"disruption": render_disruption.document(disruption)}
-        _emit(data, output)
+        render_disruption.write(disruption, out)
 
 
-def _emit(data: Json, output: Output) -> None:
-    from karpenter.cli.terminal import write_text
+def _document(report: PlanReport, comparison: PlanComparison | None, disruption: DisruptionPreview | None) -> Json:
+    from karpenter.cli import render_plan_data
 
-    write_text(render_common.to_json(data) if output == "json" else render_common.to_yaml(data))
+    document = (
+        render_plan_data.document(report) if comparison is None else render_plan_data.comparison_document(comparison)
+    )
+    if disruption is not None:
+        from karpenter.cli import render_disruption
+
+        document |= {"disruption": render_disruption.document(disruption)}
+    return document
 
 
 def wall_seconds() -> float:

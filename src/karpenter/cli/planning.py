@@ -1,4 +1,4 @@
-"""What commands that decide have in common: their options, where they read objects, and the decision itself."""
+"""What the commands that decide share: reading objects from files or the cluster, and the decision itself."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from karpenter.cli import cluster_objects
+from karpenter.cli.render_common import count_text
 from karpenter.cli.terminal import CLUSTER_UNREACHABLE, WRONG_INPUT, exit_with_error, print_error
 
 if TYPE_CHECKING:
@@ -121,19 +122,19 @@ def load_plan_input(
 
 
 def report_input_problems(objects: ClusterObjects, *, skip_invalid: bool) -> None:
-    """Say what is wrong with the input; where it may not be left out, stop."""
+    """Report what is wrong with the input; end the command where invalid objects may not be ignored."""
     report_invalid_objects(objects, skip_invalid=skip_invalid)
     if objects.skipped:
         total = sum(objects.skipped.values())
         kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(objects.skipped.items()))
-        print_error(f"skipped {total} object{'' if total == 1 else 's'} of kinds a plan has no use for: {kinds}")
+        print_error(f"ignored {count_text(total, 'object')} of kinds that planning does not use: {kinds}")
     if not objects.pools:
         where = "cluster" if objects.from_cluster else "input"
-        print_error(f"no NodePool in the {where}: without one nothing can be bought; add a NodePool")
+        print_error(f"no NodePool in the {where}: nothing can be launched without one; add a NodePool")
 
 
 def report_invalid_objects(objects: ClusterObjects, *, skip_invalid: bool) -> None:
-    """Say which objects cannot be used; where they may not be left out, stop."""
+    """Report objects that cannot be used; end the command where they may not be ignored."""
     for line in objects.problems:
         print_error(line)
     if objects.problems and not skip_invalid and not objects.from_cluster:
@@ -158,7 +159,7 @@ def compute_plan(objects: ClusterObjects, index: TypeIndex, options: SchedulingO
 
 
 def compute_disruption_preview(plan_input: PlanInput, options: DisruptionOptions) -> DisruptionPreview:
-    """Which machines would go now, and which if budgets forbade nothing."""
+    """Which nodes would be disrupted now, and which without budgets."""
     from datetime import UTC, datetime
 
     from karpenter.disruption.decide.disruption_preview import preview_disruption
@@ -175,7 +176,7 @@ def type_indexes(plan_input: PlanInput) -> Mapping[str, TypeIndex]:
 
 
 def cluster_state(objects: ClusterObjects) -> ClusterState:
-    """The picture the objects make."""
+    """The cluster state the objects make up."""
     from karpenter.state import ClusterState
 
     state = ClusterState(lambda kind, name, why: print_error(f"{kind} {name} is left out: {why}"))
@@ -224,8 +225,8 @@ def _add_storage(state: ClusterState, objects: ClusterObjects) -> None:
 
 
 def report_skipped_pools(plan: Solution) -> None:
-    """Which pools take no part, and why."""
+    """Report which NodePools are skipped, and why."""
     from karpenter.scheduling.explain.reason_messages import skipped_pool_message
 
     for skipped in plan.skipped_pools:
-        print_error(f"NodePool {skipped.node_pool} takes no part: {skipped_pool_message(skipped)}")
+        print_error(f"NodePool {skipped.node_pool} is skipped: {skipped_pool_message(skipped)}")

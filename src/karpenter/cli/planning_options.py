@@ -1,4 +1,4 @@
-"""TODO: say what belongs here."""
+"""Options of commands that plan, and how their values are read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FilesOption = Annotated[
         "--filename",
         metavar="FILE",
         help="YAML or JSON with objects, a directory of such files, or - for standard input; may be repeated. "
-        "Without it: the cluster of the kubeconfig.",
+        "Default: the cluster of the kubeconfig.",
     ),
 ]
 InstanceTypesOption = Annotated[
@@ -29,25 +29,28 @@ InstanceTypesOption = Annotated[
         "--instance-types-file-path",
         metavar="FILE",
         envvar="INSTANCE_TYPES_FILE_PATH",
-        help="Instance types to choose from; without it the packaged EC2 types with prices of us-east-1.",
+        help="Instance types to choose from. Default: the packaged EC2 types with us-east-1 prices.",
     ),
 ]
-SkipInvalidOption = Annotated[
-    bool, typer.Option("--skip-invalid", help="Plan without the objects that are wrong instead of refusing.")
-]
+SkipInvalidOption = Annotated[bool, typer.Option("--skip-invalid", help="Ignore invalid objects instead of failing.")]
 PreferencePolicyOption = Annotated[
     Literal["Respect", "Ignore"],
-    typer.Option(envvar="PREFERENCE_POLICY", help="Whether to honour what pods prefer."),
+    typer.Option(
+        envvar="PREFERENCE_POLICY",
+        help="Respect: treat preferred affinities and ScheduleAnyway constraints as required where possible; "
+        "Ignore: drop them.",
+    ),
 ]
 MinValuesPolicyOption = Annotated[
     Literal["Strict", "BestEffort"],
-    typer.Option(envvar="MIN_VALUES_POLICY", help="Whether minValues may be lowered when out of reach."),
+    typer.Option(envvar="MIN_VALUES_POLICY", help="BestEffort lowers minValues that cannot be met."),
 ]
 SchedulerConfigOption = Annotated[
     str,
     typer.Option(
         envvar="SCHEDULER_CONFIG",
-        help="Spread constraints that the cluster's scheduler gives pods without any, as YAML or JSON.",
+        help="Default topology spread constraints of the cluster's scheduler "
+        "(PodTopologySpread defaultConstraints), as YAML or JSON.",
     ),
 ]
 NodeFeeOption = Annotated[
@@ -56,7 +59,7 @@ NodeFeeOption = Annotated[
         envvar="NODE_FEE",
         min=0.0,
         metavar="USD",
-        help="What a machine counts beside its price when plans are compared, in USD per hour.",
+        help="Fixed cost added per node when plans are compared, in USD per hour.",
     ),
 ]
 ExposureOption = Annotated[
@@ -64,8 +67,8 @@ ExposureOption = Annotated[
     typer.Option(
         envvar="EXPOSURE",
         metavar="SHARE",
-        help="How much of a workload may be on one new machine, and of a NodePool's spot machines in one type and zone: "
-        "a number above 0 and up to 1, or off. A wish that gives way.",
+        help="Largest share of a workload on one new node, and of a NodePool's spot nodes in one instance type and zone: "
+        "above 0 and up to 1, or off. A soft constraint.",
     ),
 ]
 InterruptionCostOption = Annotated[
@@ -74,7 +77,7 @@ InterruptionCostOption = Annotated[
         envvar="INTERRUPTION_COST",
         min=0.0,
         metavar="USD",
-        help="What one interruption of a spot machine costs, where instance types say how often they are interrupted.",
+        help="Cost of one spot interruption in USD; applies where interruption rates are known.",
     ),
 ]
 
@@ -83,7 +86,7 @@ FeatureGatesOption = Annotated[
     typer.Option(
         envvar="FEATURE_GATES",
         metavar="GATE=true,...",
-        help="Gates as the controller has them; of these SpotToSpotConsolidation decides whether spot machines are replaced.",
+        help="Feature gates as for the controller; SpotToSpotConsolidation applies here.",
     ),
 ]
 

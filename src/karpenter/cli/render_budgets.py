@@ -11,8 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from karpenter.api.karpenter import NodePool
-from karpenter.cli import render_common
-from karpenter.cli.render_common import Json, console_for
+from karpenter.cli.render_common import SEARCHABLE_WIDTH, Json, console_for, count_text
 from karpenter.model import budget_advice, clock
 from karpenter.model.disruption_rules import DisruptionRules, TimelineSegment, unparseable_settings
 from karpenter.model.freezes import Freeze
@@ -20,8 +19,6 @@ from karpenter.model.nodepool_budgets import BUDGETS_PATH, UNLIMITED_DISRUPTIONS
 
 #: The reasons budgets speak of, in the order they are tried (DIS-055).
 DISRUPTION_REASONS = ("Empty", "Drifted", "Underutilized")
-#: Where the output is no terminal every stretch has one line, so that it can be searched.
-_WIDTH_ELSEWHERE = 4096
 _TIME = "%a %d %b %Y %H:%M"
 _ALL = "all"
 
@@ -40,7 +37,7 @@ class BudgetPreview:
 
 def write(preview: BudgetPreview, out: TextIO) -> None:
     """Write the page."""
-    console = console_for(out, _WIDTH_ELSEWHERE)
+    console = console_for(out, SEARCHABLE_WIDTH)
     console.print(_headline(preview), soft_wrap=True)
     for finding in unparseable_settings(preview.pool):
         console.print(Text(str(finding), style="red"), soft_wrap=True)
@@ -60,7 +57,7 @@ def write(preview: BudgetPreview, out: TextIO) -> None:
 
 
 def _headline(preview: BudgetPreview) -> Text:
-    nodes = f"{preview.nodes} node{'' if preview.nodes == 1 else 's'}"
+    nodes = count_text(preview.nodes, "node")
     text = Text.assemble((f"NodePool {preview.pool.metadata.name}", "bold"), f": how many of {nodes} may go at a time")
     if preview.unavailable:
         text.append(f", less the {preview.unavailable} that are unavailable now", style="yellow")
@@ -133,13 +130,3 @@ def _freeze_data(freeze: Freeze) -> Json:
         "reason": freeze.reason,
         "until": clock.rfc3339(freeze.until) if freeze.until is not None else None,
     }
-
-
-def as_json(preview: BudgetPreview) -> str:
-    """Indented JSON, ending in a newline."""
-    return render_common.to_json(document(preview))
-
-
-def as_yaml(preview: BudgetPreview) -> str:
-    """YAML with members in the same order."""
-    return render_common.to_yaml(document(preview))

@@ -1,4 +1,4 @@
-"""Which machines would be given back: a page for people below the plan, and plain data for programs.
+"""Which nodes would be disrupted: a page for people below the plan, and plain data for programs.
 
 What would be done now stands first. Where budgets hold something back, what would be done without them follows, with the moment
 from which they allow it.
@@ -30,7 +30,7 @@ _HOURS_DIGITS = 4
 def write(preview: DisruptionPreview, out: TextIO) -> None:
     """Write the page."""
     console = console_for(out, PAGE_WIDTH)
-    console.print(Text("\nMachines to give back", style="bold"))
+    console.print(Text("\nNodes to disrupt", style="bold"))
     for text in (*_command_lines(preview), *_blocked_lines(preview), *_assumptions(preview)):
         console.print(text, soft_wrap=True)
 
@@ -38,7 +38,7 @@ def write(preview: DisruptionPreview, out: TextIO) -> None:
 def _command_lines(preview: DisruptionPreview) -> Iterator[Text]:
     limited, free = preview.within_budgets.commands, preview.without_budgets.commands
     if not free and not limited:
-        yield Text("  none: every machine is needed, or something keeps it")
+        yield Text("  none: all nodes are needed or blocked")
         return
     yield Text(f"  now: {_totals_text(limited)}" if limited else "  now: none", style="green" if limited else "yellow")
     yield from _listed_commands(limited)
@@ -51,7 +51,7 @@ def _command_lines(preview: DisruptionPreview) -> Iterator[Text]:
 
 
 def budgets_hold_back(preview: DisruptionPreview) -> bool:
-    """Whether more machines would go if budgets and freezes forbade nothing."""
+    """Whether more nodes would be disrupted without budgets and freezes."""
     return _disrupted_nodes(preview.without_budgets.commands) != _disrupted_nodes(preview.within_budgets.commands)
 
 
@@ -63,11 +63,13 @@ def _listed_commands(commands: Sequence[Command]) -> Iterator[Text]:
     for command in commands[:SHOWN_ENTRIES]:
         yield Text(f"    {command_text(command)}")
     if len(commands) > SHOWN_ENTRIES:
-        yield Text(f"    ... and {len(commands) - SHOWN_ENTRIES} more moves: {_totals_text(commands[SHOWN_ENTRIES:])}")
+        yield Text(
+            f"    ... and {len(commands) - SHOWN_ENTRIES} more commands: {_totals_text(commands[SHOWN_ENTRIES:])}"
+        )
 
 
 def _totals_text(commands: Sequence[Command]) -> str:
-    machines = count_text(len(_disrupted_nodes(commands)), "machine")
+    machines = count_text(len(_disrupted_nodes(commands)), "node")
     bought = sum(len(command.replacements) for command in commands)
     replaced = f" for {bought} new" if bought else ""
     restarts = sum(command.pod_restarts for command in commands)
@@ -80,7 +82,7 @@ def _saving(commands: Iterable[Command]) -> float:
 
 
 def command_text(command: Command) -> str:
-    """A move in one line."""
+    """A command in one line."""
     names = _some_names([candidate.state_node.name for candidate in command.candidates])
     bought = ", ".join(_replacement_text(planned) for planned in command.replacements)
     instead = f" -> {bought}" if bought else ""
@@ -89,7 +91,7 @@ def command_text(command: Command) -> str:
 
 
 def command_figures(command: Command) -> str:
-    """What a move saves, whom it hurts, and when it has paid for itself."""
+    """What a command saves, how many pods restart, and when it has paid back."""
     saving = command.saving_per_hour
     saved = "saving not known" if saving is None else f"saves ${saving:.4f} per hour"
     payback = command.payback_hours
@@ -133,12 +135,12 @@ def _blocked_lines(preview: DisruptionPreview) -> Iterator[Text]:
         }
     )
     if kept:
-        what = f"{count_text(kept, 'machine')} (karpenter explain node NAME says what)"
-        yield Text(f"  kept by other things than budgets: {what}", style="yellow")
+        what = f"{count_text(kept, 'node')} (see karpenter explain node NAME)"
+        yield Text(f"  blocked by other causes than budgets: {what}", style="yellow")
     if preview.consolidate_after_ends:
         first = clock.rfc3339(min(preview.consolidate_after_ends.values()))
         yield Text(
-            f"  in their quiet time: {count_text(len(preview.consolidate_after_ends), 'machine')}, the first until {first}",
+            f"  waiting for consolidateAfter: {count_text(len(preview.consolidate_after_ends), 'node')}, the first until {first}",
             style="yellow",
         )
 
@@ -146,23 +148,19 @@ def _blocked_lines(preview: DisruptionPreview) -> Iterator[Text]:
 def _assumptions(preview: DisruptionPreview) -> Iterator[Text]:
     if preview.assumed_consolidatable:
         names = _some_names(preview.assumed_consolidatable)
-        yield Text(
-            f"  assumed: quiet time (consolidateAfter) is over for {names}: no condition says so yet", style="dim"
-        )
+        yield Text(f"  assumed: consolidateAfter has elapsed for {names} (no condition yet)", style="dim")
     if preview.tainted_for_disruption:
-        yield Text(
-            f"  assumed: {_some_names(preview.tainted_for_disruption)} about to go: tainted for disruption", style="dim"
-        )
+        yield Text(f"  assumed: {_some_names(preview.tainted_for_disruption)} being disrupted (tainted)", style="dim")
     if preview.nominated:
-        yield Text(f"  assumed: pods that wait will go to {_some_names(preview.nominated)}", style="dim")
-    yield Text("  assumed: no earlier move has failed", style="dim")
+        yield Text(f"  assumed: pending pods will go to {_some_names(preview.nominated)}", style="dim")
+    yield Text("  assumed: no earlier command has failed", style="dim")
 
 
 # -- for programs -------------------------------------------------------------------------------------------------------------
 
 
 def document(preview: DisruptionPreview) -> Json:
-    """The outlook as plain data. Money is USD per hour, times are in UTC."""
+    """The preview as plain data. Money is USD per hour, times are in UTC."""
     return {
         "now": [command_data(item) for item in preview.within_budgets.commands],
         "withoutBudgets": [command_data(item) for item in preview.without_budgets.commands],
@@ -170,22 +168,22 @@ def document(preview: DisruptionPreview) -> Json:
             "now": round(_saving(preview.within_budgets.commands), _PRICE_DIGITS),
             "withoutBudgets": round(_saving(preview.without_budgets.commands), _PRICE_DIGITS),
         },
-        "openings": [budget_status_data(item) for item in preview.budget_statuses],
+        "budgetWindows": [budget_status_data(item) for item in preview.budget_statuses],
         "blocked": [
             {"node": item.state_node.name, "text": blocker_message(item.blocker)}
             for item in preview.without_budgets.blocked_nodes
         ],
-        "quietUntil": {key: clock.rfc3339(end) for key, end in preview.consolidate_after_ends.items()},
+        "consolidatableFrom": {key: clock.rfc3339(end) for key, end in preview.consolidate_after_ends.items()},
         "assumed": {
             "consolidatable": list(preview.assumed_consolidatable),
-            "leaving": list(preview.tainted_for_disruption),
+            "disrupting": list(preview.tainted_for_disruption),
             "nominated": list(preview.nominated),
         },
     }
 
 
 def command_data(command: Command) -> Json:
-    """A move as plain data."""
+    """A command as plain data."""
     saving, payback = command.saving_per_hour, command.payback_hours
     return {
         "reason": command.reason.value,
@@ -213,5 +211,5 @@ def budget_status_data(status: BudgetStatus) -> Json:
         "left": None if status.allowed == UNLIMITED_DISRUPTIONS else status.remaining,
         "limitedBy": status.limited_by or None,
         "frozen": status.freeze or None,
-        "opens": clock.rfc3339(status.opens_at) if status.opens_at is not None else None,
+        "allowedFrom": clock.rfc3339(status.opens_at) if status.opens_at is not None else None,
     }

@@ -1,4 +1,4 @@
-"""What there is to say about one node: as a tree for people, as plain data for programs."""
+"""The explanation of one node: a tree for people, data for programs."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _WIDTH_ELSEWHERE = 4096
 
 
 class NodeOutcome(StrEnum):
-    """What becomes of the node."""
+    """The node's state in the preview."""
 
-    DISRUPTABLE = "goes"
-    WAITING_FOR_BUDGET = "waits"
+    DISRUPTABLE = "disruptable"
+    WAITING_FOR_BUDGET = "waiting-for-budget"
     BLOCKED = "blocked"
     NEEDED = "needed"
 
 
 def outcome(explanation: NodeExplanation) -> NodeOutcome:
-    """What becomes of the node; one that only other nodes go before waits."""
+    """The node's state; a node that budgets put after others waits."""
     if explanation.command is not None:
         return NodeOutcome.DISRUPTABLE
     if explanation.blockers:
@@ -48,15 +48,15 @@ def headline(explanation: NodeExplanation) -> str:
     match outcome(explanation):
         case NodeOutcome.DISRUPTABLE:
             assert explanation.command is not None
-            return f"would go now: {render_disruption.command_text(explanation.command)}"
+            return f"can be disrupted now: {render_disruption.command_text(explanation.command)}"
         case NodeOutcome.BLOCKED:
-            return f"stays: {count_text(len(explanation.blockers), 'blocker')}"
+            return f"kept: blocked by {count_text(len(explanation.blockers), 'cause')}"
         case NodeOutcome.WAITING_FOR_BUDGET:
-            return "waits: other nodes of its NodePool go first, as budgets have it"
+            return "waiting for budget: other nodes of its NodePool are disrupted first"
         case _:
             if explanation.expected_pods:
-                return f"stays: {count_text(explanation.expected_pods, 'pod')} of nodes that go are meant for it"
-            return "stays: nothing forbids that it goes, but no move that takes it is possible or worth it"
+                return f"kept: {count_text(explanation.expected_pods, 'pod')} of disrupted nodes are planned for it"
+            return "kept: not blocked, but no command that disrupts it is possible or worthwhile"
 
 
 # -- the tree -----------------------------------------------------------------------------------------------------------------
@@ -83,7 +83,7 @@ def _blocker_text(blocker: DisruptionBlocker) -> str:
 
 def _detail_lines(explanation: NodeExplanation, preview: DisruptionPreview) -> Iterator[str]:
     if explanation.command_without_budgets is not None:
-        yield f"without budgets it would go: {render_disruption.command_text(explanation.command_without_budgets)}"
+        yield f"without budgets: {render_disruption.command_text(explanation.command_without_budgets)}"
         openings = () if explanation.blockers else preview.budget_statuses  # a blocker has said it
         yield from (budget_status_text(item) for item in openings if item.node_pool == explanation.state_node.pool)
     if explanation.command is not None:
@@ -94,9 +94,9 @@ def _detail_lines(explanation: NodeExplanation, preview: DisruptionPreview) -> I
     for misfit in explanation.daemonset_shortfalls:
         yield shortfall_text(misfit)
     if explanation.is_assumed_consolidatable:
-        yield "assumed: its quiet time (consolidateAfter) is over, no condition says so yet"
+        yield "assumed: consolidateAfter has elapsed (no condition yet)"
     price = "not known" if explanation.price_per_hour is None else f"${explanation.price_per_hour:.4f} per hour"
-    yield f"price {price}, asked for the reasons {', '.join(reason.value for reason in explanation.reasons)}"
+    yield f"price {price}, considered for {', '.join(reason.value for reason in explanation.reasons)}"
 
 
 def shortfall_text(shortfall: DaemonSetShortfall) -> str:
@@ -120,9 +120,9 @@ def document(explanation: NodeExplanation, preview: DisruptionPreview) -> Json:
         "price": explanation.price_per_hour,
         "reasons": [reason.value for reason in explanation.reasons],
         "blockers": [_blocker_data(item) for item in explanation.blockers],
-        "move": render_disruption.command_data(move) if move is not None else None,
+        "command": render_disruption.command_data(move) if move is not None else None,
         "withoutBudgets": render_disruption.command_data(waiting) if waiting is not None else None,
-        "openings": [
+        "budgetWindows": [
             render_disruption.budget_status_data(item)
             for item in preview.budget_statuses
             if waiting is not None and item.node_pool == explanation.state_node.pool
@@ -141,6 +141,6 @@ def _blocker_data(item: ExplainedBlocker) -> Json:
         "cause": item.blocker.category.value,
         "kind": item.blocker.kind,
         "text": blocker_message(item.blocker),
-        "forbids": [reason.value for reason in item.blocked_reasons],
+        "blocks": [reason.value for reason in item.blocked_reasons],
         "until": clock.rfc3339(until) if until is not None else None,
     }

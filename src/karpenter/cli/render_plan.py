@@ -1,9 +1,9 @@
-"""A plan as a page for people: what to buy and how full it gets, what fits already, what stays waiting and why, what it costs
-and where the waste is.
+"""A plan as a page for people: the nodes to launch and how full they get, pods on existing nodes, unschedulable pods and why,
+cost and unrequested capacity.
 
-Machines that would be bought alike share an entry of two lines; pods that wait for the same reasons share a sentence. The page
-is made for 80 columns: terminals have them, and so do mails. Colour only adds to what the words say, and is left out where the
-output is no terminal. What is long is cut: of many entries the dearest are shown, and how many more there are.
+Nodes launched alike share an entry of two lines; pods that are unschedulable for the same reasons share a sentence. The page is
+made for 80 columns. Colour only adds to the words, and is left out where the output is no terminal. Of many entries the dearest
+are shown, and how many more there are.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from karpenter.cli.render_common import (
     SHOWN_ENTRIES,
     console_for,
     count_text,
+    names_text,
     pod_name,
     short_resource_name,
     truncate,
@@ -39,7 +40,6 @@ from karpenter.scheduling.waste import accelerators
 _BAR_CELLS = 6
 _UNICODE_BAR = ("█", "░")
 _ASCII_BAR = ("#", ".")
-_SHOWN_PODS = 3
 _WELL_USED, _HALF_USED = 0.9, 0.5
 _SHOWN_WASTE = 5
 #: USD per hour; a resource of which less is wasted has no column.
@@ -64,14 +64,14 @@ def write(report: PlanReport, out: TextIO) -> None:
         console.print(text, soft_wrap=True)
     for line in exposure_messages(plan):
         console.print(Text(line, style="yellow"), soft_wrap=True)
-    for text in _waste_lines(groups):
-        console.print(text, soft_wrap=True)
+    for part in _waste_parts(groups):
+        console.print(part)
     if not (plan.new_claims or plan.placed_on_existing or plan.unschedulable):
-        console.print("No pod waits for a machine: nothing to buy.")
+        console.print("No pending pods: nothing to launch.")
     console.print(_summary(report), soft_wrap=True)
 
 
-# -- machines to buy ----------------------------------------------------------------------------------------------------
+# -- nodes to launch ----------------------------------------------------------------------------------------------------
 
 
 def _node_claim_lines(groups: Sequence[NodeClaimGroup], console: Console) -> Iterator[Text]:
@@ -82,7 +82,7 @@ def _node_claim_lines(groups: Sequence[NodeClaimGroup], console: Console) -> Ite
     rows = {id(group): _row(group) for group in shown}
     widths = _widths([_HEADINGS, *rows.values()], console.width)
     cells = _UNICODE_BAR if console.encoding.startswith("utf") else _ASCII_BAR
-    yield Text("Machines to buy", style="bold")
+    yield Text("Nodes to launch", style="bold")
     yield Text(_line(_HEADINGS, widths), style="dim")
     for pool, members in _by_pool(shown, groups).items():
         yield Text(_pool_line(pool, groups), style="italic")
@@ -91,7 +91,7 @@ def _node_claim_lines(groups: Sequence[NodeClaimGroup], console: Console) -> Ite
             yield Text.assemble(" " * (widths[0] + len(_COLUMN_GAP)), *_usage_bars(group, cells))
     if rest:
         count, price = sum(len(group.claims) for group in rest), sum(group.price_per_hour for group in rest)
-        yield Text(f"... and {len(rest)} more groups: {count_text(count, 'machine')}, ${price:.3f} per hour")
+        yield Text(f"... and {len(rest)} more groups: {count_text(count, 'node')}, ${price:.3f} per hour")
     yield Text("")
 
 
@@ -109,9 +109,7 @@ def _by_pool(shown: Sequence[NodeClaimGroup], groups: Sequence[NodeClaimGroup]) 
 def _pool_line(pool: str, groups: Sequence[NodeClaimGroup]) -> str:
     own = [group for group in groups if group.sample.node_pool == pool]
     count = sum(len(group.claims) for group in own)
-    return (
-        f"NodePool {pool}: {count_text(count, 'machine')}, ${sum(group.price_per_hour for group in own):.3f} per hour"
-    )
+    return f"NodePool {pool}: {count_text(count, 'node')}, ${sum(group.price_per_hour for group in own):.3f} per hour"
 
 
 def _row(group: NodeClaimGroup) -> tuple[str, ...]:
@@ -128,7 +126,7 @@ def _row(group: NodeClaimGroup) -> tuple[str, ...]:
 
 
 def _widths(rows: Sequence[Sequence[str]], most: int) -> list[int]:
-    """Width of each column; the names of types give way where that is too much."""
+    """Width of each column; the names of types are cut where that is too much."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
     widths[0] = max(3, widths[0])
     over = sum(widths) + len(_COLUMN_GAP) * (len(widths) - 1) - most
@@ -145,8 +143,8 @@ def _line(row: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _range_text(counts: Iterable[int]) -> str:
-    found = sorted(counts)
-    return str(found[0]) if found[0] == found[-1] else f"{found[0]}-{found[-1]}"
+    ordered = sorted(counts)
+    return str(ordered[0]) if ordered[0] == ordered[-1] else f"{ordered[0]}-{ordered[-1]}"
 
 
 def _usage_bars(group: NodeClaimGroup, cells: tuple[str, str]) -> Iterator[Text]:
@@ -163,12 +161,12 @@ def _usage_bar(share: float, cells: tuple[str, str]) -> Text:
     return Text.assemble((cells[0] * filled, style), (cells[1] * (_BAR_CELLS - filled), "dim"), f" {share:4.0%}")
 
 
-# -- machines that exist, pods that wait --------------------------------------------------------------------------------
+# -- existing nodes, unschedulable pods ----------------------------------------------------------------------------------
 
 
 def _existing_nodes_table(plan: Solution) -> Table:
     table = Table(
-        title="Pods that fit on machines there are",
+        title="Pods that fit on existing nodes",
         title_justify="left",
         title_style="bold",
         box=None,
@@ -195,7 +193,7 @@ def _unschedulable_lines(plan: Solution) -> list[Text]:
         ].append(item.pod)
     if not by_reason:
         return []
-    paragraphs = [Text("Pods that stay waiting", style="bold")]
+    paragraphs = [Text("Unschedulable pods", style="bold")]
     ordered = sorted(by_reason.items(), key=lambda entry: (-len(entry[1]), entry[0]))
     for (reason, near), pods in ordered[:SHOWN_ENTRIES]:
         paragraphs.append(Text.assemble("  ", (count_text(len(pods), "pod"), "red"), f" ({_some_pods(pods)})"))
@@ -212,17 +210,14 @@ def _unschedulable_lines(plan: Solution) -> list[Text]:
 
 
 def _some_pods(pods: Sequence[Pod]) -> str:
-    """The first few names, and how many more there are."""
-    shown = ", ".join(pod_name(pod) for pod in pods[:_SHOWN_PODS])
-    rest = len(pods) - _SHOWN_PODS
-    return shown + (f" and {rest} more" if rest > 0 else "")
+    return names_text([pod_name(pod) for pod in pods])
 
 
-# -- where the waste is -------------------------------------------------------------------------------------------------
+# -- unrequested capacity -------------------------------------------------------------------------------------------------
 
 
-def _waste_lines(groups: Sequence[NodeClaimGroup]) -> Iterator[Text]:
-    """What is paid for and requested by nobody, by group and by resource, the groups that waste most first."""
+def _waste_parts(groups: Sequence[NodeClaimGroup]) -> Iterator[Text | Table]:
+    """Unrequested capacity in USD per hour, by group and by resource, the groups that waste most first."""
     total = total_waste(groups)
     wasted, price = sum(total.values()), sum(group.price_per_hour for group in groups)
     if not price:
@@ -232,27 +227,25 @@ def _waste_lines(groups: Sequence[NodeClaimGroup]) -> Iterator[Text]:
     worst = [(f"{len(group.claims)} {group.instance_type}", group.wasted) for group in ordered[:_SHOWN_WASTE]]
     rest = ordered[_SHOWN_WASTE:]
     more = [(f"... and {len(rest)} more", total_waste(rest))] if rest else []
-    share = wasted / price
-    yield Text.assemble(
-        ("Where the waste is", "bold"), f"  $/h paid for and requested by nobody: {wasted:.3f} ({share:.1%})"
-    )
-    yield from _waste_table([*worst, *more, *([("all", total)] if len(groups) > 1 else [])], names)
+    yield Text.assemble(("Unrequested capacity, $/h", "bold"), f": {wasted:.3f} ({wasted / price:.1%})")
+    yield _waste_table([*worst, *more, *([("all", total)] if len(groups) > 1 else [])], names)
     yield Text("")
 
 
-def _waste_table(lines: Sequence[tuple[str, Mapping[str, float]]], names: Sequence[str]) -> Iterator[Text]:
+def _waste_table(rows: Sequence[tuple[str, Mapping[str, float]]], names: Sequence[str]) -> Table:
     """A column for each resource and one for all together."""
-    heading = ("", *(short_resource_name(name) for name in names), "all")
-    rows = [(label, *(f"{each:.3f}" for each in _amounts(wasted, names))) for label, wasted in lines]
-    widths = [max(len(row[column]) for row in (heading, *rows)) for column in range(len(heading))]
-    for number, row in enumerate((heading, *rows)):
-        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-        yield Text(("  " + _COLUMN_GAP.join(cells)).rstrip(), style="" if number else "dim")
+    table = _plain_table()
+    table.add_column("", no_wrap=True)
+    for heading in (*(short_resource_name(name) for name in names), "all"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for label, wasted in rows:
+        amounts = (*(wasted.get(name, 0.0) for name in names), sum(wasted.values()))
+        table.add_row(Text(label), *(f"{amount:.3f}" for amount in amounts))
+    return table
 
 
-def _amounts(wasted: Mapping[str, float], names: Sequence[str]) -> Iterator[float]:
-    yield from (wasted.get(name, 0.0) for name in names)
-    yield sum(wasted.values())
+def _plain_table(header_style: str = "dim") -> Table:
+    return Table(box=None, padding=(0, 1), header_style=header_style)
 
 
 # -- the last lines -----------------------------------------------------------------------------------------------------
@@ -264,12 +257,12 @@ def _summary(report: PlanReport) -> Text:
     there = sum(len(item.pods) for item in plan.placed_on_existing)
     text = Text.assemble(
         (f"${plan.price_per_hour:.3f} per hour", "bold"),
-        f" for {count_text(len(plan.new_claims), 'new machine')} with {count_text(new, 'pod')}",
+        f" for {count_text(len(plan.new_claims), 'new node')} with {count_text(new, 'pod')}",
     )
     if there:
-        text.append(f"; {count_text(there, 'pod')} on machines there are")
+        text.append(f"; {count_text(there, 'pod')} on existing nodes")
     if plan.unschedulable:
-        text.append(f"; {count_text(len(plan.unschedulable), 'pod')} waiting", style="red")
+        text.append(f"; {count_text(len(plan.unschedulable), 'pod')} unschedulable", style="red")
     if plan.new_claims:
         text.append(f"\n{_lower_bound_text(plan)}")
     text.append(
@@ -285,12 +278,9 @@ def _lower_bound_text(plan: Solution) -> str:
     if bound is None:
         return "no lower bound is known for these pods"
     shown = f" (gap {gap:.1%})" if gap is not None else ""
-    return f"no machines for them could cost less than ${bound:.3f} per hour{shown}"
+    return f"no nodes for them could cost less than ${bound:.3f} per hour{shown}"
 
 
-_LABEL_WIDTH = 24
-_FIGURE_WIDTH = 25
-_GROUPS_WIDTH = 38
 #: Hours of a month as clouds count them.
 _HOURS_PER_MONTH = 730
 _NO_VALUE = "-"
@@ -312,57 +302,69 @@ def write_comparison(comparison: PlanComparison, out: TextIO) -> None:
         _ComparedPlan(name, report, group_node_claims(report.plan, report.index))
         for name, report in (("chosen", comparison.chosen), ("classic", comparison.classic))
     )
-    for text in (*_figures(sides), Text(""), *_compared_groups(sides), Text(""), _savings_line(comparison)):
-        console.print(text, soft_wrap=True)
+    console.print(_figures_table(sides))
+    if any(side.groups for side in sides):
+        console.print(Text(""), _groups_table(sides), sep="\n")
+    console.print(Text(""))
+    console.print(_savings_line(comparison), soft_wrap=True)
 
 
-def _figures(sides: Sequence[_ComparedPlan]) -> Iterator[Text]:
-    yield Text(_figure_row("", [side.name for side in sides]), style="bold")
-    plans = [side.report.plan for side in sides]
-    yield Text(_figure_row("price, $/h", [f"{plan.price_per_hour:.3f}" for plan in plans]))
-    bounds = [plan.lower_bound_per_hour for plan in plans]
-    yield Text(_figure_row("lower bound, $/h", [_NO_VALUE if bound is None else f"{bound:.3f}" for bound in bounds]))
-    yield Text(
-        _figure_row(
-            "gap", [_NO_VALUE if plan.optimality_gap is None else f"{plan.optimality_gap:.1%}" for plan in plans]
-        )
-    )
-    wastes = [sum(total_waste(side.groups).values()) for side in sides]
-    yield Text(_figure_row("requested by nobody, $/h", [f"{wasted:.3f}" for wasted in wastes]))
-    yield Text(_figure_row("new machines", [str(len(plan.new_claims)) for plan in plans]))
-    yield Text(_figure_row("pods on them", [str(sum(len(claim.pods) for claim in plan.new_claims)) for plan in plans]))
-    yield Text(
-        _figure_row(
-            "pods on machines there", [str(sum(len(each.pods) for each in p.placed_on_existing)) for p in plans]
-        )
-    )
-    yield Text(_figure_row("pods waiting", [str(len(plan.unschedulable)) for plan in plans]))
-    seconds = [side.report.timing.decision_seconds for side in sides]
-    yield Text(_figure_row("decided in, s", [f"{each:.3f}" for each in seconds]), style="dim")
+def _figures_table(sides: Sequence[_ComparedPlan]) -> Table:
+    """A row for each figure, a column for each plan."""
+    table = _plain_table("bold")
+    table.add_column("", no_wrap=True)
+    for side in sides:
+        table.add_column(side.name, justify="right", no_wrap=True)
+    for row in zip(_FIGURE_LABELS, *(_figures(side) for side in sides), strict=True):
+        table.add_row(*row)
+    return table
 
 
-def _figure_row(label: str, values: Sequence[str]) -> str:
-    return (label.ljust(_LABEL_WIDTH) + "".join(value.rjust(_FIGURE_WIDTH) for value in values)).rstrip()
+_FIGURE_LABELS = (
+    "price, $/h",
+    "lower bound, $/h",
+    "gap",
+    "unrequested, $/h",
+    "new nodes",
+    "pods on them",
+    "pods on existing nodes",
+    "unschedulable pods",
+    "decided in, s",
+)
 
 
-def _compared_groups(sides: Sequence[_ComparedPlan]) -> Iterator[Text]:
-    """What each would buy, the dearest first."""
-    if not any(side.groups for side in sides):
-        return
-    yield Text("  ".join(f"{side.name} buys".ljust(_GROUPS_WIDTH) for side in sides).rstrip(), style="bold")
-    for lines in zip_longest(*(_group_lines(side.groups) for side in sides), fillvalue=""):
-        yield Text("  ".join(line.ljust(_GROUPS_WIDTH) for line in lines).rstrip())
+def _figures(side: _ComparedPlan) -> Iterator[str]:
+    plan = side.report.plan
+    bound, gap = plan.lower_bound_per_hour, plan.optimality_gap
+    yield f"{plan.price_per_hour:.3f}"
+    yield _NO_VALUE if bound is None else f"{bound:.3f}"
+    yield _NO_VALUE if gap is None else f"{gap:.1%}"
+    yield f"{sum(total_waste(side.groups).values()):.3f}"
+    yield str(len(plan.new_claims))
+    yield str(sum(len(claim.pods) for claim in plan.new_claims))
+    yield str(sum(len(placed.pods) for placed in plan.placed_on_existing))
+    yield str(len(plan.unschedulable))
+    yield f"{side.report.timing.decision_seconds:.3f}"
 
 
-def _group_lines(groups: Sequence[NodeClaimGroup]) -> Iterator[str]:
+def _groups_table(sides: Sequence[_ComparedPlan]) -> Table:
+    """The nodes each plan launches, the dearest first."""
+    table = _plain_table("bold")
+    for side in sides:
+        table.add_column(f"{side.name} launches", no_wrap=True, overflow="ellipsis")
+        table.add_column("$/h", justify="right", no_wrap=True)
+    for cells in zip_longest(*(_group_cells(side.groups) for side in sides), fillvalue=("", "")):
+        table.add_row(*(Text(cell) for pair in cells for cell in pair))
+    return table
+
+
+def _group_cells(groups: Sequence[NodeClaimGroup]) -> Iterator[tuple[str, str]]:
     for group in groups[:SHOWN_ENTRIES]:
-        price = f"{group.price_per_hour:.3f}"
-        what = f"{len(group.claims):>4} {group.instance_type} {group.sample.cheapest_offering.capacity_type}"
-        yield f"{truncate(what, _GROUPS_WIDTH - len(price) - 1).ljust(_GROUPS_WIDTH - len(price))}{price}"
+        what = f"{len(group.claims)} {group.instance_type} {group.sample.cheapest_offering.capacity_type}"
+        yield what, f"{group.price_per_hour:.3f}"
     rest = groups[SHOWN_ENTRIES:]
     if rest:
-        price = f"{sum(group.price_per_hour for group in rest):.3f}"
-        yield f"     ... and {len(rest)} more".ljust(_GROUPS_WIDTH - len(price)) + price
+        yield f"... and {len(rest)} more", f"{sum(group.price_per_hour for group in rest):.3f}"
 
 
 def _savings_line(comparison: PlanComparison) -> Text:
@@ -375,6 +377,6 @@ def _savings_line(comparison: PlanComparison) -> Text:
         month = saved * _HOURS_PER_MONTH
         return Text(f"The chosen plan saves ${saved:.3f} per hour ({share:.1%}), ${month:,.0f} a month{beside}.")
     if saved < 0:
-        why = "machines' fees and room for pods to come are not counted"
+        why = "node fees and room for expected pods are not counted"
         return Text(f"The chosen plan costs ${-saved:.3f} per hour more ({why}){beside}.")
     return Text(f"Both cost the same{beside}.")

@@ -1,4 +1,4 @@
-"""A plan as data for programs: the same members as JSON and as YAML. ``render_table`` makes the page for people."""
+"""A plan as data for programs: the same members as JSON and as YAML. ``render_plan`` makes the page for people."""
 
 from __future__ import annotations
 
@@ -101,9 +101,9 @@ def document(report: PlanReport) -> Json:
 
 
 def _exposure_data(plan: Solution) -> Json:
-    """Where limits of exposure gave way and why, and the annotations about them that nobody can read."""
+    """Exposure limits that were relaxed and why, and annotations about them that cannot be parsed."""
     return {
-        "conceded": [
+        "relaxed": [
             {"subject": c.subject, "place": c.place, "number": c.actual, "most": c.limit, "reason": str(c.cause)}
             for c in plan.exposure_violations
         ],
@@ -114,7 +114,7 @@ def _exposure_data(plan: Solution) -> Json:
 
 
 def _cost_data(plan: Solution) -> Json:
-    """What the machines to buy cost, what any would cost at least, and the share of that by which they are dearer."""
+    """The price of the new nodes, its lower bound, and the share of that by which the price is higher."""
     price, bound, gap = float(plan.price_per_hour), plan.lower_bound_per_hour, plan.optimality_gap
     return {
         "perHour": round(price, _PRICE_DIGITS),
@@ -128,7 +128,7 @@ def _pod_names(pods: Iterable[Pod]) -> list[str]:
 
 
 def node_claim_data(claim: NewNodeClaim) -> Json:
-    """A machine to buy."""
+    """A planned NodeClaim."""
     spec = claim.claim.spec
     return {
         "name": claim.name,
@@ -149,7 +149,7 @@ def node_claim_data(claim: NewNodeClaim) -> Json:
 
 
 def _unschedulable_pods(unplaced: Iterable[UnschedulablePod]) -> list[Json]:
-    """Pods that fail alike share what is known of it, and here what it reads like."""
+    """Pods that failed alike share their reasons, so each set of reasons is rendered once."""
     known: dict[tuple[int, int, int], Json] = {}
     items: list[Json] = []
     for item in unplaced:
@@ -165,8 +165,8 @@ def unplaced_data(unplaced: UnschedulablePod) -> Json:
     return {
         "reasons": [_reason_data(reason) for reason in unplaced.reasons],
         "sentence": nearest_fit_sentence(unplaced.nearest_fit, unplaced.nearest_node),
-        "nearest": nearest_fit_data(unplaced.nearest_fit) if unplaced.nearest_fit is not None else None,
-        "nearestNode": nearest_fit_data(unplaced.nearest_node) if unplaced.nearest_node is not None else None,
+        "nearestFit": nearest_fit_data(unplaced.nearest_fit) if unplaced.nearest_fit is not None else None,
+        "nearestExistingNode": nearest_fit_data(unplaced.nearest_node) if unplaced.nearest_node is not None else None,
     }
 
 
@@ -176,22 +176,22 @@ def _reason_data(reason: UnschedulableReason) -> Json:
         "category": reason.category.value,
         "message": reason_message(reason),
         "types": _breakdown_data(reason.filter_breakdown) if reason.filter_breakdown is not None else None,
-        "nearest": nearest_fit_data(reason.nearest_fit) if reason.nearest_fit is not None else None,
+        "nearestFit": nearest_fit_data(reason.nearest_fit) if reason.nearest_fit is not None else None,
     }
 
 
 def _breakdown_data(breakdown: FilterBreakdown) -> Json:
-    fallen = [
+    filtered = [
         {
             **_filter_data(item.failed_filter),
             "message": filter_noun(item.failed_filter),
             "types": item.types,
-            "typesAlone": item.only_by_this,
+            "typesFilteredAlone": item.only_by_this,
             "offerings": item.offerings,
         }
         for item in breakdown.filtered
     ]
-    return {"types": breakdown.types, "offerings": breakdown.offerings, "fallen": fallen}
+    return {"types": breakdown.types, "offerings": breakdown.offerings, "filtered": filtered}
 
 
 def nearest_fit_data(nearest_fit: NearestFit) -> Json:
@@ -200,7 +200,7 @@ def nearest_fit_data(nearest_fit: NearestFit) -> Json:
         "nodePool": nearest_fit.node_pool,
         "instanceType": nearest_fit.instance_type,
         "node": nearest_fit.node,
-        "onlyIn": [{"constraint": c.relation, "key": c.key, "domain": c.domain} for c in nearest_fit.confinements],
+        "confinedTo": [{"constraint": c.relation, "key": c.key, "domain": c.domain} for c in nearest_fit.confinements],
         "changes": [_filter_data(obstacle) for obstacle in nearest_fit.failed_filters],
     }
 

@@ -1,4 +1,4 @@
-"""What there is to say about one pod: as a tree for people, as JSON or YAML for programs."""
+"""The explanation of one pod: a tree for people, data for programs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.tree import Tree
 
 from karpenter.api.core import Pod
 from karpenter.cli import render_plan_data
-from karpenter.cli.render_common import Json, console_for, pod_name
+from karpenter.cli.render_common import SEARCHABLE_WIDTH, Json, console_for, count_text, names_text, pod_name
 from karpenter.model import pods
 from karpenter.scheduling.explain.nearest_fit_messages import filter_noun, nearest_fit_sentence, nearest_node_clause
 from karpenter.scheduling.explain.reason_messages import reason_message
@@ -20,18 +20,16 @@ from karpenter.scheduling.solution import NewNodeClaim, PlacedPods, Solution, Un
 from karpenter.scheduling.unschedulable_reasons import FilteredTypes, UnschedulableReason
 
 _SHOWN_TYPES = 5
-#: Where the output is no terminal every fact has one line, so that it can be searched.
-_WIDTH_ELSEWHERE = 4096
 
 
 class PodOutcome(StrEnum):
-    """What becomes of the pod."""
+    """The pod's state in the plan."""
 
     UNSCHEDULABLE = "unschedulable"
-    NEW_NODE = "new-machine"
-    EXISTING_NODE = "existing-machine"
+    NEW_NODE = "new-node"
+    EXISTING_NODE = "existing-node"
     BOUND = "bound"
-    NOT_WAITING = "not-waiting"
+    NOT_PENDING = "not-pending"
 
 
 @dataclass(frozen=True)
@@ -45,14 +43,14 @@ class PodExplanation:
 
     @property
     def outcome(self) -> PodOutcome:
-        """What becomes of the pod; one about to leave its node has a part of the plan as well."""
+        """The pod's state; a pod about to leave its node is part of the plan as well."""
         if self.unplaced is not None:
             return PodOutcome.UNSCHEDULABLE
         if self.claim is not None:
             return PodOutcome.NEW_NODE
         if self.placed is not None:
             return PodOutcome.EXISTING_NODE
-        return PodOutcome.BOUND if self.pod.spec.node_name else PodOutcome.NOT_WAITING
+        return PodOutcome.BOUND if self.pod.spec.node_name else PodOutcome.NOT_PENDING
 
 
 def explain_pod(pod: Pod, plan: Solution) -> PodExplanation:
@@ -76,16 +74,18 @@ def explain_pod(pod: Pod, plan: Solution) -> PodExplanation:
 def headline(explanation: PodExplanation) -> str:
     """The one sentence."""
     if explanation.unplaced is not None:
-        known = nearest_fit_sentence(explanation.unplaced.nearest_fit, explanation.unplaced.nearest_node)
-        return f"stays waiting: {known or '; '.join(reason_message(reason) for reason in explanation.unplaced.reasons)}"
-    if explanation.claim is not None:
-        return f"goes to a new machine: {_node_claim_text(explanation.claim)}"
-    if explanation.placed is not None:
+        nearest = nearest_fit_sentence(explanation.unplaced.nearest_fit, explanation.unplaced.nearest_node)
         return (
-            f"goes to {explanation.placed.node_name}, a machine that exists or is on its way: nothing is bought for it"
+            f"unschedulable: {nearest or '; '.join(reason_message(reason) for reason in explanation.unplaced.reasons)}"
         )
+    if explanation.claim is not None:
+        return f"new node: {_node_claim_text(explanation.claim)}"
+    if explanation.placed is not None:
+        return f"fits on existing or in-flight node {explanation.placed.node_name}"
     node = explanation.pod.spec.node_name
-    return f"is on node {node} and stays there" if node else f"is not planned for: {_why_not_waiting(explanation.pod)}"
+    return (
+        f"is bound to node {node} and stays there" if node else f"not planned for: {_why_not_pending(explanation.pod)}"
+    )
 
 
 def _node_claim_text(claim: NewNodeClaim) -> str:
@@ -93,18 +93,18 @@ def _node_claim_text(claim: NewNodeClaim) -> str:
     return f"{claim.instance_types[0]} of NodePool {claim.node_pool} in {where}, ${claim.price_per_hour:.4f} per hour"
 
 
-def _why_not_waiting(pod: Pod) -> str:
+def _why_not_pending(pod: Pod) -> str:
     if pods.is_finished(pod):
         return "it has finished"
     if pod.metadata.deletion_timestamp is not None:
         return "it is being deleted"
     if pod.spec.scheduling_gates:
         gates = ", ".join(gate.name for gate in pod.spec.scheduling_gates)
-        return f"it is held back by its scheduling gates ({gates})"
+        return f"it has scheduling gates ({gates})"
     if pods.is_daemonset_pod(pod) or pods.is_mirror_pod(pod):
         return "it belongs to its node, as pods of DaemonSets and static pods do"
     if not pods.is_unschedulable(pod):
-        return "no scheduler has said yet that it finds no node (condition PodScheduled, reason Unschedulable)"
+        return "the scheduler has not marked it unschedulable yet (condition PodScheduled, reason Unschedulable)"
     return "the scheduler is making room for it on a node"
 
 
@@ -119,26 +119,25 @@ def write(explanation: PodExplanation, out: TextIO) -> None:
         for reason in explanation.unplaced.reasons:
             _add_reason(tree, reason)
         if explanation.unplaced.nearest_node is not None:
-            tree.add(Text(f"machines there are: {nearest_node_clause(explanation.unplaced.nearest_node)}"))
+            tree.add(Text(f"existing nodes: {nearest_node_clause(explanation.unplaced.nearest_node)}"))
     for line in _placement_lines(explanation):
         tree.add(Text(line))
-    console_for(out, _WIDTH_ELSEWHERE).print(tree)
+    console_for(out, SEARCHABLE_WIDTH).print(tree)
 
 
 def _placement_lines(explanation: PodExplanation) -> Iterator[str]:
     if explanation.placed is not None:
-        yield "machines there are come first; this is the first that takes the pod"
+        yield "existing nodes are tried first; this is the first that fits"
         yield _other_pods_text(explanation.placed.pods)
     if explanation.claim is not None:
         types = explanation.claim.instance_types
-        rest = f" and {len(types) - _SHOWN_TYPES} more" if len(types) > _SHOWN_TYPES else ""
-        yield "no machine there is takes the pod"
-        yield f"cheapest of {_counted(len(types), 'type')} that would do: {', '.join(types[:_SHOWN_TYPES])}{rest}"
+        yield "no existing node fits"
+        yield f"cheapest of {count_text(len(types), 'type')} that fit: {names_text(types, _SHOWN_TYPES)}"
         yield _other_pods_text(explanation.claim.pods)
 
 
 def _other_pods_text(pods_together: Sequence[Pod]) -> str:
-    return f"shared with {_counted(len(pods_together) - 1, 'other pod')} of this plan"
+    return f"shared with {count_text(len(pods_together) - 1, 'other pod')} of this plan"
 
 
 def _add_reason(tree: Tree, reason: UnschedulableReason) -> None:
@@ -146,7 +145,7 @@ def _add_reason(tree: Tree, reason: UnschedulableReason) -> None:
     branch = tree.add(Text.assemble((pool, "bold"), reason_message(reason)))
     if reason.filter_breakdown is not None:
         known = reason.filter_breakdown
-        counts = f"of {_counted(known.types, 'type')} with {_counted(known.offerings, 'offering')}"
+        counts = f"of {count_text(known.types, 'type')} with {count_text(known.offerings, 'offering')}"
         types = branch.add(Text(counts)) if known.filtered else branch
         for item in known.filtered:
             types.add(_filtered_types_text(item))
@@ -155,13 +154,9 @@ def _add_reason(tree: Tree, reason: UnschedulableReason) -> None:
 
 
 def _filtered_types_text(filtered: FilteredTypes) -> Text:
-    offerings = f" with {_counted(filtered.offerings, 'offering')}" if filtered.offerings else ""
-    alone = "" if filtered.only_by_this == filtered.types else f" ({filtered.only_by_this} to nothing else)"
-    return Text(f"{filtered.types} fall{offerings} to {filter_noun(filtered.failed_filter)}{alone}")
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" + ("" if count == 1 else "s")
+    offerings = f" with {count_text(filtered.offerings, 'offering')}" if filtered.offerings else ""
+    alone = "" if filtered.only_by_this == filtered.types else f" ({filtered.only_by_this} by it alone)"
+    return Text(f"{filtered.types} filtered{offerings} by {filter_noun(filtered.failed_filter)}{alone}")
 
 
 # -- for programs -------------------------------------------------------------------------------------------------------
@@ -173,6 +168,6 @@ def document(explanation: PodExplanation) -> Json:
     if explanation.unplaced is not None:
         return data | render_plan_data.unplaced_data(explanation.unplaced)
     if explanation.claim is not None:
-        return data | {"machine": render_plan_data.node_claim_data(explanation.claim)}
+        return data | {"nodeClaim": render_plan_data.node_claim_data(explanation.claim)}
     node = explanation.placed.node_name if explanation.placed is not None else explanation.pod.spec.node_name
     return data | ({"node": node} if node else {})

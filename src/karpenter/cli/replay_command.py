@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from karpenter.cli.plan_command import Output, wall_seconds, write_reports
+from karpenter.cli.plan_command import wall_seconds, write_reports
+from karpenter.cli.render_common import Output
 from karpenter.cli.terminal import WRONG_INPUT, exit_with_error, print_error
 
 if TYPE_CHECKING:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from karpenter.cli.settings_options import Flags, with_setting_options
+from karpenter.cli.terminal import FAILED, WRONG_INPUT, exit_with_error, write_text
 from karpenter.runtime.setting_kinds import SettingError
 from karpenter.runtime.settings import SETTINGS, Settings, ineffective_settings, resolve_settings, setting_sources
 
@@ -17,22 +17,20 @@ if TYPE_CHECKING:
     from karpenter.manager_cloud import SimulatedCloudConfig
     from karpenter.runtime.logging import LogOutput
 
-_USAGE = 2
-
 
 @with_setting_options
 def run(
     *,
     flags: Flags,
     check: Annotated[
-        bool, typer.Option("--check", help="Read and check all settings, print them with their sources, and end.")
+        bool, typer.Option("--check", help="Validate all settings, print them with their sources, and exit.")
     ] = False,
 ) -> None:
-    """Run the controller against the cluster of the kubeconfig (or of the pod it runs in)."""
+    """Run the controller. Uses the kubeconfig or, in a pod, the service account."""
     try:
         settings = resolve_settings(flags, os.environ)
     except SettingError as error:
-        exit_with_usage_error(str(error), _USAGE)
+        _exit_with_error(str(error))
     market = _simulated_cloud(settings)
     if check:
         _print_settings(settings, flags)
@@ -40,10 +38,8 @@ def run(
         _run_controller(settings, market)
 
 
-def exit_with_usage_error(message: str, status: int) -> NoReturn:
-    """End the process with one line."""
-    print(f"karpenter run: {message}", file=sys.stderr)  # noqa: T201
-    raise typer.Exit(status)
+def _exit_with_error(message: str, exit_code: int = WRONG_INPUT) -> NoReturn:
+    exit_with_error(f"karpenter run: {message}", exit_code)
 
 
 def _simulated_cloud(settings: Settings) -> SimulatedCloudConfig | None:
@@ -61,19 +57,18 @@ def _simulated_cloud(settings: Settings) -> SimulatedCloudConfig | None:
             fault_rules.load_faults(script) if script else Faults(),
         )
     except (instance_type_file.InstanceTypeFileError, FaultsError) as error:
-        exit_with_usage_error(str(error), _USAGE)
+        _exit_with_error(str(error))
 
 
 def _print_settings(settings: Settings, flags: Flags) -> None:
     """Print every setting as it would be, where it comes from, and what changes nothing (OPS-305)."""
-    from karpenter.cli.terminal import write_text
     from karpenter.runtime import logging
 
     try:
         for path in (*settings.log_output_paths, *settings.log_error_output_paths):
             logging.check_log_path(path)
     except logging.LogOutputError as error:
-        exit_with_usage_error(str(error), _USAGE)
+        _exit_with_error(str(error))
     origin = setting_sources(flags, os.environ)
     shown = {SETTINGS[name].spelling.flag: (text, origin[name]) for name, text in settings.as_text().items()}
     width = max(map(len, shown))
@@ -92,7 +87,7 @@ def _log_output(settings: Settings) -> LogOutput:
         errors = [open_log_stream(path) for path in settings.log_error_output_paths]
         return LogOutput([open_log_stream(path) for path in settings.log_output_paths], errors)
     except LogOutputError as error:
-        exit_with_usage_error(str(error), _USAGE)
+        _exit_with_error(str(error))
 
 
 def _run_controller(settings: Settings, simulated_cloud: SimulatedCloudConfig | None) -> None:
@@ -108,6 +103,6 @@ def _run_controller(settings: Settings, simulated_cloud: SimulatedCloudConfig | 
     try:
         ended_well = asyncio.run(manager_process.run_process(settings, simulated_cloud, commit))
     except (config.ConfigError, ProviderStartError) as error:
-        exit_with_usage_error(str(error), 1)
+        _exit_with_error(str(error), FAILED)
     if not ended_well:
-        raise typer.Exit(1)
+        raise typer.Exit(FAILED)

@@ -1,4 +1,4 @@
-"""Writing to standard output, which may be closed before everything is said (``karpenter plan | head``)."""
+"""Standard output, which may be closed early (``karpenter plan | head``), error lines and exit codes of all commands."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CLOSED_PIPE_STATUS = 141
 
 @contextmanager
 def exit_on_closed_pipe() -> Iterator[None]:
-    """Flush at the end; when nobody reads any more, end the process without a word."""
+    """Flush at the end; if the reader closed the pipe, end the process without an error message."""
     try:
         yield
         sys.stdout.flush()
@@ -32,17 +32,18 @@ def write_text(text: str) -> None:
         sys.stdout.writelines(text.splitlines(keepends=True))
 
 
-#: Exit codes: what was given is wrong; the cluster did not answer as it should.
+#: Exit codes: the cluster or another part of the environment failed; wrong input; interrupted with Ctrl-C.
+CLUSTER_UNREACHABLE = FAILED = 1
 WRONG_INPUT = 2
-CLUSTER_UNREACHABLE = 1
+INTERRUPTED = 130
 
 
 def print_error(line: str) -> None:
-    """One line beside the output."""
+    """Write a line to standard error."""
     print(line, file=sys.stderr)  # noqa: T201
 
 
 def exit_with_error(line: str, exit_code: int) -> NoReturn:
-    """End the command with a line about why."""
+    """End the command with one line on standard error."""
     print_error(line)
     raise typer.Exit(exit_code)

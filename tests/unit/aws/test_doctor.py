@@ -146,7 +146,7 @@ async def test_in_good_health_nothing_is_found() -> None:
         "interruption queue",
         "quotas",
     }
-    assert findings_page(findings).endswith(f"{len(findings)} well, 0 to look at, 0 that do not work\n")
+    assert findings_page(findings).endswith(f"{len(findings)} ok, 0 warnings, 0 failures\n")
 
 
 async def test_a_missing_permission_names_the_statement_to_attach() -> None:

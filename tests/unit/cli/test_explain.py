@@ -52,20 +52,20 @@ def test_a_pod_that_stays_waiting_gets_one_sentence_and_a_tree(explain: Explain,
     assert result.exit_code == 0
     first, *rest = result.stdout.splitlines()
     assert first == (
-        "Pod default/huge stays waiting: nearest is NodePool default: the pod is 56 CPU short on a.large, "
+        "Pod default/huge unschedulable: nearest is NodePool default: the pod is 56 CPU short on a.large, "
         "the largest type that suits otherwise (asks 64 CPU, 8 CPU there)"
     )
     assert rest[0].startswith("└── NodePool default: no instance type has enough resources, requirements=")
     assert rest[1].endswith("of 3 types with 3 offerings")
-    assert rest[2].endswith("3 fall to cpu: the pod asks 64 CPU (the largest of them, a.large, has 8 CPU)")
+    assert rest[2].endswith("3 filtered by cpu: the pod asks 64 CPU (the largest of them, a.large, has 8 CPU)")
 
 
 def test_json_has_the_whole_tree_as_data(explain: Explain, written: Written) -> None:
     found = json.loads(explain("web", "-f", written("a.json", tainted(), pod()), "-o", "json").stdout)
-    assert list(found) == ["pod", "state", "text", "reasons", "sentence", "nearest", "nearestNode"]
+    assert list(found) == ["pod", "state", "text", "reasons", "sentence", "nearestFit", "nearestExistingNode"]
     assert (found["pod"], found["state"]) == ("default/web", "unschedulable")
-    assert found["nearest"]["nodePool"] == "default"
-    assert found["nearest"]["changes"] == [
+    assert found["nearestFit"]["nodePool"] == "default"
+    assert found["nearestFit"]["changes"] == [
         {
             "kind": "untolerated-taint",
             "subject": "dedicated=gpu:NoSchedule",
@@ -74,14 +74,14 @@ def test_json_has_the_whole_tree_as_data(explain: Explain, written: Written) -> 
     ]
     (reason,) = found["reasons"]
     assert reason["types"]["types"] == 3
-    assert [(item["kind"], item["types"], item["typesAlone"]) for item in reason["types"]["fallen"]] == [
+    assert [(item["kind"], item["types"], item["typesFilteredAlone"]) for item in reason["types"]["filtered"]] == [
         ("untolerated-taint", 3, 3)
     ]
 
 
 def test_what_is_short_has_its_numbers_as_quantities(explain: Explain, written: Written) -> None:
     found = json.loads(explain("huge", "-f", written("a.json", pool(), pod("huge", "64")), "-o", "json").stdout)
-    (change,) = found["nearest"]["changes"]
+    (change,) = found["nearestFit"]["changes"]
     numbers = {name: change[name] for name in ("subject", "on", "asked", "there", "short")}
     assert numbers == {"subject": "cpu", "on": "a.large", "asked": "64", "there": "8", "short": "56"}
 
@@ -96,34 +96,32 @@ def test_a_pod_for_which_a_machine_is_bought_is_told_which_and_its_price(explain
     file = written("a.json", pool(), pod("a", "3"), pod("b", "3"))
     lines = explain("a", "-f", file).stdout.splitlines()
     assert lines == [
-        "Pod default/a goes to a new machine: a.large of NodePool default in zone-a, on-demand, $0.3500 per hour",
-        "├── no machine there is takes the pod",
-        "├── cheapest of 2 types that would do: a.large, b.large",
+        "Pod default/a new node: a.large of NodePool default in zone-a, on-demand, $0.3500 per hour",
+        "├── no existing node fits",
+        "├── cheapest of 2 types that fit: a.large, b.large",
         "└── shared with 1 other pod of this plan",
     ]
     found = json.loads(explain("a", "-f", file, "-o", "json").stdout)
-    assert (found["state"], found["machine"]["cheapest"]["price"]) == ("new-machine", 0.35)
+    assert (found["state"], found["nodeClaim"]["cheapest"]["price"]) == ("new-node", 0.35)
 
 
 def test_a_pod_that_fits_on_a_machine_there_is_is_told_so(explain: Explain, written: Written) -> None:
     file = written("a.json", pool(), existing(), pod())
-    assert explain("web", "-f", file).stdout.startswith(
-        "Pod default/web goes to n, a machine that exists or is on its way: nothing is bought for it"
-    )
+    assert explain("web", "-f", file).stdout.startswith("Pod default/web fits on existing or in-flight node n")
     found = json.loads(explain("web", "-f", file, "-o", "json").stdout)
-    assert (found["state"], found["node"]) == ("existing-machine", "n")
+    assert (found["state"], found["node"]) == ("existing-node", "n")
 
 
 def test_the_machine_that_nearly_has_room_is_told(explain: Explain, written: Written) -> None:
     result = explain("web", "-f", written("a.json", tainted(), existing(cpu="1200m"), pod(cpu="1500m")))
-    assert "machines there are: node n has 0.3 CPU too little" in result.stdout
+    assert "existing nodes: node n has 0.3 CPU too little" in result.stdout
 
 
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({"nodeName": "n"}, "is on node n and stays there"),
-        ({"schedulingGates": [{"name": "quota"}]}, "it is held back by its scheduling gates (quota)"),
+        ({"nodeName": "n"}, "is bound to node n and stays there"),
+        ({"schedulingGates": [{"name": "quota"}]}, "it has scheduling gates (quota)"),
     ],
 )
 def test_a_pod_nothing_is_planned_for_is_told_why(
@@ -135,7 +133,10 @@ def test_a_pod_nothing_is_planned_for_is_told_why(
 
 def test_a_pod_no_scheduler_has_refused_yet_is_told_so(explain: Explain, written: Written) -> None:
     looked_at = {**pod(), "status": {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "Unknown"}]}}
-    assert "no scheduler has said yet" in explain("web", "-f", written("a.json", pool(), looked_at)).stdout
+    assert (
+        "the scheduler has not marked it unschedulable yet"
+        in explain("web", "-f", written("a.json", pool(), looked_at)).stdout
+    )
 
 
 def test_a_name_that_is_not_there_is_wrong_input_with_a_hint(explain: Explain, written: Written) -> None:

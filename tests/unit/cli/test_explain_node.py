@@ -96,9 +96,9 @@ def test_a_node_that_would_go_says_what_becomes_of_its_pods_and_what_it_saves(
     result = explain("a", "-f", written("a.json", *cluster()))
     assert result.exit_code == 0
     first, *rest = result.stdout.splitlines()
-    assert first.startswith("Node a would go now: ")
+    assert first.startswith("Node a can be disrupted now: ")
     assert "restarts 1 pod" in first
-    assert any("assumed: its quiet time (consolidateAfter) is over" in line for line in rest)
+    assert any("assumed: consolidateAfter has elapsed" in line for line in rest)
 
 
 def test_every_blocker_has_a_line(explain: Explain, written: Written) -> None:
@@ -108,7 +108,7 @@ def test_every_blocker_has_a_line(explain: Explain, written: Written) -> None:
         running("x", "a", "1", **{"karpenter.sh/do-not-disrupt": "true"}),
     ]
     lines = explain("a", "-f", written("a.json", *blocked)).stdout.splitlines()
-    assert lines[0] == "Node a stays: 3 blockers"
+    assert lines[0] == "Node a kept: blocked by 3 causes"
     assert [line[4:].split(":")[0] for line in lines[1:4]] == ["node", "pod", "budget"]
 
 
@@ -118,7 +118,7 @@ def test_json_yaml_and_table_say_the_same(explain: Explain, written: Written) ->
     assert (found["node"], found["nodeClaim"], found["state"]) == ("a", "claim-a", "blocked")
     assert [(item["cause"], item["until"]) for item in found["blockers"]] == [("budget", None)]
     assert found["withoutBudgets"]["nodes"] == ["a"]
-    assert [item["opens"] for item in found["openings"]] == [None]
+    assert [item["allowedFrom"] for item in found["budgetWindows"]] == [None]
     assert found["price"] == 0.35
     assert yaml.safe_load(explain("a", "-f", file, "-o", "yaml").stdout) == found
     page = explain("a", "-f", file, "-o", "table").stdout
@@ -128,15 +128,15 @@ def test_json_yaml_and_table_say_the_same(explain: Explain, written: Written) ->
 
 def test_a_node_that_others_move_to_is_told_so(explain: Explain, written: Written) -> None:
     first = explain("b", "-f", written("a.json", *cluster())).stdout.splitlines()[0]
-    assert first == "Node b stays: 1 pod of nodes that go are meant for it"
+    assert first == "Node b kept: 1 pod of disrupted nodes are planned for it"
 
 
 def test_a_node_that_waits_for_others_is_told_what_budgets_allow(explain: Explain, written: Written) -> None:
     empty = [of_pool({"nodes": "1"}), *machine("a"), *machine("b")]
     found = json.loads(explain("b", "-f", written("a.json", *empty), "-o", "json").stdout)
-    assert (found["state"], found["blockers"], found["move"]) == ("waits", [], None)
+    assert (found["state"], found["blockers"], found["command"]) == ("waiting-for-budget", [], None)
     page = explain("b", "-f", written("a.json", *empty)).stdout
-    assert page.startswith("Node b waits: other nodes of its NodePool go first, as budgets have it")
+    assert page.startswith("Node b waiting for budget: other nodes of its NodePool are disrupted first")
     assert 'NodePool "default" allows 1 node(s) at a time for Empty' in page
 
 
@@ -177,7 +177,7 @@ def test_an_unknown_node_ends_with_one_line_and_names_that_are_near(explain: Exp
         "no Node or NodeClaim claim-x in the input; did you mean claim-b or claim-a?"
     )
     empty = explain("n", "-f", written("b.json", pool()))
-    assert empty.stderr.splitlines()[-1] == "no Node or NodeClaim n in the input; there is none at all"
+    assert empty.stderr.splitlines()[-1] == "no Node or NodeClaim n in the input; there is none"
 
 
 def test_without_files_the_cluster_is_read_together_with_its_freeze(
@@ -216,11 +216,11 @@ def test_a_daemon_set_that_does_not_fit_is_told(explain: Explain, written: Writt
 
 def test_a_plan_shows_what_would_be_given_back_only_when_asked(plan: Plan, written: Written) -> None:
     file = written("a.json", *cluster())
-    assert "Machines to give back" not in plan("-f", file).stdout
+    assert "Nodes to disrupt" not in plan("-f", file).stdout
     page = plan("-f", file, "--consolidate").stdout
-    assert "Machines to give back" in page
+    assert "Nodes to disrupt" in page
     assert "saves $" in page
-    assert "assumed: quiet time (consolidateAfter) is over for claim-a, claim-b" in page
+    assert "assumed: consolidateAfter has elapsed for claim-a, claim-b" in page
 
 
 def test_what_budgets_hold_back_is_shown_with_the_moment_they_allow_it(plan: Plan, written: Written) -> None:
@@ -238,7 +238,7 @@ def test_json_has_the_moves_beside_the_plan(plan: Plan, written: Written) -> Non
     (move, *_) = disruption["now"]
     assert move["reason"] == "Underutilized"
     assert disruption["savingPerHour"]["now"] > 0
-    assert [item["opens"] is not None for item in disruption["openings"]] == [True]
+    assert [item["allowedFrom"] is not None for item in disruption["budgetWindows"]] == [True]
     assert disruption["assumed"]["consolidatable"] == ["claim-a", "claim-b"]
 
 
@@ -251,17 +251,17 @@ def test_json_of_a_comparison_has_the_moves_too(plan: Plan, written: Written) ->
 def test_a_tight_cluster_has_nothing_to_give_back(plan: Plan, written: Written) -> None:
     full = [of_pool(), *machine("a"), running("full", "a", "7500m")]
     page = plan("-f", written("a.json", *full), "--consolidate").stdout
-    assert "  none: every machine is needed, or something keeps it" in page
+    assert "  none: all nodes are needed or blocked" in page
     assert "kept by" not in page
 
 
 def test_machines_in_their_quiet_time_are_counted(plan: Plan, written: Written) -> None:
     resting = [of_pool(consolidateAfter="87600h"), *machine("a")]
     page = plan("-f", written("a.json", *resting), "--consolidate").stdout
-    assert "  in their quiet time: 1 machine, the first until 2035-12-30T00:00:00Z" in page
+    assert "  waiting for consolidateAfter: 1 node, the first until 2035-12-30T00:00:00Z" in page
 
 
 def test_how_many_machines_something_else_keeps_is_counted(plan: Plan, written: Written) -> None:
     held = machine("c", **{"karpenter.sh/do-not-disrupt": "true"})
     page = plan("-f", written("a.json", *cluster(*held)), "--consolidate").stdout
-    assert "  kept by other things than budgets: 1 machine (karpenter explain node NAME says what)" in page
+    assert "  blocked by other causes than budgets: 1 node (see karpenter explain node NAME)" in page

@@ -65,7 +65,7 @@ def test_where_nothing_can_be_saved_that_is_said(plan: Plan, written: Written) -
 def test_with_nothing_to_buy_both_are_empty(plan: Plan, written: Written) -> None:
     page = plan("-f", written("a.json", pool()), *BOTH).stdout
     assert "Both cost the same." in page
-    assert " buys" not in page
+    assert " launches" not in page
 
 
 def test_long_plans_are_cut_on_both_sides(plan: Plan, written: Written) -> None:

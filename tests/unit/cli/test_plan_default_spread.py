@@ -63,7 +63,7 @@ def test_pods_that_belong_together_are_spread(plan: Plan, written: Written, know
 def test_without_the_setting_these_kinds_are_of_no_use(plan: Plan, written: Written) -> None:
     result = plan("-f", written("all.json", pool(), SERVICE, workload("StatefulSet"), web(1), web(2)), "-o", "json")
     assert len(json.loads(result.stdout)["nodeClaims"]) == 1
-    assert "skipped 2 objects of kinds a plan has no use for: Service 1, StatefulSet 1" in result.stderr
+    assert "ignored 2 objects of kinds that planning does not use: Service 1, StatefulSet 1" in result.stderr
 
 
 def test_a_bad_configuration_is_refused(plan: Plan, written: Written) -> None:

@@ -55,7 +55,7 @@ def test_a_wish_that_gives_way_is_told_in_one_line_and_as_data(plan: Plan, writt
     found = json.loads(plan("-f", limited, "-o", "json").stdout)
     (claim,) = found["nodeClaims"]
     assert found["exposure"] == {
-        "conceded": [
+        "relaxed": [
             {
                 "subject": "ReplicaSet default/web-7f",
                 "place": f"NodeClaim {claim['name']}",

@@ -204,13 +204,13 @@ def test_kinds_of_no_use_are_counted_in_one_line(plan: Plan, written: Written) -
     ]
     result = plan("-f", written("a.json", pool(), *others), "-o", "json")
     assert result.exit_code == 0
-    assert result.stderr == "skipped 3 objects of kinds a plan has no use for: ConfigMap 1, Secret 2\n"
+    assert result.stderr == "ignored 3 objects of kinds that planning does not use: ConfigMap 1, Secret 2\n"
 
 
 def test_without_a_pool_pods_wait_and_that_is_said(plan: Plan, written: Written) -> None:
     result = plan("-f", written("a.json", pod("a")), "-o", "json")
     assert result.exit_code == 0
-    assert result.stderr == "no NodePool in the input: without one nothing can be bought; add a NodePool\n"
+    assert result.stderr == "no NodePool in the input: nothing can be launched without one; add a NodePool\n"
     (waiting,) = json.loads(result.stdout)["unschedulable"]
     assert (waiting["pod"], waiting["reasons"][0]["category"]) == ("default/a", "no-pool")
 

@@ -44,8 +44,8 @@ def test_json_has_exactly_the_agreed_members(plan: Plan, mixed: Path) -> None:
     assert claim["requests"] == {"cpu": "6", "memory": "512Mi", "pods": "2"}
     assert {tuple(item) for item in claim["requirements"]} == {("key", "operator", "values")}
     (waiting,) = found["unschedulable"]
-    assert list(waiting) == ["pod", "reasons", "sentence", "nearest", "nearestNode"]
-    assert {tuple(item) for item in waiting["reasons"]} == {("nodePool", "category", "message", "types", "nearest")}
+    assert list(waiting) == ["pod", "reasons", "sentence", "nearestFit", "nearestExistingNode"]
+    assert {tuple(item) for item in waiting["reasons"]} == {("nodePool", "category", "message", "types", "nearestFit")}
     assert 0 < found["decisionSeconds"] < found["wallSeconds"]
 
 
@@ -61,18 +61,18 @@ def test_the_page_names_machines_waiting_pods_reasons_and_cost(plan: Plan, mixed
     assert "\x1b" not in page
     (row,) = [line.split() for line in page.splitlines() if "a.large " in line and "zone-a" in line]
     assert row == ["1", "a.large", "zone-a", "on-demand", "0.3500", "0.350", "2"]
-    assert "NodePool default: 1 machine, $0.350 per hour" in page
+    assert "NodePool default: 1 node, $0.350 per hour" in page
     assert "cpu ████░░  75%  memory ░░░░░░   3%  pods ░░░░░░   2%" in page
     assert "1 pod (default/huge)\n    nodepool default: no instance type" in page
     assert "\n    nearest is NodePool default: the pod is 56 CPU short on a.large, the largest type" in page
-    assert "$0.350 per hour for 1 new machine with 2 pods; 1 pod waiting" in page
-    assert "no machines for them could cost less than $0.262 per hour (gap 33.3%)" in page
+    assert "$0.350 per hour for 1 new node with 2 pods; 1 pod unschedulable" in page
+    assert "no nodes for them could cost less than $0.262 per hour (gap 33.3%)" in page
 
 
 def test_the_page_says_what_is_paid_for_and_requested_by_nobody(plan: Plan, mixed: Path) -> None:
     """8 cores and 16 GiB, counting as 2 cores, share 0.35 USD: 0.28 and 0.07, of which 6 cores and 0.5 GiB are requested."""
     page = plan("-f", mixed).stdout
-    assert "requested by nobody: 0.138 (39.4%)" in page
+    assert "Unrequested capacity, $/h: 0.138 (39.4%)" in page
     assert ["1", "a.large", "0.070", "0.068", "0.138"] in [line.split() for line in page.splitlines()]
 
 
@@ -88,7 +88,7 @@ def many(count: int) -> list[Json]:
 def test_a_long_plan_is_cut_and_says_how_much_is_left_out(plan: Plan, written: Written) -> None:
     page = plan("-f", written("a.json", *many(SHOWN_ENTRIES + 3))).stdout
     assert page.count("NodePool a-pool") == SHOWN_ENTRIES
-    assert "... and 3 more groups: 3 machines, $1.050 per hour" in page
+    assert "... and 3 more groups: 3 nodes, $1.050 per hour" in page
     assert f"... and {SHOWN_ENTRIES + 3 - 5} more" in page
 
 
@@ -119,12 +119,12 @@ def test_machines_bought_the_same_way_share_a_line(plan: Plan, written: Written)
 
 
 def test_a_plan_with_nothing_to_do_says_so(plan: Plan, written: Written) -> None:
-    assert "nothing to buy" in plan("-f", written("a.json", pool())).stdout
+    assert "nothing to launch" in plan("-f", written("a.json", pool())).stdout
 
 
 def test_a_pool_that_takes_no_part_is_named_with_the_reason(plan: Plan, written: Written) -> None:
     result = plan("-f", written("a.json", pool("fixed", replicas=2), pool(), pod()), "-o", "json")
-    assert result.stderr.startswith("NodePool fixed takes no part: ")
+    assert result.stderr.startswith("NodePool fixed is skipped: ")
     assert len(json.loads(result.stdout)["nodeClaims"]) == 1
 
 
@@ -200,7 +200,9 @@ def test_a_reader_that_leaves_early_is_no_error_to_talk_about(written: Written) 
         assert running.stderr is not None
         running.stdout.read(10)
         running.stdout.close()
-        assert running.stderr.read() == "no NodePool in the input: without one nothing can be bought; add a NodePool\n"
+        assert (
+            running.stderr.read() == "no NodePool in the input: nothing can be launched without one; add a NodePool\n"
+        )
     assert running.returncode == 141
 
 
@@ -231,7 +233,7 @@ def test_planning_from_files_needs_neither_the_cluster_client_nor_the_table(mixe
     code = (
         "import sys\nfrom karpenter.cli.main import app\n"
         f"app(['plan', '-f', {str(mixed)!r}, '--instance-types', {str(types)!r}, '-o', 'json'], standalone_mode=False)\n"
-        "print([m for m in ('httpx2', 'rich.table') if m in sys.modules], file=sys.stderr)"
+        "print([m for m in ('httpx2', 'karpenter.cli.render_plan') if m in sys.modules], file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr == "[]\n"

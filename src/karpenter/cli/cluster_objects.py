@@ -1,4 +1,4 @@
-"""TODO: say what belongs here."""
+"""The objects that a command works on, whether they come from files or from a cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TODO: say what belongs here."""
+"""All collectors of cluster metrics: distributes changes to them and writes their series at a scrape."""
 
 from __future__ import annotations
 

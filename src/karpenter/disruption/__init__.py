@@ -1,1 +1,4 @@
-"""TODO: say what belongs here."""
+"""Disruption: which nodes go, and how.
+
+``decide`` is pure; the controller, the queue and the backoff execute its commands.
+"""

@@ -1,1 +1,1 @@
-"""TODO: say what belongs here."""
+"""Provisioning: batch pending pods, solve, create NodeClaims, nominate the pods to their nodes."""

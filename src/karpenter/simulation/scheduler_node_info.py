@@ -1,4 +1,7 @@
-"""TODO: say what belongs here."""
+"""Nodes and pods as the scheduler stand-in sees them, and its filters for one node.
+
+It shares no code with the engine on purpose: it judges it.
+"""
 
 from __future__ import annotations
 

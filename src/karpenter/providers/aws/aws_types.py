@@ -1,4 +1,4 @@
-"""TODO: say what belongs here."""
+"""Types that several AWS services share, and the answers of EKS, IAM, SQS and ARC. EC2 has modules of its own."""
 
 from __future__ import annotations
 

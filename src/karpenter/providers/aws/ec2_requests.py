@@ -1,4 +1,4 @@
-"""TODO: say what belongs here."""
+"""Requests to EC2 as frozen types: fleets, launch templates, dry runs. Field names are those of the API."""
 
 from __future__ import annotations
 

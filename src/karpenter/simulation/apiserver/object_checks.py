@@ -1,4 +1,4 @@
-"""TODO: say what belongs here."""
+"""Checks and comparisons of JSON objects that the API server makes on writes."""
 
 from __future__ import annotations
 

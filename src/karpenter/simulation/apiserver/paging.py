@@ -1,4 +1,4 @@
-"""TODO: say what belongs here."""
+"""Pages of a list and their continue tokens."""
 
 from __future__ import annotations
 

@@ -218,10 +218,10 @@ def _definition(kind: Kind[T], short_names: tuple[str, ...], columns: tuple[Json
 @cache
 def schema(type_: type[Wire]) -> Json:
     """The structural schema of a kind's struct, ``apiVersion`` and ``kind`` included. Not to be modified."""
-    found = _object(cast(inspect.StructType, inspect.type_info(type_)))
-    properties = cast(Json, found["properties"])
-    found["properties"] = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, **properties}
-    return found
+    object_schema = _object(cast(inspect.StructType, inspect.type_info(type_)))
+    properties = cast(Json, object_schema["properties"])
+    object_schema["properties"] = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, **properties}
+    return object_schema
 
 
 def _object(info: inspect.StructType) -> Json:
@@ -229,11 +229,11 @@ def _object(info: inspect.StructType) -> Json:
     if info.cls is ObjectMeta:
         return {"type": "object"}
     owner = cast(type[Wire], info.cls)
-    found: Json = {"description": _description(owner), "type": "object"}
-    found["properties"] = {field.encode_name: _property(owner, field) for field in info.fields}
+    object_schema: Json = {"description": _description(owner), "type": "object"}
+    object_schema["properties"] = {field.encode_name: _property(owner, field) for field in info.fields}
     required = [field.encode_name for field in info.fields if field.required]
     required += _ALSO_REQUIRED.get(owner, ())
-    return found | {"required": required} if required else found
+    return object_schema | {"required": required} if required else object_schema
 
 
 def _description(type_: type[Wire]) -> str:
@@ -249,17 +249,17 @@ def _camel(name: str) -> str:
 
 def _property(owner: type[Wire], field: inspect.Field) -> Json:
     place = (owner, field.encode_name)
-    found = _schema_of_type(field.type) | _SCHEMA_EXTRAS.get(place, {})
+    property_schema = _schema_of_type(field.type) | _SCHEMA_EXTRAS.get(place, {})
     if place in _EXPLAINED_CONDITIONS:
-        found["items"] = _with_reason_and_message(cast(Json, found["items"]))
+        property_schema["items"] = _with_reason_and_message(cast(Json, property_schema["items"]))
     if place in _PLAIN_LISTS:
-        found = {name: value for name, value in found.items() if name not in _CONDITIONS}
+        property_schema = {name: value for name, value in property_schema.items() if name not in _CONDITIONS}
     default = _default(field)
     if default is not None:
-        found["default"] = default
+        property_schema["default"] = default
     if place in cel_rules.CEL_RULES:
-        found["x-kubernetes-validations"] = [rule.as_json() for rule in cel_rules.CEL_RULES[place]]
-    return found
+        property_schema["x-kubernetes-validations"] = [rule.as_json() for rule in cel_rules.CEL_RULES[place]]
+    return property_schema
 
 
 def _with_reason_and_message(condition: Json) -> Json:
@@ -298,17 +298,17 @@ def _explicit_default(value: object) -> object:
 def _schema_of_type(type_: inspect.Type) -> Json:
     if isinstance(type_, inspect.UnionType):
         return _union(type_)
-    for known, build in _BUILDERS.items():
-        if isinstance(type_, known):
+    for type_class, build in _BUILDERS.items():
+        if isinstance(type_, type_class):
             return build(type_)
     raise TypeError(f"no schema for {type_}")
 
 
 def _union(type_: inspect.UnionType) -> Json:
     """An optional value, or a quantity: the only unions on the wire."""
-    given = [item for item in type_.types if not isinstance(item, inspect.NoneType)]
-    if len(given) == 1:
-        return _schema_of_type(given[0])
+    alternatives = [item for item in type_.types if not isinstance(item, inspect.NoneType)]
+    if len(alternatives) == 1:
+        return _schema_of_type(alternatives[0])
     return {
         "anyOf": [{"type": "integer"}, {"type": "string"}],
         "pattern": QUANTITY,

@@ -17,12 +17,7 @@ import msgspec
 
 from karpenter.api import kinds
 from karpenter.api.apps import DaemonSet
-from karpenter.api.core import (
-    Container,
-    Node,
-    Pod,
-    PodSpec,
-)
+from karpenter.api.core import Container, Node, Pod, PodSpec
 from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.api.kinds import Kind
 from karpenter.api.meta import Condition, ObjectMeta, Wire

@@ -147,10 +147,10 @@ class KubeClient:
         if not response.is_success:
             raise errors.ServerUnavailable(f"GET /version: HTTP {response.status_code}")
         try:
-            found = msgspec.json.decode(response.content, type=_ServerVersion)
+            server_version = msgspec.json.decode(response.content, type=_ServerVersion)
         except msgspec.MsgspecError as error:
             raise errors.ServerUnavailable(f"GET /version: {error}") from error
-        return f"{found.major}.{found.minor}"
+        return f"{server_version.major}.{server_version.minor}"
 
     async def get(self, kind: Kind[T], name: str, namespace: str = "") -> T:
         """One object; ``NotFound`` if it does not exist."""
@@ -335,8 +335,8 @@ def _selector_query(label_selector: str, field_selector: str) -> dict[str, str]:
 
 def _with_resource_version(patch: JsonObject, resource_version: str) -> JsonObject:
     metadata = patch.get("metadata")
-    known: Mapping[str, Json] = metadata if isinstance(metadata, Mapping) else {}
-    return {**patch, "metadata": {**known, "resourceVersion": resource_version}}
+    present: Mapping[str, Json] = metadata if isinstance(metadata, Mapping) else {}
+    return {**patch, "metadata": {**present, "resourceVersion": resource_version}}
 
 
 def _preconditions(uid: str) -> dict[str, Json]:

@@ -147,11 +147,11 @@ def _find_context(path: str, context: str) -> tuple[str, SelectedContext]:
         return "the pod's service account", _in_cluster_context()
     files = [Path(item).expanduser() for item in listed.split(os.pathsep) if item] if listed else [home]
     source = listed or str(_DEFAULT_KUBECONFIG)
-    found = [file for file in files if path or file.is_file()]
-    if not found:
+    existing = [file for file in files if path or file.is_file()]
+    if not existing:
         raise ConfigError(f"KUBECONFIG names {source}, which does not exist; correct it or unset it")
     try:
-        config = kubeconfig.read_files(found)
+        config = kubeconfig.read_files(existing)
     except kubeconfig.InvalidKubeconfig as error:
         raise ConfigError(str(error)) from error
     try:
@@ -265,7 +265,7 @@ def _exec_cluster_info(cluster: KubeconfigCluster, trust: ServerTrust) -> JsonOb
 
     authorities = current_material(trust, b"", b"").authorities
     config = next((entry.extension for entry in cluster.extensions if entry.name == kubeconfig.EXEC_EXTENSION), None)
-    told: dict[str, Json] = {
+    cluster_info: dict[str, Json] = {
         "server": cluster.server,
         "tls-server-name": cluster.tls_server_name,
         "insecure-skip-tls-verify": cluster.insecure_skip_tls_verify,
@@ -274,4 +274,4 @@ def _exec_cluster_info(cluster: KubeconfigCluster, trust: ServerTrust) -> JsonOb
         "disable-compression": cluster.disable_compression,
         "config": cast("Json", config),
     }
-    return {name: value for name, value in told.items() if value}
+    return {name: value for name, value in cluster_info.items() if value}

@@ -80,16 +80,16 @@ def decode_object(kind: Kind[T], data: bytes) -> T:
 
 def decode_page(kind: Kind[T], data: bytes) -> DecodedPage[T]:
     """One page of a list, its undecodable objects apart. Raises ``errors.Unavailable`` when it is no list at all."""
-    found = _decode_list(kind, data)
-    return DecodedPage(_decode_items(kind, found.items or (), found.metadata), found.metadata.continue_token)
+    page = _decode_list(kind, data)
+    return DecodedPage(_decode_items(kind, page.items or (), page.metadata), page.metadata.continue_token)
 
 
 def decode_in_batches(kind: Kind[T], data: bytes, batch_size: int) -> Iterator[Listing[T]]:
     """A whole list, ``size`` objects at a time: decoding thousands at once would hold up everything else. Raises as ``page``."""
-    found = _decode_list(kind, data)
-    items = found.items or ()
+    page = _decode_list(kind, data)
+    items = page.items or ()
     for start in range(0, max(1, len(items)), batch_size):
-        yield _decode_items(kind, items[start : start + batch_size], found.metadata)
+        yield _decode_items(kind, items[start : start + batch_size], page.metadata)
 
 
 def join_listings(listings: Sequence[Listing[T]]) -> Listing[T]:
@@ -125,15 +125,15 @@ def _decode_item(kind: Kind[T], data: bytes, items: list[T], rejected: list[Unde
 def decode_event(kind: Kind[T], line: bytes) -> WatchEvent[T]:
     """One line of a watch. Raises ``errors.KubeError`` for an error the server reports in the stream (410: ``Gone``)."""
     try:
-        found = _WATCH_LINE.decode(line)
-        if found.type == "ERROR":
-            raise decode_error(kind, 0, bytes(found.object))
-        change = WatchEventType(found.type)
+        event = _WATCH_LINE.decode(line)
+        if event.type == "ERROR":
+            raise decode_error(kind, 0, bytes(event.object))
+        change = WatchEventType(event.type)
         if change is WatchEventType.BOOKMARK:
-            return WatchEvent(change, _BOOKMARK.decode(found.object).metadata.resource_version)
+            return WatchEvent(change, _BOOKMARK.decode(event.object).metadata.resource_version)
     except (msgspec.MsgspecError, ValueError) as error:
         raise errors.ServerUnavailable(f"a watch of {kind.plural} sent a line that is no event: {error}") from error
-    return _decode_change(kind, change, bytes(found.object))
+    return _decode_change(kind, change, bytes(event.object))
 
 
 def _decode_change(kind: Kind[T], event_type: WatchEventType, data: bytes) -> WatchEvent[T]:
@@ -181,10 +181,10 @@ def _undecodable(kind: Kind[T], data: bytes, error: Exception) -> UndecodableObj
 def _raw_metadata(data: bytes) -> dict[object, object]:
     """The metadata of an object that does not decode, as far as it is there."""
     try:
-        found = msgspec.json.decode(data)
+        content = msgspec.json.decode(data)
     except msgspec.MsgspecError:
         return {}
-    loose = found.get("metadata") if isinstance(found, dict) else None
+    loose = content.get("metadata") if isinstance(content, dict) else None
     return loose if isinstance(loose, dict) else {}
 
 

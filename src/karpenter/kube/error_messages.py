@@ -67,13 +67,13 @@ def _explain_unreachable(message: str, server: str) -> str:
 
 
 def _explain_forbidden(message: str, server: str) -> str:
-    found = _FORBIDDEN.search(message)
-    if found is None:
+    match = _FORBIDDEN.search(message)
+    if match is None:
         return f"{server} forbids it: {message}"
-    resource = found["resource"] + (f".{found['group']}" if found["group"] else "")
-    where, role = ("", "ClusterRole") if found["namespace"] is None else (f" in namespace {found['namespace']}", "Role")
+    resource = match["resource"] + (f".{match['group']}" if match["group"] else "")
+    where, role = ("", "ClusterRole") if match["namespace"] is None else (f" in namespace {match['namespace']}", "Role")
     return (
-        f"{found['user']} may not {found['verb']} {resource}{where} at {server}: "
-        f"grant it with a {role} (apiGroups [{found['group']!r}], resources [{found['resource']!r}], "
-        f"verbs [{found['verb']!r}])"
+        f"{match['user']} may not {match['verb']} {resource}{where} at {server}: "
+        f"grant it with a {role} (apiGroups [{match['group']!r}], resources [{match['resource']!r}], "
+        f"verbs [{match['verb']!r}])"
     )

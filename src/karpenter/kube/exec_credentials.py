@@ -218,17 +218,17 @@ def _parse_exec_credential(plugin: ExecPlugin, output: bytes) -> _ExecStatus:
     from karpenter.api.kinds import without_nulls
 
     try:
-        found = msgspec.convert(without_nulls(msgspec.json.decode(output)), _ExecCredential)
+        credential = msgspec.convert(without_nulls(msgspec.json.decode(output)), _ExecCredential)
     except msgspec.MsgspecError as error:
         raise CredentialsRefused(f"{plugin.command} wrote no ExecCredential: {error}") from error
-    if (found.kind, found.api_version) != ("ExecCredential", plugin.api_version):
+    if (credential.kind, credential.api_version) != ("ExecCredential", plugin.api_version):
         raise CredentialsRefused(
-            f"{plugin.command} wrote {found.kind or 'no kind'} of {found.api_version or 'no version'}; "
+            f"{plugin.command} wrote {credential.kind or 'no kind'} of {credential.api_version or 'no version'}; "
             f"the kubeconfig asks for ExecCredential of {plugin.api_version}"
         )
-    if found.status is None:
+    if credential.status is None:
         raise CredentialsRefused(f"{plugin.command} wrote an ExecCredential without a status")
-    return found.status
+    return credential.status
 
 
 def _credentials_of_status(plugin: ExecPlugin, status: _ExecStatus) -> Credentials:

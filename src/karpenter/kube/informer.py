@@ -176,8 +176,8 @@ class Informer(Generic[T]):
         return Listing(tuple(map(self._known_if_equal, page.items)), page.resource_version, page.undecodable)
 
     def _known_if_equal(self, obj: T) -> T:
-        known = self._objects.get(_key_of_object(obj))
-        return known if known is not None and _is_same_version(known, obj) else obj
+        stored = self._objects.get(_key_of_object(obj))
+        return stored if stored is not None and _is_same_version(stored, obj) else obj
 
     async def _follow(self) -> None:
         """Watch from the last version, over and over; only errors end it, and silence that lasts."""
@@ -239,8 +239,8 @@ class Informer(Generic[T]):
         self._dropped_versions.clear()
 
     def _put_if_changed(self, obj: T) -> None:
-        known = self._objects.get(_key_of_object(obj))
-        if known is None or not _is_same_version(known, obj):
+        stored = self._objects.get(_key_of_object(obj))
+        if stored is None or not _is_same_version(stored, obj):
             self._put(obj)
 
     def _apply(self, event: WatchEvent[T]) -> None:
@@ -251,8 +251,8 @@ class Informer(Generic[T]):
             self._apply_change(key, event)
 
     def _is_news(self, key: ObjectKey, version: str) -> bool:
-        known = self._objects.get(key)
-        own = "" if known is None else metadata_of(known).resource_version
+        stored = self._objects.get(key)
+        own = "" if stored is None else metadata_of(stored).resource_version
         return all(
             _is_newer(version, seen) for seen in (self._delivered_version, self._dropped_versions.get(key, ""), own)
         )

@@ -56,10 +56,12 @@ def proxy_for(server: str) -> str | None:
     (``10.0.0.0/8``), and the local host is never reached through a proxy.
     """
     address = urlsplit(server)
-    found = getproxies()
-    if _bypasses_proxy(address.hostname or "", found.get("no", "")) or proxy_bypass(address.netloc.rpartition("@")[2]):
+    proxies = getproxies()
+    if _bypasses_proxy(address.hostname or "", proxies.get("no", "")) or proxy_bypass(
+        address.netloc.rpartition("@")[2]
+    ):
         return None
-    proxy = found.get(address.scheme) or found.get("all")
+    proxy = proxies.get(address.scheme) or proxies.get("all")
     return f"http://{proxy}" if proxy and "://" not in proxy else proxy
 
 

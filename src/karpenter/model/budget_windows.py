@@ -68,13 +68,13 @@ class RecurringWindow:
 
     def daily_windows(self) -> list[tuple[timedelta, timedelta]]:
         """The windows that hits of one day open, counted from its midnight, with pauses between."""
-        found: list[tuple[timedelta, timedelta]] = []
+        windows: list[tuple[timedelta, timedelta]] = []
         for hit in self.schedule.times_of_day() if self.duration else ():
             begin = hit
-            if found and hit <= found[-1][1]:
-                begin, _ = found.pop()
-            found.append((begin, hit + self.duration))
-        return found
+            if windows and hit <= windows[-1][1]:
+                begin, _ = windows.pop()
+            windows.append((begin, hit + self.duration))
+        return windows
 
 
 @dataclass(frozen=True, slots=True)

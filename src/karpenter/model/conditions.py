@@ -100,8 +100,8 @@ def find_condition(conditions: Iterable[Condition], type_: str) -> Condition | N
 
 def condition_status(conditions: Iterable[Condition], type_: str) -> str:
     """``True``, ``False`` or ``Unknown``; an absent condition is Unknown."""
-    found = find_condition(conditions, type_)
-    return UNKNOWN if found is None else found.status
+    condition = find_condition(conditions, type_)
+    return UNKNOWN if condition is None else condition.status
 
 
 def is_true(conditions: Iterable[Condition], type_: str) -> bool:

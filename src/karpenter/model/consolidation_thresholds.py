@@ -74,13 +74,13 @@ def _minimum_node_age(pool: NodePool, findings: list[Finding]) -> timedelta:
     if text is None:
         return DEFAULT_NODE_AGE
     try:
-        found = durations.parse_duration(text)
+        age = durations.parse_duration(text)
     except durations.DurationError:
-        found = timedelta(-1)
-    if found < timedelta(0):
+        age = timedelta(-1)
+    if age < timedelta(0):
         findings.append(_unparseable(_AGE_PATH, text, "a duration such as 30m, or 0s for any age"))
         return timedelta.max
-    return found
+    return age
 
 
 def _unparseable(path: str, text: str, expected: str) -> Finding:

@@ -57,16 +57,16 @@ class CronSchedule:
 
     def next_after(self, moment: datetime) -> datetime | None:
         """The first hit strictly after an aware moment, in UTC; None when there is none within ``HORIZON_YEARS``."""
-        found = self.next_local(moment.astimezone(UTC).replace(tzinfo=None))
-        return None if found is None else found.replace(tzinfo=UTC)
+        local = self.next_local(moment.astimezone(UTC).replace(tzinfo=None))
+        return None if local is None else local.replace(tzinfo=UTC)
 
     def next_local(self, local_time: datetime) -> datetime | None:
         """The first hit strictly after a time that a clock on some wall shows, as that clock shows it; None as above."""
         earliest = local_time.replace(second=0, microsecond=0) + timedelta(minutes=1)
         for day in self._matching_days(earliest.date()):
-            found = self._first_time(earliest.time() if day == earliest.date() else time.min)
-            if found is not None:
-                return datetime.combine(day, found)
+            first = self._first_time(earliest.time() if day == earliest.date() else time.min)
+            if first is not None:
+                return datetime.combine(day, first)
         return None
 
     def times_of_day(self) -> tuple[timedelta, ...]:

@@ -26,12 +26,12 @@ def error_text(error: BaseException) -> str:
 
 def context_of(error: BaseException) -> dict[str, object]:
     """The context of an error, of joined ones that of all; the first to say something about a key is heard."""
-    found: dict[str, object] = {}
+    context: dict[str, object] = {}
     for single in _leaf_errors(error):
         if isinstance(single, ContextualError):
             for key, value in single.context.items():
-                found.setdefault(key, value)
-    return found
+                context.setdefault(key, value)
+    return context
 
 
 def _leaf_errors(error: BaseException) -> Iterator[BaseException]:

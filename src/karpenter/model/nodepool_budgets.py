@@ -156,17 +156,19 @@ def _extensions(pool: NodePool, count: int) -> tuple[_WindowExtension, ...]:
     if text is None:
         return (_NO_EXTENSION,) * count
     try:
-        found = _DECODER.decode(text)
+        extensions = _DECODER.decode(text)
     except msgspec.ValidationError as error:
         why = _shown(str(error)).replace("`", "'").replace("$", "list")
         raise _UnparseableBudget(BUDGET_WINDOWS_PATH, "windows", why) from error
     except (msgspec.DecodeError, RecursionError) as error:
         why = f'is not JSON ({error}); expected a list with null or an object such as {{"timeZone": "Asia/Seoul"}}'
         raise _UnparseableBudget(BUDGET_WINDOWS_PATH, "windows", why) from error
-    if len(found) != count:
-        why = f"has {len(found)} members for {count} budgets; give one for each, null where there is nothing to add"
+    if len(extensions) != count:
+        why = (
+            f"has {len(extensions)} members for {count} budgets; give one for each, null where there is nothing to add"
+        )
         raise _UnparseableBudget(BUDGET_WINDOWS_PATH, "windows", why)
-    return tuple(item or _NO_EXTENSION for item in found)
+    return tuple(item or _NO_EXTENSION for item in extensions)
 
 
 def _shown(text: str) -> str:
@@ -228,9 +230,9 @@ def _recurrence(budget: Budget, zone: tzinfo, path: str) -> RecurringWindow | No
 
 def _duration(text: str, path: str) -> timedelta:
     try:
-        found = durations.parse_duration(text)
+        duration = durations.parse_duration(text)
     except durations.DurationError as error:
         raise _UnparseableBudget(path, "duration", error) from error
-    if found < timedelta(0):
+    if duration < timedelta(0):
         raise _UnparseableBudget(path, "duration", f"{text} is below zero")
-    return found
+    return duration

@@ -30,11 +30,13 @@ def allows_unready_eviction(pdb: PodDisruptionBudget, pod: Pod) -> bool:
 
 def blocking_pdbs(pod: Pod, pdbs: Iterable[PodDisruptionBudget]) -> list[PodDisruptionBudget]:
     """The budgets that keep the pod from being evicted now (DIS-080, DIS-081): of several all, whatever they allow."""
-    found = pdbs_selecting(pod, pdbs)
-    if len(found) > 1:
-        return found
+    selecting = pdbs_selecting(pod, pdbs)
+    if len(selecting) > 1:
+        return selecting
     return [
-        budget for budget in found if not budget.status.disruptions_allowed and not allows_unready_eviction(budget, pod)
+        budget
+        for budget in selecting
+        if not budget.status.disruptions_allowed and not allows_unready_eviction(budget, pod)
     ]
 
 
@@ -103,8 +105,8 @@ def _time_limited_protection(value: str, started: datetime | None, now: datetime
 
 def is_protected(pod: Pod, now: datetime) -> bool:
     """Whether ``karpenter.sh/do-not-disrupt`` is active on the pod (SCH-061)."""
-    found = disruption_protection(pod, now)
-    return found is not None and found.active
+    protection = disruption_protection(pod, now)
+    return protection is not None and protection.active
 
 
 def eviction_cost(pod: Pod) -> float:

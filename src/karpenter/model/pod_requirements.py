@@ -38,9 +38,9 @@ def _requirement_errors(key: str, operator: str, values: tuple[str, ...], well_k
 def _operator_errors(key: str, operator: str, values: tuple[str, ...]) -> Iterator[str]:
     if operator == Op.IN and not values:
         yield f"key {key} with operator In must have a value"
-    known = labels.CLOSED_LABEL_VALUES.get(key)
-    if operator == Op.IN and values and known is not None and not known.intersection(values):
-        yield f"no valid values found in [{' '.join(values)}] for {key}, expected one of [{' '.join(sorted(known))}]"
+    closed_values = labels.CLOSED_LABEL_VALUES.get(key)
+    if operator == Op.IN and values and closed_values is not None and not closed_values.intersection(values):
+        yield f"no valid values found in [{' '.join(values)}] for {key}, expected one of [{' '.join(sorted(closed_values))}]"
     bound = as_integer(values[0]) if len(values) == 1 else None
     if operator in _NUMERIC_OPERATORS and (bound is None or bound < 0):
         yield f"key {key} with operator {operator} must have a single positive integer value"

@@ -46,10 +46,10 @@ def _with_pod_level_resources(pod: Pod) -> dict[str, int]:
     """Pod-level requests, never below what a running pod already holds at pod level (SCH-195 step 5 and §7 Beyond)."""
     assert pod.spec.resources is not None
     spec = _pod_level_resources(res.parse_resources(pod.spec.resources.requests))
-    held = res.parse_resources(pod.status.allocated_resources)
+    allocated = res.parse_resources(pod.status.allocated_resources)
     if pod.status.resources is not None:
-        held = res.maximum((held, res.parse_resources(pod.status.resources.requests)))
-    return {name: max(amount, held.get(name, 0)) for name, amount in spec.items()}
+        allocated = res.maximum((allocated, res.parse_resources(pod.status.resources.requests)))
+    return {name: max(amount, allocated.get(name, 0)) for name, amount in spec.items()}
 
 
 def _pod_level_resources(resources: Mapping[str, int]) -> dict[str, int]:

@@ -190,16 +190,16 @@ def requirement(key: str, operator: str, values: Iterable[str] = (), min_values:
     raised to zero and an upper bound below zero leaves nothing, since label integers start at zero (SCH-140 Beyond).
     """
     key = labels.normalise(key)
-    given = tuple(values)
+    listed = tuple(values)
     if operator == Op.IN:
-        return Requirement(key, False, frozenset(given), min_values=min_values)
+        return Requirement(key, False, frozenset(listed), min_values=min_values)
     if operator == Op.NOT_IN:
-        return Requirement(key, True, frozenset(given), min_values=min_values)
+        return Requirement(key, True, frozenset(listed), min_values=min_values)
     if operator == Op.EXISTS:
         return Requirement(key, True, min_values=min_values)
     if operator == Op.DOES_NOT_EXIST:
         return Requirement(key, False, min_values=min_values)
-    bound = as_integer(given[0]) if len(given) == 1 else None
+    bound = as_integer(listed[0]) if len(listed) == 1 else None
     if bound is None:
         return Requirement(key, False, min_values=min_values)
     if operator in (Op.GT, Op.GTE):
@@ -217,8 +217,8 @@ class Requirements(Mapping[str, Requirement]):
     def __init__(self, requirements: Iterable[Requirement] = ()) -> None:
         by_key: dict[str, Requirement] = {}
         for item in requirements:
-            known = by_key.get(item.key)
-            by_key[item.key] = item if known is None else known.intersect(item)
+            earlier = by_key.get(item.key)
+            by_key[item.key] = item if earlier is None else earlier.intersect(item)
         self._by_key = by_key
         self._hash: int | None = None
 
@@ -322,7 +322,7 @@ def _wire(item: Requirement, operator: Op, values: tuple[str, ...]) -> NodeSelec
 
 
 @dataclass(frozen=True, slots=True)
-class UndefinedLabel:
+class UndefinedKey:
     """The asking side wants a label the offering side does not define. ``meant`` is a label it may be a slip of, if any."""
 
     required: Requirement
@@ -337,7 +337,7 @@ class ValueMismatch:
     offered: Requirement
 
 
-Incompatibility = UndefinedLabel | ValueMismatch
+Incompatibility = UndefinedKey | ValueMismatch
 
 
 def intersects(left: Requirements, right: Requirements) -> bool:
@@ -346,15 +346,15 @@ def intersects(left: Requirements, right: Requirements) -> bool:
 
 
 def _mismatches(left: Requirements, right: Requirements, *, stop_at_first: bool) -> list[ValueMismatch]:
-    found: list[ValueMismatch] = []
+    mismatches: list[ValueMismatch] = []
     for key, asked in right.items():
         if key in left:
             offered = left[key]
             if not offered.has_intersection(asked) and not (offered.accepts_absent and asked.accepts_absent):
-                found.append(ValueMismatch(asked, offered))
+                mismatches.append(ValueMismatch(asked, offered))
                 if stop_at_first:
                     break
-    return found
+    return mismatches
 
 
 def compatible(left: Requirements, right: Requirements, allowed_undefined: frozenset[str]) -> bool:
@@ -376,7 +376,7 @@ def incompatibilities(
 ) -> tuple[Incompatibility, ...]:
     """Why ``compatible`` says no, sorted by key; empty when it says yes."""
     undefined = [
-        UndefinedLabel(asked, _similar_key(asked.key, allowed_undefined) or _similar_key(asked.key, left))
+        UndefinedKey(asked, _similar_key(asked.key, allowed_undefined) or _similar_key(asked.key, left))
         for asked in _undefined(left, right, allowed_undefined)
     ]
     mismatched = _mismatches(left, right, stop_at_first=False)
@@ -386,5 +386,5 @@ def incompatibilities(
 def _similar_key(key: str, known: Iterable[str]) -> str:
     """A known key that ends as this one does, else one that contains it, the first by name; empty without one (SCH-169)."""
     end = key.partition("/")[2] or key
-    found = [other for other in known if key in other or other.endswith(end)]
-    return min(found, key=lambda other: (not other.endswith(f"/{end}"), other), default="")
+    similar = [other for other in known if key in other or other.endswith(end)]
+    return min(similar, key=lambda other: (not other.endswith(f"/{end}"), other), default="")

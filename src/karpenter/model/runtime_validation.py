@@ -236,13 +236,15 @@ def _closed_values(item: NodeSelectorRequirementWithMinValues, key: str, path: s
 def _durations(pool: NodePool) -> Iterator[Finding]:
     """Durations beyond 2^63 nanoseconds pass the pattern and mean nothing (API-028)."""
     spec, disruption = pool.spec.template.spec, pool.spec.disruption
-    given = {
+    text_by_path = {
         "spec.template.spec.expireAfter": spec.expire_after,
         "spec.template.spec.terminationGracePeriod": spec.termination_grace_period,
         "spec.disruption.consolidateAfter": disruption.consolidate_after,
     }
-    given |= {f"spec.disruption.budgets[{i}].duration": budget.duration for i, budget in enumerate(disruption.budgets)}
-    for path, text in given.items():
+    text_by_path |= {
+        f"spec.disruption.budgets[{i}].duration": budget.duration for i, budget in enumerate(disruption.budgets)
+    }
+    for path, text in text_by_path.items():
         if text is not None and not durations.is_valid_duration(text):
             yield duration_too_long(path, text)
 

@@ -75,12 +75,12 @@ def parse_selector(text: str) -> LabelPredicate:
     tests: list[LabelPredicate] = []
     position = 0
     while text[position:].strip():
-        found = _TERM.match(text, position)
-        ended = found is not None and (found.end() == len(text) or text[found.end()] == ",")
-        if found is None or not ended:
+        term = _TERM.match(text, position)
+        ended = term is not None and (term.end() == len(text) or text[term.end()] == ",")
+        if term is None or not ended:
             raise SelectorError(text, text[position:].strip())
-        tests.append(_compiled_test(text, found))
-        position = found.end() + 1
+        tests.append(_compiled_test(text, term))
+        position = term.end() + 1
         if position == len(text):
             raise SelectorError(text, ",")
     return lambda labels: all(test(labels) for test in tests)

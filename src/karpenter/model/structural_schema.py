@@ -79,9 +79,9 @@ def prune_and_default(schema: Schema, value: object) -> object:
 def _completed_fields(properties: Mapping[str, Schema], value: Mapping[str, object]) -> dict[str, object]:
     given = {name: item for name, item in value.items() if name in properties and item is not None}
     defaults = {
-        name: copy.deepcopy(known["default"])
-        for name, known in properties.items()
-        if name not in given and "default" in known
+        name: copy.deepcopy(member_schema["default"])
+        for name, member_schema in properties.items()
+        if name not in given and "default" in member_schema
     }
     return {name: prune_and_default(properties[name], item) for name, item in (given | defaults).items()}
 
@@ -189,9 +189,9 @@ def _object(schema: Schema, value: object, path: str, old: object) -> Iterator[F
     properties = cast("Mapping[str, Schema]", schema.get("properties", {}))
     others = cast("Schema | None", schema.get("additionalProperties"))
     for name, item in value.items():
-        known = properties.get(name, others)
-        if known is not None:
-            yield from schema_findings(known, item, child_path(path, name), get_member(old, name))
+        member_schema = properties.get(name, others)
+        if member_schema is not None:
+            yield from schema_findings(member_schema, item, child_path(path, name), get_member(old, name))
 
 
 def _array(schema: Schema, value: object, path: str, old: object) -> Iterator[Finding]:

@@ -40,10 +40,10 @@ def is_ephemeral(taint: Taint) -> bool:
 def merge_taints(existing: Iterable[Taint], new_taints: Iterable[Taint]) -> tuple[Taint, ...]:
     """All existing taints, then the added ones that are not there yet; an existing value wins (OPS-024)."""
     merged = list(existing)
-    known = {(taint.key, taint.effect) for taint in merged}
+    present = {(taint.key, taint.effect) for taint in merged}
     for taint in new_taints:
-        if (taint.key, taint.effect) not in known:
-            known.add((taint.key, taint.effect))
+        if (taint.key, taint.effect) not in present:
+            present.add((taint.key, taint.effect))
             merged.append(taint)
     return tuple(merged)
 
@@ -55,8 +55,8 @@ def tolerates_taint(tolerations: Iterable[Toleration], taint: Taint) -> bool:
 
 def untolerated(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> tuple[Taint, ...]:
     """The taints no toleration covers, in their order; every effect counts (SCH-400)."""
-    held = tuple(tolerations)
-    return tuple(taint for taint in taints if not tolerates_taint(held, taint))
+    all_tolerations = tuple(tolerations)
+    return tuple(taint for taint in taints if not tolerates_taint(all_tolerations, taint))
 
 
 def _toleration_covers(toleration: Toleration, taint: Taint) -> bool:

@@ -27,12 +27,7 @@ from karpenter.model.requirements import (
     requirements_from_wire,
     requirements_to_wire,
 )
-from karpenter.providers.contract import (
-    CloudProvider,
-    Instance,
-    InsufficientCapacity,
-    UnevaluatedNodePool,
-)
+from karpenter.providers.contract import CloudProvider, Instance, InsufficientCapacity, UnevaluatedNodePool
 from karpenter.providers.decorators import CloudProviderDecorator
 
 #: Annotations of claims whose instance types were changed by overlays.

@@ -37,11 +37,7 @@ from karpenter.scheduling.topology.domain_placement import (
     allows_combination,
     option_certainty,
 )
-from karpenter.scheduling.topology.host_limits import (
-    HostLimits,
-    HostUsage,
-    with_exposure_limit,
-)
+from karpenter.scheduling.topology.host_limits import HostLimits, HostUsage, with_exposure_limit
 from karpenter.scheduling.topology.topology import (
     DomainCombination,
     DomainConstraints,

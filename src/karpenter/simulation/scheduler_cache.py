@@ -21,10 +21,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from karpenter.api.core import Node, Pod
-from karpenter.api.scheduling_constraints import (
-    PodAffinity,
-    TopologySpreadConstraint,
-)
+from karpenter.api.scheduling_constraints import PodAffinity, TopologySpreadConstraint
 from karpenter.kube.informer import ObjectKey, key_of
 from karpenter.model import taints
 from karpenter.simulation import pod_census

@@ -193,16 +193,14 @@ def test_compatibility_is_that_of_the_table(left: str, key: str, right: str, wan
 
 def test_the_strict_relation_allows_no_undefined_label() -> None:
     assert not r.compatible(Requirements(), one("In A", ZONE), frozenset())
-    assert r.incompatibilities(Requirements(), one("In A", ZONE), frozenset()) == (
-        r.UndefinedLabel(read("In A", ZONE)),
-    )
+    assert r.incompatibilities(Requirements(), one("In A", ZONE), frozenset()) == (r.UndefinedKey(read("In A", ZONE)),)
 
 
 def test_all_incompatibilities_are_listed_by_key() -> None:
     offered = Requirements([read("In A", "b"), read("In A", "c")])
     asked = Requirements([read("In B", "c"), read("In A", "b"), read("Exists", "a")])
     assert r.incompatibilities(offered, asked, frozenset()) == (
-        r.UndefinedLabel(read("Exists", "a")),
+        r.UndefinedKey(read("Exists", "a")),
         r.ValueMismatch(read("In B", "c"), read("In A", "c")),
     )
 

@@ -13,10 +13,7 @@ from karpenter.kube.errors import (
     Unauthorized,
     kind_not_served,
 )
-from karpenter.runtime.apiserver_faults import (
-    GRACE_SECONDS,
-    ApiServerFaultReporter,
-)
+from karpenter.runtime.apiserver_faults import GRACE_SECONDS, ApiServerFaultReporter
 
 REFUSED = RequestNotSent("GET /api/v1/nodes: Connection refused")
 CUT_OFF = ServerUnavailable("GET /api/v1/pods: the server closed the connection")

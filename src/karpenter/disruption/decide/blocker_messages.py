@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from karpenter.disruption.decide import blockers
-from karpenter.disruption.decide.blockers import (
+from karpenter.disruption.decide import disruption_blockers
+from karpenter.disruption.decide.budget_status import BudgetStatus
+from karpenter.disruption.decide.command import DisruptionReason
+from karpenter.disruption.decide.disruption_blockers import (
     ConsolidationBlocker,
     DelayBlocker,
     DisruptionBlocker,
@@ -19,8 +21,6 @@ from karpenter.disruption.decide.blockers import (
     ReplacementBlocker,
     StrandedPod,
 )
-from karpenter.disruption.decide.budget_status import BudgetStatus
-from karpenter.disruption.decide.command import DisruptionReason
 from karpenter.model import durations, labels
 from karpenter.model.nodepool_budgets import UNLIMITED_DISRUPTIONS
 from karpenter.scheduling.explain.reason_messages import reason_message
@@ -30,37 +30,45 @@ def blocker_message(blocker: DisruptionBlocker) -> str:
     """What keeps the node, as a sentence."""
     match blocker:
         case (
-            blockers.NodePoolStatic()
-            | blockers.ConsolidationDisabled()
-            | blockers.OnlyWhenEmpty()
-            | blockers.HoldsBufferPods()
-            | blockers.InstanceTypeUnknown()
-            | blockers.NodeLabelMissing()
-            | blockers.HostsController()
+            disruption_blockers.NodePoolStatic()
+            | disruption_blockers.ConsolidationDisabled()
+            | disruption_blockers.OnlyWhenEmpty()
+            | disruption_blockers.HoldsBufferPods()
+            | disruption_blockers.InstanceTypeUnknown()
+            | disruption_blockers.NodeLabelMissing()
+            | disruption_blockers.HostsController()
         ):
             return _consolidation_message(blocker)
-        case blockers.PodDoNotDisrupt() | blockers.PdbExhausted() | blockers.MultiplePdbs():
+        case (
+            disruption_blockers.PodDoNotDisrupt()
+            | disruption_blockers.PdbExhausted()
+            | disruption_blockers.MultiplePdbs()
+        ):
             return _pod_message(blocker)
-        case blockers.ConsolidateAfterNotOver() | blockers.NodeTooYoung() | blockers.RolloutInProgress():
+        case (
+            disruption_blockers.ConsolidateAfterNotOver()
+            | disruption_blockers.NodeTooYoung()
+            | disruption_blockers.RolloutInProgress()
+        ):
             return _delay_message(blocker)
-        case blockers.SavingBelowThreshold(best, minimum):
+        case disruption_blockers.SavingBelowThreshold(best, minimum):
             return f"Saving is worth at most {best:.2f} of what it disrupts, the NodePool asks for {minimum:g}"
-        case blockers.DriftedPodsUnplaceable(cause):
+        case disruption_blockers.DriftedPodsUnplaceable(cause):
             return f"Pods can't be rescheduled: {_move_message(cause)}"
-        case blockers.BudgetExhausted(status):
+        case disruption_blockers.BudgetExhausted(status):
             return budget_message(status)
-        case blockers.NodePoolFrozen(node_pool, freeze):
+        case disruption_blockers.NodePoolFrozen(node_pool, freeze):
             return f'NodePool "{node_pool}" is {freeze}'
         case (
-            blockers.NodeUnmanaged()
-            | blockers.NodeMissing()
-            | blockers.NodeNotInitialized()
-            | blockers.NodeDeleting()
-            | blockers.NodeNominated()
-            | blockers.NodeDoNotDisrupt()
-            | blockers.NodePoolLabelMissing()
-            | blockers.NodePoolMissing()
-            | blockers.NodePoolWithoutTypes()
+            disruption_blockers.NodeUnmanaged()
+            | disruption_blockers.NodeMissing()
+            | disruption_blockers.NodeNotInitialized()
+            | disruption_blockers.NodeDeleting()
+            | disruption_blockers.NodeNominated()
+            | disruption_blockers.NodeDoNotDisrupt()
+            | disruption_blockers.NodePoolLabelMissing()
+            | disruption_blockers.NodePoolMissing()
+            | disruption_blockers.NodePoolWithoutTypes()
         ):
             return _node_message(blocker)
     return _move_message(blocker)
@@ -68,23 +76,23 @@ def blocker_message(blocker: DisruptionBlocker) -> str:
 
 def _node_message(blocker: NodeBlocker) -> str:
     match blocker:
-        case blockers.NodeUnmanaged():
+        case disruption_blockers.NodeUnmanaged():
             return "Node has no NodeClaim: it is not managed"
-        case blockers.NodeMissing():
+        case disruption_blockers.NodeMissing():
             return "Nodeclaim does not have an associated node"
-        case blockers.NodeNotInitialized():
+        case disruption_blockers.NodeNotInitialized():
             return "Node isn't initialized"
-        case blockers.NodeDeleting():
+        case disruption_blockers.NodeDeleting():
             return "Node is deleting or marked for deletion"
-        case blockers.NodeNominated():
+        case disruption_blockers.NodeNominated():
             return "Node is nominated for a pending pod"
-        case blockers.NodeDoNotDisrupt():
+        case disruption_blockers.NodeDoNotDisrupt():
             return f'Disruption is blocked through the "{labels.DO_NOT_DISRUPT}" annotation'
-        case blockers.NodePoolLabelMissing():
+        case disruption_blockers.NodePoolLabelMissing():
             return f"Node doesn't have required label (label={labels.NODE_POOL})"
-        case blockers.NodePoolMissing(node_pool):
+        case disruption_blockers.NodePoolMissing(node_pool):
             return f"NodePool not found (NodePool={node_pool})"
-        case blockers.NodePoolWithoutTypes(node_pool):
+        case disruption_blockers.NodePoolWithoutTypes(node_pool):
             return f"NodePool has no instance types that could be resolved (NodePool={node_pool})"
         case _:
             assert_never(blocker)
@@ -92,11 +100,11 @@ def _node_message(blocker: NodeBlocker) -> str:
 
 def _pod_message(blocker: PodBlocker) -> str:
     match blocker:
-        case blockers.PodDoNotDisrupt(pod):
+        case disruption_blockers.PodDoNotDisrupt(pod):
             return f'Pod has "{labels.DO_NOT_DISRUPT}" annotation (Pod={pod})'
-        case blockers.PdbExhausted(pdb):
+        case disruption_blockers.PdbExhausted(pdb):
             return f"PDB prevents pod evictions (PodDisruptionBudget=[{pdb}])"
-        case blockers.MultiplePdbs(pdbs):
+        case disruption_blockers.MultiplePdbs(pdbs):
             return f"Eviction does not support multiple PDBs (PodDisruptionBudget(s)=[{' '.join(pdbs)}])"
         case _:
             assert_never(blocker)
@@ -104,12 +112,12 @@ def _pod_message(blocker: PodBlocker) -> str:
 
 def _delay_message(blocker: DelayBlocker) -> str:
     match blocker:
-        case blockers.ConsolidateAfterNotOver(consolidate_after):
+        case disruption_blockers.ConsolidateAfterNotOver(consolidate_after):
             return f"consolidateAfter {consolidate_after} since the last pod came or went is not over"
-        case blockers.NodeTooYoung(minimum_age):
+        case disruption_blockers.NodeTooYoung(minimum_age):
             age = durations.duration_text(minimum_age)
             return f"Node is younger than {age}, the least age at which it may be consolidated"
-        case blockers.RolloutInProgress(kind, namespace, name):
+        case disruption_blockers.RolloutInProgress(kind, namespace, name):
             return f"{kind} {namespace}/{name} is being rolled out"
         case _:
             assert_never(blocker)
@@ -117,19 +125,19 @@ def _delay_message(blocker: DelayBlocker) -> str:
 
 def _consolidation_message(blocker: ConsolidationBlocker) -> str:
     match blocker:
-        case blockers.NodePoolStatic(node_pool):
+        case disruption_blockers.NodePoolStatic(node_pool):
             return f'NodePool "{node_pool}" is static'
-        case blockers.ConsolidationDisabled(node_pool):
+        case disruption_blockers.ConsolidationDisabled(node_pool):
             return f'NodePool "{node_pool}" has consolidation disabled'
-        case blockers.OnlyWhenEmpty(node_pool):
+        case disruption_blockers.OnlyWhenEmpty(node_pool):
             return f'NodePool "{node_pool}" has non-empty consolidation disabled'
-        case blockers.HoldsBufferPods(count):
+        case disruption_blockers.HoldsBufferPods(count):
             return f"Node is kept for {count} capacity buffer pod(s)"
-        case blockers.InstanceTypeUnknown(instance_type):
+        case disruption_blockers.InstanceTypeUnknown(instance_type):
             return f'Instance Type "{instance_type}" not found'
-        case blockers.NodeLabelMissing(label):
+        case disruption_blockers.NodeLabelMissing(label):
             return f'Node does not have label "{label}"'
-        case blockers.HostsController():
+        case disruption_blockers.HostsController():
             return "The controller itself runs on this node"
         case _:
             assert_never(blocker)
@@ -141,30 +149,30 @@ _NOT_CHEAPER = "Can't replace with a cheaper node"
 
 def _move_message(blocker: MoveBlocker) -> str:
     match blocker:
-        case blockers.SavingTooSmall():
+        case disruption_blockers.SavingTooSmall():
             return _SAVING_TOO_SMALL
-        case blockers.PodsUnschedulable(pods, others):
+        case disruption_blockers.PodsUnschedulable(pods, others):
             return "; ".join(map(_stranded_pod_text, pods)) + (f" and {others} other(s)" if others else "")
-        case blockers.NeedsUninitializedNode(pod, node_claim):
+        case disruption_blockers.NeedsUninitializedNode(pod, node_claim):
             return f"{pod} => would schedule against uninitialized nodeclaim/{node_claim}"
     return _replacement_message(blocker)
 
 
 def _replacement_message(blocker: ReplacementBlocker) -> str:
     match blocker:
-        case blockers.NotCheaper():
+        case disruption_blockers.NotCheaper():
             return _NOT_CHEAPER
-        case blockers.PriceUnknown():
+        case disruption_blockers.PriceUnknown():
             return f"{_NOT_CHEAPER}, the price of this one is not known"
-        case blockers.SameTypeAgain():
+        case disruption_blockers.SameTypeAgain():
             return f"{_NOT_CHEAPER}, the same node would be bought again"
-        case blockers.MinValuesUnmet(keys):
+        case disruption_blockers.MinValuesUnmet(keys):
             return f"{_NOT_CHEAPER}, minValues requirement is not met (label(s) {', '.join(keys)})"
-        case blockers.SpotMinValuesUnmet():
+        case disruption_blockers.SpotMinValuesUnmet():
             return f"{_NOT_CHEAPER}, minValues requirement is not met by spot capacity alone"
-        case blockers.SpotToSpotDisabled():
+        case disruption_blockers.SpotToSpotDisabled():
             return "SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node"
-        case blockers.TooFewSpotTypes(required, available):
+        case disruption_blockers.TooFewSpotTypes(required, available):
             return (
                 f"SpotToSpotConsolidation requires {required} cheaper instance type options than the current candidate "
                 f"to consolidate, got {available}"

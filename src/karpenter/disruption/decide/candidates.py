@@ -14,10 +14,15 @@ from datetime import UTC, datetime, timedelta
 
 from karpenter.api.core import Pod, PodDisruptionBudget
 from karpenter.api.karpenter import NodePool
-from karpenter.disruption.decide import blockers
-from karpenter.disruption.decide.blockers import ConsolidationBlocker, DisruptionBlocker, NodeBlocker, PodBlocker
+from karpenter.disruption.decide import disruption_blockers
 from karpenter.disruption.decide.command import Candidate, Command, DisruptionReason
 from karpenter.disruption.decide.costs import NODE_DISRUPTION_COST, NodePrices, disruption_cost, node_labels
+from karpenter.disruption.decide.disruption_blockers import (
+    ConsolidationBlocker,
+    DisruptionBlocker,
+    NodeBlocker,
+    PodBlocker,
+)
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import durations, labels, pod_disruption, pods
 from karpenter.model.conditions import find_condition, is_true
@@ -113,23 +118,23 @@ class CandidateChecks:
     def node_blockers(self, state_node: StateNode) -> Iterator[NodeBlocker]:
         """Everything about the node itself that blocks it, in the order of DIS-072 to DIS-078."""
         if state_node.node is None:
-            yield blockers.NodeMissing()
+            yield disruption_blockers.NodeMissing()
             return
         if not state_node.initialized:
-            yield blockers.NodeNotInitialized()
+            yield disruption_blockers.NodeNotInitialized()
         if state_node.marked_for_deletion:
-            yield blockers.NodeDeleting()
+            yield disruption_blockers.NodeDeleting()
         if state_node.key in self._context.nominated:
-            yield blockers.NodeNominated()
+            yield disruption_blockers.NodeNominated()
         if state_node.node.metadata.annotations.get(labels.DO_NOT_DISRUPT) == "true":
-            yield blockers.NodeDoNotDisrupt()
+            yield disruption_blockers.NodeDoNotDisrupt()
         if not state_node.pool:
-            yield blockers.NodePoolLabelMissing()
+            yield disruption_blockers.NodePoolLabelMissing()
         elif state_node.pool not in self._pools:
-            yield blockers.NodePoolMissing(state_node.pool)
+            yield disruption_blockers.NodePoolMissing(state_node.pool)
         elif self._indexes is not None and not self._has_types(state_node.pool):
             # A NodePool that exists without instance types is not called missing (DIS-078 Beyond).
-            yield blockers.NodePoolWithoutTypes(state_node.pool)
+            yield disruption_blockers.NodePoolWithoutTypes(state_node.pool)
 
     def _has_types(self, pool: str) -> bool:
         index = self._indexes.get(pool) if self._indexes is not None else None
@@ -146,22 +151,24 @@ class CandidateChecks:
         for pod in state_node.pods:
             if pods.is_active(pod) and pod_disruption.is_protected(pod, now):
                 protection = pod_disruption.disruption_protection(pod, now)
-                yield blockers.PodDoNotDisrupt(_name(pod), until=protection.until if protection is not None else None)
+                yield disruption_blockers.PodDoNotDisrupt(
+                    _name(pod), until=protection.until if protection is not None else None
+                )
         for pod in state_node.pods:
             if pods.is_active(pod) and not pods.is_mirror_pod(pod):
                 blocker = self._pdb_blocker(pod)
                 if blocker is not None and not pod_disruption.is_protected(pod, now):
                     yield blocker
 
-    def _pdb_blocker(self, pod: Pod) -> blockers.PdbExhausted | blockers.MultiplePdbs | None:
+    def _pdb_blocker(self, pod: Pod) -> disruption_blockers.PdbExhausted | disruption_blockers.MultiplePdbs | None:
         matching = self.pod_disruption_budgets.selecting(pod)
         if not matching or pod_disruption.tolerates_disruption(pod):
             return None
         names = sorted(f"{budget.metadata.namespace}/{budget.metadata.name}" for budget in matching)
         if len(matching) > 1:
-            return blockers.MultiplePdbs(tuple(names))
+            return disruption_blockers.MultiplePdbs(tuple(names))
         if not matching[0].status.disruptions_allowed and not pod_disruption.allows_unready_eviction(matching[0], pod):
-            return blockers.PdbExhausted(names[0])
+            return disruption_blockers.PdbExhausted(names[0])
         return None
 
     # -- filters of the methods -----------------------------------------------------------------------------------------
@@ -170,7 +177,7 @@ class CandidateChecks:
         """What keeps an empty node that no other check blocks (DIS-100); with None it goes once it is consolidatable."""
         disabled = _disabled_by_pool(self._pools[candidate.node_pool])
         count = self._buffer_pods.get(candidate.key, 0)
-        return disabled or (blockers.HoldsBufferPods(count) if count else None)
+        return disabled or (disruption_blockers.HoldsBufferPods(count) if count else None)
 
     def consolidation_blockers(self, candidate: Candidate) -> Iterator[ConsolidationBlocker]:
         """Everything that keeps a node with pods from being consolidated, in the order of DIS-102 to DIS-106.
@@ -181,19 +188,19 @@ class CandidateChecks:
         own_labels = node_labels(candidate.state_node)
         instance_type = own_labels.get(labels.INSTANCE_TYPE, "")
         if self._indexes is not None and instance_type not in self._indexes[candidate.node_pool].position_by_name:
-            yield blockers.InstanceTypeUnknown(instance_type)
+            yield disruption_blockers.InstanceTypeUnknown(instance_type)
         for key in (labels.CAPACITY_TYPE, labels.ZONE):
             if key not in own_labels:
-                yield blockers.NodeLabelMissing(key)
+                yield disruption_blockers.NodeLabelMissing(key)
         if self.hosts_controller(candidate):
-            yield blockers.HostsController()
+            yield disruption_blockers.HostsController()
         disabled = _disabled_by_pool(pool)
         if disabled is not None:
             yield disabled
         # A node whose pods cost nothing to disrupt counts as empty (DIS-121).
         costs_nothing = candidate.disruption_cost <= NODE_DISRUPTION_COST
         if pool.spec.disruption.consolidation_policy == _WHEN_EMPTY and not costs_nothing:
-            yield blockers.OnlyWhenEmpty(candidate.node_pool)
+            yield disruption_blockers.OnlyWhenEmpty(candidate.node_pool)
 
     def hosts_controller(self, candidate: Candidate) -> bool:
         """Whether this very controller runs on the node."""
@@ -248,12 +255,14 @@ def consolidation_enabled(pool: NodePool) -> bool:
     return _disabled_by_pool(pool) is None
 
 
-def _disabled_by_pool(pool: NodePool) -> blockers.NodePoolStatic | blockers.ConsolidationDisabled | None:
+def _disabled_by_pool(
+    pool: NodePool,
+) -> disruption_blockers.NodePoolStatic | disruption_blockers.ConsolidationDisabled | None:
     """What about the NodePool rules out emptiness and consolidation."""
     if pool.spec.replicas is not None:
-        return blockers.NodePoolStatic(pool.metadata.name)
+        return disruption_blockers.NodePoolStatic(pool.metadata.name)
     if _consolidate_after(pool) is None:
-        return blockers.ConsolidationDisabled(pool.metadata.name)
+        return disruption_blockers.ConsolidationDisabled(pool.metadata.name)
     return None
 
 

@@ -10,8 +10,8 @@ from datetime import datetime, timedelta
 
 from karpenter.api.core import Pod
 from karpenter.api.karpenter import NodePool
-from karpenter.disruption.decide.blockers import NodeTooYoung, RolloutInProgress
 from karpenter.disruption.decide.command import Candidate
+from karpenter.disruption.decide.disruption_blockers import NodeTooYoung, RolloutInProgress
 from karpenter.model import consolidation_thresholds, labels, pod_disruption, pods
 from karpenter.model.budget_windows import TimeSpan
 from karpenter.model.disruption_rules import disruption_rules

@@ -20,9 +20,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from karpenter.disruption.decide.blockers import MoveBlocker
 from karpenter.disruption.decide.command import Candidate, Command, DisruptionReason
 from karpenter.disruption.decide.costs import candidate_order
+from karpenter.disruption.decide.disruption_blockers import MoveBlocker
 from karpenter.disruption.decide.move_evaluation import MoveEvaluator, SameTypeReplacement
 from karpenter.disruption.decide.remaining_budgets import RemainingBudgets
 from karpenter.disruption.decide.replacement_prices import MoveRejection

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
 from karpenter.api.karpenter import NodeClaim, NodePool
-from karpenter.disruption.decide.blockers import DriftedPodsUnplaceable
 from karpenter.disruption.decide.candidates import BlockedNode, CandidateChecks, DisruptionContext, is_drifted
 from karpenter.disruption.decide.command import Candidate, Command, DisruptionReason, saving_per_hour
+from karpenter.disruption.decide.disruption_blockers import DriftedPodsUnplaceable
 from karpenter.disruption.decide.remaining_budgets import RemainingBudgets
 from karpenter.disruption.decide.scheduling_simulation import SchedulingSimulation, UnreschedulablePods
 from karpenter.instancetypes.type_index import TypeIndex

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from karpenter.disruption.decide.balanced import MoveScoring
-from karpenter.disruption.decide.blockers import NotCheaper, PriceUnknown, SameTypeAgain, SavingTooSmall
 from karpenter.disruption.decide.command import Candidate, Command, ConsolidationType, DisruptionReason, saving_per_hour
+from karpenter.disruption.decide.disruption_blockers import NotCheaper, PriceUnknown, SameTypeAgain, SavingTooSmall
 from karpenter.disruption.decide.replacement_prices import (
     CheaperReplacement,
     MoveRejection,

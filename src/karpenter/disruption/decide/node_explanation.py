@@ -10,14 +10,6 @@ from dataclasses import dataclass
 
 from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.disruption.decide.balanced import MoveScoring
-from karpenter.disruption.decide.blockers import (
-    BudgetExhausted,
-    ConsolidateAfterNotOver,
-    DisruptionBlocker,
-    NodePoolFrozen,
-    NodeUnmanaged,
-    SavingBelowThreshold,
-)
 from karpenter.disruption.decide.budget_status import budget_status
 from karpenter.disruption.decide.candidates import (
     CandidateChecks,
@@ -29,6 +21,14 @@ from karpenter.disruption.decide.candidates import (
 from karpenter.disruption.decide.command import Candidate, Command, DisruptionReason
 from karpenter.disruption.decide.consolidation_delays import WorkloadRollouts, node_age_blocker
 from karpenter.disruption.decide.costs import disruption_cost
+from karpenter.disruption.decide.disruption_blockers import (
+    BudgetExhausted,
+    ConsolidateAfterNotOver,
+    DisruptionBlocker,
+    NodePoolFrozen,
+    NodeUnmanaged,
+    SavingBelowThreshold,
+)
 from karpenter.disruption.decide.disruption_preview import DisruptionPreview
 from karpenter.disruption.decide.remaining_budgets import pool_node_counts
 from karpenter.instancetypes.type_index import TypeIndex

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from karpenter.disruption.decide.blockers import (
+from karpenter.disruption.decide.command import Candidate
+from karpenter.disruption.decide.costs import node_labels
+from karpenter.disruption.decide.disruption_blockers import (
     MinValuesUnmet,
     MoveBlocker,
     NotCheaper,
@@ -17,8 +19,6 @@ from karpenter.disruption.decide.blockers import (
     SpotToSpotDisabled,
     TooFewSpotTypes,
 )
-from karpenter.disruption.decide.command import Candidate
-from karpenter.disruption.decide.costs import node_labels
 from karpenter.instancetypes.type_sets import TypeSet, members, type_set
 from karpenter.model import labels
 from karpenter.model.requirements import Requirement, Requirements

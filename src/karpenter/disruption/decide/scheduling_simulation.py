@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from karpenter.api.core import Pod
-from karpenter.disruption.decide.blockers import NeedsUninitializedNode, PodsUnschedulable, StrandedPod
 from karpenter.disruption.decide.candidates import CandidateChecks, DisruptionContext, consolidate_after_elapsed
 from karpenter.disruption.decide.command import Candidate, Command
 from karpenter.disruption.decide.costs import disruption_cost
+from karpenter.disruption.decide.disruption_blockers import NeedsUninitializedNode, PodsUnschedulable, StrandedPod
 from karpenter.disruption.decide.disruption_problem import PreparedProblem
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import pod_disruption, pods

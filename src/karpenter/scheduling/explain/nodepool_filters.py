@@ -15,16 +15,8 @@ from itertools import islice
 from karpenter.instancetypes.type_sets import TypeSet, members
 from karpenter.model import resources as res
 from karpenter.model import taints
-from karpenter.model.requirements import (
-    Incompatibility,
-    Requirement,
-    Requirements,
-    compatible,
-    incompatibilities,
-)
-from karpenter.model.requirements import (
-    UndefinedLabel as UndefinedRequirementLabel,
-)
+from karpenter.model.requirements import Incompatibility, Requirement, Requirements, compatible, incompatibilities
+from karpenter.model.requirements import UndefinedKey as UndefinedRequirementLabel
 from karpenter.model.resources import Resources
 from karpenter.scheduling.offerings import remaining_capacity
 from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate, types_running_daemon

@@ -32,10 +32,7 @@ from karpenter.scheduling.problem import Problem
 from karpenter.scheduling.scheduling_pass import SchedulingPass
 from karpenter.scheduling.scheduling_passes import SEARCH_ONLY_FROM, SchedulingPasses
 from karpenter.scheduling.solution import NewNodeClaim, PlacedPods, UnschedulablePod
-from karpenter.scheduling.topology.bound_pod_counts import (
-    BoundPodCountsWithoutMoving,
-    MutableBoundPodCounts,
-)
+from karpenter.scheduling.topology.bound_pod_counts import BoundPodCountsWithoutMoving, MutableBoundPodCounts
 from karpenter.scheduling.topology.topology_domains import TopologyDomains
 from karpenter.scheduling.unschedulable_reasons import InvalidPod, NoRoom, UnschedulableReason
 from karpenter.scheduling.whatif.price_bounds import PriceBounds

@@ -24,7 +24,6 @@ from starlette.routing import Route
 
 from karpenter.kube.errors import KIND_NOT_SERVED, KubeError, NotFound
 from karpenter.simulation.apiserver import (
-    MemoryServer,
     api_discovery,
     patch_formats,
     request_parsing,
@@ -33,6 +32,7 @@ from karpenter.simulation.apiserver import (
     table_output,
 )
 from karpenter.simulation.apiserver.list_query import ObjectQuery, compile_query
+from karpenter.simulation.apiserver.memory_server import MemoryServer
 from karpenter.simulation.apiserver.object_store import JsonDict, StoredEntry, Transform
 from karpenter.simulation.apiserver.paging import ListPage, PageRequest
 from karpenter.simulation.apiserver.request_parsing import EXACT, ApiRequest, as_object

@@ -1,0 +1,106 @@
+"""The layout and the words of the code: names are unique, the glossary's words are used, documents name files that exist."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+SOURCE = ROOT / "src" / "karpenter"
+MODULES = sorted(SOURCE.rglob("*.py"))
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "docs" / "architecture.md"]
+DOCUMENTS += sorted((ROOT / "docs" / "design").glob("*.md"))
+MAX_LINES = 500
+#: Words that docs/glossary.md replaced; as whole words of class, function and module names.
+REPLACED = frozenset(
+    {"kin", "kins", "face", "faces", "company", "companies", "shop", "shops", "seat", "seats", "regret", "regrets"}
+    | {"undertaking", "undertakings", "happening", "happenings", "culprit", "culprits", "herald", "heralds", "ladder"}
+    | {
+        "wares",
+        "complaints",
+        "deaths",
+        "patient",
+        "steadiness",
+        "founding",
+        "settling",
+        "whim",
+        "crowds",
+        "tastes",
+        "desks",
+    }
+)
+
+
+def _definitions(module: Path) -> Iterator[ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(ast.parse(module.read_text())):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def _words(name: str) -> set[str]:
+    return {word.lower() for part in name.split("_") for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", part)}
+
+
+def test_no_two_public_classes_share_a_name() -> None:
+    places: dict[str, list[str]] = defaultdict(list)
+    for module in MODULES:
+        for node in ast.parse(module.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(str(module.relative_to(SOURCE)))
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+def test_no_two_public_modules_share_a_name() -> None:
+    places: dict[str, list[str]] = defaultdict(list)
+    for module in MODULES:
+        if not module.stem.startswith("_"):
+            places[module.stem].append(str(module.relative_to(SOURCE)))
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+def test_no_module_is_longer_than_five_hundred_lines() -> None:
+    lengths = {str(module.relative_to(SOURCE)): len(module.read_text().splitlines()) for module in MODULES}
+    assert {name: lines for name, lines in lengths.items() if lines > MAX_LINES} == {}
+
+
+def test_names_use_the_words_of_the_glossary() -> None:
+    found = [
+        f"{module.relative_to(SOURCE)}: {node.name}"
+        for module in MODULES
+        for node in _definitions(module)
+        if _words(node.name) & REPLACED
+    ]
+    found += [str(module.relative_to(SOURCE)) for module in MODULES if _words(module.stem) & REPLACED]
+    assert found == []
+
+
+def test_every_module_says_what_belongs_in_it() -> None:
+    silent = [str(module.relative_to(SOURCE)) for module in MODULES if "TODO" in (_docstring(module) or "TODO")]
+    assert silent == []
+
+
+def _docstring(module: Path) -> str | None:
+    return ast.get_docstring(ast.parse(module.read_text()))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_files_and_packages_named_in_a_document_exist(document: Path) -> None:
+    named = re.findall(r"`([a-z_0-9]+(?:/[a-z_0-9]+)*(?:\.py|/))`", document.read_text())
+    known = {str(path.relative_to(SOURCE)) for path in SOURCE.rglob("*")} | {path.name for path in SOURCE.rglob("*")}
+    missing = [name for name in named if name.rstrip("/") not in known and not _ends_somewhere(name.rstrip("/"))]
+    assert missing == []
+
+
+def _ends_somewhere(name: str) -> bool:
+    return (ROOT / name).exists() or any(str(path).endswith(f"/{name}") for path in SOURCE.rglob("*"))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_of_a_document_lead_somewhere(document: Path) -> None:
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", document.read_text())
+    assert [link for link in links if not (document.parent / link).exists()] == []

@@ -141,6 +141,7 @@ class NodeSlotInfo:
     template_fits: dict[bytes, TemplateFit] = field(default_factory=dict)
 
     def set_node(self, node: Node | None) -> None:
+        """Replace the Node; what was computed from it is dropped."""
         self.node = node
         self.template_fits.clear()
         self.allocatable = res.parse_resources(node.status.allocatable) if node is not None else {}
@@ -149,11 +150,13 @@ class NodeSlotInfo:
             self._add_usage(held, 1)
 
     def add_pod(self, pod_info: PodInfo) -> None:
+        """Count a pod on this node."""
         self.pods[key_of(pod_info.pod.metadata)] = pod_info
         self._add_usage(pod_info, 1)
         self._add_scored_usage(pod_info, 1)
 
     def remove_pod(self, key: ObjectKey) -> PodInfo:
+        """Stop counting a pod, and return it. Raises ``KeyError``."""
         item = self.pods.pop(key)
         self._add_usage(item, -1)
         self._add_scored_usage(item, -1)
@@ -169,10 +172,12 @@ class NodeSlotInfo:
 
     @property
     def labels(self) -> Mapping[str, str]:
+        """Labels of the Node; none while there is no Node."""
         return self.node.metadata.labels if self.node is not None else {}
 
 
 def same_for_scheduling(left: Node, right: Node) -> bool:
+    """Whether two versions of a Node are the same to every filter."""
     return (
         left.metadata.labels == right.metadata.labels
         and left.spec == right.spec
@@ -181,6 +186,7 @@ def same_for_scheduling(left: Node, right: Node) -> bool:
 
 
 def template_fit(pod_info: PodInfo, slot: NodeSlotInfo) -> TemplateFit:
+    """The filters that depend only on the pod template, computed once per template and node."""
     known = slot.template_fits.get(pod_info.template)
     if known is None:
         assert slot.node is not None
@@ -213,6 +219,7 @@ def _tolerates_cordon(spec: PodSpec) -> bool:
 
 
 def nominated_pods(pod_info: PodInfo, slot: NodeSlotInfo) -> list[PodInfo]:
+    """Other pods nominated to this node whose priority is at least this pod's."""
     own = key_of(pod_info.pod.metadata)
     return [
         other
@@ -222,11 +229,13 @@ def nominated_pods(pod_info: PodInfo, slot: NodeSlotInfo) -> list[PodInfo]:
 
 
 def has_port_conflict(pod_info: PodInfo, slot: NodeSlotInfo) -> bool:
+    """Whether a host port of the pod is taken, by a pod there or nominated there."""
     holders = (*slot.pods.values(), *nominated_pods(pod_info, slot))
     return any(_ports_collide(own, other) for own in pod_info.ports for holder in holders for other in holder.ports)
 
 
 def fits_resources(pod_info: PodInfo, slot: NodeSlotInfo) -> bool:
+    """Whether the pod fits beside bound and nominated pods."""
     if not slot.nominated:
         return res.fits(pod_info.requests, slot.free)
     kept = res.add(*(other.requests for other in nominated_pods(pod_info, slot)))

@@ -22,8 +22,8 @@ from karpenter.disruption.decide.candidate_set_search import MAX_CANDIDATES, Can
 from karpenter.disruption.decide.candidates import BlockedNode, is_consolidatable
 from karpenter.disruption.decide.command import Candidate, Command, DisruptionReason
 from karpenter.disruption.decide.consolidation_delays import WorkloadRollouts, node_age_blocker
-from karpenter.disruption.decide.consolidation_search import ConsolidationSearch, SearchResult
-from karpenter.disruption.decide.disruption_problem import PreparedProblem, prepare
+from karpenter.disruption.decide.consolidation_search import ConsolidationResult, ConsolidationSearch
+from karpenter.disruption.decide.disruption_problem import PreparedDisruption, prepare
 from karpenter.disruption.decide.move_evaluation import ConsolidationSettings, MoveEvaluator
 from karpenter.disruption.decide.multi_step import composed_commands
 from karpenter.disruption.decide.projected_snapshot import after_commands
@@ -37,7 +37,7 @@ _MAX_STEPS = 16
 _REASON = DisruptionReason.UNDERUTILIZED
 
 
-def consolidation_candidates(prepared: PreparedProblem) -> tuple[list[Candidate], list[BlockedNode]]:
+def consolidation_candidates(prepared: PreparedDisruption) -> tuple[list[Candidate], list[BlockedNode]]:
     """Nodes with pods that consolidation may consider (DIS-101), and those that are blocked."""
     checks, context = prepared.checks, prepared.context
     candidates: list[Candidate] = []
@@ -85,7 +85,7 @@ class PrecedingCommands:
 class Consolidation:
     """Consolidation of one pass. ``budgets`` are only read."""
 
-    def __init__(self, prepared: PreparedProblem, budgets: RemainingBudgets, preceding: PrecedingCommands) -> None:
+    def __init__(self, prepared: PreparedDisruption, budgets: RemainingBudgets, preceding: PrecedingCommands) -> None:
         self._prepared = prepared
         self._budgets = budgets
         self._preceding = preceding
@@ -163,7 +163,7 @@ class Consolidation:
 
     def _search(
         self, candidates: Sequence[Candidate], simulation: SchedulingSimulation, pending_commands: Iterable[Command]
-    ) -> SearchResult:
+    ) -> ConsolidationResult:
         evaluator, remaining = self._evaluator(candidates, simulation)
         return ConsolidationSearch(remaining, evaluator, self._budgets.copy()).run(pending_commands)
 

@@ -36,7 +36,7 @@ _SMALL_SET = 16
 
 
 @dataclass(frozen=True)
-class SearchResult:
+class ConsolidationResult:
     """The moves found. ``rejections``: why candidates that were evaluated alone stay, by key.
 
     ``limited_by_budgets``: whether budgets kept a candidate from being evaluated.
@@ -57,7 +57,7 @@ class ConsolidationSearch:
         self._commands: list[Command] = []
         self._rejections: dict[str, MoveBlocker] = {}
 
-    def run(self, pending_commands: Iterable[Command] = ()) -> SearchResult:
+    def run(self, pending_commands: Iterable[Command] = ()) -> ConsolidationResult:
         """Find all moves. ``pending_commands`` of an earlier pass come first, as far as they are still valid."""
         for earlier in pending_commands:
             self._revalidate(earlier)
@@ -67,7 +67,7 @@ class ConsolidationSearch:
         self._replace_single_nodes()
         budgets, left = self._budgets, self._remaining.values()
         is_limited = any(budgets.remaining(candidate.node_pool, _REASON) <= 0 for candidate in left)
-        return SearchResult(tuple(self._commands), self._rejections, is_limited)
+        return ConsolidationResult(tuple(self._commands), self._rejections, is_limited)
 
     def _apply(self, command: Command) -> None:
         self._evaluator.simulation.apply(command)

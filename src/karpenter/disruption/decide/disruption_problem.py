@@ -50,7 +50,7 @@ class DisruptionSolution:
 
 
 @dataclass(frozen=True)
-class PreparedProblem:
+class PreparedDisruption:
     """A problem with what every method needs to work on it: prepared instance types by NodePool, and the candidate checks."""
 
     problem: DisruptionProblem
@@ -68,6 +68,6 @@ class PreparedProblem:
         return self.problem.context
 
 
-def prepare(problem: DisruptionProblem, indexes: Mapping[str, TypeIndex]) -> PreparedProblem:
+def prepare(problem: DisruptionProblem, indexes: Mapping[str, TypeIndex]) -> PreparedDisruption:
     """Make a problem ready for the methods; costs one pass over its PodDisruptionBudgets."""
-    return PreparedProblem(problem, indexes, CandidateChecks(problem.snapshot, indexes, problem.context))
+    return PreparedDisruption(problem, indexes, CandidateChecks(problem.snapshot, indexes, problem.context))

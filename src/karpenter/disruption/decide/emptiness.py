@@ -5,12 +5,12 @@ from __future__ import annotations
 from karpenter.disruption.decide.candidates import BlockedNode, is_consolidatable
 from karpenter.disruption.decide.command import Candidate, Command, ConsolidationType, DisruptionReason, saving_per_hour
 from karpenter.disruption.decide.costs import candidate_order
-from karpenter.disruption.decide.disruption_problem import PreparedProblem
+from karpenter.disruption.decide.disruption_problem import PreparedDisruption
 from karpenter.disruption.decide.remaining_budgets import RemainingBudgets
 from karpenter.model import pods
 
 
-def empty_candidates(prepared: PreparedProblem) -> tuple[list[Candidate], list[BlockedNode]]:
+def empty_candidates(prepared: PreparedDisruption) -> tuple[list[Candidate], list[BlockedNode]]:
     """Empty nodes that would be deleted if budgets allow it, best first, and those that another check blocks."""
     checks, context = prepared.checks, prepared.context
     candidates: list[Candidate] = []

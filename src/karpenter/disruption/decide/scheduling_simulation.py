@@ -17,7 +17,7 @@ from karpenter.disruption.decide.candidates import CandidateChecks, DisruptionCo
 from karpenter.disruption.decide.command import Candidate, Command
 from karpenter.disruption.decide.costs import disruption_cost
 from karpenter.disruption.decide.disruption_blockers import NeedsUninitializedNode, PodsUnschedulable, StrandedPod
-from karpenter.disruption.decide.disruption_problem import PreparedProblem
+from karpenter.disruption.decide.disruption_problem import PreparedDisruption
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import pod_disruption, pods
 from karpenter.scheduling import pod_eligibility
@@ -167,7 +167,7 @@ class SchedulingSimulation:
         )
 
 
-def simulate(prepared: PreparedProblem, closed_to_pods: Iterable[str] = ()) -> SchedulingSimulation:
+def simulate(prepared: PreparedDisruption, closed_to_pods: Iterable[str] = ()) -> SchedulingSimulation:
     """A simulation of the problem's cluster, with the planned nodes of pending commands. Closed nodes take no pods."""
     snapshot = prepared.snapshot
     existing = {node.key for node in snapshot.nodes}

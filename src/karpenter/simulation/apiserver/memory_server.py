@@ -292,7 +292,11 @@ class MemoryServer:
         return self._update(resource, namespace, name, change, lambda _resource, _old, new: new)
 
     def delete(
-        self, resource: ServedResource, namespace: str, name: str, options: DeleteOptions = DeleteOptions()
+        self,
+        resource: ServedResource,
+        namespace: str,
+        name: str,
+        options: DeleteOptions = DeleteOptions(),  # noqa: B008
     ) -> StoredEntry:
         """Delete, or mark as being deleted while finalizers or a grace period hold it. Raises ``NotFound`` or ``Conflict``."""
         entry = self.get(resource, namespace, name)

@@ -15,12 +15,14 @@ NAMESPACE_MISMATCH = "the namespace of the provided object does not match the na
 
 
 def without_nulls_in_tuples(value: Any) -> Any:
+    """The value without members that are null, also inside tuples."""
     if isinstance(value, dict):
         return {key: without_nulls_in_tuples(item) for key, item in value.items() if item is not None}
     return [without_nulls_in_tuples(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def drop_empty(value: JsonDict, keys: Iterable[str]) -> None:
+    """Remove these keys from the object where their value is empty."""
     for key in keys:
         if not value.get(key, True):
             del value[key]

@@ -41,6 +41,7 @@ class ContinueToken(msgspec.Struct, frozen=True):
 
 
 def parse_continue_token(token: str) -> ContinueToken:
+    """The position that a continue token stands for. Raises a 410 for a token that cannot be read."""
     try:
         return msgspec.json.decode(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)), type=ContinueToken)
     except ValueError as error:
@@ -48,8 +49,10 @@ def parse_continue_token(token: str) -> ContinueToken:
 
 
 def sort_key(entry: StoredEntry) -> tuple[str, str]:
+    """Lists are ordered by namespace and name."""
     return entry.namespace, entry.name
 
 
 def sorted_entries(entries: Iterable[StoredEntry], query: ObjectQuery) -> tuple[StoredEntry, ...]:
+    """The stored objects that match, in the order of a list."""
     return tuple(sorted((entry for entry in entries if query.matches(entry)), key=sort_key))

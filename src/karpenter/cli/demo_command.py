@@ -7,24 +7,13 @@ get plain lines; both end with the same summary.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 
+from karpenter.cli.demo_options import DemoOptions
 from karpenter.cli.terminal import FAILED, INTERRUPTED, WRONG_INPUT, exit_on_closed_pipe, exit_with_error
-
-
-@dataclass(frozen=True)
-class DemoOptions:
-    """Options of the demo. ``port`` None: no API is served; 0: a free port. ``log`` None: the controllers' log is dropped."""
-
-    pods: int
-    seed: int
-    speed: float
-    port: int | None
-    log: Path | None
 
 
 def demo(

@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from karpenter.cli.demo_command import DemoOptions
+from karpenter.cli.demo_options import DemoOptions
 from karpenter.cli.demo_scenario import ScenarioPlayer, build_scenario
 from karpenter.cli.demo_screen import DemoScreen
 from karpenter.cli.demo_text import DemoPresenter, PlainPresenter, progress, summary

@@ -28,7 +28,7 @@ PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # The linters run beside the tests. What they wrote comes in one piece before the closing line; if they fail, the run fails.
 test: $(STAMP)
-	@$(PYTEST) -m "not soak and not speed" --beside "$(MAKE) --no-print-directory lint"
+	@$(PYTEST) -m "not soak and not speed" --beside "make --no-print-directory lint"
 
 unit: $(STAMP)
 	@$(PYTEST) -m "not soak and not speed and not cluster"

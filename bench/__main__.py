@@ -10,8 +10,8 @@ from pathlib import Path
 _ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(_ROOT / "tests"))
 
-from bench import aws, coldstart, disruption, drains, drips, growth, mainjob, objects, plans, scale, untuned
-from bench.figures import Figure
+from bench import aws, coldstart, disruption, drains, drips, growth, mainjob, objects, plans, scale, untuned  # noqa: E402
+from bench.figures import Figure  # noqa: E402
 
 
 def _main_job() -> Iterator[Figure]:

@@ -189,7 +189,7 @@ def test_the_command_prints_a_policy_document() -> None:
         ("--account", "12", "--account='12' is not an account of twelve digits"),
         ("--region", "Frankfurt", "--region='Frankfurt' is not a region such as eu-central-1"),
         ("--cluster-name", "a b", "--cluster-name='a b' is not the name of an EKS cluster"),
-        ("--part", "All", "--part='All' is none of NodeLifecycle, IAMIntegration"),
+        ("--part", "All", "--part='All' is not one of NodeLifecycle, IAMIntegration"),
     ],
 )
 def test_wrong_input_is_one_line(flag: str, value: str, says: str) -> None:

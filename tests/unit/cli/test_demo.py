@@ -57,7 +57,7 @@ def test_the_controllers_log_goes_to_the_file_asked_for_and_nowhere_else(tmp_pat
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--port", "8080"), "--port is for --serve; add --serve or leave --port out"),
+        (("--port", "8080"), "--port needs --serve"),
         (("--speed", "0"), "--speed=0 must be greater than 0"),
         (("--log", "/nowhere/at/all"), "--log=/nowhere/at/all: cannot be written (No such file or directory)"),
     ],

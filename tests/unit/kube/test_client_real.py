@@ -19,6 +19,7 @@ from karpenter.kube import config, errors
 from karpenter.kube.client import KubeClient
 from karpenter.kube.error_messages import explain_error
 from karpenter.kube.informer import Informer, WatchScope
+from karpenter.model.backoff import Backoff
 
 _DEADLINE_SECONDS = 30.0
 _UNKNOWN = Kind("tests.example", "v1", "nothings", "Nothing", True, ConfigMap)
@@ -128,7 +129,7 @@ async def test_a_server_that_is_not_there_is_told(control_plane: ControlPlane, m
     found = config.load(control_plane.kubeconfig)
     async with config.connect(found) as client:
         client._http.base_url = "https://127.0.0.1:1"  # type: ignore[assignment]
-        monkeypatch.setattr("karpenter.kube.request_retries._FIRST_DELAY_SECONDS", 0.0)
+        monkeypatch.setattr("karpenter.kube.request_retries._BACKOFF", Backoff(0.0, 0.0))
         assert "cannot reach the API server" in await failure(client, CONFIG_MAP)
 
 

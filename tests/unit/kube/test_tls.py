@@ -19,6 +19,7 @@ from karpenter.api.kinds import POD
 from karpenter.kube import config, errors, exec_credentials, reloaded_files, request_retries, tls
 from karpenter.kube.client import KubeClient
 from karpenter.kube.reloaded_files import ReloadedTexts
+from karpenter.model.backoff import Backoff
 from support.certificates import Authority, Certificate
 
 V1 = "client.authentication.k8s.io/v1"
@@ -29,7 +30,7 @@ NOBODY = ""
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are read for every request, and nothing is repeated slowly."""
     monkeypatch.setattr(reloaded_files, "_RELOAD_SECONDS", 0.0)
-    monkeypatch.setattr(request_retries, "_FIRST_DELAY_SECONDS", 0.0)
+    monkeypatch.setattr(request_retries, "_BACKOFF", Backoff(0.0, 0.0))
 
 
 @pytest.fixture

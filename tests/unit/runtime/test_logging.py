@@ -89,7 +89,7 @@ def test_where_a_line_was_logged_is_said_at_level_debug_only() -> None:
     """OPS-380"""
     with logged("debug") as log:
         structlog.get_logger().info("text")
-    assert re.fullmatch(r"control/test_logging\.py:\d+", log.line()["caller"])
+    assert re.fullmatch(r"runtime/test_logging\.py:\d+", log.line()["caller"])
     with logged("info") as log:
         structlog.get_logger().info("text")
     assert "caller" not in log.line()

@@ -81,7 +81,7 @@ def publish_consolidation_approved(context: ControllerContext, command: Command)
 
 
 def _score_text(score: MoveScore) -> str:
-    """DIS-261"""
+    """The message for a command that passed the threshold: its score, and the two shares it is made of (DIS-261)."""
     return (
         f"Consolidation approved: score {score.score:.2f}, threshold {score.threshold:.2f}, k: {1 / score.threshold:g}, "
         f"savings {100 * score.saving_fraction:.1f}%, disruption {100 * score.disruption_fraction:.1f}%"

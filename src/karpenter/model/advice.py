@@ -120,7 +120,7 @@ def _gate_off(path: str, what: str, gate: FeatureGate) -> Finding:
 
 
 def _negative_limits(pool: NodePool) -> Iterator[Finding]:
-    """API-027."""
+    """A limit below zero is admitted, and means that the pool never launches anything (API-027)."""
     for name, value in pool.spec.limits.items():
         if str(value).startswith("-"):
             text = f"{value} is below zero, so the pool never buys anything"

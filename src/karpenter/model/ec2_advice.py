@@ -92,7 +92,7 @@ def _images(terms: Sequence[AMISelectorTerm]) -> Iterator[Finding]:
 
 
 def _volumes(spec: EC2NodeClassSpec) -> Iterator[Finding]:
-    """AWS-054."""
+    """Volume sizes that are admitted although nothing can be launched with them (AWS-054)."""
     for index, mapping in enumerate(spec.block_device_mappings):
         size = mapping.ebs.volume_size if mapping.ebs is not None else None
         if size is not None:

@@ -199,7 +199,7 @@ async def another_offering_is_bought_when_one_is_exhausted(stage: ConformanceEnv
 
 
 async def a_missing_class_is_insufficient_capacity(stage: ConformanceEnvironment) -> None:
-    """OPS-017."""
+    """A launch without its node class fails as insufficient capacity, so the claim is deleted (OPS-017)."""
     provider = await stage.provider()
     claim = await stage.claim("one", {}, _SMALL_REQUESTS)
     await stage.delete_class()
@@ -207,7 +207,7 @@ async def a_missing_class_is_insufficient_capacity(stage: ConformanceEnvironment
 
 
 async def a_class_that_is_not_ready_is_reported(stage: ConformanceEnvironment) -> None:
-    """OPS-227."""
+    """A launch whose node class is not ready fails with an error of its own (OPS-227)."""
     provider = await stage.provider()
     claim = await stage.claim("one", {}, _SMALL_REQUESTS)
     await stage.make_class_not_ready()

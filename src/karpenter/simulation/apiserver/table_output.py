@@ -98,11 +98,11 @@ def format_age(stamp: str | None, now: datetime) -> str:
 
 
 def _path_value(path: str, absent: Any = "") -> ColumnValue:
-    def cell(body: JsonDict, now: datetime) -> Any:
+    def column_value(body: JsonDict, now: datetime) -> Any:
         value = value_at(body, path)
         return absent if value is None else value
 
-    return cell
+    return column_value
 
 
 def _age_value(path: str) -> ColumnValue:

@@ -57,7 +57,7 @@ def _interleaved(items: list[pytest.Item]) -> list[pytest.Item]:
     places = {path: (number + 0.5) / len(group) for group in (waiting, others) for number, path in enumerate(group)}
     # Tests of a control plane take long: the last of them begins when a fifth of the others is still to be done.
     places |= {path: 0.8 * places[path] for path in waiting}
-    return [item for path in sorted(files, key=lambda path: places[path]) for item in files[path]]
+    return [file for path in sorted(files, key=lambda path: places[path]) for file in files[path]]
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

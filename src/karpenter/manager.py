@@ -242,12 +242,12 @@ class Manager:
 
     def _cluster_collectors(self, settings: Settings) -> tuple[ClusterCollector, ...]:
         """What is shown of the cluster; large ones may do without the details (OPS-320)."""
-        found = essential_collectors(self.context, self.unready)
+        cluster_collectors = essential_collectors(self.context, self.unready)
         further = (cast(ObjectKind, CAPACITY_BUFFER),) if FeatureGate.CAPACITY_BUFFER in settings.gates else ()
         return (
-            found
+            cluster_collectors
             if settings.disable_cluster_state_observability
-            else (*found, *detail_collectors(self.context, further))
+            else (*cluster_collectors, *detail_collectors(self.context, further))
         )
 
     # -- running ------------------------------------------------------------------------------------------------------
@@ -377,18 +377,18 @@ class Manager:
         self._new_informer(SELECTOR_STATEFUL_SET, told.on_owner)
 
     def _watch_overlays(self, provider: OverlaidProvider) -> NodeOverlayController:
-        informer = self._new_informer(NODE_OVERLAY, lambda old, new: found.on_overlay(old, new))
-        found = NodeOverlayController(self.context, provider, lambda: informer, self._trigger_pending_pods)
-        return found
+        informer = self._new_informer(NODE_OVERLAY, lambda old, new: controller.on_overlay(old, new))
+        controller = NodeOverlayController(self.context, provider, lambda: informer, self._trigger_pending_pods)
+        return controller
 
     def _watch_buffers(self) -> CapacityBufferController:
         name = CAPACITY_BUFFER.name
         informer = self._new_informer(
             CAPACITY_BUFFER, lambda old, new: self.cluster_metrics.on_status_object(name, old, new)
         )
-        found = CapacityBufferController(self.context, informer, self._batcher.trigger)
-        self._new_informer(POD_TEMPLATE, found.on_pod_template)
-        return found
+        buffer_controller = CapacityBufferController(self.context, informer, self._batcher.trigger)
+        self._new_informer(POD_TEMPLATE, buffer_controller.on_pod_template)
+        return buffer_controller
 
     def _on_plan(self, snapshot: ClusterSnapshot, plan: Solution) -> None:
         """A plan was made of the snapshot and carried out."""

@@ -77,7 +77,10 @@ def by_the_judge(scenario: Scenario) -> Solution:
 
 def refused(plan: Solution) -> int:
     return (
-        sum(any(REFUSED in reason_message(reason) for reason in item.reasons) for item in plan.unschedulable)
+        sum(
+            any(REFUSED in reason_message(reason) for reason in unschedulable_pod.reasons)
+            for unschedulable_pod in plan.unschedulable
+        )
         if REFUSED
         else 0
     )

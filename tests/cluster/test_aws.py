@@ -66,19 +66,26 @@ def _cheapest(count: int) -> list[str]:
     """Types that give most processor for a dollar, among those the pools allow."""
 
     def dollars_per_core(name: str) -> float:
-        found = ec2_catalog.find_packaged_type(name)
-        assert found is not None
-        spot = [item.price_per_hour for item in found.offerings if item.capacity_type == labels.SPOT]
-        return min(spot, default=9.9) / (found.capacity[res.CPU] / res.ONE_UNIT)
+        instance_type = ec2_catalog.find_packaged_type(name)
+        assert instance_type is not None
+        spot = [
+            offering.price_per_hour for offering in instance_type.offerings if offering.capacity_type == labels.SPOT
+        ]
+        return min(spot, default=9.9) / (instance_type.capacity[res.CPU] / res.ONE_UNIT)
 
     modern = [
-        item.name
-        for item in ec2_catalog.packaged_instance_types()
-        if item.requirements.requirement_for(labels.ARCH).allows("amd64")
+        instance_type.name
+        for instance_type in ec2_catalog.packaged_instance_types()
+        if instance_type.requirements.requirement_for(labels.ARCH).allows("amd64")
         and any(
-            item.requirements.requirement_for(f"{labels.AWS_GROUP}/instance-category").allows(text) for text in "cmr"
+            instance_type.requirements.requirement_for(f"{labels.AWS_GROUP}/instance-category").allows(text)
+            for text in "cmr"
         )
-        and int(next(iter(item.requirements.requirement_for(f"{labels.AWS_GROUP}/instance-generation").values), "0"))
+        and int(
+            next(
+                iter(instance_type.requirements.requirement_for(f"{labels.AWS_GROUP}/instance-generation").values), "0"
+            )
+        )
         > 4
     ]
     return sorted(modern, key=dollars_per_core)[:count]
@@ -98,8 +105,8 @@ def _left_on_aws(cluster: Stage) -> dict[str, int]:
     """What is still there, and would cost money or clutter."""
     templates = client(cluster.aws, "ec2").describe_launch_templates()["LaunchTemplates"]
     profiles = client(cluster.aws, "iam").list_instance_profiles()["InstanceProfiles"]
-    own = [item for item in profiles if item["Path"].startswith("/karpenter/")]
-    alive = [item for item in cluster.aws.control.machines() if item["state"] != "terminated"]
+    own = [profile for profile in profiles if profile["Path"].startswith("/karpenter/")]
+    alive = [machine for machine in cluster.aws.control.machines() if machine["state"] != "terminated"]
     return {"instances": len(alive), "launch templates": len(templates), "profiles": len(own)}
 
 
@@ -196,7 +203,7 @@ async def _goes_to_nothing(kube: KubeClient, cluster: Stage) -> None:
         await asyncio.to_thread(cluster.plane.request, "DELETE", path)
 
     async def machines() -> str:
-        return f"{len(found)} machines" if (found := await _claims(kube)) else ""
+        return f"{len(nodeclaims)} machines" if (nodeclaims := await _claims(kube)) else ""
 
     await settled(machines, _DEADLINE_SECONDS)
     for path in (

@@ -42,7 +42,11 @@ def running(stage: Stage, ahead: int, nomination: tuple[str, str]) -> Iterator[C
 def offset(stage: Stage) -> timedelta:
     """How far the controller's times in claims lie ahead of the API server's."""
     (claim, *_) = stage.look().claims
-    stamps = [item.last_transition_time for item in claim.status.conditions if item.last_transition_time is not None]
+    stamps = [
+        condition.last_transition_time
+        for condition in claim.status.conditions
+        if condition.last_transition_time is not None
+    ]
     created = claim.metadata.creation_timestamp
     assert created is not None
     return min(stamps) - created

@@ -50,8 +50,8 @@ def start(stage: Stage, nomination: tuple[str, str], tmp_path: Path) -> Iterator
 
 def claim_of(sight: Sight, pod: Pod) -> NodeClaim:
     """The claim whose Node a pod runs on."""
-    (found,) = (claim for claim in sight.claims if claim.status.node_name == pod.spec.node_name)
-    return found
+    (nodeclaim,) = (claim for claim in sight.claims if claim.status.node_name == pod.spec.node_name)
+    return nodeclaim
 
 
 @pytest.mark.parametrize("nomination", ways(WITH))
@@ -139,7 +139,9 @@ def test_a_claim_whose_machine_is_gone_and_whose_node_is_silent_is_collected(sta
     stage.plane.request("PATCH", path, status, "application/strategic-merge-patch+json")
     stage.until_gone(gone.claim_uid, seconds=_COLLECTED_SECONDS)
     after = stage.until_running(_PODS, _COLLECTED_SECONDS)
-    assert {machine.claim_uid for machine in before.machines[1:]} < {item.metadata.uid for item in after.claims}
+    assert {machine.claim_uid for machine in before.machines[1:]} < {
+        nodeclaim.metadata.uid for nodeclaim in after.claims
+    }
 
 
 @pytest.mark.parametrize("nomination", ways(WITHOUT))
@@ -191,4 +193,4 @@ def test_pools_that_are_wrong_say_so_and_others_work(stage: Stage, start: Start)
     stage.node_class("later")
     stage.patch(kinds.NODE_POOL, "twice-tainted", {"spec": {"template": {"spec": {"startupTaints": None}}}})
     stage.until_running(4)
-    assert {item.metadata.labels[labels.INSTANCE_TYPE] for item in stage.look().nodes} == {TYPE}
+    assert {node.metadata.labels[labels.INSTANCE_TYPE] for node in stage.look().nodes} == {TYPE}

@@ -86,12 +86,12 @@ _LOOSER = "looser.example"
 
 def _looser_group(schema: Json | None = None) -> Json:
     """The CRD of NodePools under another group, so that nobody else is disturbed when its schema changes."""
-    found = copy.deepcopy(crds.custom_resource_definitions()[0])
-    found["metadata"] = {"name": f"nodepools.{_LOOSER}"}
-    found["spec"]["group"] = _LOOSER  # type: ignore[index]
+    deepcopy = copy.deepcopy(crds.custom_resource_definitions()[0])
+    deepcopy["metadata"] = {"name": f"nodepools.{_LOOSER}"}
+    deepcopy["spec"]["group"] = _LOOSER  # type: ignore[index]
     if schema is not None:
-        found["spec"]["versions"][0]["schema"] = {"openAPIV3Schema": schema}  # type: ignore[index]
-    return found
+        deepcopy["spec"]["versions"][0]["schema"] = {"openAPIV3Schema": schema}  # type: ignore[index]
+    return deepcopy
 
 
 def _moved(obj: Json, name: str) -> Json:

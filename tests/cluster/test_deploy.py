@@ -87,7 +87,7 @@ def places(plane: ControlPlane) -> list[str]:
 
 def _place(pod: Json) -> str:
     conditions = pod["status"].get("conditions", ())  # type: ignore[attr-defined]
-    waits = any(item["type"] == "PodScheduled" and item["status"] == "False" for item in conditions)
+    waits = any(condition["type"] == "PodScheduled" and condition["status"] == "False" for condition in conditions)
     return "waits" if waits else str(pod["spec"].get("nodeName", ""))  # type: ignore[attr-defined]
 
 
@@ -159,7 +159,7 @@ def binding(name: str, user: str, role: str) -> Json:
 
 
 def core_rules() -> list[Json]:
-    (role,) = (item for item in deployed.rights() if named(item) == "ClusterRole-karpenter-core")
+    (role,) = (right for right in deployed.rights() if named(right) == "ClusterRole-karpenter-core")
     return role["rules"]  # type: ignore[return-value]
 
 

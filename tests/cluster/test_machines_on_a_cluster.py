@@ -53,8 +53,8 @@ def workload(kind: str, **spec: object) -> dict[str, object]:
 
 
 async def phases(kube: Kube, kind: str) -> list[str]:
-    found = await kube.list(POD, "default", label_selector=f"app={NAME}-{kind.lower()}")
-    return [pod.status.phase for pod in found.items]
+    listing = await kube.list(POD, "default", label_selector=f"app={NAME}-{kind.lower()}")
+    return [pod.status.phase for pod in listing.items]
 
 
 async def is_gone(kube: Kube, node: str) -> bool:

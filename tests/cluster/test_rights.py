@@ -158,7 +158,7 @@ def waiting_for(plane: ControlPlane, node: str) -> str:
     """What the claim of a node says about volumes that are not detached yet."""
     found = (claim["status"] for claim in items(plane, _CLAIMS))
     conditions = (item for status in found if status.get("nodeName") == node for item in status["conditions"])  # type: ignore[attr-defined]
-    return "".join(item["message"] for item in conditions if item["type"] == "VolumesDetached")
+    return "".join(condition["message"] for condition in conditions if condition["type"] == "VolumesDetached")
 
 
 def with_volumes(node: str) -> list[Json]:
@@ -198,7 +198,7 @@ def obj(version: str, kind: str, named: str, namespace: str = "", /, **spec: obj
 
 def granted() -> set[Right]:
     """What the roles of `deploy/` allow, one verb on one resource at a time."""
-    roles = [item for item in deployed.rights() if "rules" in item]
+    roles = [right for right in deployed.rights() if "rules" in right]
     return {right for role in roles for right in _of(role)}
 
 

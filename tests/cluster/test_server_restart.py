@@ -54,7 +54,7 @@ class Follower:
 
     @property
     def versions(self) -> dict[str, str]:
-        return {item.metadata.name: item.metadata.resource_version for item in self.informer}
+        return {config_map.metadata.name: config_map.metadata.resource_version for config_map in self.informer}
 
 
 @dataclass
@@ -85,7 +85,9 @@ class Work:
             await asyncio.gather(*(self._write(writing, number) for number in range(_WRITERS)))
             for follower, scope in zip(self.followers, (everything, half), strict=True):
                 listing = await writing.list(CONFIG_MAP, self.namespace, label_selector=scope.label_selector)
-                present = {item.metadata.name: item.metadata.resource_version for item in listing.items}
+                present = {
+                    config_map.metadata.name: config_map.metadata.resource_version for config_map in listing.items
+                }
                 self.final.append(present)
                 await until(lambda follower=follower, present=present: follower.versions == present)
             for task in following:
@@ -175,9 +177,9 @@ def check(follower: Follower, final: dict[str, str]) -> Counter[str]:
     latest: dict[str, int] = {}
     endings: Counter[str] = Counter()
     for old, new in follower.told:
-        known = old or new
-        assert known is not None
-        name, uid = known.metadata.name, known.metadata.uid
+        config_map = old or new
+        assert config_map is not None
+        name, uid = config_map.metadata.name, config_map.metadata.uid
         assert present.get(name) is old, "each difference starts from the last one"
         if new is None:
             del present[name]

@@ -90,12 +90,12 @@ def _limits(requests: Json) -> Json:
 def _generated(count: int) -> list[Json]:
     """Pods of a mix much like that of real GPU clusters, each a little different."""
     random = Random(7)
-    found = []
+    generated = []
     for number in range(count):
         cores, gib, gpus, _ = random.choices(_SHAPES, [shape[3] for shape in _SHAPES])[0]
         requests: Json = {"cpu": f"{cores * 1000 - random.randrange(4) * 100}m", "memory": f"{gib * 1024}Mi"}
-        found.append(_pod(f"p{number:03}", requests | ({"nvidia.com/gpu": str(gpus)} if gpus else {})))
-    return found
+        generated.append(_pod(f"p{number:03}", requests | ({"nvidia.com/gpu": str(gpus)} if gpus else {})))
+    return generated
 
 
 def _traced() -> list[Json]:

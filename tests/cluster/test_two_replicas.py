@@ -178,8 +178,8 @@ def test_the_lease_may_have_another_name_and_place(plane: ControlPlane) -> None:
     flags = ("--leader-election-name=other", "--leader-election-namespace=default")
     with controller(plane.kubeconfig, *flags) as alone:
         alone.await_line("successfully acquired lease default/other")
-        found = LEASE.decode(json.dumps(plane.request("GET", LEASE.path("default", "other"))).encode())
-        assert found.spec.holder_identity
+        decode = LEASE.decode(json.dumps(plane.request("GET", LEASE.path("default", "other"))).encode())
+        assert decode.spec.holder_identity
     released = LEASE.decode(json.dumps(plane.request("GET", LEASE.path("default", "other"))).encode())
     assert (released.spec.holder_identity, released.spec.lease_duration_seconds) == ("", 1)
 

@@ -106,8 +106,8 @@ async def memory_server() -> AsyncIterator[Backend]:
 
 @pytest.fixture(params=_THREE)
 def backend(request: pytest.FixtureRequest) -> Backend:
-    found: Backend = request.getfixturevalue(f"{request.param}_server")
-    return found
+    getfixturevalue: Backend = request.getfixturevalue(f"{request.param}_server")
+    return getfixturevalue
 
 
 @pytest.fixture(params=_THREE)
@@ -115,8 +115,8 @@ def still(request: pytest.FixtureRequest) -> Kube:
     """A server alone: what it does by itself, undisturbed by controllers."""
     if request.param == "memory":
         return MemoryKube(MemoryServer(SystemClock()))
-    found: Backend = request.getfixturevalue(f"still_{request.param}_server")
-    return found.kube
+    getfixturevalue: Backend = request.getfixturevalue(f"still_{request.param}_server")
+    return getfixturevalue.kube
 
 
 @pytest.fixture(params=["http", _REAL])

@@ -38,7 +38,12 @@ async def _counted(kube: Kube, namespace: str, wanted: Counts) -> core.PodDisrup
         return await kube.get(POD_DISRUPTION_BUDGET, "budget", namespace)
 
     try:
-        return await eventually(look, lambda found: bool(found.status.conditions) and _counts(found) == wanted)
+        return await eventually(
+            look,
+            lambda disruption_budget: (
+                bool(disruption_budget.status.conditions) and _counts(disruption_budget) == wanted
+            ),
+        )
     except TimeoutError:
         raise AssertionError(f"{_counts(await look())} instead of {wanted}") from None
 
@@ -94,10 +99,14 @@ async def test_a_budget_over_a_deployment_counts(
 ) -> None:
     await kube.create(POD_DISRUPTION_BUDGET, budget(namespace, **spec))
     await _deployment(kube, namespace, replicas, ready)
-    found = await _counted(kube, namespace, counts)
+    disruption_budget = await _counted(kube, namespace, counts)
     word = ("True", "SufficientPods") if counts.allowed else ("False", "InsufficientPods")
-    assert [(item.type, item.status, item.reason) for item in found.status.conditions] == [("DisruptionAllowed", *word)]
-    assert found.status.observed_generation == found.status.conditions[0].observed_generation == 1
+    assert [
+        (condition.type, condition.status, condition.reason) for condition in disruption_budget.status.conditions
+    ] == [("DisruptionAllowed", *word)]
+    assert (
+        disruption_budget.status.observed_generation == disruption_budget.status.conditions[0].observed_generation == 1
+    )
 
 
 async def test_a_replica_set_of_its_own_says_how_many_are_expected(kube: Kube, namespace: str) -> None:
@@ -111,8 +120,8 @@ async def test_pods_without_a_controller_count_only_where_a_number_has_to_stay(k
     await kube.create(POD_DISRUPTION_BUDGET, budget(namespace, max_unavailable=1))
     await _counted(kube, namespace, Counts(0, 3, 0, 0))
     await kube.patch(POD_DISRUPTION_BUDGET, "budget", {"spec": {"maxUnavailable": None, "minAvailable": 1}}, namespace)
-    found = await _counted(kube, namespace, Counts(3, 3, 1, 2))
-    assert found.status.observed_generation == 2
+    disruption_budget = await _counted(kube, namespace, Counts(3, 3, 1, 2))
+    assert disruption_budget.status.observed_generation == 2
 
 
 async def test_finished_pods_are_expected_but_not_healthy(kube: Kube, namespace: str) -> None:
@@ -173,7 +182,9 @@ async def test_a_controller_whose_replicas_cannot_be_told_closes_the_budget(
         return (await kube.get(POD_DISRUPTION_BUDGET, "budget", namespace)).status
 
     status = await eventually(look, lambda status: bool(status.conditions))
-    assert [(item.status, item.reason, item.message) for item in status.conditions] == [("False", "SyncFailed", said)]
+    assert [(condition.status, condition.reason, condition.message) for condition in status.conditions] == [
+        ("False", "SyncFailed", said)
+    ]
     assert (status.disruptions_allowed, status.observed_generation) == (0, 0)
     with pytest.raises(TooManyRequests):
         await kube.evict("web-0", namespace)
@@ -187,8 +198,8 @@ async def test_evictions_wait_for_one_another_and_for_replacements(kube: Kube, n
     await kube.evict(names[0], namespace)
     with pytest.raises(TooManyRequests):
         await kube.evict(names[1], namespace)
-    found = await _counted(kube, namespace, Counts(3, 2, 2, 0))
-    assert found.status.disrupted_pods.keys() <= {names[0]}
+    disruption_budget = await _counted(kube, namespace, Counts(3, 2, 2, 0))
+    assert disruption_budget.status.disrupted_pods.keys() <= {names[0]}
     await kube.delete(POD, names[0], namespace, grace_period_seconds=0)
 
     async def replacements() -> list[str]:

@@ -213,14 +213,14 @@ async def _unready(kube: Kube, namespace: str, policy: str | None, **status: Jso
 async def test_a_pod_that_is_not_ready_goes_past_a_budget_that_is_met(
     still: Kube, still_namespace: str, policy: str | None, healthy: int, desired: int, expected: type[KubeError] | None
 ) -> None:
-    found = await _unready(still, still_namespace, policy, currentHealthy=healthy, desiredHealthy=desired)
-    assert found is expected
+    unready = await _unready(still, still_namespace, policy, currentHealthy=healthy, desiredHealthy=desired)
+    assert unready is expected
     assert (await _budget_now(still, still_namespace)).disrupted_pods == {}
 
 
 async def test_a_pod_that_is_not_ready_goes_past_any_budget_that_says_always(still: Kube, still_namespace: str) -> None:
-    found = await _unready(still, still_namespace, "AlwaysAllow", currentHealthy=0, desiredHealthy=3)
-    assert found is None
+    unready = await _unready(still, still_namespace, "AlwaysAllow", currentHealthy=0, desiredHealthy=3)
+    assert unready is None
     assert (await _budget_now(still, still_namespace)).disrupted_pods == {}
 
 

@@ -108,8 +108,8 @@ def _body(kind: Kind[Any], name: str, namespace: str) -> dict[str, Any]:
 
 @pytest.fixture(params=_SERVED, ids=lambda kind: kind.plural)
 def kind(request: pytest.FixtureRequest) -> Kind[Any]:
-    found: Kind[Any] = request.param
-    return found
+    param: Kind[Any] = request.param
+    return param
 
 
 async def _remove(web: Web, kind: Kind[Any], namespace: str, name: str) -> None:

@@ -159,7 +159,7 @@ async def test_binding_sets_the_node_and_says_so_in_a_condition(kube: Kube, name
     await kube.bind("one", namespace, "node-1")
     bound = await kube.get(POD, "one", namespace)
     assert bound.spec.node_name == "node-1"
-    assert [(item.type, item.status) for item in bound.status.conditions] == [("PodScheduled", "True")]
+    assert [(condition.type, condition.status) for condition in bound.status.conditions] == [("PodScheduled", "True")]
 
 
 async def test_a_bound_pod_cannot_be_bound_again(kube: Kube, namespace: str) -> None:

@@ -119,8 +119,8 @@ async def test_a_token_from_before_history_was_forgotten_is_expired(web: Web, un
 
 def _aged(token: str) -> str:
     """The token a client would hold that began its list long ago."""
-    known = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
-    return base64.urlsafe_b64encode(json.dumps({**known, "rv": 1}).encode()).decode().rstrip("=")
+    loads = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+    return base64.urlsafe_b64encode(json.dumps({**loads, "rv": 1}).encode()).decode().rstrip("=")
 
 
 @pytest.mark.parametrize("limit", [0, -1])
@@ -168,8 +168,8 @@ async def test_a_list_at_a_version_shows_that_moment_only_when_exactly_that_is_a
 
 
 async def test_a_list_at_version_zero_is_whole_whatever_the_limit(web: Web, maps: str) -> None:
-    found = await web.ask("GET", maps, resourceVersion="0", limit=2)
-    assert found.names == list("abcde")
+    ask = await web.ask("GET", maps, resourceVersion="0", limit=2)
+    assert ask.names == list("abcde")
 
 
 async def test_a_list_from_the_future_is_refused_with_a_time_to_come_back(web: Web, maps: str) -> None:

@@ -87,8 +87,8 @@ async def test_metadata_that_is_empty_is_not_there(
     web: Web, web_namespace: str, one: _Map, metadata: dict[str, Any]
 ) -> None:
     await _begin(web, web_namespace)
-    found = await one.patched({"metadata": {**metadata, "annotations": {}, "finalizers": [], "ownerReferences": []}})
-    assert not {"labels", "annotations", "finalizers", "ownerReferences"} & found["metadata"].keys()
+    patched = await one.patched({"metadata": {**metadata, "annotations": {}, "finalizers": [], "ownerReferences": []}})
+    assert not {"labels", "annotations", "finalizers", "ownerReferences"} & patched["metadata"].keys()
 
 
 async def test_a_merge_patch_replaces_lists_as_a_whole(web: Web, unique: str) -> None:

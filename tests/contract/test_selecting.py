@@ -101,7 +101,7 @@ async def test_nodes_are_selected_by_whether_they_take_pods(kube: Kube, unique: 
         for value, name in (("true", f"{unique}-closed"), ("false", f"{unique}-open")):
             selector = f"spec.unschedulable={value}"
             listing = await kube.list(NODE, label_selector=f"test={unique}", field_selector=selector)
-            assert [item.metadata.name for item in listing.items] == [name]
+            assert [node.metadata.name for node in listing.items] == [name]
     finally:
         for name in (f"{unique}-open", f"{unique}-closed"):
             await kube.delete(NODE, name)

@@ -182,7 +182,7 @@ async def test_generation_counts_changes_of_the_spec_alone(kube: Kube, unique: s
     labelled = await kube.patch(NODE_POOL, unique, {"metadata": {"labels": {"a": "b"}}})
     reported = await kube.patch(NODE_POOL, unique, {"status": {"nodes": 1}}, subresource="status")
     respecified = await kube.patch(NODE_POOL, unique, {"spec": {"weight": 10}})
-    generations = [item.metadata.generation for item in (made, labelled, reported, respecified)]
+    generations = [nodepool.metadata.generation for nodepool in (made, labelled, reported, respecified)]
     assert generations == [1, 1, 1, 2]
 
 

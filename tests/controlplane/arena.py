@@ -79,7 +79,7 @@ class Arena:
             self._clear(scenario)
 
     def _clear(self, scenario: Scenario) -> None:
-        for space in (*(item.metadata.name for item in scenario.namespaces), _SYSTEM):
+        for space in (*(namespace.metadata.name for namespace in scenario.namespaces), _SYSTEM):
             self.plane.request("DELETE", kinds.POD.path(space), _AT_ONCE)
         for item in self.plane.request("GET", kinds.NODE.path())["items"]:  # type: ignore[attr-defined]
             name = item["metadata"]["name"]
@@ -129,10 +129,10 @@ class Arena:
 
     def _daemons(self, scenario: Scenario, machine: Machine) -> None:
         """The scenario's DaemonSets run on the machine."""
-        for item in scenario.daemons:
-            spec = item.spec.template.spec
+        for daemon_set in scenario.daemons:
+            spec = daemon_set.spec.template.spec
             if runs_daemon(spec, machine):
-                running = pod(f"{item.metadata.name}-{machine.name}", meta={"namespace": _SYSTEM})
+                running = pod(f"{daemon_set.metadata.name}-{machine.name}", meta={"namespace": _SYSTEM})
                 self._create(replaced(running, spec=replaced(spec, node_name=machine.name)))
 
     # -- pods -----------------------------------------------------------------------------------------------------------
@@ -157,20 +157,25 @@ class Arena:
             self.plane.request("DELETE", kinds.POD.path(*key), _AT_ONCE)
 
     def _answer(self, key: Key) -> str | None:
-        found = self.plane.request("GET", kinds.POD.path(*key))
-        where = found["spec"].get("nodeName", "")  # type: ignore[attr-defined]
-        conditions = found["status"].get("conditions", ())  # type: ignore[attr-defined]
-        refused = any(item["type"] == "PodScheduled" and item.get("reason") == "Unschedulable" for item in conditions)
+        request = self.plane.request("GET", kinds.POD.path(*key))
+        where = request["spec"].get("nodeName", "")  # type: ignore[attr-defined]
+        conditions = request["status"].get("conditions", ())  # type: ignore[attr-defined]
+        refused = any(
+            condition["type"] == "PodScheduled" and condition.get("reason") == "Unschedulable"
+            for condition in conditions
+        )
         return where if where or refused else None
 
     def carried_out(self, scenario: Scenario, plan: Solution) -> dict[Key, str]:
         """Where the plan's pods are bound, each nominated to its machine, once all are bound or time is up."""
-        machines = {item.name: _chosen(scenario, plan, item.name) for item in plan.new_claims}
+        machines = {
+            new_nodeclaim.name: _chosen(scenario, plan, new_nodeclaim.name) for new_nodeclaim in plan.new_claims
+        }
         for machine in machines.values():
             self.plane.request("POST", kinds.NODE.path(), _as_node(machine))
             self._daemons(scenario, machine)
         meant = {_key(each): group.node_name for group in plan.placed_on_existing for each in group.pods}
-        meant |= {_key(each): item.name for item in plan.new_claims for each in item.pods}
+        meant |= {_key(each): new_nodeclaim.name for new_nodeclaim in plan.new_claims for each in new_nodeclaim.pods}
         waiting = [each for each in scenario.pods if _key(each) in meant]
         for each in waiting:
             self._create(each, gated=True)
@@ -186,9 +191,9 @@ class Arena:
     def _bound(self, scenario: Scenario, wanted: set[Key]) -> dict[Key, str]:
         deadline = time.monotonic() + _DEADLINE_SECONDS
         while True:
-            found = {key: where for key, where in self._where(scenario) if key in wanted and where}
-            if len(found) == len(wanted) or time.monotonic() > deadline:
-                return found
+            bound = {key: where for key, where in self._where(scenario) if key in wanted and where}
+            if len(bound) == len(wanted) or time.monotonic() > deadline:
+                return bound
             time.sleep(_POLL_SECONDS)
 
     def _where(self, scenario: Scenario) -> Iterator[tuple[Key, str]]:
@@ -219,11 +224,11 @@ class Arena:
     @staticmethod
     def _until(look: Callable[[], T | None], what: str) -> T:
         deadline = time.monotonic() + _DEADLINE_SECONDS
-        while (found := look()) is None:
+        while (until := look()) is None:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"waited for {what}")
             time.sleep(_POLL_SECONDS)
-        return found
+        return until
 
 
 _ANY = node("any", {})
@@ -235,17 +240,19 @@ def _key(each: Pod) -> Key:
 
 def _manifest(kind: Kind[Wire], thing: object) -> Json:
     """An object as a client would create it."""
-    found: Json = json.loads(kind.encode(thing))  # type: ignore[arg-type]
+    loads: Json = json.loads(kind.encode(thing))  # type: ignore[arg-type]
     for name in ("uid", "creationTimestamp"):
-        found["metadata"].pop(name, None)  # type: ignore[attr-defined]
-    return found
+        loads["metadata"].pop(name, None)  # type: ignore[attr-defined]
+    return loads
 
 
 def _chosen(scenario: Scenario, plan: Solution, name: str) -> Machine:
     """What the cloud makes of a claim: any of the machines it may become. DaemonSets are told of apart."""
-    (item,) = (item for item in plan.new_claims if item.name == name)
+    (new_nodeclaim,) = (new_claim for new_claim in plan.new_claims if new_claim.name == name)
     world = Scenario(scenario.name, pools=scenario.pools).world()
-    return Random(f"{scenario.name}/{name}").choice(forms_of_claim(world, item.claim, item.instance_types))
+    return Random(f"{scenario.name}/{name}").choice(
+        forms_of_claim(world, new_nodeclaim.claim, new_nodeclaim.instance_types)
+    )
 
 
 def _as_node(machine: Machine) -> Json:

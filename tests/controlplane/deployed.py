@@ -33,7 +33,7 @@ _LIFETIME_SECONDS = 3600
 def manifests(*folders: str) -> list[Json]:
     """Every object of these folders of `deploy/`."""
     files = (file for folder in folders for file in sorted((DEPLOY / folder).glob("*.yaml")))
-    return [item for file in files for item in _documents(file) if item["kind"] != "Kustomization"]
+    return [document for file in files for document in _documents(file) if document["kind"] != "Kustomization"]
 
 
 def _documents(file: Path) -> Iterator[Json]:
@@ -42,7 +42,9 @@ def _documents(file: Path) -> Iterator[Json]:
 
 def rights(provider: str = "simulated") -> list[Json]:
     """The ServiceAccount with what it may do, with machines of this provider."""
-    return [item for folder in ("controller", provider) for item in _documents(DEPLOY / folder / "clusterrole.yaml")]
+    return [
+        document for folder in ("controller", provider) for document in _documents(DEPLOY / folder / "clusterrole.yaml")
+    ]
 
 
 def bindings_to(user: str) -> list[Json]:
@@ -57,7 +59,7 @@ def bindings_to(user: str) -> list[Json]:
 
 def deployment() -> Json:
     """The Deployment."""
-    (found,) = (item for item in manifests("controller") if item["kind"] == "Deployment")
+    (found,) = (manifest for manifest in manifests("controller") if manifest["kind"] == "Deployment")
     return found
 
 
@@ -158,8 +160,8 @@ def installed(plane: ControlPlane, provider: str = "simulated") -> Iterator[Acco
 
 def await_rights(plane: ControlPlane, provider: str = "simulated") -> None:
     """Wait until the installed rights are in force."""
-    roles = [item for item in rights(provider) if "rules" in item]
-    plane.until(lambda: all(_is_granted(plane, item) for item in roles), "the rights to be in force")
+    roles = [right for right in rights(provider) if "rules" in right]
+    plane.until(lambda: all(_is_granted(plane, role) for role in roles), "the rights to be in force")
 
 
 def _is_granted(plane: ControlPlane, role: Json) -> bool:

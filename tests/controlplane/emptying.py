@@ -60,7 +60,10 @@ def forget_rights(plane: ControlPlane) -> None:
 def forget_definitions(plane: ControlPlane) -> None:
     """Delete our CustomResourceDefinitions; returns when none of their kinds is served any more."""
     empty(plane)
-    names = [str(item["metadata"]["name"]) for item in crds.custom_resource_definitions()]  # type: ignore[index]
+    names = [
+        str(custom_resource_definition["metadata"]["name"])
+        for custom_resource_definition in crds.custom_resource_definitions()
+    ]  # type: ignore[index]
     paths = [kinds.CUSTOM_RESOURCE_DEFINITION.path(name=name) for name in names]
     for path in paths:
         _delete(plane, path)

@@ -347,7 +347,9 @@ class ControlPlane:
         version, kind = str(manifest["apiVersion"]), manifest["kind"]
         root = f"/apis/{version}" if "/" in version else f"/api/{version}"
         resources: list[Json] = self.request("GET", root)["resources"]  # type: ignore[assignment]
-        found = next((item for item in resources if item["kind"] == kind and "/" not in str(item["name"])), None)
+        found = next(
+            (resource for resource in resources if resource["kind"] == kind and "/" not in str(resource["name"])), None
+        )
         if found is None:
             raise LookupError(f"the API server has no {kind} in {version}")
         metadata: Json = manifest["metadata"]  # type: ignore[assignment]

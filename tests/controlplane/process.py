@@ -192,7 +192,7 @@ def scraped(port: int) -> Samples:
     if status != 200:
         raise ConnectionError(f"/metrics answered {status}: {text}")
     families = text_string_to_metric_families(text)
-    return {(item.name, frozenset(item.labels.items())): item.value for one in families for item in one.samples}
+    return {(sample.name, frozenset(sample.labels.items())): sample.value for one in families for sample in one.samples}
 
 
 def _fetch(port: int, path: str) -> tuple[int, str]:

@@ -204,9 +204,9 @@ class Stage:
         path = kinds.POD_DISRUPTION_BUDGET.path(NAMESPACE, name)
 
         def is_counted() -> bool:
-            found = self.plane.request("GET", path)
-            status: Mapping[str, object] = found.get("status", {})  # type: ignore[assignment]
-            generation = found["metadata"]["generation"]  # type: ignore[index]
+            request = self.plane.request("GET", path)
+            status: Mapping[str, object] = request.get("status", {})  # type: ignore[assignment]
+            generation = request["metadata"]["generation"]  # type: ignore[index]
             return status.get("observedGeneration") == generation and status.get("currentHealthy", 0) != 0
 
         self.plane.until(is_counted, f"budget {name} to count its pods")
@@ -228,8 +228,8 @@ class Stage:
 
     def pool_condition(self, pool: str, kind: str) -> tuple[str, str, str]:
         """Status, reason and message of a pool's condition; empty where it has none."""
-        (found,) = (item for item in self.all(kinds.NODE_POOL) if item.metadata.name == pool)
-        condition = conditions.find_condition(found.status.conditions, kind)
+        (nodepool,) = (item for item in self.all(kinds.NODE_POOL) if item.metadata.name == pool)
+        condition = conditions.find_condition(nodepool.status.conditions, kind)
         return (condition.status, condition.reason, condition.message) if condition else ("", "", "")
 
     def clear(self) -> None:

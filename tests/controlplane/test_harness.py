@@ -54,8 +54,8 @@ def test_a_definition_is_served_when_apply_returns(control_plane: ControlPlane) 
 def test_applying_again_changes_what_is_there(control_plane: ControlPlane) -> None:
     for value in ("old", "new"):
         control_plane.apply({**manifest("ConfigMap", "harness-apply"), "data": {"key": value}})
-    found = control_plane.request("GET", "/api/v1/namespaces/default/configmaps/harness-apply")
-    assert found["data"] == {"key": "new"}
+    request = control_plane.request("GET", "/api/v1/namespaces/default/configmaps/harness-apply")
+    assert request["data"] == {"key": "new"}
 
 
 def test_a_refused_request_says_why(control_plane: ControlPlane) -> None:

@@ -59,8 +59,8 @@ async def _reason(stage: SmallStage, name: str, type_: str) -> str:
 
 async def _becomes(stage: SmallStage, name: str, type_: str, expected: str) -> None:
     async def missing() -> str:
-        found = await _reason(stage, name, type_)
-        return "" if found == expected else f"{name}: {type_} is {found!r}, not {expected!r}"
+        reason = await _reason(stage, name, type_)
+        return "" if reason == expected else f"{name}: {type_} is {reason!r}, not {expected!r}"
 
     await settled(missing, _SECONDS)
 
@@ -70,7 +70,7 @@ async def _buys(stage: SmallStage, name: str, node_class: str) -> None:
     stage.load(claim(name, "1", "2Gi", node_class=node_class))
 
     async def missing() -> str:
-        bought = [item.metadata.name for item in await stage.claims() if item.status.provider_id]
+        bought = [nodeclaim.metadata.name for nodeclaim in await stage.claims() if nodeclaim.status.provider_id]
         return "" if name in bought else f"{name} has no machine, only {bought}"
 
     await settled(missing, _SECONDS)
@@ -181,8 +181,8 @@ async def test_a_group_deleted_under_our_feet_is_named(double: Double, seeds: Se
 
 
 def _delete_templates(ec2: Any) -> None:
-    for item in ec2.describe_launch_templates()["LaunchTemplates"]:
-        ec2.delete_launch_template(LaunchTemplateId=item["LaunchTemplateId"])
+    for describe_launch_template in ec2.describe_launch_templates()["LaunchTemplates"]:
+        ec2.delete_launch_template(LaunchTemplateId=describe_launch_template["LaunchTemplateId"])
 
 
 def _poison(sqs: Any, url: str) -> None:

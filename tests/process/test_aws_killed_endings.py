@@ -64,13 +64,13 @@ async def test_killed_while_it_answers_an_interruption_one_machine_is_replaced_b
     cluster.ask(PODS)
     with cluster.controller(*ALONE):
         await cluster.until(lambda: cluster.lacking(PODS))
-    victim = next(item["instance_id"] for item in cluster.machines() if item["capacity_type"] == "spot")
+    victim = next(machine["instance_id"] for machine in cluster.machines() if machine["capacity_type"] == "spot")
     cluster.queue.send(spot_interruption(victim))
     # A process that starts knows all claims before it listens.
     await cluster.life_until(moment)
 
     def missing() -> str:
-        if victim in {item["instance_id"] for item in cluster.machines()}:
+        if victim in {machine["instance_id"] for machine in cluster.machines()}:
             return f"{victim} is still there"
         return cluster.lacking(PODS) or ("a message is left" if cluster.queue.waiting() else "")
 

@@ -51,7 +51,7 @@ def shrunken(draw: st.DrawFn, budgets: Sequence[Budget] = (), **spec: object) ->
     pools = [replaced(pool, spec=replaced(pool.spec, **spec)) for pool in pools]  # type: ignore[misc]
     grown = Shrinking([with_budget(pool, *budgets) for pool in pools], types=types)
     for batch in range(draw(st.integers(1, 3))):
-        grown.batch([_renamed(item, f"b{batch}") for item in draw(arriving)])
+        grown.batch([_renamed(pod, f"b{batch}") for pod in draw(arriving)])
     grown.finish()
     there = grown.bound()
     gone = draw(st.sets(st.sampled_from([pod.metadata.uid for pod in there]))) if there else set()
@@ -76,13 +76,13 @@ def moved(command: Command) -> Counter[str]:
 def test_a_move_saves_money_and_leaves_no_pod_without_a_place(grown: Shrinking) -> None:
     """Properties of the issue: never dearer, nobody evicted who has nowhere to go; each pod has exactly one place."""
     before = grown.price
-    found = grown.decide()
-    for command in found.commands:
+    solution = grown.decide()
+    for command in solution.commands:
         uids = [pod.metadata.uid for candidate in command.candidates for pod in candidate.reschedulable_pods]
         assert moved(command) == Counter(uids)
         assert command.saving_per_hour is None or command.saving_per_hour > _TINY
-    grown.carry_out(found.commands)
-    saved = sum(command.saving_per_hour or 0.0 for command in found.commands)
+    grown.carry_out(solution.commands)
+    saved = sum(command.saving_per_hour or 0.0 for command in solution.commands)
     assert grown.price == pytest.approx(before - saved)
 
 
@@ -90,15 +90,15 @@ def test_a_move_saves_money_and_leaves_no_pod_without_a_place(grown: Shrinking) 
 @given(shrunken())
 def test_pods_are_moved_to_places_the_scheduler_would_take_them_to(grown: Shrinking) -> None:
     """The plan of all moves together, held against the judge of plans."""
-    found = grown.decide()
-    gone = {candidate.state_node.name for command in found.commands for candidate in command.candidates}
-    claims = {candidate.key for command in found.commands for candidate in command.candidates}
-    moving = {uid for command in found.commands for uid in moved(command)}
+    solution = grown.decide()
+    gone = {candidate.state_node.name for command in solution.commands for candidate in command.candidates}
+    claims = {candidate.key for command in solution.commands for candidate in command.candidates}
+    moving = {uid for command in solution.commands for uid in moved(command)}
     left = [_waiting(i) if isinstance(i, Pod) and i.metadata.uid in moving else i for i in grown.objects()]
-    there = snapshot([item for item in left if item.metadata.name not in gone | claims])  # type: ignore[attr-defined]
+    there = snapshot([wire for wire in left if wire.metadata.name not in gone | claims])  # type: ignore[attr-defined]
     plan = Solution(
-        new_claims=tuple(planned for command in found.commands for planned in command.replacements),
-        placed_on_existing=tuple(placed for command in found.commands for placed in command.placed_on_existing),
+        new_claims=tuple(planned for command in solution.commands for planned in command.replacements),
+        placed_on_existing=tuple(placed for command in solution.commands for placed in command.placed_on_existing),
     )
     types = {pool.metadata.name: grown.given_types for pool in there.pools}
     world = seen(there, types, namespaces=clusters.SPACES)  # type: ignore[arg-type]
@@ -177,14 +177,14 @@ def test_the_simulation_is_the_provisioning_decision(grown: Shrinking, data: st.
     ]
     nodes = tuple(replace(view, marked_for_deletion=True) if view.key in gone else view for view in taken.nodes)
     expected = solve(build_problem(replace(taken, nodes=nodes), grown.types, NOW, options), grown.types)
-    found = world.reschedule(candidates)
-    assert found is not None
-    if isinstance(found, UnreschedulablePods):
+    reschedule = world.reschedule(candidates)
+    assert reschedule is not None
+    if isinstance(reschedule, UnreschedulablePods):
         assert expected.unschedulable
         return
     assert not expected.unschedulable
-    fees = NODE_FEE_PER_HOUR * (len(found.new_claims) - len(expected.new_claims))
-    assert found.price_per_hour + fees >= expected.price_per_hour - _ROUNDING
+    fees = NODE_FEE_PER_HOUR * (len(reschedule.new_claims) - len(expected.new_claims))
+    assert reschedule.price_per_hour + fees >= expected.price_per_hour - _ROUNDING
 
 
 @settings(max_examples=examples(250), deadline=None, suppress_health_check=_QUIET)
@@ -193,7 +193,7 @@ def test_a_second_look_at_what_has_not_changed_confirms_everything(grown: Shrink
     """DIS-272: or nothing would ever be carried out."""
     first = grown.decide().commands
     again = grown.decide(DisruptionContext(NOW, pending_commands=first))
-    blocked = {item.state_node.key for item in again.blocked_nodes}
+    blocked = {blocked_node.state_node.key for blocked_node in again.blocked_nodes}
     for command in first:
         assert isinstance(validate_command(command, again.commands, blocked), Command)
 
@@ -223,9 +223,9 @@ def test_odd_pods_stop_nobody(grown: Shrinking, odd: list[Pod], data: st.DataObj
     hosts = [view.name for view in grown.snapshot().nodes]
     if hosts:
         there = [replaced(pod, spec=replaced(pod.spec, node_name=data.draw(st.sampled_from(hosts)))) for pod in odd]
-        found = decide_disruption(
+        solution = decide_disruption(
             DisruptionProblem(snapshot(grown.objects() + there), DisruptionContext(NOW)), grown.types
         )
-        for command in found.commands:
+        for command in solution.commands:
             uids = [pod.metadata.uid for candidate in command.candidates for pod in candidate.reschedulable_pods]
             assert moved(command) == Counter(uids)

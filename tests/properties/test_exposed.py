@@ -70,16 +70,20 @@ def test_exposure_never_costs_a_pod_its_place(case: Case) -> None:
 def test_what_is_more_exposed_than_wished_is_told_and_nothing_else(case: Case) -> None:
     """Counted anew: every machine with too much of a workload is among the concessions, with its numbers, and only where limits
     are."""
-    found = plan(case.objects(), types=inc(8), options=case.options)
+    solution = plan(case.objects(), types=inc(8), options=case.options)
     sizes = dict(enumerate(count for count, _ in case.workloads))
     expected: Counter[tuple[str, str, int, int]] = Counter()
-    for claim in found.new_claims:
+    for claim in solution.new_claims:
         for at, number in Counter(int(item.metadata.name[1:].partition("-")[0]) for item in claim.pods).items():
             most = share_of(case.share, sizes[at]) if sizes[at] >= 4 else sizes[at]
             if number > most:
                 expected[f"ReplicaSet default/w{at}", f"NodeClaim {claim.name}", number, most] += 1
     assert (
-        Counter((item.subject, item.place, item.actual, item.limit) for item in found.exposure_violations) == expected
+        Counter(
+            (violation.subject, violation.place, violation.actual, violation.limit)
+            for violation in solution.exposure_violations
+        )
+        == expected
     )
     assert not expected or case.limits
 

@@ -32,10 +32,12 @@ def decide(cluster: Cluster) -> tuple[World, Solution]:
 def judge(cluster: Cluster) -> None:
     world, plan = decide(cluster)
     assert problems(world, plan) == []
-    for item in plan.unschedulable:
-        if not any(reason.category in _EXCUSED for reason in item.reasons):
-            found = room(world, plan, item.pod)
-            assert found is None, f"{item.pod.metadata.name} could have had {found}, was told {item.reasons}"
+    for unschedulable_pod in plan.unschedulable:
+        if not any(reason.category in _EXCUSED for reason in unschedulable_pod.reasons):
+            found = room(world, plan, unschedulable_pod.pod)
+            assert found is None, (
+                f"{unschedulable_pod.pod.metadata.name} could have had {found}, was told {unschedulable_pod.reasons}"
+            )
 
 
 @settings(max_examples=examples(600), deadline=None, suppress_health_check=_QUIET)
@@ -66,7 +68,7 @@ def hold(cluster: Cluster) -> None:
     )
     world, plan = decide(sound)
     said = [p.metadata.uid for group in (*plan.new_claims, *plan.placed_on_existing) for p in group.pods]
-    said += [item.pod.metadata.uid for item in plan.unschedulable]
+    said += [unschedulable_pod.pod.metadata.uid for unschedulable_pod in plan.unschedulable]
     assert {p.metadata.uid for p in world.pods if not p.spec.node_name} <= set(said)
     assert len(said) == len(set(said))
 

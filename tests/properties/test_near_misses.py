@@ -72,7 +72,9 @@ class _World:
 
 
 def _without(term: NodeSelectorTerm, key: str) -> NodeSelectorTerm:
-    return _edited(term, match_expressions=tuple(item for item in term.match_expressions if item.key != key))
+    return _edited(
+        term, match_expressions=tuple(requirement for requirement in term.match_expressions if requirement.key != key)
+    )
 
 
 def _changed(world: _World, miss: NearestFit, obstacles: Iterable[FailedFilter]) -> _World:
@@ -104,7 +106,10 @@ def _one_changed(world: _World, miss: NearestFit, obstacle: FailedFilter) -> _Wo
 def _agreed(world: _World, miss: NearestFit, key: str) -> _World:
     """Pod and pool agree: one of them gives way, unless the miss says that both have to."""
     world = world.without_asking(key)
-    if any(isinstance(item, UnmetRequirement) and item.asked.key == key for item in miss.failed_filters):
+    if any(
+        isinstance(failed_filter, UnmetRequirement) and failed_filter.asked.key == key
+        for failed_filter in miss.failed_filters
+    ):
         return world
     return replace(
         world,
@@ -113,7 +118,7 @@ def _agreed(world: _World, miss: NearestFit, key: str) -> _World:
 
 
 def _dropped(pool: NodePool, key: str) -> NodePool:
-    own = tuple(item for item in pool.spec.template.spec.requirements if item.key != key)
+    own = tuple(requirement for requirement in pool.spec.template.spec.requirements if requirement.key != key)
     template = _edited(pool.spec.template, spec=_edited(pool.spec.template.spec, requirements=own))
     return _edited(pool, spec=_edited(pool.spec, template=template))
 
@@ -132,7 +137,7 @@ def _eased(pool: NodePool, obstacle: FailedFilter) -> NodePool:
 
 
 def _subsets(obstacles: Sequence[FailedFilter]) -> Iterable[tuple[FailedFilter, ...]]:
-    return (found for size in range(len(obstacles)) for found in combinations(obstacles, size))
+    return (combination for size in range(len(obstacles)) for combination in combinations(obstacles, size))
 
 
 @given(waiting_pods(), pools(), types())
@@ -147,9 +152,16 @@ def test_carrying_out_a_near_miss_gives_the_pod_its_machine(
     assume(unplaced and unplaced[0].nearest_fit is not None)
     miss = unplaced[0].nearest_fit
     assert miss is not None
-    assume(not any(isinstance(item, OfferingsUnavailable | NoMatchingOffering) for item in miss.failed_filters))
+    assume(
+        not any(
+            isinstance(failed_filter, OfferingsUnavailable | NoMatchingOffering)
+            for failed_filter in miss.failed_filters
+        )
+    )
     assert not _changed(world, miss, miss.failed_filters).is_left
-    if any(isinstance(item, ConflictingRequirement | MinValuesNotMet) for item in miss.failed_filters):
+    if any(
+        isinstance(failed_filter, ConflictingRequirement | MinValuesNotMet) for failed_filter in miss.failed_filters
+    ):
         return  # a requirement that is gone altogether frees more than what the miss asks for
     for fewer in _subsets(miss.failed_filters):
         assert _changed(world, miss, fewer).is_left

@@ -27,9 +27,12 @@ TESTS = Path(__file__).resolve().parents[1]
 def digest(result: Solution) -> str:
     """The whole plan as one hash; the text of frozen values tells all their fields."""
     parts = [
-        *((item.name, item.claim, item.instance_types, item.pods) for item in result.new_claims),
-        *((item.node_key, item.pods) for item in result.placed_on_existing),
-        *((item.pod, item.reasons) for item in result.unschedulable),
+        *(
+            (new_nodeclaim.name, new_nodeclaim.claim, new_nodeclaim.instance_types, new_nodeclaim.pods)
+            for new_nodeclaim in result.new_claims
+        ),
+        *((placed_pods.node_key, placed_pods.pods) for placed_pods in result.placed_on_existing),
+        *((unschedulable_pod.pod, unschedulable_pod.reasons) for unschedulable_pod in result.unschedulable),
         result.skipped_pools,
         result.packing_heuristic,
     ]
@@ -111,8 +114,8 @@ def test_the_plan_does_not_depend_on_the_order_of_pods() -> None:
 
 def test_a_claim_has_the_same_name_every_time_it_is_planned() -> None:
     """SCH-620 as settled: creating it again finds it there."""
-    names = [item.name for item in plan(busy_cluster(), types=inc(8)).new_claims]
-    assert names == [item.name for item in plan(busy_cluster(), types=inc(8)).new_claims]
+    names = [new_nodeclaim.name for new_nodeclaim in plan(busy_cluster(), types=inc(8)).new_claims]
+    assert names == [new_nodeclaim.name for new_nodeclaim in plan(busy_cluster(), types=inc(8)).new_claims]
     assert len(set(names)) == len(names) > 3
     assert all(name.startswith(("a-", "b-")) for name in names)
 

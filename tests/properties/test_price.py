@@ -37,7 +37,7 @@ _EVEN = TopologySpreadConstraint(
 @st.composite
 def catalogues(draw: st.DrawFn) -> tuple[InstanceType, ...]:
     """Types of one to four shapes in several sizes, priced by size with some noise, on demand and as spot."""
-    found = []
+    instance_types = []
     for family in range(draw(st.integers(1, 4))):
         gib, rate = draw(st.sampled_from([2, 4, 8])), draw(st.integers(30, 60))
         for cpu in draw(st.lists(st.sampled_from([1, 2, 4, 8, 16, 48]), min_size=1, max_size=4, unique=True)):
@@ -45,22 +45,22 @@ def catalogues(draw: st.DrawFn) -> tuple[InstanceType, ...]:
             sold = [offering("on-demand", zone, price) for zone in ("z1", "z2")]
             sold += [offering("spot", "z1", round(price * draw(st.integers(25, 80)) / 100, 6))] * draw(st.booleans())
             capacity = {"cpu": cpu, "memory": f"{cpu * gib}Gi", "pods": draw(st.sampled_from([8, 29, 110]))}
-            found.append(shape(f"f{family}.{cpu}", capacity, sold))
-    return tuple(found)
+            instance_types.append(shape(f"f{family}.{cpu}", capacity, sold))
+    return tuple(instance_types)
 
 
 @st.composite
 def workloads(draw: st.DrawFn) -> list[Pod]:
     """A few kinds of pods, some of them many, some picky about how they are bought."""
-    found = []
+    pods = []
     for kind in range(draw(st.integers(1, 8))):
         requests = {"cpu": f"{draw(st.integers(1, 30)) * 100}m", "memory": f"{draw(st.integers(1, 40)) * 200}Mi"}
         selector: Mapping[str, str] = draw(
             st.sampled_from([{}, {}, {labels.ZONE: "z2"}, {labels.CAPACITY_TYPE: "on-demand"}])
         )
         count = draw(st.sampled_from([1, 3, 10, 40]))
-        found += [pod(f"k{kind}-{number}", requests, node_selector=selector) for number in range(count)]
-    return found
+        pods += [pod(f"k{kind}-{number}", requests, node_selector=selector) for number in range(count)]
+    return pods
 
 
 def both(objects: list[object], types: tuple[InstanceType, ...]) -> tuple[Solution, Solution]:
@@ -87,14 +87,17 @@ def check(chosen: Solution, classic: Solution) -> None:
     assert _left_out(chosen) <= _left_out(classic)
     if len(chosen.unschedulable) >= len(classic.unschedulable):
         assert chosen.price_per_hour <= classic.price_per_hour + _ROUNDING
-    for found in (chosen, classic):
-        assert found.lower_bound_per_hour is not None
-        assert found.lower_bound_per_hour <= found.price_per_hour + 1e-6
+    for solution in (chosen, classic):
+        assert solution.lower_bound_per_hour is not None
+        assert solution.lower_bound_per_hour <= solution.price_per_hour + 1e-6
 
 
 def _left_out(plan: Solution) -> list[tuple[int, int]]:
     """Pods left out, by priority, the most important first."""
-    return sorted(Counter(item.pod.spec.priority or 0 for item in plan.unschedulable).items(), reverse=True)
+    return sorted(
+        Counter(unschedulable_pod.pod.spec.priority or 0 for unschedulable_pod in plan.unschedulable).items(),
+        reverse=True,
+    )
 
 
 def test_where_limits_bind_the_classic_way_may_have_a_place_for_more_and_is_taken() -> None:

@@ -98,7 +98,7 @@ class Case:
     def world(self, plan: Solution) -> World:
         groups = (*plan.new_claims, *plan.placed_on_existing)
         waiting = {p.metadata.uid: p for g in groups for p in g.pods} | {
-            item.pod.metadata.uid: item.pod for item in plan.unschedulable
+            unschedulable_pod.pod.metadata.uid: unschedulable_pod.pod for unschedulable_pod in plan.unschedulable
         }
         things = [thing for item in self.there for thing in (item if isinstance(item, Iterable) else [item])]
         kinds: dict[str, list[object]] = {"Pod": list(waiting.values())}
@@ -561,9 +561,9 @@ def test_a_planted_fault_is_found_and_a_lawful_plan_passes(case: Case) -> None:
 
 def test_pods_of_another_namespace_do_not_count_for_a_spread() -> None:
     old = [web(f"old{number}", node_name="n1", space="other") for number in range(2)]
-    found = plan_of(put("n1", spreading("p")))
-    case = Case("", found, found, "", [standing("n1"), standing("n2", "z2"), *old])
-    assert problems(case.world(found), found) == []
+    solution = plan_of(put("n1", spreading("p")))
+    case = Case("", solution, solution, "", [standing("n1"), standing("n2", "z2"), *old])
+    assert problems(case.world(solution), solution) == []
 
 
 def test_a_forgotten_pod_is_missed() -> None:
@@ -574,8 +574,8 @@ def test_a_forgotten_pod_is_missed() -> None:
 def test_an_order_is_found_where_only_one_will_do() -> None:
     """Pods that spread have to be bound before those that merely match: then, and only then, all of them pass."""
     there = [standing("n1"), standing("n2", "z2")]
-    found = plan_of(put("n1", web("a"), web("b"), web("c"), spreading("s")))
-    assert problems(Case("", found, found, "", there).world(found), found) == []
+    solution = plan_of(put("n1", web("a"), web("b"), web("c"), spreading("s")))
+    assert problems(Case("", solution, solution, "", there).world(solution), solution) == []
 
 
 def test_a_pod_left_out_is_shown_the_place_it_could_have() -> None:

@@ -45,8 +45,10 @@ _durations = st.integers(1, 30 * 60).map(lambda minutes: timedelta(minutes=minut
 def recurrences(draw: st.DrawFn) -> tuple[RecurringWindow, datetime]:
     """A recurrence, and a full minute less than half a day from a change of its clocks."""
     zone, change = draw(_CHANGES)
-    found = RecurringWindow(cron.parse_schedule(draw(_schedules)), draw(_durations), cron.find_time_zone(zone))
-    return found, change + draw(st.integers(-700, 700)) * MINUTE
+    recurring_window = RecurringWindow(
+        cron.parse_schedule(draw(_schedules)), draw(_durations), cron.find_time_zone(zone)
+    )
+    return recurring_window, change + draw(st.integers(-700, 700)) * MINUTE
 
 
 def shows_a_window(found: RecurringWindow, now: datetime) -> bool:
@@ -75,9 +77,9 @@ def test_a_window_is_open_when_a_clock_on_the_wall_shows_it(
     drawn: tuple[RecurringWindow, datetime], milliseconds: int
 ) -> None:
     """API-081, DIS-141"""
-    found, moment = drawn
+    recurring_window, moment = drawn
     now = moment + timedelta(milliseconds=milliseconds)
-    assert found.is_active(now) == shows_a_window(found, now)
+    assert recurring_window.is_active(now) == shows_a_window(recurring_window, now)
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -86,12 +88,12 @@ def test_spans_are_the_minutes_in_which_the_window_is_open(
     drawn: tuple[RecurringWindow, datetime], minutes: int
 ) -> None:
     """The timeline says of every minute what a decision in it would find."""
-    found, begin = drawn
+    recurring_window, begin = drawn
     period = TimeSpan(begin, begin + minutes * MINUTE)
-    spans = ActiveWindow(found).spans(period)
+    spans = ActiveWindow(recurring_window).spans(period)
     assert all(a.end < b.begin for a, b in pairwise(spans))
     for moment in _minutes_of(period):
-        assert any(span.begin <= moment < span.end for span in spans) == found.is_active(moment), moment
+        assert any(span.begin <= moment < span.end for span in spans) == recurring_window.is_active(moment), moment
 
 
 def _minutes_of(period: TimeSpan) -> Iterator[datetime]:
@@ -118,9 +120,9 @@ def test_between_two_edges_an_allowance_stays_what_it_is(given: list[Budget], re
     edges = known.transitions(period)
     last = None
     for moment in _minutes_of(period):
-        found = known.allowance(nodes, reason, moment)
-        assert last is None or found == last or moment in edges
-        last = found
+        allowance = known.allowance(nodes, reason, moment)
+        assert last is None or allowance == last or moment in edges
+        last = allowance
 
 
 _texts = st.one_of(

@@ -91,10 +91,12 @@ class Cluster:
         return self._pools
 
     def claim_of(self, instance_id: str) -> NodeClaim | None:
-        return next((item for item in self._claims if item.status.provider_id.endswith("/" + instance_id)), None)
+        return next(
+            (nodeclaim for nodeclaim in self._claims if nodeclaim.status.provider_id.endswith("/" + instance_id)), None
+        )
 
     def node_of(self, instance_id: str) -> Node | None:
-        return next((item for item in self._nodes if item.spec.provider_id.endswith("/" + instance_id)), None)
+        return next((node for node in self._nodes if node.spec.provider_id.endswith("/" + instance_id)), None)
 
     async def see(self) -> None:
         self._claims = (await self.kube.list(NODE_CLAIM)).items
@@ -139,7 +141,9 @@ class Cluster:
     async def ending(self) -> list[str]:
         """Names of claims that are gone or going."""
         await self.see()
-        return [item.metadata.name for item in self._claims if item.metadata.deletion_timestamp is not None]
+        return [
+            nodeclaim.metadata.name for nodeclaim in self._claims if nodeclaim.metadata.deletion_timestamp is not None
+        ]
 
     async def is_tainted(self, name: str) -> bool:
         return labels.DISRUPTED_TAINT in (await self.node(name)).spec.taints

@@ -126,7 +126,9 @@ def affinity(
     """Node affinity: required terms (one must hold) and weighted preferences; ``fields`` are the other affinities."""
     own = NodeAffinity(
         required=NodeSelector(node_selector_terms=required) if required else None,
-        preferred=tuple(PreferredSchedulingTerm(weight=weight, preference=item) for weight, item in preferred),
+        preferred=tuple(
+            PreferredSchedulingTerm(weight=weight, preference=selector_term) for weight, selector_term in preferred
+        ),
     )
     return Affinity(node_affinity=own, **fields)  # type: ignore[arg-type]
 
@@ -298,16 +300,16 @@ def feed(state: ClusterState, objects: Iterable[Wire]) -> ClusterState:
         ReplicationController: state.workload_selectors.set_owner,
         SelectorWorkload: state.workload_selectors.set_owner,
     }
-    for item in objects:
-        setters[type(item)](item)  # type: ignore[operator]
+    for wire in objects:
+        setters[type(wire)](wire)  # type: ignore[operator]
     return state
 
 
 def flatten(objects: Iterable[object]) -> list[Wire]:
-    found: list[Wire] = []
+    wires: list[Wire] = []
     for item in objects:
-        found += flatten(item) if isinstance(item, list | tuple) else [item]  # type: ignore[list-item]
-    return found
+        wires += flatten(item) if isinstance(item, list | tuple) else [item]  # type: ignore[list-item]
+    return wires
 
 
 def snapshot(*objects: object) -> ClusterSnapshot:
@@ -315,7 +317,7 @@ def snapshot(*objects: object) -> ClusterSnapshot:
 
 
 def indexes(objects: Iterable[Wire], types: Types) -> dict[str, TypeIndex]:
-    names = [item.metadata.name for item in objects if isinstance(item, NodePool)]
+    names = [wire.metadata.name for wire in objects if isinstance(wire, NodePool)]
     if isinstance(types, Mapping):
         return {name: index_of(types[name]) for name in names if name in types}
     shared = index_of(types)
@@ -324,9 +326,9 @@ def indexes(objects: Iterable[Wire], types: Types) -> dict[str, TypeIndex]:
 
 def plan(*objects: object, types: Types = STD, options: SchedulingOptions | None = None) -> Solution:
     """The decision for a cluster of these objects (lists and tuples are flattened)."""
-    found = flatten(objects)
-    prepared = indexes(found, types)
-    problem = build_problem(snapshot(found), prepared, NOW, options or SchedulingOptions())
+    wires = flatten(objects)
+    prepared = indexes(wires, types)
+    problem = build_problem(snapshot(wires), prepared, NOW, options or SchedulingOptions())
     solution = solve(problem, prepared)
     for hear in on_solved:
         hear(problem, solution)
@@ -339,41 +341,49 @@ on_solved: list[Callable[[Problem, Solution], None]] = []
 
 def bought(result: Solution) -> list[str]:
     """The cheapest type of every planned claim, sorted: what would be launched."""
-    return sorted(item.instance_types[0] for item in result.new_claims)
+    return sorted(new_nodeclaim.instance_types[0] for new_nodeclaim in result.new_claims)
 
 
 def sizes(result: Solution) -> list[int]:
     """Pods per planned claim, sorted."""
-    return sorted(len(item.pods) for item in result.new_claims)
+    return sorted(len(new_nodeclaim.pods) for new_nodeclaim in result.new_claims)
 
 
 def existing(result: Solution) -> dict[str, int]:
     """How many pods go to each machine that exists."""
-    return {item.node_name: len(item.pods) for item in result.placed_on_existing}
+    return {placed_pods.node_name: len(placed_pods.pods) for placed_pods in result.placed_on_existing}
 
 
 def left(result: Solution) -> list[str]:
     """Names of the pods that stay waiting, sorted."""
-    return sorted(item.pod.metadata.name for item in result.unschedulable)
+    return sorted(unschedulable_pod.pod.metadata.name for unschedulable_pod in result.unschedulable)
 
 
 def categories(result: Solution) -> set[str]:
     """Why pods stay waiting."""
-    return {reason.category.value for item in result.unschedulable for reason in item.reasons}
+    return {reason.category.value for unschedulable_pod in result.unschedulable for reason in unschedulable_pod.reasons}
 
 
 def details(result: Solution) -> str:
     """What the pods that stay waiting are told, one cause after the other."""
-    return "; ".join(sorted({reason_message(reason) for item in result.unschedulable for reason in item.reasons}))
+    return "; ".join(
+        sorted(
+            {
+                reason_message(reason)
+                for unschedulable_pod in result.unschedulable
+                for reason in unschedulable_pod.reasons
+            }
+        )
+    )
 
 
 def asked(result: Solution, key: str) -> list[tuple[str, tuple[str, ...]]]:
     """Operator and values every planned claim asks of a label, sorted."""
     return sorted(
-        (item.operator, item.values)
+        (requirement.operator, requirement.values)
         for planned in result.new_claims
-        for item in planned.claim.spec.requirements
-        if item.key == key
+        for requirement in planned.claim.spec.requirements
+        if requirement.key == key
     )
 
 

@@ -61,10 +61,13 @@ def _with(world: World, plan: Solution, pod: Pod) -> Solution:
 
 
 def _joined(plan: Solution, key: str, pod: Pod) -> Solution:
-    if any(item.name == key for item in plan.new_claims):
-        grown = (replace(item, pods=(*item.pods, pod)) if item.name == key else item for item in plan.new_claims)
+    if any(new_nodeclaim.name == key for new_nodeclaim in plan.new_claims):
+        grown = (
+            replace(new_nodeclaim, pods=(*new_nodeclaim.pods, pod)) if new_nodeclaim.name == key else new_nodeclaim
+            for new_nodeclaim in plan.new_claims
+        )
         return replace(plan, new_claims=tuple(grown))
-    placed = {item.node_key: item for item in plan.placed_on_existing}
+    placed = {placed_pods.node_key: placed_pods for placed_pods in plan.placed_on_existing}
     there = placed.get(key, PlacedPods(key, key, ()))
     placed[key] = replace(there, pods=(*there.pods, pod))
     return replace(plan, placed_on_existing=tuple(placed.values()))
@@ -72,9 +75,9 @@ def _joined(plan: Solution, key: str, pod: Pod) -> Solution:
 
 def _bought(world: World, form: Machine, number: int) -> NewNodeClaim:
     name = form.labels[POOL]
-    pool = next(item for item in world.pools if item.metadata.name == name)
+    pool = next(nodepool for nodepool in world.pools if nodepool.metadata.name == name)
     asked = [wanted(key, "In", form.labels[key]) for key in _OPEN]
     custom = {key: value for key, value in form.labels.items() if key not in world.well_known | {HOST, POOL}}
     made = claim(f"{name}-{number}", None, asked, pool=name, labels=custom, taints=pool.spec.template.spec.taints)
-    kind = next(item for item in world.types_of(name) if item.name == form.type)
+    kind = next(instance_type for instance_type in world.types_of(name) if instance_type.name == form.type)
     return NewNodeClaim(made, name, (form.type,), kind.offerings[0], ())

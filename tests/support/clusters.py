@@ -85,15 +85,15 @@ class Cluster:
     def objects(self) -> list[object]:
         spaces = [Namespace(metadata=ObjectMeta(name=name, labels=own)) for name, own in SPACES.items()]
         told = (self.pods, self.pools, self.nodes, self.claims, self.daemons, self.storage, self.budgets)
-        return [*(item for group in told for item in group), *spaces]
+        return [*(wire for group in told for wire in group), *spaces]
 
     def _repr_pretty_(self, printer: object, cycle: bool) -> None:
         """How hypothesis prints a failing example."""
         told = (item for item in self.objects() if item not in _STORAGE)
         lines = [f"{type(item).__name__} {msgspec.json.encode(item).decode()}" for item in told]
-        for item in self.types:
-            sold = [f"{each.capacity_type}/{each.zone}" for each in item.offerings if each.available]
-            lines.append(f"{item.name} {dict(item.capacity)} sold as {sold}")
+        for instance_type in self.types:
+            sold = [f"{each.capacity_type}/{each.zone}" for each in instance_type.offerings if each.available]
+            lines.append(f"{instance_type.name} {dict(instance_type.capacity)} sold as {sold}")
         printer.text("\n".join(lines))  # type: ignore[attr-defined]
 
 
@@ -205,11 +205,11 @@ def _wishing(draw: st.DrawFn, asked: Affinity) -> Affinity:
     wish = WeightedPodAffinityTerm(weight=draw(st.sampled_from([1, 50])), pod_affinity_term=draw(terms()))
     side = draw(st.sampled_from(["near", "far", "node"]))
     if side == "near":
-        known = asked.pod_affinity or PodAffinity()
-        return _with(asked, pod_affinity=PodAffinity(required=known.required, preferred=(wish,)))
+        pod_affinity = asked.pod_affinity or PodAffinity()
+        return _with(asked, pod_affinity=PodAffinity(required=pod_affinity.required, preferred=(wish,)))
     if side == "far":
-        known = asked.pod_anti_affinity or PodAffinity()
-        return _with(asked, pod_anti_affinity=PodAffinity(required=known.required, preferred=(wish,)))
+        pod_affinity = asked.pod_anti_affinity or PodAffinity()
+        return _with(asked, pod_anti_affinity=PodAffinity(required=pod_affinity.required, preferred=(wish,)))
     return _with(asked, node_affinity=affinity(preferred=[(wish.weight, term(draw(_expressions)))]).node_affinity)
 
 
@@ -237,7 +237,7 @@ def _identity(draw: st.DrawFn) -> dict[str, object]:
 @st.composite
 def waiting(draw: st.DrawFn) -> list[Pod]:
     """One to twelve pods of up to four kinds."""
-    found: list[Pod] = []
+    pods: list[Pod] = []
     for kind in range(draw(st.integers(1, 4))):
         spec, meta = draw(specs()), draw(_identity())
         requests = {"cpu": draw(st.sampled_from(["100m", "500m", "500m", "1", "1900m"])), "memory": "100Mi"}
@@ -247,8 +247,8 @@ def waiting(draw: st.DrawFn) -> list[Pod]:
                 meta["namespace"] = "default"  # where the claims are
             age = {"creation_timestamp": seconds(draw(st.integers(0, 2)))}
             state = {"nominated_node_name": nominated} if draw(st.booleans()) else {}
-            found.append(_pod(f"w{kind}-{number}", requests, {**meta, **age}, {**spec, "status": state}))
-    return found
+            pods.append(_pod(f"w{kind}-{number}", requests, {**meta, **age}, {**spec, "status": state}))
+    return pods
 
 
 # -- what there is ------------------------------------------------------------------------------------------------------
@@ -275,7 +275,7 @@ _pool_taints: st.SearchStrategy[tuple[NodePoolTaint, ...]] = st.sampled_from(
 
 @st.composite
 def node_pools(draw: st.DrawFn) -> list[NodePool]:
-    found = []
+    nodepools = []
     for number in range(draw(st.integers(1, 3))):
         asked = [ANY_CAPACITY]
         if draw(_rarely):
@@ -286,8 +286,8 @@ def node_pools(draw: st.DrawFn) -> list[NodePool]:
         template = {"taints": draw(_pool_taints)}
         limits = draw(st.sampled_from([{}, {}, {}, {"cpu": "8"}, {"nodes": "1"}, {"cpu": "12", "nodes": "2"}]))
         weight = draw(st.sampled_from([None, None, 10]))
-        found.append(node_pool(f"p{number}", asked, labels=own, template=template, limits=limits, weight=weight))
-    return found
+        nodepools.append(node_pool(f"p{number}", asked, labels=own, template=template, limits=limits, weight=weight))
+    return nodepools
 
 
 @st.composite
@@ -313,16 +313,20 @@ def _machine(draw: st.DrawFn, number: int) -> tuple[Node, NodeClaim]:
 @st.composite
 def _coming(draw: st.DrawFn, number: int, pool: NodePool, types: tuple[InstanceType, ...]) -> NodeClaim:
     """A claim that is not launched yet: what it will be is settled, or open, per label."""
-    kept = draw(st.lists(st.sampled_from([item.name for item in types]), min_size=1, unique=True))
+    kept = draw(st.lists(st.sampled_from([instance_type.name for instance_type in types]), min_size=1, unique=True))
     asked = [wanted(labels.INSTANCE_TYPE, "In", *kept)]
     spec = pool.spec.template.spec
-    asked += [item for item in spec.requirements if item.key != labels.INSTANCE_TYPE]
+    asked += [requirement for requirement in spec.requirements if requirement.key != labels.INSTANCE_TYPE]
     if draw(st.booleans()):
-        own = [item.values for item in spec.requirements if item.key == labels.ZONE and item.values]
-        asked = [item for item in asked if item.key != labels.ZONE]
+        own = [
+            requirement.values
+            for requirement in spec.requirements
+            if requirement.key == labels.ZONE and requirement.values
+        ]
+        asked = [requirement for requirement in asked if requirement.key != labels.ZONE]
         asked.append(wanted(labels.ZONE, "In", draw(st.sampled_from(own[0] if own else ZONES))))
     if draw(st.booleans()):
-        asked = [item for item in asked if item.key != labels.CAPACITY_TYPE]
+        asked = [requirement for requirement in asked if requirement.key != labels.CAPACITY_TYPE]
         asked.append(wanted(labels.CAPACITY_TYPE, "In", "on-demand"))
     return claim(
         f"c{number}",
@@ -350,15 +354,15 @@ _budgets = st.sampled_from(
 
 @st.composite
 def _running(draw: st.DrawFn, nodes: list[Node]) -> list[Pod]:
-    found = []
+    pods = []
     for number in range(draw(st.integers(0, 4)) if nodes else 0):
         spec = {"node_name": draw(st.sampled_from(nodes)).metadata.name}
         if draw(_rarely):
             spec |= {"affinity": Affinity(pod_anti_affinity=PodAffinity(required=(draw(terms()),)))}
         if draw(_rarely):
             spec |= {"ports": (draw(_ports),)}
-        found.append(_pod(f"r{number}", {"cpu": "100m"}, draw(_identity()), spec))
-    return found
+        pods.append(_pod(f"r{number}", {"cpu": "100m"}, draw(_identity()), spec))
+    return pods
 
 
 @st.composite
@@ -367,15 +371,15 @@ def clusters(draw: st.DrawFn, pods: st.SearchStrategy[list[Pod]] | None = None) 
     types, pools = draw(instance_types()), draw(node_pools())
     machines = [draw(_machine(number)) for number in range(draw(st.integers(0, 4)))]
     coming = [draw(_coming(number, draw(st.sampled_from(pools)), types)) for number in range(draw(st.integers(0, 1)))]
-    nodes = [item for item, _ in machines]
+    nodes = [node for node, _ in machines]
     return Cluster(
         pods=(*draw(waiting() if pods is None else pods), *draw(_running(nodes))),
         pools=tuple(pools),
         nodes=tuple(nodes),
-        claims=(*(item for _, item in machines), *coming),
+        claims=(*(nodeclaim for _, nodeclaim in machines), *coming),
         daemons=draw(_daemons),
         types=types,
-        storage=(*_STORAGE, *(csi_node(item.metadata.name, ebs=draw(st.integers(1, 2))) for item in nodes)),
+        storage=(*_STORAGE, *(csi_node(node.metadata.name, ebs=draw(st.integers(1, 2))) for node in nodes)),
         budgets=draw(_budgets),
     )
 
@@ -441,7 +445,7 @@ _odd_ports = st.builds(
 @st.composite
 def odd_pods(draw: st.DrawFn) -> list[Pod]:
     """Pods whose every field may be nonsense."""
-    found = []
+    pods = []
     for number in range(draw(st.integers(1, 4))):
         spec: dict[str, object] = {
             "topology_spread_constraints": tuple(draw(st.lists(_odd_spreads, max_size=2))),
@@ -460,5 +464,5 @@ def odd_pods(draw: st.DrawFn) -> list[Pod]:
         if draw(st.booleans()):
             spec["node_name"] = draw(st.sampled_from(["n0", "n1", "nowhere"]))
         requests = {"cpu": draw(st.sampled_from(["1", "0", "-1", "", "a lot"]))}
-        found.append(_pod(f"odd{number}", requests, draw(_identity()), spec))
-    return found
+        pods.append(_pod(f"odd{number}", requests, draw(_identity()), spec))
+    return pods

@@ -43,8 +43,8 @@ async def begin(
     await world.node_class(node_registration_delay="2s")
     disruption = Disruption(consolidate_after="10s", consolidation_policy=policy, budgets=tuple(budgets))  # type: ignore[arg-type]
     await world.pool(disruption=disruption, **pool)
-    for item in workloads:
-        await world.kube.create(kinds.DEPLOYMENT, item)
+    for workload in workloads:
+        await world.kube.create(kinds.DEPLOYMENT, workload)
     await world.start()
     await until(lambda: runs(world, sum(item.spec.replicas or 0 for item in workloads)), 180)
 

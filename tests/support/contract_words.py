@@ -134,8 +134,8 @@ def _parameters(query: Mapping[str, str | int]) -> dict[str, str]:
 @asynccontextmanager
 async def connected(kubeconfig: Path) -> AsyncIterator[httpx2.AsyncClient]:
     """Plain HTTP to the cluster of a kubeconfig, with its first user's token if there is one."""
-    known = yaml.safe_load(kubeconfig.read_text())
-    cluster, user = known["clusters"][0]["cluster"], known["users"][0]["user"]
+    safe_load = yaml.safe_load(kubeconfig.read_text())
+    cluster, user = safe_load["clusters"][0]["cluster"], safe_load["users"][0]["user"]
     authority = cluster.get("certificate-authority-data")
     trust = ssl.create_default_context(cadata=base64.b64decode(authority).decode()) if authority else False
     headers = {"Authorization": f"Bearer {user['token']}"} if "token" in user else {}

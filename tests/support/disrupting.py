@@ -29,8 +29,8 @@ ANY = wanted(labels.CAPACITY_TYPE, "Exists")
 
 def sold(price: float, *, spot: float | None = None, zones: Sequence[str] = ("z1", "z2")) -> list[Offering]:
     """On-demand offerings at a price, and spot ones at another."""
-    found = [offering("on-demand", zone, price) for zone in zones]
-    return found + ([] if spot is None else [offering("spot", zone, spot) for zone in zones])
+    offerings = [offering("on-demand", zone, price) for zone in zones]
+    return offerings + ([] if spot is None else [offering("spot", zone, spot) for zone in zones])
 
 
 def kind(name: str, cpu: int, offerings: Iterable[Offering]) -> InstanceType:
@@ -88,17 +88,17 @@ def decide(
     options: DisruptionOptions = USUAL,
 ) -> DisruptionSolution:
     """The decision for a cluster of these objects."""
-    found = flatten(objects)
-    return decide_disruption(DisruptionProblem(snapshot(found), circumstances, options), indexes(found, types))
+    wires = flatten(objects)
+    return decide_disruption(DisruptionProblem(snapshot(wires), circumstances, options), indexes(wires, types))
 
 
 def verdict(
     name: str, *objects: object, reason: DisruptionReason = DisruptionReason.UNDERUTILIZED, **circumstances: object
 ) -> str:
     """Why the node (or claim) may not be chosen for the reason, empty where it may; ``-`` where there is nothing to say."""
-    found = flatten(objects)
-    taken = snapshot(found)
-    judge = CandidateChecks(taken, indexes(found, KINDS), DisruptionContext(NOW, **circumstances))  # type: ignore[arg-type]
+    wires = flatten(objects)
+    taken = snapshot(wires)
+    judge = CandidateChecks(taken, indexes(wires, KINDS), DisruptionContext(NOW, **circumstances))  # type: ignore[arg-type]
     view = next(view for view in taken.nodes if view.name == name)
     if not judge.is_considered(view):
         return "-"
@@ -119,7 +119,11 @@ def bought(found: DisruptionSolution) -> list[str]:
 
 def why(found: DisruptionSolution, name: str) -> str:
     """What keeps a node, all that is said of it."""
-    return "; ".join(blocker_message(item.blocker) for item in found.blocked_nodes if item.state_node.name == name)
+    return "; ".join(
+        blocker_message(blocked_node.blocker)
+        for blocked_node in found.blocked_nodes
+        if blocked_node.state_node.name == name
+    )
 
 
 def with_annotation(item: Wire, key: str, value: str) -> Wire:
@@ -131,5 +135,5 @@ def with_annotation(item: Wire, key: str, value: str) -> Wire:
 def claimed(objects: Sequence[Wire], **spec: object) -> list[Wire]:
     """The same objects, their claims with these fields of the specification."""
     return [
-        replaced(item, spec=replaced(item.spec, **spec)) if isinstance(item, NodeClaim) else item for item in objects
+        replaced(wire, spec=replaced(wire.spec, **spec)) if isinstance(wire, NodeClaim) else wire for wire in objects
     ]

@@ -80,9 +80,9 @@ from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 START = datetime(2026, 1, 1, tzinfo=UTC)
 CLUSTER = AwsClusterInfo("shop", "us-west-2", "https://shop.example", "Q0E=", "1.32")
 TYPES = tuple(
-    item
-    for item in catalogue.packaged_instance_types()
-    if item.name in ("m5.large", "m6g.large", "c5.xlarge", "g5.xlarge")
+    instance_type
+    for instance_type in catalogue.packaged_instance_types()
+    if instance_type.name in ("m5.large", "m6g.large", "c5.xlarge", "g5.xlarge")
 )
 PASSED = AwsError("DryRunOperation", "Request would have succeeded, but DryRun flag is set.", status=412)
 THROTTLED = AwsError("RequestLimitExceeded", "Request limit exceeded.", status=503)
@@ -127,7 +127,7 @@ class Recording:
 
 def _matches(filters: Iterable[Ec2Filter], told: Mapping[str, str], tagged: Sequence[Tag]) -> bool:
     own = tag_map(tuple(tagged))
-    return all(_match(item, told, own) for item in filters)
+    return all(_match(ec2_filter, told, own) for ec2_filter in filters)
 
 
 def _match(item: Ec2Filter, told: Mapping[str, str], own: Mapping[str, str]) -> bool:
@@ -151,41 +151,57 @@ class Ec2(Recording):
 
     async def describe_subnets(self, filters: Sequence[Ec2Filter]) -> tuple[SubnetInfo, ...]:
         self.called("DescribeSubnets", tuple(filters))
-        return tuple(item for item in self.subnets if _matches(filters, {"subnet-id": item.subnet_id}, item.tags))
+        return tuple(
+            subnet_info
+            for subnet_info in self.subnets
+            if _matches(filters, {"subnet-id": subnet_info.subnet_id}, subnet_info.tags)
+        )
 
     async def describe_security_groups(self, filters: Sequence[Ec2Filter]) -> tuple[SecurityGroupInfo, ...]:
         self.called("DescribeSecurityGroups", tuple(filters))
         return tuple(
-            item
-            for item in self.groups
-            if _matches(filters, {"group-id": item.group_id, "group-name": item.group_name}, item.tags)
+            group_info
+            for group_info in self.groups
+            if _matches(
+                filters, {"group-id": group_info.group_id, "group-name": group_info.group_name}, group_info.tags
+            )
         )
 
     async def describe_images(self, query: ImageQuery) -> tuple[ImageInfo, ...]:
         self.called("DescribeImages", query)
         return tuple(
-            item
-            for item in self.images
-            if _matches(query.filters, {"image-id": item.image_id, "name": item.name, "state": "available"}, ())
+            image_info
+            for image_info in self.images
+            if _matches(
+                query.filters, {"image-id": image_info.image_id, "name": image_info.name, "state": "available"}, ()
+            )
         )
 
     async def describe_capacity_reservations(self, query: ReservationQuery) -> tuple[CapacityReservationInfo, ...]:
         self.called("DescribeCapacityReservations", query)
-        known = {item.capacity_reservation_id: item for item in self.reservations}
-        if any(item not in known for item in query.ids):
+        reservation_infos = {
+            reservation_info.capacity_reservation_id: reservation_info for reservation_info in self.reservations
+        }
+        if any(item not in reservation_infos for item in query.ids):
             raise AwsError("InvalidCapacityReservationId.NotFound", "it does not exist", status=400)
-        return tuple(known[item] for item in query.ids) if query.ids else tuple(self.reservations)
+        return tuple(reservation_infos[item] for item in query.ids) if query.ids else tuple(self.reservations)
 
     async def describe_placement_groups(self, query: PlacementGroupQuery) -> tuple[PlacementGroupInfoEntry, ...]:
         self.called("DescribePlacementGroups", query)
         wanted = (*query.ids, *query.names)
-        return tuple(item for item in self.placement_groups if {item.group_id, item.group_name} & set(wanted))
+        return tuple(
+            group_info_entry
+            for group_info_entry in self.placement_groups
+            if {group_info_entry.group_id, group_info_entry.group_name} & set(wanted)
+        )
 
     async def describe_launch_templates(
         self, names: Sequence[str] = (), filters: Sequence[Ec2Filter] = ()
     ) -> tuple[LaunchTemplate, ...]:
         self.called("DescribeLaunchTemplates", tuple(filters))
-        return tuple(item for item in self.templates if _matches(filters, {}, item.tags))
+        return tuple(
+            launch_template for launch_template in self.templates if _matches(filters, {}, launch_template.tags)
+        )
 
     async def create_launch_template(
         self, name: str, data: LaunchTemplateData, tags: TagSpecification, dry_run: bool = False
@@ -197,7 +213,9 @@ class Ec2(Recording):
 
     async def delete_launch_template(self, template_id: str) -> None:
         self.called("DeleteLaunchTemplate", template_id)
-        self.templates = [item for item in self.templates if item.launch_template_id != template_id]
+        self.templates = [
+            launch_template for launch_template in self.templates if launch_template.launch_template_id != template_id
+        ]
 
     async def dry_run_fleet(self, request: FleetRequest) -> None:
         self.called("CreateFleet", request)
@@ -241,7 +259,11 @@ class Iam(Recording):
 
     async def list_instance_profiles(self, path_prefix: str) -> tuple[InstanceProfile, ...]:
         self.called("ListInstanceProfiles", path_prefix)
-        return tuple(item for item in self.profiles.values() if item.path.startswith(path_prefix))
+        return tuple(
+            instance_profile
+            for instance_profile in self.profiles.values()
+            if instance_profile.path.startswith(path_prefix)
+        )
 
     def writes(self) -> list[str]:
         return [name for name in self.names() if not name.startswith(("Get", "List"))]
@@ -291,7 +313,9 @@ class Seen:
         return self.known_pools
 
     def claim_of(self, instance_id: str) -> NodeClaim | None:
-        return next((item for item in self.known_claims if item.status.provider_id.endswith(instance_id)), None)
+        return next(
+            (nodeclaim for nodeclaim in self.known_claims if nodeclaim.status.provider_id.endswith(instance_id)), None
+        )
 
     def node_of(self, instance_id: str) -> Node | None:
         return None
@@ -333,7 +357,9 @@ class Classes:
     async def see(self) -> None:
         """What is stored comes through the watches."""
         self.known.clear()
-        self.known.update({item.metadata.name: item for item in (await self.kube.list(EC2_NODE_CLASS)).items})
+        self.known.update(
+            {node_class.metadata.name: node_class for node_class in (await self.kube.list(EC2_NODE_CLASS)).items}
+        )
         self.seen.known_claims = (await self.kube.list(NODE_CLAIM)).items
         self.seen.known_pools = (await self.kube.list(NODE_POOL)).items
 
@@ -360,12 +386,12 @@ class Classes:
 
     async def condition(self, type_: str, name: str = "default") -> tuple[str, str]:
         """Status and reason."""
-        found = conditions.find_condition((await self.get(name)).status.conditions, type_)
-        return ("", "") if found is None else (found.status, found.reason)
+        condition = conditions.find_condition((await self.get(name)).status.conditions, type_)
+        return ("", "") if condition is None else (condition.status, condition.reason)
 
     async def message(self, type_: str, name: str = "default") -> str:
-        found = conditions.find_condition((await self.get(name)).status.conditions, type_)
-        return "" if found is None else found.message
+        condition = conditions.find_condition((await self.get(name)).status.conditions, type_)
+        return "" if condition is None else condition.message
 
     def stocked(self) -> Classes:
         """With a subnet, a group and an image that the usual class finds."""
@@ -401,7 +427,11 @@ class Process:
         )
         leftovers = NodeClassCleanup(None if settings.isolated_vpc else self._profiles, ec2, CLUSTER)
         end = NodeClassTermination(
-            leftovers, world.kube, world.herald, world.seen.claims, lambda item: world.gone.append(item.metadata.name)
+            leftovers,
+            world.kube,
+            world.herald,
+            world.seen.claims,
+            lambda node_class: world.gone.append(node_class.metadata.name),
         )
         stamps = NodeClassHashStamper(world.kube, world.seen.claims)
         self.controller = NodeClassController(around, self._parts(ec2), stamps, editions, end)

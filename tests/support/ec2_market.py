@@ -176,7 +176,7 @@ class Fair:
         return self
 
     def types(self, node_class: EC2NodeClass = PLAIN) -> Mapping[str, InstanceType]:
-        return {item.name: item for item in self.market.types_for(node_class)}
+        return {instance_type.name: instance_type for instance_type in self.market.types_for(node_class)}
 
     def offering(
         self, name: str, capacity_type: str, zone: str = A, node_class: EC2NodeClass = PLAIN, partition: str = ""

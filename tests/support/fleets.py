@@ -119,7 +119,11 @@ class SmallEc2:
 
     def _made(self, request: FleetRequest, way: FleetOverride, kind: str) -> FleetInstanceSet:
         instance_id = f"i-{next(self._ids):04}"
-        own = next(item.tags for item in request.tag_specifications if item.resource_type == "instance")
+        own = next(
+            tag_specification.tags
+            for tag_specification in request.tag_specifications
+            if tag_specification.resource_type == "instance"
+        )
         now = self.clock.now()
         info = InstanceInfo(
             instance_id=instance_id,
@@ -165,9 +169,9 @@ class SmallEc2:
         unknown = [item for item in ids if item not in seen]
         if unknown:
             raise AwsError("InvalidInstanceID.NotFound", f"{unknown} do not exist")
-        found = tuple(info for key, info in seen.items() if (not ids or key in ids) and _passes(info, filters))
+        instance_infos = tuple(info for key, info in seen.items() if (not ids or key in ids) and _passes(info, filters))
         await self.gate("DescribeInstances", "after")
-        return found
+        return instance_infos
 
     async def terminate_instances(self, ids: Sequence[str]) -> tuple[StateChange, ...]:
         await self._begin("TerminateInstances")
@@ -196,13 +200,17 @@ class SmallEc2:
         self, names: Sequence[str] = (), filters: Sequence[Ec2Filter] = ()
     ) -> tuple[LaunchTemplate, ...]:
         await self._begin("DescribeLaunchTemplates")
-        found = [item for item, _ in self.templates.values()]
+        launch_templates = [launch_template for launch_template, _ in self.templates.values()]
         if names:
-            found = [item for item in found if item.launch_template_name in names]
-            if not found:
+            launch_templates = [
+                launch_template for launch_template in launch_templates if launch_template.launch_template_name in names
+            ]
+            if not launch_templates:
                 raise AwsError("InvalidLaunchTemplateName.NotFoundException", "no such template")
         await self.gate("DescribeLaunchTemplates", "after")
-        return tuple(item for item in found if _tagged(tag_map(item.tags), filters))
+        return tuple(
+            launch_template for launch_template in launch_templates if _tagged(tag_map(launch_template.tags), filters)
+        )
 
     async def create_launch_template(
         self, name: str, data: LaunchTemplateData, tags: TagSpecification, dry_run: bool = False
@@ -222,7 +230,11 @@ class SmallEc2:
 
     async def delete_launch_template(self, template_id: str) -> None:
         await self._begin("DeleteLaunchTemplate")
-        names = [name for name, (item, _) in self.templates.items() if item.launch_template_id == template_id]
+        names = [
+            name
+            for name, (launch_template, _) in self.templates.items()
+            if launch_template.launch_template_id == template_id
+        ]
         if not names:
             raise AwsError("InvalidLaunchTemplateId.NotFound", "no such template")
         del self.templates[names[0]]
@@ -238,14 +250,17 @@ def _no_capacity(way: FleetOverride) -> FleetError:
 
 def _passes(info: InstanceInfo, filters: Sequence[Ec2Filter]) -> bool:
     known = {"instance-state-name": info.state.name, "instance-id": info.instance_id}
-    own = all(known[item.name] in item.values for item in filters if item.name in known)
+    own = all(known[ec2_filter.name] in ec2_filter.values for ec2_filter in filters if ec2_filter.name in known)
     return own and _tagged(tag_map(info.tags), filters)
 
 
 def _tagged(own: Mapping[str, str], filters: Sequence[Ec2Filter]) -> bool:
-    for item in filters:
-        if item.name == "tag-key" and not any(value in own for value in item.values):
+    for ec2_filter in filters:
+        if ec2_filter.name == "tag-key" and not any(value in own for value in ec2_filter.values):
             return False
-        if item.name.startswith("tag:") and own.get(item.name.removeprefix("tag:")) not in item.values:
+        if (
+            ec2_filter.name.startswith("tag:")
+            and own.get(ec2_filter.name.removeprefix("tag:")) not in ec2_filter.values
+        ):
             return False
     return True

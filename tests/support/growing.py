@@ -35,8 +35,8 @@ class Growing:
         options: SchedulingOptions | None = None,
         index: TypeIndex | None = None,
     ) -> None:
-        self._others = [item for item in flatten(objects) if not isinstance(item, Pod)]
-        self._pods: dict[str, Pod] = {item.metadata.uid: item for item in flatten(objects) if isinstance(item, Pod)}
+        self._others = [wire for wire in flatten(objects) if not isinstance(wire, Pod)]
+        self._pods: dict[str, Pod] = {wire.metadata.uid: wire for wire in flatten(objects) if isinstance(wire, Pod)}
         self._types = types
         self._options = options
         self._index = index
@@ -44,9 +44,9 @@ class Growing:
 
     def batch(self, *arriving: object) -> Solution:
         """Plan for these pods and all that still wait, and carry the plan out."""
-        for item in flatten(arriving):
-            assert isinstance(item, Pod)
-            self._pods[item.metadata.uid] = item
+        for wire in flatten(arriving):
+            assert isinstance(wire, Pod)
+            self._pods[wire.metadata.uid] = wire
         everything = [*self._others, *self._pods.values()]
         if self._index is None:
             result = plan(everything, types=self._types, options=self._options)
@@ -73,13 +73,13 @@ class Growing:
 
     def finish(self) -> None:
         """The pods that still wait are deleted."""
-        self._pods = {uid: item for uid, item in self._pods.items() if item.spec.node_name}
+        self._pods = {uid: pod for uid, pod in self._pods.items() if pod.spec.node_name}
 
     def counts(self, key: str = labels.ZONE, app: str | None = None) -> dict[str, int]:
         """Bound pods by a label of their node, of one app or all; labels of given nodes count as well."""
         found: dict[str, int] = {}
-        for item in self._bound(app):
-            domain = self._labels_of(item.spec.node_name).get(key, "")
+        for pod in self._bound(app):
+            domain = self._labels_of(pod.spec.node_name).get(key, "")
             found[domain] = found.get(domain, 0) + 1
         return dict(sorted(found.items()))
 
@@ -89,32 +89,32 @@ class Growing:
 
     def host_of(self, name: str) -> str:
         """The node a pod is bound to; empty while it waits."""
-        return next(item.spec.node_name for item in self._pods.values() if item.metadata.name == name)
+        return next(pod.spec.node_name for pod in self._pods.values() if pod.metadata.name == name)
 
     def domain_of(self, name: str, key: str = labels.ZONE) -> str:
         """The value a label has on the node a pod is bound to; empty while it waits."""
         return self._labels_of(self.host_of(name)).get(key, "")
 
     def _bound(self, app: str | None) -> Iterator[Pod]:
-        for item in self._pods.values():
-            if item.spec.node_name and app in (None, item.metadata.labels.get("app")):
-                yield item
+        for pod in self._pods.values():
+            if pod.spec.node_name and app in (None, pod.metadata.labels.get("app")):
+                yield pod
 
     def _labels_of(self, node: str) -> Mapping[str, str]:
         found = (i.metadata.labels for i in self._others if i.metadata.name == node)  # type: ignore[attr-defined]
         return next(found, {})
 
     def _bind(self, pods: tuple[Pod, ...], node: str) -> None:
-        for item in pods:
-            self._pods[item.metadata.uid] = replaced(  # type: ignore[assignment]
-                item,
-                spec=replaced(item.spec, node_name=node),
-                status=replaced(item.status, phase="Running", conditions=()),
+        for pod in pods:
+            self._pods[pod.metadata.uid] = replaced(  # type: ignore[assignment]
+                pod,
+                spec=replaced(pod.spec, node_name=node),
+                status=replaced(pod.status, phase="Running", conditions=()),
             )
 
     def _built(self, planned: NewNodeClaim) -> list[Wire]:
         offered = self._types[planned.node_pool] if isinstance(self._types, Mapping) else self._types
-        kind = next(item for item in offered if item.name == planned.instance_types[0])
+        kind = next(instance_type for instance_type in offered if instance_type.name == planned.instance_types[0])
         spec = planned.claim.spec
         return flatten(
             machine(
@@ -122,7 +122,7 @@ class Growing:
                 res.resources_to_wire(kind.allocatable),
                 pool=planned.node_pool,
                 labels=_labels(planned, kind),
-                taints=[item.as_taint() for item in spec.taints],
+                taints=[nodepool_taint.as_taint() for nodepool_taint in spec.taints],
             )
         )
 
@@ -131,5 +131,9 @@ def _labels(planned: NewNodeClaim, kind: InstanceType) -> dict[str, str]:
     """What the node is labelled with: by its type, its offering, and what its claim leaves no choice about."""
     own = {key: min(form.values) for key, form in kind.requirements.items() if form.values}
     sold = {key: next(iter(form.values)) for key, form in planned.cheapest_offering.requirements.items()}
-    asked = {item.key: item.values[0] for item in planned.claim.spec.requirements if len(item.values) == 1}
+    asked = {
+        requirement.key: requirement.values[0]
+        for requirement in planned.claim.spec.requirements
+        if len(requirement.values) == 1
+    }
     return {**own, **asked, **sold, **planned.claim.metadata.labels}

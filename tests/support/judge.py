@@ -101,28 +101,31 @@ class World:
     def attach_limits(self) -> Mapping[str, Mapping[str, int]]:
         """How many volumes of a driver a node takes, by node."""
         return {
-            item.metadata.name: {
+            wire.metadata.name: {
                 driver.name: driver.allocatable.count
-                for driver in item.spec.drivers
+                for driver in wire.spec.drivers
                 if driver.allocatable is not None and driver.allocatable.count is not None
             }
-            for item in self.storage
-            if isinstance(item, CSINode)
+            for wire in self.storage
+            if isinstance(wire, CSINode)
         }
 
     def types_of(self, pool: str) -> Sequence[InstanceType]:
         return self.types.get(pool, ()) if isinstance(self.types, Mapping) else self.types
 
     def daemon_specs(self) -> list[PodSpec]:
-        return [item.spec.template.spec for item in self.daemons]
+        return [daemon_set.spec.template.spec for daemon_set in self.daemons]
 
 
 def seen(snapshot: ClusterSnapshot, types: Mapping[str, Sequence[InstanceType]], **more: object) -> World:
     """The world a snapshot shows; ``more`` are fields of ``World`` it says nothing about."""
-    well_known = {key for own in types.values() for item in own for key in item.requirements}
+    well_known = {key for own in types.values() for instance_type in own for key in instance_type.requirements}
     daemons = (
-        DaemonSet(metadata=ObjectMeta(name=item.name), spec=DaemonSetSpec(template=PodTemplateSpec(spec=item.spec)))
-        for item in snapshot.daemonset_pods
+        DaemonSet(
+            metadata=ObjectMeta(name=daemon_set_pod.name),
+            spec=DaemonSetSpec(template=PodTemplateSpec(spec=daemon_set_pod.spec)),
+        )
+        for daemon_set_pod in snapshot.daemonset_pods
     )
     return World(
         pods=(
@@ -141,12 +144,12 @@ def seen(snapshot: ClusterSnapshot, types: Mapping[str, Sequence[InstanceType]],
 
 def _disks(storage: Iterable[Wire]) -> Iterator[tuple[tuple[str, str], Disk]]:
     """Bound claims are where their volume is, others where their class allows."""
-    known = {(type(item), item.metadata.name): item for item in storage}  # type: ignore[attr-defined]
-    for item in storage:
-        if isinstance(item, PersistentVolumeClaim):
-            key = (item.metadata.namespace, item.metadata.name)
-            volume = known.get((PersistentVolume, item.spec.volume_name))
-            made = known.get((StorageClass, item.spec.storage_class_name))
+    wires = {(type(item), item.metadata.name): item for item in storage}  # type: ignore[attr-defined]
+    for wire in storage:
+        if isinstance(wire, PersistentVolumeClaim):
+            key = (wire.metadata.namespace, wire.metadata.name)
+            volume = wires.get((PersistentVolume, wire.spec.volume_name))
+            made = wires.get((StorageClass, wire.spec.storage_class_name))
             if volume is not None:
                 reach = volume.spec.node_affinity  # type: ignore[attr-defined]
                 terms = reach.required.node_selector_terms if reach is not None and reach.required is not None else ()
@@ -186,13 +189,13 @@ def forms_of_claim(world: World, claim: NodeClaim, kept: Iterable[str] | None = 
     """
     wanted = expressions(claim.spec.requirements)
     own = {**claim.metadata.labels, HOST: claim.metadata.name}
-    taints = tuple(item.as_taint() for item in claim.spec.taints)
+    taints = tuple(nodepool_taint.as_taint() for nodepool_taint in claim.spec.taints)
     names = None if kept is None else set(kept)
     return [
         form
-        for item in world.types_of(claim.metadata.labels.get(POOL, ""))
-        if names is None or item.name in names
-        for form in forms(world, item, wanted, own, taints, sold=kept is not None)
+        for instance_type in world.types_of(claim.metadata.labels.get(POOL, ""))
+        if names is None or instance_type.name in names
+        for form in forms(world, instance_type, wanted, own, taints, sold=kept is not None)
     ]
 
 
@@ -261,7 +264,7 @@ def machine_of_node(world: World, node: Node, claim: NodeClaim | None, bound: Se
     """A node as it is; of a starting one only the taints that will stay count, and missing amounts are the claim's."""
     labels, taints, free = node.metadata.labels, node.spec.taints, amounts(node.status.allocatable)
     if claim is not None and labels.get("karpenter.sh/initialized") != "true":
-        startup = {(item.key, item.effect) for item in claim.spec.startup_taints}
+        startup = {(nodepool_taint.key, nodepool_taint.effect) for nodepool_taint in claim.spec.startup_taints}
         if labels.get("karpenter.sh/registered") != "true":
             labels, taints = {**claim.metadata.labels, HOST: node.metadata.name}, _taints(claim)
         taints = tuple(t for t in taints if t.key not in _PASSING and (t.key, t.effect) not in startup)
@@ -291,14 +294,14 @@ def _without(free: Amounts, used: Amounts) -> Amounts:
 
 
 def _taints(claim: NodeClaim) -> tuple[Taint, ...]:
-    return tuple(item.as_taint() for item in claim.spec.taints)
+    return tuple(nodepool_taint.as_taint() for nodepool_taint in claim.spec.taints)
 
 
 def sites(world: World, plan: Solution) -> list[Site]:
     """Everything that is there, then everything planned. Pods that have to move count where they go, else nowhere (SCH-064)."""
     placed = {placement.node_key: placement.pods for placement in plan.placed_on_existing}
     moving = {pod.metadata.uid for group in (*plan.placed_on_existing, *plan.new_claims) for pod in group.pods}
-    moving |= {item.pod.metadata.uid for item in plan.unschedulable}
+    moving |= {unschedulable_pod.pod.metadata.uid for unschedulable_pod in plan.unschedulable}
     claim_of = {claim.status.provider_id: claim for claim in world.claims if claim.status.provider_id}
     found: list[Site] = []
     for node in world.nodes:
@@ -322,8 +325,13 @@ def sites(world: World, plan: Solution) -> list[Site]:
     return [
         *found,
         *(
-            Site(item.name, tuple(forms_of_claim(world, item.claim, item.instance_types)), (), item.pods)
-            for item in plan.new_claims
+            Site(
+                new_nodeclaim.name,
+                tuple(forms_of_claim(world, new_nodeclaim.claim, new_nodeclaim.instance_types)),
+                (),
+                new_nodeclaim.pods,
+            )
+            for new_nodeclaim in plan.new_claims
         ),
     ]
 
@@ -365,10 +373,10 @@ def _once(world: World, plan: Solution) -> Iterator[str]:
     owed = sorted(waiting(world))
     if sorted(uid for uid in named if uid not in may_move) != owed or len(named) != len(set(named)):
         yield f"pods are not planned exactly once: {sorted(named)} of {owed}"
-    for item in plan.unschedulable:
-        if not item.reasons:
-            yield f"{item.pod.metadata.name} stays waiting without a reason"
-    names = [item.name for item in plan.new_claims] + [claim.metadata.name for claim in world.claims]
+    for unschedulable_pod in plan.unschedulable:
+        if not unschedulable_pod.reasons:
+            yield f"{unschedulable_pod.pod.metadata.name} stays waiting without a reason"
+    names = [new_nodeclaim.name for new_nodeclaim in plan.new_claims] + [claim.metadata.name for claim in world.claims]
     if len(set(names)) != len(names):
         yield f"a claim name is used twice: {names}"
 
@@ -390,30 +398,32 @@ def _on_sites(world: World, plan: Solution, found: Sequence[Site]) -> Iterator[s
 
 def _claims(world: World, plan: Solution) -> Iterator[str]:
     pools = {pool.metadata.name: pool for pool in world.pools}
-    for item in plan.new_claims:
-        pool = pools[item.node_pool]
+    for new_nodeclaim in plan.new_claims:
+        pool = pools[new_nodeclaim.node_pool]
         template = pool.spec.template
-        own = forms_of_claim(world, item.claim, item.instance_types)
-        if {form.type for form in own} != set(item.instance_types) or not own:
-            yield f"{item.name} names types that cannot be bought: {item.instance_types}"
+        own = forms_of_claim(world, new_nodeclaim.claim, new_nodeclaim.instance_types)
+        if {form.type for form in own} != set(new_nodeclaim.instance_types) or not own:
+            yield f"{new_nodeclaim.name} names types that cannot be bought: {new_nodeclaim.instance_types}"
         for key, operator, values in expressions(template.spec.requirements):
             if not all(accepts(operator, values, form.labels.get(key)) for form in own):
-                yield f"{item.name} leaves the requirements of its pool on {key}"
-        yield from (f"{item.name} offers too few values of {key}" for key in lacking_values(pool, own))
-        if item.claim.spec.taints != template.spec.taints:
-            yield f"{item.name} has other taints than its pool"
-        if any(item.claim.metadata.labels.get(key) != value for key, value in template.metadata.labels.items()):
-            yield f"{item.name} lacks labels of its pool"
-        if item.claim.metadata.labels.get(POOL) != item.node_pool:
-            yield f"{item.name} is labelled with another pool than {item.node_pool}"
+                yield f"{new_nodeclaim.name} leaves the requirements of its pool on {key}"
+        yield from (f"{new_nodeclaim.name} offers too few values of {key}" for key in lacking_values(pool, own))
+        if new_nodeclaim.claim.spec.taints != template.spec.taints:
+            yield f"{new_nodeclaim.name} has other taints than its pool"
+        if any(
+            new_nodeclaim.claim.metadata.labels.get(key) != value for key, value in template.metadata.labels.items()
+        ):
+            yield f"{new_nodeclaim.name} lacks labels of its pool"
+        if new_nodeclaim.claim.metadata.labels.get(POOL) != new_nodeclaim.node_pool:
+            yield f"{new_nodeclaim.name} is labelled with another pool than {new_nodeclaim.node_pool}"
 
 
 def lacking_values(pool: NodePool, own: Sequence[Machine]) -> Iterator[str]:
     """Labels of which machines of a claim have fewer values than the pool's minValues."""
-    for item in pool.spec.template.spec.requirements:
-        values = {form.labels[item.key] for form in own if item.key in form.labels}
-        if item.min_values and len(values) < item.min_values:
-            yield item.key
+    for requirement in pool.spec.template.spec.requirements:
+        values = {form.labels[requirement.key] for form in own if requirement.key in form.labels}
+        if requirement.min_values and len(values) < requirement.min_values:
+            yield requirement.key
 
 
 # -- limits ---------------------------------------------------------------------------------------------------------------
@@ -449,13 +459,13 @@ def _spent(world: World) -> Iterator[tuple[str, Amounts]]:
 
 
 def _planned(world: World, claims: Iterable[NewNodeClaim]) -> Iterator[tuple[str, Amounts]]:
-    for item in claims:
-        yield item.node_pool, largest(forms_of_claim(world, item.claim, item.instance_types))
+    for new_nodeclaim in claims:
+        yield new_nodeclaim.node_pool, largest(forms_of_claim(world, new_nodeclaim.claim, new_nodeclaim.instance_types))
 
 
 def _within_limits(world: World, plan: Solution) -> Iterator[str]:
     left = remaining(world, plan)
-    for pool in sorted({item.node_pool for item in plan.new_claims}):
+    for pool in sorted({new_nodeclaim.node_pool for new_nodeclaim in plan.new_claims}):
         if any(amount < 0 for amount in left[pool].values()):
             yield f"pool {pool} may exceed its limits: {left[pool]} left"
 
@@ -481,13 +491,13 @@ def keys_of(pod: Pod) -> set[str]:
 
 def _telling(pods: Iterable[Pod]) -> set[str]:
     """Labels that make a difference between neighbours: topology keys, and what pods that spread want of nodes."""
-    found: set[str] = set()
+    telling: set[str] = set()
     for pod in pods:
-        found |= keys_of(pod)
+        telling |= keys_of(pod)
         if spreads(pod.spec):
-            found |= set(pod.spec.node_selector)
-            found |= {entry.key for term in required_terms(pod.spec) or () for entry in term.match_expressions}
-    return found
+            telling |= set(pod.spec.node_selector)
+            telling |= {entry.key for term in required_terms(pod.spec) or () for entry in term.match_expressions}
+    return telling
 
 
 #: One form for every site.
@@ -588,11 +598,15 @@ def room(world: World, plan: Solution, pod: Pod) -> str | None:
     """
     found = sites(world, plan)
     everybody = [pod, *(other for site in found for other in (*site.bound, *site.planned))]
-    asking = [*everybody, *(item.pod for item in plan.unschedulable)]
+    asking = [*everybody, *(unschedulable_pod.pod for unschedulable_pod in plan.unschedulable)]
     choices = list(scenes(found, everybody))
     universe = _universe(world, everybody)
     for site in found:
-        theirs = site.leaving or site.key in {item.name for item in plan.new_claims} or _is_open(site, asking)
+        theirs = (
+            site.leaving
+            or site.key in {new_nodeclaim.name for new_nodeclaim in plan.new_claims}
+            or _is_open(site, asking)
+        )
         if not theirs and _holds(world, site, pod):
             places = [(choice, form) for choice in choices for other, form in choice if other is site]
             if all(not _objections(world, choice, universe, pod, form) for choice, form in places):
@@ -634,24 +648,28 @@ def _objections(
 
 def _universe(world: World, pods: Iterable[Pod]) -> dict[str, frozenset[str]]:
     """Values pools could give to the labels pods look at, and a host that is always new."""
-    found: dict[str, frozenset[str]] = {HOST: frozenset(("a-new-host",))}
+    universe: dict[str, frozenset[str]] = {HOST: frozenset(("a-new-host",))}
     for key in {key for pod in pods for key in keys_of(pod)} - {HOST}:
-        found[key] = frozenset(
+        universe[key] = frozenset(
             form.labels[key]
             for pool in world.pools
             for own in _customs(world, pool, ())
-            for item in world.types_of(pool.metadata.name)
-            for form in forms(world, item, _asked(pool), own, (), sold=False)
+            for instance_type in world.types_of(pool.metadata.name)
+            for form in forms(world, instance_type, _asked(pool), own, (), sold=False)
             if key in form.labels
         ).union(_claimed(world, key))
-    return found
+    return universe
 
 
 def _claimed(world: World, key: str) -> Iterator[str]:
     """What claims on their way settle of a label; the cloud may know a type for them that pools offer no more."""
     for claim in world.claims:
         if not claim.status.provider_id and claim.metadata.deletion_timestamp is None:
-            own = [item.values for item in claim.spec.requirements if item.key == key and item.operator == "In"]
+            own = [
+                requirement.values
+                for requirement in claim.spec.requirements
+                if requirement.key == key and requirement.operator == "In"
+            ]
             yield from (values[0] for values in own if len(values) == 1)
             if key in claim.metadata.labels:
                 yield claim.metadata.labels[key]
@@ -690,7 +708,7 @@ def fresh(
     """Machines of a pool that can be bought for the pod alone within what limits leave, each meeting all that is wanted."""
     if any(amount < 0 for amount in left.values()):
         return
-    taints = tuple(item.as_taint() for item in pool.spec.template.spec.taints)
+    taints = tuple(nodepool_taint.as_taint() for nodepool_taint in pool.spec.template.spec.taints)
     for own in _customs(world, pool, mentioned):
         if not all(
             accepts(op, values, own.get(key)) for key, op, values in wanted if key not in world.well_known | {POOL}
@@ -700,8 +718,8 @@ def fresh(
             continue
         asked = tuple(entry for entry in (*_asked(pool), *wanted) if entry[0] in world.well_known - {POOL})
         found: list[Machine] = []
-        for item in world.types_of(pool.metadata.name):
-            each = list(forms(world, item, asked, own, taints, sold=True))
+        for instance_type in world.types_of(pool.metadata.name):
+            each = list(forms(world, instance_type, asked, own, taints, sold=True))
             spent = {name: each[0].capacity.get(name, Fraction(name == "nodes")) for name in left} if each else {}
             if all(spent[name] <= left[name] for name in spent):
                 found += [form for form in each if not any(crowding((pod,), form, world.disks))]

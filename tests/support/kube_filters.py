@@ -67,9 +67,9 @@ Bound = tuple[Pod, Machine]
 
 def number(text: object) -> Fraction:
     """A quantity as an exact number."""
-    found = _QUANTITY.fullmatch(str(text))
-    assert found is not None, f"{text!r} is no quantity"
-    digits, exponent, suffix, binary = found.groups(default="")
+    fullmatch = _QUANTITY.fullmatch(str(text))
+    assert fullmatch is not None, f"{text!r} is no quantity"
+    digits, exponent, suffix, binary = fullmatch.groups(default="")
     if exponent:
         return Fraction(digits) * Fraction(10) ** int(exponent)
     if suffix in _PARTS:
@@ -138,7 +138,7 @@ def accepts(operator: str, values: Sequence[str], value: str | None) -> bool:
 
 
 def expressions(entries: Iterable[object]) -> tuple[Expression, ...]:
-    return tuple((item.key, item.operator, tuple(item.values)) for item in entries)  # type: ignore[attr-defined]
+    return tuple((entry.key, entry.operator, tuple(entry.values)) for entry in entries)  # type: ignore[attr-defined]
 
 
 def term_holds(term: NodeSelectorTerm, machine: Machine) -> bool:
@@ -300,7 +300,11 @@ def far(spec: PodSpec) -> tuple[PodAffinityTerm, ...]:
 
 def spreads(spec: PodSpec) -> tuple[TopologySpreadConstraint, ...]:
     """Spread constraints that must hold."""
-    return tuple(item for item in spec.topology_spread_constraints if item.when_unsatisfiable == "DoNotSchedule")
+    return tuple(
+        spread_constraint
+        for spread_constraint in spec.topology_spread_constraints
+        if spread_constraint.when_unsatisfiable == "DoNotSchedule"
+    )
 
 
 @dataclass(frozen=True)
@@ -327,14 +331,14 @@ class Scene:
             if domain is None:
                 yield f"the node has no label {constraint.topology_key} to spread over"
                 continue
-            counts = self._counts(pod, constraint, [item.topology_key for item in hard])
+            counts = self._counts(pod, constraint, [spread_constraint.topology_key for spread_constraint in hard])
             least = 0 if len(counts) < (constraint.min_domains or 1) else min(counts.values())
             own = self._spread_selects(constraint, pod, pod.metadata.labels)
             if counts.get(domain, 0) + own - least > constraint.max_skew:
                 yield f"spread over {constraint.topology_key}: {domain} is ahead in {counts}, skew {constraint.max_skew}"
 
     def _counts(self, pod: Pod, constraint: TopologySpreadConstraint, keys: Sequence[str]) -> dict[str, int]:
-        found = {
+        counts = {
             value: 0
             for value in self.universe.get(constraint.topology_key, ())
             if constraint.node_affinity_policy == "Ignore" or _may_want(pod.spec, constraint.topology_key, value)
@@ -344,11 +348,11 @@ class Scene:
             for machine in self.machines
             if all(key in machine.labels for key in keys) and _includes(constraint, pod, machine)
         }
-        found.update(dict.fromkeys(counted.values(), 0))
+        counts.update(dict.fromkeys(counted.values(), 0))
         for other, machine in self.bound:
             if machine.name in counted and self._counts_for(constraint, pod, other):
-                found[counted[machine.name]] += 1
-        return found
+                counts[counted[machine.name]] += 1
+        return counts
 
     def _counts_for(self, constraint: TopologySpreadConstraint, pod: Pod, other: Pod) -> bool:
         if _is_empty(constraint.label_selector) and not self._keys(constraint, pod):

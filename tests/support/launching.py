@@ -214,16 +214,18 @@ class Seen:
     def claims(self) -> Iterable[NodeClaim]:
         resource = self.kube.server.resource(NODE_CLAIM.group, NODE_CLAIM.version, NODE_CLAIM.plural)
         page = self.kube.server.list(resource, compile_query(NODE_CLAIM, "", "", ""))
-        return [found for entry in page.entries if isinstance(found := entry.typed(NODE_CLAIM), NodeClaim)]  # type: ignore[arg-type]
+        return [typed for entry in page.entries if isinstance(typed := entry.typed(NODE_CLAIM), NodeClaim)]  # type: ignore[arg-type]
 
     def pools(self) -> Iterable[Any]:
         return ()
 
     def claim_of(self, instance_id: str) -> NodeClaim | None:
-        return next((item for item in self.claims() if item.status.provider_id.endswith(f"/{instance_id}")), None)
+        return next(
+            (nodeclaim for nodeclaim in self.claims() if nodeclaim.status.provider_id.endswith(f"/{instance_id}")), None
+        )
 
     def node_of(self, instance_id: str) -> Node | None:
-        return next((item for item in self.nodes if item.spec.provider_id.endswith(f"/{instance_id}")), None)
+        return next((node for node in self.nodes if node.spec.provider_id.endswith(f"/{instance_id}")), None)
 
 
 @dataclass

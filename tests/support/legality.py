@@ -27,7 +27,7 @@ def faults(objects: Iterable[Json], types: Iterable[Json], plan: Json) -> Iterat
     objects = list(objects)
     pods = {_name(item): item for item in objects if item["kind"] == "Pod"}
     pools = {item["metadata"]["name"]: item for item in objects if item["kind"] == "NodePool"}
-    by_name = {item["name"]: item for item in types}
+    by_name = {instance_type["name"]: instance_type for instance_type in types}
     placed = Counter(name for claim in plan["nodeClaims"] for name in claim["pods"])
     yield from (f"pod {name} is placed {placed[name]} times" for name in pods if placed[name] != 1)
     yield from (f"pod {name} does not exist" for name in placed if name not in pods)

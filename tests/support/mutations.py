@@ -294,14 +294,14 @@ def _requirement(rng: random.Random) -> Json:
     if rng.random() < 0.5:
         return {"key": rng.choice(_KEYS), "operator": "Exists"}
     operator = rng.choice(["In", "In", "In", "In", "Gt", "Lt", "Gte", "Lte", "NotIn", "DoesNotExist"])
-    found: Json = {"key": "example.com/a", "operator": operator}
+    requirement: Json = {"key": "example.com/a", "operator": operator}
     if operator in ("Gt", "Lt", "Gte", "Lte"):
-        found["values"] = rng.choice([[rng.choice(_BOUNDS)], [rng.choice(_BOUNDS)], ["1", "2"], []])
+        requirement["values"] = rng.choice([[rng.choice(_BOUNDS)], [rng.choice(_BOUNDS)], ["1", "2"], []])
     elif rng.random() < 0.9:
-        found["values"] = rng.choice([["a"], ["a", "b"], ["a", "b"], []])
+        requirement["values"] = rng.choice([["a"], ["a", "b"], ["a", "b"], []])
     if rng.random() < 0.3:
-        found["minValues"] = rng.choice([1, 2, 3, 50])
-    return found
+        requirement["minValues"] = rng.choice([1, 2, 3, 50])
+    return requirement
 
 
 def _requirements(rng: random.Random) -> object:
@@ -313,12 +313,12 @@ def _budgets(rng: random.Random) -> object:
 
 
 def _budget(rng: random.Random) -> Json:
-    found: Json = {"nodes": rng.choice(["1", "10%", rng.choice(_NODES)])}
+    budget: Json = {"nodes": rng.choice(["1", "10%", rng.choice(_NODES)])}
     if rng.random() < 0.6:
-        found["schedule"] = rng.choice(["@daily", "0 9 * * 1-5"])
+        budget["schedule"] = rng.choice(["@daily", "0 9 * * 1-5"])
     if rng.random() < 0.6:
-        found["duration"] = "8h"
-    return found
+        budget["duration"] = "8h"
+    return budget
 
 
 def _labels(rng: random.Random) -> object:

@@ -39,8 +39,8 @@ def wants(spec: PodSpec) -> list[Want]:
     affinity = spec.affinity.node_affinity if spec.affinity else None
     required = affinity.required.node_selector_terms if affinity and affinity.required else ()
     terms = [(*selector, *expressions(term.match_expressions)) for term in required] or [selector]
-    preferred = sorted(affinity.preferred if affinity else (), key=lambda item: -item.weight)
-    levels = [expressions(item.preference.match_expressions) for item in preferred]
+    preferred = sorted(affinity.preferred if affinity else (), key=lambda scheduling_term: -scheduling_term.weight)
+    levels = [expressions(scheduling_term.preference.match_expressions) for scheduling_term in preferred]
     found = [Want((*term, *level)) for level in (*levels, ()) for term in terms]
     return found + [Want(term, soft=True) for term in terms]
 
@@ -62,8 +62,8 @@ def _missed(world: World, plan: Solution) -> Iterator[str]:
         weight = next(pool.spec.weight or 0 for pool in world.pools if pool.metadata.name == planned.node_pool)
         for pod in planned.pods:
             yield from _better(world, left, rooms, pod, forms, weight)
-    for item in plan.unschedulable:
-        yield from _better(world, left, rooms, item.pod, [], -1)
+    for unschedulable_pod in plan.unschedulable:
+        yield from _better(world, left, rooms, unschedulable_pod.pod, [], -1)
 
 
 def _better(
@@ -90,5 +90,5 @@ def _better(
 
 def _could_take(world: World, pool: NodePool, left: Amounts, pod: Pod, want: Want) -> bool:
     """Whether a fresh claim of the pool alone could take the pod within what its limits leave."""
-    taints = tuple(item.as_taint() for item in pool.spec.template.spec.taints)
+    taints = tuple(nodepool_taint.as_taint() for nodepool_taint in pool.spec.template.spec.taints)
     return want.bears(taints, pod.spec) and any(fresh(world, pool, left, pod, want.expressions, want.expressions))

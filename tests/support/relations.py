@@ -50,7 +50,10 @@ def to(app: str = "web", key: str = labels.HOSTNAME, **fields: object) -> PodAff
 
 def near(*terms: PodAffinityTerm, wished: Iterable[PodAffinityTerm] = ()) -> PodAffinity:
     """Required terms, and preferred ones of rising weight, for either direction."""
-    weighted = tuple(WeightedPodAffinityTerm(weight=n, pod_affinity_term=item) for n, item in enumerate(wished, 1))
+    weighted = tuple(
+        WeightedPodAffinityTerm(weight=n, pod_affinity_term=pod_affinity_term)
+        for n, pod_affinity_term in enumerate(wished, 1)
+    )
     return PodAffinity(required=terms, preferred=weighted)
 
 

@@ -70,7 +70,7 @@ class Scenario:
             daemons=self.daemons,
             types=TYPES,
             well_known=WELL_KNOWN,
-            namespaces={item.metadata.name: item.metadata.labels for item in self.namespaces},
+            namespaces={namespace.metadata.name: namespace.metadata.labels for namespace in self.namespaces},
             storage=self.storage,
         )
 
@@ -101,14 +101,14 @@ def _selector(draft: Draft) -> LabelSelector:
 
 
 def _spread(draft: Draft, key: str, **more: object) -> Spec:
-    found = TopologySpreadConstraint(
+    spread_constraint = TopologySpreadConstraint(
         max_skew=draft.draw.choice([1, 1, 1, 2]),
         topology_key=key,
         when_unsatisfiable="DoNotSchedule",
         label_selector=_selector(draft),
         **more,  # type: ignore[arg-type]
     )
-    return {"topology_spread_constraints": (found,)}
+    return {"topology_spread_constraints": (spread_constraint,)}
 
 
 def _term(draft: Draft, key: str, **more: object) -> PodAffinityTerm:
@@ -343,16 +343,16 @@ def _waiting(draft: Draft, kinds: tuple[str, ...]) -> Iterator[Pod]:
 
 def _merged(left: Spec, right: Spec) -> Spec:
     """Both, where affinities are joined and lists appended."""
-    found = {**left, **right}
+    merged = {**left, **right}
     for key in left.keys() & right.keys():
         if key == "affinity":
-            found[key] = _both(left[key], right[key])  # type: ignore[arg-type]
+            merged[key] = _both(left[key], right[key])  # type: ignore[arg-type]
         elif isinstance(left[key], tuple):
-            found[key] = (*left[key], *right[key])  # type: ignore[misc]
-    names = [item.topology_key for item in found.get("topology_spread_constraints", ())]  # type: ignore[attr-defined]
+            merged[key] = (*left[key], *right[key])  # type: ignore[misc]
+    names = [item.topology_key for item in merged.get("topology_spread_constraints", ())]  # type: ignore[attr-defined]
     if len(set(names)) < len(names):  # an API server wants pairs of key and consequence to be unique
-        found["topology_spread_constraints"] = left["topology_spread_constraints"]
-    return found
+        merged["topology_spread_constraints"] = left["topology_spread_constraints"]
+    return merged
 
 
 def _both(left: Affinity, right: Affinity) -> Affinity:

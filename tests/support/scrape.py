@@ -49,9 +49,9 @@ class Scrape:
 
     def value(self, name: str, /, **labels: str) -> float:
         """The value of the one series with at least these labels."""
-        found = self._matching(name, labels)
-        assert len(found) == 1, f"{name}{labels}: {[item for item, _ in found] or 'no series'}"
-        return found[0][1]
+        matching = self._matching(name, labels)
+        assert len(matching) == 1, f"{name}{labels}: {[item for item, _ in matching] or 'no series'}"
+        return matching[0][1]
 
     def total(self, name: str, /, **labels: str) -> float:
         """The sum over all series with at least these labels."""

@@ -40,7 +40,7 @@ def shape(
     price = 0.1 * cpu + 0.1 * memory / 1e9 + (1 if any("gpu" in item for item in capacity) else 0)
     sold = tuple(offering(kind, zone, price) for kind, zone in _SOLD) if offerings is None else tuple(offerings)
     large = cpu > 4 and memory > 8 * 2**30
-    known = {
+    requirements = {
         labels.INSTANCE_TYPE: label_in(labels.INSTANCE_TYPE, name),
         labels.ARCH: label_in(labels.ARCH, arch),
         labels.OS: label_in(labels.OS, *systems),
@@ -53,7 +53,7 @@ def shape(
     }
     return InstanceType(
         name,
-        complete_requirements(known, well_known - {labels.NODE_POOL}),
+        complete_requirements(requirements, well_known - {labels.NODE_POOL}),
         amounts,
         res.parse_resources(overhead),
         sold,

@@ -32,7 +32,7 @@ class Shrinking(Growing):
 
     def __init__(self, *objects: object, types: Types = STD, index: TypeIndex | None = None) -> None:
         super().__init__(*objects, types=types, index=index)
-        own = (item.metadata.name for item in self._others if isinstance(item, NodePool))
+        own = (wire.metadata.name for wire in self._others if isinstance(wire, NodePool))
         self._indexes: Mapping[str, TypeIndex] = (
             indexes(self._others, types) if index is None else dict.fromkeys(own, index)
         )
@@ -73,7 +73,7 @@ class Shrinking(Growing):
         """All of them, at once."""
         for command in commands:
             gone = {candidate.state_node.name for candidate in command.candidates}
-            self._others = [item for item in self._others if not _is_of(item, gone, command)]
+            self._others = [wire for wire in self._others if not _is_of(wire, gone, command)]
             self.restarts += command.pod_restarts
             for planned in command.replacements:
                 self._others += self._built(planned)
@@ -82,7 +82,7 @@ class Shrinking(Growing):
                 self._bind(placed.pods, placed.node_name)
 
     def _built(self, planned: NewNodeClaim) -> list[Wire]:
-        return [consolidatable(item) if isinstance(item, NodeClaim) else item for item in super()._built(planned)]
+        return [consolidatable(wire) if isinstance(wire, NodeClaim) else wire for wire in super()._built(planned)]
 
 
 def consolidatable(claim: NodeClaim) -> NodeClaim:

@@ -159,8 +159,8 @@ class World:
 
     async def node(self) -> Node:
         """The only Node."""
-        (found,) = (await self.kube.list(NODE)).items
-        return found
+        (node,) = (await self.kube.list(NODE)).items
+        return node
 
     async def pod(self, name: str, node: str, annotations: Mapping[str, str] = {}) -> None:
         """A pod, created and bound."""

@@ -282,15 +282,17 @@ class World:
     # -- what there is --------------------------------------------------------------------------------------------------
 
     async def node_class(self, name: str = "default", ready: str = "True", **spec: object) -> None:
-        item = KWOKNodeClass(metadata=ObjectMeta(name=name), spec=KWOKNodeClassSpec(**spec))  # type: ignore[arg-type]
-        await self.kube.create(kinds.KWOK_NODE_CLASS, item)
+        kwok_node_class = KWOKNodeClass(metadata=ObjectMeta(name=name), spec=KWOKNodeClassSpec(**spec))  # type: ignore[arg-type]
+        await self.kube.create(kinds.KWOK_NODE_CLASS, kwok_node_class)
         if ready:
             await self.set_condition(kinds.KWOK_NODE_CLASS, name, "Ready", ready)
 
     async def pool(self, name: str = "np", **fields: Any) -> NodePool:
         """A pool without readiness: that is the controller's to say. Budgets are open unless given."""
-        item = node_pool(name, fields.pop("requirements", (ANY_CAPACITY,)), **fields)
-        return await self.kube.create(kinds.NODE_POOL, msgspec.structs.replace(item, metadata=ObjectMeta(name=name)))
+        nodepool = node_pool(name, fields.pop("requirements", (ANY_CAPACITY,)), **fields)
+        return await self.kube.create(
+            kinds.NODE_POOL, msgspec.structs.replace(nodepool, metadata=ObjectMeta(name=name))
+        )
 
     async def claim(
         self, name: str = "c", *, pool: str = "", requests: Mapping[str, str] = {}, **spec: Any
@@ -340,7 +342,7 @@ class World:
 
     async def set_condition(self, kind: Any, name: str, type_: str, status: str, **more: Any) -> None:
         item = await self.kube.get(kind, name)
-        kept = [found for found in item.status.conditions if found.type != type_]
+        kept = [condition for condition in item.status.conditions if condition.type != type_]
         known: dict[str, Any] = {"reason": type_, "last_transition_time": self.clock.now()}
         kept.append(Condition(type=type_, status=status, **{**known, **more}))
         await self.kube.patch(kind, name, {"status": {"conditions": msgspec.to_builtins(kept)}}, subresource="status")
@@ -388,8 +390,8 @@ class World:
 
     async def condition(self, name: str, type_: str) -> tuple[str, str, str] | None:
         """Status, reason and message of a claim's condition."""
-        found = conditions.find_condition((await self.get_claim(name)).status.conditions, type_)
-        return None if found is None else (found.status, found.reason, found.message)
+        condition = conditions.find_condition((await self.get_claim(name)).status.conditions, type_)
+        return None if condition is None else (condition.status, condition.reason, condition.message)
 
     async def events(self, reason: str = "", about: str = "") -> list[Event]:
         await asyncio.sleep(0.01)
@@ -437,8 +439,8 @@ class World:
     async def pool_condition(self, type_: str, name: str = "np") -> tuple[str, str, str]:
         """Status, reason and message of a pool's condition; empty texts where it has none."""
         pool = await self.kube.get(kinds.NODE_POOL, name)
-        found = conditions.find_condition(pool.status.conditions, type_)
-        return ("", "", "") if found is None else (found.status, found.reason, found.message)
+        condition = conditions.find_condition(pool.status.conditions, type_)
+        return ("", "", "") if condition is None else (condition.status, condition.reason, condition.message)
 
     @property
     def elapsed(self) -> float:

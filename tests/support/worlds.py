@@ -38,7 +38,7 @@ _SOFT, _HARD = "soft", "hard"
 @st.composite
 def types(draw: st.DrawFn) -> tuple:  # type: ignore[type-arg]
     """Up to six types; some offerings are sold out."""
-    found = []
+    instance_types = []
     for number in range(draw(st.integers(1, 6))):
         cpu = draw(st.sampled_from([1, 2, 4, 4, 8, 16]))
         sold = [
@@ -60,8 +60,8 @@ def types(draw: st.DrawFn) -> tuple:  # type: ignore[type-arg]
         }
         capacity |= {"a/gpu": 1} if draw(st.integers(0, 3)) == 0 else {}
         arch = draw(st.sampled_from(["amd64", "amd64", "arm64"]))
-        found.append(shape(f"t{number}", capacity, sold, arch=arch, systems=("linux",)))
-    return tuple(found)
+        instance_types.append(shape(f"t{number}", capacity, sold, arch=arch, systems=("linux",)))
+    return tuple(instance_types)
 
 
 _zones = st.lists(st.sampled_from(["z1", "z2", "z3"]), min_size=1, max_size=2, unique=True)
@@ -89,7 +89,9 @@ _expressions = st.one_of(
         ]
     ),
 )
-_terms = st.lists(_expressions, min_size=1, max_size=2, unique_by=lambda item: item.key).map(lambda found: term(*found))
+_terms = st.lists(_expressions, min_size=1, max_size=2, unique_by=lambda requirement: requirement.key).map(
+    lambda requirements: term(*requirements)
+)
 _amounts = st.sampled_from(["250m", "500m", "500m", "1", "1", "1500m", "3", "7"])
 
 
@@ -109,7 +111,7 @@ def tolerations(draw: st.DrawFn) -> tuple[Toleration, ...]:
 
 @st.composite
 def waiting_pods(draw: st.DrawFn) -> list[Pod]:
-    found: list[Pod] = []
+    pods: list[Pod] = []
     for kind in range(draw(st.integers(1, 4))):
         requests = {"cpu": draw(_amounts), "memory": draw(st.sampled_from(["100Mi", "100Mi", "1Gi", "6Gi"]))}
         requests |= {"a/gpu": 1} if draw(st.integers(0, 9)) == 0 else {}
@@ -122,21 +124,21 @@ def waiting_pods(draw: st.DrawFn) -> list[Pod]:
             spec = {**spec, "node_selector": {labels.ZONE: draw(st.sampled_from(["z1", "z2"]))}}
         for number in range(draw(st.sampled_from([1, 1, 2, 2, 4, 4, 12]))):
             meta = {"creation_timestamp": seconds(draw(st.integers(0, 3)))}
-            found.append(pod(f"w{kind}-{number}", requests, meta=meta, **spec))  # type: ignore[arg-type]
-    return found
+            pods.append(pod(f"w{kind}-{number}", requests, meta=meta, **spec))  # type: ignore[arg-type]
+    return pods
 
 
 @st.composite
 def _pool_requirements(draw: st.DrawFn) -> list[NodeSelectorRequirementWithMinValues]:
-    found = [wanted(labels.CAPACITY_TYPE, "Exists", least=draw(st.sampled_from([None, None, None, 2])))]
+    requirements = [wanted(labels.CAPACITY_TYPE, "Exists", least=draw(st.sampled_from([None, None, None, 2])))]
     if draw(st.booleans()):
-        found.append(wanted(labels.ZONE, draw(st.sampled_from(["In", "NotIn"])), *draw(_zones)))
+        requirements.append(wanted(labels.ZONE, draw(st.sampled_from(["In", "NotIn"])), *draw(_zones)))
     if draw(st.integers(0, 4)) == 0:
-        found.append(wanted(labels.ZONE, "Exists", least=draw(st.integers(2, 3))))
+        requirements.append(wanted(labels.ZONE, "Exists", least=draw(st.integers(2, 3))))
     if draw(st.integers(0, 2)) == 0:
-        found.append(wanted(labels.INSTANCE_TYPE, "Exists", least=draw(st.integers(1, 3))))
+        requirements.append(wanted(labels.INSTANCE_TYPE, "Exists", least=draw(st.integers(1, 3))))
     if draw(st.integers(0, 2)) == 0:
-        found.append(
+        requirements.append(
             draw(
                 st.sampled_from(
                     [wanted(CUSTOM, "Exists"), wanted(CUSTOM, "In", "a", "b"), wanted(CUSTOM, "NotIn", "b")]
@@ -144,19 +146,19 @@ def _pool_requirements(draw: st.DrawFn) -> list[NodeSelectorRequirementWithMinVa
             )
         )
     if draw(st.integers(0, 3)) == 0:
-        found.append(
+        requirements.append(
             draw(
                 st.sampled_from(
                     [wanted(SPECIAL, "Exists"), wanted(SPECIAL, "NotIn", "other"), wanted(INTEGER, "Lt", "9")]
                 )
             )
         )
-    return found
+    return requirements
 
 
 @st.composite
 def pools(draw: st.DrawFn) -> list[NodePool]:
-    found = []
+    nodepools = []
     for number in range(draw(st.integers(1, 3))):
         limits = draw(
             st.sampled_from([{}, {}, {"cpu": "4"}, {"cpu": "20"}, {"nodes": "1"}, {"memory": "20Gi", "nodes": "3"}])
@@ -164,10 +166,10 @@ def pools(draw: st.DrawFn) -> list[NodePool]:
         own = draw(st.sampled_from([(), (), (pool_taint(_HARD),), (pool_taint(_SOFT, "PreferNoSchedule"),)]))
         template = {"taints": own, "startup_taints": (pool_taint("starting"),)}
         weight = draw(st.sampled_from([None, 10, 50]))
-        found.append(
+        nodepools.append(
             node_pool(f"p{number}", draw(_pool_requirements()), limits=limits, template=template, weight=weight)
         )
-    return found
+    return nodepools
 
 
 @st.composite
@@ -192,9 +194,9 @@ def _node(draw: st.DrawFn, number: int) -> tuple[tuple[Node, ...], tuple[NodeCla
 def _in_flight(draw: st.DrawFn, number: int, pool: NodePool, names: list[str]) -> NodeClaim:
     kept = draw(st.lists(st.sampled_from(names), min_size=1, unique=True))
     own = [
-        item
-        for item in pool.spec.template.spec.requirements
-        if item.key in WELL_KNOWN and item.key != labels.INSTANCE_TYPE
+        requirement
+        for requirement in pool.spec.template.spec.requirements
+        if requirement.key in WELL_KNOWN and requirement.key != labels.INSTANCE_TYPE
     ]
     spec = pool.spec.template.spec
     return claim(
@@ -202,7 +204,7 @@ def _in_flight(draw: st.DrawFn, number: int, pool: NodePool, names: list[str]) -
         None,
         [*own, wanted(labels.INSTANCE_TYPE, "In", *kept)],
         pool=pool.metadata.name,
-        labels={CUSTOM: "a"} if any(item.key == CUSTOM for item in spec.requirements) else {},
+        labels={CUSTOM: "a"} if any(requirement.key == CUSTOM for requirement in spec.requirements) else {},
         deleted=draw(st.integers(0, 4)) == 0,
         taints=spec.taints,
         startup_taints=spec.startup_taints,
@@ -212,7 +214,7 @@ def _in_flight(draw: st.DrawFn, number: int, pool: NodePool, names: list[str]) -
 @st.composite
 def worlds(draw: st.DrawFn) -> World:
     """A cluster with pods that wait."""
-    offered, found = draw(types()), draw(pools())
+    offered, nodepools = draw(types()), draw(pools())
     nodes: list[Node] = []
     claims: list[NodeClaim] = []
     running: list[Pod] = []
@@ -225,11 +227,11 @@ def worlds(draw: st.DrawFn) -> World:
             leaving = own[0].metadata.deletion_timestamp is not None or _leaves(behind)
             running.append(draw(_running(number, leaving, daemons)))
     for number in range(draw(st.integers(0, 2))):
-        pool = draw(st.sampled_from(found))
+        pool = draw(st.sampled_from(nodepools))
         claims.append(draw(_in_flight(number, pool, [item.name for item in offered])))
     return World(
         pods=(*draw(waiting_pods()), *running),
-        pools=tuple(found),
+        pools=tuple(nodepools),
         nodes=tuple(nodes),
         claims=tuple(claims),
         daemons=tuple(daemons),
@@ -254,15 +256,15 @@ def _running(draw: st.DrawFn, number: int, leaving: bool, daemons: list[DaemonSe
 
 
 def _leaves(claims: tuple[NodeClaim, ...]) -> bool:
-    return any(item.metadata.deletion_timestamp is not None for item in claims)
+    return any(nodeclaim.metadata.deletion_timestamp is not None for nodeclaim in claims)
 
 
 @st.composite
 def _daemons(draw: st.DrawFn) -> list[DaemonSet]:
-    found = []
+    daemon_sets = []
     for number in range(draw(st.integers(0, 2))):
         chosen = draw(st.sampled_from([None, None, expr(labels.ARCH, "In", "arm64"), expr(SPECIAL, "Exists")]))
-        found.append(
+        daemon_sets.append(
             daemon_set(
                 f"d{number}",
                 {"cpu": draw(st.sampled_from(["100m", "500m"]))},
@@ -270,4 +272,4 @@ def _daemons(draw: st.DrawFn) -> list[DaemonSet]:
                 affinity=None if chosen is None else affinity(term(chosen)),
             )
         )
-    return found
+    return daemon_sets

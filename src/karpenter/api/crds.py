@@ -306,7 +306,7 @@ def _schema_of_type(type_: inspect.Type) -> Json:
 
 def _union(type_: inspect.UnionType) -> Json:
     """An optional value, or a quantity: the only unions on the wire."""
-    alternatives = [item for item in type_.types if not isinstance(item, inspect.NoneType)]
+    alternatives = [instance_type for instance_type in type_.types if not isinstance(instance_type, inspect.NoneType)]
     if len(alternatives) == 1:
         return _schema_of_type(alternatives[0])
     return {

@@ -119,8 +119,8 @@ async def _list_storage(reader: Reader, objects: ClusterObjects) -> None:
 
 
 async def _list_kind(reader: Reader, kind: Kind[Wire], objects: ClusterObjects) -> None:
-    for item in await _list(reader, kind, objects):
-        objects.add(cast(PlanObject, item))
+    for wire in await _list(reader, kind, objects):
+        objects.add(cast(PlanObject, wire))
 
 
 async def _list(reader: Reader, kind: Kind[T], objects: ClusterObjects) -> list[T]:

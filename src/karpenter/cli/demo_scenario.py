@@ -95,11 +95,11 @@ def _replicas(deployment: Deployment) -> int:
 
 def manifests() -> tuple[Wire, ...]:
     """The objects of ``MANIFESTS``."""
-    found = []
+    wires = []
     for body in yaml.safe_load_all(MANIFESTS):
         kind = kinds.KINDS[body["apiVersion"], body["kind"]]
-        found.append(kind.decode(msgspec.json.encode(body)))
-    return tuple(found)
+        wires.append(kind.decode(msgspec.json.encode(body)))
+    return tuple(wires)
 
 
 class ScenarioPlayer:
@@ -139,8 +139,8 @@ class ScenarioPlayer:
     async def _deploy(self, wave: Sequence[Deployment], headline: str) -> None:
         self._announce(f"{headline}: {plural(len(wave), 'deployment')}, {plural(_pod_count(wave), 'pod')}")
         self._expected_pods += _pod_count(wave)
-        for item in wave:
-            await self._stage.create(item)
+        for deployment in wave:
+            await self._stage.create(deployment)
             await asyncio.sleep(_DEPLOYMENT_INTERVAL_SECONDS)
         stage = self._stage
         if not await stage.wait_until(self._all_pods_ready, PHASE_TIMEOUT_SECONDS):
@@ -156,8 +156,8 @@ class ScenarioPlayer:
     async def _scale_down(self, wave: Sequence[Deployment], headline: str) -> None:
         self._announce(f"{headline}: {plural(_pod_count(wave), 'pod')} to go")
         self._expected_pods -= _pod_count(wave)
-        for item in wave:
-            await self._stage.scale(item.metadata.name, 0)
+        for deployment in wave:
+            await self._stage.scale(deployment.metadata.name, 0)
             await asyncio.sleep(_DEPLOYMENT_INTERVAL_SECONDS)
 
     async def _wait_until_stable(self) -> None:
@@ -170,4 +170,4 @@ class ScenarioPlayer:
 
 
 def _pod_count(wave: Sequence[Deployment]) -> int:
-    return sum(_replicas(item) for item in wave)
+    return sum(_replicas(deployment) for deployment in wave)

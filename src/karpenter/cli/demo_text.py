@@ -130,9 +130,9 @@ def summary(stage: SimulatedCluster, start: datetime, end: datetime) -> tuple[tu
     """The figures of a run, as label and value."""
     ledger = stage.history
     bill, ready = ledger.meter.bill(start, end), ledger.pod_times.time_to_ready()
-    bought = [item for item in ledger.notices if isinstance(item, InstanceLaunched)]
-    spot = sum(item.record.capacity_type == "spot" for item in bought)
-    kinds = len({item.record.instance_type for item in bought})
+    bought = [notice for notice in ledger.notices if isinstance(notice, InstanceLaunched)]
+    spot = sum(instance_launched.record.capacity_type == "spot" for instance_launched in bought)
+    kinds = len({instance_launched.record.instance_type for instance_launched in bought})
     never = len(ledger.pod_times.never_ready())
     wait = f"median {ready.p50_seconds:.0f} s, 95 % within {ready.p95_seconds:.0f} s, longest {ready.max_seconds:.0f} s"
     return (

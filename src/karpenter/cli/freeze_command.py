@@ -160,10 +160,12 @@ async def _still_frozen_cluster(kube: Kube) -> list[str]:
     from karpenter.model import freezes
 
     try:
-        found = freezes.cluster_freeze(await kube.get(CONFIG_MAP, freezes.FREEZE_CONFIG_MAP, freezes.FREEZE_NAMESPACE))
+        cluster_freeze = freezes.cluster_freeze(
+            await kube.get(CONFIG_MAP, freezes.FREEZE_CONFIG_MAP, freezes.FREEZE_NAMESPACE)
+        )
     except NotFound:
         return []
-    return [f"the whole cluster stays as it is: {found}"]
+    return [f"the whole cluster stays as it is: {cluster_freeze}"]
 
 
 async def _require_pools(kube: Kube, pools: list[str]) -> None:

@@ -53,11 +53,11 @@ def iam_policy(
 def _statements(place: ClusterLocation, part: str) -> list[IamStatement]:
     from karpenter.providers.aws import iam_policies
 
-    found = iam_policies.controller_policies(place)
-    names = [policy.part for policy in found]
+    controller_policies = iam_policies.controller_policies(place)
+    names = [policy.part for policy in controller_policies]
     if part and part not in names:
         _exit_with_error(f"--part={part!r} is not one of {', '.join(names)}")
-    return [statement for policy in found if part in ("", policy.part) for statement in policy.statements]
+    return [statement for policy in controller_policies if part in ("", policy.part) for statement in policy.statements]
 
 
 def _partition(region: str) -> str:

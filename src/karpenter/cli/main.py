@@ -40,7 +40,7 @@ class _Command(TyperCommand):
     """A command whose options with a ``BOOLEAN`` value may stand alone."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        bare = {name for item in self.params if item.metavar == BOOLEAN_METAVAR for name in item.opts}
+        bare = {name for param in self.params if param.metavar == BOOLEAN_METAVAR for name in param.opts}
         said = [
             f"{word}=true" if word in bare and after.startswith("-") else word for word, after in pairwise([*args, "-"])
         ]

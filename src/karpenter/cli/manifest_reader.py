@@ -108,13 +108,13 @@ def read_manifests(
         if isinstance(document, MalformedDocument):
             reader.objects.problems.append(document.message)
         else:
-            for item in _split_objects(_ObjectLocation(document), document.data, "", ""):
-                reader.process(item)
-    found = reader.objects
-    found.volume_claims = offline_volume_claims.complete_volume_claims(
-        found.volume_claims, found.pods, found.storage_classes
+            for raw_object in _split_objects(_ObjectLocation(document), document.data, "", ""):
+                reader.process(raw_object)
+    cluster_objects = reader.objects
+    cluster_objects.volume_claims = offline_volume_claims.complete_volume_claims(
+        cluster_objects.volume_claims, cluster_objects.pods, cluster_objects.storage_classes
     )
-    return found
+    return cluster_objects
 
 
 def _split_objects(
@@ -176,14 +176,14 @@ class _ManifestReader:
             else:
                 self._report_findings(raw_object, (misfit,))
             return
-        found = tuple(_admission_findings(kind, raw_object.data))
-        obj = None if found else self._decode(raw_object, kind)
+        findings = tuple(_admission_findings(kind, raw_object.data))
+        obj = None if findings else self._decode(raw_object, kind)
         if obj is None:
-            self._report_findings(raw_object, found)
+            self._report_findings(raw_object, findings)
             return
-        found = tuple(self._findings(obj))
-        if found:
-            self._report_findings(raw_object, found)
+        findings = tuple(self._findings(obj))
+        if findings:
+            self._report_findings(raw_object, findings)
         else:
             self.objects.add(self._with_assumed_status(obj, kind))
 
@@ -284,8 +284,8 @@ def _with_keys(path: str, data: object, got: type | None) -> str:
     head, open_key, rest = path.partition("[...]")
     if not open_key or rest or got is None:
         return path
-    found = _follow(head, data)
-    keys = [key for key, value in found.items() if type(value) is got] if isinstance(found, dict) else []
+    follow = _follow(head, data)
+    keys = [key for key, value in follow.items() if type(value) is got] if isinstance(follow, dict) else []
     return member(head, keys[0]) if keys else path
 
 

@@ -58,8 +58,10 @@ def group_node_claims(plan: Solution, index: TypeIndex) -> list[NodeClaimGroup]:
         where = (claim.node_pool, claim.instance_types[0], offering.zone, offering.capacity_type)
         groups[(*where, claim.price_per_hour)].append(claim)
     wastes = WasteCalculator(index)
-    found = [_group(claims, wastes) for claims in groups.values()]
-    return sorted(found, key=lambda group: (-group.price_per_hour, group.instance_type, group.sample.node_pool))
+    nodeclaim_groups = [_group(claims, wastes) for claims in groups.values()]
+    return sorted(
+        nodeclaim_groups, key=lambda group: (-group.price_per_hour, group.instance_type, group.sample.node_pool)
+    )
 
 
 def total_waste(groups: Iterable[NodeClaimGroup]) -> dict[str, float]:

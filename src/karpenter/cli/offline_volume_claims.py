@@ -43,7 +43,11 @@ def _ephemeral_claims(pods: Iterable[Pod]) -> Iterator[PersistentVolumeClaim]:
 def _default_class(classes: Iterable[StorageClass]) -> str | None:
     """The default class; of several the newest, as admission chooses, then the first by name."""
     marked = sorted(
-        (item.metadata for item in classes if "true" in map(item.metadata.annotations.get, _DEFAULT_CLASS_ANNOTATIONS)),
+        (
+            storage_class.metadata
+            for storage_class in classes
+            if "true" in map(storage_class.metadata.annotations.get, _DEFAULT_CLASS_ANNOTATIONS)
+        ),
         key=lambda meta: meta.name,
     )
     newest = max(marked, key=lambda meta: meta.creation_timestamp or _EPOCH, default=None)

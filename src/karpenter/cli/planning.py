@@ -116,9 +116,9 @@ def load_plan_input(
 ) -> PlanInput:
     """What to decide on, from files or the cluster. Says what is wrong with it, and ends the command where that may not be."""
     types = load_catalog(instance_types)
-    found = load_objects(filename, types.index, options, extra_kinds)
-    report_input_problems(found, skip_invalid=skip_invalid)
-    return PlanInput(types, found)
+    objects = load_objects(filename, types.index, options, extra_kinds)
+    report_input_problems(objects, skip_invalid=skip_invalid)
+    return PlanInput(types, objects)
 
 
 def report_input_problems(objects: ClusterObjects, *, skip_invalid: bool) -> None:
@@ -207,9 +207,12 @@ def cluster_freeze(objects: ClusterObjects) -> Freeze | None:
     """The freeze over the whole cluster, if there is one among the objects."""
     from karpenter.model import freezes
 
-    for item in objects.config_maps:
-        if (item.metadata.namespace, item.metadata.name) == (freezes.FREEZE_NAMESPACE, freezes.FREEZE_CONFIG_MAP):
-            return freezes.cluster_freeze(item)
+    for config_map in objects.config_maps:
+        if (config_map.metadata.namespace, config_map.metadata.name) == (
+            freezes.FREEZE_NAMESPACE,
+            freezes.FREEZE_CONFIG_MAP,
+        ):
+            return freezes.cluster_freeze(config_map)
     return None
 
 

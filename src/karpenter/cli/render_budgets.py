@@ -117,10 +117,10 @@ def _stretch_data(stretch: TimelineSegment) -> Json:
 def _allowance_data(allowances: Mapping[str, DisruptionAllowance]) -> Json:
     return {
         reason: {
-            "nodes": None if item.nodes == UNLIMITED_DISRUPTIONS else item.nodes,
-            "limitedBy": item.limiting_path or None,
+            "nodes": None if allowance.nodes == UNLIMITED_DISRUPTIONS else allowance.nodes,
+            "limitedBy": allowance.limiting_path or None,
         }
-        for reason, item in allowances.items()
+        for reason, allowance in allowances.items()
     }
 
 

@@ -46,8 +46,8 @@ def _command_lines(preview: DisruptionPreview) -> Iterator[Text]:
         return
     yield Text(f"  without budgets: {_totals_text(free)}", style="bold")
     yield from _listed_commands(free)
-    for item in preview.budget_statuses:
-        yield Text(f"  {budget_status_text(item)}", style="" if item.remaining else "yellow")
+    for budget_status in preview.budget_statuses:
+        yield Text(f"  {budget_status_text(budget_status)}", style="" if budget_status.remaining else "yellow")
 
 
 def budgets_hold_back(preview: DisruptionPreview) -> bool:
@@ -129,9 +129,9 @@ def allowed_from_text(moment: datetime | None) -> str:
 def _blocked_lines(preview: DisruptionPreview) -> Iterator[Text]:
     kept = len(
         {
-            item.state_node.key
-            for item in preview.without_budgets.blocked_nodes
-            if not item.blocker.concerns_consolidation_only
+            blocked_node.state_node.key
+            for blocked_node in preview.without_budgets.blocked_nodes
+            if not blocked_node.blocker.concerns_consolidation_only
         }
     )
     if kept:
@@ -162,16 +162,16 @@ def _assumptions(preview: DisruptionPreview) -> Iterator[Text]:
 def document(preview: DisruptionPreview) -> Json:
     """The preview as plain data. Money is USD per hour, times are in UTC."""
     return {
-        "now": [command_data(item) for item in preview.within_budgets.commands],
-        "withoutBudgets": [command_data(item) for item in preview.without_budgets.commands],
+        "now": [command_data(command) for command in preview.within_budgets.commands],
+        "withoutBudgets": [command_data(command) for command in preview.without_budgets.commands],
         "savingPerHour": {
             "now": round(_saving(preview.within_budgets.commands), _PRICE_DIGITS),
             "withoutBudgets": round(_saving(preview.without_budgets.commands), _PRICE_DIGITS),
         },
-        "budgetWindows": [budget_status_data(item) for item in preview.budget_statuses],
+        "budgetWindows": [budget_status_data(budget_status) for budget_status in preview.budget_statuses],
         "blocked": [
-            {"node": item.state_node.name, "text": blocker_message(item.blocker)}
-            for item in preview.without_budgets.blocked_nodes
+            {"node": blocked_node.state_node.name, "text": blocker_message(blocked_node.blocker)}
+            for blocked_node in preview.without_budgets.blocked_nodes
         ],
         "consolidatableFrom": {key: clock.rfc3339(end) for key, end in preview.consolidate_after_ends.items()},
         "assumed": {
@@ -192,8 +192,8 @@ def command_data(command: Command) -> Json:
         "nodePools": list(command.node_pools),
         "replacements": [render_plan_data.node_claim_data(planned) for planned in command.replacements],
         "placed": [
-            {"node": item.node_name, "pods": [render_common.pod_name(pod) for pod in item.pods]}
-            for item in command.placed_on_existing
+            {"node": placed_pods.node_name, "pods": [render_common.pod_name(pod) for pod in placed_pods.pods]}
+            for placed_pods in command.placed_on_existing
         ],
         "savingPerHour": None if saving is None else round(saving, _PRICE_DIGITS),
         "restarts": command.pod_restarts,

@@ -66,8 +66,8 @@ def write(explanation: NodeExplanation, preview: DisruptionPreview, out: TextIO)
     """Write the tree."""
     style = "yellow" if explanation.blockers else "green"
     tree = Tree(Text.assemble((f"Node {explanation.state_node.name}", "bold"), " ", (headline(explanation), style)))
-    for item in explanation.blockers:
-        tree.add(Text(_blocker_text(item.blocker)))
+    for explained_blocker in explanation.blockers:
+        tree.add(Text(_blocker_text(explained_blocker.blocker)))
     for line in _detail_lines(explanation, preview):
         tree.add(Text(line))
     console_for(out, _WIDTH_ELSEWHERE).print(tree)
@@ -85,11 +85,15 @@ def _detail_lines(explanation: NodeExplanation, preview: DisruptionPreview) -> I
     if explanation.command_without_budgets is not None:
         yield f"without budgets: {render_disruption.command_text(explanation.command_without_budgets)}"
         openings = () if explanation.blockers else preview.budget_statuses  # a blocker has said it
-        yield from (budget_status_text(item) for item in openings if item.node_pool == explanation.state_node.pool)
+        yield from (
+            budget_status_text(budget_status)
+            for budget_status in openings
+            if budget_status.node_pool == explanation.state_node.pool
+        )
     if explanation.command is not None:
         yield from (
-            f"{item.node_name} takes {count_text(len(item.pods), 'pod')}"
-            for item in explanation.command.placed_on_existing
+            f"{placed_pods.node_name} takes {count_text(len(placed_pods.pods), 'pod')}"
+            for placed_pods in explanation.command.placed_on_existing
         )
     for misfit in explanation.daemonset_shortfalls:
         yield shortfall_text(misfit)
@@ -119,17 +123,21 @@ def document(explanation: NodeExplanation, preview: DisruptionPreview) -> Json:
         "text": headline(explanation),
         "price": explanation.price_per_hour,
         "reasons": [reason.value for reason in explanation.reasons],
-        "blockers": [_blocker_data(item) for item in explanation.blockers],
+        "blockers": [_blocker_data(explained_blocker) for explained_blocker in explanation.blockers],
         "command": render_disruption.command_data(move) if move is not None else None,
         "withoutBudgets": render_disruption.command_data(waiting) if waiting is not None else None,
         "budgetWindows": [
-            render_disruption.budget_status_data(item)
-            for item in preview.budget_statuses
-            if waiting is not None and item.node_pool == explanation.state_node.pool
+            render_disruption.budget_status_data(budget_status)
+            for budget_status in preview.budget_statuses
+            if waiting is not None and budget_status.node_pool == explanation.state_node.pool
         ],
         "daemonSetsThatDoNotFit": [
-            {"daemonSet": item.daemon_set, "short": res.resources_to_wire(item.missing), "text": shortfall_text(item)}
-            for item in explanation.daemonset_shortfalls
+            {
+                "daemonSet": set_shortfall.daemon_set,
+                "short": res.resources_to_wire(set_shortfall.missing),
+                "text": shortfall_text(set_shortfall),
+            }
+            for set_shortfall in explanation.daemonset_shortfalls
         ],
         "assumedConsolidatable": explanation.is_assumed_consolidatable,
     }

@@ -176,8 +176,8 @@ def _existing_nodes_table(plan: Solution) -> Table:
     table.add_column("node")
     table.add_column("pods", justify="right")
     table.add_column("which")
-    for item in plan.placed_on_existing[:SHOWN_ENTRIES]:
-        table.add_row(item.node_name, str(len(item.pods)), _some_pods(item.pods))
+    for placed_pods in plan.placed_on_existing[:SHOWN_ENTRIES]:
+        table.add_row(placed_pods.node_name, str(len(placed_pods.pods)), _some_pods(placed_pods.pods))
     rest = plan.placed_on_existing[SHOWN_ENTRIES:]
     if rest:
         table.add_row(f"... and {len(rest)} more", str(sum(len(item.pods) for item in rest)), "")
@@ -187,10 +187,11 @@ def _existing_nodes_table(plan: Solution) -> Table:
 def _unschedulable_lines(plan: Solution) -> list[Text]:
     """One paragraph per set of reasons, the one most pods have first."""
     by_reason: dict[tuple[str, str], list[Pod]] = defaultdict(list)
-    for item in plan.unschedulable:
+    for unschedulable_pod in plan.unschedulable:
         by_reason[
-            unschedulable_message(item.reasons), nearest_fit_sentence(item.nearest_fit, item.nearest_node)
-        ].append(item.pod)
+            unschedulable_message(unschedulable_pod.reasons),
+            nearest_fit_sentence(unschedulable_pod.nearest_fit, unschedulable_pod.nearest_node),
+        ].append(unschedulable_pod.pod)
     if not by_reason:
         return []
     paragraphs = [Text("Unschedulable pods", style="bold")]
@@ -254,7 +255,7 @@ def _plain_table(header_style: str = "dim") -> Table:
 def _summary(report: PlanReport) -> Text:
     plan, timing = report.plan, report.timing
     new = sum(len(claim.pods) for claim in plan.new_claims)
-    there = sum(len(item.pods) for item in plan.placed_on_existing)
+    there = sum(len(placed_pods.pods) for placed_pods in plan.placed_on_existing)
     text = Text.assemble(
         (f"${plan.price_per_hour:.3f} per hour", "bold"),
         f" for {count_text(len(plan.new_claims), 'new node')} with {count_text(new, 'pod')}",

@@ -89,8 +89,11 @@ def document(report: PlanReport) -> Json:
     """The plan as plain data. Prices are USD per hour; ``lowerBoundPerHour`` is null where no bound is known."""
     plan, timing = report.plan, report.timing
     return {
-        "nodeClaims": [node_claim_data(item) for item in plan.new_claims],
-        "existingNodes": [{"name": item.node_name, "pods": _pod_names(item.pods)} for item in plan.placed_on_existing],
+        "nodeClaims": [node_claim_data(new_nodeclaim) for new_nodeclaim in plan.new_claims],
+        "existingNodes": [
+            {"name": placed_pods.node_name, "pods": _pod_names(placed_pods.pods)}
+            for placed_pods in plan.placed_on_existing
+        ],
         "unschedulable": _unschedulable_pods(plan.unschedulable),
         "exposure": _exposure_data(plan),
         "cost": _cost_data(plan),
@@ -141,7 +144,8 @@ def node_claim_data(claim: NewNodeClaim) -> Json:
             "price": claim.price_per_hour,
         },
         "requirements": [
-            {"key": item.key, "operator": item.operator, "values": list(item.values)} for item in spec.requirements
+            {"key": requirement.key, "operator": requirement.operator, "values": list(requirement.values)}
+            for requirement in spec.requirements
         ],
         "requests": dict(spec.resources.requests),
         "pods": _pod_names(claim.pods),
@@ -151,13 +155,13 @@ def node_claim_data(claim: NewNodeClaim) -> Json:
 def _unschedulable_pods(unplaced: Iterable[UnschedulablePod]) -> list[Json]:
     """Pods that failed alike share their reasons, so each set of reasons is rendered once."""
     known: dict[tuple[int, int, int], Json] = {}
-    items: list[Json] = []
-    for item in unplaced:
-        alike = (id(item.reasons), id(item.nearest_fit), id(item.nearest_node))
+    unschedulable_pods: list[Json] = []
+    for unschedulable_pod in unplaced:
+        alike = (id(unschedulable_pod.reasons), id(unschedulable_pod.nearest_fit), id(unschedulable_pod.nearest_node))
         if alike not in known:
-            known[alike] = unplaced_data(item)
-        items.append({"pod": pod_name(item.pod), **known[alike]})
-    return items
+            known[alike] = unplaced_data(unschedulable_pod)
+        unschedulable_pods.append({"pod": pod_name(unschedulable_pod.pod), **known[alike]})
+    return unschedulable_pods
 
 
 def unplaced_data(unplaced: UnschedulablePod) -> Json:
@@ -183,13 +187,13 @@ def _reason_data(reason: UnschedulableReason) -> Json:
 def _breakdown_data(breakdown: FilterBreakdown) -> Json:
     filtered = [
         {
-            **_filter_data(item.failed_filter),
-            "message": filter_noun(item.failed_filter),
-            "types": item.types,
-            "typesFilteredAlone": item.only_by_this,
-            "offerings": item.offerings,
+            **_filter_data(filtered_types.failed_filter),
+            "message": filter_noun(filtered_types.failed_filter),
+            "types": filtered_types.types,
+            "typesFilteredAlone": filtered_types.only_by_this,
+            "offerings": filtered_types.offerings,
         }
-        for item in breakdown.filtered
+        for filtered_types in breakdown.filtered
     ]
     return {"types": breakdown.types, "offerings": breakdown.offerings, "filtered": filtered}
 

@@ -62,7 +62,10 @@ def explain_pod(pod: Pod, plan: Solution) -> PodExplanation:
 
     return PodExplanation(
         pod,
-        unplaced=next((item for item in plan.unschedulable if pod_name(item.pod) == name), None),
+        unplaced=next(
+            (unschedulable_pod for unschedulable_pod in plan.unschedulable if pod_name(unschedulable_pod.pod) == name),
+            None,
+        ),
         claim=next((claim for claim in plan.new_claims if among(claim.pods)), None),
         placed=next((placed for placed in plan.placed_on_existing if among(placed.pods)), None),
     )
@@ -144,11 +147,13 @@ def _add_reason(tree: Tree, reason: UnschedulableReason) -> None:
     pool = f"NodePool {reason.node_pool}: " if reason.node_pool else ""
     branch = tree.add(Text.assemble((pool, "bold"), reason_message(reason)))
     if reason.filter_breakdown is not None:
-        known = reason.filter_breakdown
-        counts = f"of {count_text(known.types, 'type')} with {count_text(known.offerings, 'offering')}"
-        types = branch.add(Text(counts)) if known.filtered else branch
-        for item in known.filtered:
-            types.add(_filtered_types_text(item))
+        filter_breakdown = reason.filter_breakdown
+        counts = (
+            f"of {count_text(filter_breakdown.types, 'type')} with {count_text(filter_breakdown.offerings, 'offering')}"
+        )
+        types = branch.add(Text(counts)) if filter_breakdown.filtered else branch
+        for filtered_types in filter_breakdown.filtered:
+            types.add(_filtered_types_text(filtered_types))
     if reason.nearest_fit is not None:
         branch.add(Text(nearest_fit_sentence(reason.nearest_fit)))
 

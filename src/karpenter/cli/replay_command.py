@@ -74,7 +74,9 @@ def _index_of_all(problem: Problem, indexes: dict[str, TypeIndex]) -> TypeIndex:
 
     if len({id(index) for index in indexes.values()}) == 1:
         return next(iter(indexes.values()))
-    by_name = {item.name: item for index in reversed(indexes.values()) for item in index.types}
+    by_name = {
+        instance_type.name: instance_type for index in reversed(indexes.values()) for instance_type in index.types
+    }
     well_known = frozenset[str]().union(*(catalog.well_known_labels for catalog in problem.catalogs.values()))
     return TypeIndex(by_name.values(), well_known)
 

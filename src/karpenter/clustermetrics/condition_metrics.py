@@ -117,8 +117,8 @@ class _KindConditions:
         """An object's conditions by type; those every object of the kind has are Unknown from its creation on (OPS-100)."""
         born = obj.metadata.creation_timestamp
         missing = (
-            Condition(type=item, status=conditions.UNKNOWN, last_transition_time=born)
-            for item in self._expected_conditions
+            Condition(type=expected_condition, status=conditions.UNKNOWN, last_transition_time=born)
+            for expected_condition in self._expected_conditions
         )
         return {condition.type: condition for condition in (*missing, *obj.status.conditions)}
 
@@ -275,9 +275,12 @@ def _gauge_lines(
 ) -> Iterator[str]:
     """The families of objects with the labels of their series."""
     each = [
-        (f"{own},{_condition_label_pairs(item.type, item.status, item.reason)}", item.last_transition_time)
+        (
+            f"{own},{_condition_label_pairs(condition.type, condition.status, condition.reason)}",
+            condition.last_transition_time,
+        )
         for obj, own in described
-        for item in obj.status.conditions
+        for condition in obj.status.conditions
     ]
     yield from gauges.count.lines((own, 1) for own, _ in each)
     yield from gauges.current_status.lines(

@@ -103,9 +103,9 @@ class NodeMetrics(ClusterCollector):
         )
 
     def _view_limits(self, view: StateNode) -> tuple[StateNode, Resources, Resources]:
-        found = self._limits.get(view.key)
-        if found is not None and found[0] is view:
-            return found
+        limit = self._limits.get(view.key)
+        if limit is not None and limit[0] is view:
+            return limit
         daemons = [pod for pod in view.pods if pods.is_daemonset_pod(pod)]
         return view, _total_limits(view.pods), _total_limits(daemons)
 

@@ -93,7 +93,7 @@ class _PoolPrices:
 
     def __init__(self, types: tuple[InstanceType, ...]) -> None:
         self.types = types
-        self._by_name = {item.name: item for item in types}
+        self._by_name = {instance_type.name: instance_type for instance_type in types}
         self._price_cache: dict[tuple[str, str, str], float | None] = {}
 
     def price_per_hour(self, node_labels: Mapping[str, str]) -> float | None:
@@ -108,8 +108,8 @@ class _PoolPrices:
         return self._price_cache[key]
 
     def _find_price(self, name: str, zone: str, capacity_type: str) -> float | None:
-        item = self._by_name.get(name)
-        for offering in item.offerings if item is not None else ():
+        instance_type = self._by_name.get(name)
+        for offering in instance_type.offerings if instance_type is not None else ():
             if offering.zone == zone and offering.capacity_type == capacity_type:
                 return offering.price_per_hour
         return None
@@ -132,9 +132,9 @@ class NodePoolCostMetrics(ClusterCollector):
         """Ask what is sold to each pool, which providers keep at hand, and say of which claim no price is known."""
         prices: dict[str, _PoolPrices] = {}
         for pool in self._context.state.pools():
-            found = await self._pool_prices(pool) if self._context.is_managed(pool) else None
-            if found is not None:
-                prices[pool.metadata.name] = found
+            pool_prices = await self._pool_prices(pool) if self._context.is_managed(pool) else None
+            if pool_prices is not None:
+                prices[pool.metadata.name] = pool_prices
         self._prices = prices
         for claim in self._context.state.claims():
             self._check_priced(claim)
@@ -144,9 +144,9 @@ class NodePoolCostMetrics(ClusterCollector):
             types = await self._context.provider.instance_types(pool)
         except ProviderError:
             return None  # the provisioner says so, and the pool's condition
-        for known in self._prices.values():
-            if known.types is types:
-                return known
+        for pool_prices in self._prices.values():
+            if pool_prices.types is types:
+                return pool_prices
         return _PoolPrices(types)
 
     def _check_priced(self, claim: NodeClaim) -> None:

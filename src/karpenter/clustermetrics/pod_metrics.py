@@ -124,9 +124,9 @@ class PodDurationMetrics(ClusterCollector):
             self._observe_progress(new, self._tracked[new.metadata.uid])
 
     def _track_pending(self, pod: Pod) -> None:
-        known = self._tracked.get(pod.metadata.uid, _TrackedPod(pod))
-        seen = known.first_seen or (self._clock.now() if pods.is_provisionable(pod) else None)
-        self._tracked[pod.metadata.uid] = replace(known, pod=pod, first_seen=seen)
+        tracked_pod = self._tracked.get(pod.metadata.uid, _TrackedPod(pod))
+        seen = tracked_pod.first_seen or (self._clock.now() if pods.is_provisionable(pod) else None)
+        self._tracked[pod.metadata.uid] = replace(tracked_pod, pod=pod, first_seen=seen)
 
     def _observe_progress(self, pod: Pod, tracked: _TrackedPod) -> None:
         """The pod is past Pending: it has a node, and perhaps is ready."""
@@ -158,13 +158,15 @@ class PodDurationMetrics(ClusterCollector):
 
     def _record_decision(self, decided_pods: Iterable[Pod], planned: datetime | None, now: datetime) -> None:
         for pod in decided_pods:
-            known = self._tracked.get(pod.metadata.uid)
-            if known is None or known.is_bound or known.pod.spec.node_name:
+            tracked_pod = self._tracked.get(pod.metadata.uid)
+            if tracked_pod is None or tracked_pod.is_bound or tracked_pod.pod.spec.node_name:
                 continue
-            if known.decided_at is None:
-                _observe(self._metrics.pods_scheduling_decision_duration_seconds.observe, known.first_seen, now)
-            since = (known.planned_at or planned) if planned is not None else None
-            self._tracked[pod.metadata.uid] = replace(known, decided_at=known.decided_at or now, planned_at=since)
+            if tracked_pod.decided_at is None:
+                _observe(self._metrics.pods_scheduling_decision_duration_seconds.observe, tracked_pod.first_seen, now)
+            since = (tracked_pod.planned_at or planned) if planned is not None else None
+            self._tracked[pod.metadata.uid] = replace(
+                tracked_pod, decided_at=tracked_pod.decided_at or now, planned_at=since
+            )
 
     def _is_healthy(self, name: str) -> bool:
         pool = self._state.pool(name)
@@ -180,8 +182,8 @@ class PodDurationMetrics(ClusterCollector):
 
     @staticmethod
     def _write(followed: tuple[_TrackedPod, ...], now: datetime) -> Iterator[str]:
-        unbound = [item for item in followed if not item.pod.spec.node_name]
-        undecided = [item for item in unbound if item.decided_at is None]
+        unbound = [tracked_pod for tracked_pod in followed if not tracked_pod.pod.spec.node_name]
+        undecided = [tracked_pod for tracked_pod in unbound if tracked_pod.decided_at is None]
         yield from _UNSTARTED.lines(_seconds(now, ((i.pod, i.pod.metadata.creation_timestamp) for i in followed)))
         yield from _UNBOUND.lines(_seconds(now, ((i.pod, i.pod.metadata.creation_timestamp) for i in unbound)))
         yield from _PLANNED_UNSTARTED.lines(_seconds(now, ((i.pod, i.planned_at) for i in followed)))

@@ -155,7 +155,7 @@ class _EffectiveZones:
 def _effective_zone(pod: Pod, terms: tuple[NodeSelectorTerm, ...]) -> str:
     own = node_selector_requirements(pod.spec)
     alternatives = [own.intersect(node_selector_term_requirements(term)) for term in terms] if terms else [own]
-    asked = [found.requirement_for(labels.ZONE) for found in alternatives]
+    asked = [requirements.requirement_for(labels.ZONE) for requirements in alternatives]
     possible = [zone for zone in asked if zone.complement or zone.values]
     if not possible:
         return NO_ZONE

@@ -66,7 +66,9 @@ class CommandBackoff:
     def active_entry(self, reason: str, keys: Iterable[str], now: float) -> BackoffEntry | None:
         """What bars one of the names from going for a reason at a time; None when nothing does."""
         found = (self._entries.get((reason, name)) for name in keys)
-        return next((known for known in found if known is not None and known.until > now), None)
+        return next(
+            (backoff_entry for backoff_entry in found if backoff_entry is not None and backoff_entry.until > now), None
+        )
 
     def active_keys(self, now: float) -> Mapping[str, frozenset[str]]:
         """By reason, every key that is in backoff at a time."""
@@ -89,7 +91,9 @@ class CommandBackoff:
     def next_expiry(self) -> float | None:
         """When the next backoff ends, on the clock of ``now``; None if nothing is in backoff."""
         now = self._now()
-        return min((known.until for known in self._entries.values() if known.until > now), default=None)
+        return min(
+            (backoff_entry.until for backoff_entry in self._entries.values() if backoff_entry.until > now), default=None
+        )
 
 
 def _keys_of_node(node: StateNode) -> Iterator[str]:

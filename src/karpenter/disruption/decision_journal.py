@@ -56,9 +56,9 @@ class DecisionJournal:
 
     def end(self, command_id: str, outcome: DecisionOutcome, ended_at: datetime, cause: str = "") -> None:
         """It ended so."""
-        known = self._entries.get(command_id)
-        if known is not None:
-            self._entries[command_id] = replace(known, outcome=outcome, cause=cause, ended_at=ended_at)
+        journal_entry = self._entries.get(command_id)
+        if journal_entry is not None:
+            self._entries[command_id] = replace(journal_entry, outcome=outcome, cause=cause, ended_at=ended_at)
 
     def entries(self) -> tuple[JournalEntry, ...]:
         """All that are remembered, oldest first."""

@@ -160,7 +160,8 @@ class DisruptionController:
         await self._execution.disruptor.unmark_stale(state.state_nodes())
         # From here to the decision nothing may wait: the snapshot would grow old.
         snapshot = with_started_commands(
-            self._context.virtual_pods.added_to(state.snapshot()), [item.command for item in self._pending_validations]
+            self._context.virtual_pods.added_to(state.snapshot()),
+            [validation.command for validation in self._pending_validations],
         )
         self._decision_inputs.remember(inputs, self._valid_until(snapshot))
         disruption_events.publish_pod_protections(self._context, snapshot.nodes)
@@ -278,7 +279,7 @@ class DisruptionController:
 
     def _validated(self, due: Iterable[Command], disruptions: DisruptionSolution) -> Iterable[Command]:
         """The due commands that passed validation; failures are counted and published."""
-        blocked = {item.state_node.key for item in disruptions.blocked_nodes}
+        blocked = {blocked_node.state_node.key for blocked_node in disruptions.blocked_nodes}
         for command in due:
             validated = validate_command(command, disruptions.commands, blocked)
             if isinstance(validated, ValidationFailure):

@@ -26,16 +26,18 @@ _BLOCKED_DEDUPE_TIMEOUT, _UNCONSOLIDATABLE_DEDUPE_TIMEOUT, _BUDGET_DEDUPE_TIMEOU
 
 def publish_blocked(context: ControllerContext, blocked: Iterable[BlockedNode]) -> None:
     """Publish why nodes are not disrupted, except for nodes that are still starting."""
-    for item in blocked:
-        if item.state_node.initialized:
+    for blocked_node in blocked:
+        if blocked_node.state_node.initialized:
             reason, silence = (
                 ("Unconsolidatable", _UNCONSOLIDATABLE_DEDUPE_TIMEOUT)
-                if item.blocker.concerns_consolidation_only
+                if blocked_node.blocker.concerns_consolidation_only
                 else ("DisruptionBlocked", _BLOCKED_DEDUPE_TIMEOUT)
             )
-            message = blocker_message(item.blocker)
-            for about in involved_objects(item.state_node):
-                context.events.publish(ObjectEvent(about, NORMAL, reason, message, item.blocker.identity, silence))
+            message = blocker_message(blocked_node.blocker)
+            for about in involved_objects(blocked_node.state_node):
+                context.events.publish(
+                    ObjectEvent(about, NORMAL, reason, message, blocked_node.blocker.identity, silence)
+                )
 
 
 def publish_pod_protections(context: ControllerContext, views: Iterable[StateNode]) -> None:
@@ -76,7 +78,10 @@ def publish_consolidation_approved(context: ControllerContext, command: Command)
         is_single = len(command.candidates) == 1
         about = involved_objects(command.candidates[0].state_node) if is_single else [involved_pool(pool.metadata)]
         context.events.publish(
-            *(ObjectEvent(item, NORMAL, "ConsolidationApproved", _score_text(score)) for item in about)
+            *(
+                ObjectEvent(involved_object, NORMAL, "ConsolidationApproved", _score_text(score))
+                for involved_object in about
+            )
         )
 
 

@@ -221,7 +221,8 @@ class DisruptionQueue:
         command = queued.command
         self._remove(queued)
         self._backoff.reset(
-            command.reason, (*(item.key for item in command.candidates), *nodepool_backoff_keys(command.node_pools))
+            command.reason,
+            (*(candidate.key for candidate in command.candidates), *nodepool_backoff_keys(command.node_pools)),
         )
         self._journal.end(queued.command_id, DecisionOutcome.SUCCEEDED, self._context.clock.now())
         self._reversals.record_command(command)
@@ -247,7 +248,9 @@ class DisruptionQueue:
     def _find_freeze(self, queued: QueuedCommand) -> Freeze | None:
         """The freeze that is active on a NodePool of which a candidate is not deleted yet."""
         state = self._context.state
-        waiting = (item for item in queued.remaining_candidates.values() if not self._is_deleting(item.key))
+        waiting = (
+            candidate for candidate in queued.remaining_candidates.values() if not self._is_deleting(candidate.key)
+        )
         pools = (state.pool(name) for name in sorted({candidate.node_pool for candidate in waiting}))
         return first_active_freeze(
             (pool for pool in pools if pool is not None), state.freeze, self._context.clock.now()
@@ -294,7 +297,7 @@ class DisruptionQueue:
         state = self._context.state
         if any(pods.is_reschedulable(pod) for pod in state.pods_on(claim.status.node_name)):
             return True
-        staying = (item for item in queued.command.candidates if not self._is_deleting(item.key))
+        staying = (candidate for candidate in queued.command.candidates if not self._is_deleting(candidate.key))
         own = {pod.metadata.uid for candidate in staying for pod in candidate.reschedulable_pods}
         return any(key == claim.metadata.name and uid not in own for uid, key in state.planned_nodes.items())
 

@@ -211,7 +211,10 @@ def _parse_requirements(content: bytes, location: _JsonLocation) -> tuple[Requir
         entries = _REQUIREMENTS_DECODER.decode(content)
     except msgspec.ValidationError as error:
         location.decoding_error(error)
-    requirements = Requirements(requirement(item.key, item.operator, item.values) for item in entries)
+    requirements = Requirements(
+        requirement(requirement_entry.key, requirement_entry.operator, requirement_entry.values)
+        for requirement_entry in entries
+    )
     for key in (labels.ZONE, labels.CAPACITY_TYPE):
         if key not in requirements or requirements[key].operator != Op.IN:
             location.error(f"expected `In` with at least one value for {key}")

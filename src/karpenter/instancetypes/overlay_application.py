@@ -115,11 +115,13 @@ def evaluate_overlays(
     Order: weight descending, then name descending; the later one of two conflicting overlays is rejected in every pool. Beyond:
     compared with every overlay of its weight, not only with the one before it.
     """
-    shelves = [_OverlayMatcher(item) for item in pool_types]
+    shelves = [_OverlayMatcher(instance_types) for instance_types in pool_types]
     touched: dict[_OverlaySetting, str] = {}
     accepted: list[ParsedOverlay] = []
     clashes: dict[str, OverlayConflict] = {}
-    for overlay in sorted(overlays, key=lambda item: (item.weight, item.name), reverse=True):
+    for overlay in sorted(
+        overlays, key=lambda parsed_overlay: (parsed_overlay.weight, parsed_overlay.name), reverse=True
+    ):
         wished = [touch for shelf in shelves for touch in shelf.settings_of(overlay)]
         contested = next((touch for touch in wished if touch in touched), None)
         if contested is not None:
@@ -143,8 +145,8 @@ def apply_overlays(overlays: Sequence[ParsedOverlay], pool_types: NodePoolInstan
     if not changed:
         return pool_types.types
     return tuple(
-        _apply_changes(item, changed[position]) if position in changed else item
-        for position, item in enumerate(pool_types.types)
+        _apply_changes(instance_type, changed[position]) if position in changed else instance_type
+        for position, instance_type in enumerate(pool_types.types)
     )
 
 
@@ -183,7 +185,7 @@ class _OverlayMatcher:
         own = requirements_from_labels(
             {**offered.node_pool.spec.template.metadata.labels, labels.NODE_POOL: self._name}
         )
-        self._labels_by_position = [own.intersect(item.requirements) for item in offered.types]
+        self._labels_by_position = [own.intersect(instance_type.requirements) for instance_type in offered.types]
 
     def matches(self, overlay: ParsedOverlay) -> Iterator[tuple[int, tuple[int, ...]]]:
         """Positions of the matching types, each with the positions of its matching offerings (SCH-756)."""
@@ -217,7 +219,9 @@ class _LabelCompatibility:
     """Compatibility of type labels with an overlay, cached per label requirement: thousands of types share most of them."""
 
     def __init__(self, asked: Requirements) -> None:
-        self._asked = [(key, Requirements((item,)), dict[Requirement | None, bool]()) for key, item in asked.items()]
+        self._asked = [
+            (key, Requirements((requirement,)), dict[Requirement | None, bool]()) for key, requirement in asked.items()
+        ]
 
     def is_compatible(self, type_labels: Requirements) -> bool:
         """Whether all labels are compatible; a missing label is so only if its absence is required (strict)."""

@@ -60,17 +60,17 @@ class TypeIndex:
     """Instance types indexed for set queries. ``well_known`` are the label keys that need not be defined (SCH-168)."""
 
     def __init__(self, types: Iterable[InstanceType], well_known: frozenset[str]) -> None:
-        self.types = tuple(sorted(types, key=lambda item: item.name))
+        self.types = tuple(sorted(types, key=lambda instance_type: instance_type.name))
         self.well_known = well_known
         self.all_types: TypeSet = (1 << len(self.types)) - 1
-        self.position_by_name = {item.name: position for position, item in enumerate(self.types)}
+        self.position_by_name = {instance_type.name: position for position, instance_type in enumerate(self.types)}
         self._label_forms = label_forms(self.types)
         self._available_offerings = _available_offerings_by_requirements(self.types)
         #: Units left of every reservation, and of reserved capacity that names none (SCH-581).
         self.reservation_units = _reservation_units(self.types)
         self._offering_keys = frozenset(key for requirements in self._available_offerings for key in requirements)
-        self._allocatable = amount_indexes([item.allocatable for item in self.types])
-        self._capacity = amount_indexes([item.capacity for item in self.types])
+        self._allocatable = amount_indexes([instance_type.allocatable for instance_type in self.types])
+        self._capacity = amount_indexes([instance_type.capacity for instance_type in self.types])
         self._at_least_as_large_by_resource: dict[str, list[TypeSet]] = {}
         self._matching = lru_cache(_CACHE_SIZE)(self._find_matching)
         self._cheapest_offerings = lru_cache(_CACHE_SIZE)(self._find_cheapest_offerings)
@@ -86,9 +86,13 @@ class TypeIndex:
         other = copy(self)
         other.types = tuple(
             replace(
-                item, capacity={**item.capacity, **{name: amounts[at] for name, amounts in amounts_by_resource.items()}}
+                instance_type,
+                capacity={
+                    **instance_type.capacity,
+                    **{name: amounts[at] for name, amounts in amounts_by_resource.items()},
+                },
             )
-            for at, item in enumerate(self.types)
+            for at, instance_type in enumerate(self.types)
         )
         further = {name: AmountIndex(amounts) for name, amounts in amounts_by_resource.items()}
         other._allocatable = {**self._allocatable, **further}
@@ -168,7 +172,9 @@ class TypeIndex:
         return here, sum((gone & types).bit_count() for _, gone in accepted)
 
     def _compatible_offerings(self, requirements: Requirements) -> list[tuple[TypeSet, TypeSet]]:
-        matters = Requirements(item for key, item in requirements.items() if key in self.all_offering_keys)
+        matters = Requirements(
+            requirement for key, requirement in requirements.items() if key in self.all_offering_keys
+        )
         return [
             sold for offered, sold in self._types_by_offering.items() if compatible(matters, offered, self.well_known)
         ]
@@ -187,7 +193,7 @@ class TypeIndex:
 
     def _offering_requirements(self, requirements: Requirements) -> Requirements:
         """The requirements on labels of offerings."""
-        return Requirements(item for key, item in requirements.items() if key in self._offering_keys)
+        return Requirements(requirement for key, requirement in requirements.items() if key in self._offering_keys)
 
     def worst_launch_prices(self, requirements: Requirements) -> Mapping[int, float]:
         """Worst-case launch price per type (DIS-190): its most expensive accepted available offering of the first capacity type

@@ -60,5 +60,8 @@ def derived_labels(name: str, cpu: str, memory: str) -> dict[str, str]:
 def well_known_labels_of(types: Iterable[InstanceType]) -> frozenset[str]:
     """Label keys of types and offerings, and the core ones, all of which count as well known (OPS-254)."""
     return labels.CORE_WELL_KNOWN.union(
-        *((*item.requirements, *(key for sold in item.offerings for key in sold.requirements)) for item in types)
+        *(
+            (*instance_type.requirements, *(key for sold in instance_type.offerings for key in sold.requirements))
+            for instance_type in types
+        )
     )

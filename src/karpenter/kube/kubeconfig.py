@@ -158,11 +158,11 @@ def _read_file(file: Path) -> Kubeconfig:
     if not isinstance(content, dict):
         raise InvalidKubeconfig(f"{file} is not a kubeconfig: expected a mapping")
     try:
-        found = msgspec.convert(without_nulls(content), Kubeconfig)
+        kubeconfig = msgspec.convert(without_nulls(content), Kubeconfig)
     except msgspec.MsgspecError as error:
         raise InvalidKubeconfig(f"{file} is not a kubeconfig: {error}") from error
-    _check_duplicates(file, found)
-    return _with_absolute_paths(found, file.parent)
+    _check_duplicates(file, kubeconfig)
+    return _with_absolute_paths(kubeconfig, file.parent)
 
 
 def _check_duplicates(file: Path, config: Kubeconfig) -> None:
@@ -185,13 +185,13 @@ def _with_absolute_paths(config: Kubeconfig, folder: Path) -> Kubeconfig:
         return replace(entry, cluster=replace(entry.cluster, certificate_authority=authority))
 
     def user(entry: _NamedUser) -> _NamedUser:
-        found = entry.user
+        kubeconfig_user = entry.user
         placed = replace(
-            found,
-            token_file=beside(found.token_file),
-            client_certificate=beside(found.client_certificate),
-            client_key=beside(found.client_key),
-            exec=_with_absolute_command(found.exec, beside),
+            kubeconfig_user,
+            token_file=beside(kubeconfig_user.token_file),
+            client_certificate=beside(kubeconfig_user.client_certificate),
+            client_key=beside(kubeconfig_user.client_key),
+            exec=_with_absolute_command(kubeconfig_user.exec, beside),
         )
         return replace(entry, user=placed)
 

@@ -88,10 +88,10 @@ def _buffer(buffer: CapacityBuffer) -> Iterator[Finding]:
 
 def _ignored_values(pool: NodePool) -> Iterator[Finding]:
     """Values that do not exist beside some that do (API-078); without any, the pool is not used."""
-    for index, item in enumerate(pool.spec.template.spec.requirements):
-        valid = labels.CLOSED_LABEL_VALUES.get(labels.normalise(item.key), frozenset())
-        wrong = sorted(set(item.values) - valid)
-        if wrong and item.operator == "In" and valid.intersection(item.values):
+    for index, requirement in enumerate(pool.spec.template.spec.requirements):
+        valid = labels.CLOSED_LABEL_VALUES.get(labels.normalise(requirement.key), frozenset())
+        wrong = sorted(set(requirement.values) - valid)
+        if wrong and requirement.operator == "In" and valid.intersection(requirement.values):
             text = f"ignores the values {', '.join(wrong)}; use {', '.join(sorted(valid))}"
             yield Finding(f"{_REQUIREMENTS}[{index}].values", "values", text)
 
@@ -102,11 +102,11 @@ def _gated_fields(pool: NodePool, enabled: FeatureGates) -> Iterator[Finding]:
         yield _gate_off("spec.replicas", "replicas keep no nodes", FeatureGate.STATIC_CAPACITY)
     if FeatureGate.RESERVED_CAPACITY in enabled:
         return
-    for index, item in enumerate(pool.spec.template.spec.requirements):
-        if _asks_for_reservations(item):
+    for index, requirement in enumerate(pool.spec.template.spec.requirements):
+        if _asks_for_reservations(requirement):
             path = f"{_REQUIREMENTS}[{index}]"
             yield _gate_off(
-                path, f"reserved capacity, which {item.key} asks for, is not used", FeatureGate.RESERVED_CAPACITY
+                path, f"reserved capacity, which {requirement.key} asks for, is not used", FeatureGate.RESERVED_CAPACITY
             )
 
 

@@ -151,7 +151,7 @@ def observe_generation(conditions: Sequence[Condition], owner: ConditionedObject
     Nothing else changes: this is how conditions follow an object whose generation grew, and how a root heals that was edited.
     """
     current = with_missing_conditions(conditions, owner)
-    lifted = [_with_observed_generation(item, owner) for item in current]
+    lifted = [_with_observed_generation(condition, owner) for condition in current]
     return _recomputed(lifted, owner, "")
 
 
@@ -178,7 +178,7 @@ def set_rootless_condition(
     """The conditions of an object that has no root, with one set; else as ``put`` does it."""
     owner = ConditionedObject(_NO_ROOT, generation, now, now)
     changed = _changed(find_condition(conditions, desired.type), desired, owner)
-    return _ordered([*(item for item in conditions if item.type != desired.type), changed], owner)
+    return _ordered([*(condition for condition in conditions if condition.type != desired.type), changed], owner)
 
 
 def clear(conditions: Sequence[Condition], type_: str, owner: ConditionedObject) -> Conditions:
@@ -207,7 +207,7 @@ def _awaiting(type_: str, owner: ConditionedObject) -> Condition:
 def _with_current_generation(conditions: Iterable[Condition], owner: ConditionedObject) -> Iterable[Condition]:
     if not owner.deleting:
         return conditions
-    return (msgspec.structs.replace(item, observed_generation=owner.generation) for item in conditions)
+    return (msgspec.structs.replace(condition, observed_generation=owner.generation) for condition in conditions)
 
 
 def _with_observed_generation(condition: Condition, owner: ConditionedObject) -> Condition:
@@ -267,4 +267,6 @@ def _transition_time(condition: Condition) -> datetime:
 
 def _ordered(conditions: Iterable[Condition], owner: ConditionedObject) -> Conditions:
     """By transition time, root last (API-604); what changed at one moment keeps its order."""
-    return tuple(sorted(conditions, key=lambda item: (item.type == owner.types.root, _transition_time(item))))
+    return tuple(
+        sorted(conditions, key=lambda condition: (condition.type == owner.types.root, _transition_time(condition)))
+    )

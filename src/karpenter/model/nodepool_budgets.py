@@ -73,12 +73,14 @@ class NodePoolBudgets:
         """What is allowed for ``reason`` in a pool of ``nodes`` at ``now``: the strictest budget, the first of equals."""
         if self.findings:
             return DisruptionAllowance(0, self.findings[0].path)
-        found = [
+        allowances = [
             DisruptionAllowance(allowed_nodes(rule.budget, nodes), rule.path)
             for rule in self.parsed
             if applies_to_reason(rule.budget, reason) and rule.window.is_active(now)
         ]
-        return min(found, key=lambda allowance: allowance.nodes, default=DisruptionAllowance(UNLIMITED_DISRUPTIONS))
+        return min(
+            allowances, key=lambda allowance: allowance.nodes, default=DisruptionAllowance(UNLIMITED_DISRUPTIONS)
+        )
 
     def transitions(self, period: TimeSpan) -> frozenset[datetime]:
         """The moments within a period, its ends left out, at which some budget begins or ceases to be active."""
@@ -168,7 +170,7 @@ def _extensions(pool: NodePool, count: int) -> tuple[_WindowExtension, ...]:
             f"has {len(extensions)} members for {count} budgets; give one for each, null where there is nothing to add"
         )
         raise _UnparseableBudget(BUDGET_WINDOWS_PATH, "windows", why)
-    return tuple(item or _NO_EXTENSION for item in extensions)
+    return tuple(window_extension or _NO_EXTENSION for window_extension in extensions)
 
 
 def _shown(text: str) -> str:

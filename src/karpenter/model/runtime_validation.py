@@ -68,8 +68,8 @@ def validate_node_pool(pool: NodePool, well_known: frozenset[str] = labels.WELL_
         *_taints(pool),
         *(
             finding
-            for index, item in enumerate(template.spec.requirements)
-            for finding in _pool_requirement(item, f"{_REQUIREMENTS}[{index}]", well_known)
+            for index, requirement in enumerate(template.spec.requirements)
+            for finding in _pool_requirement(requirement, f"{_REQUIREMENTS}[{index}]", well_known)
         ),
         *_durations(pool),
         *check_quantities(pool),
@@ -82,8 +82,8 @@ def validate_node_overlay(node_overlay: NodeOverlay, well_known: frozenset[str] 
     return (
         *(
             finding
-            for index, item in enumerate(spec.requirements)
-            for finding in _overlay_requirement(item, f"spec.requirements[{index}]", well_known)
+            for index, requirement in enumerate(spec.requirements)
+            for finding in _overlay_requirement(requirement, f"spec.requirements[{index}]", well_known)
         ),
         *_overlay_price(spec),
         *(finding for name in spec.capacity for finding in _overlay_resource(name)),

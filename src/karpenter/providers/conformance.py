@@ -161,7 +161,10 @@ async def requirements_are_respected(stage: ConformanceEnvironment) -> None:
 async def _zones_and_capacity_types(provider: CloudProvider, stage: ConformanceEnvironment) -> set[tuple[str, str]]:
     types = await provider.instance_types(stage.pool)
     return {
-        (item.zone, item.capacity_type) for instance_type in types for item in instance_type.offerings if item.available
+        (offering.zone, offering.capacity_type)
+        for instance_type in types
+        for offering in instance_type.offerings
+        if offering.available
     }
 
 
@@ -180,9 +183,15 @@ async def exhausted_capacity_is_reported_and_remembered(stage: ConformanceEnviro
     claim = await stage.claim("one", spot, _SMALL_REQUESTS)
     await _expect_error(provider.create(claim), InsufficientCapacity, "a claim for what is exhausted")
     after = await provider.instance_types(stage.pool)
-    _expect({item.name for item in before} == {item.name for item in after}, "types without capacity are still listed")
+    _expect(
+        {instance_type.name for instance_type in before} == {instance_type.name for instance_type in after},
+        "types without capacity are still listed",
+    )
     gone = [
-        item for kind in after for item in kind.offerings if item.capacity_type == labels.SPOT and not item.available
+        offering
+        for kind in after
+        for offering in kind.offerings
+        if offering.capacity_type == labels.SPOT and not offering.available
     ]
     _expect(bool(gone), "what was refused is marked unavailable")
 
@@ -227,7 +236,7 @@ async def delete_is_repeated_until_the_instance_is_gone(stage: ConformanceEnviro
 
 
 async def _is_terminating(provider: CloudProvider, bought: Instance) -> bool:
-    return all(item.terminating for item in await provider.list() if item.provider_id == bought.provider_id)
+    return all(instance.terminating for instance in await provider.list() if instance.provider_id == bought.provider_id)
 
 
 async def an_instance_without_a_claim_is_collected(stage: ConformanceEnvironment) -> None:
@@ -238,7 +247,9 @@ async def an_instance_without_a_claim_is_collected(stage: ConformanceEnvironment
     await stage.delete_claim(lost)
     await stage.collect_garbage()
     await stage.finish_pending_work()
-    _expect({item.claim_name for item in await provider.list()} == {"kept"}, "only the machine without a claim goes")
+    _expect(
+        {instance.claim_name for instance in await provider.list()} == {"kept"}, "only the machine without a claim goes"
+    )
     await _expect_error(provider.get(machines[1].provider_id), InstanceNotFound, "get of a collected machine")
 
 
@@ -277,10 +288,10 @@ async def a_restarted_provider_lists_the_same_instances(stage: ConformanceEnviro
     restarted = await stage.provider()
     seen = {item.provider_id: item for item in await restarted.list()}
     _expect(seen.keys() == {item.provider_id for item in bought}, "all machines are listed after a restart")
-    for item in bought:
-        again = await restarted.get(item.provider_id)
-        _expect(again.claim_name == item.claim_name, "a machine keeps its claim over a restart")
-        _expect(again.labels == item.labels, "a machine keeps its labels over a restart")
+    for instance in bought:
+        again = await restarted.get(instance.provider_id)
+        _expect(again.claim_name == instance.claim_name, "a machine keeps its claim over a restart")
+        _expect(again.labels == instance.labels, "a machine keeps its labels over a restart")
 
 
 async def instance_types_are_identical_while_nothing_changes(stage: ConformanceEnvironment) -> None:
@@ -295,11 +306,14 @@ async def instance_types_are_well_formed(stage: ConformanceEnvironment) -> None:
     """OPS-235, OPS-236: names are unique and every offering names one zone and one capacity type."""
     types = await (await stage.provider()).instance_types(stage.pool)
     _expect(len({item.name for item in types}) == len(types), "names of types are unique")
-    for item in types:
-        _expect(item.requirements[labels.INSTANCE_TYPE].values == {item.name}, "a type's label is its name")
-        places = [(offering.zone, offering.capacity_type) for offering in item.offerings]
+    for instance_type in types:
+        _expect(
+            instance_type.requirements[labels.INSTANCE_TYPE].values == {instance_type.name},
+            "a type's label is its name",
+        )
+        places = [(offering.zone, offering.capacity_type) for offering in instance_type.offerings]
         _expect(all(zone and kind for zone, kind in places), "an offering names zone and capacity type")
-        _expect(all(offering.price_per_hour >= 0 for offering in item.offerings), "prices are not negative")
+        _expect(all(offering.price_per_hour >= 0 for offering in instance_type.offerings), "prices are not negative")
 
 
 async def the_provider_identifies_itself(stage: ConformanceEnvironment) -> None:

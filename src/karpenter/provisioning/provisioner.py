@@ -46,7 +46,7 @@ class PoolTypeIndexes:
 
     async def by_pool(self, pools: tuple[NodePool, ...]) -> dict[str, TypeIndex]:
         """Prepared types by pool name; pools whose types cannot be resolved are left out (SCH-115)."""
-        found: dict[str, TypeIndex] = {}
+        type_indexes: dict[str, TypeIndex] = {}
         used: set[int] = set()
         for pool in pools:
             if not self._context.is_managed(pool):
@@ -62,10 +62,10 @@ class PoolTypeIndexes:
                 self._log_skipped(pool, "skipping, unable to resolve instance types", str(error))
                 continue
             self._log_skipped(pool, "" if types else "skipping, no resolved instance types found")
-            found[pool.metadata.name] = self._index(types)
+            type_indexes[pool.metadata.name] = self._index(types)
             used.add(id(types))
         self._indexes_by_list = {key: value for key, value in self._indexes_by_list.items() if key in used}
-        return found
+        return type_indexes
 
     def _log_skipped(self, pool: NodePool, message: str, error: str = "") -> None:
         """Say why a pool takes no part, when that is news; nothing where it does."""
@@ -78,11 +78,11 @@ class PoolTypeIndexes:
                 _log.info(message, NodePool={"name": name})
 
     def _index(self, types: tuple[InstanceType, ...]) -> TypeIndex:
-        known = self._indexes_by_list.get(id(types))
-        if known is None or known[0] is not types:
-            known = (types, TypeIndex(types, labels.WELL_KNOWN | well_known_labels_of(types)))
-            self._indexes_by_list[id(types)] = known
-        return known[1]
+        index = self._indexes_by_list.get(id(types))
+        if index is None or index[0] is not types:
+            index = (types, TypeIndex(types, labels.WELL_KNOWN | well_known_labels_of(types)))
+            self._indexes_by_list[id(types)] = index
+        return index[1]
 
 
 class Provisioner:
@@ -230,7 +230,10 @@ def _prefers_anti_affinity(spec: PodSpec) -> bool:
 
 
 def _prefers_spread(spec: PodSpec) -> bool:
-    return any(item.when_unsatisfiable == "ScheduleAnyway" for item in spec.topology_spread_constraints)
+    return any(
+        spread_constraint.when_unsatisfiable == "ScheduleAnyway"
+        for spread_constraint in spec.topology_spread_constraints
+    )
 
 
 def _pod_names(pods: list[Pod]) -> str:

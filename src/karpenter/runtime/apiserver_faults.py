@@ -61,10 +61,10 @@ class ApiServerFaultReporter:
 
     def _faults_by_cause(self, faults: Iterable[KubeError]) -> dict[str, KubeError]:
         """Each cause with the first of the faults that show it."""
-        found: dict[str, KubeError] = {}
+        kube_errors: dict[str, KubeError] = {}
         for fault in faults:
-            found.setdefault(self._cause_of(fault), fault)
-        return found
+            kube_errors.setdefault(self._cause_of(fault), fault)
+        return kube_errors
 
     def _cause_of(self, fault: KubeError) -> str:
         """What the fault has in common with others of the same origin, whose words differ from moment to moment."""

@@ -50,12 +50,12 @@ class InstanceClusterView:
     def claim_of(self, instance_id: str) -> NodeClaim | None:
         """The NodeClaim of this instance."""
         names = sorted(self._claim_names_by_instance.get(instance_id, ()))
-        return next((found for name in names if (found := self._state.claim(name)) is not None), None)
+        return next((nodeclaim for name in names if (nodeclaim := self._state.claim(name)) is not None), None)
 
     def node_of(self, instance_id: str) -> Node | None:
         """The Node of this instance, also where no NodeClaim has it."""
         names = sorted(self._node_names_by_instance.get(instance_id, ()))
-        return next((found for name in names if (found := self._state.node(name)) is not None), None)
+        return next((node for name in names if (node := self._state.node(name)) is not None), None)
 
 
 #: The provider ID and name of what is not there.

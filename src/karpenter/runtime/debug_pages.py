@@ -84,15 +84,15 @@ async def _profile(request: HttpRequest) -> HttpResponse:
 def _sample_stacks(seconds: float) -> Counter[str]:
     """How often each stack was met, in a thread of its own, which is left out."""
     own = threading.get_ident()
-    found: Counter[str] = Counter()
+    sample_stacks: Counter[str] = Counter()
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         names = {thread.ident: thread.name for thread in threading.enumerate()}
         for ident, frame in sys._current_frames().items():
             if ident != own:
-                found[_folded_stack(names.get(ident, "?"), frame)] += 1
+                sample_stacks[_folded_stack(names.get(ident, "?"), frame)] += 1
         time.sleep(1 / _SAMPLES_PER_SECOND)
-    return found
+    return sample_stacks
 
 
 def _folded_stack(thread: str, frame: FrameType | None) -> str:
@@ -108,7 +108,9 @@ async def _heap(_request: HttpRequest) -> HttpResponse:
 
 
 def _heap_summary() -> HttpResponse:
-    counts = Counter(f"{type(item).__module__}.{type(item).__qualname__}" for item in gc.get_objects())
+    counts = Counter(
+        f"{type(get_object).__module__}.{type(get_object).__qualname__}" for get_object in gc.get_objects()
+    )
     lines = [f"resident memory: {resident_bytes() // 2**20} MiB", f"objects that may hold others: {counts.total()}"]
     lines += [f"{count:>10} {name}" for name, count in counts.most_common(_ENTRIES_SHOWN)]
     if tracemalloc.is_tracing():

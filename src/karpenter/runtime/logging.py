@@ -72,8 +72,8 @@ def configure(level: str, stream: LogStream | None = None, commit: str = "") -> 
 
 def _with_reconcile_context(_logger: object, _method: str, event: LogEvent) -> LogEvent:
     """What pass the line belongs to, before what the line says."""
-    known = structlog.contextvars.get_contextvars()
-    return {**{name: known[name] for name in sorted(known, key=_context_key_order)}, **event}
+    contextvars = structlog.contextvars.get_contextvars()
+    return {**{name: contextvars[name] for name in sorted(contextvars, key=_context_key_order)}, **event}
 
 
 def _context_key_order(name: str) -> tuple[float, str]:

@@ -106,8 +106,8 @@ class NodeClaimDraft:
     def requeue_after(self, seconds: float) -> None:
         """Ask for another look after this time at the latest."""
         wanted = max(_MIN_REQUEUE_SECONDS, seconds)
-        known = self.requeue_after_seconds
-        self.requeue_after_seconds = wanted if known is None else min(wanted, known)
+        requeue = self.requeue_after_seconds
+        self.requeue_after_seconds = wanted if requeue is None else min(wanted, requeue)
 
     def after_write(self, callback: Callable[[], None]) -> None:
         """Say something (a log line) once what it is about has been written, and not again when the write is repeated."""

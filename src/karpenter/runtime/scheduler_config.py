@@ -29,7 +29,10 @@ class SchedulerConfig:
     default_constraints: tuple[TopologySpreadConstraint, ...] = ()
 
     def __str__(self) -> str:
-        return ", ".join(f"{item.topology_key} {item.when_unsatisfiable}" for item in self.default_constraints)
+        return ", ".join(
+            f"{spread_constraint.topology_key} {spread_constraint.when_unsatisfiable}"
+            for spread_constraint in self.default_constraints
+        )
 
 
 class _StrictStruct(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -64,8 +67,8 @@ def parse_scheduler_config(text: str) -> SchedulerConfig:
     except msgspec.ValidationError as error:
         raise SchedulerConfigError(str(error)) from error
     written = document.pod_topology_spread.default_constraints
-    for index, item in enumerate(written):
-        for field, wrong in _field_errors(item):
+    for index, constraint in enumerate(written):
+        for field, wrong in _field_errors(constraint):
             raise SchedulerConfigError(f"{_PATH}[{index}].{field} {wrong}")
     kinds = [(item.topology_key, item.when_unsatisfiable) for item in written]
     for index, kind in enumerate(kinds):

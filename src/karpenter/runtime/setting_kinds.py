@@ -197,10 +197,10 @@ def _matching(pattern: re.Pattern[str]) -> Callable[[str], str]:
 
 
 def _paths(text: str) -> tuple[str, ...]:
-    found = tuple(part.strip() for part in text.split(",") if part.strip())
-    if not found:
+    paths = tuple(part.strip() for part in text.split(",") if part.strip())
+    if not paths:
         raise ValueError(text)
-    return found
+    return paths
 
 
 SWITCH = SettingKind(_switch, "true or false")

@@ -96,7 +96,7 @@ def without_expected_pods(
     expected = {at for at, demand in enumerate(demands) if is_expected(demand.pods[0])}
     if not expected:
         return tuple(claims)
-    kept = ((claim, tuple(item for item in claim.contents if item[0] not in expected)) for claim in claims)
+    kept = ((claim, tuple(content for content in claim.contents if content[0] not in expected)) for claim in claims)
     return tuple(replace(claim, contents=contents) for claim, contents in kept if contents)
 
 

@@ -247,9 +247,9 @@ def _defaults(cls: type) -> dict[str, object]:
         named = cast(Any, cls)
         return {name: named._field_defaults.get(name, MISSING) for name in named._fields}
     return {
-        item.name: item.default_factory() if item.default_factory is not MISSING else item.default
-        for item in fields(cls)
-        if item.init
+        field.name: field.default_factory() if field.default_factory is not MISSING else field.default
+        for field in fields(cls)
+        if field.init
     }
 
 

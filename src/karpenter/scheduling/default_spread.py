@@ -47,10 +47,10 @@ class DefaultSpreadConstraints:
 
     def _class_with_defaults(self, signature: PodSignature, pod: Pod, tests: SelectorExpressions) -> PodSignature:
         key = (signature, pod.metadata.namespace, tests)
-        known = self._classes_made.get(key)
-        if known is None:
+        pod_signature = self._classes_made.get(key)
+        if pod_signature is None:
             selector = LabelSelector(match_expressions=tests)
             spread = tuple(replace(constraint, label_selector=selector) for constraint in self._constraints)
             constrained = replace(pod, spec=replace(pod.spec, topology_spread_constraints=spread))
-            known = self._classes_made[key] = self._classes.signature_of(constrained)
-        return known
+            pod_signature = self._classes_made[key] = self._classes.signature_of(constrained)
+        return pod_signature

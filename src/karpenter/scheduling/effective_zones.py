@@ -45,14 +45,14 @@ class _ZoneFinder:
         allowed = self._zones_left[common]
         if allowed is None:
             return _named_zones(asked)
-        return _single_zone(zone for zone in allowed if any(item.allows(zone) for item in asked))
+        return _single_zone(zone for zone in allowed if any(requirement.allows(zone) for requirement in asked))
 
 
 def _named_zones(asked: Sequence[Requirement]) -> str:
     """The zones named, where nothing but names is accepted."""
-    if any(item.operator in (Op.EXISTS, Op.NOT_IN) for item in asked):
+    if any(requirement.operator in (Op.EXISTS, Op.NOT_IN) for requirement in asked):
         return FLEXIBLE
-    return _single_zone(zone for item in asked for zone in item.values)
+    return _single_zone(zone for requirement in asked for zone in requirement.values)
 
 
 def _zones_left_by_topology(

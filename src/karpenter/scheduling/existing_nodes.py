@@ -146,7 +146,7 @@ class ExistingNode:
 
     def satisfies(self, asked: Requirements) -> bool:
         """Whether the machine's labels satisfy what is asked (strict, SCH-167); before launch, whichever it will get."""
-        return all(self._certainly_satisfies(item) for item in asked.values())
+        return all(self._certainly_satisfies(requirement) for requirement in asked.values())
 
     def _certainly_satisfies(self, asked: Requirement) -> bool:
         if self.view.launched or self._index is None or asked.key not in self._index.well_known:
@@ -251,7 +251,9 @@ def _settled_labels(view: StateNode, index: TypeIndex | None) -> Requirements:
         return view.requirements
     if index is None:
         return Requirements(
-            item for item in view.requirements.values() if item.operator is Op.IN and len(item.values) == 1
+            requirement
+            for requirement in view.requirements.values()
+            if requirement.operator is Op.IN and len(requirement.values) == 1
         )
     return requirements_from_labels({**view.claim.metadata.labels, labels.HOSTNAME: view.hostname})
 
@@ -282,8 +284,8 @@ class ExistingNodeIndex:
         self.all_nodes: NodeSet = (1 << len(self.nodes)) - 1
         self._by_taints: dict[tuple[Taint, ...], NodeSet] = {}
         for place, machine in enumerate(self.nodes):
-            known = self._by_taints.get(machine.view.taints, 0)
-            self._by_taints[machine.view.taints] = known | 1 << place
+            by_taint = self._by_taints.get(machine.view.taints, 0)
+            self._by_taints[machine.view.taints] = by_taint | 1 << place
         self._tolerated: dict[tuple[Toleration, ...], NodeSet] = {}
         self._by_label: dict[str, dict[str | None, NodeSet]] = {}
 
@@ -333,14 +335,14 @@ class ExistingNodeIndex:
 
     def tolerated_by(self, tolerations: tuple[Toleration, ...]) -> NodeSet:
         """Machines none of whose taints keeps such pods away."""
-        known = self._tolerated.get(tolerations)
-        if known is None:
-            known = 0
+        tolerated = self._tolerated.get(tolerations)
+        if tolerated is None:
+            tolerated = 0
             for node_taints, having in self._by_taints.items():
                 if not taints.untolerated(node_taints, tolerations):
-                    known |= having
-            self._tolerated[tolerations] = known
-        return known
+                    tolerated |= having
+            self._tolerated[tolerations] = tolerated
+        return tolerated
 
     def by_label_value(self, key: str) -> Mapping[str | None, NodeSet]:
         """Machines by the value of a label, see ``Machine.value``."""

@@ -113,8 +113,8 @@ class FillCache:
         if key not in self._demands_by_requirements:
             alike = [
                 position
-                for position, found in enumerate(joining)
-                if channel in found and self.canonical(found[channel].pod_requirements) is known
+                for position, joining_options in enumerate(joining)
+                if channel in joining_options and self.canonical(joining_options[channel].pod_requirements) is known
             ]
             self._demands_by_requirements[key] = demand_set(alike)
         return self._demands_by_requirements[key]

@@ -112,4 +112,4 @@ class PassResult:
     @property
     def pods_needing_nodes(self) -> int:
         """How many pods need new machines."""
-        return sum(len(item.demand.pods) for item in self.demands)
+        return sum(len(keyed_demand.demand.pods) for keyed_demand in self.demands)

@@ -80,7 +80,7 @@ def _claim_shape(claim: SchedulingNodeClaim) -> _ClaimShape:
     index = template.index
     kept = index.cheapest(claim.requirements, claim.types, MAX_INSTANCE_TYPES)
     types = [index.types[position] for position in kept]
-    names = tuple([item.name for item in types])
+    names = tuple([instance_type.name for instance_type in types])
     relaxed = "true" if claim.min_values_relaxed else "false"
     return _ClaimShape(
         instance_types=names,
@@ -136,8 +136,8 @@ def derived_claim_name(pool: str, *identities: str) -> str:
 def _overlay_annotations(types: Sequence[InstanceType]) -> dict[str, str]:
     """What tells a provider that scheduling did not go by its own prices and capacities (SCH-620)."""
     applied = {
-        labels.PRICE_OVERLAY: any(item.is_price_overlaid for item in types),
-        labels.CAPACITY_OVERLAY: any(item.overlay_capacity for item in types),
+        labels.PRICE_OVERLAY: any(instance_type.is_price_overlaid for instance_type in types),
+        labels.CAPACITY_OVERLAY: any(instance_type.overlay_capacity for instance_type in types),
     }
     return {annotation: "true" for annotation, holds in applied.items() if holds}
 
@@ -239,11 +239,11 @@ def _custom_keys(defined: Requirements, well_known: frozenset[str]) -> list[str]
 def _custom_labels(keys: Iterable[str], requirements: Requirements, name: str) -> Iterator[tuple[str, str]]:
     """One concrete value per custom label."""
     for key in keys:
-        item = requirements[key]
-        if item.operator is Op.IN:
-            yield key, min(item.values)
-        elif item.complement:
-            yield key, _drawn_label_value(item, name)
+        requirement = requirements[key]
+        if requirement.operator is Op.IN:
+            yield key, min(requirement.values)
+        elif requirement.complement:
+            yield key, _drawn_label_value(requirement, name)
 
 
 def _drawn_label_value(item: Requirement, name: str) -> str:

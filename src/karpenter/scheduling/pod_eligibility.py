@@ -151,8 +151,8 @@ def grouped_by_class(moving: Iterable[Pod]) -> tuple[tuple[PodGroup, ...], tuple
             groups.setdefault((classes.signature_of(pod), namespaced_labels(pod)), []).append(pod)
         except ValueError as error:
             unreadable.append((pod, UnschedulableReason(InvalidPod((str(error),)))))
-    found = tuple(PodGroup(*group, tuple(sorted(items, key=creation_order))) for group, items in groups.items())
-    return found, tuple(unreadable)
+    pod_groups = tuple(PodGroup(*group, tuple(sorted(items, key=creation_order))) for group, items in groups.items())
+    return pod_groups, tuple(unreadable)
 
 
 def blocked_by_budgets(pod: Pod, budgets: Iterable[PodDisruptionBudget], now: datetime) -> bool:

@@ -83,11 +83,15 @@ def _merged_locations(places: tuple[Requirements, ...]) -> tuple[Requirements, .
     if not places:
         return (Requirements(),)
     keys = {tuple(place) for place in places}
-    items = [item for place in places for item in place.values()]
-    if len(keys) > 1 or len(items) != len(places) or any(item.operator is not Op.IN for item in items):
+    requirements = [requirement for place in places for requirement in place.values()]
+    if (
+        len(keys) > 1
+        or len(requirements) != len(places)
+        or any(requirement.operator is not Op.IN for requirement in requirements)
+    ):
         return places
-    together = frozenset(value for item in items for value in item.values)
-    return (Requirements((Requirement(items[0].key, False, together),)),)
+    together = frozenset(value for requirement in requirements for value in requirement.values)
+    return (Requirements((Requirement(requirements[0].key, False, together),)),)
 
 
 def _usable_alternatives(signature: PodSignature, well_known: frozenset[str]) -> list[Requirements]:

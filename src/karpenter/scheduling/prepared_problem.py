@@ -71,10 +71,10 @@ class EligiblePods:
 
 def _in_scheduling_order(items: Sequence[EligiblePods]) -> tuple[Pod, ...]:
     """The pods of several groups in their turn; each group has its oldest first already."""
-    found = [pod for item in items for pod in item.pods]
-    if len(items) > 1 or len({pod.spec.priority for pod in found}) > 1:
-        found.sort(key=scheduling_order)
-    return tuple(found)
+    pods = [pod for eligible_pods in items for pod in eligible_pods.pods]
+    if len(items) > 1 or len({pod.spec.priority for pod in pods}) > 1:
+        pods.sort(key=scheduling_order)
+    return tuple(pods)
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,10 +179,10 @@ class PreparedProblem:
         if not pod.spec.volumes:
             return NO_POD_VOLUMES
         key = pod_key(pod)
-        known = self._volumes_by_pod.get(key)
-        if known is None:
-            known = self._volumes_by_pod[key] = self.problem.snapshot.volumes.resolve(pod)
-        return known
+        pod_volumes = self._volumes_by_pod.get(key)
+        if pod_volumes is None:
+            pod_volumes = self._volumes_by_pod[key] = self.problem.snapshot.volumes.resolve(pod)
+        return pod_volumes
 
     def _volume_attachments_for(self, indexes: Mapping[str, TypeIndex]) -> VolumeAttachments:
         limits = volume_limits_of_types(self.problem.snapshot.volumes, self.problem.snapshot.nodes, indexes.values())
@@ -198,10 +198,10 @@ class PreparedProblem:
         if not slots:
             return signature
         key = (signature, tuple(sorted(slots.items())))
-        known = self._signatures_with_attachments.get(key)
-        if known is None:
-            known = self._signatures_with_attachments[key] = signature.with_resources(slots)
-        return known
+        pod_signature = self._signatures_with_attachments.get(key)
+        if pod_signature is None:
+            pod_signature = self._signatures_with_attachments[key] = signature.with_resources(slots)
+        return pod_signature
 
     def equivalence_groups(
         self, served: Sequence[EligiblePods], bound_pod_counts: BoundPodCounts
@@ -213,26 +213,32 @@ class PreparedProblem:
         for pod_class, wished in heard.items():
             companies.add_terms(pod_class.topology_terms.required, wished)
         together: defaultdict[_EquivalenceKey, list[EligiblePods]] = defaultdict(list)
-        for item in served:
-            meaning = companies.selecting(item.namespaced_labels)
-            together[item.signature, item.volume_locations, meaning, item.virtual, item.exposed_workload].append(item)
+        for eligible_pods in served:
+            meaning = companies.selecting(eligible_pods.namespaced_labels)
+            together[
+                eligible_pods.signature,
+                eligible_pods.volume_locations,
+                meaning,
+                eligible_pods.virtual,
+                eligible_pods.exposed_workload,
+            ].append(eligible_pods)
         asking = dict.fromkeys((item.signature, item.volume_locations) for item in served)
         steps = {each: self.preferences.relaxation_steps(*each) for each in asking}
-        found = [
+        groups = [
             EquivalenceGroup(
                 pod_class,
                 companies.membership_of(
-                    pod_class.topology_terms.required, heard[pod_class], items[0].namespaced_labels
+                    pod_class.topology_terms.required, heard[pod_class], eligible_pods[0].namespaced_labels
                 ),
-                _in_scheduling_order(items),
+                _in_scheduling_order(eligible_pods),
                 steps[pod_class, places],
-                {key: mounts for item in items for key, mounts in item.mounts.items()},
+                {key: mounts for item in eligible_pods for key, mounts in item.mounts.items()},
                 virtual,
                 exposed_workload=exposed,
             )
-            for (pod_class, places, _, virtual, exposed), items in together.items()
+            for (pod_class, places, _, virtual, exposed), eligible_pods in together.items()
         ]
-        return sorted(found, key=group_order)
+        return sorted(groups, key=group_order)
 
 
 def _volume_reasons(volumes: PodVolumes, bound: bool) -> tuple[UnschedulableReason, ...]:

@@ -164,10 +164,12 @@ class SchedulingPass:
         return KeyedDemand(Demand(place[0].signature, tuple(self._requested[place]), options, rules), place)
 
     def _group_step(self, group: EquivalenceGroup, number: int) -> GroupStep:
-        known = self._steps.get((group, number))
-        if known is None:
-            known = self._steps[group, number] = GroupStep(group, number, self._existing_nodes, self._step_constraints)
-        return known
+        group_step = self._steps.get((group, number))
+        if group_step is None:
+            group_step = self._steps[group, number] = GroupStep(
+                group, number, self._existing_nodes, self._step_constraints
+            )
+        return group_step
 
     # -- where the last pass planned them -------------------------------------------------------------------------------
 
@@ -249,11 +251,11 @@ class SchedulingPass:
 
     def _nodes_to_fill(self, step: GroupStep, candidates: NodeSet, pods: Sequence[Pod]) -> Iterable[ExistingNode]:
         """Machines to fill, in order; pods that must share one host with the first of them choose that with care."""
-        found = self._existing_nodes.nodes_in(candidates)
+        existing_nodes = self._existing_nodes.nodes_in(candidates)
         rules = step.host_limits
         if rules is None or not any(itself and c in self.unmet_affinity for c, itself in rules.affinity):
-            return found
-        rooms = [(self.count_fitting(step, node, pods), node) for node in found]
+            return existing_nodes
+        rooms = [(self.count_fitting(step, node, pods), node) for node in existing_nodes]
         best, host = max(rooms, key=lambda item: item[0], default=(0, None))
         options = self._purchase_options.options(step.group.signature, step.relaxation_step)
         if host is None or best < min(len(pods), _max_on_one_node(step.group.signature, options)):
@@ -325,12 +327,12 @@ class SchedulingPass:
     def _place_by_domain(self, step: GroupStep, pods: list[Pod]) -> list[Pod]:
         assert step.domain_constraints is not None
         asking, pods = step.domain_constraints, list(pods)
-        found = self._combinations(step, asking)
+        combinations = self._combinations(step, asking)
         sources = {
             cell: DomainNodes(self, step, ((machine, pods) for machine in self._nodes_in(step, cell, pods)))
-            for cell in (found if step.candidates else ())
+            for cell in (combinations if step.candidates else ())
         }
-        cells = DomainPlacement(self, step, asking, found, sources)
+        cells = DomainPlacement(self, step, asking, combinations, sources)
         while pods:
             allowed = cells.allowed_combinations()
             if asking.affinity and len(allowed) > 1 and self._starts_affinity(asking):
@@ -349,10 +351,10 @@ class SchedulingPass:
     def _combinations(self, step: GroupStep, constraints: DomainConstraints) -> tuple[DomainCombination, ...]:
         """Combinations of values the pods could go to, on machines that exist or could be bought."""
         key = (constraints, step.relaxation_step.requirements, step.candidates)
-        known = self._combinations_for.get(key)
-        if known is None:
-            known = self._combinations_for[key] = tuple(self._build_combinations(step, constraints))
-        return known
+        combinations = self._combinations_for.get(key)
+        if combinations is None:
+            combinations = self._combinations_for[key] = tuple(self._build_combinations(step, constraints))
+        return combinations
 
     def _build_combinations(self, step: GroupStep, constraints: DomainConstraints) -> Iterator[DomainCombination]:
         per_key: list[list[str | None]] = []
@@ -376,10 +378,10 @@ class SchedulingPass:
 
     def _candidates_in(self, step: GroupStep, combination: DomainCombination) -> NodeSet:
         assert step.domain_constraints is not None
-        found = step.candidates
+        candidates = step.candidates
         for key, value in zip(step.domain_constraints.keys, combination, strict=True):
-            found &= self._existing_nodes.by_label_value(key).get(value, 0)
-        return found
+            candidates &= self._existing_nodes.by_label_value(key).get(value, 0)
+        return candidates
 
     def capacity_in(self, step: GroupStep, combination: DomainCombination, pods: Sequence[Pod]) -> int:
         """How many of the pods the machines of a cell hold."""
@@ -418,20 +420,22 @@ class SchedulingPass:
     def _combination_requirements(self, constraints: DomainConstraints, combination: DomainCombination) -> Requirements:
         """The cell as requirements, one object for all who look at it."""
         key = (constraints.keys, combination)
-        known = self._requirements_by_combination.get(key)
-        if known is None:
-            known = self._requirements_by_combination[key] = constraints.as_requirements(combination)
-        return known
+        requirements = self._requirements_by_combination.get(key)
+        if requirements is None:
+            requirements = self._requirements_by_combination[key] = constraints.as_requirements(combination)
+        return requirements
 
     def option_groups_in(self, step: GroupStep, combination: DomainCombination) -> tuple[OptionGroup, ...]:
         """The shops of a cell, those of the heaviest pools first."""
         assert step.domain_constraints is not None
         options = self.options_in(step, combination)
         key = (step.domain_constraints, combination, options)
-        known = self._option_groups.get(key)
-        if known is None:
-            known = self._option_groups[key] = self._group_options(step.domain_constraints, combination, options)
-        return known
+        option_groups = self._option_groups.get(key)
+        if option_groups is None:
+            option_groups = self._option_groups[key] = self._group_options(
+                step.domain_constraints, combination, options
+            )
+        return option_groups
 
     def _group_options(
         self, constraints: DomainConstraints, combination: DomainCombination, options: tuple[PurchaseOption, ...]
@@ -447,21 +451,21 @@ class SchedulingPass:
     def _groups_counting(self, constraints: DomainConstraints, option: PurchaseOption) -> CountingGroups:
         """The constraints that will count pods on a machine bought so."""
         key = (constraints, option.template, option.pod_requirements)
-        known = self._counting_cache.get(key)
-        if known is None:
-            known = self._counting_cache[key] = counting_groups(
+        groups_counting = self._counting_cache.get(key)
+        if groups_counting is None:
+            groups_counting = self._counting_cache[key] = counting_groups(
                 (c, self._counting_certainty(c, option)) for c in constraints.counted_by
             )
-        return known
+        return groups_counting
 
     def _counting_certainty(self, constraint: TopologyGroup, option: PurchaseOption) -> CountingCertainty:
         key = (constraint, option.template, option.pod_requirements)
-        known = self._certainties.get(key)
-        if known is None:
+        certainty = self._certainties.get(key)
+        if certainty is None:
             pool, meets = option.template, partial(option_certainty, option)
-            known = counting_certainty(constraint.term.node_filter, pool.taints, pool.label_values, meets)
-            self._certainties[key] = known
-        return known
+            certainty = counting_certainty(constraint.term.node_filter, pool.taints, pool.label_values, meets)
+            self._certainties[key] = certainty
+        return certainty
 
     @property
     def topology(self) -> Topology:
@@ -514,12 +518,12 @@ class SchedulingPass:
             for constraint in asking.repelled_by:
                 if self._topology.owner_counts(constraint) and not allowed:
                     return self._unschedulable_by(constraint, step, pods)
-        found = (
+        topology_group = (
             step.host_limits.blocking_group(HostUsage(), self.unmet_affinity) if step.host_limits is not None else None
         )
         return (
-            self._unschedulable_by(found, step, pods)
-            if found is not None
+            self._unschedulable_by(topology_group, step, pods)
+            if topology_group is not None
             else UnschedulableGroup(kin, step.relaxation_step, pods)
         )
 

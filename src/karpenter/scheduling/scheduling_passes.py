@@ -89,10 +89,10 @@ class PassOutcome:
     @cached_property
     def unschedulable_by_group(self) -> Counter[EquivalenceGroup]:
         """How many pods of each kin found no place."""
-        found: Counter[EquivalenceGroup] = Counter()
+        group_counts: Counter[EquivalenceGroup] = Counter()
         for failed in self.result.unschedulable:
-            found[failed.group] += len(failed.pods)
-        return found
+            group_counts[failed.group] += len(failed.pods)
+        return group_counts
 
     @cached_property
     def unschedulable_by_priority(self) -> Counter[int]:
@@ -104,7 +104,9 @@ class PassOutcome:
         """How many pods new machines are bought for, by the place they asked at."""
         left = self.packing.unpacked
         standing = enumerate(self.result.demands)
-        return Counter({item.key: len(item.demand.pods) - left.get(at, 0) for at, item in standing})
+        return Counter(
+            {keyed_demand.key: len(keyed_demand.demand.pods) - left.get(at, 0) for at, keyed_demand in standing}
+        )
 
 
 class SchedulingPasses:
@@ -132,17 +134,21 @@ class SchedulingPasses:
         """The way that leaves out the fewest; where that needs it, without the wish that a workload is not on one machine."""
         best = self._best_for_groups(groups)
         for exposed in _exposures_to_relax(best):
-            found = self._best_for_groups(
+            pass_outcome = self._best_for_groups(
                 [replace(kin, exposed_workload=None) if kin.exposed_workload in exposed else kin for kin in groups]
             )
-            best = found if found.unschedulable_by_group.total() < best.unschedulable_by_group.total() else best
+            best = (
+                pass_outcome
+                if pass_outcome.unschedulable_by_group.total() < best.unschedulable_by_group.total()
+                else best
+            )
         return best
 
     def _best_for_groups(self, groups: Sequence[EquivalenceGroup]) -> PassOutcome:
         """The way that leaves out the fewest."""
-        found = self._run_plan(_PassPlan(tuple(groups)))
+        pass_outcome = self._run_plan(_PassPlan(tuple(groups)))
         self._pods_left_to_reschedule = MAX_PODS_RESCHEDULED
-        return self._improved(found) if found.unschedulable_by_group else found
+        return self._improved(pass_outcome) if pass_outcome.unschedulable_by_group else pass_outcome
 
     def simplest_packing(self, best: PassOutcome) -> Packing:
         """The best packing without a search."""
@@ -158,11 +164,11 @@ class SchedulingPasses:
         """
         if self._context.packing_mode is PackingMode.CLASSIC:
             return best.packing
-        known = [best.packing]
+        packings = [best.packing]
         if best.result.pods_needing_nodes < SEARCH_ONLY_FROM:
-            known.append(self.simplest_packing(best))
-        known.append(self._packer_for(best.result).searched())
-        alike = [packing for packing in known if packing.unpacked == best.packing.unpacked]
+            packings.append(self.simplest_packing(best))
+        packings.append(self._packer_for(best.result).searched())
+        alike = [packing for packing in packings if packing.unpacked == best.packing.unpacked]
         if room is None:
             return min(alike, key=lambda packing: packing.sort_key)
         return min(alike, key=lambda packing: packing.objective_value - room.of_packing(packing))
@@ -192,23 +198,29 @@ class SchedulingPasses:
     def _with_unschedulable_first(self, best: PassOutcome) -> PassOutcome:
         """Those left out come first, if that is of use; and again with those whom this leaves out."""
         for _ in range(MAX_REORDERINGS):
-            found = self._better_of(_PassPlan(_groups_first(best.unschedulable_by_group, best.pass_plan.groups)), best)
-            if found is best:
+            pass_outcome = self._better_of(
+                _PassPlan(_groups_first(best.unschedulable_by_group, best.pass_plan.groups)), best
+            )
+            if pass_outcome is best:
                 break
-            best = found
+            best = pass_outcome
         return best
 
     def _with_groups_added(self, best: PassOutcome) -> PassOutcome:
         """With those left out for whom there is a place beside all others, who get no more than they have: kin by kin."""
         for kin in [*best.unschedulable_by_group][:MAX_ADDITIONS]:
-            found = self._better_of(_group_last(kin, best), best)
-            best = found if found.unschedulable_by_priority <= best.unschedulable_by_priority else best
+            pass_outcome = self._better_of(_group_last(kin, best), best)
+            best = pass_outcome if pass_outcome.unschedulable_by_priority <= best.unschedulable_by_priority else best
         return best
 
     def _better_of(self, pass_plan: _PassPlan, best: PassOutcome) -> PassOutcome:
         """What comes of the way if that leaves out fewer, else the best so far; also where there was work enough."""
-        found = self._run_plan(pass_plan) if self._pods_left_to_reschedule > 0 and best.unschedulable_by_group else best
-        return found if found.unschedulable_by_group.total() < best.unschedulable_by_group.total() else best
+        pass_outcome = (
+            self._run_plan(pass_plan) if self._pods_left_to_reschedule > 0 and best.unschedulable_by_group else best
+        )
+        return (
+            pass_outcome if pass_outcome.unschedulable_by_group.total() < best.unschedulable_by_group.total() else best
+        )
 
     # -- the more important first ---------------------------------------------------------------------------------------
 
@@ -226,9 +238,9 @@ class SchedulingPasses:
         others = tuple(replace(kin, keeps_placement=False) for kin in ranked if pod_priority(kin.pods[0]) < top)
         kins = (*important.pass_plan.groups, *others)
         for caps in (DemandCaps(), DemandCaps(per_step=_closed_step_caps(others))):
-            found = self._run_plan(_PassPlan(kins, caps))
-            if _fewer_important_left(found, best, top):
-                best = self._with_groups_added(found) if caps else found
+            pass_outcome = self._run_plan(_PassPlan(kins, caps))
+            if _fewer_important_left(pass_outcome, best, top):
+                best = self._with_groups_added(pass_outcome) if caps else pass_outcome
         return best
 
     # -- one way --------------------------------------------------------------------------------------------------------
@@ -242,10 +254,15 @@ class SchedulingPasses:
             self._pods_left_to_reschedule -= sum(len(kin.pods) for kin in pass_plan.groups)
             packing = self._pack(settled)
             left = [(settled.demands[at], count) for at, count in packing.unpacked.items()]
-            if all(item.is_last_step and not item.group.membership for item, _ in left):
+            if all(keyed_demand.is_last_step and not keyed_demand.group.membership for keyed_demand, _ in left):
                 stuck = [
-                    UnschedulableGroup(item.group, item.group.relaxation_steps[-1], item.last_pods(count), limited=True)
-                    for item, count in left
+                    UnschedulableGroup(
+                        keyed_demand.group,
+                        keyed_demand.group.relaxation_steps[-1],
+                        keyed_demand.last_pods(count),
+                        limited=True,
+                    )
+                    for keyed_demand, count in left
                 ]
                 settled = replace(settled, unschedulable=(*settled.unschedulable, *stuck))
                 return PassOutcome(pass_plan, settled, packing, caps)
@@ -268,19 +285,19 @@ class SchedulingPasses:
         classic = packer.classic()
         if self._context.packing_mode is PackingMode.CLASSIC or not classic.unpacked:
             return classic
-        found = min(
+        pack = min(
             (packer.best_value(), classic),
             key=lambda packing: (_unpacked_by_priority(packing, result), packing.sort_key),
         )
-        self._departed_from_classic |= found is not classic
-        return found
+        self._departed_from_classic |= pack is not classic
+        return pack
 
     def _packer_for(self, result: PassResult) -> Packer:
         """The packer of these demands; asked for again it is the same, which remembers what it worked out."""
-        known, packer = self._last_packer
-        if known is not result.demands or packer is None:
+        keyed_demands, packer = self._last_packer
+        if keyed_demands is not result.demands or packer is None:
             ground = self._context
-            demands = [item.demand for item in result.demands]
+            demands = [keyed_demand.demand for keyed_demand in result.demands]
             bounds = PackingBounds(ground.limits, result.satisfied_affinity, ground.reservation_units)
             packer = Packer(demands, bounds, relax_min_values=not ground.strict_min_values, objective=ground.objective)
             self._last_packer = (result.demands, packer)
@@ -304,7 +321,7 @@ def _unpacked_by_priority(packing: Packing, result: PassResult) -> list[tuple[in
 
 def _with_demand_caps(caps: DemandCaps, left: Sequence[tuple[KeyedDemand, int]], closing: bool) -> DemandCaps:
     """With a cap wherever pods were left out: on what was served there, or on everything."""
-    places = {item.key: 0 if closing else len(item.demand.pods) - count for item, count in left}
+    places = {keyed_demand.key: 0 if closing else len(keyed_demand.demand.pods) - count for keyed_demand, count in left}
     return replace(caps, per_demand={**caps.per_demand, **places})
 
 
@@ -313,10 +330,10 @@ def _with_step_caps(
 ) -> DemandCaps:
     """With a cap on what kin that were left out may ask for altogether at that step."""
     asked: Counter[tuple[EquivalenceGroup, int]] = Counter()
-    for item in result.demands:
-        asked[item.group, item.step_number] += len(item.demand.pods)
-    for item, count in left:
-        asked[item.group, item.step_number] -= count
+    for keyed_demand in result.demands:
+        asked[keyed_demand.group, keyed_demand.step_number] += len(keyed_demand.demand.pods)
+    for keyed_demand, count in left:
+        asked[keyed_demand.group, keyed_demand.step_number] -= count
     totals = {(item.group, item.step_number): 0 if closing else asked[item.group, item.step_number] for item, _ in left}
     return replace(caps, per_step={**caps.per_step, **totals})
 
@@ -342,7 +359,7 @@ def _exposures_to_relax(best: PassOutcome) -> list[set[ExposedWorkload]]:
     ):
         return []
     own = {kin.exposed_workload for kin in best.unschedulable_by_group if kin.exposed_workload is not None}
-    return [found for found in (own, exposed) if found]
+    return [exposed_workloads for exposed_workloads in (own, exposed) if exposed_workloads]
 
 
 def _groups_first(

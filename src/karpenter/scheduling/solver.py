@@ -84,7 +84,7 @@ class _Solver:
         ineligible = chain(moving.ineligible, waiting.ineligible, expected.ineligible)
         unreadable = (UnschedulablePod(pod, (reason,)) for pod, reason in prepared.unreadable_pods)
         unschedulable = [*unreadable, *ineligible, *self._unschedulable(outcome.result, packing)]
-        demands = [item.demand for item in outcome.result.demands]
+        demands = [keyed_demand.demand for keyed_demand in outcome.result.demands]
         purchase = spread_spot_claims(
             without_expected_pods(packing.claims, demands),
             prepared.existing_spot_counts,
@@ -142,7 +142,7 @@ class _Solver:
 
     def _spare_room_value(self, outcome: PassOutcome, recent: RecentArrivals) -> SpareRoomValue | None:
         """What room for expected pods is worth; None where none are expected."""
-        demands = [item.demand for item in outcome.result.demands]
+        demands = [keyed_demand.demand for keyed_demand in outcome.result.demands]
         per_hour = self._lower_bound(demands, outcome.packing.unpacked) if demands and recent.expected_count else None
         return value_of_spare_room(demands, per_hour, recent.expected_count) if per_hour else None
 

@@ -56,14 +56,14 @@ def spread_spot_claims(
     for at, claim in enumerate(claims):
         if claim.reservation is None and claim.cheapest_offering.capacity_type == labels.SPOT:
             by_pool[claim.template.name].append(at)
-    found = list(claims)
+    nodeclaims = list(claims)
     conceded: list[ExposureViolation] = []
     ways = _Alternatives()
     for pool, positions in by_pool.items():
         counts = Counter(there.get(pool, {}))
         limit = most(pool, counts.total() + len(positions))
-        conceded += _NodePoolSpot(pool, found, positions, counts, limit).move_surplus(ways)
-    return SpotSpreadResult(tuple(found), tuple(conceded))
+        conceded += _NodePoolSpot(pool, nodeclaims, positions, counts, limit).move_surplus(ways)
+    return SpotSpreadResult(tuple(nodeclaims), tuple(conceded))
 
 
 def existing_spot_counts(
@@ -90,9 +90,9 @@ def _spot_pool_of_node(
             key: view.requirements.requirement_for(key)
             for key in (labels.CAPACITY_TYPE, labels.INSTANCE_TYPE, labels.ZONE)
         }
-        if any(item.operator is not Op.IN or len(item.values) != 1 for item in held.values()):
+        if any(requirement.operator is not Op.IN or len(requirement.values) != 1 for requirement in held.values()):
             return None
-        capacity_type, name, zone = (next(iter(item.values)) for item in held.values())
+        capacity_type, name, zone = (next(iter(requirement.values)) for requirement in held.values())
         return (name, zone) if capacity_type == labels.SPOT else None
     if index is None:
         return None

@@ -250,7 +250,7 @@ class FilterBreakdown:
     @property
     def failed_filters(self) -> tuple[FailedFilter, ...]:
         """The filters alone."""
-        return tuple(item.failed_filter for item in self.filtered)
+        return tuple(filtered_types.failed_filter for filtered_types in self.filtered)
 
 
 # -- causes -------------------------------------------------------------------------------------------------------------

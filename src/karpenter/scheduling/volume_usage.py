@@ -83,11 +83,11 @@ def volume_limits_of_types(
     Types of which nobody knows are not listed. A type tells by a capacity of that name, as instance-type files and NodeOverlays
     may give it.
     """
-    found: dict[str, dict[str, int]] = {}
+    volume_limits: dict[str, dict[str, int]] = {}
     for name, limits in (*_limits_from_nodes(volumes, views), *_limits_from_types(indexes)):
-        known = found.setdefault(name, {})
-        known.update({driver: min(limit, known.get(driver, limit)) for driver, limit in limits.items()})
-    return found
+        setdefault = volume_limits.setdefault(name, {})
+        setdefault.update({driver: min(limit, setdefault.get(driver, limit)) for driver, limit in limits.items()})
+    return volume_limits
 
 
 def _limits_from_nodes(volumes: ClusterVolumes, views: Iterable[StateNode]) -> Iterator[tuple[str, Mapping[str, int]]]:
@@ -100,15 +100,15 @@ def _limits_from_nodes(volumes: ClusterVolumes, views: Iterable[StateNode]) -> I
 def _limits_from_types(indexes: Iterable[TypeIndex]) -> Iterator[tuple[str, Mapping[str, int]]]:
     for index in {id(index): index for index in indexes}.values():
         if any(name.startswith(ATTACHMENT_RESOURCE_PREFIX) for name in index.resources):
-            for item in index.types:
+            for instance_type in index.types:
                 slots = [
                     (name, amount)
-                    for name, amount in item.capacity.items()
+                    for name, amount in instance_type.capacity.items()
                     if name.startswith(ATTACHMENT_RESOURCE_PREFIX)
                 ]
                 if slots:
                     yield (
-                        item.name,
+                        instance_type.name,
                         {
                             name.removeprefix(ATTACHMENT_RESOURCE_PREFIX): amount // res.ONE_UNIT
                             for name, amount in slots
@@ -156,16 +156,16 @@ class VolumeAttachments:
         """The types with their attachments."""
         if not self._shared:
             return index
-        known = self._extended_indexes.get(id(index))
-        if known is None:
+        type_index = self._extended_indexes.get(id(index))
+        if type_index is None:
             added = {
                 ATTACHMENT_RESOURCE_PREFIX + driver: [
-                    self._attachments_of_type(item.name, driver, shared) for item in index.types
+                    self._attachments_of_type(instance_type.name, driver, shared) for instance_type in index.types
                 ]
                 for driver, shared in self._shared.items()
             }
-            known = self._extended_indexes[id(index)] = index.with_resources(added)
-        return known
+            type_index = self._extended_indexes[id(index)] = index.with_resources(added)
+        return type_index
 
     def _attachments_of_type(self, name: str, driver: str, shared: frozenset[str]) -> int:
         limit = self._limits.get(name, {}).get(driver)

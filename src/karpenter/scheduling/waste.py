@@ -75,18 +75,18 @@ class WasteCalculator:
 
     def _core_price(self, capacity_type: str) -> float:
         """USD per hour and core, nothing where no type without accelerators is sold that way."""
-        known = self._core_prices.get(capacity_type)
-        if known is None:
-            known = self._core_prices[capacity_type] = median([*_core_prices(self._index, capacity_type)] or [0.0])
-        return known
+        core_price = self._core_prices.get(capacity_type)
+        if core_price is None:
+            core_price = self._core_prices[capacity_type] = median([*_core_prices(self._index, capacity_type)] or [0.0])
+        return core_price
 
 
 def _core_prices(index: TypeIndex, capacity_type: str) -> Iterator[float]:
     """What a core costs on each type without accelerators that is sold that way."""
-    for item in index.types:
-        size = sum(_core_equivalents(item.allocatable))
-        sold = [each.price_per_hour for each in item.offerings if each.capacity_type == capacity_type]
-        if sold and size and not accelerators(item.allocatable):
+    for instance_type in index.types:
+        size = sum(_core_equivalents(instance_type.allocatable))
+        sold = [each.price_per_hour for each in instance_type.offerings if each.capacity_type == capacity_type]
+        if sold and size and not accelerators(instance_type.allocatable):
             yield min(sold) / size
 
 

@@ -62,10 +62,10 @@ class ExposedWorkloads:
     @cached_property
     def _bound_by_workload(self) -> Counter[str]:
         """How many pods of each workload are bound."""
-        found: Counter[str] = Counter()
+        bound: Counter[str] = Counter()
         for view in self._nodes:
-            found.update(view.pods_by_workload)
-        return found
+            bound.update(view.pods_by_workload)
+        return bound
 
     def workload_of(self, pod: Pod) -> ExposedWorkload | None:
         """The workload of a pod, None where it may all be on one machine. Virtual pods are of none."""
@@ -121,7 +121,7 @@ def _share_from_annotation(
 
 
 def _workload_name(pod: Pod) -> str:
-    owner = next(item for item in pod.metadata.owner_references if item.controller)
+    owner = next(owner_reference for owner_reference in pod.metadata.owner_references if owner_reference.controller)
     return f"{owner.kind} {pod.metadata.namespace}/{owner.name}"
 
 
@@ -146,5 +146,5 @@ def _has_host_affinity(pod: Pod) -> bool:
     affinity = pod.spec.affinity.pod_affinity if pod.spec.affinity is not None else None
     if affinity is None:
         return False
-    terms = (*affinity.required, *(item.pod_affinity_term for item in affinity.preferred))
+    terms = (*affinity.required, *(pod_affinity_term.pod_affinity_term for pod_affinity_term in affinity.preferred))
     return any(term.topology_key == labels.HOSTNAME for term in terms)

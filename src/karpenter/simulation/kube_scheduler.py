@@ -86,20 +86,20 @@ class KubeScheduler:
                 await self._wait_for_work()
 
     def _on_node(self, before: Node | None, after: Node | None) -> None:
-        known = after or before
-        assert known is not None
-        self._cache.set_node(known.metadata.name, after)
+        node = after or before
+        assert node is not None
+        self._cache.set_node(node.metadata.name, after)
         self._wake.set()
 
     def _on_namespace(self, before: Namespace | None, after: Namespace | None) -> None:
-        known = after or before
-        assert known is not None
-        self._cache.census.set_namespace(known.metadata.name, after)
+        namespace = after or before
+        assert namespace is not None
+        self._cache.census.set_namespace(namespace.metadata.name, after)
 
     def _on_pod(self, before: Pod | None, after: Pod | None) -> None:
-        known = after or before
-        assert known is not None
-        key = key_of(known.metadata)
+        pod = after or before
+        assert pod is not None
+        key = key_of(pod.metadata)
         if after is None or pods.is_finished(after):
             self._forget(key)
         elif after.spec.node_name:
@@ -120,9 +120,9 @@ class KubeScheduler:
     def _on_bound(self, key: ObjectKey, pod: Pod) -> None:
         self._queue.pop(key, None)
         self._gated.pop(key, None)
-        item = _pod_info_or_none(pod)
-        if item is not None:
-            self._cache.add_pod(item, pod.spec.node_name)
+        pod_info = _pod_info_or_none(pod)
+        if pod_info is not None:
+            self._cache.add_pod(pod_info, pod.spec.node_name)
 
     def _enqueue(self, key: ObjectKey, pod: Pod) -> None:
         if pod.metadata.deletion_timestamp is not None or pod.spec.scheduler_name not in ("", SCHEDULER_NAME):
@@ -133,14 +133,16 @@ class KubeScheduler:
             self._gated[key] = pod
             return
         self._gated.pop(key, None)
-        item = _pod_info_or_none(pod)
-        if item is None:
+        pod_info = _pod_info_or_none(pod)
+        if pod_info is None:
             self._dequeue(key)
             return
-        known = self._queue.get(key)
-        unchanged = known is not None and _is_unchanged(known.pod_info, item)
-        self._queue[key] = replace(known, pod_info=item) if known is not None and unchanged else _QueuedPod(item)
-        self._cache.nominate(item)
+        queued_pod = self._queue.get(key)
+        unchanged = queued_pod is not None and _is_unchanged(queued_pod.pod_info, pod_info)
+        self._queue[key] = (
+            replace(queued_pod, pod_info=pod_info) if queued_pod is not None and unchanged else _QueuedPod(pod_info)
+        )
+        self._cache.nominate(pod_info)
 
     async def _mark_gated(self) -> None:
         for key, pod in sorted(self._gated.items()):

@@ -126,9 +126,9 @@ class PdbController:
 
     def on_pod(self, before: Pod | None, after: Pod | None) -> None:
         """Take a change from the watch."""
-        known = after or before
-        assert known is not None
-        key = key_of(known.metadata)
+        pod = after or before
+        assert pod is not None
+        key = key_of(pod.metadata)
         for budget_key, kept in self._tracked.get(key.namespace, {}).items():
             if kept.on_pod(key, after):
                 self._enqueue(budget_key)
@@ -204,7 +204,7 @@ class PdbController:
         return granted
 
     def _condition(self, status: PodDisruptionBudgetStatus, value: str, reason: str, message: str) -> Condition:
-        old = next((item for item in status.conditions if item.type == _DISRUPTION_ALLOWED), None)
+        old = next((condition for condition in status.conditions if condition.type == _DISRUPTION_ALLOWED), None)
         since = old.last_transition_time if old is not None and old.status == value else self._clock.now()
         return Condition(
             type=_DISRUPTION_ALLOWED,

@@ -139,12 +139,12 @@ class PodCensus:
 
     def counts_by_node(self, pod_filter: PodFilter) -> Mapping[str, int]:
         """Matching pods per node name."""
-        known = self._counts.get(pod_filter)
-        if known is None:
-            known = self._counts[pod_filter] = Counter(
+        count = self._counts.get(pod_filter)
+        if count is None:
+            count = self._counts[pod_filter] = Counter(
                 node for pod, node in self._placed.values() if self.matches(pod_filter, pod)
             )
-        return known
+        return count
 
     def anti_affinity_against(self, pod: Pod) -> Iterator[tuple[str, Mapping[str, int]]]:
         """Anti-affinity of placed pods against this one: topology key, and how many such pods each node holds."""

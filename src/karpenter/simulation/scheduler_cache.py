@@ -115,10 +115,10 @@ class SchedulerCache:
         if node is None:
             return None
         slot = self._nodes[node]
-        item = slot.remove_pod(key)
+        pod_info = slot.remove_pod(key)
         self.census.remove(key)
         self._remove_if_empty(slot)
-        return item
+        return pod_info
 
     def nominate(self, pod_info: PodInfo) -> None:
         """Keep room for a waiting pod on the node its status nominates, if any."""
@@ -155,9 +155,9 @@ class SchedulerCache:
 
     def schedule(self, pod_info: PodInfo) -> PodPlaced | PodUnschedulable:
         """The node for a pod, or why there is none."""
-        known = self._unschedulable_cache.get(pod_info.signature)
-        if known is not None:
-            return known
+        pod_unschedulable = self._unschedulable_cache.get(pod_info.signature)
+        if pod_unschedulable is not None:
+            return pod_unschedulable
         around = _TopologyTerms(self, pod_info)
         nominated = self._nodes.get(pod_info.pod.status.nominated_node_name)
         if nominated is not None and nominated.node is not None and _filter(pod_info, nominated, around) is None:

@@ -105,9 +105,9 @@ def _term_matches(term: NodeSelectorTerm, node: Node) -> bool:
     if not term.match_expressions and not term.match_fields:
         return False
     fields = {"metadata.name": node.metadata.name}
-    return all(_requirement_matches(item, node.metadata.labels) for item in term.match_expressions) and all(
-        _requirement_matches(item, fields) for item in term.match_fields
-    )
+    return all(
+        _requirement_matches(requirement, node.metadata.labels) for requirement in term.match_expressions
+    ) and all(_requirement_matches(requirement, fields) for requirement in term.match_fields)
 
 
 def _requirement_matches(requirement: NodeSelectorRequirement, values: Mapping[str, str]) -> bool:
@@ -157,10 +157,10 @@ class NodeSlotInfo:
 
     def remove_pod(self, key: ObjectKey) -> PodInfo:
         """Stop counting a pod, and return it. Raises ``KeyError``."""
-        item = self.pods.pop(key)
-        self._add_usage(item, -1)
-        self._add_scored_usage(item, -1)
-        return item
+        pod_info = self.pods.pop(key)
+        self._add_usage(pod_info, -1)
+        self._add_scored_usage(pod_info, -1)
+        return pod_info
 
     def _add_usage(self, pod_info: PodInfo, by: int) -> None:
         for name, amount in pod_info.requests.items():

@@ -118,8 +118,8 @@ class SimulatedCluster:
 
     async def create(self, *objects: Wire) -> None:
         """Create objects of any kinds, in this order. Raises ``KubeError`` for the first that is refused."""
-        for item in objects:
-            await self.kube.create(_KIND_BY_TYPE[type(item)], item)
+        for wire in objects:
+            await self.kube.create(_KIND_BY_TYPE[type(wire)], wire)
 
     async def scale(self, deployment: str, replicas: int, namespace: str = "default") -> None:
         """Tell a Deployment how many pods it wants. Raises ``NotFound``."""

@@ -117,11 +117,11 @@ class WorkloadControllers:
         self._wake.set()
 
     def _on_node(self, before: Node | None, after: Node | None) -> None:
-        known = after or before
-        assert known is not None
+        node = after or before
+        assert node is not None
         if before is not None and after is not None and daemonset_pods.is_same_for_daemon_sets(before, after):
             return
-        name = known.metadata.name
+        name = node.metadata.name
         if after is None:
             self._enqueue(_NODE, ObjectKey("", name))
         for daemon_set in self._daemon_sets:
@@ -130,34 +130,32 @@ class WorkloadControllers:
     def _on_pod(self, before: Pod | None, after: Pod | None) -> None:
         self._owned_pods.on_change(before, after)
         self._pdb_controller.on_pod(before, after)
-        known = after or before
-        owner = controller_of(known.metadata) if known is not None else None
-        if known is None or owner is None:
+        pod = after or before
+        owner = controller_of(pod.metadata) if pod is not None else None
+        if pod is None or owner is None:
             return
         if owner.kind == _DAEMON_SET:
-            self._enqueue(
-                _DAEMON_SET, ObjectKey(known.metadata.namespace, owner.name), daemonset_pods.intended_node(known)
-            )
+            self._enqueue(_DAEMON_SET, ObjectKey(pod.metadata.namespace, owner.name), daemonset_pods.intended_node(pod))
         elif owner.kind == _REPLICA_SET:
-            self._enqueue(_REPLICA_SET, ObjectKey(known.metadata.namespace, owner.name))
+            self._enqueue(_REPLICA_SET, ObjectKey(pod.metadata.namespace, owner.name))
 
     def _on_replica_set(self, before: ReplicaSet | None, after: ReplicaSet | None) -> None:
         self._owned_replica_sets.on_change(before, after)
-        known = after or before
-        assert known is not None
+        replica_set = after or before
+        assert replica_set is not None
         if after is None:
-            self._status_writer.forget(known.metadata.uid)
-        owner = controller_of(known.metadata)
+            self._status_writer.forget(replica_set.metadata.uid)
+        owner = controller_of(replica_set.metadata)
         if owner is not None and owner.kind == _DEPLOYMENT:
-            self._enqueue(_DEPLOYMENT, ObjectKey(known.metadata.namespace, owner.name))
-        self._enqueue(_REPLICA_SET, key_of(known.metadata))
+            self._enqueue(_DEPLOYMENT, ObjectKey(replica_set.metadata.namespace, owner.name))
+        self._enqueue(_REPLICA_SET, key_of(replica_set.metadata))
 
     def _on_deployment(self, before: Deployment | None, after: Deployment | None) -> None:
-        known = after or before
-        assert known is not None
+        deployment = after or before
+        assert deployment is not None
         if after is None:
-            self._status_writer.forget(known.metadata.uid)
-        self._enqueue(_DEPLOYMENT, key_of(known.metadata))
+            self._status_writer.forget(deployment.metadata.uid)
+        self._enqueue(_DEPLOYMENT, key_of(deployment.metadata))
 
     def _on_daemon_set(self, before: DaemonSet | None, after: DaemonSet | None) -> None:
         if after is None or (before is not None and before.spec == after.spec):

@@ -259,7 +259,7 @@ def _split(text: str, *, comments: bool = False) -> list[str]:
 
 
 def _arguments(words: Sequence[str], known: frozenset[str], program: str) -> dict[str, str]:
-    found: dict[str, str] = {}
+    arguments: dict[str, str] = {}
     rest = iter(words)
     for word in rest:
         name, equals, value = word.partition("=")
@@ -267,8 +267,8 @@ def _arguments(words: Sequence[str], known: frozenset[str], program: str) -> dic
             raise NeverJoins(f"{program}: unknown argument {word}")
         if not equals:
             value = next(rest, "")
-        found[name[2:]] = value
-    return found
+        arguments[name[2:]] = value
+    return arguments
 
 
 def _kubelet_flags(words: Sequence[str]) -> dict[str, str]:

@@ -309,5 +309,5 @@ class Control:
 
 
 def _moment(text: str) -> datetime:
-    found = datetime.fromisoformat(text)
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    fromisoformat = datetime.fromisoformat(text)
+    return fromisoformat if fromisoformat.tzinfo else fromisoformat.replace(tzinfo=UTC)

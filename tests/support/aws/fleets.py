@@ -225,7 +225,7 @@ class Fleets:
         self._check_allowed("ec2:RunInstances")
         image = self._shelves.images.check(option.data.get("ImageId") or "")
         interfaces = option.data.get("NetworkInterfaces") or ()
-        groups = {name for item in interfaces for name in item.get("Groups") or ()}
+        groups = {name for interface in interfaces for name in interface.get("Groups") or ()}
         self._shelves.network.check(
             option.way.subnet_id, sorted(groups | set(option.data.get("SecurityGroupIds") or ()))
         )
@@ -319,8 +319,8 @@ class Fleets:
         return ""
 
     def _check_reservation(self, reservation_id: str, pool: Pool) -> None:
-        found = self._shelves.holdings.reservations.get(reservation_id)
-        if found is not None and (found.instance_type, found.zone) != (pool.instance_type, pool.zone):
+        reservation = self._shelves.holdings.reservations.get(reservation_id)
+        if reservation is not None and (reservation.instance_type, reservation.zone) != (pool.instance_type, pool.zone):
             raise Refusal(
                 "InvalidParameterValue", "The instance's attributes do not match those of the Capacity Reservation."
             )
@@ -353,10 +353,14 @@ class Fleets:
     def _lifecycle(self, pool: Pool, reservation_id: str) -> str:
         if pool.capacity_type == "spot":
             return "spot"
-        found = self._shelves.holdings.reservations.get(reservation_id)
-        if found is None:
+        reservation = self._shelves.holdings.reservations.get(reservation_id)
+        if reservation is None:
             return ""
-        return "interruptible-capacity-reservation" if found.interruptible else found.kind.replace("default", "")
+        return (
+            "interruptible-capacity-reservation"
+            if reservation.interruptible
+            else reservation.kind.replace("default", "")
+        )
 
     def _partition(self, option: _Option, number: int) -> int:
         group = self._shelves.holdings.groups.get((option.data.get("Placement") or {}).get("GroupId") or "")
@@ -375,9 +379,9 @@ def _tags(parameters: Mapping[str, object], resource_type: str) -> dict[str, str
     assert isinstance(specifications, list | tuple)
     return {
         tag["Key"]: tag.get("Value") or ""
-        for item in specifications
-        if item.get("ResourceType") == resource_type
-        for tag in item.get("Tags") or ()
+        for specification in specifications
+        if specification.get("ResourceType") == resource_type
+        for tag in specification.get("Tags") or ()
     }
 
 

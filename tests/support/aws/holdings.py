@@ -84,23 +84,25 @@ class Holdings:
 
     def take(self, reservation_id: str) -> None:
         """A machine moves into a reservation. Raises ``Refusal``."""
-        found = self.reservations.get(reservation_id)
-        if found is None:
+        reservation = self.reservations.get(reservation_id)
+        if reservation is None:
             raise Refusal(
                 "InvalidCapacityReservationId.NotFound", f"The capacity reservation '{reservation_id}' does not exist"
             )
-        if found.state != "active" or found.available <= 0:
+        if reservation.state != "active" or reservation.available <= 0:
             raise Refusal(
                 "ReservationCapacityExceeded",
                 "The requested reservation does not have sufficient compatible and available capacity",
             )
-        self.reservations[reservation_id] = replace(found, available=found.available - 1)
+        self.reservations[reservation_id] = replace(reservation, available=reservation.available - 1)
 
     def give_back(self, reservation_id: str) -> None:
         """A machine is out of its reservation."""
-        found = self.reservations.get(reservation_id)
-        if found is not None:
-            self.reservations[reservation_id] = replace(found, available=min(found.available + 1, found.total))
+        reservation = self.reservations.get(reservation_id)
+        if reservation is not None:
+            self.reservations[reservation_id] = replace(
+                reservation, available=min(reservation.available + 1, reservation.total)
+            )
 
     # -- answers --------------------------------------------------------------------------------------------------------------
 

@@ -143,8 +143,8 @@ class Images:
 
     def parameter(self, name: str) -> str | None:
         """The value of a public parameter; None if it is not one of the table's. An ARN will do for a name."""
-        found = re.match(r"arn:[^:]+:ssm:[^:]*:[^:]*:parameter(/.*)", name)
-        return self._parameters.get(found.group(1) if found else name)
+        match = re.match(r"arn:[^:]+:ssm:[^:]*:[^:]*:parameter(/.*)", name)
+        return self._parameters.get(match.group(1) if match else name)
 
     def describe(self, parameters: Fields, now: datetime) -> Fields:
         """DescribeImages. Without ``IncludeDeprecated`` other people's deprecated images are not told of."""

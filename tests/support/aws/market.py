@@ -173,6 +173,6 @@ class Market:
 def _packaged() -> dict[str, dict[str, float]]:
     """The packaged prices of a type, by capacity type."""
     return {
-        item.name: {offering.capacity_type: offering.price_per_hour for offering in item.offerings}
-        for item in ec2_catalog.packaged_instance_types()
+        instance_type.name: {offering.capacity_type: offering.price_per_hour for offering in instance_type.offerings}
+        for instance_type in ec2_catalog.packaged_instance_types()
     }

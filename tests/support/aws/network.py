@@ -33,7 +33,7 @@ class Network:
     def _vpc_of_group(self, group_id: str) -> str | None:
         if not self._groups:
             entries = self._moto.ask("ec2", "DescribeSecurityGroups")["SecurityGroups"]
-            self._groups = {item["GroupId"]: item["VpcId"] for item in entries}
+            self._groups = {entry["GroupId"]: entry["VpcId"] for entry in entries}
         return self._groups.get(group_id)
 
     def zone(self, subnet_id: str) -> str:

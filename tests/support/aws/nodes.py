@@ -100,8 +100,8 @@ def _readiness(status: str, reason: str, now: datetime) -> Condition:
 
 def readiness_patch(node: Node, status: str, reason: str, now: datetime) -> JsonObject | None:
     """Patch of the Node's status to that readiness; None if it has it. Conditions of others stay."""
-    found = states.find_condition(node.status.conditions, _READY)
-    if found is not None and found.status == status:
+    condition = states.find_condition(node.status.conditions, _READY)
+    if condition is not None and condition.status == status:
         return None
     kept = [item for item in node.status.conditions if item.type != _READY]
     conditions = [cast(Json, msgspec.to_builtins(item)) for item in (*kept, _readiness(status, reason, now))]

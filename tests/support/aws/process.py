@@ -182,9 +182,9 @@ class Process:
         await self.kube.create(EC2_NODE_CLASS, node_class(**spec))
         self.start("nodeclass")
         await self.until(lambda: self._is_ready(), "the class being ready")
-        found = self.classes.get("default")
-        assert found is not None
-        return found
+        ready_class = self.classes.get("default")
+        assert ready_class is not None
+        return ready_class
 
     def _is_ready(self) -> bool:
         found = self.classes.get("default")

@@ -75,7 +75,7 @@ async def provider_alone(cluster: str, *objects: Json) -> AsyncIterator[Provider
     classes.subscribe(cloud.on_node_class)
     running = [asyncio.create_task(work) for work in (classes.run(), _run(cloud, "nodeclass"))]
     try:
-        await _until(lambda: all(_is_ready(item) for item in classes) and any(True for _ in classes))
+        await _until(lambda: all(_is_ready(node_class) for node_class in classes) and any(True for _ in classes))
         yield ProviderAlone(cloud, server, kube)
     finally:
         for task in running:

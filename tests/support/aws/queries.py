@@ -76,10 +76,10 @@ def _check_size(operation: str, parameters: Fields, largest: int) -> None:
 
 def _start(parameters: Fields) -> int:
     token = parameters.get("NextToken") or "from-0"
-    found = re.fullmatch(r"from-(\d+)", token)
-    if found is None:
+    fullmatch = re.fullmatch(r"from-(\d+)", token)
+    if fullmatch is None:
         raise Refusal("InvalidNextToken", f"The token '{token}' is invalid")
-    return int(found.group(1))
+    return int(fullmatch.group(1))
 
 
 def select(entries: Iterable[Fields], filters: Sequence[Fields] | None, readers: Mapping[str, Reader]) -> list[Fields]:

@@ -103,7 +103,7 @@ class Scene:
 
     def machines(self) -> list[dict[str, Any]]:
         """The machines nobody has told to go."""
-        return [item for item in self.aws.control.machines() if item["ended_at"] is None]
+        return [machine for machine in self.aws.control.machines() if machine["ended_at"] is None]
 
     def odd(self) -> str:
         """What does not fit: empty where each claim has one machine of its own, and each machine its claim."""

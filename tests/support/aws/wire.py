@@ -97,8 +97,8 @@ def _path_parameters(template: str, path: str) -> dict[str, str] | None:
         else f"(?P<{piece.rstrip('+')}>{'.+' if index >= len(pieces) - 2 else '[^/]+'})"
         for index, piece in enumerate(pieces)
     ]
-    found = re.fullmatch("".join(patterns), path)
-    return None if found is None else found.groupdict()
+    fullmatch = re.fullmatch("".join(patterns), path)
+    return None if fullmatch is None else fullmatch.groupdict()
 
 
 def _parameters(service: str, operation: str, request: Request, path: dict[str, str]) -> Fields:

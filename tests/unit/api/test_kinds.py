@@ -87,9 +87,9 @@ def test_quantities_keep_the_form_they_were_written_in() -> None:
 @pytest.mark.parametrize("text", ["2025-01-31T12:00:00Z", "2025-01-31T12:00:00.123456Z", "2025-01-31T13:00:00+01:00"])
 def test_times_are_read_with_their_zone(text: str) -> None:
     body = msgspec.json.encode({"metadata": {"creationTimestamp": text}})
-    found = POD.decode(body).metadata.creation_timestamp
-    assert found is not None
-    assert found.replace(microsecond=0) == datetime(2025, 1, 31, 12, tzinfo=UTC)
+    creation_timestamp = POD.decode(body).metadata.creation_timestamp
+    assert creation_timestamp is not None
+    assert creation_timestamp.replace(microsecond=0) == datetime(2025, 1, 31, 12, tzinfo=UTC)
 
 
 def test_an_empty_message_of_a_condition_is_written() -> None:

@@ -73,18 +73,18 @@ def test_places_of_volumes_and_classes_are_read() -> None:
     assert volume.spec.node_affinity.required is not None
     (term,) = volume.spec.node_affinity.required.node_selector_terms
     assert term.match_expressions[0].values == ("a",)
-    found = STORAGE_CLASS.decode(
+    storage_class = STORAGE_CLASS.decode(
         b'{"provisioner":"p","volumeBindingMode":"Immediate","parameters":{"type":"gp3"},'
         b'"allowedTopologies":[{"matchLabelExpressions":[{"key":"zone","values":["a","b"]}]}]}'
     )
-    assert (found.provisioner, found.volume_binding_mode) == ("p", "Immediate")
-    assert found.allowed_topologies[0].match_label_expressions[0].values == ("a", "b")
+    assert (storage_class.provisioner, storage_class.volume_binding_mode) == ("p", "Immediate")
+    assert storage_class.allowed_topologies[0].match_label_expressions[0].values == ("a", "b")
 
 
 def test_a_driver_says_how_many_volumes_a_node_holds_or_nothing() -> None:
-    found = CSI_NODE.decode(
+    csi_node = CSI_NODE.decode(
         b'{"spec":{"drivers":[{"name":"a","nodeID":"i-1","topologyKeys":["zone"],"allocatable":{"count":25}},'
         b'{"name":"b","nodeID":"i-1","topologyKeys":null},{"name":"c","allocatable":{}}]}}'
     )
-    limits = {driver.name: driver.allocatable for driver in found.spec.drivers}
+    limits = {driver.name: driver.allocatable for driver in csi_node.spec.drivers}
     assert limits == {"a": VolumeNodeResources(count=25), "b": None, "c": VolumeNodeResources()}

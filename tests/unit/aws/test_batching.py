@@ -34,7 +34,7 @@ class Desk:
         self.running -= 1
         if self.fault is not None:
             raise self.fault
-        return [ValueError(str(item)) if item < 0 else item for item in requests][: self.answered]
+        return [ValueError(str(request)) if request < 0 else request for request in requests][: self.answered]
 
     def window_closed(self, size: int, open_seconds: float) -> None:
         self.sizes.append((size, round(open_seconds, 3)))
@@ -119,10 +119,10 @@ def test_who_is_left_without_an_answer_is_told() -> None:
     async def scene(desk: Desk) -> None:
         desk.answered = 1
         batcher = desk.batcher()
-        found = await asyncio.gather(batcher.submit("a", 1), batcher.submit("a", 2), return_exceptions=True)
-        assert found[0] == 1
-        assert isinstance(found[1], BatchRequestUnanswered)
-        assert str(found[1]) == "error making call"
+        gather = await asyncio.gather(batcher.submit("a", 1), batcher.submit("a", 2), return_exceptions=True)
+        assert gather[0] == 1
+        assert isinstance(gather[1], BatchRequestUnanswered)
+        assert str(gather[1]) == "error making call"
 
     play(scene)
 

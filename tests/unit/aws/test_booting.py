@@ -55,14 +55,14 @@ async def test_expressions_count_with_their_gate_alone(gate: bool, expected: dic
     """AWS-T101, AWS-129"""
     found = await boots(kubelet_expressions=gate)
     node_class = of_kubelet(kubeReserved={"cpu": "vcpus * 10"})
-    (item,) = (item for item in found.fair.market.types_for(PLAIN) if item.name == "c5.xlarge")
-    assert dict(found.booting.kubelet(node_class, item).kube_reserved) == expected
+    (instance_type,) = (item for item in found.fair.market.types_for(PLAIN) if item.name == "c5.xlarge")
+    assert dict(found.booting.kubelet(node_class, instance_type).kube_reserved) == expected
 
 
 async def test_of_a_type_that_is_not_sold_any_more_nothing_is_resolved() -> None:
     found = await boots()
-    (item,) = (item for item in found.fair.market.types_for(PLAIN) if item.name == "c5.xlarge")
-    gone = replace(item, name="c1.gone")
+    (instance_type,) = (item for item in found.fair.market.types_for(PLAIN) if item.name == "c5.xlarge")
+    gone = replace(instance_type, name="c1.gone")
     assert found.booting.kubelet(of_kubelet(kubeReserved={"cpu": "1"}), gone) == KubeletSettings()
 
 
@@ -104,9 +104,9 @@ async def test_the_size_of_user_data_is_told_per_class() -> None:
 async def test_a_trial_boots_with_what_a_launch_would() -> None:
     """AWS-115, AWS-221, AWS-490"""
     found = await boots()
-    (item,) = (item for item in found.fair.market.types_for(PLAIN) if item.name == "m5.large")
+    (instance_type,) = (item for item in found.fair.market.types_for(PLAIN) if item.name == "m5.large")
     data = found.booting.dry_run_template_data(
-        PLAIN, DryRunCandidate(item, PLAIN.status.amis[0], labels.SPOT, "dedicated")
+        PLAIN, DryRunCandidate(instance_type, PLAIN.status.amis[0], labels.SPOT, "dedicated")
     )
     launched = found.text(PLAIN, labels={labels.CAPACITY_TYPE: labels.SPOT})
     assert b64decode(data.user_data).decode() == launched

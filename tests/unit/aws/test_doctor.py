@@ -117,7 +117,7 @@ def node_class(**changes: object) -> EC2NodeClass:
 
 def patient(aws: Aws, **changes: object) -> DoctorSubject:
     port = cast(Any, aws)
-    found = DoctorSubject(
+    doctor_subject = DoctorSubject(
         services=AwsApis(port, port, port, port, port, port, port, port),
         doctor_api=aws,
         settings=AwsSettings("shop", interruption_queue="shop"),
@@ -126,7 +126,7 @@ def patient(aws: Aws, **changes: object) -> DoctorSubject:
         classes=(node_class(),),
         pools=(node_pool(),),
     )
-    return DoctorSubject(**{**found.__dict__, **changes})
+    return DoctorSubject(**{**doctor_subject.__dict__, **changes})
 
 
 async def bad(aws: Aws, **changes: object) -> list[DoctorFinding]:

@@ -57,11 +57,11 @@ def _asked(folder: Path, *objects: Json) -> Result:
 
 def _findings(result: Result) -> dict[str, list[dict[str, Any]]]:
     """By check, those that are not all right."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    for item in json.loads(result.stdout):
-        if item["level"] != "ok":
-            found.setdefault(item["check"], []).append(item)
-    return found
+    findings: dict[str, list[dict[str, Any]]] = {}
+    for load in json.loads(result.stdout):
+        if load["level"] != "ok":
+            findings.setdefault(load["check"], []).append(load)
+    return findings
 
 
 def test_an_account_in_order_has_no_findings(aws: Double, tmp_path: Path) -> None:
@@ -84,22 +84,22 @@ def test_what_is_wrong_is_found_all_at_once(aws: Double, tmp_path: Path) -> None
         node_class("a", role="stranger", blockDeviceMappings=encrypted),
         node_class("b", subnetSelectorTerms=nowhere),
     )
-    found = _findings(result)
+    findings = _findings(result)
     assert result.exit_code == 1
-    assert "ec2:CreateFleet" in found["permissions"][0]["text"]
-    assert "EC2NodeClass b selects no subnet" in found["subnets"][0]["text"]
+    assert "ec2:CreateFleet" in findings["permissions"][0]["text"]
+    assert "EC2NodeClass b selects no subnet" in findings["subnets"][0]["text"]
     assert {"stranger cannot be taken on", "does not know role stranger"} == {
         part
         for part in ("stranger cannot be taken on", "does not know role stranger")
-        if part in str(found["node role"])
+        if part in str(findings["node role"])
     }
-    assert f"key {key} is Disabled" in found["volume keys"][0]["text"]
-    assert "AWS Health Event" in found["interruption queue"][0]["text"]
-    assert "5 spot vCPUs" in found["quotas"][0]["text"]
-    assert all(item["fix"] for items in found.values() for item in items)
+    assert f"key {key} is Disabled" in findings["volume keys"][0]["text"]
+    assert "AWS Health Event" in findings["interruption queue"][0]["text"]
+    assert "5 spot vCPUs" in findings["quotas"][0]["text"]
+    assert all(item["fix"] for items in findings.values() for item in items)
 
 
 def test_credentials_that_expired_are_one_finding(aws: Double, tmp_path: Path) -> None:
     aws.control.expire_credentials()
-    found = _findings(_asked(tmp_path))
-    assert "have expired" in found["credentials"][0]["text"]
+    findings = _findings(_asked(tmp_path))
+    assert "have expired" in findings["credentials"][0]["text"]

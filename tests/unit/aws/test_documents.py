@@ -37,8 +37,8 @@ def objects() -> Iterator[Any]:
 def test_manifests_are_admitted_and_need_no_advice(item: Any) -> None:
     kind = KINDS[item["kind"]]
     assert crd_admission.admit(kind, item) == ()
-    found = msgspec.convert(crd_admission.prune_and_default_object(kind, item), kind.type)
-    assert [str(finding) for finding in runtime_validation.advise_object(found)] == []
+    convert = msgspec.convert(crd_admission.prune_and_default_object(kind, item), kind.type)
+    assert [str(finding) for finding in runtime_validation.advise_object(convert)] == []
 
 
 def test_the_example_belongs_together() -> None:

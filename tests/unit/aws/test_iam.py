@@ -137,13 +137,12 @@ _IMPLIED = {"iam:PassRole", "iam:TagInstanceProfile"}
 def callable_actions() -> set[str]:
     """Actions of all calls there are in the adapters."""
     found = (
-        item
-        for module in (api_clients, api_clients)
-        for item in vars(module).values()
-        if isinstance(item, ApiOperation)
+        var for module in (api_clients, api_clients) for var in vars(module).values() if isinstance(var, ApiOperation)
     )
     return {
-        f"{_PREFIXES[item.rate_group]}:{item.name}" for item in found if item.rate_group is not RateLimitGroup.IDENTITY
+        f"{_PREFIXES[api_operation.rate_group]}:{api_operation.name}"
+        for api_operation in found
+        if api_operation.rate_group is not RateLimitGroup.IDENTITY
     }
 
 

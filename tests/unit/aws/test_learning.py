@@ -72,8 +72,8 @@ class School:
         return (await self.kube.get(CONFIG_MAP, CONFIG_MAP_NAME, CONFIG_MAP_NAMESPACE)).data["memory"]
 
     def known(self) -> int | None:
-        found = self.fair.memories.discovered_capacity.memory_bytes("t3.medium", IMAGES)
-        return found // MIB if found is not None else None
+        memory_bytes = self.fair.memories.discovered_capacity.memory_bytes("t3.medium", IMAGES)
+        return memory_bytes // MIB if memory_bytes is not None else None
 
 
 @pytest.fixture
@@ -130,10 +130,10 @@ async def test_a_node_that_has_not_registered_teaches_nothing(school: School) ->
 
 async def test_a_node_whose_class_is_not_known_yet_is_heard_later(school: School) -> None:
     learning = school.process()
-    known, school.classes = school.classes, {}
+    node_classes, school.classes = school.classes, {}
     learning.on_node(None, node())
     learning.learn_from_waiting(school.seen)
-    school.classes = known
+    school.classes = node_classes
     learning.on_node(node(), node())
     learning.learn_from_waiting(school.seen)
     assert school.known() == 3800

@@ -183,5 +183,7 @@ def _keys(lines: list[Any], text: str) -> set[str]:
 
 def _tags(parameters: Any) -> dict[str, str]:
     """What a launch template itself is tagged with."""
-    given = (item for item in parameters["TagSpecifications"] if item["ResourceType"] == "launch-template")
+    given = (
+        parameter for parameter in parameters["TagSpecifications"] if parameter["ResourceType"] == "launch-template"
+    )
     return {tag["Key"]: tag["Value"] for item in given for tag in item["Tags"]}

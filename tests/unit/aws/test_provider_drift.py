@@ -49,9 +49,10 @@ def provider(node_class: EC2NodeClass | None, told: Told, *pools: NodePool) -> A
 
 
 def made() -> NodeClaim:
-    found = claim("c", labels={labels.NODE_POOL: "np"})
+    nodeclaim = claim("c", labels={labels.NODE_POOL: "np"})
     return replace(
-        found, metadata=replace(found.metadata, annotations={HASH_ANNOTATION: "1", HASH_VERSION_ANNOTATION: "py1"})
+        nodeclaim,
+        metadata=replace(nodeclaim.metadata, annotations={HASH_ANNOTATION: "1", HASH_VERSION_ANNOTATION: "py1"}),
     )
 
 

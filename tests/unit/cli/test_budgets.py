@@ -220,8 +220,13 @@ async def test_of_a_cluster_only_machines_pools_and_the_freeze_are_read() -> Non
     waiting = {**pod("a"), "metadata": {"name": "a", "namespace": "default"}}
     server = MemoryServer(SystemClock())
     server.load_objects([pool(), waiting, freeze])
-    found = await list_pools_and_nodes(MemoryKube(server))
-    assert (len(found.pools), len(found.config_maps), found.pods, found.from_cluster) == (1, 1, [], True)
+    cluster_objects = await list_pools_and_nodes(MemoryKube(server))
+    assert (
+        len(cluster_objects.pools),
+        len(cluster_objects.config_maps),
+        cluster_objects.pods,
+        cluster_objects.from_cluster,
+    ) == (1, 1, [], True)
     bare = MemoryServer(SystemClock())
     bare.load_objects([pool()])
     assert (await list_pools_and_nodes(MemoryKube(bare))).config_maps == []

@@ -24,7 +24,10 @@ _CONTROL = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 @pytest.mark.parametrize("pod_count", [1, 7, 150])
 def test_all_pods_belong_either_to_the_day_or_to_the_rush(pod_count: int) -> None:
     told = build_scenario(pod_count, 3)
-    assert sum(item.spec.replicas or 0 for item in (*told.base_deployments, *told.peak_deployments)) == pod_count
+    assert (
+        sum(deployment.spec.replicas or 0 for deployment in (*told.base_deployments, *told.peak_deployments))
+        == pod_count
+    )
     assert told.base_deployments
 
 

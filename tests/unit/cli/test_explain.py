@@ -61,18 +61,18 @@ def test_a_pod_that_stays_waiting_gets_one_sentence_and_a_tree(explain: Explain,
 
 
 def test_json_has_the_whole_tree_as_data(explain: Explain, written: Written) -> None:
-    found = json.loads(explain("web", "-f", written("a.json", tainted(), pod()), "-o", "json").stdout)
-    assert list(found) == ["pod", "state", "text", "reasons", "sentence", "nearestFit", "nearestExistingNode"]
-    assert (found["pod"], found["state"]) == ("default/web", "unschedulable")
-    assert found["nearestFit"]["nodePool"] == "default"
-    assert found["nearestFit"]["changes"] == [
+    loads = json.loads(explain("web", "-f", written("a.json", tainted(), pod()), "-o", "json").stdout)
+    assert list(loads) == ["pod", "state", "text", "reasons", "sentence", "nearestFit", "nearestExistingNode"]
+    assert (loads["pod"], loads["state"]) == ("default/web", "unschedulable")
+    assert loads["nearestFit"]["nodePool"] == "default"
+    assert loads["nearestFit"]["changes"] == [
         {
             "kind": "untolerated-taint",
             "subject": "dedicated=gpu:NoSchedule",
             "message": "the pod does not tolerate the taint dedicated=gpu:NoSchedule",
         }
     ]
-    (reason,) = found["reasons"]
+    (reason,) = loads["reasons"]
     assert reason["types"]["types"] == 3
     assert [(item["kind"], item["types"], item["typesFilteredAlone"]) for item in reason["types"]["filtered"]] == [
         ("untolerated-taint", 3, 3)
@@ -80,8 +80,8 @@ def test_json_has_the_whole_tree_as_data(explain: Explain, written: Written) -> 
 
 
 def test_what_is_short_has_its_numbers_as_quantities(explain: Explain, written: Written) -> None:
-    found = json.loads(explain("huge", "-f", written("a.json", pool(), pod("huge", "64")), "-o", "json").stdout)
-    (change,) = found["nearestFit"]["changes"]
+    loads = json.loads(explain("huge", "-f", written("a.json", pool(), pod("huge", "64")), "-o", "json").stdout)
+    (change,) = loads["nearestFit"]["changes"]
     numbers = {name: change[name] for name in ("subject", "on", "asked", "there", "short")}
     assert numbers == {"subject": "cpu", "on": "a.large", "asked": "64", "there": "8", "short": "56"}
 
@@ -101,15 +101,15 @@ def test_a_pod_for_which_a_machine_is_bought_is_told_which_and_its_price(explain
         "├── cheapest of 2 types that fit: a.large, b.large",
         "└── shared with 1 other pod of this plan",
     ]
-    found = json.loads(explain("a", "-f", file, "-o", "json").stdout)
-    assert (found["state"], found["nodeClaim"]["cheapest"]["price"]) == ("new-node", 0.35)
+    loads = json.loads(explain("a", "-f", file, "-o", "json").stdout)
+    assert (loads["state"], loads["nodeClaim"]["cheapest"]["price"]) == ("new-node", 0.35)
 
 
 def test_a_pod_that_fits_on_a_machine_there_is_is_told_so(explain: Explain, written: Written) -> None:
     file = written("a.json", pool(), existing(), pod())
     assert explain("web", "-f", file).stdout.startswith("Pod default/web fits on existing or in-flight node n")
-    found = json.loads(explain("web", "-f", file, "-o", "json").stdout)
-    assert (found["state"], found["node"]) == ("existing-node", "n")
+    loads = json.loads(explain("web", "-f", file, "-o", "json").stdout)
+    assert (loads["state"], loads["node"]) == ("existing-node", "n")
 
 
 def test_the_machine_that_nearly_has_room_is_told(explain: Explain, written: Written) -> None:

@@ -114,15 +114,15 @@ def test_every_blocker_has_a_line(explain: Explain, written: Written) -> None:
 
 def test_json_yaml_and_table_say_the_same(explain: Explain, written: Written) -> None:
     file = written("a.json", *cluster(budgets=({"nodes": "0"},)))
-    found = json.loads(explain("claim-a", "-f", file, "-o", "json").stdout)
-    assert (found["node"], found["nodeClaim"], found["state"]) == ("a", "claim-a", "blocked")
-    assert [(item["cause"], item["until"]) for item in found["blockers"]] == [("budget", None)]
-    assert found["withoutBudgets"]["nodes"] == ["a"]
-    assert [item["allowedFrom"] for item in found["budgetWindows"]] == [None]
-    assert found["price"] == 0.35
-    assert yaml.safe_load(explain("a", "-f", file, "-o", "yaml").stdout) == found
+    loads = json.loads(explain("claim-a", "-f", file, "-o", "json").stdout)
+    assert (loads["node"], loads["nodeClaim"], loads["state"]) == ("a", "claim-a", "blocked")
+    assert [(item["cause"], item["until"]) for item in loads["blockers"]] == [("budget", None)]
+    assert loads["withoutBudgets"]["nodes"] == ["a"]
+    assert [item["allowedFrom"] for item in loads["budgetWindows"]] == [None]
+    assert loads["price"] == 0.35
+    assert yaml.safe_load(explain("a", "-f", file, "-o", "yaml").stdout) == loads
     page = explain("a", "-f", file, "-o", "table").stdout
-    assert found["blockers"][0]["text"] in page
+    assert loads["blockers"][0]["text"] in page
     assert page == explain("a", "-f", file).stdout
 
 
@@ -133,8 +133,8 @@ def test_a_node_that_others_move_to_is_told_so(explain: Explain, written: Writte
 
 def test_a_node_that_waits_for_others_is_told_what_budgets_allow(explain: Explain, written: Written) -> None:
     empty = [of_pool({"nodes": "1"}), *machine("a"), *machine("b")]
-    found = json.loads(explain("b", "-f", written("a.json", *empty), "-o", "json").stdout)
-    assert (found["state"], found["blockers"], found["command"]) == ("waiting-for-budget", [], None)
+    loads = json.loads(explain("b", "-f", written("a.json", *empty), "-o", "json").stdout)
+    assert (loads["state"], loads["blockers"], loads["command"]) == ("waiting-for-budget", [], None)
     page = explain("b", "-f", written("a.json", *empty)).stdout
     assert page.startswith("Node b waiting for budget: other nodes of its NodePool are disrupted first")
     assert 'NodePool "default" allows 1 node(s) at a time for Empty' in page
@@ -232,9 +232,9 @@ def test_what_budgets_hold_back_is_shown_with_the_moment_they_allow_it(plan: Pla
 
 
 def test_json_has_the_moves_beside_the_plan(plan: Plan, written: Written) -> None:
-    found = json.loads(plan("-f", written("a.json", *cluster()), "--consolidate", "-o", "json").stdout)
-    assert found["nodeClaims"] == []
-    disruption = found["disruption"]
+    loads = json.loads(plan("-f", written("a.json", *cluster()), "--consolidate", "-o", "json").stdout)
+    assert loads["nodeClaims"] == []
+    disruption = loads["disruption"]
     (move, *_) = disruption["now"]
     assert move["reason"] == "Underutilized"
     assert disruption["savingPerHour"]["now"] > 0
@@ -244,8 +244,8 @@ def test_json_has_the_moves_beside_the_plan(plan: Plan, written: Written) -> Non
 
 def test_json_of_a_comparison_has_the_moves_too(plan: Plan, written: Written) -> None:
     arguments = ("--consolidate", "--compare", "classic", "-o", "json")
-    found = json.loads(plan("-f", written("a.json", *cluster()), *arguments).stdout)
-    assert {"comparison", "disruption"} <= found.keys()
+    loads = json.loads(plan("-f", written("a.json", *cluster()), *arguments).stdout)
+    assert {"comparison", "disruption"} <= loads.keys()
 
 
 def test_a_tight_cluster_has_nothing_to_give_back(plan: Plan, written: Written) -> None:

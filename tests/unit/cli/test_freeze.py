@@ -35,16 +35,16 @@ async def config_map(kube: MemoryKube) -> ConfigMap:
 
 
 async def frozen(kube: MemoryKube, name: str) -> str:
-    found: NodePool = await kube.get(kinds.NODE_POOL, name)
-    return str(freezes.nodepool_freeze(found))
+    nodepool: NodePool = await kube.get(kinds.NODE_POOL, name)
+    return str(freezes.nodepool_freeze(nodepool))
 
 
 async def test_the_cluster_is_frozen_by_its_config_map() -> None:
     kube = cluster("web")
     lines = await freeze_pools_or_cluster(kube, [], "audit", END)
     assert lines == ["the whole cluster is frozen until 2999-01-01T00:00:00Z"]
-    found = freezes.cluster_freeze(await config_map(kube))
-    assert (found.reason, found.until, found.findings) == ("audit", END, ())
+    freeze = freezes.cluster_freeze(await config_map(kube))
+    assert (freeze.reason, freeze.until, freeze.findings) == ("audit", END, ())
 
 
 async def test_a_new_freeze_takes_the_place_of_one_that_cannot_be_read() -> None:

@@ -38,8 +38,8 @@ def test_the_plan_stays_as_it_is_and_the_classic_one_is_a_further_member(plan: P
 
 
 def test_yaml_has_it_too(plan: Plan, five: Path) -> None:
-    found = yaml.safe_load(plan("-f", five, *BOTH, "-o", "yaml").stdout)
-    assert list(found["comparison"]) == ["classic", "savedPerHour", "savedShare"]
+    safe_load = yaml.safe_load(plan("-f", five, *BOTH, "-o", "yaml").stdout)
+    assert list(safe_load["comparison"]) == ["classic", "savedPerHour", "savedShare"]
 
 
 def test_the_page_shows_both_and_what_is_saved(written: Written, tmp_path: Path) -> None:

@@ -79,7 +79,10 @@ async def test_a_cluster_is_asked_for_them_only_where_they_are_needed() -> None:
     ]
     server.load_objects(named)
     kube = MemoryKube(server)
-    found = await list_plan_objects(kube, WORKLOAD_KINDS)
-    assert ([item.metadata.name for item in found.services], len(found.owners)) == (["web"], 1)
+    cluster_objects = await list_plan_objects(kube, WORKLOAD_KINDS)
+    assert ([service.metadata.name for service in cluster_objects.services], len(cluster_objects.owners)) == (
+        ["web"],
+        1,
+    )
     unasked = await list_plan_objects(kube)
     assert (unasked.services, unasked.owners) == ([], [])

@@ -23,8 +23,8 @@ def replicas(count: int, **annotations: str) -> list[Json]:
 
 
 def machines(plan: Plan, *arguments: str | Path) -> list[int]:
-    found = json.loads(plan(*arguments, "-o", "json").stdout)
-    return sorted(len(item["pods"]) for item in found["nodeClaims"])
+    loads = json.loads(plan(*arguments, "-o", "json").stdout)
+    return sorted(len(item["pods"]) for item in loads["nodeClaims"])
 
 
 def test_a_workload_is_on_two_machines_unless_that_is_off(plan: Plan, written: Written) -> None:
@@ -43,18 +43,18 @@ def test_the_environment_says_it_too(plan: Plan, written: Written, monkeypatch: 
 @pytest.mark.parametrize("command", [["plan"], ["explain", "pod", "web-0"]])
 def test_a_share_that_is_none_ends_the_command(command: list[str], share: str, written: Written) -> None:
     file = written("web.json", pool(), *replicas(1))
-    found = CliRunner().invoke(app, [*command, "-f", str(file), "--exposure", share])
-    assert found.exit_code == 2
-    assert found.stderr.splitlines() == [
+    invoke = CliRunner().invoke(app, [*command, "-f", str(file), "--exposure", share])
+    assert invoke.exit_code == 2
+    assert invoke.stderr.splitlines() == [
         f"--exposure: {share!r} is neither off nor a number above 0 and up to 1, such as 0.5"
     ]
 
 
 def test_a_wish_that_gives_way_is_told_in_one_line_and_as_data(plan: Plan, written: Written) -> None:
     limited = written("web.json", pool(limits={"nodes": "1"}), *replicas(8))
-    found = json.loads(plan("-f", limited, "-o", "json").stdout)
-    (claim,) = found["nodeClaims"]
-    assert found["exposure"] == {
+    loads = json.loads(plan("-f", limited, "-o", "json").stdout)
+    (claim,) = loads["nodeClaims"]
+    assert loads["exposure"] == {
         "relaxed": [
             {
                 "subject": "ReplicaSet default/web-7f",
@@ -101,6 +101,6 @@ def test_what_an_interruption_costs_decides_between_machines(tmp_path: Path, wri
             "-o",
             "json",
         ]
-        found = json.loads(CliRunner().invoke(app, arguments, catch_exceptions=False).stdout)
-        bought[cost] = (sorted(item["instanceTypes"][0] for item in found["nodeClaims"]), found["cost"]["perHour"])
+        loads = json.loads(CliRunner().invoke(app, arguments, catch_exceptions=False).stdout)
+        bought[cost] = (sorted(item["instanceTypes"][0] for item in loads["nodeClaims"]), loads["cost"]["perHour"])
     assert bought == {"0": (["risky"], 0.35), "1": (["calm", "calm"], 0.36)}

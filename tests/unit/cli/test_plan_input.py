@@ -193,9 +193,9 @@ def node(name: str, cpu: str) -> Json:
 def test_bound_pods_count_on_their_nodes(plan: Plan, written: Written) -> None:
     bound = {**pod("bound", cpu="3", nodeName="n"), "status": {"phase": "Running"}}
     file = written("a.json", pool(), node("n", "4"), bound, pod("small", "1"), pod("large", "2"))
-    found = json.loads(plan("-f", file, "-o", "json").stdout)
-    assert found["existingNodes"] == [{"name": "n", "pods": ["default/small"]}]
-    assert [claim["pods"] for claim in found["nodeClaims"]] == [["default/large"]]
+    loads = json.loads(plan("-f", file, "-o", "json").stdout)
+    assert loads["existingNodes"] == [{"name": "n", "pods": ["default/small"]}]
+    assert [claim["pods"] for claim in loads["nodeClaims"]] == [["default/large"]]
 
 
 def test_kinds_of_no_use_are_counted_in_one_line(plan: Plan, written: Written) -> None:

@@ -17,20 +17,20 @@ def kube(*bodies: Json) -> MemoryKube:
 
 async def test_what_a_plan_reads_is_listed_as_it_is() -> None:
     waiting = {**pod("a"), "metadata": {"name": "a", "namespace": "default"}}
-    found = await list_plan_objects(kube(pool(), waiting))
-    assert found.from_cluster
-    assert [item.metadata.name for item in found.pools] == ["default"]
-    assert [(item.metadata.name, item.status.conditions) for item in found.pods] == [("a", ())]
-    assert found.problems == []
+    cluster_objects = await list_plan_objects(kube(pool(), waiting))
+    assert cluster_objects.from_cluster
+    assert [nodepool.metadata.name for nodepool in cluster_objects.pools] == ["default"]
+    assert [(item.metadata.name, item.status.conditions) for item in cluster_objects.pods] == [("a", ())]
+    assert cluster_objects.problems == []
 
 
 async def test_an_object_that_cannot_be_read_is_left_out_with_a_line() -> None:
     bad = {**pod("bad", priority="high"), "metadata": {"name": "bad", "namespace": "default"}}
     strange = pool("strange", limits={"cpu": "1e99"})
-    found = await list_plan_objects(kube(pool(), strange, bad))
-    assert [item.metadata.name for item in found.pools] == ["default"]
-    assert found.pods == []
-    first, second = sorted(found.problems)
+    cluster_objects = await list_plan_objects(kube(pool(), strange, bad))
+    assert [nodepool.metadata.name for nodepool in cluster_objects.pools] == ["default"]
+    assert cluster_objects.pods == []
+    first, second = sorted(cluster_objects.problems)
     assert first.startswith("NodePool strange is left out: spec.limits.cpu: ")
     assert second.startswith("Pod default/bad is left out: ")
 
@@ -40,6 +40,6 @@ async def test_of_all_config_maps_only_the_freeze_is_read() -> None:
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "kube-system"}, "data": {}}
         for name in ("karpenter-freeze", "coredns")
     ]
-    found = await list_plan_objects(kube(pool(), *maps), FREEZE_KINDS)
-    assert [item.metadata.name for item in found.config_maps] == ["karpenter-freeze"]
+    cluster_objects = await list_plan_objects(kube(pool(), *maps), FREEZE_KINDS)
+    assert [config_map.metadata.name for config_map in cluster_objects.config_maps] == ["karpenter-freeze"]
     assert (await list_plan_objects(kube(pool()), FREEZE_KINDS)).config_maps == []

@@ -30,12 +30,12 @@ def mixed(written: Written) -> Path:
 
 
 def test_json_has_exactly_the_agreed_members(plan: Plan, mixed: Path) -> None:
-    found = json.loads(plan("-f", mixed, "-o", "json").stdout)
-    assert list(found) == [
+    loads = json.loads(plan("-f", mixed, "-o", "json").stdout)
+    assert list(loads) == [
         "nodeClaims", "existingNodes", "unschedulable", "exposure", "cost", "decisionSeconds", "catalogueSeconds", "wallSeconds",
     ]  # fmt: skip
-    assert list(found["cost"]) == ["perHour", "lowerBoundPerHour", "gap"]
-    (claim,) = found["nodeClaims"]
+    assert list(loads["cost"]) == ["perHour", "lowerBoundPerHour", "gap"]
+    (claim,) = loads["nodeClaims"]
     assert list(claim) == ["name", "nodePool", "instanceTypes", "cheapest", "requirements", "requests", "pods"]
     assert claim["cheapest"] == {
         "instanceType": "a.large", "zone": "zone-a", "capacityType": "on-demand", "price": 0.35,
@@ -43,10 +43,10 @@ def test_json_has_exactly_the_agreed_members(plan: Plan, mixed: Path) -> None:
     assert claim["instanceTypes"] == ["a.large", "b.large"]
     assert claim["requests"] == {"cpu": "6", "memory": "512Mi", "pods": "2"}
     assert {tuple(item) for item in claim["requirements"]} == {("key", "operator", "values")}
-    (waiting,) = found["unschedulable"]
+    (waiting,) = loads["unschedulable"]
     assert list(waiting) == ["pod", "reasons", "sentence", "nearestFit", "nearestExistingNode"]
     assert {tuple(item) for item in waiting["reasons"]} == {("nodePool", "category", "message", "types", "nearestFit")}
-    assert 0 < found["decisionSeconds"] < found["wallSeconds"]
+    assert 0 < loads["decisionSeconds"] < loads["wallSeconds"]
 
 
 def test_yaml_says_the_same_as_json(plan: Plan, mixed: Path) -> None:
@@ -144,8 +144,8 @@ def test_a_fee_makes_machines_fewer_and_prices_are_shown_without_it(written: Wri
     file = written("a.json", pool(), *(pod(f"web-{number}", "2") for number in range(2)))
     arguments = ["plan", "--instance-types", str(types), "-f", str(file), "-o", "json", "--node-fee"]
     for fee, bought, price in (("0", 2, 0.2), ("0.2", 1, 0.3)):
-        found = json.loads(CliRunner().invoke(app, [*arguments, fee]).stdout)
-        assert (len(found["nodeClaims"]), found["cost"]["perHour"]) == (bought, price)
+        loads = json.loads(CliRunner().invoke(app, [*arguments, fee]).stdout)
+        assert (len(loads["nodeClaims"]), loads["cost"]["perHour"]) == (bought, price)
 
 
 @pytest.mark.parametrize("fee", ["-1", "nan", "inf", "cheap"])
@@ -165,7 +165,7 @@ def test_preferences_can_be_ignored(plan: Plan, written: Written) -> None:
 
 
 def test_the_legality_check_notices_what_is_illegal(plan: Plan, mixed: Path, types: Path) -> None:
-    objects = [item for item in json.loads(mixed.read_text())["items"] if item["metadata"]["name"] != "huge"]
+    objects = [load for load in json.loads(mixed.read_text())["items"] if load["metadata"]["name"] != "huge"]
     catalogue = json.loads(types.read_text())
     good = {**json.loads(plan("-f", mixed, "-o", "json").stdout), "unschedulable": []}
     assert list(faults(objects, catalogue, good)) == []

@@ -54,9 +54,9 @@ DEFAULT = "storageclass.kubernetes.io/is-default-class"
 def read(folder: Path, *items: Json) -> ClusterObjects:
     file = folder / "objects.json"
     file.write_text(json.dumps(listed(*items)))
-    found = manifest_reader.read_manifests([str(file)], frozenset())
-    assert (found.problems, dict(found.skipped)) == ([], {})
-    return found
+    cluster_objects = manifest_reader.read_manifests([str(file)], frozenset())
+    assert (cluster_objects.problems, dict(cluster_objects.skipped)) == ([], {})
+    return cluster_objects
 
 
 def of_first_pod(objects: ClusterObjects) -> PodVolumes:
@@ -69,8 +69,8 @@ def zones(found: PodVolumes) -> list[str]:
 
 def test_claims_volumes_and_limits_in_files_are_read(tmp_path: Path) -> None:
     objects = read(tmp_path, pod(volumes=[CLAIM]), *BOUND)
-    found = of_first_pod(objects)
-    assert (found.claim_errors, found.volumes_by_driver) == ((), {DRIVER: {"default/data"}})
+    pod_volumes = of_first_pod(objects)
+    assert (pod_volumes.claim_errors, pod_volumes.volumes_by_driver) == ((), {DRIVER: {"default/data"}})
     assert cluster_state(objects).snapshot().volumes.attach_limit("n", DRIVER) == 9
 
 
@@ -81,8 +81,12 @@ def test_a_claim_that_no_file_has_is_a_fault_of_its_pod(tmp_path: Path) -> None:
 
 def test_claims_of_ephemeral_volumes_count_as_made(tmp_path: Path) -> None:
     """S-141: offline there is no controller to make them."""
-    found = of_first_pod(read(tmp_path, pod(volumes=[SCRATCH]), storage_class("fast", "z2")))
-    assert (found.claim_errors, zones(found), found.volumes_by_driver) == ((), ["z2"], {DRIVER: {"default/web-tmp"}})
+    pod_volumes = of_first_pod(read(tmp_path, pod(volumes=[SCRATCH]), storage_class("fast", "z2")))
+    assert (pod_volumes.claim_errors, zones(pod_volumes), pod_volumes.volumes_by_driver) == (
+        (),
+        ["z2"],
+        {DRIVER: {"default/web-tmp"}},
+    )
 
 
 def test_a_claim_that_is_there_is_not_made_again(tmp_path: Path) -> None:
@@ -123,12 +127,17 @@ async def test_a_running_cluster_is_asked_for_the_same() -> None:
     (claim, *rest) = BOUND
     metadata = {**claim["metadata"], "namespace": "default"}  # type: ignore[dict-item]
     server.load_objects([{**claim, "metadata": metadata}, *rest, storage_class("fast", "z2")])
-    found = await list_plan_objects(MemoryKube(server))
-    kinds = (found.volume_claims, found.volumes, found.storage_classes, found.csi_nodes)
+    cluster_objects = await list_plan_objects(MemoryKube(server))
+    kinds = (
+        cluster_objects.volume_claims,
+        cluster_objects.volumes,
+        cluster_objects.storage_classes,
+        cluster_objects.csi_nodes,
+    )
     assert [item.metadata.name for listed in kinds for item in listed] == ["data", "v", "fast", "n"]
 
 
 async def test_a_cluster_without_storage_kinds_is_planned_for_all_the_same() -> None:
     bare = [kind for kind in KINDS.values() if kind.group != "storage.k8s.io"]
-    found = await list_plan_objects(MemoryKube(MemoryServer(SystemClock(), kinds=bare)))
-    assert (found.storage_classes, found.csi_nodes, found.problems) == ([], [], [])
+    cluster_objects = await list_plan_objects(MemoryKube(MemoryServer(SystemClock(), kinds=bare)))
+    assert (cluster_objects.storage_classes, cluster_objects.csi_nodes, cluster_objects.problems) == ([], [], [])

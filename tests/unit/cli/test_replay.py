@@ -143,5 +143,5 @@ def test_all_shared_scenarios_replay_under_other_hash_seeds(tmp_path: Path, reco
 
 def test_a_file_reads_back_as_it_was_written(recorded: Path) -> None:
     content = recorded.read_bytes()
-    found = read_problem(content)
-    assert write_problem(found.problem, found.solution) == content
+    recorded_problem = read_problem(content)
+    assert write_problem(recorded_problem.problem, recorded_problem.solution) == content

@@ -24,7 +24,7 @@ class Command:
 
     def __call__(self, *arguments: str, columns: int = 200, **variables: str) -> Result:
         cleared = {name: None for name in os.environ if name.startswith("KARPENTER")}
-        cleared |= {item.spelling.variable: None for item in SETTINGS.values()}
+        cleared |= {setting.spelling.variable: None for setting in SETTINGS.values()}
         return CliRunner().invoke(app, ["run", *arguments], env={**cleared, "COLUMNS": str(columns), **variables})
 
 
@@ -182,7 +182,7 @@ def test_check_prints_every_setting_with_its_source_and_ends(command: Command) -
     assert ["--kube-client-qps", "7", "[KUBE_CLIENT_QPS]"] in lines
     assert ["--log-level", "info"] in lines
     assert ["--leader-election-namespace", "(empty)"] in lines
-    assert {line[0] for line in lines} == {item.spelling.flag for item in SETTINGS.values()} | {"note:"}
+    assert {line[0] for line in lines} == {setting.spelling.flag for setting in SETTINGS.values()} | {"note:"}
     assert "note: feature gate Xyzzy: unknown and ignored" in result.output
 
 

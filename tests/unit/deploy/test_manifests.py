@@ -41,7 +41,7 @@ def named(manifest: Json) -> str:
 
 
 def the(kind: str) -> Json:
-    (found,) = (item for item in deployed.manifests("controller") if item["kind"] == kind)
+    (found,) = (manifest for manifest in deployed.manifests("controller") if manifest["kind"] == kind)
     return found
 
 
@@ -99,7 +99,7 @@ def test_the_image_is_of_this_release() -> None:
 def test_the_program_understands_what_its_container_tells_it() -> None:
     """OPS-653"""
     environment = deployed.environment()
-    settings = {item.spelling.variable for item in SETTINGS.values()}
+    settings = {setting.spelling.variable for setting in SETTINGS.values()}
     assert environment.keys() - settings == _ABOUT_THE_POD
     resolve_settings({}, environment)
     assert (environment["CPU_REQUESTS"], environment["MEMORY_LIMIT"]) == ("1000", str(2**30))
@@ -115,7 +115,7 @@ def test_the_ports_are_those_the_program_is_told() -> None:
 
 def test_only_the_lease_of_the_leader_may_be_changed() -> None:
     """OPS-318, OPS-664"""
-    (role,) = (item for item in deployed.manifests("controller") if item["kind"] == "Role")
+    (role,) = (manifest for manifest in deployed.manifests("controller") if manifest["kind"] == "Role")
     named = [rule for rule in _rules(role) if rule["verbs"] != ["create"]]
     assert [rule["resourceNames"] for rule in named] == [["karpenter-leader-election"]]
 
@@ -173,7 +173,7 @@ def test_what_only_some_machines_need_is_not_granted_elsewhere() -> None:
 
 def test_of_config_maps_only_the_freeze_may_be_read() -> None:
     """Others may hold what is nobody's business."""
-    rules = [rule for item in deployed.manifests("controller") if "rules" in item for rule in _rules(item)]
+    rules = [rule for manifest in deployed.manifests("controller") if "rules" in manifest for rule in _rules(manifest)]
     (rule,) = (rule for rule in rules if "configmaps" in rule["resources"])
     assert (rule["resourceNames"], frozenset(rule["verbs"])) == ([freezes.FREEZE_CONFIG_MAP], _READ)
 

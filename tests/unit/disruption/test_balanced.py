@@ -58,9 +58,9 @@ def test_a_pool_that_only_buys_on_demand_is_not_promised_spot_prices() -> None:
 
 def test_a_machine_much_too_large_is_replaced() -> None:
     """DIS-S330"""
-    found = decide(BALANCED, running("a", "l", 1))
-    assert bought(found) == ["s"]
-    (own,) = found.commands[0].scores
+    solution = decide(BALANCED, running("a", "l", 1))
+    assert bought(solution) == ["s"]
+    (own,) = solution.commands[0].scores
     assert (own.node_pool, own.balanced, own.threshold) == ("np", True, 0.5)
     assert own.approved
 
@@ -72,9 +72,9 @@ def test_a_full_machine_of_the_cheapest_type_stays() -> None:
 
 def test_a_closed_budget_stops_what_is_worth_it() -> None:
     """DIS-S332"""
-    found = decide(pool("np", Budget(nodes="0%"), consolidation_policy="Balanced"), running("a", "l", 1))
-    assert gone(found) == []
-    assert found.closed_pools == {DisruptionReason.UNDERUTILIZED: {"np": "spec.disruption.budgets[0]"}}
+    solution = decide(pool("np", Budget(nodes="0%"), consolidation_policy="Balanced"), running("a", "l", 1))
+    assert gone(solution) == []
+    assert solution.closed_pools == {DisruptionReason.UNDERUTILIZED: {"np": "spec.disruption.budgets[0]"}}
 
 
 def test_empty_machines_go_first() -> None:
@@ -87,15 +87,15 @@ def test_each_pool_goes_by_its_own_policy() -> None:
     """DIS-S334: the one asks for half of what is fair, the other for a tenth."""
     types = (kind("m", 4, sold(1.0)), kind("x", 4, sold(0.7)))
     two = [pool("strict", consolidation_policy="Balanced"), pool("easy")]
-    found = decide(two, running("a", "m", 4, pool="strict"), running("b", "m", 4, pool="easy"), types=types)
-    assert gone(found) == ["b"]
+    solution = decide(two, running("a", "m", 4, pool="strict"), running("b", "m", 4, pool="easy"), types=types)
+    assert gone(solution) == ["b"]
 
 
 def test_the_threshold_can_be_set() -> None:
     """DIS-250 Beyond: k per pool."""
     types = (kind("m", 4, sold(1.0)), kind("x", 4, sold(0.7)))
-    found = decide(with_annotation(BALANCED, labels.MINIMUM_SAVING_RATIO, "0.25"), running("a", "m", 4), types=types)
-    assert gone(found) == ["a"]
+    solution = decide(with_annotation(BALANCED, labels.MINIMUM_SAVING_RATIO, "0.25"), running("a", "m", 4), types=types)
+    assert gone(solution) == ["a"]
 
 
 def test_of_several_pools_each_has_to_agree() -> None:

@@ -25,26 +25,26 @@ def empties(number: int, prefix: str = "e", **fields: object) -> list[object]:
 @pytest.mark.parametrize(("nodes", "goes"), [("30%", 3), ("100%", 10), ("5%", 1)])
 def test_as_many_empty_machines_as_the_budget_allows_go_in_one_command(nodes: str, goes: int) -> None:
     """DIS-S080, DIS-S082, DIS-S084"""
-    found = decide(pool("np", Budget(nodes=nodes)), empties(10))
-    assert [len(command.candidates) for command in found.commands] == [goes]
-    assert found.commands[0].reason is EMPTY
-    assert found.commands[0].consolidation_type is ConsolidationType.EMPTY
-    assert found.eligible_nodes[EMPTY] == 10
+    solution = decide(pool("np", Budget(nodes=nodes)), empties(10))
+    assert [len(command.candidates) for command in solution.commands] == [goes]
+    assert solution.commands[0].reason is EMPTY
+    assert solution.commands[0].consolidation_type is ConsolidationType.EMPTY
+    assert solution.eligible_nodes[EMPTY] == 10
 
 
 def test_a_pool_whose_budget_is_closed_is_told() -> None:
     """DIS-S081"""
-    found = decide(pool("np", Budget(nodes="0%")), empties(10))
-    assert gone(found) == []
-    assert found.closed_pools == {EMPTY: {"np": "spec.disruption.budgets[0]"}}
+    solution = decide(pool("np", Budget(nodes="0%")), empties(10))
+    assert gone(solution) == []
+    assert solution.closed_pools == {EMPTY: {"np": "spec.disruption.budgets[0]"}}
 
 
 def test_every_pool_has_its_own_budget() -> None:
     """DIS-S083"""
     pools = [pool(name, Budget(nodes="2")) for name in "abc"]
-    found = decide(pools, [empties(3, name, pool=name) for name in "abc"])
-    assert [len(command.candidates) for command in found.commands] == [6]
-    assert found.commands[0].node_pools == ("a", "b", "c")
+    solution = decide(pools, [empties(3, name, pool=name) for name in "abc"])
+    assert [len(command.candidates) for command in solution.commands] == [6]
+    assert solution.commands[0].node_pools == ("a", "b", "c")
 
 
 def allowances(budget: str, *objects: object) -> RemainingBudgets:
@@ -53,15 +53,15 @@ def allowances(budget: str, *objects: object) -> RemainingBudgets:
 
 def test_machines_that_are_not_ours_or_still_start_are_no_part_of_the_whole() -> None:
     """DIS-S094, DIS-S095"""
-    found = allowances("100%", empties(9), running("young", initialized=False), node("foreign", {"cpu": 1}))
-    assert found.allowed("np", EMPTY) == 9
+    remaining_budgets = allowances("100%", empties(9), running("young", initialized=False), node("foreign", {"cpu": 1}))
+    assert remaining_budgets.allowed("np", EMPTY) == 9
 
 
 def test_a_machine_whose_instance_ends_neither_counts_nor_uses_up() -> None:
     """DIS-S096"""
     ending = running("ending", conditions=(Condition(type="InstanceTerminating", status="True"),))
-    found = allowances("100%", empties(9), ending)
-    assert found.remaining("np", EMPTY) == 9
+    remaining_budgets = allowances("100%", empties(9), ending)
+    assert remaining_budgets.remaining("np", EMPTY) == 9
 
 
 def test_machines_that_are_leaving_or_down_use_the_budget_up() -> None:
@@ -69,9 +69,9 @@ def test_machines_that_are_leaving_or_down_use_the_budget_up() -> None:
     host, behind = running("down")
     down = replaced(host, status=replaced(host.status, conditions=()))  # type: ignore[attr-defined]
     cluster = [empties(7), running("x", deleted=True), running("y", deleted=True), down, behind]
-    found = decide(pool("np", Budget(nodes="3")), cluster)
-    assert gone(found) == []
-    assert found.closed_pools == {}
+    solution = decide(pool("np", Budget(nodes="3")), cluster)
+    assert gone(solution) == []
+    assert solution.closed_pools == {}
 
 
 def test_what_is_left_is_never_negative() -> None:
@@ -83,34 +83,34 @@ def test_what_is_left_is_never_negative() -> None:
 def test_all_methods_share_a_budget() -> None:
     """DIS-S004, DIS-147: the empty machine uses it up, the drifted one waits."""
     old = running("old", "m", 1, conditions=drifted())
-    found = decide(pool("np", Budget(nodes="1")), running("idle"), old, running("room", "m", 1, conditions=()))
-    assert [(command.reason, gone([command])) for command in found.commands] == [(EMPTY, ["idle"])]
+    solution = decide(pool("np", Budget(nodes="1")), running("idle"), old, running("room", "m", 1, conditions=()))
+    assert [(command.reason, gone([command])) for command in solution.commands] == [(EMPTY, ["idle"])]
 
 
 def test_consolidation_keeps_to_the_budget_too() -> None:
     """DIS-S100"""
-    found = decide(pool("np", Budget(nodes="3")), [running(f"n{n}", "l", 1) for n in range(10)])
-    assert len(gone(found)) == 3
-    assert all(command.decision is Decision.DELETE for command in found.commands)
+    solution = decide(pool("np", Budget(nodes="3")), [running(f"n{n}", "l", 1) for n in range(10)])
+    assert len(gone(solution)) == 3
+    assert all(command.decision is Decision.DELETE for command in solution.commands)
 
 
 def test_a_reason_may_have_a_budget_of_its_own() -> None:
     """DIS-S085"""
     budgets = (Budget(nodes="10"), Budget(nodes="5", reasons=("Drifted",)), Budget(nodes="4", reasons=("Empty",)))
-    found = RemainingBudgets(snapshot(pool("np", *budgets), empties(100)), NOW)
-    assert [found.allowed("np", reason) for reason in DisruptionReason] == [4, 5, 10]
+    remaining_budgets = RemainingBudgets(snapshot(pool("np", *budgets), empties(100)), NOW)
+    assert [remaining_budgets.allowed("np", reason) for reason in DisruptionReason] == [4, 5, 10]
 
 
 def test_an_empty_and_drifted_machine_goes_once_as_empty() -> None:
     """DIS-S005"""
-    found = decide(pool(), running("n", conditions=(CONSOLIDATABLE, *drifted())))
-    assert [(command.reason, gone([command])) for command in found.commands] == [(EMPTY, ["n"])]
+    solution = decide(pool(), running("n", conditions=(CONSOLIDATABLE, *drifted())))
+    assert [(command.reason, gone([command])) for command in solution.commands] == [(EMPTY, ["n"])]
 
 
 def test_where_consolidation_is_off_an_empty_machine_still_drifts() -> None:
     """DIS-S006"""
-    found = decide(pool(consolidate_after="Never"), running("n", conditions=drifted()))
-    assert [(command.reason, command.decision) for command in found.commands] == [
+    solution = decide(pool(consolidate_after="Never"), running("n", conditions=drifted()))
+    assert [(command.reason, command.decision) for command in solution.commands] == [
         (DisruptionReason.DRIFTED, Decision.DELETE)
     ]
 
@@ -120,5 +120,5 @@ def test_a_preview_shows_what_waits_behind_budgets_and_freezes() -> None:
     frozen = with_annotation(pool("np", Budget(nodes="1")), labels.FREEZE, "release week")
     cluster = flatten([frozen, empties(3)])
     assert gone(decide(cluster)) == []
-    found = decide_without_budgets(DisruptionProblem(snapshot(cluster), QUIET, USUAL), indexes(cluster, KINDS))
-    assert gone(found) == ["e0", "e1", "e2"]
+    solution = decide_without_budgets(DisruptionProblem(snapshot(cluster), QUIET, USUAL), indexes(cluster, KINDS))
+    assert gone(solution) == ["e0", "e1", "e2"]

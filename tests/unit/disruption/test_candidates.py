@@ -72,8 +72,8 @@ def test_a_machine_of_a_pool_that_is_gone_is_no_candidate() -> None:
 
 def test_a_pool_without_types_is_not_called_missing() -> None:
     """DIS-S030, with the Beyond of DIS-078."""
-    found = decide(pool(), running("n"), types={"np": ()})
-    assert why(found, "n") == "NodePool has no instance types that could be resolved (NodePool=np)"
+    solution = decide(pool(), running("n"), types={"np": ()})
+    assert why(solution, "n") == "NodePool has no instance types that could be resolved (NodePool=np)"
 
 
 @pytest.mark.parametrize("key", [labels.CAPACITY_TYPE, labels.ZONE])
@@ -134,8 +134,8 @@ def test_a_pod_that_is_done_or_going_keeps_nobody() -> None:
 
 def shut(name: str = "b", selector: dict[str, str] | None = None, allowed: int = 0, **spec: object) -> object:
     """A PodDisruptionBudget that allows so many disruptions now."""
-    item = budget(name, {} if selector is None else selector, **spec)
-    return replaced(item, status=PodDisruptionBudgetStatus(disruptions_allowed=allowed))
+    disruption_budget = budget(name, {} if selector is None else selector, **spec)
+    return replaced(disruption_budget, status=PodDisruptionBudgetStatus(disruptions_allowed=allowed))
 
 
 def test_a_budget_that_allows_nothing_keeps_the_node() -> None:
@@ -209,8 +209,8 @@ def test_a_protection_may_have_an_end(value: str, minutes: int | None, blocks: b
 def test_a_pod_without_owner_needs_another_place() -> None:
     """DIS-S052"""
     naked = pod("naked", {"cpu": "1"}, node_name="n")
-    found = decide(pool(), running("n"), naked, running("other", "m", 3))
-    assert found.commands[0].pod_restarts == 1
+    solution = decide(pool(), running("n"), naked, running("other", "m", 3))
+    assert solution.commands[0].pod_restarts == 1
 
 
 def test_what_failed_before_is_not_chosen_again_yet() -> None:
@@ -224,6 +224,6 @@ def test_what_failed_before_is_not_chosen_again_yet() -> None:
 def test_static_pools_are_not_consolidated() -> None:
     """DIS-S124, DIS-S169"""
     fixed = node_pool("np", replicas=2)
-    found = decide(fixed, running("n"), running("other", "m", 1))
-    assert gone(found) == []
-    assert why(found, "n") == 'NodePool "np" is static'
+    solution = decide(fixed, running("n"), running("other", "m", 1))
+    assert gone(solution) == []
+    assert why(solution, "n") == 'NodePool "np" is static'

@@ -40,11 +40,11 @@ SPOT_TO_SPOT = DisruptionOptions(spot_to_spot=True)
 
 def test_a_machine_goes_whose_pods_fit_on_another() -> None:
     """DIS-S110, DIS-S151: and nothing is bought for them, of no type."""
-    found = decide(pool(), running("a", "m", 1), running("b", "m", 3))
-    assert gone(found) == ["a"]
-    assert found.commands[0].decision is Decision.DELETE
-    assert [(placed.node_name, len(placed.pods)) for placed in found.commands[0].placed_on_existing] == [("b", 1)]
-    assert found.commands[0].saving_per_hour == 2.0
+    solution = decide(pool(), running("a", "m", 1), running("b", "m", 3))
+    assert gone(solution) == ["a"]
+    assert solution.commands[0].decision is Decision.DELETE
+    assert [(placed.node_name, len(placed.pods)) for placed in solution.commands[0].placed_on_existing] == [("b", 1)]
+    assert solution.commands[0].saving_per_hour == 2.0
 
 
 def test_pods_may_move_to_a_node_that_is_not_ours() -> None:
@@ -56,9 +56,9 @@ def test_pods_may_move_to_a_machine_that_has_to_stay() -> None:
     """DIS-S112"""
     guarded = on("held", 1, meta={"labels": {"app": "held"}, "owner_references": (owner("ReplicaSet"),)})
     shut = replaced(budget("b", {"app": "held"}), status=PodDisruptionBudgetStatus(disruptions_allowed=0))
-    found = decide(pool(), running("free", "m", 1), running("held", "m"), guarded, shut)
-    assert gone(found) == ["free"]
-    assert "PDB prevents" in why(found, "held")
+    solution = decide(pool(), running("free", "m", 1), running("held", "m"), guarded, shut)
+    assert gone(solution) == ["free"]
+    assert "PDB prevents" in why(solution, "held")
 
 
 def test_a_pool_without_types_does_not_hinder_the_others() -> None:
@@ -70,17 +70,17 @@ def test_a_pool_without_types_does_not_hinder_the_others() -> None:
         running("b", "m", 4),
         running("x", "m", 1, pool="broken"),
     ]
-    found = decide(cluster, types={"np": KINDS, "broken": ()})
-    assert gone(found) == ["a"]
+    solution = decide(cluster, types={"np": KINDS, "broken": ()})
+    assert gone(solution) == ["a"]
 
 
 def test_the_controller_is_not_moved_for_money() -> None:
     """DIS-469"""
     cluster = [pool(), running("a", "m", 1), running("b", "m", 3, conditions=())]
     assert gone(decide(cluster)) == ["a"]
-    found = decide(cluster, circumstances=replace(QUIET, controller_node="a"))
-    assert gone(found) == []
-    assert "controller itself" in why(found, "a")
+    solution = decide(cluster, circumstances=replace(QUIET, controller_node="a"))
+    assert gone(solution) == []
+    assert "controller itself" in why(solution, "a")
 
 
 def far(name: str) -> dict[str, object]:
@@ -107,21 +107,21 @@ def test_a_spread_over_zones_holds_when_machines_go() -> None:
         label_selector=LabelSelector(match_labels={"app": "x"}),
     )
     pods = [on(host, 2, meta=app("x"), topology_spread_constraints=(even,)) for host in ("a", "b")]
-    found = decide(pool(), running("a", "l", zone="z1"), running("b", "m", zone="z2"), pods)
+    solution = decide(pool(), running("a", "l", zone="z1"), running("b", "m", zone="z2"), pods)
     places = {
         planned.cheapest_offering.zone: len(planned.pods)
-        for command in found.commands
+        for command in solution.commands
         for planned in command.replacements
     }
-    assert bought(found) == ["s"] * len(places)
+    assert bought(solution) == ["s"] * len(places)
     assert set(places) <= {"z1", "z2"}
     assert all(count == 1 for count in places.values())
 
 
 def test_a_pod_that_fits_nowhere_keeps_no_machine() -> None:
     """DIS-S116"""
-    found = decide(pool(), running("a", "m", 1), running("b", "m", 3), pod("giant", {"cpu": "1000"}))
-    assert gone(found) == ["a"]
+    solution = decide(pool(), running("a", "m", 1), running("b", "m", 3), pod("giant", {"cpu": "1000"}))
+    assert gone(solution) == ["a"]
 
 
 def test_waiting_pods_have_their_place_before_anybody_else() -> None:
@@ -135,17 +135,17 @@ def test_no_machine_goes_whose_pods_have_nowhere_to_go() -> None:
     """DIS-S117"""
     stuck = on("a", 1, node_selector={"only": "here"})
     cluster = [pool(), running("a", "m"), stuck]
-    found = decide(cluster)
-    assert gone(found) == []
-    assert "default/a-0" in why(found, "a")
+    solution = decide(cluster)
+    assert gone(solution) == []
+    assert "default/a-0" in why(solution, "a")
 
 
 def test_a_machine_that_still_starts_takes_no_pods_of_others() -> None:
     """DIS-S118, DIS-S119"""
     young = running("young", "m", initialized=False)
-    found = decide(pool(), running("a", "s", 2), young)
-    assert gone(found) == []
-    assert "would schedule against uninitialized nodeclaim/claim-young" in why(found, "a")
+    solution = decide(pool(), running("a", "s", 2), young)
+    assert gone(solution) == []
+    assert "would schedule against uninitialized nodeclaim/claim-young" in why(solution, "a")
     assert gone(decide(pool(), running("a", "s", 2), young, running("old", "l", 6))) == ["a"]
 
 
@@ -167,8 +167,8 @@ def test_wishes_are_heeded_unless_the_settings_say_otherwise(policy: PreferenceP
 def test_spot_machines_may_always_be_given_back() -> None:
     """DIS-S122"""
     spot = {"capacity_type": "spot"}
-    found = decide(pool(requirements=[ANY]), running("a", "m", 1, **spot), running("b", "m", 3, **spot))  # type: ignore[arg-type]
-    assert gone(found) == ["a"]
+    solution = decide(pool(requirements=[ANY]), running("a", "m", 1, **spot), running("b", "m", 3, **spot))  # type: ignore[arg-type]
+    assert gone(solution) == ["a"]
 
 
 def test_a_machine_whose_price_nobody_knows_goes_but_is_not_replaced() -> None:
@@ -182,9 +182,11 @@ def test_a_machine_whose_price_nobody_knows_goes_but_is_not_replaced() -> None:
 
 def test_a_pool_may_want_only_empty_machines_to_go() -> None:
     """DIS-S123"""
-    found = decide(pool(consolidation_policy="WhenEmpty"), running("a", "m", 1), running("b", "m", 3), running("idle"))
-    assert gone(found) == ["idle"]
-    assert why(found, "a") == 'NodePool "np" has non-empty consolidation disabled'
+    solution = decide(
+        pool(consolidation_policy="WhenEmpty"), running("a", "m", 1), running("b", "m", 3), running("idle")
+    )
+    assert gone(solution) == ["idle"]
+    assert why(solution, "a") == 'NodePool "np" has non-empty consolidation disabled'
 
 
 def test_pods_nobody_minds_losing_still_need_a_place() -> None:
@@ -208,11 +210,11 @@ def test_machines_in_their_own_quiet_time_take_no_pods_of_others() -> None:
 
 def test_a_large_machine_with_little_to_do_becomes_a_small_one() -> None:
     """DIS-S130"""
-    found = decide(pool(), running("a", "l", 1))
-    (command,) = found.commands
+    solution = decide(pool(), running("a", "l", 1))
+    (command,) = solution.commands
     assert command.decision is Decision.REPLACE
     assert command.consolidation_type is ConsolidationType.SINGLE
-    assert bought(found) == ["s"]
+    assert bought(solution) == ["s"]
     assert "l" not in command.replacements[0].instance_types
     assert command.saving_per_hour == 3.0
 
@@ -244,9 +246,9 @@ def test_a_replacement_is_cheaper_however_it_is_launched(
 ) -> None:
     """DIS-S131 to DIS-S134, DIS-S136"""
     case = one(price, *offerings)
-    found = decide(pool(requirements=[requirement]), case["objects"], types=case["types"])  # type: ignore[arg-type]
-    assert bool(found.commands) is replaces
-    for command in found.commands:
+    solution = decide(pool(requirements=[requirement]), case["objects"], types=case["types"])  # type: ignore[arg-type]
+    assert bool(solution.commands) is replaces
+    for command in solution.commands:
         asked = {item.key: item.values for item in command.replacements[0].claim.spec.requirements}
         assert asked[labels.CAPACITY_TYPE] == ("spot",)
 
@@ -254,10 +256,12 @@ def test_a_replacement_is_cheaper_however_it_is_launched(
 def test_types_enough_for_min_values_have_to_be_cheaper() -> None:
     """DIS-S137"""
     several = wanted(labels.INSTANCE_TYPE, "Exists", least=2)
-    found = decide(pool(requirements=[wanted(labels.CAPACITY_TYPE, "In", "on-demand"), several]), running("a", "m", 1))
-    assert gone(found) == []
-    assert "minValues" in why(found, "a")
-    assert labels.INSTANCE_TYPE in why(found, "a")
+    solution = decide(
+        pool(requirements=[wanted(labels.CAPACITY_TYPE, "In", "on-demand"), several]), running("a", "m", 1)
+    )
+    assert gone(solution) == []
+    assert "minValues" in why(solution, "a")
+    assert labels.INSTANCE_TYPE in why(solution, "a")
 
 
 def spot_types(cheaper: int) -> tuple[object, ...]:
@@ -314,9 +318,9 @@ def test_a_spot_machine_among_the_cheapest_stays() -> None:
 def test_machines_of_both_kinds_may_become_one_spot_machine() -> None:
     """DIS-S143: without any switch."""
     cluster = [running("a", "l", 5, capacity_type="spot"), running("b", "l", 5)]
-    found = decide(pool(requirements=[ANY]), cluster, types=(*KINDS, kind("xl", 16, sold(9.0, spot=1.0))))
-    assert gone(found) == ["a", "b"]
-    assert bought(found) == ["xl"]
+    solution = decide(pool(requirements=[ANY]), cluster, types=(*KINDS, kind("xl", 16, sold(9.0, spot=1.0))))
+    assert gone(solution) == ["a", "b"]
+    assert bought(solution) == ["xl"]
 
 
 # -- 26.7 several machines -----------------------------------------------------------------------------------------------
@@ -324,43 +328,45 @@ def test_machines_of_both_kinds_may_become_one_spot_machine() -> None:
 
 def test_three_large_machines_with_little_to_do_become_one() -> None:
     """DIS-S150"""
-    found = decide(pool(), [running(name, "l", 1) for name in "abc"], types=KINDS[1:])
-    assert gone(found) == ["a", "b", "c"] or gone(found) == ["a", "b"]
-    left = 12.0 - sum(command.saving_per_hour or 0 for command in found.commands)
+    solution = decide(pool(), [running(name, "l", 1) for name in "abc"], types=KINDS[1:])
+    assert gone(solution) == ["a", "b", "c"] or gone(solution) == ["a", "b"]
+    left = 12.0 - sum(command.saving_per_hour or 0 for command in solution.commands)
     assert left == 2.0
 
 
 def test_machines_of_several_pools_may_go_together() -> None:
     """DIS-S156"""
     two = [pool("p"), pool("q")]
-    found = decide(two, running("a", "l", 1, pool="p"), running("b", "l", 1, pool="q"))
-    assert 8.0 - sum(command.saving_per_hour or 0 for command in found.commands) == 1.0
-    assert len(gone(found)) >= 1
+    solution = decide(two, running("a", "l", 1, pool="p"), running("b", "l", 1, pool="q"))
+    assert 8.0 - sum(command.saving_per_hour or 0 for command in solution.commands) == 1.0
+    assert len(gone(solution)) >= 1
 
 
 def test_one_large_machine_may_become_several_small_ones() -> None:
     """Issue 7: 1 to n, where sizes do not cost in proportion (instead of DIS-S135)."""
     types = (kind("m", 4, sold(1.0)), kind("big", 16, sold(16.0)))
-    found = decide(pool(), running("a", "big", 4, 4), types=types)
-    assert gone(found) == ["a"]
-    assert bought(found) == ["m", "m"]
-    assert found.commands[0].saving_per_hour == 14.0
+    solution = decide(pool(), running("a", "big", 4, 4), types=types)
+    assert gone(solution) == ["a"]
+    assert bought(solution) == ["m", "m"]
+    assert solution.commands[0].saving_per_hour == 14.0
 
 
 def test_a_set_that_is_no_prefix_of_the_order_is_found() -> None:
     """DIS-248 Beyond: a machine that cannot go stands between two that can."""
     wall = on("b", 1, node_selector={labels.HOSTNAME: "b"})
-    found = decide(pool(), running("a", "l", 1), running("b", "l"), wall, running("c", "l", 1), types=KINDS)
-    assert "b" not in gone(found)
-    assert gone(found) == ["a", "c"]
+    solution = decide(pool(), running("a", "l", 1), running("b", "l"), wall, running("c", "l", 1), types=KINDS)
+    assert "b" not in gone(solution)
+    assert gone(solution) == ["a", "c"]
 
 
 def test_every_pool_has_its_turn() -> None:
     """DIS-290 Beyond: no pool waits for the end of another."""
     pools = [pool(name, Budget(nodes="1")) for name in "pqr"]
     machines = [running(f"{name}{number}", "l", 1, pool=name) for name in "pqr" for number in range(3)]
-    found = decide(pools, machines)
-    assert [sum(c.node_pool == name for command in found.commands for c in command.candidates) for name in "pqr"] == [
+    solution = decide(pools, machines)
+    assert [
+        sum(c.node_pool == name for command in solution.commands for c in command.candidates) for name in "pqr"
+    ] == [
         1,
         1,
         1,
@@ -372,8 +378,8 @@ def test_every_pool_has_its_turn() -> None:
 
 def test_a_machine_without_pods_goes() -> None:
     """DIS-S160"""
-    found = decide(pool(), running("a"))
-    assert [(command.reason, gone([command])) for command in found.commands] == [(DisruptionReason.EMPTY, ["a"])]
+    solution = decide(pool(), running("a"))
+    assert [(command.reason, gone([command])) for command in solution.commands] == [(DisruptionReason.EMPTY, ["a"])]
 
 
 @pytest.mark.parametrize(
@@ -405,9 +411,9 @@ def test_an_empty_node_may_ask_to_stay() -> None:
 
 def test_consolidation_that_is_off_keeps_empty_machines_too() -> None:
     """DIS-S168"""
-    found = decide(pool(consolidate_after="Never"), running("a"))
-    assert gone(found) == []
-    assert why(found, "a") == 'NodePool "np" has consolidation disabled'
+    solution = decide(pool(consolidate_after="Never"), running("a"))
+    assert gone(solution) == []
+    assert why(solution, "a") == 'NodePool "np" has consolidation disabled'
 
 
 # -- calm ----------------------------------------------------------------------------------------------------------------
@@ -416,9 +422,9 @@ def test_consolidation_that_is_off_keeps_empty_machines_too() -> None:
 def test_pods_are_not_moved_for_pennies() -> None:
     """DIS-487: less than a tenth of what the machine's share of the pool would justify (`model.calm`)."""
     types = (kind("m", 4, sold(1.0)), kind("x", 4, sold(0.95)))
-    found = decide(pool(), running("a", "m", 3), types=types)
-    assert gone(found) == []
-    assert why(found, "a") == "Consolidation would save too little for what it disrupts"
+    solution = decide(pool(), running("a", "m", 3), types=types)
+    assert gone(solution) == []
+    assert why(solution, "a") == "Consolidation would save too little for what it disrupts"
     eager = with_annotation(pool(), labels.MINIMUM_SAVING_RATIO, "0")
     assert gone(decide(eager, running("a", "m", 3), types=types)) == ["a"]
 
@@ -428,8 +434,8 @@ def test_young_machines_are_not_consolidated(minutes: int, goes: list[str]) -> N
     """Issue 7, point 4: minimum node age."""
     host, behind, *pods = running("a", "l", 1)
     born = replaced(behind.metadata, creation_timestamp=NOW - timedelta(minutes=minutes))  # type: ignore[attr-defined]
-    found = decide(pool(), host, replaced(behind, metadata=born), pods)
-    assert gone(found) == goes
+    solution = decide(pool(), host, replaced(behind, metadata=born), pods)
+    assert gone(solution) == goes
 
 
 def test_a_roll_out_is_waited_for() -> None:
@@ -440,9 +446,9 @@ def test_a_roll_out_is_waited_for() -> None:
 
     cluster = [pool(), running("a", "l"), running("b", "l"), on("a", 1, meta=version("1"))]
     assert gone(decide(cluster, on("b", 7, meta=version("1")))) == ["a"]
-    found = decide(cluster, on("b", 7, meta=version("2")))
-    assert gone(found) == []
-    assert why(found, "a") == "Deployment default/web is being rolled out"
+    solution = decide(cluster, on("b", 7, meta=version("2")))
+    assert gone(solution) == []
+    assert why(solution, "a") == "Deployment default/web is being rolled out"
 
 
 def chosen(*commands: object) -> DisruptionContext:
@@ -465,16 +471,18 @@ def test_a_replacement_chosen_before_is_kept_while_it_holds_the_pods() -> None:
     (first,) = decide(cluster).commands
     (planned,) = first.replacements
     (again,) = decide(pool(), running("a", "l", 1), circumstances=chosen(first)).commands
-    assert [(item.name, len(item.pods)) for item in again.replacements] == [(planned.name, 1)]
+    assert [(new_nodeclaim.name, len(new_nodeclaim.pods)) for new_nodeclaim in again.replacements] == [
+        (planned.name, 1)
+    ]
     (grown,) = decide(cluster, on("a", 2, prefix="late"), circumstances=chosen(first)).commands
-    assert [item.instance_types for item in grown.replacements] == [("m",)]
+    assert [new_nodeclaim.instance_types for new_nodeclaim in grown.replacements] == [("m",)]
 
 
 def test_what_was_to_be_bought_is_for_its_own_pods_only() -> None:
     """Nobody else moves to a machine that may never be bought."""
     (first,) = decide(pool(), running("a", "l", 1)).commands
-    found = decide(pool(), running("b", "s", 1), circumstances=chosen(first))
-    assert gone(found) == []
+    solution = decide(pool(), running("b", "s", 1), circumstances=chosen(first))
+    assert gone(solution) == []
 
 
 def test_a_move_says_what_it_saves_and_what_it_costs() -> None:
@@ -491,20 +499,20 @@ def test_a_move_says_what_it_saves_and_what_it_costs() -> None:
 
 def buffered(cluster: list[object], cpu: str, count: int) -> DisruptionSolution:
     """The decision for a cluster with a buffer of virtual pods."""
-    found = flatten(cluster)
+    wires = flatten(cluster)
     room = VirtualPods()
     buffer = CapacityBuffer(metadata=ObjectMeta(name="b", namespace="default", uid="b"), spec=CapacityBufferSpec())
     template = PodTemplateSpec(spec=PodSpec(containers=(container({"cpu": cpu}),)))
     room.set_pods("default/b", build_virtual_pods(buffer, template, count, NOW))
-    return decide_disruption(DisruptionProblem(room.added_to(snapshot(found)), QUIET), indexes(found, KINDS))
+    return decide_disruption(DisruptionProblem(room.added_to(snapshot(wires)), QUIET), indexes(wires, KINDS))
 
 
 def test_room_that_is_kept_free_moves_along() -> None:
     """DIS-S146"""
-    found = buffered([pool(), running("a", "l", 1)], "1", 1)
-    (command,) = found.commands
-    assert bought(found) == ["s"]
-    assert [len(item.pods) for item in command.replacements] == [1]
+    solution = buffered([pool(), running("a", "l", 1)], "1", 1)
+    (command,) = solution.commands
+    assert bought(solution) == ["s"]
+    assert [len(new_nodeclaim.pods) for new_nodeclaim in command.replacements] == [1]
     assert bought(buffered([pool(), running("a", "l", 1)], "3", 1)) == ["m"]
 
 

@@ -56,8 +56,8 @@ def test_a_node_costs_one_more_than_its_pods_and_no_pod_makes_it_cheaper() -> No
 
 
 def price(kind_name: str, types: object = KINDS, zone: str = "z1") -> float | None:
-    found = flatten([pool(), running("n", kind_name, zone=zone)])
-    return NodePrices(indexes(found, types)).price_per_hour(snapshot(found).nodes[0])  # type: ignore[arg-type]
+    wires = flatten([pool(), running("n", kind_name, zone=zone)])
+    return NodePrices(indexes(wires, types)).price_per_hour(snapshot(wires).nodes[0])  # type: ignore[arg-type]
 
 
 def test_a_machine_costs_what_its_offering_costs() -> None:
@@ -79,9 +79,9 @@ def test_a_price_that_is_no_number_is_not_known() -> None:
 
 def test_of_two_machines_the_one_with_fewer_pods_goes() -> None:
     """DIS-S065"""
-    found = decide(pool(), running("two", "m", 1, 1), running("one", "m", 2))
-    assert gone(found) == ["one"]
-    assert found.commands[0].pod_restarts == 1
+    solution = decide(pool(), running("two", "m", 1, 1), running("one", "m", 2))
+    assert gone(solution) == ["one"]
+    assert solution.commands[0].pod_restarts == 1
 
 
 def test_the_dearest_per_disruption_goes_first() -> None:
@@ -92,8 +92,8 @@ def test_the_dearest_per_disruption_goes_first() -> None:
         for name, (price, _) in sold.items()
     )
     machines = [running(name, name, *[0.1] * number) for name, (_, number) in sold.items()]
-    found = flatten([pool(), machines])
-    judge = CandidateChecks(snapshot(found), indexes(found, types), DisruptionContext(NOW))
-    judged = [judge.candidate_or_blocker(view, DisruptionReason.UNDERUTILIZED) for view in snapshot(found).nodes]
+    wires = flatten([pool(), machines])
+    judge = CandidateChecks(snapshot(wires), indexes(wires, types), DisruptionContext(NOW))
+    judged = [judge.candidate_or_blocker(view, DisruptionReason.UNDERUTILIZED) for view in snapshot(wires).nodes]
     ordered = sorted((item for item in judged if isinstance(item, Candidate)), key=candidate_order)
     assert [candidate.state_node.name for candidate in ordered] == ["b", "a", "c"]

@@ -31,31 +31,31 @@ def held(found: list[Command]) -> list[str]:
 
 def test_a_drifted_machine_is_replaced_first() -> None:
     """DIS-S190: at any price."""
-    found = decide(pool(), running("a", "l", 8, conditions=drifted()))
-    (command,) = found.commands
+    solution = decide(pool(), running("a", "l", 8, conditions=drifted()))
+    (command,) = solution.commands
     assert (command.reason, command.decision) == (DisruptionReason.DRIFTED, Decision.REPLACE)
-    assert bought(found) == ["l"]
+    assert bought(solution) == ["l"]
 
 
 def test_a_drifted_machine_goes_without_replacement_where_its_pods_fit_elsewhere() -> None:
     """DIS-S191"""
-    found = decide(pool(), running("a", "m", 1, conditions=drifted()), running("b", "m", 1, conditions=()))
-    assert gone(found) == ["a"]
-    assert bought(found) == []
+    solution = decide(pool(), running("a", "m", 1, conditions=drifted()), running("b", "m", 1, conditions=()))
+    assert gone(solution) == ["a"]
+    assert bought(solution) == []
 
 
 def test_a_drifted_machine_may_need_several_replacements() -> None:
     """DIS-S192"""
-    found = decide(pool(), running("a", "l", 2, 2, 2, conditions=drifted()), types=(*KINDS[:1],))
-    assert [len(command.replacements) for command in found.commands] == [3]
+    solution = decide(pool(), running("a", "l", 2, 2, 2, conditions=drifted()), types=(*KINDS[:1],))
+    assert [len(command.replacements) for command in solution.commands] == [3]
 
 
 def test_who_cannot_be_replaced_keeps_nobody_waiting() -> None:
     """DIS-S193"""
     stuck = running("old", "l", 150, conditions=drifted(NOW - timedelta(days=2)))
-    found = decide(pool(), stuck, running("new", "l", 8, conditions=drifted(NOW)))
-    assert gone(found) == ["new"]
-    assert why(found, "old").startswith("Pods can't be rescheduled: default/old-0 => ")
+    solution = decide(pool(), stuck, running("new", "l", 8, conditions=drifted(NOW)))
+    assert gone(solution) == ["new"]
+    assert why(solution, "old").startswith("Pods can't be rescheduled: default/old-0 => ")
 
 
 def test_who_drifted_first_goes_first_but_empty_machines_before_all() -> None:
@@ -65,23 +65,23 @@ def test_who_drifted_first_goes_first_but_empty_machines_before_all() -> None:
         running("first", "m", 4, conditions=drifted(NOW - timedelta(hours=2))),
         running("empty", "m", conditions=drifted(NOW)),
     ]
-    found = decide(pool(consolidate_after="Never"), machines)
-    assert held(list(found.commands)) == ["empty", "first", "second"]
+    solution = decide(pool(consolidate_after="Never"), machines)
+    assert held(list(solution.commands)) == ["empty", "first", "second"]
 
 
 def test_the_machine_the_controller_runs_on_goes_last() -> None:
     """DIS-469"""
     machines = [running(name, "m", 4, conditions=drifted(NOW - timedelta(hours=1))) for name in "abc"]
-    found = decide(pool(consolidate_after="Never"), machines, circumstances=replace(QUIET, controller_node="a"))
-    assert held(list(found.commands)) == ["b", "c", "a"]
+    solution = decide(pool(consolidate_after="Never"), machines, circumstances=replace(QUIET, controller_node="a"))
+    assert held(list(solution.commands)) == ["b", "c", "a"]
 
 
 def test_drift_keeps_to_budgets_over_all_its_commands() -> None:
     """DIS-S196, DIS-S012"""
     machines = [running(f"n{n}", "m", 1, conditions=drifted() if n < 5 else ()) for n in range(10)]
-    found = decide(pool("np", Budget(nodes="30%")), machines)
-    assert len(found.commands) == 3
-    assert bought(found) == []
+    solution = decide(pool("np", Budget(nodes="30%")), machines)
+    assert len(solution.commands) == 3
+    assert bought(solution) == []
     each_its_own = [running(f"n{n}", "m", 4, conditions=drifted()) for n in range(10)]
     assert len(decide(pool("np", Budget(nodes="3")), each_its_own).commands) == 3
 
@@ -89,8 +89,8 @@ def test_drift_keeps_to_budgets_over_all_its_commands() -> None:
 def test_machines_that_have_not_drifted_stay() -> None:
     """DIS-S197"""
     refused = (Condition(type="Drifted", status="False"),)
-    found = decide(pool(), running("a", "m", 4, conditions=refused), running("b", "m", 4, conditions=()))
-    assert gone(found) == []
+    solution = decide(pool(), running("a", "m", 4, conditions=refused), running("b", "m", 4, conditions=()))
+    assert gone(solution) == []
 
 
 def test_pods_that_are_waited_for_are_not_provided_for_in_advance() -> None:
@@ -98,25 +98,25 @@ def test_pods_that_are_waited_for_are_not_provided_for_in_advance() -> None:
     protected = on("a", 4, meta={"annotations": {labels.DO_NOT_DISRUPT: "true"}})
     host, behind = running("a", "m", conditions=drifted())
     behind = replaced(behind, spec=replaced(behind.spec, termination_grace_period="1h"))  # type: ignore[attr-defined]
-    found = decide(pool(), host, behind, protected)
-    assert gone(found) == ["a"]
-    assert bought(found) == []
+    solution = decide(pool(), host, behind, protected)
+    assert gone(solution) == ["a"]
+    assert bought(solution) == []
 
 
 def test_commands_of_a_pass_do_not_count_on_the_same_room() -> None:
     """Two drifted machines, room for the pods of one."""
     machines = [running(name, "m", 3, conditions=drifted()) for name in "ab"]
-    found = decide(pool(), machines, running("room", "m", 1, conditions=()))
-    assert len(found.commands) == 2
-    assert len(bought(found)) == 1
+    solution = decide(pool(), machines, running("room", "m", 1, conditions=()))
+    assert len(solution.commands) == 2
+    assert len(bought(solution)) == 1
 
 
 def test_pods_do_not_move_to_machines_whose_turn_comes_next() -> None:
     """Beyond of §9.3: or a roll through a pool would restart its pods again and again."""
     machines = [running(f"n{n}", "m", 1, conditions=drifted()) for n in range(4)]
     one_by_one = pool("np", Budget(nodes="1"))
-    found = decide(one_by_one, machines)
-    assert [(len(command.replacements), command.placed_on_existing) for command in found.commands] == [(1, ())]
+    solution = decide(one_by_one, machines)
+    assert [(len(command.replacements), command.placed_on_existing) for command in solution.commands] == [(1, ())]
     closed = pool("np", Budget(nodes="0", reasons=("Drifted",)))
     kept = [running(f"n{n}", "m", 1, conditions=(*drifted(), CONSOLIDATABLE)) for n in range(4)]
     assert gone(decide(closed, kept))
@@ -124,8 +124,8 @@ def test_pods_do_not_move_to_machines_whose_turn_comes_next() -> None:
 
 def test_limits_that_cannot_be_read_stop_their_pool_only() -> None:
     """API-033"""
-    found = decide(fixed(5, "100%", limits={"nodes": "many"}), five(), pool("other"), running("x", pool="other"))
-    assert gone(found) == ["x"]
+    solution = decide(fixed(5, "100%", limits={"nodes": "many"}), five(), pool("other"), running("x", pool="other"))
+    assert gone(solution) == ["x"]
 
 
 # -- 26.11 static pools ----------------------------------------------------------------------------------------------------
@@ -158,9 +158,9 @@ def test_machines_of_a_static_pool_are_replaced_one_for_one(
     replicas: int, budget: str, limits: dict[str, str], commands: int
 ) -> None:
     """DIS-S205 to DIS-S209, DIS-S211"""
-    found = decide(fixed(replicas, budget, limits=limits), five())
-    assert [len(command.replacements) for command in found.commands] == [1] * commands
-    names = [planned.name for command in found.commands for planned in command.replacements]
+    solution = decide(fixed(replicas, budget, limits=limits), five())
+    assert [len(command.replacements) for command in solution.commands] == [1] * commands
+    names = [planned.name for command in solution.commands for planned in command.replacements]
     assert len(set(names)) == commands
 
 
@@ -212,8 +212,8 @@ def test_a_claim_has_drifted_when_its_labels_break_a_requirement(
 
 
 def stamped(item: object, of: NodePool, version: str = nodepool_hash.NODE_POOL_HASH_VERSION) -> object:
-    found = with_annotation(item, labels.NODE_POOL_HASH, nodepool_hash.node_pool_hash(of))  # type: ignore[arg-type]
-    return with_annotation(found, labels.NODE_POOL_HASH_VERSION, version)
+    wire = with_annotation(item, labels.NODE_POOL_HASH, nodepool_hash.node_pool_hash(of))  # type: ignore[arg-type]
+    return with_annotation(wire, labels.NODE_POOL_HASH_VERSION, version)
 
 
 TEMPLATE = {"expire_after": "720h"}

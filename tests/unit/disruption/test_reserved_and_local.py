@@ -26,8 +26,12 @@ def sold(name: str, price: float, *reservations: str) -> InstanceType:
     own = shape(name, {"cpu": CPUS[name], "memory": "64Gi", "pods": 50}, overhead={})
     place = {labels.ZONE: "z1", labels.CAPACITY_TYPE: "reserved"}
     held = tuple(
-        Offering(requirements_from_labels({**place, labels.RESERVATION_ID: item}), price * FREE, reservation_capacity=1)
-        for item in reservations
+        Offering(
+            requirements_from_labels({**place, labels.RESERVATION_ID: reservation}),
+            price * FREE,
+            reservation_capacity=1,
+        )
+        for reservation in reservations
     )
     usual = Offering(requirements_from_labels({labels.ZONE: "z1", labels.CAPACITY_TYPE: "on-demand"}), price)
     said = [requirement(labels.CAPACITY_TYPE, "In", ("on-demand", "reserved")), requirement(labels.ZONE, "In", ("z1",))]
@@ -39,16 +43,16 @@ def sold(name: str, price: float, *reservations: str) -> InstanceType:
 def decided(types: list[InstanceType], *objects: object) -> DisruptionSolution:
     """The decision where what types speak of is well known, as with a cloud that has reservations."""
     anything = pool(requirements=[wanted(labels.CAPACITY_TYPE, "Exists")])
-    found = flatten([anything, objects])
-    problem = DisruptionProblem(snapshot(found), QUIET)
+    wires = flatten([anything, objects])
+    problem = DisruptionProblem(snapshot(wires), QUIET)
     return decide_disruption(problem, {"np": TypeIndex(types, well_known_labels_of(types))})
 
 
 def test_a_free_reservation_of_its_own_type_takes_a_machine_over() -> None:
     """DIS-S145"""
-    found = decided([sold("m", 2.0, "r-1")], running("a", "m", 4))
-    assert gone(found) == ["a"]
-    (planned,) = found.commands[0].replacements
+    solution = decided([sold("m", 2.0, "r-1")], running("a", "m", 4))
+    assert gone(solution) == ["a"]
+    (planned,) = solution.commands[0].replacements
     asked = {item.key: item.values for item in planned.claim.spec.requirements}
     assert asked[labels.CAPACITY_TYPE] == ("reserved",)
     assert asked[labels.RESERVATION_ID] == ("r-1",)
@@ -67,5 +71,5 @@ def test_a_volume_on_the_machine_itself_dies_with_it() -> None:
     here = term(expr(labels.HOSTNAME, "In", "a"))
     disk = pv("disk", here, local=PersistentVolumeSource())
     pods = on("a", 1, volumes=using("data"))
-    found = decide(pool(), running("a", "l"), pods, disk, pvc("data", "disk"))
-    assert bought(found) == ["s"]
+    solution = decide(pool(), running("a", "l"), pods, disk, pvc("data", "disk"))
+    assert bought(solution) == ["s"]

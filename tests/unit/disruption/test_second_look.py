@@ -117,12 +117,12 @@ def test_while_a_command_waits_its_machines_are_leaving_and_what_it_buys_is_comi
         move(seen, "a", to=(replace(bought("r0", "small"), pods=seen.nodes[0].pods),)),
         placed_on_existing=(PlacedPods("claim-b", "b", seen.nodes[2].pods),),
     )
-    found = with_started_commands(seen, [chosen])
-    by_key = {view.key: view for view in found.nodes}
+    cluster_snapshot = with_started_commands(seen, [chosen])
+    by_key = {view.key: view for view in cluster_snapshot.nodes}
     assert {key for key, view in by_key.items() if view.marked_for_deletion} == {"claim-a"}
     assert (by_key["r0"].launched, by_key["r0"].managed, by_key["r0"].pool) == (False, True, "np")
-    assert found.planned_nodes == {"uid-p-a": "r0", "uid-p-c": "claim-b"}
-    assert [view.name for view in found.nodes] == sorted(view.name for view in found.nodes)
+    assert cluster_snapshot.planned_nodes == {"uid-p-a": "r0", "uid-p-c": "claim-b"}
+    assert [view.name for view in cluster_snapshot.nodes] == sorted(view.name for view in cluster_snapshot.nodes)
     assert not any(view.marked_for_deletion for view in seen.nodes)
 
 

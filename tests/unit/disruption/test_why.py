@@ -22,23 +22,23 @@ CLOSED = Budget(nodes="0")
 
 
 def seen(*objects: object) -> DisruptionPreview:
-    found = flatten(objects)
-    return preview_disruption(snapshot(found), indexes(found, KINDS), NOW, USUAL)
+    wires = flatten(objects)
+    return preview_disruption(snapshot(wires), indexes(wires, KINDS), NOW, USUAL)
 
 
 def asked(name: str, *objects: object) -> NodeExplanation:
-    found = flatten(objects)
-    ahead = preview_disruption(snapshot(found), indexes(found, KINDS), NOW, USUAL)
+    wires = flatten(objects)
+    ahead = preview_disruption(snapshot(wires), indexes(wires, KINDS), NOW, USUAL)
     view = next(view for view in ahead.snapshot.nodes if view.name == name)
-    return explain_node(view, ahead, indexes(found, KINDS))
+    return explain_node(view, ahead, indexes(wires, KINDS))
 
 
 def messages(found: NodeExplanation) -> list[str]:
-    return [blocker_message(item.blocker) for item in found.blockers]
+    return [blocker_message(explained_blocker.blocker) for explained_blocker in found.blockers]
 
 
 def causes(found: NodeExplanation) -> list[str]:
-    return [item.blocker.category.value for item in found.blockers]
+    return [explained_blocker.blocker.category.value for explained_blocker in found.blockers]
 
 
 def initialized(ago: timedelta) -> tuple[Condition, ...]:
@@ -47,11 +47,11 @@ def initialized(ago: timedelta) -> tuple[Condition, ...]:
 
 def test_a_machine_that_goes_has_its_move_and_no_blocker() -> None:
     """DIS-306"""
-    found = asked("a", pool(), running("a", "m", 1), running("b", "m", 2))
-    assert found.blockers == ()
-    assert found.command is not None
-    assert (found.command.saving_per_hour, found.command.pod_restarts) == (2.0, 1)
-    assert found.price_per_hour == 2.0
+    node_explanation = asked("a", pool(), running("a", "m", 1), running("b", "m", 2))
+    assert node_explanation.blockers == ()
+    assert node_explanation.command is not None
+    assert (node_explanation.command.saving_per_hour, node_explanation.command.pod_restarts) == (2.0, 1)
+    assert node_explanation.price_per_hour == 2.0
 
 
 def test_every_blocker_is_told_and_not_only_the_first() -> None:
@@ -62,8 +62,13 @@ def test_every_blocker_is_told_and_not_only_the_first() -> None:
         with_annotation(pods[0], labels.DO_NOT_DISRUPT, "true"),
         replaced(pods[1], metadata=replaced(pods[1].metadata, labels={"app": "web"})),
     )
-    found = asked("a", pool("np", CLOSED), held, claim, one, two, budget("web", {"app": "web"}), running("b", "m", 2))
-    assert [(item.blocker.category, blocker_message(item.blocker)) for item in found.blockers] == [
+    node_explanation = asked(
+        "a", pool("np", CLOSED), held, claim, one, two, budget("web", {"app": "web"}), running("b", "m", 2)
+    )
+    assert [
+        (explained_blocker.blocker.category, blocker_message(explained_blocker.blocker))
+        for explained_blocker in node_explanation.blockers
+    ] == [
         (BlockerCategory.NODE, 'Disruption is blocked through the "karpenter.sh/do-not-disrupt" annotation'),
         (BlockerCategory.POD, 'Pod has "karpenter.sh/do-not-disrupt" annotation (Pod=default/a-0)'),
         (BlockerCategory.POD, "PDB prevents pod evictions (PodDisruptionBudget=[default/web])"),
@@ -79,17 +84,20 @@ def test_a_pod_protected_for_a_while_says_until_when() -> None:
     objects = running("a", "m")
     guarded = on("a", 1, meta={"annotations": {labels.DO_NOT_DISRUPT: "1h"}})
     started = [replaced(pod, status=replaced(pod.status, start_time=NOW - timedelta(minutes=10))) for pod in guarded]
-    (item,) = asked("a", pool(), objects, started).blockers
-    assert (item.blocker.category, item.blocker.until) == (BlockerCategory.POD, NOW + timedelta(minutes=50))
+    (explained_blocker,) = asked("a", pool(), objects, started).blockers
+    assert (explained_blocker.blocker.category, explained_blocker.blocker.until) == (
+        BlockerCategory.POD,
+        NOW + timedelta(minutes=50),
+    )
 
 
 def test_objections_of_pods_do_not_keep_a_drifted_machine_whose_drain_has_an_end() -> None:
     """DIS-082"""
     machine = running("a", "m", conditions=drifted())
     guarded = on("a", 1, meta={"annotations": {labels.DO_NOT_DISRUPT: "true"}})
-    found = asked("a", pool(), machine, guarded)
-    assert found.reasons == (UNDERUTILIZED, DRIFTED)
-    assert DRIFTED in found.blockers[0].blocked_reasons
+    node_explanation = asked("a", pool(), machine, guarded)
+    assert node_explanation.reasons == (UNDERUTILIZED, DRIFTED)
+    assert DRIFTED in node_explanation.blockers[0].blocked_reasons
     ending = running("a", "m", conditions=drifted(), termination_grace_period="1h")
     assert asked("a", pool(), ending, guarded).command is not None
 
@@ -97,17 +105,18 @@ def test_objections_of_pods_do_not_keep_a_drifted_machine_whose_drain_has_an_end
 def test_a_machine_in_its_quiet_time_says_when_that_is_over() -> None:
     """DIS-241, DIS-327"""
     machine = running("a", "m", conditions=initialized(timedelta(minutes=1)))
-    found = asked("a", pool(consolidate_after="30m"), machine)
-    assert [(item.blocker.category, item.blocker.until) for item in found.blockers] == [
-        (BlockerCategory.CONSOLIDATE_AFTER, NOW + timedelta(minutes=29))
-    ]
+    node_explanation = asked("a", pool(consolidate_after="30m"), machine)
+    assert [
+        (explained_blocker.blocker.category, explained_blocker.blocker.until)
+        for explained_blocker in node_explanation.blockers
+    ] == [(BlockerCategory.CONSOLIDATE_AFTER, NOW + timedelta(minutes=29))]
 
 
 def test_a_machine_whose_quiet_time_is_over_is_taken_for_consolidatable_and_that_is_said() -> None:
     """DIS-327"""
     machine = running("a", "m", conditions=initialized(timedelta(minutes=31)))
-    found = asked("a", pool(consolidate_after="30m"), machine)
-    assert (found.is_assumed_consolidatable, found.command is not None) == (True, True)
+    node_explanation = asked("a", pool(consolidate_after="30m"), machine)
+    assert (node_explanation.is_assumed_consolidatable, node_explanation.command is not None) == (True, True)
     assert not asked("a", pool(consolidate_after="30m"), running("a", "m")).is_assumed_consolidatable
 
 
@@ -121,20 +130,22 @@ def test_quiet_times_that_are_not_over_are_told_with_their_ends() -> None:
 
 def test_where_consolidation_is_off_nothing_is_assumed() -> None:
     """DIS-105"""
-    found = asked("a", pool(consolidate_after="Never"), running("a", "m", conditions=initialized(timedelta(days=1))))
-    assert causes(found) == ["pool"]
-    assert not found.is_assumed_consolidatable
+    node_explanation = asked(
+        "a", pool(consolidate_after="Never"), running("a", "m", conditions=initialized(timedelta(days=1)))
+    )
+    assert causes(node_explanation) == ["pool"]
+    assert not node_explanation.is_assumed_consolidatable
 
 
 def test_a_young_machine_says_when_it_is_old_enough() -> None:
     """DIS-487"""
     node, claim, *pods = running("a", "m", 1)
     born = replaced(claim, metadata=replaced(claim.metadata, creation_timestamp=NOW - timedelta(minutes=2)))
-    found = asked("a", pool(), node, born, pods, running("b", "m", 2))
+    node_explanation = asked("a", pool(), node, born, pods, running("b", "m", 2))
     assert [
-        (item.blocker.category, item.blocker.until)
-        for item in found.blockers
-        if item.blocker.category is BlockerCategory.NODE_AGE
+        (explained_blocker.blocker.category, explained_blocker.blocker.until)
+        for explained_blocker in node_explanation.blockers
+        if explained_blocker.blocker.category is BlockerCategory.NODE_AGE
     ] == [(BlockerCategory.NODE_AGE, NOW + timedelta(minutes=3))]
 
 
@@ -152,16 +163,18 @@ def test_a_roll_out_under_way_is_told() -> None:
         )
         for number in (1, 2)
     ]
-    found = asked("a", pool(), running("a", "l"), pods, running("b", "l", 1))
-    assert messages(found) == ["Deployment default/web is being rolled out"]
+    node_explanation = asked("a", pool(), running("a", "l"), pods, running("b", "l", 1))
+    assert messages(node_explanation) == ["Deployment default/web is being rolled out"]
 
 
 def test_a_machine_that_is_not_worth_moving_says_in_figures_why() -> None:
     """DIS-257"""
     strict = with_annotation(pool(), labels.MINIMUM_SAVING_RATIO, "100")
-    found = asked("a", strict, running("a", "m", 1), running("b", "m", 2))
+    node_explanation = asked("a", strict, running("a", "m", 1), running("b", "m", 2))
     saving = [
-        blocker_message(item.blocker) for item in found.blockers if item.blocker.category is BlockerCategory.SAVING
+        blocker_message(explained_blocker.blocker)
+        for explained_blocker in node_explanation.blockers
+        if explained_blocker.blocker.category is BlockerCategory.SAVING
     ]
     assert len(saving) == 1
     assert saving[0].endswith("the NodePool asks for 100")
@@ -177,17 +190,24 @@ def test_a_freeze_is_told_with_its_end() -> None:
     end = NOW + timedelta(hours=8)
     frozen = with_annotation(pool(), labels.FREEZE, "release week")
     frozen = with_annotation(frozen, labels.FREEZE_UNTIL, end.isoformat().replace("+00:00", "Z"))
-    found = asked("a", frozen, running("a", "m"))
-    assert [(item.blocker.category, item.blocker.until) for item in found.blockers] == [(BlockerCategory.FREEZE, end)]
-    assert "release week" in blocker_message(found.blockers[0].blocker)
-    assert found.command_without_budgets is not None
+    node_explanation = asked("a", frozen, running("a", "m"))
+    assert [
+        (explained_blocker.blocker.category, explained_blocker.blocker.until)
+        for explained_blocker in node_explanation.blockers
+    ] == [(BlockerCategory.FREEZE, end)]
+    assert "release week" in blocker_message(node_explanation.blockers[0].blocker)
+    assert node_explanation.command_without_budgets is not None
 
 
 def test_one_that_only_others_go_before_waits_without_blockers() -> None:
     """DIS-151"""
     cluster = [pool("np", Budget(nodes="1")), running("a", "m"), running("b", "l")]
-    found = asked("a", *cluster)
-    assert (found.blockers, found.command, found.command_without_budgets is not None) == ((), None, True)
+    node_explanation = asked("a", *cluster)
+    assert (
+        node_explanation.blockers,
+        node_explanation.command,
+        node_explanation.command_without_budgets is not None,
+    ) == ((), None, True)
 
 
 def test_a_node_of_nobody_is_told_to_be_foreign() -> None:
@@ -198,8 +218,8 @@ def test_a_node_of_nobody_is_told_to_be_foreign() -> None:
 
 def test_a_machine_of_an_unknown_pool_says_so() -> None:
     """DIS-078"""
-    found = asked("a", running("a", "m", 1, pool="gone"))
-    assert messages(found) == ["NodePool not found (NodePool=gone)"]
+    node_explanation = asked("a", running("a", "m", 1, pool="gone"))
+    assert messages(node_explanation) == ["NodePool not found (NodePool=gone)"]
 
 
 def test_a_tainted_machine_is_taken_to_be_on_its_way_out() -> None:
@@ -214,8 +234,8 @@ def test_a_tainted_machine_is_taken_to_be_on_its_way_out() -> None:
 def test_a_machine_that_waiting_pods_will_go_to_is_nominated() -> None:
     """DIS-075"""
     cluster = [pool(), running("a", "m", 1), pod("waiting", {"cpu": "2"})]
-    found = asked("a", *cluster)
-    assert messages(found) == ["Node is nominated for a pending pod"]
+    node_explanation = asked("a", *cluster)
+    assert messages(node_explanation) == ["Node is nominated for a pending pod"]
     assert seen(*cluster).nominated == ("claim-a",)
 
 
@@ -223,22 +243,27 @@ def test_a_budget_that_opens_says_when() -> None:
     """DIS-141"""
     begin = NOW - timedelta(hours=1)
     closed = Budget(nodes="0", schedule=f"{begin.minute} {begin.hour} * * *", duration="3h")
-    (found,) = seen(pool("np", closed), running("a", "m")).budget_statuses
+    (budget_status,) = seen(pool("np", closed), running("a", "m")).budget_statuses
     expected = begin.replace(second=0, microsecond=0) + timedelta(hours=3)
-    assert (found.reason, found.allowed, found.remaining, found.opens_at) == (EMPTY, 0, 0, expected)
+    assert (budget_status.reason, budget_status.allowed, budget_status.remaining, budget_status.opens_at) == (
+        EMPTY,
+        0,
+        0,
+        expected,
+    )
 
 
 def test_a_budget_that_never_opens_has_no_moment() -> None:
     """DIS-140"""
-    (found,) = seen(pool("np", CLOSED), running("a", "m")).budget_statuses
-    assert found.opens_at is None
+    (budget_status,) = seen(pool("np", CLOSED), running("a", "m")).budget_statuses
+    assert budget_status.opens_at is None
 
 
 def test_a_daemon_set_without_room_is_told_with_what_it_lacks() -> None:
     """DIS §24: a new DaemonSet that does not fit on nodes bought before it."""
     agent = daemon_set("agent", {"cpu": "1300m"})
-    (found,) = asked("a", pool(), running("a", "m", 3), agent).daemonset_shortfalls
-    assert (found.daemon_set, found.missing) == ("default/agent", {"cpu": 300})
+    (set_shortfall,) = asked("a", pool(), running("a", "m", 3), agent).daemonset_shortfalls
+    assert (set_shortfall.daemon_set, set_shortfall.missing) == ("default/agent", {"cpu": 300})
     small = daemon_set("agent", {"cpu": "900m"})
     assert asked("a", pool(), running("a", "m", 3), small).daemonset_shortfalls == ()
 

@@ -73,9 +73,9 @@ API, AWS, OPS, SCH, S, T = "API" + "-", "AWS" + "-", "OPS" + "-", "SCH" + "-", "
     ],
 )
 def test_lists_and_ranges_of_ids_are_understood(line, named, implied):
-    found = list(spec.cited(line, spec.Place(NOWHERE, 1)))
-    assert [citation.id for citation in found if not citation.inferred] == named
-    assert [citation.id for citation in found if citation.inferred] == implied
+    cited = list(spec.cited(line, spec.Place(NOWHERE, 1)))
+    assert [citation.id for citation in cited if not citation.inferred] == named
+    assert [citation.id for citation in cited if citation.inferred] == implied
 
 
 def test_a_citation_of_an_unknown_rule_is_reported_with_file_and_line(tmp_path, monkeypatch, capsys):

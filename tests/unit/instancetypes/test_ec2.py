@@ -36,16 +36,16 @@ def test_the_worked_numbers_come_out(row: tuple[str | int, ...]) -> None:
     assert isinstance(name, str)
     assert isinstance(arch, str)
     pods = ec2_capacity.max_pods(int(interfaces), int(addresses))
-    found = ec2_catalog.find_packaged_type(name)
-    assert found is not None
+    instance_type = ec2_catalog.find_packaged_type(name)
+    assert instance_type is not None
     assert [
         ec2_capacity.memory_capacity_mib(int(memory), arch),
         pods,
         ec2_capacity.max_pods(int(interfaces), int(addresses), 1),
         ec2_capacity.reserved_cpu_millis(int(vcpus)),
         ec2_capacity.reserved_memory_mib(pods),
-        found.allocatable[res.CPU],
-        found.allocatable[res.MEMORY] // MIB,
+        instance_type.allocatable[res.CPU],
+        instance_type.allocatable[res.MEMORY] // MIB,
     ] == expected
 
 
@@ -106,9 +106,10 @@ def test_allocatable_of_every_published_type_is_computed_exactly() -> None:
     rows = _published()
     columns = ("cpu_m", "memory_mib", "ephemeral_mib", "pods", "gpu", "neuron", "neuroncore")
     differing = {
-        row["name"]: (found, expected)
+        row["name"]: (allocatable, expected)
         for row in rows
-        if (found := _allocatable(_shape(row))) != (expected := [_count(row[f"alloc_{column}"]) for column in columns])
+        if (allocatable := _allocatable(_shape(row)))
+        != (expected := [_count(row[f"alloc_{column}"]) for column in columns])
     }
     assert len(rows) == 1363
     assert differing == {}
@@ -117,27 +118,33 @@ def test_allocatable_of_every_published_type_is_computed_exactly() -> None:
 def test_the_packaged_table_holds_every_priced_type_with_its_figures() -> None:
     """Shape, price, zones and labels agree with the source table for every type that has a price."""
     priced = [row for row in _published() if row["price_us_east_1"]]
-    assert [item.name for item in ec2_catalog.packaged_instance_types()] == sorted(row["name"] for row in priced)
+    assert [packaged_instance_type.name for packaged_instance_type in ec2_catalog.packaged_instance_types()] == sorted(
+        row["name"] for row in priced
+    )
     for row in priced:
-        found = ec2_catalog.find_packaged_type(row["name"])
-        assert found is not None
-        assert found.allocatable[res.MEMORY] // MIB == int(row["alloc_memory_mib"])
-        assert _label(found.name, f"{AWS}category") == row["category"]
-        assert _label(found.name, f"{AWS}generation") == row["generation"]
-        assert _label(found.name, f"{AWS}gpu-name") == row["gpu_name"]
-        on_demand = {item.price_per_hour for item in found.offerings if item.capacity_type == labels.ON_DEMAND}
+        instance_type = ec2_catalog.find_packaged_type(row["name"])
+        assert instance_type is not None
+        assert instance_type.allocatable[res.MEMORY] // MIB == int(row["alloc_memory_mib"])
+        assert _label(instance_type.name, f"{AWS}category") == row["category"]
+        assert _label(instance_type.name, f"{AWS}generation") == row["generation"]
+        assert _label(instance_type.name, f"{AWS}gpu-name") == row["gpu_name"]
+        on_demand = {
+            offering.price_per_hour
+            for offering in instance_type.offerings
+            if offering.capacity_type == labels.ON_DEMAND
+        }
         assert on_demand <= {float(row["price_us_east_1"])}
-        pod_eni = found.capacity.get(ec2_capacity.POD_ENI, 0) // res.ONE_UNIT
+        pod_eni = instance_type.capacity.get(ec2_capacity.POD_ENI, 0) // res.ONE_UNIT
         assert _count(row["alloc_pod_eni"]) in (0, pod_eni)
-        assert found.requirements["topology.k8s.aws/zone-id"].values == frozenset(
+        assert instance_type.requirements["topology.k8s.aws/zone-id"].values == frozenset(
             filter(None, row["zones_us_east_1"].split("|"))
         )
 
 
 def _label(name: str, key: str) -> str:
-    found = ec2_catalog.find_packaged_type(name)
-    assert found is not None
-    return next(iter(found.requirements[key].values), "")
+    instance_type = ec2_catalog.find_packaged_type(name)
+    assert instance_type is not None
+    return next(iter(instance_type.requirements[key].values), "")
 
 
 def test_labels_of_a_gpu_machine() -> None:
@@ -183,34 +190,41 @@ def test_labels_of_an_accelerator_machine() -> None:
 )
 def test_labels_that_are_easy_to_get_wrong(name: str, key: str, value: str) -> None:
     """AWS-320, AWS-322: the fractional GPU counts 0, bare metal has the empty hypervisor as a value."""
-    found = ec2_catalog.find_packaged_type(name)
-    assert found is not None
-    assert found.requirements[AWS + key].values == {value}
+    instance_type = ec2_catalog.find_packaged_type(name)
+    assert instance_type is not None
+    assert instance_type.requirements[AWS + key].values == {value}
 
 
 def test_fractional_gpus_offer_no_whole_gpu() -> None:
     """AWS-322."""
-    found = ec2_catalog.find_packaged_type("g6f.large")
-    assert found is not None
-    assert "nvidia.com/gpu" not in found.capacity
+    instance_type = ec2_catalog.find_packaged_type("g6f.large")
+    assert instance_type is not None
+    assert "nvidia.com/gpu" not in instance_type.capacity
 
 
 def test_every_type_says_something_about_every_well_known_label() -> None:
     """SCH-116."""
     assert all(
-        item.requirements.keys() >= well_known_labels.INSTANCE_LABELS for item in ec2_catalog.packaged_instance_types()
+        instance_type.requirements.keys() >= well_known_labels.INSTANCE_LABELS
+        for instance_type in ec2_catalog.packaged_instance_types()
     )
-    assert all(labels.NODE_POOL not in item.requirements for item in ec2_catalog.packaged_instance_types())
+    assert all(
+        labels.NODE_POOL not in instance_type.requirements for instance_type in ec2_catalog.packaged_instance_types()
+    )
 
 
 def test_every_offering_names_zone_capacity_type_and_a_price() -> None:
     """OPS-236; no spot price exceeds on-demand."""
-    offerings = [(item, offering) for item in ec2_catalog.packaged_instance_types() for offering in item.offerings]
+    offerings = [
+        (packaged_instance_type, offering)
+        for packaged_instance_type in ec2_catalog.packaged_instance_types()
+        for offering in packaged_instance_type.offerings
+    ]
     assert len(offerings) > 12_000
-    for item, offering in offerings:
-        assert offering.zone in item.requirements[labels.ZONE].values
-        assert offering.capacity_type in item.requirements[labels.CAPACITY_TYPE].values
-        assert 0 < offering.price_per_hour <= max(other.price_per_hour for other in item.offerings)
+    for instance_type, offering in offerings:
+        assert offering.zone in instance_type.requirements[labels.ZONE].values
+        assert offering.capacity_type in instance_type.requirements[labels.CAPACITY_TYPE].values
+        assert 0 < offering.price_per_hour <= max(other.price_per_hour for other in instance_type.offerings)
 
 
 def test_the_catalogue_is_read_once() -> None:

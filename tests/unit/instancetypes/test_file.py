@@ -40,27 +40,29 @@ def loads(*types: dict[str, object]) -> tuple[instance_type_file.InstanceType, .
 
 def test_a_type_is_what_the_file_says() -> None:
     """OPS-252, Settled: no overhead unless given, 110 pods unless given."""
-    (found,) = loads(described())
-    assert found.name == "c-4x"
-    assert found.capacity == {"cpu": 4000, "memory": 8 * 2**30 * 1000, "pods": 110_000}
-    assert found.allocatable == found.capacity
-    assert [(item.zone, item.capacity_type, item.price_per_hour) for item in found.offerings] == [("a", "spot", 0.1)]
-    assert found.requirements[labels.ARCH].values == {"amd64"}
-    assert found.requirements[labels.OS].values == {"linux"}
-    assert found.requirements[labels.INSTANCE_TYPE].values == {"c-4x"}
+    (instance_type,) = loads(described())
+    assert instance_type.name == "c-4x"
+    assert instance_type.capacity == {"cpu": 4000, "memory": 8 * 2**30 * 1000, "pods": 110_000}
+    assert instance_type.allocatable == instance_type.capacity
+    assert [
+        (offering.zone, offering.capacity_type, offering.price_per_hour) for offering in instance_type.offerings
+    ] == [("a", "spot", 0.1)]
+    assert instance_type.requirements[labels.ARCH].values == {"amd64"}
+    assert instance_type.requirements[labels.OS].values == {"linux"}
+    assert instance_type.requirements[labels.INSTANCE_TYPE].values == {"c-4x"}
 
 
 def test_overhead_and_pods_are_taken_when_given() -> None:
     given = described(resources={"cpu": 4, "pods": "20"}, overhead={"cpu": "100m"})
-    (found,) = loads(given)
-    assert found.allocatable == {"cpu": 3900, "pods": 20_000}
+    (instance_type,) = loads(given)
+    assert instance_type.allocatable == {"cpu": 3900, "pods": 20_000}
 
 
 def test_offering_members_may_start_with_a_capital() -> None:
     """OPS-252."""
     offerings = [{"Price": 0.2, "Available": False, "Requirements": wanted(), "ReservationCapacity": 0}]
-    (found,) = loads(described(offerings=offerings))
-    assert [(item.price_per_hour, item.available) for item in found.offerings] == [(0.2, False)]
+    (instance_type,) = loads(described(offerings=offerings))
+    assert [(offering.price_per_hour, offering.available) for offering in instance_type.offerings] == [(0.2, False)]
 
 
 def test_available_is_honoured_and_true_by_default() -> None:
@@ -69,8 +71,8 @@ def test_available_is_honoured_and_true_by_default() -> None:
         {"price": 1, "available": False, "requirements": wanted("a")},
         {"price": 1, "requirements": wanted("b")},
     ]
-    (found,) = loads(described(offerings=offerings))
-    assert [item.available for item in found.offerings] == [False, True]
+    (instance_type,) = loads(described(offerings=offerings))
+    assert [offering.available for offering in instance_type.offerings] == [False, True]
 
 
 def test_zones_and_capacity_types_of_offerings_become_requirements_of_the_type() -> None:
@@ -78,15 +80,15 @@ def test_zones_and_capacity_types_of_offerings_become_requirements_of_the_type()
         {"price": 1, "requirements": wanted("a", "spot")},
         {"price": 2, "requirements": wanted("b", "on-demand")},
     ]
-    (found,) = loads(described(offerings=offerings))
-    assert found.requirements[labels.ZONE].values == {"a", "b"}
-    assert found.requirements[labels.CAPACITY_TYPE].values == {"spot", "on-demand"}
+    (instance_type,) = loads(described(offerings=offerings))
+    assert instance_type.requirements[labels.ZONE].values == {"a", "b"}
+    assert instance_type.requirements[labels.CAPACITY_TYPE].values == {"spot", "on-demand"}
 
 
 def test_an_offering_in_two_zones_is_two_offerings() -> None:
     requirements = [{"key": labels.ZONE, "operator": "In", "values": ["b", "a"]}, wanted()[1]]
-    (found,) = loads(described(offerings=[{"price": 1, "requirements": requirements}]))
-    assert [item.zone for item in found.offerings] == ["a", "b"]
+    (instance_type,) = loads(described(offerings=[{"price": 1, "requirements": requirements}]))
+    assert [offering.zone for offering in instance_type.offerings] == ["a", "b"]
 
 
 def test_labels_become_requirements_and_absent_well_known_ones_do_not_exist() -> None:
@@ -111,16 +113,16 @@ def test_labels_become_requirements_and_absent_well_known_ones_do_not_exist() ->
 )
 def test_size_and_family_are_derived_from_the_name(name: str, size: str, family: str) -> None:
     """OPS-254, OPS-P9."""
-    (found,) = loads(described(name=name))
-    assert found.requirements[f"{KWOK}size"].values == {size}
-    assert found.requirements[f"{KWOK}family"].values == {family}
-    assert found.requirements[f"{KWOK}cpu"].values == {"4"}
-    assert found.requirements[f"{KWOK}memory"].values == {"8Gi"}
+    (instance_type,) = loads(described(name=name))
+    assert instance_type.requirements[f"{KWOK}size"].values == {size}
+    assert instance_type.requirements[f"{KWOK}family"].values == {family}
+    assert instance_type.requirements[f"{KWOK}cpu"].values == {"4"}
+    assert instance_type.requirements[f"{KWOK}memory"].values == {"8Gi"}
 
 
 def test_a_given_label_wins_over_the_derived_one() -> None:
-    (found,) = loads(described(labels={f"{KWOK}family": "mine"}))
-    assert found.requirements[f"{KWOK}family"].values == {"mine"}
+    (instance_type,) = loads(described(labels={f"{KWOK}family": "mine"}))
+    assert instance_type.requirements[f"{KWOK}family"].values == {"mine"}
 
 
 def test_equal_requirements_are_shared() -> None:
@@ -183,7 +185,9 @@ def test_the_scenario_files_load(name: str, count: int, offerings: int) -> None:
         pytest.skip("the shared scenarios are not there")
     types = instance_type_file.load_instance_types(path)
     assert len(types) == count
-    assert all(len(item.offerings) <= offerings and item.allocatable[res.CPU] > 0 for item in types)
+    assert all(
+        len(instance_type.offerings) <= offerings and instance_type.allocatable[res.CPU] > 0 for instance_type in types
+    )
 
 
 def test_an_offering_may_say_how_often_it_is_interrupted() -> None:
@@ -194,8 +198,8 @@ def test_an_offering_may_say_how_often_it_is_interrupted() -> None:
     ]
     older = [{"Price": 0.1, "InterruptionsPerHour": 0.5, "Requirements": wanted()}]
     calm, wild = loads(described(offerings=sold), described(name="d-4x", offerings=older))
-    assert [item.interruptions_per_hour for item in calm.offerings] == [0.002, 0.0]
-    assert [item.interruptions_per_hour for item in wild.offerings] == [0.5]
+    assert [offering.interruptions_per_hour for offering in calm.offerings] == [0.002, 0.0]
+    assert [offering.interruptions_per_hour for offering in wild.offerings] == [0.5]
     with pytest.raises(instance_type_file.InstanceTypeFileError, match="interruptionsPerHour"):
         loads(described(offerings=[{"price": 0.1, "interruptionsPerHour": -1, "requirements": wanted()}]))
 
@@ -209,10 +213,13 @@ def reserved(reservation: str, **sold: object) -> dict[str, object]:
 def test_offerings_of_a_reservation_have_its_units_and_others_are_of_none() -> None:
     """SCH-116, SCH-581"""
     sold = [reserved("r1", reservationCapacity=3), {"price": 0.1, "requirements": wanted()}]
-    (found,) = loads(described(offerings=sold))
-    assert [(item.reservation_id, item.reservation_capacity) for item in found.offerings] == [("r1", 3), ("", None)]
-    assert found.requirements[labels.RESERVATION_ID].values == {"r1"}
-    assert found.offerings[1].requirements[labels.RESERVATION_ID].operator == Op.DOES_NOT_EXIST
+    (instance_type,) = loads(described(offerings=sold))
+    assert [(offering.reservation_id, offering.reservation_capacity) for offering in instance_type.offerings] == [
+        ("r1", 3),
+        ("", None),
+    ]
+    assert instance_type.requirements[labels.RESERVATION_ID].values == {"r1"}
+    assert instance_type.offerings[1].requirements[labels.RESERVATION_ID].operator == Op.DOES_NOT_EXIST
 
 
 def test_a_reservation_cannot_have_fewer_than_no_units() -> None:

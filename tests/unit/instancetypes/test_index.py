@@ -67,7 +67,7 @@ resources = st.dictionaries(
 
 
 def chosen(index: TypeIndex, keep: Callable[[InstanceType], bool]) -> TypeSet:
-    return sum(1 << position for position, item in enumerate(index.types) if keep(item))
+    return sum(1 << position for position, instance_type in enumerate(index.types) if keep(instance_type))
 
 
 def offered(item: InstanceType, wanted: Requirements) -> list[Offering]:
@@ -83,7 +83,7 @@ def rank(offering: Offering) -> tuple[float, str, str]:
 def test_matching_types_are_those_whose_labels_intersect(types: list[InstanceType], wanted: Requirements) -> None:
     """SCH-165, SCH-331 R"""
     index = TypeIndex(types, WELL_KNOWN)
-    expected = chosen(index, lambda item: intersects(item.requirements, wanted))
+    expected = chosen(index, lambda instance_type: intersects(instance_type.requirements, wanted))
     assert index.matching(wanted) == expected
     assert index.matching(wanted) == expected, "a remembered answer is the same answer"
 
@@ -118,7 +118,7 @@ def test_members_come_in_price_order(types: list[InstanceType], some: int) -> No
 def test_holding_types_have_all_that_is_requested(types: list[InstanceType], requests: Resources) -> None:
     """SCH-198, SCH-331 F"""
     index = TypeIndex(types, WELL_KNOWN)
-    assert index.fitting(requests) == chosen(index, lambda item: fits(requests, item.allocatable))
+    assert index.fitting(requests) == chosen(index, lambda instance_type: fits(requests, instance_type.allocatable))
 
 
 @_QUICK
@@ -126,7 +126,9 @@ def test_holding_types_have_all_that_is_requested(types: list[InstanceType], req
 def test_types_within_limits_need_no_more_capacity_than_is_left(types: list[InstanceType], left: Resources) -> None:
     """SCH-382"""
     index = TypeIndex(types, WELL_KNOWN)
-    expected = chosen(index, lambda item: all(item.capacity.get(name, 0) <= amount for name, amount in left.items()))
+    expected = chosen(
+        index, lambda instance_type: all(instance_type.capacity.get(name, 0) <= amount for name, amount in left.items())
+    )
     assert index.within_limits(left) == expected
 
 
@@ -145,7 +147,7 @@ def test_values_count_where_they_can_be_had(
     types: list[InstanceType], others: Requirements, key: str, some: int
 ) -> None:
     """SCH-360 Beyond: allowed by the requirements, reached by an accepted available offering."""
-    types = [with_zones(item) for item in types]
+    types = [with_zones(instance_type) for instance_type in types]
     index = TypeIndex(types, WELL_KNOWN)
     wanted = others.intersect(Requirements((Requirement(key, True, min_values=4),)))
     some &= index.all_types

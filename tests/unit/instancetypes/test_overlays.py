@@ -41,7 +41,10 @@ def seen(
     """The types of a pool once the overlays have been judged and applied."""
     offered = NodePoolInstanceTypes(of or pool(), types)
     judgement = overlay_application.evaluate_overlays(found, [offered])
-    return {item.name: item for item in overlay_application.apply_overlays(judgement.accepted, offered)}
+    return {
+        instance_type.name: instance_type
+        for instance_type in overlay_application.apply_overlays(judgement.accepted, offered)
+    }
 
 
 def prices(item: InstanceType) -> list[float]:
@@ -65,19 +68,19 @@ def test_prices_are_replaced_or_changed_and_never_fall_below_nothing(
     change: Mapping[str, str], expected: float
 ) -> None:
     """API-S111, API-164, SCH-759"""
-    found = seen(
+    instance_types = seen(
         overlay("o", **change), types=(shape("t", {"cpu": 1, "memory": "1Gi"}, [offering("spot", "z1", 1.0)]),)
     )
-    assert prices(found["t"]) == [expected]
+    assert prices(instance_types["t"]) == [expected]
 
 
 def test_only_the_offerings_an_overlay_is_about_are_repriced_and_the_rest_stays() -> None:
     """S-250, API-S110: the price for one zone, the capacity for the type in all zones."""
-    found = seen(overlay("o", req(labels.ZONE, "In", "z1"), price="0.5", capacity={"x/dev": 1}))
-    assert prices(found["cheap"]) == [0.5, 2.0]
-    assert prices(found["dear"]) == [0.5]
-    assert found["cheap"].capacity["x/dev"] == 1000
-    assert found["cheap"].offerings[1] is CHEAP.offerings[1]
+    instance_types = seen(overlay("o", req(labels.ZONE, "In", "z1"), price="0.5", capacity={"x/dev": 1}))
+    assert prices(instance_types["cheap"]) == [0.5, 2.0]
+    assert prices(instance_types["dear"]) == [0.5]
+    assert instance_types["cheap"].capacity["x/dev"] == 1000
+    assert instance_types["cheap"].offerings[1] is CHEAP.offerings[1]
 
 
 def test_what_no_overlay_matches_is_the_very_object_it_was() -> None:
@@ -85,29 +88,29 @@ def test_what_no_overlay_matches_is_the_very_object_it_was() -> None:
     offered = NodePoolInstanceTypes(pool(), TYPES)
     nothing = overlay("o", req(labels.INSTANCE_TYPE, "In", "other"), price="1")
     assert overlay_application.apply_overlays([nothing], offered) is TYPES
-    found = overlay_application.apply_overlays(
+    instance_types = overlay_application.apply_overlays(
         [overlay("o", req(labels.INSTANCE_TYPE, "In", "dear"), price="1")], offered
     )
-    assert found[0] is CHEAP
+    assert instance_types[0] is CHEAP
 
 
 def test_added_capacity_makes_a_type_fit_and_leaves_the_overhead_alone() -> None:
     """S-251, SCH-759"""
-    found = seen(overlay("o", req(SIZE, "In", "small"), capacity={"x/dev": "1"}))
-    assert found["cheap"].allocatable["x/dev"] == 1000
-    assert found["cheap"].allocatable["cpu"] == CHEAP.allocatable["cpu"]
-    assert found["cheap"].overlay_capacity == {"x/dev": 1000}
-    assert not found["cheap"].is_price_overlaid
-    assert found["dear"] is DEAR
+    instance_types = seen(overlay("o", req(SIZE, "In", "small"), capacity={"x/dev": "1"}))
+    assert instance_types["cheap"].allocatable["x/dev"] == 1000
+    assert instance_types["cheap"].allocatable["cpu"] == CHEAP.allocatable["cpu"]
+    assert instance_types["cheap"].overlay_capacity == {"x/dev": 1000}
+    assert not instance_types["cheap"].is_price_overlaid
+    assert instance_types["dear"] is DEAR
 
 
 def test_of_overlays_that_set_the_same_the_heavier_counts() -> None:
     """API-S108, API-S109, SCH-758"""
     heavy = overlay("heavy", price="1.0", capacity={"a": 1, "b": 1}, weight=10)
     light = overlay("light", price="0.5", capacity={"b": 2, "c": 3}, weight=5)
-    found = seen(light, heavy)
-    assert prices(found["dear"]) == [1.0]
-    assert {name: found["dear"].overlay_capacity[name] for name in "abc"} == {"a": 1000, "b": 1000, "c": 3000}
+    instance_types = seen(light, heavy)
+    assert prices(instance_types["dear"]) == [1.0]
+    assert {name: instance_types["dear"].overlay_capacity[name] for name in "abc"} == {"a": 1000, "b": 1000, "c": 3000}
 
 
 def test_a_lighter_overlay_prices_what_the_heavier_is_not_about() -> None:
@@ -143,14 +146,16 @@ def test_overlays_of_one_weight_that_set_the_same_clash_and_the_first_by_name_lo
 
 def test_overlays_of_one_weight_that_set_different_things_live_together() -> None:
     """API-162"""
-    found = (
+    parsed_overlays = (
         overlay("a", price="1"),
         overlay("b", capacity={"a": 1}),
         overlay("c", capacity={"b": 1}),
         overlay("d", req(labels.INSTANCE_TYPE, "In", "other"), price="2"),
         overlay("e", price="3", weight=2),
     )
-    assert overlay_application.evaluate_overlays(found, [NodePoolInstanceTypes(pool(), TYPES)]).conflicts == {}
+    assert (
+        overlay_application.evaluate_overlays(parsed_overlays, [NodePoolInstanceTypes(pool(), TYPES)]).conflicts == {}
+    )
 
 
 def test_prices_of_different_offerings_do_not_clash() -> None:
@@ -161,16 +166,24 @@ def test_prices_of_different_offerings_do_not_clash() -> None:
 
 def test_a_clash_is_noticed_under_a_heavier_overlay() -> None:
     """API-162: weights 10, 5, 5 on one offering"""
-    found = (overlay("x", price="1", weight=10), overlay("y", price="2", weight=5), overlay("z", price="3", weight=5))
-    assert set(overlay_application.evaluate_overlays(found, [NodePoolInstanceTypes(pool(), TYPES)]).conflicts) == {"y"}
+    parsed_overlays = (
+        overlay("x", price="1", weight=10),
+        overlay("y", price="2", weight=5),
+        overlay("z", price="3", weight=5),
+    )
+    assert set(
+        overlay_application.evaluate_overlays(parsed_overlays, [NodePoolInstanceTypes(pool(), TYPES)]).conflicts
+    ) == {"y"}
 
 
 def test_all_overlays_of_a_weight_are_compared_not_only_neighbours() -> None:
     """API-162 Beyond: {gpu}, {efa}, {gpu}"""
-    found = tuple(
+    parsed_overlays = tuple(
         overlay(name, capacity={resource: 1}) for name, resource in zip("abc", ("x/a", "x/b", "x/a"), strict=True)
     )
-    assert set(overlay_application.evaluate_overlays(found, [NodePoolInstanceTypes(pool(), TYPES)]).conflicts) == {"a"}
+    assert set(
+        overlay_application.evaluate_overlays(parsed_overlays, [NodePoolInstanceTypes(pool(), TYPES)]).conflicts
+    ) == {"a"}
 
 
 def test_an_overlay_that_lost_holds_nothing_against_others() -> None:
@@ -199,11 +212,11 @@ def test_pools_their_labels_and_the_types_labels_are_what_an_overlay_can_ask_for
     requirement: OverlayRequirement, matches: bool
 ) -> None:
     """SCH-756, API-160, API-S107: custom labels nobody defines do not match."""
-    found = seen(overlay("o", requirement, price="0"), types=(CHEAP,), of=pool(team="a"))
-    assert (prices(found["cheap"]) == [0.0, 0.0]) == matches
+    instance_types = seen(overlay("o", requirement, price="0"), types=(CHEAP,), of=pool(team="a"))
+    assert (prices(instance_types["cheap"]) == [0.0, 0.0]) == matches
 
 
 def test_a_type_without_an_offering_that_matches_is_left_alone() -> None:
     """SCH-756: not even its capacity"""
-    found = seen(overlay("o", req(labels.CAPACITY_TYPE, "In", "reserved"), capacity={"a": 1}))
-    assert found == {"cheap": CHEAP, "dear": DEAR}
+    instance_types = seen(overlay("o", req(labels.CAPACITY_TYPE, "In", "reserved"), capacity={"a": 1}))
+    assert instance_types == {"cheap": CHEAP, "dear": DEAR}

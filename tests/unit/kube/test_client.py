@@ -130,9 +130,9 @@ def test_an_object_is_read_from_its_path() -> None:
 
 def test_a_list_is_read_page_by_page() -> None:
     server = answered(page(pod("a"), version="10", following="token"), page(pod("b"), version="10"))
-    found = server.ask(lambda client: client.list(POD, label_selector="app=web", field_selector="spec.nodeName=n"))
-    assert [item.metadata.name for item in found.items] == ["a", "b"]
-    assert found.resource_version == "10"
+    listing = server.ask(lambda client: client.list(POD, label_selector="app=web", field_selector="spec.nodeName=n"))
+    assert [item.metadata.name for item in listing.items] == ["a", "b"]
+    assert listing.resource_version == "10"
     selection = {"labelSelector": "app=web", "fieldSelector": "spec.nodeName=n", "limit": "500"}
     assert server.query(0) == selection
     assert server.query(1) == {**selection, "continue": "token"}
@@ -140,15 +140,15 @@ def test_a_list_is_read_page_by_page() -> None:
 
 def test_a_list_without_items_is_empty() -> None:
     server = answered(ok({"metadata": {"resourceVersion": "3"}, "items": None}))
-    found = server.ask(lambda client: client.list(POD))
-    assert (found.items, found.undecodable, found.resource_version) == ((), (), "3")
+    listing = server.ask(lambda client: client.list(POD))
+    assert (listing.items, listing.undecodable, listing.resource_version) == ((), (), "3")
 
 
 def test_pages_that_expire_are_read_anew_and_nothing_comes_twice() -> None:
     server = answered(page(pod("a"), following="old"), status(410, "Expired"), page(pod("a"), pod("b"), version="20"))
-    found = server.ask(lambda client: client.list(POD))
-    assert [item.metadata.name for item in found.items] == ["a", "b"]
-    assert found.resource_version == "20"
+    listing = server.ask(lambda client: client.list(POD))
+    assert [item.metadata.name for item in listing.items] == ["a", "b"]
+    assert listing.resource_version == "20"
 
 
 def test_pages_that_always_expire_are_asked_for_in_one_piece() -> None:
@@ -160,18 +160,18 @@ def test_pages_that_always_expire_are_asked_for_in_one_piece() -> None:
 
 def test_an_object_that_does_not_decode_costs_only_itself() -> None:
     server = answered(page(pod("a"), pod("bad", nodeName=5), pod("b")))
-    found = server.ask(lambda client: client.list(POD))
-    assert [item.metadata.name for item in found.items] == ["a", "b"]
-    (rejected,) = found.undecodable
+    listing = server.ask(lambda client: client.list(POD))
+    assert [item.metadata.name for item in listing.items] == ["a", "b"]
+    (rejected,) = listing.undecodable
     assert (rejected.kind, rejected.namespace, rejected.name) == ("Pod", "ns", "bad")
     assert "$.spec.nodeName" in rejected.error
 
 
 @pytest.mark.parametrize("nonsense", [5, {"metadata": 5}, {"metadata": {"name": 5}}, []])
 def test_even_an_item_without_a_name_costs_only_itself(nonsense: object) -> None:
-    found = answered(page(nonsense, pod("a"))).ask(lambda client: client.list(POD))
-    assert len(found.items) == 1
-    assert [rejected.name for rejected in found.undecodable] == [""]
+    listing = answered(page(nonsense, pod("a"))).ask(lambda client: client.list(POD))
+    assert len(listing.items) == 1
+    assert [rejected.name for rejected in listing.undecodable] == [""]
 
 
 def test_an_answer_that_is_no_list_is_no_answer() -> None:

@@ -49,8 +49,8 @@ def with_cluster(path: Path, **cluster: object) -> Path:
 
 def test_an_explicit_path_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, "env", server="https://env")))
-    found = config.load(str(kubeconfig(tmp_path, "given", server="https://given")))
-    assert (found.server, found.namespace, found.context) == ("https://given", "team", "main")
+    connection = config.load(str(kubeconfig(tmp_path, "given", server="https://given")))
+    assert (connection.server, connection.namespace, connection.context) == ("https://given", "team", "main")
 
 
 def test_the_variable_comes_before_the_home_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,15 +242,15 @@ def pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 async def test_a_pod_uses_its_service_account(pod: Path) -> None:
-    found = config.load()
-    assert (found.server, found.namespace, found.source) == (
+    connection = config.load()
+    assert (connection.server, connection.namespace, connection.source) == (
         "https://10.0.0.1:443",
         "karpenter",
         "the pod's service account",
     )
-    assert await shown(found) == Credentials("Bearer own")
+    assert await shown(connection) == Credentials("Bearer own")
     (pod / "token").write_text("renewed")
-    assert await found._identity.refreshed(Credentials("Bearer own")) == Credentials("Bearer renewed")
+    assert await connection._identity.refreshed(Credentials("Bearer own")) == Credentials("Bearer renewed")
 
 
 @pytest.mark.parametrize(("host", "server"), [("fd00::1", "https://[fd00::1]:443"), ("api", "https://api:443")])

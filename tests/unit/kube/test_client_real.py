@@ -63,8 +63,8 @@ async def test_a_list_longer_than_a_page_is_complete(control_plane: ControlPlane
         namespace = await fresh_namespace(client, "client-pages")
         names = [f"number-{number:04}" for number in range(1050)]
         await asyncio.gather(*(client.create(CONFIG_MAP, config_map(name, namespace)) for name in names))
-        found = await client.list(CONFIG_MAP, namespace)
-        assert [item.metadata.name for item in found.items] == names
+        listing = await client.list(CONFIG_MAP, namespace)
+        assert [item.metadata.name for item in listing.items] == names
 
 
 async def test_an_informer_outlives_a_restart_of_the_server_and_learns_what_it_missed(
@@ -126,8 +126,8 @@ async def test_a_program_that_hands_out_a_refused_token_is_asked_for_another(
 
 
 async def test_a_server_that_is_not_there_is_told(control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = config.load(control_plane.kubeconfig)
-    async with config.connect(found) as client:
+    connection = config.load(control_plane.kubeconfig)
+    async with config.connect(connection) as client:
         client._http.base_url = "https://127.0.0.1:1"  # type: ignore[assignment]
         monkeypatch.setattr("karpenter.kube.request_retries._BACKOFF", Backoff(0.0, 0.0))
         assert "cannot reach the API server" in await failure(client, CONFIG_MAP)

@@ -47,7 +47,7 @@ class Cluster:
         self.direct = MemoryKube(self.server)
 
     async def names(self) -> list[str]:
-        return sorted(item.metadata.name for item in (await self.direct.list(CONFIG_MAP)).items)
+        return sorted(config_map.metadata.name for config_map in (await self.direct.list(CONFIG_MAP)).items)
 
 
 def story(test: Callable[[Cluster], Coroutine[Any, Any, None]]) -> Callable[[], None]:
@@ -101,7 +101,7 @@ async def test_without_permission_nothing_is_written_and_everything_can_be_read(
             await write()
     assert await contents(cluster) == before
     assert (await kube.get(CONFIG_MAP, "old", "default")).metadata.name == "old"
-    assert [item.metadata.name for item in (await kube.list(CONFIG_MAP)).items] == ["old"]
+    assert [config_map.metadata.name for config_map in (await kube.list(CONFIG_MAP)).items] == ["old"]
     async for event in kube.watch(CONFIG_MAP, before[0].resource_version):
         assert event.resource_version == before[0].resource_version
         break

@@ -117,7 +117,7 @@ def test_loading_a_kind_that_is_not_served_names_it(server: MemoryServer) -> Non
 async def test_a_simulated_class_is_ready_from_the_start(kube: MemoryKube) -> None:
     """OPS-250, API-380: no controller has to report it."""
     made = await kube.create(KWOK_NODE_CLASS, KWOKNodeClass(metadata=ObjectMeta(name="default")))
-    assert [(item.type, item.status) for item in made.status.conditions] == [("Ready", "True")]
+    assert [(condition.type, condition.status) for condition in made.status.conditions] == [("Ready", "True")]
 
 
 async def test_requests_default_to_limits(server: MemoryServer, kube: MemoryKube) -> None:

@@ -158,13 +158,13 @@ async def test_a_time_without_a_zone_is_utc(tmp_path: Path) -> None:
 async def test_whoever_waits_shares_one_run(tmp_path: Path) -> None:
     clock, script = Clock(), Script(tmp_path)
     helper = ExecIdentity(script.program, clock)
-    assert {found.authorization for found in await asyncio.gather(*(helper.current() for _ in range(20)))} == {
-        bearer(1)
-    }
+    assert {
+        credentials.authorization for credentials in await asyncio.gather(*(helper.current() for _ in range(20)))
+    } == {bearer(1)}
     clock.pass_seconds(60)
     refused = await helper.current()
     renewed = await asyncio.gather(*(helper.refreshed(refused) for _ in range(20)))
-    assert {found.authorization for found in renewed} == {bearer(2)}
+    assert {credentials.authorization for credentials in renewed} == {bearer(2)}
     assert script.runs == 2
 
 
@@ -280,8 +280,8 @@ def telling(folder: Path, expression: str) -> str:
 
 
 async def told(connection: config.Connection) -> object:
-    found = await connection._identity.current()
-    return json.loads(found.authorization.removeprefix("Bearer "))
+    credentials = await connection._identity.current()
+    return json.loads(credentials.authorization.removeprefix("Bearer "))
 
 
 @pytest.mark.parametrize("version", [V1, V1BETA1])

@@ -30,20 +30,20 @@ async def test_claims_volumes_classes_and_drivers_reach_the_picture(world: World
         kinds.STORAGE_CLASS: storage_class(),
         kinds.CSI_NODE: csi_node("n", ebs=7),
     }
-    for kind, item in objects.items():
-        await world.kube.create(kind, item)
+    for kind, wire in objects.items():
+        await world.kube.create(kind, wire)
     await asyncio.sleep(1)
     assert world.manager is not None
     volumes = world.manager.state.snapshot().volumes
-    found = volumes.resolve(user("p", "data"))
-    assert (found.claim_errors, len(found.node_alternatives), found.volumes_by_driver) == (
+    pod_volumes = volumes.resolve(user("p", "data"))
+    assert (pod_volumes.claim_errors, len(pod_volumes.node_alternatives), pod_volumes.volumes_by_driver) == (
         (),
         1,
         {DRIVER: {"default/data"}},
     )
     assert (volumes.attach_limit("n", DRIVER), set(volumes.classes)) == (7, {"standard"})
-    for kind, item in objects.items():
-        await world.kube.delete(kind, item.metadata.name, item.metadata.namespace)  # type: ignore[attr-defined]
+    for kind, wire in objects.items():
+        await world.kube.delete(kind, wire.metadata.name, wire.metadata.namespace)  # type: ignore[attr-defined]
     await asyncio.sleep(1)
     assert world.manager.state.snapshot().volumes == ClusterVolumes()
 

@@ -23,10 +23,10 @@ _POOLS = [row for row in ROWS if row.accepted and row.kind == "NodePool"]
 @pytest.mark.parametrize("row", _OURS, ids=lambda row: row.id)
 def test_admission_accepts_and_refuses_what_the_table_says(row: Row) -> None:
     """API-033"""
-    found = runtime_validation.admit(KINDS[row.kind], row.object, row.stored)
-    assert (not found) == row.accepted, found
+    findings = runtime_validation.admit(KINDS[row.kind], row.object, row.stored)
+    assert (not findings) == row.accepted, findings
     if not row.accepted:
-        text = " / ".join(map(str, found))
+        text = " / ".join(map(str, findings))
         assert [word for word in row.words if word not in text] == []
 
 
@@ -34,8 +34,8 @@ def test_admission_accepts_and_refuses_what_the_table_says(row: Row) -> None:
 def test_a_status_is_accepted_and_refused_as_the_table_says(row: Row) -> None:
     """API-607, API-115"""
     kind = KINDS[row.kind]
-    found = crd_admission.validate_object(kind, crd_admission.prune_and_default_object(kind, row.object))
-    assert (not found) == row.accepted, found
+    findings = crd_admission.validate_object(kind, crd_admission.prune_and_default_object(kind, row.object))
+    assert (not findings) == row.accepted, findings
 
 
 @pytest.mark.parametrize("row", _STORED, ids=lambda row: row.id)
@@ -49,10 +49,10 @@ def test_what_is_admitted_can_be_decoded(row: Row) -> None:
 @pytest.mark.parametrize("row", _POOLS, ids=lambda row: row.id)
 def test_runtime_validation_finds_what_the_table_says(row: Row) -> None:
     """API-075 to API-079: all that is wrong with these pools, and nothing with the others."""
-    found = runtime_validation.validate_node_pool(NODE_POOL.decode(msgspec.json.encode(row.object)))
-    assert bool(found) == (row.verdict == "N"), found
-    if found:
-        text = " / ".join(map(str, found))
+    findings = runtime_validation.validate_node_pool(NODE_POOL.decode(msgspec.json.encode(row.object)))
+    assert bool(findings) == (row.verdict == "N"), findings
+    if findings:
+        text = " / ".join(map(str, findings))
         assert [word for word in row.words if word not in text] == []
 
 
@@ -131,18 +131,18 @@ _LABELS, _REQUIRED = "spec.template.metadata.labels", "spec.template.spec.requir
 def _lone_rules() -> Iterator[tuple[str, str, str]]:
     """Code, place and restricted label of the rules that alone refuse one of the usual mutations."""
     for write in (*mutations.writes(*mutations.USUAL), *mutations.ec2_writes(*mutations.USUAL_EC2)):
-        found = () if write.is_status else runtime_validation.admit(KINDS[write.kind], write.wanted, write.stored)
-        if len(found) == 1:
+        findings = () if write.is_status else runtime_validation.admit(KINDS[write.kind], write.wanted, write.stored)
+        if len(findings) == 1:
             label = re.search(
-                r'label (?:domain )?"[^"]*?((karpenter|kubernetes)[.][^"/]*(/nodepool)?)', found[0].message
+                r'label (?:domain )?"[^"]*?((karpenter|kubernetes)[.][^"/]*(/nodepool)?)', findings[0].message
             )
-            yield found[0].code, found[0].path.partition("[")[0], label[1] if label else ""
+            yield findings[0].code, findings[0].path.partition("[")[0], label[1] if label else ""
 
 
 def test_the_mutations_both_servers_judge_break_every_rule_by_itself() -> None:
     """Otherwise a rule could change on one side only and ``cluster/test_crds_drift`` would not see it."""
-    found = set(_lone_rules())
-    assert found >= {
+    lone_rules = set(_lone_rules())
+    assert lone_rules >= {
         ("immutable", "spec", ""),
         ("immutable", "spec.replicas", ""),
         ("immutable", "spec.template.spec.nodeClassRef.group", ""),

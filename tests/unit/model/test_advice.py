@@ -321,21 +321,21 @@ def test_a_spread_that_cannot_be_is_advised_against() -> None:
     over = {"metadata.annotations": {labels.SPREAD_REPLICAS: labels.ZONE}}
     wrong = {"metadata.annotations": {labels.SPREAD_REPLICAS: "rack"}, "spec.replicas": 3}
     static = {FeatureGate.STATIC_CAPACITY}
-    assert [item.code for item in runtime_validation.advise_object(pool(over), DEFAULT_FEATURE_GATES | static)] == [
-        "static"
-    ]
-    assert [item.code for item in runtime_validation.advise_object(pool(wrong), DEFAULT_FEATURE_GATES | static)] == [
-        "value"
-    ]
+    assert [
+        finding.code for finding in runtime_validation.advise_object(pool(over), DEFAULT_FEATURE_GATES | static)
+    ] == ["static"]
+    assert [
+        finding.code for finding in runtime_validation.advise_object(pool(wrong), DEFAULT_FEATURE_GATES | static)
+    ] == ["value"]
     assert runtime_validation.advise_object(pool({**over, "spec.replicas": 3}), DEFAULT_FEATURE_GATES | static) == ()
 
 
 def test_an_exposure_nobody_can_read_is_advised_against() -> None:
     """Issue of price, point 3: the default holds, and somebody has to be told."""
     wrong, right = ({"metadata.annotations": {labels.EXPOSURE: text}} for text in ("half", "0.25"))
-    (found,) = runtime_validation.advise_object(pool(wrong))
-    assert "'half'" in found.message
-    assert "default" in found.message
+    (finding,) = runtime_validation.advise_object(pool(wrong))
+    assert "'half'" in finding.message
+    assert "default" in finding.message
     assert runtime_validation.advise_object(pool(right)) == ()
 
 
@@ -344,6 +344,6 @@ def test_a_wish_for_room_for_daemon_sets_is_true_or_false() -> None:
     wrong, *right = (
         {"metadata.annotations": {labels.REPLACE_FOR_DAEMON_SETS: text}} for text in ("yes", "true", "false")
     )
-    (found,) = runtime_validation.advise_object(pool(wrong))
-    assert "no effect" in found.message
+    (finding,) = runtime_validation.advise_object(pool(wrong))
+    assert "no effect" in finding.message
     assert [runtime_validation.advise_object(pool(changes)) for changes in right] == [(), ()]

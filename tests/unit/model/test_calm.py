@@ -54,9 +54,9 @@ def test_an_age_is_a_duration(text: str, want: timedelta) -> None:
 
 @pytest.mark.parametrize("text", ["", "-1", "10%", "1e3", "nan", "inf", "1.", ".5", " 1", "0,5", "٣", "1" * 400])
 def test_no_move_reaches_a_ratio_that_cannot_be_read(text: str) -> None:
-    found = of(ratio=text)
-    assert found.minimum_saving_ratio == math.inf
-    (finding,) = found.findings
+    thresholds = of(ratio=text)
+    assert thresholds.minimum_saving_ratio == math.inf
+    (finding,) = thresholds.findings
     assert finding.path == f"metadata.annotations[{RATIO}]"
     assert "such as 0.5" in finding.message
     assert len(finding.message) < 200
@@ -64,7 +64,7 @@ def test_no_move_reaches_a_ratio_that_cannot_be_read(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "-1s", "5", "Never", "5 m", "old", "9999999h"])
 def test_no_node_is_old_enough_for_an_age_that_cannot_be_read(text: str) -> None:
-    found = of(age=text)
-    assert found.minimum_node_age == timedelta.max
-    assert found.minimum_saving_ratio == 0.1
-    assert [finding.path for finding in found.findings] == [f"metadata.annotations[{AGE}]"]
+    thresholds = of(age=text)
+    assert thresholds.minimum_node_age == timedelta.max
+    assert thresholds.minimum_saving_ratio == 0.1
+    assert [finding.path for finding in thresholds.findings] == [f"metadata.annotations[{AGE}]"]

@@ -21,50 +21,52 @@ def wish(type_: str, status: str, reason: str = "", message: str = "") -> Condit
 
 
 def all_true() -> c.Conditions:
-    found: c.Conditions = ()
+    conditions: c.Conditions = ()
     for seconds, type_ in enumerate(c.NODE_CLAIM.dependents, start=20):
-        found = c.set_true(found, type_, later(seconds))
-    return found
+        conditions = c.set_true(conditions, type_, later(seconds))
+    return conditions
 
 
 def test_untouched_conditions_await_reconciliation_since_creation() -> None:
     """API-600, OPS-100, API-S080"""
-    found = c.with_missing_conditions((), OWNER)
-    assert [item.type for item in found] == ["Launched", "Registered", "Initialized", "Ready"]
-    for item in found:
-        assert (item.status, item.reason) == ("Unknown", "AwaitingReconciliation")
-        assert item.message == "object is awaiting reconciliation"
-        assert (item.last_transition_time, item.observed_generation) == (CREATED, 1)
-    assert c.with_missing_conditions(found, later(99)) == found
+    conditions = c.with_missing_conditions((), OWNER)
+    assert [item.type for item in conditions] == ["Launched", "Registered", "Initialized", "Ready"]
+    for condition in conditions:
+        assert (condition.status, condition.reason) == ("Unknown", "AwaitingReconciliation")
+        assert condition.message == "object is awaiting reconciliation"
+        assert (condition.last_transition_time, condition.observed_generation) == (CREATED, 1)
+    assert c.with_missing_conditions(conditions, later(99)) == conditions
 
 
 def test_an_independent_condition_starts_at_the_moment_it_is_set() -> None:
     """OPS-100"""
-    found = c.find_condition(c.set_true((), "Drifted", OWNER), "Drifted")
-    assert found is not None
-    assert found.last_transition_time == OWNER.now
+    condition = c.find_condition(c.set_true((), "Drifted", OWNER), "Drifted")
+    assert condition is not None
+    assert condition.last_transition_time == OWNER.now
 
 
 def test_a_root_without_dependents_is_true_at_once() -> None:
     """OPS-250"""
-    found = c.with_missing_conditions((), replace(OWNER, types=c.KWOK_NODE_CLASS))
-    assert [(item.type, item.status, item.reason) for item in found] == [("Ready", "True", "Ready")]
+    conditions = c.with_missing_conditions((), replace(OWNER, types=c.KWOK_NODE_CLASS))
+    assert [(condition.type, condition.status, condition.reason) for condition in conditions] == [
+        ("Ready", "True", "Ready")
+    ]
 
 
 def test_true_without_a_reason_takes_the_type_as_reason() -> None:
     """API-601"""
-    found = c.find_condition(c.set_true((), "Launched", OWNER), "Launched")
-    assert found is not None
-    assert (found.status, found.reason, found.message) == ("True", "Launched", "")
+    condition = c.find_condition(c.set_true((), "Launched", OWNER), "Launched")
+    assert condition is not None
+    assert (condition.status, condition.reason, condition.message) == ("True", "Launched", "")
 
 
 def test_a_new_message_does_not_move_the_transition_time() -> None:
     """API-602, API-S255"""
     first = c.set_condition((), wish("Launched", "Unknown", "LaunchFailed", "no machine"), OWNER)
     second = c.set_condition(first, wish("Launched", "Unknown", "LaunchFailed", "still none"), later(50))
-    found = c.find_condition(second, "Launched")
-    assert found is not None
-    assert (found.message, found.last_transition_time) == ("still none", CREATED)
+    condition = c.find_condition(second, "Launched")
+    assert condition is not None
+    assert (condition.message, condition.last_transition_time) == ("still none", CREATED)
     third = c.find_condition(c.set_true(second, "Launched", later(60)), "Launched")
     assert third is not None
     assert third.last_transition_time == CREATED + timedelta(seconds=60)
@@ -72,37 +74,37 @@ def test_a_new_message_does_not_move_the_transition_time() -> None:
 
 def test_setting_what_is_already_so_changes_nothing() -> None:
     """OPS-101"""
-    found = all_true()
-    assert c.set_true(found, "Launched", later(500)) == found
+    conditions = all_true()
+    assert c.set_true(conditions, "Launched", later(500)) == conditions
 
 
 def test_the_root_is_true_when_all_dependents_are_and_takes_its_place_last() -> None:
     """API-603, API-604"""
-    found = all_true()
-    assert [item.type for item in found] == ["Launched", "Registered", "Initialized", "Ready"]
-    assert c.is_true(found, "Ready")
-    root = c.find_condition(found, "Ready")
+    conditions = all_true()
+    assert [condition.type for condition in conditions] == ["Launched", "Registered", "Initialized", "Ready"]
+    assert c.is_true(conditions, "Ready")
+    root = c.find_condition(conditions, "Ready")
     assert root is not None
     assert (root.reason, root.message) == ("Ready", "")
 
 
 def test_conditions_are_stored_by_transition_time() -> None:
     """API-604"""
-    found = c.set_true(c.set_true((), "Initialized", later(5)), "Launched", later(3))
-    assert [item.type for item in found] == ["Registered", "Launched", "Initialized", "Ready"]
+    conditions = c.set_true(c.set_true((), "Initialized", later(5)), "Launched", later(3))
+    assert [condition.type for condition in conditions] == ["Registered", "Launched", "Initialized", "Ready"]
 
 
 def test_an_unready_root_lists_its_unhealthy_dependents_newest_first() -> None:
     """API-603, OPS-102"""
-    found = c.set_true(all_true(), "Drifted", later(25))
-    found = c.set_condition(found, wish("Launched", "Unknown", "X"), later(30))
-    found = c.set_condition(found, wish("Registered", "Unknown", "X"), later(31))
-    root = c.find_condition(found, "Ready")
+    conditions = c.set_true(all_true(), "Drifted", later(25))
+    conditions = c.set_condition(conditions, wish("Launched", "Unknown", "X"), later(30))
+    conditions = c.set_condition(conditions, wish("Registered", "Unknown", "X"), later(31))
+    root = c.find_condition(conditions, "Ready")
     assert root is not None
     assert (root.status, root.reason) == ("Unknown", "ReconcilingDependents")
     assert root.message == "Registered=Unknown, Launched=Unknown"
-    found = c.set_condition(found, wish("Registered", "False", "MultipleNodesFound"), later(40))
-    root = c.find_condition(found, "Ready")
+    conditions = c.set_condition(conditions, wish("Registered", "False", "MultipleNodesFound"), later(40))
+    root = c.find_condition(conditions, "Ready")
     assert root is not None
     assert (root.status, root.reason) == ("False", "UnhealthyDependents")
     assert root.message == "Registered=False, Launched=Unknown"
@@ -110,10 +112,10 @@ def test_an_unready_root_lists_its_unhealthy_dependents_newest_first() -> None:
 
 def test_a_dependent_seen_at_an_old_generation_is_unhealthy_but_not_false() -> None:
     """API-603, OPS-102"""
-    found = c.set_condition(all_true(), wish("Registered", "False", "MultipleNodesFound"), later(40))
+    conditions = c.set_condition(all_true(), wish("Registered", "False", "MultipleNodesFound"), later(40))
     edited = replace(later(50), generation=2)
-    found = c.set_true(found, "Drifted", edited)
-    root = c.find_condition(found, "Ready")
+    conditions = c.set_true(conditions, "Drifted", edited)
+    root = c.find_condition(conditions, "Ready")
     assert root is not None
     assert (root.status, root.observed_generation) == ("Unknown", 2)
     assert root.message == "Registered=False, Initialized=True, Launched=True"
@@ -121,39 +123,39 @@ def test_a_dependent_seen_at_an_old_generation_is_unhealthy_but_not_false() -> N
 
 def test_a_pass_after_an_edit_brings_every_condition_to_the_new_generation() -> None:
     """OPS-L28"""
-    found = all_true()
+    conditions = all_true()
     edited = replace(later(90), generation=2)
     for type_ in c.NODE_CLAIM.dependents:
-        found = c.set_true(found, type_, edited)
-    assert {item.observed_generation for item in found} == {2}
-    assert c.is_true(found, "Ready")
-    times = [item.last_transition_time for item in found if item.type != "Ready"]
+        conditions = c.set_true(conditions, type_, edited)
+    assert {condition.observed_generation for condition in conditions} == {2}
+    assert c.is_true(conditions, "Ready")
+    times = [condition.last_transition_time for condition in conditions if condition.type != "Ready"]
     assert times == [CREATED + timedelta(seconds=seconds) for seconds in (20, 21, 22)]
 
 
 def test_an_object_being_deleted_has_all_its_conditions_lifted() -> None:
     """API-605"""
-    found = c.with_missing_conditions(all_true(), replace(later(90), generation=3, deleting=True))
-    assert {item.observed_generation for item in found} == {3}
+    conditions = c.with_missing_conditions(all_true(), replace(later(90), generation=3, deleting=True))
+    assert {condition.observed_generation for condition in conditions} == {3}
 
 
 def test_only_independent_conditions_can_be_removed() -> None:
     """API-606"""
-    found = c.set_true(all_true(), "Drifted", OWNER)
-    assert c.clear(found, "Drifted", OWNER) == all_true()
+    conditions = c.set_true(all_true(), "Drifted", OWNER)
+    assert c.clear(conditions, "Drifted", OWNER) == all_true()
     for type_ in c.NODE_CLAIM.all_types:
         with pytest.raises(ValueError, match=type_):
-            c.clear(found, type_, OWNER)
+            c.clear(conditions, type_, OWNER)
 
 
 def test_a_message_too_long_for_the_schema_is_cut() -> None:
     """API-607"""
-    found = c.find_condition(
+    condition = c.find_condition(
         c.set_condition((), wish("Launched", "False", "LaunchFailed", "x" * 40000), OWNER), "Launched"
     )
-    assert found is not None
-    assert len(found.message) == 32768
-    assert found.message.endswith("…")
+    assert condition is not None
+    assert len(condition.message) == 32768
+    assert condition.message.endswith("…")
 
 
 def test_absent_conditions_are_unknown() -> None:

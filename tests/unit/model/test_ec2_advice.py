@@ -77,9 +77,9 @@ def images(*terms: Json) -> Json:
     ],
 )
 def test_what_has_no_effect_or_no_meaning_is_told(change: Mapping[str, object], path: str, words: str) -> None:
-    (found,) = advice(change)
-    assert found.path == path
-    assert words in found.message
+    (finding,) = advice(change)
+    assert finding.path == path
+    assert words in finding.message
 
 
 @pytest.mark.parametrize(

@@ -44,16 +44,16 @@ def cluster(**data: str) -> Freeze:
     ],
 )
 def test_a_pool_is_frozen_by_its_annotations(notes: Mapping[str, str], reason: str, until: datetime | None) -> None:
-    found = freezes.active_freeze(pool(**notes), None, NOW)
-    assert found is not None
-    assert (found.reason, found.until, found.findings) == (reason, until, ())
+    freeze = freezes.active_freeze(pool(**notes), None, NOW)
+    assert freeze is not None
+    assert (freeze.reason, freeze.until, freeze.findings) == (reason, until, ())
 
 
 def test_a_reason_is_shown_on_one_line() -> None:
-    found = freezes.nodepool_freeze(pool(freeze="a\n\x1b[31mb\t" + "c" * 500))
-    assert found is not None
-    assert found.reason.startswith("a [31mb ccc")
-    assert len(found.reason) == 200
+    freeze = freezes.nodepool_freeze(pool(freeze="a\n\x1b[31mb\t" + "c" * 500))
+    assert freeze is not None
+    assert freeze.reason.startswith("a [31mb ccc")
+    assert len(freeze.reason) == 200
 
 
 @pytest.mark.parametrize("notes", [{}, {"freeze": "false"}, {"freeze": "false", "until": "2026-01-02T00:00:00Z"}])
@@ -69,29 +69,29 @@ def test_a_freeze_is_over_at_its_very_end() -> None:
 
 @pytest.mark.parametrize("until", ["", "tomorrow", "2026-01-02", "2026-01-02T00:00:00", "2h", "2026-13-02T00:00:00Z"])
 def test_an_end_that_cannot_be_read_freezes_without_an_end(until: str) -> None:
-    found = freezes.active_freeze(pool(freeze="x", until=until), None, datetime(2999, 1, 1, tzinfo=UTC))
-    assert found is not None
-    (finding,) = found.findings
+    freeze = freezes.active_freeze(pool(freeze="x", until=until), None, datetime(2999, 1, 1, tzinfo=UTC))
+    assert freeze is not None
+    (finding,) = freeze.findings
     assert finding.path == UNTIL
     assert "2026-12-24T18:00:00+01:00" in finding.message
-    assert "frozen until that is mended" in str(found)
+    assert "frozen until that is mended" in str(freeze)
     over_all = cluster(until=until)
     assert over_all.is_active(datetime(2999, 1, 1, tzinfo=UTC))
     assert [finding.path for finding in over_all.findings] == ["data.until"]
 
 
 def test_a_config_map_freezes_every_pool() -> None:
-    found = freezes.active_freeze(node_pool(), cluster(reason="audit", until="2026-01-02T00:00:00Z"), NOW)
-    assert str(found) == "frozen by ConfigMap kube-system/karpenter-freeze until 2026-01-02T00:00:00Z: audit"
+    freeze = freezes.active_freeze(node_pool(), cluster(reason="audit", until="2026-01-02T00:00:00Z"), NOW)
+    assert str(freeze) == "frozen by ConfigMap kube-system/karpenter-freeze until 2026-01-02T00:00:00Z: audit"
     assert freezes.active_freeze(node_pool(), cluster(until="2026-01-01T00:00:00Z"), NOW) is None
     assert freezes.active_freeze(node_pool(), cluster(), NOW) == Freeze(CLUSTER_SOURCE)
 
 
 def test_a_member_nobody_knows_freezes_without_an_end() -> None:
     """It may be a misspelt one: ``untill`` would else freeze for ever in silence."""
-    found = cluster(reason="audit", untill="2026-01-01T00:00:00Z")
-    assert (found.reason, found.until) == ("audit", None)
-    assert [finding.path for finding in found.findings] == ["data.untill"]
+    freeze = cluster(reason="audit", untill="2026-01-01T00:00:00Z")
+    assert (freeze.reason, freeze.until) == ("audit", None)
+    assert [finding.path for finding in freeze.findings] == ["data.untill"]
 
 
 def test_of_two_freezes_the_one_that_lasts_longer_is_named() -> None:
@@ -99,7 +99,7 @@ def test_of_two_freezes_the_one_that_lasts_longer_is_named() -> None:
     by_cluster = freezes.active_freeze(pool(freeze="a", until=short), cluster(until=long), NOW)
     by_pool = freezes.active_freeze(pool(freeze="a", until=long), cluster(until=short), NOW)
     for_ever = freezes.active_freeze(pool(freeze="a"), cluster(until=long), NOW)
-    assert [found.source for found in (by_cluster, by_pool, for_ever) if found] == [CLUSTER_SOURCE, ON_POOL, ON_POOL]
+    assert [freeze.source for freeze in (by_cluster, by_pool, for_ever) if freeze] == [CLUSTER_SOURCE, ON_POOL, ON_POOL]
 
 
 def test_nothing_may_go_while_a_freeze_is_on_and_what_budgets_allow_afterwards() -> None:

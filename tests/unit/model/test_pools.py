@@ -80,8 +80,8 @@ def test_a_sound_pool_passes_runtime_validation(change: Mapping[str, object]) ->
 )
 def test_a_pool_that_makes_no_sense_is_found_at_runtime(change: Mapping[str, object], path: str) -> None:
     """API-075 to API-079, API-S034, S039, S052, S053, S055, API-028, API-031, API-435"""
-    found = runtime_validation.validate_node_pool(pool(change))
-    assert [finding.path for finding in found] == [path], found
+    findings = runtime_validation.validate_node_pool(pool(change))
+    assert [finding.path for finding in findings] == [path], findings
 
 
 def test_another_providers_labels_are_restricted_where_it_does_not_run() -> None:

@@ -41,10 +41,10 @@ def test_a_valid_annotation_protects_for_ever_or_for_a_while(
 @pytest.mark.parametrize("value", ["false", "", "0s", "-5m", "banana", "1d", "True"])
 def test_anything_else_protects_nothing_and_says_why(value: str) -> None:
     """DIS-092"""
-    found = of(value, 0.0)
-    assert found is not None
-    assert not found.active
-    assert repr(value) in found.error
+    protection = of(value, 0.0)
+    assert protection is not None
+    assert not protection.active
+    assert repr(value) in protection.error
 
 
 @pytest.mark.parametrize("key", ["karpenter.sh/do-not-evict", "karpenter.sh/do-not-consolidate"])

@@ -232,16 +232,16 @@ def test_requirements_read_as_users_know_them_from_logs(item: Requirement, text:
 
 def test_a_set_reads_sorted_and_without_the_host_name() -> None:
     """SCH-171"""
-    items = [requirement(key, "Exists") for key in ("b", "kubernetes.io/hostname", "a")]
-    assert str(Requirements(items)) == "a Exists, b Exists"
+    requirements = [requirement(key, "Exists") for key in ("b", "kubernetes.io/hostname", "a")]
+    assert str(Requirements(requirements)) == "a Exists, b Exists"
 
 
 def test_bounds_and_exclusions_both_reach_the_wire() -> None:
     """SCH-170 with its Beyond"""
-    item = Requirements([read("NotIn 3,4"), read("Gt 1"), read("Lte 8")])
-    wire = [(entry.operator, entry.values) for entry in r.requirements_to_wire(item)]
+    requirements = Requirements([read("NotIn 3,4"), read("Gt 1"), read("Lte 8")])
+    wire = [(entry.operator, entry.values) for entry in r.requirements_to_wire(requirements)]
     assert wire == [("Gte", ("2",)), ("Lte", ("8",)), ("NotIn", ("3", "4"))]
-    assert r.requirements_from_wire(r.requirements_to_wire(item)) == item
+    assert r.requirements_from_wire(r.requirements_to_wire(requirements)) == requirements
 
 
 def test_absent_keys_read_as_exists() -> None:

@@ -25,13 +25,19 @@ def test_every_minute_is_in_one_stretch_which_says_what_is_allowed_then() -> Non
     windows = '[null, {"timeZone": "Europe/Berlin"}, {"timeZone": "America/New_York", "until": "2026-03-29T03:17:00Z"}]'
     notes = {labels.BUDGET_WINDOWS: windows, labels.FREEZE_UNTIL: "2026-03-26T12:00:00Z"}
     rules = disruption_rules(annotated(node_pool(disruption=Disruption(budgets=BUDGETS)), notes), None)
-    found = disruption_timeline(rules, 12, PERIOD, REASONS)
-    assert (found[0].span.begin, found[-1].span.end) == (PERIOD.begin, PERIOD.end)
-    assert all(a.span.end == b.span.begin for a, b in pairwise(found))
-    assert all((a.allowance_by_reason, a.freeze) != (b.allowance_by_reason, b.freeze) for a, b in pairwise(found))
+    timeline_segments = disruption_timeline(rules, 12, PERIOD, REASONS)
+    assert (timeline_segments[0].span.begin, timeline_segments[-1].span.end) == (PERIOD.begin, PERIOD.end)
+    assert all(a.span.end == b.span.begin for a, b in pairwise(timeline_segments))
+    assert all(
+        (a.allowance_by_reason, a.freeze) != (b.allowance_by_reason, b.freeze) for a, b in pairwise(timeline_segments)
+    )
     moment = PERIOD.begin
     while moment < PERIOD.end:
-        (stretch,) = (item for item in found if item.span.begin <= moment < item.span.end)
+        (stretch,) = (
+            timeline_segment
+            for timeline_segment in timeline_segments
+            if timeline_segment.span.begin <= moment < timeline_segment.span.end
+        )
         assert stretch.allowance_by_reason == {reason: rules.allowance(12, reason, moment) for reason in REASONS}, (
             moment
         )

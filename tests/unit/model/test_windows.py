@@ -105,12 +105,12 @@ def test_a_period_cuts_windows_at_both_ends() -> None:
 
 def test_dates_alone_are_one_window() -> None:
     begin, end = at("2026-01-05T00:00"), at("2026-01-07T00:00")
-    found = ActiveWindow(begin=begin, end=end)
-    assert not found.is_always
+    active_window = ActiveWindow(begin=begin, end=end)
+    assert not active_window.is_always
     assert ActiveWindow().is_always
-    assert (found.is_active(begin), found.is_active(end)) == (True, False)
-    assert spans(found, "2026-01-01T00:00", "2026-01-31T00:00", "UTC") == [("05 00:00+0000", "07 00:00+0000")]
-    assert spans(found, "2026-02-01T00:00", "2026-02-28T00:00", "UTC") == []
+    assert (active_window.is_active(begin), active_window.is_active(end)) == (True, False)
+    assert spans(active_window, "2026-01-01T00:00", "2026-01-31T00:00", "UTC") == [("05 00:00+0000", "07 00:00+0000")]
+    assert spans(active_window, "2026-02-01T00:00", "2026-02-28T00:00", "UTC") == []
 
 
 def test_windows_that_last_for_years_are_seen_from_within() -> None:

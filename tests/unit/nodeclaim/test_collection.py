@@ -38,13 +38,13 @@ async def left(world: World) -> list[str]:
 async def test_a_collected_claim_is_counted_and_said_with_its_node(world: World) -> None:
     """OPS-091, DIS-365"""
     await up(world)
-    known = (await world.get_claim("c0")).status.provider_id
+    provider_id = (await world.get_claim("c0")).status.provider_id
     world.cloud.instances.clear()
     await asyncio.sleep(125)
     assert await left(world) == []
     assert world.ended_for("garbage_collected") == 1
     (line,) = world.lines(LINE)
-    assert (line["NodeClaim"], line["Node"], line["provider-id"]) == ({"name": "c0"}, {"name": "node-c0"}, known)
+    assert (line["NodeClaim"], line["Node"], line["provider-id"]) == ({"name": "c0"}, {"name": "node-c0"}, provider_id)
 
 
 @story
@@ -111,7 +111,7 @@ async def test_twin_nodes_of_which_one_lives_keep_their_claim(world: World) -> N
 @story
 async def test_a_cloud_that_cannot_list_collects_nothing_and_is_asked_again(world: World, hangs: bool) -> None:
     await up(world)
-    known = dict(world.cloud.instances)
+    instances = dict(world.cloud.instances)
     if hangs:
         world.cloud.hangs.add(("list", "*"))
     else:
@@ -120,7 +120,7 @@ async def test_a_cloud_that_cannot_list_collects_nothing_and_is_asked_again(worl
     await asyncio.sleep(200)
     assert await left(world) == ["c0"]
     assert world.lines("listing instances failed")
-    world.cloud.instances.update(known)
+    world.cloud.instances.update(instances)
     world.cloud.hangs.clear()
     await asyncio.sleep(200)
     assert await left(world) == ["c0"]

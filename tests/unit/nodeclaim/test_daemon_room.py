@@ -36,8 +36,8 @@ async def opt(world: World, value: str) -> None:
 
 
 async def drifted(world: World) -> str:
-    found = await world.condition("c", "Drifted")
-    return "" if found is None else found[1]
+    condition = await world.condition("c", "Drifted")
+    return "" if condition is None else condition[1]
 
 
 @story

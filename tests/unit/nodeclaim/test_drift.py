@@ -37,8 +37,8 @@ async def up(world: World, *requirements: Any, own: dict[str, str] | None = None
 
 async def drifted(world: World) -> str:
     """The reason it drifted for, empty when it has not."""
-    found = await world.condition("c", "Drifted")
-    return "" if found is None else found[1]
+    condition = await world.condition("c", "Drifted")
+    return "" if condition is None else condition[1]
 
 
 async def require(world: World, *entries: dict[str, Any]) -> None:

@@ -53,7 +53,7 @@ def on_node(**metadata: Any) -> Edit:
 
 def without(*types: str) -> Edit:
     """Conditions taken away."""
-    return _conditions(lambda item: None if item.type in types else item)
+    return _conditions(lambda condition: None if condition.type in types else condition)
 
 
 def set_false(type_: str) -> Edit:
@@ -65,8 +65,8 @@ def set_false(type_: str) -> Edit:
 
 def _conditions(change: Callable[[Condition], Condition | None]) -> Edit:
     async def edit(world: World) -> None:
-        found = (change(item) for item in (await world.get_claim()).status.conditions)
-        kept = [item for item in found if item is not None]
+        found = (change(condition) for condition in (await world.get_claim()).status.conditions)
+        kept = [condition for condition in found if condition is not None]
         await world.edit(kinds.NODE_CLAIM, "c", {"conditions": msgspec.to_builtins(kept)})
 
     return edit
@@ -122,7 +122,7 @@ def identity(claim: NodeClaim, node: Node) -> object:
         claim.metadata.finalizers,
         {key: value for key, value in claim.metadata.labels.items() if key in wanted},
         (claim.status.provider_id, claim.status.node_name),
-        {item.type: item.status for item in claim.status.conditions},
+        {condition.type: condition.status for condition in claim.status.conditions},
         node.metadata.uid,
         node.metadata.finalizers,
         [owner.uid for owner in node.metadata.owner_references],
@@ -166,12 +166,12 @@ async def test_an_edit_made_while_nobody_looks_is_put_right_by_the_next_process(
 @story
 async def test_what_was_restored_is_said(world: World) -> None:
     await up(world)
-    known = (await world.get_claim()).status.provider_id
+    provider_id = (await world.get_claim()).status.provider_id
     await world.edit(kinds.NODE_CLAIM, "c", {"providerID": "nonsense"})
     await world.edit(kinds.NODE, "node-c", labels={labels.REGISTERED: None}, finalizers=[])
     await asyncio.sleep(5)
     (line,) = world.lines("restored nodeclaim")
-    assert (line["provider-id"], line["changed-to"]) == (known, "nonsense")
+    assert (line["provider-id"], line["changed-to"]) == (provider_id, "nonsense")
     restored = [name for found in world.lines("hydrated node") for name in found["restored"]]
     assert sorted(restored) == ["finalizers", labels.REGISTERED]
 
@@ -260,7 +260,7 @@ async def test_conditions_dated_absurdly_break_nothing(world: World, years: int)
     """OPS-053"""
     await up(world)
     moment = START + timedelta(days=365 * years)
-    await _conditions(lambda item: msgspec.structs.replace(item, last_transition_time=moment))(world)
+    await _conditions(lambda condition: msgspec.structs.replace(condition, last_transition_time=moment))(world)
     await asyncio.sleep(3600)
     assert conditions.is_true((await world.get_claim()).status.conditions, "Ready")
     assert bugs(world) == []
@@ -276,11 +276,11 @@ async def test_a_launched_claim_that_forgot_its_machine_is_told_again(world: Wor
     await world.start()
     await world.claim()
     await asyncio.sleep(1)
-    known = (await world.get_claim()).status.provider_id
+    provider_id = (await world.get_claim()).status.provider_id
     await world.edit(kinds.NODE_CLAIM, "c", status)
     await asyncio.sleep(5)
     claim = await world.get_claim()
-    assert claim.status.provider_id == known
+    assert claim.status.provider_id == provider_id
     assert conditions.is_true(claim.status.conditions, "Launched")
     assert len(world.cloud.bought) == 1
     await world.join()

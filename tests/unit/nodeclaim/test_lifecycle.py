@@ -123,7 +123,7 @@ async def test_a_claim_without_a_pool_lives_like_any_other(world: World) -> None
     await asyncio.sleep(600)
     claim = await world.get_claim()
     assert conditions.is_true(claim.status.conditions, "Ready")
-    assert {item.type for item in claim.status.conditions} == {
+    assert {condition.type for condition in claim.status.conditions} == {
         "Launched",
         "Registered",
         "Initialized",
@@ -152,7 +152,7 @@ async def test_a_claim_that_cannot_be_bought_goes_without_back_off(
     assert not await world.has(kinds.NODE_CLAIM, "c")
     assert world.cloud.bought == []
     warnings = [found for found in await world.events(about="NodeClaim") if found.type == "Warning"]
-    assert [(found.reason, found.message) for found in warnings] == [(event, f"NodeClaim c event: {error}")]
+    assert [(warning.reason, warning.message) for warning in warnings] == [(event, f"NodeClaim c event: {error}")]
     assert world.ended_for(reason) == 1
     assert world.lines("failed launching nodeclaim")[0]["level"] == "ERROR"
     assert world.lines("Reconciler error") == []
@@ -225,10 +225,10 @@ async def test_an_owner_that_is_there_already_is_not_added_twice(world: World) -
     """OPS-L7"""
     await launched(world)
     uid = (await world.get_claim()).metadata.uid
-    known = OwnerReference(api_version="karpenter.sh/v1", kind="NodeClaim", name="c", uid=uid)
-    await world.join(owner_references=(known,))
+    owner_reference = OwnerReference(api_version="karpenter.sh/v1", kind="NodeClaim", name="c", uid=uid)
+    await world.join(owner_references=(owner_reference,))
     await asyncio.sleep(0.1)
-    assert (await world.get_node()).metadata.owner_references == (known,)
+    assert (await world.get_node()).metadata.owner_references == (owner_reference,)
 
 
 @story
@@ -499,8 +499,8 @@ async def test_a_condition_that_changed_late_starts_its_clock_late(world: World,
     await launched(world)
     claim = await world.get_claim()
     late = [
-        msgspec.structs.replace(item, last_transition_time=world.clock.now() + timedelta(minutes=10))
-        for item in claim.status.conditions
+        msgspec.structs.replace(condition, last_transition_time=world.clock.now() + timedelta(minutes=10))
+        for condition in claim.status.conditions
     ]
     status = {"status": {"conditions": msgspec.to_builtins(late)}}
     await world.kube.patch(kinds.NODE_CLAIM, "c", status, subresource="status")
@@ -515,12 +515,12 @@ async def test_a_new_generation_is_observed_by_every_condition(world: World) -> 
     """OPS-L28, OPS-010, OPS-020"""
     await registered(world)
     claim = await world.get_claim()
-    older = [msgspec.structs.replace(item, observed_generation=0) for item in claim.status.conditions]
+    older = [msgspec.structs.replace(condition, observed_generation=0) for condition in claim.status.conditions]
     status = {"status": {"conditions": msgspec.to_builtins(older)}}
     await world.kube.patch(kinds.NODE_CLAIM, "c", status, subresource="status")
     await asyncio.sleep(1)
     claim = await world.get_claim()
-    assert {item.observed_generation for item in claim.status.conditions} == {claim.metadata.generation}
+    assert {condition.observed_generation for condition in claim.status.conditions} == {claim.metadata.generation}
     assert conditions.is_true(claim.status.conditions, "Ready")
 
 
@@ -548,7 +548,7 @@ async def test_a_refused_write_costs_nothing_but_time(world: World, shown: str, 
     await world.join()
     await asyncio.sleep(30)
     claim = await world.get_claim()
-    assert all(item.status == "True" for item in claim.status.conditions)
+    assert all(condition.status == "True" for condition in claim.status.conditions)
     assert len(world.cloud.bought) == 1
 
 

@@ -25,9 +25,9 @@ async def two_claims(world: World) -> dict[str, str]:
     await asyncio.sleep(1.5)
     assert world.manager is not None
     planned = world.manager.state.planned_nodes
-    found = {pod.metadata.name: planned[pod.metadata.uid] for pod in await world.all(kinds.POD)}
-    assert len({*found.values()}) == 2
-    return found
+    two_claims = {pod.metadata.name: planned[pod.metadata.uid] for pod in await world.all(kinds.POD)}
+    assert len({*two_claims.values()}) == 2
+    return two_claims
 
 
 async def take(world: World, name: str) -> None:
@@ -40,8 +40,8 @@ async def nominated(world: World, name: str) -> str:
 
 
 async def is_open(world: World, name: str) -> bool:
-    found = (await world.get_node(name)).spec.taints
-    return all(taint.key != labels.UNREGISTERED_TAINT.key for taint in found)
+    taints = (await world.get_node(name)).spec.taints
+    return all(taint.key != labels.UNREGISTERED_TAINT.key for taint in taints)
 
 
 @story

@@ -67,8 +67,8 @@ async def test_a_create_that_hangs_blocks_nobody_and_is_given_up_in_time(world: 
     await asyncio.sleep(1)
     assert all([await launched(world, f"d{number}") for number in range(20)])
     await asyncio.sleep(65)
-    found = await world.condition("c", "Launched")
-    assert found == ("Unknown", "LaunchFailed", "buying a machine took longer than 60 s")
+    condition = await world.condition("c", "Launched")
+    assert condition == ("Unknown", "LaunchFailed", "buying a machine took longer than 60 s")
     await asyncio.sleep(5 * 60)
     assert not await world.has(kinds.NODE_CLAIM, "c")
     assert world.ended_for("launch_timeout") == 1
@@ -185,7 +185,7 @@ async def test_an_ending_instance_does_not_make_its_claim_unready(world: World) 
     claim = await world.get_claim("c")
     assert (await world.condition("c", "InstanceTerminating") or ("",))[0] == "True"
     assert (await world.condition("c", "Ready") or ("",))[0] == "True"
-    assert {item.observed_generation for item in claim.status.conditions} == {claim.metadata.generation}
+    assert {condition.observed_generation for condition in claim.status.conditions} == {claim.metadata.generation}
 
 
 @story

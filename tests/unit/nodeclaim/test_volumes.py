@@ -94,9 +94,9 @@ async def test_an_attacher_that_never_detaches_holds_the_node_and_is_named(world
     await world.kube.delete(kinds.NODE, "node-c")
     await asyncio.sleep(400)
     assert not ended(world)
-    found = await world.condition("c", "VolumesDetached")
-    assert found is not None
-    assert found[2].endswith("VolumeAttachment csi-pv-1 waits for finalizer external-attacher/csi")
+    condition = await world.condition("c", "VolumesDetached")
+    assert condition is not None
+    assert condition[2].endswith("VolumeAttachment csi-pv-1 waits for finalizer external-attacher/csi")
     events = await world.events("FailedTermination")
     assert {event.involved_object.kind for event in events} == {"Node", "NodeClaim"}
     assert all("external-attacher/csi" in event.message for event in events)
@@ -150,10 +150,10 @@ async def test_volumes_of_pods_that_stay_are_not_waited_for(world: World, stays:
     name = await attach(world.kube, "node-c", "pv-own")
     await world.kube.delete(kinds.NODE, "node-c")
     await asyncio.sleep(10)
-    found = await world.condition("c", "VolumesDetached")
-    assert found is not None
-    assert "pv-own" in found[2]
-    assert "pv-daemon" not in found[2]
+    condition = await world.condition("c", "VolumesDetached")
+    assert condition is not None
+    assert "pv-own" in condition[2]
+    assert "pv-daemon" not in condition[2]
     await world.kube.delete(kinds.VOLUME_ATTACHMENT, name)
     await until(lambda: all_gone(world), 20)
 
@@ -175,8 +175,10 @@ async def test_a_volume_made_for_one_pod_is_found_by_its_name(world: World) -> N
 async def test_an_attachment_without_a_volume_of_its_own_is_not_waited_for(world: World) -> None:
     """DIS-540: inline volumes have no PersistentVolume."""
     await ready(world)
-    item = VolumeAttachment(metadata=ObjectMeta(name="inline"), spec=VolumeAttachmentSpec(node_name="node-c"))
-    await world.kube.create(kinds.VOLUME_ATTACHMENT, item)
+    volume_attachment = VolumeAttachment(
+        metadata=ObjectMeta(name="inline"), spec=VolumeAttachmentSpec(node_name="node-c")
+    )
+    await world.kube.create(kinds.VOLUME_ATTACHMENT, volume_attachment)
     await world.kube.delete(kinds.NODE, "node-c")
     await until(lambda: all_gone(world), 20)
 

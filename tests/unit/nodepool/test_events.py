@@ -25,10 +25,10 @@ from support.world import World, story
 
 async def recorder(world: World) -> EventRecorder:
     """A recorder that writes already."""
-    found = EventRecorder(world.kube, world.clock)
-    world.also(found.run())
+    event_recorder = EventRecorder(world.kube, world.clock)
+    world.also(event_recorder.run())
     await asyncio.sleep(0)
-    return found
+    return event_recorder
 
 
 def said(name: str, reason: str = "Said", text: str = "text", *values: str) -> ObjectEvent:

@@ -184,11 +184,11 @@ async def test_a_class_whose_reason_no_condition_can_have_is_reported_all_the_sa
 
     state = NodeClassState((Condition(type="Ready", status="False", reason=reason, message="why"),), deleting=False)
     owner = conditions.conditioned_object(conditions.NODE_POOL, node_pool("np").metadata, world.clock.now())
-    found = conditions.find_condition(
+    condition = conditions.find_condition(
         conditions.set_condition((), node_class_ready_condition(state), owner), "NodeClassReady"
     )
-    assert found is not None
-    assert (found.status, found.reason, found.message) == ("False", "NodeClassReady", "why")
+    assert condition is not None
+    assert (condition.status, condition.reason, condition.message) == ("False", "NodeClassReady", "why")
 
 
 @story
@@ -237,8 +237,8 @@ async def test_conditions_of_a_pool_edited_by_hand_are_put_back(world: World) ->
     await world.edit(kinds.NODE_POOL, "np", {"conditions": [], "resources": {"cpu": "999"}, "nodes": 7})
     await asyncio.sleep(10)
     after = (await world.kube.get(kinds.NODE_POOL, "np")).status
-    assert {item.type: item.status for item in after.conditions} == {
-        item.type: item.status for item in before.conditions
+    assert {condition.type: condition.status for condition in after.conditions} == {
+        condition.type: condition.status for condition in before.conditions
     }
     assert (after.nodes, dict(after.resources)["cpu"]) == (0, "0")
 
@@ -247,13 +247,13 @@ async def test_conditions_of_a_pool_edited_by_hand_are_put_back(world: World) ->
 async def test_a_pool_of_another_providers_class_gets_no_hash_and_no_advice(world: World) -> None:
     """API-S249"""
     foreign = NodeClassReference(group="other.example", kind="OtherClass", name="x")
-    item = node_pool("np", requirements=(wanted(labels.CAPACITY_TYPE, "In", "spot", "sopt"),))
-    spec = msgspec.structs.replace(item.spec.template.spec, node_class_ref=foreign)
-    template = msgspec.structs.replace(item.spec.template, spec=spec)
-    bare = msgspec.structs.replace(item.metadata, uid="")
-    status = type(item.status)()
+    nodepool = node_pool("np", requirements=(wanted(labels.CAPACITY_TYPE, "In", "spot", "sopt"),))
+    spec = msgspec.structs.replace(nodepool.spec.template.spec, node_class_ref=foreign)
+    template = msgspec.structs.replace(nodepool.spec.template, spec=spec)
+    bare = msgspec.structs.replace(nodepool.metadata, uid="")
+    status = type(nodepool.status)()
     changed = msgspec.structs.replace(
-        item, metadata=bare, status=status, spec=msgspec.structs.replace(item.spec, template=template)
+        nodepool, metadata=bare, status=status, spec=msgspec.structs.replace(nodepool.spec, template=template)
     )
     await world.kube.create(kinds.NODE_POOL, changed)
     await world.start()

@@ -60,11 +60,11 @@ def seen(*overlays: ParsedOverlay) -> tuple[Cloud, OverlaidProvider]:
 
 
 def claim(*annotations: str, **requests: str) -> NodeClaim:
-    found = static_claim(POOL, "c", labels.WELL_KNOWN)
-    meta = msgspec.structs.replace(found.metadata, annotations=dict.fromkeys(annotations, "true"))
+    nodeclaim = static_claim(POOL, "c", labels.WELL_KNOWN)
+    meta = msgspec.structs.replace(nodeclaim.metadata, annotations=dict.fromkeys(annotations, "true"))
     wanted = {name.replace("_", "/"): amount for name, amount in requests.items()}
-    spec = msgspec.structs.replace(found.spec, resources=NodeClaimResourceRequests(requests=wanted))
-    return msgspec.structs.replace(found, metadata=meta, spec=spec)
+    spec = msgspec.structs.replace(nodeclaim.spec, resources=NodeClaimResourceRequests(requests=wanted))
+    return msgspec.structs.replace(nodeclaim, metadata=meta, spec=spec)
 
 
 def overlay(**fields: Any) -> ParsedOverlay:
@@ -96,8 +96,8 @@ def test_the_same_types_are_the_same_object_until_something_changes() -> None:
     assert not provider.set_overlays((DEVICES,), [NodePoolInstanceTypes(POOL, STD)])
     assert run(provider.instance_types(POOL)) is first
     cloud.types = STD[:2]
-    assert [item.name for item in run(provider.instance_types(POOL))] == ["small", "default"]
-    assert all(item.overlay_capacity for item in run(provider.instance_types(POOL)))
+    assert [instance_type.name for instance_type in run(provider.instance_types(POOL))] == ["small", "default"]
+    assert all(instance_type.overlay_capacity for instance_type in run(provider.instance_types(POOL)))
 
 
 def test_without_overlays_the_clouds_own_types_are_seen() -> None:
@@ -136,4 +136,4 @@ def test_the_cheapest_by_overlays_is_asked_for_first_and_anything_else_next() ->
     cloud.sold_out = frozenset({"default"})
     with pytest.raises(InsufficientCapacity):
         run(provider.create(claim(labels.PRICE_OVERLAY, cpu="1")))
-    assert [values(item, labels.INSTANCE_TYPE) for item in cloud.asked] == [("default",), ()]
+    assert [values(nodeclaim, labels.INSTANCE_TYPE) for nodeclaim in cloud.asked] == [("default",), ()]

@@ -33,9 +33,9 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> float:
 async def launched(world: World) -> tuple[Instance, str]:
     """A machine whose Node is up: the machine and the Node's name."""
     provider = await world.provider()
-    found = await provider.create(await world.claim("one", {}, SMALL))
+    instance = await provider.create(await world.claim("one", {}, SMALL))
     await until(lambda: is_up(world))
-    return found, found.provider_id.removeprefix("kwok://")
+    return instance, instance.provider_id.removeprefix("kwok://")
 
 
 async def is_up(world: World) -> bool:
@@ -100,7 +100,7 @@ def test_bound_pods_run_and_are_ready() -> None:
         assert found is not None
         assert found.status.start_time is not None
         assert found.status.start_time.astimezone(UTC) > START
-        holds = {item.type for item in found.status.conditions if item.status == "True"}
+        holds = {condition.type for condition in found.status.conditions if condition.status == "True"}
         assert holds == {"PodScheduled", "Initialized", "Ready", "ContainersReady"}
 
     play(scene)
@@ -145,12 +145,12 @@ def test_a_machine_told_to_go_takes_its_node_pods_and_lease_along() -> None:
     """OPS-212: not ready first, then gone."""
 
     async def scene(world: World) -> None:
-        found, node = await launched(world)
+        instance, node = await launched(world)
         await world.pod("web", node)
         await until(phase_is(world, "web", "Running"))
         await asyncio.sleep(10)
-        assert [item.metadata.name for item in (await world.kube.list(LEASE, "kube-node-lease")).items] == [node]
-        await world.providers[0].delete(found.provider_id)
+        assert [lease.metadata.name for lease in (await world.kube.list(LEASE, "kube-node-lease")).items] == [node]
+        await world.providers[0].delete(instance.provider_id)
         await asyncio.sleep(1)
         assert not conditions.is_true((await world.node()).status.conditions, "Ready")
         await asyncio.sleep(10)
@@ -166,9 +166,9 @@ def test_a_finalizer_on_the_node_does_not_keep_the_machine() -> None:
     """OPS-212: the instance goes, the Node is up to whoever holds it."""
 
     async def scene(world: World) -> None:
-        found, node = await launched(world)
+        instance, node = await launched(world)
         await world.kube.patch(NODE, node, {"metadata": {"finalizers": ["karpenter.sh/termination"]}})
-        await world.providers[0].delete(found.provider_id)
+        await world.providers[0].delete(instance.provider_id)
         await world.finish_pending_work()
         assert await world.providers[0].list() == ()
         assert (await world.node()).metadata.deletion_timestamp is not None
@@ -258,7 +258,10 @@ def test_conditions_of_others_survive() -> None:
         await world.kube.patch(NODE, node, {"status": {"conditions": [other]}}, subresource="status")
         await asyncio.sleep(1)
         found = (await world.node()).status.conditions
-        assert [(item.type, item.status) for item in found] == [("NetworkingReady", "True"), ("Ready", "True")]
+        assert [(condition.type, condition.status) for condition in found] == [
+            ("NetworkingReady", "True"),
+            ("Ready", "True"),
+        ]
 
     play(scene)
 
@@ -291,20 +294,20 @@ def test_a_restart_goes_on_where_it_was() -> None:
 
     async def scene(world: World) -> None:
         provider = await world.provider()
-        found = await provider.create(await world.claim("one", {}, SMALL))
+        instance = await provider.create(await world.claim("one", {}, SMALL))
         await asyncio.sleep(20)
         await world.stop()
         await asyncio.sleep(60)
         assert (await world.kube.list(NODE)).items == ()
         world.start()
         await until(lambda: is_up(world))
-        node = found.provider_id.removeprefix("kwok://")
+        node = instance.provider_id.removeprefix("kwok://")
         await world.stop()
         await world.pod("web", node)
         world.start()
         await until(phase_is(world, "web", "Running"))
         await world.stop()
-        await provider.delete(found.provider_id)
+        await provider.delete(instance.provider_id)
         await asyncio.sleep(60)
         world.start()
         await asyncio.sleep(1)

@@ -144,10 +144,10 @@ def test_a_machine_removed_while_nobody_looked_is_forgotten() -> None:
 
     async def scene(world: World) -> None:
         machines = SimulatedNodes(world.kube, world.clock, QUIET)
-        found = await (await world.provider()).create(await world.claim("one", {}, SMALL))
+        instance = await (await world.provider()).create(await world.claim("one", {}, SMALL))
         async with running(machines):
             await asyncio.sleep(10)
-        await world.kube.delete(CONFIG_MAP, found.provider_id.removeprefix("kwok://"), "kube-system")
+        await world.kube.delete(CONFIG_MAP, instance.provider_id.removeprefix("kwok://"), "kube-system")
         async with running(machines):
             await asyncio.sleep(120)
             assert (await world.kube.list(NODE)).items == ()
@@ -185,8 +185,8 @@ async def phase(world: World, name: str) -> str:
 def test_a_shared_informer_is_listened_to_once_over_restarts() -> None:
     async def scene(world: World) -> None:
         machines = SimulatedNodes(world.kube, world.clock, QUIET)
-        found = await (await world.provider()).create(await world.claim("one", {}, SMALL))
-        node = found.provider_id.removeprefix("kwok://")
+        instance = await (await world.provider()).create(await world.claim("one", {}, SMALL))
+        node = instance.provider_id.removeprefix("kwok://")
         async with shared_pods(world) as pods:
             async with running(machines, pods):
                 await asyncio.sleep(10)
@@ -212,8 +212,8 @@ def test_a_mistake_over_one_pod_does_not_end_a_shared_informer(monkeypatch: pyte
 
     async def scene(world: World) -> None:
         monkeypatch.setattr(SimulatedNodes, "_on_pod", mistaken)
-        found = await (await world.provider()).create(await world.claim("one", {}, SMALL))
-        node = found.provider_id.removeprefix("kwok://")
+        instance = await (await world.provider()).create(await world.claim("one", {}, SMALL))
+        node = instance.provider_id.removeprefix("kwok://")
         async with shared_pods(world) as pods, running(SimulatedNodes(world.kube, world.clock, QUIET), pods):
             for name in ("bad", "good"):
                 await world.pod(name, node)

@@ -29,9 +29,9 @@ def claim(wishes: dict[str, tuple[str, ...]], requests: dict[str, str]) -> NodeC
 
 
 def bought(wishes: dict[str, tuple[str, ...]], requests: dict[str, str]) -> tuple[str, str, str]:
-    by_name = {item.name: item for item in types()}
+    by_name = {instance_type.name: instance_type for instance_type in types()}
     choice = simulated_offerings.launchable_offerings(
-        by_name, claim(wishes, requests), lambda item, offering: True
+        by_name, claim(wishes, requests), lambda instance_type, offering: True
     ).launchable[0]
     return choice.instance_type.name, choice.offering.zone, choice.offering.capacity_type
 
@@ -47,25 +47,27 @@ def test_the_cheapest_fitting_offering_is_bought_and_ties_go_by_name_then_zone()
 
 def test_why_nothing_is_left_is_counted_per_reason() -> None:
     """OPS-226, OPS-267."""
-    found = simulated_offerings.launchable_offerings(
-        {item.name: item for item in types()}, claim(SPOT, {"cpu": "8"}), lambda item, offering: False
+    offerings = simulated_offerings.launchable_offerings(
+        {instance_type.name: instance_type for instance_type in types()},
+        claim(SPOT, {"cpu": "8"}),
+        lambda instance_type, offering: False,
     )
-    assert found.launchable == []
-    assert found.rejections == {
+    assert offerings.launchable == []
+    assert offerings.rejections == {
         simulated_offerings.SimulatedOfferingRejection.INCOMPATIBLE: 6,
         simulated_offerings.SimulatedOfferingRejection.TOO_SMALL: 4,
         simulated_offerings.SimulatedOfferingRejection.UNAVAILABLE: 2,
     }
-    assert "2 not available now" in str(found)
+    assert "2 not available now" in str(offerings)
 
 
 def test_a_label_the_types_lack_refuses_and_a_custom_label_does_not() -> None:
-    by_name = {item.name: item for item in types()}
+    by_name = {instance_type.name: instance_type for instance_type in types()}
 
     def count(wishes: dict[str, tuple[str, ...]]) -> int:
         return len(
             simulated_offerings.launchable_offerings(
-                by_name, claim(wishes, SMALL), lambda item, offering: True
+                by_name, claim(wishes, SMALL), lambda instance_type, offering: True
             ).launchable
         )
 
@@ -80,10 +82,10 @@ def test_the_machine_and_its_node_carry_what_users_know() -> None:
     async def scene(world: World) -> None:
         provider = await world.provider()
         one = await world.claim("web-abc12", ON_DEMAND, SMALL)
-        found = await provider.create(one)
+        instance = await provider.create(one)
         await asyncio.sleep(5)
         node = await world.node()
-        assert found.provider_id == f"kwok://{node.metadata.name}" == node.spec.provider_id
+        assert instance.provider_id == f"kwok://{node.metadata.name}" == node.spec.provider_id
         assert (
             node.metadata.labels.items()
             >= {
@@ -128,14 +130,14 @@ def test_refused_offerings_count_as_unavailable_for_three_minutes() -> None:
         provider = await world.provider()
         before = await provider.instance_types(world.pool)
         await world.exhaust_capacity(SPOT)
-        found = await provider.create(await world.claim("one", {}, SMALL))
-        assert found.labels[labels.CAPACITY_TYPE] == "on-demand"
+        instance = await provider.create(await world.claim("one", {}, SMALL))
+        assert instance.labels[labels.CAPACITY_TYPE] == "on-demand"
         during = await provider.instance_types(world.pool)
         assert during is await provider.instance_types(world.pool)
         lacking = [
-            (item.name, offering.zone, offering.capacity_type)
-            for item in during
-            for offering in item.offerings
+            (instance_type.name, offering.zone, offering.capacity_type)
+            for instance_type in during
+            for offering in instance_type.offerings
             if not offering.available
         ]
         assert ("m-2x", "zone-a", "spot") in lacking
@@ -175,7 +177,7 @@ def test_machines_whose_claim_vanished_are_ended() -> None:
         assert await provider.collect_garbage() == (lost.provider_id,)
         assert await provider.collect_garbage() == ()
         await world.finish_pending_work()
-        assert [item.provider_id for item in await provider.list()] == [kept.provider_id]
+        assert [instance.provider_id for instance in await provider.list()] == [kept.provider_id]
         assert (await world.node()).spec.provider_id == kept.provider_id
 
     play(scene)
@@ -199,7 +201,7 @@ def test_api_faults_are_provider_errors() -> None:
 
 def test_requests_that_are_no_quantities_are_reported() -> None:
     with pytest.raises(ProviderError, match="claim one asks for 'much' is not a quantity"):
-        simulated_offerings.launchable_offerings({}, claim({}, {"cpu": "much"}), lambda item, offering: True)
+        simulated_offerings.launchable_offerings({}, claim({}, {"cpu": "much"}), lambda instance_type, offering: True)
 
 
 def test_a_class_with_a_delay_nobody_can_read_is_not_ready() -> None:
@@ -231,8 +233,11 @@ def test_an_offering_the_catalogue_lacks_is_not_bought() -> None:
 
     async def scene(world: World) -> None:
         nothing = tuple(
-            replace(item, offerings=tuple(replace(offering, available=False) for offering in item.offerings))
-            for item in types()
+            replace(
+                instance_type,
+                offerings=tuple(replace(offering, available=False) for offering in instance_type.offerings),
+            )
+            for instance_type in types()
         )
         provider = SimulatedProvider(world.kube, world.clock, nothing)
         with pytest.raises(InsufficientCapacity, match="12 not available now"):
@@ -276,8 +281,12 @@ def reserving(units: int) -> tuple[InstanceType, ...]:
     own = Requirements((kinds, requirement(labels.RESERVATION_ID, "In", ("r1",))))
     keys = (labels.CAPACITY_TYPE, labels.RESERVATION_ID)
     return tuple(
-        replace(item, requirements=item.requirements.without(keys).intersect(own), offerings=(*item.offerings, extra))
-        for item in types()
+        replace(
+            instance_type,
+            requirements=instance_type.requirements.without(keys).intersect(own),
+            offerings=(*instance_type.offerings, extra),
+        )
+        for instance_type in types()
     )
 
 
@@ -289,7 +298,11 @@ def test_a_reservation_is_used_up_machine_by_machine_and_free_again_when_they_en
         wishes = {labels.CAPACITY_TYPE: ("reserved",), labels.RESERVATION_ID: ("r1",)}
 
         async def units() -> set[int | None]:
-            sold = [offering for item in await provider.instance_types(world.pool) for offering in item.offerings]
+            sold = [
+                offering
+                for instance_type in await provider.instance_types(world.pool)
+                for offering in instance_type.offerings
+            ]
             return {offering.reservation_capacity for offering in sold if offering.reservation_id}
 
         assert await units() == {1}

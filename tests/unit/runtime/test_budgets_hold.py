@@ -23,15 +23,15 @@ _WORKLOADS = ("a", "b", "c", "d")
 async def away(world: World) -> list[str]:
     """Nodes that budgets count as taken away: marked, or their claim is going, and the machine is still there (DIS-145, 146)."""
     claims = {claim.status.provider_id: claim for claim in await world.all(kinds.NODE_CLAIM)}
-    found = []
+    away = []
     for node in await world.all(kinds.NODE):
         claim = claims.get(node.spec.provider_id)
         if claim is None or conditions.is_true(claim.status.conditions, "InstanceTerminating"):
             continue
         is_marked = labels.DISRUPTED_TAINT in node.spec.taints
         if is_marked or claim.metadata.deletion_timestamp is not None:
-            found.append(node.metadata.name)
-    return found
+            away.append(node.metadata.name)
+    return away
 
 
 async def something_happens(world: World, numbers: random.Random) -> None:

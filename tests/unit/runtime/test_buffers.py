@@ -29,16 +29,18 @@ def template(cpu: str = "1") -> PodTemplateSpec:
 
 
 async def pod_template(world: World, name: str = "t", cpu: str = "1") -> None:
-    item = PodTemplate(metadata=ObjectMeta(name=name, namespace="default"), template=template(cpu))
-    await world.kube.create(kinds.POD_TEMPLATE, item)
+    pod_template = PodTemplate(metadata=ObjectMeta(name=name, namespace="default"), template=template(cpu))
+    await world.kube.create(kinds.POD_TEMPLATE, pod_template)
 
 
 async def buffer(world: World, name: str = "b", **spec: Any) -> None:
     if not spec.keys() & {"pod_template_ref", "scalable_ref", "bare"}:
         spec["pod_template_ref"] = PodTemplateReference(name="t")
     spec.pop("bare", None)
-    item = CapacityBuffer(metadata=ObjectMeta(name=name, namespace="default"), spec=CapacityBufferSpec(**spec))
-    await world.kube.create(kinds.CAPACITY_BUFFER, item)
+    capacity_buffer = CapacityBuffer(
+        metadata=ObjectMeta(name=name, namespace="default"), spec=CapacityBufferSpec(**spec)
+    )
+    await world.kube.create(kinds.CAPACITY_BUFFER, capacity_buffer)
 
 
 async def begin(world: World, settings: Settings = ON) -> None:
@@ -49,8 +51,8 @@ async def begin(world: World, settings: Settings = ON) -> None:
 
 
 async def condition(world: World, type_: str, name: str = "b") -> tuple[str, str, str]:
-    found = conditions.find_condition((await status(world, name)).conditions, type_)
-    return ("", "", "") if found is None else (found.status, found.reason, found.message)
+    condition = conditions.find_condition((await status(world, name)).conditions, type_)
+    return ("", "", "") if condition is None else (condition.status, condition.reason, condition.message)
 
 
 async def status(world: World, name: str = "b") -> Any:

@@ -59,9 +59,9 @@ async def test_pods_of_a_replica_set_are_spread(world: World) -> None:
         ),
     )
     owner = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="web", uid=made.metadata.uid, controller=True)
-    for item in app_pods(2, {"cpu": "100m"}):
-        meta = msgspec.structs.replace(item.metadata, owner_references=(owner,))
-        await world.waiting(msgspec.structs.replace(item, metadata=meta))
+    for pod in app_pods(2, {"cpu": "100m"}):
+        meta = msgspec.structs.replace(pod.metadata, owner_references=(owner,))
+        await world.waiting(msgspec.structs.replace(pod, metadata=meta))
     assert len(await claims(world)) == 2
 
 

@@ -63,14 +63,14 @@ def test_gates_of_the_past_are_no_mistake() -> None:
 
 def test_an_unknown_gate_is_ignored_and_said_with_what_was_probably_meant() -> None:
     """OPS-357"""
-    found = parse_feature_gates("NodeRepiar=true,Xyzzy=true,NodeRepiar=false")
-    assert found.enabled == DEFAULT_FEATURE_GATES
-    assert list(found.warnings()) == [
+    feature_gates = parse_feature_gates("NodeRepiar=true,Xyzzy=true,NodeRepiar=false")
+    assert feature_gates.enabled == DEFAULT_FEATURE_GATES
+    assert list(feature_gates.warnings()) == [
         "feature gate NodeRepiar: unknown and ignored; did you mean NodeRepair?",
         "feature gate Xyzzy: unknown and ignored",
     ]
 
 
 def test_gates_read_back_as_they_are_shown() -> None:
-    found = parse_feature_gates("NodeRepair=true,ReservedCapacity=false")
-    assert parse_feature_gates(str(found)) == found
+    feature_gates = parse_feature_gates("NodeRepair=true,ReservedCapacity=false")
+    assert parse_feature_gates(str(feature_gates)) == feature_gates

@@ -91,7 +91,7 @@ async def test_a_node_that_never_registered_may_come_and_go(world: World) -> Non
     await world.start()
     await world.stop()
     claim = await world.get_claim()
-    unregistered = [item for item in claim.status.conditions if item.type != "Registered"]
+    unregistered = [condition for condition in claim.status.conditions if condition.type != "Registered"]
     await world.kube.patch(
         kinds.NODE_CLAIM, "c", {"status": {"conditions": msgspec.to_builtins(unregistered)}}, subresource="status"
     )
@@ -205,8 +205,8 @@ async def test_a_pod_that_somebody_holds_is_named_until_it_is_not_waited_for_any
     await world.kube.delete(kinds.POD, "held", "default", grace_period_seconds=0)
     await world.kube.delete(kinds.NODE, "node-c")
     await asyncio.sleep(20)
-    found = await world.condition("c", "Drained")
-    assert found == ("Unknown", "Draining", f"past their grace period, held by finalizer {HOLD}: pod default/held")
+    condition = await world.condition("c", "Drained")
+    assert condition == ("Unknown", "Draining", f"past their grace period, held by finalizer {HOLD}: pod default/held")
     await until(lambda: all_gone(world), 90)
 
 
@@ -280,9 +280,9 @@ async def test_a_cause_that_changes_all_the_time_is_written_every_ten_seconds_at
         await world.gone(f"p{number:02}")
         await asyncio.sleep(1)
     assert len(world.writes("NodeClaim")) - before <= 6
-    found = await world.condition("c", "Drained")
-    assert found is not None
-    assert "p59" not in found[2] or "other(s)" not in found[2]
+    condition = await world.condition("c", "Drained")
+    assert condition is not None
+    assert "p59" not in condition[2] or "other(s)" not in condition[2]
 
 
 @story
@@ -331,9 +331,9 @@ async def test_a_cloud_that_cannot_tell_about_a_silent_node_does_not_stop_its_dr
     await asyncio.sleep(60)
     assert [write.name for write in world.wire.writes if write.verb == "evict"][:1] == ["busy"]
     assert len([call for call in world.cloud.calls if call[0] == "get"]) <= 13
-    found = await world.condition("c", "Drained")
-    assert found is not None
-    assert "cloud is down" in found[2]
+    condition = await world.condition("c", "Drained")
+    assert condition is not None
+    assert "cloud is down" in condition[2]
     world.cloud.refusals.clear()
     world.cloud.instances.clear()
     await until(lambda: all_gone(world), 20)
@@ -350,9 +350,9 @@ async def test_a_deadline_nobody_can_read_is_reported_and_the_drain_goes_on_with
     await world.kube.delete(kinds.NODE, "node-c")
     await asyncio.sleep(30)
     assert [write.name for write in world.wire.writes if write.verb == "evict"][:1] == ["busy"]
-    found = await world.condition("c", "Drained")
-    assert found is not None
-    assert "is no RFC 3339 time" in found[2]
+    condition = await world.condition("c", "Drained")
+    assert condition is not None
+    assert "is no RFC 3339 time" in condition[2]
     assert [event for event in await world.events("FailedDraining") if "is no RFC 3339 time" in event.message]
     assert len(world.lines("Reconciler error")) == 0
     await world.gone("kept")

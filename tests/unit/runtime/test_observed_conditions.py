@@ -29,8 +29,8 @@ def is_now(type_: str, status: str, at: float = 0, reason: str = "", message: st
 
 
 def a_claim(*conditions: Condition, **meta: object) -> NodeClaim:
-    item = claim("c", labels={CLASS: "default"}, conditions=conditions)
-    return replaced(item, metadata=replaced(item.metadata, **meta))  # type: ignore[return-value]
+    nodeclaim = claim("c", labels={CLASS: "default"}, conditions=conditions)
+    return replaced(nodeclaim, metadata=replaced(nodeclaim.metadata, **meta))  # type: ignore[return-value]
 
 
 def shown(found: Scrape, name: str, **own: str) -> list[tuple[str, str, str]]:
@@ -38,7 +38,10 @@ def shown(found: Scrape, name: str, **own: str) -> list[tuple[str, str, str]]:
 
 
 def told(seen: Observed) -> list[tuple[str, str, str]]:
-    return [(item.involved_object.kind.name, item.reason, item.message) for item in seen.events.told]
+    return [
+        (object_event.involved_object.kind.name, object_event.reason, object_event.message)
+        for object_event in seen.events.told
+    ]
 
 
 def test_every_condition_of_an_object_is_a_series() -> None:
@@ -46,14 +49,14 @@ def test_every_condition_of_an_object_is_a_series() -> None:
     seen = Observed()
     seen.put(a_claim(is_now("Launched", "True"), is_now("Registered", "Unknown", 5, "NodeNotFound")))
     seen.passes(30)
-    found = seen.scrape()
+    scrape = seen.scrape()
     own = {"namespace": "", "name": "c", "karpenter_kwok_sh_kwoknodeclass": "default", "karpenter_sh_nodepool": "np"}
-    assert found.series(COUNT) == [
+    assert scrape.series(COUNT) == [
         {**own, "type": "Launched", "status": "True", "reason": "Launched"},
         {**own, "type": "Registered", "status": "Unknown", "reason": "NodeNotFound"},
     ]
-    assert found.value(COUNT, type="Launched") == 1
-    assert found.values(CURRENT, "type") == {"Launched": 30, "Registered": 25}
+    assert scrape.value(COUNT, type="Launched") == 1
+    assert scrape.values(CURRENT, "type") == {"Launched": 30, "Registered": 25}
 
 
 def test_the_documented_alert_finds_its_series() -> None:
@@ -71,14 +74,14 @@ def test_a_condition_that_turns_leaves_no_series_behind_and_is_counted_timed_and
     seen.put(a_claim(is_now("Ready", "True", 0)))
     assert told(seen) == []
     seen.put(a_claim(is_now("Ready", "False", 8, "UnhealthyDependents", "Launched=False")))
-    found = seen.scrape()
-    assert shown(found, COUNT) == shown(found, TWIN_COUNT) == [("Ready", "False", "UnhealthyDependents")]
-    assert found.value(TURNS, type="Ready", status="False", reason="UnhealthyDependents") == 1
-    assert found.value(TWIN_TURNS, kind="NodeClaim", type="Ready", status="False") == 1
-    assert found.value(f"{TURNING}_sum", type="Ready", status="True", karpenter_sh_nodepool="np") == 8
-    assert found.value(f"{TURNING}_bucket", type="Ready", le="8.0") == 1
-    assert found.value(f"{TURNING}_bucket", type="Ready", le="4.0") == 0
-    assert found.value("operator_status_condition_transition_seconds_sum", kind="NodeClaim", type="Ready") == 8
+    scrape = seen.scrape()
+    assert shown(scrape, COUNT) == shown(scrape, TWIN_COUNT) == [("Ready", "False", "UnhealthyDependents")]
+    assert scrape.value(TURNS, type="Ready", status="False", reason="UnhealthyDependents") == 1
+    assert scrape.value(TWIN_TURNS, kind="NodeClaim", type="Ready", status="False") == 1
+    assert scrape.value(f"{TURNING}_sum", type="Ready", status="True", karpenter_sh_nodepool="np") == 8
+    assert scrape.value(f"{TURNING}_bucket", type="Ready", le="8.0") == 1
+    assert scrape.value(f"{TURNING}_bucket", type="Ready", le="4.0") == 0
+    assert scrape.value("operator_status_condition_transition_seconds_sum", kind="NodeClaim", type="Ready") == 8
     assert told(seen) == [
         (
             "NodeClaim",
@@ -95,9 +98,9 @@ def test_another_reason_or_message_is_no_turn() -> None:
     seen = Observed()
     seen.put(a_claim(is_now("Registered", "Unknown", 0, "NodeNotFound")))
     seen.put(a_claim(is_now("Registered", "Unknown", 0, "RegistrationHookPending", "hook")))
-    found = seen.scrape()
-    assert shown(found, COUNT) == [("Registered", "Unknown", "RegistrationHookPending")]
-    assert found.series(TURNS) == []
+    scrape = seen.scrape()
+    assert shown(scrape, COUNT) == [("Registered", "Unknown", "RegistrationHookPending")]
+    assert scrape.series(TURNS) == []
     assert told(seen) == []
 
 
@@ -108,10 +111,10 @@ def test_what_is_seen_for_the_first_time_counts_unless_unknown_and_is_not_told(e
     if earlier is not None:
         seen.put(earlier)
     seen.put(a_claim(is_now("Consolidatable", "True", 3), is_now("Drained", "Unknown"), is_now("Drifted", "False")))
-    found = seen.scrape()
-    assert {item["type"] for item in found.series(TURNS)} == {"Consolidatable", "Drifted"}
-    assert found.total(TURNS) == found.total(TWIN_TURNS) == 2
-    assert found.series(f"{TURNING}_count") == []
+    scrape = seen.scrape()
+    assert {item["type"] for item in scrape.series(TURNS)} == {"Consolidatable", "Drifted"}
+    assert scrape.total(TURNS) == scrape.total(TWIN_TURNS) == 2
+    assert scrape.series(f"{TURNING}_count") == []
     assert told(seen) == []
 
 
@@ -131,8 +134,8 @@ def test_a_condition_that_disappears_takes_its_series_along() -> None:
     seen = Observed()
     seen.put(a_claim(is_now("Consolidatable", "True"), is_now("Ready", "True")))
     seen.put(a_claim(is_now("Ready", "True")))
-    found = seen.scrape()
-    assert shown(found, COUNT) == shown(found, TWIN_COUNT) == [("Ready", "True", "Ready")]
+    scrape = seen.scrape()
+    assert shown(scrape, COUNT) == shown(scrape, TWIN_COUNT) == [("Ready", "True", "Ready")]
 
 
 def test_an_object_that_ends_shows_for_how_long_and_counts_it_when_it_is_gone() -> None:
@@ -143,15 +146,15 @@ def test_an_object_that_ends_shows_for_how_long_and_counts_it_when_it_is_gone() 
     assert seen.scrape().series("operator_nodeclaim_termination_current_time_seconds") == []
     seen.put(leaving)
     seen.passes(12)
-    found = seen.scrape()
-    assert found.value("operator_nodeclaim_termination_current_time_seconds", name="c") == 12
-    assert found.value("operator_termination_current_time_seconds", kind="NodeClaim", name="c") == 12
+    scrape = seen.scrape()
+    assert scrape.value("operator_nodeclaim_termination_current_time_seconds", name="c") == 12
+    assert scrape.value("operator_termination_current_time_seconds", kind="NodeClaim", name="c") == 12
     seen.gone(leaving)
-    found = seen.scrape()
-    assert found.series("operator_nodeclaim_termination_current_time_seconds") == []
-    assert found.value("operator_nodeclaim_termination_duration_seconds_sum", karpenter_sh_nodepool="np") == 12
-    assert found.value("operator_termination_duration_seconds_sum", kind="NodeClaim", group="karpenter.sh") == 12
-    assert 'name="c"' not in found.text
+    scrape = seen.scrape()
+    assert scrape.series("operator_nodeclaim_termination_current_time_seconds") == []
+    assert scrape.value("operator_nodeclaim_termination_duration_seconds_sum", karpenter_sh_nodepool="np") == 12
+    assert scrape.value("operator_termination_duration_seconds_sum", kind="NodeClaim", group="karpenter.sh") == 12
+    assert 'name="c"' not in scrape.text
 
 
 def test_finalizers_that_go_are_told() -> None:
@@ -172,13 +175,13 @@ def _node(status: str, **more: str) -> Wire:
 
 
 def _pool(status: str) -> Wire:
-    item = node_pool()
-    return replaced(item, status=replaced(item.status, conditions=(is_now("Ready", status),)))
+    nodepool = node_pool()
+    return replaced(nodepool, status=replaced(nodepool.status, conditions=(is_now("Ready", status),)))
 
 
 def _class(status: str) -> Wire:
-    item = KWOKNodeClass(metadata=ObjectMeta(name="default"))
-    return replaced(item, status=replaced(item.status, conditions=(is_now("Ready", status),)))
+    kwok_node_class = KWOKNodeClass(metadata=ObjectMeta(name="default"))
+    return replaced(kwok_node_class, status=replaced(kwok_node_class.status, conditions=(is_now("Ready", status),)))
 
 
 @pytest.mark.parametrize(
@@ -204,14 +207,14 @@ def test_kinds_have_series_of_their_own(before: Wire, after: Wire, kind: str, ow
     seen = Observed()
     seen.put(before)
     seen.put(after)
-    found = seen.scrape()
+    scrape = seen.scrape()
     prefix = f"operator_{kind.lower()}_status_condition"
-    (count,) = found.series(f"{prefix}_count", type="Ready", status="True")
+    (count,) = scrape.series(f"{prefix}_count", type="Ready", status="True")
     assert {key: count[key] for key in own} == own
     turned = {"type": "Ready", "status": "True", "reason": "Ready"}
-    assert found.series(f"{prefix}_transitions_total", status="True") == [{**own, **turned}]
-    assert len(found.series(TWIN_COUNT, kind=kind)) == (kind != "Node")
-    assert len(found.series(TWIN_TURNS, kind=kind, status="True")) == (kind != "Node")
+    assert scrape.series(f"{prefix}_transitions_total", status="True") == [{**own, **turned}]
+    assert len(scrape.series(TWIN_COUNT, kind=kind)) == (kind != "Node")
+    assert len(scrape.series(TWIN_TURNS, kind=kind, status="True")) == (kind != "Node")
     assert [(item[0], item[1]) for item in told(seen)] == [(kind, "Ready")]
 
 

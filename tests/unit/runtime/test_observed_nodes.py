@@ -39,13 +39,13 @@ def test_what_a_node_offers_and_what_its_pods_ask_for() -> None:
         daemon_pod("d", node_name="n", containers=(container({"cpu": "1"}, limits={"cpu": "1500m"}),)),
         pod("p", node_name="n", containers=(container({"cpu": "2"}, limits={"cpu": "3", "memory": "1Gi"}),)),
     )
-    found = seen.scrape()
-    cpu = {name: found.value(name, node_name="n", resource_type="cpu") for name in NODE_GAUGES}
+    scrape = seen.scrape()
+    cpu = {name: scrape.value(name, node_name="n", resource_type="cpu") for name in NODE_GAUGES}
     assert cpu == dict(zip(NODE_GAUGES, (4, 3, 4.5, 1, 1.5, 0.2), strict=True))
-    assert found.value("karpenter_nodes_total_pod_limits", resource_type="memory") == 2**30
-    assert found.value("karpenter_nodes_system_overhead", resource_type="memory") == 2**30
-    assert found.value("karpenter_nodes_total_pod_requests", resource_type="pods") == 2
-    assert found.value("karpenter_cluster_utilization_percent", resource_type="cpu") == 75
+    assert scrape.value("karpenter_nodes_total_pod_limits", resource_type="memory") == 2**30
+    assert scrape.value("karpenter_nodes_system_overhead", resource_type="memory") == 2**30
+    assert scrape.value("karpenter_nodes_total_pod_requests", resource_type="pods") == 2
+    assert scrape.value("karpenter_cluster_utilization_percent", resource_type="cpu") == 75
 
 
 def test_finished_pods_ask_for_nothing() -> None:
@@ -94,8 +94,8 @@ def test_of_two_labels_of_one_name_always_the_same_counts() -> None:
     seen = Observed()
     both = {"karpenter.kwok.sh/instance-memory": "16Gi", "karpenter.k8s.aws/instance-memory": "16384"}
     seen.put(node("n", {"cpu": "1"}, labels=both), node("m", {"cpu": "1"}, labels=dict(reversed(both.items()))))
-    found = seen.scrape().series("karpenter_nodes_allocatable", resource_type="cpu")
-    assert {item["instance_memory"] for item in found} == {"16384"}
+    series = seen.scrape().series("karpenter_nodes_allocatable", resource_type="cpu")
+    assert {item["instance_memory"] for item in series} == {"16384"}
 
 
 def test_series_of_an_earlier_label_value_are_gone() -> None:
@@ -105,9 +105,9 @@ def test_series_of_an_earlier_label_value_are_gone() -> None:
     seen.put(one, its_claim)
     moved = replaced(one, metadata=replaced(one.metadata, labels={**one.metadata.labels, labels.ZONE: "z2"}))
     seen.put(moved)
-    found = seen.scrape()
-    assert {item["zone"] for item in found.series("karpenter_nodes_allocatable")} == {"z2"}
-    assert 'zone="z1"' not in found.text
+    scrape = seen.scrape()
+    assert {item["zone"] for item in scrape.series("karpenter_nodes_allocatable")} == {"z2"}
+    assert 'zone="z1"' not in scrape.text
 
 
 def test_an_unmanaged_node_is_shown_as_such() -> None:
@@ -131,9 +131,9 @@ def test_nothing_is_left_of_a_node_that_is_gone() -> None:
 def test_a_claim_without_a_node_has_no_series_of_a_node() -> None:
     seen = Observed()
     seen.put(claim("c", {"cpu": "4"}))
-    found = seen.scrape()
-    assert found.series("karpenter_nodes_allocatable") == []
-    assert found.value("karpenter_cluster_state_node_count") == 1
+    scrape = seen.scrape()
+    assert scrape.series("karpenter_nodes_allocatable") == []
+    assert scrape.value("karpenter_cluster_state_node_count") == 1
 
 
 def test_a_node_shows_its_age_and_counts_it_when_it_goes() -> None:
@@ -145,10 +145,10 @@ def test_a_node_shows_its_age_and_counts_it_when_it_goes() -> None:
     assert seen.scrape().value("karpenter_nodes_current_lifetime_seconds", node_name="n") == 3 * 3600
     seen.passes(3600)
     seen.gone(born)
-    found = seen.scrape()
-    assert found.value("karpenter_nodes_lifetime_duration_seconds_sum", nodepool="np") == 4 * 3600
-    assert found.value("karpenter_nodes_lifetime_duration_seconds_bucket", nodepool="np", le="7200.0") == 0
-    assert found.value("karpenter_nodes_lifetime_duration_seconds_bucket", nodepool="np", le="14400.0") == 1
+    scrape = seen.scrape()
+    assert scrape.value("karpenter_nodes_lifetime_duration_seconds_sum", nodepool="np") == 4 * 3600
+    assert scrape.value("karpenter_nodes_lifetime_duration_seconds_bucket", nodepool="np", le="7200.0") == 0
+    assert scrape.value("karpenter_nodes_lifetime_duration_seconds_bucket", nodepool="np", le="14400.0") == 1
 
 
 def test_the_age_of_a_node_of_somebody_else_is_not_counted() -> None:
@@ -170,8 +170,8 @@ def test_limits_count_what_runs_together_and_init_containers_alone() -> None:
         node("n", {"cpu": "8"}),
         pod("p", node_name="n", init_containers=(sidecar, heavy), containers=own, overhead={"cpu": "1", "memory": "1"}),
     )
-    found = seen.scrape().values("karpenter_nodes_total_pod_limits", "resource_type")
-    assert found == {"cpu": 7, "pods": 1}
+    scrape = seen.scrape().values("karpenter_nodes_total_pod_limits", "resource_type")
+    assert scrape == {"cpu": 7, "pods": 1}
 
 
 def test_pod_level_limits_replace_those_of_containers() -> None:
@@ -203,13 +203,13 @@ def test_a_pool_shows_its_limits_and_what_it_uses() -> None:
     pool = node_pool(limits={"cpu": "10", "memory": "10Gi", "nvidia.com/gpu": 2})
     used = replaced(pool, status=replaced(pool.status, resources={"cpu": "2500m", "nodes": "3"}))
     seen.put(used)
-    found = seen.scrape()
-    assert found.values("karpenter_nodepools_limit", "resource_type", nodepool="np") == {
+    scrape = seen.scrape()
+    assert scrape.values("karpenter_nodepools_limit", "resource_type", nodepool="np") == {
         "cpu": 10,
         "memory": 10 * 2**30,
         "nvidia.com/gpu": 2,
     }
-    assert found.values("karpenter_nodepools_usage", "resource_type", nodepool="np") == {"cpu": 2.5, "nodes": 3}
+    assert scrape.values("karpenter_nodepools_usage", "resource_type", nodepool="np") == {"cpu": 2.5, "nodes": 3}
     seen.put(replaced(used, spec=replaced(used.spec, limits={"cpu": "20"})))
     assert seen.scrape().values("karpenter_nodepools_limit", "resource_type", nodepool="np") == {"cpu": 20}
     seen.gone(used)
@@ -233,13 +233,13 @@ def test_a_pool_shows_what_its_budgets_allow_and_what_they_are_spent_on() -> Non
     tired, its_claim = machine("e", {"cpu": "4"})
     down = replaced(tired.status, conditions=(Condition(type="Ready", status="Unknown"),))
     seen.put(replaced(tired, status=down), its_claim, *machine("f", {"cpu": "4"}, deleted=True))
-    found = seen.scrape()
-    assert found.values("karpenter_nodepools_allowed_disruptions", "reason", nodepool="np") == {
+    scrape = seen.scrape()
+    assert scrape.values("karpenter_nodepools_allowed_disruptions", "reason", nodepool="np") == {
         "Empty": 3,
         "Underutilized": 3,
         "Drifted": 1,
     }
-    consuming = found.values("karpenter_nodepools_nodes_consuming_budgets", "reason", nodepool="np")
+    consuming = scrape.values("karpenter_nodepools_nodes_consuming_budgets", "reason", nodepool="np")
     assert consuming == {"Empty": 2, "Underutilized": 2, "Drifted": 2}
 
 
@@ -257,12 +257,12 @@ async def test_a_pool_costs_what_its_machines_cost() -> None:
     seen.put(claim("in-flight", labels=SOLD))
     assert seen.scrape().series("karpenter_nodepools_cost_total") == []
     await seen.refresh()
-    found = seen.scrape()
-    assert found.value("karpenter_nodepools_cost_total", nodepool="np") == pytest.approx(2 * SMALL_PRICE, abs=1e-6)
-    assert found.value("karpenter_nodepools_cost_total", nodepool="idle") == 0
+    scrape = seen.scrape()
+    assert scrape.value("karpenter_nodepools_cost_total", nodepool="np") == pytest.approx(2 * SMALL_PRICE, abs=1e-6)
+    assert scrape.value("karpenter_nodepools_cost_total", nodepool="idle") == 0
     seen.gone(claim("a"))
     assert seen.scrape().value("karpenter_nodepools_cost_total", nodepool="np") == pytest.approx(SMALL_PRICE, abs=1e-6)
-    assert found.series("karpenter_nodepools_cost_tracker_errors_total") == []
+    assert scrape.series("karpenter_nodepools_cost_tracker_errors_total") == []
 
 
 async def test_a_machine_nobody_sells_any_more_is_counted_once() -> None:
@@ -272,9 +272,9 @@ async def test_a_machine_nobody_sells_any_more_is_counted_once() -> None:
     seen.put(node_pool(), strange, claim("launching"))
     for _ in range(3):
         await seen.refresh()
-    found = seen.scrape()
-    assert found.value("karpenter_nodepools_cost_tracker_errors_total", nodepool="np") == 1
-    assert found.value("karpenter_nodepools_cost_total", nodepool="np") == 0
+    scrape = seen.scrape()
+    assert scrape.value("karpenter_nodepools_cost_tracker_errors_total", nodepool="np") == 1
+    assert scrape.value("karpenter_nodepools_cost_total", nodepool="np") == 0
     seen.gone(strange)
     seen.put(strange)
     await seen.refresh()
@@ -286,7 +286,7 @@ async def test_a_cloud_that_fails_leaves_the_price_unknown_and_nothing_else() ->
     seen.shop.error = ProviderError("out of order")
     seen.put(node_pool(limits={"cpu": "1"}), claim("c", labels=SOLD, provider_id="p://c"))
     await seen.refresh()
-    found = seen.scrape()
-    assert found.series("karpenter_nodepools_cost_total") == []
-    assert found.series("karpenter_nodepools_cost_tracker_errors_total") == []
-    assert found.value("karpenter_nodepools_limit", nodepool="np") == 1
+    scrape = seen.scrape()
+    assert scrape.series("karpenter_nodepools_cost_total") == []
+    assert scrape.series("karpenter_nodepools_cost_tracker_errors_total") == []
+    assert scrape.value("karpenter_nodepools_limit", nodepool="np") == 1

@@ -25,14 +25,14 @@ def req(key: str, *values: str) -> OverlayRequirement:
 
 
 async def overlay(world: World, name: str, *requirements: OverlayRequirement, **spec: Any) -> None:
-    item = NodeOverlay(metadata=ObjectMeta(name=name), spec=NodeOverlaySpec(requirements=requirements, **spec))
-    await world.kube.create(kinds.NODE_OVERLAY, item)
+    node_overlay = NodeOverlay(metadata=ObjectMeta(name=name), spec=NodeOverlaySpec(requirements=requirements, **spec))
+    await world.kube.create(kinds.NODE_OVERLAY, node_overlay)
     await asyncio.sleep(0.5)
 
 
 async def verdict(world: World, name: str, type_: str = "ValidationSucceeded") -> tuple[str, str, str]:
-    found = conditions.find_condition((await world.kube.get(kinds.NODE_OVERLAY, name)).status.conditions, type_)
-    return ("", "", "") if found is None else (found.status, found.reason, found.message)
+    condition = conditions.find_condition((await world.kube.get(kinds.NODE_OVERLAY, name)).status.conditions, type_)
+    return ("", "", "") if condition is None else (condition.status, condition.reason, condition.message)
 
 
 async def begin(world: World) -> None:

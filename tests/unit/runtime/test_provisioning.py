@@ -183,9 +183,9 @@ async def test_a_pool_that_is_not_ready_is_an_error_in_the_log_once(world: World
     await world.start()
     await world.waiting(pod("p", {"cpu": "1"}))
     await asyncio.sleep(30)
-    found = world.lines("ignoring nodepool, not ready")
-    assert [(line["level"], line["NodePool"]) for line in found] == [("ERROR", {"name": "np"})]
-    assert "not ready" in found[0]["error"]
+    lines = world.lines("ignoring nodepool, not ready")
+    assert [(line["level"], line["NodePool"]) for line in lines] == [("ERROR", {"name": "np"})]
+    assert "not ready" in lines[0]["error"]
 
 
 @story

@@ -134,7 +134,7 @@ def test_a_singleton_announces_itself_once_and_has_no_source_of_events() -> None
 )
 def test_looks_are_counted_by_how_they_end(answer: float | Exception | None, result: str) -> None:
     """OPS-490, OPS-491, OPS-492"""
-    found: list[Metrics] = []
+    metricses: list[Metrics] = []
 
     async def look(name: str) -> float | None:
         await asyncio.sleep(0.2)
@@ -143,10 +143,10 @@ def test_looks_are_counted_by_how_they_end(answer: float | Exception | None, res
         return answer
 
     async def story() -> None:
-        found.append(await looked(look, "a"))
+        metricses.append(await looked(look, "a"))
 
     play(story)
-    (metrics,) = found
+    (metrics,) = metricses
     for name in ("error", "requeue_after", "requeue", "success"):
         assert value(metrics, "controller_runtime_reconcile_total", result=name) == (name == result)
     assert value(metrics, "controller_runtime_reconcile_errors_total") == (result == "error")
@@ -162,35 +162,35 @@ def test_looks_are_counted_by_how_they_end(answer: float | Exception | None, res
 
 def test_a_look_that_asks_for_another_at_once_is_a_requeue() -> None:
     """OPS-490"""
-    found: list[Metrics] = []
+    metricses: list[Metrics] = []
     answers = [0.0]
 
     async def look(name: str) -> float | None:
         return answers.pop() if answers else None
 
     async def story() -> None:
-        found.append(await looked(look, "a"))
+        metricses.append(await looked(look, "a"))
 
     play(story)
-    assert value(found[0], "controller_runtime_reconcile_total", result="requeue") == 1
-    assert value(found[0], "controller_runtime_reconcile_total", result="success") == 1
-    assert value(found[0], "workqueue_adds_total") == 2
+    assert value(metricses[0], "controller_runtime_reconcile_total", result="requeue") == 1
+    assert value(metricses[0], "controller_runtime_reconcile_total", result="success") == 1
+    assert value(metricses[0], "workqueue_adds_total") == 2
 
 
 def test_a_bug_in_a_look_counts_as_a_panic_and_is_told_with_its_trace() -> None:
     """OPS-371, OPS-491"""
-    found: list[Metrics] = []
+    metricses: list[Metrics] = []
 
     async def look(name: str) -> None:
         raise ZeroDivisionError("a bug")
 
     async def story() -> None:
-        found.append(await looked(look, "a"))
+        metricses.append(await looked(look, "a"))
 
     told = [line for line in play(story) if line["event"] == "Reconciler error"]
     assert "ZeroDivisionError" in told[0]["stacktrace"]
-    assert value(found[0], "controller_runtime_reconcile_panics_total") == 1
-    assert value(found[0], "controller_runtime_reconcile_errors_total") == 1
+    assert value(metricses[0], "controller_runtime_reconcile_panics_total") == 1
+    assert value(metricses[0], "controller_runtime_reconcile_errors_total") == 1
 
 
 def test_a_queue_can_be_asked_how_much_waits_and_how_long_work_has_lasted() -> None:

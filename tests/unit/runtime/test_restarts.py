@@ -51,7 +51,7 @@ async def begin(world: World, faults: Faults | None = None) -> None:
 
 async def all_running(world: World) -> bool:
     pods = await world.all(kinds.POD)
-    return len(pods) == REPLICAS and all(item.status.phase == "Running" for item in pods)
+    return len(pods) == REPLICAS and all(pod.status.phase == "Running" for pod in pods)
 
 
 async def empty(world: World) -> bool:

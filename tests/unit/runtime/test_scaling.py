@@ -50,8 +50,8 @@ def test_parts_of_a_core_count_as_one_and_none_too(millicores: int, expected: in
 )
 def test_shared_buckets_grow_with_the_workers(base: ScaledRateLimit, expected: tuple[int, ...]) -> None:
     """OPS-701, OPS-702, OPS-C2"""
-    found = [scaled_bucket(base, count) for count in (1, 2, 4, 8, 60)]
-    assert found == [BucketSize(rate, 10 * rate) for rate in expected]
+    bucket_sizes = [scaled_bucket(base, count) for count in (1, 2, 4, 8, 60)]
+    assert bucket_sizes == [BucketSize(rate, 10 * rate) for rate in expected]
 
 
 def test_there_is_a_most_of_everything() -> None:

@@ -12,8 +12,8 @@ PATH = "podTopologySpread.defaultConstraints"
 
 
 def written(*constraints: str) -> str:
-    items = "".join(f"\n  - {{{item}}}" for item in constraints)
-    return f"podTopologySpread:\n  defaultConstraints:{items}"
+    join = "".join(f"\n  - {{{constraint}}}" for constraint in constraints)
+    return f"podTopologySpread:\n  defaultConstraints:{join}"
 
 
 GOOD = f"maxSkew: 1, topologyKey: {ZONE}, whenUnsatisfiable: DoNotSchedule"

@@ -65,22 +65,22 @@ def test_without_anything_every_setting_has_its_default() -> None:
 @pytest.mark.parametrize(("variable", "flag", "default"), REFERENCE, ids=[row[0] for row in REFERENCE])
 def test_the_settings_of_the_reference_are_all_there(variable: str, flag: str, default: str) -> None:
     """OPS-310 to OPS-332, AWS-001 to AWS-013"""
-    (found,) = [item for item in SETTINGS.values() if item.spelling.variable == variable]
-    assert (found.spelling.flag, found.default) == (flag, default)
+    (setting,) = [item for item in SETTINGS.values() if item.spelling.variable == variable]
+    assert (setting.spelling.flag, setting.default) == (flag, default)
 
 
 @pytest.mark.parametrize("name", sorted(SETTINGS))
 def test_every_setting_can_be_given_as_it_is_shown(name: str) -> None:
     """OPS-300"""
     shown = Settings().as_text()[name]
-    item = SETTINGS[name]
+    setting = SETTINGS[name]
     assert resolve_settings({name: shown}, {}) == Settings()
-    assert resolve_settings({}, {item.spelling.variable: shown}) == Settings()
-    assert item.help.endswith(".")
+    assert resolve_settings({}, {setting.spelling.variable: shown}) == Settings()
+    assert setting.help.endswith(".")
 
 
 def test_no_two_settings_are_written_alike() -> None:
-    spellings = [item.spelling for item in SETTINGS.values()]
+    spellings = [setting.spelling for setting in SETTINGS.values()]
     flags = [flag for spelling in spellings for flag in (spelling.flag, *spelling.aliases)]
     variables = [spelling.variable for spelling in spellings]
     assert len(set(flags)) == len(flags)
@@ -257,7 +257,7 @@ def test_an_empty_log_level_means_the_default() -> None:
 
 
 def test_values_have_their_types() -> None:
-    found = resolve_settings(
+    settings = resolve_settings(
         {},
         {
             "LOG_OUTPUT_PATHS": "stdout, /tmp/log",
@@ -267,10 +267,10 @@ def test_values_have_their_types() -> None:
             "FEATURE_GATES": "NodeRepair=true",
         },
     )
-    assert found.log_output_paths == ("stdout", "/tmp/log")
-    assert (found.memory_limit, found.cpu_requests) == (2**30, -5)
-    assert found.preference_policy is PreferencePolicy.IGNORE
-    assert found.gates == DEFAULT_FEATURE_GATES | {FeatureGate.NODE_REPAIR}
+    assert settings.log_output_paths == ("stdout", "/tmp/log")
+    assert (settings.memory_limit, settings.cpu_requests) == (2**30, -5)
+    assert settings.preference_policy is PreferencePolicy.IGNORE
+    assert settings.gates == DEFAULT_FEATURE_GATES | {FeatureGate.NODE_REPAIR}
 
 
 def test_settings_are_shown_as_they_are_written() -> None:
@@ -284,9 +284,9 @@ def test_settings_are_shown_as_they_are_written() -> None:
 
 
 def test_how_plans_are_valued_is_a_setting() -> None:
-    found = resolve_settings({"exposure": "off"}, {"NODE_FEE": "0", "INTERRUPTION_COST": "2.5"})
-    assert found.worth == Objective(0.0, 2.5, NO_EXPOSURE_LIMITS)
-    assert found.as_text()["exposure"] == "off"
+    settings = resolve_settings({"exposure": "off"}, {"NODE_FEE": "0", "INTERRUPTION_COST": "2.5"})
+    assert settings.worth == Objective(0.0, 2.5, NO_EXPOSURE_LIMITS)
+    assert settings.as_text()["exposure"] == "off"
     assert resolve_settings({}, {}).worth == Objective()
 
 

@@ -48,9 +48,9 @@ async def scale(world: World, replicas: int) -> None:
 async def test_a_static_pool_gets_its_nodes_and_gives_up_those_that_hurt_least(world: World) -> None:
     """S-260: the unlaunched goes first, then the empty one."""
     await begin(world, 2)
-    found = await claims(world)
-    assert {claim.metadata.owner_references[0].name for claim in found} == {"np"}
-    busy, empty = (claim.metadata.name for claim in found)
+    nodeclaims = await claims(world)
+    assert {claim.metadata.owner_references[0].name for claim in nodeclaims} == {"np"}
+    busy, empty = (claim.metadata.name for claim in nodeclaims)
     for name in (busy, empty):
         await world.join(name)
     await world.running("p", f"node-{busy}")
@@ -280,9 +280,9 @@ async def test_a_static_pool_ends_with_as_many_new_machines_as_it_had(world: Wor
                 await world.join(claim.metadata.name)
         assert 3 <= len(await staying(world)) <= 4
         await asyncio.sleep(1)
-    found = await claims(world)
-    assert len(found) == 3
-    assert old.isdisjoint(claim.metadata.uid for claim in found)
+    nodeclaims = await claims(world)
+    assert len(nodeclaims) == 3
+    assert old.isdisjoint(claim.metadata.uid for claim in nodeclaims)
 
 
 @story

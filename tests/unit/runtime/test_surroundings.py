@@ -24,9 +24,9 @@ def evicted(name: str, uid: str, silence: Any = None) -> ObjectEvent:
 
 
 async def recorder(world: World) -> EventRecorder:
-    found = EventRecorder(world.kube, world.clock)
-    world.also(found.run())
-    return found
+    event_recorder = EventRecorder(world.kube, world.clock)
+    world.also(event_recorder.run())
+    return event_recorder
 
 
 @story
@@ -127,8 +127,8 @@ def test_long_lists_are_cut() -> None:
 
 async def condition(world: World, type_: str, name: str = "np") -> tuple[str, str, str]:
     pool = await world.kube.get(kinds.NODE_POOL, name)
-    found = conditions.find_condition(pool.status.conditions, type_)
-    return ("", "", "") if found is None else (found.status, found.reason, found.message)
+    condition = conditions.find_condition(pool.status.conditions, type_)
+    return ("", "", "") if condition is None else (condition.status, condition.reason, condition.message)
 
 
 @story
@@ -182,13 +182,15 @@ async def test_a_pool_that_contradicts_the_rules_says_so(world: World) -> None:
 async def test_a_pool_of_another_providers_class_is_left_alone(world: World) -> None:
     """API-S249"""
     foreign = NodeClassReference(group="other.example", kind="OtherClass", name="x")
-    item = node_pool("np")
+    nodepool = node_pool("np")
     import msgspec
 
-    spec = msgspec.structs.replace(item.spec.template.spec, node_class_ref=foreign)
-    template = msgspec.structs.replace(item.spec.template, spec=spec)
-    bare = msgspec.structs.replace(item.metadata, uid="")
-    changed = msgspec.structs.replace(item, metadata=bare, spec=msgspec.structs.replace(item.spec, template=template))
+    spec = msgspec.structs.replace(nodepool.spec.template.spec, node_class_ref=foreign)
+    template = msgspec.structs.replace(nodepool.spec.template, spec=spec)
+    bare = msgspec.structs.replace(nodepool.metadata, uid="")
+    changed = msgspec.structs.replace(
+        nodepool, metadata=bare, spec=msgspec.structs.replace(nodepool.spec, template=template)
+    )
     await world.kube.create(kinds.NODE_POOL, changed)
     await world.start()
     await asyncio.sleep(30)

@@ -62,8 +62,8 @@ async def goes(world: World, within: timedelta = timedelta(minutes=1)) -> None:
 async def said(world: World, type_: str) -> tuple[str, str, str] | None:
     """Status, reason and message of a condition of the pool."""
     pool: NodePool = await world.kube.get(kinds.NODE_POOL, "np")
-    found = conditions.find_condition(pool.status.conditions, type_)
-    return None if found is None else (found.status, found.reason, found.message)
+    condition = conditions.find_condition(pool.status.conditions, type_)
+    return None if condition is None else (condition.status, condition.reason, condition.message)
 
 
 def after(hours: float) -> str:

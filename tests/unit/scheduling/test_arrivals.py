@@ -57,9 +57,9 @@ def test_two_pods_are_no_habit() -> None:
 def test_what_is_expected_is_in_no_plan() -> None:
     """Plans are about pods there are: on new machines, on those that exist, and among those left out."""
     roomy = node("roomy", {"cpu": "8", "memory": "64Gi"})
-    found = drip(*come(6, timedelta(minutes=5)))
-    assert sizes(found) == [1]
-    assert not found.unschedulable
+    solution = drip(*come(6, timedelta(minutes=5)))
+    assert sizes(solution) == [1]
+    assert not solution.unschedulable
     placed = drip(*come(6, timedelta(minutes=5)), roomy)
     assert existing(placed) == {"roomy": 1}
     assert not placed.new_claims
@@ -74,5 +74,5 @@ def test_nothing_is_expected_where_the_outlook_says_so() -> None:
 def test_many_pods_at_once_are_bought_for_as_they_are() -> None:
     """What fills machines of its own needs no guess."""
     many = [pod(f"m{n}", ONE_CORE) for n in range(40)]
-    found = plan(node_pool(), *come(8, timedelta(minutes=5)), *many, types=TYPES, options=PLAIN)
-    assert found.price_per_hour == 4.0
+    solution = plan(node_pool(), *come(8, timedelta(minutes=5)), *many, types=TYPES, options=PLAIN)
+    assert solution.price_per_hour == 4.0

@@ -40,11 +40,11 @@ APART = SchedulingOptions(default_spread=(even(HOST, selector=None),))
 
 def of_set(count: int, name: str = "web", **spec: object) -> list[Pod]:
     """Waiting pods of a ReplicaSet, all with the label app=web."""
-    found = app_pods(count, prefix=name, **spec)  # type: ignore[arg-type]
+    pods = app_pods(count, prefix=name, **spec)  # type: ignore[arg-type]
     owner = owned_by(name)
     return [
-        msgspec.structs.replace(item, metadata=msgspec.structs.replace(item.metadata, owner_references=owner))
-        for item in found
+        msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, owner_references=owner))
+        for pod in pods
     ]
 
 
@@ -100,7 +100,7 @@ def test_pods_that_look_the_same_are_told_apart_by_their_owners() -> None:
 
 
 def test_pods_of_different_labels_but_one_service_are_spread_together() -> None:
-    named = [item for n in range(3) for item in app_pods(1, prefix=f"db-{n}", own={"pod-name": f"db-{n}"})]
+    named = [pod for n in range(3) for pod in app_pods(1, prefix=f"db-{n}", own={"pod-name": f"db-{n}"})]
     assert sizes(plan(node_pool(), service("db", {"app": "web"}), named, options=APART)) == [1, 1, 1]
 
 
@@ -151,10 +151,10 @@ def test_virtual_pods_are_spread_too() -> None:
     virtual = VirtualPods()
     room = [
         msgspec.structs.replace(
-            item,
-            metadata=msgspec.structs.replace(item.metadata, annotations={virtual_pods.VIRTUAL_POD_ANNOTATION: "true"}),
+            pod,
+            metadata=msgspec.structs.replace(pod.metadata, annotations={virtual_pods.VIRTUAL_POD_ANNOTATION: "true"}),
         )
-        for item in app_pods(2)
+        for pod in app_pods(2)
     ]
     virtual.set_pods("default/room", tuple(room))
     pool = node_pool()
@@ -173,5 +173,5 @@ def test_the_pods_of_a_plan_are_those_that_wait() -> None:
     """Defaults are no part of what is created, nominated or told."""
     waiting = app_pods(1)
     result = plan(node_pool(), service("web", {"app": "web"}), waiting, options=APART)
-    assert [item.pods for item in result.new_claims] == [tuple(waiting)]
+    assert [new_nodeclaim.pods for new_nodeclaim in result.new_claims] == [tuple(waiting)]
     assert asked(result, HOST) == []

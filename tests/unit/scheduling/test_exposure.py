@@ -69,9 +69,9 @@ def most_together(result: Solution, prefix: str = "web") -> int:
 def test_a_workload_is_not_bought_one_machine() -> None:
     """One machine would be cheaper, and is what is bought without the wish."""
     assert sizes(plan(node_pool(), replicas(8), types=inc(8), options=OFF)) == [8]
-    found = plan(node_pool(), replicas(8), types=inc(8))
-    assert sizes(found) == [4, 4]
-    assert found.exposure_violations == ()
+    solution = plan(node_pool(), replicas(8), types=inc(8))
+    assert sizes(solution) == [4, 4]
+    assert solution.exposure_violations == ()
 
 
 def test_a_share_is_rounded_up_and_never_below_one() -> None:
@@ -89,9 +89,9 @@ def test_few_pods_may_be_together_and_so_may_those_without_owner() -> None:
 
 def test_every_workload_counts_for_itself() -> None:
     """Two workloads, pods alike: two machines hold half of each."""
-    found = plan(node_pool(), replicas(6, "web"), replicas(6, "api"), types=inc(8))
-    assert sizes(found) == [6, 6]
-    assert most_together(found, "web") == most_together(found, "api") == 3
+    solution = plan(node_pool(), replicas(6, "web"), replicas(6, "api"), types=inc(8))
+    assert sizes(solution) == [6, 6]
+    assert most_together(solution, "web") == most_together(solution, "api") == 3
 
 
 def test_pods_of_one_workload_count_together_whatever_their_size() -> None:
@@ -115,22 +115,22 @@ def test_bound_replicas_count_for_the_size_of_the_workload() -> None:
 
 
 def test_what_exists_is_the_schedulers_business() -> None:
-    found = plan(node_pool(), machine("n1", {"cpu": "4"}), replicas(8), types=inc(8))
-    assert existing(found) == {"n1": 8}
-    assert found.exposure_violations == ()
+    solution = plan(node_pool(), machine("n1", {"cpu": "4"}), replicas(8), types=inc(8))
+    assert existing(solution) == {"n1": 8}
+    assert solution.exposure_violations == ()
 
 
 def test_limits_are_no_reason_to_leave_a_pod_out() -> None:
     """One node may be bought: all go there, and the plan says that this is more than was wished."""
-    found = plan(node_pool(limits={"nodes": "1"}), replicas(8), types=inc(8))
-    assert sizes(found) == [8]
-    assert left(found) == []
-    (concession,) = found.exposure_violations
+    solution = plan(node_pool(limits={"nodes": "1"}), replicas(8), types=inc(8))
+    assert sizes(solution) == [8]
+    assert left(solution) == []
+    (concession,) = solution.exposure_violations
     assert concession.cause is ViolationCause.LIMITS
     assert (concession.subject, concession.actual, concession.limit) == ("ReplicaSet default/web", 8, 4)
-    assert concession.place == f"NodeClaim {found.new_claims[0].name}"
-    assert exposure_messages(found) == [
-        f"exposure gives way: 8 pods of ReplicaSet default/web in NodeClaim {found.new_claims[0].name}, wished are at most 4: "
+    assert concession.place == f"NodeClaim {solution.new_claims[0].name}"
+    assert exposure_messages(solution) == [
+        f"exposure gives way: 8 pods of ReplicaSet default/web in NodeClaim {solution.new_claims[0].name}, wished are at most 4: "
         "limits of NodePools leave no other machines"
     ]
 
@@ -139,35 +139,35 @@ def test_the_wishes_of_others_give_way_too_where_that_serves_a_pod() -> None:
     """The node that one workload would have for its second half is what the pod of another needs."""
     alone = pod("alone", SMALL, node_selector={labels.ARCH: "arm64"})
     waiting = replicas(6, node_selector={labels.ARCH: "amd64"})
-    found = plan(node_pool(limits={"nodes": "2"}), waiting, alone, types=(*inc(4), *STD))
-    assert left(found) == []
-    assert sizes(found) == [1, 6]
-    assert [item.cause for item in found.exposure_violations] == [ViolationCause.LIMITS]
+    solution = plan(node_pool(limits={"nodes": "2"}), waiting, alone, types=(*inc(4), *STD))
+    assert left(solution) == []
+    assert sizes(solution) == [1, 6]
+    assert [violation.cause for violation in solution.exposure_violations] == [ViolationCause.LIMITS]
 
 
 def test_limits_that_leave_pods_out_anyway_change_nothing() -> None:
     """The pod nothing holds waits; the others are still apart."""
-    found = plan(node_pool(limits={"cpu": "20"}), replicas(8), pod("huge", {"cpu": "99"}), types=inc(8))
-    assert left(found) == ["huge"]
-    assert sizes(found) == [4, 4]
-    assert found.exposure_violations == ()
+    solution = plan(node_pool(limits={"cpu": "20"}), replicas(8), pod("huge", {"cpu": "99"}), types=inc(8))
+    assert left(solution) == ["huge"]
+    assert sizes(solution) == [4, 4]
+    assert solution.exposure_violations == ()
 
 
 def test_pods_that_want_to_be_together_are() -> None:
     term = PodAffinityTerm(topology_key=labels.HOSTNAME, label_selector=LabelSelector(match_labels={"app": "web"}))
     near = Affinity(pod_affinity=PodAffinity(required=(term,)))
-    found = plan(node_pool(), replicas(6, affinity=near), types=inc(8))
-    assert sizes(found) == [6]
-    assert [(item.cause, item.actual, item.limit) for item in found.exposure_violations] == [
+    solution = plan(node_pool(), replicas(6, affinity=near), types=inc(8))
+    assert sizes(solution) == [6]
+    assert [(violation.cause, violation.actual, violation.limit) for violation in solution.exposure_violations] == [
         (ViolationCause.TOGETHER, 6, 3)
     ]
 
 
 @pytest.mark.parametrize(("text", "most"), [("off", 8), ("1", 8), ("0.25", 2), (".75", 6)])
 def test_a_workload_may_ask_for_another_share(text: str, most: int) -> None:
-    found = plan(node_pool(), replicas(8, "web", **asking(text)), types=inc(8))
-    assert most_together(found) == most
-    assert (found.exposure_violations, found.unreadable_annotations) == ((), ())
+    solution = plan(node_pool(), replicas(8, "web", **asking(text)), types=inc(8))
+    assert most_together(solution) == most
+    assert (solution.exposure_violations, solution.unreadable_annotations) == ((), ())
 
 
 def test_a_node_pool_may_ask_for_another_share_and_the_workload_has_the_last_word() -> None:
@@ -179,35 +179,38 @@ def test_a_node_pool_may_ask_for_another_share_and_the_workload_has_the_last_wor
 def test_a_share_holds_for_machines_of_the_node_pool_that_asks_for_it() -> None:
     """The heavier pool says off, the other one a quarter: who is bought from decides."""
     heavy, light = pool_asking("off", "heavy", weight=10), pool_asking("0.25", "light")
-    found = plan(heavy, light, replicas(8), types=inc(8))
-    assert {claim.node_pool for claim in found.new_claims} == {"heavy"}
-    assert most_together(found) <= 8
-    assert found.exposure_violations == ()
+    solution = plan(heavy, light, replicas(8), types=inc(8))
+    assert {claim.node_pool for claim in solution.new_claims} == {"heavy"}
+    assert most_together(solution) <= 8
+    assert solution.exposure_violations == ()
 
 
 @pytest.mark.parametrize("text", ["", "half", "0", "1.5", "-0.5", "50%", "1e-1", "nan", " 0.5", "Off"])
 def test_a_share_that_cannot_be_read_leaves_the_default_and_is_told(text: str) -> None:
-    found = plan(pool_asking(text), replicas(8, "web", **asking(text)), types=inc(8))
-    assert sizes(found) == [4, 4]
-    assert [item.subject for item in found.unreadable_annotations] == ["NodePool np", "ReplicaSet default/web"]
-    assert {item.annotation for item in found.unreadable_annotations} == {"karpenter.sh/exposure"}
-    assert all(repr(text) in item.error for item in found.unreadable_annotations)
-    assert len(exposure_messages(found)) == 2
+    solution = plan(pool_asking(text), replicas(8, "web", **asking(text)), types=inc(8))
+    assert sizes(solution) == [4, 4]
+    assert [annotation.subject for annotation in solution.unreadable_annotations] == [
+        "NodePool np",
+        "ReplicaSet default/web",
+    ]
+    assert {annotation.annotation for annotation in solution.unreadable_annotations} == {"karpenter.sh/exposure"}
+    assert all(repr(text) in annotation.error for annotation in solution.unreadable_annotations)
+    assert len(exposure_messages(solution)) == 2
 
 
 def test_many_workloads_are_all_apart() -> None:
     """More workloads than the search counts rules for: each is still on two machines at least, and nobody waits."""
     waiting = [replicas(4 + number % 5, f"w{number:02}x") for number in range(40)]
-    found = plan(node_pool(), waiting, types=inc(30))
-    assert left(found) == []
+    solution = plan(node_pool(), waiting, types=inc(30))
+    assert left(solution) == []
     by_owner = Counter(item.metadata.name.partition("x")[0] for group in waiting for item in group)
-    for claim in found.new_claims:
+    for claim in solution.new_claims:
         here = Counter(item.metadata.name.partition("x")[0] for item in claim.pods)
         assert all(count <= -(-by_owner[name] // 2) for name, count in here.items())
-    assert found.exposure_violations == ()
+    assert solution.exposure_violations == ()
     without = plan(node_pool(), waiting, types=inc(30), options=OFF)
-    assert found.price_per_hour <= 1.1 * without.price_per_hour, "so many workloads fill two machines as well as one"
-    assert len(bought(found)) >= 2
+    assert solution.price_per_hour <= 1.1 * without.price_per_hour, "so many workloads fill two machines as well as one"
+    assert len(bought(solution)) >= 2
 
 
 @pytest.mark.parametrize("share", [Fraction(1, 2), Fraction(1, 10)])
@@ -224,9 +227,9 @@ def test_exposure_costs_next_to_nothing_where_there_are_many_workloads(share: Fr
     ]
     picture = snapshot(node_pool("np", [wanted(labels.CAPACITY_TYPE, "In", "on-demand")]), waiting)
     exposed = SchedulingOptions(objective=Objective(exposure=ExposureLimits.uniform(share)))
-    found, without = (solve(build_problem(picture, {"np": index}, NOW, options)) for options in (exposed, OFF))
-    assert found.exposure_violations == ()
-    assert found.price_per_hour <= 1.02 * without.price_per_hour
+    solution, without = (solve(build_problem(picture, {"np": index}, NOW, options)) for options in (exposed, OFF))
+    assert solution.exposure_violations == ()
+    assert solution.price_per_hour <= 1.02 * without.price_per_hour
 
 
 def test_pods_that_are_moved_are_no_more_exposed_than_those_that_come() -> None:
@@ -236,11 +239,11 @@ def test_pods_that_are_moved_are_no_more_exposed_than_those_that_come() -> None:
         replaced(item, spec=replaced(item.spec, node_name=f"n{1 + number % 2}"))
         for number, item in enumerate(replicas(8, node_name="n1"))
     ]
-    moving = [item for item in bound if isinstance(item, Pod)]
+    moving = [wire for wire in bound if isinstance(wire, Pod)]
     picture = snapshot(node_pool(), there, moving)
     types = {"np": index_of(inc(8))}
     for options, expected in ((SchedulingOptions(), 2), (OFF, 1)):
         base = ReschedulingBase(build_problem(picture, types, NOW, options), types)
-        found = base.reschedule(WhatIf(tuple(moving), frozenset({"claim-n1", "claim-n2"})))
-        assert found is not None
-        assert len(found.new_claims) == expected
+        reschedule = base.reschedule(WhatIf(tuple(moving), frozenset({"claim-n1", "claim-n2"})))
+        assert reschedule is not None
+        assert len(reschedule.new_claims) == expected

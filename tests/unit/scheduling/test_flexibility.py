@@ -37,8 +37,10 @@ def real() -> TypeIndex:
 
 
 def planned(*objects: object, options: SchedulingOptions = OFF) -> Solution:
-    found = snapshot(*objects)
-    return solve(build_problem(found, {pool.metadata.name: real() for pool in found.pools}, NOW, options))
+    cluster_snapshot = snapshot(*objects)
+    return solve(
+        build_problem(cluster_snapshot, {pool.metadata.name: real() for pool in cluster_snapshot.pools}, NOW, options)
+    )
 
 
 def holding(claim: NewNodeClaim) -> dict[str, float]:
@@ -49,9 +51,10 @@ def holding(claim: NewNodeClaim) -> dict[str, float]:
     requests = res.parse_resources(claim.claim.spec.resources.requests)
     sold = _sold(requirements_from_wire(claim.claim.spec.requirements).without((labels.INSTANCE_TYPE,)))
     return {
-        item.name: sold[item.name]
-        for item in real().types
-        if item.name in sold and all(item.allocatable.get(name, 0) >= amount for name, amount in requests.items())
+        instance_type.name: sold[instance_type.name]
+        for instance_type in real().types
+        if instance_type.name in sold
+        and all(instance_type.allocatable.get(name, 0) >= amount for name, amount in requests.items())
     }
 
 
@@ -59,10 +62,10 @@ def holding(claim: NewNodeClaim) -> dict[str, float]:
 def _sold(asked: Requirements) -> dict[str, float]:
     """Types that can be bought as demanded, with the price of each."""
     return {
-        item.name: price
-        for item in real().types
-        if compatible(item.requirements, _shared(asked, item), labels.WELL_KNOWN)
-        and (price := _price(item, asked)) is not None
+        instance_type.name: price
+        for instance_type in real().types
+        if compatible(instance_type.requirements, _shared(asked, instance_type), labels.WELL_KNOWN)
+        and (price := _price(instance_type, asked)) is not None
     }
 
 
@@ -97,7 +100,7 @@ def check(claim: NewNodeClaim) -> None:
     assert sent == sorted(prices.values())[: len(sent)]
     near = [price for price in prices.values() if price <= NEAR * min(prices.values())]
     assert sum(price <= NEAR * sent[0] for price in sent) >= min(ENOUGH, len(near))
-    (types,) = (item for item in claim.claim.spec.requirements if item.key == labels.INSTANCE_TYPE)
+    (types,) = (requirement for requirement in claim.claim.spec.requirements if requirement.key == labels.INSTANCE_TYPE)
     assert (types.operator, set(types.values)) == ("In", set(claim.instance_types))
 
 
@@ -113,16 +116,16 @@ def check(claim: NewNodeClaim) -> None:
 )
 def test_claims_offer_every_type_that_holds_their_pods(count: int, requests: dict[str, str]) -> None:
     """SCH-616, SCH-617: price-aware packing chooses what goes together, not which machine it is."""
-    found = planned(node_pool("np", [LINUX]), pods(count, requests))
-    assert found.new_claims
-    for claim in found.new_claims:
+    solution = planned(node_pool("np", [LINUX]), pods(count, requests))
+    assert solution.new_claims
+    for claim in solution.new_claims:
         check(claim)
 
 
 def test_common_pods_have_fifteen_types_near_the_cheapest() -> None:
     """Where the table has them within 15 %, so has the claim: a stock-out does not mean a new round."""
-    found = planned(node_pool("np", [LINUX, ON_DEMAND]), pods(30, {"cpu": "1", "memory": "3Gi"}))
-    for claim in found.new_claims:
+    solution = planned(node_pool("np", [LINUX, ON_DEMAND]), pods(30, {"cpu": "1", "memory": "3Gi"}))
+    for claim in solution.new_claims:
         prices = holding(claim)
         near = {name for name, price in prices.items() if price <= NEAR * min(prices.values())}
         assert len(near & set(claim.instance_types)) >= min(ENOUGH, len(near))
@@ -171,7 +174,7 @@ def test_no_plan_is_tightened_to_few_types(groups: list[tuple[int, int, int]]) -
         pods(count, {"cpu": f"{cpu}m", "memory": f"{memory}Mi"}, prefix=f"g{number}")
         for number, (count, cpu, memory) in enumerate(groups)
     ]
-    found = planned(node_pool("np", [LINUX]), waiting)
-    assert found.new_claims
-    for claim in found.new_claims:
+    solution = planned(node_pool("np", [LINUX]), waiting)
+    assert solution.new_claims
+    for claim in solution.new_claims:
         check(claim)

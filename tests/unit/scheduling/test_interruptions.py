@@ -38,9 +38,9 @@ def test_a_machine_that_is_often_interrupted_is_not_worth_its_price() -> None:
     waiting = pods(8, {"cpu": "1"})
     half = spot("half", 4, 0.21)
     assert bought(plan(node_pool("np", SPOT), waiting, types=[half, spot("whole", 8, 0.40)])) == ["whole"]
-    found = plan(node_pool("np", SPOT), waiting, types=[half, spot("whole", 8, 0.40, 1 / 24)])
-    assert bought(found) == ["half", "half"]
-    assert found.price_per_hour == pytest.approx(0.42), "what is shown is what is paid"
+    solution = plan(node_pool("np", SPOT), waiting, types=[half, spot("whole", 8, 0.40, 1 / 24)])
+    assert bought(solution) == ["half", "half"]
+    assert solution.price_per_hour == pytest.approx(0.42), "what is shown is what is paid"
 
 
 def test_what_an_interruption_costs_is_a_setting() -> None:
@@ -56,5 +56,5 @@ def test_pools_of_equal_weight_compete_with_their_risk() -> None:
 
 
 def test_the_lower_bound_knows_no_risk() -> None:
-    found = plan(node_pool("np", SPOT), pods(8, {"cpu": "1"}), types=[spot("whole", 8, 0.40, 1 / 24)])
-    assert found.lower_bound_per_hour == pytest.approx(0.40)
+    solution = plan(node_pool("np", SPOT), pods(8, {"cpu": "1"}), types=[spot("whole", 8, 0.40, 1 / 24)])
+    assert solution.lower_bound_per_hour == pytest.approx(0.40)

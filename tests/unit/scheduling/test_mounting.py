@@ -104,8 +104,8 @@ def test_new_machines_allow_what_those_of_their_type_do() -> None:
     there = [machine(name, {"cpu": 4}, labels={labels.INSTANCE_TYPE: kind}) for name, kind in named.items()]
     limits = [csi_node("a", ebs=25), csi_node("b", ebs=24, other=7), csi_node("c", ebs=0), csi_node("gone", ebs=1)]
     state = snapshot(flatten(there), limits)
-    found = volume_limits_of_types(state.volumes, state.nodes, ())
-    assert found == {"large": {DRIVER: 24, "other": 7}, "small": {DRIVER: 0}}
+    volume_limits = volume_limits_of_types(state.volumes, state.nodes, ())
+    assert volume_limits == {"large": {DRIVER: 24, "other": 7}, "small": {DRIVER: 0}}
     assert volume_limits_of_types(ClusterVolumes(), state.nodes, ()) == {}
 
 
@@ -114,8 +114,8 @@ def test_a_type_may_tell_itself_what_it_allows() -> None:
     told: dict[str, str | int] = {ATTACHMENT_RESOURCE_PREFIX + DRIVER: 9, **ROOM}
     index = index_of([shape("a", told), shape("b", told), shape("c", ROOM)])
     state = snapshot(flatten(machine("n", {"cpu": 4}, labels={labels.INSTANCE_TYPE: "a"})), csi_node("n", ebs=5))
-    found = volume_limits_of_types(state.volumes, state.nodes, [index, index])
-    assert found == {"a": {DRIVER: 5}, "b": {DRIVER: 9}}
+    volume_limits = volume_limits_of_types(state.volumes, state.nodes, [index, index])
+    assert volume_limits == {"a": {DRIVER: 5}, "b": {DRIVER: 9}}
 
 
 def test_a_node_that_has_not_told_yet_allows_what_others_of_its_type_do() -> None:
@@ -139,7 +139,7 @@ def test_claims_that_pods_share_are_set_aside_on_every_machine() -> None:
     assert asked(own, limit=25) == [1] * 30
     attaching = VolumeAttachments(ClusterVolumes(), {"t": {DRIVER: 25}}, [{DRIVER: one} for one in own])
     extended = attaching.with_attachments(index_of([shape("t", ROOM), shape("u", ROOM)]))
-    slots = [item.allocatable[ATTACHMENT_RESOURCE_PREFIX + DRIVER] // 1000 for item in extended.types]
+    slots = [instance_type.allocatable[ATTACHMENT_RESOURCE_PREFIX + DRIVER] // 1000 for instance_type in extended.types]
     assert slots[0] == 24, "one of them is the shared one's"
     assert slots[1] > 1000, "nobody knows"
 

@@ -61,24 +61,24 @@ SPREAD = TopologySpreadConstraint(
 
 
 def only(result: Solution) -> UnschedulablePod:
-    (found,) = result.unschedulable
-    return found
+    (unschedulable_pod,) = result.unschedulable
+    return unschedulable_pod
 
 
 def said(result: Solution) -> str:
-    found = only(result)
-    return nearest_fit_sentence(found.nearest_fit, found.nearest_node)
+    unschedulable_pod = only(result)
+    return nearest_fit_sentence(unschedulable_pod.nearest_fit, unschedulable_pod.nearest_node)
 
 
 def breakdown(result: Solution, pool: str = "np") -> FilterBreakdown:
-    (found,) = [reason.filter_breakdown for reason in only(result).reasons if reason.node_pool == pool]
-    assert found is not None
-    return found
+    (filter_breakdown,) = [reason.filter_breakdown for reason in only(result).reasons if reason.node_pool == pool]
+    assert filter_breakdown is not None
+    return filter_breakdown
 
 
 def fallen(result: Solution, kind: type[object]) -> FilteredTypes:
-    (found,) = [item for item in breakdown(result).filtered if isinstance(item.failed_filter, kind)]
-    return found
+    (filtered_types,) = [item for item in breakdown(result).filtered if isinstance(item.failed_filter, kind)]
+    return filtered_types
 
 
 # -- sentences ------------------------------------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ def test_the_nearest_alternative_of_a_pod_counts() -> None:
 def test_a_spread_held_up_by_a_sold_out_zone_says_both() -> None:
     spread = pods(3, {"cpu": "1500m"}, topology_spread_constraints=(SPREAD,), meta={"labels": APP})
     result = plan(node_pool(), spread, types=[HALF])
-    assert {nearest_fit_sentence(item.nearest_fit) for item in result.unschedulable} == {
+    assert {nearest_fit_sentence(unschedulable_pod.nearest_fit) for unschedulable_pod in result.unschedulable} == {
         "topology spread by topology.kubernetes.io/zone allows only z1 next: "
         "nearest is NodePool np: all that suits is sold out in z1 as spot"
     }
@@ -288,9 +288,12 @@ def test_a_machine_that_would_not_do_anyway_is_not_named(there: object) -> None:
 def test_types_are_counted_by_what_they_fall_to() -> None:
     pool = node_pool(requirements=[wanted(labels.ZONE, "In", "z2")])
     result = plan(pool, pod("p", {"cpu": "3"}), types=BOTH)
-    found = breakdown(result)
-    assert (found.types, found.offerings) == (2, 3)
-    assert [(filter_noun(item.failed_filter), item.types, item.only_by_this) for item in found.filtered] == [
+    filter_breakdown = breakdown(result)
+    assert (filter_breakdown.types, filter_breakdown.offerings) == (2, 3)
+    assert [
+        (filter_noun(filtered_types.failed_filter), filtered_types.types, filtered_types.only_by_this)
+        for filtered_types in filter_breakdown.filtered
+    ] == [
         ("the NodePool's requirement topology.kubernetes.io/zone In [z2]", 1, 1),
         ("cpu: the pod asks 3 CPU (the largest of them, small, has 1.9 CPU)", 1, 1),
     ]
@@ -299,8 +302,10 @@ def test_types_are_counted_by_what_they_fall_to() -> None:
 def test_pods_that_fail_alike_share_one_explanation() -> None:
     result = plan(node_pool(template=DEDICATED), pods(50, {}), types=BOTH)
     assert len(result.unschedulable) == 50
-    assert len({id(item.reasons) for item in result.unschedulable}) == 1
-    assert {id(item.nearest_fit) for item in result.unschedulable} == {id(result.unschedulable[0].nearest_fit)}
+    assert len({id(unschedulable_pod.reasons) for unschedulable_pod in result.unschedulable}) == 1
+    assert {id(unschedulable_pod.nearest_fit) for unschedulable_pod in result.unschedulable} == {
+        id(result.unschedulable[0].nearest_fit)
+    }
     assert result.unschedulable[0].nearest_fit is not None
     assert isinstance(result.unschedulable[0].nearest_fit.failed_filters[0], UntoleratedTaint)
 

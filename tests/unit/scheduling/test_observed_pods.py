@@ -91,16 +91,16 @@ def left(*pods: Pod, cause: UnschedulableCause | None = None) -> Solution:
 
 def samples(seen: Observed) -> dict[str, tuple[float, float]]:
     """Count and sum of every duration that has any."""
-    found = seen.scrape()
-    counted = {name: (found.value(f"{name}_count"), found.value(f"{name}_sum")) for name in DURATIONS}
+    scrape = seen.scrape()
+    counted = {name: (scrape.value(f"{name}_count"), scrape.value(f"{name}_sum")) for name in DURATIONS}
     return {name.removeprefix("karpenter_pods_"): both for name, both in counted.items() if both[0]}
 
 
 def waits(seen: Observed) -> dict[str, float]:
     """The gauges of waiting times that are there, of all pods together."""
-    found = seen.scrape()
+    scrape = seen.scrape()
     short = {name: name.removeprefix("karpenter_pods_").removesuffix("_time_seconds") for name in GAUGES}
-    return {short[name]: found.total(name) for name in GAUGES if found.series(name)}
+    return {short[name]: scrape.total(name) for name in GAUGES if scrape.series(name)}
 
 
 # -- state ----------------------------------------------------------------------------------------------------------------
@@ -193,8 +193,8 @@ def test_a_pod_is_timed_from_creation_to_node_to_readiness() -> None:
     seen.put(ready())
     seen.put(ready())
     assert samples(seen) == {"bound_duration_seconds": (1, 10), "startup_duration_seconds": (1, 30)}
-    found = seen.scrape()
-    assert found.value("karpenter_pods_startup_duration_seconds", quantile="0.5") == pytest.approx(30, rel=0.01)
+    scrape = seen.scrape()
+    assert scrape.value("karpenter_pods_startup_duration_seconds", quantile="0.5") == pytest.approx(30, rel=0.01)
     assert waits(seen) == {}
 
 
@@ -339,15 +339,15 @@ def test_a_clock_that_runs_behind_gives_no_negative_duration() -> None:
 def test_pods_without_a_place_are_counted_until_they_wait_no_more() -> None:
     """OPS-461"""
     seen = Observed()
-    items = [waiting(name) for name in "abc"]
-    seen.put(*items)
-    seen.decided(left(*items))
+    pods = [waiting(name) for name in "abc"]
+    seen.put(*pods)
+    seen.decided(left(*pods))
     own = {"controller": "provisioner"}
     assert seen.scrape().value("karpenter_scheduler_unschedulable_pods_count", **own) == 3
-    seen.gone(items[0])
+    seen.gone(pods[0])
     seen.put(bound("b"))
     assert seen.scrape().value("karpenter_scheduler_unschedulable_pods_count", **own) == 1
-    seen.decided(bought(items[2]))
+    seen.decided(bought(pods[2]))
     assert seen.scrape().value("karpenter_scheduler_unschedulable_pods_count", **own) == 0
 
 
@@ -409,9 +409,9 @@ def test_pods_refused_for_their_own_sake_are_counted_apart() -> None:
     seen.put(waiting("a"), waiting("b"))
     refused = left(waiting("a"), cause=UnsupportedResourceClaims(("gpu",)))
     seen.decided(Solution(unschedulable=(*refused.unschedulable, *left(waiting("b")).unschedulable)))
-    found = seen.scrape()
-    assert found.value("karpenter_scheduler_ignored_pods_count") == 1
-    assert found.value("karpenter_scheduler_unschedulable_pods_count") == 1
+    scrape = seen.scrape()
+    assert scrape.value("karpenter_scheduler_ignored_pods_count") == 1
+    assert scrape.value("karpenter_scheduler_unschedulable_pods_count") == 1
     seen.put(bound("a"))
     assert seen.scrape().value("karpenter_scheduler_ignored_pods_count") == 0
 
@@ -465,10 +465,10 @@ def test_the_picture_says_how_many_machines_it_has_and_whether_it_is_complete() 
     """OPS-464"""
     seen = Observed()
     seen.put(*machine("n", {"cpu": "1"}), claim("c"), node("foreign", {"cpu": "1"}))
-    found = seen.scrape()
-    assert found.value("karpenter_cluster_state_node_count") == 3
-    assert found.value("karpenter_cluster_state_synced") == 1
-    assert found.value("karpenter_cluster_state_unsynced_time_seconds") == 0
+    scrape = seen.scrape()
+    assert scrape.value("karpenter_cluster_state_node_count") == 3
+    assert scrape.value("karpenter_cluster_state_synced") == 1
+    assert scrape.value("karpenter_cluster_state_unsynced_time_seconds") == 0
     seen.lacking = "waiting for pods"
     assert seen.scrape().value("karpenter_cluster_state_synced") == 0
     seen.passes(40)

@@ -66,10 +66,10 @@ def test_limits_that_do_not_bind_change_no_purchase() -> None:
 @pytest.mark.parametrize(("cpu", "nodes"), [(20, 9), (40, 9), (90, 3), (200, 5)])
 def test_repeated_machines_never_exceed_a_limit(cpu: int, nodes: int) -> None:
     """SCH-384: each claim counts as the largest it may become."""
-    types = {item.name: item.capacity["cpu"] // 1000 for item in inc(20)}
+    types = {instance_type.name: instance_type.capacity["cpu"] // 1000 for instance_type in inc(20)}
     result = plan(node_pool(limits={"cpu": str(cpu), "nodes": str(nodes)}), pods(300, {"cpu": "900m"}), types=inc(20))
     assert 0 < len(result.new_claims) <= nodes
-    assert sum(max(types[name] for name in item.instance_types) for item in result.new_claims) <= cpu
+    assert sum(max(types[name] for name in new_nodeclaim.instance_types) for new_nodeclaim in result.new_claims) <= cpu
 
 
 def test_many_equal_limited_pools_cost_no_more_than_one() -> None:

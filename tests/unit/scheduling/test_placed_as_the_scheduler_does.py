@@ -38,9 +38,11 @@ _TWO_WAYS = (
 
 def unlawful(*objects: object, types: Sequence[InstanceType] = STD) -> list[str]:
     """What kube-scheduler would object to in the plan for these objects."""
-    found = flatten(objects)
-    shown, known = snapshot(found), indexes(found, types)
-    return problems(seen(shown, dict.fromkeys(known, types)), solve(build_problem(shown, known, NOW), known))
+    wires = flatten(objects)
+    shown, type_indexes = snapshot(wires), indexes(wires, types)
+    return problems(
+        seen(shown, dict.fromkeys(type_indexes, types)), solve(build_problem(shown, type_indexes, NOW), type_indexes)
+    )
 
 
 def coming() -> list[object]:

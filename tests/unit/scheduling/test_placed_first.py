@@ -27,4 +27,4 @@ def test_virtual_pods_never_take_the_place_of_real_ones() -> None:
     shown = replace(virtual.added_to(snapshot(pool, there, pod("real", {"cpu": "500m"}))), planned_nodes={"b-1": "n"})
     result = solve(build_problem(shown, indexes([pool], STD), NOW))
     assert (existing(result), sizes(result)) == ({"n": 1}, [1])
-    assert [item.pods[0].metadata.name for item in result.placed_on_existing] == ["real"]
+    assert [placed_pods.pods[0].metadata.name for placed_pods in result.placed_on_existing] == ["real"]

@@ -48,8 +48,11 @@ def selling(*offerings: Offering, name: str = "m") -> InstanceType:
 def held(result: Solution) -> list[str]:
     """The reservation of every claim, empty for what is bought freely."""
     return sorted(
-        next((entry.values[0] for entry in item.claim.spec.requirements if entry.key == labels.RESERVATION_ID), "")
-        for item in result.new_claims
+        next(
+            (entry.values[0] for entry in new_nodeclaim.claim.spec.requirements if entry.key == labels.RESERVATION_ID),
+            "",
+        )
+        for new_nodeclaim in result.new_claims
     )
 
 
@@ -62,11 +65,11 @@ def plan(
     options: SchedulingOptions | None = None,
 ) -> Solution:
     """The decision where everything types and offerings speak of is well known, as with a cloud that has reservations."""
-    found = flatten(objects)
-    names = [item.metadata.name for item in found if isinstance(item, NodePool)]
+    wires = flatten(objects)
+    names = [wire.metadata.name for wire in wires if isinstance(wire, NodePool)]
     own = dict(types) if isinstance(types, Mapping) else dict.fromkeys(names, types)
     indexes = {name: TypeIndex(sold, well_known_labels_of(sold)) for name, sold in own.items()}
-    return solve(build_problem(snapshot(found), indexes, NOW, options or SchedulingOptions()), indexes)
+    return solve(build_problem(snapshot(wires), indexes, NOW, options or SchedulingOptions()), indexes)
 
 
 def test_a_claim_draws_from_one_reservation_and_says_which() -> None:
@@ -130,7 +133,7 @@ def test_a_heavier_pool_whose_reservation_is_used_up_is_still_the_one_to_buy_fro
     pools = [node_pool("heavy", weight=10), node_pool("light")]
     types = {"heavy": [selling(reserved("r1", 0))], "light": [selling(reserved("r2", 5))]}
     result = plan(pools, pod("p", ONE), types=types)
-    assert ([item.node_pool for item in result.new_claims], held(result)) == (["heavy"], [""])
+    assert ([new_nodeclaim.node_pool for new_nodeclaim in result.new_claims], held(result)) == (["heavy"], [""])
 
 
 def test_a_claim_that_has_not_launched_takes_its_unit_already() -> None:

@@ -160,8 +160,8 @@ def test_a_sold_out_offering_is_not_for_sale() -> None:
 @pytest.mark.parametrize(("huge", "memory"), [("1Gi", 3 * 1024 - 10), ("5Gi", 0)])
 def test_huge_pages_are_no_ordinary_memory(huge: str, memory: int) -> None:
     """S-055"""
-    item = shape("huge", {"cpu": 4, "memory": "4Gi", "pods": 5, "hugepages-2Mi": huge})
-    assert item.allocatable["memory"] == memory * 2**20 * 1000
+    instance_type = shape("huge", {"cpu": 4, "memory": "4Gi", "pods": 5, "hugepages-2Mi": huge})
+    assert instance_type.allocatable["memory"] == memory * 2**20 * 1000
 
 
 # -- machines that exist --------------------------------------------------------------------------------------------------
@@ -424,7 +424,7 @@ def test_pods_share_a_machine_only_where_one_offering_suits_them_all() -> None:
     ]
     result = plan(node_pool(), waiting, types=types)
     assert (sizes(result), left(result)) == ([1, 1], [])
-    assert sorted(item.cheapest_offering.zone for item in result.new_claims) == ["z1", "z2"]
+    assert sorted(new_nodeclaim.cheapest_offering.zone for new_nodeclaim in result.new_claims) == ["z1", "z2"]
 
 
 def test_a_pod_alone_is_told_when_no_offering_suits_it() -> None:

@@ -50,7 +50,7 @@ def test_pods_that_wait_for_planned_machines_ask_for_no_more(
     waiting = batch()
     first = plan(_POOL, waiting, types=types)
     assert (left(first), sizes(first) != []) == ([], True)
-    again = plan(_POOL, waiting, [item.claim for item in first.new_claims], types=types)
+    again = plan(_POOL, waiting, [new_nodeclaim.claim for new_nodeclaim in first.new_claims], types=types)
     assert (left(again), sizes(again)) == ([], [])
 
 

@@ -43,7 +43,7 @@ BEST_EFFORT = SchedulingOptions(min_values=MinValuesPolicy.BEST_EFFORT)
 
 
 def used(result: Solution) -> list[str]:
-    return sorted(item.node_pool for item in result.new_claims)
+    return sorted(new_nodeclaim.node_pool for new_nodeclaim in result.new_claims)
 
 
 def test_the_heaviest_pool_is_used() -> None:
@@ -194,7 +194,7 @@ def test_pods_do_not_share_a_claim_that_would_lose_its_diversity() -> None:
     """S-107"""
     result = plan(flexible(2), pods(2, {"cpu": "900m"}), types=inc(2))
     assert sizes(result) == [1, 1]
-    assert [item.instance_types for item in result.new_claims] == [("t0", "t1")] * 2
+    assert [new_nodeclaim.instance_types for new_nodeclaim in result.new_claims] == [("t0", "t1")] * 2
 
 
 def test_min_values_that_cannot_be_met_leave_the_pod_waiting() -> None:
@@ -210,7 +210,7 @@ def test_with_best_effort_min_values_are_lowered_to_what_there_is() -> None:
     result = plan(flexible(3), pod("p"), types=inc(2), options=BEST_EFFORT)
     planned = result.new_claims[0].claim
     assert planned.metadata.annotations[labels.MIN_VALUES_RELAXED] == "true"
-    assert [item.min_values for item in planned.spec.requirements if item.key == TYPE] == [2]
+    assert [requirement.min_values for requirement in planned.spec.requirements if requirement.key == TYPE] == [2]
 
 
 def test_min_values_that_hold_are_not_marked_as_relaxed() -> None:
@@ -251,7 +251,7 @@ def test_min_values_count_only_what_can_be_had(pool: NodePool, waiting: Pod) -> 
     """SCH-360 Beyond: otherwise the claim would name fewer values than it asks for, and the API server refuses it."""
     assert left(plan(pool, waiting, types=SPOT_SOLD_OUT)) == ["p"]
     relaxed = plan(pool, waiting, types=SPOT_SOLD_OUT, options=BEST_EFFORT).new_claims[0].claim
-    assert {item.min_values for item in relaxed.spec.requirements} <= {None, 1}
+    assert {requirement.min_values for requirement in relaxed.spec.requirements} <= {None, 1}
     assert refusals(relaxed) == ()
 
 
@@ -265,7 +265,9 @@ def test_min_values_count_only_values_the_pods_accept() -> None:
     free = plan(pool, pinned, pod("free"))
     assert (left(free), sizes(free)) == (["p"], [1])
     relaxed = plan(pool, pinned, options=BEST_EFFORT).new_claims[0].claim
-    assert [item.min_values for item in relaxed.spec.requirements if item.key == labels.ZONE] == [1]
+    assert [requirement.min_values for requirement in relaxed.spec.requirements if requirement.key == labels.ZONE] == [
+        1
+    ]
     assert refusals(relaxed) == ()
 
 

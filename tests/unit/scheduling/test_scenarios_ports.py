@@ -137,7 +137,7 @@ def test_a_daemon_blocks_only_the_pools_it_runs_on() -> None:
     """SCH-418"""
     pools = [node_pool("a", labels={"team": "a"}), node_pool("b", labels={"team": "b"}, weight=10)]
     result = plan(pools, daemon_on_port(node_selector={"team": "b"}), on_port("p"), pod("q"))
-    assert sorted(item.node_pool for item in result.new_claims) == ["a", "b"]
+    assert sorted(new_nodeclaim.node_pool for new_nodeclaim in result.new_claims) == ["a", "b"]
 
 
 def test_a_daemon_still_to_come_has_its_port_on_an_existing_machine() -> None:

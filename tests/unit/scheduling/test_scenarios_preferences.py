@@ -173,7 +173,9 @@ def test_with_policy_ignore_no_wish_opens_a_machine(spec: dict[str, object]) -> 
 def test_with_policy_ignore_soft_taints_are_still_minded() -> None:
     """SCH-252: they are somebody else's wish."""
     soft = node_pool("soft", template={"taints": (pool_taint("team", "PreferNoSchedule"),)}, weight=50)
-    used = [item.node_pool for item in plan(soft, node_pool("plain"), pod("p"), options=IGNORE).new_claims]
+    used = [
+        new_nodeclaim.node_pool for new_nodeclaim in plan(soft, node_pool("plain"), pod("p"), options=IGNORE).new_claims
+    ]
     assert used == ["plain"]
     assert sizes(plan(soft, pod("p"), options=IGNORE)) == [1]
 

@@ -168,7 +168,7 @@ def test_a_pool_left_out_is_named_beside_those_tried() -> None:
 def test_a_ready_pool_whose_limit_was_just_made_unreadable_stops_nobody() -> None:
     """API-027: an API server takes the limit, and Ready is about the pool before that edit."""
     result = plan(node_pool("edited", limits={"cpu": "1e1.5"}), node_pool("fine"), pod("p"))
-    assert [item.node_pool for item in result.new_claims] == ["fine"]
+    assert [new_nodeclaim.node_pool for new_nodeclaim in result.new_claims] == ["fine"]
     (skipped,) = result.skipped_pools
     assert (skipped.node_pool, skipped.reason) == ("edited", PoolSkipReason.NOT_READY)
     assert "spec.limits.cpu: '1e1.5' is not a quantity" in skipped_pool_message(skipped)
@@ -182,7 +182,7 @@ def test_without_any_pool_the_reason_says_so() -> None:
 def test_a_live_pool_serves_beside_a_deleting_one() -> None:
     """S-012"""
     result = plan(node_pool("old", deleted=True), node_pool("new"), pod("p"))
-    assert [item.node_pool for item in result.new_claims] == ["new"]
+    assert [new_nodeclaim.node_pool for new_nodeclaim in result.new_claims] == ["new"]
 
 
 def test_pods_of_a_leaving_node_are_planned_with_the_waiting_ones() -> None:
@@ -342,7 +342,7 @@ def test_a_claim_in_flight_of_a_sold_out_type_counts_against_limits() -> None:
 def test_many_claims_in_flight_that_are_alike_cost_little_more_than_one(daemons: int) -> None:
     """100 claims of 600 types each, and 20 classes that ask for a label (2.2 s otherwise)."""
     types = [shape(f"t{n:03}", {"cpu": 4 + n % 60, "memory": "64Gi", "pods": 9}) for n in range(600)]
-    names = [item.name for item in types]
+    names = [instance_type.name for instance_type in types]
     flying = [claim(f"f{n}", None, [wanted(labels.INSTANCE_TYPE, "In", *names)]) for n in range(100)]
     asking = [pod(f"p{n}", {"cpu": f"{4500 + n}m"}, node_selector={labels.ARCH: "amd64"}) for n in range(20)]
     own = [daemon_set(f"d{n}", {"cpu": "10m"}) for n in range(daemons)]
@@ -436,14 +436,14 @@ def test_a_pool_that_leaves_a_label_open_gives_every_claim_the_value_its_pods_as
     """S-023"""
     pool = node_pool(requirements=[wanted("team", "Exists")])
     result = plan(pool, pod("a", node_selector={"team": "a"}), pod("b", node_selector={"team": "b"}))
-    assert sorted(item.claim.metadata.labels["team"] for item in result.new_claims) == ["a", "b"]
+    assert sorted(new_nodeclaim.claim.metadata.labels["team"] for new_nodeclaim in result.new_claims) == ["a", "b"]
 
 
 def test_an_open_label_nobody_asks_for_gets_a_value_of_its_own_per_claim() -> None:
     """S-023, SCH-863"""
     pool = node_pool(requirements=[wanted("team", "Exists")])
     result = plan(pool, pods(10, {"cpu": "100m"}))
-    values = [item.claim.metadata.labels["team"] for item in result.new_claims]
+    values = [new_nodeclaim.claim.metadata.labels["team"] for new_nodeclaim in result.new_claims]
     assert len(values) == len(set(values)) > 1
     assert all(value.isdigit() for value in values)
 
@@ -584,7 +584,7 @@ def test_the_claim_carries_what_its_pool_says() -> None:
     assert planned.metadata.labels["karpenter.kwok.sh/kwoknodeclass"] == "default"
     assert planned.spec.node_class_ref == NODE_CLASS
     assert planned.metadata.owner_references[0].block_owner_deletion
-    keys = {item.key for item in planned.spec.requirements}
+    keys = {requirement.key for requirement in planned.spec.requirements}
     assert {"team", labels.NODE_POOL, labels.INSTANCE_TYPE, labels.CAPACITY_TYPE} <= keys
     assert not keys & {labels.REGISTERED, labels.INITIALIZED, labels.HOSTNAME}
 
@@ -592,5 +592,5 @@ def test_the_claim_carries_what_its_pool_says() -> None:
 def test_a_pool_of_an_unknown_catalogue_is_skipped() -> None:
     """SCH-115"""
     result = plan(node_pool("known"), node_pool("lost"), pod("p"), types={"known": inc(2)})
-    assert [item.node_pool for item in result.new_claims] == ["known"]
-    assert [item.node_pool for item in result.skipped_pools] == ["lost"]
+    assert [new_nodeclaim.node_pool for new_nodeclaim in result.new_claims] == ["known"]
+    assert [skipped_nodepool.node_pool for skipped_nodepool in result.skipped_pools] == ["lost"]

@@ -35,9 +35,9 @@ def priced(*objects: object, types: list[InstanceType]) -> Solution:
 def test_machines_that_fit_are_bought_instead_of_one_large_one() -> None:
     """Six cores on machines of four and two, not on one of eight: the classic packing takes the one that holds all."""
     types = of_cores((2, 0.2), (4, 0.4), (8, 0.8))
-    found = priced(node_pool(), pods(6, {"cpu": "1", "memory": "1Gi"}), types=types)
-    assert found.price_per_hour == pytest.approx(0.6)
-    assert found.lower_bound_per_hour == pytest.approx(0.6)
+    solution = priced(node_pool(), pods(6, {"cpu": "1", "memory": "1Gi"}), types=types)
+    assert solution.price_per_hour == pytest.approx(0.6)
+    assert solution.lower_bound_per_hour == pytest.approx(0.6)
 
 
 def test_pods_that_waste_what_the_other_kind_needs_share_machines() -> None:
@@ -52,9 +52,9 @@ def test_pods_that_waste_what_the_other_kind_needs_share_machines() -> None:
 
 def test_the_lower_bound_is_what_parts_of_machines_would_cost() -> None:
     """Three cores of a machine of four are three quarters of its price, though nobody sells that."""
-    found = priced(node_pool(), pods(3, {"cpu": "1", "memory": "1Gi"}), types=of_cores((4, 0.4)))
-    assert found.price_per_hour == pytest.approx(0.4)
-    assert found.lower_bound_per_hour == pytest.approx(0.3)
+    solution = priced(node_pool(), pods(3, {"cpu": "1", "memory": "1Gi"}), types=of_cores((4, 0.4)))
+    assert solution.price_per_hour == pytest.approx(0.4)
+    assert solution.lower_bound_per_hour == pytest.approx(0.3)
 
 
 def test_the_lower_bound_takes_all_of_a_pod_from_one_kind_of_machine() -> None:
@@ -65,8 +65,8 @@ def test_the_lower_bound_takes_all_of_a_pod_from_one_kind_of_machine() -> None:
     rich_in_memory = shape(
         "memory", {"cpu": 1, "memory": "8Gi", "pods": 50}, overhead={}, offerings=[offering("on-demand", "z1", 1.0)]
     )
-    found = priced(node_pool(), pod("p", {"cpu": "1", "memory": "1Gi"}), types=[rich_in_cpu, rich_in_memory])
-    assert found.lower_bound_per_hour == pytest.approx(1.0)
+    solution = priced(node_pool(), pod("p", {"cpu": "1", "memory": "1Gi"}), types=[rich_in_cpu, rich_in_memory])
+    assert solution.lower_bound_per_hour == pytest.approx(1.0)
 
 
 def test_a_zone_of_its_own_price_counts_in_the_bound() -> None:
@@ -96,11 +96,11 @@ def test_nobody_is_lost_where_no_kind_of_machine_suits_two_wishes_at_once() -> N
         for zone in ("z1", "z2")
         for n in range(5)
     ]
-    found = priced(node_pool(), *wishes, pods(7, {"cpu": "300m", "memory": "300Mi"}), types=types)
-    assert left(found) == []
-    assert sum(sizes(found)) == 17
-    assert found.lower_bound_per_hour is not None
-    assert found.lower_bound_per_hour <= found.price_per_hour
+    solution = priced(node_pool(), *wishes, pods(7, {"cpu": "300m", "memory": "300Mi"}), types=types)
+    assert left(solution) == []
+    assert sum(sizes(solution)) == 17
+    assert solution.lower_bound_per_hour is not None
+    assert solution.lower_bound_per_hour <= solution.price_per_hour
 
 
 def test_a_fee_for_machines_makes_them_fewer() -> None:

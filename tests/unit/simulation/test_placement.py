@@ -302,9 +302,9 @@ class TestPodAffinity:
 
     def test_a_retry_sees_friends_that_came_meanwhile(self) -> None:
         on = board(node("a"))
-        item = to_pod_info(pod("p", spec=near(BY_ZONE)))
-        before = on.change_count(item)
-        assert isinstance(on.schedule(item), PodUnschedulable)
+        pod_info = to_pod_info(pod("p", spec=near(BY_ZONE)))
+        before = on.change_count(pod_info)
+        assert isinstance(on.schedule(pod_info), PodUnschedulable)
         on.add_pod(to_pod_info(web("one")), "a")
-        assert on.change_count(item) != before
-        assert on.schedule(item) == PodPlaced("a")
+        assert on.change_count(pod_info) != before
+        assert on.schedule(pod_info) == PodPlaced("a")

@@ -68,7 +68,7 @@ def play(story: Callable[[SimulatedCluster], Coroutine[object, object, T]], sett
 
 def services(pod_count: int, seed: int = 1) -> tuple[Deployment, ...]:
     """Services without spread over zones, which has tests of its own."""
-    return tuple(_anywhere(item) for item in workload_traces.microservices(seed, pod_count))
+    return tuple(_anywhere(deployment) for deployment in workload_traces.microservices(seed, pod_count))
 
 
 def _anywhere(item: Deployment) -> Deployment:
@@ -92,8 +92,8 @@ def test_three_hundred_pods_run_and_when_they_leave_nothing_is_left_that_costs_m
         wanted = await rise(stage, 300)
         pods = (await stage.kube.list(kinds.POD, "default")).items
         assert [pod.status.phase for pod in pods] == ["Running"] * 300
-        for item in wanted:
-            await stage.scale(item.metadata.name, 0)
+        for deployment in wanted:
+            await stage.scale(deployment.metadata.name, 0)
         assert await stage.wait_until(lambda: stage.counts().is_empty, 600)
         await asyncio.sleep(60)
         for kind in (kinds.POD, kinds.NODE, kinds.NODE_CLAIM):
@@ -122,14 +122,16 @@ def test_the_books_know_every_machine_for_whom_it_was_bought_and_what_it_cost() 
         assert {record.node_name for record in stage.history.billed_instances.values()} == {
             node.metadata.name for node in (await stage.kube.list(kinds.NODE)).items
         }
-        for item in wanted:
-            await stage.scale(item.metadata.name, 0)
+        for deployment in wanted:
+            await stage.scale(deployment.metadata.name, 0)
         assert await stage.wait_until(lambda: stage.counts().is_empty, 600)
-        bought = [item for item in stage.history.notices if isinstance(item, InstanceLaunched)]
-        ended = [item for item in stage.history.notices if isinstance(item, InstanceEnded)]
-        assert sum(item.pod_count for item in bought) == 60
-        assert {item.record.node_name for item in bought} == {item.record.node_name for item in ended}
-        assert {item.reason for item in ended} == {"Empty"}
+        bought = [notice for notice in stage.history.notices if isinstance(notice, InstanceLaunched)]
+        ended = [notice for notice in stage.history.notices if isinstance(notice, InstanceEnded)]
+        assert sum(instance_launched.pod_count for instance_launched in bought) == 60
+        assert {instance_launched.record.node_name for instance_launched in bought} == {
+            instance_ended.record.node_name for instance_ended in ended
+        }
+        assert {instance_ended.reason for instance_ended in ended} == {"Empty"}
         hours = [
             (last.at - first.at).total_seconds() / 3600 * first.record.price_per_hour
             for first in bought

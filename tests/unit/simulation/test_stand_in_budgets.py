@@ -76,16 +76,16 @@ def test_a_share_that_is_none_closes_the_budget(value: str) -> None:
 @given(st.integers(0, 100), st.integers(1, 40), st.integers(0, 40))
 def test_a_share_that_must_stay_is_never_undercut(percent: int, total: int, down: int) -> None:
     pods = [_pod(f"p-{number}", ready=number >= down) for number in range(total)]
-    found = _counted(pods, _sized(rs=total), min_available=f"{percent}%")
-    assert (found.healthy - found.allowed) * 100 >= percent * total or found.allowed == 0
+    pdb_count = _counted(pods, _sized(rs=total), min_available=f"{percent}%")
+    assert (pdb_count.healthy - pdb_count.allowed) * 100 >= percent * total or pdb_count.allowed == 0
 
 
 @given(st.integers(0, 100), st.integers(1, 40), st.integers(0, 40))
 def test_a_share_that_may_be_missing_is_rounded_up_and_no_further(percent: int, total: int, down: int) -> None:
     pods = [_pod(f"p-{number}", ready=number >= down) for number in range(total)]
-    found = _counted(pods, _sized(rs=total), max_unavailable=f"{percent}%")
-    missing = total - found.healthy + found.allowed
-    assert found.allowed == 0 or (missing - 1) * 100 < percent * total
+    pdb_count = _counted(pods, _sized(rs=total), max_unavailable=f"{percent}%")
+    missing = total - pdb_count.healthy + pdb_count.allowed
+    assert pdb_count.allowed == 0 or (missing - 1) * 100 < percent * total
 
 
 def _budget(**spec: Any) -> PodDisruptionBudget:
@@ -102,7 +102,7 @@ async def _web(world: World, replicas: int) -> list[str]:
     await world.add_node(node("n1", "64"))
     await world.kube.create(kinds.DEPLOYMENT, deployment("web", replicas))
     await world.settle(2)
-    return [item.metadata.name for item in await world.pods()]
+    return [pod.metadata.name for pod in await world.pods()]
 
 
 def test_an_eviction_that_comes_to_nothing_is_forgotten_after_two_minutes() -> None:
@@ -135,7 +135,7 @@ def test_one_after_another_all_pods_can_be_replaced() -> None:
             await asyncio.sleep(1)
             fewest = min(fewest, (await _status(world)).current_healthy)
             await world.settle(2)
-        return set(before), {item.metadata.name for item in await world.pods()}, fewest
+        return set(before), {pod.metadata.name for pod in await world.pods()}, fewest
 
     before, after, fewest = play(story)
     assert not before & after

@@ -181,10 +181,10 @@ def test_two_thousand_pods_on_two_hundred_nodes_are_placed_quickly() -> None:
                 service.spec.template.metadata, name=f"{service.metadata.name}-{number}", namespace="default"
             )
             template = msgspec.structs.replace(service.spec.template.spec, node_selector={})
-            item = to_pod_info(msgspec.structs.replace(pod("x"), metadata=metadata, spec=template))
-            where = board.schedule(item)
+            pod_info = to_pod_info(msgspec.structs.replace(pod("x"), metadata=metadata, spec=template))
+            where = board.schedule(pod_info)
             if isinstance(where, PodPlaced):
-                board.add_pod(item, where.node)
+                board.add_pod(pod_info, where.node)
                 placed += 1
     assert placed == 2000
     assert time.monotonic() - began < 30

@@ -28,14 +28,14 @@ def test_a_deployment_gets_its_pods_through_a_replica_set() -> None:
         await world.kube.create(kinds.DEPLOYMENT, deployment("web", 3))
         await asyncio.sleep(5)
         owner = (await world.kube.list(kinds.REPLICA_SET)).items
-        found = await world.pods()
+        pods = await world.pods()
         assert len(owner) == 1
-        assert len(found) == 3
+        assert len(pods) == 3
         [replica_set] = owner
         label = replica_set.metadata.labels["pod-template-hash"]
         assert replica_set.metadata.name == f"web-{label}"
         assert replica_set.metadata.owner_references[0].kind == "Deployment"
-        for each in found:
+        for each in pods:
             assert each.metadata.labels == {"app": "web", "pod-template-hash": label}
             assert each.metadata.owner_references[0].uid == replica_set.metadata.uid
             assert each.metadata.owner_references[0].controller

@@ -13,13 +13,13 @@ def attachment(name: str, node: str) -> VolumeAttachment:
 
 
 def names(state: ClusterState, node: str) -> list[str]:
-    return [item.metadata.name for item in state.attachments_on(node)]
+    return [volume_attachment.metadata.name for volume_attachment in state.attachments_on(node)]
 
 
 def test_a_nodes_volumes_are_those_attached_to_it() -> None:
     state = ClusterState()
-    for item in (attachment("b", "n1"), attachment("a", "n1"), attachment("c", "n2")):
-        state.set_attachment(item)
+    for volume_attachment in (attachment("b", "n1"), attachment("a", "n1"), attachment("c", "n2")):
+        state.set_attachment(volume_attachment)
     assert names(state, "n1") == ["a", "b"]
     assert names(state, "n2") == ["c"]
     assert names(state, "n3") == []

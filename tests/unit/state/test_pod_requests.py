@@ -195,11 +195,11 @@ DIFFERENT = [
 def test_pods_that_differ_in_what_scheduling_reads_are_of_different_classes() -> None:
     """SCH-900.1"""
     classes = PodSignatureCache()
-    found = [
+    pod_signatures = [
         classes.signature_of(pod("p", BASE)),
         *(classes.signature_of(pod("p", **{"requests": BASE, **fields})) for fields in DIFFERENT),
     ]  # type: ignore[arg-type]
-    assert len(set(found)) == len(found)
+    assert len(set(pod_signatures)) == len(pod_signatures)
 
 
 SAME = [
@@ -236,8 +236,10 @@ def test_a_class_goes_with_its_last_pod() -> None:
 def test_preferences_come_heaviest_first() -> None:
     """SCH-160"""
     wishes = [(1, term(expr("a", "Exists"))), (9, term(expr("b", "Exists"))), (9, term(expr("c", "Exists")))]
-    found = PodSignatureCache().signature_of(pod("p", affinity=affinity(preferred=wishes))).preferred_node_affinity
-    assert [list(item) for item in found] == [["b"], ["c"], ["a"]]
+    requirementses = (
+        PodSignatureCache().signature_of(pod("p", affinity=affinity(preferred=wishes))).preferred_node_affinity
+    )
+    assert [list(requirements) for requirements in requirementses] == [["b"], ["c"], ["a"]]
 
 
 def test_a_template_reads_missing_requests_from_limits() -> None:

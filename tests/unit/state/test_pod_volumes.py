@@ -163,9 +163,9 @@ def test_a_pod_that_must_move_is_held_only_by_what_cannot_be_looked_up(
     objects: tuple[Wire, ...], is_unresolved: bool
 ) -> None:
     """SCH-063 skips the validation, its Beyond and SCH-441 reject where places are unknown."""
-    found = data(*objects)
-    assert bool(found.unresolved_claim_errors) == is_unresolved
-    assert bool(found.claim_errors) == (objects != BOUND)
+    pod_volumes = data(*objects)
+    assert bool(pod_volumes.unresolved_claim_errors) == is_unresolved
+    assert bool(pod_volumes.claim_errors) == (objects != BOUND)
 
 
 @pytest.mark.parametrize(
@@ -187,8 +187,8 @@ def test_faults_that_pass_by_themselves_are_marked(objects: tuple[Wire, ...], pa
 
 def test_a_fault_that_passes_does_not_hide_one_that_stays() -> None:
     one = user("p", "data", "gone")
-    found = seen(one, pvc("data", storage_class="standard"), storage_class(mode="Immediate"))
-    assert (len(found.claim_errors), found.errors_are_transient) == (2, False)
+    pod_volumes = seen(one, pvc("data", storage_class="standard"), storage_class(mode="Immediate"))
+    assert (len(pod_volumes.claim_errors), pod_volumes.errors_are_transient) == (2, False)
 
 
 def test_an_ephemeral_volume_has_the_claim_called_after_pod_and_volume() -> None:
@@ -205,18 +205,18 @@ def test_an_ephemeral_volume_has_the_claim_called_after_pod_and_volume() -> None
 
 def test_a_class_that_allows_some_zones_only_keeps_the_pod_there() -> None:
     """S-132"""
-    found = data(pvc("data", storage_class="standard"), storage_class("standard", {labels.ZONE: ["z1", "z3"]}))
-    assert [will_do(found, zone=zone) for zone in ("z1", "z2", "z3")] == [True, False, True]
-    assert len(found.node_alternatives) == 1
+    pod_volumes = data(pvc("data", storage_class="standard"), storage_class("standard", {labels.ZONE: ["z1", "z3"]}))
+    assert [will_do(pod_volumes, zone=zone) for zone in ("z1", "z2", "z3")] == [True, False, True]
+    assert len(pod_volumes.node_alternatives) == 1
 
 
 def test_each_term_of_a_class_is_an_alternative() -> None:
     """SCH-440"""
     allowed = ({labels.ZONE: ["z2"], "rack": ["a"]}, {labels.ZONE: ["z1"]}, {})
-    found = data(pvc("data", storage_class="standard"), storage_class("standard", *allowed))
-    assert zones(found) == [["z2"], ["z1"]]
-    assert will_do(found, zone="z2", rack="a")
-    assert not will_do(found, zone="z2", rack="b")
+    pod_volumes = data(pvc("data", storage_class="standard"), storage_class("standard", *allowed))
+    assert zones(pod_volumes) == [["z2"], ["z1"]]
+    assert will_do(pod_volumes, zone="z2", rack="a")
+    assert not will_do(pod_volumes, zone="z2", rack="b")
 
 
 def test_a_class_that_allows_everything_constrains_nothing() -> None:
@@ -225,14 +225,14 @@ def test_a_class_that_allows_everything_constrains_nothing() -> None:
 
 def test_the_older_way_to_name_a_class_counts_as_in_the_scheduler() -> None:
     old = pvc("data", annotations={"volume.beta.kubernetes.io/storage-class": "standard"})
-    found = data(old, storage_class("standard", {labels.ZONE: ["z1"]}))
-    assert (found.claim_errors, zones(found)) == ((), [["z1"]])
+    pod_volumes = data(old, storage_class("standard", {labels.ZONE: ["z1"]}))
+    assert (pod_volumes.claim_errors, zones(pod_volumes)) == ((), [["z1"]])
 
 
 def test_a_volume_keeps_its_pod_in_its_zone() -> None:
     """S-133"""
-    found = data(pvc("data", "v"), zonal("v", "z3"))
-    assert (will_do(found, zone="z1"), will_do(found, zone="z3")) == (False, True)
+    pod_volumes = data(pvc("data", "v"), zonal("v", "z3"))
+    assert (will_do(pod_volumes, zone="z1"), will_do(pod_volumes, zone="z3")) == (False, True)
 
 
 def test_each_term_of_a_volume_is_an_alternative_in_its_order() -> None:
@@ -266,9 +266,9 @@ def test_a_term_of_hosts_only_beside_others_leaves_the_place_open_in_its_turn() 
 
 def test_the_host_of_a_network_volume_counts() -> None:
     """S-135"""
-    found = data(pvc("data", "v"), pv("v", term(expr(labels.HOSTNAME, "In", "gone"))))
-    assert not will_do(found, **{labels.HOSTNAME: "here"})
-    assert will_do(found, **{labels.HOSTNAME: "gone"})
+    pod_volumes = data(pvc("data", "v"), pv("v", term(expr(labels.HOSTNAME, "In", "gone"))))
+    assert not will_do(pod_volumes, **{labels.HOSTNAME: "here"})
+    assert will_do(pod_volumes, **{labels.HOSTNAME: "gone"})
 
 
 def test_terms_without_expressions_are_passed_over() -> None:
@@ -283,26 +283,26 @@ def test_volumes_together_leave_the_places_they_share_first_claim_outermost() ->
     bound = (pvc("a", "va"), pvc("b", "vb"))
     assert zones(seen(one, *bound, zonal("va", "z3", "z1"), zonal("vb", "z1", "z2", "z3"))) == [["z3"], ["z1"]]
     racks = pv("vb", *(term(expr("rack", "In", rack)) for rack in ("r2", "r1")))
-    found = seen(one, *bound, zonal("va", "z3", "z1"), racks)
+    pod_volumes = seen(one, *bound, zonal("va", "z3", "z1"), racks)
     pairs = [
-        (*item.requirement_for(labels.ZONE).values, *item.requirement_for("rack").values)
-        for item in found.node_alternatives
+        (*requirements.requirement_for(labels.ZONE).values, *requirements.requirement_for("rack").values)
+        for requirements in pod_volumes.node_alternatives
     ]
     assert pairs == [("z3", "r2"), ("z3", "r1"), ("z1", "r2"), ("z1", "r1")]
 
 
 def test_volumes_that_share_no_place_leave_none() -> None:
     """SCH-440: the pod is not planned as if it had no volumes."""
-    found = seen(user("p", "a", "b"), pvc("a", "va"), pvc("b", "vb"), zonal("va", "z1"), zonal("vb", "z2", "z3"))
-    assert zones(found) == [[]]
-    assert not any(will_do(found, zone=zone) for zone in ("z1", "z2", "z3", ""))
-    assert not any(compatible(Requirements(), one, frozenset()) for one in found.node_alternatives)
+    pod_volumes = seen(user("p", "a", "b"), pvc("a", "va"), pvc("b", "vb"), zonal("va", "z1"), zonal("vb", "z2", "z3"))
+    assert zones(pod_volumes) == [[]]
+    assert not any(will_do(pod_volumes, zone=zone) for zone in ("z1", "z2", "z3", ""))
+    assert not any(compatible(Requirements(), one, frozenset()) for one in pod_volumes.node_alternatives)
 
 
 def test_a_volume_that_is_everywhere_changes_nothing() -> None:
     """SCH-440"""
-    found = seen(user("p", "a", "b"), pvc("a", "va"), pvc("b", "vb"), pv("va"), zonal("vb", "z2"))
-    assert zones(found) == [["z2"]]
+    pod_volumes = seen(user("p", "a", "b"), pvc("a", "va"), pvc("b", "vb"), pv("va"), zonal("vb", "z2"))
+    assert zones(pod_volumes) == [["z2"]]
 
 
 def test_endless_combinations_of_places_come_to_an_end() -> None:
@@ -313,10 +313,10 @@ def test_endless_combinations_of_places_come_to_an_end() -> None:
         objects += [pvc(name, f"v-{name}"), pv(f"v-{name}", *terms)]
     one = user("p", *names)
     begun = time.thread_time()
-    found = seen(one, *objects)
+    pod_volumes = seen(one, *objects)
     assert time.thread_time() - begun < 5
-    assert 0 < len(found.node_alternatives) <= 1000
-    assert all(len(item) == len(names) for item in found.node_alternatives)
+    assert 0 < len(pod_volumes.node_alternatives) <= 1000
+    assert all(len(requirements) == len(names) for requirements in pod_volumes.node_alternatives)
 
 
 # -- attachments ------------------------------------------------------------------------------------------------------------
@@ -337,8 +337,8 @@ def test_endless_combinations_of_places_come_to_an_end() -> None:
 )
 def test_a_claim_without_volume_counts_for_the_driver_of_its_class(provisioner: str, driver: str) -> None:
     """SCH-460, S-140"""
-    found = data(pvc("data", storage_class="standard"), storage_class(provisioner=provisioner))
-    assert found.volumes_by_driver == {driver: {"default/data"}}
+    pod_volumes = data(pvc("data", storage_class="standard"), storage_class(provisioner=provisioner))
+    assert pod_volumes.volumes_by_driver == {driver: {"default/data"}}
 
 
 @pytest.mark.parametrize(
@@ -386,9 +386,9 @@ def test_a_disk_named_without_a_claim_counts_and_bars_no_place() -> None:
         Volume(name="d", cinder=InTreeVolumeSource(volume_id="c-1")),
         Volume(name="nameless", cinder=InTreeVolumeSource()),
     )
-    found = seen(pod("p", volumes=disks))
-    assert (found.claim_errors, found.node_alternatives) == ((), ())
-    assert found.volumes_by_driver == {
+    pod_volumes = seen(pod("p", volumes=disks))
+    assert (pod_volumes.claim_errors, pod_volumes.node_alternatives) == ((), ())
+    assert pod_volumes.volumes_by_driver == {
         DRIVER: {"/vol-1"},
         GCE: {"/disk"},
         "disk.csi.azure.com": {"//subscriptions/x"},
@@ -618,10 +618,10 @@ def test_no_objects_however_senseless_break_the_picture(heap: tuple[list[Wire], 
     picture = snapshot(*heap).volumes
     all_pods: Iterable[Pod] = heap[-1]  # type: ignore[assignment]
     for one in all_pods:
-        found = picture.resolve(one)
-        assert hash(found) == hash(picture.resolve(one))
-        assert {found.equivalence_key: found}[picture.resolve(one).equivalence_key] == found
-        assert all(isinstance(text, str) and text for text in found.claim_errors)
-        assert found.claim_errors or not found.unresolved_claim_errors
-        assert all(driver and identities for driver, identities in found.volumes_by_driver.items())
-        assert all(driver in picture.attached_volumes([one]) for driver in found.volumes_by_driver)
+        pod_volumes = picture.resolve(one)
+        assert hash(pod_volumes) == hash(picture.resolve(one))
+        assert {pod_volumes.equivalence_key: pod_volumes}[picture.resolve(one).equivalence_key] == pod_volumes
+        assert all(isinstance(text, str) and text for text in pod_volumes.claim_errors)
+        assert pod_volumes.claim_errors or not pod_volumes.unresolved_claim_errors
+        assert all(driver and identities for driver, identities in pod_volumes.volumes_by_driver.items())
+        assert all(driver in picture.attached_volumes([one]) for driver in pod_volumes.volumes_by_driver)

@@ -36,7 +36,7 @@ def state(*objects: object) -> ClusterState:
 
 
 def view(of: ClusterState, name: str = "n") -> StateNode:
-    return next(item for item in of.state_nodes() if item.name == name)
+    return next(state_node for state_node in of.state_nodes() if state_node.name == name)
 
 
 def cpu(of: ClusterState, name: str = "n") -> int:
@@ -44,7 +44,7 @@ def cpu(of: ClusterState, name: str = "n") -> int:
 
 
 def names(of: ClusterState) -> list[str]:
-    return [item.name for item in of.state_nodes()]
+    return [state_node.name for state_node in of.state_nodes()]
 
 
 @pytest.mark.parametrize(
@@ -65,63 +65,70 @@ def test_only_bound_pods_that_have_not_ended_count(seen: object, counted: int) -
 
 def test_a_pod_that_ends_gives_its_resources_back() -> None:
     """OPS-S1"""
-    found = state(node("n", {"cpu": "4"}), pod("p", CPU, node_name="n"))
-    assert cpu(found) == 1000
-    found.set_pod(pod("p", CPU, node_name="n", status={"phase": "Succeeded"}))
-    assert cpu(found) == 0
+    cluster_state = state(node("n", {"cpu": "4"}), pod("p", CPU, node_name="n"))
+    assert cpu(cluster_state) == 1000
+    cluster_state.set_pod(pod("p", CPU, node_name="n", status={"phase": "Succeeded"}))
+    assert cpu(cluster_state) == 0
 
 
 def test_a_pod_name_used_again_elsewhere_moves_with_its_resources() -> None:
     """OPS-S2: the deletion between was missed."""
-    found = state(node("a", {"cpu": "4"}), node("b", {"cpu": "4"}), pod("p", CPU, node_name="a"))
-    found.state_nodes()
-    found.set_pod(pod("p", {"cpu": "2"}, node_name="b"))
-    assert (cpu(found, "a"), cpu(found, "b")) == (0, 2000)
+    cluster_state = state(node("a", {"cpu": "4"}), node("b", {"cpu": "4"}), pod("p", CPU, node_name="a"))
+    cluster_state.state_nodes()
+    cluster_state.set_pod(pod("p", {"cpu": "2"}, node_name="b"))
+    assert (cpu(cluster_state, "a"), cpu(cluster_state, "b")) == (0, 2000)
 
 
 def test_a_deleted_pod_is_forgotten_everywhere() -> None:
     """OPS-S2"""
-    found = state(node("n", {"cpu": "4"}), pod("p", CPU, node_name="n"), pod("w", CPU))
-    found.state_nodes()
+    cluster_state = state(node("n", {"cpu": "4"}), pod("p", CPU, node_name="n"), pod("w", CPU))
+    cluster_state.state_nodes()
     for name in ("p", "w", "never-seen"):
-        found.remove_pod(("default", name))
-    assert (cpu(found), list(found.pending_pods()), found.pods_on("n"), found.snapshot().pod_groups) == (0, [], (), ())
+        cluster_state.remove_pod(("default", name))
+    assert (
+        cpu(cluster_state),
+        list(cluster_state.pending_pods()),
+        cluster_state.pods_on("n"),
+        cluster_state.snapshot().pod_groups,
+    ) == (0, [], (), ())
 
 
 def test_pods_of_daemon_sets_are_counted_in_all_and_apart() -> None:
     """OPS-S3"""
     daemon = pod("d", {"cpu": "100m"}, node_name="n", meta={"owner_references": (owner("DaemonSet"),)})
-    found = view(state(node("n", {"cpu": "4"}), pod("p", CPU, node_name="n"), daemon))
-    assert (found.pod_requests["cpu"], found.daemonset_requests["cpu"]) == (1100, 100)
-    assert found.pod_requests["pods"] == 2 * res.ONE_UNIT
+    state_node = view(state(node("n", {"cpu": "4"}), pod("p", CPU, node_name="n"), daemon))
+    assert (state_node.pod_requests["cpu"], state_node.daemonset_requests["cpu"]) == (1100, 100)
+    assert state_node.pod_requests["pods"] == 2 * res.ONE_UNIT
 
 
 def test_pods_seen_before_their_node_count_once_it_appears() -> None:
     """OPS-S2"""
-    found = state(pod("p", CPU, node_name="n"))
-    assert names(found) == []
-    found.set_node(node("n", {"cpu": "4"}))
-    assert cpu(found) == 1000
+    cluster_state = state(pod("p", CPU, node_name="n"))
+    assert names(cluster_state) == []
+    cluster_state.set_node(node("n", {"cpu": "4"}))
+    assert cpu(cluster_state) == 1000
 
 
 def test_a_node_that_gets_its_provider_id_late_stays_one_machine() -> None:
     """OPS-S4"""
-    found = state(node("n", {"cpu": "4"}, provider_id=""))
-    assert names(found) == ["n"]
-    found.set_node(node("n", {"cpu": "4"}, provider_id="p://n"))
-    assert [(item.name, item.provider_id) for item in found.state_nodes()] == [("n", "p://n")]
+    cluster_state = state(node("n", {"cpu": "4"}, provider_id=""))
+    assert names(cluster_state) == ["n"]
+    cluster_state.set_node(node("n", {"cpu": "4"}, provider_id="p://n"))
+    assert [(state_node.name, state_node.provider_id) for state_node in cluster_state.state_nodes()] == [("n", "p://n")]
 
 
 def test_a_claim_that_launches_and_registers_stays_one_machine() -> None:
     """OPS-S4, SCH-072, SCH-073: whichever comes first, Node and claim meet by provider ID."""
-    found = state(claim("c"))
-    assert names(found) == ["c"]
+    cluster_state = state(claim("c"))
+    assert names(cluster_state) == ["c"]
     there, behind = machine("n", {"cpu": "4"})
     behind = replaced(behind, metadata=replaced(behind.metadata, name="c"))  # type: ignore[arg-type]
-    found.set_claim(behind)  # type: ignore[arg-type]
-    assert names(found) == ["c"]
-    found.set_node(there)
-    assert [(item.name, item.key, item.registered) for item in found.state_nodes()] == [("n", "c", True)]
+    cluster_state.set_claim(behind)  # type: ignore[arg-type]
+    assert names(cluster_state) == ["c"]
+    cluster_state.set_node(there)
+    assert [(state_node.name, state_node.key, state_node.registered) for state_node in cluster_state.state_nodes()] == [
+        ("n", "c", True)
+    ]
     assert names(state(there, behind)) == names(state(behind, there)) == ["n"]
 
 
@@ -129,24 +136,24 @@ def test_a_machine_is_gone_when_both_its_halves_are() -> None:
     """OPS-S5, OPS-107"""
     there, behind = machine("n", {"cpu": "4"})
     for first in (True, False):
-        found = state(there, behind)
-        steps = [lambda s=found: s.remove_node("n"), lambda s=found: s.remove_claim("claim-n")]
+        cluster_state = state(there, behind)
+        steps = [lambda s=cluster_state: s.remove_node("n"), lambda s=cluster_state: s.remove_claim("claim-n")]
         for step in steps if first else reversed(steps):
-            assert len(found.state_nodes()) == 1
+            assert len(cluster_state.state_nodes()) == 1
             step()
-        assert found.state_nodes() == ()
+        assert cluster_state.state_nodes() == ()
 
 
 def test_of_two_nodes_with_one_provider_id_the_survivor_is_known() -> None:
     """OPS-107: an instance that registered again under another name."""
     first, behind = machine("a", {"cpu": "4"})
     second = node("b", {"cpu": "4"}, labels=first.metadata.labels, provider_id="p://a")
-    found = state(behind, first, second)
-    assert [item.metadata.name for item in found.nodes_by_provider_id("p://a")] == ["a", "b"]
-    found.remove_node("a")
-    assert names(found) == ["b"]
-    assert [item.metadata.name for item in found.nodes_by_provider_id("p://a")] == ["b"]
-    assert found.nodes_by_provider_id("") == found.nodes_by_provider_id("p://other") == ()
+    cluster_state = state(behind, first, second)
+    assert [item.metadata.name for item in cluster_state.nodes_by_provider_id("p://a")] == ["a", "b"]
+    cluster_state.remove_node("a")
+    assert names(cluster_state) == ["b"]
+    assert [item.metadata.name for item in cluster_state.nodes_by_provider_id("p://a")] == ["b"]
+    assert cluster_state.nodes_by_provider_id("") == cluster_state.nodes_by_provider_id("p://other") == ()
 
 
 def test_a_managed_node_without_provider_id_is_left_out_until_it_has_one() -> None:
@@ -180,33 +187,38 @@ def test_pods_that_must_keep_others_away_are_counted_by_node() -> None:
 
 def test_a_repelling_pod_that_goes_is_counted_no_more() -> None:
     """SCH-098"""
-    found = state(pod("p", node_name="n", affinity=REQUIRED))
-    before = found.snapshot()
-    found.remove_pod(("default", "p"))
-    assert ([dict(counts) for counts in before.anti_affinity_counts.values()], repelled_from(found)) == ([{"n": 1}], [])
+    cluster_state = state(pod("p", node_name="n", affinity=REQUIRED))
+    before = cluster_state.snapshot()
+    cluster_state.remove_pod(("default", "p"))
+    assert ([dict(counts) for counts in before.anti_affinity_counts.values()], repelled_from(cluster_state)) == (
+        [{"n": 1}],
+        [],
+    )
 
 
 def test_bound_pods_are_counted_by_look_and_node() -> None:
     """SCH-500: what is finished or on its way out does not count."""
     web = {"labels": {"app": "web"}}
-    found = state(
+    cluster_state = state(
         [pod(name, node_name="n", meta=web) for name in ("a", "b")],
         pod("c", node_name="m", meta=web),
         pod("done", node_name="n", status={"phase": "Succeeded"}, meta=web),
         pod("plain", node_name="n"),
         pod("waiting", meta=web),
     )
-    counted = {(face.labels.get("app"), *counts.items()) for face, counts in found.snapshot().pod_counts.items()}
+    counted = {
+        (face.labels.get("app"), *counts.items()) for face, counts in cluster_state.snapshot().pod_counts.items()
+    }
     assert counted == {("web", ("n", 2), ("m", 1)), (None, ("n", 1))}
 
 
 def test_the_labels_of_namespaces_are_known_with_their_names() -> None:
     """SCH-486"""
-    found = ClusterState()
-    found.set_namespace(Namespace(metadata=ObjectMeta(name="shop", labels={"team": "a"})))
-    assert found.snapshot().namespaces == {"shop": {"kubernetes.io/metadata.name": "shop", "team": "a"}}
-    found.remove_namespace("shop")
-    assert found.snapshot().namespaces == {}
+    cluster_state = ClusterState()
+    cluster_state.set_namespace(Namespace(metadata=ObjectMeta(name="shop", labels={"team": "a"})))
+    assert cluster_state.snapshot().namespaces == {"shop": {"kubernetes.io/metadata.name": "shop", "team": "a"}}
+    cluster_state.remove_namespace("shop")
+    assert cluster_state.snapshot().namespaces == {}
 
 
 def daemon_pod(name: str, cpu: str, after: float) -> object:
@@ -216,61 +228,61 @@ def daemon_pod(name: str, cpu: str, after: float) -> object:
 
 def test_the_newest_pod_stands_for_its_daemon_set() -> None:
     """OPS-S11, SCH-210"""
-    found = state(daemon_set("d", {"cpu": "5"}), daemon_pod("new", "2", 9), daemon_pod("old", "1", 1))
-    assert found.daemonset_pods()[0].requests["cpu"] == 2000
-    found.remove_pod(("default", "new"))
-    assert found.daemonset_pods()[0].requests["cpu"] == 1000
-    found.remove_pod(("default", "old"))
-    assert found.daemonset_pods()[0].requests["cpu"] == 5000
-    found.remove_daemon_set(("default", "d"))
-    assert found.daemonset_pods() == ()
+    cluster_state = state(daemon_set("d", {"cpu": "5"}), daemon_pod("new", "2", 9), daemon_pod("old", "1", 1))
+    assert cluster_state.daemonset_pods()[0].requests["cpu"] == 2000
+    cluster_state.remove_pod(("default", "new"))
+    assert cluster_state.daemonset_pods()[0].requests["cpu"] == 1000
+    cluster_state.remove_pod(("default", "old"))
+    assert cluster_state.daemonset_pods()[0].requests["cpu"] == 5000
+    cluster_state.remove_daemon_set(("default", "d"))
+    assert cluster_state.daemonset_pods() == ()
 
 
 def test_a_daemon_set_that_comes_back_finds_its_pods() -> None:
     """OPS-S11"""
-    found = state(daemon_set("d", {"cpu": "5"}), daemon_pod("p", "2", 1))
-    found.remove_daemon_set(("default", "d"))
-    found.set_daemon_set(daemon_set("d", {"cpu": "5"}))
-    assert found.daemonset_pods()[0].requests["cpu"] == 2000
+    cluster_state = state(daemon_set("d", {"cpu": "5"}), daemon_pod("p", "2", 1))
+    cluster_state.remove_daemon_set(("default", "d"))
+    cluster_state.set_daemon_set(daemon_set("d", {"cpu": "5"}))
+    assert cluster_state.daemonset_pods()[0].requests["cpu"] == 2000
 
 
 def test_a_marked_machine_is_leaving_until_the_mark_goes() -> None:
     """OPS-S13"""
-    found = state(machine("n", {"cpu": "4"}))
-    assert not view(found).marked_for_deletion
-    found.mark_for_deletion("claim-n")
-    assert view(found).marked_for_deletion
-    found.unmark_for_deletion("claim-n")
-    assert not view(found).marked_for_deletion
+    cluster_state = state(machine("n", {"cpu": "4"}))
+    assert not view(cluster_state).marked_for_deletion
+    cluster_state.mark_for_deletion("claim-n")
+    assert view(cluster_state).marked_for_deletion
+    cluster_state.unmark_for_deletion("claim-n")
+    assert not view(cluster_state).marked_for_deletion
 
 
 def test_a_mark_goes_with_its_claim() -> None:
     """OPS-S13: a claim of the same name starts unmarked."""
     there, behind = machine("n", {"cpu": "4"})
-    found = state(there, behind)
-    found.mark_for_deletion("claim-n")
-    found.nominate("claim-n", seconds(20))
-    found.remove_claim("claim-n")
-    found.set_claim(behind)
-    assert not view(found).marked_for_deletion
-    assert not found.is_nominated("claim-n", NOW)
+    cluster_state = state(there, behind)
+    cluster_state.mark_for_deletion("claim-n")
+    cluster_state.nominate("claim-n", seconds(20))
+    cluster_state.remove_claim("claim-n")
+    cluster_state.set_claim(behind)
+    assert not view(cluster_state).marked_for_deletion
+    assert not cluster_state.is_nominated("claim-n", NOW)
 
 
 def test_a_nomination_lasts_as_long_as_the_latest_says() -> None:
     """SCH-640"""
-    found = state(machine("n", {"cpu": "4"}))
-    found.nominate("claim-n", seconds(20))
-    found.nominate("claim-n", seconds(10))
-    assert [found.is_nominated("claim-n", seconds(after)) for after in (0, 19, 20)] == [True, True, False]
+    cluster_state = state(machine("n", {"cpu": "4"}))
+    cluster_state.nominate("claim-n", seconds(20))
+    cluster_state.nominate("claim-n", seconds(10))
+    assert [cluster_state.is_nominated("claim-n", seconds(after)) for after in (0, 19, 20)] == [True, True, False]
 
 
 def test_a_node_that_moves_to_another_pool_counts_there() -> None:
     """OPS-S14"""
     there, behind = machine("n", {"cpu": "4"}, pool="a")
-    found = state(there, behind)
-    assert view(found).pool == "a"
-    found.set_node(node("n", {"cpu": "4"}, labels={**there.metadata.labels, labels.NODE_POOL: "b"}))
-    assert view(found).pool == "b"
+    cluster_state = state(there, behind)
+    assert view(cluster_state).pool == "a"
+    cluster_state.set_node(node("n", {"cpu": "4"}, labels={**there.metadata.labels, labels.NODE_POOL: "b"}))
+    assert view(cluster_state).pool == "b"
 
 
 @pytest.mark.parametrize(
@@ -291,8 +303,8 @@ def test_a_node_that_moves_to_another_pool_counts_there() -> None:
 )
 def test_capacity_is_the_claims_until_the_node_says_better(objects: tuple[object, ...], capacity: int) -> None:
     """OPS-S15, SCH-087, SCH-088. The node itself is counted where limits are (``nodes``)."""
-    found = view(state(objects))
-    assert found.capacity["cpu"] == found.allocatable["cpu"] == capacity
+    state_node = view(state(objects))
+    assert state_node.capacity["cpu"] == state_node.allocatable["cpu"] == capacity
 
 
 @pytest.mark.parametrize(
@@ -301,9 +313,9 @@ def test_capacity_is_the_claims_until_the_node_says_better(objects: tuple[object
 )
 def test_taints_that_will_go_are_hidden_while_a_node_starts(initialized: bool, kept: list[str]) -> None:
     """SCH-084, SCH-085, OPS-115"""
-    found = [taint("node.kubernetes.io/not-ready"), taint("starting"), taint("mine")]
+    taints = [taint("node.kubernetes.io/not-ready"), taint("starting"), taint("mine")]
     startup = {"startup_taints": (pool_taint("starting"),)}
-    there = machine("n", {"cpu": "4"}, taints=found, initialized=initialized, **startup)  # type: ignore[arg-type]
+    there = machine("n", {"cpu": "4"}, taints=taints, initialized=initialized, **startup)  # type: ignore[arg-type]
     assert [item.key for item in view(state(there)).taints] == kept
 
 
@@ -335,22 +347,24 @@ def test_a_machine_on_its_way_out_is_known_as_such(objects: tuple[object, ...], 
 def test_an_object_that_cannot_be_read_is_complained_about_and_left_out() -> None:
     """One bad quantity must not stop decisions about everything else."""
     complaints: list[tuple[str, str]] = []
-    found = ClusterState(lambda kind, name, _why: complaints.append((kind, name)))
+    cluster_state = ClusterState(lambda kind, name, _why: complaints.append((kind, name)))
     broken = {"cpu": "lots"}
-    feed(found, [pod("p", broken), daemon_set("d", broken), node("n", broken), node("fine", CPU), pod("q", CPU)])
-    taken = found.snapshot()
-    assert [item.name for item in taken.nodes] == ["fine"]
-    assert [item.pods[0].metadata.name for item in taken.pod_groups] == ["q"]
+    feed(
+        cluster_state, [pod("p", broken), daemon_set("d", broken), node("n", broken), node("fine", CPU), pod("q", CPU)]
+    )
+    taken = cluster_state.snapshot()
+    assert [state_node.name for state_node in taken.nodes] == ["fine"]
+    assert [pod_group.pods[0].metadata.name for pod_group in taken.pod_groups] == ["q"]
     assert taken.daemonset_pods == ()
     assert sorted(complaints) == [("DaemonSet", "default/d"), ("Node", "n"), ("Pod", "default/p")]
 
 
 def test_a_daemon_set_that_breaks_is_forgotten_until_it_is_mended() -> None:
-    found = state(daemon_set("d", CPU))
-    found.set_daemon_set(daemon_set("d", {"cpu": "lots"}))
-    assert found.daemonset_pods() == ()
-    found.set_daemon_set(daemon_set("d", CPU))
-    assert len(found.daemonset_pods()) == 1
+    cluster_state = state(daemon_set("d", CPU))
+    cluster_state.set_daemon_set(daemon_set("d", {"cpu": "lots"}))
+    assert cluster_state.daemonset_pods() == ()
+    cluster_state.set_daemon_set(daemon_set("d", CPU))
+    assert len(cluster_state.daemonset_pods()) == 1
 
 
 def test_waiting_pods_of_one_class_are_one_group_oldest_first() -> None:
@@ -360,10 +374,10 @@ def test_waiting_pods_of_one_class_are_one_group_oldest_first() -> None:
 
 
 def test_a_snapshot_does_not_change_with_later_events() -> None:
-    found = state(node_pool(), machine("n", {"cpu": "4"}), pod("p", CPU))
-    before = found.snapshot()
-    found.set_pod(pod("p", CPU, node_name="n"))
-    found.remove_pool("np")
+    cluster_state = state(node_pool(), machine("n", {"cpu": "4"}), pod("p", CPU))
+    before = cluster_state.snapshot()
+    cluster_state.set_pod(pod("p", CPU, node_name="n"))
+    cluster_state.remove_pool("np")
     assert (len(before.pod_groups), len(before.pools), before.nodes[0].pod_requests) == (1, 1, {})
-    after = found.snapshot()
+    after = cluster_state.snapshot()
     assert (len(after.pod_groups), len(after.pools), after.nodes[0].pod_requests["cpu"]) == (0, 0, 1000)

@@ -124,13 +124,13 @@ def picture(taken: ClusterSnapshot) -> object:
 def relive(history: list[Event]) -> tuple[ClusterState, list[Wire]]:
     """The state after a history, and the objects that exist in the end."""
     state, final = ClusterState(), {}
-    for action, item in history:
+    for action, wire in history:
         if action == "set":
-            feed(state, [item])
-            final[(type(item), *key(item))] = item
+            feed(state, [wire])
+            final[(type(wire), *key(wire))] = wire
         elif action == "remove":
-            remove(state, item)
-            final.pop((type(item), *key(item)), None)
+            remove(state, wire)
+            final.pop((type(wire), *key(wire)), None)
         else:
             state.snapshot()
     return state, list(final.values())

@@ -16,13 +16,13 @@ WEB = LabelSelector(match_labels={"app": "web"}, match_expressions=(asking("tier
 
 
 def index(*items: Service | SelectorWorkload | ReplicationController) -> WorkloadSelectorIndex:
-    found = WorkloadSelectorIndex()
+    selector_index = WorkloadSelectorIndex()
     for item in items:
         if isinstance(item, Service):
-            found.set_service(item)
+            selector_index.set_service(item)
         else:
-            found.set_owner(item)
-    return found
+            selector_index.set_owner(item)
+    return selector_index
 
 
 def fellows(known: WorkloadSelectorIndex, **meta: object) -> SelectorExpressions:
@@ -88,20 +88,20 @@ def test_the_order_of_events_does_not_show() -> None:
 
 
 def test_a_picture_stays_as_it_was() -> None:
-    known = index(service("a", {"app": "web"}), owning("web", WEB))
-    before = known.snapshot()
-    known.set_service(service("a", {"rev": "1"}))
-    known.remove_service(("default", "unknown"))
-    known.remove_owner("uid-web")
+    selector_index = index(service("a", {"app": "web"}), owning("web", WEB))
+    before = selector_index.snapshot()
+    selector_index.set_service(service("a", {"rev": "1"}))
+    selector_index.remove_service(("default", "unknown"))
+    selector_index.remove_owner("uid-web")
     assert (dict(before.services["default"]), set(before.owners)) == ({"a": {"app": "web"}}, {"uid-web"})
-    after = known.snapshot()
+    after = selector_index.snapshot()
     assert (dict(after.services["default"]), set(after.owners)) == ({"a": {"rev": "1"}}, set())
 
 
 def test_a_service_that_lost_its_selector_selects_nobody() -> None:
-    known = index(service("a", {"app": "web"}))
-    known.set_service(service("a", None))
-    assert fellows(known) == ()
+    selector_index = index(service("a", {"app": "web"}))
+    selector_index.set_service(service("a", None))
+    assert fellows(selector_index) == ()
 
 
 def test_an_owner_without_a_uid_owns_nobody() -> None:

@@ -27,10 +27,10 @@ def pool(replicas: int, **limits: str) -> NodePool:
 
 def member(name: str, *pods: Pod, launched: bool = True, **fields: object) -> StaticClaim:
     status = NodeClaimStatus(provider_id=f"fake:///{name}" if launched else "", node_name=f"node-{name}")
-    found = static_claim(pool(1), name, labels.WELL_KNOWN)
-    spec = msgspec.structs.replace(found.spec, expire_after=str(fields.pop("expire_after", "Never")))
-    meta = msgspec.structs.replace(found.metadata, creation_timestamp=NOW)
-    return StaticClaim(msgspec.structs.replace(found, metadata=meta, spec=spec, status=status), pods)
+    nodeclaim = static_claim(pool(1), name, labels.WELL_KNOWN)
+    spec = msgspec.structs.replace(nodeclaim.spec, expire_after=str(fields.pop("expire_after", "Never")))
+    meta = msgspec.structs.replace(nodeclaim.metadata, creation_timestamp=NOW)
+    return StaticClaim(msgspec.structs.replace(nodeclaim, metadata=meta, spec=spec, status=status), pods)
 
 
 def pod(name: str = "p", *, kind: str = "ReplicaSet", protected: bool = False, cost: str = "") -> Pod:
@@ -143,9 +143,9 @@ def taken(of: NodePool, count: int, *names: str) -> list[str]:
 
 
 def spreading(*requirements: NodeSelectorRequirementWithMinValues) -> NodePool:
-    found = node_pool("np", requirements, replicas=6)
+    nodepool = node_pool("np", requirements, replicas=6)
     wish = {labels.SPREAD_REPLICAS: labels.ZONE}
-    return msgspec.structs.replace(found, metadata=msgspec.structs.replace(found.metadata, annotations=wish))
+    return msgspec.structs.replace(nodepool, metadata=msgspec.structs.replace(nodepool.metadata, annotations=wish))
 
 
 def test_replicas_are_spread_over_zones_on_request_and_a_lost_one_comes_back_where_it_was() -> None:
@@ -158,7 +158,7 @@ def test_replicas_are_spread_over_zones_on_request_and_a_lost_one_comes_back_whe
     others = [slot.name for slot in slots if slot is not slots[4]]
     assert static.free_slots(wishes, others, 1, zones) == (slots[4],)
     claim = static_claim(wishes, "c", labels.WELL_KNOWN, "z2")
-    assert {item.key: item.values for item in claim.spec.requirements}[labels.ZONE] == ("z2",)
+    assert {requirement.key: requirement.values for requirement in claim.spec.requirements}[labels.ZONE] == ("z2",)
 
 
 def test_only_zones_the_pool_can_buy_in_count_and_only_on_request() -> None:
@@ -174,16 +174,16 @@ def test_a_claim_carries_the_pools_requirements_as_they_are() -> None:
     types = NodeSelectorRequirementWithMinValues(
         key=labels.INSTANCE_TYPE, operator="In", values=("t1", "t2"), min_values=2
     )
-    found = static_claim(node_pool("np", (own, types), replicas=1), "np-1", labels.WELL_KNOWN)
-    by_key = {item.key: item for item in found.spec.requirements}
+    nodeclaim = static_claim(node_pool("np", (own, types), replicas=1), "np-1", labels.WELL_KNOWN)
+    by_key = {requirement.key: requirement for requirement in nodeclaim.spec.requirements}
     assert by_key[labels.INSTANCE_TYPE].values == ("t1", "t2")
     assert by_key[labels.INSTANCE_TYPE].min_values == 2
     assert labels.CAPACITY_TYPE not in by_key
     assert not labels.SIMULATION_ONLY & by_key.keys()
-    assert found.metadata.labels["example.com/team"] == "a"
-    assert labels.MIN_VALUES_RELAXED not in found.metadata.annotations
-    assert found.metadata.annotations[labels.NODE_POOL_HASH]
-    assert found.spec.resources.requests == {}
+    assert nodeclaim.metadata.labels["example.com/team"] == "a"
+    assert labels.MIN_VALUES_RELAXED not in nodeclaim.metadata.annotations
+    assert nodeclaim.metadata.annotations[labels.NODE_POOL_HASH]
+    assert nodeclaim.spec.resources.requests == {}
 
 
 @pytest.mark.parametrize(("limit", "exceeded"), [("2", ()), ("1", ("nodes",)), ("3", ())])

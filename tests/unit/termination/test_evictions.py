@@ -323,9 +323,9 @@ async def test_a_protection_that_ends_lets_its_pod_go_at_that_moment(world: Worl
     await world.kube.delete(kinds.NODE, "node-c")
     await asyncio.sleep(55)
     assert "evict Pod" not in world.writes()
-    found = await world.condition("c", "Drained")
-    assert found is not None
-    assert found[2].startswith("protected by the annotation karpenter.sh/do-not-disrupt until 2026-01-01T00:01:0")
+    condition = await world.condition("c", "Drained")
+    assert condition is not None
+    assert condition[2].startswith("protected by the annotation karpenter.sh/do-not-disrupt until 2026-01-01T00:01:0")
     await asyncio.sleep(6)
     assert "evict Pod" in world.writes()
 
@@ -343,9 +343,9 @@ async def test_a_pod_with_two_budgets_stays_and_both_are_named(world: World) -> 
     await world.running("kept", "node-c", meta={"labels": {"app": "a"}})
     await world.kube.delete(kinds.NODE, "node-c")
     await asyncio.sleep(30)
-    found = await world.condition("c", "Drained")
-    assert found is not None
-    assert found[2] == (
+    condition = await world.condition("c", "Drained")
+    assert condition is not None
+    assert condition[2] == (
         "more than one PodDisruptionBudget (default/one, default/two), which eviction does not support: pod default/kept"
     )
     assert world.lines("evicting pod failed") == []

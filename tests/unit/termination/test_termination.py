@@ -469,8 +469,8 @@ async def test_claims_whose_machine_is_gone_are_collected(
     if instance_gone:
         world.cloud.instances.clear()
     await asyncio.sleep(125)
-    found = await world.has(kinds.NODE_CLAIM, "c")
-    assert found is not collected
+    has = await world.has(kinds.NODE_CLAIM, "c")
+    assert has is not collected
     assert bool(world.lines("garbage collecting nodeclaim with no cloudprovider representation")) is collected
 
 

@@ -87,20 +87,20 @@ class MoveScoring:
         by_pool: dict[str, list[Candidate]] = {}
         for candidate in candidates:
             by_pool.setdefault(candidate.node_pool, []).append(candidate)
-        found: list[MoveScore] = []
+        move_scores: list[MoveScore] = []
         for name, own in sorted(by_pool.items()):
             share = sum(c.price_per_hour or 0.0 for c in own) / price if price > 0 else 1 / len(by_pool)
             disruption = sum(candidate.disruption_cost for candidate in own)
             saving = (price - replacement_price) * share
-            found.append(move_score(self._pools[name], self._pool_totals.get(name), saving, disruption))
-        return tuple(found)
+            move_scores.append(move_score(self._pools[name], self._pool_totals.get(name), saving, disruption))
+        return tuple(move_scores)
 
     def minimum_saving(self, candidates: Sequence[Candidate]) -> float:
         """USD per hour below which no pool approves, whatever they are replaced by."""
-        found = self.scores(candidates, 0.0)
-        whole = sum(item.saving_per_hour for item in found)
+        move_scores = self.scores(candidates, 0.0)
+        whole = sum(item.saving_per_hour for item in move_scores)
         needed = 0.0
-        for item in found:
+        for item in move_scores:
             if item.saving_per_hour > 0 and item.pool_price_per_hour > 0:
                 least = item.threshold * item.disruption_fraction * item.pool_price_per_hour
                 needed = max(needed, least * whole / item.saving_per_hour)
@@ -119,11 +119,11 @@ class MoveScoring:
 
     def are_approved(self, scores: Iterable[MoveScore]) -> bool:
         """Whether every pool does."""
-        return all(item.approved for item in scores)
+        return all(score.approved for score in scores)
 
     def are_acceptable(self, scores: Sequence[MoveScore], saving_per_hour: float | None) -> bool:
         """Whether every NodePool accepts the move. One with an unknown saving is accepted (DIS-192) unless a pool is Balanced."""
-        is_unknown = saving_per_hour is None and not any(item.balanced for item in scores)
+        is_unknown = saving_per_hour is None and not any(score.balanced for score in scores)
         return is_unknown or self.are_approved(scores)
 
     def could_be_approved(self, candidate: Candidate) -> bool:

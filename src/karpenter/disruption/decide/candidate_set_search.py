@@ -42,17 +42,19 @@ class CandidateSetSearch:
 
     def improvement_on(self, commands: Sequence[Command]) -> Command | None:
         """A single move that is worth more than these are together; None where none was found."""
-        known = [candidate for command in commands for candidate in command.candidates]
-        if not self._candidates or any(candidate.key not in self._candidates for candidate in known):
+        candidates = [candidate for command in commands for candidate in command.candidates]
+        if not self._candidates or any(candidate.key not in self._candidates for candidate in candidates):
             return None
-        worth = self._evaluator.scoring.net_saving(known, sum(command.saving_per_hour or 0.0 for command in commands))
-        for start in self._start_sets(known):
+        worth = self._evaluator.scoring.net_saving(
+            candidates, sum(command.saving_per_hour or 0.0 for command in commands)
+        )
+        for start in self._start_sets(candidates):
             self._hill_climb(start)
         best: Command | None = None
         for keys in sorted(self._estimates, key=lambda keys: (-self._estimates[keys], sorted(keys)))[:_MAX_PACKED_SETS]:
             command = self._packed(keys)
-            if command is not None and (found := self._net_saving(command)) > worth + _TINY:
-                best, worth = command, found
+            if command is not None and (net_saving := self._net_saving(command)) > worth + _TINY:
+                best, worth = command, net_saving
         return best
 
     def _start_sets(self, chosen_candidates: Iterable[Candidate]) -> Iterator[_CandidateKeys]:
@@ -81,20 +83,20 @@ class CandidateSetSearch:
 
     def _estimate(self, keys: _CandidateKeys) -> float:
         """What the choice is worth if new nodes are packed as they usually are."""
-        known = self._estimates.get(keys)
-        if known is None:
+        estimate = self._estimates.get(keys)
+        if estimate is None:
             members = self._members(keys)
             price = sum(candidate.price_per_hour or 0.0 for candidate in members)
             saving = price - _USUAL_PACKING_FACTOR * self._evaluator.simulation.minimum_new_price(members)
-            known = self._estimates[keys] = self._evaluator.scoring.net_saving(members, saving)
-        return known
+            estimate = self._estimates[keys] = self._evaluator.scoring.net_saving(members, saving)
+        return estimate
 
     def _members(self, keys: _CandidateKeys) -> list[Candidate]:
         return [candidate for key, candidate in self._candidates.items() if key in keys]
 
     def _packed(self, keys: _CandidateKeys) -> Command | None:
-        found = self._evaluator.replace(self._members(keys))
-        command = found.full_move if isinstance(found, SameTypeReplacement) else found
+        replace = self._evaluator.replace(self._members(keys))
+        command = replace.full_move if isinstance(replace, SameTypeReplacement) else replace
         return command if isinstance(command, Command) else None
 
     def _net_saving(self, command: Command) -> float:

@@ -79,10 +79,10 @@ class PodDisruptionBudgetIndex:
         if not nearby:
             return ()
         face = namespaced_labels(pod)
-        known = self._by_identity.get(face)
-        if known is None:
-            known = self._by_identity[face] = tuple(pod_disruption.pdbs_selecting(pod, nearby))
-        return known
+        disruption_budgets = self._by_identity.get(face)
+        if disruption_budgets is None:
+            disruption_budgets = self._by_identity[face] = tuple(pod_disruption.pdbs_selecting(pod, nearby))
+        return disruption_budgets
 
 
 class CandidateChecks:

@@ -43,9 +43,13 @@ class WorkloadRollouts:
         versions: dict[WorkloadKey, str] = {}
         self._in_progress: set[WorkloadKey] = set()
         for pod in _pods_of(snapshot):
-            found = _workload_version(pod)
-            if found is not None and pods.is_active(pod) and versions.setdefault(found[0], found[1]) != found[1]:
-                self._in_progress.add(found[0])
+            workload_version = _workload_version(pod)
+            if (
+                workload_version is not None
+                and pods.is_active(pod)
+                and versions.setdefault(workload_version[0], workload_version[1]) != workload_version[1]
+            ):
+                self._in_progress.add(workload_version[0])
 
     def first_blocker(self, candidate: Candidate) -> RolloutInProgress | None:
         """The first workload with pods on the node that is being rolled out."""
@@ -96,6 +100,6 @@ def time_driven_changes(snapshot: ClusterSnapshot, now: datetime, within_seconds
             yield created + age
         for pod in view.pods:
             if labels.DO_NOT_DISRUPT in pod.metadata.annotations:
-                found = pod_disruption.disruption_protection(pod, now)
-                if found is not None and found.active and found.until is not None:
-                    yield found.until
+                protection = pod_disruption.disruption_protection(pod, now)
+                if protection is not None and protection.active and protection.until is not None:
+                    yield protection.until

@@ -80,9 +80,9 @@ class ConsolidationSearch:
 
     def _revalidate(self, pending: Command) -> None:
         keys = [candidate.key for candidate in pending.candidates]
-        found = [self._remaining[key] for key in keys if key in self._remaining]
-        if len(found) == len(keys) == len(self._within_budgets(found)):
-            command = self._evaluator.revalidate(pending, found)
+        candidates = [self._remaining[key] for key in keys if key in self._remaining]
+        if len(candidates) == len(keys) == len(self._within_budgets(candidates)):
+            command = self._evaluator.revalidate(pending, candidates)
             if command is not None:
                 self._apply(command)
 
@@ -101,9 +101,9 @@ class ConsolidationSearch:
             (c for c in self._remaining.values() if c.price_per_hour and self._evaluator.scoring.could_be_approved(c)),
             key=self._excess_price_order,
         )
-        found = self._within_budgets(wasteful)
-        return self._best_of(found, self._sizes(1, min(_SMALL_SET, len(found)))) or self._best_of(
-            found, self._sizes(_SMALL_SET, len(found))
+        candidates = self._within_budgets(wasteful)
+        return self._best_of(candidates, self._sizes(1, min(_SMALL_SET, len(candidates)))) or self._best_of(
+            candidates, self._sizes(_SMALL_SET, len(candidates))
         )
 
     @staticmethod
@@ -131,12 +131,12 @@ class ConsolidationSearch:
     def _within_budgets(self, candidates: Iterable[Candidate]) -> list[Candidate]:
         """The first of each pool that budgets allow; nothing is taken from them yet."""
         taken: defaultdict[str, int] = defaultdict(int)
-        found: list[Candidate] = []
+        within_budgets: list[Candidate] = []
         for candidate in candidates:
             if taken[candidate.node_pool] < self._budgets.remaining(candidate.node_pool, _REASON):
                 taken[candidate.node_pool] += 1
-                found.append(candidate)
-        return found
+                within_budgets.append(candidate)
+        return within_budgets
 
     def _replace_set(self, candidates: Sequence[Candidate]) -> Command | None:
         """The move, as far as possible without nodes that would come back as they are; None where nothing is saved.
@@ -163,11 +163,11 @@ class ConsolidationSearch:
                 continue
             if not self._evaluator.scoring.could_be_approved(candidate):
                 continue
-            found = self._evaluator.replace((candidate,))
-            if isinstance(found, MoveRejection):
-                self._rejections[candidate.key] = found.blocker
+            replace = self._evaluator.replace((candidate,))
+            if isinstance(replace, MoveRejection):
+                self._rejections[candidate.key] = replace.blocker
             else:
-                self._apply(found)
+                self._apply(replace)
 
 
 def _saving(command: Command) -> float:

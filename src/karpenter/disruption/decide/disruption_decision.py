@@ -63,7 +63,9 @@ class _DisruptionPass:
         if drifted or consolidatable:
             closed = deleted | self._drifted_within_budgets((*drifted, *drifted_static))
             self._replace_and_consolidate(drifted, consolidatable, closed)
-        blocked = {(item.state_node.key, item.blocker.identity): item for item in self._blocked}
+        blocked = {
+            (blocked_node.state_node.key, blocked_node.blocker.identity): blocked_node for blocked_node in self._blocked
+        }
         now = prepared.context.now
         commands = tuple(replace(_without_buffer_pods(command), decided_at=now) for command in self._commands)
         return DisruptionSolution(commands, tuple(blocked.values()), self._closed_pools, self._eligible)

@@ -115,7 +115,11 @@ def _nominated(
 ) -> frozenset[str]:
     """Nodes that waiting pods are going to be nominated to (DIS-005)."""
     plan = solve(build_problem(snapshot, indexes, now, options), indexes)
-    return frozenset(item.node_key for item in plan.placed_on_existing if not all(map(is_virtual_pod, item.pods)))
+    return frozenset(
+        placed_pods.node_key
+        for placed_pods in plan.placed_on_existing
+        if not all(map(is_virtual_pod, placed_pods.pods))
+    )
 
 
 def _budget_statuses(snapshot: ClusterSnapshot, commands: tuple[Command, ...], now: datetime) -> Iterator[BudgetStatus]:
@@ -145,7 +149,7 @@ def _is_assumed_consolidatable(state_node: StateNode, pools: Mapping[str, NodePo
 
 def _marked_consolidatable(state_node: StateNode) -> StateNode:
     assert state_node.claim is not None
-    others = tuple(item for item in state_node.claim.status.conditions if item.type != "Consolidatable")
+    others = tuple(condition for condition in state_node.claim.status.conditions if condition.type != "Consolidatable")
     conditions = (*others, Condition(type="Consolidatable", status="True", reason="Consolidatable"))
     return replace(
         state_node, claim=changed(state_node.claim, status=changed(state_node.claim.status, conditions=conditions))

@@ -42,11 +42,11 @@ def drift_candidates(
     for view in nodes:
         if not checks.is_considered(view) or not is_drifted(view):
             continue
-        found = checks.candidate_or_blocker(view, DisruptionReason.DRIFTED)
-        if isinstance(found, BlockedNode):
-            blocked.append(found)
+        candidate_or_blocker = checks.candidate_or_blocker(view, DisruptionReason.DRIFTED)
+        if isinstance(candidate_or_blocker, BlockedNode):
+            blocked.append(candidate_or_blocker)
         elif not context.is_in_backoff(DisruptionReason.DRIFTED, view.key):
-            (fixed if checks.is_in_static_pool(found) else dynamic).append(found)
+            (fixed if checks.is_in_static_pool(candidate_or_blocker) else dynamic).append(candidate_or_blocker)
     for machines in (dynamic, fixed):
         machines.sort(key=lambda candidate: (checks.hosts_controller(candidate), _drift_order(candidate)))
     return dynamic, fixed, blocked
@@ -73,13 +73,15 @@ def replace_drifted(
     for candidate in candidates:
         if budgets.remaining(candidate.node_pool, reason) <= 0:
             continue
-        found = simulation.reschedule((candidate,))
-        if isinstance(found, UnreschedulablePods):
-            blocked.append(BlockedNode(candidate.state_node, DriftedPodsUnplaceable(found.blocker)))
-        elif found is not None:
-            saving = saving_per_hour((candidate,), found.price_per_hour)
+        reschedule = simulation.reschedule((candidate,))
+        if isinstance(reschedule, UnreschedulablePods):
+            blocked.append(BlockedNode(candidate.state_node, DriftedPodsUnplaceable(reschedule.blocker)))
+        elif reschedule is not None:
+            saving = saving_per_hour((candidate,), reschedule.price_per_hour)
             commands.append(
-                Command(reason, (candidate,), found.to_planned_claims(), found.placements, saving_per_hour=saving)
+                Command(
+                    reason, (candidate,), reschedule.to_planned_claims(), reschedule.placements, saving_per_hour=saving
+                )
             )
             simulation.apply(commands[-1])
             budgets.consume(candidate.node_pool)

@@ -45,23 +45,23 @@ class MoveEvaluator:
         """Delete the node and move its pods to existing nodes; None if they do not fit or the move is not worth it."""
         if not self.scoring.are_acceptable(self.scoring.scores((candidate,), 0.0), candidate.price_per_hour):
             return None
-        found = self.simulation.place_on_existing((candidate,))
-        return None if found is None else self._command((candidate,), found, None)
+        place = self.simulation.place_on_existing((candidate,))
+        return None if place is None else self._command((candidate,), place, None)
 
     def revalidate(self, pending: Command, candidates: Sequence[Candidate]) -> Command | None:
         """A move that was chosen before, with its nodes as they are now; None where it is not right any more (DIS-272).
 
         It is right if what was to be bought, and nothing else, still gives every pod a place, and is still worth it.
         """
-        found = self.simulation.place_as_planned(candidates, pending)
-        if found is None:
+        place = self.simulation.place_as_planned(candidates, pending)
+        if place is None:
             return None
-        inside = {placed.node_key: placed.pods for placed in found.placements}
+        inside = {placed.node_key: placed.pods for placed in place.placements}
         bought = tuple(
             replace(planned, pods=inside[planned.name]) for planned in pending.replacements if planned.name in inside
         )
         names = {planned.name for planned in bought}
-        placed = tuple(item for item in found.placements if item.node_key not in names)
+        placed = tuple(placed_pods for placed_pods in place.placements if placed_pods.node_key not in names)
         price = sum(planned.price_per_hour for planned in bought)
         saving = saving_per_hour(candidates, price)
         scores = self.scoring.scores(candidates, price)
@@ -80,22 +80,22 @@ class MoveEvaluator:
         """The nodes go; what of their pods finds no room gets new nodes that are cheaper (DIS-175 to DIS-182)."""
         price = sum(candidate.price_per_hour or 0.0 for candidate in candidates)
         needed = self.scoring.minimum_saving(candidates)
-        found = self.simulation.reschedule(candidates, price - needed)
-        if found is None:
+        reschedule = self.simulation.reschedule(candidates, price - needed)
+        if reschedule is None:
             return MoveRejection(SavingTooSmall() if needed else NotCheaper())
-        if isinstance(found, UnreschedulablePods):
-            return MoveRejection(found.blocker)
-        if not found.new_claims:
-            return self._approved_or_rejected(candidates, found, None)
+        if isinstance(reschedule, UnreschedulablePods):
+            return MoveRejection(reschedule.blocker)
+        if not reschedule.new_claims:
+            return self._approved_or_rejected(candidates, reschedule, None)
         if any(candidate.price_per_hour is None for candidate in candidates):
             return MoveRejection(PriceUnknown())
-        cheaper = cheaper_replacement(candidates, found.new_claims, spot_to_spot=self._settings.spot_to_spot)
+        cheaper = cheaper_replacement(candidates, reschedule.new_claims, spot_to_spot=self._settings.spot_to_spot)
         if isinstance(cheaper, MoveRejection):
             return cheaper
         other = without_same_types(candidates, cheaper) if len(candidates) > 1 else cheaper
         if isinstance(other, CheaperReplacement):
-            return self._approved_or_rejected(candidates, found, other)
-        return SameTypeReplacement(SameTypeAgain(), other, self._approved_or_rejected(candidates, found, cheaper))
+            return self._approved_or_rejected(candidates, reschedule, other)
+        return SameTypeReplacement(SameTypeAgain(), other, self._approved_or_rejected(candidates, reschedule, cheaper))
 
     def _approved_or_rejected(
         self, candidates: Sequence[Candidate], relocated: ReschedulingResult, cheaper: CheaperReplacement | None

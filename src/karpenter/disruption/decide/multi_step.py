@@ -33,7 +33,12 @@ def composed_commands(
     """
     after = {view.key: view for view in final_snapshot.nodes}
     gone = [candidate for candidate in candidates if candidate.key not in after]
-    planned = {item.name: item for step in steps for item in step.replacements if item.name in after}
+    planned = {
+        replacement.name: replacement
+        for step in steps
+        for replacement in step.replacements
+        if replacement.name in after
+    }
     host_of = {pod.metadata.uid: key for key, view in after.items() for pod in view.pods}
     moving = {
         candidate.key: [(pod, host_of.get(pod.metadata.uid, "")) for pod in candidate.reschedulable_pods]
@@ -45,8 +50,8 @@ def composed_commands(
             if host in inside:
                 inside[host].append(pod)
     final: dict[str, NewNodeClaim] = {}
-    for name, item in planned.items():
-        fixed = _resized_claim(item, inside[name])
+    for name, new_nodeclaim in planned.items():
+        fixed = _resized_claim(new_nodeclaim, inside[name])
         if fixed is None:
             return None
         final[name] = fixed
@@ -62,11 +67,11 @@ def _resized_claim(planned: NewNodeClaim, placed_pods: Sequence[Pod]) -> NewNode
     if _uids(placed_pods) == _uids(planned.pods) - _uids(virtual):
         return replace(planned, pods=(*placed_pods, *virtual))
     spec = planned.claim.spec
-    if any(item.min_values is not None for item in spec.requirements):
+    if any(requirement.min_values is not None for requirement in spec.requirements):
         return None
     exact = {labels.INSTANCE_TYPE: planned.instance_types[0]}
     exact |= {key: min(form.values) for key, form in planned.cheapest_offering.requirements.items() if form.values}
-    asked = [item for item in spec.requirements if item.key not in exact]
+    asked = [requirement for requirement in spec.requirements if requirement.key not in exact]
     asked += [NodeSelectorRequirementWithMinValues(key=key, operator="In", values=(v,)) for key, v in exact.items()]
     before = res.add(*(pods.pod_requests(pod) for pod in planned.pods))
     requests = res.add(res.parse_resources(spec.resources.requests), *(pods.pod_requests(pod) for pod in placed_pods))
@@ -95,7 +100,7 @@ def _dependent_groups(
 
     bought: set[str] = set()
     for step in (step for step in steps if step.replacements):
-        names = [item.name for item in step.replacements]
+        names = [new_nodeclaim.name for new_nodeclaim in step.replacements]
         bought.update(names)
         for key in (*names, *(candidate.key for candidate in step.candidates)):
             leader[find(key)] = find(names[0])
@@ -116,7 +121,7 @@ def _command(
     names: Mapping[str, str],
     scoring: MoveScoring,
 ) -> Command:
-    going = [item for candidate in group for item in destinations[candidate.key]]
+    going = [destination for candidate in group for destination in destinations[candidate.key]]
     hosts = sorted({host for _, host in going})
     replacements = tuple(replacements_by_name[host] for host in hosts if host in replacements_by_name)
     placed = tuple(
@@ -124,7 +129,7 @@ def _command(
         for host in hosts
         if host and host not in replacements_by_name
     )
-    price = sum(item.price_per_hour for item in replacements)
+    price = sum(new_nodeclaim.price_per_hour for new_nodeclaim in replacements)
     return Command(
         reason=DisruptionReason.UNDERUTILIZED,
         candidates=tuple(group),

@@ -121,16 +121,22 @@ class _NodeExplainer:
         return next((command for command in commands if key in {c.key for c in command.candidates}), None)
 
     def _expected_pods(self) -> int:
-        placed = (item for command in self._preview.without_budgets.commands for item in command.placed_on_existing)
-        return sum(len(item.pods) for item in placed if item.node_key == self._state_node.key)
+        placed = (
+            placed_pods
+            for command in self._preview.without_budgets.commands
+            for placed_pods in command.placed_on_existing
+        )
+        return sum(len(placed_pods.pods) for placed_pods in placed if placed_pods.node_key == self._state_node.key)
 
     def _blockers(self) -> Iterator[ExplainedBlocker]:
         """Each blocker once, in the order of DIS §4, unless it rules out only reasons this node has not; then rejected moves."""
         reported: set[tuple[str, ...]] = set()
-        for item in self._all_blockers():
-            if item.blocker.identity not in reported and set(item.blocked_reasons) & set(self._reasons):
-                reported.add(item.blocker.identity)
-                yield item
+        for explained_blocker in self._all_blockers():
+            if explained_blocker.blocker.identity not in reported and set(explained_blocker.blocked_reasons) & set(
+                self._reasons
+            ):
+                reported.add(explained_blocker.blocker.identity)
+                yield explained_blocker
         for blocked in (*self._preview.without_budgets.blocked_nodes, *self._preview.within_budgets.blocked_nodes):
             if blocked.state_node.key == self._state_node.key and blocked.blocker.identity not in reported:
                 reported.add(blocked.blocker.identity)

@@ -36,7 +36,7 @@ def after_commands(
     """The snapshot after these commands."""
     done = tuple(commands)
     gone = {candidate.key for command in done for candidate in command.candidates}
-    staying = {item.key: item for item in snapshot.nodes if item.key not in gone}
+    staying = {state_node.key: state_node for state_node in snapshot.nodes if state_node.key not in gone}
     counting = _PodCounts(snapshot)
     for command in done:
         for planned in command.replacements:
@@ -49,7 +49,7 @@ def after_commands(
             counting.rebind(moving, staying[key].name)
     return replace(
         snapshot,
-        nodes=tuple(sorted(staying.values(), key=lambda item: (item.name, item.provider_id))),
+        nodes=tuple(sorted(staying.values(), key=lambda state_node: (state_node.name, state_node.provider_id))),
         pod_counts=counting.census,
         anti_affinity_counts=counting.repelling,
     )
@@ -99,7 +99,11 @@ def _labels(planned: NewNodeClaim, kind: InstanceType) -> dict[str, str]:
     """By its type, its offering, and what its claim leaves no choice about."""
     own = {key: min(form.values) for key, form in kind.requirements.items() if form.values and not form.complement}
     sold = {key: min(form.values) for key, form in planned.cheapest_offering.requirements.items() if form.values}
-    asked = {item.key: item.values[0] for item in planned.claim.spec.requirements if len(item.values) == 1}
+    asked = {
+        requirement.key: requirement.values[0]
+        for requirement in planned.claim.spec.requirements
+        if len(requirement.values) == 1
+    }
     return {**own, **asked, **sold, **planned.claim.metadata.labels}
 
 
@@ -127,13 +131,13 @@ class _PodCounts:
 
 
 def _moved_counts(counts: CountsByNode, here: str, there: str) -> CountsByNode:
-    found = {**counts, there: counts.get(there, 0) + 1}
-    left = found.get(here, 0) - 1
+    moved_counts = {**counts, there: counts.get(there, 0) + 1}
+    left = moved_counts.get(here, 0) - 1
     if left > 0:
-        found[here] = left
+        moved_counts[here] = left
     else:
-        found.pop(here, None)
-    return found
+        moved_counts.pop(here, None)
+    return moved_counts
 
 
 def with_started_commands(snapshot: ClusterSnapshot, commands: Iterable[Command]) -> ClusterSnapshot:
@@ -143,20 +147,25 @@ def with_started_commands(snapshot: ClusterSnapshot, commands: Iterable[Command]
         return snapshot
     going = {candidate.key for command in settled for candidate in command.candidates}
     bought = [planned for command in settled for planned in command.replacements]
-    known = {item.key for item in snapshot.nodes}
-    nodes = [replace(item, marked_for_deletion=True) if item.key in going else item for item in snapshot.nodes]
+    known = {state_node.key for state_node in snapshot.nodes}
+    nodes = [
+        replace(state_node, marked_for_deletion=True) if state_node.key in going else state_node
+        for state_node in snapshot.nodes
+    ]
     nodes += [
-        build_state_node(None, item.claim, NO_NODE_USAGE, marked=False) for item in bought if item.name not in known
+        build_state_node(None, new_nodeclaim.claim, NO_NODE_USAGE, marked=False)
+        for new_nodeclaim in bought
+        if new_nodeclaim.name not in known
     ]
     planned = dict(snapshot.planned_nodes)
-    planned.update((pod.metadata.uid, item.name) for item in bought for pod in item.pods)
+    planned.update((pod.metadata.uid, new_nodeclaim.name) for new_nodeclaim in bought for pod in new_nodeclaim.pods)
     planned.update(
         (pod.metadata.uid, placed.node_key)
         for command in settled
         for placed in command.placed_on_existing
         for pod in placed.pods
     )
-    nodes.sort(key=lambda item: (item.name, item.provider_id))
+    nodes.sort(key=lambda state_node: (state_node.name, state_node.provider_id))
     return replace(snapshot, nodes=tuple(nodes), planned_nodes=planned)
 
 

@@ -66,14 +66,16 @@ class RemainingBudgets:
         return self._allowance(pool, reason).nodes
 
     def _allowance(self, pool: str, reason: DisruptionReason) -> DisruptionAllowance:
-        known = self._allowances.get((pool, reason))
-        if known is None:
-            found = self._pools.get(pool)
+        allowance = self._allowances.get((pool, reason))
+        if allowance is None:
+            nodepool = self._pools.get(pool)
             counted = self._node_counts[pool].initialized
-            rules = disruption_rules(found, self._freeze) if found is not None else None
-            known = rules.allowance(counted, reason.value, self._now) if rules is not None else DisruptionAllowance(0)
-            self._allowances[pool, reason] = known
-        return known
+            rules = disruption_rules(nodepool, self._freeze) if nodepool is not None else None
+            allowance = (
+                rules.allowance(counted, reason.value, self._now) if rules is not None else DisruptionAllowance(0)
+            )
+            self._allowances[pool, reason] = allowance
+        return allowance
 
     def remaining(self, pool: str, reason: DisruptionReason) -> int:
         """How many more nodes may go (DIS-147)."""

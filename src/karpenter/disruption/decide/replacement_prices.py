@@ -151,8 +151,10 @@ def _types_available_as(claim: SchedulingNodeClaim, kind: Requirements) -> TypeS
 
 
 def _worst_launch_prices(claim: SchedulingNodeClaim) -> dict[int, float]:
-    found = claim.template.index.worst_launch_prices(claim.requirements)
-    return {position: found[position] for position in members(claim.types) if position in found}
+    worst_launch_prices = claim.template.index.worst_launch_prices(claim.requirements)
+    return {
+        position: worst_launch_prices[position] for position in members(claim.types) if position in worst_launch_prices
+    }
 
 
 # -- the same type once more ---------------------------------------------------------------------------------------------

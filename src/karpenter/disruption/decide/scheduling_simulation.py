@@ -122,8 +122,8 @@ class SchedulingSimulation:
 
     def place_on_existing(self, candidates: Sequence[Candidate]) -> ReschedulingResult | None:
         """Placements of their pods on existing nodes; None if they do not all fit there."""
-        found = self._prepared.place_on_existing(self._without(candidates))
-        return None if found is None or found.uninitialized_nodes else found
+        place = self._prepared.place_on_existing(self._without(candidates))
+        return None if place is None or place.uninitialized_nodes else place
 
     def place_as_planned(self, candidates: Sequence[Candidate], pending: Command) -> ReschedulingResult | None:
         """Placements of their pods on existing nodes and on the planned replacements, as the pending command has them."""
@@ -131,8 +131,8 @@ class SchedulingSimulation:
         meant = {**bought, **{placed.node_key: placed.pods for placed in pending.placed_on_existing}}
         planned = {pod.metadata.uid: key for key, inside in meant.items() for pod in inside}
         question = replace(self._without(candidates), reopened=frozenset(bought), planned=planned)
-        found = self._prepared.place_on_existing(question)
-        return None if found is None or not found.uninitialized_nodes <= bought.keys() else found
+        place = self._prepared.place_on_existing(question)
+        return None if place is None or not place.uninitialized_nodes <= bought.keys() else place
 
     def reschedule(
         self, candidates: Sequence[Candidate], max_price: float = inf
@@ -145,7 +145,10 @@ class SchedulingSimulation:
             return UnreschedulablePods(_pods_unschedulable(found.unschedulable))
         if found.uninitialized_nodes:
             waiting = (
-                pod for item in found.placements if item.node_key in found.uninitialized_nodes for pod in item.pods
+                pod
+                for placed_pods in found.placements
+                if placed_pods.node_key in found.uninitialized_nodes
+                for pod in placed_pods.pods
             )
             first = _pod_name(next(waiting))
             return UnreschedulablePods(NeedsUninitializedNode(first, min(found.uninitialized_nodes)))
@@ -187,7 +190,10 @@ def simulate(prepared: PreparedDisruption, closed_to_pods: Iterable[str] = ()) -
 
 def _pods_unschedulable(unschedulable: Sequence[UnschedulablePod]) -> PodsUnschedulable:
     """The first pods without a place and why (DIS-168)."""
-    shown = tuple(StrandedPod(_pod_name(item.pod), tuple(item.reasons)) for item in unschedulable[:_SHOWN_PODS])
+    shown = tuple(
+        StrandedPod(_pod_name(unschedulable_pod.pod), tuple(unschedulable_pod.reasons))
+        for unschedulable_pod in unschedulable[:_SHOWN_PODS]
+    )
     return PodsUnschedulable(shown, len(unschedulable) - len(shown))
 
 

@@ -200,7 +200,7 @@ def explain_denial(text: str) -> str:
 def fleet_refusals(answer: FleetAnswer) -> tuple[LaunchRefusal, ...]:
     """What an answer says did not work. One that says nothing at all says at least that."""
     errors = answer.errors
-    if not errors and not any(item.instance_ids for item in answer.instances):
+    if not errors and not any(instance_set.instance_ids for instance_set in answer.instances):
         errors = (EMPTY_FLEET_ERROR,)
     return tuple(_refusal(error) for error in errors)
 
@@ -222,14 +222,16 @@ def _refusal(error: FleetError) -> LaunchRefusal:
 def no_instance_error(refusals: Sequence[LaunchRefusal]) -> ProviderError:
     """The error of a claim that got no instance out of a fleet with these refusals (AWS-451)."""
     text = join_refusals(refusals)
-    if all(item.is_capacity or item.code == NO_SPOT_SERVICE_LINKED_ROLE for item in refusals):
+    if all(
+        launch_refusal.is_capacity or launch_refusal.code == NO_SPOT_SERVICE_LINKED_ROLE for launch_refusal in refusals
+    ):
         return InsufficientCapacity(f"no machine came of the fleet: {text}")
     return LaunchFailed(launch_failure_reason(text), f"no machine came of the fleet: {explain_denial(text)}")
 
 
 def join_refusals(refusals: Iterable[LaunchRefusal]) -> str:
     """Each refusal once, in order."""
-    return ", ".join(dict.fromkeys(f"{item.code}: {item.message}" for item in refusals))
+    return ", ".join(dict.fromkeys(f"{launch_refusal.code}: {launch_refusal.message}" for launch_refusal in refusals))
 
 
 def launch_error(error: AwsError, action: str) -> LaunchFailed:

@@ -198,7 +198,8 @@ class AwsOperator:
             "providers.pricing.spot": self._spot_refresh,
         }
         return {
-            name: partial(run_singleton, name, item.reconcile, item.due_seconds) for name, item in refreshes.items()
+            name: partial(run_singleton, name, periodic_refresh.reconcile, periodic_refresh.due_seconds)
+            for name, periodic_refresh in refreshes.items()
         }
 
     def _event_reconcilers(self) -> Mapping[str, SingletonReconcile]:

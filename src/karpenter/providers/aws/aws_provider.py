@@ -165,7 +165,10 @@ class AwsProvider:
             claim=claim,
             node_class=node_class,
             instance=await instances.get(instance_id),
-            types={item.name: item for item in self._dependencies.instance_types.types_for(node_class)},
+            types={
+                instance_type.name: instance_type
+                for instance_type in self._dependencies.instance_types.types_for(node_class)
+            },
             group_id=self._group_id(node_class),
         )
         return await confirmed_drift(comparison, lambda: instances.describe(instance_id))
@@ -173,7 +176,9 @@ class AwsProvider:
     def _node_class_of_claim(self, claim: NodeClaim) -> EC2NodeClass | None:
         """The class the claim's pool has now; None, and an event on the pool, where there is none to compare with (AWS-560)."""
         name = claim.metadata.labels.get(labels.NODE_POOL, "")
-        pool = next((item for item in self._dependencies.cluster_view.pools() if item.metadata.name == name), None)
+        pool = next(
+            (nodepool for nodepool in self._dependencies.cluster_view.pools() if nodepool.metadata.name == name), None
+        )
         if pool is None:
             return None
         node_class = self._dependencies.cluster_view.node_class_named(pool.spec.template.spec.node_class_ref.name)

@@ -155,10 +155,10 @@ class _ClusterQueries:
             text = (await self.eks()).version
         else:
             text = await self._api_server.version()
-        found = _VERSION.match(text)
-        if found is None:
+        match = _VERSION.match(text)
+        if match is None:
             raise ProviderError(f"{text!r} is no Kubernetes version")
-        return f"{found[1]}.{found[2]}"
+        return f"{match[1]}.{match[2]}"
 
     async def service_cidr(self) -> str:
         """The Services' addresses (AWS-026); empty where nobody says. It may be asked for again."""
@@ -210,7 +210,14 @@ async def _dns_address(reader: Reader) -> str:
     except KubeError as error:
         _log.error("unable to detect the IP of the kube-dns service, services are unreadable", error=str(error))
         return ""
-    address = next((item.spec.cluster_ip for item in services if item.spec.cluster_ip not in ("", "None")), "")
+    address = next(
+        (
+            service_address.spec.cluster_ip
+            for service_address in services
+            if service_address.spec.cluster_ip not in ("", "None")
+        ),
+        "",
+    )
     if not address:
         _log.error("unable to detect the IP of the kube-dns service; set --cluster-dns-ip where machines need it")
     return address

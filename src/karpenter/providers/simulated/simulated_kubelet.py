@@ -67,7 +67,7 @@ def node_status_patch(instance: SimulatedInstance, node: Node, *, ready: bool, n
     """Patch of the Node's status; None if there is nothing to change. Conditions of others stay."""
     if _ready_status(node) == (states.TRUE if ready else states.FALSE) and node.status.capacity:
         return None
-    others = [item for item in node.status.conditions if item.type != _READY]
+    others = [condition for condition in node.status.conditions if condition.type != _READY]
     return {
         "status": {
             "capacity": dict(instance.capacity),
@@ -78,8 +78,8 @@ def node_status_patch(instance: SimulatedInstance, node: Node, *, ready: bool, n
 
 
 def _ready_status(node: Node) -> str:
-    found = states.find_condition(node.status.conditions, _READY)
-    return found.status if found else ""
+    condition = states.find_condition(node.status.conditions, _READY)
+    return condition.status if condition else ""
 
 
 def remove_not_ready_taint_patch(node: Node) -> JsonObject | None:
@@ -131,7 +131,7 @@ def succeeded_patch(pod: Pod, now: datetime) -> JsonObject:
 def _pod_patch(pod: Pod, now: datetime, *, phase: str, ready: bool, state: JsonObject) -> JsonObject:
     started = pod.status.start_time or now
     kinds = {"Initialized": True, _READY: ready, "ContainersReady": ready}
-    kept = [item for item in pod.status.conditions if item.type not in kinds]
+    kept = [condition for condition in pod.status.conditions if condition.type not in kinds]
     fresh = [
         Condition(
             type=kind,
@@ -143,7 +143,7 @@ def _pod_patch(pod: Pod, now: datetime, *, phase: str, ready: bool, state: JsonO
     ]
     containers: list[Json] = [
         {
-            "name": item.name,
+            "name": container.name,
             "image": "",
             "imageID": "",
             "ready": ready,
@@ -151,7 +151,7 @@ def _pod_patch(pod: Pod, now: datetime, *, phase: str, ready: bool, state: JsonO
             "restartCount": 0,
             "state": state,
         }
-        for item in pod.spec.containers
+        for container in pod.spec.containers
     ]
     return {
         "status": {
@@ -164,7 +164,7 @@ def _pod_patch(pod: Pod, now: datetime, *, phase: str, ready: bool, state: JsonO
 
 
 def _wire(conditions: Iterable[Condition]) -> list[Json]:
-    return [cast(Json, msgspec.to_builtins(item)) for item in conditions]
+    return [cast(Json, msgspec.to_builtins(condition)) for condition in conditions]
 
 
 def timestamp(now: datetime) -> str:

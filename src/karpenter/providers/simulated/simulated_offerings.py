@@ -56,12 +56,12 @@ def launchable_offerings(
 ) -> SimulatedOfferings:
     """All choices for a claim, ordered by price, name, zone and capacity type. Raises ``ProviderError``."""
     wished, requests = claim_requirements(claim), _requests(claim)
-    found = SimulatedOfferings()
+    offerings = SimulatedOfferings()
     for instance_type in _types_named_by_claim(types, wished):
-        found.type_count += 1
-        found.rejections.update(_classify_offerings(found, instance_type, wished, requests, is_available))
-    found.launchable.sort(key=_price_order)
-    return found
+        offerings.type_count += 1
+        offerings.rejections.update(_classify_offerings(offerings, instance_type, wished, requests, is_available))
+    offerings.launchable.sort(key=_price_order)
+    return offerings
 
 
 def _requests(claim: NodeClaim) -> res.Resources:
@@ -74,7 +74,7 @@ def _requests(claim: NodeClaim) -> res.Resources:
 def _types_named_by_claim(types: Mapping[str, InstanceType], required: Requirements) -> Iterator[InstanceType]:
     names = required.requirement_for(labels.INSTANCE_TYPE)
     if names.complement:
-        yield from (item for item in types.values() if names.allows(item.name))
+        yield from (instance_type for instance_type in types.values() if names.allows(instance_type.name))
     else:
         yield from (types[name] for name in names.values if name in types)
 
@@ -116,9 +116,9 @@ def resolved_labels(claim: NodeClaim, simulated_offering: SimulatedOffering) -> 
 
 def _single_values(combined: Requirements) -> Iterable[tuple[str, str]]:
     return (
-        (key, next(iter(item.values)))
-        for key, item in combined.items()
-        if not item.complement and len(item.values) == 1
+        (key, next(iter(requirement.values)))
+        for key, requirement in combined.items()
+        if not requirement.complement and len(requirement.values) == 1
     )
 
 

@@ -88,7 +88,7 @@ class SimulatedProvider:
         self._unavailable: dict[_OfferingKey, datetime] = {}
         self._cached_types: tuple[_Availability, tuple[InstanceType, ...]] = (_Availability(), types)
         self._has_reservations = any(
-            offering.reservation_capacity is not None for item in types for offering in item.offerings
+            offering.reservation_capacity is not None for instance_type in types for offering in instance_type.offerings
         )
 
     def set_faults(self, faults: Faults) -> None:

@@ -57,8 +57,10 @@ def nearest_node_clause(fit: NearestFit) -> str:
 
 
 def _nearest_fit_clause(fit: NearestFit) -> str:
-    unknown = [item.resource for item in fit.failed_filters if isinstance(item, UnknownResource)]
-    others = [item for item in fit.failed_filters if not isinstance(item, UnknownResource)]
+    unknown = [
+        failed_filter.resource for failed_filter in fit.failed_filters if isinstance(failed_filter, UnknownResource)
+    ]
+    others = [failed_filter for failed_filter in fit.failed_filters if not isinstance(failed_filter, UnknownResource)]
     text = "; besides, ".join(filter(None, (_unknown(fit, unknown), _others(fit, others))))
     return f"{_confinement_prefix(fit.confinements)}{text}"
 
@@ -76,7 +78,7 @@ def _others(fit: NearestFit, obstacles: Sequence[FailedFilter]) -> str:
     if not obstacles:
         return ""
     what = f"type {fit.instance_type} of " if fit.instance_type else ""
-    return f"nearest is {what}NodePool {fit.node_pool}, where {_joined([filter_clause(item) for item in obstacles])}"
+    return f"nearest is {what}NodePool {fit.node_pool}, where {_joined([filter_clause(obstacle) for obstacle in obstacles])}"
 
 
 def _single_change(fit: NearestFit, obstacle: FailedFilter) -> str:
@@ -233,7 +235,10 @@ def _where(zones: Sequence[str], capacity_types: Sequence[str]) -> str:
 
 def _confinement_prefix(constraints: Sequence[TopologyConfinement]) -> str:
     """``topology spread by zone allows only zone-c next: ``."""
-    texts = [f"{item.relation} by {item.key} allows only {item.domain} next" for item in constraints]
+    texts = [
+        f"{confinement.relation} by {confinement.key} allows only {confinement.domain} next"
+        for confinement in constraints
+    ]
     return f"{_joined(texts)}: " if texts else ""
 
 

@@ -177,7 +177,7 @@ class NodePoolDiagnosis:
             for type_filter in filters
         ]
         available, unavailable = self._index.offering_counts(Requirements(), self._index.all_types)
-        filtered.sort(key=lambda item: (-item.types, -item.only_by_this))
+        filtered.sort(key=lambda filtered_types: (-filtered_types.types, -filtered_types.only_by_this))
         return FilterBreakdown(len(self._index.types), available + unavailable, tuple(filtered))
 
     # -- the nearest fit ----------------------------------------------------------------------------------------------

@@ -101,7 +101,7 @@ class NodePoolFilters:
             *self._port_filters(),
             *self._limit_filters(),
         ]
-        return tuple(item for item in (*filters, *self._offering_filters()) if item.types)
+        return tuple(type_filter for type_filter in (*filters, *self._offering_filters()) if type_filter.types)
 
     def requirements_eased_for(self, position: int) -> Requirements:
         """The requirements of pool and pods without those that a type would have to be exempt from."""

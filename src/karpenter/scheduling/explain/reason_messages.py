@@ -171,12 +171,12 @@ def _incompatibility_clause(failed: FailedFilter) -> str:
 
 def _topology_message(cause: TopologyUnsatisfiable) -> str:
     """Upstream's text for a topology group that leaves no domain (SCH-523)."""
-    known = cause.known_domains
-    listed = ", ".join(f"{domain}: {count}" for domain, count in known.pods)
-    more = f" and {known.more_domains} other(s)" if known.more_domains else ""
+    domain_counts = cause.known_domains
+    listed = ", ".join(f"{domain}: {count}" for domain, count in domain_counts.pods)
+    more = f" and {domain_counts.more_domains} other(s)" if domain_counts.more_domains else ""
     return (
         f"unsatisfiable topology constraint for {cause.relation}, key={cause.key} "
-        f"(counts = {listed}{more}, podDomains = {cause.asked}, nodeDomains = {known.node_domains}"
+        f"(counts = {listed}{more}, podDomains = {cause.asked}, nodeDomains = {domain_counts.node_domains}"
     )
 
 
@@ -208,9 +208,15 @@ _CAUSE_CLAUSES = {
 
 def exposure_messages(solution: Solution) -> list[str]:
     """One line for the worst of all concessions, one for each unreadable annotation; none where all is as wished."""
-    lines = [_annotation_message(item.subject, item.annotation, item.error) for item in solution.unreadable_annotations]
+    lines = [
+        _annotation_message(annotation.subject, annotation.annotation, annotation.error)
+        for annotation in solution.unreadable_annotations
+    ]
     if solution.exposure_violations:
-        worst = max(solution.exposure_violations, key=lambda item: (item.actual - item.limit, item.subject, item.place))
+        worst = max(
+            solution.exposure_violations,
+            key=lambda violation: (violation.actual - violation.limit, violation.subject, violation.place),
+        )
         others = len(solution.exposure_violations) - 1
         more = f" ({others} more like this)" if others else ""
         lines.insert(0, f"exposure gives way{more}: {_violation_clause(worst)}")
@@ -258,7 +264,7 @@ def unschedulable_fingerprint(pod: UnschedulablePod) -> str:
 
 def _fit_fingerprint(fit: NearestFit) -> str:
     place = fit.node or fit.node_pool
-    confined = [f"{item.relation} {item.key} {item.domain}" for item in fit.confinements]
+    confined = [f"{confinement.relation} {confinement.key} {confinement.domain}" for confinement in fit.confinements]
     changes = (f"{failed.kind} {_fingerprint_subject(failed)}" for failed in fit.failed_filters)
     return ", ".join([place, *confined, *sorted(changes)])
 

@@ -110,8 +110,10 @@ class UnschedulableDiagnosis:
         context = self._context
         tried = tuple(diagnosis.reason for diagnosis in self._diagnoses(failed, failed.last_step, left))
         skipped = (
-            UnschedulableReason(NodePoolSkipped(item.reason, item.detail, not tried), item.node_pool)
-            for item in context.skipped_pools
+            UnschedulableReason(
+                NodePoolSkipped(skipped_nodepool.reason, skipped_nodepool.detail, not tried), skipped_nodepool.node_pool
+            )
+            for skipped_nodepool in context.skipped_pools
         )
         return (*tried, *skipped) or _NO_POOLS
 

@@ -142,7 +142,7 @@ def usable_templates(
 
     Order: weight descending, then name descending. ``min_values`` False keeps pools whose minValues cannot be met.
     """
-    found: list[NodePoolTemplate] = []
+    nodepool_templates: list[NodePoolTemplate] = []
     skipped: list[SkippedNodePool] = []
     for pool in sorted(pools, key=lambda p: (p.spec.weight or 0, p.metadata.name), reverse=True):
         reason = _skip_reason(pool, indexes)
@@ -153,11 +153,11 @@ def usable_templates(
             elif min_values and not template.index.satisfies_min_values(template.requirements, template.types):
                 reason = PoolSkipReason.FILTERED_MIN_VALUES
             else:
-                found.append(template)
+                nodepool_templates.append(template)
         if reason is not None:
             detail = _not_ready_detail(pool) if reason is PoolSkipReason.NOT_READY else ""
             skipped.append(SkippedNodePool(pool.metadata.name, reason, detail))
-    return tuple(found), tuple(skipped)
+    return tuple(nodepool_templates), tuple(skipped)
 
 
 def static_templates(

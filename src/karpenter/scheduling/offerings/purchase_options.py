@@ -50,8 +50,8 @@ class PurchaseOptionIndex:
     def options(self, signature: PodSignature, relaxation_step: RelaxationStep) -> tuple[PurchaseOption, ...]:
         """Legal ways to buy for the class, in the order of pools."""
         key = (signature, relaxation_step.requirements, relaxation_step.tolerations)
-        known = self._options.get(key)
-        if known is None:
+        purchase_options = self._options.get(key)
+        if purchase_options is None:
             found = [
                 option
                 for template in self._templates
@@ -61,8 +61,8 @@ class PurchaseOptionIndex:
             legal = [
                 option for option in found if option.types and (not strict or option.satisfies_min_values(option.types))
             ]
-            known = self._options[key] = tuple(legal)
-        return known
+            purchase_options = self._options[key] = tuple(legal)
+        return purchase_options
 
     def _options_of_template(
         self, signature: PodSignature, relaxation_step: RelaxationStep, template: NodePoolTemplate
@@ -112,11 +112,13 @@ class PurchaseOptionIndex:
     def _types_fitting_one(self, signature: PodSignature, template: NodePoolTemplate) -> int:
         """Types of a pool that could hold one pod of the class, whatever it asks of nodes."""
         key = (id(template), signature)
-        known = self._types_fitting.get(key)
-        if known is None:
-            known = template.types_fitting(signature.requests) & template.types_with_free_ports(signature.host_ports)
-            self._types_fitting[key] = known
-        return known
+        types_fitting_one = self._types_fitting.get(key)
+        if types_fitting_one is None:
+            types_fitting_one = template.types_fitting(signature.requests) & template.types_with_free_ports(
+                signature.host_ports
+            )
+            self._types_fitting[key] = types_fitting_one
+        return types_fitting_one
 
     def _suitable_types(self, relaxation_step: RelaxationStep, template: NodePoolTemplate) -> int:
         """Types of a pool that suit whoever asks this of nodes, however much they request."""

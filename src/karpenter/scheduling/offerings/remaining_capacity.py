@@ -80,15 +80,15 @@ def types_with_units_left(
     index: TypeIndex, requirements: Requirements, reservation_units: Mapping[str, int]
 ) -> TypeSet:
     """Types that can be bought freely or from a reservation with units left. ``units`` is empty where nobody counts them."""
-    found = index.with_available_offering(requirements)
+    types = index.with_available_offering(requirements)
     if not any(reservation_units.get(reservation, 1) <= 0 for reservation in index.reservation_units):
-        return found
+        return types
     having = [reservation for reservation in index.reservation_units if reservation_units.get(reservation, 1) > 0]
     ways = (UNRESERVED, *map(reservation_requirements, having))
     left = 0
     for way in ways:
         left |= index.with_available_offering(requirements.intersect(way))
-    return found & left
+    return types & left
 
 
 def exhausted_reservations(

@@ -362,22 +362,22 @@ class Packer:
     def _target_types(self, claim: SchedulingNodeClaim) -> list[int]:
         """Types to consider for a claim: unbeaten by price and shape."""
         key = (id(claim.template), claim.types, id(claim.requirements))
-        known = self._target_cache.get(key)
-        if known is None:
+        target_types = self._target_cache.get(key)
+        if target_types is None:
             index = claim.template.index
             efficient = index.pareto_front(claim.types, self._objective.ordered(self._prices(claim)), self._resources)
-            known = self._target_cache[key] = _evenly_spread(efficient, self._max_target_types)
-        return known
+            target_types = self._target_cache[key] = _evenly_spread(efficient, self._max_target_types)
+        return target_types
 
     def _pod_value(self, demand: Demand) -> float:
         """USD per hour one pod costs on the machine that suits it best, were it full of its like."""
         option = demand.options[0]
         key = (id(demand.signature), id(option))
-        known = self._pod_value_cache.get(key)
-        if known is None:
+        pod_value = self._pod_value_cache.get(key)
+        if pod_value is None:
             claim = self._empty_claim(option, option.types)
             offering = self._prices(claim).cheapest_offering
-            known = self._pod_value_cache[key] = min(
+            pod_value = self._pod_value_cache[key] = min(
                 (
                     self._objective.offering_cost(offering[position])
                     * _resource_share(demand.requests, option.template, position)
@@ -385,15 +385,15 @@ class Packer:
                 ),
                 default=0.0,
             )
-        return known
+        return pod_value
 
     def _prices(self, claim: SchedulingNodeClaim) -> OfferingPrices:
         """Cheapest offerings the claim accepts, remembered by its requirements."""
         key = (id(claim.template), id(claim.requirements))
-        known = self._price_cache.get(key)
-        if known is None:
-            known = self._price_cache[key] = claim.prices
-        return known
+        offering_prices = self._price_cache.get(key)
+        if offering_prices is None:
+            offering_prices = self._price_cache[key] = claim.prices
+        return offering_prices
 
     def _contents_value(self, contents: Sequence[tuple[int, int]]) -> float:
         return sum(self._pod_values[position] * count for position, count in contents)

@@ -186,12 +186,12 @@ class UnstartedAffinity:
 
     def start_affinities(self, inside: Iterable[Demand]) -> bool:
         """A machine with these is settled; whether it began an affinity, so that no second one may be like it."""
-        found = {
+        topology_groups = {
             c for demand in inside for c in (demand.host_limits.counted_by if demand.host_limits is not None else ())
         } - self._started
         wanted = {c for demand in inside for c, itself in demand.host_affinity if itself}
-        self._started |= found
-        return bool(found & wanted)
+        self._started |= topology_groups
+        return bool(topology_groups & wanted)
 
 
 def scaled_down_count(most: int, demands: int) -> int:

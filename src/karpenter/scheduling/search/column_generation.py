@@ -332,8 +332,8 @@ def _balanced_values(problem: PackingProblem) -> FloatArray:
     share = (problem.requests[None, :, resources] / np.maximum(problem.capacities[:, None, resources], 1.0)).sum(axis=2)
     plain = np.where(problem.admits, share * problem.prices[:, None], np.inf).min(axis=0)
     plain *= (problem.counts @ problem.pod_values) / max(float(problem.counts @ plain), _TINY)
-    found: FloatArray = (problem.pod_values + plain) / 2
-    return found
+    balanced_values: FloatArray = (problem.pod_values + plain) / 2
+    return balanced_values
 
 
 def _minimum_values(problem: PackingProblem) -> FloatArray:

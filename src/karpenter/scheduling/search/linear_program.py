@@ -115,9 +115,9 @@ def _run_solver(solver: Highs) -> LinearSolution | None:
     solver.run()
     if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
         return None
-    found = solver.getSolution()
+    solution = solver.getSolution()
     return LinearSolution(
         float(solver.getInfo().objective_function_value),
-        np.array(found.col_value, dtype=np.float64),
-        np.array(found.row_dual, dtype=np.float64),
+        np.array(solution.col_value, dtype=np.float64),
+        np.array(solution.row_dual, dtype=np.float64),
     )

@@ -97,16 +97,16 @@ def _solve(
     )
     least = np.full(kinds * resources + len(marks), -np.inf)
     most = np.concatenate([np.zeros(kinds * resources), np.array([float(reservation_units[mark]) for mark in marks])])
-    found = solve_linear_program(
+    linear_solution = solve_linear_program(
         np.concatenate([np.zeros(len(kind)), rows.prices]),
         columns,
         np.concatenate([item_types.counts, least]),
         np.concatenate([np.full(number, np.inf), most]),
     )
-    if found is None:
+    if linear_solution is None:
         return None
-    weights = -found.duals[number:base].reshape(kinds, resources) / scale
-    return found.objective, found.duals[:number], weights
+    weights = -linear_solution.duals[number:base].reshape(kinds, resources) / scale
+    return linear_solution.objective, linear_solution.duals[:number], weights
 
 
 def independent_parts(options: Mapping[int, Sequence[PurchaseOption]]) -> list[list[int]]:

@@ -58,8 +58,11 @@ class ResourceUnits:
         """What each type of the template leaves to pods, a row each, rounded down; nothing where DaemonSets do not fit."""
         rows = np.array(
             [
-                [item.allocatable.get(name, 0) // size for name, size in zip(self.names, self.sizes, strict=True)]
-                for item in template.index.types
+                [
+                    instance_type.allocatable.get(name, 0) // size
+                    for name, size in zip(self.names, self.sizes, strict=True)
+                ]
+                for instance_type in template.index.types
             ],
             dtype=np.float64,
         ).reshape(len(template.index.types), len(self.names))
@@ -174,11 +177,11 @@ class OptionSignatures:
         index = option.template.index
         prices = index.prices(option.requirements)
         possible = option.template.types & index.matching(option.requirements) & prices.available_types
-        found = np.full(number, np.inf)
+        full = np.full(number, np.inf)
         for position in members(possible):
             offering = prices.cheapest_offering[position]
-            found[position] = offering.price_per_hour + self._surcharge(offering)
-        return found
+            full[position] = offering.price_per_hour + self._surcharge(offering)
+        return full
 
 
 def undominated_rows(rows: OfferingRows) -> OfferingRows:

@@ -186,27 +186,27 @@ def _host_limit_columns(host_limits: Sequence[HostLimits | None], left: FloatArr
         :MAX_HOST_LIMIT_COLUMNS
     ]
     column = {rule: at for at, rule in enumerate(ranked)}
-    found = np.zeros((len(host_limits), len(ranked)))
+    zeros = np.zeros((len(host_limits), len(ranked)))
     for at, mapping in enumerate(taken):
         for rule, amount in mapping.items():
             if rule in column:
-                found[at, column[rule]] = amount
-    return found
+                zeros[at, column[rule]] = amount
+    return zeros
 
 
 def _host_limit_usage(host_limits: HostLimits) -> dict[object, int]:
     """How many of a machine's seats one pod takes, by rule."""
-    found: dict[object, int] = dict.fromkeys(host_limits.repelled_by, 1)
+    fromkeys: dict[object, int] = dict.fromkeys(host_limits.repelled_by, 1)
     for constraint in host_limits.others_spread:
-        found[constraint] = HOST_LIMIT_CAPACITY // max(1, constraint.term.max_skew)
+        fromkeys[constraint] = HOST_LIMIT_CAPACITY // max(1, constraint.term.max_skew)
     for constraint, itself in host_limits.spread:
         if itself:
-            found[constraint] = HOST_LIMIT_CAPACITY // max(1, constraint.term.max_skew)
+            fromkeys[constraint] = HOST_LIMIT_CAPACITY // max(1, constraint.term.max_skew)
     for constraint, itself in host_limits.anti_affinity:
         if itself:
-            found[constraint] = HOST_LIMIT_CAPACITY
-    found.update(dict.fromkeys(host_limits.ports, HOST_LIMIT_CAPACITY))
-    return found
+            fromkeys[constraint] = HOST_LIMIT_CAPACITY
+    fromkeys.update(dict.fromkeys(host_limits.ports, HOST_LIMIT_CAPACITY))
+    return fromkeys
 
 
 class _BinTypes:
@@ -225,13 +225,13 @@ class _BinTypes:
         self._options_by_signature: dict[int, dict[PurchaseChannel, PurchaseOption]] = {}
         for (options, taste), count in zip(tasted, left.tolist(), strict=True):
             for option in options:
-                known = anchors.setdefault(option.channel, {})
-                _, weight = known.get(option.requirements, (option, 0.0))
-                known[option.requirements] = (option, weight + count)
+                setdefault = anchors.setdefault(option.channel, {})
+                _, weight = setdefault.get(option.requirements, (option, 0.0))
+                setdefault[option.requirements] = (option, weight + count)
             self._options_by_signature.setdefault(taste, {option.channel: option for option in options})
         rooms, prices, accepts = [], [], []
-        for lane, known in anchors.items():
-            ranked = sorted(known.values(), key=lambda item: -item[1])[:MAX_ANCHORS]
+        for lane, setdefault in anchors.items():
+            ranked = sorted(setdefault.values(), key=lambda item: -item[1])[:MAX_ANCHORS]
             room = reservation_units.capacity_rows(ranked[0][0].template)
             for option, _ in ranked:
                 types = self._efficient_types(option, room)
@@ -255,14 +255,14 @@ class _BinTypes:
             types &= limited
         ranked = self._request.objective.ordered(index.prices(requirements))
         by_price = [at for at in ranked.cheapest_first(types) if (capacities[at] >= 0).all()]
-        found = pareto_front_rows(capacities, by_price)
+        efficient_types = pareto_front_rows(capacities, by_price)
         if not self._request.strict_min_values or not any(
-            item.min_values is not None for item in requirements.values()
+            requirement.min_values is not None for requirement in requirements.values()
         ):
-            return found
+            return efficient_types
         return [
             at
-            for at in found
+            for at in efficient_types
             if option.satisfies_min_values(
                 types & type_set(np.flatnonzero((capacities >= capacities[at]).all(axis=1)).tolist())
             )
@@ -271,12 +271,12 @@ class _BinTypes:
     def _accepted_signatures(self, channel: PurchaseChannel, anchor: PurchaseOption) -> list[bool]:
         """The tastes that add nothing to the anchor's requirements."""
         book, requirements = self._request.fill_cache, self._request.fill_cache.canonical(anchor.requirements)
-        found = []
+        accepted_signatures = []
         for number in range(len(self._options_by_signature)):
             option = self._options_by_signature[number].get(channel)
             joined = book.joined(anchor.template, requirements, option) if option is not None else None
-            found.append(joined is not None and joined[0] is requirements)
-        return found
+            accepted_signatures.append(joined is not None and joined[0] is requirements)
+        return accepted_signatures
 
 
 def _resource_values(
@@ -323,8 +323,8 @@ def _spread_by_price(rows: IntArray, prices: FloatArray) -> list[int]:
         return [int(row) for row in ordered]
     logs = np.log(np.maximum(prices[ordered], _MIN_PRICE))
     marks = np.linspace(logs[0], logs[-1], MAX_BIN_TYPES)
-    found = np.unique(np.searchsorted(logs, marks - 1e-12))
-    return [int(row) for row in ordered[np.minimum(found, len(ordered) - 1)]]
+    unique = np.unique(np.searchsorted(logs, marks - 1e-12))
+    return [int(row) for row in ordered[np.minimum(unique, len(ordered) - 1)]]
 
 
 def _max_sensible_price(counts: FloatArray, usage: FloatArray, cost: float) -> float:

@@ -142,8 +142,8 @@ class _PatternsInProgress:
         needs = self._problem.requests[group]
         with np.errstate(divide="ignore", invalid="ignore"):
             fitting = np.where(needs > 0, self._free / needs, np.inf).min(axis=1)
-        found: FloatArray = np.maximum(np.floor(fitting), 0.0)
-        return found
+        maximum: FloatArray = np.maximum(np.floor(fitting), 0.0)
+        return maximum
 
     def add(self, group: IntArray, number: FloatArray) -> None:
         """So many pods of its group into each row."""
@@ -171,5 +171,5 @@ def _lowest_ranked(ranks: FloatArray, number: int, certainties: FloatArray | Non
 
 def to_value_units(pod_values: FloatArray) -> FloatArray:
     """Worths as whole numbers of parts."""
-    found: FloatArray = np.rint(pod_values * VALUE_UNITS_PER_DOLLAR)
-    return found
+    rint: FloatArray = np.rint(pod_values * VALUE_UNITS_PER_DOLLAR)
+    return rint

@@ -184,12 +184,12 @@ class MutableBoundPodCounts(BoundPodCounts):
 
     def anti_affinity_selecting(self, namespaced_labels: NamespacedLabels) -> tuple[TopologyTerm, ...]:
         """Terms by which bound pods keep away those that look so."""
-        known = self._anti_affinity_cache.get(namespaced_labels)
-        if known is None:
-            known = self._anti_affinity_cache[namespaced_labels] = tuple(
+        topology_terms = self._anti_affinity_cache.get(namespaced_labels)
+        if topology_terms is None:
+            topology_terms = self._anti_affinity_cache[namespaced_labels] = tuple(
                 term for term in self._counts_by_anti_affinity_term if self.matches(term, namespaced_labels)
             )
-        return known
+        return topology_terms
 
     def counted_domain(self, term: TopologyTerm, node: str) -> str:
         """The domain in which a term counts the pods of a node; empty where it counts none."""
@@ -248,8 +248,8 @@ class BoundPodCountsWithoutMoving(BoundPodCounts):
         self._moving_owner_counts: defaultdict[TopologyTerm, defaultdict[str, int]] = defaultdict(
             lambda: defaultdict(int)
         )
-        for pod_class, face, items in moving:
-            for pod in items:
+        for pod_class, face, pods in moving:
+            for pod in pods:
                 if counts_for_topology(pod):
                     self._moving_pod_counts[face][pod.spec.node_name] += 1
                 for term in pod_class.topology_terms.required_anti_affinity:

@@ -32,7 +32,7 @@ def option_certainty(option: PurchaseOption, asked: Requirements) -> CountingCer
         return CountingCertainty.NEVER
     return (
         CountingCertainty.CERTAIN
-        if all(_option_implies(offered, item, index, types) for item in asked.values())
+        if all(_option_implies(offered, requirement, index, types) for requirement in asked.values())
         else CountingCertainty.POSSIBLE
     )
 
@@ -140,14 +140,14 @@ class DomainPlacement:
         self, combinations: Iterable[DomainCombination]
     ) -> dict[DomainCombination, tuple[ExistingNode, list[Pod], int]]:
         """The next machine with room of every cell that has one."""
-        found: dict[DomainCombination, tuple[ExistingNode, list[Pod], int]] = {}
+        nodes: dict[DomainCombination, tuple[ExistingNode, list[Pod], int]] = {}
         for cell in combinations:
             offer = self._nodes_by_combination[cell].next_node() if cell in self._nodes_by_combination else None
             if offer is not None:
-                found[cell] = offer
+                nodes[cell] = offer
             else:
                 self._nodes_by_combination.pop(cell, None)
-        return found
+        return nodes
 
     def _least_occupied(self, combinations: Sequence[DomainCombination]) -> list[DomainCombination]:
         """The least crowded of the cells."""
@@ -178,10 +178,12 @@ class DomainPlacement:
 
     def _open_option_group(self, combination: DomainCombination) -> OptionGroup | None:
         """The first shop of a cell where more may be asked for."""
-        known = self._option_groups.get(combination)
-        if known is None:
-            known = self._option_groups[combination] = self._scheduling_pass.option_groups_in(self._step, combination)
-        return next((shop for shop in known if self._scheduling_pass.requestable_count(self._step, shop)), None)
+        option_groups = self._option_groups.get(combination)
+        if option_groups is None:
+            option_groups = self._option_groups[combination] = self._scheduling_pass.option_groups_in(
+                self._step, combination
+            )
+        return next((shop for shop in option_groups if self._scheduling_pass.requestable_count(self._step, shop)), None)
 
     def best_for_affinity(
         self, pods: Sequence[Pod], combinations: Sequence[DomainCombination]

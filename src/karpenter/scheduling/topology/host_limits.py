@@ -63,9 +63,9 @@ class HostUsage:
 
     def owner_count(self, constraint: TopologyGroup) -> int:
         """How many pods that repel by the constraint are here."""
-        known = self._owners.get(constraint)
-        if known is not None:
-            return known
+        owner = self._owners.get(constraint)
+        if owner is not None:
+            return owner
         return constraint.owner_counts.get(self._node_name, 0) if self._node_name else 0
 
     def add_matching(self, constraint: TopologyGroup, number: int) -> None:

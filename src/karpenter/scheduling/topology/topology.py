@@ -127,17 +127,17 @@ class Topology:
 
     def pod_counts(self, constraint: TopologyGroup) -> dict[str, int]:
         """Pods the constraint means, by domain."""
-        known = self._pod_counts.get(constraint)
-        if known is None:
-            known = self._pod_counts[constraint] = dict(constraint.pod_counts)
-        return known
+        pod_count = self._pod_counts.get(constraint)
+        if pod_count is None:
+            pod_count = self._pod_counts[constraint] = dict(constraint.pod_counts)
+        return pod_count
 
     def owner_counts(self, constraint: TopologyGroup) -> dict[str, int]:
         """Pods that repel by the constraint, by domain."""
-        known = self._owner_counts.get(constraint)
-        if known is None:
-            known = self._owner_counts[constraint] = dict(constraint.owner_counts)
-        return known
+        owner_count = self._owner_counts.get(constraint)
+        if owner_count is None:
+            owner_count = self._owner_counts[constraint] = dict(constraint.owner_counts)
+        return owner_count
 
     def is_satisfied(self, constraint: TopologyGroup) -> bool:
         """Whether any pod it means is in some domain, bound or planned."""
@@ -238,19 +238,21 @@ class Topology:
 
     def _possible_domains(self, constraint: TopologyGroup, constraints: DomainConstraints) -> tuple[str, ...]:
         """Of the domains that a spread counts those that the kin's pods may be in."""
-        known = self._possible_cache.get((constraint, constraints))
-        if known is None:
+        possible_domains = self._possible_cache.get((constraint, constraints))
+        if possible_domains is None:
             firm = constraints.hard_requirements.requirement_for(constraint.topology_key)
             allowed = (domain for domain in self._domains.counted_domains(constraint.term) if firm.allows(domain))
-            known = self._possible_cache[constraint, constraints] = tuple(allowed)
-        return known
+            possible_domains = self._possible_cache[constraint, constraints] = tuple(allowed)
+        return possible_domains
 
     def _affinity_domains(self, constraint: TopologyGroup, founds: bool, firm: Requirement) -> set[str | None]:
         """SCH-556: where such pods are; for the first of its own kind, if none is in any domain of its terms, anywhere."""
         numbers = self.pod_counts(constraint)
-        found: set[str | None] = {domain for domain, number in numbers.items() if number and firm.allows(domain)}
-        if found or not founds:
-            return found
+        affinity_domains: set[str | None] = {
+            domain for domain, number in numbers.items() if number and firm.allows(domain)
+        }
+        if affinity_domains or not founds:
+            return affinity_domains
         return {
             d
             for d in self._domains.purchasable(constraint.topology_key) | self._existing_domains(constraint)

@@ -42,11 +42,11 @@ class TopologyDomains:
 
     def _domains_of_nodes(self, term: TopologyTerm) -> frozenset[str]:
         place = (term.topology_key, term.node_filter)
-        known = self._node_domains_cache.get(place)
-        if known is None:
-            known = self._bound_pod_counts.domains(term.topology_key, term.node_filter)
-            known = self._node_domains_cache[place] = known.union(self._domains_of_in_flight(term, known))
-        return known
+        domains = self._node_domains_cache.get(place)
+        if domains is None:
+            domains = self._bound_pod_counts.domains(term.topology_key, term.node_filter)
+            domains = self._node_domains_cache[place] = domains.union(self._domains_of_in_flight(term, domains))
+        return domains
 
     def _domains_of_in_flight(self, term: TopologyTerm, known: frozenset[str]) -> Iterator[str]:
         """Further domains of machines to be launched: their claims leave the label open, but their types have one value only."""
@@ -60,13 +60,13 @@ class TopologyDomains:
         if term.node_filter is None:
             return self.purchasable(term.topology_key)
         place = (term.topology_key, term.node_filter)
-        known = self._template_domains_cache.get(place)
-        if known is None:
+        purchasable_domains = self._template_domains_cache.get(place)
+        if purchasable_domains is None:
             found = (
                 self._domains_of_template(template, term.topology_key, term.node_filter) for template in self._templates
             )
-            known = self._template_domains_cache[place] = frozenset().union(*found)
-        return known
+            purchasable_domains = self._template_domains_cache[place] = frozenset().union(*found)
+        return purchasable_domains
 
     def _domains_of_template(self, template: NodePoolTemplate, key: str, counted: TopologyNodeFilter) -> frozenset[str]:
         """The domains in which a pool could have machines that a constraint counts."""
@@ -99,13 +99,13 @@ class TopologyDomains:
 
     def _types_by_offering_requirements(self, index: TypeIndex) -> Mapping[Requirements, TypeSet]:
         """The ways machines are sold, each with the types sold so."""
-        known = self._offering_cache.get(id(index))
-        if known is None:
-            known = self._offering_cache[id(index)] = {}
-            for position, item in enumerate(index.types):
-                for offering in item.offerings:
-                    known[offering.requirements] = known.get(offering.requirements, 0) | 1 << position
-        return known
+        types = self._offering_cache.get(id(index))
+        if types is None:
+            types = self._offering_cache[id(index)] = {}
+            for position, instance_type in enumerate(index.types):
+                for offering in instance_type.offerings:
+                    types[offering.requirements] = types.get(offering.requirements, 0) | 1 << position
+        return types
 
     def purchasable(self, key: str) -> frozenset[str]:
         """The domains in which some pool could have a machine."""

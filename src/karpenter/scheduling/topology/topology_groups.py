@@ -145,39 +145,39 @@ class TopologyGroups:
             self._add_term(term)
 
     def _add_term(self, term: TopologyTerm) -> TopologyGroup:
-        known = self._groups.get(term)
-        if known is None:
-            known = self._groups[term] = TopologyGroup(term, self._bound_pod_counts)
+        topology_group = self._groups.get(term)
+        if topology_group is None:
+            topology_group = self._groups[term] = TopologyGroup(term, self._bound_pod_counts)
             for place in _selector_index_keys(term):
-                self._by_selector.setdefault(place, []).append((len(self._groups), known))
-        return known
+                self._by_selector.setdefault(place, []).append((len(self._groups), topology_group))
+        return topology_group
 
     def selecting(self, namespaced_labels: NamespacedLabels) -> tuple[TopologyGroup, ...]:
         """The constraints that mean pods that look so."""
-        known = self._selecting.get(namespaced_labels)
-        if known is None:
+        topology_groups = self._selecting.get(namespaced_labels)
+        if topology_groups is None:
             places = [
                 (),
                 (namespaced_labels.namespace,),
                 *((namespaced_labels.namespace, *label) for label in namespaced_labels.labels.items()),
             ]
             nearby = sorted(found for place in places for found in self._by_selector.get(place, ()))
-            known = self._selecting[namespaced_labels] = tuple(
+            topology_groups = self._selecting[namespaced_labels] = tuple(
                 [c for _, c in nearby if self._bound_pod_counts.matches(c.term, namespaced_labels)]
             )
-        return known
+        return topology_groups
 
     def membership_of(
         self, required: Iterable[TopologyTerm], preferred: Iterable[TopologyTerm], namespaced_labels: NamespacedLabels
     ) -> TopologyMembership:
         """The company of pods that state these terms and look so; one object for all who have the same."""
         key = (tuple(required), tuple(preferred), self.selecting(namespaced_labels))
-        known = self._memberships.get(key)
-        if known is None:
+        membership = self._memberships.get(key)
+        if membership is None:
             firm = {term: self._groups[term] for term in key[0]}
             stated = firm | {term: self._groups[term] for term in key[1]}
-            known = self._memberships[key] = TopologyMembership(stated, key[2], frozenset(firm.values()))
-        return known
+            membership = self._memberships[key] = TopologyMembership(stated, key[2], frozenset(firm.values()))
+        return membership
 
 
 def _selector_index_keys(term: TopologyTerm) -> list[tuple[str, ...]]:

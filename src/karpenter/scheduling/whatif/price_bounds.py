@@ -30,8 +30,8 @@ class PriceBounds:
         """Each pod needs a node that holds it, and together they need so much of every resource."""
         if not demands:
             return 0.0
-        total = res.add(*({n: a * len(item.pods) for n, a in item.requests.items()} for item in demands))
-        single = max(min(option.lowest_price for option in item.options) for item in demands)
+        total = res.add(*({n: a * len(demand.pods) for n, a in demand.requests.items()} for demand in demands))
+        single = max(min(option.lowest_price for option in demand.options) for demand in demands)
         return max(single, self.of_resources(total))
 
     def of_resources(self, total: Mapping[str, int]) -> float:

@@ -88,7 +88,7 @@ class ReschedulingResult:
     @cached_property
     def pods_on_existing(self) -> frozenset[PodKey]:
         """The pods that go to existing nodes."""
-        return frozenset(pod_key(pod) for item in self.placements for pod in item.pods)
+        return frozenset(pod_key(pod) for placed_pods in self.placements for pod in placed_pods.pods)
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +160,7 @@ class ReschedulingBase:
 
     def _minimum_price_of(self, movers: _Movers, nodes: ExistingNodeIndex) -> float:
         demands = self._single_pass(nodes, movers, {}).demands
-        return self._price_bounds.of_demands([item.demand for item in demands])
+        return self._price_bounds.of_demands([keyed_demand.demand for keyed_demand in demands])
 
     def _single_pass(self, nodes: ExistingNodeIndex, movers: _Movers, planned: Mapping[str, str]) -> PassResult:
         keeping = PlannedPlacements(planned, nodes.all_nodes & nodes.position_set(planned.values()))
@@ -184,7 +184,7 @@ class ReschedulingBase:
             new_claims=claims,
             unschedulable=unschedulable,
             uninitialized_nodes=frozenset(view.key for view, _ in used if view.managed and not view.initialized),
-            _demands=tuple(item.demand for item in result.demands) if claims else (),
+            _demands=tuple(keyed_demand.demand for keyed_demand in result.demands) if claims else (),
             _taken_names=self._taken_names,
         )
 
@@ -195,7 +195,10 @@ class ReschedulingBase:
         eligible = prepared.eligible_groups(prepared.default_spread.apply_to(groups), workloads, bound=True)
         counts = BoundPodCountsWithoutMoving(
             self._bound_pod_counts,
-            [(item.signature, item.namespaced_labels, item.pods) for item in eligible.groups],
+            [
+                (eligible_pods.signature, eligible_pods.namespaced_labels, eligible_pods.pods)
+                for eligible_pods in eligible.groups
+            ],
         )
         equivalent = prepared.equivalence_groups(eligible.groups, counts)
         return _Movers(tuple(equivalent), (*unreadable, *eligible.ineligible))
@@ -221,12 +224,12 @@ class ReschedulingBase:
         for pod in leaving:
             self._count_bound_pod(pod, pod.spec.node_name, -1)
         changed: dict[int, ExistingNode] = {}
-        for item in placed:
-            for position in members(self._nodes.position_set((item.node_key,))):
+        for placed_pods in placed:
+            for position in members(self._nodes.position_set((placed_pods.node_key,))):
                 node = changed.get(position, self._nodes.nodes[position])
-                requests = [found[0].requests for pod in item.pods if (found := self._signatures.of(pod))]
-                changed[position] = node.with_bound_pods(item.pods, requests)
-                for pod in item.pods:
+                requests = [found[0].requests for pod in placed_pods.pods if (found := self._signatures.of(pod))]
+                changed[position] = node.with_bound_pods(placed_pods.pods, requests)
+                for pod in placed_pods.pods:
                     self._count_bound_pod(pod, node.node_name, 1)
         self._nodes = self._nodes.with_nodes(changed)
         self._moves_since_refresh += 1

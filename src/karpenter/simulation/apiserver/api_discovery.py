@@ -61,7 +61,7 @@ def groups(resources: Iterable[ServedResource]) -> JsonDict:
         kind = resource.kind
         if kind.group and kind.version not in versions.setdefault(kind.group, []):
             versions[kind.group].append(kind.version)
-    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(*item) for item in versions.items()]}
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(*version) for version in versions.items()]}
 
 
 def _group(name: str, versions: list[str]) -> JsonDict:

@@ -209,8 +209,8 @@ class _RequestHandler:
             )
         kind = call.resource.kind
         opening = msgspec.json.encode({"kind": f"{kind.name}List", "apiVersion": kind.api_version, "metadata": head})
-        items = b",".join([entry.data for entry in page.entries])
-        return _raw_json_response(opening[:-1] + b',"items":[' + items + b"]}")
+        join = b",".join([entry.data for entry in page.entries])
+        return _raw_json_response(opening[:-1] + b',"items":[' + join + b"]}")
 
     def _page(self, call: ApiRequest, query: ObjectQuery) -> ListPage:
         options = request_parsing.list_options(call)

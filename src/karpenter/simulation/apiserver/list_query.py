@@ -110,10 +110,10 @@ def _field_terms(text: str) -> list[tuple[str, str, bool]]:
 
 
 def _field_term(text: str) -> tuple[str, str, bool]:
-    found = _COMPARISON.fullmatch(text)
-    if found is None:
+    fullmatch = _COMPARISON.fullmatch(text)
+    if fullmatch is None:
         raise status_errors.bad_request(f"invalid selector: '{text}'; can't understand '{text}'")
-    return found["path"], _ESCAPED.sub(r"\1", found["value"]), found["sign"] == "!="
+    return fullmatch["path"], _ESCAPED.sub(r"\1", fullmatch["value"]), fullmatch["sign"] == "!="
 
 
 def _field_predicate(kind: Kind[K], path: str, value: str, *, negated: bool) -> Predicate:

@@ -147,17 +147,17 @@ def _namespace_for(kind: Kind[T], namespace: str) -> str:
 
 
 def _typed_object(kind: Kind[T], entry: StoredEntry) -> T:
-    found = entry.typed(cast(Kind[Wire], kind))
-    if isinstance(found, UndecodableObject):
-        raise Invalid(f'{kind.name} "{entry.name}" does not decode: {found.error}', reason="Undecodable")
-    return cast(T, found)
+    typed = entry.typed(cast(Kind[Wire], kind))
+    if isinstance(typed, UndecodableObject):
+        raise Invalid(f'{kind.name} "{entry.name}" does not decode: {typed.error}', reason="Undecodable")
+    return cast(T, typed)
 
 
 def _watch_event(kind: Kind[T], seen: WatchNotification) -> WatchEvent[T]:
     version = str(seen.version)
     if seen.entry is None:
         return WatchEvent(seen.type, version)
-    found = seen.entry.typed(cast(Kind[Wire], kind))
-    if isinstance(found, UndecodableObject):
-        return WatchEvent(seen.type, version, undecodable=found)
-    return WatchEvent(seen.type, version, cast(T, found))
+    typed = seen.entry.typed(cast(Kind[Wire], kind))
+    if isinstance(typed, UndecodableObject):
+        return WatchEvent(seen.type, version, undecodable=typed)
+    return WatchEvent(seen.type, version, cast(T, typed))

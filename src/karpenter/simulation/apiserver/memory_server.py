@@ -172,9 +172,9 @@ class MemoryServer:
         return self._cut_page((resource.name, query, mark.rv), entries, start, page_request.limit)
 
     def _list_at(self, resource: ServedResource, query: ObjectQuery, version: int) -> Sequence[StoredEntry]:
-        known = self._cached_lists.get((resource.name, query, version))
-        if known is not None:
-            return known
+        stored_entries = self._cached_lists.get((resource.name, query, version))
+        if stored_entries is not None:
+            return stored_entries
         if version == self._revision:
             return self.list(resource, query).entries
         if version > self._revision:

@@ -175,7 +175,7 @@ def _immutable_part(body: JsonDict, mutable: set[str]) -> JsonDict:
     spec = {key: value for key, value in (body.get("spec") or {}).items() if key not in mutable}
     for key in ("containers", "initContainers"):
         containers = spec.get(key) or ()
-        spec[key] = [{part: value for part, value in item.items() if part != "image"} for item in containers]
+        spec[key] = [{part: value for part, value in container.items() if part != "image"} for container in containers]
     return spec
 
 
@@ -206,7 +206,7 @@ def _default_requests(container: JsonDict) -> None:
 def _default_tolerations(spec: JsonDict) -> None:
     tolerations = list(spec.get("tolerations") or ())
     for key in (labels.NOT_READY_TAINT, "node.kubernetes.io/unreachable"):
-        if not any(_tolerates_no_execute(item, key) for item in tolerations):
+        if not any(_tolerates_no_execute(toleration, key) for toleration in tolerations):
             tolerations.append(
                 {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _TOLERATION_SECONDS}
             )

@@ -229,11 +229,11 @@ class ObjectTable:
 
     def entries_at(self, version: int) -> Iterable[StoredEntry]:
         """All entries as they were at an earlier version, in no order. Raises ``Gone`` when the log does not reach back to it."""
-        found = {(entry.namespace, entry.name): entry for entry in self.entries()}
+        stored_entries = {(entry.namespace, entry.name): entry for entry in self.entries()}
         for change in reversed(self.log.changes_since(version)):
             key = (change.entry.namespace, change.entry.name)
             if change.previous is None:
-                found.pop(key, None)
+                stored_entries.pop(key, None)
             else:
-                found[key] = change.previous
-        return found.values()
+                stored_entries[key] = change.previous
+        return stored_entries.values()

@@ -171,13 +171,13 @@ def _with_details(resource: ServedResource, name: str, error: E) -> E:
 
 
 def _status_cause(text: str) -> StatusCause:
-    found = _FIELD_ERROR.fullmatch(text)
-    if found is None:
+    fullmatch = _FIELD_ERROR.fullmatch(text)
+    if fullmatch is None:
         return StatusCause("FieldValueInvalid", text)
     word = next(
-        (word for start, word in _CAUSE_REASONS.items() if found["message"].startswith(start)), "FieldValueInvalid"
+        (word for start, word in _CAUSE_REASONS.items() if fullmatch["message"].startswith(start)), "FieldValueInvalid"
     )
-    return StatusCause(word, found["message"], found["field"])
+    return StatusCause(word, fullmatch["message"], fullmatch["field"])
 
 
 def status_of(error: KubeError) -> dict[str, object]:

@@ -56,14 +56,14 @@ def _needs_no_budget(pod: JsonDict) -> bool:
 
 def _consume_disruption(server: MemoryServer, pod: StoredEntry) -> None:
     resource = server.resource("policy", "v1", "poddisruptionbudgets")
-    found = [
+    stored_entries = [
         entry for entry in server.list(resource, ObjectQuery(pod.namespace)).entries if _budget_selects(entry, pod)
     ]
-    if len(found) > 1:
+    if len(stored_entries) > 1:
         raise status_errors.server_error(
             "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
         )
-    for budget in found:
+    for budget in stored_entries:
         body = budget.decoded()
         if not _allows_unhealthy_pod(body, pod.decoded()):
             _check_budget(resource, body)
@@ -80,7 +80,7 @@ def _budget_selects(entry: StoredEntry, pod: StoredEntry) -> bool:
 def _allows_unhealthy_pod(budget: JsonDict, pod: JsonDict) -> bool:
     """Whether the pod may go without being counted: it is not ready, and its budget's policy does not guard such pods now."""
     conditions = (pod.get("status") or {}).get("conditions") or ()
-    if any(item["type"] == "Ready" and item["status"] == "True" for item in conditions):
+    if any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions):
         return False
     if (budget.get("spec") or {}).get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
         return True
@@ -104,7 +104,7 @@ def _budget_message(status: JsonDict) -> str:
     healthy, desired = status.get("currentHealthy", 0), status.get("desiredHealthy", 0)
     conditions = status.get("conditions") or ()
     none: JsonDict = {}
-    reported = next((item for item in conditions if item["type"] == "DisruptionAllowed"), none)
+    reported = next((condition for condition in conditions if condition["type"] == "DisruptionAllowed"), none)
     message = reported.get("message") if reported.get("status") == "False" else ""
     if message and reported.get("reason") == "SyncFailed":
         return f"does not allow evicting pods currently because it failed sync: {message}"

@@ -138,7 +138,7 @@ def _pod_ready(pod: JsonDict, now: datetime) -> str:
     total = len((pod.get("spec") or {}).get("containers") or ())
     statuses = value_at(pod, ".status.containerStatuses")
     if statuses:
-        return f"{sum(1 for item in statuses if item.get('ready'))}/{total}"
+        return f"{sum(1 for status in statuses if status.get('ready'))}/{total}"
     ready = value_at(pod, '.status.conditions[?(@.type=="Ready")].status') == "True"
     return f"{total if ready else 0}/{total}"
 

@@ -119,8 +119,8 @@ async def fault(call: Awaitable[object]) -> AwsError:
 async def test_a_read_is_repeated_until_it_succeeds(library: Library) -> None:
     """AWS-755."""
     library.script = [BROKEN, LATE, {"Subnets": [{"SubnetId": "subnet-1"}]}]
-    found = await library.ec2.describe_subnets(())
-    assert [item.subnet_id for item in found] == ["subnet-1"]
+    subnet_infos = await library.ec2.describe_subnets(())
+    assert [subnet_info.subnet_id for subnet_info in subnet_infos] == ["subnet-1"]
     assert len(library.asked) == 3
     assert library.at[1] - library.at[0] >= 0.25
     assert library.at[2] - library.at[1] >= 0.5
@@ -262,8 +262,8 @@ async def test_all_pages_are_read(library: Library) -> None:
         {"CapacityReservations": [{"CapacityReservationId": "cr-1"}], "NextToken": "more"},
         {"CapacityReservations": [{"CapacityReservationId": "cr-2"}], "NextToken": ""},
     ]
-    found = await library.ec2.describe_capacity_reservations(ReservationQuery())
-    assert [item.capacity_reservation_id for item in found] == ["cr-1", "cr-2"]
+    reservation_infos = await library.ec2.describe_capacity_reservations(ReservationQuery())
+    assert [reservation_info.capacity_reservation_id for reservation_info in reservation_infos] == ["cr-1", "cr-2"]
     assert [request.get("NextToken") for _, request in library.asked] == [None, "more"]
 
 

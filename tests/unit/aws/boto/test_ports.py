@@ -102,7 +102,7 @@ async def refused(call: Awaitable[object], code: str) -> AwsError:
 async def test_types_are_read_page_by_page(account: AwsSession, aws: Double) -> None:
     """AWS-280, AWS-T962."""
     types = await account.services.ec2.describe_instance_types()
-    by_name = {item.instance_type: item for item in types}
+    by_name = {type_info.instance_type: type_info for type_info in types}
     assert len(by_name) == len(types) > 1300
     assert by_name["m5.large"].vcpu_info.default_vcpus == 2
     assert by_name["m5.large"].memory_info.size_in_mib == 8192
@@ -114,9 +114,14 @@ async def test_offerings_and_prices_are_read(account: AwsSession, aws: Double) -
     """AWS-280, AWS-365."""
     ec2 = account.services.ec2
     offerings = await ec2.describe_instance_type_offerings()
-    assert ("m5.large", "us-west-2a") in {(item.instance_type, item.location) for item in offerings}
+    assert ("m5.large", "us-west-2a") in {
+        (type_offering.instance_type, type_offering.location) for type_offering in offerings
+    }
     aws.control.set_spot_price("m5.large", "us-west-2a", 0.0123)
-    prices = {(item.instance_type, item.availability_zone): item for item in await ec2.describe_spot_price_history()}
+    prices = {
+        (spot_price.instance_type, spot_price.availability_zone): spot_price
+        for spot_price in await ec2.describe_spot_price_history()
+    }
     assert float(prices["m5.large", "us-west-2a"].spot_price) == 0.0123
     assert prices["m5.large", "us-west-2a"].timestamp is not None
 
@@ -144,8 +149,10 @@ async def test_subnets_groups_and_images_are_found(account: AwsSession, seeds: S
     """AWS-143, AWS-144, AWS-195."""
     ec2 = account.services.ec2
     subnets = await ec2.describe_subnets((DISCOVERY,))
-    assert {item.availability_zone: item.subnet_id for item in subnets} == seeds.subnets
-    assert all(item.available_ip_address_count > 200 and item.availability_zone_id for item in subnets)
+    assert {subnet_info.availability_zone: subnet_info.subnet_id for subnet_info in subnets} == seeds.subnets
+    assert all(
+        subnet_info.available_ip_address_count > 200 and subnet_info.availability_zone_id for subnet_info in subnets
+    )
     (group,) = await ec2.describe_security_groups((DISCOVERY,))
     assert group.group_id == seeds.group
     by_id = Ec2Filter(name="image-id", values=(seeds.image,))
@@ -164,12 +171,12 @@ async def test_reservations_and_placement_groups_are_read(account: AwsSession, a
     ec2 = account.services.ec2
     end = "2030-01-01T00:00:00Z"
     made = aws.control.reserve("m5.large", "us-west-2a", 3, kind="capacity-block", end=end)
-    (found,) = await ec2.describe_capacity_reservations(ReservationQuery(ids=(made,)))
-    assert found.available_instance_count == 3
-    assert found.reservation_type == "capacity-block"
-    assert found.end_date is not None
-    assert found.end_date.year == 2030
-    assert await ec2.describe_capacity_reservations(ReservationQuery()) == (found,)
+    (reservation_info,) = await ec2.describe_capacity_reservations(ReservationQuery(ids=(made,)))
+    assert reservation_info.available_instance_count == 3
+    assert reservation_info.reservation_type == "capacity-block"
+    assert reservation_info.end_date is not None
+    assert reservation_info.end_date.year == 2030
+    assert await ec2.describe_capacity_reservations(ReservationQuery()) == (reservation_info,)
     group = aws.control.add_group("spread", "partition", 3)
     (by_name,) = await ec2.describe_placement_groups(PlacementGroupQuery(names=("spread",)))
     (by_id,) = await ec2.describe_placement_groups(PlacementGroupQuery(ids=(group,)))
@@ -234,12 +241,12 @@ async def test_machines_are_bought_read_tagged_and_ended(account: AwsSession, se
     assert chosen.overrides is not None
     assert chosen.overrides.subnet_id in seeds.subnets.values()
     await ec2.create_tags((instance_id,), {"Name": "node-1"})
-    (found,) = await ec2.describe_instances((instance_id,))
-    assert found.instance_type == bought.instance_type
-    assert tag_map(found.tags).items() >= {**POOL, "Name": "node-1"}.items()
-    assert found.launch_time is not None
+    (instance_info,) = await ec2.describe_instances((instance_id,))
+    assert instance_info.instance_type == bought.instance_type
+    assert tag_map(instance_info.tags).items() >= {**POOL, "Name": "node-1"}.items()
+    assert instance_info.launch_time is not None
     assert await ec2.describe_instances(filters=(Ec2Filter(name="tag-key", values=("karpenter.sh/nodepool",)),)) == (
-        found,
+        instance_info,
     )
     (change,) = await ec2.terminate_instances((instance_id,))
     assert change.instance_id == instance_id
@@ -287,7 +294,9 @@ async def test_a_profile_lives_and_ends(account: AwsSession, seeds: Seeds) -> No
     assert (made.path, tag_map(made.tags)) == ("/karpenter/", {"a": "b"})
     await iam.add_role_to_instance_profile("own", "node")
     assert [role.role_name for role in (await iam.get_instance_profile("own")).roles] == ["node"]
-    assert [item.instance_profile_name for item in await iam.list_instance_profiles("/karpenter/")] == ["own"]
+    assert [
+        instance_profile.instance_profile_name for instance_profile in await iam.list_instance_profiles("/karpenter/")
+    ] == ["own"]
     await refused(iam.delete_instance_profile("own"), "DeleteConflict")
     await iam.remove_role_from_instance_profile("own", "node")
     await iam.delete_instance_profile("own")
@@ -372,7 +381,7 @@ async def test_a_lost_answer_to_a_fleet_is_told_and_nothing_bought_twice(
     assert len(aws.control.machines()) == 1
     if token:
         again = await account.services.ec2.create_fleet(fleet(seeds, token))
-        assert [item["instance_id"] for item in aws.control.machines()] == [*again.instances[0].instance_ids]
+        assert [machine["instance_id"] for machine in aws.control.machines()] == [*again.instances[0].instance_ids]
 
 
 async def test_a_throttled_fleet_is_asked_for_again(account: AwsSession, aws: Double, seeds: Seeds) -> None:

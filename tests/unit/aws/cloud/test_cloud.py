@@ -61,12 +61,16 @@ async def bought(world: Process, name: str = "one", *types: str) -> tuple[NodeCl
 
 async def m5_larges(world: Process) -> list[InstanceType]:
     """The one type most tests buy, as it is sold now."""
-    return [item for item in await world.cloud.provider.instance_types(pool()) if item.name == "m5.large"]
+    return [
+        instance_type
+        for instance_type in await world.cloud.provider.instance_types(pool())
+        if instance_type.name == "m5.large"
+    ]
 
 
 def _shows_machine(world: Process, name: str) -> bool:
-    found = world.state.claim(name)
-    return found is not None and bool(found.status.provider_id)
+    nodeclaim = world.state.claim(name)
+    return nodeclaim is not None and bool(nodeclaim.status.provider_id)
 
 
 def instance_id(machine: Instance) -> str:
@@ -113,7 +117,7 @@ async def test_without_prices_it_begins_with_the_packaged_ones_and_asks_again(
     world.market.failing["products"] = REFUSED
     with capture_logs() as logs:
         await world.cloud.hydrate()
-    told = [item["event"] for item in logs if item["log_level"] == "error"]
+    told = [log["event"] for log in logs if log["log_level"] == "error"]
     assert told == ["prices are the packaged ones for now"]
     world.market.failing.clear()
     before = len(world.market.asked)
@@ -137,7 +141,7 @@ async def test_a_pool_whose_class_is_not_ready_has_no_types_yet(aws: Double, acc
         world.start("nodeclass")
         await world.until(lambda: _is_true(world, "Ready"), "the class being ready")
         types = await world.cloud.provider.instance_types(pool())
-        assert {item.name for item in types} == set(world.market.names)
+        assert {instance_type.name for instance_type in types} == set(world.market.names)
         assert await world.cloud.provider.instance_types(pool()) is types
 
 
@@ -162,8 +166,8 @@ async def test_a_size_that_is_none_is_told_and_nothing_is_bought(
 
 def _reason(world: Process) -> str:
     found = world.classes.get("default")
-    known = conditions.find_condition(found.status.conditions, "ValidationSucceeded") if found is not None else None
-    return known.reason if known is not None else ""
+    condition = conditions.find_condition(found.status.conditions, "ValidationSucceeded") if found is not None else None
+    return condition.reason if condition is not None else ""
 
 
 async def test_a_class_that_goes_leaves_nothing(aws: Double, account: AwsSession, seeds: Seeds) -> None:
@@ -213,7 +217,7 @@ def _of_status(world: Process) -> set[str]:
 async def test_a_machine_from_claim_to_end(aws: Double, account: AwsSession, seeds: Seeds) -> None:
     """AWS-465 to AWS-468, AWS-520 to AWS-527"""
     async with process(aws, account) as world:
-        found = await world.ready_class()
+        ready_class = await world.ready_class()
         asked, machine = await bought(world)
         provider = world.cloud.provider
         zone = machine.labels[labels.ZONE]
@@ -222,9 +226,9 @@ async def test_a_machine_from_claim_to_end(aws: Double, account: AwsSession, see
         assert machine.labels[labels.INSTANCE_TYPE] == "m5.large"
         assert machine.labels["karpenter.k8s.aws/instance-cpu"] == "2"
         assert machine.annotations == {
-            aws_labels.NODE_CLASS_HASH: found.metadata.annotations[aws_labels.NODE_CLASS_HASH],
-            aws_labels.NODE_CLASS_HASH_VERSION: found.metadata.annotations[aws_labels.NODE_CLASS_HASH_VERSION],
-            aws_labels.INSTANCE_PROFILE_NAME: found.status.instance_profile,
+            aws_labels.NODE_CLASS_HASH: ready_class.metadata.annotations[aws_labels.NODE_CLASS_HASH],
+            aws_labels.NODE_CLASS_HASH_VERSION: ready_class.metadata.annotations[aws_labels.NODE_CLASS_HASH_VERSION],
+            aws_labels.INSTANCE_PROFILE_NAME: ready_class.status.instance_profile,
         }
         (m5_large,) = await m5_larges(world)
         assert machine.allocatable[res.CPU] == m5_large.allocatable[res.CPU]
@@ -233,7 +237,7 @@ async def test_a_machine_from_claim_to_end(aws: Double, account: AwsSession, see
         assert world.carried_out("CreateFleet") == 1
         seen = await provider.get(machine.provider_id)
         assert (seen.provider_id, seen.image_id, seen.terminating) == (machine.provider_id, machine.image_id, False)
-        assert [item.provider_id for item in await provider.list()] == [machine.provider_id]
+        assert [instance.provider_id for instance in await provider.list()] == [machine.provider_id]
         await provider.delete(machine.provider_id)
         await world.until(lambda: _ends(aws), "the machine ending")
         with pytest.raises(InstanceNotFound):
@@ -241,7 +245,7 @@ async def test_a_machine_from_claim_to_end(aws: Double, account: AwsSession, see
 
 
 def _ends(aws: Double) -> bool:
-    return all(item["state"] != "running" for item in aws.control.machines())
+    return all(machine["state"] != "running" for machine in aws.control.machines())
 
 
 async def _gone(world: Process, machine: Instance) -> None:
@@ -258,9 +262,9 @@ async def test_a_machine_just_bought_is_known_before_its_claim_names_it(
         asked = await world.kube.create(NODE_CLAIM, claim("one", "m5.large"))
         machine = await world.cloud.provider.create(asked)
         await world.until(lambda: world.state.claim("one") is not None, "the claim being seen")
-        found = world.cloud._cluster_view.claim_of(instance_id(machine))
-        assert found is not None
-        assert (found.metadata.name, found.status.provider_id) == ("one", "")
+        nodeclaim = world.cloud._cluster_view.claim_of(instance_id(machine))
+        assert nodeclaim is not None
+        assert (nodeclaim.metadata.name, nodeclaim.status.provider_id) == ("one", "")
         assert world.cloud._cluster_view.claim_of("i-other") is None
 
 
@@ -296,7 +300,7 @@ async def test_what_cannot_be_had_is_not_asked_for_again_at_once(
         with pytest.raises(InsufficientCapacity):
             await bought(world)
         (m5_large,) = await m5_larges(world)
-        kinds = {item.capacity_type for item in m5_large.offerings if item.available}
+        kinds = {offering.capacity_type for offering in m5_large.offerings if offering.available}
         assert kinds == {labels.SPOT}
 
 
@@ -308,13 +312,13 @@ async def test_machines_are_tagged_once_their_node_is_known(aws: Double, account
         world.start("nodeclaim.tagging")
         await world.until(lambda: _notes(world, "one").get(aws_labels.TAGGED) == "true", "the claim being tagged")
         (tagged,) = aws.calls.carried_out("CreateTags")
-    own = {item["Key"]: item["Value"] for item in tagged.parameters["Tags"]}
+    own = {parameter["Key"]: parameter["Value"] for parameter in tagged.parameters["Tags"]}
     assert own == {"Name": "node-one", aws_labels.NODE_CLAIM_TAG: "one"}
 
 
 def _notes(world: Process, name: str) -> dict[str, str]:
-    found = world.state.claim(name)
-    return dict(found.metadata.annotations) if found is not None else {}
+    nodeclaim = world.state.claim(name)
+    return dict(nodeclaim.metadata.annotations) if nodeclaim is not None else {}
 
 
 async def test_a_machine_without_a_claim_goes_with_its_node(
@@ -360,10 +364,17 @@ async def test_what_is_cheapest_by_overlays_is_asked_for_first_and_then_anything
         for zone in seeds.subnets:
             aws.control.set_pool("c5.large", zone, "on-demand", 0)
         types = await world.cloud.provider.instance_types(pool())
-        cheap = replace(next(item for item in types if item.name == "c5.large"), is_price_overlaid=True)
+        cheap = replace(
+            next(instance_type for instance_type in types if instance_type.name == "c5.large"), is_price_overlaid=True
+        )
         overlaid = OverlaidProvider(world.cloud.provider)
         overlaid.set_overlays(
-            (), (NodePoolInstanceTypes(pool(), (cheap, *(item for item in types if item.name == "m5.large"))),)
+            (),
+            (
+                NodePoolInstanceTypes(
+                    pool(), (cheap, *(instance_type for instance_type in types if instance_type.name == "m5.large"))
+                ),
+            ),
         )
         asked = claim("one", "c5.large", "m5.large")
         notes = msgspec.structs.replace(asked.metadata, annotations={labels.PRICE_OVERLAY: "true"})
@@ -459,8 +470,8 @@ async def test_an_overlay_prices_what_ec2_has_no_price_of(aws: Double, account: 
 
 async def _is_priced(world: Process, name: str, price: float) -> bool:
     types = await world.cloud.provider.instance_types(pool())
-    (item,) = (item for item in types if item.name == name)
-    return any(offering.price_per_hour == price and offering.available for offering in item.offerings)
+    (instance_type,) = (item for item in types if item.name == name)
+    return any(offering.price_per_hour == price and offering.available for offering in instance_type.offerings)
 
 
 async def test_the_names_of_the_cluster_reach_the_machines(aws: Double, account: AwsSession, seeds: Seeds) -> None:

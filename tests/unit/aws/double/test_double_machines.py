@@ -74,22 +74,22 @@ async def _until(holds: Callable[[], Any]) -> Any:
     """What ``holds`` answers once it is something; async questions are awaited."""
     async with asyncio.timeout(_PATIENCE_SECONDS):
         while True:
-            found = holds()
-            if asyncio.iscoroutine(found):
-                found = await found
-            if found:
-                return found
+            until = holds()
+            if asyncio.iscoroutine(until):
+                until = await until
+            if until:
+                return until
             await asyncio.sleep(0.01)
 
 
 async def _ready_node(kube: MemoryKube) -> Node | None:
-    found = (await kube.list(NODE)).items
-    return next((node for node in found if _is_ready(node)), None)
+    nodes = (await kube.list(NODE)).items
+    return next((node for node in nodes if _is_ready(node)), None)
 
 
 def _is_ready(node: Node) -> bool:
-    found = states.find_condition(node.status.conditions, "Ready")
-    return found is not None and found.status == "True"
+    condition = states.find_condition(node.status.conditions, "Ready")
+    return condition is not None and condition.status == "True"
 
 
 async def test_a_machine_becomes_a_ready_node(ec2: Any, seeds: Seeds, kube: MemoryKube, room: MachineRoom) -> None:
@@ -105,8 +105,8 @@ async def test_a_machine_becomes_a_ready_node(ec2: Any, seeds: Seeds, kube: Memo
 
 
 async def _taints_are(kube: MemoryKube, keys: set[str]) -> bool:
-    found = (await kube.list(NODE)).items
-    return all({taint.key for taint in node.spec.taints} == keys for node in found)
+    nodes = (await kube.list(NODE)).items
+    return all({taint.key for taint in node.spec.taints} == keys for node in nodes)
 
 
 async def test_a_node_waits_until_the_machine_runs(

@@ -53,7 +53,7 @@ class Sqs:
 
     async def delete_message(self, url: str, receipt_handle: str) -> None:
         self.deleted.append(receipt_handle)
-        self.waiting = [item for item in self.waiting if item.receipt_handle != receipt_handle]
+        self.waiting = [sqs_message for sqs_message in self.waiting if sqs_message.receipt_handle != receipt_handle]
 
 
 class Stage(Cluster):
@@ -122,7 +122,7 @@ async def test_a_spot_machine_is_closed_at_once_and_drained_within_two_minutes(s
     stage.clock.forward(seconds=10)
     await stage.round()
     assert await stage.is_tainted("a")
-    assert "own" in [item.key for item in (await stage.node("a")).spec.taints]
+    assert "own" in [taint.key for taint in (await stage.node("a")).spec.taints]
     deadline = (await stage.claim("a")).metadata.annotations[labels.TERMINATION_TIMESTAMP]
     assert deadline == rfc3339(told_at + timedelta(minutes=2))
 

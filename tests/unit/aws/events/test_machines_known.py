@@ -79,7 +79,10 @@ CLOSED = Disruption(consolidate_after="Never", budgets=(Budget(nodes="0"),))
 
 def test_what_means_broken_is_the_table() -> None:
     """AWS-690."""
-    minutes = {(item.condition_type, item.condition_status): item.toleration for item in REPAIR_POLICIES}
+    minutes = {
+        (repair_policy.condition_type, repair_policy.condition_status): repair_policy.toleration
+        for repair_policy in REPAIR_POLICIES
+    }
     half_an_hour = timedelta(minutes=30)
     assert minutes.pop(("AcceleratedHardwareReady", "False")) == timedelta(minutes=10)
     assert minutes == dict.fromkeys(
@@ -156,7 +159,7 @@ async def test_figures_are_about_the_pools_whose_class_is_ready() -> None:
 
 async def test_what_a_pool_excludes_is_not_available_to_it() -> None:
     """AWS-T780, AWS-790: a zone, a type; and what another pool takes is available."""
-    offered = {item.name: {offering.zone for offering in item.offerings} for item in STD}
+    offered = {instance_type.name: {offering.zone for offering in instance_type.offerings} for instance_type in STD}
     name, zones = next((name, zones) for name, zones in offered.items() if len(zones) > 1)
     zone = min(zones)
     narrow = node_pool("narrow", (wanted(labels.ZONE, "In", zone), wanted(labels.INSTANCE_TYPE, "In", name)))
@@ -179,16 +182,19 @@ async def test_what_a_pool_excludes_is_not_available_to_it() -> None:
     await cluster.pool()
     await figures.reconcile()
     assert available(written[-1]) == {
-        (item.name, offering.zone) for item in STD for offering in item.offerings if offering.available
+        (instance_type.name, offering.zone)
+        for instance_type in STD
+        for offering in instance_type.offerings
+        if offering.available
     }
 
 
 def available(lists: list[InstanceTypes]) -> set[tuple[str, str]]:
     """Types and zones any pool can buy."""
     return {
-        (item.name, offering.zone)
+        (instance_type.name, offering.zone)
         for types in lists
-        for item in types
-        for offering in item.offerings
+        for instance_type in types
+        for offering in instance_type.offerings
         if offering.available
     }

@@ -126,17 +126,17 @@ def test_a_described_machine_is_told_like_one_just_bought() -> None:
         placement=InstancePlacement(availability_zone="b", group_id="pg-1", partition_number=2),
     )
     group = {aws_labels.PLACEMENT_GROUP_ID: ("pg-1",), aws_labels.PLACEMENT_GROUP_PARTITION: ("1", "2")}
-    found = instance_info.provider_instance(
+    instance = instance_info.provider_instance(
         instance_info.instance_of_info(described, True),
         claim("one"),
         node_class(),
         machine("m5.large", more=group),
         START,
     )
-    assert found.provider_id == "aws:///b/i-7"
-    assert found.terminating
+    assert instance.provider_id == "aws:///b/i-7"
+    assert instance.terminating
     told = {
-        key: found.labels[key]
+        key: instance.labels[key]
         for key in (aws_labels.RESERVATION_TYPE, aws_labels.PLACEMENT_GROUP_PARTITION, aws_labels.ZONE_ID)
     }
     assert told == {
@@ -183,9 +183,9 @@ def test_one_unknown_id_does_not_spoil_the_others() -> None:
     async def scene(world: World) -> None:
         put(world, *(info(f"i-{n}") for n in range(4)))
         asked = (world.instances.describe(f"i-{n}") for n in range(5))
-        found = await asyncio.gather(*asked, return_exceptions=True)
-        assert [getattr(item, "instance_id", "") for item in found[:4]] == ["i-0", "i-1", "i-2", "i-3"]
-        assert isinstance(found[4], InstanceNotFound)
+        gather = await asyncio.gather(*asked, return_exceptions=True)
+        assert [getattr(item, "instance_id", "") for item in gather[:4]] == ["i-0", "i-1", "i-2", "i-3"]
+        assert isinstance(gather[4], InstanceNotFound)
         assert [len(ids) for ids in world.ec2.asked_ids] == [5, 1, 1, 1, 1, 1]
 
     play(scene)
@@ -437,8 +437,8 @@ def test_machines_that_have_not_joined_or_whose_claim_goes_are_left_alone() -> N
         one = await joined(world)
         absent = msgspec.structs.replace(one, status=msgspec.structs.replace(one.status, node_name=""))
         going = msgspec.structs.replace(one, metadata=ObjectMeta(name="one", deletion_timestamp=START))
-        for item in (absent, going):
-            await tagger(world).reconcile(item)
+        for nodeclaim in (absent, going):
+            await tagger(world).reconcile(nodeclaim)
         assert world.ec2.calls.total() == 0
 
     play(scene)

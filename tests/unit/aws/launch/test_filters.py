@@ -27,7 +27,7 @@ def kept(asked: NodeClaim, types: Iterable[InstanceType], *, varied: bool = True
 
 
 def names_of(found: LaunchableTypes) -> list[str]:
-    return [item.name for item in found.types]
+    return [instance_type.name for instance_type in found.types]
 
 
 def with_min_values(asked: NodeClaim, least: int) -> NodeClaim:
@@ -62,15 +62,17 @@ def test_a_type_too_small_or_without_an_available_offering_is_out() -> None:
 
 
 def test_only_offerings_that_suit_and_are_available_are_left() -> None:
-    found = kept(claim("one", {**ON_DEMAND, labels.ZONE: ("b",)}), (LARGE,))
-    assert [(way.capacity_type, way.zone) for way in found.types[0].offerings] == [("on-demand", "b")]
+    launchable_types = kept(claim("one", {**ON_DEMAND, labels.ZONE: ("b",)}), (LARGE,))
+    assert [(way.capacity_type, way.zone) for way in launchable_types.types[0].offerings] == [("on-demand", "b")]
 
 
 def test_metal_and_accelerators_give_way_to_plain_machines() -> None:
     """AWS-T412, AWS-429."""
-    found = kept(claim(), (LARGE, METAL, GPU))
-    assert names_of(found) == ["m5.large"]
-    assert found.rejections == (launch_filters.FilterRejection("exotic-instance", ("m5.metal", "p3.8xlarge")),)
+    launchable_types = kept(claim(), (LARGE, METAL, GPU))
+    assert names_of(launchable_types) == ["m5.large"]
+    assert launchable_types.rejections == (
+        launch_filters.FilterRejection("exotic-instance", ("m5.metal", "p3.8xlarge")),
+    )
 
 
 def test_metal_and_accelerators_are_used_where_nothing_else_will_do() -> None:
@@ -81,8 +83,8 @@ def test_metal_and_accelerators_are_used_where_nothing_else_will_do() -> None:
 def test_min_values_switch_the_preferences_off() -> None:
     """AWS-T414."""
     dear_spot = machine("m5.xlarge", offerings=[offering(labels.SPOT, "a", 0.25)])
-    found = kept(with_min_values(claim(), 3), (LARGE, METAL, dear_spot))
-    assert names_of(found) == ["m5.large", "m5.xlarge", "m5.metal"]
+    launchable_types = kept(with_min_values(claim(), 3), (LARGE, METAL, dear_spot))
+    assert names_of(launchable_types) == ["m5.large", "m5.xlarge", "m5.metal"]
 
 
 def test_too_few_values_are_no_launch_unless_the_policy_is_lenient() -> None:
@@ -96,15 +98,19 @@ def test_spot_dearer_than_the_cheapest_on_demand_machine_is_not_asked_for() -> N
     """AWS-T415."""
     dear = machine("m5.xlarge", offerings=[offering(labels.SPOT, "a", 0.25), offering(labels.ON_DEMAND, "a", 0.30)])
     cheap = machine("m5.large", offerings=[offering(labels.ON_DEMAND, "a", 0.10), offering(labels.SPOT, "b", 0.10)])
-    found = kept(claim(), (dear, cheap))
-    left = {(item.name, way.capacity_type) for item in found.types for way in item.offerings}
+    launchable_types = kept(claim(), (dear, cheap))
+    left = {
+        (instance_type.name, way.capacity_type)
+        for instance_type in launchable_types.types
+        for way in instance_type.offerings
+    }
     assert left == {("m5.xlarge", "on-demand"), ("m5.large", "on-demand"), ("m5.large", "spot")}
 
 
 def test_the_sixty_cheapest_types_are_asked_for() -> None:
     """AWS-T431."""
     types = tuple(machine(f"t{number}.large", 1.0 + number) for number in range(80))
-    assert names_of(kept(claim(), types[::-1])) == [item.name for item in types[:60]]
+    assert names_of(kept(claim(), types[::-1])) == [instance_type.name for instance_type in types[:60]]
 
 
 @pytest.mark.parametrize(
@@ -138,9 +144,9 @@ def test_one_capacity_type_is_chosen(
     wishes: dict[str, tuple[str, ...]], types: tuple[InstanceType, ...], expected: str
 ) -> None:
     asked = claim("one", wishes)
-    found = kept(asked, types)
-    assert launch_filters.launch_capacity_type(launch_requirements(asked), found.types) == expected
-    assert launch_filters.is_inflexible(launch_requirements(asked), found.types) is (
+    launchable_types = kept(asked, types)
+    assert launch_filters.launch_capacity_type(launch_requirements(asked), launchable_types.types) == expected
+    assert launch_filters.is_inflexible(launch_requirements(asked), launchable_types.types) is (
         expected == "on-demand" and wishes == SPOT_OR_NOT
     )
 
@@ -157,16 +163,16 @@ def test_default_tenancy_is_taken_where_it_will_do() -> None:
 def test_of_two_reservations_in_a_zone_the_one_with_more_room_is_used() -> None:
     """AWS-T426."""
     both = machine("m5.large", offerings=[reserved("a", 1e-8, 3, "cr-1"), reserved("a", 1e-8, 5, "cr-2")])
-    found = kept(claim("one", RESERVED_OR_NOT), (both,))
-    assert [way.reservation_id for way in found.types[0].offerings] == ["cr-2"]
+    launchable_types = kept(claim("one", RESERVED_OR_NOT), (both,))
+    assert [way.reservation_id for way in launchable_types.types[0].offerings] == ["cr-2"]
 
 
 def test_one_request_holds_one_kind_of_reservation_the_cheapest() -> None:
     """AWS-T427."""
     plain = machine("m5.large", offerings=[reserved("a", 1e-8, 3, "cr-1")])
     block = machine("p5.48xlarge", offerings=[reserved("a", 5e-6, 3, "cr-2", kind="capacity-block")])
-    found = kept(claim("one", RESERVED_OR_NOT), (plain, block))
-    assert names_of(found) == ["m5.large"]
+    launchable_types = kept(claim("one", RESERVED_OR_NOT), (plain, block))
+    assert names_of(launchable_types) == ["m5.large"]
 
 
 def test_a_request_names_a_single_capacity_block_the_cheapest() -> None:
@@ -179,10 +185,12 @@ def test_a_request_names_a_single_capacity_block_the_cheapest() -> None:
         ],
     )
     other = machine("p4d.24xlarge", offerings=[reserved("a", 7e-6, 3, "cr-3", kind="capacity-block")])
-    found = kept(claim("one", RESERVED_OR_NOT), (block, other))
-    assert [(item.name, way.reservation_id) for item in found.types for way in item.offerings] == [
-        ("p5.48xlarge", "cr-2")
-    ]
+    launchable_types = kept(claim("one", RESERVED_OR_NOT), (block, other))
+    assert [
+        (instance_type.name, way.reservation_id)
+        for instance_type in launchable_types.types
+        for way in instance_type.offerings
+    ] == [("p5.48xlarge", "cr-2")]
 
 
 def test_of_equally_cheap_kinds_of_reservations_the_plain_one_is_taken() -> None:
@@ -204,8 +212,8 @@ def test_without_a_reservation_left_everything_stays() -> None:
 def test_claims_that_do_not_allow_reserved_capacity_never_see_it() -> None:
     """AWS-424."""
     both = machine("m5.large", offerings=[reserved("a", 1e-8, 3, "cr-1"), offering(labels.ON_DEMAND, "a", 0.1)])
-    found = kept(claim("one", ON_DEMAND), (both,))
-    assert [way.capacity_type for way in found.types[0].offerings] == ["on-demand"]
+    launchable_types = kept(claim("one", ON_DEMAND), (both,))
+    assert [way.capacity_type for way in launchable_types.types[0].offerings] == ["on-demand"]
 
 
 def test_amounts_nobody_can_read_are_a_clear_refusal() -> None:

@@ -66,7 +66,10 @@ def overrides(request: FleetRequest) -> list[FleetOverride]:
 
 
 def told_tags(request: FleetRequest) -> dict[str, dict[str, str]]:
-    return {item.resource_type: tag_map(item.tags) for item in request.tag_specifications}
+    return {
+        tag_specification.resource_type: tag_map(tag_specification.tags)
+        for tag_specification in request.tag_specifications
+    }
 
 
 # -- the request -----------------------------------------------------------------------------------------------------------
@@ -75,9 +78,9 @@ def told_tags(request: FleetRequest) -> dict[str, dict[str, str]]:
 def test_a_spot_request_in_awss_words() -> None:
     """AWS-440 to AWS-448, AWS-T410."""
     plan = planned(claim(), (LARGE,))
-    found = msgspec.json.decode(msgspec.json.encode(requested(plan, 3)))
-    specifications = found.pop("TagSpecifications")
-    assert found == {
+    decode = msgspec.json.decode(msgspec.json.encode(requested(plan, 3)))
+    specifications = decode.pop("TagSpecifications")
+    assert decode == {
         "Type": "instant",
         "TargetCapacitySpecification": {"TotalTargetCapacity": 3, "DefaultTargetCapacityType": "spot"},
         "SpotOptions": {"AllocationStrategy": "price-capacity-optimized"},
@@ -101,7 +104,7 @@ def test_a_spot_request_in_awss_words() -> None:
         ],
         "ClientToken": "b-1",
     }
-    assert [item["ResourceType"] for item in specifications] == ["instance", "volume", "fleet"]
+    assert [specification["ResourceType"] for specification in specifications] == ["instance", "volume", "fleet"]
 
 
 def test_the_tags_of_a_launch() -> None:
@@ -210,10 +213,10 @@ def test_the_limit_on_overrides_costs_dear_zones_not_types() -> None:
     )
     plan = planned(claim("one", ON_DEMAND), types)
     places = SubnetChoice({zone: f"s-{zone}" for zone in zones}, {}, {})
-    found = overrides(fleet_request.create_fleet_request(plan, places, FleetBatch("b", 1)))
-    assert len(found) == 300
-    assert {way.instance_type for way in found} == {item.name for item in types}
-    assert "f" not in {way.availability_zone for way in found}
+    fleet_overrides = overrides(fleet_request.create_fleet_request(plan, places, FleetBatch("b", 1)))
+    assert len(fleet_overrides) == 300
+    assert {way.instance_type for way in fleet_overrides} == {instance_type.name for instance_type in types}
+    assert "f" not in {way.availability_zone for way in fleet_overrides}
 
 
 def test_no_way_in_a_zone_with_a_subnet_is_a_clear_refusal() -> None:
@@ -280,17 +283,17 @@ def test_what_the_claim_is_told() -> None:
 
     async def scene(world: World) -> None:
         rich = machine("m5.large", 0.1, capacity={aws_labels.EFA_RESOURCE: "2", "nvidia.com/gpu": "0"})
-        found = await launch(world, rich)
-        assert found.provider_id == "aws:///a/i-0001"
-        assert found.image_id == "ami-x86"
-        assert found.created_at == world.clock.now()
-        assert found.annotations == {
+        instance = await launch(world, rich)
+        assert instance.provider_id == "aws:///a/i-0001"
+        assert instance.image_id == "ami-x86"
+        assert instance.created_at == world.clock.now()
+        assert instance.annotations == {
             "karpenter.k8s.aws/ec2nodeclass-hash": "h",
             "karpenter.k8s.aws/ec2nodeclass-hash-version": "v",
             "karpenter.k8s.aws/instance-profile-name": "profile",
         }
-        assert set(found.capacity) == set(found.allocatable) == {"cpu", "memory", "pods"}
-        assert found.labels == {
+        assert set(instance.capacity) == set(instance.allocatable) == {"cpu", "memory", "pods"}
+        assert instance.labels == {
             labels.INSTANCE_TYPE: "m5.large",
             labels.ARCH: "amd64",
             labels.OS: "linux",
@@ -310,11 +313,11 @@ def test_a_reserved_machine_carries_its_reservation_and_is_counted() -> None:
     async def scene(world: World) -> None:
         world.told.units = {"cr-1": 2}
         sold = machine("m5.large", offerings=[reserved("a", 1e-8, 2, "cr-1"), offering(labels.ON_DEMAND, "b", 0.1)])
-        found = await launch(world, sold, wishes=RESERVED_OR_NOT)
-        assert found.labels[labels.CAPACITY_TYPE] == "reserved"
-        assert found.labels[labels.RESERVATION_ID] == "cr-1"
-        assert found.labels[aws_labels.RESERVATION_TYPE] == "default"
-        assert found.labels[aws_labels.RESERVATION_INTERRUPTIBLE] == "false"
+        instance = await launch(world, sold, wishes=RESERVED_OR_NOT)
+        assert instance.labels[labels.CAPACITY_TYPE] == "reserved"
+        assert instance.labels[labels.RESERVATION_ID] == "cr-1"
+        assert instance.labels[aws_labels.RESERVATION_TYPE] == "default"
+        assert instance.labels[aws_labels.RESERVATION_INTERRUPTIBLE] == "false"
         assert [way.availability_zone for way in overrides(world.ec2.fleets[0])] == ["a"]
         assert world.told.units == {"cr-1": 1}
 
@@ -325,9 +328,9 @@ def test_claims_alike_are_one_call() -> None:
     """AWS-T750, AWS-751."""
 
     async def scene(world: World) -> None:
-        found = await asyncio.gather(*(launch(world, LARGE, name=f"c{n}") for n in range(5)))
+        instances = await asyncio.gather(*(launch(world, LARGE, name=f"c{n}") for n in range(5)))
         assert [request.target_capacity_specification.total_target_capacity for request in world.ec2.fleets] == [5]
-        assert len({item.provider_id for item in found}) == 5
+        assert len({instance.provider_id for instance in instances}) == 5
         assert world.sample("karpenter_cloudprovider_batcher_batch_size_sum", batcher="create_fleet") == 5
 
     play(scene)
@@ -339,9 +342,9 @@ def test_a_partial_fleet_serves_as_many_as_it_can() -> None:
     async def scene(world: World) -> None:
         world.ec2.free = {("m5.large", "a", "spot"): 2, ("m5.large", "b", "spot"): 0}
         asked = (launch(world, LARGE, name=f"c{n}") for n in range(3))
-        found = await asyncio.gather(*asked, return_exceptions=True)
-        assert [isinstance(item, Instance) for item in found] == [True, True, False]
-        assert isinstance(found[2], InsufficientCapacity)
+        gather = await asyncio.gather(*asked, return_exceptions=True)
+        assert [isinstance(item, Instance) for item in gather] == [True, True, False]
+        assert isinstance(gather[2], InsufficientCapacity)
         assert world.told.lacking == [OfferingKey("spot", "m5.large", "a"), OfferingKey("spot", "m5.large", "b")]
 
     play(scene)
@@ -352,8 +355,8 @@ def test_refusals_beside_a_machine_are_remembered_and_counted_once_per_answer() 
 
     async def scene(world: World) -> None:
         world.ec2.free = {("m5.large", "a", "spot"): 0}
-        found = await asyncio.gather(*(launch(world, LARGE, name=f"c{n}") for n in range(4)))
-        assert {item.labels[labels.ZONE] for item in found} == {"b"}
+        instances = await asyncio.gather(*(launch(world, LARGE, name=f"c{n}") for n in range(4)))
+        assert {instance.labels[labels.ZONE] for instance in instances} == {"b"}
         assert world.told.lacking == [OfferingKey("spot", "m5.large", "a")]
         assert failures_counted(world, "a", "LaunchFailed") == 1
 
@@ -380,7 +383,7 @@ def refusal(code: str, message: str = "no", zone: str = "a", subnet: str = "s-a"
 def empty(world: World, *errors: FleetError, types: tuple[InstanceType, ...] = (LARGE,)) -> None:
     """Every fleet comes back with these refusals and no machine."""
     kinds = ("spot", "on-demand")
-    world.ec2.free = {(item.name, zone, kind): 0 for item in types for zone in "ab" for kind in kinds}
+    world.ec2.free = {(instance_type.name, zone, kind): 0 for instance_type in types for zone in "ab" for kind in kinds}
     world.ec2.extra_errors = errors
 
 

@@ -70,14 +70,14 @@ async def test_claims_alike_are_bought_in_one_fleet_read_back_and_ended(world: W
     made = class_of(seed(double))
     claims = [await world.claim(f"c{n}", uid="") for n in range(3)]
     double.calls.clear()
-    found = await asyncio.gather(*(world.launcher.launch(item, made, TYPES) for item in claims))
-    assert len({item.provider_id for item in found}) == 3
+    instances = await asyncio.gather(*(world.launcher.launch(nodeclaim, made, TYPES) for nodeclaim in claims))
+    assert len({instance.provider_id for instance in instances}) == 3
     assert len(double.calls.of("CreateFleet")) == 1
     listed = await world.instances.list()
-    assert {instance_info.provider_id_of(info) for info in listed} == {item.provider_id for item in found}
+    assert {instance_info.provider_id_of(info) for info in listed} == {instance.provider_id for instance in instances}
     assert {instance_info.instance_capacity_type(info, True) for info in listed} == {"spot"}
     assert {tag_map(info.tags)["team"] for info in listed} == {"x"}
-    await asyncio.gather(*(world.instances.delete(item.provider_id) for item in found))
+    await asyncio.gather(*(world.instances.delete(instance.provider_id) for instance in instances))
     assert len(double.calls.of("TerminateInstances")) == 1
     assert len(await world.templates.collect_garbage(())) == 1
 
@@ -87,20 +87,20 @@ async def test_a_lost_answer_is_fetched_under_the_same_token(world: World, doubl
     made = class_of(seed(double))
     asked = await world.claim("one", uid="")
     double.control.lose_answer("CreateFleet")
-    found = await world.launcher.launch(asked, made, TYPES)
-    assert [instance_info.provider_id_of(info) for info in await world.instances.list()] == [found.provider_id]
+    instance = await world.launcher.launch(asked, made, TYPES)
+    assert [instance_info.provider_id_of(info) for info in await world.instances.list()] == [instance.provider_id]
 
 
 async def test_a_new_process_adopts_what_the_old_one_bought(world: World, double: Double) -> None:
     made = class_of(seed(double))
     claims = [await world.claim(f"c{n}", uid="") for n in range(2)]
-    found = await asyncio.gather(*(world.launcher.launch(item, made, TYPES) for item in claims))
+    instances = await asyncio.gather(*(world.launcher.launch(nodeclaim, made, TYPES) for nodeclaim in claims))
     world.restart()
-    stored = [await world.kube.get(NODE_CLAIM, item.metadata.name) for item in claims]
-    again = await asyncio.gather(*(world.launcher.launch(item, made, TYPES) for item in stored))
-    assert {item.provider_id for item in again} == {item.provider_id for item in found}
-    assert {item.image_id for item in again} == {item.image_id for item in found}
-    assert {item.labels[aws_labels.TENANCY] for item in again} == {"default"}
+    stored = [await world.kube.get(NODE_CLAIM, nodeclaim.metadata.name) for nodeclaim in claims]
+    again = await asyncio.gather(*(world.launcher.launch(nodeclaim, made, TYPES) for nodeclaim in stored))
+    assert {instance.provider_id for instance in again} == {instance.provider_id for instance in instances}
+    assert {instance.image_id for instance in again} == {instance.image_id for instance in instances}
+    assert {instance.labels[aws_labels.TENANCY] for instance in again} == {"default"}
 
 
 async def test_a_missing_permission_is_told_with_its_reason(world: World, double: Double) -> None:

@@ -118,7 +118,7 @@ class Controllers:
     def start(self, claims: list[NodeClaim], late: float = 0.0) -> None:
         """The collector begins at once, the rest so many seconds later."""
         loop = asyncio.get_running_loop()
-        self._own = [loop.create_task(self._look_after(item, late)) for item in claims]
+        self._own = [loop.create_task(self._look_after(nodeclaim, late)) for nodeclaim in claims]
         self._collecting = loop.create_task(self._collector.run())
 
     async def settled(self) -> None:
@@ -141,8 +141,8 @@ class Controllers:
                 if current.metadata.uid != uid or current.status.provider_id:
                     return
                 if uid not in bought:
-                    found = await self._world.launcher.launch(current, CLASS, TYPES)
-                    bought[uid] = found.provider_id
+                    instance = await self._world.launcher.launch(current, CLASS, TYPES)
+                    bought[uid] = instance.provider_id
                 patch = {"status": {"providerID": bought[uid]}}
                 version = current.metadata.resource_version
                 await self._world.kube.patch(NODE_CLAIM, name, patch, subresource="status", resource_version=version)
@@ -175,7 +175,7 @@ async def _story(clock: LoopClock, seed: int, script: Mapping[str, Any]) -> tupl
         await MemoryKube(kube.server).create(NODE_CLAIM, claim(f"claim-{n}", uid="")) for n in range(script["claims"])
     ]
     given_up: list[str] = []
-    doomed = {item.metadata.name for item in created if chance.random() < script.get("deleted", 0.0)}
+    doomed = {nodeclaim.metadata.name for nodeclaim in created if chance.random() < script.get("deleted", 0.0)}
     for fatal in script["kills"]:
         process = Controllers(world)
         moments.kill_at(fatal)
@@ -212,7 +212,7 @@ def _disturb(world: World, chance: random.Random) -> None:
 
 
 def _judge(claims: list[NodeClaim], ec2: SmallEc2, asked: int) -> None:
-    owned = Counter(item.status.provider_id for item in claims)
+    owned = Counter(nodeclaim.status.provider_id for nodeclaim in claims)
     alive = {instance_info.provider_id_of(info) for info in ec2.alive}
     assert "" not in owned, "every claim that lives has a machine"
     assert set(owned.values()) <= {1}, "no machine has two claims"
@@ -279,10 +279,10 @@ def test_a_request_that_differs_is_refused_by_its_token_and_what_it_bought_is_ad
         world.addresses.set_free({"s-a2": 100})
         world.restart()
         world.ec2.shown_after = timedelta(0)
-        known = await world.kube.get(NODE_CLAIM, "one")
-        found = await world.launcher.launch(known, CLASS, TYPES)
+        nodeclaim = await world.kube.get(NODE_CLAIM, "one")
+        instance = await world.launcher.launch(nodeclaim, CLASS, TYPES)
         assert len(world.ec2.machines) == len(world.ec2.fleets) == 1
-        assert found.provider_id == instance_info.provider_id_of(world.ec2.alive[0])
+        assert instance.provider_id == instance_info.provider_id_of(world.ec2.alive[0])
 
     play(scene)
 
@@ -343,7 +343,7 @@ def test_a_refused_claim_takes_part_in_a_new_purchase() -> None:
         asked = await world.claim("one", uid="")
         error = FleetError(error_code="UnauthorizedOperation", error_message="no")
         world.ec2.extra_errors = (error,)
-        world.ec2.free = {(item.name, zone, "spot"): 0 for item in TYPES for zone in "ab"}
+        world.ec2.free = {(instance_type.name, zone, "spot"): 0 for instance_type in TYPES for zone in "ab"}
         with pytest.raises(LaunchFailed) as refused:
             await world.launcher.launch(asked, CLASS, TYPES)
         assert refused.value.reason == "Unauthorized"
@@ -360,13 +360,15 @@ def test_a_refused_claim_takes_part_in_a_new_purchase() -> None:
 def test_after_a_restart_an_old_batch_is_dealt_out_before_anything_is_bought() -> None:
     async def scene(world: World) -> None:
         claims = [await world.claim(name, uid="") for name in ("one", "two")]
-        await asyncio.gather(*(world.launcher.launch(item, CLASS, TYPES) for item in claims))
+        await asyncio.gather(*(world.launcher.launch(nodeclaim, CLASS, TYPES) for nodeclaim in claims))
         world.restart()
-        known = [await world.kube.get(NODE_CLAIM, name) for name in ("one", "two")]
-        found = await asyncio.gather(*(world.launcher.launch(item, CLASS, TYPES) for item in known))
-        assert {item.provider_id for item in found} == {instance_info.provider_id_of(info) for info in world.ec2.alive}
+        nodeclaims = [await world.kube.get(NODE_CLAIM, name) for name in ("one", "two")]
+        instances = await asyncio.gather(*(world.launcher.launch(nodeclaim, CLASS, TYPES) for nodeclaim in nodeclaims))
+        assert {instance.provider_id for instance in instances} == {
+            instance_info.provider_id_of(info) for info in world.ec2.alive
+        }
         assert len(world.ec2.machines) == 2
-        assert {item.labels[labels.CAPACITY_TYPE] for item in found} == {"spot"}
+        assert {instance.labels[labels.CAPACITY_TYPE] for instance in instances} == {"spot"}
 
     play(scene)
 
@@ -375,11 +377,11 @@ def test_after_a_restart_an_old_batch_is_dealt_out_before_anything_is_bought() -
 def test_a_claim_that_lost_its_provider_id_gets_its_own_machine_back(loser: int) -> None:
     async def scene(world: World) -> None:
         claims = [await world.claim(name, uid="") for name in ("one", "two")]
-        found = await asyncio.gather(*(world.launcher.launch(item, CLASS, TYPES) for item in claims))
-        await world.own(claims[1 - loser], instance_info.parse_instance_id(found[1 - loser].provider_id))
+        instances = await asyncio.gather(*(world.launcher.launch(nodeclaim, CLASS, TYPES) for nodeclaim in claims))
+        await world.own(claims[1 - loser], instance_info.parse_instance_id(instances[1 - loser].provider_id))
         world.restart()
         lost = await world.kube.get(NODE_CLAIM, claims[loser].metadata.name)
-        assert (await world.launcher.launch(lost, CLASS, TYPES)).provider_id == found[loser].provider_id
+        assert (await world.launcher.launch(lost, CLASS, TYPES)).provider_id == instances[loser].provider_id
 
     play(scene)
 
@@ -387,7 +389,7 @@ def test_a_claim_that_lost_its_provider_id_gets_its_own_machine_back(loser: int)
 def test_a_claim_that_goes_before_the_purchase_falls_out_of_it() -> None:
     async def scene(world: World) -> None:
         claims = [await world.claim(name, uid="") for name in ("one", "two")]
-        waiting = [asyncio.ensure_future(world.launcher.launch(item, CLASS, TYPES)) for item in claims]
+        waiting = [asyncio.ensure_future(world.launcher.launch(nodeclaim, CLASS, TYPES)) for nodeclaim in claims]
         await asyncio.sleep(0)
         await world.kube.delete(NODE_CLAIM, "two")
         results = await asyncio.gather(*waiting, return_exceptions=True)

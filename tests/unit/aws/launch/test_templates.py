@@ -59,8 +59,8 @@ def data_of(
 
 
 def wire(data: LaunchTemplateData) -> dict[str, Any]:
-    found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(data))
-    return found
+    decode: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(data))
+    return decode
 
 
 def test_a_plain_machine() -> None:
@@ -116,8 +116,8 @@ def test_a_custom_image_keeps_its_own_volumes() -> None:
 def test_metadata_options_are_passed_and_tags_stay_hidden() -> None:
     """AWS-T489."""
     options = MetadataOptions(http_tokens="optional", http_put_response_hop_limit=3)
-    found = data_of({"metadata_options": options}).metadata_options
-    assert found == MetadataRequest(
+    metadata_request = data_of({"metadata_options": options}).metadata_options
+    assert metadata_request == MetadataRequest(
         http_endpoint="enabled",
         http_protocol_ipv6="disabled",
         http_put_response_hop_limit=3,
@@ -240,7 +240,7 @@ def test_without_the_gate_reservations_are_not_mentioned() -> None:
 
 
 def template_names(*args: Any, **more: Any) -> list[str]:
-    return [item.content.name for item in planned(*args, **more).templates]
+    return [template_plan.content.name for template_plan in planned(*args, **more).templates]
 
 
 LARGE = machine("m5.large")
@@ -250,7 +250,7 @@ def test_types_with_different_pods_or_images_have_different_templates() -> None:
     """AWS-T482, AWS-T483."""
     assert len(template_names(claim(), (LARGE, machine("m5.xlarge", pods=58)))) == 2
     both = planned(claim(), (LARGE, machine("m6g.large", arch="arm64")))
-    assert {item.content.data.image_id for item in both.templates} == {"ami-x86", "ami-arm"}
+    assert {template_plan.content.data.image_id for template_plan in both.templates} == {"ami-x86", "ami-arm"}
     assert len(template_names(claim(), (LARGE, machine("c5.large")))) == 1
 
 
@@ -281,7 +281,7 @@ def test_the_order_of_labels_and_groups_changes_nothing() -> None:
     ],
 )
 def test_what_a_machine_is_made_of_changes_the_template(changed: Any) -> None:
-    assert [item.content.name for item in changed().templates] != template_names(claim(), (LARGE,))
+    assert [template.content.name for template in changed().templates] != template_names(claim(), (LARGE,))
 
 
 def roomy(resource: str) -> Any:
@@ -299,7 +299,9 @@ def test_reserved_launches_have_a_template_per_reservation() -> None:
     """AWS-481, AWS-448: and only its own offering."""
     sold = [reserved("a", 1e-8, 3, "cr-1"), reserved("b", 1e-8, 3, "cr-2"), offering(labels.ON_DEMAND, "a", 0.1)]
     plan = planned(claim("one", RESERVED_OR_NOT), (machine("m5.large", offerings=sold),))
-    assert sorted((way.reservation, way.zone) for item in plan.templates for way in item.offerings) == [
+    assert sorted(
+        (way.reservation, way.zone) for template_plan in plan.templates for way in template_plan.offerings
+    ) == [
         ("cr-1", "a"),
         ("cr-2", "b"),
     ]

@@ -17,7 +17,10 @@ EKS = "/aws/service/eks/optimized-ami"
 
 
 def names(alias: str, kubernetes: str) -> list[str]:
-    return [item.name for item in ami_selection.alias_parameters(ami_selection.parse_alias(alias), kubernetes)]
+    return [
+        alias_parameter.name
+        for alias_parameter in ami_selection.alias_parameters(ami_selection.parse_alias(alias), kubernetes)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -110,9 +113,12 @@ async def test_an_alias_becomes_one_entry_per_sort_of_machine() -> None:
     world = released(Classes().stocked())
     await world.create(**LATEST)
     await world.look()
-    found = (await world.get()).status.amis
-    assert [ami.id for ami in found] == ["ami-0", "ami-1", "ami-2", "ami-3", "ami-4"]
-    standard = {item.key: (item.operator, item.values) for item in found[0].requirements}
+    amis = (await world.get()).status.amis
+    assert [ami.id for ami in amis] == ["ami-0", "ami-1", "ami-2", "ami-3", "ami-4"]
+    standard = {
+        image_requirement.key: (image_requirement.operator, image_requirement.values)
+        for image_requirement in amis[0].requirements
+    }
     assert standard == {
         "kubernetes.io/arch": ("In", ("amd64",)),
         "karpenter.k8s.aws/instance-gpu-count": ("DoesNotExist", ()),
@@ -220,7 +226,7 @@ async def test_the_newest_release_is_read_again_once_its_image_is_deprecated() -
         world.ssm.values[name] = "ami-0"
     await world.look()
     await world.look("pinned")
-    old = next(item for item in world.ec2.images if item.image_id == "ami-0")
+    old = next(image_info for image_info in world.ec2.images if image_info.image_id == "ami-0")
     world.ec2.images.remove(old)
     world.ec2.images.append(ImageInfo(image_id="ami-0", architecture="x86_64", deprecation_time="2025-12-01T00:00:00Z"))
     world.ssm.calls.clear()

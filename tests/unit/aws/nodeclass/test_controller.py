@@ -31,12 +31,14 @@ async def test_a_class_whose_selectors_all_find_something_becomes_ready() -> Non
     world = Classes().stocked()
     await world.create()
     again = await world.look()
-    found = await world.get()
-    assert found.metadata.finalizers == ("karpenter.k8s.aws/termination",)
-    assert {item.type: item.status for item in found.status.conditions} == dict.fromkeys(ALL, "True")
-    assert found.status.conditions[-1].type == "Ready"
-    assert found.metadata.annotations[HASH_VERSION_ANNOTATION] == HASH_VERSION
-    assert found.metadata.annotations[HASH_ANNOTATION].isdigit()
+    node_class = await world.get()
+    assert node_class.metadata.finalizers == ("karpenter.k8s.aws/termination",)
+    assert {condition.type: condition.status for condition in node_class.status.conditions} == dict.fromkeys(
+        ALL, "True"
+    )
+    assert node_class.status.conditions[-1].type == "Ready"
+    assert node_class.metadata.annotations[HASH_VERSION_ANNOTATION] == HASH_VERSION
+    assert node_class.metadata.annotations[HASH_ANNOTATION].isdigit()
     assert again == 60
 
 
@@ -73,9 +75,9 @@ async def test_a_part_that_fails_keeps_its_condition_and_stops_no_other() -> Non
     world.clock.forward(minutes=6)
     with pytest.raises(NodeClassReconcileFailed, match="RequestLimitExceeded"):
         await world.look()
-    found = await world.get()
+    node_class = await world.get()
     assert await world.condition("SubnetsReady") == ("True", "SubnetsReady")
-    assert len(found.status.subnets) == 2
+    assert len(node_class.status.subnets) == 2
     assert await world.condition("SecurityGroupsReady") == ("False", "SecurityGroupsNotFound")
 
 
@@ -107,8 +109,8 @@ async def test_without_the_gate_there_is_no_condition_of_reservations() -> None:
     again.kube, again.ec2, again.iam = world.kube, world.ec2, world.iam
     again.made = again.restarted()
     await again.look()
-    found = await again.get()
-    assert conditions.find_condition(found.status.conditions, "CapacityReservationsReady") is None
+    node_class = await again.get()
+    assert conditions.find_condition(node_class.status.conditions, "CapacityReservationsReady") is None
     assert await again.condition("Ready") == ("True", "Ready")
 
 

@@ -39,7 +39,7 @@ from karpenter.providers.aws.nodeclass.nodeclass_drift import (
 from support.ec2_classes import REFERENCE, TYPES
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-BY_NAME = {item.name: item for item in TYPES}
+BY_NAME = {instance_type.name: instance_type for instance_type in TYPES}
 
 
 def images(*found: tuple[str, str, str]) -> tuple[AMI, ...]:
@@ -233,8 +233,8 @@ async def test_other_reasons_need_no_fresh_read() -> None:
         raise AssertionError("not asked for")
 
     assert (await confirmed_drift(machine(instance=on(subnet_id="subnet-9")), fresh)).reason == "SubnetDrift"
-    known = CapacityReservation(
+    reservation = CapacityReservation(
         id="cr-1", availability_zone="a", instance_type="m5.large", instance_match_criteria="open", owner_id="1" * 12
     )
-    selected = machine(instance=IN_GONE, node_class=classed(capacity_reservations=(known,)))
+    selected = machine(instance=IN_GONE, node_class=classed(capacity_reservations=(reservation,)))
     assert await confirmed_drift(selected, fresh) == NO_DRIFT

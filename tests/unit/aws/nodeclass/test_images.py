@@ -80,18 +80,21 @@ def test_images_of_other_architectures_are_ignored() -> None:
 
 def test_images_are_listed_newest_first_and_then_by_id() -> None:
     """AWS-201"""
-    found = [
+    ami_candidates = [
         AmiCandidate(image("ami-3", OLD), STANDARD_REQUIREMENTS),
         AmiCandidate(image("ami-2", OLD), NVIDIA_REQUIREMENTS),
         AmiCandidate(image("ami-9", NEW, arch="arm64"), STANDARD_REQUIREMENTS),
     ]
-    assert [ami.id for ami in select_amis(found, NOW)] == ["ami-9", "ami-2", "ami-3"]
+    assert [ami.id for ami in select_amis(ami_candidates, NOW)] == ["ami-9", "ami-2", "ami-3"]
 
 
 def test_requirements_are_shown_short_keys_first() -> None:
     """AWS-087, AWS-190"""
     (ami,) = select_amis([AmiCandidate(image("ami-1"), STANDARD_REQUIREMENTS)], NOW)
-    assert [(item.key, item.operator, item.values) for item in ami.requirements] == [
+    assert [
+        (image_requirement.key, image_requirement.operator, image_requirement.values)
+        for image_requirement in ami.requirements
+    ] == [
         ("kubernetes.io/arch", "In", ("amd64",)),
         ("karpenter.k8s.aws/instance-gpu-count", "DoesNotExist", ()),
         ("karpenter.k8s.aws/instance-accelerator-count", "DoesNotExist", ()),
@@ -100,11 +103,11 @@ def test_requirements_are_shown_short_keys_first() -> None:
 
 def test_an_image_for_two_sorts_of_machines_stands_twice() -> None:
     """AWS-190"""
-    found = select_amis(
+    amis = select_amis(
         [AmiCandidate(image("ami-1"), NEURON_REQUIREMENTS), AmiCandidate(image("ami-1"), NVIDIA_REQUIREMENTS)], NOW
     )
-    assert [ami.id for ami in found] == ["ami-1", "ami-1"]
-    assert len({ami.requirements for ami in found}) == 2
+    assert [ami.id for ami in amis] == ["ami-1", "ami-1"]
+    assert len({ami.requirements for ami in amis}) == 2
 
 
 RELEASE = select_amis(
@@ -116,7 +119,7 @@ RELEASE = select_amis(
     ],
     NOW,
 )
-BY_NAME = {item.name: item for item in packaged_instance_types()}
+BY_NAME = {instance_type.name: instance_type for instance_type in packaged_instance_types()}
 
 
 @pytest.mark.parametrize(
@@ -125,9 +128,9 @@ BY_NAME = {item.name: item for item in packaged_instance_types()}
 )
 def test_a_type_gets_the_image_made_for_it(instance_type: str, expected: str) -> None:
     """AWS-202"""
-    found = ami_for(BY_NAME[instance_type], RELEASE)
-    assert found is not None
-    assert found.id == expected
+    ami = ami_for(BY_NAME[instance_type], RELEASE)
+    assert ami is not None
+    assert ami.id == expected
 
 
 def test_the_first_image_that_fits_is_taken_and_none_where_none_does() -> None:

@@ -186,12 +186,12 @@ async def test_one_profile_that_cannot_be_deleted_keeps_no_other() -> None:
 
 async def test_names_no_profile_can_have_are_not_asked_for() -> None:
     """AWS-124"""
-    found = await Classes().create()
-    assert instance_profiles.legacy_profile_name(CLUSTER, found) == "shop_" + str(
+    node_class = await Classes().create()
+    assert instance_profiles.legacy_profile_name(CLUSTER, node_class) == "shop_" + str(
         instance_profiles._fnv("us-west-2default")
     )
     long = CLUSTER.__class__("s" * 120, "us-west-2", "", "", "1.32")
-    assert instance_profiles.legacy_profile_name(long, found) == ""
+    assert instance_profiles.legacy_profile_name(long, node_class) == ""
 
 
 def test_the_hash_of_old_names_is_fnv() -> None:

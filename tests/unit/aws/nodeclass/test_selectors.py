@@ -194,7 +194,7 @@ async def test_groups_are_listed_by_id() -> None:
     world.ec2.groups = [SecurityGroupInfo(group_id=name, vpc_id="vpc-1", tags=own) for name in ("sg-2", "sg-1")]
     await world.create()
     await world.look()
-    assert [item.id for item in (await world.get()).status.security_groups] == ["sg-1", "sg-2"]
+    assert [security_group.id for security_group in (await world.get()).status.security_groups] == ["sg-1", "sg-2"]
 
 
 async def test_subnets_of_several_vpcs_are_warned_of_once() -> None:
@@ -262,8 +262,8 @@ async def test_a_capacity_block_expires_forty_minutes_before_its_end(type_: str,
     world.ec2.reservations = [reserved("cr-1", minutes, type_)]
     await world.create(capacity_reservation_selector_terms=BY_TAGS)
     await world.look()
-    (found,) = (await world.get()).status.capacity_reservations
-    assert (found.state, found.reservation_type) == (state, type_ or "default")
+    (reservation,) = (await world.get()).status.capacity_reservations
+    assert (reservation.state, reservation.reservation_type) == (state, type_ or "default")
     assert world.units == {"cr-1": 7}
 
 
@@ -279,7 +279,7 @@ async def test_reservations_nobody_knows_how_to_use_and_ended_ones_are_left_out(
     ]
     await world.create(capacity_reservation_selector_terms=BY_TAGS)
     await world.look()
-    assert [item.id for item in (await world.get()).status.capacity_reservations] == ["cr-1", "cr-4"]
+    assert [reservation.id for reservation in (await world.get()).status.capacity_reservations] == ["cr-1", "cr-4"]
 
 
 async def test_a_reservation_that_ends_soon_is_looked_at_when_it_has_ended() -> None:
@@ -316,9 +316,9 @@ async def test_a_placement_group_that_was_found_stays_known_while_ec2_does_not_a
     with pytest.raises(NodeClassReconcileFailed):
         await world.look()
     assert await world.condition("PlacementGroupReady") == ("False", "PlacementGroupResolutionFailed")
-    known = world.made.placement_groups.cached(await world.get())
-    assert known is not None
-    assert known.group_id == "pg-1"
+    group_info_entry = world.made.placement_groups.cached(await world.get())
+    assert group_info_entry is not None
+    assert group_info_entry.group_id == "pg-1"
 
 
 @pytest.mark.parametrize("error", [None, AwsError("InvalidPlacementGroup.Unknown", "unknown", status=400)])

@@ -57,7 +57,7 @@ async def test_a_class_waits_for_its_machines_and_names_five_of_them() -> None:
     assert await world.look() is None
     assert not await exists(world)
     assert world.iam.profiles == {}
-    assert [item.launch_template_name for item in world.ec2.templates] == ["c", "d"]
+    assert [launch_template.launch_template_name for launch_template in world.ec2.templates] == ["c", "d"]
     assert world.gone == ["default"]
 
 
@@ -68,8 +68,10 @@ async def test_a_class_that_is_waiting_has_conditions_of_its_present_generation(
     await world.claim("c")
     await world.kube.delete(EC2_NODE_CLASS, "default")
     await world.look()
-    found = await world.get()
-    assert {item.observed_generation for item in found.status.conditions} == {found.metadata.generation}
+    node_class = await world.get()
+    assert {condition.observed_generation for condition in node_class.status.conditions} == {
+        node_class.metadata.generation
+    }
 
 
 async def test_a_template_that_cannot_be_deleted_keeps_the_class() -> None:
@@ -89,10 +91,10 @@ async def test_a_template_that_cannot_be_deleted_keeps_the_class() -> None:
 async def test_all_profiles_of_a_class_go_with_it_also_one_of_an_early_version() -> None:
     """AWS-124"""
     world = Classes().stocked()
-    found = await ready(world)
-    legacy = instance_profiles.legacy_profile_name(CLUSTER, found)
+    node_class = await ready(world)
+    legacy = instance_profiles.legacy_profile_name(CLUSTER, node_class)
     for name, path in (
-        ("older", instance_profiles.node_class_profile_path(CLUSTER, found)),
+        ("older", instance_profiles.node_class_profile_path(CLUSTER, node_class)),
         (legacy, "/"),
         ("foreign", "/"),
     ):

@@ -170,14 +170,21 @@ async def test_every_call_of_a_launch_is_tried_and_nothing_is_left() -> None:
     assert tag_map(own.tags) == ours
     (fleet,) = world.ec2.asked("CreateFleet")
     overrides = fleet.launch_template_configs[0].overrides
-    assert [(item.instance_type, item.subnet_id) for item in overrides] == [
+    assert [(override.instance_type, override.subnet_id) for override in overrides] == [
         ("m5.large", "subnet-b"),
         ("m5.large", "subnet-a"),
     ]
-    assert {item.resource_type for item in fleet.tag_specifications} == {"instance", "volume", "fleet"}
+    assert {tag_specification.resource_type for tag_specification in fleet.tag_specifications} == {
+        "instance",
+        "volume",
+        "fleet",
+    }
     (machine,) = world.ec2.asked("RunInstances")
     assert machine.subnet_id == "subnet-b"
-    tagged = {item.resource_type: tag_map(item.tags) for item in machine.data.tag_specifications}
+    tagged = {
+        tag_specification.resource_type: tag_map(tag_specification.tags)
+        for tag_specification in machine.data.tag_specifications
+    }
     assert tagged == dict.fromkeys(("instance", "volume", "network-interface"), ours)
 
 
@@ -329,7 +336,7 @@ async def test_what_the_template_cannot_say_is_told_in_its_own_words() -> None:
 
 async def test_images_no_type_fits_are_told() -> None:
     world = Classes().stocked()
-    world.types = tuple(item for item in TYPES if item.name == "m6g.large")
+    world.types = tuple(instance_type for instance_type in TYPES if instance_type.name == "m6g.large")
     assert await judged(world) == ("False", "NoCompatibleInstanceTypes")
     assert await world.message("ValidationSucceeded") == "no instance type fits the images of the class (ami-1)"
 
@@ -369,7 +376,10 @@ async def chosen(pools: list[Any], world: Classes, fits: Any = lambda *_: True) 
     """Types, ways to buy them and tenancies that are tried for the class as it was found."""
     await world.look()
     found = dry_run_candidates(await world.get(), pools, world.types, fits)
-    return [(item.instance_type.name, item.capacity_type, item.tenancy) for item in found]
+    return [
+        (dry_run_candidate.instance_type.name, dry_run_candidate.capacity_type, dry_run_candidate.tenancy)
+        for dry_run_candidate in found
+    ]
 
 
 def on_demand(*more: Any) -> Any:
@@ -446,7 +456,7 @@ async def test_pools_are_read_as_watches_last_told_them() -> None:
     await world.kube.create(NODE_POOL, type(stored)(metadata=ObjectMeta(name="np"), spec=stored.spec))
     await judged(world)
     (fleet,) = world.ec2.asked("CreateFleet")
-    assert {item.instance_type for item in fleet.launch_template_configs[0].overrides} == {"c5.xlarge"}
+    assert {override.instance_type for override in fleet.launch_template_configs[0].overrides} == {"c5.xlarge"}
 
 
 async def test_windows_is_tried_on_the_usual_types() -> None:

@@ -58,7 +58,7 @@ class Region:
 
 
 def _template_data(node_class: EC2NodeClass, trial: DryRunCandidate) -> LaunchTemplateData:
-    groups = tuple(item.id for item in node_class.status.security_groups)
+    groups = tuple(security_group.id for security_group in node_class.status.security_groups)
     return LaunchTemplateData(
         image_id=trial.image.id,
         user_data=b64encode(b"hello").decode(),
@@ -99,10 +99,10 @@ async def test_a_class_becomes_ready_and_leaves_nothing_when_it_goes(region: Reg
     world = region.world
     await world.create(**FOUND)
     assert await world.look() == 60
-    found = await world.get()
+    node_class = await world.get()
     assert (await world.condition("Ready"), await world.message("Ready")) == (("True", "Ready"), "")
-    assert len(found.status.subnets) == 3
-    assert len(found.status.amis) == 5
+    assert len(node_class.status.subnets) == 3
+    assert len(node_class.status.amis) == 5
     assert all(region.double.calls.of(operation) for operation in TRIED)
     assert region.carried_out(*TRIED) == 0
     assert region.carried_out("CreateInstanceProfile", "AddRoleToInstanceProfile") == 2
@@ -168,9 +168,9 @@ async def test_a_placement_group_is_waited_for(region: Region) -> None:
     region.world.clock.forward(minutes=1)
     await region.world.look()
     assert await region.world.condition("Ready") == ("True", "Ready")
-    known = region.world.made.placement_groups.cached(await region.world.get())
-    assert known is not None
-    assert known.group_id == group
+    group_info_entry = region.world.made.placement_groups.cached(await region.world.get())
+    assert group_info_entry is not None
+    assert group_info_entry.group_id == group
 
 
 async def test_a_security_group_that_is_deleted_is_told(region: Region) -> None:

@@ -61,16 +61,16 @@ WORKED = [
 @pytest.mark.parametrize("row", WORKED, ids=[f"AWS-T280-{row[0]}" for row in WORKED])
 async def test_the_worked_numbers_come_out_of_raw_facts(row: tuple[str, int, int, int, int, int, int]) -> None:
     name, *expected = row
-    item = await made(name)
+    instance_type = await made(name)
     assert [
-        mib(item),
-        units(item, res.PODS),
-        item.overhead[res.CPU],
-        reserved_mib(item),
-        item.allocatable[res.CPU],
-        item.allocatable[res.MEMORY] // quantity.MILLI // MIB,
+        mib(instance_type),
+        units(instance_type, res.PODS),
+        instance_type.overhead[res.CPU],
+        reserved_mib(instance_type),
+        instance_type.allocatable[res.CPU],
+        instance_type.allocatable[res.MEMORY] // quantity.MILLI // MIB,
     ] == expected
-    assert item.allocatable[res.EPHEMERAL_STORAGE] == 17 * GIB * quantity.MILLI
+    assert instance_type.allocatable[res.EPHEMERAL_STORAGE] == 17 * GIB * quantity.MILLI
 
 
 @pytest.mark.parametrize(("name", "expected"), [("m5.large", 8192), ("t4g.small", 1984)], ids=lambda v: f"AWS-T281-{v}")
@@ -82,23 +82,27 @@ async def test_without_a_share_for_the_hypervisor_only_firmware_is_taken(name: s
     ("family", "kept"), [pytest.param("AL2023", 640, id="AWS-T282"), pytest.param("Bottlerocket", 519, id="AWS-T283")]
 )
 async def test_a_reserved_interface_costs_pods_and_only_bottlerocket_reserves_less(family: str, kept: int) -> None:
-    item = await made("t3.large", of_spec(ami_family=family), reserved_enis=1)
-    assert (units(item, res.PODS), reserved_mib(item)) == (24, kept)
+    instance_type = await made("t3.large", of_spec(ami_family=family), reserved_enis=1)
+    assert (units(instance_type, res.PODS), reserved_mib(instance_type)) == (24, kept)
 
 
 @pytest.mark.parametrize(("family", "kept"), [("AL2", 640), ("Bottlerocket", 365)], ids=lambda v: f"AWS-T284-{v}")
 async def test_the_users_pod_limit_counts(family: str, kept: int) -> None:
-    item = await made("t3.large", of_kubelet(family, maxPods=10))
-    assert (units(item, res.PODS), reserved_mib(item)) == (10, kept)
+    instance_type = await made("t3.large", of_kubelet(family, maxPods=10))
+    assert (units(instance_type, res.PODS), reserved_mib(instance_type)) == (10, kept)
 
 
 async def test_windows_is_not_bound_by_interfaces() -> None:
     """AWS-T285."""
-    item = await made("t3.large", of_spec(ami_family="Windows2022"))
-    assert (units(item, res.PODS), reserved_mib(item), units(item, WINDOWS_ADDRESS)) == (110, 1465, 11)
-    assert item.requirements[labels.OS].values == {"windows"}
-    assert item.requirements[labels.WINDOWS_BUILD].values == {"10.0.20348"}
-    assert mib(item, res.EPHEMERAL_STORAGE) == 50 * 1024
+    instance_type = await made("t3.large", of_spec(ami_family="Windows2022"))
+    assert (units(instance_type, res.PODS), reserved_mib(instance_type), units(instance_type, WINDOWS_ADDRESS)) == (
+        110,
+        1465,
+        11,
+    )
+    assert instance_type.requirements[labels.OS].values == {"windows"}
+    assert instance_type.requirements[labels.WINDOWS_BUILD].values == {"10.0.20348"}
+    assert mib(instance_type, res.EPHEMERAL_STORAGE) == 50 * 1024
 
 
 @pytest.mark.parametrize(
@@ -129,34 +133,34 @@ async def test_no_interface_left_means_no_pods() -> None:
     ],
 )
 async def test_memory_kept_free_by_eviction(kubelet: dict[str, object], evicted_mib: int) -> None:
-    item = await made("m5.large", of_kubelet(**kubelet))
-    assert item.overhead[res.MEMORY] == (574 + evicted_mib) * MIB * quantity.MILLI
+    instance_type = await made("m5.large", of_kubelet(**kubelet))
+    assert instance_type.overhead[res.MEMORY] == (574 + evicted_mib) * MIB * quantity.MILLI
 
 
 async def test_a_percentage_of_memory_is_rounded_up_to_a_byte() -> None:
     """AWS-310: 10 % of 7577 MiB is no whole number of bytes."""
-    item = await made("m5.large", of_kubelet(evictionHard={"memory.available": "10%"}))
-    assert item.overhead[res.MEMORY] == (574 * MIB + -(-7577 * MIB // 10)) * quantity.MILLI
+    instance_type = await made("m5.large", of_kubelet(evictionHard={"memory.available": "10%"}))
+    assert instance_type.overhead[res.MEMORY] == (574 * MIB + -(-7577 * MIB // 10)) * quantity.MILLI
 
 
 async def test_storage_kept_free_by_eviction() -> None:
     """AWS-311."""
-    item = await made("m5.large", of_kubelet(evictionHard={"nodefs.available": "1Gi"}))
-    assert item.overhead[res.EPHEMERAL_STORAGE] == 2 * GIB * quantity.MILLI
+    instance_type = await made("m5.large", of_kubelet(evictionHard={"nodefs.available": "1Gi"}))
+    assert instance_type.overhead[res.EPHEMERAL_STORAGE] == 2 * GIB * quantity.MILLI
 
 
 async def test_reserving_more_than_there_is_leaves_less_than_nothing() -> None:
     """AWS-T293: such a type never fits."""
-    item = await made("m5.large", of_kubelet(systemReserved={"memory": "20Gi"}))
-    assert item.allocatable[res.MEMORY] < 0
-    assert not res.fits({res.MEMORY: 1}, item.allocatable)
+    instance_type = await made("m5.large", of_kubelet(systemReserved={"memory": "20Gi"}))
+    assert instance_type.allocatable[res.MEMORY] < 0
+    assert not res.fits({res.MEMORY: 1}, instance_type.allocatable)
 
 
 async def test_a_users_reserve_replaces_one_resource_and_leaves_the_others() -> None:
     """AWS-T294."""
-    item = await made("m5.xlarge", of_kubelet(kubeReserved={"cpu": 2}))
-    assert item.allocatable[res.CPU] == 2000
-    assert reserved_mib(item) == 893
+    instance_type = await made("m5.xlarge", of_kubelet(kubeReserved={"cpu": 2}))
+    assert instance_type.allocatable[res.CPU] == 2000
+    assert reserved_mib(instance_type) == 893
 
 
 async def test_expressions_are_reckoned_per_type() -> None:
@@ -181,8 +185,8 @@ async def test_expressions_are_reckoned_per_type() -> None:
     ],
 )
 async def test_which_volume_pods_write_on(family: str, mappings: list[BlockDeviceMapping], gib: int) -> None:
-    item = await made("m5.large", of_spec(ami_family=family, block_device_mappings=tuple(mappings)))
-    assert units(item, res.EPHEMERAL_STORAGE) == gib * GIB
+    instance_type = await made("m5.large", of_spec(ami_family=family, block_device_mappings=tuple(mappings)))
+    assert units(instance_type, res.EPHEMERAL_STORAGE) == gib * GIB
 
 
 @pytest.mark.parametrize(
@@ -200,10 +204,10 @@ async def test_interfaces_without_addresses_take_the_place_of_others() -> None:
         NetworkInterface(network_card_index=0, device_index=1, interface_type="efa-only"),
     )
     usual = await made("m6idn.32xlarge")
-    item = await made("m6idn.32xlarge", of_spec(network_interfaces=own))
+    instance_type = await made("m6idn.32xlarge", of_spec(network_interfaces=own))
     assert units(usual, EFA) == 2
-    assert units(item, EFA) == 1
-    assert units(usual, res.PODS) - units(item, res.PODS) == 49
+    assert units(instance_type, EFA) == 1
+    assert units(usual, res.PODS) - units(instance_type, res.PODS) == 49
 
 
 async def test_branch_interfaces_are_known() -> None:

@@ -70,16 +70,16 @@ def overlay(
 async def test_zones_are_those_where_the_type_is_sold_and_the_class_has_a_subnet() -> None:
     """AWS-T300."""
     found = await fair(Region(sold_in={"m5.large": (B, C)}))
-    item = found.types()["m5.large"]
-    assert values(item, labels.ZONE) == {B}
-    assert values(item, ZONE_ID) == {IDS[B]}
+    instance_type = found.types()["m5.large"]
+    assert values(instance_type, labels.ZONE) == {B}
+    assert values(instance_type, ZONE_ID) == {IDS[B]}
 
 
 async def test_a_type_sold_nowhere_near_leaves_zone_ids_open() -> None:
     """AWS-320: without a zone no id is known, which is not the same as having none."""
-    item = (await fair(Region(sold_in={"m5.large": (C,)}))).types()["m5.large"]
-    assert ZONE_ID not in item.requirements
-    assert item.requirements[labels.ZONE].accepts_absent
+    instance_type = (await fair(Region(sold_in={"m5.large": (C,)}))).types()["m5.large"]
+    assert ZONE_ID not in instance_type.requirements
+    assert instance_type.requirements[labels.ZONE].accepts_absent
 
 
 async def test_arm_machines_never_run_windows() -> None:
@@ -93,7 +93,7 @@ async def test_arm_machines_never_run_windows() -> None:
 async def test_every_type_says_something_about_every_well_known_label() -> None:
     """SCH-116, AWS-320."""
     found = await fair(Region(names=list(raw())))
-    assert all(item.requirements.keys() >= INSTANCE_LABELS for item in found.types().values())
+    assert all(instance_type.requirements.keys() >= INSTANCE_LABELS for instance_type in found.types().values())
 
 
 AWS = "karpenter.k8s.aws/"
@@ -151,9 +151,9 @@ GROUP = PlacementGroupInfoEntry(group_id="pg-1", strategy="partition", partition
 async def test_a_type_the_class_cannot_use_is_listed_but_not_available(
     name: str, spec: dict[str, object], usable: bool
 ) -> None:
-    item = (await fair(Region(names=[name]))).types(of_spec(**spec))[name]
-    assert bool(available(item)) == usable
-    assert values(item, labels.ZONE) == {A, B}
+    instance_type = (await fair(Region(names=[name]))).types(of_spec(**spec))[name]
+    assert bool(available(instance_type)) == usable
+    assert values(instance_type, labels.ZONE) == {A, B}
 
 
 async def test_a_type_that_does_not_fit_the_placement_group_is_not_available() -> None:
@@ -175,11 +175,11 @@ async def test_a_type_that_does_not_fit_the_placement_group_is_not_available() -
 
 async def test_zones_without_a_subnet_are_listed_and_not_available() -> None:
     """AWS-T350."""
-    item = (await fair()).types()["m5.large"]
-    assert {(offer.capacity_type, offer.zone) for offer in item.offerings} == {
+    instance_type = (await fair()).types()["m5.large"]
+    assert {(offer.capacity_type, offer.zone) for offer in instance_type.offerings} == {
         (kind, zone) for kind in ("on-demand", "spot") for zone in ZONES
     }
-    assert {zone for _, zone in available(item)} == {A, B}
+    assert {zone for _, zone in available(instance_type)} == {A, B}
 
 
 async def test_a_zone_without_a_spot_price_has_no_spot() -> None:
@@ -219,7 +219,7 @@ async def test_a_zone_is_gone_when_none_of_its_subnets_has_addresses() -> None:
     assert found.offering("m5.large", "spot", A, node_class).available
     found.memories.unavailable.mark_subnet_unavailable("subnet-2")
     types = found.types(node_class)
-    assert {zone for item in types.values() for _, zone in available(item)} == {B}
+    assert {zone for instance_type in types.values() for _, zone in available(instance_type)} == {B}
 
 
 async def test_spot_as_a_whole_may_be_gone() -> None:
@@ -237,10 +237,10 @@ async def test_a_reservation_is_an_offering_of_its_own(free: int, now: bool) -> 
     offer = found.offering("m5.large", "reserved", A, node_class)
     assert (offer.available, offer.reservation_capacity, offer.reservation_id) == (now, free, "cr-1")
     assert offer.price_per_hour == pytest.approx(0.096 / 10**7)
-    item = found.types(node_class)["m5.large"]
-    assert values(item, labels.CAPACITY_TYPE) == {"spot", "on-demand", "reserved"}
-    assert values(item, f"{AWS}capacity-reservation-type") == {"default"}
-    assert values(item, f"{AWS}capacity-reservation-interruptible") == {"false"}
+    instance_type = found.types(node_class)["m5.large"]
+    assert values(instance_type, labels.CAPACITY_TYPE) == {"spot", "on-demand", "reserved"}
+    assert values(instance_type, f"{AWS}capacity-reservation-type") == {"default"}
+    assert values(instance_type, f"{AWS}capacity-reservation-interruptible") == {"false"}
 
 
 async def test_taking_the_last_unit_closes_the_reservation() -> None:
@@ -259,29 +259,29 @@ async def test_taking_the_last_unit_closes_the_reservation() -> None:
 async def test_a_reservation_that_ends_or_is_elsewhere_is_not_available(changes: dict[str, object]) -> None:
     found = await fair()
     found.memories.reservations.set_available_count("cr-1", 3)
-    item = found.types(of_status(capacity_reservations=(reservation(**changes),)))["m5.large"]
-    assert "reserved" not in {kind for kind, _ in available(item)}
+    instance_type = found.types(of_status(capacity_reservations=(reservation(**changes),)))["m5.large"]
+    assert "reserved" not in {kind for kind, _ in available(instance_type)}
 
 
 async def test_without_the_gate_there_is_nothing_reserved() -> None:
     """AWS-T361."""
     found = await fair(reserved_capacity=False)
     found.memories.reservations.set_available_count("cr-1", 3)
-    item = found.types(of_status(capacity_reservations=(reservation(),)))["m5.large"]
-    assert {offer.capacity_type for offer in item.offerings} == {"spot", "on-demand"}
-    assert values(item, labels.CAPACITY_TYPE) == {"spot", "on-demand"}
-    assert values(item, labels.RESERVATION_ID) == frozenset()
+    instance_type = found.types(of_status(capacity_reservations=(reservation(),)))["m5.large"]
+    assert {offer.capacity_type for offer in instance_type.offerings} == {"spot", "on-demand"}
+    assert values(instance_type, labels.CAPACITY_TYPE) == {"spot", "on-demand"}
+    assert values(instance_type, labels.RESERVATION_ID) == frozenset()
 
 
 async def test_each_partition_has_offerings_of_its_own() -> None:
     """AWS-T362."""
     found = await fair()
     found.group = GROUP
-    item = found.types()["m5.large"]
-    assert sum(offer.available for offer in item.offerings) == 12
-    assert len(item.offerings) == 18
-    assert values(item, PARTITION) == {"1", "2", "3"}
-    assert values(item, f"{AWS}placement-group-id") == {"pg-1"}
+    instance_type = found.types()["m5.large"]
+    assert sum(offer.available for offer in instance_type.offerings) == 12
+    assert len(instance_type.offerings) == 18
+    assert values(instance_type, PARTITION) == {"1", "2", "3"}
+    assert values(instance_type, f"{AWS}placement-group-id") == {"pg-1"}
 
 
 @pytest.mark.parametrize(
@@ -558,7 +558,9 @@ async def test_a_type_fits_a_class_that_can_use_it() -> None:
     """AWS-340."""
     found = await fair(Region(names=["m5.large", "a1.large"]))
     types = found.types()
-    assert [name for name, item in types.items() if found.market.is_compatible(PLAIN, item)] == ["m5.large"]
+    assert [name for name, instance_type in types.items() if found.market.is_compatible(PLAIN, instance_type)] == [
+        "m5.large"
+    ]
 
 
 async def test_facts_and_zone_ids_can_be_asked_for() -> None:

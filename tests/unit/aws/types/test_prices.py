@@ -182,13 +182,13 @@ async def test_the_log_tells_changes_once() -> None:
 
 
 def test_a_sequence_moves_with_the_types_own_prices() -> None:
-    known = ec2_pricing.Ec2Prices({"a": 1.0, "b": 2.0})
-    before = known.sequence_number("a"), known.sequence_number("b")
-    assert known.set_on_demand({"a": 1.5, "b": 2.0}) == 1
-    assert (known.sequence_number("a") > before[0], known.sequence_number("b") == before[1]) == (True, True)
-    settled = known.version
-    known.set_spot({"a": {A: 1.0}}, START)
+    ec2_prices = ec2_pricing.Ec2Prices({"a": 1.0, "b": 2.0})
+    before = ec2_prices.sequence_number("a"), ec2_prices.sequence_number("b")
+    assert ec2_prices.set_on_demand({"a": 1.5, "b": 2.0}) == 1
+    assert (ec2_prices.sequence_number("a") > before[0], ec2_prices.sequence_number("b") == before[1]) == (True, True)
+    settled = ec2_prices.version
+    ec2_prices.set_spot({"a": {A: 1.0}}, START)
     # The first word about spot concerns everything: what it does not name is no longer sold at the on-demand price.
-    assert known.sequence_number("b") > before[1]
-    assert known.spot("b", A) is None
-    assert known.version > settled
+    assert ec2_prices.sequence_number("b") > before[1]
+    assert ec2_prices.spot("b", A) is None
+    assert ec2_prices.version > settled

@@ -90,7 +90,7 @@ def _published() -> dict[str, dict[str, str]]:
 async def _made(names: list[str]) -> dict[str, InstanceType]:
     own = {f"g4ad.{size}": _g4ad(size) for size in G4AD} | {name: _on_one_card(name) for name in ON_ONE_CARD}
     market = (await fair(Region(names=names, infos=own))).market
-    return {item.name: item for item in market.types_for(PLAIN)}
+    return {instance_type.name: instance_type for instance_type in market.types_for(PLAIN)}
 
 
 def _count(text: str) -> int:
@@ -121,11 +121,11 @@ def _expected(row: dict[str, str]) -> tuple[int, ...]:
 async def test_allocatable_of_every_published_type_comes_out_of_raw_facts() -> None:
     """AWS-T280: all rows of the reference, all columns ``alloc_``."""
     rows = _published()
-    found = await _made(list(rows))
+    instance_types = await _made(list(rows))
     differing = {
-        name: (_allocatable(found[name]), _expected(row))
+        name: (_allocatable(instance_types[name]), _expected(row))
         for name, row in rows.items()
-        if _allocatable(found[name]) != _expected(row)
+        if _allocatable(instance_types[name]) != _expected(row)
     }
     assert len(rows) == 1363
     assert differing == {}
@@ -134,9 +134,9 @@ async def test_allocatable_of_every_published_type_comes_out_of_raw_facts() -> N
 async def test_branch_interfaces_of_the_reference_are_never_missed() -> None:
     """AWS-T280, AWS-295: where the older reference has a figure, it is ours."""
     rows = {name: row for name, row in _published().items() if row["alloc_pod_eni"]}
-    found = await _made(list(rows))
+    instance_types = await _made(list(rows))
     assert all(
-        found[name].capacity[ec2_capacity.POD_ENI] == _count(row["alloc_pod_eni"]) * res.ONE_UNIT
+        instance_types[name].capacity[ec2_capacity.POD_ENI] == _count(row["alloc_pod_eni"]) * res.ONE_UNIT
         for name, row in rows.items()
     )
 
@@ -174,12 +174,12 @@ UNKNOWN = {CLOCK: "0", "network-bandwidth": ""}
 async def test_labels_of_every_published_type_come_out_of_raw_facts() -> None:
     """AWS-320: every column of the reference that is a label."""
     rows = {name: row for name, row in _published().items() if not name.startswith("g4ad.")}
-    found = await _made(list(rows))
+    instance_types = await _made(list(rows))
     differing = {
         (name, suffix, value, row[column])
         for name, row in rows.items()
         for suffix, column in LABELS.items()
-        if (value := next(iter(found[name].requirements[f"{AWS}{suffix}"].values), "")) != row[column]
+        if (value := next(iter(instance_types[name].requirements[f"{AWS}{suffix}"].values), "")) != row[column]
         and row[column] != UNKNOWN.get(suffix)
         and not (suffix == CLOCK and row["family"] in OTHER_CLOCK)
     }

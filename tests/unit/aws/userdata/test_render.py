@@ -91,13 +91,13 @@ def node_config(bootstrap: BootstrapOptions) -> dict[str, dict[str, dict[str, ob
     kind, text = parts(rendered(bootstrap))[-1]
     assert kind == "application/node.eks.aws"
     assert text.startswith("#")
-    found: dict[str, dict[str, dict[str, object]]] = yaml.safe_load(text)
-    return found
+    safe_load: dict[str, dict[str, dict[str, object]]] = yaml.safe_load(text)
+    return safe_load
 
 
 def settings_of(bootstrap: BootstrapOptions) -> dict[str, dict[str, object]]:
-    found: dict[str, dict[str, object]] = tomllib.loads(rendered(bootstrap))["settings"]
-    return found
+    settings: dict[str, dict[str, object]] = tomllib.loads(rendered(bootstrap))["settings"]
+    return settings
 
 
 def kubernetes(bootstrap: BootstrapOptions) -> dict[str, object]:
@@ -439,14 +439,14 @@ def test_bottlerocket_keeps_what_the_owner_set_and_the_class_did_not() -> None:
         commands = [["apiclient", "get"]]
         mode = "once"
     """
-    found = settings_of(dataclasses.replace(given("Bottlerocket", custom), raid0=True))
-    assert found["motd"] == "hi"
-    assert found["ntp"] == {"time-servers": ["169.254.169.123"]}
-    assert found["kubernetes"]["cpu-manager-policy"] == "static"
-    assert found["kubernetes"]["cluster-dns-ip"] == "169.254.20.10"
-    assert found["kubernetes"]["not-invented-yet"] == 1
-    assert found["kubernetes"]["eviction-hard"] == {"memory.available": "15%"}
-    assert set(found["bootstrap-commands"]) == {"mine", "000-mount-instance-storage"}
+    settings = settings_of(dataclasses.replace(given("Bottlerocket", custom), raid0=True))
+    assert settings["motd"] == "hi"
+    assert settings["ntp"] == {"time-servers": ["169.254.169.123"]}
+    assert settings["kubernetes"]["cpu-manager-policy"] == "static"
+    assert settings["kubernetes"]["cluster-dns-ip"] == "169.254.20.10"
+    assert settings["kubernetes"]["not-invented-yet"] == 1
+    assert settings["kubernetes"]["eviction-hard"] == {"memory.available": "15%"}
+    assert set(settings["bootstrap-commands"]) == {"mine", "000-mount-instance-storage"}
     by_class = kubernetes(given("Bottlerocket", custom, clusterDNS=["10.9.9.9"], evictionHard={"pid.available": "5%"}))
     assert by_class["cluster-dns-ip"] == "10.9.9.9"
     assert by_class["eviction-hard"] == {"pid.available": "5%"}
@@ -458,9 +458,9 @@ def test_bottlerocket_keeps_what_the_owner_set_and_the_class_did_not() -> None:
 )
 def test_older_bottlerocket_is_told_which_directories_to_mount(version: str, is_told: bool) -> None:
     """AWS-T231, AWS-255."""
-    found = settings_of(dataclasses.replace(given("Bottlerocket"), raid0=True, image_version=version))
+    settings = settings_of(dataclasses.replace(given("Bottlerocket"), raid0=True, image_version=version))
     directories = ["--dirs", "/var/lib/containerd", "/var/lib/kubelet", "/var/log/pods"] if is_told else []
-    assert found["bootstrap-commands"]["000-mount-instance-storage"] == {
+    assert settings["bootstrap-commands"]["000-mount-instance-storage"] == {
         "commands": [
             ["apiclient", "ephemeral-storage", "init"],
             ["apiclient", "ephemeral-storage", "bind", *directories],

@@ -38,7 +38,11 @@ _MIN_QUOTA = 32
 
 async def permissions(subject: DoctorSubject) -> list[DoctorFinding]:
     """Whether the controller's role may do all it does, statement by statement (AWS-700 to AWS-717)."""
-    statements = [item for policy in iam_policies.controller_policies(subject.location) for item in policy.statements]
+    statements = [
+        iam_statement
+        for policy in iam_policies.controller_policies(subject.location)
+        for iam_statement in policy.statements
+    ]
     try:
         answers = await asyncio.gather(*(_denied_actions(subject, statement) for statement in statements))
     except AwsError as error:
@@ -48,7 +52,7 @@ async def permissions(subject: DoctorSubject) -> list[DoctorFinding]:
                 text, "missing permissions show only when they are needed", "allow yourself iam:SimulatePrincipalPolicy"
             )
         ]
-    missing = [(item, refused) for item, refused in zip(statements, answers, strict=True) if refused]
+    missing = [(iam_statement, refused) for iam_statement, refused in zip(statements, answers, strict=True) if refused]
     if not missing:
         return [_PERMISSIONS.ok(f"{subject.principal} may do everything the controller does")]
     return [_denied_finding(subject, statement, refused) for statement, refused in missing]

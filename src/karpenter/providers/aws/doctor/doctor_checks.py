@@ -57,8 +57,8 @@ async def _selector_findings(subject: DoctorSubject, node_class: EC2NodeClass) -
             for filters in selector_queries.security_group_filters(spec.security_group_selector_terms)
         )
     )
-    own_subnets = tuple({item.subnet_id: item for answer in subnets for item in answer}.values())
-    own_groups = tuple({item.group_id: item for answer in groups for item in answer}.values())
+    own_subnets = tuple({subnet_info.subnet_id: subnet_info for answer in subnets for subnet_info in answer}.values())
+    own_groups = tuple({group_info.group_id: group_info for answer in groups for group_info in answer}.values())
     name = node_class.metadata.name
     return [
         *_subnet_findings(subject, name, own_subnets),
@@ -114,11 +114,13 @@ async def conditions(subject: DoctorSubject) -> list[DoctorFinding]:
 
 def _condition(node_class: EC2NodeClass) -> DoctorFinding:
     name = node_class.metadata.name
-    bad = [item for item in node_class.status.conditions if item.status != model_conditions.TRUE]
+    bad = [condition for condition in node_class.status.conditions if condition.status != model_conditions.TRUE]
     if not bad:
         return _CLASSES.ok(f"EC2NodeClass {name} is ready, with {len(node_class.status.amis)} images")
-    shown = "; ".join(f"{item.type} {item.status}: {item.reason} {item.message}".rstrip() for item in bad)
-    mends = [_FIXES[item.reason] for item in bad if item.reason in _FIXES]
+    shown = "; ".join(
+        f"{condition.type} {condition.status}: {condition.reason} {condition.message}".rstrip() for condition in bad
+    )
+    mends = [_FIXES[condition.reason] for condition in bad if condition.reason in _FIXES]
     mend = "; ".join(dict.fromkeys(mends)) or f"kubectl describe ec2nodeclass {name}"
     return _CLASSES.failure(f"EC2NodeClass {name}: {shown}", "its NodePools buy nothing", mend)
 
@@ -166,7 +168,7 @@ async def roles(subject: DoctorSubject) -> list[DoctorFinding]:
         if role:
             class_by_role.setdefault(role, node_class)
     answers = await asyncio.gather(*(_role_findings(subject, name) for name in class_by_role))
-    return findings + [finding for found in answers for finding in found]
+    return findings + [finding for doctor_findings in answers for finding in doctor_findings]
 
 
 async def _role_name(subject: DoctorSubject, node_class: EC2NodeClass) -> str:
@@ -209,12 +211,12 @@ async def _role_findings(subject: DoctorSubject, name: str) -> list[DoctorFindin
                 "let the service ec2.amazonaws.com assume the role (its trust policy)",
             )
         )
-    known = await _cluster_mapping(subject, role.arn)
-    if known is None:
+    cluster_mapping = await _cluster_mapping(subject, role.arn)
+    if cluster_mapping is None:
         command = f"aws eks create-access-entry --region {place.region} --cluster-name {place.cluster}"
         mend = f"{command} --principal-arn {role.arn} --type EC2_LINUX"
         findings.append(_ROLE.failure(f"the cluster does not know role {name}", _UNKNOWN_ROLE_IMPACT, mend))
-    return findings or [_ROLE.ok(f"role {name} is known to the cluster by {known}")]
+    return findings or [_ROLE.ok(f"role {name} is known to the cluster by {cluster_mapping}")]
 
 
 async def _cluster_mapping(subject: DoctorSubject, arn: str) -> str | None:

@@ -136,8 +136,8 @@ class FleetLauncher:
     def claim_name_of(self, instance_id: str) -> str:
         """The claim an instance was bought for lately, by name; empty for others. The claim may not name the instance yet."""
         tail = f"/{instance_id}"
-        names = (item for _, item in self._launched.items() if item.provider_id.endswith(tail))
-        return next((item.claim_name for item in names), "")
+        names = (instance for _, instance in self._launched.items() if instance.provider_id.endswith(tail))
+        return next((instance.claim_name for instance in names), "")
 
     async def launch(self, claim: NodeClaim, node_class: EC2NodeClass, types: Sequence[InstanceType]) -> Instance:
         """One instance for the claim; asked again for the same claim (uid), the same instance. Raises ``ProviderError``."""
@@ -231,7 +231,7 @@ class FleetLauncher:
         try:
             answer = await self._dependencies.fleet_sender.create_fleet(plan, request)
             instances = instance_info.instances_of_fleet(answer, plan)
-            used = tuple(item.subnet_id for item in instances)
+            used = tuple(launched_instance.subnet_id for launched_instance in instances)
         except FleetRefused as refusal:
             self._close_batch(batch)
             return {order.uid: refusal.error for order in orders}
@@ -241,7 +241,12 @@ class FleetLauncher:
             return await self._adopt_instances(batch, orders, taken)
         finally:
             self._dependencies.subnet_addresses.release(subnets, used)
-        return self._assign(batch, orders, tuple(item for item in instances if item.instance_id not in taken), answer)
+        return self._assign(
+            batch,
+            orders,
+            tuple(launched_instance for launched_instance in instances if launched_instance.instance_id not in taken),
+            answer,
+        )
 
     def _fleet_request(self, batch: str, plan: LaunchPlan, count: int) -> tuple[FleetRequest, SubnetChoice]:
         """The request, the very same where it was sent before and not answered."""
@@ -259,10 +264,10 @@ class FleetLauncher:
         plan = orders[0].plan
         refused = aws_errors.fleet_refusals(answer)
         self._dependencies.effects.record_refusals(plan, refused, answer.fleet_id)
-        if any(item.code in aws_errors.TEMPLATE_NOT_FOUND_CODES for item in refused):
+        if any(launch_refusal.code in aws_errors.TEMPLATE_NOT_FOUND_CODES for launch_refusal in refused):
             self._dependencies.fleet_sender.forget_templates(plan)
-        for item in launched:
-            self._dependencies.effects.record_launched(item.reservation)
+        for launched_instance in launched:
+            self._dependencies.effects.record_launched(launched_instance.reservation)
         if len(launched) > len(orders):
             extra = [item.instance_id for item in launched[len(orders) :]]
             _log.warning("the fleet made more machines than were asked for", ids=extra)

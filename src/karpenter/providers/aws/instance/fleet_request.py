@@ -97,10 +97,14 @@ def _tag_specifications(plan: LaunchPlan, batch_id: str) -> Iterator[TagSpecific
 
 def _configs(plan: LaunchPlan, subnets: SubnetChoice) -> Iterator[FleetTemplate]:
     kept = _offerings_within_limit(plan, subnets)
-    for item in plan.templates:
-        overrides = tuple(_override(offer, subnets) for offer in item.offerings if (item.content.name, offer) in kept)
+    for template_plan in plan.templates:
+        overrides = tuple(
+            _override(offer, subnets)
+            for offer in template_plan.offerings
+            if (template_plan.content.name, offer) in kept
+        )
         if overrides:
-            name = TemplateReference(launch_template_name=item.content.name)
+            name = TemplateReference(launch_template_name=template_plan.content.name)
             yield FleetTemplate(launch_template_specification=name, overrides=overrides)
 
 
@@ -111,12 +115,12 @@ def _offerings_within_limit(plan: LaunchPlan, subnets: SubnetChoice) -> frozense
     """
     ranked: list[tuple[int, float, str, str, TemplatePlan, LaunchOffering]] = []
     seen: dict[str, int] = {}
-    for item in plan.templates:
-        for offer in item.offerings:
+    for template_plan in plan.templates:
+        for offer in template_plan.offerings:
             if offer.zone in subnets.by_zone:
                 rank = seen.get(offer.instance_type, 0)
                 seen[offer.instance_type] = rank + 1
-                ranked.append((rank, offer.price_per_hour, offer.instance_type, offer.zone, item, offer))
+                ranked.append((rank, offer.price_per_hour, offer.instance_type, offer.zone, template_plan, offer))
     ranked.sort(key=lambda entry: entry[:4])
     return frozenset((item.content.name, offer) for *_, item, offer in ranked[:MAX_OVERRIDES])
 
@@ -221,13 +225,13 @@ class FleetSender:
     async def ensure_templates(self, plan: LaunchPlan) -> None:
         """Have the plan's templates made. Raises ``LaunchFailed`` (AWS-458)."""
         try:
-            await asyncio.gather(*(self._templates.ensure(item.content) for item in plan.templates))
+            await asyncio.gather(*(self._templates.ensure(template_plan.content) for template_plan in plan.templates))
         except AwsError as error:
             raise aws_errors.launch_error(error, "preparing the launch template") from error
 
     def forget_templates(self, plan: LaunchPlan) -> None:
         """Its templates may be gone: look again before they are used (AWS-457)."""
-        self._templates.forget(item.content.name for item in plan.templates)
+        self._templates.forget(template_plan.content.name for template_plan in plan.templates)
 
     async def create_fleet(self, plan: LaunchPlan, request: FleetRequest) -> FleetAnswer:
         """EC2's answer. Raises ``Refusal``, ``Lost`` or ``AlreadyBought``."""

@@ -82,7 +82,7 @@ def instance_tenancy(info: InstanceInfo) -> str:
 
 def efa_interface_count(info: InstanceInfo) -> int:
     """How many of its interfaces are EFAs (AWS-524)."""
-    return sum(item.interface_type in _EFA_TYPES for item in info.network_interfaces)
+    return sum(interface_info.interface_type in _EFA_TYPES for interface_info in info.network_interfaces)
 
 
 def tag_value(info: InstanceInfo, key: str) -> str:
@@ -230,9 +230,9 @@ def node_class_annotations(node_class: EC2NodeClass) -> dict[str, str]:
 
 def _type_labels(instance_type: InstanceType) -> dict[str, str]:
     return {
-        key: next(iter(item.values))
-        for key, item in instance_type.requirements.items()
-        if key not in _RESERVATION_LABELS and not item.complement and len(item.values) == 1
+        key: next(iter(requirement.values))
+        for key, requirement in instance_type.requirements.items()
+        if key not in _RESERVATION_LABELS and not requirement.complement and len(requirement.values) == 1
     }
 
 

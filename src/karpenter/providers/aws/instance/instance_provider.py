@@ -155,7 +155,7 @@ class InstanceProvider:
             infos = await self._describe_ids(dict.fromkeys(ids))
         except AwsError:
             infos = {}
-        missing = [item for item in dict.fromkeys(ids) if item not in infos]
+        missing = [fromkey for fromkey in dict.fromkeys(ids) if fromkey not in infos]
         singles = await _call_each(missing, self._describe_one)
         return [infos[item] if item in infos else singles[item] for item in ids]
 
@@ -178,7 +178,9 @@ class InstanceProvider:
             ending = await self._terminate_ids(dict.fromkeys(ids))
         except AwsError:
             ending = frozenset()
-        singles = await _call_each([item for item in dict.fromkeys(ids) if item not in ending], self._terminate_one)
+        singles = await _call_each(
+            [fromkey for fromkey in dict.fromkeys(ids) if fromkey not in ending], self._terminate_one
+        )
         return [True if item in ending else singles[item] for item in ids]
 
     async def _terminate_one(self, instance_id: str) -> bool:
@@ -187,7 +189,9 @@ class InstanceProvider:
     async def _terminate_ids(self, ids: Iterable[str]) -> frozenset[str]:
         changes = await self._ec2.terminate_instances(tuple(ids))
         return frozenset(
-            item.instance_id for item in changes if item.current_state.name in instance_info.TERMINATING_STATES
+            state_change.instance_id
+            for state_change in changes
+            if state_change.current_state.name in instance_info.TERMINATING_STATES
         )
 
 

@@ -67,13 +67,15 @@ class LaunchEffects:
 
     def record_refusals(self, plan: LaunchPlan, refusals: Iterable[LaunchRefusal], fleet_id: str) -> None:
         """The refusals of one answer."""
-        for item in refusals:
-            self._metrics.launch_failed(item.zone, plan.capacity_type, item.reason)
-            self._mark_unavailable(plan, item, fleet_id)
+        for launch_refusal in refusals:
+            self._metrics.launch_failed(launch_refusal.zone, plan.capacity_type, launch_refusal.reason)
+            self._mark_unavailable(plan, launch_refusal, fleet_id)
 
     def record_events(self, claims: Iterable[NodeClaim], refusals: Iterable[LaunchRefusal]) -> None:
         """Events on the claims that got nothing, for what waiting alone does not mend (AWS-456, Beyond AWS-453)."""
-        messages = tuple(dict.fromkeys(sentence for item in refusals if (sentence := _event_of(item))))
+        messages = tuple(
+            dict.fromkeys(sentence for launch_refusal in refusals if (sentence := _event_of(launch_refusal)))
+        )
         for claim in claims:
             for reason, message in messages:
                 self._events.warning(NODE_CLAIM, claim.metadata, reason, message)

@@ -54,7 +54,7 @@ class LaunchRequirements:
     @property
     def min_values_requirements(self) -> tuple[Requirement, ...]:
         """Requirements that ask for several different values among the types."""
-        return tuple(item for item in self.requirements.values() if item.min_values is not None)
+        return tuple(requirement for requirement in self.requirements.values() if requirement.min_values is not None)
 
 
 @dataclass(frozen=True)
@@ -93,15 +93,15 @@ def filter_instance_types(
     rejections = []
     for name, narrow in FILTERS:
         kept = narrow(required, remaining)
-        gone = {item.name for item in remaining} - {item.name for item in kept}
+        gone = {instance_type.name for instance_type in remaining} - {instance_type.name for instance_type in kept}
         if gone:
             rejections.append(FilterRejection(name, tuple(sorted(gone))))
         remaining = kept
     if not remaining:
         raise InsufficientCapacity(ALL_UNAVAILABLE)
-    remaining = tuple(sorted(remaining, key=lambda item: (_cheapest_price(item.offerings), item.name)))[
-        :MAX_INSTANCE_TYPES
-    ]
+    remaining = tuple(
+        sorted(remaining, key=lambda instance_type: (_cheapest_price(instance_type.offerings), instance_type.name))
+    )[:MAX_INSTANCE_TYPES]
     lacking = _unmet_min_values(required, remaining) if strict_min_values else None
     if lacking is not None:
         raise InsufficientCapacity(f"minValues {lacking.min_values} of {lacking.key} cannot be had now")
@@ -110,7 +110,7 @@ def filter_instance_types(
 
 def launch_capacity_type(required: LaunchRequirements, types: CandidateTypes) -> str:
     """The one capacity type of the request (AWS-430)."""
-    capacity_types = {offering.capacity_type for item in types for offering in item.offerings}
+    capacity_types = {offering.capacity_type for instance_type in types for offering in instance_type.offerings}
     for kind in (labels.RESERVED, labels.SPOT):
         if kind in capacity_types and required.allows(labels.CAPACITY_TYPE, kind):
             return kind
@@ -154,19 +154,27 @@ def _compatible_available(required: LaunchRequirements, types: Iterable[Instance
 
     def can_use(offering: Offering) -> bool:
         asked = offering.requirements
-        known = suits.get(asked)
-        if known is None:
-            known = suits[asked] = requirements.intersects(asked, required.requirements)
-        return known
+        suit = suits.get(asked)
+        if suit is None:
+            suit = suits[asked] = requirements.intersects(asked, required.requirements)
+        return suit
 
     names_allowed = required.requirements.requirement_for(labels.INSTANCE_TYPE)
     compatible = []
-    for item in types:
-        if not names_allowed.allows(item.name):
+    for instance_type in types:
+        if not names_allowed.allows(instance_type.name):
             continue
-        offerings = tuple(offering for offering in item.offerings if offering.available and can_use(offering))
-        if offerings and _fits(required, item) and requirements.intersects(item.requirements, required.requirements):
-            compatible.append(item if len(offerings) == len(item.offerings) else replace(item, offerings=offerings))
+        offerings = tuple(offering for offering in instance_type.offerings if offering.available and can_use(offering))
+        if (
+            offerings
+            and _fits(required, instance_type)
+            and requirements.intersects(instance_type.requirements, required.requirements)
+        ):
+            compatible.append(
+                instance_type
+                if len(offerings) == len(instance_type.offerings)
+                else replace(instance_type, offerings=offerings)
+            )
     return tuple(compatible)
 
 
@@ -182,8 +190,8 @@ def _reservation_type(required: LaunchRequirements, types: CandidateTypes) -> Ca
     if not required.allows_reserved:
         return types
     cheapest: dict[str, float] = {}
-    for item in types:
-        for offering in item.offerings:
+    for instance_type in types:
+        for offering in instance_type.offerings:
             kind = offering_reservation_kind(offering)
             if kind:
                 cheapest[kind] = min(offering.price_per_hour, cheapest.get(kind, math.inf))
@@ -198,15 +206,15 @@ def _reservation_type(required: LaunchRequirements, types: CandidateTypes) -> Ca
 def _capacity_block(required: LaunchRequirements, types: CandidateTypes) -> CandidateTypes:
     """A request names one block (AWS-422)."""
     blocks = [
-        (offering.price_per_hour, item.name, offering.zone, offering.reservation_id, offering)
-        for item in types
-        for offering in item.offerings
+        (offering.price_per_hour, instance_type.name, offering.zone, offering.reservation_id, offering)
+        for instance_type in types
+        for offering in instance_type.offerings
         if offering_reservation_kind(offering) == aws_labels.CAPACITY_BLOCK
     ]
     if not required.allows_reserved or not blocks:
         return types
     *_, chosen = min(blocks, key=lambda block: block[:4])
-    return _keep_offerings(types, lambda item, offering: offering is chosen)
+    return _keep_offerings(types, lambda instance_type, offering: offering is chosen)
 
 
 def _reserved_offering(required: LaunchRequirements, types: CandidateTypes) -> CandidateTypes:
@@ -214,13 +222,13 @@ def _reserved_offering(required: LaunchRequirements, types: CandidateTypes) -> C
     if not required.allows_reserved:
         return types
     best: dict[tuple[str, str], Offering] = {}
-    for item in types:
-        for offering in item.offerings:
+    for instance_type in types:
+        for offering in instance_type.offerings:
             if offering.capacity_type != labels.RESERVED:
                 continue
-            current = best.get((item.name, offering.zone))
+            current = best.get((instance_type.name, offering.zone))
             if current is None or (offering.reservation_capacity or 0) > (current.reservation_capacity or 0):
-                best[item.name, offering.zone] = offering
+                best[instance_type.name, offering.zone] = offering
     if not best:
         return types
     return _keep_offerings(types, lambda item, offering: best.get((item.name, offering.zone)) is offering)
@@ -230,7 +238,7 @@ def _exotic(required: LaunchRequirements, types: CandidateTypes) -> CandidateTyp
     """Bare metal and accelerators only where nothing else would do (AWS-425)."""
     if required.min_values_requirements:
         return types
-    plain = tuple(item for item in types if not _is_exotic(item))
+    plain = tuple(instance_type for instance_type in types if not _is_exotic(instance_type))
     return plain or types
 
 
@@ -246,8 +254,8 @@ def _spot(required: LaunchRequirements, types: CandidateTypes) -> CandidateTypes
     ceiling = min(
         (
             offering.price_per_hour
-            for item in types
-            for offering in item.offerings
+            for instance_type in types
+            for offering in instance_type.offerings
             if offering.capacity_type == labels.ON_DEMAND
         ),
         default=None,
@@ -255,7 +263,8 @@ def _spot(required: LaunchRequirements, types: CandidateTypes) -> CandidateTypes
     if required.min_values_requirements or not both or ceiling is None:
         return types
     return _keep_offerings(
-        types, lambda item, offering: offering.capacity_type != labels.SPOT or offering.price_per_hour <= ceiling
+        types,
+        lambda instance_type, offering: offering.capacity_type != labels.SPOT or offering.price_per_hour <= ceiling,
     )
 
 
@@ -271,10 +280,14 @@ FILTERS: tuple[tuple[str, Callable[[LaunchRequirements, CandidateTypes], Candida
 
 def _keep_offerings(types: CandidateTypes, keeps: Callable[[InstanceType, Offering], bool]) -> CandidateTypes:
     kept = []
-    for item in types:
-        offerings = tuple(offering for offering in item.offerings if keeps(item, offering))
+    for instance_type in types:
+        offerings = tuple(offering for offering in instance_type.offerings if keeps(instance_type, offering))
         if offerings:
-            kept.append(item if len(offerings) == len(item.offerings) else replace(item, offerings=offerings))
+            kept.append(
+                instance_type
+                if len(offerings) == len(instance_type.offerings)
+                else replace(instance_type, offerings=offerings)
+            )
     return tuple(kept)
 
 
@@ -287,9 +300,9 @@ def _unmet_min_values(required: LaunchRequirements, types: CandidateTypes) -> Re
     for requirement in required.min_values_requirements:
         values = {
             value
-            for item in types
-            if requirement.key in item.requirements
-            for value in item.requirements[requirement.key].values
+            for instance_type in types
+            if requirement.key in instance_type.requirements
+            for value in instance_type.requirements[requirement.key].values
             if requirement.allows(value)
         }
         if len(values) < (requirement.min_values or 0):

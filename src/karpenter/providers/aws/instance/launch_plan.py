@@ -111,7 +111,8 @@ class LaunchPlan:
     def key(self) -> str:
         """Equal for claims whose instances can be bought together."""
         ways = [
-            [item.content.name, [list(vars(offer).values()) for offer in item.offerings]] for item in self.templates
+            [template_plan.content.name, [list(vars(offer).values()) for offer in template_plan.offerings]]
+            for template_plan in self.templates
         ]
         how = [self.capacity_type, self.tenancy, self.reservation_kind, self.is_prioritized, self.context]
         where = [[subnet.id, subnet.zone] for subnet in self.node_class.status.subnets]
@@ -120,7 +121,7 @@ class LaunchPlan:
 
     def offering(self, instance_type: str, zone: str) -> LaunchOffering | None:
         """The offer behind an instance of this type in this zone."""
-        matching = (offer for item in self.templates for offer in item.offerings)
+        matching = (offer for template_plan in self.templates for offer in template_plan.offerings)
         return next((offer for offer in matching if (offer.instance_type, offer.zone) == (instance_type, zone)), None)
 
 
@@ -183,13 +184,18 @@ class _Planner:
             capacity_type=self.capacity_type,
             tenancy=launch_filters.launch_tenancy(self.required),
             reservation_kind=next(
-                (launch_filters.offering_reservation_kind(way) for item in types for way in item.offerings), ""
+                (
+                    launch_filters.offering_reservation_kind(way)
+                    for instance_type in types
+                    for way in instance_type.offerings
+                ),
+                "",
             ),
             is_prioritized=labels.PRICE_OVERLAY in annotations,
             context="" if is_relaxed else (self.node_class.spec.context or ""),
             tags=self._tags,
             templates=self._templates(types),
-            types={item.name: item for item in types},
+            types={instance_type.name: instance_type for instance_type in types},
             address_needs=_address_needs(types),
             has_efa=self._has_efa,
             group_id=_placement_group_id(types),
@@ -226,10 +232,10 @@ class _Planner:
     def _of_capacity_type(self, types: CandidateTypes) -> CandidateTypes:
         """The types with the offerings of the one capacity type, one per zone or, where reserved, per reservation."""
         offerings = []
-        for item in types:
-            ways = _distinct_offerings(way for way in item.offerings if self._can_use(way))
+        for instance_type in types:
+            ways = _distinct_offerings(way for way in instance_type.offerings if self._can_use(way))
             if ways:
-                offerings.append(replace(item, offerings=ways))
+                offerings.append(replace(instance_type, offerings=ways))
         return tuple(offerings)
 
     def _can_use(self, offering: Offering) -> bool:
@@ -244,17 +250,17 @@ class _Planner:
         images = {item.name: ami_for(item, amis) for item in types}
         if not any(images.values()):
             raise LaunchFailed("LaunchFailed", f"no instance type can run any of the images {_listed_amis(amis)}")
-        for item in types:
-            image = images[item.name]
-            for way in item.offerings if image is not None else ():
+        for instance_type in types:
+            image = images[instance_type.name]
+            for way in instance_type.offerings if image is not None else ():
                 offer = LaunchOffering(
-                    item.name, way.zone, way.price_per_hour, image.id if image else "", way.reservation_id
+                    instance_type.name, way.zone, way.price_per_hour, image.id if image else "", way.reservation_id
                 )
-                sorts.setdefault(self._template_key(item, offer), []).append(offer)
+                sorts.setdefault(self._template_key(instance_type, offer), []).append(offer)
         kind = next((launch_filters.offering_reservation_kind(way) for item in types for way in item.offerings), "")
         group = _placement_group_id(types)
         plans = (TemplatePlan(self._content(sort, kind, group), _by_price(ways)) for sort, ways in sorts.items())
-        return tuple(sorted(plans, key=lambda item: item.content.name))
+        return tuple(sorted(plans, key=lambda template_plan: template_plan.content.name))
 
     def _template_key(self, instance_type: InstanceType, offering: LaunchOffering) -> _TemplateKey:
         kubelet = self.input_resolver.kubelet(self.node_class, instance_type)
@@ -312,9 +318,9 @@ def _by_price(offerings: Iterable[LaunchOffering]) -> tuple[LaunchOffering, ...]
 def _address_needs(types: CandidateTypes) -> Mapping[str, int]:
     """Per zone the fewest addresses an instance there takes: one per pod (AWS-433)."""
     needs: dict[str, int] = {}
-    for item in types:
-        pods = item.capacity.get(res.PODS, 0) // res.ONE_UNIT
-        for way in item.offerings:
+    for instance_type in types:
+        pods = instance_type.capacity.get(res.PODS, 0) // res.ONE_UNIT
+        for way in instance_type.offerings:
             needs[way.zone] = min(pods, needs.get(way.zone, pods))
     return needs
 

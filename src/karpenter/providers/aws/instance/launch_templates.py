@@ -309,8 +309,8 @@ class LaunchTemplateProvider:
         except AwsError as error:
             _log.error("listing launch templates failed", error=str(error))
             return
-        for item in templates:
-            self._track(item)
+        for launch_template in templates:
+            self._track(launch_template)
 
     async def collect_garbage(self, classes: Iterable[str]) -> tuple[str, ...]:
         """Delete what nobody used for hours, and what is of a class that is no more; the names. Raises ``AwsError``.
@@ -319,13 +319,13 @@ class LaunchTemplateProvider:
         """
         alive = frozenset(classes)
         deleted = []
-        for item in await self._list_own():
-            last = self._track(item)
-            is_orphan = self._owners[item.launch_template_name] not in alive
+        for launch_template in await self._list_own():
+            last = self._track(launch_template)
+            is_orphan = self._owners[launch_template.launch_template_name] not in alive
             if not is_orphan and self._clock.now() - last <= TEMPLATE_UNUSED_FOR:
                 continue
-            if await self._delete_unused(item, last):
-                deleted.append(item.launch_template_name)
+            if await self._delete_unused(launch_template, last):
+                deleted.append(launch_template.launch_template_name)
         return tuple(deleted)
 
     def forget_class(self, node_class: str) -> None:

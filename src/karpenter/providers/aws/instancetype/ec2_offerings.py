@@ -98,11 +98,11 @@ def _reserved_offerings(
 ) -> Iterator[Offering]:
     """One per reservation (AWS-354)."""
     price = (inputs.prices.on_demand(hardware.name) or 0.0) / _RESERVED_DIVISOR
-    for item in terms.reservations_by_type.get(hardware.name, ()):
-        count = inputs.reservations.available_count(item.id)
-        zone = item.availability_zone
-        available = bool(count) and zone in zones and item.state != _EXPIRING
-        for where in _per_partition(_reservation_labels(item, terms), terms):
+    for reservation in terms.reservations_by_type.get(hardware.name, ()):
+        count = inputs.reservations.available_count(reservation.id)
+        zone = reservation.availability_zone
+        available = bool(count) and zone in zones and reservation.state != _EXPIRING
+        for where in _per_partition(_reservation_labels(reservation, terms), terms):
             yield Offering(_offering_requirements(where), price, available, reservation_capacity=count)
 
 

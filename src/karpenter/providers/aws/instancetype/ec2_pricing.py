@@ -82,11 +82,11 @@ def parse_price_list(products: Iterable[str], currency: str) -> dict[str, float]
     prices: dict[str, float] = {}
     for text in products:
         try:
-            item = _decode_product(text)
+            product = _decode_product(text)
         except msgspec.MsgspecError:
             continue
-        name = item.product.attributes.instance_type
-        for price in _price_dimensions(item, currency):
+        name = product.product.attributes.instance_type
+        for price in _price_dimensions(product, currency):
             if name and price:
                 prices[name] = price
     return prices
@@ -120,7 +120,9 @@ def _positive_price(text: str) -> float:
 def overlay_prices(overlays: Iterable[NodeOverlay]) -> dict[str, float]:
     """Prices that overlays give by instance type alone (AWS-356); of several the heaviest counts, then the last by name."""
     prices: dict[str, float] = {}
-    for overlay in sorted(overlays, key=lambda item: (item.spec.weight or 0, item.metadata.name)):
+    for overlay in sorted(
+        overlays, key=lambda node_overlay: (node_overlay.spec.weight or 0, node_overlay.metadata.name)
+    ):
         requirements = overlay.spec.requirements
         if (
             overlay.spec.price is None

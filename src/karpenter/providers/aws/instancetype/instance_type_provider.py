@@ -213,8 +213,8 @@ class InstanceTypeProvider:
         type_list = self._type_list(node_class)
         if type_list.facts_generation != self._generation:
             facts = {
-                name: kubelet_type_facts(item, type_list.terms, self._capacity_settings)
-                for name, item in self._hardware.items()
+                name: kubelet_type_facts(ec2_hardware, type_list.terms, self._capacity_settings)
+                for name, ec2_hardware in self._hardware.items()
             }
             type_list.facts, type_list.facts_generation = facts, self._generation
         return type_list.facts
@@ -348,13 +348,13 @@ class InstanceTypeProvider:
 
     def _build_entry(self, hardware: Ec2Hardware, terms: NodeClassTerms, learned_bytes: int) -> _TypeEntry:
         reckoned = capacity_terms(hardware, terms, self._capacity_settings, learned_bytes)
-        item = InstanceType(
+        instance_type = InstanceType(
             name=hardware.name,
             requirements=type_requirements(hardware, terms, self._region),
             capacity=formulas.instance_capacity(hardware.shape, reckoned),
             overhead=formulas.instance_overhead(hardware.shape, reckoned),
         )
-        return _TypeEntry(hardware, learned_bytes, item, fits_class=incompatibility(hardware, terms) is None)
+        return _TypeEntry(hardware, learned_bytes, instance_type, fits_class=incompatibility(hardware, terms) is None)
 
     def _offering_version(self, terms: NodeClassTerms) -> _OfferingVersion:
         memories = self._caches
@@ -399,14 +399,14 @@ class InstanceTypeProvider:
 def _packaged_prices() -> dict[str, float]:
     """On-demand prices until the list is there: those of us-east-1, whatever the region (AWS-367)."""
     return {
-        name: item.price_per_hour
-        for name, item in ec2_catalog.published_type_facts().items()
-        if item.price_per_hour is not None
+        name: type_facts.price_per_hour
+        for name, type_facts in ec2_catalog.published_type_facts().items()
+        if type_facts.price_per_hour is not None
     }
 
 
 def _zones_by_type(offerings: Iterable[InstanceTypeOffering]) -> dict[str, frozenset[str]]:
     zones_by_type: dict[str, set[str]] = {}
-    for item in offerings:
-        zones_by_type.setdefault(item.instance_type, set()).add(item.location)
+    for type_offering in offerings:
+        zones_by_type.setdefault(type_offering.instance_type, set()).add(type_offering.location)
     return {name: frozenset(zones) for name, zones in zones_by_type.items()}

@@ -88,7 +88,8 @@ def _default_pods(hardware: Ec2Hardware, terms: NodeClassTerms, capacity_setting
     if not terms.family.is_limited_by_interfaces:
         return DEFAULT_MAX_PODS
     reserved_interfaces = sum(
-        item.interface_type == "efa-only" and item.network_card_index == 0 for item in terms.spec.network_interfaces
+        network_interface.interface_type == "efa-only" and network_interface.network_card_index == 0
+        for network_interface in terms.spec.network_interfaces
     )
     shape = hardware.shape
     return formulas.max_pods(
@@ -151,17 +152,24 @@ def _storage_bytes(hardware: Ec2Hardware, terms: NodeClassTerms) -> int:
 def _storage_mapping(terms: NodeClassTerms) -> BlockDeviceMapping | None:
     """The mapping pods write on, None where the class says nothing about it."""
     mappings = terms.spec.block_device_mappings
-    root = next((item for item in mappings if item.root_volume), None)
+    root = next((device_mapping for device_mapping in mappings if device_mapping.root_volume), None)
     if root is not None:
         return root
     if not terms.family.ephemeral_device:
         return mappings[-1] if mappings else None
-    return next((item for item in mappings if item.device_name == terms.family.ephemeral_device), None)
+    return next(
+        (device_mapping for device_mapping in mappings if device_mapping.device_name == terms.family.ephemeral_device),
+        None,
+    )
 
 
 def _default_volume_bytes(terms: NodeClassTerms) -> int:
     device = terms.family.ephemeral_device
-    return sum(_volume_bytes(item) for item in terms.family.block_devices if item.device_name == device)
+    return sum(
+        _volume_bytes(device_mapping)
+        for device_mapping in terms.family.block_devices
+        if device_mapping.device_name == device
+    )
 
 
 def _volume_bytes(mapping: BlockDeviceMapping) -> int:

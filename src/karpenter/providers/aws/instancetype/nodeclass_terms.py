@@ -55,14 +55,14 @@ class NodeClassTerms:
     def reservations_by_type(self) -> Mapping[str, tuple[CapacityReservation, ...]]:
         """The class's reservations by instance type, each list sorted by id."""
         by_type: dict[str, tuple[CapacityReservation, ...]] = {}
-        for item in sorted(self.reservations, key=lambda item: item.id):
-            by_type[item.instance_type] = (*by_type.get(item.instance_type, ()), item)
+        for reservation in sorted(self.reservations, key=lambda item: item.id):
+            by_type[reservation.instance_type] = (*by_type.get(reservation.instance_type, ()), reservation)
         return by_type
 
     @property
     def efa_only(self) -> int:
         """Interfaces of the class that carry no addresses."""
-        return sum(item.interface_type == "efa-only" for item in self.spec.network_interfaces)
+        return sum(network_interface.interface_type == "efa-only" for network_interface in self.spec.network_interfaces)
 
     @property
     def group_id(self) -> str:
@@ -142,7 +142,10 @@ def _supports_network_interfaces(hardware: Ec2Hardware, terms: NodeClassTerms) -
     if network.ena_support not in ("supported", "required") or terms.efa_only > hardware.shape.efa_interfaces:
         return False
     room = {card.network_card_index: card.maximum_network_interfaces for card in network.network_cards}
-    return all(item.device_index < room.get(item.network_card_index, 0) for item in interfaces)
+    return all(
+        network_interface.device_index < room.get(network_interface.network_card_index, 0)
+        for network_interface in interfaces
+    )
 
 
 def _runs_ami_family(hardware: Ec2Hardware, terms: NodeClassTerms) -> bool:
@@ -225,9 +228,9 @@ def _reservation_values(hardware: Ec2Hardware, terms: NodeClassTerms) -> dict[st
     own = terms.reservations_by_type.get(hardware.name, ())
     return {
         labels.CAPACITY_TYPE: (*hardware.capacity_types, *((labels.RESERVED,) if own else ())),
-        labels.RESERVATION_ID: _distinct(item.id for item in own),
-        aws_labels.RESERVATION_TYPE: _distinct(item.reservation_type for item in own),
-        aws_labels.RESERVATION_INTERRUPTIBLE: _distinct(label_bool(item.interruptible) for item in own),
+        labels.RESERVATION_ID: _distinct(reservation.id for reservation in own),
+        aws_labels.RESERVATION_TYPE: _distinct(reservation.reservation_type for reservation in own),
+        aws_labels.RESERVATION_INTERRUPTIBLE: _distinct(label_bool(reservation.interruptible) for reservation in own),
     }
 
 

@@ -62,10 +62,13 @@ def offering_samples(lists: Iterable[tuple[InstanceType, ...]], *, reserved: boo
     available: dict[OfferingMetricKey, bool] = {}
     price: dict[OfferingMetricKey, float] = {}
     size: dict[str, tuple[float, int]] = {}
-    for item in {id(item): item for types in lists for item in types}.values():
-        size[item.name] = (item.capacity[res.CPU] / res.ONE_UNIT, item.capacity[res.MEMORY] // res.ONE_UNIT)
-        for offering in item.offerings:
-            way = OfferingMetricKey(item.name, offering.capacity_type, offering.zone)
+    for instance_type in {id(item): item for types in lists for item in types}.values():
+        size[instance_type.name] = (
+            instance_type.capacity[res.CPU] / res.ONE_UNIT,
+            instance_type.capacity[res.MEMORY] // res.ONE_UNIT,
+        )
+        for offering in instance_type.offerings:
+            way = OfferingMetricKey(instance_type.name, offering.capacity_type, offering.zone)
             now = available.get(way, False)
             available[way] = now or offering.available
             if offering.available or not now:
@@ -155,7 +158,7 @@ class OfferingMetricsController:
             except ProviderError as error:
                 _log.debug("no instance types for figures", NodePool={"name": name}, error=str(error))
         self._pool_types = current
-        self._publish([item.offered for item in current.values()])
+        self._publish([pool_types.offered for pool_types in current.values()])
         return _PERIOD_SECONDS
 
     def _types_of_pool(self, pool: NodePool, types: InstanceTypes) -> _PoolTypes:
@@ -171,7 +174,7 @@ def offered_to_pool(pool: NodePool, types: InstanceTypes) -> InstanceTypes:
     requirements = requirements_from_wire(template.spec.requirements).intersect(
         requirements_from_labels(template.metadata.labels)
     )
-    return tuple(_restrict(item, requirements) for item in types)
+    return tuple(_restrict(instance_type, requirements) for instance_type in types)
 
 
 def _restrict(instance_type: InstanceType, required: Requirements) -> InstanceType:

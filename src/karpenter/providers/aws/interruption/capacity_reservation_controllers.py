@@ -64,11 +64,17 @@ class CapacityReservationExpiration:
     async def reconcile(self) -> float:
         """Delete the claims whose time is over; seconds until the next round. Raises ``ProviderError``, ``KubeError``."""
         claims = [
-            item for item in self._cluster_view.claims() if _reservation_id(item) and not _is_terminating(item.metadata)
+            nodeclaim
+            for nodeclaim in self._cluster_view.claims()
+            if _reservation_id(nodeclaim) and not _is_terminating(nodeclaim.metadata)
         ]
         now = self._clock.now()
-        reservations = await self._describe(sorted({_reservation_id(item) for item in claims}))
-        ending = {item.capacity_reservation_id for item in reservations if is_expiring(item, now, self._lead)}
+        reservations = await self._describe(sorted({_reservation_id(nodeclaim) for nodeclaim in claims}))
+        ending = {
+            reservation_info.capacity_reservation_id
+            for reservation_info in reservations
+            if is_expiring(reservation_info, now, self._lead)
+        }
         for claim in claims:
             if _reservation_id(claim) in ending:
                 await self._delete_claim(claim)
@@ -86,7 +92,7 @@ class CapacityReservationExpiration:
         if len(ids) == 1:
             return ()
         alone = await asyncio.gather(*(self._describe((name,)) for name in ids))
-        return [item for found in alone for item in found]
+        return [reservation_info for reservation_infos in alone for reservation_info in reservation_infos]
 
     async def _delete_claim(self, claim: NodeClaim) -> None:
         try:
@@ -119,9 +125,9 @@ class CapacityTypeCorrection:
         Raises ``ProviderError``, ``KubeError``.
         """
         on_demand = {
-            item.provider_id
-            for item in await self._instances()
-            if item.labels.get(labels.CAPACITY_TYPE) == labels.ON_DEMAND
+            instance.provider_id
+            for instance in await self._instances()
+            if instance.labels.get(labels.CAPACITY_TYPE) == labels.ON_DEMAND
         }
         for claim in tuple(self._cluster_view.claims()):
             if claim.status.provider_id in on_demand and not _is_terminating(claim.metadata):

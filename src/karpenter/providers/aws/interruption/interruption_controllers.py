@@ -198,6 +198,10 @@ def status_messages(status: InstanceStatus, now: datetime) -> Iterator[Interrupt
 
 def _impaired_since(summary: StatusSummary) -> datetime | None:
     return min(
-        (item.impaired_since for item in summary.details if item.status == _FAILED and item.impaired_since is not None),
+        (
+            status_detail.impaired_since
+            for status_detail in summary.details
+            if status_detail.status == _FAILED and status_detail.impaired_since is not None
+        ),
         default=None,
     )

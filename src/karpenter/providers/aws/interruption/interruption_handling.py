@@ -108,7 +108,9 @@ class InterruptionHandler:
             await self._set_termination_deadline(interruption, claim)
             return
         self._record_events(interruption, claim, node)
-        pool = next((item for item in self._cluster_view.pools() if item.metadata.name == _pool_name(claim)), None)
+        pool = next(
+            (nodepool for nodepool in self._cluster_view.pools() if nodepool.metadata.name == _pool_name(claim)), None
+        )
         if is_replaced_within_budgets(interruption, pool, self._clock.now()):
             await mark_for_replacement(self._kube, claim, interruption.kind)
         elif interruption.kind is not InterruptionKind.REBALANCE:

@@ -93,7 +93,8 @@ class AmiProvider:
         if not variants_by_id:
             raise AmiAliasUnresolved(f'failed to discover any AMIs for alias "{alias}" on Kubernetes {kubernetes}')
         images = {
-            item.image_id: item for item in await self._describe(selector_queries.image_queries_by_id(_distinct(ids)))
+            image_info.image_id: image_info
+            for image_info in await self._describe(selector_queries.image_queries_by_id(_distinct(ids)))
         }
         return tuple(
             AmiCandidate(images[image_id], variant)

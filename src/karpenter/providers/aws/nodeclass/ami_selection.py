@@ -96,17 +96,22 @@ def ami_for(instance_type: InstanceType, amis: Sequence[AMI]) -> AMI | None:
 
 def is_standard_ami(ami: AMI) -> bool:
     """Whether the image is made for instances without accelerators, or says nothing about them (AWS-127)."""
-    return not any(item.operator == "Exists" for item in ami.requirements)
+    return not any(image_requirement.operator == "Exists" for image_requirement in ami.requirements)
 
 
 @lru_cache(maxsize=1024)
 def _ami_requirements(requirements: ImageRequirements) -> Requirements:
-    return Requirements(requirement(item.key, item.operator, item.values) for item in requirements)
+    return Requirements(
+        requirement(image_requirement.key, image_requirement.operator, image_requirement.values)
+        for image_requirement in requirements
+    )
 
 
 def _sorted_requirements(requirements: Iterable[ImageRequirement]) -> ImageRequirements:
     """As the status shows them (AWS-087): short keys first."""
-    return tuple(sorted(requirements, key=lambda item: (len(item.key), item.key)))
+    return tuple(
+        sorted(requirements, key=lambda image_requirement: (len(image_requirement.key), image_requirement.key))
+    )
 
 
 def _parse_date(text: str) -> datetime | None:

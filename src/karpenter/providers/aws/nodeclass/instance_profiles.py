@@ -128,7 +128,9 @@ class InstanceProfileProvider:
 
     async def list(self, path: str) -> tuple[str, ...]:
         """Names of the profiles below a path. Raises ``AwsError``."""
-        return tuple(item.instance_profile_name for item in await self._iam.list_instance_profiles(path))
+        return tuple(
+            instance_profile.instance_profile_name for instance_profile in await self._iam.list_instance_profiles(path)
+        )
 
 
 class InstanceProfileReconciler:

@@ -177,7 +177,11 @@ class NodeClassController:
             self._context.condition_types, node_class.metadata, self._context.clock.now()
         )
         # The condition of a gate that was switched off since would stay for ever.
-        kept = [item for item in node_class.status.conditions if item.type in self._context.condition_types.all_types]
+        kept = [
+            condition
+            for condition in node_class.status.conditions
+            if condition.type in self._context.condition_types.all_types
+        ]
         initialized = conditions.with_missing_conditions(kept, owner)
         return replace(node_class, status=replace(node_class.status, conditions=initialized))
 

@@ -90,8 +90,8 @@ class SubnetProvider:
         answers = await asyncio.gather(*(self._ec2.describe_subnets(filters) for filters in queries))
         by_id = {item.subnet_id: item for answer in answers for item in answer}
         subnets = tuple(sorted(by_id.values(), key=lambda item: (-item.available_ip_address_count, item.subnet_id)))
-        for item in subnets:
-            self._record_addresses(item.subnet_id, item.available_ip_address_count)
+        for subnet_info in subnets:
+            self._record_addresses(subnet_info.subnet_id, subnet_info.available_ip_address_count)
         self._cache[generation_of(node_class)] = subnets
         return subnets
 
@@ -117,7 +117,10 @@ class SubnetReconciler:
                 MINUTE,
             )
         # The order follows free addresses, so it changes all the time and is no news.
-        shown = tuple(f"{item.subnet_id}:{item.availability_zone}" for item in sorted(subnets, key=_subnet_id))
+        shown = tuple(
+            f"{subnet_info.subnet_id}:{subnet_info.availability_zone}"
+            for subnet_info in sorted(subnets, key=_subnet_id)
+        )
         if self._changes.has_changed("subnets", node_class, shown):
             _log.info("discovered subnets", subnets=list(shown))
         self._warnings.warn_if_changed(node_class, _SEVERAL_VPCS_REASON, _several_vpcs_warning(subnets))
@@ -140,7 +143,7 @@ class SecurityGroupProvider:
             return cached
         queries = selector_queries.security_group_filters(node_class.spec.security_group_selector_terms)
         answers = await asyncio.gather(*(self._ec2.describe_security_groups(filters) for filters in queries))
-        by_id = {item.group_id: item for answer in answers for item in answer}
+        by_id = {group_info.group_id: group_info for answer in answers for group_info in answer}
         groups = tuple(by_id[group_id] for group_id in sorted(by_id))
         self._cache[generation_of(node_class)] = groups
         return groups
@@ -166,14 +169,16 @@ class SecurityGroupReconciler:
     async def reconcile(self, node_class: EC2NodeClass) -> SubreconcileResult:
         """See ``Part.look``."""
         groups = await self._groups.find(node_class)
-        status_groups = tuple(SecurityGroup(id=item.group_id, name=item.group_name) for item in groups)
+        status_groups = tuple(
+            SecurityGroup(id=group_info.group_id, name=group_info.group_name) for group_info in groups
+        )
         status = replace(node_class.status, security_groups=status_groups)
         if not groups:
             message = "SecurityGroupSelector did not match any SecurityGroups"
             return SubreconcileResult(
                 status, condition_false(SECURITY_GROUPS_READY, "SecurityGroupsNotFound", message), MINUTE
             )
-        shown = tuple(item.group_id for item in groups)
+        shown = tuple(group_info.group_id for group_info in groups)
         if self._changes.has_changed("security-groups", node_class, shown):
             _log.info("discovered security groups", **{"security-groups": list(shown)})
         subnets = self._subnets.cached(node_class)
@@ -192,14 +197,16 @@ def _subnet_id(subnet: SubnetInfo) -> str:
 
 def _several_vpcs_warning(subnets: Iterable[SubnetInfo]) -> str:
     """A tag may be on subnets of several VPCs, and a launch would come to lie in any of them."""
-    vpcs = sorted({item.vpc_id for item in subnets})
+    vpcs = sorted({subnet_info.vpc_id for subnet_info in subnets})
     return f"selected subnets lie in {len(vpcs)} VPCs: {', '.join(vpcs)}" if len(vpcs) > 1 else ""
 
 
 def _foreign_groups_warning(groups: Iterable[SecurityGroupInfo], subnets: Iterable[SubnetInfo]) -> str:
     """EC2 refuses a launch whose groups and subnet are of different VPCs."""
-    vpcs = {item.vpc_id for item in subnets}
-    foreign = sorted(f"{item.group_id} ({item.vpc_id})" for item in groups if item.vpc_id not in vpcs)
+    vpcs = {subnet_info.vpc_id for subnet_info in subnets}
+    foreign = sorted(
+        f"{group_info.group_id} ({group_info.vpc_id})" for group_info in groups if group_info.vpc_id not in vpcs
+    )
     if not foreign or not vpcs:
         return ""
     return f"security groups lie in another VPC than the subnets ({', '.join(sorted(vpcs))}): {', '.join(foreign)}"
@@ -300,7 +307,11 @@ class CapacityReservationProvider:
 
     async def find(self, terms: Iterable[CapacityReservationSelectorTerm]) -> tuple[CapacityReservationInfo, ...]:
         """Reservations that have not ended, by id (AWS-150). Raises ``AwsError``."""
-        by_id = {item.capacity_reservation_id: item for term in terms for item in await self._describe(term)}
+        by_id = {
+            reservation_info.capacity_reservation_id: reservation_info
+            for term in terms
+            for reservation_info in await self._describe(term)
+        }
         now = self._clock.now()
         return tuple(by_id[key] for key in sorted(by_id) if not _has_ended(by_id[key], now))
 
@@ -315,8 +326,8 @@ class CapacityReservationProvider:
             if not error.is_not_found:
                 raise
             reservations = ()
-        for item in reservations:
-            self._record_available(item.capacity_reservation_id, item.available_instance_count)
+        for reservation_info in reservations:
+            self._record_available(reservation_info.capacity_reservation_id, reservation_info.available_instance_count)
         self._cache[query] = reservations
         return reservations
 
@@ -334,15 +345,16 @@ class CapacityReservationReconciler:
     async def reconcile(self, node_class: EC2NodeClass) -> SubreconcileResult:
         """See ``Part.look``."""
         discovered = await self._reservations.find(node_class.spec.capacity_reservation_selector_terms)
-        supported = tuple(item for item in discovered if _is_supported(item))
+        supported = tuple(reservation_info for reservation_info in discovered if _is_supported(reservation_info))
         if len(supported) < len(discovered):
             counts = {"error-count": len(discovered) - len(supported), "total-count": len(discovered)}
             _log.error("failed to parse discovered capacity reservations", **counts)
         now = self._clock.now()
         status = replace(
-            node_class.status, capacity_reservations=tuple(reservation_status(item, now) for item in supported)
+            node_class.status,
+            capacity_reservations=tuple(reservation_status(reservation_info, now) for reservation_info in supported),
         )
-        ids = tuple(item.capacity_reservation_id for item in supported)
+        ids = tuple(reservation_info.capacity_reservation_id for reservation_info in supported)
         if self._changes.has_changed("capacity-reservations", node_class, ids) and ids:
             _log.info("discovered capacity reservations", ids=list(ids))
         return SubreconcileResult(status, condition_true(CAPACITY_RESERVATIONS_READY), _until_next_end(supported, now))
@@ -378,5 +390,9 @@ def _has_ended(info: CapacityReservationInfo, now: datetime) -> bool:
 
 
 def _until_next_end(reservations: Iterable[CapacityReservationInfo], now: datetime) -> float:
-    ends = ((item.end_date - now).total_seconds() for item in reservations if item.end_date is not None)
+    ends = (
+        (reservation_info.end_date - now).total_seconds()
+        for reservation_info in reservations
+        if reservation_info.end_date is not None
+    )
     return min((MINUTE, *ends))

@@ -256,7 +256,7 @@ def _subnet_drift(comparison: DriftComparison) -> NodeClassDrift:
 
 def _reservation_drift(comparison: DriftComparison) -> NodeClassDrift:
     own = comparison.instance.capacity_reservation_id
-    reservation_ids = {item.id for item in comparison.node_class.status.capacity_reservations}
+    reservation_ids = {reservation.id for reservation in comparison.node_class.status.capacity_reservations}
     if not _is_reserved(comparison.instance) or own in reservation_ids:
         return NO_DRIFT
     return NodeClassDrift(CAPACITY_RESERVATION_DRIFT, f"capacity reservation {own} is not selected any more")

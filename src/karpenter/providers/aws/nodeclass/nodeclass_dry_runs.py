@@ -73,11 +73,13 @@ def dry_run_candidates(
 ) -> tuple[DryRunCandidate, ...]:
     """What to try; empty where no type fits any of the class's images. ``types`` are all of the class."""
     pool_requirements = [_pool_requirements(pool) for pool in pools if _pool_uses_node_class(pool, node_class)]
-    fitting = [item for item in types if fits(node_class, item)]
+    fitting = [instance_type for instance_type in types if fits(node_class, instance_type)]
     pairs = _types_and_amis(node_class, _types_for_pools(node_class, fitting, pool_requirements))
     pairs = (
         pairs
-        or _types_and_amis(node_class, [item for item in types if item.name in _COMMON_TYPES])
+        or _types_and_amis(
+            node_class, [instance_type for instance_type in types if instance_type.name in _COMMON_TYPES]
+        )
         or _types_and_amis(node_class, types)
     )
     # Images for accelerators may need larger volumes than the class has.
@@ -167,7 +169,11 @@ def _types_for_pools(
     """Types some pool would buy. Windows needs more room than the smallest types have, so there the usual ones are tried."""
     if ami_family_of(node_class.spec).is_windows:
         return []
-    return [item for item in types if any(intersects(item.requirements, wish) for wish in pool_requirements)]
+    return [
+        instance_type
+        for instance_type in types
+        if any(intersects(instance_type.requirements, wish) for wish in pool_requirements)
+    ]
 
 
 def _types_and_amis(node_class: EC2NodeClass, types: Sequence[InstanceType]) -> list[_TypeAndAmi]:
@@ -175,16 +181,16 @@ def _types_and_amis(node_class: EC2NodeClass, types: Sequence[InstanceType]) -> 
 
 
 def _iterate_types_and_amis(node_class: EC2NodeClass, types: Sequence[InstanceType]) -> Iterator[_TypeAndAmi]:
-    for item in types:
-        image = ami_for(item, node_class.status.amis)
+    for instance_type in types:
+        image = ami_for(instance_type, node_class.status.amis)
         if image is not None:
-            yield _TypeAndAmi(item, image)
+            yield _TypeAndAmi(instance_type, image)
 
 
 def _preference_order(pair: _TypeAndAmi) -> tuple[bool, bool]:
     """Types that can be had now and are sold everywhere come first: EC2 refuses others for reasons of their own."""
-    item = pair.instance_type
-    return not any(offering.available for offering in item.offerings), item.name not in _COMMON_TYPES
+    instance_type = pair.instance_type
+    return not any(offering.available for offering in instance_type.offerings), instance_type.name not in _COMMON_TYPES
 
 
 def _allows_dedicated(requirements: Requirements) -> bool:
@@ -239,7 +245,7 @@ class LaunchDryRuns:
     def cached_results(self, key: str) -> tuple[DryRunResult, ...] | None:
         """The verdicts on everything ``key`` stands for; None while one is missing (AWS-109)."""
         cached = tuple(self._cache.get((key, name)) for name, _ in self._calls)
-        results = tuple(item for item in cached if item is not None)
+        results = tuple(dry_run_result for dry_run_result in cached if dry_run_result is not None)
         return results if len(results) == len(self._calls) else None
 
     async def run(

@@ -222,14 +222,14 @@ def _no_compatible_types(node_class: EC2NodeClass) -> SubreconcileResult:
 
 
 def _result_of_dry_runs(node_class: EC2NodeClass, outcomes: tuple[DryRunResult, ...]) -> SubreconcileResult:
-    refused = [item for item in outcomes if item.reason]
+    refused = [dry_run_result for dry_run_result in outcomes if dry_run_result.reason]
     if refused:
-        message = "; ".join(item.message for item in refused)
-        again = _REQUEUE_SECONDS if all(item.cacheable for item in outcomes) else _RETRY_SECONDS
+        message = "; ".join(dry_run_result.message for dry_run_result in refused)
+        again = _REQUEUE_SECONDS if all(dry_run_result.cacheable for dry_run_result in outcomes) else _RETRY_SECONDS
         return SubreconcileResult(
             node_class.status, condition_false(VALIDATION_SUCCEEDED, refused[0].reason, message), again
         )
-    if all(item == DRY_RUN_PASSED for item in outcomes):
+    if all(dry_run_result == DRY_RUN_PASSED for dry_run_result in outcomes):
         return SubreconcileResult(node_class.status, condition_true(VALIDATION_SUCCEEDED), _REQUEUE_SECONDS)
     return SubreconcileResult(node_class.status, requeue_after=_RETRY_SECONDS)
 

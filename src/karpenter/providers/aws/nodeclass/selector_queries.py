@@ -92,7 +92,7 @@ def _single_filter(name: str, values: Sequence[str]) -> tuple[Filters, ...]:
 
 
 def _flat(filter_lists: Iterable[Filters]) -> Filters:
-    return tuple(item for filters in filter_lists for item in filters)
+    return tuple(ec2_filter for filters in filter_lists for ec2_filter in filters)
 
 
 def _not_empty(queries: Iterable[Filters]) -> Iterable[Filters]:

@@ -253,7 +253,7 @@ def _tag_request(values: Mapping[str, str]) -> list[Request]:
 
 
 def _filter_request(filters: Sequence[Ec2Filter]) -> Request:
-    return {"Filters": [_to_request(item) for item in filters]} if filters else {}
+    return {"Filters": [_to_request(ec2_filter) for ec2_filter in filters]} if filters else {}
 
 
 def _run_request(dry_run: RunInstancesDryRun) -> Request:

@@ -89,7 +89,9 @@ class DoctorClient:
             "ContextEntries": entries,
         }
         evaluations = await self._session.service("iam").call_all_pages(_SIMULATE, request)
-        return tuple(sorted({item.eval_action_name for item in evaluations if item.eval_decision != _ALLOWED}))
+        return tuple(
+            sorted({evaluation.eval_action_name for evaluation in evaluations if evaluation.eval_decision != _ALLOWED})
+        )
 
     async def get_role(self, name: str) -> RoleDescription:
         """See ``DoctorApi``."""
@@ -106,7 +108,7 @@ class DoctorClient:
         events = self._session.service("events")
         names = await events.call_all_pages(_RULE_NAMES, {"TargetArn": target_arn})
         rules = [await events.call(_RULE, {"Name": name}) for name in names]
-        return [_event_rule(item) for item in rules if item.state == _ENABLED]
+        return [_event_rule(rule_description) for rule_description in rules if rule_description.state == _ENABLED]
 
     async def get_access_entry_type(self, cluster: str, principal: str) -> str:
         """See ``DoctorApi``."""

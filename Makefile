@@ -33,14 +33,16 @@ test: $(STAMP)
 unit: $(STAMP)
 	@$(PYTEST) -m "not soak and not speed and not cluster"
 
-# Random examples, other ones in each run. `make soak SEED=...` repeats a run.
+# Random examples and a random choice of cases, other ones in each run: about 90 minutes on two cores. The last line says how the run
+# went and how to repeat it. SOAK_EXAMPLES bounds the examples of a property, SOAK_CASES the cases of a series.
 SEED ?= $(shell date +%s)
-SOAK = --hypothesis-profile=soak --hypothesis-seed=$(SEED)
+SOAK_EXAMPLES ?= 500
+SOAK_CASES ?= 6
 
 soak: $(STAMP)
-	@echo "random examples of this run: make soak SEED=$(SEED)"
-	$(BIN)/pytest $(SOAK) -m soak
-	$(BIN)/pytest $(SOAK) -m "hypothesis and not soak and not speed"
+	@echo "random examples of this run: make soak SEED=$(SEED) SOAK_EXAMPLES=$(SOAK_EXAMPLES) SOAK_CASES=$(SOAK_CASES)"
+	@SOAK_EXAMPLES=$(SOAK_EXAMPLES) SOAK_CASES=$(SOAK_CASES) $(PYTEST) --timeout=3600 \
+		--hypothesis-profile=soak --hypothesis-seed=$(SEED) -m "(soak or hypothesis) and not speed"
 
 bench: $(STAMP)
 	$(BIN)/pytest -m speed

@@ -13,6 +13,8 @@ from controlplane import binaries, emptying
 from controlplane.harness import ControlPlane
 from karpenter.api import crds
 from support.beside import Beside
+from support.examples import SOAK, SOAK_EXAMPLES
+from support.soak import Soak
 
 #: Fixtures that need the control plane's binaries.
 _CLUSTER_FIXTURES = frozenset({"control_plane", "working_control_plane"})
@@ -22,7 +24,7 @@ _CLUSTER_FIXTURES = frozenset({"control_plane", "working_control_plane"})
 # examples belong to `make soak` (`--hypothesis-profile=soak`), which prints the seed that repeats its run. An example found
 # there is kept as an explicit `@example`. Tests set no `derandomize` of their own, and their counts through `support.examples`.
 settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=30)
-settings.register_profile("soak", derandomize=False, deadline=None, max_examples=5_000, print_blob=True)
+settings.register_profile(SOAK, derandomize=False, deadline=None, max_examples=SOAK_EXAMPLES, print_blob=True)
 settings.load_profile("repeatable")
 
 
@@ -34,6 +36,8 @@ def pytest_configure(config: pytest.Config) -> None:
     command = config.getoption("--beside")
     if command and not hasattr(config, "workerinput") and not config.option.collectonly:
         config.pluginmanager.register(Beside(command), "beside")
+    if config.getoption("--hypothesis-profile") == SOAK:
+        config.pluginmanager.register(Soak(str(config.getoption("--hypothesis-seed"))), "soak")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -130,15 +130,6 @@ def test_what_has_been_moved_is_not_moved_again(grown: Shrinking) -> None:
     assert grown.decide().commands == ()
 
 
-@pytest.mark.soak
-@pytest.mark.timeout(3600)
-@settings(max_examples=10_000, deadline=None, suppress_health_check=_QUIET)
-@given(shrunken())
-def test_what_has_been_moved_is_not_moved_again_in_a_long_series(grown: Shrinking) -> None:
-    grown.carry_out(grown.decide().commands)
-    assert grown.decide().commands == ()
-
-
 @settings(max_examples=examples(80), deadline=None, suppress_health_check=_QUIET)
 @given(shrunken([Budget(nodes="1")]))
 def test_step_by_step_a_cluster_comes_to_rest(grown: Shrinking) -> None:

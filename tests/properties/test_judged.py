@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 
 from karpenter.scheduling.problem import build_problem
@@ -47,14 +46,6 @@ def test_every_placement_is_lawful_and_nobody_is_left_out_without_need(cluster: 
     judge(cluster)
 
 
-@pytest.mark.soak
-@pytest.mark.timeout(1800)
-@settings(max_examples=20_000, deadline=None, suppress_health_check=_QUIET)
-@given(clusters())
-def test_every_placement_is_lawful_in_a_long_series(cluster: Cluster) -> None:
-    judge(cluster)
-
-
 def hold(cluster: Cluster) -> None:
     """A plan comes about, and says something of every pod that waits."""
     sound = Cluster(
@@ -77,12 +68,4 @@ def hold(cluster: Cluster) -> None:
 @given(clusters(odd_pods()))
 def test_nonsense_never_raises(cluster: Cluster) -> None:
     """Unknown operators, empty keys, negative skews, broken selectors: such pods get a reason, all others a plan."""
-    hold(cluster)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(1800)
-@settings(max_examples=20_000, deadline=None, suppress_health_check=_QUIET)
-@given(clusters(odd_pods()))
-def test_nonsense_never_raises_in_a_long_series(cluster: Cluster) -> None:
     hold(cluster)

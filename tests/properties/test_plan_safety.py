@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 
 from admission import refusals
@@ -26,11 +25,4 @@ def judge(world: World) -> None:
 @given(worlds())
 def test_a_plan_breaks_no_law(world: World) -> None:
     """Legal placements, resources, taints, limits, minValues, weight order, preferences, nobody left out without need."""
-    judge(world)
-
-
-@pytest.mark.soak
-@settings(max_examples=10_000, deadline=None, suppress_health_check=_QUIET)
-@given(worlds())
-def test_a_plan_breaks_no_law_in_a_long_series(world: World) -> None:
     judge(world)

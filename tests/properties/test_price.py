@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -136,11 +135,4 @@ def test_the_chosen_plan_is_never_dearer_than_the_classic_one(
 @given(worlds())
 def test_where_every_constraint_meets_every_other_it_is_not_dearer_either(world: World) -> None:
     """SCH-865"""
-    check(*both(list(world.objects()), world.types))
-
-
-@pytest.mark.soak
-@settings(max_examples=5_000, deadline=None, suppress_health_check=_QUIET)
-@given(worlds())
-def test_nor_in_a_long_series(world: World) -> None:
     check(*both(list(world.objects()), world.types))

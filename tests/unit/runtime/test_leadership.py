@@ -650,13 +650,6 @@ def test_whatever_happens_two_never_lead_and_in_the_end_one_does(seed: int, coun
     play(seed, count, events)
 
 
-@pytest.mark.soak
-@settings(max_examples=3000, deadline=None)
-@ANY_COURSE
-def test_whatever_happens_for_long_two_never_lead(seed: int, count: int, events: Happenings) -> None:
-    play(seed, count, events)
-
-
 def play(seed: int, count: int, events: Happenings) -> None:
     random.seed(seed)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -149,11 +148,4 @@ _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 @given(histories, st.integers(0, 9))
 def test_a_snapshot_depends_on_what_is_and_not_on_what_was(history: list[Event], seed: int) -> None:
     """OPS §2: lists after a restart, watches that reconnect and events in any order must lead to the same decisions."""
-    judge(history, seed)
-
-
-@pytest.mark.soak
-@settings(max_examples=10_000, deadline=None, suppress_health_check=_SLOW)
-@given(histories, st.integers(0, 9))
-def test_a_snapshot_depends_on_what_is_in_a_long_series(history: list[Event], seed: int) -> None:
     judge(history, seed)

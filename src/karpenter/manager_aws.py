@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import cast
@@ -74,17 +74,11 @@ async def aws_setup(settings: Settings, cluster: ClusterAccess, clock: Clock, me
         raise ProviderStartError(str(error)) from error
     return ProviderSetup(
         cloud.provider,
-        _without_pod_argument(cloud.loops()),
+        {controller.name: _drop_pod_argument(controller.run) for controller in cloud.controllers()},
         on_manager_built=partial(_subscribe, cloud, cluster_view),
         state=state,
         events=events,
     )
-
-
-def _without_pod_argument(
-    loops: Mapping[str, Callable[[], Awaitable[None]]],
-) -> Mapping[str, Callable[[Informer[Pod]], Awaitable[None]]]:
-    return {name: _drop_pod_argument(loop) for name, loop in loops.items()}
 
 
 def _drop_pod_argument(loop: Callable[[], Awaitable[None]]) -> Callable[[Informer[Pod]], Awaitable[None]]:

@@ -24,6 +24,7 @@ from karpenter.api.kinds import EC2_NODE_CLASS, NODE_CLAIM, NODE_POOL
 from karpenter.api.meta import ObjectMeta
 from karpenter.instancetypes import ec2_catalog as catalogue
 from karpenter.instancetypes.instance_type import InstanceType
+from karpenter.metrics import Metrics
 from karpenter.model import conditions
 from karpenter.providers.aws.aws_apis import ImageQuery, PlacementGroupQuery, ReservationQuery, RunInstancesDryRun
 from karpenter.providers.aws.aws_errors import AwsError
@@ -434,7 +435,7 @@ class Process:
             lambda node_class: world.gone.append(node_class.metadata.name),
         )
         stamps = NodeClassHashStamper(world.kube, world.seen.claims)
-        self.controller = NodeClassController(around, self._parts(ec2), stamps, editions, end)
+        self.controller = NodeClassController(around, self._parts(ec2), stamps, editions, end, Metrics())
 
     def _parts(self, ec2: Any) -> tuple[NodeClassSubreconciler, ...]:
         world, clock, news = self._world, self._world.clock, self._news

@@ -122,13 +122,13 @@ def region(double: Double) -> Region:
 
 
 class Process:
-    """A provider and what it sees. Its loops run when a test starts them."""
+    """A provider and what it sees. Its controllers run when a test starts them."""
 
     def __init__(self, double: Double, market: Region, context: AwsContext, kube: MemoryKube) -> None:
         cloud = AwsOperator(context)
         self.double = double
         self.market = market
-        self.loops = cloud.loops()
+        self.controllers = {controller.name: controller for controller in cloud.controllers()}
         self.cloud = cloud
         self.kube = kube
         self.metrics = context.metrics
@@ -164,10 +164,10 @@ class Process:
         else:
             put(new)
 
-    def start(self, *loops: str) -> None:
-        """Run loops by their names."""
-        for name in loops:
-            self.tasks.append(asyncio.ensure_future(self.loops[name]()))
+    def start(self, *controllers: str) -> None:
+        """Run controllers by their names."""
+        for name in controllers:
+            self.tasks.append(asyncio.ensure_future(self.controllers[name].run()))
 
     async def until(self, holds: Callable[[], bool | Awaitable[bool]], what: str) -> None:
         """Wait for something; fail at the deadline."""

@@ -86,7 +86,7 @@ async def provider_alone(cluster: str, *objects: Json) -> AsyncIterator[Provider
 
 
 async def _run(cloud: AwsOperator, name: str) -> None:
-    await cloud.loops()[name]()
+    await next(controller for controller in cloud.controllers() if controller.name == name).run()
 
 
 def _is_ready(node_class: EC2NodeClass) -> bool:

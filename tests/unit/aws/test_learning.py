@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
+from typing import cast
 
 import msgspec
 import pytest
@@ -15,6 +15,7 @@ from karpenter.api.karpenter import NodeClaim, NodeClaimSpec, NodeClaimStatus, N
 from karpenter.api.kinds import CONFIG_MAP
 from karpenter.api.meta import ObjectMeta
 from karpenter.model import labels
+from karpenter.providers.aws.aws_cluster_view import AwsClusterView
 from karpenter.providers.aws.instancetype.discovered_capacity import (
     CONFIG_MAP_NAME,
     CONFIG_MAP_NAMESPACE,
@@ -58,15 +59,18 @@ class School:
     def process(self, found: Fair | None = None) -> DiscoveredCapacityController:
         of = found or self.fair
         return DiscoveredCapacityController(
-            self.kube, of.memories.discovered_capacity, of.market.types_for, lambda name: self.classes.get(name)
+            self.kube, of.memories.discovered_capacity, of.market.types_for, cast(AwsClusterView, self)
         )
 
     async def work(self, learning: DiscoveredCapacityController) -> None:
-        """One round of the loop."""
-        running = asyncio.create_task(learning.run(self.seen))
-        for _ in range(20):
-            await asyncio.sleep(0)
-        running.cancel()
+        """One pass."""
+        await learning.reconcile()
+
+    def claim_of(self, instance_id: str) -> NodeClaim | None:
+        return self.seen.claim_of(instance_id)
+
+    def node_class_named(self, name: str) -> EC2NodeClass | None:
+        return self.classes.get(name)
 
     async def written(self) -> str:
         return (await self.kube.get(CONFIG_MAP, CONFIG_MAP_NAME, CONFIG_MAP_NAMESPACE)).data["memory"]
@@ -110,13 +114,13 @@ async def test_a_node_is_heard_once_and_again_when_its_memory_changes(school: Sc
     """AWS-316, AWS-T302"""
     learning = school.process()
     learning.on_node(None, node())
-    learning.learn_from_waiting(school.seen)
+    learning.learn_from_waiting()
     school.fair.clock.go_on(days=61)
     learning.on_node(None, node())
-    learning.learn_from_waiting(school.seen)
+    learning.learn_from_waiting()
     assert school.known() is None
     learning.on_node(None, node("3790Mi"))
-    learning.learn_from_waiting(school.seen)
+    learning.learn_from_waiting()
     assert school.known() == 3790
 
 
@@ -124,7 +128,7 @@ async def test_a_node_that_has_not_registered_teaches_nothing(school: School) ->
     """AWS-316"""
     learning = school.process()
     learning.on_node(None, node(registered=""))
-    learning.learn_from_waiting(school.seen)
+    learning.learn_from_waiting()
     assert school.known() is None
 
 
@@ -132,10 +136,10 @@ async def test_a_node_whose_class_is_not_known_yet_is_heard_later(school: School
     learning = school.process()
     node_classes, school.classes = school.classes, {}
     learning.on_node(None, node())
-    learning.learn_from_waiting(school.seen)
+    learning.learn_from_waiting()
     school.classes = node_classes
     learning.on_node(node(), node())
-    learning.learn_from_waiting(school.seen)
+    learning.learn_from_waiting()
     assert school.known() == 3800
 
 
@@ -143,7 +147,7 @@ async def test_a_node_that_went_before_it_was_heard_is_forgotten(school: School)
     learning = school.process()
     learning.on_node(None, node())
     learning.on_node(node(), None)
-    learning.learn_from_waiting(school.seen)
+    learning.learn_from_waiting()
     assert school.known() is None
 
 

@@ -53,7 +53,7 @@ def _process() -> Metrics:
     facts = DiscoveredCluster(AwsClusterInfo("shop", "us-west-2", "https://shop", "Q0E=", "1.35"), cast(Any, None))
     settings = AwsSettings(cluster_name="shop", interruption_queue="shop")
     services = AwsSession(SdkMetrics(metrics)).services
-    AwsOperator(context(services, facts, settings, MemoryKube(MemoryServer(clock)), clock, metrics)).loops()
+    AwsOperator(context(services, facts, settings, MemoryKube(MemoryServer(clock)), clock, metrics)).controllers()
     return metrics
 
 
@@ -64,6 +64,18 @@ def _of_market() -> Scrape:
     market = OfferingMetrics(metrics.registry, lambda: (OfferingKey("spot", "m5.large", "us-west-2a"),))
     market.publish(offering_samples([types], reserved=False))
     return Scrape(render_sync(metrics.registry))
+
+
+def test_every_controller_counts_its_passes_like_all_controllers() -> None:
+    """OPS-490: the series of controller-runtime exist from the start, by the names of OPS-723."""
+    totals = Scrape(render_sync(_process().registry)).values("controller_runtime_reconcile_total", "controller").keys()
+    assert {
+        "nodeclass",
+        "nodeclaim.tagging",
+        "instance.garbagecollection",
+        "interruption",
+        "providers.pricing",
+    } <= totals
 
 
 def test_the_page_names_every_series_and_its_type() -> None:

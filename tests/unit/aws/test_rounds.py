@@ -1,4 +1,4 @@
-"""Loops that look again and again, and what was asked for long before they began."""
+"""Work at a fixed period, which the process did once before it could lead."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import pytest
 
 from karpenter.kube.errors import KubeError
 from karpenter.providers.aws.aws_errors import AwsError
-from karpenter.providers.aws.singleton_controllers import PeriodicRefresh, requeue_every, run_singleton
+from karpenter.providers.aws.periodic_refresh import PeriodicRefresh
 from karpenter.providers.contract import ProviderError
+from karpenter.runtime.reconciler import SingletonReconciler
 from karpenter.simulation import virtual_time as virtual
 from karpenter.simulation.virtual_time import LoopClock
 
@@ -38,7 +39,8 @@ def seconds_of_looks(during: float, *faults: Exception) -> list[float]:
 
     async def main(clock: LoopClock) -> list[float]:
         work = Work(clock, *faults)
-        loop = asyncio.create_task(run_singleton("test", requeue_every(HOUR, work)))
+        refresh = PeriodicRefresh(work, timedelta(hours=1), clock)
+        loop = asyncio.create_task(SingletonReconciler("test", refresh.reconcile).run())
         await asyncio.sleep(during)
         loop.cancel()
         return work.at
@@ -85,7 +87,8 @@ def test_rounds_of_a_refresh_begin_when_it_is_due() -> None:
         refresh = PeriodicRefresh(work, timedelta(hours=1), clock)
         await refresh.refresh()
         await asyncio.sleep(600)
-        loop = asyncio.create_task(run_singleton("test", refresh.reconcile, refresh.due_seconds))
+        controller = SingletonReconciler("test", refresh.reconcile, initial_delay=refresh.due_seconds)
+        loop = asyncio.create_task(controller.run())
         await asyncio.sleep(1.5 * HOUR)
         loop.cancel()
         return work.at

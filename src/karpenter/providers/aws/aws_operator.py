@@ -1,10 +1,12 @@
-"""Builds the AWS provider from its parts and names the loops it runs."""
+"""Builds the AWS provider and its controllers from their parts."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from datetime import timedelta
 from functools import partial
+from typing import cast
 
 import structlog
 from prometheus_client import Gauge
@@ -12,7 +14,7 @@ from prometheus_client import Gauge
 from karpenter.api.core import Node
 from karpenter.api.ec2_node_class import EC2NodeClass
 from karpenter.api.karpenter import NodeClaim
-from karpenter.api.kinds import EC2_NODE_CLASS, NODE_OVERLAY
+from karpenter.api.kinds import EC2_NODE_CLASS, NODE_CLAIM, NODE_OVERLAY
 from karpenter.model import labels
 from karpenter.providers.aws.aws_cluster_view import LaunchAwareClusterView
 from karpenter.providers.aws.aws_context import AwsContext
@@ -49,26 +51,25 @@ from karpenter.providers.aws.interruption.interruption_handling import Interrupt
 from karpenter.providers.aws.interruption.zonal_shift import ZonalShiftController
 from karpenter.providers.aws.nodeclass.nodeclass_discovery import PlacementGroupProvider
 from karpenter.providers.aws.nodeclass_controllers import NodeClassControllers, NodeClassDependencies
-from karpenter.providers.aws.singleton_controllers import (
-    PeriodicRefresh,
-    SingletonReconcile,
-    requeue_every,
-    run_singleton,
-)
+from karpenter.providers.aws.periodic_refresh import PeriodicRefresh
 from karpenter.providers.contract import ProviderError
 from karpenter.runtime import nodeclaim_deletion
-from karpenter.runtime.reconciler import Reconciler
+from karpenter.runtime.events import ObjectKind
+from karpenter.runtime.reconciler import Reconciler, SingletonReconciler
 
-_PROFILES_SECONDS = 1800.0
-_PARAMETERS_SECONDS = 1800.0
-_TEMPLATES_SECONDS = 3600.0
-_OVERLAYS_SECONDS = 300.0
+_PROFILES_PERIOD = timedelta(minutes=30)
+_PARAMETERS_PERIOD = timedelta(minutes=30)
+_TEMPLATES_PERIOD = timedelta(hours=1)
+_OVERLAYS_PERIOD = timedelta(minutes=5)
 _TAG_WORKERS = 1
 _log = structlog.get_logger()
 
+#: One pass of a controller without keys; returns the seconds until the next (see ``SingletonReconciler``).
+_SingletonPass = Callable[[], Awaitable[float]]
+
 
 class AwsOperator:
-    """Everything of the provider. Call ``hydrate`` first; its handlers must be subscribed before loops run."""
+    """The provider and its controllers. Call ``hydrate`` first, and subscribe the handlers before the controllers run."""
 
     def __init__(self, context: AwsContext) -> None:
         self._context = context
@@ -105,18 +106,15 @@ class AwsOperator:
             self._instance_types, lambda: context.cluster.cluster, context.settings, self._record_user_data_size
         )
         self._node_classes = NodeClassControllers(context, self._node_class_dependencies())
-        self._tagging_queue: Reconciler[str] = Reconciler(
-            "nodeclaim.tagging", self._tag, _TAG_WORKERS, on_error=_log_tagging_failure
+        self._tagging: Reconciler[str] = Reconciler(
+            "nodeclaim.tagging", self._tag, _TAG_WORKERS, cast(ObjectKind, NODE_CLAIM), context.metrics
         )
         self._tagger = InstanceTagger(self._instances, context.kube, context.cluster.cluster)
-        self._discovered_capacity = DiscoveredCapacityController(
-            context.kube,
-            self._caches.discovered_capacity,
-            self._instance_types.types_for,
-            context.cluster_view.node_class_named,
-        )
         self._launcher = self._build_launcher()
         self._cluster_view = LaunchAwareClusterView(context.cluster_view, self._launcher.claim_name_of)
+        self._discovered_capacity = DiscoveredCapacityController(
+            context.kube, self._caches.discovered_capacity, self._instance_types.types_for, self._cluster_view
+        )
         self.provider = AwsProvider(
             self._provider_dependencies(),
             context.clock,
@@ -147,86 +145,82 @@ class AwsOperator:
         """Informer handler: a NodeClaim was added, updated or deleted."""
         self._node_classes.controller.on_claim(old, new)
         if new is not None and new.spec.node_class_ref.kind == EC2_NODE_CLASS.name and needs_tags(new):
-            self._tagging_queue.add(new.metadata.name)
+            self._tagging.add(new.metadata.name)
 
     def on_node(self, old: Node | None, new: Node | None) -> None:
         """Informer handler: a Node was added, updated or deleted."""
         self._discovered_capacity.on_node(old, new)
 
-    def loops(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
-        """What runs while this process leads, by the names users know (OPS-723)."""
+    def controllers(self) -> tuple[Reconciler[str], ...]:
+        """What runs while this process leads. Their names are those that Karpenter's users know (OPS-723)."""
         context = self._context
-        singletons: dict[str, SingletonReconcile] = {
-            "providers.ssm.invalidation": requeue_every(
-                _PARAMETERS_SECONDS, self._node_classes.ssm_parameters.discard_outdated
+        passes: dict[str, _SingletonPass] = {
+            "providers.ssm.invalidation": self._periodic(
+                self._node_classes.ssm_parameters.discard_outdated, _PARAMETERS_PERIOD
             ),
             "instance.deaths": EndedInstanceReporter(
                 context.services.ec2, self._cluster_view, context.events, context.clock
             ).reconcile,
+            "instance.garbagecollection": self._instance_garbage_collector().reconcile,
+            "providers.instancetype.capacity": self._discovered_capacity.reconcile,
             "cloudprovider.metrics": self._offering_metrics_controller().reconcile,
             "launchtemplate.garbagecollection": self._reconcile_launch_templates,
             "providers.version": context.cluster.reconcile,
-            **self._event_reconcilers(),
+            **self._event_passes(),
         }
         if not context.settings.isolated_vpc:
-            singletons["instanceprofile.garbagecollection"] = requeue_every(
-                _PROFILES_SECONDS, self._node_classes.collect_instance_profiles
+            passes["instanceprofile.garbagecollection"] = self._periodic(
+                self._node_classes.collect_instance_profiles, _PROFILES_PERIOD
             )
         if context.settings.node_overlay:
-            singletons["providers.pricing.overlay"] = requeue_every(_OVERLAYS_SECONDS, self._apply_overlay_prices)
-        collector_of_instances = InstanceGarbageCollector(
-            self._instances,
-            context.kube,
-            self._cluster_view,
-            context.clock,
-            context.settings.garbage_collection_interval.total_seconds(),
+            passes["providers.pricing.overlay"] = self._periodic(self._apply_overlay_prices, _OVERLAYS_PERIOD)
+        singletons = (SingletonReconciler(name, reconcile, context.metrics) for name, reconcile in passes.items())
+        return (self._node_classes.controller.reconciler, self._tagging, *self._refresh_controllers(), *singletons)
+
+    def _periodic(self, work: Callable[[], Awaitable[object]], period: timedelta) -> _SingletonPass:
+        return PeriodicRefresh(work, period, self._context.clock).reconcile
+
+    def _refresh_controllers(self) -> Iterator[SingletonReconciler]:
+        """Controllers that repeat what ``hydrate`` did. Prices that could not be read then are read again at once."""
+        for name, refresh in (
+            ("providers.instancetype", self._type_refresh),
+            ("providers.pricing", self._on_demand_refresh),
+            ("providers.pricing.spot", self._spot_refresh),
+        ):
+            yield SingletonReconciler(name, refresh.reconcile, self._context.metrics, initial_delay=refresh.due_seconds)
+
+    def _instance_garbage_collector(self) -> InstanceGarbageCollector:
+        context = self._context
+        period_seconds = context.settings.garbage_collection_interval.total_seconds()
+        return InstanceGarbageCollector(
+            self._instances, context.kube, self._cluster_view, context.clock, period_seconds
         )
-        return {
-            "nodeclass": self._node_classes.controller.run,
-            "nodeclaim.tagging": self._tagging_queue.run,
-            "instance.garbagecollection": collector_of_instances.run,
-            "providers.instancetype.capacity": partial(self._discovered_capacity.run, self._cluster_view),
-            **self._refresh_loops(),
-            **{name: partial(run_singleton, name, look) for name, look in singletons.items()},
-        }
 
-    def _refresh_loops(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
-        """Loops that repeat what ``hydrate`` did; prices that could not be read are read again at once."""
-        refreshes = {
-            "providers.instancetype": self._type_refresh,
-            "providers.pricing": self._on_demand_refresh,
-            "providers.pricing.spot": self._spot_refresh,
-        }
-        return {
-            name: partial(run_singleton, name, periodic_refresh.reconcile, periodic_refresh.due_seconds)
-            for name, periodic_refresh in refreshes.items()
-        }
-
-    def _event_reconcilers(self) -> Mapping[str, SingletonReconcile]:
+    def _event_passes(self) -> Mapping[str, _SingletonPass]:
         context = self._context
         ec2, kube, clock = context.services.ec2, context.kube, context.clock
         metrics = InterruptionMetrics(context.metrics)
         responder = InterruptionHandler(self._cluster_view, kube, context.events, clock, self._interruption_effects())
-        singletons: dict[str, SingletonReconcile] = {
+        passes: dict[str, _SingletonPass] = {
             "interruption.instancestatus": InstanceStatusController(
                 ec2, self._cluster_view, responder, metrics, clock
             ).reconcile
         }
         queue = context.settings.interruption_queue
         if queue:
-            singletons["interruption"] = InterruptionQueueController(
+            passes["interruption"] = InterruptionQueueController(
                 queue, context.services.sqs, responder, metrics, clock
             ).reconcile
         if context.settings.reserved_capacity:
-            singletons["capacityreservation.expiration"] = CapacityReservationExpiration(
+            passes["capacityreservation.expiration"] = CapacityReservationExpiration(
                 ec2, self._cluster_view, kube, clock
             ).reconcile
-            singletons["capacityreservation.capacitytype"] = CapacityTypeCorrection(
+            passes["capacityreservation.capacitytype"] = CapacityTypeCorrection(
                 self.provider.list, self._cluster_view, kube
             ).reconcile
         if self._shifts is not None:
-            singletons["zonalshift"] = self._shifts.reconcile
-        return singletons
+            passes["zonalshift"] = self._shifts.reconcile
+        return passes
 
     # -- parts ------------------------------------------------------------------------------------------------------------------
 
@@ -348,7 +342,7 @@ class AwsOperator:
         else:
             await self._launch_templates.hydrate()
             self._templates_hydrated = True
-        return _TEMPLATES_SECONDS
+        return _TEMPLATES_PERIOD.total_seconds()
 
     async def _apply_overlay_prices(self) -> None:
         """Take prices from NodeOverlays for types without a price from EC2 (AWS-356). Raises ``KubeError``."""
@@ -367,7 +361,3 @@ async def _refresh_or_log(refresh: Callable[[], Awaitable[None]]) -> None:
         await refresh()
     except ProviderError as error:
         _log.error("prices are the packaged ones for now", error=str(error))
-
-
-def _log_tagging_failure(name: str, error: Exception) -> None:
-    _log.error("tagging an instance failed", NodeClaim={"name": name}, error=str(error))

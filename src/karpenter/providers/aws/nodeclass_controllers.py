@@ -83,7 +83,7 @@ class NodeClassControllers:
         )
         stamps = NodeClassHashStamper(context.kube, cluster_view.claims)
         self.controller = NodeClassController(
-            reconcile_context, self._subreconcilers(), stamps, self.hash_inputs, self._termination()
+            reconcile_context, self._subreconcilers(), stamps, self.hash_inputs, self._termination(), context.metrics
         )
 
     def on_node_class(self, old: EC2NodeClass | None, new: EC2NodeClass | None) -> None:

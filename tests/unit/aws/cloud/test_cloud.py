@@ -84,7 +84,7 @@ async def test_an_isolated_vpc_leaves_public_services_alone(aws: Double, account
     """AWS-004, AWS-T011: no price list, no collecting of profiles."""
     async with process(aws, account, isolated_vpc=True) as world:
         await world.ready_class()
-        assert PROFILES not in world.loops
+        assert PROFILES not in world.controllers
         assert world.market.asked == []
         (m5_large,) = await m5_larges(world)
         assert {offering.price_per_hour for offering in m5_large.offerings} == {0.03, 0.096}
@@ -93,12 +93,12 @@ async def test_an_isolated_vpc_leaves_public_services_alone(aws: Double, account
 async def test_everything_that_runs_has_its_name(aws: Double, account: AwsSession, seeds: Seeds) -> None:
     """AWS-007, AWS-T012: without a queue nobody listens to one, but machines' health is always looked at."""
     async with process(aws, account) as world:
-        loops = world.loops.keys()
-    assert PROFILES in loops
-    assert "interruption" not in loops
-    assert "interruption.instancestatus" in loops
+        controllers = world.controllers.keys()
+    assert PROFILES in controllers
+    assert "interruption" not in controllers
+    assert "interruption.instancestatus" in controllers
     async with process(aws, account, interruption_queue="jobs") as world:
-        assert "interruption" in world.loops
+        assert "interruption" in world.controllers
 
 
 async def test_without_types_the_process_does_not_begin(aws: Double, account: AwsSession, seeds: Seeds) -> None:
@@ -121,7 +121,7 @@ async def test_without_prices_it_begins_with_the_packaged_ones_and_asks_again(
     assert told == ["prices are the packaged ones for now"]
     world.market.failing.clear()
     before = len(world.market.asked)
-    rounds = asyncio.ensure_future(world.loops["providers.pricing"]())
+    rounds = asyncio.ensure_future(world.controllers["providers.pricing"].run())
     await world.until(lambda: len(world.market.asked) == before + 2, "the price list being asked for")
     rounds.cancel()
 

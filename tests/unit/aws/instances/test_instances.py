@@ -35,6 +35,7 @@ from karpenter.providers.aws.instance.instance_controllers import (
 )
 from karpenter.providers.aws.instance.instance_provider import VISIBILITY_DELAY, InstanceTerminator, ZoneShifted
 from karpenter.providers.contract import InstanceNotFound, ProviderError
+from karpenter.runtime.reconciler import SingletonReconciler
 from support.launching import CLUSTER, START, World, claim, machine, node_class, play
 
 OURS = {labels.NODE_POOL: "default", aws_labels.NODE_CLASS: "default", aws_labels.CLUSTER_TAG: "c"}
@@ -561,7 +562,7 @@ def test_rounds_are_close_at_first_and_rare_later_and_faults_are_tried_again() -
 
     async def scene(world: World) -> None:
         world.ec2.faults["DescribeInstances"] = [AwsError("InternalError", "no")]
-        running = asyncio.ensure_future(collector(world).run())
+        running = asyncio.ensure_future(SingletonReconciler("test", collector(world).reconcile).run())
         await asyncio.sleep(1 + 20 * 10 + 5)
         assert world.ec2.calls["DescribeInstances"] == 1 + 21
         await asyncio.sleep(240)

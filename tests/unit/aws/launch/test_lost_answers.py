@@ -32,6 +32,7 @@ from karpenter.providers.aws.instance.fleet_request import RETRY_PAUSES_SECONDS
 from karpenter.providers.aws.instance.instance_controllers import InstanceGarbageCollector
 from karpenter.providers.aws.instance.launch_batches import batch_id
 from karpenter.providers.contract import InsufficientCapacity, LaunchFailed, ProviderError
+from karpenter.runtime.reconciler import SingletonReconciler
 from karpenter.simulation import virtual_time as virtual
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from karpenter.simulation.virtual_time import LoopClock
@@ -119,7 +120,7 @@ class Controllers:
         """The collector begins at once, the rest so many seconds later."""
         loop = asyncio.get_running_loop()
         self._own = [loop.create_task(self._look_after(nodeclaim, late)) for nodeclaim in claims]
-        self._collecting = loop.create_task(self._collector.run())
+        self._collecting = loop.create_task(SingletonReconciler("test", self._collector.reconcile).run())
 
     async def settled(self) -> None:
         await asyncio.gather(*self._own)

@@ -132,14 +132,14 @@ async def test_a_class_that_changes_is_looked_at_and_one_that_goes_too() -> None
     world = Classes().stocked()
     made = await world.create()
     await world.see()
-    running = asyncio.create_task(world.made.controller.run())
+    running = asyncio.create_task(world.made.controller.reconciler.run())
     await asyncio.sleep(0)
     world.made.controller.on_node_class(None, made)
     async with asyncio.timeout(20):
         while (await world.condition("Ready"))[0] != "True":
             await world.see()
     woken: list[str] = []
-    world.made.controller.add = woken.append  # type: ignore[method-assign]
+    world.made.controller.reconciler.add = woken.append  # type: ignore[method-assign]
     world.made.controller.on_node_class(made, None)
     world.made.controller.on_node_class(made, made)
     assert woken == ["default", "default"]

@@ -130,7 +130,7 @@ async def test_the_end_of_a_claim_wakes_the_look_at_its_class() -> None:
     world = Classes().stocked()
     claim = await world.claim("c")
     woken: list[str] = []
-    world.made.controller.add = woken.append  # type: ignore[method-assign]
+    world.made.controller.reconciler.add = woken.append  # type: ignore[method-assign]
     world.made.controller.on_claim(None, claim)
     world.made.controller.on_claim(claim, claim)
     assert woken == []

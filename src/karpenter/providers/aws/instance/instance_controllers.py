@@ -33,15 +33,14 @@ from karpenter.providers.contract import InstanceNotFound, ProviderError
 #: Instances younger than this are left alone.
 MIN_GARBAGE_AGE = timedelta(seconds=30)
 _STARTUP_PERIOD_SECONDS = 10.0
-_STARTUP_RECONCILES = 20
+_STARTUP_PASSES = 20
 _COLLECTION_PERIOD = timedelta(minutes=2)
-_MAX_BACKOFF_SECONDS = 60.0
 _MAX_CONCURRENT = 100
 _log = structlog.get_logger()
 
 
 class InstanceGarbageCollector:
-    """Looks for garbage again and again."""
+    """Terminates instances that belong to this cluster and to no NodeClaim."""
 
     def __init__(
         self,
@@ -56,26 +55,23 @@ class InstanceGarbageCollector:
         self._kube = kube
         self._cluster_view = cluster_view
         self._clock = clock
+        self._passes = 0
 
-    async def run(self) -> None:
-        """Often at first, when a restart may have left something behind; later every two minutes (AWS-537)."""
-        rounds, backoff = 0, 1.0
-        while True:
-            try:
-                await self.collect()
-            except ProviderError as error:
-                _log.error("collecting instances failed", error=str(error))
-                pause, backoff = backoff, min(backoff * 2, _MAX_BACKOFF_SECONDS)
-            else:
-                rounds, backoff = rounds + 1, 1.0
-                usual = self._period_seconds
-                pause = min(_STARTUP_PERIOD_SECONDS, usual) if rounds <= _STARTUP_RECONCILES else usual
-            await asyncio.sleep(pause)
+    async def reconcile(self) -> float:
+        """Collect; returns the seconds until the next pass. Raises ``ProviderError``.
+
+        Passes are frequent at first, because a restart may have left instances behind, and rare later (AWS-537).
+        """
+        await self.collect()
+        self._passes += 1
+        if self._passes > _STARTUP_PASSES:
+            return self._period_seconds
+        return min(_STARTUP_PERIOD_SECONDS, self._period_seconds)
 
     async def collect(self) -> tuple[str, ...]:
-        """One round; the provider IDs of the instances that were ended. Raises ``ProviderError``.
+        """Terminate orphans once; returns their provider IDs. Raises ``ProviderError``.
 
-        Only where the watched claims leave an instance without an owner the API server is asked.
+        The API server is asked only if the watched NodeClaims leave an instance without an owner.
         """
         now = self._clock.now()
         old = [

@@ -7,7 +7,6 @@ be planned into memory that is not there (AWS-315). Beyond the reference it surv
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
@@ -121,34 +120,33 @@ class CapacityLearner:
 CONFIG_MAP_NAME = "karpenter-learned"
 CONFIG_MAP_NAMESPACE = "kube-system"
 _KEY = "memory"
-#: News within this time are written down together.
-_WRITE_SECONDS = 60.0
+#: Figures learned within this time are saved together.
+_SAVE_PERIOD_SECONDS = 60.0
 
 #: The types of a class as they are sold now. Raises ``ProviderError``.
 TypesFor = Callable[[EC2NodeClass], tuple[InstanceType, ...]]
-#: A class by its name.
-NodeClassByName = Callable[[str], EC2NodeClass | None]
 
 
 class DiscoveredCapacityController:
-    """Listens to Nodes and keeps what they teach."""
+    """Learns the memory of registered Nodes and saves it in a ConfigMap."""
 
     def __init__(
-        self, kube: Kube, capacity: DiscoveredCapacity, types_for: TypesFor, node_class_named: NodeClassByName
+        self, kube: Kube, capacity: DiscoveredCapacity, types_for: TypesFor, cluster_view: AwsClusterView
     ) -> None:
         self._kube = kube
         self._capacity = capacity
         self._learner = CapacityLearner(capacity, ami_for)
         self._types_for = types_for
-        self._node_class_named = node_class_named
+        self._cluster_view = cluster_view
         self._learned: dict[str, object] = {}
         self._waiting_nodes: dict[str, Node] = {}
         self._written = b""
+        self._is_current = False
 
     # -- listening --------------------------------------------------------------------------------------------------------------
 
     def on_node(self, old: Node | None, new: Node | None) -> None:
-        """A Node has come, changed or gone. It is heard in the next round: types may not be known yet."""
+        """Informer handler. The next pass learns from the Node, because instance types may not be known yet."""
         if new is None:
             if old is not None:
                 self._learned.pop(old.metadata.name, None)
@@ -158,16 +156,16 @@ class DiscoveredCapacityController:
         if new.metadata.labels.get(labels.REGISTERED) == "true" and self._learned.get(new.metadata.name) != memory:
             self._waiting_nodes[new.metadata.name] = new
 
-    def learn_from_waiting(self, cluster_view: AwsClusterView) -> None:
-        """Learn of the Nodes that wait to be heard."""
+    def learn_from_waiting(self) -> None:
+        """Learn from the Nodes that events named since the last pass."""
         waiting, self._waiting_nodes = self._waiting_nodes, {}
         for node in waiting.values():
-            claim = cluster_view.claim_of(node.spec.provider_id.rpartition("/")[2])
+            claim = self._cluster_view.claim_of(node.spec.provider_id.rpartition("/")[2])
             if claim is not None and self._learn_from_node(node, claim):
                 self._learned[node.metadata.name] = node.status.capacity.get(res.MEMORY)
 
     def _learn_from_node(self, node: Node, claim: NodeClaim) -> bool:
-        node_class = self._node_class_named(claim.spec.node_class_ref.name)
+        node_class = self._cluster_view.node_class_named(claim.spec.node_class_ref.name)
         name = claim.metadata.labels.get(labels.INSTANCE_TYPE, "")
         if node_class is None:
             return False
@@ -175,7 +173,7 @@ class DiscoveredCapacityController:
             types = self._types_for(node_class)
         except ProviderError:
             return False
-        instance_type = next((item for item in types if item.name == name), None)
+        instance_type = next((candidate for candidate in types if candidate.name == name), None)
         if instance_type is not None:
             self._learner.learn(node, claim, instance_type, node_class.status.amis)
         return True
@@ -183,7 +181,7 @@ class DiscoveredCapacityController:
     # -- keeping ----------------------------------------------------------------------------------------------------------------
 
     async def load(self) -> None:
-        """Take over what was written down. Nothing there, or something unreadable, means to begin anew."""
+        """Load the saved figures. Without them, or if they are unreadable, learning starts from nothing."""
         try:
             config_map = await self._kube.get(CONFIG_MAP, CONFIG_MAP_NAME, CONFIG_MAP_NAMESPACE)
             self._written = config_map.data.get(_KEY, "[]").encode()
@@ -193,27 +191,24 @@ class DiscoveredCapacityController:
         except (KubeError, ValueError) as error:
             _log.error("what was learned about machines cannot be read", error=str(error))
 
-    async def run(self, cluster_view: AwsClusterView) -> None:
-        """Listen and write down, until cancelled. First of all what others wrote since the start is taken over.
+    async def reconcile(self) -> float:
+        """Learn and save; returns the seconds until the next pass. Raises ``KubeError``.
 
-        A process may wait for years to lead; what it then writes down must not be less than what was known meanwhile.
+        The first pass of a leader loads once more: the previous leader may have saved figures since this process started, and
+        must not lose them.
         """
-        await self.load()
-        while True:
-            self.learn_from_waiting(cluster_view)
-            await self._save()
-            await asyncio.sleep(_WRITE_SECONDS)
+        if not self._is_current:
+            await self.load()
+            self._is_current = True
+        self.learn_from_waiting()
+        await self._save()
+        return _SAVE_PERIOD_SECONDS
 
     async def _save(self) -> None:
         text = self._capacity.dump()
-        if text in (self._written, b"[]"):
-            return
-        try:
+        if text not in (self._written, b"[]"):
             await self._write_config_map(text.decode())
-        except KubeError as error:
-            _log.error("what was learned about machines cannot be written down", error=str(error))
-            return
-        self._written = text
+            self._written = text
 
     async def _write_config_map(self, text: str) -> None:
         data = {_KEY: text}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import structlog
 from msgspec.structs import replace
@@ -14,6 +15,7 @@ from karpenter.api.kinds import EC2_NODE_CLASS
 from karpenter.api.meta import Condition
 from karpenter.kube.errors import Conflict, NotFound
 from karpenter.kube.protocol import Writer
+from karpenter.metrics import Metrics
 from karpenter.model import conditions, labels
 from karpenter.model.clock import Clock
 from karpenter.model.conditions import ConditionTypes
@@ -36,6 +38,7 @@ from karpenter.providers.aws.nodeclass.nodeclass_subreconcilers import (
     condition_unknown,
 )
 from karpenter.providers.contract import ProviderError
+from karpenter.runtime.events import ObjectKind
 from karpenter.runtime.patching import merge_patch
 from karpenter.runtime.reconciler import Reconciler
 
@@ -73,34 +76,27 @@ class NodeClassController:
         hash_stamper: NodeClassHashStamper,
         hash_inputs: NodeClassHashInputs,
         termination: NodeClassTermination,
+        metrics: Metrics,
     ) -> None:
         self._context = context
         self._subreconcilers = tuple(subreconcilers)
         self._hash_stamper = hash_stamper
         self._hash_inputs = hash_inputs
         self._termination = termination
-        self._queue: Reconciler[str] = Reconciler(
-            "nodeclass", self.reconcile, _MAX_CONCURRENT_RECONCILES, on_error=_log_error
+        self.reconciler: Reconciler[str] = Reconciler(
+            "nodeclass", self.reconcile, _MAX_CONCURRENT_RECONCILES, cast(ObjectKind, EC2_NODE_CLASS), metrics
         )
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self._queue.run()
-
-    def add(self, name: str) -> None:
-        """Look at a class as soon as may be."""
-        self._queue.add(name)
 
     def on_node_class(self, old: EC2NodeClass | None, new: EC2NodeClass | None) -> None:
         """A class appeared, changed or went (AWS-080)."""
         node_class = new or old
         if node_class is not None:
-            self.add(node_class.metadata.name)
+            self.reconciler.add(node_class.metadata.name)
 
     def on_claim(self, old: NodeClaim | None, new: NodeClaim | None) -> None:
         """A claim appeared, changed or went: the last, the class may be waiting for (AWS-080)."""
         if old is not None and new is None and old.spec.node_class_ref.kind == EC2_NODE_CLASS.name:
-            self.add(old.spec.node_class_ref.name)
+            self.reconciler.add(old.spec.node_class_ref.name)
 
     async def reconcile(self, name: str) -> float | None:
         """Bring one class up to date; seconds until the next look, None to wait for events.
@@ -207,10 +203,6 @@ def _log_terminal(node_class: EC2NodeClass, terminal: Sequence[Condition]) -> No
     for condition in terminal:
         fields = {"EC2NodeClass": {"name": node_class.metadata.name}, "reason": condition.reason}
         _log.error("nodeclass cannot be used until it is changed", error=condition.message, **fields)
-
-
-def _log_error(name: str, error: Exception) -> None:
-    _log.error("Reconciler error", EC2NodeClass={"name": name}, error=str(error))
 
 
 #: AWS-063

@@ -71,6 +71,7 @@ from karpenter.node.node_health import NodeHealthReconciler
 from karpenter.nodeclaim.consolidatable import PodEventTracker, is_pod_event
 from karpenter.nodeclaim.garbagecollection import collect_claims_without_instance
 from karpenter.nodeclaim.lifecycle import NodeClaimLifecycle
+from karpenter.nodeclaim.liveness import DEFAULT_TIMEOUTS
 from karpenter.nodeoverlay.overlaid_provider import OverlaidProvider
 from karpenter.nodeoverlay.overlay_reconciler import NodeOverlayController
 from karpenter.nodepool.nodepool_status import NodePoolReconciler
@@ -234,11 +235,9 @@ class Manager:
 
     def _command_execution(self, rate_limit: ClaimCreationLimit, settings: Settings) -> CommandExecution:
         """What carries disruption decisions out."""
-        undertakings = DisruptionQueue(self.context, self.command_history, self._successor_nominations)
+        queue = DisruptionQueue(self.context, self.command_history, self._successor_nominations, DEFAULT_TIMEOUTS.total)
         pace = ClaimCreationPace(settings.nomination_window, rate_limit)
-        return CommandExecution(
-            CommandStarter(self.context, undertakings, pace), undertakings, self.command_history.backoff
-        )
+        return CommandExecution(CommandStarter(self.context, queue, pace), queue, self.command_history.backoff)
 
     def _cluster_collectors(self, settings: Settings) -> tuple[ClusterCollector, ...]:
         """What is shown of the cluster; large ones may do without the details (OPS-320)."""

@@ -17,7 +17,12 @@ from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import NODE_CLAIM
 from karpenter.disruption import node_marking
 from karpenter.disruption.command_backoff import CommandBackoff, ConsolidationReversals, nodepool_backoff_keys
-from karpenter.disruption.decide.command import Candidate, ConsolidationType
+from karpenter.disruption.command_timeout import (
+    MAX_TIMEOUT_SECONDS,
+    command_timeout_seconds,
+    replacement_timeout_seconds,
+)
+from karpenter.disruption.decide.command import Candidate, Command, ConsolidationType
 from karpenter.disruption.decide.command_validation import first_active_freeze
 from karpenter.disruption.decision_journal import DecisionJournal, DecisionOutcome
 from karpenter.disruption.queued_command import QueuedCommand
@@ -30,12 +35,12 @@ from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.events import NORMAL, ObjectEvent, involved_claim, involved_node
 from karpenter.state.state_node import StateNode
 
-#: How often a command is looked at (DIS-031).
+#: How often a command is reconciled (DIS-031).
 QUEUE_POLL_SECONDS = 1.0
-#: How long a command may take for each node in all commands, at least and at most (DIS-030).
-_TIMEOUT_SECONDS_PER_NODE, _MIN_TIMEOUT_SECONDS, _MAX_TIMEOUT_SECONDS = 0.08, 600.0, 3600.0
-#: How long pods are expected on a replacement after it was last looked at.
+#: How long pods are expected on a replacement after it was last reconciled.
 _NOMINATION_PERIOD = timedelta(seconds=20)
+#: How long a replacement that outlasted its command is kept for the next decision, once it is initialized.
+_LATE_NOMINATION_PERIOD = timedelta(seconds=60)
 _MAX_CONCURRENT_WRITES = 64
 _COMMAND_FAILED_MESSAGE = "failed terminating nodes while executing a disruption command"
 _log = structlog.get_logger()
@@ -51,12 +56,17 @@ class CommandHistory:
 
 
 class DisruptionQueue:
-    """All commands under way, by identity; and which nodes they hold."""
+    """All commands under way, by ID, and the nodes they hold. ``registration_timeout``: what a NodeClaim may take to register."""
 
     def __init__(
-        self, context: ControllerContext, history: CommandHistory, successor_nominations: SuccessorNominations
+        self,
+        context: ControllerContext,
+        history: CommandHistory,
+        successor_nominations: SuccessorNominations,
+        registration_timeout: timedelta,
     ) -> None:
         self._context = context
+        self._registration_timeout = registration_timeout
         self._successor_nominations = successor_nominations
         self._journal = history.journal
         self._backoff = history.backoff
@@ -102,37 +112,51 @@ class DisruptionQueue:
 
     async def reconcile(self, command_id: str) -> float | None:
         """Advance a command; seconds until the next reconcile, None if it has ended."""
-        undertaking = self._commands.get(command_id)
-        if undertaking is None:
+        queued = self._commands.get(command_id)
+        if queued is None:
             return None
-        if any(not self._is_deleting(key) for key in undertaking.remaining_candidates):
-            freeze = self._find_freeze(undertaking)
+        if queued.late_replacements:
+            return await self._await_late_replacements(queued)
+        if any(not self._is_deleting(key) for key in queued.remaining_candidates):
+            freeze = self._find_freeze(queued)
             if freeze is not None:
-                await self._stop_frozen(undertaking, freeze)
+                await self._stop_frozen(queued, freeze)
                 return None
-            lost = await self._await_replacements(undertaking)
+            lost = await self._await_replacements(queued)
             if lost:
-                await self.fail(undertaking, lost)
+                await self.fail(queued, lost)
                 return None
-            if any(undertaking.pending_replacements()):
-                return await self._requeue_or_time_out(undertaking)
-        self._nominate_targets(undertaking)
-        if not undertaking.has_successor_nominations:
-            undertaking.has_successor_nominations = True
-            self._successor_nominations.add_command(undertaking.command)
-        await self._delete_candidates(undertaking)
-        if undertaking.remaining_candidates:
-            return await self._requeue_or_time_out(undertaking)
-        self._complete(undertaking)
+            if any(queued.pending_replacements()):
+                return await self._requeue_or_time_out(queued)
+        self._nominate_targets(queued)
+        if not queued.has_successor_nominations:
+            queued.has_successor_nominations = True
+            self._successor_nominations.add_command(queued.command)
+        await self._delete_candidates(queued)
+        if queued.remaining_candidates:
+            return await self._requeue_or_time_out(queued)
+        self._complete(queued)
         return None
 
     async def _requeue_or_time_out(self, queued: QueuedCommand) -> float | None:
-        if asyncio.get_running_loop().time() - queued.started_at <= command_timeout_seconds(
-            len(self._command_by_candidate)
-        ):
+        if not self._has_timed_out(queued):
             return QUEUE_POLL_SECONDS
+        queued.late_replacements = set(queued.pending_replacements())
         await self.fail(queued, "command reached its timeout")
-        return None
+        return QUEUE_POLL_SECONDS if queued.late_replacements else None
+
+    def _has_timed_out(self, queued: QueuedCommand) -> bool:
+        elapsed = _elapsed_seconds(queued)
+        if elapsed <= command_timeout_seconds(len(self._command_by_candidate)):
+            return False
+        if not any(queued.pending_replacements()):
+            return True
+        if queued.replacement_timeout_seconds is None:
+            node_pools = {planned.node_pool for planned in queued.command.replacements}
+            queued.replacement_timeout_seconds = replacement_timeout_seconds(
+                self._registration_timeout, node_pools, self._context.state.claims()
+            )
+        return elapsed > queued.replacement_timeout_seconds
 
     async def _await_replacements(self, queued: QueuedCommand) -> str:
         """Check the replacements (DIS-310); why the command has failed, or an empty string.
@@ -157,6 +181,31 @@ class DisruptionQueue:
                 text = "Waiting on readiness to continue disruption"
                 self._context.events.publish(ObjectEvent(about, NORMAL, "DisruptionWaitingReadiness", text))
         return ""
+
+    async def _await_late_replacements(self, queued: QueuedCommand) -> float | None:
+        """Replacements that outlast their command are kept: the next decision moves pods there once they are initialized.
+
+        Those that are still not initialized when the longest command would end are deleted.
+        """
+        now = self._context.clock.now()
+        is_over = _elapsed_seconds(queued) > MAX_TIMEOUT_SECONDS
+        for name in sorted(queued.late_replacements):
+            claim = self._context.state.claim(name)
+            if claim is None or claim.metadata.deletion_timestamp is not None:
+                queued.late_replacements.discard(name)
+            elif conditions.is_true(claim.status.conditions, conditions.INITIALIZED):
+                queued.late_replacements.discard(name)
+                self._context.state.nominate(name, now + _LATE_NOMINATION_PERIOD)
+                self._reset_backoff(queued.command)
+            elif is_over:
+                queued.late_replacements.discard(name)
+                await self._delete_unused_replacement(queued, name)
+            else:
+                self._context.state.nominate(name, now + _NOMINATION_PERIOD)
+        if queued.late_replacements:
+            return QUEUE_POLL_SECONDS
+        self._remove(queued)
+        return None
 
     async def _get_claim(self, name: str) -> NodeClaim | None:
         try:
@@ -220,13 +269,14 @@ class DisruptionQueue:
     def _complete(self, queued: QueuedCommand) -> None:
         command = queued.command
         self._remove(queued)
-        self._backoff.reset(
-            command.reason,
-            (*(candidate.key for candidate in command.candidates), *nodepool_backoff_keys(command.node_pools)),
-        )
+        self._reset_backoff(command)
         self._journal.end(queued.command_id, DecisionOutcome.SUCCEEDED, self._context.clock.now())
         self._reversals.record_command(command)
         _log.debug("command succeeded", **queued.log_fields())
+
+    def _reset_backoff(self, command: Command) -> None:
+        keys = (*(candidate.key for candidate in command.candidates), *nodepool_backoff_keys(command.node_pools))
+        self._backoff.reset(command.reason, keys)
 
     async def fail(self, queued: QueuedCommand, cause: str) -> None:
         """Fail a command: untaint its nodes, delete unused replacements, record the backoff (DIS-314)."""
@@ -242,8 +292,10 @@ class DisruptionQueue:
     async def _roll_back(self, queued: QueuedCommand, cause: str) -> None:
         self._journal.end(queued.command_id, DecisionOutcome.FAILED, self._context.clock.now(), cause)
         await self.release_candidates(queued, queued.remaining_candidates.values())
-        await asyncio.gather(*(self._delete_unused_replacement(queued, name) for name in queued.replacements))
-        self._remove(queued)
+        unused = (name for name in queued.replacements if name not in queued.late_replacements)
+        await asyncio.gather(*(self._delete_unused_replacement(queued, name) for name in unused))
+        if not queued.late_replacements:
+            self._remove(queued)
 
     def _find_freeze(self, queued: QueuedCommand) -> Freeze | None:
         """The freeze that is active on a NodePool of which a candidate is not deleted yet."""
@@ -302,6 +354,5 @@ class DisruptionQueue:
         return any(key == claim.metadata.name and uid not in own for uid, key in state.planned_nodes.items())
 
 
-def command_timeout_seconds(nodes: int) -> float:
-    """How long a command may take while there are so many nodes in all commands (DIS-030)."""
-    return min(_MAX_TIMEOUT_SECONDS, max(_MIN_TIMEOUT_SECONDS, _TIMEOUT_SECONDS_PER_NODE * nodes))
+def _elapsed_seconds(queued: QueuedCommand) -> float:
+    return asyncio.get_running_loop().time() - queued.started_at

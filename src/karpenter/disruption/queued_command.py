@@ -25,7 +25,8 @@ class QueuedCommand:
     """A command being carried out.
 
     ``started_at`` is on the event loop's clock. ``remaining_candidates``: those whose claim is not deleted yet.
-    ``ready_replacements``: those that were initialized.
+    ``ready_replacements``: those that were initialized. ``late_replacements``: those that were not when the command reached its
+    timeout; they are kept. ``replacement_timeout_seconds``: how long they may take; None until that matters.
     """
 
     command_id: str
@@ -33,7 +34,9 @@ class QueuedCommand:
     started_at: float
     remaining_candidates: dict[str, Candidate] = field(init=False)
     ready_replacements: set[str] = field(default_factory=set)
-    #: Whether the successors of its pods were promised their places.
+    late_replacements: set[str] = field(default_factory=set)
+    replacement_timeout_seconds: float | None = None
+    #: Whether the successors of its pods have their nominations.
     has_successor_nominations: bool = False
 
     def __post_init__(self) -> None:
@@ -45,7 +48,7 @@ class QueuedCommand:
         return tuple(planned.name for planned in self.command.replacements)
 
     def pending_replacements(self) -> Iterator[str]:
-        """Replacements that were not seen initialised yet."""
+        """Replacements that were not seen initialized yet."""
         return (name for name in self.replacements if name not in self.ready_replacements)
 
     def remove_candidates(self, keys: Collection[str]) -> None:
@@ -103,10 +106,10 @@ class QueuedCommand:
 
     def candidate_annotations(self) -> dict[str, str]:
         """Annotations that link a deleted claim to this decision."""
-        found = {labels.DISRUPTION_DECISION: self.command_id}
+        annotations = {labels.DISRUPTION_DECISION: self.command_id}
         if self.replacements:
-            found[labels.DISRUPTION_REPLACEMENTS] = shortened(self.replacements, _MAX_NAMES_IN_ANNOTATION)
-        return found
+            annotations[labels.DISRUPTION_REPLACEMENTS] = shortened(self.replacements, _MAX_NAMES_IN_ANNOTATION)
+        return annotations
 
     def replacement_annotations(self) -> dict[str, str]:
         """Annotations that link a replacement to this decision."""
@@ -139,12 +142,12 @@ def _savings_text(command: Command) -> str:
 
 
 def _node_fields(view: StateNode) -> dict[str, object]:
-    found = view.node.metadata.labels if view.node else {}
+    node_labels = view.node.metadata.labels if view.node else {}
     return {
         "Node": {"name": view.node.metadata.name if view.node else ""},
         "NodeClaim": {"name": view.key},
-        "capacity-type": found.get(labels.CAPACITY_TYPE, ""),
-        "instance-type": found.get(labels.INSTANCE_TYPE, ""),
+        "capacity-type": node_labels.get(labels.CAPACITY_TYPE, ""),
+        "instance-type": node_labels.get(labels.INSTANCE_TYPE, ""),
     }
 
 

@@ -27,6 +27,11 @@ class LivenessTimeouts:
     launch: timedelta = timedelta(minutes=5)
     registration: timedelta = timedelta(minutes=15)
 
+    @property
+    def total(self) -> timedelta:
+        """The longest time from creation to registration."""
+        return self.launch + self.registration
+
 
 #: Karpenter's timeouts (OPS-050, OPS-051).
 DEFAULT_TIMEOUTS = LivenessTimeouts()

@@ -9,8 +9,8 @@ import pytest
 
 from karpenter.api import kinds
 from karpenter.api.karpenter import Budget, Disruption
+from karpenter.disruption.command_timeout import command_timeout_seconds
 from karpenter.disruption.decide.command import ConsolidationType, DisruptionReason
-from karpenter.disruption.disruption_queue import command_timeout_seconds
 from karpenter.kube.errors import Conflict, ServerUnavailable
 from karpenter.model import conditions, labels
 from karpenter.providers.contract import InsufficientCapacity
@@ -119,17 +119,28 @@ async def test_without_replacements_candidates_go_at_once(world: World) -> None:
 
 
 @story
-async def test_a_command_that_takes_too_long_is_called_off(world: World) -> None:
-    """DIS-S224, DIS-030, DIS-314: after ten minutes; the replacement nobody needs goes as well (Beyond)."""
+async def test_a_command_whose_replacement_never_registers_ends_with_the_registration_timeout(world: World) -> None:
+    """DIS-314, OPS-051: the replacement goes after fifteen minutes, and with it the command."""
     await machines(world)
     await carry_out(world, command(world, "n0", bought=("r0",)))
-    await asyncio.sleep(595)
+    await asyncio.sleep(14 * 60)
     assert not await is_free(world, "n0")
-    await asyncio.sleep(10)
+    await asyncio.sleep(2 * 60)
     assert await is_free(world, "n0")
-    assert "r0" not in [item.metadata.name for item in await world.all(kinds.NODE_CLAIM)] or await leaving(world) == [
-        "r0"
-    ]
+    assert [claim.metadata.name for claim in await world.all(kinds.NODE_CLAIM)] == ["n0"]
+
+
+@story
+async def test_a_command_that_takes_too_long_is_called_off(world: World) -> None:
+    """DIS-S224, DIS-030, DIS-314: its replacement has registered and is not ready after twenty minutes (Beyond: not ten)."""
+    await machines(world)
+    await carry_out(world, command(world, "n0", bought=("r0",)))
+    await asyncio.sleep(1)
+    await world.join("r0", "r0", ready="False")
+    await asyncio.sleep(19 * 60)
+    assert not await is_free(world, "n0")
+    await asyncio.sleep(2 * 60)
+    assert await is_free(world, "n0")
     line = world.lines("failed terminating nodes while executing a disruption command")[0]
     assert line["error"] == "command reached its timeout"
     assert line["disrupted-nodes"][0]["NodeClaim"] == {"name": "n0"}

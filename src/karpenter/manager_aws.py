@@ -17,8 +17,7 @@ from karpenter.manager_cloud import ProviderSetup, ProviderStartError
 from karpenter.manager_watches import log_unusable_object
 from karpenter.metrics import Metrics
 from karpenter.model.clock import Clock
-from karpenter.providers.aws.aws_cluster_view import WatchedClusterView
-from karpenter.providers.aws.aws_context import AwsContext
+from karpenter.providers.aws.aws_context import AwsContext, WatchedClusterView
 from karpenter.providers.aws.aws_metrics import SdkMetrics
 from karpenter.providers.aws.aws_operator import AwsOperator
 from karpenter.providers.aws.aws_settings import aws_settings_of

@@ -32,8 +32,7 @@ from karpenter.metrics import Metrics
 from karpenter.model import conditions, labels
 from karpenter.model.clock import Clock, SystemClock
 from karpenter.providers.aws.aws_apis import AwsApis, Ec2Api
-from karpenter.providers.aws.aws_cluster_view import WatchedClusterView
-from karpenter.providers.aws.aws_context import AwsContext
+from karpenter.providers.aws.aws_context import AwsContext, WatchedClusterView
 from karpenter.providers.aws.aws_operator import AwsOperator
 from karpenter.providers.aws.aws_settings import AwsSettings
 from karpenter.providers.aws.cluster_discovery import ApiServerAccess, DiscoveredCluster, discover_cluster

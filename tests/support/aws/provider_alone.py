@@ -16,8 +16,7 @@ from karpenter.kube.informer import Informer
 from karpenter.metrics import Metrics
 from karpenter.model import conditions
 from karpenter.model.clock import SystemClock
-from karpenter.providers.aws.aws_cluster_view import WatchedClusterView
-from karpenter.providers.aws.aws_context import AwsContext
+from karpenter.providers.aws.aws_context import AwsContext, WatchedClusterView
 from karpenter.providers.aws.aws_metrics import SdkMetrics
 from karpenter.providers.aws.aws_operator import AwsOperator
 from karpenter.providers.aws.aws_settings import AwsSettings

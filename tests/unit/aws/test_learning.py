@@ -15,7 +15,7 @@ from karpenter.api.karpenter import NodeClaim, NodeClaimSpec, NodeClaimStatus, N
 from karpenter.api.kinds import CONFIG_MAP
 from karpenter.api.meta import ObjectMeta
 from karpenter.model import labels
-from karpenter.providers.aws.aws_cluster_view import AwsClusterView
+from karpenter.providers.aws.aws_context import AwsClusterView
 from karpenter.providers.aws.instancetype.discovered_capacity import (
     CONFIG_MAP_NAME,
     CONFIG_MAP_NAMESPACE,

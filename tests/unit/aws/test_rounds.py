@@ -10,7 +10,7 @@ import pytest
 
 from karpenter.kube.errors import KubeError
 from karpenter.providers.aws.aws_errors import AwsError
-from karpenter.providers.aws.periodic_refresh import PeriodicRefresh
+from karpenter.providers.aws.aws_operator import PeriodicRefresh
 from karpenter.providers.contract import ProviderError
 from karpenter.runtime.reconciler import SingletonReconciler
 from karpenter.simulation import virtual_time as virtual

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import cast
 
@@ -16,8 +16,8 @@ from karpenter.api.ec2_node_class import EC2NodeClass
 from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import EC2_NODE_CLASS, NODE_CLAIM, NODE_OVERLAY
 from karpenter.model import labels
-from karpenter.providers.aws.aws_cluster_view import LaunchAwareClusterView
-from karpenter.providers.aws.aws_context import AwsContext
+from karpenter.model.clock import Clock
+from karpenter.providers.aws.aws_context import AwsContext, LaunchAwareClusterView
 from karpenter.providers.aws.aws_metrics import InstanceMetrics, InterruptionMetrics
 from karpenter.providers.aws.aws_provider import AwsProvider, AwsProviderDependencies, PlacementGroupPartitionHook
 from karpenter.providers.aws.instance.bootstrap_resolver import BootstrapResolver
@@ -51,7 +51,6 @@ from karpenter.providers.aws.interruption.interruption_handling import Interrupt
 from karpenter.providers.aws.interruption.zonal_shift import ZonalShiftController
 from karpenter.providers.aws.nodeclass.nodeclass_discovery import PlacementGroupProvider
 from karpenter.providers.aws.nodeclass_controllers import NodeClassControllers, NodeClassDependencies
-from karpenter.providers.aws.periodic_refresh import PeriodicRefresh
 from karpenter.providers.contract import ProviderError
 from karpenter.runtime import nodeclaim_deletion
 from karpenter.runtime.events import ObjectKind
@@ -361,3 +360,29 @@ async def _refresh_or_log(refresh: Callable[[], Awaitable[None]]) -> None:
         await refresh()
     except ProviderError as error:
         _log.error("prices are the packaged ones for now", error=str(error))
+
+
+class PeriodicRefresh:
+    """The next run is due one period after the last success, not one period after the controller starts."""
+
+    def __init__(self, work: Callable[[], Awaitable[object]], period: timedelta, clock: Clock) -> None:
+        self._work = work
+        self._period = period
+        self._clock = clock
+        self._done_at: datetime | None = None
+
+    async def refresh(self) -> None:
+        """Do the work. Raises what the work raises; a failure leaves it due."""
+        await self._work()
+        self._done_at = self._clock.now()
+
+    async def reconcile(self) -> float:
+        """Do the work; returns the seconds until the next run."""
+        await self.refresh()
+        return self._period.total_seconds()
+
+    def due_seconds(self) -> float:
+        """Seconds until the next run is due."""
+        if self._done_at is None:
+            return 0.0
+        return max(0.0, (self._done_at + self._period - self._clock.now()).total_seconds())

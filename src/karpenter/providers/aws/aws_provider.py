@@ -16,7 +16,7 @@ from karpenter.model import conditions, labels
 from karpenter.model.clock import Clock
 from karpenter.providers.aws import aws_labels
 from karpenter.providers.aws.aws_apis import InstanceApi
-from karpenter.providers.aws.aws_cluster_view import AwsClusterView, AwsEventRecorder
+from karpenter.providers.aws.aws_context import AwsClusterView, AwsEventRecorder
 from karpenter.providers.aws.aws_errors import AwsError
 from karpenter.providers.aws.ec2_descriptions import InstanceInfo
 from karpenter.providers.aws.instance import instance_info

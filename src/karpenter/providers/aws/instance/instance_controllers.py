@@ -21,7 +21,7 @@ from karpenter.kube.protocol import Kube, Listing, Writer
 from karpenter.model.clock import Clock
 from karpenter.providers.aws import aws_labels
 from karpenter.providers.aws.aws_apis import InstanceApi
-from karpenter.providers.aws.aws_cluster_view import AwsClusterView, AwsEventRecorder
+from karpenter.providers.aws.aws_context import AwsClusterView, AwsEventRecorder
 from karpenter.providers.aws.aws_errors import AwsError
 from karpenter.providers.aws.aws_settings import AwsClusterInfo
 from karpenter.providers.aws.aws_types import Ec2Filter, tag_map

@@ -15,7 +15,7 @@ from karpenter.model import labels
 from karpenter.model.clock import Clock
 from karpenter.providers.aws import aws_errors, aws_labels
 from karpenter.providers.aws.aws_apis import InstanceApi
-from karpenter.providers.aws.aws_cluster_view import AwsClusterView
+from karpenter.providers.aws.aws_context import AwsClusterView
 from karpenter.providers.aws.aws_errors import AwsError
 from karpenter.providers.aws.aws_metrics import DESCRIBE_INSTANCES_BATCHER, TERMINATE_INSTANCES_BATCHER, InstanceMetrics
 from karpenter.providers.aws.aws_settings import AwsClusterInfo

@@ -12,7 +12,7 @@ from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import NODE_CLAIM
 from karpenter.model import labels
 from karpenter.providers.aws import aws_errors
-from karpenter.providers.aws.aws_cluster_view import AwsEventRecorder
+from karpenter.providers.aws.aws_context import AwsEventRecorder
 from karpenter.providers.aws.aws_errors import LaunchRefusal
 from karpenter.providers.aws.aws_metrics import InstanceMetrics
 from karpenter.providers.aws.instance.fleet_request import SubnetAddresses

@@ -24,7 +24,7 @@ from karpenter.kube.protocol import Kube
 from karpenter.model import labels, quantity
 from karpenter.model import resources as res
 from karpenter.model.clock import Clock
-from karpenter.providers.aws.aws_cluster_view import AwsClusterView
+from karpenter.providers.aws.aws_context import AwsClusterView
 from karpenter.providers.aws.instancetype.nodeclass_terms import image_set
 from karpenter.providers.aws.nodeclass.ami_selection import ami_for
 from karpenter.providers.contract import ProviderError

@@ -44,15 +44,13 @@ from karpenter.providers.aws.instancetype.ec2_offerings import (
     type_offerings,
 )
 from karpenter.providers.aws.instancetype.ec2_pricing import Ec2Prices
-from karpenter.providers.aws.instancetype.nodeclass_capacity import (
+from karpenter.providers.aws.instancetype.nodeclass_terms import (
     CapacitySettings,
+    NodeClassTerms,
     NodeClassTermsError,
     capacity_terms,
-    kubelet_type_facts,
-)
-from karpenter.providers.aws.instancetype.nodeclass_terms import (
-    NodeClassTerms,
     incompatibility,
+    kubelet_type_facts,
     terms_identity,
     type_requirements,
 )

@@ -19,7 +19,7 @@ from karpenter.metrics.exposition import GaugeFamily, MetricsRegistry, SeriesWri
 from karpenter.model import labels
 from karpenter.model import resources as res
 from karpenter.model.requirements import Requirements, intersects, requirements_from_labels, requirements_from_wire
-from karpenter.providers.aws.aws_cluster_view import AwsClusterView
+from karpenter.providers.aws.aws_context import AwsClusterView
 from karpenter.providers.aws.instancetype.ec2_offerings import OfferingKey
 from karpenter.providers.contract import ProviderError
 

@@ -22,7 +22,7 @@ from karpenter.model import labels
 from karpenter.model.clock import Clock
 from karpenter.providers.aws import aws_labels
 from karpenter.providers.aws.aws_apis import DiscoveryApi, ReservationQuery
-from karpenter.providers.aws.aws_cluster_view import AwsClusterView
+from karpenter.providers.aws.aws_context import AwsClusterView
 from karpenter.providers.aws.aws_errors import AwsError
 from karpenter.providers.aws.ec2_descriptions import CapacityReservationInfo
 from karpenter.providers.aws.nodeclass.nodeclass_discovery import EXPIRING_BEFORE_END

@@ -15,7 +15,7 @@ import structlog
 
 from karpenter.model.clock import Clock
 from karpenter.providers.aws.aws_apis import InstanceApi, SqsApi
-from karpenter.providers.aws.aws_cluster_view import AwsClusterView
+from karpenter.providers.aws.aws_context import AwsClusterView
 from karpenter.providers.aws.aws_errors import AwsError
 from karpenter.providers.aws.aws_metrics import InterruptionMetrics
 from karpenter.providers.aws.aws_types import Ec2Filter, SqsMessage

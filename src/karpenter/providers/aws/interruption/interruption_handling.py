@@ -34,7 +34,7 @@ from karpenter.kube.errors import Conflict, NotFound
 from karpenter.kube.protocol import Json, JsonObject, Writer
 from karpenter.model import labels
 from karpenter.model.clock import Clock, rfc3339
-from karpenter.providers.aws.aws_cluster_view import AwsClusterView, AwsEventRecorder
+from karpenter.providers.aws.aws_context import AwsClusterView, AwsEventRecorder
 from karpenter.providers.aws.interruption.interruption_messages import InterruptionKind, InterruptionMessage
 
 _SPOT_NOTICE = timedelta(minutes=2)

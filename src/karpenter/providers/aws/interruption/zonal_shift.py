@@ -17,7 +17,7 @@ from karpenter.model.clock import Clock
 from karpenter.model.requirements import requirements_from_labels, requirements_from_wire
 from karpenter.providers.aws import aws_labels
 from karpenter.providers.aws.aws_apis import ZonalShiftApi
-from karpenter.providers.aws.aws_cluster_view import AwsClusterView, AwsEventRecorder
+from karpenter.providers.aws.aws_context import AwsClusterView, AwsEventRecorder
 from karpenter.providers.aws.aws_errors import AwsError
 from karpenter.providers.contract import ProviderError
 

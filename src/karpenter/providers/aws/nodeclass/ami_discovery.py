@@ -20,7 +20,7 @@ from karpenter.api.ec2_node_class import AMI, EC2NodeClass
 from karpenter.api.kinds import EC2_NODE_CLASS
 from karpenter.model.clock import Clock
 from karpenter.providers.aws.aws_apis import DiscoveryApi, ImageQuery, SsmApi
-from karpenter.providers.aws.aws_cluster_view import AwsEventRecorder
+from karpenter.providers.aws.aws_context import AwsEventRecorder
 from karpenter.providers.aws.aws_errors import AwsError
 from karpenter.providers.aws.aws_settings import AwsClusterInfo
 from karpenter.providers.aws.ec2_descriptions import ImageInfo

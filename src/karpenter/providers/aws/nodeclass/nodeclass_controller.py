@@ -21,7 +21,7 @@ from karpenter.model.clock import Clock
 from karpenter.model.conditions import ConditionTypes
 from karpenter.providers.aws import aws_labels
 from karpenter.providers.aws.aws_apis import LaunchTemplateApi
-from karpenter.providers.aws.aws_cluster_view import AwsEventRecorder
+from karpenter.providers.aws.aws_context import AwsEventRecorder
 from karpenter.providers.aws.aws_errors import AwsError
 from karpenter.providers.aws.aws_settings import AwsClusterInfo
 from karpenter.providers.aws.aws_types import Ec2Filter

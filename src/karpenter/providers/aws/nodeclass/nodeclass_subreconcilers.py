@@ -9,7 +9,7 @@ from karpenter.api.ec2_node_class import EC2NodeClass, EC2NodeClassStatus
 from karpenter.api.kinds import EC2_NODE_CLASS
 from karpenter.api.meta import Condition
 from karpenter.model.conditions import FALSE, TRUE, UNKNOWN, ConditionTypes
-from karpenter.providers.aws.aws_cluster_view import AwsEventRecorder
+from karpenter.providers.aws.aws_context import AwsEventRecorder
 
 AMIS_READY = "AMIsReady"
 CAPACITY_RESERVATIONS_READY = "CapacityReservationsReady"

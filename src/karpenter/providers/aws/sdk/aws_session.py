@@ -42,7 +42,6 @@ from karpenter.providers.aws.sdk.api_clients import (
     StsClient,
     ZonalShiftClient,
 )
-from karpenter.providers.aws.sdk.botocore_errors import error_from_botocore
 from karpenter.providers.aws.sdk.service_client import (
     RATE_LIMITS,
     AdaptiveRateLimiter,
@@ -51,6 +50,7 @@ from karpenter.providers.aws.sdk.service_client import (
     ClientMethods,
     RateLimitGroup,
     ServiceTransport,
+    error_from_botocore,
 )
 
 #: The region is named as other SDKs do first: the webhooks that hand roles to pods set both.

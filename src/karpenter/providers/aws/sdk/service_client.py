@@ -21,12 +21,18 @@ from typing import Generic, NamedTuple, Protocol, TypeVar, cast
 
 import msgspec
 import structlog
-from botocore import xform_name
+from botocore import exceptions, xform_name
+from botocore.parsers import ResponseParserError
 
 from karpenter.model.backoff import Backoff
-from karpenter.providers.aws.aws_errors import AwsCallError, AwsError, error_log_fields
+from karpenter.providers.aws.aws_errors import (
+    CONNECTION_ERROR_CODE,
+    TIMEOUT_CODE,
+    AwsCallError,
+    AwsError,
+    error_log_fields,
+)
 from karpenter.providers.aws.aws_metrics import SdkMetrics
-from karpenter.providers.aws.sdk.botocore_errors import NOT_CONNECTED, error_from_botocore, timeout_error
 
 R = TypeVar("R")
 S = TypeVar("S")
@@ -332,3 +338,102 @@ class AdaptiveRateLimiter:
         if self._refilled_at is not None:
             self._tokens = min(self._burst, self._tokens + (now - self._refilled_at) * self._per_second)
         self._refilled_at = now
+
+
+NO_CREDENTIALS = "NoCredentials"
+NOT_CONNECTED = "NotConnected"
+INVALID_REQUEST = "InvalidRequest"
+
+_NO_CREDENTIALS = (
+    exceptions.NoCredentialsError,
+    exceptions.PartialCredentialsError,
+    exceptions.CredentialRetrievalError,
+    exceptions.TokenRetrievalError,
+    exceptions.UnauthorizedSSOTokenError,
+    exceptions.NoAuthTokenError,
+    exceptions.ProfileNotFound,
+)
+#: Nothing was sent: there was no connection to send it over.
+_NOT_CONNECTED = (
+    exceptions.EndpointConnectionError,
+    exceptions.ConnectTimeoutError,
+    exceptions.ProxyConnectionError,
+)
+_NOT_SENT = (
+    exceptions.ParamValidationError,
+    exceptions.NoRegionError,
+    exceptions.BaseEndpointResolverError,
+    exceptions.EndpointProviderError,
+    exceptions.InvalidRegionError,
+)
+_CREDENTIAL_CALLS = frozenset({"AssumeRole", "AssumeRoleWithWebIdentity", "GetRoleCredentials", "AssumeRoleWithSAML"})
+#: Codes that mean that the credentials are the trouble, and what can be done.
+_HINTS: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("ExpiredToken", "ExpiredTokenException", "RequestExpired"),
+        "the credentials have expired: renew them, and check the machine's clock",
+    ),
+    **dict.fromkeys(
+        ("InvalidClientTokenId", "UnrecognizedClientException", "AuthFailure", "SignatureDoesNotMatch"),
+        "AWS does not accept the credentials: check that they are of this account and partition, and the machine's clock",
+    ),
+    "OptInRequired": "the account is not subscribed to this service, or the region is not enabled",
+}
+_NO_CREDENTIALS_HINT = (
+    "give the service account a role (IRSA or a pod identity association), or set AWS_PROFILE or AWS_ACCESS_KEY_ID"
+)
+_NOT_CONNECTED_HINT = "check the region, the network's way there, proxies and AWS_ENDPOINT_URL"
+
+
+def error_from_botocore(error: Exception, service: str, operation: str) -> AwsCallError:
+    """The error for what botocore raised. Anything it does not document is a bug of ours and raised again."""
+    if isinstance(error, exceptions.ClientError):
+        fault = _service_error(error, operation)
+    elif isinstance(error, exceptions.BotoCoreError | ResponseParserError):
+        fault = AwsCallError(*_code_and_message(error, service), operation=operation)
+    else:
+        raise error
+    fault.service = service
+    return fault
+
+
+def timeout_error(service: str, operation: str, seconds: float) -> AwsCallError:
+    """The error for a call whose time is over."""
+    fault = AwsCallError(TIMEOUT_CODE, f"{service} did not answer within {seconds:g} s", operation=operation)
+    fault.service = service
+    return fault
+
+
+def _service_error(error: exceptions.ClientError, operation: str) -> AwsCallError:
+    answer = cast(Mapping[str, Mapping[str, object]], error.response)
+    error_fields, about = answer.get("Error", {}), answer.get("ResponseMetadata", {})
+    code, message = str(error_fields.get("Code", "Unknown")), str(error_fields.get("Message", ""))
+    if error.operation_name in _CREDENTIAL_CALLS:
+        text = f"{error.operation_name} was refused ({code}: {_single_line(message)}); check the role's trust policy"
+        return AwsCallError(NO_CREDENTIALS, text, operation=operation)
+    hint = _HINTS.get(code)
+    return AwsCallError(
+        code,
+        f"{message} ({hint})" if hint else message,
+        operation=operation,
+        request_id=str(about.get("RequestId", "")),
+        status=int(cast(int, about.get("HTTPStatusCode", 0))),
+    )
+
+
+def _code_and_message(error: Exception, service: str) -> tuple[str, str]:
+    """Code and message of a call that got no answer from the service."""
+    text = _single_line(str(error))
+    if isinstance(error, _NO_CREDENTIALS):
+        return NO_CREDENTIALS, f"{text}; {_NO_CREDENTIALS_HINT}"
+    if isinstance(error, _NOT_CONNECTED):
+        return NOT_CONNECTED, f"{text}; {_NOT_CONNECTED_HINT}"
+    if isinstance(error, _NOT_SENT):
+        return INVALID_REQUEST, text
+    if isinstance(error, exceptions.ReadTimeoutError):
+        return TIMEOUT_CODE, f"{service} did not answer in time: {text}"
+    return CONNECTION_ERROR_CODE, text
+
+
+def _single_line(text: str) -> str:
+    return " ".join(text.split())

@@ -20,7 +20,7 @@ from importlib import resources as package_files
 from itertools import product
 
 from karpenter.instancetypes import ec2_capacity as formulas
-from karpenter.instancetypes.instance_type import InstanceType, Offering
+from karpenter.instancetypes.instance_type import BurstableCpu, InstanceType, Offering
 from karpenter.instancetypes.well_known_labels import complete_requirements, derived_labels, label_in
 from karpenter.model import labels, quantity
 from karpenter.model import resources as res
@@ -59,6 +59,34 @@ _COPIED_COLUMNS = {
     "accelerator-count": "accelerator_count",
 }
 _SPOT_DIGITS = 6
+
+#: CPU that burstable types earn credits for, in thousandths of a vCPU over all vCPUs (see ``data/SOURCES.md``).
+_T3_BASELINE_MILLIS = {
+    "nano": 100,
+    "micro": 200,
+    "small": 400,
+    "medium": 400,
+    "large": 600,
+    "xlarge": 1600,
+    "2xlarge": 3200,
+}
+_T2_BASELINE_MILLIS = {
+    "nano": 50,
+    "micro": 100,
+    "small": 200,
+    "medium": 400,
+    "large": 600,
+    "xlarge": 900,
+    "2xlarge": 1360,
+}
+_BASELINE_MILLIS = {
+    "t2": _T2_BASELINE_MILLIS,
+    "t3": _T3_BASELINE_MILLIS,
+    "t3a": _T3_BASELINE_MILLIS,
+    "t4g": _T3_BASELINE_MILLIS,
+}
+#: Price of surplus credits (Linux) of the families that launch in mode ``unlimited`` by default. T2 launches in ``standard``.
+_SURPLUS_USD_PER_VCPU_HOUR = {"t3": 0.05, "t3a": 0.05, "t4g": 0.04}
 
 _Row = Mapping[str, str]
 
@@ -105,6 +133,18 @@ def published_type_facts() -> Mapping[str, PublishedTypeFacts]:
     }
 
 
+def burstable_cpu(name: str, currency: str = "USD") -> BurstableCpu | None:
+    """The CPU credits of a type, in the credit mode it launches in by default; None for types without credits.
+
+    Surplus prices are known in USD only; in other currencies they are unknown.
+    """
+    family, _, size = name.partition(".")
+    sizes = _BASELINE_MILLIS.get(family, {})
+    if size not in sizes:
+        return None
+    return BurstableCpu(sizes[size], _SURPLUS_USD_PER_VCPU_HOUR.get(family) if currency == "USD" else None)
+
+
 def _rows() -> Iterator[_Row]:
     table = package_files.files("karpenter.instancetypes").joinpath("data/ec2_us_east_1.csv")
     with table.open(encoding="utf-8") as file:
@@ -143,6 +183,7 @@ def _instance_type(row: _Row) -> InstanceType:
         capacity=capacity,
         overhead=formulas.instance_overhead(shape),
         offerings=offerings,
+        burstable_cpu=burstable_cpu(row["name"]),
     )
 
 

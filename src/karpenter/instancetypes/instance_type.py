@@ -44,11 +44,33 @@ class Offering:
 
 
 @dataclass(frozen=True)
+class BurstableCpu:
+    """What a burstable type guarantees of its vCPUs: it earns CPU credits for ``baseline_millis`` and no more.
+
+    ``baseline_millis`` are thousandths of a vCPU, summed over all vCPUs. CPU beyond it, averaged over a day, costs
+    ``surplus_price_per_vcpu_hour``; None where no more than the baseline is to be had (credit mode ``standard``), or where the
+    price is unknown.
+    """
+
+    baseline_millis: int
+    surplus_price_per_vcpu_hour: float | None = None
+
+    def surplus_price_per_hour(self, requested_millis: int) -> float | None:
+        """What CPU requests cost beyond the instance's price; None if that price is unknown or there is no such CPU."""
+        surplus_millis = max(0, requested_millis - self.baseline_millis)
+        if not surplus_millis:
+            return 0.0
+        price = self.surplus_price_per_vcpu_hour
+        return None if price is None else price * surplus_millis / res.ONE_UNIT
+
+
+@dataclass(frozen=True)
 class InstanceType:
     """An instance type.
 
     ``requirements`` has an entry for every well-known label, DoesNotExist for those it lacks (SCH-116). ``overlay_capacity`` is
     the capacity added by NodeOverlays, ``is_price_overlaid`` whether one changed the price of an offering (SCH-760).
+    ``burstable_cpu`` is None for types that guarantee all of their CPU.
     """
 
     name: str
@@ -58,6 +80,7 @@ class InstanceType:
     offerings: tuple[Offering, ...] = ()
     overlay_capacity: Resources = field(default_factory=dict)
     is_price_overlaid: bool = False
+    burstable_cpu: BurstableCpu | None = None
 
     @cached_property
     def allocatable(self) -> Resources:

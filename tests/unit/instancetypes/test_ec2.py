@@ -231,3 +231,56 @@ def test_the_catalogue_is_read_once() -> None:
     """Callers may cache by identity (OPS-215)."""
     assert ec2_catalog.packaged_instance_types() is ec2_catalog.packaged_instance_types()
     assert ec2_catalog.find_packaged_type("no.such") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "credits_per_hour", "surplus_price"),
+    [
+        ("t2.nano", 3, None),
+        ("t2.2xlarge", 81.6, None),
+        ("t3.nano", 6, 0.05),
+        ("t3a.micro", 12, 0.05),
+        ("t3.medium", 24, 0.05),
+        ("t3.2xlarge", 192, 0.05),
+        ("t4g.xlarge", 96, 0.04),
+    ],
+)
+def test_burstable_types_guarantee_the_cpu_they_earn_credits_for(
+    name: str, credits_per_hour: float, surplus_price: float | None
+) -> None:
+    """One credit is one vCPU for a minute; the figures are those of the EC2 user guide."""
+    instance_type = ec2_catalog.find_packaged_type(name)
+    assert instance_type is not None
+    cpu = instance_type.burstable_cpu
+    assert cpu is not None
+    assert cpu.baseline_millis == round(credits_per_hour * 1000 / 60)
+    assert cpu.surplus_price_per_vcpu_hour == surplus_price
+
+
+def test_cpu_beyond_the_baseline_costs_the_surplus_price() -> None:
+    """A t3.medium earns 0.4 vCPU; requests of 1.5 vCPU use 1.1 vCPU of surplus credits. In mode standard there is none."""
+    cpu = ec2_catalog.burstable_cpu("t3.medium")
+    assert cpu is not None
+    assert [cpu.surplus_price_per_hour(millis) for millis in (0, 400)] == [0.0, 0.0]
+    assert cpu.surplus_price_per_hour(1500) == pytest.approx(0.055)
+    standard = ec2_catalog.burstable_cpu("t2.medium")
+    assert standard is not None
+    assert (standard.surplus_price_per_hour(400), standard.surplus_price_per_hour(401)) == (0.0, None)
+
+
+def test_surplus_prices_in_other_currencies_are_unknown() -> None:
+    """China's prices are in CNY."""
+    cpu = ec2_catalog.burstable_cpu("t3.medium", "CNY")
+    assert cpu is not None
+    assert cpu.surplus_price_per_vcpu_hour is None
+
+
+def test_every_burstable_type_of_the_reference_has_its_baseline() -> None:
+    """The same types as EC2 calls burstable, and no more."""
+    if not SHAPES.exists():
+        pytest.skip("reference data is not there")
+    with SHAPES.open(encoding="utf-8") as file:
+        burstable = {row["name"] for row in csv.DictReader(file) if row["burstable"] == "true"}
+        file.seek(0)
+        names = [row["name"] for row in csv.DictReader(file)]
+    assert {name for name in names if ec2_catalog.burstable_cpu(name) is not None} == burstable

@@ -351,6 +351,7 @@ class InstanceTypeProvider:
             requirements=type_requirements(hardware, terms, self._region),
             capacity=formulas.instance_capacity(hardware.shape, reckoned),
             overhead=formulas.instance_overhead(hardware.shape, reckoned),
+            burstable_cpu=ec2_catalog.burstable_cpu(hardware.name, pricing.price_currency(self._region)),
         )
         return _TypeEntry(hardware, learned_bytes, instance_type, fits_class=incompatibility(hardware, terms) is None)
 

@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.synced
 UV_VERSION := 0.13.8
+# Tests start Python some two hundred times: bytecode is kept whatever the environment says. An empty value means unset.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test lint unit bench soak crds spec clean
 

@@ -76,6 +76,10 @@ class SchedulingNodeClaim:
         """The pool, and the reservation if it draws from one."""
         return (self.template.name, self.reservation)
 
+    def contents_with(self, position: int, count: int) -> tuple[tuple[int, int], ...]:
+        """Its contents with so many more pods of one demand."""
+        return tuple({**dict(self.contents), position: dict(self.contents).get(position, 0) + count}.items())
+
     @cached_property
     def prices(self) -> OfferingPrices:
         """Cheapest offerings the claim accepts."""
@@ -90,9 +94,10 @@ class SchedulingNodeClaim:
 
 @dataclass(frozen=True)
 class Packing:
-    """The outcome of one packing. ``left`` counts pods by demand position for which limits leave nothing to buy.
+    """The outcome of one packing. ``unpacked`` counts pods by demand position for which limits leave nothing to buy.
 
-    ``worth`` is what the claims are valued at (`decide.worth`), ``remaining`` what they leave of each limited pool's limits.
+    ``objective_value`` is what the claims are valued at (`objective`), ``remaining_limits`` what they leave of the limits of each
+    limited pool. ``pods_below_weight`` counts the pods in claims of a lighter pool than the heaviest that could take them.
     """
 
     name: str
@@ -100,8 +105,10 @@ class Packing:
     unpacked: Mapping[int, int]
     objective_value: float
     remaining_limits: Mapping[str, Mapping[str, int]]
+    pods_below_weight: int = 0
 
     @property
-    def sort_key(self) -> tuple[int, float, int]:
-        """Smaller is better: pods left over, then worth, then number of machines."""
-        return (sum(self.unpacked.values()), round(self.objective_value, 9), len(self.claims))
+    def sort_key(self) -> tuple[int, int, float, int]:
+        """Smaller is better: pods left over, pods below the weight they could have, the objective, the number of claims."""
+        left = sum(self.unpacked.values())
+        return (left, self.pods_below_weight, round(self.objective_value, 9), len(self.claims))

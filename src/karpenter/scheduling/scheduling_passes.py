@@ -27,6 +27,7 @@ from karpenter.scheduling.equivalence_groups import EquivalenceGroup, group_orde
 from karpenter.scheduling.existing_nodes import ExistingNodeIndex
 from karpenter.scheduling.objective import Objective
 from karpenter.scheduling.offerings.purchase_options import PurchaseOptionIndex
+from karpenter.scheduling.packing.limit_reservations import ReservationPolicy
 from karpenter.scheduling.packing.packer import Packer
 from karpenter.scheduling.pass_result import (
     DemandCaps,
@@ -131,17 +132,13 @@ class SchedulingPasses:
         return best
 
     def _best_relaxing_exposure(self, groups: Sequence[EquivalenceGroup]) -> PassOutcome:
-        """The way that leaves out the fewest; where that needs it, without the wish that a workload is not on one machine."""
+        """The outcome with the fewest pods left out, then the most in the heaviest pools; exposure limits give way to both."""
         best = self._best_for_groups(groups)
         for exposed in _exposures_to_relax(best):
             pass_outcome = self._best_for_groups(
                 [replace(kin, exposed_workload=None) if kin.exposed_workload in exposed else kin for kin in groups]
             )
-            best = (
-                pass_outcome
-                if pass_outcome.unschedulable_by_group.total() < best.unschedulable_by_group.total()
-                else best
-            )
+            best = min(best, pass_outcome, key=_places_lost)
         return best
 
     def _best_for_groups(self, groups: Sequence[EquivalenceGroup]) -> PassOutcome:
@@ -286,9 +283,14 @@ class SchedulingPasses:
         if self._context.packing_mode is PackingMode.CLASSIC or not classic.unpacked:
             return classic
         pack = min(
-            (packer.best_value(), classic),
+            (packer.best_value(), classic, packer.best_value(ReservationPolicy.SMALLEST)),
             key=lambda packing: (_unpacked_by_priority(packing, result), packing.sort_key),
         )
+        for without_weights in (packer.unweighted, packer.shared):
+            if pack.unpacked and self._context.limits:
+                unlawful = without_weights()
+                fewer = _unpacked_by_priority(unlawful, result) < _unpacked_by_priority(pack, result)
+                pack = unlawful if fewer else pack
         self._departed_from_classic |= pack is not classic
         return pack
 
@@ -304,7 +306,7 @@ class SchedulingPasses:
         return packer
 
 
-def _outcome_order(outcome: PassOutcome) -> tuple[list[tuple[int, int]], tuple[int, float, int]]:
+def _outcome_order(outcome: PassOutcome) -> tuple[list[tuple[int, int]], tuple[int, int, float, int]]:
     """Pods without a place by priority, then what the packing is worth: smaller is better."""
     return sorted(outcome.unschedulable_by_priority.items(), reverse=True), outcome.packing.sort_key
 
@@ -348,15 +350,19 @@ def _plans_with_other_caps(first: PassOutcome) -> Iterator[_PassPlan]:
         yield _PassPlan(kins, caps_in_total=True)
 
 
+def _places_lost(outcome: PassOutcome) -> tuple[int, int]:
+    """Pods without a place, then pods in a lighter pool than could take them: smaller is better."""
+    return outcome.unschedulable_by_group.total(), outcome.packing.pods_below_weight
+
+
 def _exposures_to_relax(best: PassOutcome) -> list[set[ExposedWorkload]]:
-    """Workloads that should be less exposed than their pods should wait: of the pods left out, then of all. Only limits leave
-    out pods for that."""
+    """Workloads whose exposure limits may cost a pod its place or its pool: those of the pods left out, then all.
+
+    Only limits of NodePools make exposure cost that.
+    """
     exposed = {kin.exposed_workload for kin in best.pass_plan.groups if kin.exposed_workload is not None}
-    if (
-        not exposed
-        or not best.unschedulable_by_group
-        or not (best.caps or any(failed.limited for failed in best.result.unschedulable))
-    ):
+    limited = best.caps or any(failed.limited for failed in best.result.unschedulable)
+    if not exposed or not ((limited and best.unschedulable_by_group) or best.packing.pods_below_weight):
         return []
     own = {kin.exposed_workload for kin in best.unschedulable_by_group if kin.exposed_workload is not None}
     return [exposed_workloads for exposed_workloads in (own, exposed) if exposed_workloads]

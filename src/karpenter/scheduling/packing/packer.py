@@ -8,15 +8,20 @@ number of different machines, not of pods.
 * ``value``: for every type worth considering, fill it and ask what its pods would be worth bought one by one; the type with
   the most worth per dollar is taken. Worth considering are types no other type beats on price and on every resource. Its work
   is bounded by ``STEPS``; what is still left then is bought the way of ``classic``.
-* ``priced``: machines that the search proposes, as far as rules and limits agree to them; the rest goes the way of ``value``.
+* ``priced``: claims that the search proposes, as far as rules and limits agree to them; the rest goes the way of ``value``.
+* ``shared``: Karpenter's own order. All claims stay open, and a pod joins the one with the fewest pods, whatever its pool.
 
 Weight order is law: a class only joins claims of pools as heavy as the heaviest that can take it within what limits leave; among
-equals price decides. Limits are reserved as claims close (SCH-384), a node counting as one (its Beyond).
+equals price decides. ``shared`` and ``unweighted`` break it; they count only where every lawful packing leaves more pods out.
+
+Limits are reserved as claims close (SCH-384), a node counting as one (its Beyond). A claim reserves what its policy says
+(`limit_reservations`). Pods that limits leave out are offered to the claims of the plan (`open_claims`); then claims are given as
+many types as limits still allow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from karpenter.instancetypes.type_index import OfferingPrices
@@ -28,14 +33,14 @@ from karpenter.scheduling.node_filling import FillCache, NodeFill
 from karpenter.scheduling.objective import Objective
 from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate, relaxed_min_values
 from karpenter.scheduling.offerings.purchase_options import PurchaseOption
-from karpenter.scheduling.packing.packing_state import PackingState, scaled_down_count
+from karpenter.scheduling.packing.limit_reservations import ReservationPolicy, reserved_types, widened_claims
+from karpenter.scheduling.packing.open_claims import OpenClaims
+from karpenter.scheduling.packing.packing_state import PackingState, scaled_down_count, template_equivalence
 from karpenter.scheduling.search.column_generation import PackingPattern, search_patterns
 from karpenter.scheduling.search.lower_bound import independent_parts
 from karpenter.scheduling.search.packing_problem import BinType, PackingRequest, packing_problem
 from karpenter.scheduling.topology.host_limits import HostUsage
 
-#: Types a claim of a limited pool keeps, cheapest first: what it may grow to is what its limit has to reserve.
-MAX_TYPES_UNDER_LIMITS = 60
 #: Types the value packing fills per machine; the rest are worse by price and shape than one of these.
 MAX_TARGET_TYPES = 24
 
@@ -66,25 +71,41 @@ class Packer:
         self._price_cache: dict[tuple[int, int], OfferingPrices] = {}
         self._resources = sorted({name for demand in demands for name in demand.requests})
         self._pod_values = [self._pod_value(demand) for demand in demands]
-        self._template_numbers = _template_equivalence(demands)
+        self._template_numbers = template_equivalence(demands)
         self._max_per_node = [demand.max_per_node for demand in demands]
 
-    # -- the two packings -----------------------------------------------------------------------------------------------
+    # -- the packings ---------------------------------------------------------------------------------------------------
 
     def classic(self) -> Packing:
         """Every claim grows while any type holds it."""
-        return self._pack("classic", self._grown_claim)
+        return self._packed("classic", self._new_state(), [], self._grown_claim)
 
-    def best_value(self) -> Packing:
+    def best_value(self, policy: ReservationPolicy = ReservationPolicy.CHEAPEST) -> Packing:
         """Every claim is the one whose pods are worth most per dollar."""
-        return self._pack("value", self._most_valuable)
+        return self._packed("value", self._new_state(policy), [], self._most_valuable)
+
+    def unweighted(self) -> Packing:
+        """As `best_value`, but the weights of pools do not count."""
+        return self._packed("unweighted", self._new_state(weights_bind=False), [], self._most_valuable)
+
+    def shared(self) -> Packing:
+        """Pods join the claim with the fewest pods, whatever the weight of its pool; a new claim reserves its largest type."""
+        state = self._new_state(ReservationPolicy.LARGEST)
+        opened = self._open_claims(state)
+        stuck: dict[int, int] = {}
+        for position, demand in enumerate(self._demands):
+            start = [self._empty_claim(option, option.types) for option in demand.options]
+            left = opened.fill_fewest_first(position, len(demand.pods), start)
+            if left:
+                stuck[position] = left
+        return self._finished("shared", state, opened.claims, stuck)
 
     def searched(self) -> Packing:
         """The machines the search for cheap ones proposes; what it leaves goes the way of `value`.
 
         Reservations come first: what is paid for already is not searched for.
         """
-        run = PackingState(self._demands, self._bounds, relax_min_values=self._relax)
+        run = self._new_state()
         claims = self._claims_from_reservations(run)
         within = {
             option.template.name: run.types_within(option.template)
@@ -110,13 +131,24 @@ class Packer:
                     claims += self._claims_from_pattern(shapes.groups, shapes.bin_types[pattern.bin_type], pattern, run)
         return self._packed("priced", run, claims, self._most_valuable)
 
-    def _pack(self, name: str, choose: _ClaimChoice) -> Packing:
-        return self._packed(name, PackingState(self._demands, self._bounds, relax_min_values=self._relax), [], choose)
+    def _new_state(
+        self, policy: ReservationPolicy = ReservationPolicy.CHEAPEST, *, weights_bind: bool = True
+    ) -> PackingState:
+        return PackingState(
+            self._demands,
+            self._bounds,
+            relax_min_values=self._relax,
+            reservation_policy=policy,
+            weights_bind=weights_bind,
+        )
+
+    def _open_claims(self, state: PackingState) -> OpenClaims:
+        return OpenClaims(self._demands, self._fill_cache, state, self._objective)
 
     def _packed(
         self, name: str, state: PackingState, claims: list[SchedulingNodeClaim], choose: _ClaimChoice
     ) -> Packing:
-        """Machines for all who are left, beside those claimed already."""
+        """Claims for all pods that are left, beside those claimed already."""
         stuck: dict[int, int] = {}
         for seed in range(len(self._demands)):
             while state.pods_left[seed] and state.can_be_first(seed):
@@ -127,12 +159,38 @@ class Packer:
                 else:
                     claims += [claim] * state.commit(claim)
         stuck |= {position: count for position, count in enumerate(state.pods_left) if count}
+        return self._finished(name, state, claims, stuck)
+
+    def _finished(
+        self, name: str, state: PackingState, claims: list[SchedulingNodeClaim], stuck: Mapping[int, int]
+    ) -> Packing:
+        """The packing once pods left out had a second chance, and claims have the types that limits still allow."""
+        remaining: Mapping[str, Mapping[str, int]] = state.limits
+        if state.limits and claims:
+            opened = self._open_claims(state)
+            opened.add(claims)
+            offered = {position: opened.offer(position, stuck[position]) for position in sorted(stuck)}
+            stuck = {position: count for position, count in offered.items() if count}
+            tight = {option.template.name for position in stuck for option in self._demands[position].options}
+            widened, remaining = widened_claims(opened.claims, state.limits, opened.possible_types, tight)
+            claims = list(widened)
         return Packing(
             name,
             tuple(claims),
             stuck,
             self._objective.total_cost(claim.cheapest_offering for claim in claims),
-            state.limits,
+            remaining,
+            self._pods_below_weight(claims) if state.limits else 0,
+        )
+
+    def _pods_below_weight(self, claims: Sequence[SchedulingNodeClaim]) -> int:
+        """Pods in claims of a lighter pool than the first that could take them."""
+        heaviest = [demand.options[0].template.weight for demand in self._demands]
+        return sum(
+            count
+            for claim in claims
+            for position, count in claim.contents
+            if claim.template.weight < heaviest[position]
         )
 
     def _next_claim(self, seed: int, state: PackingState, choose: _ClaimChoice) -> SchedulingNodeClaim | None:
@@ -160,13 +218,11 @@ class Packer:
         )
 
     def _limited_types(self, claim: SchedulingNodeClaim, state: PackingState) -> SchedulingNodeClaim:
-        """Under limits a claim keeps only its cheapest types and those minValues need."""
-        if state.types_within(claim.template) is None:
+        """Under limits a claim keeps only the types that it reserves for."""
+        limits = state.limits.get(claim.template.name)
+        if limits is None:
             return claim
-        kept = 0
-        for position in claim.template.index.cheapest(claim.requirements, claim.types, MAX_TYPES_UNDER_LIMITS):
-            kept |= 1 << position
-        return replace(claim, types=kept)
+        return replace(claim, types=reserved_types(claim, limits, state.reservation_policy))
 
     # -- what the search proposes -----------------------------------------------------------------------------------------
 
@@ -309,7 +365,7 @@ class Packer:
             requirements=narrowed,
             types=best[0],
             requests=best[1],
-            contents=_with_added(claim.contents, position, fitting),
+            contents=claim.contents_with(position, fitting),
         )
         return grown, fitting
 
@@ -399,23 +455,6 @@ class Packer:
         return sum(self._pod_values[position] * count for position, count in contents)
 
 
-def _template_equivalence(demands: Sequence[Demand]) -> dict[str, int]:
-    """Templates by name, those with equal numbers differing in nothing but their pools' names and limits."""
-    templates = {option.template.name: option.template for demand in demands for option in demand.options}
-    taken: dict[str, list[TypeSet]] = {name: [] for name in templates}
-    for demand in demands:
-        types: dict[str, TypeSet] = {}
-        for option in demand.options:
-            types.setdefault(option.template.name, option.types)
-        for name, found in taken.items():
-            found.append(types.get(name, 0))
-    numbers: dict[object, int] = {}
-    return {
-        name: numbers.setdefault((template.equivalence_key, tuple(taken[name])), len(numbers))
-        for name, template in templates.items()
-    }
-
-
 def _pods_of_pattern(
     groups: Sequence[Sequence[int]], pattern: PackingPattern, left: Sequence[int], most: Sequence[int]
 ) -> list[tuple[int, int]]:
@@ -434,11 +473,6 @@ def _pods_of_pattern(
                 found.append((position, number))
                 count -= number
     return sorted(found)
-
-
-def _with_added(contents: Sequence[tuple[int, int]], position: int, count: int) -> tuple[tuple[int, int], ...]:
-    """The contents with so many more pods of one class."""
-    return tuple({**dict(contents), position: dict(contents).get(position, 0) + count}.items())
 
 
 def _resource_share(requests: Resources, template: NodePoolTemplate, position: int) -> float:

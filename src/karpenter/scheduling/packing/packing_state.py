@@ -14,6 +14,7 @@ from karpenter.scheduling.node_filling import PurchaseChannel, demand_set
 from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
 from karpenter.scheduling.offerings.purchase_options import PurchaseOption
 from karpenter.scheduling.offerings.remaining_capacity import max_capacity, types_within_limits
+from karpenter.scheduling.packing.limit_reservations import ReservationPolicy
 from karpenter.scheduling.topology.topology_groups import TopologyGroup
 
 MAX_TARGET_TYPES_USUALLY = 4
@@ -34,7 +35,11 @@ class PackingState:
         bounds: PackingBounds,
         *,
         relax_min_values: bool,
+        reservation_policy: ReservationPolicy = ReservationPolicy.CHEAPEST,
+        weights_bind: bool = True,
     ) -> None:
+        self.reservation_policy = reservation_policy
+        self._weights_bind = weights_bind
         self.unstarted_affinity = UnstartedAffinity(bounds.satisfied_affinity)
         self.pods_left = [len(demand.pods) for demand in demands]
         self.limits = {pool: dict(amounts) for pool, amounts in bounds.limits.items()}
@@ -115,7 +120,31 @@ class PackingState:
         left = self.limits[template.name]
         for name in left:
             left[name] -= times * (res.ONE_UNIT if name == res.NODES else most.get(name, 0))
-        within = types_within_limits(template, left)
+        self._refresh_limited(template)
+
+    def may_open(self, empty: SchedulingNodeClaim) -> bool:
+        """Whether limits and reservations allow one more claim of this kind."""
+        if empty.reservation is not None and self._reservation_units.get(empty.reservation, 0) <= 0:
+            return False
+        return self.limits.get(empty.template.name, {}).get(res.NODES, res.ONE_UNIT) >= res.ONE_UNIT
+
+    def reserve_node(self, opened: SchedulingNodeClaim) -> None:
+        """One more claim is open; what its types take of limits comes with its pods."""
+        self._reserve_limits(opened.template, {}, 1)
+        self._use_reservation(opened.reservation, 1)
+
+    def exchange_reservation(self, template: NodePoolTemplate, before: Resources, after: Resources) -> None:
+        """A claim may become something else than before."""
+        left = self.limits.get(template.name)
+        if left is None:
+            return
+        for name in left:
+            if name != res.NODES:
+                left[name] += before.get(name, 0) - after.get(name, 0)
+        self._refresh_limited(template)
+
+    def _refresh_limited(self, template: NodePoolTemplate) -> None:
+        within = types_within_limits(template, self.limits[template.name])
         if within != self._within[template.name]:
             self._within[template.name] = within
             self._refresh_options()
@@ -165,7 +194,7 @@ class PackingState:
     def _options_of_heaviest(self, demand: Demand) -> tuple[tuple[PurchaseOption, TypeSet], ...]:
         found: list[tuple[PurchaseOption, TypeSet]] = []
         for option in demand.options:
-            if found and found[0][0].template.weight != option.template.weight:
+            if self._weights_bind and found and found[0][0].template.weight != option.template.weight:
                 break
             if option.reservation is not None and self._reservation_units.get(option.reservation, 0) <= 0:
                 continue
@@ -197,3 +226,20 @@ class UnstartedAffinity:
 def scaled_down_count(most: int, demands: int) -> int:
     """As many of something as the work allows: with many demands each machine is filled for fewer types, at least half."""
     return max(most // 2, min(most, most * MANY_DEMANDS // max(1, demands)))
+
+
+def template_equivalence(demands: Sequence[Demand]) -> dict[str, int]:
+    """Numbers of templates by name; equal numbers differ in nothing but their pools' names and limits."""
+    templates = {option.template.name: option.template for demand in demands for option in demand.options}
+    taken: dict[str, list[TypeSet]] = {name: [] for name in templates}
+    for demand in demands:
+        types: dict[str, TypeSet] = {}
+        for option in demand.options:
+            types.setdefault(option.template.name, option.types)
+        for name, types_by_demand in taken.items():
+            types_by_demand.append(types.get(name, 0))
+    numbers: dict[object, int] = {}
+    return {
+        name: numbers.setdefault((template.equivalence_key, tuple(taken[name])), len(numbers))
+        for name, template in templates.items()
+    }

@@ -20,7 +20,7 @@ from karpenter.manager import Manager, ManagerOptions
 from karpenter.model.clock import SystemClock
 from karpenter.providers.contract import Instance, InstanceDrift, InstanceNotFound, ProviderError, RepairPolicy
 from karpenter.runtime import logging
-from karpenter.runtime.settings import Settings
+from karpenter.settings import Settings
 from karpenter.state import ClusterState
 
 _POLL_SECONDS = 0.01

@@ -88,11 +88,10 @@ from karpenter.runtime.batch_window import BatchWindow
 from karpenter.runtime.controller_context import ControllerContext
 from karpenter.runtime.events import EventRecorder, ObjectKind
 from karpenter.runtime.reconciler import ReconcileKey, Reconciler, SingletonReconciler, run_supervised
-from karpenter.runtime.settings import Settings
 from karpenter.runtime.workqueue import WorkQueue
-from karpenter.scheduling.scheduling_options import SchedulingOptions
 from karpenter.scheduling.search.linear_program import load_solver
 from karpenter.scheduling.solution import Solution
+from karpenter.settings import Settings
 from karpenter.state import ClusterState
 from karpenter.state.snapshot import ClusterSnapshot, PodKey, pod_key
 from karpenter.static.static_reconciler import StaticCapacityController
@@ -176,7 +175,7 @@ class Manager:
         )
         ceiling = ClaimCreationLimit(settings.claims_per_minute)
         executor = PlanExecutor(self.context, nominator, ClaimCreationPace(settings.nomination_window, ceiling))
-        scheduling_options = _scheduling_options(settings)
+        scheduling_options = settings.scheduling_options(settings.gates)
         launching = worker_scaling.LIFECYCLE.workers.for_cores(worker_scaling.whole_cores(settings.cpu_requests))
         self._claim_queue = self._new_queue("nodeclaim.lifecycle", self._lifecycle.reconcile, launching, NODE_CLAIM)
         pace = _eviction_rate(settings)
@@ -554,17 +553,6 @@ class Manager:
 
     def _node_class_state(self, reference: NodeClassReference) -> NodeClassState | None:
         return self._node_classes.get((reference.group, reference.kind, reference.name))
-
-
-def _scheduling_options(settings: Settings) -> SchedulingOptions:
-    """What decisions depend on."""
-    return SchedulingOptions(
-        settings.preference_policy,
-        settings.min_values_policy,
-        reserved_capacity=FeatureGate.RESERVED_CAPACITY in settings.gates,
-        default_spread=settings.scheduler_config.default_constraints,
-        objective=settings.worth,
-    )
 
 
 def _conditions_differ(old: Node | None, new: Node) -> bool:

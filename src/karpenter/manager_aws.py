@@ -26,8 +26,8 @@ from karpenter.providers.aws.sdk.aws_session import AwsSession
 from karpenter.providers.contract import ProviderError
 from karpenter.runtime.cluster_view import InvolvedObjectRecorder
 from karpenter.runtime.events import EventRecorder
-from karpenter.runtime.settings import Settings
 from karpenter.scheduling.scheduling_options import MinValuesPolicy
+from karpenter.settings import Settings
 from karpenter.state import ClusterState
 
 
@@ -48,7 +48,7 @@ async def aws_setup(settings: Settings, cluster: ClusterAccess, clock: Clock, me
     state = ClusterState(log_unusable_object)
     events = EventRecorder(cluster.kube, clock)
     cluster_view = WatchedClusterView(state)
-    aws_settings = aws_settings_of(settings)
+    aws_settings = aws_settings_of(settings, settings.gates, settings.intervals)
     account = AwsSession(SdkMetrics(metrics))
     try:
         facts = await discover_cluster(

@@ -42,7 +42,7 @@ from karpenter.runtime.http_server import HttpServer, ListenAddress
 from karpenter.runtime.leader_election import ElectionCandidate, LeaderElection, LeadershipLost, LeaseDurations
 from karpenter.runtime.memory_guard import MemoryGuard
 from karpenter.runtime.reconciler import run_supervised
-from karpenter.runtime.settings import Settings, ineffective_settings
+from karpenter.settings import Settings, ineffective_settings
 from karpenter.state.snapshot import PodKey
 
 #: How often a process looks for what keeps it from its work.
@@ -88,7 +88,7 @@ async def run_process(settings: Settings, simulated_cloud: SimulatedCloudConfig 
     Raises ``config.ConfigError``, and ``clouds.CannotStart`` where AWS is not as it has to be.
     """
     told = _shutdown_signal()
-    connection = config.load()
+    connection = config.load(settings.kubeconfig, settings.context)
     metrics = Metrics(BuildInfo(commit=commit))
     clients = _connect(connection, settings, RequestMetrics(metrics))
     _log_start(settings, connection, commit)

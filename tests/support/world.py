@@ -36,7 +36,7 @@ from karpenter.providers.contract import Instance, InstanceDrift, InstanceNotFou
 from karpenter.providers.decorators import TimeoutProvider
 from karpenter.providers.simulated import Faults, SimulatedNodes, SimulatedProvider, SimulatedTiming
 from karpenter.runtime import logging
-from karpenter.runtime.settings import Settings
+from karpenter.settings import Settings
 from karpenter.simulation import KubeScheduler, LoopClock, WorkloadControllers
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from karpenter.simulation.virtual_time import run_virtual

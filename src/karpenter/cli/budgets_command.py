@@ -12,12 +12,14 @@ import typer
 
 from karpenter.cli import planning, planning_options, terminal
 from karpenter.cli.render_common import Output, names_text
+from karpenter.cli.settings_options import CONNECTION_SETTINGS, Flags, resolve_or_exit, with_setting_options
 
 if TYPE_CHECKING:
     from karpenter.api.karpenter import NodePool
     from karpenter.cli.cluster_objects import ClusterObjects
     from karpenter.disruption.decide.remaining_budgets import PoolNodeCounts
     from karpenter.model.budget_windows import TimeSpan
+    from karpenter.settings import Settings
 
 _MOST_DAYS = 366
 _SHOWN_POOLS = 5
@@ -25,7 +27,10 @@ _SHOWN_POOLS = 5
 _EARLIEST_BEGIN, _LATEST_BEGIN = datetime(2000, 1, 1, tzinfo=UTC), datetime(3000, 1, 1, tzinfo=UTC)
 
 
+@with_setting_options(CONNECTION_SETTINGS)
 def budgets(
+    *,
+    flags: Flags,
     pool: Annotated[str, typer.Argument(metavar="POOL", help="Name of the NodePool.")],
     days: Annotated[int, typer.Option(min=1, max=_MOST_DAYS, help="Number of days to show.")] = 7,
     begin: Annotated[
@@ -46,10 +51,11 @@ def budgets(
     from karpenter.cli.render_common import write_output
     from karpenter.model.disruption_rules import disruption_rules, disruption_timeline
 
+    settings = resolve_or_exit("budgets", flags)
     period = _period(begin, days)
     zone = _zone(time_zone)
     with planning.gc_disabled():
-        objects = _load_objects(filename)
+        objects = _load_objects(filename, settings)
         planning.report_invalid_objects(objects, skip_invalid=skip_invalid)
         node_pool = _pool_named(objects, pool)
         own = _pool_nodes(objects, pool)
@@ -83,18 +89,15 @@ def _zone(name: str) -> tzinfo:
         terminal.exit_with_error(f"--time-zone: {error}", terminal.WRONG_INPUT)
 
 
-def _load_objects(paths: list[str] | None) -> ClusterObjects:
+def _load_objects(paths: list[str] | None, settings: Settings) -> ClusterObjects:
     from karpenter.api import kinds
     from karpenter.cli import manifest_reader
-    from karpenter.cli.cluster_reader import ClusterUnreachable, read_pools_and_nodes
+    from karpenter.cli.cluster_reader import read_pools_and_nodes
     from karpenter.model import labels
 
     if paths:
         return manifest_reader.read_manifests(paths, labels.WELL_KNOWN, (kinds.CONFIG_MAP,))  # type: ignore[arg-type]
-    try:
-        return read_pools_and_nodes()
-    except ClusterUnreachable as error:
-        terminal.exit_with_error(str(error), terminal.CLUSTER_UNREACHABLE)
+    return read_pools_and_nodes(settings)
 
 
 def _pool_named(objects: ClusterObjects, name: str) -> NodePool:

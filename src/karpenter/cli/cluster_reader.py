@@ -12,7 +12,9 @@ from karpenter.api.karpenter import NodePool
 from karpenter.api.kinds import Kind
 from karpenter.api.meta import Wire
 from karpenter.cli.cluster_objects import ClusterObjects, PlanObject
+from karpenter.cli.terminal import CommandError
 from karpenter.kube import config, errors
+from karpenter.kube.client_settings import KubeClientSettings
 from karpenter.kube.error_messages import explain_error
 from karpenter.kube.optional_kinds import OptionalKindsReader
 from karpenter.kube.protocol import Kube, Reader
@@ -22,27 +24,27 @@ A = TypeVar("A")
 T = TypeVar("T", bound=Wire)
 
 
-class ClusterUnreachable(Exception):
+class ClusterUnreachable(CommandError):
     """The cluster could not be read; the text is one line with what to do about it."""
 
 
-def read_cluster(extra_kinds: Iterable[Kind[Wire]] = ()) -> ClusterObjects:
-    """What a plan needs of the cluster the kubeconfig names; ``further`` kinds besides. Raises ``Unanswered``.
+def read_cluster(settings: KubeClientSettings, extra_kinds: Iterable[Kind[Wire]] = ()) -> ClusterObjects:
+    """What a plan needs of the cluster, and objects of ``extra_kinds``. Raises ``ClusterUnreachable``.
 
     Objects that do not decode are left out and have their line in ``problems``: one bad object stops no plan.
     """
-    return query_cluster(lambda client: list_plan_objects(client, extra_kinds))
+    return query_cluster(settings, lambda client: list_plan_objects(client, extra_kinds))
 
 
-def read_pools_and_nodes() -> ClusterObjects:
-    """The NodePools, NodeClaims and Nodes of that cluster, and the freeze over it. Raises ``Unanswered``."""
-    return query_cluster(list_pools_and_nodes)
+def read_pools_and_nodes(settings: KubeClientSettings) -> ClusterObjects:
+    """The cluster's NodePools, NodeClaims and Nodes, and the freeze over it. Raises ``ClusterUnreachable``."""
+    return query_cluster(settings, list_pools_and_nodes)
 
 
-def query_cluster(query: Callable[[Kube], Awaitable[A]]) -> A:
-    """What comes of talking to that cluster. Raises ``Unanswered`` where it does not let us, or cannot be reached."""
+def query_cluster(settings: KubeClientSettings, query: Callable[[Kube], Awaitable[A]]) -> A:
+    """The result of a query to the cluster. Raises ``ClusterUnreachable`` where it is refused or gets no answer."""
     try:
-        connection = config.load()
+        connection = config.load(settings.kubeconfig, settings.context)
         return asyncio.run(_query(connection, query))
     except config.ConfigError as error:
         raise ClusterUnreachable(" ".join(str(error).split())) from error
@@ -57,19 +59,19 @@ async def _query(connection: config.Connection, query: Callable[[Kube], Awaitabl
 
 
 async def list_plan_objects(reader: Reader, extra_kinds: Iterable[Kind[Wire]] = ()) -> ClusterObjects:
-    """All objects a plan reads, and those of ``further`` kinds; of ConfigMaps only the freeze. Raises ``errors.KubeError``."""
+    """All objects a plan reads, and those of ``extra_kinds``; of ConfigMaps only the freeze. Raises ``errors.KubeError``."""
     objects = ClusterObjects(from_cluster=True)
-    besides = [
+    extra_lists = [
         _list_freeze(reader, objects) if kind.name == kinds.CONFIG_MAP.name else _list_kind(reader, kind, objects)
         for kind in extra_kinds
     ]
-    await asyncio.gather(_list_nodes_and_pods(reader, objects), _list_storage(reader, objects), *besides)
+    await asyncio.gather(_list_nodes_and_pods(reader, objects), _list_storage(reader, objects), *extra_lists)
     _drop_unreadable(objects)
     return objects
 
 
 async def list_pools_and_nodes(reader: Reader) -> ClusterObjects:
-    """What budgets are about. Raises ``errors.KubeError``."""
+    """The objects that budgets depend on. Raises ``errors.KubeError``."""
     objects = ClusterObjects(from_cluster=True)
     objects.pools, objects.claims, objects.nodes, _ = await asyncio.gather(
         _list(reader, kinds.NODE_POOL, objects),
@@ -132,7 +134,7 @@ async def _list(reader: Reader, kind: Kind[T], objects: ClusterObjects) -> list[
 
 
 def _drop_unreadable(objects: ClusterObjects) -> None:
-    """Leave out pools and DaemonSets whose quantities cannot be read; pods and machines are checked as they are added."""
+    """Leave out pools and DaemonSets whose quantities cannot be read; pods and nodes are checked as they are added."""
     objects.pools = [pool for pool in objects.pools if _is_readable(pool, objects)]
     objects.daemon_sets = [daemon_set for daemon_set in objects.daemon_sets if _is_readable(daemon_set, objects)]
 

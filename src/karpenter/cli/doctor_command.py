@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import sys
 from pathlib import Path
@@ -12,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 import typer
 
 from karpenter.cli import terminal
+from karpenter.cli.settings_options import CONNECTION_SETTINGS, Flags, resolve_or_exit, with_setting_options
 from karpenter.cli.terminal import write_text
+from karpenter.settings import SETTING_GROUPS
 
 if TYPE_CHECKING:
     from karpenter.api.ec2_node_class import EC2NodeClass
@@ -21,9 +22,11 @@ if TYPE_CHECKING:
     from karpenter.providers.aws.doctor import DoctorFinding, DoctorSubject
     from karpenter.providers.aws.iam_policies import ClusterLocation
     from karpenter.providers.aws.sdk.aws_session import AwsSession
-    from karpenter.runtime.settings import Settings
+    from karpenter.settings import Settings
 
 Output = Literal["table", "json"]
+#: Settings that the checks depend on.
+_SETTINGS = (*SETTING_GROUPS["AWS provider"], "feature_gates", *CONNECTION_SETTINGS)
 _ARN = re.compile(r"arn:(?P<partition>[^:]+):(?:sts|iam)::(?P<account>[0-9]{12}):(?P<who>.+)")
 
 
@@ -36,11 +39,10 @@ class _DoctorInput(NamedTuple):
     installation_findings: tuple[DoctorFinding, ...] = ()
 
 
+@with_setting_options(_SETTINGS)
 def doctor(
-    cluster_name: Annotated[str, typer.Option(envvar="CLUSTER_NAME", help="Name of the cluster.")],
-    interruption_queue: Annotated[
-        str, typer.Option(envvar="INTERRUPTION_QUEUE", help="Name of the SQS interruption queue.")
-    ] = "",
+    *,
+    flags: Flags,
     role: Annotated[str, typer.Option(metavar="ARN", help="ARN of the controller's role. Default: the caller.")] = "",
     service_account: Annotated[
         str, typer.Option(metavar="NAMESPACE:NAME", help="The controller's ServiceAccount.")
@@ -63,18 +65,14 @@ def doctor(
     from karpenter.cli.render_doctor import findings_json, findings_page
     from karpenter.providers.aws.doctor import FindingLevel
     from karpenter.runtime import logging
-    from karpenter.runtime.setting_kinds import SettingError
-    from karpenter.runtime.settings import resolve_settings
 
     # Findings say all there is to say; lines of the provider's would come between them.
     logging.configure("error", sys.stderr)
-    flags = {"provider": "aws", "cluster_name": cluster_name, "interruption_queue": interruption_queue}
-    try:
-        settings = resolve_settings(flags, os.environ)
-        given = _read_manifests(filename or [])
-    except SettingError as error:
-        terminal.exit_with_error(str(error), terminal.WRONG_INPUT)
-    in_cluster = _read_cluster(service_account)
+    settings = resolve_or_exit("doctor", flags)
+    if not settings.cluster_name:
+        raise terminal.WrongInput("karpenter doctor: --cluster-name (CLUSTER_NAME) is missing")
+    given = _read_manifests(filename or [])
+    in_cluster = _read_cluster(settings, service_account)
     if filename:
         in_cluster = in_cluster._replace(classes=given.classes, pools=given.pools)
     findings = [*asyncio.run(_run_checks(settings, role, in_cluster)), *in_cluster.installation_findings]
@@ -125,7 +123,7 @@ def _doctor_subject(
     return DoctorSubject(
         services=account.services,
         doctor_api=DoctorClient(account),
-        settings=aws_settings_of(settings),
+        settings=aws_settings_of(settings, settings.gates, settings.intervals),
         location=place,
         principal=caller.role or _role_of(caller.arn),
         classes=doctor_input.classes,
@@ -176,13 +174,13 @@ def _read_manifests(files: list[Path]) -> _DoctorInput:
     return _DoctorInput(tuple(classes), tuple(pools))
 
 
-def _read_cluster(service_account: str) -> _DoctorInput:
+def _read_cluster(settings: Settings, service_account: str) -> _DoctorInput:
     """What the cluster of the kubeconfig has; a finding where there is none."""
     from karpenter.cli.cluster_reader import ClusterUnreachable, query_cluster
     from karpenter.providers.aws.doctor.doctor_types import DoctorCheck
 
     try:
-        return query_cluster(lambda kube: _list_cluster_objects(kube, service_account))
+        return query_cluster(settings, lambda kube: _list_cluster_objects(kube, service_account))
     except ClusterUnreachable as error:
         check = DoctorCheck("cluster access")
         text = f"the cluster was not checked: {error}"

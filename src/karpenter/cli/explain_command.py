@@ -14,7 +14,7 @@ import typer
 
 from karpenter.cli import cluster_objects, planning, planning_options, render_common, terminal
 from karpenter.cli.render_common import TextOutput
-from karpenter.scheduling.objective import COST_PER_INTERRUPTION, DEFAULT_EXPOSURE, NODE_FEE_PER_HOUR
+from karpenter.cli.settings_options import PLANNING_SETTINGS, Flags, resolve_or_exit, with_setting_options
 
 if TYPE_CHECKING:
     from karpenter.api.core import Pod
@@ -25,40 +25,33 @@ if TYPE_CHECKING:
 _SUGGESTED_NAMES = 3
 
 
+@with_setting_options(PLANNING_SETTINGS)
 def explain(
+    *,
+    flags: Flags,
     kind: Annotated[
         Literal["pod", "node"], typer.Argument(metavar="pod|node", help="What to explain: a pod, or a node.")
     ],
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the pod, or of the node or its NodeClaim.")],
     namespace: Annotated[str, typer.Option("-n", "--namespace", help="Namespace of the pod.")] = "default",
     filename: planning_options.FilesOption = None,
-    instance_types: planning_options.InstanceTypesOption = "",
     output: Annotated[
         TextOutput, typer.Option("-o", "--output", help="What to print; text and table are the same.")
     ] = "text",
     skip_invalid: planning_options.SkipInvalidOption = False,
-    preference_policy: planning_options.PreferencePolicyOption = "Respect",
-    min_values_policy: planning_options.MinValuesPolicyOption = "Strict",
-    scheduler_config: planning_options.SchedulerConfigOption = "",
-    node_fee: planning_options.NodeFeeOption = NODE_FEE_PER_HOUR,
-    exposure: planning_options.ExposureOption = DEFAULT_EXPOSURE,
-    interruption_cost: planning_options.InterruptionCostOption = COST_PER_INTERRUPTION,
-    feature_gates: planning_options.FeatureGatesOption = "",
 ) -> None:
     """Explain where a pod would be scheduled or why it is unschedulable, or what blocks or triggers the disruption of a node.
 
     Read-only.
     """
-
-    worth = planning_options.parse_valuation(node_fee, exposure, interruption_cost)
-    options = planning_options.parse_scheduling_options(preference_policy, min_values_policy, scheduler_config, worth)
+    settings = resolve_or_exit("explain", flags)
     with planning.gc_disabled():
         extra_kinds = cluster_objects.FREEZE_KINDS if kind == "node" else ()
-        plan_input = planning.load_plan_input(filename, instance_types, options, extra_kinds, skip_invalid=skip_invalid)
+        plan_input = planning.load_plan_input(filename, settings, extra_kinds, skip_invalid=skip_invalid)
         if kind == "node":
-            _explain_node(plan_input, name, planning_options.parse_disruption_options(options, feature_gates), output)
+            _explain_node(plan_input, name, planning_options.disruption_options(settings), output)
         else:
-            _explain_pod(plan_input, namespace, name, options, output)
+            _explain_pod(plan_input, namespace, name, settings.scheduling_options(settings.gates), output)
 
 
 def _explain_pod(

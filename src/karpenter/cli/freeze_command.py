@@ -6,19 +6,16 @@ They write the annotations and the ConfigMap of ``model.freezes``, which can be 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from karpenter.cli import terminal
+from karpenter.cli.settings_options import CONNECTION_SETTINGS, Flags, resolve_or_exit, with_setting_options
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from karpenter.api.karpenter import NodePool
     from karpenter.kube.protocol import Json, Kube
-
-R = TypeVar("R")
 
 PoolsOption = Annotated[
     list[str] | None,
@@ -26,11 +23,10 @@ PoolsOption = Annotated[
 ]
 
 
-class _UnknownNodePool(Exception):
-    """There is no such NodePool; the text says so."""
-
-
+@with_setting_options(CONNECTION_SETTINGS)
 def freeze(
+    *,
+    flags: Flags,
     pool: PoolsOption = None,
     reason: Annotated[str, typer.Option(help="Reason, shown wherever blocked disruption is reported.")] = "",
     duration: Annotated[
@@ -44,14 +40,21 @@ def freeze(
 
     Expiration, interruption and manual deletion continue.
     """
+    from karpenter.cli.cluster_reader import query_cluster
+
+    settings = resolve_or_exit("freeze", flags)
     end = _freeze_end(duration, until)
-    for line in _query_or_exit(lambda kube: freeze_pools_or_cluster(kube, pool or [], reason, end)):
+    for line in query_cluster(settings, lambda kube: freeze_pools_or_cluster(kube, pool or [], reason, end)):
         typer.echo(line)
 
 
-def thaw(pool: PoolsOption = None) -> None:
+@with_setting_options(CONNECTION_SETTINGS)
+def thaw(*, flags: Flags, pool: PoolsOption = None) -> None:
     """Lift a freeze and list what remains frozen."""
-    for line in _query_or_exit(lambda kube: thaw_pools_or_cluster(kube, pool or [])):
+    from karpenter.cli.cluster_reader import query_cluster
+
+    settings = resolve_or_exit("thaw", flags)
+    for line in query_cluster(settings, lambda kube: thaw_pools_or_cluster(kube, pool or [])):
         typer.echo(line)
 
 
@@ -72,22 +75,14 @@ def _freeze_end(duration: str, until: str) -> datetime | None:
     return end
 
 
-def _query_or_exit(query: Callable[[Kube], Awaitable[R]]) -> R:
-    from karpenter.cli.cluster_reader import ClusterUnreachable, query_cluster
-
-    try:
-        return query_cluster(query)
-    except ClusterUnreachable as error:
-        terminal.exit_with_error(str(error), terminal.CLUSTER_UNREACHABLE)
-    except _UnknownNodePool as error:
-        terminal.exit_with_error(str(error), terminal.WRONG_INPUT)
-
-
 # -- what is done -------------------------------------------------------------------------------------------------------------
 
 
 async def freeze_pools_or_cluster(kube: Kube, pools: list[str], reason: str, end: datetime | None) -> list[str]:
-    """Freeze the pools, or without any the cluster; a line for each. Raises ``KubeError``, and ``_Unknown`` before anything."""
+    """Freeze the pools, or without any the cluster; a line for each.
+
+    Raises ``KubeError``, and ``WrongInput`` before any write.
+    """
     from karpenter.api.kinds import NODE_POOL
     from karpenter.model import clock, labels
 
@@ -127,7 +122,10 @@ async def _freeze_cluster(kube: Kube, reason: str, until: str | None) -> None:
 
 
 async def thaw_pools_or_cluster(kube: Kube, pools: list[str]) -> list[str]:
-    """Thaw the pools, or without any the cluster; a line for each, and for what stays frozen. Raises as ``freezing``."""
+    """Thaw the pools, or without any the cluster; a line for each, and for what stays frozen.
+
+    Raises as ``freeze_pools_or_cluster``.
+    """
     from karpenter.api.kinds import CONFIG_MAP, NODE_POOL
     from karpenter.kube.errors import NotFound
     from karpenter.model import freezes, labels
@@ -175,4 +173,4 @@ async def _require_pools(kube: Kube, pools: list[str]) -> None:
     for name in pools:
         if name not in there:
             hint = f"there are {', '.join(sorted(there))}" if there else "there is none"
-            raise _UnknownNodePool(f"no NodePool {name} in the cluster; {hint}")
+            raise terminal.WrongInput(f"no NodePool {name} in the cluster; {hint}")

@@ -37,7 +37,16 @@ _HELP_WIDTH = {"max_content_width": 130}
 
 
 class _Command(TyperCommand):
-    """A command whose options with a ``BOOLEAN`` value may stand alone."""
+    """A command whose options with a ``BOOLEAN`` value may stand alone, and whose errors are one line on standard error."""
+
+    def invoke(self, ctx: Any) -> Any:
+        from karpenter.cli.terminal import CommandError, exit_on_closed_pipe, exit_with_error
+
+        try:
+            with exit_on_closed_pipe():
+                return super().invoke(ctx)
+        except CommandError as error:
+            exit_with_error(str(error), error.exit_code)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         bare = {name for param in self.params if param.metavar == BOOLEAN_METAVAR for name in param.opts}

@@ -15,7 +15,7 @@ import typer
 
 from karpenter.cli import planning, planning_options
 from karpenter.cli.render_common import Output
-from karpenter.scheduling.objective import COST_PER_INTERRUPTION, DEFAULT_EXPOSURE, NODE_FEE_PER_HOUR
+from karpenter.cli.settings_options import PLANNING_SETTINGS, Flags, resolve_or_exit, with_setting_options
 
 if TYPE_CHECKING:
     from karpenter.cli.render_common import Json
@@ -26,17 +26,13 @@ _IMPORTED_AT = time.perf_counter()
 _CLOCK_TICK_FIELD = 19
 
 
+@with_setting_options(PLANNING_SETTINGS)
 def plan(
+    *,
+    flags: Flags,
     filename: planning_options.FilesOption = None,
-    instance_types: planning_options.InstanceTypesOption = "",
     output: Annotated[Output, typer.Option("-o", "--output", help="What to print.")] = "table",
     skip_invalid: planning_options.SkipInvalidOption = False,
-    preference_policy: planning_options.PreferencePolicyOption = "Respect",
-    min_values_policy: planning_options.MinValuesPolicyOption = "Strict",
-    scheduler_config: planning_options.SchedulerConfigOption = "",
-    node_fee: planning_options.NodeFeeOption = NODE_FEE_PER_HOUR,
-    exposure: planning_options.ExposureOption = DEFAULT_EXPOSURE,
-    interruption_cost: planning_options.InterruptionCostOption = COST_PER_INTERRUPTION,
     compare: Annotated[
         Literal["classic"] | None,
         typer.Option(help="Compare with another packing; classic: first-fit decreasing as Karpenter does it."),
@@ -48,7 +44,6 @@ def plan(
             help="Also show which nodes would be disrupted (deleted or replaced), when, and the savings.",
         ),
     ] = False,
-    feature_gates: planning_options.FeatureGatesOption = "",
     record: Annotated[
         str,
         typer.Option(
@@ -61,22 +56,22 @@ def plan(
     from karpenter.cli.render_plan_data import PlanComparison, PlanReport, PlanTiming
     from karpenter.scheduling.scheduling_options import PackingMode
 
-    worth = planning_options.parse_valuation(node_fee, exposure, interruption_cost)
-    options = planning_options.parse_scheduling_options(preference_policy, min_values_policy, scheduler_config, worth)
+    settings = resolve_or_exit("plan", flags)
+    options = settings.scheduling_options(settings.gates)
     with planning.gc_disabled():
-        disruption = planning_options.parse_disruption_options(options, feature_gates) if consolidate else None
+        disruption = planning_options.disruption_options(settings) if consolidate else None
         extra_kinds = FREEZE_KINDS if consolidate else ()
-        plan_input = planning.load_plan_input(filename, instance_types, options, extra_kinds, skip_invalid=skip_invalid)
+        plan_input = planning.load_plan_input(filename, settings, extra_kinds, skip_invalid=skip_invalid)
         catalog = plan_input.catalog
 
         def report(packing: PackingMode) -> PlanReport:
             computed = planning.compute_plan(plan_input.objects, catalog.index, replace(options, packing_mode=packing))
             timing = PlanTiming(computed.seconds, catalog.load_seconds, wall_seconds())
-            if record and packing is PackingMode.CHEAPEST:
+            if record and packing is options.packing_mode:
                 _record(computed, record)
             return PlanReport(computed.solution, catalog.index, timing)
 
-        chosen = report(PackingMode.CHEAPEST)
+        chosen = report(options.packing_mode)
         planning.report_skipped_pools(chosen.plan)
         classic = report(PackingMode.CLASSIC) if compare is not None else None
         preview = planning.compute_disruption_preview(plan_input, disruption) if disruption is not None else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ import typer
 
 from karpenter.cli import cluster_objects
 from karpenter.cli.render_common import count_text
-from karpenter.cli.terminal import CLUSTER_UNREACHABLE, WRONG_INPUT, exit_with_error, print_error
+from karpenter.cli.terminal import WRONG_INPUT, exit_with_error, print_error
 
 if TYPE_CHECKING:
     from karpenter.api.kinds import Kind
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from karpenter.scheduling.problem import Problem
     from karpenter.scheduling.scheduling_options import SchedulingOptions
     from karpenter.scheduling.solution import Solution
+    from karpenter.settings import Settings
     from karpenter.state import ClusterState
 
 
@@ -82,43 +83,30 @@ def load_catalog(path: str) -> LoadedCatalog:
 
 
 def load_objects(
-    paths: list[str] | None, index: TypeIndex, options: SchedulingOptions, extra_kinds: tuple[Kind[Wire], ...] = ()
+    paths: list[str] | None, index: TypeIndex, settings: Settings, extra_kinds: tuple[Kind[Wire], ...] = ()
 ) -> ClusterObjects:
-    """What the files hold, or without any the cluster of the kubeconfig; ``further`` kinds besides what a plan needs."""
-    from karpenter.cli import manifest_reader
+    """The objects of the files, or without any of the cluster: those a plan needs, and those of ``extra_kinds``."""
+    from karpenter.cli import cluster_reader, manifest_reader
 
-    extra_kinds += (
-        cluster_objects.WORKLOAD_KINDS if options.default_spread else ()
-    )  # only default constraints need these
-    return (
-        manifest_reader.read_manifests(paths, index.well_known, extra_kinds)
-        if paths
-        else _load_from_cluster(extra_kinds)
-    )
-
-
-def _load_from_cluster(extra_kinds: Iterable[Kind[Wire]]) -> ClusterObjects:
-    from karpenter.cli.cluster_reader import ClusterUnreachable, read_cluster
-
-    try:
-        return read_cluster(extra_kinds)
-    except ClusterUnreachable as error:
-        exit_with_error(str(error), CLUSTER_UNREACHABLE)
+    if settings.scheduler_config.default_constraints:
+        extra_kinds += cluster_objects.WORKLOAD_KINDS  # only default constraints need these
+    if paths:
+        return manifest_reader.read_manifests(paths, index.well_known, extra_kinds)
+    return cluster_reader.read_cluster(settings, extra_kinds)
 
 
 def load_plan_input(
     filename: list[str] | None,
-    instance_types: str,
-    options: SchedulingOptions,
+    settings: Settings,
     extra_kinds: tuple[Kind[Wire], ...] = (),
     *,
     skip_invalid: bool,
 ) -> PlanInput:
-    """What to decide on, from files or the cluster. Says what is wrong with it, and ends the command where that may not be."""
-    types = load_catalog(instance_types)
-    objects = load_objects(filename, types.index, options, extra_kinds)
+    """The input of a decision, from files or the cluster. Reports what is wrong with it; may end the command."""
+    catalog = load_catalog(settings.instance_types_file_path)
+    objects = load_objects(filename, catalog.index, settings, extra_kinds)
     report_input_problems(objects, skip_invalid=skip_invalid)
-    return PlanInput(types, objects)
+    return PlanInput(catalog, objects)
 
 
 def report_input_problems(objects: ClusterObjects, *, skip_invalid: bool) -> None:

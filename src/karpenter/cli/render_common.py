@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from io import StringIO
 from typing import Literal, TextIO
 
 import msgspec
 from rich.console import Console
+from rich.table import Table
 
 from karpenter.api.core import Pod
 from karpenter.cli.terminal import exit_on_closed_pipe, write_text
@@ -65,6 +67,16 @@ def console_for(out: TextIO, plain_width: int) -> Console:
         emoji=False,
         soft_wrap=False,
     )
+
+
+def print_table(table: Table, out: TextIO, plain_width: int) -> None:
+    """Print a table; without a terminal its lines do not end in blanks."""
+    if out.isatty():
+        console_for(out, plain_width).print(table)
+        return
+    page = StringIO()
+    console_for(page, plain_width).print(table)
+    out.writelines(f"{line.rstrip()}\n" for line in page.getvalue().splitlines())
 
 
 def truncate(text: str, width: int) -> str:

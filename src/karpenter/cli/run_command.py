@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from karpenter.cli.settings_options import Flags, with_setting_options
-from karpenter.cli.terminal import FAILED, WRONG_INPUT, exit_with_error, write_text
-from karpenter.runtime.setting_kinds import SettingError
-from karpenter.runtime.settings import SETTINGS, Settings, ineffective_settings, resolve_settings, setting_sources
+from karpenter.cli.settings_options import Flags, resolve_or_exit, with_setting_options
+from karpenter.cli.terminal import FAILED, WRONG_INPUT, exit_with_error
+from karpenter.settings import Settings, ineffective_settings, setting_sources
 
 if TYPE_CHECKING:
     from karpenter.manager_cloud import SimulatedCloudConfig
     from karpenter.runtime.logging import LogOutput
 
 
-@with_setting_options
+@with_setting_options()
 def run(
     *,
     flags: Flags,
@@ -27,10 +27,7 @@ def run(
     ] = False,
 ) -> None:
     """Run the controller. Uses the kubeconfig or, in a pod, the service account."""
-    try:
-        settings = resolve_settings(flags, os.environ)
-    except SettingError as error:
-        _exit_with_error(str(error))
+    settings = resolve_or_exit("run", flags)
     market = _simulated_cloud(settings)
     if check:
         _print_settings(settings, flags)
@@ -61,7 +58,8 @@ def _simulated_cloud(settings: Settings) -> SimulatedCloudConfig | None:
 
 
 def _print_settings(settings: Settings, flags: Flags) -> None:
-    """Print every setting as it would be, where it comes from, and what changes nothing (OPS-305)."""
+    """Print every setting, where it comes from, and which have no effect (OPS-305)."""
+    from karpenter.cli import render_settings
     from karpenter.runtime import logging
 
     try:
@@ -69,15 +67,8 @@ def _print_settings(settings: Settings, flags: Flags) -> None:
             logging.check_log_path(path)
     except logging.LogOutputError as error:
         _exit_with_error(str(error))
-    origin = setting_sources(flags, os.environ)
-    shown = {SETTINGS[name].spelling.flag: (text, origin[name]) for name, text in settings.as_text().items()}
-    width = max(map(len, shown))
-    lines = [
-        f"{flag:{width}}  {text or '(empty)'}{f'  [{source}]' if source else ''}"
-        for flag, (text, source) in shown.items()
-    ]
-    lines += [f"note: {remark}" for remark in ineffective_settings(settings, os.environ)]
-    write_text("\n".join(lines) + "\n")
+    sources = setting_sources(flags, os.environ)
+    render_settings.write_settings(settings.as_text(), sources, ineffective_settings(settings, os.environ), sys.stdout)
 
 
 def _log_output(settings: Settings) -> LogOutput:

@@ -1,41 +1,82 @@
-"""Options made from the table of settings, so that a setting is described in one place only (OPS-300)."""
+"""Options generated from the declared settings, so that each setting is described in one place (OPS-300)."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any
 
 import typer
 
-from karpenter.cli.main import BOOLEAN_METAVAR
-from karpenter.runtime.setting_kinds import Setting
-from karpenter.runtime.settings import SETTINGS
+from karpenter.cli.terminal import WRONG_INPUT, exit_with_error
+from karpenter.model.setting_kinds import Profile, Setting, SettingError
+from karpenter.settings import SETTINGS, Settings, resolve_settings
 
-#: Flags by the name of their setting, None where not given.
+#: Flags by the name of their setting, None where not given. They are the settings the command uses.
 Flags = dict[str, str | None]
+#: Settings of commands that talk to a cluster.
+CONNECTION_SETTINGS = ("kubeconfig", "context")
+#: Settings of commands that compute plans.
+PLANNING_SETTINGS = (
+    "profile",
+    "instance_types_file_path",
+    "preference_policy",
+    "min_values_policy",
+    "scheduler_config",
+    "packing",
+    "node_fee",
+    "exposure",
+    "interruption_cost",
+    "feature_gates",
+    *CONNECTION_SETTINGS,
+)
 
 
-def with_setting_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with an option for every setting, which it is handed as ``flags``, besides the options it has itself."""
+def with_setting_options(
+    names: Iterable[str] = tuple(SETTINGS),
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A decorator that adds an option for each of these settings to a command, which receives them as ``flags``."""
+    added = tuple(names)
+    return lambda command: _with_options(command, added)
 
+
+def _with_options(command: Callable[..., None], names: Sequence[str]) -> Callable[..., None]:
     def with_options(**given: Any) -> None:
-        flags: Flags = {name: given.pop(name) for name in SETTINGS}
+        flags: Flags = {name: given.pop(name) for name in names}
         command(flags=flags, **given)
 
     own = inspect.signature(command, eval_str=True).parameters
-    parameters = [_option_parameter(name, setting) for name, setting in SETTINGS.items()]
-    parameters += [parameter for name, parameter in own.items() if name != "flags"]
+    parameters = [
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for name, parameter in own.items() if name != "flags"
+    ]
+    parameters += [_option_parameter(SETTINGS[name]) for name in names]
     with_options.__doc__ = command.__doc__
     with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return with_options
 
 
-def _option_parameter(name: str, setting: Setting) -> inspect.Parameter:
+def _option_parameter(setting: Setting) -> inspect.Parameter:
     spelling = setting.spelling
-    shown = f"{setting.help} [env {spelling.variable}, default {setting.default or 'empty'}]"
-    metavar = BOOLEAN_METAVAR if setting.is_switch else "TEXT"
-    option = typer.Option(spelling.flag, *spelling.aliases, help=shown, metavar=metavar)
+    option = typer.Option(
+        spelling.flag, *spelling.aliases, help=option_help(setting), metavar=setting.declaration.kind.metavar
+    )
     annotation = Annotated[str | None, option]
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+    return inspect.Parameter(setting.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def option_help(setting: Setting) -> str:
+    """What ``--help`` says of a setting: meaning, unit, variable and default."""
+    unit = f"unit {setting.declaration.unit}, " if setting.declaration.unit else ""
+    karpenter = setting.default_in(Profile.KARPENTER)
+    other = f", profile karpenter {karpenter}" if karpenter != setting.default else ""
+    return f"{setting.help} [{unit}env {setting.spelling.variable}, default {setting.default or 'empty'}{other}]"
+
+
+def resolve_or_exit(command: str, flags: Flags) -> Settings:
+    """The settings of these flags and of the environment. Ends the command where one is wrong."""
+    try:
+        return resolve_settings(flags, os.environ, tuple(flags))
+    except SettingError as error:
+        exit_with_error(f"karpenter {command}: {error}", WRONG_INPUT)

@@ -32,10 +32,22 @@ def write_text(text: str) -> None:
         sys.stdout.writelines(text.splitlines(keepends=True))
 
 
-#: Exit codes: the cluster or another part of the environment failed; wrong input; interrupted with Ctrl-C.
-CLUSTER_UNREACHABLE = FAILED = 1
+#: Exit codes: the environment failed; wrong input; interrupted with Ctrl-C.
+FAILED = 1
 WRONG_INPUT = 2
 INTERRUPTED = 130
+
+
+class CommandError(Exception):
+    """Ends the command: its text goes to standard error, one line."""
+
+    exit_code = FAILED
+
+
+class WrongInput(CommandError):
+    """The user's input is wrong; the text says what, and how to fix it."""
+
+    exit_code = WRONG_INPUT
 
 
 def print_error(line: str) -> None:

@@ -142,6 +142,7 @@ def _request_headers(connection: Connection) -> Iterator[tuple[str, str]]:
 
 def _find_context(path: str, context: str) -> tuple[str, SelectedContext]:
     listed = path or os.environ.get("KUBECONFIG", "")
+    path = "" if path == os.environ.get("KUBECONFIG") else path  # read as kubectl reads the variable
     home = _DEFAULT_KUBECONFIG.expanduser()
     if not listed and not home.is_file():
         return "the pod's service account", _in_cluster_context()

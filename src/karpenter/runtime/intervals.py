@@ -8,11 +8,11 @@ shorten them and an operator can lengthen one in an emergency.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import timedelta
 
-from karpenter.runtime import setting_kinds as kinds
-from karpenter.runtime.setting_kinds import Setting, SettingError, setting, setting_of_field
+from karpenter.model import setting_kinds as kinds
+from karpenter.model.setting_kinds import Setting, SettingError, declared_settings, setting
 
 
 @dataclass(frozen=True)
@@ -79,9 +79,7 @@ class Intervals:
 
 
 #: Every interval, by its name in ``Intervals``.
-INTERVALS: Mapping[str, Setting] = {
-    interval.name: setting_of_field(interval.name, interval.metadata) for interval in fields(Intervals)
-}
+INTERVALS: Mapping[str, Setting] = declared_settings(Intervals)
 
 
 def resolve_intervals(environment: Mapping[str, str]) -> Intervals:

@@ -26,7 +26,7 @@ from karpenter.model import pods
 from karpenter.model.clock import Clock
 from karpenter.providers.simulated import Faults, SimulatedNodes, SimulatedProvider, SimulatedTiming
 from karpenter.providers.simulated.simulated_instances import INSTANCE_NAMESPACE, INSTANCE_SELECTOR
-from karpenter.runtime.settings import Settings
+from karpenter.settings import Settings
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from karpenter.simulation.kube_scheduler import KubeScheduler
 from karpenter.simulation.run_history import RunHistory

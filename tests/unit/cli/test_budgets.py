@@ -197,13 +197,13 @@ def test_a_wrong_object_stops_the_command_unless_it_may_be_left_out(written: Wri
 
 
 def test_without_files_the_cluster_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_reader, "read_pools_and_nodes", lambda: ClusterObjects(from_cluster=True))
+    monkeypatch.setattr(cluster_reader, "read_pools_and_nodes", lambda _settings: ClusterObjects(from_cluster=True))
     result = budgets("default")
     assert (result.exit_code, result.stderr) == (2, "no NodePool default in the cluster; there is none\n")
 
 
 def test_a_cluster_that_does_not_answer_ends_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse() -> ClusterObjects:
+    def refuse(_settings: object) -> ClusterObjects:
         raise ClusterUnreachable("nobody there")
 
     monkeypatch.setattr(cluster_reader, "read_pools_and_nodes", refuse)

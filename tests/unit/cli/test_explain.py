@@ -155,14 +155,14 @@ def test_another_kind_than_pod_is_wrong_input(written: Written) -> None:
 
 
 def test_without_files_the_cluster_is_read(explain: Explain, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_reader, "read_cluster", lambda further: ClusterObjects(from_cluster=True))
+    monkeypatch.setattr(cluster_reader, "read_cluster", lambda _settings, further: ClusterObjects(from_cluster=True))
     result = explain("web")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.splitlines()[-1] == "no pod default/web in the cluster"
 
 
 def test_a_cluster_that_does_not_answer_is_one_line(explain: Explain, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(further: object) -> ClusterObjects:
+    def refused(_settings: object, further: object) -> ClusterObjects:
         raise cluster_reader.ClusterUnreachable("the API server does not answer")
 
     monkeypatch.setattr(cluster_reader, "read_cluster", refused)

@@ -14,7 +14,7 @@ from karpenter.api import kinds
 from karpenter.cli import cluster_reader, planning_options
 from karpenter.cli.cluster_objects import FREEZE_KINDS, ClusterObjects
 from karpenter.cli.main import app
-from karpenter.scheduling.scheduling_options import SchedulingOptions
+from karpenter.settings import Settings, resolve_settings
 from support.cli_words import Json, Plan, pod, pool
 
 Explain = Callable[..., Result]
@@ -147,14 +147,15 @@ def test_a_budget_that_does_not_open_soon_says_so(explain: Explain, written: Wri
 
 def test_the_gate_of_spot_to_spot_consolidation_is_taken_as_the_controller_takes_it() -> None:
     """DIS-200"""
-    assert planning_options.parse_disruption_options(SchedulingOptions(), "SpotToSpotConsolidation=true").spot_to_spot
-    assert not planning_options.parse_disruption_options(SchedulingOptions(), "").spot_to_spot
+    settings = resolve_settings({"feature_gates": "SpotToSpotConsolidation=true"}, {})
+    assert planning_options.disruption_options(settings).spot_to_spot
+    assert not planning_options.disruption_options(Settings()).spot_to_spot
 
 
 def test_gates_that_cannot_be_read_end_with_one_line(explain: Explain, written: Written) -> None:
     wrong = explain("a", "-f", written("a.json", *cluster()), "--feature-gates", "SpotToSpotConsolidation=perhaps")
     assert wrong.exit_code == 2
-    assert wrong.stderr.startswith("--feature-gates: ")
+    assert wrong.stderr.startswith("karpenter explain: --feature-gates=")
 
 
 def test_a_claim_without_a_node_can_be_asked_about(explain: Explain, written: Written) -> None:
@@ -185,7 +186,7 @@ def test_without_files_the_cluster_is_read_together_with_its_freeze(
 ) -> None:
     asked: list[object] = []
 
-    def read(further: object) -> ClusterObjects:
+    def read(_settings: object, further: object) -> ClusterObjects:
         asked.append(further)
         return ClusterObjects(from_cluster=True)
 

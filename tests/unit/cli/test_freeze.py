@@ -90,7 +90,7 @@ def karpenter(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     """The command line on a cluster with one NodePool, ``web``."""
     kube = cluster("web")
 
-    def ask(question: Callable[[Any], Awaitable[Any]]) -> Any:
+    def ask(_settings: object, question: Callable[[Any], Awaitable[Any]]) -> Any:
         async def asked() -> Any:
             return await question(kube)
 

@@ -46,7 +46,7 @@ def test_a_share_that_is_none_ends_the_command(command: list[str], share: str, w
     invoke = CliRunner().invoke(app, [*command, "-f", str(file), "--exposure", share])
     assert invoke.exit_code == 2
     assert invoke.stderr.splitlines() == [
-        f"--exposure: {share!r} is neither off nor a number above 0 and up to 1, such as 0.5"
+        f"karpenter {command[0]}: --exposure={share!r} is not off or a number above 0 and up to 1, such as 0.5"
     ]
 
 

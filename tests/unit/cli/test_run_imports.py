@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from karpenter.cli import run_command
-from karpenter.runtime.settings import resolve_settings
+from karpenter.settings import resolve_settings
 
 _COMMON = "import sys, karpenter.cli.main, karpenter.cli.run_command, karpenter.manager_process"
 _NEVER = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ from typer.testing import CliRunner, Result
 
 from karpenter.cli import run_command
 from karpenter.cli.main import app
-from karpenter.runtime.settings import SETTINGS, Settings
+from karpenter.cli.settings_options import option_help
+from karpenter.settings import SETTINGS, Settings
 
 
 class Command:
@@ -42,8 +44,18 @@ def test_help_names_variable_and_default_of_every_setting(command: Command, colu
     said = " ".join(command("--help", columns=columns).output.split())
     for setting in SETTINGS.values():
         assert all(flag in said for flag in (setting.spelling.flag, *setting.spelling.aliases))
-        assert f"[env {setting.spelling.variable}, default {setting.default or 'empty'}]" in unbroken(said)
+        assert f"env {setting.spelling.variable}, default {setting.default or 'empty'}" in unbroken(said)
     assert "--check" in said
+
+
+@pytest.mark.parametrize("name", ["plan", "explain", "budgets", "freeze", "thaw", "doctor"])
+def test_a_command_says_of_its_settings_what_run_says(name: str) -> None:
+    """OPS-300: the options of all commands are generated from the declarations; those that read a cluster name it alike."""
+    said = CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "200"}).output
+    options = set(re.findall(r"^  (?:-\w, )?(--[\w-]+)", said, re.MULTILINE))
+    own = [setting for setting in SETTINGS.values() if setting.spelling.flag in options]
+    assert {"--kubeconfig", "--context"} <= options
+    assert all(option_help(setting) in unbroken(" ".join(said.split())) for setting in own)
 
 
 def unbroken(text: str) -> str:
@@ -66,6 +78,10 @@ def test_every_setting_has_a_flag_that_sets_it(command: Command, name: str) -> N
 DEFAULTS = Settings().as_text()
 #: A value other than the default, where "the opposite" is none.
 OTHER_VALUES = {
+    "packing": "classic",
+    "profile": "lean",
+    "kubeconfig": "/etc/kubeconfig",
+    "context": "other",
     "ami_refresh_interval": "2m0s",
     "subnet_refresh_interval": "3m0s",
     "aws_feature_gates": "NodeClassCEL=true",

@@ -16,7 +16,7 @@ from controlplane.deployed import DEPLOY
 from controlplane.harness import Json
 from karpenter.api import crds
 from karpenter.model import freezes
-from karpenter.runtime.settings import SETTINGS, resolve_settings
+from karpenter.settings import SETTINGS, resolve_settings
 
 ROOT = DEPLOY.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -13,7 +13,7 @@ from karpenter.api import kinds
 from karpenter.api.karpenter import Disruption
 from karpenter.providers.contract import InsufficientCapacity
 from karpenter.provisioning.claim_creation import ClaimCreationLimit
-from karpenter.runtime.settings import Settings
+from karpenter.settings import Settings
 from support.builders import pods
 from support.world import START, World, story
 

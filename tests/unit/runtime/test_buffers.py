@@ -14,8 +14,8 @@ from karpenter.api.core import Container, PodSpec, PodTemplate, PodTemplateSpec,
 from karpenter.api.karpenter import Budget, Disruption
 from karpenter.api.meta import LabelSelector, ObjectMeta
 from karpenter.model import conditions
-from karpenter.runtime.feature_gate_flags import parse_feature_gates
-from karpenter.runtime.settings import Settings
+from karpenter.model.feature_gate_flags import parse_feature_gates
+from karpenter.settings import Settings
 from support.builders import pod
 from support.world import World, story, until
 

@@ -12,8 +12,8 @@ from karpenter.api.apps import ReplicaSet, ReplicatedSpec
 from karpenter.api.core import PodTemplateSpec
 from karpenter.api.meta import ObjectMeta, OwnerReference
 from karpenter.model import labels
-from karpenter.runtime.scheduler_config import SchedulerConfig
-from karpenter.runtime.settings import Settings
+from karpenter.scheduling.scheduler_config import SchedulerConfig
+from karpenter.settings import Settings
 from support.owning import service
 from support.relations import app_pods, even, of_app
 from support.world import World, story

@@ -9,7 +9,7 @@ from karpenter.api import kinds
 from karpenter.api.core import Pod
 from karpenter.api.karpenter import Disruption
 from karpenter.model import labels
-from karpenter.runtime.settings import Settings
+from karpenter.settings import Settings
 from support.builders import owner, pod
 from support.world import World, story
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from karpenter.model.feature_gate_flags import FeatureGateError, ParsedFeatureGates, parse_feature_gates
 from karpenter.model.feature_gates import DEFAULT_FEATURE_GATES, FeatureGate
-from karpenter.runtime.feature_gate_flags import FeatureGateError, ParsedFeatureGates, parse_feature_gates
 
 
 def test_without_a_list_gates_are_as_by_default() -> None:

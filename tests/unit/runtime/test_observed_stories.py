@@ -6,7 +6,7 @@ import asyncio
 
 from karpenter.api import kinds
 from karpenter.metrics.exposition import render_sync
-from karpenter.runtime.settings import Settings
+from karpenter.settings import Settings
 from support.builders import pod, pods
 from support.scrape import Scrape
 from support.world import World, story

@@ -11,9 +11,9 @@ from karpenter.api.meta import ObjectMeta
 from karpenter.api.node_overlay import NodeOverlay, NodeOverlaySpec, OverlayRequirement
 from karpenter.kube.errors import Conflict
 from karpenter.model import conditions, labels
+from karpenter.model.feature_gate_flags import parse_feature_gates
 from karpenter.providers.contract import InsufficientCapacity, ProviderError
-from karpenter.runtime.feature_gate_flags import parse_feature_gates
-from karpenter.runtime.settings import Settings
+from karpenter.settings import Settings
 from support.builders import pod
 from support.world import World, refusing, story, until
 

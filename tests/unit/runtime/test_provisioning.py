@@ -15,7 +15,7 @@ from karpenter.api.karpenter import Budget, Disruption
 from karpenter.kube.errors import AlreadyExists, Invalid, ServerUnavailable
 from karpenter.model import labels
 from karpenter.providers.contract import InsufficientCapacity, NodeClassNotReady, ProviderError
-from karpenter.runtime.settings import Settings
+from karpenter.settings import Settings
 from support.builders import container, pod, pods, wanted
 from support.shapes import offering, shape
 from support.world import World, Write, story, until

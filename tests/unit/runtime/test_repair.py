@@ -11,9 +11,9 @@ from karpenter.api import kinds
 from karpenter.api.karpenter import Budget, Disruption
 from karpenter.model import labels
 from karpenter.model.clock import rfc3339
+from karpenter.model.feature_gate_flags import parse_feature_gates
 from karpenter.providers.contract import RepairPolicy
-from karpenter.runtime.feature_gate_flags import parse_feature_gates
-from karpenter.runtime.settings import Settings
+from karpenter.settings import Settings
 from support.world import World, story
 
 ON = Settings(feature_gates=parse_feature_gates("NodeRepair=true"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from karpenter.api.scheduling_constraints import TopologySpreadConstraint
-from karpenter.runtime.scheduler_config import SchedulerConfig, SchedulerConfigError, parse_scheduler_config
+from karpenter.scheduling.scheduler_config import SchedulerConfig, SchedulerConfigError, parse_scheduler_config
 
 ZONE = "topology.kubernetes.io/zone"
 PATH = "podTopologySpread.defaultConstraints"

@@ -7,12 +7,12 @@ from datetime import timedelta
 import pytest
 
 from karpenter.model.feature_gates import DEFAULT_FEATURE_GATES, FeatureGate
-from karpenter.providers.aws.aws_settings import aws_settings_of
+from karpenter.model.setting_kinds import SettingError
+from karpenter.providers.aws.aws_settings import AwsSettings, aws_settings_of
 from karpenter.runtime.intervals import INTERVALS, Intervals
-from karpenter.runtime.setting_kinds import SettingError
-from karpenter.runtime.settings import SETTINGS, Settings, ineffective_settings, resolve_settings, setting_sources
 from karpenter.scheduling.objective import NO_EXPOSURE_LIMITS, Objective
 from karpenter.scheduling.scheduling_options import PreferencePolicy
+from karpenter.settings import SETTINGS, Settings, ineffective_settings, resolve_settings, setting_sources
 
 #: Variable, flag and default of every setting of the reference's core (OPS §4.2).
 REFERENCE = [
@@ -198,23 +198,25 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
     )
 
 
+def aws(settings: Settings) -> AwsSettings:
+    return aws_settings_of(settings, settings.gates, settings.intervals)
+
+
 def test_aws_needs_the_name_of_the_cluster() -> None:
     """AWS-T001"""
     with pytest.raises(SettingError, match="cluster-name"):
         resolve_settings({"provider": "aws"}, {})
-    assert aws_settings_of(resolve_settings({"provider": "aws", "cluster_name": "c"}, {})).cluster_name == "c"
+    assert aws(resolve_settings({"provider": "aws", "cluster_name": "c"}, {})).cluster_name == "c"
 
 
 def test_a_flag_of_aws_wins_over_the_environment() -> None:
     """AWS-T005"""
-    assert aws_settings_of(resolve_settings({"reserved_enis": "1"}, {"RESERVED_ENIS": "2"})).reserved_enis == 1
+    assert aws(resolve_settings({"reserved_enis": "1"}, {"RESERVED_ENIS": "2"})).reserved_enis == 1
 
 
 def test_gates_of_aws_that_nobody_knows_are_ignored() -> None:
     """AWS-T007"""
-    assert aws_settings_of(
-        resolve_settings({}, {"AWS_FEATURE_GATES": "NodeClassCEL=true,Foo=true"})
-    ).kubelet_expressions
+    assert aws(resolve_settings({}, {"AWS_FEATURE_GATES": "NodeClassCEL=true,Foo=true"})).kubelet_expressions
 
 
 def test_a_long_value_is_not_repeated_in_full() -> None:
@@ -285,9 +287,9 @@ def test_settings_are_shown_as_they_are_written() -> None:
 
 def test_how_plans_are_valued_is_a_setting() -> None:
     settings = resolve_settings({"exposure": "off"}, {"NODE_FEE": "0", "INTERRUPTION_COST": "2.5"})
-    assert settings.worth == Objective(0.0, 2.5, NO_EXPOSURE_LIMITS)
+    assert settings.objective == Objective(0.0, 2.5, NO_EXPOSURE_LIMITS)
     assert settings.as_text()["exposure"] == "off"
-    assert resolve_settings({}, {}).worth == Objective()
+    assert resolve_settings({}, {}).objective == Objective()
 
 
 def test_what_has_no_effect_is_said_with_its_consequence() -> None:

@@ -10,9 +10,9 @@ from karpenter.api import kinds
 from karpenter.api.karpenter import Budget, Disruption, NodeClaim
 from karpenter.kube.errors import ServerUnavailable
 from karpenter.model import labels
+from karpenter.model.feature_gate_flags import parse_feature_gates
 from karpenter.providers.contract import InsufficientCapacity
-from karpenter.runtime.feature_gate_flags import parse_feature_gates
-from karpenter.runtime.settings import Settings
+from karpenter.settings import Settings
 from support.builders import pod
 from support.world import World, refusing, story
 

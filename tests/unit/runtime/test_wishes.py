@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from karpenter.runtime.settings import Settings
 from karpenter.scheduling.scheduling_options import PreferencePolicy
+from karpenter.settings import Settings
 from support.relations import apart, app_pods, even, to
 from support.world import World, story
 

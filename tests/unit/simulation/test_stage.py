@@ -26,7 +26,7 @@ from karpenter.api.kwok_node_class import KWOKNodeClass, KWOKNodeClassSpec
 from karpenter.api.meta import ObjectMeta
 from karpenter.instancetypes import ec2_catalog
 from karpenter.kube.errors import NotFound
-from karpenter.runtime.settings import Settings
+from karpenter.settings import Settings
 from karpenter.simulation import (
     InstanceEnded,
     InstanceLaunched,

@@ -1,4 +1,5 @@
 """The settings of the AWS provider, and what it discovers about its cluster at the start (AWS §1)."""
+# ruff: noqa: RUF009 - what `setting` returns is a dataclass field, as `field` does
 
 from __future__ import annotations
 
@@ -6,8 +7,83 @@ from dataclasses import dataclass
 from datetime import timedelta
 from fractions import Fraction
 
-from karpenter.model.feature_gates import FeatureGate
-from karpenter.runtime.settings import Settings
+from karpenter.model import setting_kinds as kinds
+from karpenter.model.feature_gate_flags import parse_gate
+from karpenter.model.feature_gates import FeatureGate, FeatureGates
+from karpenter.model.setting_kinds import SettingKind, setting
+from karpenter.runtime.intervals import Intervals
+
+_NODE_CLASS_CEL = "NodeClassCEL"
+
+
+@dataclass(frozen=True)
+class AwsFeatureGates:
+    """The AWS provider's own gates (AWS-013). Unknown names are ignored."""
+
+    node_class_cel: bool = False
+
+    def __str__(self) -> str:
+        return f"{_NODE_CLASS_CEL}={'true' if self.node_class_cel else 'false'}"
+
+
+def parse_aws_feature_gates(text: str) -> AwsFeatureGates:
+    """The gates of a list. Raises ``FeatureGateError``."""
+    gates = dict(parse_gate(entry) for entry in filter(None, text.split(",")))
+    return AwsFeatureGates(gates.get(_NODE_CLASS_CEL, False))
+
+
+_AWS_FEATURE_GATES: SettingKind[AwsFeatureGates] = SettingKind(
+    parse_aws_feature_gates, "a list of gates", "GATE=true|false,..."
+)
+
+
+@dataclass(frozen=True)
+class AwsProviderSettings:
+    """AWS provider."""
+
+    cluster_name: str = setting(
+        kinds.TEXT, "", "Name of the cluster, also the tag on everything of it on AWS. Required with provider aws."
+    )
+    cluster_endpoint: str = setting(
+        kinds.ENDPOINT, "", "URL of the API server for nodes; empty means the one EKS reports."
+    )
+    cluster_ca_bundle: str = setting(
+        kinds.CA_BUNDLE,
+        "",
+        "Certificates of the API server, base64; empty means those of the controller's own connection.",
+    )
+    cluster_dns_ip: str = setting(
+        kinds.IP_ADDRESS, "", "Address of the cluster's DNS; empty means that of the Service kube-dns."
+    )
+    service_cidr: str = setting(
+        kinds.CIDR, "", "Address range of Services, needed by AL2023 images; empty means the one EKS reports."
+    )
+    isolated_vpc: bool = setting(
+        kinds.SWITCH,
+        "false",
+        "Never call AWS services that have no endpoint inside a VPC: prices, instance profiles.",
+    )
+    eks_control_plane: bool = setting(kinds.SWITCH, "false", "Ask EKS, not the API server, for the Kubernetes version.")
+    vm_memory_overhead_percent: Fraction = setting(
+        kinds.FRACTION,
+        "0.075",
+        "Share of an instance's memory that its operating system does not see: 0.075 is 7.5 %.",
+    )
+    interruption_queue: str = setting(
+        kinds.TEXT, "", "Name of the SQS queue with interruption messages; empty means that none is read."
+    )
+    reserved_enis: int = setting(kinds.COUNT, "0", "Network interfaces of every instance that pods cannot use.")
+    disable_dry_run: bool = setting(kinds.SWITCH, "false", "Validate EC2NodeClasses without dry runs of launches.")
+    enable_zonal_shift: bool = setting(kinds.SWITCH, "false", "Avoid zones that EKS shifts away from.")
+    ami_refresh_interval: timedelta = setting(
+        kinds.REFRESH_INTERVAL, "1m", "How long the images of image selectors are cached."
+    )
+    subnet_refresh_interval: timedelta = setting(
+        kinds.REFRESH_INTERVAL, "1m", "How long the subnets of subnet selectors are cached."
+    )
+    aws_feature_gates: AwsFeatureGates = setting(
+        _AWS_FEATURE_GATES, "NodeClassCEL=false", "Feature gates of the AWS provider: NodeClassCEL."
+    )
 
 
 @dataclass(frozen=True)
@@ -38,8 +114,8 @@ class AwsSettings:
     node_overlay: bool = False
 
 
-def aws_settings_of(settings: Settings) -> AwsSettings:
-    """The settings of the process that concern this provider."""
+def aws_settings_of(settings: AwsProviderSettings, gates: FeatureGates, intervals: Intervals) -> AwsSettings:
+    """The provider's settings from what was declared, and from feature gates and intervals of the process."""
     return AwsSettings(
         cluster_name=settings.cluster_name,
         cluster_endpoint=settings.cluster_endpoint,
@@ -56,9 +132,9 @@ def aws_settings_of(settings: Settings) -> AwsSettings:
         ami_refresh_interval=settings.ami_refresh_interval,
         subnet_refresh_interval=settings.subnet_refresh_interval,
         kubelet_expressions=settings.aws_feature_gates.node_class_cel,
-        garbage_collection_interval=settings.intervals.garbage_collection,
-        reserved_capacity=FeatureGate.RESERVED_CAPACITY in settings.gates,
-        node_overlay=FeatureGate.NODE_OVERLAY in settings.gates,
+        garbage_collection_interval=intervals.garbage_collection,
+        reserved_capacity=FeatureGate.RESERVED_CAPACITY in gates,
+        node_overlay=FeatureGate.NODE_OVERLAY in gates,
     )
 
 

@@ -11,14 +11,14 @@ import pytest
 from karpenter.api import kinds
 from karpenter.api.karpenter import Budget, Disruption, NodePool
 from karpenter.model import labels
+from karpenter.model.feature_gate_flags import parse_feature_gates
 from karpenter.providers.aws.aws_errors import AwsError
 from karpenter.providers.aws.aws_labels import PLACEMENT_GROUP_PARTITION
 from karpenter.providers.aws.aws_provider import REPAIR_POLICIES, PlacementGroupPartitionHook
 from karpenter.providers.aws.ec2_descriptions import InstanceInfo, InstancePlacement
 from karpenter.providers.aws.instancetype.offering_metrics import InstanceTypes, OfferingMetricsController
 from karpenter.providers.contract import HookPending, HookSatisfied, NodeClassNotReady, ProviderError, RegistrationHook
-from karpenter.runtime.feature_gate_flags import parse_feature_gates
-from karpenter.runtime.settings import Settings
+from karpenter.settings import Settings
 from support.aws_events import SPOT, Cluster
 from support.builders import node_pool, wanted
 from support.shapes import STD

@@ -1,6 +1,6 @@
-"""What the cluster's scheduler was configured to do for pods that say nothing, as far as plans must know (OPS-330).
+"""The part of kube-scheduler's configuration that plans depend on: default topology spread constraints (OPS-330).
 
-Only the default spread constraints. The text is YAML or JSON, as in the scheduler's own configuration.
+The text is YAML or JSON, as in ``KubeSchedulerConfiguration``.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ import msgspec
 
 from karpenter.api.scheduling_constraints import TopologySpreadConstraint
 from karpenter.model import labels
+from karpenter.model.setting_kinds import SettingKind, SettingValueError
 
 _PATH = "podTopologySpread.defaultConstraints"
 _WHEN_UNSATISFIABLE = ("DoNotSchedule", "ScheduleAnyway")
 _NODE_INCLUSION_POLICIES = (None, "Honor", "Ignore")
 
 
-class SchedulerConfigError(ValueError):
-    """The text cannot be used; the message says what is wrong in it, and where."""
+class SchedulerConfigError(SettingValueError):
+    """The text is invalid; the message says what is wrong in it, and where."""
 
 
 @dataclass(frozen=True)
@@ -70,11 +71,11 @@ def parse_scheduler_config(text: str) -> SchedulerConfig:
     for index, constraint in enumerate(written):
         for field, wrong in _field_errors(constraint):
             raise SchedulerConfigError(f"{_PATH}[{index}].{field} {wrong}")
-    kinds = [(item.topology_key, item.when_unsatisfiable) for item in written]
+    kinds = [(constraint.topology_key, constraint.when_unsatisfiable) for constraint in written]
     for index, kind in enumerate(kinds):
         if kind in kinds[:index]:
             raise SchedulerConfigError(f"{_PATH}[{index}] repeats {kind[0]} with {kind[1]}")
-    return SchedulerConfig(tuple(_spread_constraint(item) for item in written))
+    return SchedulerConfig(tuple(_spread_constraint(constraint) for constraint in written))
 
 
 def _load_yaml(text: str) -> object:
@@ -122,3 +123,8 @@ def _spread_constraint(constraint: _Constraint) -> TopologySpreadConstraint:
         node_affinity_policy=constraint.node_affinity_policy,
         node_taints_policy=constraint.node_taints_policy,
     )
+
+
+SCHEDULER_CONFIG: SettingKind[SchedulerConfig] = SettingKind(
+    parse_scheduler_config, "a scheduler configuration", "YAML"
+)

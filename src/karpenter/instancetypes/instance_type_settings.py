@@ -1,0 +1,21 @@
+"""The setting that names a file of instance types."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from karpenter.model import setting_kinds as kinds
+from karpenter.model.setting_kinds import setting
+
+
+@dataclass(frozen=True)
+class InstanceTypeSettings:
+    """Instance types."""
+
+    instance_types_file_path: str = setting(
+        kinds.FILE,
+        "",
+        "Instance types of the simulated provider and of plans; empty means the packaged EC2 types with us-east-1 prices.",
+        "--instance-types",
+        "--instance-types-file-path",
+    )

@@ -1,0 +1,45 @@
+"""Settings of provisioning: batches, nomination, the rate of new NodeClaims."""
+# ruff: noqa: RUF009 - what `setting` returns is a dataclass field, as `field` does
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from karpenter.model import setting_kinds as kinds
+from karpenter.model.setting_kinds import setting
+
+
+@dataclass(frozen=True)
+class ProvisioningSettings:
+    """Provisioning."""
+
+    batch_max_duration: timedelta = setting(kinds.DURATION, "10s", "Longest time a batch of pending pods stays open.")
+    batch_idle_duration: timedelta = setting(
+        kinds.DURATION, "1s", "A batch closes after this long without a new pending pod."
+    )
+    nominate_pods: bool = setting(
+        kinds.SWITCH,
+        "true",
+        "Write status.nominatedNodeName on the pods planned for a new node.",
+        karpenter_default="false",
+    )
+    nomination_qps: int = setting(
+        kinds.POSITIVE,
+        "1000",
+        "Rate of nominations, which come in one burst per batch of nodes.",
+        unit="requests per second",
+    )
+    claims_per_minute: int = setting(
+        kinds.POSITIVE, "1000", "Most NodeClaims created per minute.", unit="NodeClaims per minute"
+    )
+    record_problems: str = setting(
+        kinds.DIRECTORY,
+        "",
+        "Directory for the latest scheduling problems, at most 100 files and 256 MiB, for karpenter replay; empty means none.",
+    )
+
+    @property
+    def nomination_window(self) -> timedelta:
+        """How long a planned pod is expected on its node (SCH-640)."""
+        return max(2 * self.batch_max_duration, timedelta(seconds=10))

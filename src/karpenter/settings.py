@@ -1,0 +1,171 @@
+"""All settings of the controller: flag, then environment variable, then default (OPS-300 ff.).
+
+Each package declares the settings it uses; this module joins them and resolves their values. A value that cannot be parsed
+stops the start with one line. Every setting of Karpenter's core exists, so that its charts and scripts keep working;
+settings that have no effect here are parsed, and ``ineffective_settings`` names them at the start.
+
+An empty variable counts as not set, because charts leave settings out that way. Switches in variables may be spelt in all ways
+that Karpenter parses (``1``, ``True``); flags are ``true`` or ``false`` (OPS-301).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+from fractions import Fraction
+
+from karpenter.instancetypes.instance_type_settings import InstanceTypeSettings
+from karpenter.kube.client_settings import KubeClientSettings
+from karpenter.model import durations
+from karpenter.model import setting_kinds as kinds
+from karpenter.model.setting_kinds import Profile, Setting, SettingError, declared_settings, setting
+from karpenter.model.shares import share_text
+from karpenter.providers.aws.aws_settings import AwsProviderSettings
+from karpenter.provisioning.provisioning_settings import ProvisioningSettings
+from karpenter.runtime.intervals import Intervals, resolve_intervals
+from karpenter.runtime.process_settings import ProcessSettings
+from karpenter.scheduling.scheduling_settings import SchedulingSettings
+
+#: Karpenter's chart sets it, nothing reads it (OPS §4.3).
+_IGNORED_VARIABLES = ("KUBERNETES_MIN_VERSION",)
+_PROVIDERS = ("simulated", "aws")
+_PROVIDER: kinds.SettingKind[str] = kinds.SettingKind(
+    kinds.one_of(*_PROVIDERS).parse, f"a provider; choose {', '.join(_PROVIDERS)}", "|".join(_PROVIDERS)
+)
+
+
+@dataclass(frozen=True)
+class CloudSettings:
+    """Cloud provider."""
+
+    provider: str = setting(_PROVIDER, "simulated", "Cloud provider: simulated or aws.", "KARPENTER_PROVIDER")
+    simulated_faults_file: str = setting(
+        kinds.FILE, "", "Faults that the simulated provider injects; empty means none."
+    )
+
+
+@dataclass(frozen=True)
+class Settings(
+    AwsProviderSettings,
+    InstanceTypeSettings,
+    CloudSettings,
+    ProvisioningSettings,
+    SchedulingSettings,
+    KubeClientSettings,
+    ProcessSettings,
+):
+    """The settings in force."""
+
+    #: No settings of their own: how often work is repeated, from the environment only.
+    intervals: Intervals = field(default_factory=Intervals)
+
+    def as_text(self) -> dict[str, str]:
+        """Every setting as text. None of them is a secret."""
+        return {name: _value_text(getattr(self, name)) for name in SETTINGS}
+
+
+#: The settings of each package, by the heading of their group, in the order in which help and documents show them.
+SETTING_GROUPS: Mapping[str, Mapping[str, Setting]] = {
+    (group.__doc__ or "").rstrip("."): declared_settings(group)
+    for group in (
+        CloudSettings,
+        InstanceTypeSettings,
+        ProcessSettings,
+        KubeClientSettings,
+        SchedulingSettings,
+        ProvisioningSettings,
+        AwsProviderSettings,
+    )
+}
+#: Every setting by its name in ``Settings``.
+SETTINGS: Mapping[str, Setting] = {
+    name: declared for group in SETTING_GROUPS.values() for name, declared in group.items()
+}
+
+
+def _value_text(value: object) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case timedelta():
+            return durations.duration_text(value)
+        case Fraction():
+            return share_text(value)
+        case StrEnum():
+            return value.value
+        case tuple():
+            return ",".join(value)
+    return str(value)
+
+
+def resolve_settings(
+    flags: Mapping[str, str | None], environment: Mapping[str, str], names: Collection[str] = tuple(SETTINGS)
+) -> Settings:
+    """Settings from flags (by name; None where not given) and environment; those not in ``names`` have their defaults.
+
+    Raises ``SettingError`` that names everything that is wrong (AWS-014).
+    """
+    profile = _profile(flags, environment)
+    values: dict[str, object] = {}
+    wrong: list[str] = []
+    for name, declared in SETTINGS.items():
+        source, text = _setting_text(name, flags, environment) if name in names else ("", None)
+        try:
+            values[name] = declared.parse(declared.default_in(profile) if text is None else text, source)
+        except SettingError as error:
+            wrong.append(str(error))
+    try:
+        values["intervals"] = resolve_intervals(environment)
+    except SettingError as error:
+        wrong.append(str(error))
+    settings = Settings(**values)  # type: ignore[arg-type]
+    wrong += _conflicts(settings)
+    if wrong:
+        raise SettingError("; ".join(wrong))
+    return settings
+
+
+def _profile(flags: Mapping[str, str | None], environment: Mapping[str, str]) -> Profile:
+    """The profile that was chosen; the usual one where the choice is invalid, which is reported with the other settings."""
+    _, text = _setting_text("profile", flags, environment)
+    return Profile(text) if text in list(Profile) else Profile.LEAN
+
+
+def setting_sources(flags: Mapping[str, str | None], environment: Mapping[str, str]) -> dict[str, str]:
+    """Where each setting comes from: a flag, a variable, or empty for the default."""
+    texts = {name: _setting_text(name, flags, environment) for name in SETTINGS}
+    return {name: source if text is not None else "" for name, (source, text) in texts.items()}
+
+
+def _setting_text(name: str, flags: Mapping[str, str | None], environment: Mapping[str, str]) -> tuple[str, str | None]:
+    declared = SETTINGS[name]
+    flag = flags.get(name)
+    if flag is not None:
+        return declared.spelling.flag, flag
+    return declared.spelling.variable, declared.from_environment(environment)
+
+
+def _conflicts(settings: Settings) -> Iterator[str]:
+    """Settings that are valid alone and wrong together."""
+    if settings.metrics_port and settings.metrics_port == settings.health_probe_port:
+        yield f"--metrics-port and --health-probe-port are both {settings.metrics_port}: choose another for one of them"
+    if settings.provider == "aws" and not settings.cluster_name:
+        yield "missing field, cluster-name: provider aws needs --cluster-name (CLUSTER_NAME)"
+
+
+def ineffective_settings(settings: Settings, environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Settings that were given and have no effect (yet), each with the consequence."""
+    return tuple(_ineffective_settings(settings, environment))
+
+
+def _ineffective_settings(settings: Settings, environment: Mapping[str, str]) -> Iterator[str]:
+    if settings.karpenter_service:
+        yield "--karpenter-service: there is no webhook any more"
+    if not settings.ignore_dra_requests:
+        yield "--ignore-dra-requests: devices are not allocated yet, so pods that claim them are left alone all the same"
+    yield from settings.feature_gates.warnings()
+    for name in _IGNORED_VARIABLES:
+        if environment.get(name):
+            yield f"{name}: nothing reads it"
